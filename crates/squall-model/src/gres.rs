@@ -1,6 +1,6 @@
 //! Generic resources such as GPUs: what nodes have, what jobs ask for, which of them a job or step holds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -281,53 +281,51 @@ impl NodeGres {
         Self { kinds: self.kinds.clone(), held: BTreeMap::new() }
     }
 
-    /// `gpu:a100:4,fpga:1`.
+    /// Returns all devices: `gpu:a100:4,fpga:1`.
     pub fn text(&self) -> String {
-        self.list(|all, _| format!("{}", all.len()))
+        let words: Vec<String> = self.types().iter().map(|(name, all)| format!("{name}:{}", all.len())).collect();
+        words.join(",")
     }
 
-    /// `gpu:a100:2(IDX:0-1)`.
+    /// Returns the devices that jobs hold: `gpu:a100:2(IDX:0-1),gpu:v100:0(IDX:N/A)`.
     pub fn used_text(&self) -> String {
-        self.list(|all, held| {
-            let here: CoreSet = held.iter().filter(|&index| all.contains(index)).collect();
-            format!("{}(IDX:{})", here.len(), index_text(&here))
+        let words: Vec<String> = self.among(&self.held).map(|(name, here)| indexed(&name, &here)).collect();
+        words.join(",")
+    }
+
+    /// Returns a word for each name and type among `held`, in the node's order: `gpu:a100:2(IDX:0-1)`.
+    pub fn held_texts(&self, held: &BTreeMap<String, CoreSet>) -> Vec<String> {
+        self.among(held).filter(|(_, here)| !here.is_empty()).map(|(name, here)| indexed(&name, &here)).collect()
+    }
+
+    /// Returns for each name and type (`gpu:a100`) the devices among `held`, which is by name.
+    fn among(&self, held: &BTreeMap<String, CoreSet>) -> impl Iterator<Item = (String, CoreSet)> {
+        self.types().into_iter().map(|(word, all)| {
+            let name = word.split(':').next().unwrap_or_default();
+            let here =
+                held.get(name).into_iter().flat_map(CoreSet::iter).filter(|&index| all.contains(index)).collect();
+            (word, here)
         })
     }
 
-    /// `gpu:a100:2(IDX:0-1)` for each type of the devices of a name that are held.
-    pub fn held_text(&self, name: &str, indices: &CoreSet) -> Vec<String> {
-        let models: BTreeSet<Option<&String>> =
-            self.kinds.iter().filter(|kind| kind.name == name).map(|kind| kind.model.as_ref()).collect();
-        let of_model = |model: Option<&String>| -> CoreSet {
-            let kinds = self.kinds.iter().filter(|kind| kind.name == name && kind.model.as_ref() == model);
-            kinds.flat_map(|kind| kind.indices.clone()).filter(|index| indices.contains(*index)).collect()
-        };
-        let held = models.into_iter().map(|model| (model, of_model(model))).filter(|(_, here)| !here.is_empty());
-        let word = |(model, here): (Option<&String>, CoreSet)| {
-            let model = model.map(|model| format!(":{model}")).unwrap_or_default();
-            format!("{name}{model}:{}(IDX:{})", here.len(), index_text(&here))
-        };
-        held.map(word).collect()
-    }
-
-    /// A word for each name and type, from its devices and what is held of that name: devices that are near different
-    /// cores are of one kind for users.
-    fn list(&self, tell: impl Fn(&CoreSet, &CoreSet) -> String) -> String {
-        let mut words: Vec<(&Kind, CoreSet)> = Vec::new();
+    /// Returns the devices of each name and type (`gpu:a100`), in the node's order. Devices that are near different cores
+    /// are of one type for users.
+    fn types(&self) -> Vec<(String, CoreSet)> {
+        let mut types: Vec<(String, CoreSet)> = Vec::new();
         for kind in &self.kinds {
-            let alike = |(known, _): &&mut (&Kind, CoreSet)| known.name == kind.name && known.model == kind.model;
-            match words.iter_mut().find(alike) {
+            let word = kind.model.as_ref().map_or_else(|| kind.name.clone(), |model| format!("{}:{model}", kind.name));
+            match types.iter_mut().find(|(known, _)| *known == word) {
                 Some((_, all)) => all.union_with(&kind.indices.clone().collect()),
-                None => words.push((kind, kind.indices.clone().collect())),
+                None => types.push((word, kind.indices.clone().collect())),
             }
         }
-        let none = CoreSet::new();
-        let word = |(kind, all): &(&Kind, CoreSet)| {
-            let model = kind.model.as_ref().map(|model| format!(":{model}")).unwrap_or_default();
-            format!("{}{model}:{}", kind.name, tell(all, self.held.get(&kind.name).unwrap_or(&none)))
-        };
-        words.iter().map(word).collect::<Vec<_>>().join(",")
+        types
     }
+}
+
+/// `gpu:a100:2(IDX:0-1)`.
+fn indexed(name: &str, indices: &CoreSet) -> String {
+    format!("{name}:{}(IDX:{})", indices.len(), index_text(indices))
 }
 
 /// `0-1,3`; `N/A` for none.
@@ -467,6 +465,7 @@ mod tests {
         let taken = n1.take(&[counts("gpu", None, 1)], &near).expect("there is one");
         assert_eq!(taken["gpu"].iter().collect::<Vec<_>>(), [2], "the one beside the core");
         assert_eq!(n1.used_text(), "gpu:a100:0(IDX:N/A),gpu:v100:1(IDX:2)");
+        assert_eq!(n1.held_texts(&taken), ["gpu:v100:1(IDX:2)"]);
         assert_eq!(n1.take(&[counts("gpu", Some("v100"), 1)], &near), None);
         assert_eq!(n1.tasks(&[counts("gpu", None, 1)], &[counts("gpu", None, 1)]), Some(1));
         let (lines, _) = parse_conf("Name=gpu File=/dev/a Cores=0\nName=gpu File=/dev/b Cores=1").expect("it is one");

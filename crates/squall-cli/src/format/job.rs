@@ -223,14 +223,19 @@ impl JobRow {
         all + &gres.map(|(name, count)| format!(",gres/{name}={count}")).collect::<Vec<_>>().concat()
     }
 
-    /// Generic resources that it holds or held over all nodes, by name and type: `gpu:a100`, 4.
-    pub(crate) fn granted(&self) -> BTreeMap<&str, usize> {
-        let mut all: BTreeMap<&str, usize> = BTreeMap::new();
+    /// Returns the generic resources that it holds or held over all nodes, by name and type (`gpu:a100`, 4), in the order
+    /// of its nodes.
+    pub(crate) fn granted(&self) -> Vec<(&str, usize)> {
+        let mut all: Vec<(&str, usize)> = Vec::new();
         for (hosts, word) in &self.info.run().gres {
             let counted = word.split('(').next().unwrap_or_default().rsplit_once(':');
             if let Some((kind, count)) = counted {
                 let nodes = hostlist::expand(hosts).map_or(0, |names| names.len());
-                *all.entry(kind).or_default() += nodes * count.parse::<usize>().unwrap_or(0);
+                let count = nodes * count.parse::<usize>().unwrap_or(0);
+                match all.iter_mut().find(|(known, _)| *known == kind) {
+                    Some((_, total)) => *total += count,
+                    None => all.push((kind, count)),
+                }
             }
         }
         all

@@ -19,6 +19,10 @@ fn gpus(c: &Cluster) {
     let node = c.ok(&["scontrol", "show", "node", "n1"]);
     assert!(node.contains("Gres=gpu:2") && node.contains("GresUsed=gpu:2(IDX:0-1)"), "{node}");
     assert_eq!(c.ok(&["squeue", "-h", "-o", "%b", "-j", &holds]), "gres/gpu:2");
+    let shown = c.ok(&["scontrol", "show", "job", "-d", &holds]);
+    let told: Vec<&str> = shown.lines().filter(|line| line.contains("GRES=")).map(str::trim_start).collect();
+    assert!(matches!(told[..], ["JOB_GRES=gpu:2", on] if on.starts_with("Nodes=n1 ")), "{shown}");
+    assert!(told[1].ends_with(" GRES=gpu:2(IDX:0-1)"), "{shown}");
     let waits = c.sbatch(&["--gpus=1", "-w", "n1", "--wrap", "true"]);
     assert_eq!(c.ok(&["squeue", "-h", "-o", "%r", "-j", &waits]), "Resources");
     let why = c.ok(&["squall", "why", &waits]);

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use squall_model::id::{JobId, StepNo};
@@ -296,6 +297,41 @@ fn two_interrupts_end_a_step() {
         ]
     );
     assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+// Slurm's srun repeats the second interrupt and goes on waiting: Squall's ends, and the task is killed without it.
+#[test]
+fn a_third_interrupt_ends_srun_at_once_and_has_the_step_killed() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let cluster = cluster(1, (0, 9), move |_, mut step| {
+        step.tell(&[FromStep::Started(vec![(0, 9)]), output(0, false, "ready\n")]);
+        // The task ignores the interrupt.
+        tell.send(next_signal(&mut step)).unwrap();
+        while let Some(message) = step.hear() {
+            if let ToStep::End { kill_wait_s, .. } = message {
+                tell.send(kill_wait_s as i32).unwrap();
+            }
+        }
+    });
+    let (mut child, _out) = started(&cluster, &["--jobid=5", "x"]);
+    let mut error = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    for lines in [2, 3] {
+        signal(&child, Signal::INT);
+        (0..lines).for_each(|_| drop(error.read_line(&mut said)));
+    }
+    assert!(said.ends_with("Job step aborted: Waiting up to 32 seconds for job step to finish.\n"), "{said}");
+    // If this machine stalls for a second, the third interrupt is the first of a new pair.
+    while child.try_wait().unwrap().is_none() {
+        signal(&child, Signal::INT);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(error.lines().map_while(Result::ok).collect::<Vec<_>>(), Vec::<String>::new());
+    assert_eq!((told.recv(), told.recv()), (Ok(2), Ok(0)), "the interrupt, then the end without a wait");
+    let heard = cluster.heard.lock().unwrap();
+    let cancels = |request: &Request| matches!(request, Request::Cancel { step: Some(StepNo(0)), signal: None, .. });
+    assert!(heard.iter().any(cancels), "{heard:?}");
 }
 
 #[test]

@@ -151,8 +151,6 @@ fn identity(row: &JobRow, manner: Manner) -> Vec<String> {
         lines.insert(1, format!("HetJobIdSet={ids}"));
     }
     if manner.details {
-        let held: Vec<String> = row.granted().iter().map(|(kind, count)| format!("{kind}:{count}")).collect();
-        lines.push(format!("JOB_GRES={}", null(&held.join(","))));
         lines.push(format!("DerivedExitCode={}", words::exit_code(info.run().derived_exit)));
     }
     lines
@@ -221,7 +219,9 @@ fn resources(row: &JobRow, manner: Manner) -> Vec<String> {
         need.ntasks_per_node.unwrap_or(0),
         row.other("core-spec").unwrap_or("*")
     ));
-    if manner.details {
+    if manner.details && !info.run().per_node.is_empty() {
+        let held: Vec<String> = row.granted().iter().map(|(kind, count)| format!("{kind}:{count}")).collect();
+        lines.push(format!("JOB_GRES={}", null(&held.join(","))));
         lines.extend(info.run().per_node.iter().map(|(hosts, cores, memory)| {
             let here = info.run().gres.iter().filter(|(on, _)| alike(on, hosts));
             let gres: Vec<&str> = here.map(|(_, devices)| devices.as_str()).collect();

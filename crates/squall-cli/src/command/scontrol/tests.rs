@@ -84,6 +84,44 @@ fn show_what_was_asked_of_the_network() {
     assert_eq!((network("30"), network("10")), (Some("devname=ib0,us".to_owned()), Some("(null)".to_owned())));
 }
 
+// Lines of Slurm 22.05.8 with GresTypes=gpu,fpga and nodes of gpu:a100:2,gpu:h100:2,fpga:3, but for one word: Slurm numbers
+// only devices with files, and has `fpga(CNT:2)`.
+#[test]
+fn show_job_details_names_generic_resources_as_slurm_does() {
+    let details = |job: u32, gres: &[(&str, &str)], per_node: &[(&str, &str)]| {
+        let mut fake = fake();
+        let run = fake.page.jobs.iter_mut().find(|known| known.id.0 == job).and_then(|job| job.run.as_mut());
+        if let Some(run) = run {
+            let text = |(hosts, text): &(&str, &str)| ((*hosts).to_owned(), (*text).to_owned());
+            run.gres = gres.iter().map(text).collect();
+            run.per_node = per_node.iter().map(text).map(|(hosts, cores)| (hosts, cores, 0)).collect();
+        }
+        let shown = run_with(&mut fake, "scontrol", scontrol, &["show", "job", "-d", &job.to_string()], &[]).out;
+        let tells =
+            |line: &&str| ["Socks/", "JOB_GRES=", "Nodes=n", "MinCPUs"].iter().any(|start| line.starts_with(start));
+        let lines =
+            shown.lines().map(str::trim_start).filter(tells).map(|line| line.split(" Min").next().unwrap_or(line));
+        lines.map(|line| line.split(" Ntasks").next().unwrap_or(line).to_owned()).collect::<Vec<_>>()
+    };
+    // `--gres=gpu:a100:1,fpga:2`: the lines stand between those two, names and types in the nodes' order.
+    assert_eq!(
+        details(10, &[("n1", "gpu:a100:1(IDX:0)"), ("n1", "fpga:2(IDX:0-1)")], &[("n1", "0")]),
+        [
+            "Socks/Node=*",
+            "JOB_GRES=gpu:a100:1,fpga:2",
+            "Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:a100:1(IDX:0),fpga:2(IDX:0-1)",
+            "MinCPUsNode=1"
+        ]
+    );
+    // `-N2 --gres=gpu:h100:1`: the sum over the nodes, and each node's devices. Alike nodes share a line.
+    let (gres, nodes) = ([("n[1-2]", "gpu:h100:1(IDX:2)")], [("n[1-2]", "3")]);
+    let lines = details(10, &gres, &nodes);
+    assert_eq!(lines[1..3], ["JOB_GRES=gpu:h100:2", "Nodes=n[1-2] CPU_IDs=3 Mem=0 GRES=gpu:h100:1(IDX:2)"]);
+    // No generic resources, and no allocation.
+    assert_eq!(details(10, &[], &nodes)[1..3], ["JOB_GRES=(null)", "Nodes=n[1-2] CPU_IDs=3 Mem=0 GRES="]);
+    assert_eq!(details(30, &[], &[]), ["Socks/Node=*", "MinCPUsNode=1"]);
+}
+
 #[test]
 fn show_all_jobs_and_json() {
     let all = run("scontrol", scontrol, &["show", "job"]).out;

@@ -248,12 +248,9 @@ fn show_run(state: &State, info: &mut JobInfo, run: &Run, job: &Job) -> RunInfo 
     let (mut per_node, mut gres) = (Vec::new(), Vec::new());
     for (nodes, group) in &parts {
         let hosts = names(state, nodes);
-        let has = nodes.first().map(|first| (gres::on_node(granted, first), state.index.gres.get(&first)));
-        for (name, indices) in has.iter().flat_map(|(held, _)| held) {
-            let known = has.as_ref().and_then(|(_, known)| *known);
-            let words = known.map(|known| known.held_text(name, indices)).unwrap_or_default();
-            gres.extend(words.into_iter().map(|word| (hosts.clone(), word)));
-        }
+        let has = nodes.first().and_then(|first| Some((first, state.index.gres.get(&first)?)));
+        let words = has.map(|(first, has)| has.held_texts(&gres::on_node(granted, first))).unwrap_or_default();
+        gres.extend(words.into_iter().map(|word| (hosts.clone(), word)));
         per_node.push((hosts, core_list(&group.cores), group.memory_mb));
     }
     RunInfo {

@@ -4,9 +4,9 @@ use squall_model::config::{Config, NodeConfig};
 use squall_model::gres::{Ask, on_node};
 use squall_model::id::{JobId, NodeId};
 use squall_model::job::{JobSpec, JobState, Need};
-use squall_model::wire::client::{Answer, Refusal};
+use squall_model::wire::client::{Answer, JobRef, JobSelection, Refusal, Request};
 
-use super::driver::{Driver, batch};
+use super::driver::{ADA, Driver, batch};
 
 fn cluster(nodes: u32, gres: &str) -> Driver {
     let node = NodeConfig { name: format!("n[1-{nodes}]"), gres: gres.into(), ..NodeConfig::default() };
@@ -66,6 +66,27 @@ fn gpus_of_a_job_and_of_tasks_are_spread_over_nodes() {
     let one = d.submit(with(&[("gres", "gpu")], Need::default()));
     assert_eq!(gpus(&d, one, 0), [3]);
     assert_eq!(Ask::of_job(&d.c.state.jobs[&tasks].spec).unwrap().totals(1, 2)["gpu"], 4);
+}
+
+#[test]
+fn a_job_is_shown_with_its_devices_by_type_in_the_nodes_order() {
+    let mut d = cluster(2, "gpu:h100:2,gpu:a100:2,fpga:3");
+    let mixed = d.submit(with(&[("gres", "fpga:2,gpu:a100:1,gpu:h100:1")], Need::default()));
+    let wide = Need { nodes_min: Some(2), ..Need::default() };
+    let wide = d.submit(with(&[("gres", "gpu:a100:1")], wide));
+    let mut shown = |id| {
+        let jobs = JobSelection { ids: vec![JobRef::Job(id)], ..JobSelection::default() };
+        match d.ask(5, ADA, Request::Jobs { jobs, ended: false, steps: false }).remove(0) {
+            Answer::Jobs(mut page) => page.jobs.remove(0).run.unwrap().gres,
+            other => panic!("{other:?}"),
+        }
+    };
+    let on = |words: &[(&str, &str)]| -> Vec<(String, String)> {
+        words.iter().map(|(hosts, word)| ((*hosts).to_owned(), (*word).to_owned())).collect()
+    };
+    let one = on(&[("n1", "gpu:h100:1(IDX:0)"), ("n1", "gpu:a100:1(IDX:2)"), ("n1", "fpga:2(IDX:0-1)")]);
+    assert_eq!(shown(mixed), one);
+    assert_eq!(shown(wide), on(&[("n1", "gpu:a100:1(IDX:3)"), ("n2", "gpu:a100:1(IDX:2)")]));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The session's side towards the controller: answers, lost and found connections, the order to end the step.
 
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
 use squall_model::id::JobId;
@@ -89,15 +90,19 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Has the controller end the step: TERM, later KILL, on every node.
-    pub(super) fn cancel(&self) {
-        let Some(created) = &self.created else { return };
+    /// Asks the controller to end the step: TERM, later KILL, on every node. The receiver returns when the controller has
+    /// acknowledged that, or cannot be reached. None: there is no step.
+    pub(super) fn cancel(&self) -> Option<Receiver<()>> {
+        let created = self.created.as_ref()?;
         let jobs = JobSelection { ids: vec![JobRef::Job(self.job)], ..JobSelection::default() };
         let request = Request::Cancel { jobs, signal: None, step: Some(created.step), verbose: false };
+        let (asked, told) = channel::<()>();
         std::thread::spawn(move || {
-            // If it can't be told, the step daemons still end what they can see themselves.
+            // Without the controller the step daemons still end what they can see themselves.
             drop(Patience::new("srun").ask(&request));
+            drop(asked);
         });
+        Some(told)
     }
 }
 

@@ -31,10 +31,12 @@ use crate::options::Stop;
 
 /// A step that gets its cores within this time was not worth a word on waiting.
 const HELD_UP: Duration = Duration::from_secs(1);
-/// A second interrupt within this time ends the step.
+/// A second interrupt within this time ends the step, and a third one within this time ends srun.
 const TWICE: Duration = Duration::from_secs(1);
 /// Between the interrupt that ends the step and KILL: time to see the interrupt.
 const GRACE: Duration = Duration::from_millis(500);
+/// The third interrupt: timeout for the controller's acknowledgement that the step is cancelled.
+const TELLING: Duration = Duration::from_secs(1);
 /// What srun waits longer than the step may take to end.
 const WAIT_S: u64 = 2;
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 use squall_model::set::IndexSet;
 use squall_model::step::ToStep;
 
-use super::{GRACE, Session, TWICE, WAIT_S};
+use super::{GRACE, Session, TELLING, TWICE, WAIT_S};
 use crate::command::srun::terminal::size;
 use crate::options::Stop;
 
@@ -41,9 +41,11 @@ impl Session<'_> {
     fn interrupt(&mut self, now: Instant) -> Result<(), Stop> {
         let again = self.interrupted.is_some_and(|last| now.duration_since(last) < TWICE);
         if again && self.aborting {
-            // The third: the tasks are left to be ended.
+            // The third ends srun at once. Step daemons and controller kill the tasks.
             self.kill_tasks();
-            self.cancel();
+            if let Some(told) = self.cancel() {
+                let _ = told.recv_timeout(TELLING);
+            }
             return Err(Stop::Silent(128 + libc::SIGINT as u8));
         }
         if again || self.manners.quit_on_interrupt {
