@@ -14,27 +14,29 @@ use crate::command::sinfo::all_partitions;
 
 const STATES: &str = "Acceptable State values are \"UP\", \"DOWN\", \"DRAIN\" and \"INACTIVE\"";
 
-/// What partitions always are here: setting it changes nothing.
-const FIXED: &[(&str, &str)] = &[
-    ("AllocNodes", "ALL"),
-    ("Alternate", ""),
-    ("CpuBind", ""),
-    ("DefMemPerCPU", "UNLIMITED"),
-    ("DefMemPerNode", "UNLIMITED"),
-    ("DisableRootJobs", "NO"),
-    ("Hidden", "NO"),
-    ("JobDefaults", "(null)"),
-    ("LLN", "NO"),
-    ("MaxCPUsPerNode", "UNLIMITED"),
-    ("MaxCPUsPerSocket", "UNLIMITED"),
-    ("MaxMemPerCPU", "UNLIMITED"),
-    ("MaxMemPerNode", "UNLIMITED"),
-    ("OverTimeLimit", "NONE"),
-    ("PowerDownOnIdle", "NO"),
-    ("ReqResv", "NO"),
-    ("RootOnly", "NO"),
-    ("TRESBillingWeights", ""),
+/// Keys of scontrol(1) for what no partition has here: name, shortest abbreviation, and the values that ask for none of it.
+const FIXED: &[(&str, usize, &[&str])] = &[
+    ("AllocNodes", 6, &["ALL", ""]),
+    ("Alternate", 3, &["NONE", ""]),
+    ("CpuBind", 7, &["OFF", ""]),
+    ("DefMemPerCPU", 10, &["UNLIMITED", "0"]),
+    ("DefMemPerNode", 10, &["UNLIMITED", "0"]),
+    ("DisableRootJobs", 1, NO),
+    ("Hidden", 1, NO),
+    ("JobDefaults", 4, &["(null)", ""]),
+    ("LLN", 1, NO),
+    ("MaxCPUsPerNode", 4, NO_LIMIT),
+    ("MaxCPUsPerSocket", 11, NO_LIMIT),
+    ("MaxMemPerCPU", 10, &["UNLIMITED", "0"]),
+    ("MaxMemPerNode", 10, &["UNLIMITED", "0"]),
+    ("OverTimeLimit", 5, &["NONE"]),
+    ("PowerDownOnIdle", 2, NO),
+    ("ReqResv", 3, NO),
+    ("RootOnly", 3, NO),
+    ("TRESBillingWeights", 1, &[""]),
 ];
+const NO: &[&str] = &["NO", "N"];
+const NO_LIMIT: &[&str] = &["UNLIMITED", "INFINITE"];
 
 /// Whether words are about a partition: `partition …` or `… PartitionName=NAME …`.
 pub(super) fn is_meant(words: &[String]) -> bool {
@@ -121,26 +123,33 @@ fn changed(call: &mut Call<'_>, mut config: PartitionConfig, words: &[Change<'_>
         if means(word.key, "State", 2) {
             let Some(state) = state(word.value) else { return bad_state(call, word, STATES) };
             config.state = state;
-        } else if !set_limit(&mut config, word).or_else(|| set_other(&mut config, word)).unwrap_or_default() {
-            let fixed = FIXED.iter().find(|(name, _)| name.eq_ignore_ascii_case(word.key));
-            match fixed {
-                Some((_, value)) if value.eq_ignore_ascii_case(word.value) => {}
-                Some(_) => return unsupported(call, word),
-                None => return invalid(call, &format!("{}={}", word.key, word.value)),
-            }
+            continue;
+        }
+        match set_limit(&mut config, word).or_else(|| set_other(&mut config, word)) {
+            Some(true) => {}
+            Some(false) => return invalid(call, &format!("{}={}", word.key, word.value)),
+            None if asks_for_nothing(word) => {}
+            None => return unsupported(call, word),
         }
     }
     Ok(config)
 }
 
+/// Returns whether a key of [`FIXED`] has the value that every partition has.
+fn asks_for_nothing(word: &Change<'_>) -> bool {
+    let fixed = FIXED.iter().find(|(name, least, _)| means(word.key, name, *least));
+    fixed.is_some_and(|(_, _, values)| values.iter().any(|value| value.eq_ignore_ascii_case(word.value)))
+}
+
+/// A state by any beginning of its name. Slurm looks in this order: `D` is `DOWN`.
 fn state(text: &str) -> Option<PartitionState> {
-    match text.to_lowercase().as_str() {
-        "up" => Some(PartitionState::Up),
-        "down" => Some(PartitionState::Down),
-        "drain" => Some(PartitionState::Drain),
-        text if "inactive".starts_with(text) && text.len() >= 4 => Some(PartitionState::Inactive),
-        _ => None,
-    }
+    let states = [
+        ("INACTIVE", PartitionState::Inactive),
+        ("DOWN", PartitionState::Down),
+        ("UP", PartitionState::Up),
+        ("DRAIN", PartitionState::Drain),
+    ];
+    states.into_iter().find(|(name, _)| means(text, name, 1)).map(|(_, state)| state)
 }
 
 /// Keys with times and counts. Some(false): the value can't be; None: it is another key.
@@ -163,10 +172,14 @@ fn set_limit(config: &mut PartitionConfig, word: &Change<'_>) -> Option<bool> {
         count().map(|count| config.max_nodes = count)
     } else if is("MinNodes", 2) {
         number().map(|count| config.min_nodes = count)
-    } else if is("PriorityTier", 12) || is("Priority", 3) {
+    } else if is("Priority", 3) {
+        number().map(|both| (config.priority_tier, config.priority_job_factor) = (both, both))
+    } else if is("PriorityTier", 9) {
         number().map(|tier| config.priority_tier = tier)
     } else if is("PriorityJobFactor", 9) {
         number().map(|factor| config.priority_job_factor = factor)
+    } else if is("LeaseJobs", 2) {
+        number().map(|jobs| config.lease_jobs = jobs)
     } else if is("GraceTime", 5) {
         number().map(|seconds| config.grace_time_s = Seconds(u64::from(seconds)))
     } else {
@@ -183,10 +196,10 @@ fn set_other(config: &mut PartitionConfig, word: &Change<'_>) -> Option<bool> {
         return Some(nodes(&config.nodes, word).map(|nodes| config.nodes = nodes).is_some());
     } else if is("Default", 7) {
         return Some(yes(value).map(|yes| config.default = yes).is_some());
-    } else if is("ExclusiveUser", 2) {
+    } else if is("ExclusiveUser", 1) {
         return Some(yes(value).map(|yes| config.exclusive_user = yes).is_some());
     } else if is("OverSubscribe", 5) || is("Shared", 2) {
-        return Some(OverSubscribe::try_from(value.to_owned()).map(|over| config.oversubscribe = over).is_ok());
+        return Some(oversubscribe(value).map(|over| config.oversubscribe = over).is_some());
     } else if is("PreemptMode", 3) {
         return Some(preempt_mode(value).map(|mode| config.preempt_mode = Some(mode)).is_some());
     } else if is("PartitionName", 3) {
@@ -195,6 +208,8 @@ fn set_other(config: &mut PartitionConfig, word: &Change<'_>) -> Option<bool> {
         Some(value).filter(|name| *name != "N/A").unwrap_or_default().clone_into(&mut config.qos);
     } else if is("AllowGroups", 6) {
         config.allow_groups = list(&config.allow_groups, word);
+    } else if is("AllowUsers", 6) {
+        config.allow_users = list(&config.allow_users, word);
     } else if is("AllowAccounts", 6) {
         config.deny_accounts.clear();
         config.allow_accounts = list(&config.allow_accounts, word);
@@ -214,11 +229,19 @@ fn set_other(config: &mut PartitionConfig, word: &Change<'_>) -> Option<bool> {
 }
 
 fn yes(text: &str) -> Option<bool> {
-    match text.to_ascii_uppercase().as_str() {
-        "YES" | "Y" | "1" => Some(true),
-        "NO" | "N" | "0" => Some(false),
-        _ => None,
+    match text {
+        "1" => Some(true),
+        "0" => Some(false),
+        text if means(text, "NO", 1) => Some(false),
+        text => means(text, "YES", 1).then_some(true),
     }
+}
+
+/// `FORCE:2`, the word by any beginning of its name.
+fn oversubscribe(text: &str) -> Option<OverSubscribe> {
+    let word = text.split(':').next().unwrap_or_default();
+    let name = ["NO", "EXCLUSIVE", "YES", "FORCE"].into_iter().find(|name| means(word, name, 1))?;
+    OverSubscribe::try_from(format!("{name}{}", &text[word.len()..])).ok()
 }
 
 /// Names with commas; `ALL` and nothing are everybody, or nobody denied. `+=` adds, `-=` takes away.

@@ -64,7 +64,7 @@ fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
     let max_nodes = config.max_nodes.map_or_else(|| "UNLIMITED".to_owned(), |n| n.to_string());
     let qos = if config.qos.is_empty() { "N/A" } else { &config.qos };
     let memory = if memory_mb > 0 { format!("mem={},", format_memory_mb(memory_mb)) } else { String::new() };
-    vec![
+    let mut lines = vec![
         format!("PartitionName={}", config.name),
         format!("AllowGroups={groups} {} {}", accounts(config), levels(config)),
         format!("AllocNodes=ALL Default={} QoS={qos}", if config.default { "YES" } else { "NO" }),
@@ -95,7 +95,15 @@ fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
         "JobDefaults=(null)".to_owned(),
         "DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED".to_owned(),
         format!("TRES=cpu={},{memory}node={},billing={}", partition.num_cpus, partition.num_nodes, partition.num_cpus),
-    ]
+    ];
+    // What Slurm does not have.
+    if !config.allow_users.is_empty() {
+        lines.push(format!("AllowUsers={}", config.allow_users.join(",")));
+    }
+    if config.lease_jobs > 0 {
+        lines.push(format!("LeaseJobs={}", config.lease_jobs));
+    }
+    lines
 }
 
 fn accounts(config: &PartitionConfig) -> String {
@@ -106,7 +114,7 @@ fn levels(config: &PartitionConfig) -> String {
     allowed("Qos", &config.allow_qos, &config.deny_qos)
 }
 
-/// Who may, or if that is anybody, who may not.
+/// Those that may use the partition or, if that is all, those that may not.
 fn allowed(what: &str, allowed: &[String], denied: &[String]) -> String {
     match (allowed, denied) {
         ([], []) => format!("Allow{what}=ALL"),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::{ProptestConfig, any, prop, prop_assert, proptest};
 use squall_model::config::PartitionState;
 use squall_model::event::{NodeAdmin, NodeChange};
+use squall_model::gang::OverSubscribe;
 use squall_model::id::{JobId, StepNo};
 use squall_model::job::JobSpec;
 use squall_model::resource::Memory;
@@ -12,7 +13,7 @@ use squall_model::time::Time;
 use squall_model::wire::client::{Answer, JobName, JobRef, JobSelection, JobUpdate, Refusal, Request};
 
 use super::scontrol;
-use crate::command::listing::fake::{NOW, Seen, check, fake, refused, run, run_with, transcript};
+use crate::command::listing::fake::{Fake, NOW, Seen, check, fake, refused, run, run_with, transcript};
 
 /// What the controller was asked to do.
 fn asked(args: &[&str]) -> Vec<Request> {
@@ -435,12 +436,70 @@ fn partitions_are_made_changed_and_deleted() {
     let said = |args: &[&str]| run("scontrol", scontrol, args).err;
     assert_eq!(said(&["delete", "partition=x"]), "delete_partition partition=x: Invalid partition name specified\n");
     assert!(said(&["create", "partition=x"]).contains("Nodes must be specified"));
-    assert!(said(&["update", "partition=debug", "Hidden=YES"]).contains("not supported: Hidden=YES"));
     assert!(said(&["update", "partition=debug", "MaxNodes=few"]).contains("Invalid input: MaxNodes=few"));
     assert_eq!(
         answered(&["create", "partition=x", "nodes=n1"], busy()).err,
         "Error creating the partition: Partition is in use\nscontrol: jobs of partition debug wait or run; squeue -p debug\n"
     );
+}
+
+#[test]
+fn every_key_of_a_partition_is_updated_or_refused_by_name() {
+    let change = |word: &str| match asked(&["update", "PartitionName=debug", word]).pop() {
+        Some(Request::ChangePartition { now: Some(now), .. }) => *now,
+        other => panic!("{word}: {other:?}"),
+    };
+    let is = change("MaxTime=UNLIMITED");
+    // Squall's own.
+    let users = |word: &str| change(word).allow_users;
+    assert_eq!((users("AllowUsers=ann,bob"), users("AllowUsers=ALL")), (vec!["ann".into(), "bob".into()], vec![]));
+    assert_eq!(change("LeaseJobs=4").lease_jobs, 4);
+    // Abbreviations are Slurm's, and `Priority` is both of its kinds.
+    let priority = |word: &str| (change(word).priority_tier, change(word).priority_job_factor);
+    assert_eq!([priority("Priority=7"), priority("PriorityT=7"), priority("PriorityJ=7")], [(7, 7), (7, 1), (1, 7)]);
+    assert_eq!(change("OverSubscribe=f:2").oversubscribe, OverSubscribe::Force(2));
+    assert!(change("E=y").exclusive_user && change("Default=Ye").default);
+    for (text, state) in [("d", PartitionState::Down), ("dr", PartitionState::Drain), ("i", PartitionState::Inactive)] {
+        let sent = asked(&["update", "PartitionName=debug", &format!("State={text}")]);
+        assert_eq!(sent, [Request::UpdatePartition { name: "debug".into(), state }]);
+    }
+    // What no partition has: asking for none of it changes nothing, anything else is refused.
+    for (none, some) in [
+        ("AllocNodes=ALL", "AllocNodes=n1"),
+        ("Alternate=NONE", "Alt=long"),
+        ("CpuBind=off", "CpuBind=core"),
+        ("DefMemPerCPU=0", "DefMemPerC=100"),
+        ("DefMemPerNode=UNLIMITED", "DefMemPerNode=100"),
+        ("DisableRootJobs=NO", "D=YES"),
+        ("H=n", "Hidden=YES"),
+        ("JobDefaults=", "JobDefaults=DefCpuPerGPU=2"),
+        ("LLN=NO", "LLN=YES"),
+        ("MaxCPUsPerNode=UNLIMITED", "MaxC=2"),
+        ("MaxCPUsPerSocket=INFINITE", "MaxCPUsPerSocket=2"),
+        ("MaxMemPerCPU=0", "MaxMemPerCPU=100"),
+        ("MaxMemPerNode=0", "MaxMemPerN=100"),
+        ("OverTimeLimit=NONE", "OverT=5"),
+        ("PowerDownOnIdle=NO", "PowerDownOnIdle=YES"),
+        ("ReqResv=NO", "ReqResv=YES"),
+        ("RootOnly=no", "Root=YES"),
+        ("TRESBillingWeights=", "TRESBillingWeights=cpu=2"),
+        ("MaxTime=-1", "Nosuch=1"),
+    ] {
+        assert_eq!(change(none), is, "{none}");
+        let seen = run("scontrol", scontrol, &["update", "partition=debug", some]);
+        let refused = format!("Update of this parameter is not supported: {some}\nRequest aborted\n");
+        assert_eq!((seen.code, seen.err), (1, refused));
+    }
+}
+
+#[test]
+fn a_partition_is_shown_with_what_slurm_does_not_have() {
+    let mut fake = fake();
+    let shown = |fake: &mut Fake| run_with(fake, "scontrol", scontrol, &["show", "partition", "debug"], &[]).out;
+    let before = shown(&mut fake);
+    let config = &mut fake.partitions[0].config;
+    (config.allow_users, config.lease_jobs) = (vec!["ann".into(), "bob".into()], 4);
+    assert_eq!(shown(&mut fake), before.replace("billing=16\n", "billing=16\n   AllowUsers=ann,bob\n   LeaseJobs=4\n"));
 }
 
 #[test]
