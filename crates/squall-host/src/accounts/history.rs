@@ -1,4 +1,4 @@
-//! What accounting keeps beside jobs: rare events of the journal, in its order, with names for numbers.
+//! The history of nodes, reservations and accounts: rare events of the journal, in its order, with names for ids.
 
 use rusqlite::{OptionalExtension, params};
 use squall_model::event::Event;
@@ -43,7 +43,7 @@ impl Book {
         self.keep(time, what)
     }
 
-    /// Changes what is kept of a job's last attempt. What has no column stands in its specification, by name.
+    /// Changes the row of a job's last attempt. Values without a column go into its specification, by name.
     pub(super) fn recorded(&mut self, job: JobId, values: &[(String, String)]) -> Done {
         self.touch(job)?;
         let sql = "SELECT s.body FROM jobs j JOIN specs s ON s.id = j.spec WHERE j.id = ?1 AND j.latest";
@@ -70,8 +70,7 @@ impl Book {
     }
 }
 
-/// The rows of one page after the one with that number, which then is the number of the last. None are left: an empty
-/// page.
+/// Returns the next page of rows after row `after`, and sets `after` to the last one. An empty page is the end.
 pub(super) fn page(book: &Book, after: &mut i64) -> rusqlite::Result<Vec<HistoryRow>> {
     let sql = "SELECT number, time, what, length(what) FROM history WHERE number > ?1 ORDER BY number";
     let mut statement = book.db.prepare_cached(sql)?;
@@ -90,5 +89,5 @@ pub(super) fn page(book: &Book, after: &mut i64) -> rusqlite::Result<Vec<History
     Ok(rows)
 }
 
-/// What a row takes beside its texts, bytes.
+/// Size of a row without its texts, bytes.
 const ROW_BYTES: usize = 32;

@@ -1,9 +1,8 @@
 //! Accounting: a follower of the journal that keeps a row for each attempt, step and array in SQLite.
 //!
-//! Rows come from events only, and the number of the last record stands in the same transaction as its rows:
-//! after any crash the follower goes on where it was. It can lag (a full disk), never stop the controller.
-//! A missing database is built as far back as the journal reaches, a damaged one of its own rows and of what the journal
-//! tells (`rescue`).
+//! Rows follow from events only. The number of the last record is stored in the same transaction as its rows, so the
+//! follower resumes there after any crash. It can lag (a full disk), but never stops the controller. A missing database
+//! is rebuilt from the journal; a damaged one from its readable rows and the journal (`rescue`).
 
 mod book;
 mod draft;
@@ -404,7 +403,8 @@ fn checked(path: &Path, cluster: u128) -> rusqlite::Result<Book> {
     }
 }
 
-/// Copies a database of before there were checksums. Without room for that, it is used as it is.
+/// Copies a database without checksums into one with checksums. If the disk lacks room for the copy, the old one stays
+/// in use.
 fn with_sums(path: &Path, book: Book) -> rusqlite::Result<Book> {
     let cluster = book.cluster();
     drop(book);
@@ -419,7 +419,7 @@ fn with_sums(path: &Path, book: Book) -> rusqlite::Result<Book> {
     Book::open(path)
 }
 
-/// Puts a new database in the place of a damaged one, which is kept, and says what is lost.
+/// Replaces a damaged database by a new one and logs the lost ranges. The damaged file is kept under another name.
 fn replace(place: &Place, cluster: u128, last: u64, error: &rusqlite::Error) -> rusqlite::Result<Book> {
     let path = place.accounts();
     say(&format!("{} is damaged ({error}); it is kept as {}", path.display(), aside(&path).display()));

@@ -44,10 +44,10 @@ const STEPS: &str = "SELECT step, name, state, state_by, code, signal, reason, s
     num_tasks, usage, submit_line FROM steps WHERE job = ?1 AND attempt = ?2
     ORDER BY step < 4294967294, step";
 
-/// Takes rows, whether more follow, and of which jobs rows may be missing.
+/// Receives rows, whether more follow, and the jobs with rows that may be missing.
 type Taker<'a> = dyn FnMut(Vec<AccountingRow>, bool, Vec<(JobId, JobId)>) + 'a;
 
-/// How far the answer to a question is.
+/// Progress of the answer to a query.
 #[derive(Debug)]
 pub(super) struct Course {
     query: Box<AccountingQuery>,
@@ -74,7 +74,7 @@ impl Course {
         !std::mem::replace(&mut self.anew, true)
     }
 
-    /// Jobs of which rows may be missing, and that may fit the question.
+    /// Returns the jobs that may match the query and have rows that may be missing.
     fn lost(&self, book: &Book) -> Vec<(JobId, JobId)> {
         let query = &self.query;
         let named = |lost: &Lost, id: &JobRef| match id {
@@ -428,7 +428,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What a row says; None: it makes no sense. Others do, and are shown.
+/// Returns the content of a row. None: the row is damaged, and is left out.
 fn sensible<T>(row: rusqlite::Result<T>) -> rusqlite::Result<Option<T>> {
     match row {
         Err(error) if error.sqlite_error_code().is_none() => Ok(None),

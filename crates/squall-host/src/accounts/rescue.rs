@@ -1,5 +1,5 @@
-//! A new database in the place of a damaged one: with the rows of it that can be read, and those that the journal still
-//! tells. What is in neither is lost, and noted.
+//! Replaces a damaged accounting database. The new one has all rows that can be read, and those that can be rebuilt
+//! from the journal. All other rows are lost; the ranges of their jobs are recorded.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,24 +18,24 @@ use super::retire::GENERATION;
 use crate::journal;
 use crate::sys::pages;
 
-/// Jobs of which rows may be missing.
+/// Range of jobs with rows that may be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Lost {
     pub(super) first: JobId,
     pub(super) last: JobId,
-    /// They were submitted between these times.
+    /// The jobs were submitted between these times.
     pub(super) since: Time,
     pub(super) until: Time,
 }
 
-/// What came of it.
+/// Result of a rebuild.
 #[derive(Debug, Default)]
 pub(super) struct Rescued {
-    /// Rows that were copied.
+    /// Number of rows copied from the old database.
     pub(super) rows: u64,
-    /// Rows that came from the journal.
+    /// Number of rows rebuilt from the journal.
     pub(super) from_journal: u64,
-    /// What is lost.
+    /// Jobs with rows that may be missing.
     pub(super) lost: Vec<Lost>,
 }
 
@@ -43,9 +43,9 @@ pub(super) struct Rescued {
 struct Table {
     name: &'static str,
     key: &'static str,
-    /// Places of the columns that name an owner and a specification.
+    /// Indices of the columns that refer to an owner and a specification.
     shared: Option<(usize, usize)>,
-    /// Its keys name jobs.
+    /// Its keys are job ids.
     of_jobs: bool,
 }
 
@@ -62,8 +62,8 @@ const TABLES: [Table; 6] = [
     table("steps", "job", true),
 ];
 
-/// Builds a new database beside the one at `path`, of its rows and of the journal's records up to `last`. Without a journal:
-/// the other one is not damaged.
+/// Builds a new database next to the one at `path`, from the rows of that one and from the journal's records up to
+/// `last`. `journal` is None if the old database is intact.
 pub(super) fn rebuild(
     path: &Path,
     cluster: u128,
@@ -86,7 +86,7 @@ pub(super) fn rebuild(
             rescue.read_journal(&draft, journal, &mut book)?;
         }
         (old, Some((journal, last))) => {
-            // How far its rows had come is not known: what the journal tells counts.
+            // The position of the old database is unknown: rows from the journal take precedence.
             book.skip_to(last)?;
             rescue.read_journal(&draft, journal, &mut book)?;
             if let Some(old) = old {
@@ -108,26 +108,26 @@ pub(super) fn rebuild(
 /// Removes a database with its log.
 pub(super) fn remove(path: &Path) {
     for suffix in ["-wal", "-shm", ""] {
-        // One that is not there is as good.
+        // A missing file is no error.
         drop(std::fs::remove_file(with_suffix(path, suffix)));
     }
 }
 
-/// The file of a database, or that of its log.
+/// Returns the path of a database file with a suffix: that of its log, for example.
 pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
 }
 
-/// The damaged database, as far as it can be read.
+/// The old database, as far as it can be read.
 struct Old {
     db: Connection,
     cluster: Option<u128>,
     position: Option<u64>,
 }
 
-/// None: not even its tables can be found.
+/// Opens the old database. Returns None if not even its tables can be found.
 fn open_old(path: &Path, fresh: &Book) -> Option<Old> {
     let open = || {
         let db = pages::open(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
@@ -145,12 +145,12 @@ fn open_old(path: &Path, fresh: &Book) -> Option<Old> {
     Some(Old { db, cluster, position })
 }
 
-/// Gives the damaged database the first page of a new one, which says where the tables are: there, too, for all are made
-/// alike.
+/// Overwrites the first page of the damaged database with that of a new one. The page holds the locations of the
+/// tables, which are the same in every database.
 fn lend_first_page(path: &Path, fresh: &Book) -> std::io::Result<()> {
     use std::os::unix::fs::FileExt;
     if pages::has_sums(path) == Some(false) && std::fs::read(path)?.starts_with(b"SQLite") {
-        // An older one: its tables may be elsewhere.
+        // A database without checksums is older: its tables may be at other locations.
         return Err(std::io::ErrorKind::Unsupported.into());
     }
     fresh.checkpoint().map_err(std::io::Error::other)?;
@@ -159,14 +159,14 @@ fn lend_first_page(path: &Path, fresh: &Book) -> std::io::Result<()> {
     std::fs::File::open(from)?.read_exact_at(&mut page, 0)?;
     let file = std::fs::OpenOptions::new().write(true).open(path)?;
     let size = (file.metadata()?.len() / pages::PAGE_BYTES as u64) as u32;
-    // Its size, and no page is free.
+    // The header gets the file's size in pages, and an empty list of free pages.
     page[28..32].copy_from_slice(&size.to_be_bytes());
     page[32..40].fill(0);
     pages::seal(1, &mut page);
     file.write_all_at(&page, 0)
 }
 
-/// The column with the configuration.
+/// Returns the stored configuration.
 fn config(db: &Connection) -> Option<Value> {
     db.query_row("SELECT value FROM meta WHERE key = 'config'", [], |r| r.get(0)).ok()
 }
@@ -175,19 +175,19 @@ fn config(db: &Connection) -> Option<Value> {
 struct Rescue {
     rows: u64,
     told: u64,
-    /// Rows of jobs that have not ended are left out.
+    /// Only rows of ended jobs are copied.
     ended_only: bool,
-    /// Of jobs from this one on the journal tells all.
+    /// The journal is complete for jobs from this one on.
     told_from: JobId,
-    /// Rows of these jobs can't be read.
+    /// Ranges of jobs with rows that cannot be read.
     lost: Vec<(i64, i64)>,
-    /// Owners and specifications, by their ids there and here.
+    /// Ids of owners and specifications in the new database, by their ids in the old one.
     owners: HashMap<i64, i64>,
     specs: HashMap<i64, i64>,
 }
 
 impl Rescue {
-    /// Copies all rows that can be read and are not there yet.
+    /// Copies all rows that can be read and that the new database lacks.
     fn all(&mut self, from: &Connection, to: &Book) -> Done {
         to.db.execute_batch("BEGIN")?;
         self.owners = shared(from, to, "owners")?;
@@ -198,7 +198,7 @@ impl Rescue {
         to.db.execute_batch("COMMIT")
     }
 
-    /// Goes on where the other database was, with its configuration.
+    /// Takes over the old database's configuration, lost ranges and position in the journal.
     fn follow(&mut self, book: &mut Book, old: &Old) -> Done {
         if let Some(config) = config(&old.db) {
             book.db.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('config', ?1)", [config])?;
@@ -211,7 +211,7 @@ impl Rescue {
         book.load()
     }
 
-    /// Adds what the journal tells up to where the book is.
+    /// Adds rows rebuilt from the journal, up to the new database's position.
     fn read_journal(&mut self, draft: &Path, journal: &Path, book: &mut Book) -> Done {
         remove(draft);
         let mut told = Book::open(draft)?;
@@ -233,7 +233,7 @@ impl Rescue {
         Ok(())
     }
 
-    /// What the journal has told is not lost.
+    /// Removes the jobs that were rebuilt from the journal from the lost ranges.
     fn forget_told(&mut self) {
         let told_from = i64::from(self.told_from.0);
         self.lost.retain_mut(|(first, last)| {
@@ -258,7 +258,7 @@ impl Rescue {
         }
     }
 
-    /// Copies rows from a key on. Err: they can't be read further than that key.
+    /// Copies rows from a key on. Returns Err with the last readable key if the rest cannot be read.
     fn rows_from(
         &mut self,
         from: &Connection,
@@ -284,7 +284,7 @@ impl Rescue {
             last = Some(at);
             let values = (1..columns).map(|at| row.get::<_, Value>(at)).collect::<Result<Vec<_>, _>>();
             let done = match values.ok().and_then(|values| self.placed(table, values)) {
-                // Values that a table does not take are no row of it.
+                // A row that violates the table's constraints is damaged: it counts as lost.
                 Some(values) => insert.execute(params_from_iter(values)).map_or_else(
                     |error| if super::book::is_of_the_event(&error) { Ok(None) } else { Err(error) },
                     |done| Ok(Some(done)),
@@ -298,12 +298,13 @@ impl Rescue {
         }
     }
 
-    /// A row as it is here: with other numbers for what it shares. None: that is lost, or the row is not wanted.
+    /// Returns a row with the new ids of its owner and specification. None: these are lost, or the row is not wanted.
     fn placed(&self, table: &Table, mut values: Vec<Value>) -> Option<Vec<Value>> {
-        /// Where a job's row has its state, and how many nodes hold it.
+        /// Columns of a job's row: its state, and the number of nodes that hold it.
         const STATE: usize = 12;
         const LEFT: usize = 28;
-        /// Where an array's row has the tasks that have none, and what stands there if there are none.
+        /// Column of an array's row with its pending tasks that have no rows of their own, and its value for no such
+        /// tasks.
         const PENDING: usize = 13;
         const NO_TASKS: &[u8] = &[0];
         if let Some((owner, spec)) = table.shared {
@@ -321,7 +322,7 @@ impl Rescue {
         wanted.then_some(values)
     }
 
-    /// What is lost, with the times between which it was submitted.
+    /// Returns the merged lost ranges, with the times between which their jobs were submitted.
     fn lost(&mut self, book: &Book) -> rusqlite::Result<Vec<Lost>> {
         self.lost.sort_unstable();
         let mut ranges: Vec<(i64, i64)> = Vec::new();
@@ -346,7 +347,7 @@ impl Rescue {
     }
 }
 
-/// Copies what many rows share, each only if it is what its digest says; returns the numbers there and here.
+/// Copies the owners or specifications that match their digests. Returns the new ids by the old ones.
 fn shared(from: &Connection, to: &Book, name: &'static str) -> rusqlite::Result<HashMap<i64, i64>> {
     let mut known = HashMap::new();
     let find = format!("SELECT id FROM {name} WHERE digest = ?1");
@@ -383,7 +384,7 @@ fn shared(from: &Connection, to: &Book, name: &'static str) -> rusqlite::Result<
     Ok(known)
 }
 
-/// The first key from `start` on from which rows can be read again. None: from nowhere.
+/// Returns the first key from `start` on from which rows can be read again. None: there is none.
 fn behind(from: &Connection, table: &Table, start: i64) -> Option<i64> {
     let sql = format!("SELECT {0} FROM {1} WHERE {0} >= ?1 ORDER BY {0} LIMIT 1", table.key, table.name);
     let readable = |at: i64| from.query_row(&sql, [at], |r| r.get::<_, i64>(0)).optional();
@@ -403,7 +404,8 @@ fn behind(from: &Connection, table: &Table, start: i64) -> Option<i64> {
     matches!(readable(good), Ok(Some(_))).then_some(good)
 }
 
-/// Stores what the journal's files tell up to that record; returns the first job of which they tell all.
+/// Stores the rows that follow from the journal's records up to `up_to`. Returns the first job for which the journal is
+/// complete.
 fn replay(book: &mut Book, journal: &Path, up_to: u64) -> rusqlite::Result<JobId> {
     const RECORDS_AT_ONCE: usize = 4096;
     let (mut batch, mut stored): (Vec<Record>, Done) = (Vec::new(), Ok(()));
@@ -429,7 +431,7 @@ fn replay(book: &mut Book, journal: &Path, up_to: u64) -> rusqlite::Result<JobId
     });
     flush(&mut batch);
     stored?;
-    // A damaged journal is told of where it is opened.
+    // Damage of the journal itself is reported where it is opened.
     let from_the_beginning = found.is_ok_and(|first| first == Some(1));
     Ok(if from_the_beginning { JobId(0) } else { submitted.unwrap_or(JobId(u32::MAX)) })
 }

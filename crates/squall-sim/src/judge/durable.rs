@@ -397,7 +397,7 @@ impl Judge {
         }
     }
 
-    /// A node has lost its power, or its spool what it knew: what it had to say of its jobs is gone.
+    /// A node lost its power, or its spool lost records: its unsent reports about jobs are lost.
     pub(crate) fn power_lost(&mut self, host: usize) {
         let hosts = &self.hosts;
         let on_it = |file: &JobFile| file.left.iter().any(|node| hosts.get(&node) == Some(&host));

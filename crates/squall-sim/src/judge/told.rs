@@ -62,8 +62,8 @@ impl Judge {
         }
     }
 
-    /// An `srun` is done with a node's share of its step: so much was written there, so much it has; whether it said that
-    /// something may be missing, and whether anything befell the link by which something may be.
+    /// Checks the output that an `srun` got from a node: the pieces that tasks wrote and that it read, whether it
+    /// reported missing output (`named`), and whether the link's history excuses a loss (`broken`).
     pub(crate) fn told_output(&mut self, whose: &str, written: u64, read: u64, (named, broken): (bool, bool)) {
         if read != written && !named {
             let text = format!("{whose}: {read} of {written} pieces came");

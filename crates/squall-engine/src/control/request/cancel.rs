@@ -27,9 +27,9 @@ pub(crate) enum What {
     EndStep(StepNo),
 }
 
-/// How long after its launch a script may still be about to begin: on a node in session it has done so by then.
+/// Time after its launch in which a script may still be about to begin. On a connected node it has begun by then.
 const BEGINNING: Span = Span::from_secs(10);
-/// How long an answer waits for nodes to hear of it: longer than they take, unless they are silent.
+/// Timeout for the nodes' acknowledgement of an end. Connected nodes acknowledge sooner.
 const HEEDED_WAIT: Span = Span::from_secs(2);
 
 /// SIGKILL ends a job for good, as `scancel` without a signal does.

@@ -1,4 +1,4 @@
-//! A node has heard a newer controller than this one: the state is of a backup.
+//! A node knows a newer controller than this one: the state was restored from a backup.
 
 use std::collections::BTreeSet;
 
@@ -14,17 +14,17 @@ use crate::control::drive::nodes;
 use crate::control::state::State;
 use crate::control::{Controller, LinkId, Out};
 
-/// How the reason begins for which a node is drained that runs what a restored state does not know.
+/// Prefix of the drain reason for a node that runs jobs unknown to a restored state.
 const REASON: &str = "Runs jobs that the restored state does not know: ";
 
-/// What a registration says that a state can't have forgotten: an id that was never given here, or an attempt after the
-/// last one. Epochs don't tell: the next life of a controller and one that is restored from a copy begin with the same.
+/// Returns what contradicts the state in a registration: an id that was never given here, or an attempt after the last
+/// one. Epochs do not show it: a restart and a restoration from a copy both raise the same epoch by one.
 pub(super) fn contradiction(c: &Controller, said: &Registration) -> Option<Newer> {
     if c.accepts_loss {
         return None;
     }
     let node = c.state.node_id(&said.name);
-    // What a node says first is of earlier lives.
+    // The first registration of a node is compared with the ids of earlier incarnations.
     let met = node.is_some_and(|node| c.met.contains(node));
     let last = if met { c.state.last_id } else { c.began_after };
     let last_job = said.jobs.iter().map(|job| job.job).max().unwrap_or_default().max(said.last_job);
@@ -36,9 +36,10 @@ pub(super) fn contradiction(c: &Controller, said: &Registration) -> Option<Newer
     newer.then(|| Newer { name: said.name.clone(), session, last_job })
 }
 
-/// Goes on above all that the node has heard of, where that is wanted; otherwise nothing more is decided.
+/// With `--accept-loss` the controller goes on with a higher epoch and higher ids than the node knows. Otherwise it
+/// decides nothing more and ends.
 pub(super) fn contradicted(c: &mut Controller, now: Time, newer: &Newer, out: &mut Out) {
-    // Others were offered by this one, or one that it knows of, before.
+    // This controller, or one that it knows of, offered the other sessions.
     if newer.session <= c.links.newest_session() {
         return;
     }
@@ -49,7 +50,7 @@ pub(super) fn contradicted(c: &mut Controller, now: Time, newer: &Newer, out: &m
     let (epoch, version) = (Epoch(newer.session.epoch.0 + 1), c.version.clone());
     c.commit(now, Event::ControllerStarted { epoch, version }, out);
     lose_ids(c, now, newer.last_job, out);
-    // Sessions are of an epoch: all nodes come again.
+    // Sessions belong to an epoch: all nodes register again.
     c.links.begin(epoch);
     let links: Vec<LinkId> = c.links.children().collect();
     for link in links {
@@ -58,7 +59,7 @@ pub(super) fn contradicted(c: &mut Controller, now: Time, newer: &Newer, out: &m
     }
 }
 
-/// No id that a node has heard is given again.
+/// Reserves the ids up to the last one that a node knows, so that none is given again.
 fn lose_ids(c: &mut Controller, now: Time, last: JobId, out: &mut Out) {
     let last = last.min(JobId(*c.state.config.job_ids().end()));
     if c.state.is_ahead(last, c.state.last_id) {

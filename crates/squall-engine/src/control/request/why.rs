@@ -88,8 +88,7 @@ pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
         outlook(&sight, &mut scratch, &pending, &mut told);
     }
     c.scratch = scratch;
-    // The binding reason comes first, and each reason once. A job that never fits waits neither for resources nor for
-    // jobs ahead of it.
+    // The binding reason comes first, each reason once. A job that never fits waits for no resources and no other job.
     let never: Option<Vec<PendingReason>> = never.into_iter().collect();
     let never = never.and_then(|reasons| reasons.into_iter().next());
     let mut all = std::mem::take(&mut told.reasons);

@@ -31,7 +31,7 @@ impl State {
             || self.arrays.range(first..end).next().is_some()
     }
 
-    /// Whether this id was given once: with all up to the last one, or before ids began again.
+    /// Returns whether this id was ever given: it is at most the last one, or ids have begun again.
     pub(crate) fn was_given(&self, id: JobId) -> bool {
         let began_again = || {
             let array = self.arrays.last_key_value().map(|(id, _)| id);
@@ -40,12 +40,13 @@ impl State {
         self.config.job_ids().contains(&id.0) && (id <= self.last_id || began_again())
     }
 
-    /// Whether a job got its id before ids began again last.
+    /// Returns whether a job got its id before ids last began again.
     pub(crate) fn is_of_earlier_round(&self, id: JobId, submit: Time) -> bool {
         self.ids_began.is_some_and(|began| submit < began || (submit == began && id > self.last_id))
     }
 
-    /// Whether an id comes after that one, which was given last: ids go round, so one that is far ahead was given long ago.
+    /// Returns whether an id comes after `last`, the last one given. Ids wrap around: one that is more than an eighth
+    /// of the range ahead was given long ago.
     pub(crate) fn is_ahead(&self, id: JobId, last: JobId) -> bool {
         let ids = self.config.job_ids();
         let count = ids.end() - ids.start() + 1;

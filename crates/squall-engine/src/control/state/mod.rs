@@ -48,12 +48,12 @@ pub struct State {
     pub partitions: Vec<Partition>,
     /// Every node ever seen or configured, by [`NodeId`].
     pub nodes: Vec<Node>,
-    /// The id that was given (or reserved) last. The next ones are looked for behind it.
+    /// The id that was given (or reserved) last. The search for the next one begins after it.
     pub last_id: JobId,
-    /// When ids began again last, if they ever did: jobs of before were submitted before those that have lower ids.
+    /// When ids last began again, if ever. Jobs submitted before that are older than jobs with lower ids.
     pub ids_began: Option<Time>,
-    /// Ids that a controller with a newer state has given, perhaps, by the first of each stretch: of their jobs nothing is
-    /// known, and they are not given again.
+    /// Ranges of ids that a controller with a newer state may have given, by the first of each. Their jobs are unknown,
+    /// and the ids are not given again.
     pub lost_ids: BTreeMap<JobId, JobId>,
     /// Jobs that are not arrays, and array tasks that something happened to.
     pub jobs: ById<Box<Job>>,

@@ -53,7 +53,7 @@ pub enum Part {
     Leaving(BTreeMap<JobId, Alloc>),
     /// Ids of jobs that are lost, if any are.
     LostIds(BTreeMap<JobId, JobId>),
-    /// When ids began again last, if they ever did.
+    /// When ids last began again, if ever.
     IdsBegan(Time),
     /// What operators changed of how nodes are described, if anything.
     NodeChanges(BTreeMap<NodeId, NodeChange>),
