@@ -156,18 +156,8 @@ impl Judge {
             Event::JobReleased { id, whole } | Event::JobUpdated { id, whole, .. } => {
                 self.touch(*id, *whole);
             }
-            Event::JobSuspended { id, .. } => {
-                if let Some(file) = self.files.get_mut(id) {
-                    file.was_suspended = true;
-                }
-            }
-            Event::Ganged { shifts } => {
-                for shift in shifts {
-                    if let Some(file) = self.files.get_mut(&shift.job) {
-                        (file.was_suspended, file.shares) = (true, true);
-                    }
-                }
-            }
+            Event::JobSuspended { id, .. } => self.note_suspended(*id, false),
+            Event::Ganged { shifts } => shifts.iter().for_each(|shift| self.note_suspended(shift.job, true)),
             Event::JobLeased { id, attempt, behind } => self.leased_event(decided, *id, attempt.0, *behind, clients),
             Event::LeaseReturned { id, attempt } => self.returned_event(*id, attempt.0),
             Event::HetFormed { leader, size } => self.het_formed_event(*leader, *size, clients),
@@ -179,6 +169,13 @@ impl Judge {
                 self.touch(*id, false);
             }
             _ => {}
+        }
+    }
+
+    fn note_suspended(&mut self, id: JobId, shares: bool) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.was_suspended = true;
+            file.shares |= shares;
         }
     }
 

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use squall_model::wire::client::{AccountingQuery, Answer, Request};
+use squall_model::wire::info::AccountingRow;
 
 use super::change::{agreed, refuse};
 use super::settings::Setting;
@@ -77,12 +78,7 @@ pub(super) fn modify(
         );
         return refuse(call, " Nothing modified");
     }
-    let clock = call.clock(call.now);
-    let mut text = " Modified jobs...\n".to_owned();
-    for row in &rows {
-        let _ = writeln!(text, "  {} submitted at {}", row.id, clock.show(row.submit));
-    }
-    call.print(&text);
+    show(call, &rows);
     if !given.has("immediate") && !agreed(call) {
         call.print(" Changes Discarded\n");
         return Ok(());
@@ -95,4 +91,14 @@ pub(super) fn modify(
         }
     }
     Ok(())
+}
+
+/// Prints the jobs that are about to be changed.
+fn show(call: &mut Call<'_>, rows: &[AccountingRow]) {
+    let clock = call.clock(call.now);
+    let mut text = " Modified jobs...\n".to_owned();
+    for row in rows {
+        let _ = writeln!(text, "  {} submitted at {}", row.id, clock.show(row.submit));
+    }
+    call.print(&text);
 }
