@@ -21,7 +21,6 @@ use squall_model::config::Config;
 use squall_model::set::NodeSet;
 use squall_model::wire::fabric::{Chunk, ContentId, StreamKey};
 
-use crate::logging::say;
 use datagram::{Assembler, BYTES_MAX, Sealed};
 
 /// Room in the kernel for what a node has not taken yet; more than a window.
@@ -182,7 +181,7 @@ fn listen(socket: &UdpSocket, streams: &Mutex<Streams>, heard: impl Fn(Chunk) ->
             Ok(length) => length,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
             Err(e) => {
-                say(&format!("multicast is not heard any more: {e}"));
+                tracing::error!(error = %e, "multicast is not heard any more");
                 return;
             }
         };

@@ -26,11 +26,11 @@ use std::time::{Duration, Instant};
 
 use squall_model::event::Record;
 use squall_model::wire::client::{AccountingQuery, Answer, Refusal};
+use tracing::{error, info, warn};
 
 use crate::durable;
 use crate::journal::{self, Accounted};
 use crate::link::Outgoing;
-use crate::logging::say;
 use crate::place::Place;
 use crate::sys::pages;
 use book::Book;
@@ -254,7 +254,7 @@ impl Keeper {
         match self.try_store() {
             Ok(()) => {
                 if self.trouble {
-                    say("accounting goes on");
+                    info!("accounting goes on");
                 }
                 self.trouble = false;
                 self.waiting.clear();
@@ -262,7 +262,7 @@ impl Keeper {
             }
             Err(error) => {
                 if !self.trouble {
-                    say(&format!("accounting lags behind: {error}"));
+                    error!(%error, "accounting lags behind");
                 }
                 self.trouble = true;
                 if is_damage(&error) {
@@ -280,7 +280,7 @@ impl Keeper {
         }
         match replace(&self.place, self.cluster, self.behind_up_to, error) {
             Ok(book) => self.book = Some(book),
-            Err(error) => say(&format!("accounting can't be built again now: {error}")),
+            Err(error) => error!(%error, "accounting can't be built again now"),
         }
         self.dirty = true;
     }
@@ -296,7 +296,7 @@ impl Keeper {
         };
         if book.position() < self.behind_up_to {
             if book.position() == 0 && self.behind_up_to > 1 {
-                say("accounting has no rows yet: it is built from the journal, as far back as that reaches");
+                info!("accounting has no rows yet: it is built from the journal, as far back as that reaches");
             }
             catch_up(book, &self.place.journal(), self.behind_up_to)?;
         }
@@ -367,7 +367,7 @@ fn push(reply: &Outgoing, answer: &Answer) {
 }
 
 fn fail(reply: &Outgoing, error: &rusqlite::Error) {
-    say(&format!("a question to accounting failed: {error}"));
+    error!(%error, "a question to accounting failed");
     push(reply, &Answer::Refused(Refusal::NotSupported(format!("accounting is not available now ({error})"))));
 }
 
@@ -385,7 +385,7 @@ fn checked(path: &Path, cluster: u128) -> rusqlite::Result<Book> {
     let mut book = Book::open(path)?;
     if book.cluster() != 0 && book.cluster() != cluster {
         drop(book);
-        say(&format!("{} follows another journal and is kept as {}", path.display(), aside(path).display()));
+        warn!("{} follows another journal and is kept as {}", path.display(), aside(path).display());
         set_aside(path).map_err(unreadable)?;
         book = Book::open(path)?;
     }
@@ -410,10 +410,10 @@ fn with_sums(path: &Path, book: Book) -> rusqlite::Result<Book> {
     match rescue::rebuild(path, cluster, None) {
         Ok((new, rescued)) => {
             std::fs::rename(&new, path).and_then(|()| durable::sync_folder(path)).map_err(unreadable)?;
-            say(&format!("the pages of {} have checksums now; {} rows were copied", path.display(), rescued.rows));
+            info!(rows = rescued.rows, "the pages of {} have checksums now", path.display());
         }
         Err(error) if is_damage(&error) => return Err(error),
-        Err(error) => say(&format!("the pages of {} can't get checksums now: {error}", path.display())),
+        Err(error) => error!(%error, "the pages of {} can't get checksums now", path.display()),
     }
     Book::open(path)
 }
@@ -421,13 +421,17 @@ fn with_sums(path: &Path, book: Book) -> rusqlite::Result<Book> {
 /// Puts a new database in the place of a damaged one, which is kept, and says what is lost.
 fn replace(place: &Place, cluster: u128, last: u64, error: &rusqlite::Error) -> rusqlite::Result<Book> {
     let path = place.accounts();
-    say(&format!("{} is damaged ({error}); it is kept as {}", path.display(), aside(&path).display()));
+    error!("{} is damaged ({error}); it is kept as {}", path.display(), aside(&path).display());
     let (new, rescued) = rescue::rebuild(&path, cluster, Some((&place.journal(), last)))?;
     set_aside(&path).and_then(|()| std::fs::rename(&new, &path)).map_err(unreadable)?;
     durable::sync_folder(&path).map_err(unreadable)?;
-    say(&format!("{} of its rows can be read; {} more are built from the journal", rescued.rows, rescued.from_journal));
+    warn!(
+        rows = rescued.rows,
+        from_journal = rescued.from_journal,
+        "accounting goes on with the rows that can be read, and with those that are built from the journal"
+    );
     for lost in &rescued.lost {
-        say(&format!("rows of jobs {} to {} may be missing in accounting", lost.first, lost.last));
+        error!("rows of jobs {} to {} may be missing in accounting", lost.first, lost.last);
     }
     Book::open(&path)
 }
@@ -489,17 +493,17 @@ fn catch_up(book: &mut Book, journal: &Path, up_to: u64) -> rusqlite::Result<()>
     let first = match found {
         Ok(first) => first,
         Err(error) => {
-            say(&format!("accounting can't read the journal: {error}"));
+            error!(%error, "accounting can't read the journal");
             None
         }
     };
     match first {
         Some(first) if first == from => {}
         Some(first) => {
-            say(&format!("records {from} to {} are no longer in the journal: accounting lacks them", first - 1));
+            error!("records {from} to {} are no longer in the journal: accounting lacks them", first - 1);
         }
         None => {
-            say(&format!("records {from} to {up_to} are no longer in the journal: accounting lacks them"));
+            error!("records {from} to {up_to} are no longer in the journal: accounting lacks them");
             book.skip_to(up_to)?;
         }
     }

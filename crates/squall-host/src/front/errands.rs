@@ -14,7 +14,6 @@ use tokio::time::sleep;
 
 use super::{ARRIVALS_MAX, Arrival, Front, Link, OUTGOING_BYTES_MAX, talk};
 use crate::link::Outgoing;
-use crate::logging::say;
 
 /// After the end of a connection to a cell, the next try.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -93,7 +92,7 @@ impl Carrier {
             if let Some(link) = self.links.get(&cell)
                 && let Err(e) = link.out.push(&request)
             {
-                say(&format!("a question for cell {cell} can't be sent, its connection is closed: {e}"));
+                tracing::error!(cell, error = %e, "a question for a cell can't be sent: its connection is closed");
                 link.out.close();
             }
         }

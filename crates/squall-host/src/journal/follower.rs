@@ -201,11 +201,11 @@ impl Work {
             match result {
                 Ok(()) => {}
                 Err(e) if e.is_no_space() => {
-                    crate::logging::say(&format!("no room for a snapshot yet: {e}"));
+                    tracing::warn!(error = %e, "no room for a snapshot yet");
                     self.before = None;
                     self.unclean = true;
                 }
-                Err(e) => crate::logging::say(&format!("snapshot failed, the journal is kept as it is: {e}")),
+                Err(e) => tracing::error!(error = %e, "snapshot failed, the journal is kept as it is"),
             }
         }
     }

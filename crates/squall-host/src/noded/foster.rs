@@ -18,12 +18,12 @@ use squall_model::wire::{Hello, Proof, Role};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{MissedTickBehavior, interval, timeout};
+use tracing::error;
 
 use super::steps::{By, Served};
 use super::{Daemon, Event};
 use crate::cgroup::StepGroups;
 use crate::link::read;
-use crate::logging::say;
 use crate::place::SocketPath;
 use crate::processes::Stat;
 use crate::stepd::foster::{FromFoster, Order, SOCK, ToFoster};
@@ -57,7 +57,7 @@ impl Foster {
 fn encoded(word: &ToFoster) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Err(e) = codec::encode(word, &mut bytes) {
-        say(&format!("a word for the foster could not be made: {e}"));
+        error!(error = %e, "a message for the batch supervisor could not be made");
     }
     bytes
 }
@@ -96,7 +96,7 @@ impl Daemon {
             self.fosterless = Some(Instant::now());
             match met {
                 Some(Ok((stream, pid, _))) => self.follow_foster(stream, pid),
-                Some(Err(e)) => say(&format!("no foster: {e}")),
+                Some(Err(e)) => error!(error = %e, "no batch supervisor: batch scripts get step daemons of their own"),
                 None => {}
             }
         }
@@ -144,7 +144,7 @@ impl Daemon {
                 self.foster = Some(Foster { words });
                 self.fosterless = None;
             }
-            Err(e) => say(&format!("the foster can't be followed: {e}")),
+            Err(e) => error!(error = %e, "the batch supervisor can't be followed"),
         }
     }
 
@@ -293,7 +293,7 @@ async fn converse(
                 Err(_) => break,
             }
         }
-        say("the foster does not answer: killing it");
+        error!("the batch supervisor does not answer: killing it");
     };
     tokio::select! {
         biased;

@@ -27,7 +27,7 @@ pub(super) fn lay_down(source: PathBuf, node: String, placement: Box<Placement>,
         drop(events.send(Event::Placed(key, error.map_or(0, |e| e.raw_os_error().unwrap_or(libc::EIO)))));
     };
     if let Err(e) = std::thread::Builder::new().name("laydown".to_owned()).spawn(work) {
-        crate::logging::say(&format!("a file can't be laid down: {e}"));
+        tracing::error!(error = %e, "a file can't be installed");
     }
 }
 

@@ -22,6 +22,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
+use tracing::{error, info, warn};
 
 use super::Event;
 use super::beside::Besides;
@@ -30,7 +31,6 @@ use crate::auth::is_operator;
 use crate::hop::{self, Reader, Writer};
 use crate::link::{make_room, read, write};
 use crate::local::Direct;
-use crate::logging::say;
 use crate::place::SocketPath;
 
 /// How long the other side may take for its greeting.
@@ -80,7 +80,7 @@ impl Link {
     fn send(&self, frame: &impl Serialize) {
         let mut bytes = Vec::new();
         if let Err(e) = codec::encode(frame, &mut bytes) {
-            return say(&format!("a frame could not be made: {e}"));
+            return error!(error = %e, "a frame could not be made");
         }
         if let Some(direct) = self.direct.as_ref().filter(|_| self.waiting.get() == 0) {
             let gone = direct.write(&bytes);
@@ -141,14 +141,14 @@ impl Net {
                 });
                 self.parent = Some((number, link));
                 if dial != Dial::Controller {
-                    say(&format!("attached to {}", name_of(&dial)));
+                    info!("attached to {}", name_of(&dial));
                 }
                 Some(NetInput::ParentOpened)
             }
             NetEvent::Dialled(Err(e)) => {
                 let text = e.to_string();
                 if self.complaint != text {
-                    say(&format!("no way to the controller yet: {text}; trying on"));
+                    warn!(error = text, "no way to the controller yet: trying on");
                     self.complaint = text;
                 }
                 Some(NetInput::DialFailed)
@@ -301,7 +301,7 @@ async fn accept_far(listener: TcpListener, reach: Reach, events: UnboundedSender
 }
 
 async fn refused(e: &io::Error) {
-    say(&format!("cannot accept a connection: {e}"));
+    error!(error = %e, "cannot accept a connection");
     tokio::time::sleep(Duration::from_millis(50)).await;
 }
 

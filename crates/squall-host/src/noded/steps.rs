@@ -24,11 +24,11 @@ use squall_model::wire::stepd::{FromStepd, ToStepd};
 use squall_model::wire::{Hello, Proof, Role};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tracing::{error, warn};
 
 use super::{Daemon, Event, REAPED_MAX};
 use crate::cgroup::StepGroups;
 use crate::link::{read, write};
-use crate::logging::say;
 use crate::processes;
 use crate::spool::{BatchFiles, file, parse_key};
 use crate::stepd::Nursery;
@@ -92,12 +92,12 @@ impl Daemon {
         let (jobs, unreadable) = self.spool.jobs();
         self.inputs.extend(jobs.into_iter().map(|facts| NodeInput::FoundJob { facts: Arc::new(facts) }));
         for job in unreadable {
-            say(&self.spool.complaint_of_mark(job));
+            error!("{}", self.spool.complaint_of_mark(job));
             self.inputs.push_back(NodeInput::FoundUnreadable { job, step: None });
         }
         let (launches, unreadable) = self.spool.steps();
         for key in &unreadable {
-            say(&self.spool.complaint(*key));
+            error!("{}", self.spool.complaint(*key));
         }
         let readable = launches.into_iter().map(|launch| (launch.key, Some(launch)));
         let steps: Vec<Spooled> = readable.chain(unreadable.into_iter().map(|key| (key, None))).collect();
@@ -227,12 +227,12 @@ impl Daemon {
         let groups = self.cgroups.are_there();
         let mut left = self.cgroups.jobs();
         for (pid, name) in processes::step_daemons(&steps).into_iter().filter(forgotten) {
-            say(&format!("killing process {pid}, the daemon of the forgotten step {name}"));
+            warn!(pid, step = name, "killing the daemon of a step that is not known here");
             processes::kill_if(pid, |pid| processes::serves(pid, &steps.join(&name)));
             left.extend(parse_key(&name).filter(|_| !groups).map(attempt_of));
         }
         for (pid, name) in processes::marked(&steps).into_iter().filter(forgotten) {
-            say(&format!("killing process {pid} of the forgotten step {name}"));
+            warn!(pid, step = name, "killing a process of a step that is not known here");
             processes::kill_if(pid, |pid| processes::mark(pid) == Some(steps.join(&name)));
             left.extend(parse_key(&name).filter(|_| !groups).map(attempt_of));
         }
@@ -250,10 +250,10 @@ impl Daemon {
         self.clean.insert(job);
         let limits = self.limits(memory_mb, std::iter::empty(), facts.ganged);
         if let Err(e) = self.cgroups.open_job(job, &limits) {
-            say(&format!("job {}: no cgroup: {e}", job.job));
+            error!(job = %job.job, error = %e, "no cgroup for the job");
         }
         if !batch && let Err(e) = self.spool.add_job(facts) {
-            say(&format!("job {} could not be noted: {e}", job.job));
+            error!(job = %job.job, error = %e, "the job could not be noted");
         }
     }
 
@@ -269,7 +269,7 @@ impl Daemon {
     }
 
     pub(super) fn spawn_failed(&mut self, key: StepKey, e: &io::Error) {
-        say(&format!("step {key} could not be started: {e}"));
+        error!(step = %key, error = %e, "the step could not be started");
         self.folders.remove(&key);
         self.cgroups.close_step(key);
         self.inputs.push_back(NodeInput::Failed { key, error: e.to_string(), node_fault: true });
@@ -298,7 +298,7 @@ impl Daemon {
             launch.cores.clone_from(&limits.cpus);
         }
         let groups = self.cgroups.open_step(key, &limits).unwrap_or_else(|e| {
-            say(&format!("step {key}: no cgroup: {e}"));
+            error!(step = %key, error = %e, "no cgroup for the step");
             StepGroups::default()
         });
         let spec = &launch.facts.spec;
@@ -325,7 +325,7 @@ impl Daemon {
             if let Err(e) = pidfd::open(pid).and_then(|fd| self.follow(key, pid, fd)) {
                 // It has ended already, or can't be followed for want of descriptors, and then it may not go on.
                 if e.raw_os_error() != Some(libc::ESRCH) {
-                    say(&format!("step {key}: its daemon can't be followed: {e}"));
+                    error!(step = %key, error = %e, "the step's daemon can't be followed");
                     let _ = signals::kill(pid, libc::SIGKILL);
                 }
                 self.served.insert(key, Served::by(By::Child(pid)));
@@ -416,7 +416,7 @@ impl Daemon {
         let mut end = StepEnd { exit, started: self.now(), ended: self.now(), ..StepEnd::default() };
         end.note_told();
         if let Err(e) = self.spool.write_result(key, &FromStepd::Ended(end)) {
-            say(&format!("the result of step {key} could not be noted: {e}"));
+            error!(step = %key, error = %e, "the result of the step could not be noted");
         }
         true
     }
@@ -450,7 +450,7 @@ impl Daemon {
     }
 
     pub(super) fn kill_step(&mut self, key: StepKey) {
-        say(&format!("step {key} did not end in its time: killing it"));
+        warn!(step = %key, "the step did not end in its time: killing it");
         self.clean.remove(&attempt_of(key));
         self.spool.spoil(key);
         self.kill_daemons(&[key]);
@@ -460,8 +460,8 @@ impl Daemon {
     pub(super) fn forget(&mut self, key: StepKey) {
         self.folders.remove(&key);
         match self.spool.remove_step(key) {
-            Ok(log) => log.lines().for_each(|line| say(&format!("step {key}: {line}"))),
-            Err(e) => say(&format!("the folder of step {key} could not be removed: {e}")),
+            Ok(log) => log.lines().for_each(|line| warn!(step = %key, line, "the step's daemon logged")),
+            Err(e) => error!(step = %key, error = %e, "the folder of the step could not be removed"),
         }
     }
 
@@ -471,7 +471,7 @@ impl Daemon {
             self.forget(key);
         }
         if let Err(e) = self.spool.remove_job(job) {
-            say(&format!("the mark of job {} could not be removed: {e}", job.job));
+            error!(job = %job.job, error = %e, "the mark of the job could not be removed");
         }
     }
 
@@ -523,7 +523,7 @@ impl Daemon {
                     }
                 }
                 Ok(Waited::Running | Waited::None) => return,
-                Err(e) => return say(&format!("waiting for children: {e}")),
+                Err(e) => return error!(error = %e, "cannot wait for children"),
             }
         }
     }
@@ -549,7 +549,7 @@ impl Daemon {
                     self.cgroups.close_step(key);
                     return self.inputs.push_back(stillborn(key));
                 };
-                say(&format!("the daemon of step {key} died; its tasks are in this daemon's charge"));
+                warn!(step = %key, "the step's daemon died: the node daemon follows its tasks");
                 self.clean.remove(&attempt_of(key));
                 self.inputs.push_back(NodeInput::Orphaned { key });
                 return self.adopt(key, traces);

@@ -49,7 +49,6 @@ use super::prepare::{Ready, prepare};
 use super::processes::KILL_AGAIN;
 use super::starters::{Script, Starters};
 use crate::cgroup::{StepGroups, members};
-use crate::logging::say;
 use crate::place::SocketPath;
 use crate::processes::catches;
 use crate::sys::clock::steady;
@@ -170,7 +169,7 @@ impl Ward {
     fn notice(&mut self, text: &str) {
         match &mut self.stderr {
             Some(file) => drop(file.write_all(format!("slurmstepd: error: {text}\n").as_bytes())),
-            None => say(text),
+            None => tracing::warn!("{text}"),
         }
     }
 
@@ -371,7 +370,7 @@ impl Foster {
                 Ok(Some(ToFoster::Ping)) => self.links[at].frames.queue(&FromFoster::Alive),
                 Ok(None) => return,
                 Err(e) => {
-                    say(&format!("node daemon: {e}"));
+                    tracing::error!(error = %e, "the connection to the node daemon is broken");
                     return link.broken = true;
                 }
             }
@@ -413,7 +412,7 @@ impl Foster {
             Ok(folder) => folder,
             Err(e) => {
                 if !matches!(e, FolderError::Taken) {
-                    say(&format!("step {key}: {e}"));
+                    tracing::error!(step = %key, error = %e, "the step's folder can't be taken");
                 }
                 return self.words.push(FromFoster::Lost(key));
             }
@@ -496,7 +495,7 @@ impl Foster {
             StepAct::Notice(text) => ward.notice(&text),
             StepAct::WriteResult(last) => {
                 if let Err(e) = ward.folder.write_result(&last) {
-                    say(&format!("step {key}: cannot write the result: {e}"));
+                    tracing::error!(step = %key, error = %e, "cannot write the result of the step");
                 }
             }
             StepAct::Node(word @ (FromStepd::Ended(_) | FromStepd::Failed { .. })) => {

@@ -19,7 +19,6 @@ use super::folder::Notes;
 use super::prepare::{Prepared, Ready};
 use super::processes::{Birth, start};
 use super::search::NotFound;
-use crate::logging::say;
 use crate::sys::identity::Identity;
 use crate::sys::signals::kill;
 
@@ -127,7 +126,7 @@ impl Starters {
         if self.deadline().is_some_and(|due| due <= now) {
             self.relieved = now;
             if let Err(e) = self.add_thread() {
-                say(&format!("no further thread to start scripts: {e}"));
+                tracing::error!(error = %e, "no further thread to start scripts");
             }
         }
     }

@@ -45,7 +45,7 @@ impl Kills {
         for rack in &self.racks {
             let path = rack.log_file(&self.place);
             let log = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-            killed += log.lines().filter(|line| line.ends_with(" is killed")).count();
+            killed += log.lines().filter(|line| line.contains(" node is killed ")).count();
         }
         Ok(killed)
     }
