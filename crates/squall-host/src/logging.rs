@@ -98,7 +98,7 @@ pub(crate) fn reopen() {
     match opened {
         Ok(()) => tracing::info!("log opened again"),
         Err(e) => {
-            tracing::error!(file = %path.display(), error = %e, "the log can't be opened again: the old file is used")
+            tracing::error!(file = %path.display(), error = %e, "the log can't be opened again: the old file is used");
         }
     }
 }

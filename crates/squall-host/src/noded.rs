@@ -22,7 +22,7 @@ use squall_model::wire::peer::PeerMessage;
 use squall_model::wire::sealed::Sealed;
 use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::spawn_local;
 use tracing::{error, info, warn};
 
@@ -136,6 +136,11 @@ fn begin_again(args: &NodeArgs) -> std::process::ExitCode {
     std::process::ExitCode::FAILURE
 }
 
+/// Events that may wait for the loop. Tasks and threads that have more of them wait, each behind its connection, process or
+/// file. The loop waits for none of them: what it has for others goes into queues that refuse what they can't hold. So it
+/// always comes back to take the next event, and nobody waits for ever.
+const EVENTS_MAX: usize = 4096;
+
 /// What happens outside of the loop.
 enum Event {
     /// In the tree.
@@ -183,7 +188,7 @@ struct Daemon {
     /// When there was none to be had.
     fosterless: Option<Instant>,
     null: File,
-    events: UnboundedSender<Event>,
+    events: Sender<Event>,
     net: Net,
     ears: Ears,
     inputs: VecDeque<NodeInput>,
@@ -207,7 +212,7 @@ struct Daemon {
 }
 
 async fn serve(args: &NodeArgs) -> io::Result<End> {
-    let (events, mut inbox) = unbounded_channel();
+    let (events, mut inbox) = channel(EVENTS_MAX);
     let mut children = signal(SignalKind::child())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -243,7 +248,7 @@ async fn serve(args: &NodeArgs) -> io::Result<End> {
 }
 
 /// What was said last, to children above all, leaves before the daemon does.
-async fn farewell(mut connections: usize, inbox: &mut UnboundedReceiver<Event>) {
+async fn farewell(mut connections: usize, inbox: &mut Receiver<Event>) {
     let gone = async {
         while connections > 0 {
             match inbox.recv().await {
@@ -258,7 +263,7 @@ async fn farewell(mut connections: usize, inbox: &mut UnboundedReceiver<Event>) 
 }
 
 impl Daemon {
-    async fn begin(args: &NodeArgs, events: UnboundedSender<Event>) -> io::Result<Self> {
+    async fn begin(args: &NodeArgs, events: Sender<Event>) -> io::Result<Self> {
         pidfd::set_child_subreaper()?;
         let path = args.place.node(&args.name);
         let spool = Spool::open(&path)?;
@@ -340,7 +345,7 @@ impl Daemon {
         self.machine.deadline().into_iter().chain(sweeps).chain(orphans).min()
     }
 
-    fn handle_all(&mut self, first: Event, inbox: &mut UnboundedReceiver<Event>) {
+    fn handle_all(&mut self, first: Event, inbox: &mut Receiver<Event>) {
         self.handle(first);
         while let Ok(event) = inbox.try_recv() {
             self.handle(event);
@@ -434,7 +439,7 @@ impl Daemon {
                     ContentAct::Commit { content } | ContentAct::Abort { content } => self.ears.forget(*content),
                     _ => {}
                 }
-                self.intake.act(act);
+                self.inputs.extend(self.intake.act(act));
             }
         }
     }
@@ -452,9 +457,9 @@ impl Daemon {
 }
 
 /// Listens to multicast where that is configured. Who can't goes without.
-fn ears(reach: &Reach, config: &Config, events: UnboundedSender<Event>) -> Ears {
+fn ears(reach: &Reach, config: &Config, events: Sender<Event>) -> Ears {
     let towards = reach.controller_address();
-    let heard = move |chunk| events.send(Event::Net(NetEvent::Heard(chunk))).is_ok();
+    let heard = move |chunk| events.blocking_send(Event::Net(NetEvent::Heard(chunk))).is_ok();
     let ears = Group::of(config, towards.as_deref())
         .and_then(|group| group.map(|group| Ears::open(group, heard)).transpose().map_err(|e| e.to_string()));
     ears.unwrap_or_else(|problem| {

@@ -152,12 +152,11 @@ fn a5_a_wall_clock_that_is_set_freezes_nothing_and_ends_nothing() {
     let up = || cluster.up_with(&[("SQUALL_TEST_CLOCK", clock.as_os_str())]);
     up();
     let (mut steps, mut all, mut took, mut wrong) = (0, Vec::new(), Vec::new(), Vec::new());
-    let mut ahead_s = 0_i64;
     // A limit is whole minutes.
     let limited: Vec<u32> = (0..4).map(|_| cluster.submit(&["--time=1"], "sleep 200")).collect();
     while steps < events() {
         // `sbatch` goes by the machine's clock, as the controller does until the first step.
-        ahead_s = 0;
+        let mut ahead_s = 0_i64;
         fs::write(&clock, "0").unwrap();
         let (begins, ends) = (cluster.mark("begins"), cluster.mark("ends"));
         let asked = now_ns();

@@ -19,8 +19,8 @@ mod tests;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -41,6 +41,10 @@ use query::Course;
 const GATHER: Duration = Duration::from_secs(1);
 /// Records that may wait in memory; more are read from the journal again.
 const WAITING_MAX: usize = 50_000;
+/// Batches of records that may be fed while the thread does something else; more are read from the journal again.
+const FED_MAX: usize = 4096;
+/// Questions that may wait to be begun; more are refused.
+const ORDERS_MAX: usize = 1024;
 /// How often what is stored is made durable, so that the journal can drop it.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
 /// How long to wait before another try on a full disk.
@@ -61,25 +65,37 @@ enum Order {
 #[derive(Debug)]
 struct Fed {
     records: Receiver<Arc<Vec<Record>>>,
-    /// The thread knows that there are some.
-    known: Arc<AtomicBool>,
+    signs: Arc<Signs>,
+}
+
+/// What feeder and thread say to each other beside the records.
+#[derive(Debug, Default)]
+struct Signs {
+    /// The thread knows that there are records.
+    known: AtomicBool,
+    /// Up to this one records found no room.
+    lost: AtomicU64,
 }
 
 impl Fed {
     /// All that were fed so far. Whoever feeds more wakes the thread again.
     fn take(&self) -> Vec<Arc<Vec<Record>>> {
-        self.known.store(false, Ordering::Release);
+        self.signs.known.store(false, Ordering::Release);
         self.records.try_iter().collect()
+    }
+
+    /// The last record that found no room. What was fed after it says so, too: it was lost before that was fed.
+    fn lost(&self) -> u64 {
+        self.signs.lost.load(Ordering::Acquire)
     }
 }
 
 /// The handle of the follower's thread, which stores what it was fed and ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Accounts {
-    records: Sender<Arc<Vec<Record>>>,
-    /// The thread knows that there are records.
-    known: Arc<AtomicBool>,
-    orders: Option<Sender<Order>>,
+    records: SyncSender<Arc<Vec<Record>>>,
+    signs: Arc<Signs>,
+    orders: Option<SyncSender<Order>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -104,45 +120,40 @@ pub(crate) fn seen(path: &Path) -> Option<Seen> {
 impl Accounts {
     /// Follows the journal of that cluster whose last record is `last`.
     pub(crate) fn start(place: &Place, cluster: u128, last: u64, accounted: Accounted) -> std::io::Result<Self> {
-        let (orders, inbox) = channel();
-        let (records, fed) = channel();
-        let known = Arc::<AtomicBool>::default();
-        let mut keeper = Keeper {
-            fed: Fed { records: fed, known: Arc::clone(&known) },
-            place: place.clone(),
-            cluster,
-            book: None,
-            waiting: VecDeque::new(),
-            waiting_records: 0,
-            behind_up_to: last,
-            accounted,
-            checkpoint: Instant::now(),
-            dirty: true,
-            trouble: false,
-            open: VecDeque::new(),
-        };
+        let (orders, inbox) = sync_channel(ORDERS_MAX);
+        let (records, fed) = sync_channel(FED_MAX);
+        let signs = Arc::<Signs>::default();
+        let fed = Fed { records: fed, signs: Arc::clone(&signs) };
+        let mut keeper = Keeper::new(place, cluster, last, fed, accounted);
         let thread = std::thread::Builder::new().name("accounting".into()).spawn(move || keeper.run(&inbox))?;
-        Ok(Self { records, known, orders: Some(orders), thread: Some(thread) })
+        Ok(Self { records, signs, orders: Some(orders), thread: Some(thread) })
     }
 
     /// Hands over durable records.
     pub(crate) fn feed(&self, records: Arc<Vec<Record>>) {
-        // The thread ends only after this handle.
-        drop(self.records.send(records));
-        if !self.known.swap(true, Ordering::AcqRel) {
+        // The controller never waits for the thread, whatever its disk does: what finds no room here stands in the journal.
+        if let Err(TrySendError::Full(records)) = self.records.try_send(records) {
+            self.signs.lost.store(records.last().map_or(0, |record| record.seq), Ordering::Release);
+        }
+        // Without room for this order there are questions before it, each of which has the thread take the records, too.
+        if !self.signs.known.swap(true, Ordering::AcqRel) {
             self.order(Order::Gather);
         }
     }
 
-    /// Has a question answered from everything fed before.
+    /// Has a question answered from everything fed before. If too many wait it is refused.
     pub(crate) fn ask(&self, query: Option<Box<AccountingQuery>>, ahead_us: i64, reply: Outgoing) {
-        self.order(Order::Query(query, ahead_us, reply));
+        if let Some(Order::Query(_, _, reply)) = self.order(Order::Query(query, ahead_us, reply)) {
+            push(&reply, &refused("too many questions wait; ask again later"));
+        }
     }
 
-    fn order(&self, order: Order) {
-        if let Some(orders) = &self.orders {
-            // The thread ends only after this handle.
-            drop(orders.send(order));
+    /// Some: there is no room for it.
+    fn order(&self, order: Order) -> Option<Order> {
+        // The thread ends only after this handle.
+        match self.orders.as_ref()?.try_send(order) {
+            Err(TrySendError::Full(order)) => Some(order),
+            _ => None,
         }
     }
 }
@@ -193,6 +204,23 @@ impl Topic {
 }
 
 impl Keeper {
+    fn new(place: &Place, cluster: u128, last: u64, fed: Fed, accounted: Accounted) -> Self {
+        Self {
+            fed,
+            place: place.clone(),
+            cluster,
+            book: None,
+            waiting: VecDeque::new(),
+            waiting_records: 0,
+            behind_up_to: last,
+            accounted,
+            checkpoint: Instant::now(),
+            dirty: true,
+            trouble: false,
+            open: VecDeque::new(),
+        }
+    }
+
     fn run(&mut self, inbox: &Receiver<Order>) {
         self.store();
         // Since when records are gathered.
@@ -236,6 +264,14 @@ impl Keeper {
         }
     }
 
+    /// Records up to this one found no room: they are read from the journal, and with them all that waits before them.
+    fn pass_over(&mut self, lost: u64) {
+        while let Some(oldest) = self.waiting.pop_front_if(|records| records.first().is_some_and(|r| r.seq <= lost)) {
+            self.waiting_records -= oldest.len();
+        }
+        self.behind_up_to = self.behind_up_to.max(lost);
+    }
+
     fn wait_with(&mut self, records: Arc<Vec<Record>>) {
         self.waiting_records += records.len();
         self.waiting.push_back(records);
@@ -251,6 +287,7 @@ impl Keeper {
         for records in self.fed.take() {
             self.wait_with(records);
         }
+        self.pass_over(self.fed.lost());
         match self.try_store() {
             Ok(()) => {
                 if self.trouble {
@@ -368,7 +405,11 @@ fn push(reply: &Outgoing, answer: &Answer) {
 
 fn fail(reply: &Outgoing, error: &rusqlite::Error) {
     error!(%error, "a question to accounting failed");
-    push(reply, &Answer::Refused(Refusal::NotSupported(format!("accounting is not available now ({error})"))));
+    push(reply, &refused(&error.to_string()));
+}
+
+fn refused(why: &str) -> Answer {
+    Answer::Refused(Refusal::NotSupported(format!("accounting is not available now ({why})")))
 }
 
 /// Opens the database for this journal. One that follows another is kept aside; the pages of one that does are compared

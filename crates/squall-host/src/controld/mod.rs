@@ -150,7 +150,9 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
         ..Options::default()
     };
     let Opened { journal, state, report, notices } = Journal::open(&place.journal(), options)?;
-    notices.iter().for_each(|notice| warn!("{notice}"));
+    for notice in &notices {
+        warn!("{notice}");
+    }
     keep_cell(&state, &config, &place)?;
     keep_nodes(&state, &config, &place)?;
     oddities.iter().chain(&idle).for_each(|notice| warn!("{notice}"));

@@ -253,11 +253,10 @@ impl Daemon {
         let full = trouble.is_some();
         if full != self.full {
             self.full = full;
-            match trouble {
-                Some(why) => {
-                    error!(error = %why, "no room for the journal: submissions are refused, running jobs go on");
-                }
-                None => info!("there is room for the journal again"),
+            if let Some(why) = trouble {
+                error!(error = %why, "no room for the journal: submissions are refused, running jobs go on");
+            } else {
+                info!("there is room for the journal again");
             }
         }
         if Instant::now() >= self.free.1 {

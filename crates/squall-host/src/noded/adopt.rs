@@ -87,7 +87,7 @@ impl Daemon {
         tokio::task::spawn_local(async move {
             watched.readable().await;
             let exit = learn_exit(task, &watched).await;
-            let _ = events.send(Event::TaskDied(key, task.rank, exit));
+            drop(events.send(Event::TaskDied(key, task.rank, exit)).await);
         });
     }
 

@@ -8,7 +8,7 @@ use squall_engine::node::{Alignment, GangAct, NodeInput, attempt_of};
 use squall_model::gang::{Coscheduling, GangSwitch, Turn};
 use squall_model::job::JobAttempt;
 use squall_model::time::Time;
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::Sender;
 use tracing::error;
 
 use super::{Daemon, Event};
@@ -164,9 +164,9 @@ impl Daemon {
     }
 }
 
-async fn listen(mut reports: tokio::net::UnixStream, number: u64, events: UnboundedSender<Event>) {
+async fn listen(mut reports: tokio::net::UnixStream, number: u64, events: Sender<Event>) {
     while let Ok(Some(report)) = read::<Report>(&mut reports).await {
-        let _ = events.send(Event::Switched(number, Some(report)));
+        drop(events.send(Event::Switched(number, Some(report))).await);
     }
-    let _ = events.send(Event::Switched(number, None));
+    drop(events.send(Event::Switched(number, None)).await);
 }

@@ -23,7 +23,8 @@ use squall_model::wire::node::EndReason;
 use squall_model::wire::stepd::{FromStepd, ToStepd};
 use squall_model::wire::{Hello, Proof, Role};
 use tokio::net::UnixStream;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tracing::{error, warn};
 
 use super::{Daemon, Event, REAPED_MAX};
@@ -40,6 +41,8 @@ use crate::sys::watch::Watched;
 use crate::sys::{pidfd, signals};
 use crate::traces::Traces;
 
+/// Messages that may wait for a step daemon, which may have yet to listen: more than its tasks exchange at once.
+const MESSAGES_MAX: usize = 16_384;
 /// First and longest pause between two tries to reach a step daemon.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 
@@ -51,7 +54,7 @@ pub(super) struct Served {
     /// Which daemon.
     pub(super) by: By,
     /// Messages for a daemon of its own, once there was one.
-    pub(super) tells: Option<UnboundedSender<ToStepd>>,
+    pub(super) tells: Option<Sender<ToStepd>>,
     /// It was told to end: it must not start any more.
     pub(super) ended: bool,
 }
@@ -212,7 +215,7 @@ impl Daemon {
         let events = self.events.clone();
         tokio::task::spawn_local(async move {
             watched.readable().await;
-            let _ = events.send(Event::DaemonDied(key));
+            drop(events.send(Event::DaemonDied(key)).await);
         });
         Ok(())
     }
@@ -329,7 +332,9 @@ impl Daemon {
                     let _ = signals::kill(pid, libc::SIGKILL);
                 }
                 self.served.insert(key, Served::by(By::Child(pid)));
-                let _ = self.events.send(Event::DaemonDied(key));
+                // The loop itself never waits for room among its events.
+                let events = self.events.clone();
+                tokio::task::spawn_local(async move { drop(events.send(Event::DaemonDied(key)).await) });
             }
             return Ok(());
         }
@@ -396,8 +401,11 @@ impl Daemon {
         if matches!(message, ToStepd::End { .. }) && self.end_unborn(key) {
             return;
         }
-        // If the talk has ended the step daemon is about to end too.
-        let _ = self.line_to(key).map(|tells| tells.send(message));
+        // If the talk has ended the step daemon is about to end too. One that lets too much wait is stuck.
+        if let Some(Err(TrySendError::Full(_))) = self.line_to(key).map(|tells| tells.try_send(message)) {
+            error!(step = %key, "the step's daemon takes no messages");
+            self.kill_step(key);
+        }
     }
 
     /// Ends a step of which no task has noted itself yet, as each does before it executes its program: then none ever will,
@@ -437,11 +445,11 @@ impl Daemon {
     }
 
     /// What brings messages to a step daemon of its own. None: there is no such daemon.
-    fn line_to(&mut self, key: StepKey) -> Option<&UnboundedSender<ToStepd>> {
+    fn line_to(&mut self, key: StepKey) -> Option<&Sender<ToStepd>> {
         let served = self.served.get_mut(&key).filter(|served| !served.is_fostered())?;
         let (spool, name, events) = (&self.spool, &self.name, &self.events);
         Some(served.tells.get_or_insert_with(|| {
-            let (tells, queue) = unbounded_channel();
+            let (tells, queue) = channel(MESSAGES_MAX);
             if let Some(socket) = spool.socket(key) {
                 tokio::task::spawn_local(talk((key, socket), name.clone(), queue, events.clone()));
             }
@@ -584,12 +592,7 @@ fn connect(socket: &SocketAddr) -> io::Result<UnixStream> {
 }
 
 /// Brings messages to a step daemon, and takes its letters. Ends when it can't be reached any more or the step is forgotten.
-async fn talk(
-    (key, socket): (StepKey, SocketAddr),
-    name: String,
-    mut queue: UnboundedReceiver<ToStepd>,
-    events: UnboundedSender<Event>,
-) {
+async fn talk((key, socket): (StepKey, SocketAddr), name: String, mut queue: Receiver<ToStepd>, events: Sender<Event>) {
     let mut pause = PAUSE.0;
     let mut stream = loop {
         match connect(&socket) {
@@ -605,12 +608,13 @@ async fn talk(
     let listen = async {
         if let Ok(Some(Hello { role: Role::Step, .. })) = read(&mut reader).await {
             while let Ok(Some(said)) = read::<FromStepd>(&mut reader).await {
-                let _ = match said {
-                    FromStepd::Letter { to, message } => events.send(Event::Letter(key, to, message)),
-                    FromStepd::Usage(usage) => events.send(Event::Used(key, usage)),
-                    FromStepd::Ending => events.send(Event::Ending(key)),
+                let event = match said {
+                    FromStepd::Letter { to, message } => Event::Letter(key, to, message),
+                    FromStepd::Usage(usage) => Event::Used(key, usage),
+                    FromStepd::Ending => Event::Ending(key),
                     _ => continue,
                 };
+                drop(events.send(event).await);
             }
         }
     };

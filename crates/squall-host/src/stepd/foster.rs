@@ -167,9 +167,10 @@ impl Ward {
     }
 
     fn notice(&mut self, text: &str) {
-        match &mut self.stderr {
-            Some(file) => drop(file.write_all(format!("slurmstepd: error: {text}\n").as_bytes())),
-            None => tracing::warn!("{text}"),
+        if let Some(file) = &mut self.stderr {
+            drop(file.write_all(format!("slurmstepd: error: {text}\n").as_bytes()));
+        } else {
+            tracing::warn!("{text}");
         }
     }
 
@@ -480,7 +481,10 @@ impl Foster {
                 Ok(script) => {
                     let (later, ended) = (Vec::new(), Arc::clone(&script.ended));
                     ward.starting = Some(Starting { later, kill_at: Instant::now() + START, ended });
-                    self.starters.start(script);
+                    if let Some(failed) = self.starters.start(script) {
+                        ward.starting = None;
+                        answers.push_back(failed);
+                    }
                 }
                 Err(failed) => answers.push_back(failed),
             },

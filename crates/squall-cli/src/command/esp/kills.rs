@@ -1,6 +1,6 @@
 //! Deaths of collectors while a workload runs.
 
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(crate) struct Kills {
     racks: Vec<Daemon>,
     place: Place,
     thread: JoinHandle<()>,
-    stop: Sender<()>,
+    stop: SyncSender<()>,
 }
 
 impl Kills {
@@ -26,7 +26,7 @@ impl Kills {
             Err(e) => Err(format!("{rack}: {e}")),
         };
         let processes: Vec<Process> = racks.iter().map(process).collect::<Result<_, _>>()?;
-        let (stop, stopped) = channel();
+        let (stop, stopped) = sync_channel(1);
         let thread = std::thread::spawn(move || {
             for rack in processes.iter().cycle().take(count as usize) {
                 if stopped.recv_timeout(every) != Err(RecvTimeoutError::Timeout) || rack.signal(Signal::USR1).is_err() {
