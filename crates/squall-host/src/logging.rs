@@ -19,8 +19,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
+use squall_engine::invariant;
 use squall_model::config::LogLevel;
 use squall_model::limits::LOG_VALUE_BYTES_MAX;
 use tokio::signal::unix::{SignalKind, signal};
@@ -108,6 +109,18 @@ pub(crate) async fn reopen_at_hangups() {
     let Some(mut hangup) = is_file().then(|| signal(SignalKind::hangup()).ok()).flatten() else { return };
     while hangup.recv().await.is_some() {
         reopen();
+    }
+}
+
+/// Logs that invariants were broken, if some were since it did so last.
+pub(crate) fn report_broken() {
+    static SEEN: AtomicU64 = AtomicU64::new(0);
+    let (count, first) = invariant::so_far();
+    if let Some(first) = first
+        && SEEN.swap(count, Ordering::Relaxed) != count
+    {
+        let (what, place) = (first.what, first.place);
+        tracing::error!(count, what, %place, "an invariant is broken, which is a fault of this program: please report it");
     }
 }
 

@@ -378,6 +378,7 @@ impl Daemon {
         self.advance_sweeps(now);
         self.kill_orphans(now);
         if self.machine.deadline().is_some_and(|due| due <= now) {
+            logging::report_broken();
             let (load_centi, free_mb) = hardware::load();
             self.inputs.push_back(NodeInput::Tick { health: Health { load_centi, free_mb } });
         }

@@ -22,6 +22,7 @@ use super::meter::{self, Meter};
 use crate::accounts::Accounts;
 use crate::journal::{Appended, Journal, JournalError};
 use crate::link::{self, Outgoing};
+use crate::logging;
 use crate::multicast::Mouth;
 use crate::place::Place;
 
@@ -31,7 +32,7 @@ const WAITING_MAX: usize = 32 << 10;
 const TURN_TIME: Duration = Duration::from_millis(50);
 /// How often it is looked whether a slow reader has taken a page of its list.
 const READER_POLL: Duration = Duration::from_millis(5);
-/// How often memory is looked after.
+/// How often memory and broken invariants are looked after.
 const TRIM_EVERY: Duration = Duration::from_secs(10);
 /// Inputs that are worth a turn of their own while another one is flushed: each has its price.
 const AHEAD_MIN: usize = 64;
@@ -222,6 +223,7 @@ impl Daemon {
 
     fn look_after_memory(&mut self) {
         if Instant::now() >= self.trim_at {
+            logging::report_broken();
             link::give_back();
             self.trim_at = Instant::now() + TRIM_EVERY;
         }
