@@ -1,7 +1,7 @@
 //! Logs state changes of nodes and jobs, from events that have become durable.
 //!
-//! Nodes' are logged at `info`, jobs' at `debug`: a line for each would cost a short job more than 2 % of the
-//! controller's instructions.
+//! Nodes' are logged at `info`, jobs' at `debug`. The three lines of a short job cost 42,000 instructions in the build that
+//! tests run, more than half of what the controller takes to decide all of it; while they are not logged, 130.
 
 use std::fmt::Write;
 

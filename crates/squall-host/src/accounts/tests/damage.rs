@@ -101,10 +101,14 @@ fn records_that_found_no_room_are_read_from_the_journal() {
     // Two batches find room, all others but the last do not.
     let mut batches: Vec<_> = bed.records.chunks(100).map(|records| Arc::new(records.to_vec())).collect();
     let last = batches.pop().unwrap();
-    batches.into_iter().for_each(|records| accounts.feed(records));
+    for records in batches {
+        accounts.feed(records);
+    }
     let taken: Vec<_> = keeper.fed.records.try_iter().collect();
     accounts.feed(last);
-    taken.into_iter().for_each(|records| keeper.wait_with(records));
+    for records in taken {
+        keeper.wait_with(records);
+    }
     keeper.store();
     assert_eq!(keeper.book.as_ref().map(Book::position), Some(bed.records.len() as u64));
     drop(keeper);
