@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use squall_host::place::Place;
@@ -126,7 +126,7 @@ impl Search {
     /// Begins to look, for as long as an interrupted request is worth.
     pub(crate) fn begin(command: &'static str) -> io::Result<Self> {
         let (wake, waker) = UnixStream::pair()?;
-        let (sender, found) = channel();
+        let (sender, found) = sync_channel(1);
         std::thread::spawn(move || {
             // Nobody listens any more if the command has ended meanwhile.
             drop(sender.send(Patience::interrupted(command).connect()));

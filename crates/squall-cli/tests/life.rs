@@ -20,9 +20,13 @@ impl Cluster {
         self.dir.join("state")
     }
     fn squall(&self, args: &[&str]) -> Output {
+        self.squall_with(args, "LANG", "C")
+    }
+    fn squall_with(&self, args: &[&str], variable: &str, value: &str) -> Output {
         Command::new(env!("CARGO_BIN_EXE_squall"))
             .args(args)
             .env_clear()
+            .env(variable, value)
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("SQUALL_STATE", self.state())
             .current_dir(std::env::temp_dir())
@@ -225,6 +229,50 @@ fn a_rack_runs_jobs_on_nodes_that_are_none() {
     let log = c.state().join("log/rack-0.log");
     let log = std::fs::read_to_string(&log).unwrap_or_else(|e| panic!("{}: {e}", log.display()));
     assert!(log.trim_end().ends_with("all its nodes have left"), "{log}");
+}
+
+/// Issue 31: levels, fields, SIGHUP, and names that users made.
+#[test]
+fn logs_have_levels_and_fields_and_are_opened_again_at_sighup() {
+    let c = Cluster::new("logs");
+    std::fs::create_dir_all(&c.dir).unwrap();
+    let config = c.dir.join("squall.toml");
+    std::fs::write(&config, "SlurmctldDebug = \"debug\"\n[[nodes]]\nname = \"a1\"\n").unwrap();
+    c.ok(&["up", "--config", config.to_str().unwrap()]);
+    let shown = c.ok(&["scontrol", "show", "config"]);
+    assert!(
+        shown.contains("SlurmctldDebug          = debug") && shown.contains("SlurmdDebug             = info"),
+        "{shown}"
+    );
+    let name = "x\n2026-11-25T21:00:00.000 ERROR forged";
+    let submit = ["sbatch", "--wait", "--parsable", "-J", name, "-o", "/dev/null", "--wrap", "exit 3"];
+    let id = text(&c.squall(&submit)).trim().to_owned();
+    let read = |log: &str| std::fs::read_to_string(c.state().join("log").join(log)).unwrap_or_default();
+    let log = read("controller.log");
+    let has = |level: &str, parts: &[&str]| {
+        log.lines().any(|line| line[23..].starts_with(level) && parts.iter().all(|part| line.contains(part)))
+    };
+    assert!(has(" INFO  node registered", &[" node=a1 "]), "{log}");
+    assert!(has(" DEBUG job submitted", &[&format!(" job={id} "), " user=", " name=\"x\\n2026"]), "{log}");
+    assert!(has(" DEBUG job started", &[&format!(" job={id} "), " node=a1"]), "{log}");
+    assert!(has(" DEBUG job ended", &[&format!(" job={id} "), " state=failed", " exit=3:0"]), "{log}");
+    assert!(!has(" ERROR forged", &[]), "{log}");
+    for (daemon, file) in [("controller", "controller.log"), ("node-a1", "node-a1.log")] {
+        let path = c.state().join("log").join(file);
+        std::fs::rename(&path, path.with_extension("old")).unwrap();
+        c.signal(daemon, "-HUP");
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        while !read(file).contains("INFO  log opened again") {
+            assert!(std::time::Instant::now() < end, "{file}: {}", read(file));
+            std::thread::yield_now();
+        }
+    }
+    c.ok(&["scontrol", "update", "nodename=a1", "state=drain", "reason=bad fan"]);
+    let log = read("controller.log");
+    assert!(log.contains(" INFO  node drained node=a1 reason=\"bad fan\" uid="), "{log}");
+    c.ok(&["down"]);
+    let said = c.squall_with(&["controller"], "SQUALL_LOG", "loud");
+    assert!(text(&said).contains("SQUALL_LOG: `loud` is no log level"), "{}", text(&said));
 }
 
 #[test]

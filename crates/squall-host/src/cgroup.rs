@@ -18,7 +18,6 @@ use squall_model::job::JobAttempt;
 use squall_model::set::CoreSet;
 
 use crate::gang::{FREEZE, IDLE};
-use crate::logging::say;
 use crate::spool::file;
 
 pub(crate) mod detect;
@@ -405,7 +404,7 @@ impl StepGroups {
         for dir in self.left_to_join(born).chain(&self.idle) {
             match write(dir, "cgroup.procs", "0") {
                 Err(e) if self.memory_dir() == Some(dir) => return Err(e),
-                Err(e) => say(&format!("cgroup {} can't be joined: {e}", dir.display())),
+                Err(e) => tracing::warn!(cgroup = %dir.display(), error = %e, "cgroup can't be joined"),
                 Ok(()) => {}
             }
         }

@@ -26,12 +26,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinSet, spawn_local};
 use tokio::time::timeout;
+use tracing::{error, info};
 
 use crate::auth::{Users, is_operator};
 use crate::controld::{self, ControllerError};
 use crate::hop::{self, Reader, Writer};
 use crate::link::{self, Outgoing};
-use crate::logging::say;
+use crate::logging;
 use crate::place::{Place, SocketPath};
 use crate::sys::clock;
 
@@ -80,7 +81,7 @@ pub fn run(place: &Place) -> Result<(), ControllerError> {
         .map_err(ControllerError::io("start threads for", place.dir().to_owned()))?;
     let result = runtime.block_on(serve(place));
     if let Err(error) = &result {
-        format!("front ends: {error}").lines().for_each(say);
+        format!("front ends: {error}").lines().for_each(|line| error!("{line}"));
     }
     result
 }
@@ -89,6 +90,8 @@ async fn serve(place: &Place) -> Result<(), ControllerError> {
     let files = crate::sys::limits::raise_open_files();
     let found = cells(place)?;
     let configs: Vec<Config> = found.iter().map(|(_, config)| config.clone()).collect();
+    configs.iter().take(1).for_each(|config| logging::configure(config.slurmctld_debug.0));
+    let logging = spawn_local(logging::reopen_at_hangups());
     let cells =
         Cells::new(&configs).map_err(|problem| ControllerError::Config { path: place.cells_folder(), problem })?;
     let sockets =
@@ -104,7 +107,7 @@ async fn serve(place: &Place) -> Result<(), ControllerError> {
     let mut interrupt =
         signal(SignalKind::interrupt()).map_err(ControllerError::io("wait for signals in", place.run()))?;
     let listener = controld::listen(place)?;
-    say(&format!("front of {} cells of cluster `{}`: ready", front.sockets.len(), front.cluster));
+    info!(cells = front.sockets.len(), cluster = front.cluster, "front is ready");
     let front = Rc::new(front);
     let accepting = spawn_local(accept(listener, Rc::clone(&front)));
     let carrying = spawn_local(errands::carry(front));
@@ -114,6 +117,7 @@ async fn serve(place: &Place) -> Result<(), ControllerError> {
     }
     accepting.abort();
     carrying.abort();
+    logging.abort();
     // Nobody finds a socket of a front that is gone; a missing file is as good.
     drop(std::fs::remove_file(place.controller_socket()));
     Ok(())
@@ -133,7 +137,7 @@ async fn accept(listener: UnixListener, front: Rc<Front>) {
                 });
             }
             Err(e) => {
-                say(&format!("cannot accept a connection: {e}"));
+                error!(error = %e, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
@@ -275,7 +279,7 @@ impl Session {
         if let Some(link) = self.links.get(&cell)
             && let Err(e) = link.out.push(request)
         {
-            say(&format!("a request for cell {cell} can't be sent, its connection is closed: {e}"));
+            error!(cell, error = %e, "a request for a cell can't be sent: its connection is closed");
             link.out.close();
         }
     }

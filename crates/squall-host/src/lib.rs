@@ -15,7 +15,7 @@ pub mod journal;
 pub mod life;
 mod link;
 mod local;
-mod logging;
+pub mod logging;
 mod multicast;
 pub mod noded;
 pub mod noise;

@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -19,6 +19,7 @@ use squall_model::hostlist;
 use crate::controld::host_name;
 use crate::durable;
 use crate::hardware::Machine;
+use crate::logging;
 use crate::pidfile::living;
 use crate::place::{Place, STATE_VARIABLE};
 use crate::processes;
@@ -39,6 +40,7 @@ const KEPT_VARIABLES: &[&str] = &[
     "TZ",
     "RUST_BACKTRACE",
     LIBRARIES_VARIABLE,
+    logging::VARIABLE,
     #[cfg(debug_assertions)]
     crate::sys::clock::TEST_VARIABLE,
 ];
@@ -95,7 +97,7 @@ impl Daemon {
     /// beyond those that it always gets.
     pub fn start(&self, place: &Place, further: &[&str]) -> io::Result<Started> {
         let path = self.log_file(place);
-        let log = OpenOptions::new().create(true).append(true).mode(0o640).open(&path)?;
+        let log = logging::open(&path)?;
         let log_start = log.metadata()?.len();
         descriptors::close_others_on_exec();
         let mut command = Command::new(std::env::current_exe()?);

@@ -244,6 +244,22 @@ impl Outgoing {
         }
         let before = queue.frames.len();
         codec::encode(message, &mut queue.frames)?;
+        self.added(queue, before);
+        Ok(())
+    }
+
+    /// Adds what is encoded already, or the rest of it.
+    pub(crate) fn push_bytes(&self, bytes: &[u8]) {
+        let mut queue = self.lock();
+        if !queue.closed {
+            let before = queue.frames.len();
+            queue.frames.extend_from_slice(bytes);
+            self.added(queue, before);
+        }
+    }
+
+    /// Counts what stands in the queue behind its first `before` bytes. If that is too much, the peer is cut off.
+    fn added(&self, mut queue: MutexGuard<'_, Queue>, before: usize) {
         let length = queue.frames.len() - before;
         if !queue.owe(length, self.0.bytes_max) {
             queue.clear();
@@ -253,7 +269,6 @@ impl Outgoing {
         if before == 0 {
             self.0.changed.notify_one();
         }
-        Ok(())
     }
 
     /// Lets what is queued go out and then closes.

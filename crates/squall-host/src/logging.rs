@@ -1,43 +1,397 @@
-//! The daemons' log: one plain line with its time on standard error for each thing worth noting.
+//! The daemons' log: [`start`] sets it up, the macros of `tracing` write to it. Each event is one line, on standard error
+//! or in systemd's journal.
+//!
+//! ```text
+//! 2026-11-25T21:00:00.123 INFO  node registered node=a1 boot=2
+//! 2026-11-25T21:00:07.002 ERROR the step could not be started step=7.1.batch error="No space left on device"
+//! ```
+//!
+//! Texts that users made are fields, never a part of the message. A value that has spaces, quotes, `=` or control
+//! characters is quoted and escaped, so that it can make neither a second line nor a field.
+//!
+//! There are no spans: the daemons serve many jobs on one thread.
 
 use std::borrow::Cow;
-use std::io::Write;
+use std::fmt::{Debug, Write as _};
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+use squall_engine::invariant;
+use squall_model::config::LogLevel;
+use squall_model::limits::LOG_VALUE_BYTES_MAX;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber, callsite, dispatcher};
 
 use crate::sys::clock;
 
-/// Writes a line. Control characters, which may come from users, are escaped: nobody can write a second line, nor
-/// colour what a terminal shows.
-pub(crate) fn say(text: &str) {
-    let line = format!("{} {}\n", clock::local_text(clock::now()), one_line(text));
-    // A daemon whose log can't be written goes on without it.
-    drop(std::io::stderr().lock().write_all(line.as_bytes()));
+/// Names the level, before what the configuration says.
+pub(crate) const VARIABLE: &str = "SQUALL_LOG";
+/// Where systemd's journal takes entries.
+const JOURNAL: &str = "/run/systemd/journal/socket";
+/// Names the device and inode of the standard error that systemd connected with its journal.
+const JOURNAL_VARIABLE: &str = "JOURNAL_STREAM";
+
+/// Of [`LogLevel`], as a number.
+static LEVEL: AtomicU8 = AtomicU8::new(LogLevel::Info as u8);
+/// What the variable says: the configuration changes nothing then.
+static GIVEN: OnceLock<LogLevel> = OnceLock::new();
+/// The file that standard error is, if it is to be opened again at SIGHUP.
+static FILE: OnceLock<PathBuf> = OnceLock::new();
+/// Connected with systemd's journal.
+static SYSTEMD: OnceLock<UnixDatagram> = OnceLock::new();
+/// Whether lines go there.
+static TO_SYSTEMD: AtomicBool = AtomicBool::new(false);
+
+/// Begins to log: to systemd's journal if that is what standard error is connected with, otherwise to standard error.
+/// `file`: what that is, for a daemon that opens it again at SIGHUP. An error: `SQUALL_LOG` names no level.
+pub fn start(file: Option<PathBuf>) -> Result<(), String> {
+    if let Some(word) = std::env::var_os(VARIABLE).filter(|word| !word.is_empty()) {
+        let level = word.to_string_lossy().parse().map_err(|e| format!("{VARIABLE}: {e}"))?;
+        // It is set up once.
+        let _ = GIVEN.set(level);
+        set_level(level);
+    }
+    if let Some(file) = file {
+        let _ = FILE.set(file);
+    } else if is_journal(std::env::var(JOURNAL_VARIABLE).ok().as_deref())
+        && let Ok(socket) = UnixDatagram::unbound()
+        && socket.connect(JOURNAL).is_ok()
+    {
+        TO_SYSTEMD.store(SYSTEMD.set(socket).is_ok(), Ordering::Relaxed);
+    }
+    // A test's processes may have set it up already.
+    let _ = dispatcher::set_global_default(dispatcher::Dispatch::new(Log));
+    Ok(())
 }
 
-fn one_line(text: &str) -> Cow<'_, str> {
-    if !text.contains(is_control) {
-        return Cow::Borrowed(text);
+/// Sets the level that the configuration names.
+pub(crate) fn configure(level: LogLevel) {
+    if GIVEN.get().is_none() {
+        set_level(level);
     }
+}
+
+/// Logs to standard error, for a process that was copied and has another one now.
+pub(crate) fn to_stderr() {
+    TO_SYSTEMD.store(false, Ordering::Relaxed);
+}
+
+/// Whether the log is a file that is opened again at SIGHUP.
+pub(crate) fn is_file() -> bool {
+    FILE.get().is_some()
+}
+
+/// Opens the file again, as `logrotate` wants it. Processes that were started before keep the old one.
+pub(crate) fn reopen() {
+    let Some(path) = FILE.get() else { return };
+    let opened = open(path).and_then(|file| {
+        rustix::stdio::dup2_stdout(&file)?;
+        Ok(rustix::stdio::dup2_stderr(&file)?)
+    });
+    match opened {
+        Ok(()) => tracing::info!("log opened again"),
+        Err(e) => {
+            tracing::error!(file = %path.display(), error = %e, "the log can't be opened again: the old file is used");
+        }
+    }
+}
+
+/// Opens the file again whenever SIGHUP comes. Without a file SIGHUP does what it always does.
+pub(crate) async fn reopen_at_hangups() {
+    let Some(mut hangup) = is_file().then(|| signal(SignalKind::hangup()).ok()).flatten() else { return };
+    while hangup.recv().await.is_some() {
+        reopen();
+    }
+}
+
+/// Logs that invariants were broken, if some were since it did so last.
+pub(crate) fn report_broken() {
+    static SEEN: AtomicU64 = AtomicU64::new(0);
+    let (count, first) = invariant::so_far();
+    if let Some(first) = first
+        && SEEN.swap(count, Ordering::Relaxed) != count
+    {
+        let (what, place) = (first.what, first.place);
+        tracing::error!(count, what, %place, "an invariant is broken, which is a fault of this program: please report it");
+    }
+}
+
+/// Opens a daemon's log at its end.
+pub(crate) fn open(path: &Path) -> io::Result<std::fs::File> {
+    OpenOptions::new().create(true).append(true).mode(0o640).open(path)
+}
+
+fn set_level(level: LogLevel) {
+    LEVEL.store(level as u8, Ordering::Relaxed);
+    // Each place that logs remembers whether it is to.
+    callsite::rebuild_interest_cache();
+}
+
+fn level() -> LevelFilter {
+    const LEVELS: [(LogLevel, LevelFilter); 6] = [
+        (LogLevel::Quiet, LevelFilter::OFF),
+        (LogLevel::Error, LevelFilter::ERROR),
+        (LogLevel::Warn, LevelFilter::WARN),
+        (LogLevel::Info, LevelFilter::INFO),
+        (LogLevel::Debug, LevelFilter::DEBUG),
+        (LogLevel::Trace, LevelFilter::TRACE),
+    ];
+    let set = LEVEL.load(Ordering::Relaxed);
+    LEVELS.iter().find(|(level, _)| *level as u8 == set).map_or(LevelFilter::INFO, |(_, filter)| *filter)
+}
+
+/// Whether standard error is what systemd says to have connected with its journal.
+fn is_journal(named: Option<&str>) -> bool {
+    let Ok(stat) = rustix::fs::fstat(rustix::stdio::stderr()) else { return false };
+    named.is_some_and(|named| *named == format!("{}:{}", stat.st_dev, stat.st_ino))
+}
+
+/// What `tracing` hands events to.
+struct Log;
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= level()
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(level())
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        let level = *event.metadata().level();
+        let sent = TO_SYSTEMD.load(Ordering::Relaxed)
+            && SYSTEMD.get().is_some_and(|socket| socket.send(line.entry(level).as_bytes()).is_ok());
+        if !sent {
+            // A daemon whose log can't be written goes on without it.
+            drop(io::stderr().lock().write_all(line.text(level).as_bytes()));
+        }
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// A line that is being made.
+#[derive(Debug, Default)]
+struct Line {
+    message: String,
+    fields: Vec<(&'static str, String)>,
+}
+
+impl Line {
+    fn text(&self, level: Level) -> String {
+        let now = clock::now();
+        let mut line = format!(
+            "{}.{:03} {level:<5} {}",
+            clock::local_text(now),
+            now.0 / 1000 % 1000,
+            Escaped::of_message(&self.message)
+        );
+        self.add_fields(&mut line);
+        line.push('\n');
+        line
+    }
+
+    /// An entry in systemd's form: a variable a line, of which each has one.
+    fn entry(&self, level: Level) -> String {
+        let priority = match level {
+            Level::ERROR => 3,
+            Level::WARN => 4,
+            Level::INFO => 6,
+            _ => 7,
+        };
+        let mut entry =
+            format!("PRIORITY={priority}\nSYSLOG_IDENTIFIER=squall\nMESSAGE={}", Escaped::of_message(&self.message));
+        self.add_fields(&mut entry);
+        for (name, value) in &self.fields {
+            let _ = write!(entry, "\nSQUALL_{}={}", name.to_ascii_uppercase(), Escaped::of_message(value));
+        }
+        entry.push('\n');
+        entry
+    }
+
+    fn add_fields(&self, line: &mut String) {
+        for (name, value) in &self.fields {
+            let _ = write!(line, " {name}={}", Escaped::of_value(value));
+        }
+    }
+
+    fn add(&mut self, field: &Field, mut value: String) {
+        if value.len() > LOG_VALUE_BYTES_MAX {
+            value.truncate(value.floor_char_boundary(LOG_VALUE_BYTES_MAX));
+            value.push('…');
+        }
+        match field.name() {
+            "message" => self.message = value,
+            name => self.fields.push((name, value)),
+        }
+    }
+}
+
+impl Visit for Line {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.add(field, value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.add(field, format!("{value:?}"));
+    }
+}
+
+/// Text that can't end its line, nor change what a terminal shows.
+struct Escaped;
+
+impl Escaped {
+    /// As it is, but for control characters.
+    fn of_message(text: &str) -> Cow<'_, str> {
+        if !text.contains(is_control) {
+            return Cow::Borrowed(text);
+        }
+        Cow::Owned(escape(text, is_control))
+    }
+
+    /// In quotes, unless it is a plain word.
+    fn of_value(text: &str) -> Cow<'_, str> {
+        let special = |c: char| is_control(c) || c.is_whitespace() || matches!(c, '"' | '\\' | '=');
+        if !text.is_empty() && !text.contains(special) {
+            return Cow::Borrowed(text);
+        }
+        Cow::Owned(format!("\"{}\"", escape(text, |c| is_control(c) || matches!(c, '"' | '\\'))))
+    }
+}
+
+fn escape(text: &str, special: impl Fn(char) -> bool) -> String {
     let mut line = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        if is_control(c) { line.extend(c.escape_default()) } else { line.push(c) }
+        if special(c) { line.extend(c.escape_default()) } else { line.push(c) }
     }
-    Cow::Owned(line)
+    line
 }
 
 /// Characters that end lines, or make a terminal do something: also those that reorder text.
 fn is_control(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]
-mod tests {
-    use super::one_line;
+pub(crate) mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use proptest::prelude::*;
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Level, Metadata, Subscriber, dispatcher};
+
+    use super::{Escaped, Line, is_control};
 
     /// faults.md M9
     #[test]
     fn m9_no_text_makes_a_second_line_of_a_log() {
-        let forged = one_line("/nope/a\n2026-11-25T00:00:00 node n1: FAKE\x1b[31m\r\u{9b}2J\u{202e}");
+        let forged = Escaped::of_message("/nope/a\n2026-11-25T00:00:00 node n1: FAKE\x1b[31m\r\u{9b}2J\u{202e}");
         assert_eq!(forged, "/nope/a\\n2026-11-25T00:00:00 node n1: FAKE\\u{1b}[31m\\r\\u{9b}2J\\u{202e}");
-        assert_eq!(one_line("/home/Zoë/\\n 'x'"), "/home/Zoë/\\n 'x'", "all else stays");
+        assert_eq!(Escaped::of_message("/home/Zoë/\\n 'x'"), "/home/Zoë/\\n 'x'", "all else stays");
+    }
+
+    #[test]
+    fn values_are_quoted_where_they_must_be() {
+        assert_eq!(Escaped::of_value("a1"), "a1");
+        assert_eq!(Escaped::of_value(""), "\"\"");
+        assert_eq!(Escaped::of_value("x user=root"), "\"x user=root\"");
+        assert_eq!(Escaped::of_value("say \"no\\\""), "\"say \\\"no\\\\\\\"\"");
+    }
+
+    /// The lines that are logged meanwhile.
+    pub(crate) fn logged(work: impl FnOnce()) -> Vec<String> {
+        let kept = Kept::default();
+        dispatcher::with_default(&dispatcher::Dispatch::new(kept.clone()), work);
+        let lines = kept.0.lock().unwrap();
+        lines.iter().map(|(level, line)| line.text(*level)).collect()
+    }
+
+    /// Keeps what it is given.
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<(Level, Line)>>>);
+
+    impl Subscriber for Kept {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+        fn event(&self, event: &Event<'_>) {
+            let mut line = Line::default();
+            event.record(&mut line);
+            self.0.lock().unwrap().push((*event.metadata().level(), line));
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    /// The fields of a line, as a reader takes them apart.
+    fn fields(mut text: &str) -> Option<Vec<(String, String)>> {
+        let mut found = Vec::new();
+        while !text.is_empty() {
+            let (name, rest) = text.strip_prefix(' ')?.split_once('=')?;
+            let (value, rest) = match rest.strip_prefix('"') {
+                None => rest.split_at(rest.find(' ').unwrap_or(rest.len())),
+                Some(quoted) => {
+                    let mut escaped = false;
+                    let end = quoted.find(|c| {
+                        let ends = c == '"' && !escaped;
+                        escaped = c == '\\' && !escaped;
+                        ends
+                    })?;
+                    (&quoted[..end], &quoted[end + 1..])
+                }
+            };
+            found.push((name.to_owned(), value.to_owned()));
+            text = rest;
+        }
+        Some(found)
+    }
+
+    proptest! {
+        /// Whatever a user wrote: one line, two fields, no control characters.
+        #[test]
+        fn no_text_of_a_user_makes_a_line_or_a_field(name in any::<String>(), path in "[ =\"\\\\\n\x00-\x1f\u{202e}a]{0,40}") {
+            let kept = Kept::default();
+            dispatcher::with_default(&dispatcher::Dispatch::new(kept.clone()), || {
+                tracing::info!(name, path = %path, "job submitted");
+            });
+            let (level, line) = kept.0.lock().unwrap().pop().unwrap();
+            let text = line.text(level);
+            let text = text.strip_suffix('\n').unwrap();
+            prop_assert!(!text.contains(is_control), "{text:?}");
+            let (_, rest) = text.split_once("INFO  job submitted").unwrap();
+            let found = fields(rest);
+            let names = found.as_ref().map(|all| all.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>());
+            prop_assert_eq!(names, Some(vec!["name", "path"]), "{}", text);
+            let entry = line.entry(level);
+            prop_assert_eq!(entry.lines().count(), 5, "{}", entry);
+            let controls = entry.chars().filter(|c| is_control(*c)).count();
+            prop_assert_eq!(controls, 5, "only the ends of its lines: {}", entry);
+        }
     }
 }

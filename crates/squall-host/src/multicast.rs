@@ -9,7 +9,7 @@ pub(crate) mod datagram;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,7 +21,6 @@ use squall_model::config::Config;
 use squall_model::set::NodeSet;
 use squall_model::wire::fabric::{Chunk, ContentId, StreamKey};
 
-use crate::logging::say;
 use datagram::{Assembler, BYTES_MAX, Sealed};
 
 /// Room in the kernel for what a node has not taken yet; more than a window.
@@ -77,10 +76,13 @@ fn local_address(other: &str) -> Option<Ipv4Addr> {
     }
 }
 
+/// Pieces that may wait to be sent: more than the blocks under way of some dozen files.
+const CASTS_MAX: usize = 4096;
+
 /// What the controller speaks with.
 #[derive(Debug)]
 pub(crate) struct Mouth {
-    queue: Sender<Cast>,
+    queue: SyncSender<Cast>,
     /// What keys of streams are made of.
     pub(crate) secret: [u8; 32],
 }
@@ -97,15 +99,16 @@ impl Mouth {
         socket.connect(group.address)?;
         let mut secret = [0; 32];
         io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut secret)?;
-        let (queue, casts) = channel();
+        let (queue, casts) = sync_channel(CASTS_MAX);
         thread::Builder::new().name("multicast".into()).spawn(move || speak(&socket, &casts, left))?;
         Ok(Self { queue, secret })
     }
 
     /// Sends a piece, soon.
     pub(crate) fn say(&self, cast: Cast) {
-        // If the thread has died, nobody hears, which the engine notices.
-        drop(self.queue.send(cast));
+        // The controller never waits for the thread. What finds no room is lost like what gets lost on its way. If the thread
+        // has died, no node hears anything, which the engine notices.
+        drop(self.queue.try_send(cast));
     }
 }
 
@@ -182,7 +185,7 @@ fn listen(socket: &UdpSocket, streams: &Mutex<Streams>, heard: impl Fn(Chunk) ->
             Ok(length) => length,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
             Err(e) => {
-                say(&format!("multicast is not heard any more: {e}"));
+                tracing::error!(error = %e, "multicast is not heard any more");
                 return;
             }
         };
@@ -201,7 +204,7 @@ fn listen(socket: &UdpSocket, streams: &Mutex<Streams>, heard: impl Fn(Chunk) ->
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
-    use std::sync::mpsc::channel;
+    use std::sync::mpsc::sync_channel;
     use std::time::Duration;
 
     use squall_engine::control::cast::Cast;
@@ -232,13 +235,13 @@ mod tests {
         let content = ContentId { owner: 1, digest: Digest::of(b"x") };
         let (key, other) = (StreamKey([1; 32]), StreamKey([2; 32]));
         let ear = |key: &StreamKey| {
-            let (heard, chunks) = channel();
+            let (heard, chunks) = sync_channel(4096);
             let ears = Ears::open(group, move |chunk| heard.send(chunk).is_ok()).unwrap();
             ears.hear(content, 5, key);
             chunks
         };
         let (one, two, without) = (ear(&key), ear(&key), ear(&other));
-        let (left, streams) = channel();
+        let (left, streams) = sync_channel(4096);
         let mouth = Mouth::open(group, move |stream| left.send(stream).unwrap_or_default()).unwrap();
         let bytes: Vec<u8> = (0..100_000).map(|at| (at / 3) as u8).collect();
         let cast = Cast { stream: 5, key, at: 77, bytes: Bytes(bytes.into()), rate: 50 << 20, last: true };

@@ -22,8 +22,9 @@ use squall_model::wire::peer::PeerMessage;
 use squall_model::wire::sealed::Sealed;
 use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::spawn_local;
+use tracing::{error, info, warn};
 
 use crate::cgroup::detect::Mounts;
 use crate::cgroup::{Cgroups, Limits};
@@ -31,7 +32,7 @@ use crate::content::Keeping;
 use crate::gang::Report;
 use crate::hardware::{self, Machine};
 use crate::life;
-use crate::logging::say;
+use crate::logging;
 use crate::multicast::{Ears, Group};
 use crate::place::Place;
 use crate::spool::memory::Ground;
@@ -109,7 +110,7 @@ pub fn run(args: &NodeArgs) -> std::process::ExitCode {
         Ok(End::Told(code)) => std::process::ExitCode::from(code),
         Ok(End::Signal) => std::process::ExitCode::SUCCESS,
         Err(e) => {
-            say(&format!("node {}: {e}", args.name));
+            error!(node = args.name, error = %e, "node daemon ends");
             std::process::ExitCode::FAILURE
         }
     }
@@ -126,13 +127,19 @@ enum End {
 /// The cluster was ended on the controller's machine. This one was started by somebody else: it waits for the cluster to
 /// come back, as a new process under the same id.
 fn begin_again(args: &NodeArgs) -> std::process::ExitCode {
-    say("the cluster is down: waiting for its controller");
+    info!("the cluster is down: waiting for its controller");
     let mut command = std::process::Command::new(&args.program);
     command.arg0("squall").arg("node").arg(&args.name).arg("--state").arg(args.place.dir());
     command.args(args.port.map(|port| format!("--port={port}")));
-    say(&format!("node {}: cannot begin again: {}", args.name, command.exec()));
+    command.args(logging::is_file().then_some("--detached"));
+    error!(node = args.name, error = %command.exec(), "the node daemon cannot start again");
     std::process::ExitCode::FAILURE
 }
+
+/// Events that may wait for the loop. Tasks and threads that have more of them wait, each behind its connection, process or
+/// file. The loop waits for none of them: what it has for others goes into queues that refuse what they can't hold. So it
+/// always comes back to take the next event, and nobody waits for ever.
+const EVENTS_MAX: usize = 4096;
 
 /// What happens outside of the loop.
 enum Event {
@@ -181,7 +188,7 @@ struct Daemon {
     /// When there was none to be had.
     fosterless: Option<Instant>,
     null: File,
-    events: UnboundedSender<Event>,
+    events: Sender<Event>,
     net: Net,
     ears: Ears,
     inputs: VecDeque<NodeInput>,
@@ -205,11 +212,12 @@ struct Daemon {
 }
 
 async fn serve(args: &NodeArgs) -> io::Result<End> {
-    let (events, mut inbox) = unbounded_channel();
+    let (events, mut inbox) = channel(EVENTS_MAX);
     let mut children = signal(SignalKind::child())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut daemon = Daemon::begin(args, events).await?;
+    spawn_local(logging::reopen_at_hangups());
     daemon.find();
     daemon.turn();
     let (far, mut armed) = (Instant::now() + FAR, None);
@@ -240,7 +248,7 @@ async fn serve(args: &NodeArgs) -> io::Result<End> {
 }
 
 /// What was said last, to children above all, leaves before the daemon does.
-async fn farewell(mut connections: usize, inbox: &mut UnboundedReceiver<Event>) {
+async fn farewell(mut connections: usize, inbox: &mut Receiver<Event>) {
     let gone = async {
         while connections > 0 {
             match inbox.recv().await {
@@ -255,7 +263,7 @@ async fn farewell(mut connections: usize, inbox: &mut UnboundedReceiver<Event>) 
 }
 
 impl Daemon {
-    async fn begin(args: &NodeArgs, events: UnboundedSender<Event>) -> io::Result<Self> {
+    async fn begin(args: &NodeArgs, events: Sender<Event>) -> io::Result<Self> {
         pidfd::set_child_subreaper()?;
         let path = args.place.node(&args.name);
         let spool = Spool::open(&path)?;
@@ -266,16 +274,17 @@ impl Daemon {
         }
         let remembered =
             spool.begin(&Ground::here()?, random()?, witness::place(args.place.dir(), &args.name).as_deref())?;
-        remembered.notes.iter().for_each(|note| say(note));
+        remembered.notes.iter().for_each(|note| warn!("{note}"));
         let (cgroups, notices) = open_cgroups(&args.place, &args.name);
         if !notices.is_empty() {
-            say(&notices.join("; "));
+            warn!("{}", notices.join("; "));
         }
         let config = match std::fs::read_to_string(args.place.config()) {
             Ok(text) => Config::from_toml(&text).map_err(io::Error::other)?,
             Err(e) if e.kind() == io::ErrorKind::NotFound => Config::default(),
             Err(e) => return Err(e),
         };
+        logging::configure(config.slurmd_debug.0);
         let hardware = Machine::detect().configured(&config, &args.name);
         let all = life::node_names(&config).map_err(io::Error::other)?;
         let boot = Boot {
@@ -288,7 +297,7 @@ impl Daemon {
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
         let (intake, found) = Intake::start(Keeping::open(&args.place, &args.name)?, events.clone())?;
-        say(&format!("node {} begins its life {}", args.name, remembered.life));
+        info!(node = args.name, boot = remembered.life, "node daemon starts");
         Ok(Self {
             name: args.name.clone(),
             machine: NodeMachine::new(boot),
@@ -336,7 +345,7 @@ impl Daemon {
         self.machine.deadline().into_iter().chain(sweeps).chain(orphans).min()
     }
 
-    fn handle_all(&mut self, first: Event, inbox: &mut UnboundedReceiver<Event>) {
+    fn handle_all(&mut self, first: Event, inbox: &mut Receiver<Event>) {
         self.handle(first);
         while let Ok(event) = inbox.try_recv() {
             self.handle(event);
@@ -369,6 +378,7 @@ impl Daemon {
         self.advance_sweeps(now);
         self.kill_orphans(now);
         if self.machine.deadline().is_some_and(|due| due <= now) {
+            logging::report_broken();
             let (load_centi, free_mb) = hardware::load();
             self.inputs.push_back(NodeInput::Tick { health: Health { load_centi, free_mb } });
         }
@@ -408,7 +418,7 @@ impl Daemon {
         match act {
             NodeAct::SaveSession(session) => {
                 if let Err(e) = self.spool.save_session(session) {
-                    say(&format!("the session could not be noted: {e}"));
+                    error!(error = %e, "the session could not be noted");
                 }
             }
             NodeAct::OpenJob { facts, memory_mb, batch } => self.open_job(&facts, memory_mb, batch),
@@ -418,7 +428,7 @@ impl Daemon {
             NodeAct::Sweep { job } => self.sweep(job),
             NodeAct::Forget { key } => self.forget(key),
             NodeAct::ForgetJob { job } => self.forget_job(job),
-            NodeAct::Say(text) => say(&text),
+            NodeAct::Say(text) => warn!("{text}"),
             NodeAct::Content(ContentAct::Place(placement)) => {
                 let source = self.intake.path(placement.content);
                 laydown::lay_down(source, self.name.clone(), placement, self.events.clone());
@@ -430,7 +440,7 @@ impl Daemon {
                     ContentAct::Commit { content } | ContentAct::Abort { content } => self.ears.forget(*content),
                     _ => {}
                 }
-                self.intake.act(act);
+                self.inputs.extend(self.intake.act(act));
             }
         }
     }
@@ -448,13 +458,13 @@ impl Daemon {
 }
 
 /// Listens to multicast where that is configured. Who can't goes without.
-fn ears(reach: &Reach, config: &Config, events: UnboundedSender<Event>) -> Ears {
+fn ears(reach: &Reach, config: &Config, events: Sender<Event>) -> Ears {
     let towards = reach.controller_address();
-    let heard = move |chunk| events.send(Event::Net(NetEvent::Heard(chunk))).is_ok();
+    let heard = move |chunk| events.blocking_send(Event::Net(NetEvent::Heard(chunk))).is_ok();
     let ears = Group::of(config, towards.as_deref())
         .and_then(|group| group.map(|group| Ears::open(group, heard)).transpose().map_err(|e| e.to_string()));
     ears.unwrap_or_else(|problem| {
-        say(&format!("no multicast here: {problem}"));
+        warn!(%problem, "no multicast here");
         None
     })
     .unwrap_or_default()

@@ -43,7 +43,7 @@ pub fn hop(stream: Stream, rounds: usize, frame_bytes: usize, bytes: usize) -> i
     let (near, far) = (KeyPair::generate()?, KeyPair::generate()?);
     let theirs = far.public;
     let path = std::env::temp_dir().join(format!("squall-trial-{}.sock", std::process::id()));
-    let (ready, address) = std::sync::mpsc::channel();
+    let (ready, address) = std::sync::mpsc::sync_channel(1);
     let other = std::thread::spawn({
         let path = path.clone();
         move || {

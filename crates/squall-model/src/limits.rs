@@ -101,3 +101,5 @@ pub const CONTENT_BYTES_MAX: u64 = 4 << 30;
 pub const POLICY_CHANGES_MAX: usize = 100_000;
 /// Files and folders of a node's spool that are kept aside under one name because they can't be read.
 pub const DAMAGED_MAX: u32 = 100;
+/// Bytes of one value in a line of a daemon's log; what is longer is cut.
+pub const LOG_VALUE_BYTES_MAX: usize = 4096;

@@ -10,6 +10,7 @@ use lexopt::prelude::{Long, Short, Value, ValueExt};
 use squall_host::controld::{self, Settings};
 use squall_host::front;
 use squall_host::life::{self, Daemon};
+use squall_host::logging;
 use squall_host::noded::{self, NodeArgs};
 use squall_host::pidfile::PidFile;
 use squall_host::place::Place;
@@ -113,6 +114,7 @@ pub(crate) fn controller(args: &[OsString]) -> ExitCode {
             return Err(format!("unexpected argument `{name}`"));
         }
         let place = super::place(options.state.as_deref())?;
+        log(options, &place, &Daemon::Controller)?;
         let version = env!("CARGO_PKG_VERSION").to_owned();
         // Why it ends stands in its log, which is standard error.
         let durable = !options.without_durability;
@@ -129,6 +131,7 @@ pub(crate) fn front(args: &[OsString]) -> ExitCode {
         }
         let place = super::place(options.state.as_deref())?;
         life::make_folders(&place)?;
+        log(options, &place, &Daemon::Front)?;
         let _pid = hold(&place, &Daemon::Front)?;
         // Why it ends stands in its log, which is standard error.
         Ok(if front::run(&place).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -147,6 +150,7 @@ pub(crate) fn node(args: &[OsString]) -> ExitCode {
             return rack(&place, options);
         }
         let name = options.name.clone().ok_or("which node? `squall node NAME`")?;
+        log(options, &place, &Daemon::Node(name.clone()))?;
         let _pid = hold(&place, &Daemon::Node(name.clone()))?;
         if let Some(controller) = &options.controller {
             join(&place, controller, &name, options.token.as_deref())?;
@@ -202,11 +206,17 @@ fn rack(place: &Place, options: &Options) -> Result<ExitCode, String> {
         names = (1..=options.from + options.count.unwrap_or(0)).map(|n| format!("r{n}")).collect();
     }
     let names: Vec<String> = names.into_iter().skip(options.from).take(options.count.unwrap_or(usize::MAX)).collect();
+    log(options, place, &Daemon::Rack(options.from, names.len()))?;
     let _pid = hold(place, &Daemon::Rack(options.from, names.len()))?;
     if names.is_empty() {
         return Err("the configuration names no emulated node: `--rack=N` says how many".into());
     }
     Ok(rack::run(&RackArgs { place: place.clone(), config, names }))
+}
+
+/// Sets up the daemon's log: in its file if it was started detached, otherwise where its standard error goes.
+fn log(options: &Options, place: &Place, daemon: &Daemon) -> Result<(), String> {
+    logging::start(options.detached.then(|| daemon.log_file(place)))
 }
 
 /// The daemon's pid file, for as long as it runs.

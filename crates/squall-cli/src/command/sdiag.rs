@@ -216,6 +216,9 @@ fn journal(out: &mut String, diag: &Diag) {
     line(out, format_args!("\tFlushes: {}", diag.journal_flushes));
     line(out, format_args!("\tMax flush:  {}", diag.flush_max_us));
     line(out, format_args!("\tMean flush: {}", average(diag.flush_total_us, diag.journal_flushes)));
+    if diag.broken > 0 {
+        line(out, format_args!("\nBroken invariants (a fault of Squall, see the controller's log): {}", diag.broken));
+    }
 }
 
 fn fabric(out: &mut String, fabric: &FabricCounts) {

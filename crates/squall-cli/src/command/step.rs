@@ -6,6 +6,10 @@ use std::process::ExitCode;
 
 /// Runs the step of that folder.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    if let Err(problem) = squall_host::logging::start(None) {
+        eprintln!("squall step: error: {problem}");
+        return ExitCode::FAILURE;
+    }
     match args {
         [option, folder] if option == "--spool" => {
             ExitCode::from(u8::try_from(squall_host::stepd::run(Path::new(folder))).unwrap_or(1))

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::process::Stdio;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -24,8 +24,8 @@ fn exited(rank: u32) -> FromStep {
 /// A step on two nodes of which the controller says that it has completed, while the step daemon of n2 has not said its
 /// last word; its link is handed over.
 fn cluster() -> (Cluster, Receiver<Stepd>) {
-    let (give, take) = channel();
-    let give: Arc<Mutex<Sender<Stepd>>> = Arc::new(Mutex::new(give));
+    let (give, take) = sync_channel(16);
+    let give: Arc<Mutex<SyncSender<Stepd>>> = Arc::new(Mutex::new(give));
     let cluster = Cluster::play(move |_, request| {
         let Request::CreateStep { program, .. } = request else { return vec![say(Answer::Done)] };
         let (program, give) = (program.clone(), Arc::clone(&give));

@@ -226,6 +226,7 @@ fn diag(a: Diag, b: Diag) -> Diag {
         fabric: fabric(a.fabric, &b.fabric),
         gang: gang(a.gang, b.gang),
         backfill: backfill(&a.backfill, &b.backfill),
+        broken: a.broken + b.broken,
     }
 }
 

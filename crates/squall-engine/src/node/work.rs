@@ -13,6 +13,7 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::node::{EndReason, SignalTarget};
 use squall_model::wire::stepd::ToStepd;
 
+use crate::invariant::invariant;
 use crate::node::gang::GangAct;
 use crate::node::{FoundStep, NodeAct, NodeMachine, NodeOut, Timer, attempt_of};
 
@@ -194,7 +195,9 @@ impl NodeMachine {
     }
 
     fn found_as(&mut self, key: StepKey, kill_wait_s: u64, state: FoundStep) {
-        let Some(job) = self.jobs.get_mut(&attempt_of(key)) else { return };
+        let Some(job) = self.jobs.get_mut(&attempt_of(key)) else {
+            return invariant!("the job of a step that was found is known");
+        };
         let step = job.steps.entry(key.step).or_insert_with(|| Step::new(kill_wait_s));
         match state {
             FoundStep::Alive | FoundStep::Unstarted => {}
@@ -479,7 +482,9 @@ impl NodeMachine {
 
     /// An ending job without live steps is swept.
     fn sweep_if_idle(&mut self, attempt: JobAttempt, out: &mut NodeOut) {
-        let Some(job) = self.jobs.get_mut(&attempt) else { return };
+        let Some(job) = self.jobs.get_mut(&attempt) else {
+            return invariant!("a job whose step has ended, or that is to end, is known");
+        };
         if job.phase == JobPhase::Ending && job.live().next().is_none() {
             job.phase = JobPhase::Sweeping;
             out.acts.push(NodeAct::Sweep { job: attempt });

@@ -23,7 +23,6 @@ use super::encode::{Packed, state_columns};
 use super::history;
 use super::rescue::Lost;
 use crate::journal::free_bytes;
-use crate::logging::say;
 use crate::sys::pages;
 
 /// Version of the tables.
@@ -239,7 +238,7 @@ impl Book {
             for event in &record.events {
                 match self.event(record, event) {
                     Err(error) if is_of_the_event(&error) => {
-                        say(&format!("accounting skips an event of record {}: {error}", record.seq));
+                        tracing::error!(record = record.seq, %error, "accounting skips an event");
                     }
                     other => other?,
                 }

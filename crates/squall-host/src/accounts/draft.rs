@@ -13,7 +13,6 @@ use squall_model::time::Time;
 
 use super::book::{Book, Done, is_of_the_event};
 use super::encode::{Packed, state_columns};
-use crate::logging::say;
 
 /// A job that has no row yet.
 #[derive(Debug)]
@@ -97,7 +96,7 @@ impl Book {
     pub(super) fn write_drafts(&mut self) -> Done {
         for (id, draft) in std::mem::take(&mut self.recent.drafts) {
             match self.write_draft(id, &draft) {
-                Err(error) if is_of_the_event(&error) => say(&format!("accounting skips job {id}: {error}")),
+                Err(error) if is_of_the_event(&error) => tracing::error!(job = %id, %error, "accounting skips the job"),
                 other => other?,
             }
         }

@@ -18,18 +18,18 @@ mod tests;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use squall_model::event::Record;
 use squall_model::wire::client::{AccountingQuery, Answer, Refusal};
+use tracing::{error, info, warn};
 
 use crate::durable;
 use crate::journal::{self, Accounted};
 use crate::link::Outgoing;
-use crate::logging::say;
 use crate::place::Place;
 use crate::sys::pages;
 use book::Book;
@@ -40,6 +40,10 @@ use query::Course;
 const GATHER: Duration = Duration::from_secs(1);
 /// Records that may wait in memory; more are read from the journal again.
 const WAITING_MAX: usize = 50_000;
+/// Batches of records that may be fed while the thread does something else; more are read from the journal again.
+const FED_MAX: usize = 4096;
+/// Questions that may wait to be begun; more are refused.
+const ORDERS_MAX: usize = 1024;
 /// How often what is stored is made durable, so that the journal can drop it.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
 /// How long to wait before another try on a full disk.
@@ -61,25 +65,37 @@ enum Order {
 #[derive(Debug)]
 struct Fed {
     records: Receiver<Arc<Vec<Record>>>,
-    /// The thread knows that there are some.
-    known: Arc<AtomicBool>,
+    signs: Arc<Signs>,
+}
+
+/// What feeder and thread say to each other beside the records.
+#[derive(Debug, Default)]
+struct Signs {
+    /// The thread knows that there are records.
+    known: AtomicBool,
+    /// Up to this one records found no room.
+    lost: AtomicU64,
 }
 
 impl Fed {
     /// All that were fed so far. Whoever feeds more wakes the thread again.
     fn take(&self) -> Vec<Arc<Vec<Record>>> {
-        self.known.store(false, Ordering::Release);
+        self.signs.known.store(false, Ordering::Release);
         self.records.try_iter().collect()
+    }
+
+    /// The last record that found no room. What was fed after it says so, too: it was lost before that was fed.
+    fn lost(&self) -> u64 {
+        self.signs.lost.load(Ordering::Acquire)
     }
 }
 
 /// The handle of the follower's thread, which stores what it was fed and ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Accounts {
-    records: Sender<Arc<Vec<Record>>>,
-    /// The thread knows that there are records.
-    known: Arc<AtomicBool>,
-    orders: Option<Sender<Order>>,
+    records: SyncSender<Arc<Vec<Record>>>,
+    signs: Arc<Signs>,
+    orders: Option<SyncSender<Order>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -104,45 +120,40 @@ pub(crate) fn seen(path: &Path) -> Option<Seen> {
 impl Accounts {
     /// Follows the journal of that cluster whose last record is `last`.
     pub(crate) fn start(place: &Place, cluster: u128, last: u64, accounted: Accounted) -> std::io::Result<Self> {
-        let (orders, inbox) = channel();
-        let (records, fed) = channel();
-        let known = Arc::<AtomicBool>::default();
-        let mut keeper = Keeper {
-            fed: Fed { records: fed, known: Arc::clone(&known) },
-            place: place.clone(),
-            cluster,
-            book: None,
-            waiting: VecDeque::new(),
-            waiting_records: 0,
-            behind_up_to: last,
-            accounted,
-            checkpoint: Instant::now(),
-            dirty: true,
-            trouble: false,
-            open: VecDeque::new(),
-        };
+        let (orders, inbox) = sync_channel(ORDERS_MAX);
+        let (records, fed) = sync_channel(FED_MAX);
+        let signs = Arc::<Signs>::default();
+        let fed = Fed { records: fed, signs: Arc::clone(&signs) };
+        let mut keeper = Keeper::new(place, cluster, last, fed, accounted);
         let thread = std::thread::Builder::new().name("accounting".into()).spawn(move || keeper.run(&inbox))?;
-        Ok(Self { records, known, orders: Some(orders), thread: Some(thread) })
+        Ok(Self { records, signs, orders: Some(orders), thread: Some(thread) })
     }
 
     /// Hands over durable records.
     pub(crate) fn feed(&self, records: Arc<Vec<Record>>) {
-        // The thread ends only after this handle.
-        drop(self.records.send(records));
-        if !self.known.swap(true, Ordering::AcqRel) {
+        // The controller never waits for the thread, whatever its disk does: what finds no room here stands in the journal.
+        if let Err(TrySendError::Full(records)) = self.records.try_send(records) {
+            self.signs.lost.store(records.last().map_or(0, |record| record.seq), Ordering::Release);
+        }
+        // Without room for this order there are questions before it, each of which has the thread take the records, too.
+        if !self.signs.known.swap(true, Ordering::AcqRel) {
             self.order(Order::Gather);
         }
     }
 
-    /// Has a question answered from everything fed before.
+    /// Has a question answered from everything fed before. If too many wait it is refused.
     pub(crate) fn ask(&self, query: Option<Box<AccountingQuery>>, ahead_us: i64, reply: Outgoing) {
-        self.order(Order::Query(query, ahead_us, reply));
+        if let Some(Order::Query(_, _, reply)) = self.order(Order::Query(query, ahead_us, reply)) {
+            push(&reply, &refused("too many questions wait; ask again later"));
+        }
     }
 
-    fn order(&self, order: Order) {
-        if let Some(orders) = &self.orders {
-            // The thread ends only after this handle.
-            drop(orders.send(order));
+    /// Some: there is no room for it.
+    fn order(&self, order: Order) -> Option<Order> {
+        // The thread ends only after this handle.
+        match self.orders.as_ref()?.try_send(order) {
+            Err(TrySendError::Full(order)) => Some(order),
+            _ => None,
         }
     }
 }
@@ -193,6 +204,23 @@ impl Topic {
 }
 
 impl Keeper {
+    fn new(place: &Place, cluster: u128, last: u64, fed: Fed, accounted: Accounted) -> Self {
+        Self {
+            fed,
+            place: place.clone(),
+            cluster,
+            book: None,
+            waiting: VecDeque::new(),
+            waiting_records: 0,
+            behind_up_to: last,
+            accounted,
+            checkpoint: Instant::now(),
+            dirty: true,
+            trouble: false,
+            open: VecDeque::new(),
+        }
+    }
+
     fn run(&mut self, inbox: &Receiver<Order>) {
         self.store();
         // Since when records are gathered.
@@ -236,6 +264,14 @@ impl Keeper {
         }
     }
 
+    /// Records up to this one found no room: they are read from the journal, and with them all that waits before them.
+    fn pass_over(&mut self, lost: u64) {
+        while let Some(oldest) = self.waiting.pop_front_if(|records| records.first().is_some_and(|r| r.seq <= lost)) {
+            self.waiting_records -= oldest.len();
+        }
+        self.behind_up_to = self.behind_up_to.max(lost);
+    }
+
     fn wait_with(&mut self, records: Arc<Vec<Record>>) {
         self.waiting_records += records.len();
         self.waiting.push_back(records);
@@ -251,10 +287,11 @@ impl Keeper {
         for records in self.fed.take() {
             self.wait_with(records);
         }
+        self.pass_over(self.fed.lost());
         match self.try_store() {
             Ok(()) => {
                 if self.trouble {
-                    say("accounting goes on");
+                    info!("accounting goes on");
                 }
                 self.trouble = false;
                 self.waiting.clear();
@@ -262,7 +299,7 @@ impl Keeper {
             }
             Err(error) => {
                 if !self.trouble {
-                    say(&format!("accounting lags behind: {error}"));
+                    error!(%error, "accounting lags behind");
                 }
                 self.trouble = true;
                 if is_damage(&error) {
@@ -280,7 +317,7 @@ impl Keeper {
         }
         match replace(&self.place, self.cluster, self.behind_up_to, error) {
             Ok(book) => self.book = Some(book),
-            Err(error) => say(&format!("accounting can't be built again now: {error}")),
+            Err(error) => error!(%error, "accounting can't be built again now"),
         }
         self.dirty = true;
     }
@@ -296,7 +333,7 @@ impl Keeper {
         };
         if book.position() < self.behind_up_to {
             if book.position() == 0 && self.behind_up_to > 1 {
-                say("accounting has no rows yet: it is built from the journal, as far back as that reaches");
+                info!("accounting has no rows yet: it is built from the journal, as far back as that reaches");
             }
             catch_up(book, &self.place.journal(), self.behind_up_to)?;
         }
@@ -367,8 +404,12 @@ fn push(reply: &Outgoing, answer: &Answer) {
 }
 
 fn fail(reply: &Outgoing, error: &rusqlite::Error) {
-    say(&format!("a question to accounting failed: {error}"));
-    push(reply, &Answer::Refused(Refusal::NotSupported(format!("accounting is not available now ({error})"))));
+    error!(%error, "a question to accounting failed");
+    push(reply, &refused(&error.to_string()));
+}
+
+fn refused(why: &str) -> Answer {
+    Answer::Refused(Refusal::NotSupported(format!("accounting is not available now ({why})")))
 }
 
 /// Opens the database for this journal. One that follows another is kept aside; the pages of one that does are compared
@@ -385,7 +426,7 @@ fn checked(path: &Path, cluster: u128) -> rusqlite::Result<Book> {
     let mut book = Book::open(path)?;
     if book.cluster() != 0 && book.cluster() != cluster {
         drop(book);
-        say(&format!("{} follows another journal and is kept as {}", path.display(), aside(path).display()));
+        warn!("{} follows another journal and is kept as {}", path.display(), aside(path).display());
         set_aside(path).map_err(unreadable)?;
         book = Book::open(path)?;
     }
@@ -411,10 +452,10 @@ fn with_sums(path: &Path, book: Book) -> rusqlite::Result<Book> {
     match rescue::rebuild(path, cluster, None) {
         Ok((new, rescued)) => {
             std::fs::rename(&new, path).and_then(|()| durable::sync_folder(path)).map_err(unreadable)?;
-            say(&format!("the pages of {} have checksums now; {} rows were copied", path.display(), rescued.rows));
+            info!(rows = rescued.rows, "the pages of {} have checksums now", path.display());
         }
         Err(error) if is_damage(&error) => return Err(error),
-        Err(error) => say(&format!("the pages of {} can't get checksums now: {error}", path.display())),
+        Err(error) => error!(%error, "the pages of {} can't get checksums now", path.display()),
     }
     Book::open(path)
 }
@@ -422,13 +463,17 @@ fn with_sums(path: &Path, book: Book) -> rusqlite::Result<Book> {
 /// Replaces a damaged database by a new one and logs the lost ranges. The damaged file is kept under another name.
 fn replace(place: &Place, cluster: u128, last: u64, error: &rusqlite::Error) -> rusqlite::Result<Book> {
     let path = place.accounts();
-    say(&format!("{} is damaged ({error}); it is kept as {}", path.display(), aside(&path).display()));
+    error!("{} is damaged ({error}); it is kept as {}", path.display(), aside(&path).display());
     let (new, rescued) = rescue::rebuild(&path, cluster, Some((&place.journal(), last)))?;
     set_aside(&path).and_then(|()| std::fs::rename(&new, &path)).map_err(unreadable)?;
     durable::sync_folder(&path).map_err(unreadable)?;
-    say(&format!("{} of its rows can be read; {} more are built from the journal", rescued.rows, rescued.from_journal));
+    warn!(
+        rows = rescued.rows,
+        from_journal = rescued.from_journal,
+        "accounting goes on with the rows that can be read, and with those that are built from the journal"
+    );
     for lost in &rescued.lost {
-        say(&format!("rows of jobs {} to {} may be missing in accounting", lost.first, lost.last));
+        error!("rows of jobs {} to {} may be missing in accounting", lost.first, lost.last);
     }
     Book::open(&path)
 }
@@ -490,17 +535,17 @@ fn catch_up(book: &mut Book, journal: &Path, up_to: u64) -> rusqlite::Result<()>
     let first = match found {
         Ok(first) => first,
         Err(error) => {
-            say(&format!("accounting can't read the journal: {error}"));
+            error!(%error, "accounting can't read the journal");
             None
         }
     };
     match first {
         Some(first) if first == from => {}
         Some(first) => {
-            say(&format!("records {from} to {} are no longer in the journal: accounting lacks them", first - 1));
+            error!("records {from} to {} are no longer in the journal: accounting lacks them", first - 1);
         }
         None => {
-            say(&format!("records {from} to {up_to} are no longer in the journal: accounting lacks them"));
+            error!("records {from} to {up_to} are no longer in the journal: accounting lacks them");
             book.skip_to(up_to)?;
         }
     }

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 
 use squall_model::time::Time;
 
-use crate::logging::say;
 use crate::place::Place;
 use crate::sys::clock;
 
@@ -69,7 +68,7 @@ impl Clock {
     /// Writes it down for the next life. A full disk keeps no controller from its work: then the failure is logged, and the next life goes by its journal.
     pub(super) fn remember(&self) {
         if let Err(e) = self.save() {
-            say(&format!("cannot write {}: {e}; after a restart times may be off", self.path.display()));
+            tracing::error!(file = %self.path.display(), error = %e, "cannot note the clock: after a restart times may be off");
         }
     }
 

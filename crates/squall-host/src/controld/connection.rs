@@ -21,7 +21,6 @@ use tokio::time::timeout;
 use crate::auth::{Account, Authority, Claim, Users, is_operator};
 use crate::hop::{self, Reader, Writer};
 use crate::link::{self, Outgoing};
-use crate::logging::say;
 
 pub(super) use remote::Gate;
 
@@ -168,7 +167,7 @@ impl Door {
             let stream = match listener.accept().await {
                 Ok((stream, _)) => stream,
                 Err(e) => {
-                    say(&format!("cannot accept a connection: {e}"));
+                    tracing::error!(error = %e, "cannot accept a connection");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }

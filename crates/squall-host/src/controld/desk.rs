@@ -13,7 +13,6 @@ use squall_model::wire::node::Down;
 use squall_model::wire::sealed::Sealed;
 
 use crate::journal::Blobs;
-use crate::logging::say;
 use crate::place::Place;
 
 /// Bytes of scripts and environments kept in memory.
@@ -103,7 +102,7 @@ impl Desk {
             }
             // The node can't start the job and says so.
             Err(e) => {
-                say(&format!("a script or environment can't be read: {e}"));
+                tracing::error!(error = %e, "a script or environment can't be read");
                 None
             }
         }
@@ -123,9 +122,11 @@ impl Desk {
             problem,
         };
         let checked = super::check_config(&self.place).map_err(|e| wrong(e.to_string()))?;
-        checked.oddities.iter().chain(&checked.notices).for_each(|notice| say(notice));
+        checked.oddities.iter().chain(&checked.notices).for_each(|notice| tracing::warn!("{notice}"));
         let config = checked.config;
         if config.cluster == cluster {
+            // What daemons log is no part of the state: no event tells of it.
+            crate::logging::configure(config.slurmctld_debug.0);
             return Ok(config);
         }
         Err(wrong(format!("the cluster's name can't change from `{cluster}` to `{}`", config.cluster)))

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use squall_engine::invariant;
 use squall_model::event::Record;
 use squall_model::time::Time;
 use squall_model::wire::client::Request;
@@ -92,6 +93,7 @@ impl Meter {
         diag.fabric.messages = own.fabric.messages;
         diag.fabric.messages_us = own.fabric.messages_us;
         diag.clients = clients;
+        diag.broken = invariant::so_far().0;
         if std::mem::take(&mut self.reset) {
             *self = Self::new(now);
         }

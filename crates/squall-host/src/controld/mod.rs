@@ -3,6 +3,7 @@
 //! One thread decides. Each turn takes all that has arrived, lets the machine step over it, writes what was
 //! decided to the journal with one flush, and only then lets answers and frames go.
 
+mod changes;
 mod clock;
 mod connection;
 mod desk;
@@ -23,12 +24,13 @@ use tokio::net::UnixListener;
 use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::spawn_local;
+use tracing::{error, info, warn};
 
 use crate::accounts::{self, Accounts};
 use crate::config_files::{Checked, ConfigFiles};
 use crate::durable;
 use crate::journal::{Journal, JournalError, Opened, Options, ReplayReport, StateLock};
-use crate::logging::say;
+use crate::logging;
 use crate::multicast::{Group, Mouth};
 use crate::pidfile::PidFile;
 use crate::place::{Place, SocketPath};
@@ -117,9 +119,9 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
     let mut held = None;
     let result = Box::pin(serve_holding(settings, &mut held)).await;
     match &result {
-        Ok(()) => say("controller ends"),
+        Ok(()) => info!("controller ends"),
         // Faults in a configuration are shown with their place in it, over several lines.
-        Err(error) => format!("controller ends: {error}").lines().for_each(say),
+        Err(error) => format!("controller ends: {error}").lines().for_each(|line| error!("{line}")),
     }
     result
 }
@@ -131,12 +133,14 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     let files = crate::sys::limits::raise_open_files();
     crate::sys::heap::grow_in_large_pieces();
     let Checked { config, oddities, notices: idle } = check_config(&place)?;
+    logging::configure(config.slurmctld_debug.0);
+    spawn_local(logging::reopen_at_hangups());
     let lock = StateLock::take(place.dir(), &config.cluster)?;
     let pid = PidFile::write(&place.controller_pid()).map_err(ControllerError::io("write", place.controller_pid()))?;
     *held = Some((pid, lock));
     if !settings.durable {
-        say(
-            "WITHOUT DURABILITY: nothing is flushed, what is acknowledged is lost when this machine stops; for measuring",
+        warn!(
+            "WITHOUT DURABILITY: nothing is flushed, what is acknowledged is lost when this machine stops; for measuring"
         );
     }
     let options = Options {
@@ -147,13 +151,11 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     };
     let Opened { journal, state, report, notices } = Journal::open(&place.journal(), options)?;
     for notice in &notices {
-        say(notice);
+        warn!("{notice}");
     }
     keep_cell(&state, &config, &place)?;
     keep_nodes(&state, &config, &place)?;
-    for notice in oddities.iter().chain(&idle) {
-        say(notice);
-    }
+    oddities.iter().chain(&idle).for_each(|notice| warn!("{notice}"));
     say_what_was_read(&settings.version, &config, &report, &state);
     let last = journal.next_seq() - 1;
     let accounts = Accounts::start(&place, journal.cluster(), last, journal.follower().accounted_handle())
@@ -180,7 +182,7 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     if let Some((listener, gate)) = gate {
         accepting.push(tokio::spawn(door.accept_remote(listener, gate)));
     }
-    say("ready");
+    info!("ready");
     let result = daemon.run(inbox, terminate, interrupt).await;
     accepting.iter().for_each(tokio::task::JoinHandle::abort);
     // Nobody finds a socket of a controller that is gone; a missing file is as good.
@@ -189,16 +191,17 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
 }
 
 fn say_what_was_read(version: &str, config: &Config, report: &ReplayReport, state: &State) {
-    say(&format!(
-        "controller {version} of cluster `{}`: snapshot of {} bytes read in {:?}, {} records with {} events in {:?}; {} jobs known",
-        config.cluster,
-        report.snapshot_bytes,
-        report.snapshot_time,
-        report.records,
-        report.events,
-        report.tail_time,
-        state.jobs.len() + state.arrays.len(),
-    ));
+    info!(
+        cluster = config.cluster,
+        version,
+        jobs = state.jobs.len() + state.arrays.len(),
+        snapshot_bytes = report.snapshot_bytes,
+        snapshot_time = ?report.snapshot_time,
+        records = report.records,
+        events = report.events,
+        records_time = ?report.tail_time,
+        "controller starts"
+    );
 }
 
 /// Refuses a configuration under which jobs would be looked for in another cell.
@@ -236,7 +239,7 @@ fn keep_nodes(state: &State, config: &Config, place: &Place) -> Result<(), Contr
 fn mouth(place: &Place, config: &Config, door: &Door) -> Result<Option<Mouth>, ControllerError> {
     let wrong = |problem| ControllerError::Config { path: place.config(), problem };
     let Some(group) = Group::of(config, None).map_err(wrong)? else { return Ok(None) };
-    Ok(Mouth::open(group, door.cast_out()).map_err(|e| say(&format!("no multicast here: {e}"))).ok())
+    Ok(Mouth::open(group, door.cast_out()).map_err(|e| warn!(error = %e, "no multicast here")).ok())
 }
 
 fn make_folders(place: &Place) -> Result<(), ControllerError> {

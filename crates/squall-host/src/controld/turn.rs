@@ -10,8 +10,10 @@ use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::info::Diag;
 use tokio::signal::unix::Signal;
 use tokio::task::{JoinError, JoinHandle};
+use tracing::{error, info, warn};
 
 use super::ControllerError;
+use super::changes;
 use super::clock::Clock;
 use super::connection::{Arrival, Inbox, Kind};
 use super::desk::Desk;
@@ -20,7 +22,7 @@ use super::meter::{self, Meter};
 use crate::accounts::Accounts;
 use crate::journal::{Appended, Journal, JournalError};
 use crate::link::{self, Outgoing};
-use crate::logging::say;
+use crate::logging;
 use crate::multicast::Mouth;
 use crate::place::Place;
 
@@ -30,7 +32,7 @@ const WAITING_MAX: usize = 32 << 10;
 const TURN_TIME: Duration = Duration::from_millis(50);
 /// How often it is looked whether a slow reader has taken a page of its list.
 const READER_POLL: Duration = Duration::from_millis(5);
-/// How often memory is looked after.
+/// How often memory and broken invariants are looked after.
 const TRIM_EVERY: Duration = Duration::from_secs(10);
 /// Inputs that are worth a turn of their own while another one is flushed: each has its price.
 const AHEAD_MIN: usize = 64;
@@ -221,6 +223,7 @@ impl Daemon {
 
     fn look_after_memory(&mut self) {
         if Instant::now() >= self.trim_at {
+            logging::report_broken();
             link::give_back();
             self.trim_at = Instant::now() + TRIM_EVERY;
         }
@@ -252,11 +255,10 @@ impl Daemon {
         let full = trouble.is_some();
         if full != self.full {
             self.full = full;
-            match trouble {
-                Some(why) => {
-                    say(&format!("no room for the journal ({why}): submissions are refused, running jobs go on"));
-                }
-                None => say("there is room for the journal again"),
+            if let Some(why) = trouble {
+                error!(error = %why, "no room for the journal: submissions are refused, running jobs go on");
+            } else {
+                info!("there is room for the journal again");
             }
         }
         if Instant::now() >= self.free.1 {
@@ -275,9 +277,7 @@ impl Daemon {
     fn look_at_clock(&mut self) {
         let Some(by_us) = self.clock.look() else { return };
         let seconds = by_us / 1_000_000;
-        say(&format!(
-            "the wall clock was set by {seconds} s: what was asked for by it follows, nothing that runs does"
-        ));
+        warn!(seconds, "the wall clock was set: times that people asked for by it follow, time limits do not");
         self.clock.remember();
         self.step(Input::ClockSet { by_us });
     }
@@ -332,13 +332,13 @@ impl Daemon {
         if changes || !self.pipeline.machine().has_user_on(node, who.owner.uid) {
             return self.refuse(id, Refusal::AccessDenied);
         }
-        let user = format!("{} (uid {}, gid {})", who.owner.user, who.owner.uid, who.owner.gid);
+        let (user, uid, gid) = (who.owner.user.clone(), who.owner.uid, who.owner.gid);
         let before = self.pipeline.open_out().map_or(0, |out| out.answers.len());
         self.ask(id, who, request);
         let Some(out) = self.pipeline.open_out() else { return };
         for (_, answer) in &out.answers[before..] {
             if let Answer::Submitted { job, .. } = answer {
-                say(&format!("job {job}: submitted by {user}, for whom node {node} vouches"));
+                info!(%job, user, uid, gid, node, "job submitted: a node vouches for its user");
             }
         }
     }
@@ -437,7 +437,7 @@ impl Daemon {
                 }
                 Err(e) if e.is_no_space() => {
                     if !said {
-                        say(&format!("the journal is out of room, nothing is decided until there is some: {e}"));
+                        error!(error = %e, "the journal is out of room: nothing is decided until there is some");
                         journal.follower().snapshot();
                     }
                     said = true;
@@ -462,11 +462,14 @@ impl Daemon {
     fn release(&mut self, release: Release<Later>) {
         let Release { records, sends, drops, casts, answers, later, exit } = release;
         self.done |= exit;
+        if let Some(records) = &records {
+            changes::log(self.pipeline.machine().state(), records);
+        }
         for (link, frame) in sends {
             let Some(peer) = self.peers.get(&link.0) else { continue };
             let pushed = self.desk.frames(frame).and_then(|frames| frames.iter().try_for_each(|f| peer.out.push(f)));
             if let Err(e) = pushed {
-                say(&format!("a frame for a child can't be sent, its connection is closed: {e}"));
+                error!(error = %e, "a frame for a node can't be sent: its connection is closed");
                 peer.out.close();
             }
         }
@@ -516,7 +519,7 @@ impl Daemon {
         if let Some(peer) = self.peers.get(&id)
             && let Err(e) = peer.out.push(&answer)
         {
-            say(&format!("an answer can't be sent, its connection is closed: {e}"));
+            error!(error = %e, "an answer can't be sent: its connection is closed");
             peer.out.close();
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use squall_engine::front::{Courier, Errands, News};
 use squall_model::codec::PROTOCOL_VERSION;
+use squall_model::limits::CELLS_MAX;
 use squall_model::wire::{Hello, Proof, Role};
 use tokio::sync::mpsc;
 use tokio::task::spawn_local;
@@ -14,7 +15,6 @@ use tokio::time::sleep;
 
 use super::{ARRIVALS_MAX, Arrival, Front, Link, OUTGOING_BYTES_MAX, talk};
 use crate::link::Outgoing;
-use crate::logging::say;
 
 /// After the end of a connection to a cell, the next try.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -27,13 +27,14 @@ struct Carrier {
     made: u64,
     tell: mpsc::Sender<(u32, u64, Arrival)>,
     /// Cells that are to be called again.
-    call: mpsc::UnboundedSender<u32>,
+    call: mpsc::Sender<u32>,
 }
 
 /// Carries for as long as the front lives.
 pub(super) async fn carry(front: Rc<Front>) {
     let (tell, mut arrivals) = mpsc::channel(ARRIVALS_MAX);
-    let (call, mut calls) = mpsc::unbounded_channel();
+    // A call for each cell at most. Only timers wait for room, and nothing waits for them.
+    let (call, mut calls) = mpsc::channel(CELLS_MAX as usize);
     let courier = Courier::new(Arc::clone(&front.cells));
     let cells: Vec<u32> = front.sockets.keys().copied().collect();
     let mut carrier = Carrier { front, courier, links: BTreeMap::new(), made: 0, tell, call };
@@ -82,7 +83,7 @@ impl Carrier {
         spawn_local(async move {
             sleep(AGAIN).await;
             // Who would call has ended if nobody hears it.
-            call.send(cell).ok();
+            call.send(cell).await.ok();
         });
     }
 
@@ -93,7 +94,7 @@ impl Carrier {
             if let Some(link) = self.links.get(&cell)
                 && let Err(e) = link.out.push(&request)
             {
-                say(&format!("a question for cell {cell} can't be sent, its connection is closed: {e}"));
+                tracing::error!(cell, error = %e, "a question for a cell can't be sent: its connection is closed");
                 link.out.close();
             }
         }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread::{Builder, sleep};
 use std::time::{Duration, Instant};
@@ -68,16 +68,19 @@ impl Classed {
     }
 }
 
+/// Jobs that may come between two looks; of more it is not found out what they are.
+const NEWCOMERS_MAX: usize = 1024;
+
 /// The thread that looks; it lasts as long as this.
 #[derive(Debug)]
 pub(super) struct Classes {
-    newcomers: Sender<Watched>,
+    newcomers: SyncSender<Watched>,
 }
 
 impl Classes {
     /// Starts it. None: it can't be started, and all jobs stay together.
     pub(super) fn start() -> Option<Self> {
-        let (newcomers, come) = channel();
+        let (newcomers, come) = sync_channel(NEWCOMERS_MAX);
         Builder::new().name("classes".into()).stack_size(STACK_BYTES).spawn(move || look_on(&come)).ok()?;
         Some(Self { newcomers })
     }
@@ -94,8 +97,8 @@ impl Classes {
             threads: BTreeMap::new(),
             polls: BTreeMap::new(),
         };
-        // Without the thread it stays what it is.
-        let _ = self.newcomers.send(watched);
+        // The switcher never waits for the thread. Without it, or without room, the job stays what it is.
+        let _ = self.newcomers.try_send(watched);
         classed
     }
 }

@@ -62,7 +62,8 @@ impl Kicks {
         let lock = File::open(common).ok();
         let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
         let gate = Arc::<Gate>::default();
-        let (ready, readied) = mpsc::channel();
+        // A word of each thread.
+        let (ready, readied) = mpsc::sync_channel(CpuSet::MAX_CPU);
         let mut threads = Vec::new();
         for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)) {
             let (gate, ready) = (Arc::clone(&gate), ready.clone());

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -37,6 +37,9 @@ const NICE: i32 = 5;
 /// Bytes of blobs in one frame of a pack.
 const PACK_FRAME_BYTES: usize = 1 << 20;
 
+/// Orders that may wait: segments that are closed while one snapshot is made.
+const ORDERS_MAX: usize = 1024;
+
 enum Order {
     Closed(u64),
     Snapshot,
@@ -45,7 +48,7 @@ enum Order {
 /// The handle of the follower's thread, which ends when this is dropped.
 #[derive(Debug)]
 pub struct Follower {
-    orders: Option<Sender<Order>>,
+    orders: Option<SyncSender<Order>>,
     thread: Option<JoinHandle<()>>,
     shared: Arc<Shared>,
 }
@@ -98,7 +101,7 @@ impl Before {
 impl Follower {
     pub(crate) fn start(dir: &Path, blobs: Blobs, covered: u64) -> Result<Self, JournalError> {
         let shared = Arc::new(Shared { accounted: AtomicU64::new(0), covered: (Mutex::new(covered), Condvar::new()) });
-        let (orders, inbox) = channel();
+        let (orders, inbox) = sync_channel(ORDERS_MAX);
         let listing = Listing::read(dir)?;
         let last_closed = listing.segments.last().map_or(covered, |last| last - 1).max(covered);
         let snapshot_bytes = std::fs::metadata(Kind::Snapshot.path(dir, covered)).map_or(0, |m| m.len());
@@ -144,8 +147,9 @@ impl Follower {
 
     fn order(&self, order: Order) {
         if let Some(orders) = &self.orders {
+            // The journal never waits for a snapshot. What finds no room is lost: the next segment that is closed says more.
             // A follower that has ended said why; the journal goes on without snapshots.
-            drop(orders.send(order));
+            drop(orders.try_send(order));
         }
     }
 }
@@ -201,11 +205,11 @@ impl Work {
             match result {
                 Ok(()) => {}
                 Err(e) if e.is_no_space() => {
-                    crate::logging::say(&format!("no room for a snapshot yet: {e}"));
+                    tracing::warn!(error = %e, "no room for a snapshot yet");
                     self.before = None;
                     self.unclean = true;
                 }
-                Err(e) => crate::logging::say(&format!("snapshot failed, the journal is kept as it is: {e}")),
+                Err(e) => tracing::error!(error = %e, "snapshot failed, the journal is kept as it is"),
             }
         }
     }

@@ -137,7 +137,7 @@ fn keep(dir: &Path, most: u64, shared: &(Mutex<Shelf>, Condvar)) {
             }
             Err(error) => {
                 if shelf.trouble.is_none() && !is_no_space(&error) {
-                    crate::logging::say(&format!("cannot reserve room for the journal: {}: {error}", path.display()));
+                    tracing::error!(file = %path.display(), %error, "cannot reserve room for the journal");
                 }
                 shelf.trouble = Some(error);
                 shared.1.notify_all();

@@ -14,7 +14,6 @@ use squall_model::wire::stepd::{FromStepd, ToStepd};
 use super::steps::Served;
 use super::{Daemon, Event};
 use crate::cgroup::StepGroups;
-use crate::logging::say;
 use crate::processes::{self, Stat};
 use crate::spool::TaskPid;
 use crate::stepd::sweep_up;
@@ -88,7 +87,7 @@ impl Daemon {
         tokio::task::spawn_local(async move {
             watched.readable().await;
             let exit = learn_exit(task, &watched).await;
-            let _ = events.send(Event::TaskDied(key, task.rank, exit));
+            drop(events.send(Event::TaskDied(key, task.rank, exit)).await);
         });
     }
 
@@ -123,7 +122,7 @@ impl Daemon {
             _ => self.end_of(key, &orphan),
         };
         if let Err(e) = self.spool.write_result(key, &FromStepd::Ended(end.clone())) {
-            say(&format!("the result of step {key} could not be noted: {e}"));
+            tracing::error!(step = %key, error = %e, "the result of the step could not be noted");
         }
         self.inputs.push_back(NodeInput::Ended { key, end });
         if self.sweeps.contains_key(&attempt_of(key)) {

@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
@@ -16,14 +17,16 @@ use squall_model::step::{Program, StepLaunch};
 use squall_model::wire::stepd::FromStepd;
 use squall_model::wire::{Hello, Proof, Role};
 use tokio::io::AsyncWriteExt;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{MissedTickBehavior, interval, timeout};
+use tracing::error;
 
 use super::steps::{By, Served};
 use super::{Daemon, Event};
 use crate::cgroup::StepGroups;
 use crate::link::read;
-use crate::logging::say;
 use crate::place::SocketPath;
 use crate::processes::Stat;
 use crate::stepd::foster::{FromFoster, Order, SOCK, ToFoster};
@@ -42,22 +45,30 @@ const ANSWERS_WITHIN: u32 = 5;
 /// How long steps get daemons of their own when there was none to be had.
 const AGAIN: Duration = Duration::from_secs(10);
 
+/// Messages that may wait for it: more than a node can have for all its steps at once.
+const WORDS_MAX: usize = 16_384;
+
 /// The node daemon's end of the link. Dropped: what was said is still sent.
 pub(super) struct Foster {
-    words: UnboundedSender<Vec<u8>>,
+    words: Sender<Vec<u8>>,
+    /// There was no room for a message.
+    overrun: Rc<Notify>,
 }
 
 impl Foster {
     pub(super) fn tell(&self, word: &ToFoster) {
-        // If the link has ended, that is told.
-        drop(self.words.send(encoded(word)));
+        // The loop does not wait: it has to hear what the supervisor says meanwhile. One that lets so much wait is stuck, and
+        // is killed. If the link has ended, that is told.
+        if let Err(TrySendError::Full(_)) = self.words.try_send(encoded(word)) {
+            self.overrun.notify_one();
+        }
     }
 }
 
 fn encoded(word: &ToFoster) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Err(e) = codec::encode(word, &mut bytes) {
-        say(&format!("a word for the foster could not be made: {e}"));
+        error!(error = %e, "a message for the batch supervisor could not be made");
     }
     bytes
 }
@@ -96,7 +107,7 @@ impl Daemon {
             self.fosterless = Some(Instant::now());
             match met {
                 Some(Ok((stream, pid, _))) => self.follow_foster(stream, pid),
-                Some(Err(e)) => say(&format!("no foster: {e}")),
+                Some(Err(e)) => error!(error = %e, "no batch supervisor: batch scripts get step daemons of their own"),
                 None => {}
             }
         }
@@ -132,19 +143,23 @@ impl Daemon {
         };
         match followed() {
             Ok((stream, process)) => {
-                let (words, queue) = unbounded_channel();
-                let events = self.events.clone();
+                let (words, queue) = channel(WORDS_MAX);
+                let overrun = Rc::<Notify>::default();
+                let (events, too_many) = (self.events.clone(), Rc::clone(&overrun));
                 tokio::task::spawn_local(async move {
-                    converse(stream, queue, &events).await;
+                    tokio::select! {
+                        () = converse(stream, queue, &events) => {}
+                        () = too_many.notified() => error!("the batch supervisor takes no messages: killing it"),
+                    }
                     // Who does not talk to us any more must not go on.
                     let _ = pidfd::signal(process.as_fd(), libc::SIGKILL);
                     process.readable().await;
-                    let _ = events.send(Event::Foster(FosterEvent::Gone));
+                    drop(events.send(Event::Foster(FosterEvent::Gone)).await);
                 });
-                self.foster = Some(Foster { words });
+                self.foster = Some(Foster { words, overrun });
                 self.fosterless = None;
             }
-            Err(e) => say(&format!("the foster can't be followed: {e}")),
+            Err(e) => error!(error = %e, "the batch supervisor can't be followed"),
         }
     }
 
@@ -237,11 +252,7 @@ fn take<T: DeserializeOwned>(stream: &mut UnixStream) -> io::Result<T> {
 }
 
 /// Hears and says until the link ends or the daemon does.
-async fn converse(
-    mut stream: tokio::net::UnixStream,
-    mut queue: UnboundedReceiver<Vec<u8>>,
-    events: &UnboundedSender<Event>,
-) {
+async fn converse(mut stream: tokio::net::UnixStream, mut queue: Receiver<Vec<u8>>, events: &Sender<Event>) {
     let (reader, mut writer) = stream.split();
     let mut reader = tokio::io::BufReader::new(reader);
     // How often the clock has ticked since it was asked. Time in which this daemon itself was stopped does not count.
@@ -252,7 +263,7 @@ async fn converse(
                 asked.set(None);
                 continue;
             }
-            if events.send(Event::Foster(FosterEvent::Said(word))).is_err() {
+            if events.send(Event::Foster(FosterEvent::Said(word))).await.is_err() {
                 return;
             }
         }
@@ -293,7 +304,7 @@ async fn converse(
                 Err(_) => break,
             }
         }
-        say("the foster does not answer: killing it");
+        error!("the batch supervisor does not answer: killing it");
     };
     tokio::select! {
         biased;

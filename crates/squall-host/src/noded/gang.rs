@@ -8,12 +8,12 @@ use squall_engine::node::{Alignment, GangAct, NodeInput, attempt_of};
 use squall_model::gang::{Coscheduling, GangSwitch, Turn};
 use squall_model::job::JobAttempt;
 use squall_model::time::Time;
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::Sender;
+use tracing::error;
 
 use super::{Daemon, Event};
 use crate::gang::{Hold, Order, Report, Root, Switcher};
 use crate::link::read;
-use crate::logging::say;
 use crate::sys::clock::monotonic_ns;
 
 /// What the daemon remembers for its switcher.
@@ -81,7 +81,7 @@ impl Daemon {
         if let Some(report) = report {
             return self.inputs.push_back(NodeInput::Switched { behind_us: report.behind_us });
         }
-        say("the switcher has died: waking all, and starting another one");
+        error!("the gang switcher has died: all jobs go on, and another one is started");
         self.gang.switcher = None;
         let jobs: Vec<JobAttempt> = self.gang.turns.keys().copied().collect();
         for job in &jobs {
@@ -105,7 +105,7 @@ impl Daemon {
         let Some(&(turn, lifted)) = self.gang.turns.get(&job) else { return };
         if self.gang.switcher.is_none() && (turn.of > 1 || turn.mask == 0) {
             if let Err(e) = self.start_switcher() {
-                return say(&format!("no switcher: jobs run out of turn: {e}"));
+                return error!(error = %e, "no gang switcher: jobs do not take turns");
             }
             self.align();
             let others: Vec<JobAttempt> = self.gang.turns.keys().copied().filter(|other| *other != job).collect();
@@ -159,14 +159,14 @@ impl Daemon {
         let Some(switcher) = &mut self.gang.switcher else { return };
         if let Err(e) = switcher.give(order) {
             // That it has ended is heard on the other way.
-            say(&format!("the switcher takes no orders: {e}"));
+            error!(error = %e, "the gang switcher takes no orders");
         }
     }
 }
 
-async fn listen(mut reports: tokio::net::UnixStream, number: u64, events: UnboundedSender<Event>) {
+async fn listen(mut reports: tokio::net::UnixStream, number: u64, events: Sender<Event>) {
     while let Ok(Some(report)) = read::<Report>(&mut reports).await {
-        let _ = events.send(Event::Switched(number, Some(report)));
+        drop(events.send(Event::Switched(number, Some(report))).await);
     }
-    let _ = events.send(Event::Switched(number, None));
+    drop(events.send(Event::Switched(number, None)).await);
 }

@@ -2,11 +2,11 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 
 use squall_engine::node::{ContentAct, NodeInput};
-use squall_model::wire::fabric::ContentId;
-use tokio::sync::mpsc::UnboundedSender;
+use squall_model::wire::fabric::{ContentId, Holding};
+use tokio::sync::mpsc::Sender;
 
 use super::Event;
 use crate::content::Keeping;
@@ -14,22 +14,25 @@ use crate::content::Keeping;
 /// It writes and hashes, a piece at a time.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Where acts go. What waits there is bounded by the sender of a file, who goes by what is kept.
+/// Acts that may wait: more than the windows of some hundred files at once.
+const ACTS_MAX: usize = 8192;
+
+/// Where acts go.
 pub(super) struct Intake {
     keeping: PathBuf,
-    acts: Sender<ContentAct>,
+    acts: SyncSender<ContentAct>,
 }
 
 impl Intake {
     /// Starts it. What is there already is said first.
-    pub(super) fn start(mut keeping: Keeping, events: UnboundedSender<Event>) -> io::Result<(Self, Vec<NodeInput>)> {
-        let (acts, orders) = channel();
+    pub(super) fn start(mut keeping: Keeping, events: Sender<Event>) -> io::Result<(Self, Vec<NodeInput>)> {
+        let (acts, orders) = sync_channel(ACTS_MAX);
         let (intake, found) = (Self { keeping: keeping.folder().to_owned(), acts }, keeping.found());
         let work = move || {
             for act in orders {
                 for input in keeping.act(act) {
                     // The daemon may be ending.
-                    drop(events.send(Event::Kept(input)));
+                    drop(events.blocking_send(Event::Kept(input)));
                 }
             }
         };
@@ -37,10 +40,21 @@ impl Intake {
         Ok((intake, found))
     }
 
-    /// Has an act done, after those before it; what comes of it are events.
-    pub(super) fn act(&self, act: ContentAct) {
-        // It ends with the daemon.
-        drop(self.acts.send(act));
+    /// Has an act done, after those before it; what comes of it are events. Some: too many wait, and the file has failed.
+    /// The daemon must not wait here, because the thread may be waiting for it with an event. What still comes of that
+    /// file does no harm: without this act its digest is wrong.
+    pub(super) fn act(&self, act: ContentAct) -> Option<NodeInput> {
+        let act = self.acts.try_send(act).err()?;
+        let (TrySendError::Full(act) | TrySendError::Disconnected(act)) = act;
+        let content = match act {
+            ContentAct::Expect { content, .. }
+            | ContentAct::Append { content, .. }
+            | ContentAct::Finish { content }
+            | ContentAct::Commit { content }
+            | ContentAct::Abort { content } => content,
+            ContentAct::Place(_) | ContentAct::Hear { .. } => return None,
+        };
+        Some(NodeInput::Content { content, holding: Holding::Failed(libc::ENOBUFS) })
     }
 
     /// The path of a file that is there.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Timespec, Timestamps, UTIME_OMIT, futimens};
 use squall_model::wire::node::Placement;
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::Sender;
 
 use super::Event;
 use crate::sys::fsuser::use_files_as;
@@ -19,15 +19,15 @@ use crate::sys::identity::Identity;
 const COMPARE_BYTES: usize = 256 << 10;
 
 /// Lays down what lies at `source`; the result comes as an event.
-pub(super) fn lay_down(source: PathBuf, node: String, placement: Box<Placement>, events: UnboundedSender<Event>) {
+pub(super) fn lay_down(source: PathBuf, node: String, placement: Box<Placement>, events: Sender<Event>) {
     let work = move || {
         let key = (placement.epoch, placement.number);
         let error = write(&source, &node, &placement).err();
         // The daemon may be ending.
-        drop(events.send(Event::Placed(key, error.map_or(0, |e| e.raw_os_error().unwrap_or(libc::EIO)))));
+        drop(events.blocking_send(Event::Placed(key, error.map_or(0, |e| e.raw_os_error().unwrap_or(libc::EIO)))));
     };
     if let Err(e) = std::thread::Builder::new().name("laydown".to_owned()).spawn(work) {
-        crate::logging::say(&format!("a file can't be laid down: {e}"));
+        tracing::error!(error = %e, "a file can't be installed");
     }
 }
 

@@ -8,7 +8,6 @@ use std::path::Path;
 use crate::controld::read_config;
 use crate::durable;
 use crate::life;
-use crate::logging::say;
 use crate::place::Place;
 use crate::sys::host;
 use crate::trust::Trust;
@@ -23,7 +22,7 @@ pub(super) fn make_known(place: &Place, name: &str) {
         return;
     }
     if let Err(e) = try_make_known(place, name) {
-        say(&format!("names of nodes do not resolve in jobs here: {e}"));
+        tracing::warn!(error = %e, "names of nodes do not resolve in jobs here");
     }
 }
 

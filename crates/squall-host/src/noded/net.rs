@@ -1,9 +1,7 @@
 //! The node daemon's place in the tree: one connection to a parent, and a door for children.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::io;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,24 +15,25 @@ use squall_model::set::NodeSet;
 use squall_model::wire::fabric::{Chunk, UpFrame};
 use squall_model::wire::join::PublicKey;
 use squall_model::wire::{Hello, Proof, Role};
-use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::oneshot;
+use tokio::sync::mpsc::Sender;
+use tracing::{error, info, warn};
 
 use super::Event;
 use super::beside::Besides;
 use super::reach::Reach;
 use crate::auth::is_operator;
 use crate::hop::{self, Reader, Writer};
-use crate::link::{make_room, read, write};
+use crate::link::{Outgoing, make_room, read, write};
 use crate::local::Direct;
-use crate::logging::say;
 use crate::place::SocketPath;
 
 /// How long the other side may take for its greeting.
 const HELLO_WAIT: Duration = Duration::from_secs(10);
+
+/// Bytes that may wait for one connection.
+const LINK_BYTES_MAX: usize = 512 << 20;
 
 /// Children at once: more than any tree has, for the time when their parents have died.
 const CHILDREN_MAX: usize = 4096;
@@ -68,37 +67,39 @@ pub(super) struct Conversation {
 
 /// A served connection; it is closed when this is dropped, after what was sent before.
 struct Link {
-    writer: UnboundedSender<Vec<u8>>,
-    /// Frames that the writer has not written yet.
-    waiting: Rc<Cell<usize>>,
-    /// On this machine: what finds room goes at once, without the writer.
+    /// Bounded by [`LINK_BYTES_MAX`]. The daemon never waits for a peer: one that takes too little is cut off, and dials
+    /// again. So no two daemons can wait for each other.
+    out: Outgoing,
+    /// On this machine: what finds room goes at once, without the queue.
     direct: Option<Direct>,
-    _alive: oneshot::Sender<()>,
 }
 
 impl Link {
     fn send(&self, frame: &impl Serialize) {
         let mut bytes = Vec::new();
         if let Err(e) = codec::encode(frame, &mut bytes) {
-            return say(&format!("a frame could not be made: {e}"));
+            return error!(error = %e, "a frame could not be made");
         }
-        if let Some(direct) = self.direct.as_ref().filter(|_| self.waiting.get() == 0) {
-            let gone = direct.write(&bytes);
-            if gone == bytes.len() {
-                return;
-            }
-            bytes.drain(..gone);
+        let gone = match &self.direct {
+            Some(direct) if self.out.is_drained() => direct.write(&bytes),
+            _ => 0,
+        };
+        if gone < bytes.len() {
+            self.out.push_bytes(&bytes[gone..]);
         }
-        self.waiting.set(self.waiting.get() + 1);
-        // If the writer has ended, the reader tells of it.
-        drop(self.writer.send(bytes));
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.out.close();
     }
 }
 
 /// All connections of the daemon.
 pub(super) struct Net {
     reach: Reach,
-    events: UnboundedSender<Event>,
+    events: Sender<Event>,
     last: u32,
     parent: Option<(u32, Link)>,
     children: HashMap<u32, Link>,
@@ -114,7 +115,7 @@ impl Net {
     pub(super) fn open(
         (reach, far): (Reach, Option<TcpListener>),
         config: Config,
-        events: UnboundedSender<Event>,
+        events: Sender<Event>,
     ) -> io::Result<Self> {
         let path = reach.door();
         let socket = SocketPath::new(&path)?;
@@ -141,14 +142,14 @@ impl Net {
                 });
                 self.parent = Some((number, link));
                 if dial != Dial::Controller {
-                    say(&format!("attached to {}", name_of(&dial)));
+                    info!("attached to {}", name_of(&dial));
                 }
                 Some(NetInput::ParentOpened)
             }
             NetEvent::Dialled(Err(e)) => {
                 let text = e.to_string();
                 if self.complaint != text {
-                    say(&format!("no way to the controller yet: {text}; trying on"));
+                    warn!(error = text, "no way to the controller yet: trying on");
                     self.complaint = text;
                 }
                 Some(NetInput::DialFailed)
@@ -212,7 +213,7 @@ impl Net {
             tokio::task::spawn_local(async move {
                 let result = reach.dial(&dial).await;
                 // The daemon may be ending.
-                drop(events.send(Event::Net(NetEvent::Dialled(result.map(|conversation| (conversation, dial))))));
+                drop(events.send(Event::Net(NetEvent::Dialled(result.map(|conversation| (conversation, dial))))).await);
             });
         }
     }
@@ -230,14 +231,12 @@ impl Net {
     ) -> (u32, Link) {
         self.last += 1;
         let number = self.last;
-        let (writer, queue) = unbounded_channel();
-        let waiting = Rc::new(Cell::new(0));
-        let queue = Queue { frames: queue, waiting: Rc::clone(&waiting) };
+        let out = Outgoing::new(LINK_BYTES_MAX);
+        let queue = out.clone();
         let direct = match &conversation.writer {
             Writer::Local(writer) => Some(writer.direct()),
             Writer::Sealed(_) => None,
         };
-        let (alive, dropped) = oneshot::channel();
         let (events, reach) = (self.events.clone(), self.reach.clone());
         tokio::task::spawn_local(async move {
             let key = conversation.key.clone();
@@ -249,12 +248,12 @@ impl Net {
             };
             tokio::select! {
                 // What ended it is the other side's matter.
-                _ = converse(number, conversation, queue, dropped, &events, event) => {}
+                _ = converse(number, conversation, &queue, &events, event) => {}
                 () = revoked => {}
             }
-            drop(events.send(Event::Net(NetEvent::Ended(number))));
+            drop(events.send(Event::Net(NetEvent::Ended(number))).await);
         });
-        (number, Link { writer, waiting, direct, _alive: alive })
+        (number, Link { out, direct })
     }
 }
 
@@ -265,14 +264,14 @@ pub(super) fn name_of(dial: &Dial) -> &str {
     }
 }
 
-async fn accept(listener: UnixListener, reach: Reach, events: UnboundedSender<Event>) {
+async fn accept(listener: UnixListener, reach: Reach, events: Sender<Event>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let (reach, events) = (reach.clone(), events.clone());
                 tokio::task::spawn_local(async move {
                     if let Ok(conversation) = greet_child(stream, &reach).await {
-                        drop(events.send(Event::Net(NetEvent::Child(conversation))));
+                        drop(events.send(Event::Net(NetEvent::Child(conversation))).await);
                     }
                 });
             }
@@ -281,7 +280,7 @@ async fn accept(listener: UnixListener, reach: Reach, events: UnboundedSender<Ev
     }
 }
 
-async fn accept_far(listener: TcpListener, reach: Reach, events: UnboundedSender<Event>) {
+async fn accept_far(listener: TcpListener, reach: Reach, events: Sender<Event>) {
     let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
     loop {
         let Ok(stranger) = Arc::clone(&strangers).acquire_owned().await else { return };
@@ -290,7 +289,7 @@ async fn accept_far(listener: TcpListener, reach: Reach, events: UnboundedSender
                 let (reach, events) = (reach.clone(), events.clone());
                 tokio::task::spawn_local(async move {
                     if let Ok(conversation) = greet_far_child(stream, &reach).await {
-                        drop(events.send(Event::Net(NetEvent::Child(conversation))));
+                        drop(events.send(Event::Net(NetEvent::Child(conversation))).await);
                     }
                     drop(stranger);
                 });
@@ -301,7 +300,7 @@ async fn accept_far(listener: TcpListener, reach: Reach, events: UnboundedSender
 }
 
 async fn refused(e: &io::Error) {
-    say(&format!("cannot accept a connection: {e}"));
+    error!(error = %e, "cannot accept a connection");
     tokio::time::sleep(Duration::from_millis(50)).await;
 }
 
@@ -365,46 +364,22 @@ pub(super) async fn introduce(
 async fn converse<T: DeserializeOwned>(
     number: u32,
     conversation: Conversation,
-    queue: Queue,
-    dropped: oneshot::Receiver<()>,
-    events: &UnboundedSender<Event>,
+    out: &Outgoing,
+    events: &Sender<Event>,
     event: impl Fn(u32, T) -> NetEvent,
 ) -> io::Result<()> {
-    let Conversation { mut reader, writer, .. } = conversation;
+    let Conversation { mut reader, mut writer, .. } = conversation;
     let listen = async {
         while let Some(frame) = read::<T>(&mut reader).await? {
-            if events.send(Event::Net(event(number, frame))).is_err() {
+            if events.send(Event::Net(event(number, frame))).await.is_err() {
                 break;
             }
         }
         Ok(())
     };
-    // The writer ends when the link is dropped and all is written.
-    let speak = write_all(writer, queue);
-    tokio::pin!(listen, speak);
     tokio::select! {
-        end = &mut listen => end,
-        end = &mut speak => end,
-        _ = dropped => speak.await,
+        end = listen => end,
+        // It ends when the link is dropped and all is written, or when too much waits.
+        end = out.pump(&mut writer) => end,
     }
-}
-
-/// What waits for the writer of a connection.
-struct Queue {
-    frames: UnboundedReceiver<Vec<u8>>,
-    waiting: Rc<Cell<usize>>,
-}
-
-async fn write_all(mut writer: Writer, mut queue: Queue) -> io::Result<()> {
-    while let Some(mut bytes) = queue.frames.recv().await {
-        let mut count = 1;
-        while let Ok(more) = queue.frames.try_recv() {
-            bytes.extend(more);
-            count += 1;
-        }
-        writer.write_all(&bytes).await?;
-        writer.flush().await?;
-        queue.waiting.set(queue.waiting.get() - count);
-    }
-    Ok(())
 }

@@ -10,6 +10,7 @@ use squall_engine::fabric::Dial;
 use squall_model::wire::Role;
 use squall_model::wire::join::{Peer, PublicKey, Question, Told};
 use tokio::net::{TcpListener, UnixStream};
+use tracing::warn;
 
 use super::errands::Errands;
 use super::net::{Conversation, introduce, name_of};
@@ -19,7 +20,6 @@ use crate::durable;
 use crate::hop::{self, Reader, Writer};
 use crate::life;
 use crate::link::make_room;
-use crate::logging::say;
 use crate::noise::KeyPair;
 use crate::place::{Place, SocketPath};
 use crate::trust::{Joined, Trust};
@@ -180,7 +180,7 @@ impl Reach {
         loop {
             tokio::time::sleep(pause).await;
             if !self.knows(&name, &key).await {
-                return say(&format!("node {name} has lost its key: its connection is ended"));
+                return warn!(node = name, "the node has lost its key: its connection is ended");
             }
         }
     }
@@ -222,13 +222,11 @@ async fn renew_charter(place: &Place, errands: &Errands, port: u16) -> io::Resul
             Ok(Told::Peer(_)) => return Err(io::ErrorKind::InvalidData.into()),
             // An empty file is what a power cut left of an older release's.
             Err(e) if std::fs::metadata(place.config()).is_ok_and(|file| file.len() > 0) => {
-                say(&format!(
-                    "the controller can't be reached yet ({e}): going on with the configuration it gave before"
-                ));
+                warn!(error = %e, "the controller can't be reached yet: going on with the configuration it gave before");
                 return Ok(());
             }
             Err(e) if e.to_string() != complaint => {
-                say(&format!("the controller can't be reached yet: {e}; trying on"));
+                warn!(error = %e, "the controller can't be reached yet: trying on");
                 complaint = e.to_string();
             }
             Err(_) => {}

@@ -23,12 +23,13 @@ use squall_model::wire::node::EndReason;
 use squall_model::wire::stepd::{FromStepd, ToStepd};
 use squall_model::wire::{Hello, Proof, Role};
 use tokio::net::UnixStream;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tracing::{error, warn};
 
 use super::{Daemon, Event, REAPED_MAX};
 use crate::cgroup::StepGroups;
 use crate::link::{read, write};
-use crate::logging::say;
 use crate::processes;
 use crate::spool::{BatchFiles, file, parse_key};
 use crate::stepd::Nursery;
@@ -40,6 +41,8 @@ use crate::sys::watch::Watched;
 use crate::sys::{pidfd, signals};
 use crate::traces::Traces;
 
+/// Messages that may wait for a step daemon, which may have yet to listen: more than its tasks exchange at once.
+const MESSAGES_MAX: usize = 16_384;
 /// First and longest pause between two tries to reach a step daemon.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 
@@ -51,7 +54,7 @@ pub(super) struct Served {
     /// Which daemon.
     pub(super) by: By,
     /// Messages for a daemon of its own, once there was one.
-    pub(super) tells: Option<UnboundedSender<ToStepd>>,
+    pub(super) tells: Option<Sender<ToStepd>>,
     /// It was told to end: it must not start any more.
     pub(super) ended: bool,
 }
@@ -92,12 +95,12 @@ impl Daemon {
         let (jobs, unreadable) = self.spool.jobs();
         self.inputs.extend(jobs.into_iter().map(|facts| NodeInput::FoundJob { facts: Arc::new(facts) }));
         for job in unreadable {
-            say(&self.spool.complaint_of_mark(job));
+            error!("{}", self.spool.complaint_of_mark(job));
             self.inputs.push_back(NodeInput::FoundUnreadable { job, step: None });
         }
         let (launches, unreadable) = self.spool.steps();
         for key in &unreadable {
-            say(&self.spool.complaint(*key));
+            error!("{}", self.spool.complaint(*key));
         }
         let readable = launches.into_iter().map(|launch| (launch.key, Some(launch)));
         let steps: Vec<Spooled> = readable.chain(unreadable.into_iter().map(|key| (key, None))).collect();
@@ -212,7 +215,7 @@ impl Daemon {
         let events = self.events.clone();
         tokio::task::spawn_local(async move {
             watched.readable().await;
-            let _ = events.send(Event::DaemonDied(key));
+            drop(events.send(Event::DaemonDied(key)).await);
         });
         Ok(())
     }
@@ -227,12 +230,12 @@ impl Daemon {
         let groups = self.cgroups.are_there();
         let mut left = self.cgroups.jobs();
         for (pid, name) in processes::step_daemons(&steps).into_iter().filter(forgotten) {
-            say(&format!("killing process {pid}, the daemon of the forgotten step {name}"));
+            warn!(pid, step = name, "killing the daemon of a step that is not known here");
             processes::kill_if(pid, |pid| processes::serves(pid, &steps.join(&name)));
             left.extend(parse_key(&name).filter(|_| !groups).map(attempt_of));
         }
         for (pid, name) in processes::marked(&steps).into_iter().filter(forgotten) {
-            say(&format!("killing process {pid} of the forgotten step {name}"));
+            warn!(pid, step = name, "killing a process of a step that is not known here");
             processes::kill_if(pid, |pid| processes::mark(pid) == Some(steps.join(&name)));
             left.extend(parse_key(&name).filter(|_| !groups).map(attempt_of));
         }
@@ -250,10 +253,10 @@ impl Daemon {
         self.clean.insert(job);
         let limits = self.limits(memory_mb, std::iter::empty(), facts.ganged);
         if let Err(e) = self.cgroups.open_job(job, &limits) {
-            say(&format!("job {}: no cgroup: {e}", job.job));
+            error!(job = %job.job, error = %e, "no cgroup for the job");
         }
         if !batch && let Err(e) = self.spool.add_job(facts) {
-            say(&format!("job {} could not be noted: {e}", job.job));
+            error!(job = %job.job, error = %e, "the job could not be noted");
         }
     }
 
@@ -269,7 +272,7 @@ impl Daemon {
     }
 
     pub(super) fn spawn_failed(&mut self, key: StepKey, e: &io::Error) {
-        say(&format!("step {key} could not be started: {e}"));
+        error!(step = %key, error = %e, "the step could not be started");
         self.folders.remove(&key);
         self.cgroups.close_step(key);
         self.inputs.push_back(NodeInput::Failed { key, error: e.to_string(), node_fault: true });
@@ -298,7 +301,7 @@ impl Daemon {
             launch.cores.clone_from(&limits.cpus);
         }
         let groups = self.cgroups.open_step(key, &limits).unwrap_or_else(|e| {
-            say(&format!("step {key}: no cgroup: {e}"));
+            error!(step = %key, error = %e, "no cgroup for the step");
             StepGroups::default()
         });
         let spec = &launch.facts.spec;
@@ -325,11 +328,13 @@ impl Daemon {
             if let Err(e) = pidfd::open(pid).and_then(|fd| self.follow(key, pid, fd)) {
                 // It has ended already, or can't be followed for want of descriptors, and then it may not go on.
                 if e.raw_os_error() != Some(libc::ESRCH) {
-                    say(&format!("step {key}: its daemon can't be followed: {e}"));
+                    error!(step = %key, error = %e, "the step's daemon can't be followed");
                     let _ = signals::kill(pid, libc::SIGKILL);
                 }
                 self.served.insert(key, Served::by(By::Child(pid)));
-                let _ = self.events.send(Event::DaemonDied(key));
+                // The loop itself never waits for room among its events.
+                let events = self.events.clone();
+                tokio::task::spawn_local(async move { drop(events.send(Event::DaemonDied(key)).await) });
             }
             return Ok(());
         }
@@ -396,8 +401,11 @@ impl Daemon {
         if matches!(message, ToStepd::End { .. }) && self.end_unborn(key) {
             return;
         }
-        // If the talk has ended the step daemon is about to end too.
-        let _ = self.line_to(key).map(|tells| tells.send(message));
+        // If the talk has ended the step daemon is about to end too. One that lets too much wait is stuck.
+        if let Some(Err(TrySendError::Full(_))) = self.line_to(key).map(|tells| tells.try_send(message)) {
+            error!(step = %key, "the step's daemon takes no messages");
+            self.kill_step(key);
+        }
     }
 
     /// Ends a step of which no task has noted itself yet, as each does before it executes its program: then none ever will,
@@ -416,7 +424,7 @@ impl Daemon {
         let mut end = StepEnd { exit, started: self.now(), ended: self.now(), ..StepEnd::default() };
         end.note_told();
         if let Err(e) = self.spool.write_result(key, &FromStepd::Ended(end)) {
-            say(&format!("the result of step {key} could not be noted: {e}"));
+            error!(step = %key, error = %e, "the result of the step could not be noted");
         }
         true
     }
@@ -437,11 +445,11 @@ impl Daemon {
     }
 
     /// What brings messages to a step daemon of its own. None: there is no such daemon.
-    fn line_to(&mut self, key: StepKey) -> Option<&UnboundedSender<ToStepd>> {
+    fn line_to(&mut self, key: StepKey) -> Option<&Sender<ToStepd>> {
         let served = self.served.get_mut(&key).filter(|served| !served.is_fostered())?;
         let (spool, name, events) = (&self.spool, &self.name, &self.events);
         Some(served.tells.get_or_insert_with(|| {
-            let (tells, queue) = unbounded_channel();
+            let (tells, queue) = channel(MESSAGES_MAX);
             if let Some(socket) = spool.socket(key) {
                 tokio::task::spawn_local(talk((key, socket), name.clone(), queue, events.clone()));
             }
@@ -450,7 +458,7 @@ impl Daemon {
     }
 
     pub(super) fn kill_step(&mut self, key: StepKey) {
-        say(&format!("step {key} did not end in its time: killing it"));
+        warn!(step = %key, "the step did not end in its time: killing it");
         self.clean.remove(&attempt_of(key));
         self.spool.spoil(key);
         self.kill_daemons(&[key]);
@@ -460,8 +468,8 @@ impl Daemon {
     pub(super) fn forget(&mut self, key: StepKey) {
         self.folders.remove(&key);
         match self.spool.remove_step(key) {
-            Ok(log) => log.lines().for_each(|line| say(&format!("step {key}: {line}"))),
-            Err(e) => say(&format!("the folder of step {key} could not be removed: {e}")),
+            Ok(log) => log.lines().for_each(|line| warn!(step = %key, line, "the step's daemon logged")),
+            Err(e) => error!(step = %key, error = %e, "the folder of the step could not be removed"),
         }
     }
 
@@ -471,7 +479,7 @@ impl Daemon {
             self.forget(key);
         }
         if let Err(e) = self.spool.remove_job(job) {
-            say(&format!("the mark of job {} could not be removed: {e}", job.job));
+            error!(job = %job.job, error = %e, "the mark of the job could not be removed");
         }
     }
 
@@ -523,7 +531,7 @@ impl Daemon {
                     }
                 }
                 Ok(Waited::Running | Waited::None) => return,
-                Err(e) => return say(&format!("waiting for children: {e}")),
+                Err(e) => return error!(error = %e, "cannot wait for children"),
             }
         }
     }
@@ -549,7 +557,7 @@ impl Daemon {
                     self.cgroups.close_step(key);
                     return self.inputs.push_back(stillborn(key));
                 };
-                say(&format!("the daemon of step {key} died; its tasks are in this daemon's charge"));
+                warn!(step = %key, "the step's daemon died: the node daemon follows its tasks");
                 self.clean.remove(&attempt_of(key));
                 self.inputs.push_back(NodeInput::Orphaned { key });
                 return self.adopt(key, traces);
@@ -584,12 +592,7 @@ fn connect(socket: &SocketAddr) -> io::Result<UnixStream> {
 }
 
 /// Brings messages to a step daemon, and takes its letters. Ends when it can't be reached any more or the step is forgotten.
-async fn talk(
-    (key, socket): (StepKey, SocketAddr),
-    name: String,
-    mut queue: UnboundedReceiver<ToStepd>,
-    events: UnboundedSender<Event>,
-) {
+async fn talk((key, socket): (StepKey, SocketAddr), name: String, mut queue: Receiver<ToStepd>, events: Sender<Event>) {
     let mut pause = PAUSE.0;
     let mut stream = loop {
         match connect(&socket) {
@@ -605,12 +608,13 @@ async fn talk(
     let listen = async {
         if let Ok(Some(Hello { role: Role::Step, .. })) = read(&mut reader).await {
             while let Ok(Some(said)) = read::<FromStepd>(&mut reader).await {
-                let _ = match said {
-                    FromStepd::Letter { to, message } => events.send(Event::Letter(key, to, message)),
-                    FromStepd::Usage(usage) => events.send(Event::Used(key, usage)),
-                    FromStepd::Ending => events.send(Event::Ending(key)),
+                let event = match said {
+                    FromStepd::Letter { to, message } => Event::Letter(key, to, message),
+                    FromStepd::Usage(usage) => Event::Used(key, usage),
+                    FromStepd::Ending => Event::Ending(key),
                     _ => continue,
                 };
+                drop(events.send(event).await);
             }
         }
     };

@@ -5,7 +5,6 @@ use squall_model::job::JobAttempt;
 use squall_model::time::{Span, Time};
 
 use super::Daemon;
-use crate::logging::say;
 use crate::processes;
 
 /// Pauses between two looks: short at first, for processes that are just ending.
@@ -64,7 +63,7 @@ impl Daemon {
         sweep.looks += 1;
         if age > COMPLAINT && !sweep.complained {
             sweep.complained = true;
-            say(&format!("something of job {} can't be killed; going on", job.job));
+            tracing::error!(job = %job.job, "a process of the job can't be killed: going on without");
         }
     }
 

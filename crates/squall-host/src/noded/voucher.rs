@@ -15,7 +15,6 @@ use tokio::time::timeout;
 
 use super::reach::Reach;
 use crate::auth::{Users, is_operator};
-use crate::logging::say;
 use crate::place::SocketPath;
 use crate::sys::limits;
 use crate::{hop, link};
@@ -58,7 +57,7 @@ async fn accept(listener: UnixListener, reach: Reach, users: Users) {
                 });
             }
             Err(e) => {
-                say(&format!("cannot accept a command's connection: {e}"));
+                tracing::error!(error = %e, "cannot accept a command's connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }

@@ -20,7 +20,6 @@ use squall_model::wire::{Hello, Proof, Role};
 
 use crate::auth::is_operator;
 use crate::link::make_room;
-use crate::logging::say;
 use crate::place::{Place, SocketPath};
 
 /// Bytes read at once, into one buffer for all.
@@ -187,7 +186,7 @@ impl Conns {
         let token = self.last;
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         if let Err(e) = epoll::add(epoll, &fd, EventData::new_u64(token), flags) {
-            say(&format!("a connection can't be watched: {e}"));
+            tracing::error!(error = %e, "a connection can't be watched");
             return None;
         }
         self.all.insert(token, Conn { fd, node, side, greeted: false, inbox: Vec::new(), outbox: Outbox::default() });
@@ -432,7 +431,7 @@ impl Conns {
     fn send(&mut self, token: u64, message: &impl Serialize) {
         self.frame.clear();
         if let Err(e) = codec::encode(message, &mut self.frame) {
-            return say(&format!("a frame could not be made: {e}"));
+            return tracing::error!(error = %e, "a frame could not be made");
         }
         let Some(conn) = self.all.get_mut(&token) else { return };
         let mut at = 0;

@@ -22,9 +22,10 @@ use squall_engine::node::{Neighbours, NodeInput, NodeOut};
 use squall_model::config::{Config, NodeConfig};
 use squall_model::hostlist;
 use squall_model::time::{Span, Time};
+use tracing::{error, info};
 
 use crate::life;
-use crate::logging::say;
+use crate::logging;
 use crate::place::Place;
 use crate::sys::signals::SignalFd;
 use crate::sys::{clock, limits};
@@ -56,7 +57,7 @@ pub fn run(args: &RackArgs) -> ExitCode {
     match Rack::open(args).and_then(|mut rack| rack.serve()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            say(&format!("rack: {e}"));
+            error!(error = %e, "rack ends");
             ExitCode::FAILURE
         }
     }
@@ -87,6 +88,7 @@ const AWAY: Duration = Duration::from_millis(500);
 
 impl Rack {
     fn open(args: &RackArgs) -> io::Result<Self> {
+        logging::configure(args.config.slurmd_debug.0);
         limits::raise_open_files();
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let all = life::node_names(&args.config).map_err(io::Error::other)?;
@@ -107,7 +109,7 @@ impl Rack {
         }
         let due = (0..nodes.len()).map(|node| Reverse((Time(0), node as u32))).collect();
         let began = (clock::now(), Instant::now());
-        say(&format!("rack of {} nodes", nodes.len()));
+        info!(nodes = nodes.len(), "rack starts");
         Ok(Self {
             epoll,
             nodes,
@@ -128,7 +130,9 @@ impl Rack {
     }
 
     fn serve(&mut self) -> io::Result<()> {
-        let signals = SignalFd::new(&[libc::SIGTERM, libc::SIGINT, libc::SIGUSR1])?;
+        let hangup = logging::is_file().then_some(libc::SIGHUP);
+        let wanted: Vec<i32> = [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1].into_iter().chain(hangup).collect();
+        let signals = SignalFd::new(&wanted)?;
         epoll::add(&self.epoll, signals.fd(), epoll::EventData::new_u64(SIGNAL), epoll::EventFlags::IN)?;
         let mut events = Vec::with_capacity(EVENTS_MAX);
         while self.left < self.nodes.len() {
@@ -145,6 +149,7 @@ impl Rack {
                 if token == SIGNAL {
                     match signals.take() {
                         Some(libc::SIGUSR1) => self.kill_collector(),
+                        Some(libc::SIGHUP) => logging::reopen(),
                         Some(_) => return Ok(()),
                         None => {}
                     }
@@ -154,7 +159,7 @@ impl Rack {
                 self.step_all();
             }
         }
-        say("all its nodes have left");
+        info!("all its nodes have left");
         Ok(())
     }
 
@@ -235,7 +240,7 @@ impl Rack {
         self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let Some(place) = ((self.seed >> 33) as usize).checked_rem(collectors.len()) else { return };
         let node = collectors[place];
-        say(&format!("{} is killed", self.nodes[node as usize].name));
+        info!(node = self.nodes[node as usize].name, "node is killed");
         self.nodes[node as usize].machine = None;
         self.conns.die(node, &mut self.inbox);
         self.step_all();

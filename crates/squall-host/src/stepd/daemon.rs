@@ -15,6 +15,7 @@ use squall_model::step::{FromStep, Program, StepLaunch, ToStep, Watcher};
 use squall_model::wire::node::EndReason;
 use squall_model::wire::sealed::Sealed;
 use squall_model::wire::stepd::{FromStepd, ToStepd};
+use tracing::{error, warn};
 
 use super::files::Opening;
 use super::folder::Folder;
@@ -28,7 +29,6 @@ use super::streams::{INPUT_BYTES_MAX, Streams, Which};
 use super::watchers::Watchers;
 use super::wireup::{Port, Wireup, Word};
 use crate::cgroup::StepGroups;
-use crate::logging::say;
 use crate::poller::{Interest, Poller};
 use crate::sys::clock::{local_text, now, steady};
 use crate::sys::offspring::leave;
@@ -212,7 +212,7 @@ impl Daemon {
             StepAct::Notice(text) => self.notice(&text),
             StepAct::WriteResult(last) => {
                 if let Err(e) = self.folder.write_result(&last) {
-                    say(&format!("cannot write the result: {e}"));
+                    error!(error = %e, "cannot write the result");
                 }
             }
             StepAct::Node(message) => {
@@ -297,7 +297,7 @@ impl Daemon {
                 // What came together with the greeting is no longer to be waited for.
                 self.hear_watcher(self.watchers.links().len().saturating_sub(1));
             }
-            Err(e) => say(&format!("cannot reach who wants to watch: {e}")),
+            Err(e) => warn!(error = %e, "cannot reach a command that wants to watch"),
         }
     }
 
@@ -314,7 +314,7 @@ impl Daemon {
         } else if let Some(file) = &mut self.stderr {
             let _ = file.write_all(format!("slurmstepd: error: {text}\n").as_bytes());
         } else {
-            say(text);
+            warn!("{text}");
         }
     }
 
@@ -368,7 +368,7 @@ impl Daemon {
             self.draining = false;
             let delivered = self.srun.as_ref().is_none_or(|link| !link.is_remote());
             if !delivered && let Some(Err(e)) = self.srun.as_ref().map(Frames::watch_peer) {
-                say(&format!("the link to srun is not watched: {e}"));
+                error!(error = %e, "the connection to srun is not watched");
             }
             self.feed([StepInput::Drained { delivered }]);
         }
@@ -482,7 +482,7 @@ impl Daemon {
                 Ok(Some(ToStep::Hello { .. })) => {}
                 Ok(None) => break,
                 Err(e) => {
-                    say(&format!("srun: {e}"));
+                    error!(error = %e, "the connection to srun is broken");
                     closed = true;
                     break;
                 }

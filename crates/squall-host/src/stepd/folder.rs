@@ -15,7 +15,6 @@ use squall_model::step::{Program, StepLaunch};
 use squall_model::wire::fabric::ContentId;
 use squall_model::wire::stepd::FromStepd;
 
-use crate::logging::say;
 use crate::spool::{self, file, mark_begun, note_exit, write_result};
 use crate::sys::clock::boot_ticks;
 use crate::sys::spawn::{Note, PID_ROOM};
@@ -122,7 +121,7 @@ impl Folder {
     pub(super) fn note_exit(&self, rank: u32, exit: ExitCode, usage: &Usage) {
         let place = StepSetup::of(&self.launch).ranks.iter().position(|&known| known == rank);
         if let Some(Err(e)) = place.map(|place| note_exit(&self.result, place, exit, usage)) {
-            say(&format!("cannot note the end of task {rank}: {e}"));
+            tracing::error!(task = rank, error = %e, "cannot note the end of the task");
         }
     }
 

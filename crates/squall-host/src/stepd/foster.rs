@@ -49,7 +49,6 @@ use super::prepare::{Ready, prepare};
 use super::processes::KILL_AGAIN;
 use super::starters::{Script, Starters};
 use crate::cgroup::{StepGroups, members};
-use crate::logging::say;
 use crate::place::SocketPath;
 use crate::processes::catches;
 use crate::sys::clock::steady;
@@ -168,9 +167,10 @@ impl Ward {
     }
 
     fn notice(&mut self, text: &str) {
-        match &mut self.stderr {
-            Some(file) => drop(file.write_all(format!("slurmstepd: error: {text}\n").as_bytes())),
-            None => say(text),
+        if let Some(file) = &mut self.stderr {
+            drop(file.write_all(format!("slurmstepd: error: {text}\n").as_bytes()));
+        } else {
+            tracing::warn!("{text}");
         }
     }
 
@@ -371,7 +371,7 @@ impl Foster {
                 Ok(Some(ToFoster::Ping)) => self.links[at].frames.queue(&FromFoster::Alive),
                 Ok(None) => return,
                 Err(e) => {
-                    say(&format!("node daemon: {e}"));
+                    tracing::error!(error = %e, "the connection to the node daemon is broken");
                     return link.broken = true;
                 }
             }
@@ -413,7 +413,7 @@ impl Foster {
             Ok(folder) => folder,
             Err(e) => {
                 if !matches!(e, FolderError::Taken) {
-                    say(&format!("step {key}: {e}"));
+                    tracing::error!(step = %key, error = %e, "the step's folder can't be taken");
                 }
                 return self.words.push(FromFoster::Lost(key));
             }
@@ -481,7 +481,10 @@ impl Foster {
                 Ok(script) => {
                     let (later, ended) = (Vec::new(), Arc::clone(&script.ended));
                     ward.starting = Some(Starting { later, kill_at: Instant::now() + START, ended });
-                    self.starters.start(script);
+                    if let Some(failed) = self.starters.start(script) {
+                        ward.starting = None;
+                        answers.push_back(failed);
+                    }
                 }
                 Err(failed) => answers.push_back(failed),
             },
@@ -496,7 +499,7 @@ impl Foster {
             StepAct::Notice(text) => ward.notice(&text),
             StepAct::WriteResult(last) => {
                 if let Err(e) = ward.folder.write_result(&last) {
-                    say(&format!("step {key}: cannot write the result: {e}"));
+                    tracing::error!(step = %key, error = %e, "cannot write the result of the step");
                 }
             }
             StepAct::Node(word @ (FromStepd::Ended(_) | FromStepd::Failed { .. })) => {

@@ -47,9 +47,9 @@ use std::path::Path;
 use rustix::process::DumpableBehavior;
 use squall_engine::step::StepInput;
 use squall_model::step::{Program, StepLaunch};
+use tracing::{error, warn};
 
 use crate::cgroup::StepGroups;
-use crate::logging::say;
 use crate::sys::host::{is_name_of_host, rename_for_me};
 use crate::sys::identity::{Identity, become_user};
 use crate::sys::pidfd::set_child_subreaper;
@@ -75,7 +75,7 @@ pub fn run(spool: &Path) -> i32 {
         Ok(taken) => taken,
         Err(FolderError::Taken) => return 0,
         Err(e) => {
-            say(&format!("{}: {e}", spool.display()));
+            error!(folder = %spool.display(), error = %e, "the step's folder can't be taken");
             return 1;
         }
     };
@@ -83,7 +83,7 @@ pub fn run(spool: &Path) -> i32 {
     let signals = match SignalFd::new(&[libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP]) {
         Ok(signals) => signals,
         Err(e) => {
-            say(&format!("signalfd: {e}"));
+            error!(error = %e, "no descriptor for signals");
             return 1;
         }
     };
@@ -136,7 +136,7 @@ fn run_foster(steps: &Path) -> i32 {
     match ready() {
         Ok(foster) => foster.run(),
         Err(e) => {
-            say(&format!("{}: {e}", steps.display()));
+            error!(folder = %steps.display(), error = %e, "the batch supervisor can't start");
             1
         }
     }
@@ -148,6 +148,6 @@ fn name_host(node: &str) {
         return;
     }
     if let Err(e) = rename_for_me(node) {
-        say(&format!("cannot name the host {node}: {e}"));
+        warn!(node, error = %e, "the host can't have the node's name");
     }
 }

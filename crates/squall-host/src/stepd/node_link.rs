@@ -9,7 +9,6 @@ use squall_model::wire::stepd::{FromStepd, ToStepd};
 use squall_model::wire::{Hello, Proof, Role};
 
 use super::frames::{Filled, Frames};
-use crate::logging::say;
 
 /// Most connections at a time: the node daemon has one, and while it restarts perhaps a second.
 const LINKS_MAX: usize = 8;
@@ -90,7 +89,7 @@ impl NodeLinks {
         link.broken = link.frames.fill() == Filled::Closed;
         let mut messages = Vec::new();
         if let Err(e) = link.take(&mut messages) {
-            say(&format!("node daemon: {e}"));
+            tracing::error!(error = %e, "the connection to the node daemon is broken");
             link.broken = true;
         }
         messages

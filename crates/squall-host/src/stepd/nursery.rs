@@ -19,6 +19,7 @@ use squall_model::codec;
 
 use super::foster;
 use super::keeper::Keeper;
+use crate::logging;
 use crate::spool::file;
 use crate::sys::host::cpus;
 use crate::sys::offspring::{Born, bear, bind, set_command_line};
@@ -212,6 +213,7 @@ fn grow_up(order: &Order) -> i32 {
         let log = if order.foster { folder.with_file_name(FOSTER_LOG) } else { folder.join(file::LOG) };
         let log = OpenOptions::new().append(true).create(order.foster).mode(0o600).open(log)?;
         rustix::stdio::dup2_stderr(&log)?;
+        logging::to_stderr();
         if !order.cpus.is_empty() {
             bind(&order.cpus)?;
         }

@@ -14,7 +14,6 @@ use super::prepare::{Prepared, Ready};
 use super::scripts::Epilog;
 use super::search::NotFound;
 use super::tree::{descendants, signal_all};
-use crate::logging::say;
 use crate::processes::catches;
 use crate::sys::identity::Identity;
 use crate::sys::signals::kill;
@@ -135,7 +134,7 @@ impl Processes {
             if let Some(end) = self.held.remove(&pid) {
                 if reaped.exit != ExitCode::OK {
                     let ExitCode { code, signal } = reaped.exit;
-                    say(&format!("TaskEpilog failed status={code}:{signal}"));
+                    tracing::warn!("TaskEpilog failed status={code}:{signal}");
                 }
                 inputs.push(end);
                 continue;
@@ -156,7 +155,7 @@ impl Processes {
             match epilog.map(|epilog| epilog.start(pid)) {
                 Some(Ok(epilog)) => drop(self.held.insert(epilog, end)),
                 Some(Err(e)) => {
-                    say(&format!("the epilog of task {rank} can't be started: {e}"));
+                    tracing::error!(task = rank, error = %e, "the epilog of the task can't be started");
                     inputs.push(end);
                 }
                 None => inputs.push(end),

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,7 +19,6 @@ use super::folder::Notes;
 use super::prepare::{Prepared, Ready};
 use super::processes::{Birth, start};
 use super::search::NotFound;
-use crate::logging::say;
 use crate::sys::identity::Identity;
 use crate::sys::signals::kill;
 
@@ -69,11 +68,16 @@ impl Script {
     }
 }
 
+/// Scripts that may wait for a thread, and starts that may wait to be told of.
+const SCRIPTS_MAX: usize = 16_384;
+/// The exit code of a script that was not started for want of room, as of a shell that cannot execute.
+const NO_ROOM: u8 = 126;
+
 /// The threads.
 pub(super) struct Starters {
-    scripts: Sender<Script>,
+    scripts: SyncSender<Script>,
     waiting: Arc<Mutex<Receiver<Script>>>,
-    tell: Sender<(StepKey, StepInput)>,
+    tell: SyncSender<(StepKey, StepInput)>,
     started: Receiver<(StepKey, StepInput)>,
     bell: Arc<OwnedFd>,
     threads: usize,
@@ -87,8 +91,8 @@ impl Starters {
     /// As many as there are processors for. Signals that this thread has blocked are blocked in them.
     pub(super) fn new() -> io::Result<Self> {
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let (scripts, waiting) = channel::<Script>();
-        let (tell, started) = channel();
+        let (scripts, waiting) = sync_channel::<Script>(SCRIPTS_MAX);
+        let (tell, started) = sync_channel(SCRIPTS_MAX);
         let waiting = Arc::new(Mutex::new(waiting));
         let (under_way, relieved) = (BTreeMap::new(), Instant::now());
         let mut starters = Self { scripts, waiting, tell, started, bell, threads: 0, under_way, relieved };
@@ -127,16 +131,22 @@ impl Starters {
         if self.deadline().is_some_and(|due| due <= now) {
             self.relieved = now;
             if let Err(e) = self.add_thread() {
-                say(&format!("no further thread to start scripts: {e}"));
+                tracing::error!(error = %e, "no further thread to start scripts");
             }
         }
     }
 
-    /// Has a script started; `started` will tell.
-    pub(super) fn start(&mut self, script: Script) {
-        self.under_way.insert(script.key, Instant::now());
+    /// Has a script started; `started` will tell. Some: too many wait, and this one is not started. The supervisor never
+    /// waits for a thread. A thread may wait for the supervisor, which takes all that was started whenever it wakes.
+    pub(super) fn start(&mut self, script: Script) -> Option<StepInput> {
+        let key = script.key;
         // The threads live as long as this.
-        let _ = self.scripts.send(script);
+        if self.scripts.try_send(script).is_err() {
+            let error = "too many scripts of this node wait to be started".to_owned();
+            return Some(StepInput::SpawnFailed { rank: 0, code: NO_ROOM, error });
+        }
+        self.under_way.insert(key, Instant::now());
+        None
     }
 
     /// Whether some are being started: then a process that nobody knows may be one of them.

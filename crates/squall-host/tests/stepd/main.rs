@@ -42,6 +42,7 @@ const TESTS: [&[Test]; 3] = [&batch::TESTS, &copies::TESTS, &tasks::TESTS];
 
 /// Has no harness, because a step daemon must be its process's only thread. Arguments: parts of names of tests to run.
 fn main() {
+    squall_host::logging::start(None).unwrap();
     if let Some(spool) = std::env::var_os(SPOOL) {
         std::process::exit(squall_host::stepd::run(Path::new(&spool)));
     }

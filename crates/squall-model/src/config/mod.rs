@@ -4,6 +4,7 @@ mod aggregation;
 mod binary;
 mod deal;
 mod lack;
+mod log;
 mod scheduler;
 mod text;
 mod words;
@@ -20,6 +21,7 @@ use text::Lines;
 
 pub use aggregation::Aggregation;
 pub use lack::{LOW, Lack};
+pub use log::LogLevel;
 pub use scheduler::{SchedulerParameters, SchedulerType};
 pub use text::similar;
 
@@ -176,6 +178,12 @@ pub struct Config {
     /// Port on which node daemons listen for each other where nodes are on several machines; 0: any.
     #[serde(alias = "SlurmdPort")]
     pub slurmd_port: Here<u16>,
+    /// How much the controller logs, and the front: `info` unless it says otherwise. `SQUALL_LOG` goes before it.
+    #[serde(alias = "SlurmctldDebug")]
+    pub slurmctld_debug: Here<LogLevel>,
+    /// How much node daemons log.
+    #[serde(alias = "SlurmdDebug")]
+    pub slurmd_debug: Here<LogLevel>,
     /// Lowest uid for which a node of another machine may vouch: of the commands in jobs there, those of root and of system
     /// users are not believed. Default 1000, as `UID_MIN` of login.defs.
     pub min_uid: Here<u32>,
@@ -303,6 +311,8 @@ impl Default for Config {
             slurmctld_host: Here::default(),
             slurmctld_port: Here::default(),
             slurmd_port: Here::default(),
+            slurmctld_debug: Here::default(),
+            slurmd_debug: Here::default(),
             min_uid: Here(limits::VOUCHED_UID_MIN),
             own_step_daemons: Here::default(),
             gang_switch: Here::default(),

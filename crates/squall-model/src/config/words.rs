@@ -8,7 +8,7 @@ use crate::duration::parse_limit;
 /// A value as it stands in a file.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a number or a text is needed")]
-enum Word {
+pub(super) enum Word {
     Number(u64),
     Text(String),
 }

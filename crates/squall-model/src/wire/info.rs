@@ -599,6 +599,8 @@ pub struct Diag {
     pub gang: GangCounts,
     /// Who passed those that wait.
     pub backfill: BackfillCounts,
+    /// How often an invariant of the controller was broken, since it began: a fault of the program.
+    pub broken: u64,
 }
 
 /// How jobs share cores at present.

@@ -1,6 +1,6 @@
 //! Deaths of collectors while a workload runs.
 
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(crate) struct Kills {
     racks: Vec<Daemon>,
     place: Place,
     thread: JoinHandle<()>,
-    stop: Sender<()>,
+    stop: SyncSender<()>,
 }
 
 impl Kills {
@@ -26,7 +26,7 @@ impl Kills {
             Err(e) => Err(format!("{rack}: {e}")),
         };
         let processes: Vec<Process> = racks.iter().map(process).collect::<Result<_, _>>()?;
-        let (stop, stopped) = channel();
+        let (stop, stopped) = sync_channel(1);
         let thread = std::thread::spawn(move || {
             for rack in processes.iter().cycle().take(count as usize) {
                 if stopped.recv_timeout(every) != Err(RecvTimeoutError::Timeout) || rack.signal(Signal::USR1).is_err() {
@@ -45,7 +45,7 @@ impl Kills {
         for rack in &self.racks {
             let path = rack.log_file(&self.place);
             let log = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-            killed += log.lines().filter(|line| line.ends_with(" is killed")).count();
+            killed += log.lines().filter(|line| line.contains(" node is killed ")).count();
         }
         Ok(killed)
     }

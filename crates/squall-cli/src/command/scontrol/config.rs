@@ -36,6 +36,10 @@ pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
     all.push(("SlurmctldHost[0]", host.clone()));
     all.extend([("BOOT_TIME", call.clock(call.now).show(started)), ("NEXT_JOB_ID", next_job.to_string())]);
     all.extend(home(call));
+    all.extend([
+        ("SlurmctldDebug", config.slurmctld_debug.0.to_string()),
+        ("SlurmdDebug", config.slurmd_debug.0.to_string()),
+    ]);
     all.extend(precedence(&config));
     all.extend(FIXED.iter().map(|(key, value)| (*key, (*value).to_owned())));
     all.sort_by_key(|(key, _)| key.to_lowercase());
@@ -176,8 +180,6 @@ const FIXED: &[(&str, &str)] = &[
     ("PrologEpilogTimeout", "65534"),
     ("ResumeRate", "0 nodes/min"),
     ("ResumeTimeout", "0 sec"),
-    ("SlurmctldDebug", "info"),
-    ("SlurmdDebug", "info"),
     ("SlurmSchedLogLevel", "0"),
     ("SuspendRate", "0 nodes/min"),
     ("SuspendTimeout", "0 sec"),

@@ -10,6 +10,7 @@ use squall_model::time::Time;
 use super::policy::Sign;
 use crate::control::state::State;
 use crate::control::state::job::{Ended, Ending, Hold, Job, Phase};
+use crate::invariant::invariant;
 
 impl State {
     pub(super) fn job_ending(&mut self, time: Time, id: JobId, outcome: &Outcome, requeue: Option<Requeue>) {
@@ -20,7 +21,7 @@ impl State {
             self.charge_job(time, id, false);
         }
         self.graces.remove(&id);
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.jobs.get_mut(&id) else { return invariant!("a job that was touched is known") };
         match std::mem::replace(&mut job.phase, Phase::Pending) {
             Phase::Pending => {
                 let ended = Ended { outcome: outcome.clone(), time, run: None };
@@ -125,9 +126,11 @@ impl State {
             return;
         }
         self.count_job(id, Sign::Minus);
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.jobs.get_mut(&id) else { return invariant!("counting a job leaves it where it is") };
         let began = !job.has_not_begun();
-        let Phase::Completing(mut run, ending) = std::mem::replace(&mut job.phase, Phase::Pending) else { return };
+        let Phase::Completing(mut run, ending) = std::mem::replace(&mut job.phase, Phase::Pending) else {
+            return invariant!("counting a job leaves its phase");
+        };
         self.index.active -= 1;
         self.index.return_licenses(&job.spec);
         self.gang.remove(&id);
@@ -161,8 +164,8 @@ impl State {
     /// Books an end: of the job, of the task in its array, and perhaps of the array.
     fn job_ended(&mut self, id: JobId) {
         self.count_one(id, Sign::Minus);
-        let Some(job) = self.jobs.get(&id) else { return };
-        let Phase::Ended(ended) = &job.phase else { return };
+        let Some(job) = self.jobs.get(&id) else { return invariant!("a job that has just ended is known") };
+        let Phase::Ended(ended) = &job.phase else { return invariant!("a job that has just ended is in that phase") };
         let spec = std::sync::Arc::clone(&job.spec);
         self.index.ended.insert((ended.time, id));
         let (task, own_wants) = (job.task, job.has_own_wants());

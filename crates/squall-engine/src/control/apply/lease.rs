@@ -13,6 +13,7 @@ use super::policy::Sign;
 use super::run::batch_step;
 use crate::control::state::job::{Phase, Run};
 use crate::control::state::{LineId, State};
+use crate::invariant::invariant;
 
 impl State {
     pub(super) fn job_leased(&mut self, time: Time, id: JobId, attempt: Attempt, behind: JobId) {
@@ -75,9 +76,11 @@ impl State {
 
     pub(super) fn lease_returned(&mut self, id: JobId, attempt: Attempt) {
         let Some(job) = self.jobs.get(&id).filter(|job| job.is_leased() && job.attempt == attempt) else { return };
-        let Some((nodes, alloc)) = job.run().map(|run| (run.left.clone(), run.alloc.clone())) else { return };
+        let Some((nodes, alloc)) = job.run().map(|run| (run.left.clone(), run.alloc.clone())) else {
+            return invariant!("a leased job has resources");
+        };
         self.count_job(id, Sign::Minus);
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.jobs.get_mut(&id) else { return invariant!("counting a job leaves it where it is") };
         job.phase = Phase::Pending;
         self.index.active -= 1;
         self.index.pending += 1;

@@ -12,6 +12,7 @@ use crate::control::limits::{self, Tallies, Tally};
 use crate::control::state::State;
 use crate::control::state::job::{Phase, Run};
 use crate::control::state::ledger::{Decay, Ledger};
+use crate::invariant::invariant;
 
 /// Whether something is added or taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,7 +198,7 @@ impl State {
         if !self.counts() {
             return;
         }
-        let Some(job) = self.jobs.remove(&id) else { return };
+        let Some(job) = self.jobs.remove(&id) else { return invariant!("a job that is counted is known") };
         if let Some(run) = job.run() {
             self.charge(time, &job.owner, &job.spec, run, starts);
         }
@@ -209,7 +210,7 @@ impl State {
         if !self.counts() {
             return;
         }
-        let Some(job) = self.jobs.remove(&id) else { return };
+        let Some(job) = self.jobs.remove(&id) else { return invariant!("a job that is counted is known") };
         if let Some(run) = job.run() {
             self.count_run(&job.owner, &job.spec, run, sign);
         }

@@ -1,6 +1,8 @@
 //! A damaged database: no row of it is wrong, and none is lost without a word. faults.md A9.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 
 use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, proptest};
 use rusqlite::Connection;
@@ -12,7 +14,7 @@ use squall_model::wire::info::AccountingRow;
 use super::Bed;
 use crate::accounts::book::Book;
 use crate::accounts::query::Course;
-use crate::accounts::{is_damage, open};
+use crate::accounts::{Accounts, Fed, Keeper, Signs, is_damage, open};
 use crate::journal::{Journal, Options};
 use crate::place::Place;
 use crate::sys::pages::{self, PAGE_BYTES};
@@ -83,6 +85,34 @@ fn ask(path: &Path) -> (Vec<AccountingRow>, Vec<(JobId, JobId)>) {
     };
     while !course.go_on(&book, &mut send).unwrap() {}
     (rows, lost)
+}
+
+/// Issue 31: what finds no room in the queue is read from the journal, and what comes after it is stored as it is.
+#[test]
+fn records_that_found_no_room_are_read_from_the_journal() {
+    let Kept { bed, place, cluster, rows, .. } = Kept::new();
+    std::fs::remove_file(place.accounts()).unwrap();
+    let journal = Journal::open(&place.journal(), Options::default()).unwrap().journal;
+    let (records, fed) = sync_channel(2);
+    let signs = Arc::<Signs>::default();
+    let accounts = Accounts { records, signs: Arc::clone(&signs), orders: None, thread: None };
+    let fed = Fed { records: fed, signs };
+    let mut keeper = Keeper::new(&place, cluster, 0, fed, journal.follower().accounted_handle());
+    // Two batches find room, all others but the last do not.
+    let mut batches: Vec<_> = bed.records.chunks(100).map(|records| Arc::new(records.to_vec())).collect();
+    let last = batches.pop().unwrap();
+    for records in batches {
+        accounts.feed(records);
+    }
+    let taken: Vec<_> = keeper.fed.records.try_iter().collect();
+    accounts.feed(last);
+    for records in taken {
+        keeper.wait_with(records);
+    }
+    keeper.store();
+    assert_eq!(keeper.book.as_ref().map(Book::position), Some(bed.records.len() as u64));
+    drop(keeper);
+    assert_eq!(ask(&place.accounts()), (rows, Vec::new()));
 }
 
 fn is_lost(lost: &[(JobId, JobId)], row: &AccountingRow) -> bool {

@@ -13,11 +13,11 @@ use squall_model::wire::{Proof, Role};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+use tracing::{info, warn};
 
 use super::{Door, FIRST_REQUEST_TIME, Guest, Kind, OUTGOING_BYTES_MAX, greeting};
 use crate::hop::{self, Reader, Writer};
 use crate::link::Outgoing;
-use crate::logging::say;
 use crate::noise::KeyPair;
 use crate::place::Place;
 use crate::sys::clock;
@@ -65,7 +65,7 @@ pub(super) async fn accept(door: Arc<Door>, listener: TcpListener, gate: Gate) {
         let (stream, address) = match listener.accept().await {
             Ok(caller) => caller,
             Err(e) => {
-                say(&format!("cannot accept a connection of another machine: {e}"));
+                warn!(error = %e, "cannot accept a connection of another machine");
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
@@ -131,11 +131,11 @@ impl Guest {
             let (trust, asked) = (gate.trust.clone(), name.clone());
             let enrol = move || trust.enrol(&asked, &key, &secret, clock::now().0 / 1_000_000);
             if let Err(reason) = tokio::task::spawn_blocking(enrol).await.map_err(io::Error::other)? {
-                say(&format!("{address} may not join: {reason}"));
+                warn!(%address, node = name, %reason, "a machine may not join");
                 link::write(&mut writer, &Told::Refused(reason)).await?;
                 return Err(io::ErrorKind::PermissionDenied.into());
             }
-            say(&format!("a machine at {address} has become node {name}"));
+            info!(node = name, %address, "a machine has joined");
         }
         Ok(Visitor { name, key, address, what, reader, writer })
     }
@@ -146,7 +146,7 @@ impl Guest {
             while gate.trust.knows(&name, &key) {
                 tokio::time::sleep(REVISIT).await;
             }
-            say(&format!("node {name} has lost its key: its connection is ended"));
+            warn!(node = name, "the node has lost its key: its connection is ended");
             Err(io::ErrorKind::PermissionDenied.into())
         };
         match what {
@@ -165,7 +165,7 @@ impl Guest {
                 let who = match self.believe(&vouched, gate.min_uid).await? {
                     Ok(who) => who,
                     Err(problem) => {
-                        say(&format!("node {name} vouches for uid {} in vain: {problem}", vouched.uid));
+                        warn!(node = name, uid = vouched.uid, %problem, "the node may not vouch for a user");
                         return deny(&mut reader, &mut writer).await;
                     }
                 };

@@ -1,0 +1,108 @@
+//! How much daemons log.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::words::Word;
+
+/// The least serious lines that a daemon logs, in its own words or Slurm's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "Word", into = "String")]
+pub enum LogLevel {
+    /// None at all.
+    Quiet,
+    /// Errors: something was lost or can't be done.
+    Error,
+    /// And warnings: something is not as it should be.
+    Warn,
+    /// And what an operator wants to know: daemons' starts and ends, state changes of nodes.
+    #[default]
+    Info,
+    /// And state changes of jobs.
+    Debug,
+    /// And what only helps to find a fault.
+    Trace,
+}
+
+/// Slurm's levels, by number.
+const SLURM: [(&str, LogLevel); 10] = [
+    ("quiet", LogLevel::Quiet),
+    ("fatal", LogLevel::Error),
+    ("error", LogLevel::Error),
+    ("info", LogLevel::Info),
+    ("verbose", LogLevel::Debug),
+    ("debug", LogLevel::Debug),
+    ("debug2", LogLevel::Trace),
+    ("debug3", LogLevel::Trace),
+    ("debug4", LogLevel::Trace),
+    ("debug5", LogLevel::Trace),
+];
+
+impl FromStr for LogLevel {
+    type Err = String;
+
+    /// Reads `info`, `debug2` or a number of Slurm.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let own = [("warn", Self::Warn), ("trace", Self::Trace)];
+        let named = || SLURM.iter().chain(&own).find(|(name, _)| name.eq_ignore_ascii_case(text));
+        let numbered = text.parse::<usize>().ok().and_then(|number| SLURM.get(number));
+        numbered
+            .or_else(named)
+            .map(|(_, level)| *level)
+            .ok_or_else(|| format!("`{text}` is no log level: quiet, error, warn, info, debug or trace is needed"))
+    }
+}
+
+impl TryFrom<Word> for LogLevel {
+    type Error = String;
+
+    fn try_from(word: Word) -> Result<Self, String> {
+        match word {
+            Word::Number(number) => number.to_string().parse(),
+            Word::Text(text) => text.trim().parse(),
+        }
+    }
+}
+
+impl From<LogLevel> for String {
+    fn from(level: LogLevel) -> Self {
+        level.to_string()
+    }
+}
+
+impl fmt::Display for LogLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Quiet => "quiet",
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LogLevel;
+    use crate::config::Config;
+
+    #[test]
+    fn levels_are_read_in_slurms_words_and_numbers() {
+        let level =
+            |value: &str| Config::from_toml(&format!("SlurmctldDebug = {value}\n")).map(|c| c.slurmctld_debug.0);
+        assert_eq!(level("\"debug2\""), Ok(LogLevel::Trace));
+        assert_eq!(level("3"), Ok(LogLevel::Info));
+        assert_eq!(level("\"WARN\""), Ok(LogLevel::Warn));
+        assert!(level("\"loud\"").unwrap_err().contains("`loud` is no log level"));
+        assert!(level("10").is_err());
+        for level in
+            [LogLevel::Quiet, LogLevel::Error, LogLevel::Warn, LogLevel::Info, LogLevel::Debug, LogLevel::Trace]
+        {
+            assert_eq!(level.to_string().parse(), Ok(level));
+        }
+    }
+}
