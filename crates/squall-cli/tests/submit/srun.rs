@@ -302,7 +302,7 @@ fn two_interrupts_end_a_step() {
 // Slurm's srun repeats the second interrupt and goes on waiting: Squall's ends, and the task is killed without it.
 #[test]
 fn a_third_interrupt_ends_srun_at_once_and_has_the_step_killed() {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, told) = std::sync::mpsc::sync_channel(1);
     let cluster = cluster(1, (0, 9), move |_, mut step| {
         step.tell(&[FromStep::Started(vec![(0, 9)]), output(0, false, "ready\n")]);
         // The task ignores the interrupt.

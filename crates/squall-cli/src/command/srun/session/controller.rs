@@ -1,6 +1,6 @@
 //! The session's side towards the controller: answers, lost and found connections, the order to end the step.
 
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Instant;
 
 use squall_model::id::JobId;
@@ -96,7 +96,7 @@ impl Session<'_> {
         let created = self.created.as_ref()?;
         let jobs = JobSelection { ids: vec![JobRef::Job(self.job)], ..JobSelection::default() };
         let request = Request::Cancel { jobs, signal: None, step: Some(created.step), verbose: false };
-        let (asked, told) = channel::<()>();
+        let (asked, told) = sync_channel::<()>(1);
         std::thread::spawn(move || {
             // Without the controller the step daemons still end what they can see themselves.
             drop(Patience::new("srun").ask(&request));
