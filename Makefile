@@ -9,7 +9,7 @@ KILLS ?= 200
 LAUNCHES ?= 1000
 EVENTS ?= 125
 
-.PHONY: help build demo test check sim path checked crash bench bench-throughput bench-fabric bench-gang bench-mpi bench-sched pictures deny clean
+.PHONY: help build demo test check sim path checked crash upgrade-drill bench bench-throughput bench-fabric bench-gang bench-mpi bench-sched pictures deny clean
 
 help: ## list the chores
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -46,6 +46,9 @@ checked:
 
 crash: build ## kill -9 of controller, node daemon and step daemon, KILLS times each, under load; of node daemons at LAUNCHES launches; on a full disk; EVENTS each of clock steps, `down` races, silences beyond node_lost_s and spools rolled back, a fifth as many restored backups
 	SQUALL_CRASH_KILLS=$(KILLS) SQUALL_CRASH_LAUNCHES=$(LAUNCHES) SQUALL_CRASH_EVENTS=$(EVENTS) SQUALL_CRASH_BINARY=$(abspath $(SQUALL)) cargo test --locked --release -p squall-cli --test crash -- --nocapture --test-threads 1
+
+upgrade-drill: build ## upgrades a running cluster of an older binary, OLD=BINARY, to this one: no job is lost, repeated or ended
+	scripts/upgrade-drill $(OLD) $(SQUALL)
 
 bench: build ## the figures of this machine: spawn, throughput, submit, restart
 	$(SQUALL) bench spawn

@@ -12,10 +12,10 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_send_buffer_size, set_socket_timeout};
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use squall_host::place::{Place, SocketPath};
-use squall_model::codec::{self, CodecError, HEADER_BYTES, PROTOCOL_VERSION};
+use squall_model::codec::{self, CodecError, HEADER_BYTES};
 use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};
 use squall_model::wire::info::JobsPage;
-use squall_model::wire::{Hello, Proof, Role};
+use squall_model::wire::{Hello, Incompatible, Role};
 
 use crate::refusal;
 
@@ -44,7 +44,7 @@ pub enum ClientError {
     /// Something listens and says nothing.
     Silent,
     /// The controller speaks another version.
-    Version(u16),
+    Version(Incompatible),
     /// The controller said no.
     Refused(Refusal),
     /// The file that was to be sent can't be read.
@@ -58,10 +58,7 @@ impl fmt::Display for ClientError {
             Self::Lost(_) => f.write_str("Unable to contact slurm controller (connection lost)"),
             Self::Silent => f.write_str("Socket timed out on send/recv operation"),
             Self::Version(theirs) => {
-                write!(
-                    f,
-                    "Incompatible versions of client and server code (controller {theirs}, client {PROTOCOL_VERSION})"
-                )
+                write!(f, "Incompatible versions of client and server code (the controller: {theirs})")
             }
             Self::Unreadable(e) => write!(f, "Can't read it: {e}"),
             Self::Refused(refusal) => f.write_str(&refusal::text(refusal)),
@@ -119,7 +116,7 @@ impl Client {
         let short = SocketPath::new(&path).map_err(failed)?;
         let stream = connect(short.as_path()).map_err(failed)?;
         let role = Role::Client(command.into());
-        let hello = Hello { protocol: PROTOCOL_VERSION, cluster: String::new(), role, proof: Proof::Peer };
+        let hello = Hello::new(role);
         let mut greeting = Vec::new();
         codec::encode(&hello, &mut greeting)?;
         Ok(Self { stream, greeting, cluster: None, absent: Vec::new() })
@@ -231,9 +228,7 @@ impl Client {
             Ok(hello) => hello,
             Err(e) => return Err(sent.err().unwrap_or(e)),
         };
-        if hello.protocol != PROTOCOL_VERSION {
-            return Err(ClientError::Version(hello.protocol));
-        }
+        hello.agreed().map_err(ClientError::Version)?;
         self.cluster = Some(hello.cluster);
         sent
     }
@@ -252,7 +247,7 @@ fn write(stream: &UnixStream, mut bytes: &[u8]) -> Result<(), ClientError> {
 }
 
 /// The next frame.
-pub(crate) fn read<T: serde::de::DeserializeOwned>(stream: &mut impl Read) -> Result<T, ClientError> {
+pub(crate) fn read<T: squall_model::encoding::Decoded>(stream: &mut impl Read) -> Result<T, ClientError> {
     let mut head = [0; HEADER_BYTES];
     stream.read_exact(&mut head)?;
     let (length, crc) = codec::header(head)?;

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde_bytes::ByteBuf;
 use squall_host::place::Place;
 use squall_host::spool::TASK_MARK;
+use squall_model::encoding::ByteBuf;
 use squall_model::id::{ClientKey, JobId};
 use squall_model::job::{JobSpec, JobState, Outcome};
 use squall_model::wire::client::{Answer, JobRef, JobSelection, Refusal, Request};

@@ -238,7 +238,7 @@ mod tests {
         let users = Users::new(2048);
         let (ann, bob) = (users.enter(1001).unwrap(), users.enter(1002).unwrap());
         // With what a frame adds.
-        let answer = serde_bytes::ByteBuf::from(vec![0; (4 << 20) - 64]);
+        let answer = squall_model::encoding::ByteBuf::from(vec![0; (4 << 20) - 64]);
         let most = USER_UNREAD_MAX >> 22;
         let takes = |queue: &Outgoing| queue.push(&answer).is_ok() && !queue.is_closed();
         // Over as many connections as they like.

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use squall_engine::front::{Cells, Desk, Input, Out};
 use squall_engine::machine::Machine;
-use squall_model::codec::PROTOCOL_VERSION;
 use squall_model::config::Config;
+use squall_model::encoding;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::join::{VOUCHED, Vouched};
@@ -153,21 +153,16 @@ async fn receive(stream: UnixStream, front: &Rc<Front>) -> io::Result<()> {
     }
     let Some(_entered) = front.users.enter(peer.uid()) else { return Ok(()) };
     let (mut reader, mut writer) = hop::local(stream)?;
-    let greeting = timeout(GREETING_TIME, link::read_greeting::<Hello>(&mut reader)).await;
+    let greeting = timeout(GREETING_TIME, link::read_greeting(&mut reader)).await;
     let Some(hello) = greeting.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? else { return Ok(()) };
-    let ours = Hello {
-        protocol: PROTOCOL_VERSION,
-        cluster: front.cluster.clone(),
-        role: Role::Controller,
-        proof: Proof::Peer,
-    };
-    link::write(&mut writer, &ours).await?;
-    let understood = hello.protocol == PROTOCOL_VERSION && (hello.cluster.is_empty() || hello.cluster == front.cluster);
+    let ours = Hello { cluster: front.cluster.clone(), ..Hello::new(Role::Controller) };
+    link::greet_back(&mut writer, &hello, &ours).await?;
+    let understood = hello.agreed().is_ok() && (hello.cluster.is_empty() || hello.cluster == front.cluster);
     if !understood || hello.proof != Proof::Peer || !matches!(hello.role, Role::Client(_)) {
         return Ok(());
     }
     let vouched = Vouched { node: String::new(), uid: peer.uid(), gid: peer.gid(), owner: false };
-    let bytes = postcard::to_stdvec(&vouched).map_err(io::Error::other)?;
+    let bytes = encoding::to_vec(&vouched);
     let hello = Hello { proof: Proof::Scheme(VOUCHED.to_owned(), bytes), ..hello };
     Session::new(Rc::clone(front), hello).run(reader, writer).await
 }
@@ -332,7 +327,7 @@ async fn meet(socket: &std::path::Path, hello: &Hello) -> io::Result<(Reader, Wr
     let (mut reader, mut writer) = hop::local(stream)?;
     link::write(&mut writer, hello).await?;
     match link::read::<Hello>(&mut reader).await? {
-        Some(theirs) if theirs.protocol == PROTOCOL_VERSION => Ok((reader, writer)),
+        Some(theirs) if theirs.agreed().is_ok() => Ok((reader, writer)),
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }

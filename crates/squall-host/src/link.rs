@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use squall_model::codec::{self, HEADER_BYTES};
+use squall_model::encoding::{Decoded, Encoded};
 use squall_model::limits::FRAME_BYTES_MAX;
+use squall_model::wire::{Hello, Role};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -44,29 +44,96 @@ pub(crate) fn make_room(socket: &impl AsFd) {
 }
 
 /// Reads one frame; None: the peer closed between frames.
-pub(crate) async fn read<T: DeserializeOwned>(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<T>> {
-    let read = read_frame(stream, FRAME_BYTES_MAX, async |_| ()).await?;
+pub(crate) async fn read<T: Decoded>(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<T>> {
+    let read = read_frame(stream, FRAME_BYTES_MAX, async |_| (), codec::decode).await?;
     Ok(read.map(|(message, ())| message))
 }
 
-/// Reads a greeting of a peer that is not known yet, who may not say much.
-pub(crate) async fn read_greeting<T: DeserializeOwned>(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<T>> {
-    let read = read_frame(stream, GREETING_BYTES_MAX, async |_| ()).await?;
+/// Reads one frame of a process that may be of release 0.1, which knows the type of the message as `root`.
+pub(crate) async fn read_stored<T: Decoded>(
+    root: &str,
+    stream: &mut (impl AsyncRead + Unpin),
+) -> io::Result<Option<T>> {
+    let decode = |body: &[u8], crc| codec::decode_stored(root, body, crc);
+    let read = read_frame(stream, FRAME_BYTES_MAX, async |_| (), decode).await?;
     Ok(read.map(|(message, ())| message))
+}
+
+/// Reads the greeting of a peer that is not known yet. It may not be long.
+pub(crate) async fn read_greeting(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Hello>> {
+    let decode = |body: &[u8], crc| codec::decode_stored("Hello", body, crc);
+    let read = read_frame(stream, GREETING_BYTES_MAX, async |_| (), decode).await?;
+    Ok(read.map(|(message, ())| message))
+}
+
+/// How a process of this machine is spoken to: it may have been started by release 0.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// With numbered fields.
+    Present,
+    /// As release 0.1 did.
+    V1,
+}
+
+impl Dialect {
+    /// That of a process that greets with this version.
+    pub(crate) fn of(protocol: u16) -> Self {
+        if protocol == 1 { Self::V1 } else { Self::Present }
+    }
+
+    /// Appends a message as a frame; 0.1 knows its type as `root`.
+    pub(crate) fn encode<T: Encoded>(
+        self,
+        root: &str,
+        message: &T,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), codec::CodecError> {
+        match self {
+            Self::Present => codec::encode(message, bytes),
+            // It asks whether the version is its own.
+            Self::V1 if root == "Hello" => {
+                codec::encode_v1(root, &Hello { protocol: 1, ..Hello::new(Role::Step) }, bytes)
+            }
+            Self::V1 => codec::encode_v1(root, message, bytes),
+        }
+    }
+
+    /// Writes one frame.
+    pub(crate) async fn write<T: Encoded>(
+        self,
+        stream: &mut (impl AsyncWrite + Unpin),
+        root: &str,
+        message: &T,
+    ) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        self.encode(root, message, &mut bytes).map_err(malformed)?;
+        send(stream, &bytes).await
+    }
+}
+
+/// Answers a greeting, so that a peer of release 0.1 too can tell its user that the versions differ.
+pub(crate) async fn greet_back(stream: &mut (impl AsyncWrite + Unpin), theirs: &Hello, ours: &Hello) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    match theirs.protocol {
+        1 => codec::encode_v1("Hello", ours, &mut bytes).map_err(malformed)?,
+        _ => codec::encode(ours, &mut bytes).map_err(malformed)?,
+    }
+    send(stream, &bytes).await
 }
 
 /// Reads one frame of a user as soon as there is room for it among what else the user has said.
-pub(crate) async fn read_of<T: DeserializeOwned>(
+pub(crate) async fn read_of<T: Decoded>(
     stream: &mut (impl AsyncRead + Unpin),
     account: &Account,
 ) -> io::Result<Option<(T, Claim)>> {
-    read_frame(stream, FRAME_BYTES_MAX, async |length| account.claim(length).await).await
+    read_frame(stream, FRAME_BYTES_MAX, async |length| account.claim(length).await, codec::decode).await
 }
 
-async fn read_frame<T: DeserializeOwned, P>(
+async fn read_frame<T: Decoded, P>(
     stream: &mut (impl AsyncRead + Unpin),
     most: usize,
     place: impl AsyncFnOnce(usize) -> P,
+    decode: impl FnOnce(&[u8], u32) -> Result<T, codec::CodecError>,
 ) -> io::Result<Option<(T, P)>> {
     let mut head = [0; HEADER_BYTES];
     if stream.read(&mut head[..1]).await? == 0 {
@@ -83,7 +150,7 @@ async fn read_frame<T: DeserializeOwned, P>(
         if stream.take(length as u64).read_to_end(&mut body).await? < length {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let message = codec::decode(&body, crc).map_err(malformed)?;
+        let message = decode(&body, crc).map_err(malformed)?;
         gone(body.capacity());
         Ok((message, place))
     };
@@ -91,7 +158,7 @@ async fn read_frame<T: DeserializeOwned, P>(
 }
 
 /// Writes one frame.
-pub(crate) async fn write<T: Serialize>(stream: &mut (impl AsyncWrite + Unpin), message: &T) -> io::Result<()> {
+pub(crate) async fn write<T: Encoded>(stream: &mut (impl AsyncWrite + Unpin), message: &T) -> io::Result<()> {
     let mut bytes = Vec::new();
     codec::encode(message, &mut bytes).map_err(malformed)?;
     send(stream, &bytes).await
@@ -237,7 +304,7 @@ impl Outgoing {
     }
 
     /// Adds a message. Err: it can't be encoded; the connection should be closed.
-    pub(crate) fn push<T: Serialize>(&self, message: &T) -> Result<(), codec::CodecError> {
+    pub(crate) fn push<T: Encoded>(&self, message: &T) -> Result<(), codec::CodecError> {
         let mut queue = self.lock();
         if queue.closed {
             return Ok(());

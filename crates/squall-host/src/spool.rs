@@ -36,10 +36,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use squall_engine::step::StepSetup;
 use squall_model::codec;
+use squall_model::encoding::Encoded;
 use squall_model::id::{Attempt, JobId, StepKey, StepNo};
 use squall_model::job::{ExitCode, JobAttempt, Usage};
 use squall_model::limits::FRAME_BYTES_MAX;
@@ -207,7 +206,7 @@ impl Spool {
                 continue;
             };
             let bytes = read_bytes(self.jobs.as_fd(), &name).ok();
-            if let Some(facts) = bytes.and_then(|bytes| one_frame::<JobFacts>(&bytes)) {
+            if let Some(facts) = bytes.and_then(|bytes| facts_of(&bytes)) {
                 found.push(facts);
             } else {
                 self.unreadable.borrow_mut().insert(name);
@@ -348,7 +347,7 @@ impl Spool {
     fn launch_and_socket(&self, key: StepKey) -> Option<(Box<StepLaunch>, Option<SocketAddr>)> {
         let mut bytes = Vec::new();
         self.open_file(key, file::LAUNCH).and_then(|mut file| file.read_to_end(&mut bytes)).ok()?;
-        let (launch, length) = codec::take::<Box<StepLaunch>>(&bytes).ok()??;
+        let (launch, length) = codec::take_stored::<Box<StepLaunch>>("StepLaunch", &bytes).ok()??;
         (launch.key == key).then(|| (launch, socket(&bytes, length)))
     }
 
@@ -406,7 +405,7 @@ impl Spool {
         if length == 0 {
             return None;
         }
-        codec::take(&bytes).ok().flatten().map(|(word, _)| word)
+        codec::take_stored("FromStepd", &bytes).ok().flatten().map(|(word, _)| word)
     }
 
     /// Writes a last word for a step whose daemon died.
@@ -593,14 +592,14 @@ fn random() -> io::Result<[u8; NAME_BYTES]> {
     Ok(bytes)
 }
 
-fn frame_of<T: Serialize + ?Sized>(message: &T) -> io::Result<Vec<u8>> {
+fn frame_of<T: Encoded + ?Sized>(message: &T) -> io::Result<Vec<u8>> {
     let mut frame = Vec::new();
     codec::encode(message, &mut frame).map_err(io::Error::other)?;
     Ok(frame)
 }
 
-fn one_frame<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
-    codec::take(bytes).ok().flatten().map(|(message, _)| message)
+fn facts_of(bytes: &[u8]) -> Option<JobFacts> {
+    codec::take_stored("JobFacts", bytes).ok().flatten().map(|(message, _)| message)
 }
 
 /// A folder that belongs to this user and is no link; made if missing.

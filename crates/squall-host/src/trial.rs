@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use serde_bytes::ByteBuf;
+use squall_model::encoding::ByteBuf;
 use tokio::net::{TcpListener, UnixStream};
 
 use crate::hop::{self, Reader, Writer};

@@ -15,7 +15,7 @@ use squall_host::noded::{self, NodeArgs};
 use squall_host::place::Place;
 use squall_host::spool::TASK_MARK;
 use squall_host::sys::signals::kill;
-use squall_model::codec::{self, HEADER_BYTES, PROTOCOL_VERSION};
+use squall_model::codec::{self, HEADER_BYTES};
 use squall_model::id::{Attempt, Epoch, Incarnation, JobId, NodeId, Session, StepKey, StepNo};
 use squall_model::job::{Blob, ExitCode, JobAttempt, JobSpec, Owner};
 use squall_model::report::Report;
@@ -26,7 +26,7 @@ use squall_model::wire::fabric::{
 };
 use squall_model::wire::node::{Down, EndReason, Registration};
 use squall_model::wire::sealed::Sealed;
-use squall_model::wire::{Hello, Proof, Role};
+use squall_model::wire::{Hello, Role};
 
 /// Starts the task, which waits for the file `go` and ends with the code in it; notes it; writes the result that
 /// lies ready as `word` if the task ended under its eyes. Ignores its socket's absence: nobody connects.
@@ -80,8 +80,7 @@ impl Bed {
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let hello: Hello = receive(&mut stream);
         assert_eq!(hello.role, Role::Node("n1".into()));
-        let (protocol, role) = (PROTOCOL_VERSION, Role::Controller);
-        send(&mut stream, &Hello { protocol, cluster: String::new(), role, proof: Proof::Peer });
+        send(&mut stream, &Hello::new(Role::Controller));
         self.epoch += 1;
         let (epoch, seen) = (Epoch(self.epoch), Vec::new());
         let mut node = Node { thread, stream, epoch, seq: 0, hops: (0, 0), registration: None, seen };
@@ -232,13 +231,13 @@ fn reports_of(composite: Composite) -> Vec<Report> {
     ended.chain(failed).chain(gone).collect()
 }
 
-fn send<T: serde::Serialize>(stream: &mut UnixStream, message: &T) {
+fn send<T: squall_model::encoding::Encoded>(stream: &mut UnixStream, message: &T) {
     let mut bytes = Vec::new();
     codec::encode(message, &mut bytes).unwrap();
     stream.write_all(&bytes).unwrap();
 }
 
-fn receive<T: serde::de::DeserializeOwned>(stream: &mut UnixStream) -> T {
+fn receive<T: squall_model::encoding::Decoded>(stream: &mut UnixStream) -> T {
     let mut head = [0; HEADER_BYTES];
     stream.read_exact(&mut head).unwrap();
     let (length, crc) = codec::header(head).unwrap();

@@ -1,12 +1,8 @@
-//! Frames: how a message stands on a link or a record in a file: length, checksum, postcard.
+//! Frames: how a message stands on a link or a record in a file: length, checksum, and the value ([`crate::encoding`]).
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-
+use crate::encoding::{self, Decoded, Encoded};
 use crate::limits::FRAME_BYTES_MAX;
-
-/// The version of all wire messages; the handshake refuses another.
-pub const PROTOCOL_VERSION: u16 = 1;
+use crate::stored::v1;
 
 /// Bytes before a frame's body: length and CRC-32C, little-endian u32 each.
 pub const HEADER_BYTES: usize = 8;
@@ -26,13 +22,10 @@ pub enum CodecError {
 }
 
 /// Appends `message` to `out` as one frame.
-pub fn encode<T: Serialize + ?Sized>(message: &T, out: &mut Vec<u8>) -> Result<(), CodecError> {
+pub fn encode<T: Encoded + ?Sized>(message: &T, out: &mut Vec<u8>) -> Result<(), CodecError> {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER_BYTES]);
-    if let Err(e) = postcard::to_io(message, &mut *out) {
-        out.truncate(start);
-        return Err(CodecError::Malformed(e.to_string()));
-    }
+    encoding::append(message, out);
     let length = out.len() - start - HEADER_BYTES;
     if length > FRAME_BYTES_MAX {
         out.truncate(start);
@@ -44,9 +37,26 @@ pub fn encode<T: Serialize + ?Sized>(message: &T, out: &mut Vec<u8>) -> Result<(
     Ok(())
 }
 
+/// Appends a message as a frame of release 0.1, which knows its type as `root`.
+pub fn encode_v1<T: Encoded + ?Sized>(root: &str, message: &T, out: &mut Vec<u8>) -> Result<(), CodecError> {
+    let body = v1::write(root, message).map_err(CodecError::Malformed)?;
+    out.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    out.extend_from_slice(&crc32c::crc32c(&body).to_le_bytes());
+    out.extend_from_slice(&body);
+    Ok(())
+}
+
+/// As [`decode`], of a side that may be older: the message may stand in the layout of release 0.1.
+pub fn decode_stored<T: Decoded>(root: &str, body: &[u8], crc: u32) -> Result<T, CodecError> {
+    decode(body, crc).or_else(|error| match error {
+        CodecError::Malformed(_) => v1::read(root, body).map_err(|_| error),
+        _ => Err(error),
+    })
+}
+
 /// How many bytes a message takes in a frame.
-pub fn size<T: Serialize + ?Sized>(message: &T) -> usize {
-    postcard::serialize_with_flavor(message, postcard::ser_flavors::Size::default()).unwrap_or(usize::MAX)
+pub fn size<T: Encoded + ?Sized>(message: &T) -> usize {
+    encoding::size(message)
 }
 
 /// Length and checksum from a frame's header.
@@ -57,18 +67,25 @@ pub fn header(bytes: [u8; HEADER_BYTES]) -> Result<(usize, u32), CodecError> {
 }
 
 /// The message in a frame's body, after comparing its checksum. Bytes left over are an error.
-pub fn decode<T: DeserializeOwned>(body: &[u8], crc: u32) -> Result<T, CodecError> {
+pub fn decode<T: Decoded>(body: &[u8], crc: u32) -> Result<T, CodecError> {
     if crc32c::crc32c(body) != crc {
         return Err(CodecError::Checksum);
     }
-    let (message, rest) = postcard::take_from_bytes(body).map_err(|e| CodecError::Malformed(e.to_string()))?;
-    if rest.is_empty() { Ok(message) } else { Err(CodecError::Malformed(format!("{} bytes left over", rest.len()))) }
+    encoding::from_slice(body).map_err(CodecError::Malformed)
 }
 
 /// The first message in `bytes` and how many bytes it took; None: not all of it has come yet.
-pub fn take<T: DeserializeOwned>(bytes: &[u8]) -> Result<Option<(T, usize)>, CodecError> {
+pub fn take<T: Decoded>(bytes: &[u8]) -> Result<Option<(T, usize)>, CodecError> {
     let Some(head) = bytes.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
     let (length, crc) = header(*head)?;
     let Some(body) = bytes.get(HEADER_BYTES..HEADER_BYTES + length) else { return Ok(None) };
     Ok(Some((decode(body, crc)?, HEADER_BYTES + length)))
+}
+
+/// As [`take`], of a file that may be older: the value may stand in the layout of release 0.1, where `root` names its type.
+pub fn take_stored<T: Decoded>(root: &str, bytes: &[u8]) -> Result<Option<(T, usize)>, CodecError> {
+    let Some(head) = bytes.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+    let (length, crc) = header(*head)?;
+    let Some(body) = bytes.get(HEADER_BYTES..HEADER_BYTES + length) else { return Ok(None) };
+    Ok(Some((decode_stored(root, body, crc)?, HEADER_BYTES + length)))
 }

@@ -1,5 +1,6 @@
 //! Gang scheduling in words and numbers: who shares with how many, how long a slice is, which slot is in force when.
 
+use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
 use crate::id::JobId;
@@ -189,18 +190,23 @@ impl From<Preempt> for String {
 }
 
 /// How jobs in different rows of the matrix share the time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Encode, Decode)]
+#[cbor(index_only)]
 #[serde(rename_all = "lowercase")]
 pub enum Coscheduling {
     /// They do not: a core has one row, whatever `OverSubscribe` says.
+    #[n(0)]
     Batch,
     /// One row at a time, on all nodes together.
+    #[n(1)]
     Gang,
     /// As gang for jobs whose processes meet often, as measured; the others run whenever none of those has its turn, and
     /// beside them where they leave something (FCS).
+    #[n(2)]
     Flexible,
     /// All rows at once: the nodes' kernels share the time, and who waits for another blocks.
     #[default]
+    #[n(3)]
     Implicit,
 }
 
@@ -240,13 +246,16 @@ impl GangSwitch {
 }
 
 /// A job's place in the matrix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Turn {
     /// Its row.
+    #[n(0)]
     pub slot: u32,
     /// Slots in which it runs, a bit each: its own, and those in which its columns have a hole.
+    #[n(1)]
     pub mask: u64,
     /// Slots of a round; 1: it always runs.
+    #[n(2)]
     pub of: u32,
 }
 
@@ -290,24 +299,30 @@ pub fn slot_at(time: Time, slice: Span, of: u32) -> u32 {
 }
 
 /// What became of a job's turn: journaled whenever the matrix changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Shift {
     /// The job.
+    #[n(0)]
     pub job: JobId,
     /// Its place from now on.
+    #[n(1)]
     pub turn: Turn,
     /// How long it did not run, for being out of turn, since its place was changed last.
+    #[n(2)]
     pub idle: Span,
 }
 
 /// What nodes are told now and then: the time, by which they know the slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Strobe {
     /// The controller's time when it was sent.
+    #[n(0)]
     pub at: Time,
     /// How long a slot lasts.
+    #[n(1)]
     pub slice: Span,
     /// What is done with jobs that are out of turn.
+    #[n(2)]
     pub policy: Coscheduling,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use serde::{Deserialize, Serialize};
+use minicbor::{Decode, Encode};
 
 use crate::config::{Config, GresConfig};
 use crate::duration::parse_memory_mb;
@@ -335,13 +335,16 @@ pub fn index_text(indices: &CoreSet) -> String {
 }
 
 /// The same devices on each node of a set, held by a job or step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Grant {
     /// The nodes.
+    #[n(0)]
     pub nodes: NodeSet,
     /// `gpu`.
+    #[n(1)]
     pub name: String,
     /// Which of each node's devices of that name.
+    #[n(2)]
     pub indices: CoreSet,
 }
 

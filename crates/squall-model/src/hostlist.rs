@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize, Serializer};
+use minicbor::encode::Write;
+use minicbor::{Decode, Decoder, Encode, Encoder, decode, encode};
 
 use crate::limits::{HOSTLIST_MAX, HOSTNAME_BYTES_MAX, LISTED_NAME_BYTES, LISTED_NAMES_MIN};
 
@@ -127,8 +128,7 @@ pub fn is_name(text: &str) -> bool {
 }
 
 /// Names in order, kept as a host list: `n[1-10080]` is all that 10,080 names cost.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostList {
     text: String,
     len: usize,
@@ -149,9 +149,15 @@ impl TryFrom<String> for HostList {
     }
 }
 
-impl Serialize for HostList {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.text)
+impl<C> Encode<C> for HostList {
+    fn encode<W: Write>(&self, e: &mut Encoder<W>, _: &mut C) -> Result<(), encode::Error<W::Error>> {
+        e.str(&self.text)?.ok()
+    }
+}
+
+impl<'b, C> Decode<'b, C> for HostList {
+    fn decode(d: &mut Decoder<'b>, _: &mut C) -> Result<Self, decode::Error> {
+        d.str()?.to_owned().try_into().map_err(decode::Error::message)
     }
 }
 
@@ -550,10 +556,10 @@ mod tests {
         let list: HostList = (1..=10_080).map(|i| format!("n{i}")).collect();
         assert_eq!((list.as_str(), list.len()), ("n[1-10080]", 10_080));
         assert_eq!((list.get(0), list.get(10_079), list.get(10_080)), (Some("n1".into()), Some("n10080".into()), None));
-        let bytes = postcard::to_stdvec(&list).unwrap();
+        let bytes = crate::encoding::to_vec(&list);
         assert_eq!(bytes.len(), 11);
-        assert_eq!(postcard::from_bytes::<HostList>(&bytes).unwrap(), list);
-        assert!(postcard::from_bytes::<HostList>(&postcard::to_stdvec("n[1-9999999]").unwrap()).is_err());
+        assert_eq!(crate::encoding::from_slice::<HostList>(&bytes).unwrap(), list);
+        assert!(crate::encoding::from_slice::<HostList>(&crate::encoding::to_vec("n[1-9999999]")).is_err());
         assert!(is_name("n1") && !is_name("n[1]") && !is_name("a,b") && !is_name("") && !is_name("a["));
     }
 

@@ -2,15 +2,16 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use minicbor::{Decode, Encode};
 
 use crate::limits::CELL_IDS;
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        pub struct $name(pub $inner);
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+        #[cbor(transparent)]
+        pub struct $name(#[n(0)] pub $inner);
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -53,8 +54,9 @@ impl NodeId {
 }
 
 /// A step's number within its job: 0, 1, 2… for `srun`, and one name for the batch script.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct StepNo(pub u32);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+#[cbor(transparent)]
+pub struct StepNo(#[n(0)] pub u32);
 
 impl StepNo {
     /// The batch script, shown as `123.batch`.
@@ -68,13 +70,16 @@ impl fmt::Display for StepNo {
 }
 
 /// One attempt of one step: what a step daemon serves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct StepKey {
     /// The job.
+    #[n(0)]
     pub job: JobId,
     /// The attempt of the job.
+    #[n(1)]
     pub attempt: Attempt,
     /// The step within the job.
+    #[n(2)]
     pub step: StepNo,
 }
 
@@ -86,19 +91,23 @@ impl fmt::Display for StepKey {
 }
 
 /// What a client chose to make a request idempotent: the same key gives the same answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ClientKey(pub u128);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+#[cbor(transparent)]
+pub struct ClientKey(#[n(0)] pub u128);
 
 /// One life of one node: changes at reboot or when the node's spool was wiped, not when its
 /// daemon restarts. A job that ran under another incarnation is proven dead.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Incarnation(pub u128);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+#[cbor(transparent)]
+pub struct Incarnation(#[n(0)] pub u128);
 
 /// One registration of a node; messages of an older one are ignored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct Session {
     /// The controller's incarnation.
+    #[n(0)]
     pub epoch: Epoch,
     /// The number of the put that offered it, within that incarnation.
+    #[n(1)]
     pub number: u64,
 }

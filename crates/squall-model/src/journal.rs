@@ -3,19 +3,20 @@
 //! ```text
 //! segment: header (80 bytes) | frame | frame | … | zeros up to the size it was made with
 //! frame:   header (32 bytes) | items | end mark | zeros up to a multiple of 8
-//! item:    kind u32 | length u32 | bytes          (kind 1: a Record, 2: a blob, 3: the segment ends here)
+//! item:    kind u32 | length u32 | bytes          (kind 4: a Record, 2: a blob, 3: the segment ends here,
+//!                                                 1: a Record of release 0.1)
 //! ```
 //!
 //! All numbers are little-endian. One frame is one flush, and the next is written only when the last is
 //! durable. Hence: whatever is wrong *before* a valid frame is damage, never an unfinished write.
 
-use serde::Serialize;
-
+use crate::encoding;
 use crate::event::Record;
 use crate::job::Digest;
+use crate::stored::v1;
 
 /// The format of segments and snapshots; a newer one is refused.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 /// Bytes of a segment's header.
 pub const SEGMENT_HEADER_BYTES: usize = 80;
 /// Bytes of a frame's header.
@@ -32,9 +33,10 @@ const SEGMENT_MAGIC: [u8; 8] = *b"SQUALLJ\x1e";
 const FRAME_MAGIC: [u8; 4] = *b"\xa5SqF";
 const END_MARK: [u8; END_MARK_BYTES] = *b"\x5eSqEnd\xa5\x5e";
 const SECTOR_BYTES: usize = 512;
-const ITEM_RECORD: u32 = 1;
+const ITEM_RECORD_V1: u32 = 1;
 const ITEM_BLOB: u32 = 2;
 const ITEM_CLOSE: u32 = 3;
+const ITEM_RECORD: u32 = 4;
 
 /// Where the chain of frames stands: what the next frame must bear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,8 +183,13 @@ impl Default for FrameWriter {
 
 impl FrameWriter {
     /// Adds a record.
-    pub fn record(&mut self, record: &Record) -> Result<(), Problem> {
-        self.item(ITEM_RECORD, record)
+    pub fn record(&mut self, record: &Record) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&ITEM_RECORD.to_le_bytes());
+        self.bytes.extend_from_slice(&[0; 4]);
+        encoding::append(record, &mut self.bytes);
+        let length = (self.bytes.len() - start - ITEM_HEADER_BYTES) as u32;
+        self.bytes[start + 4..start + 8].copy_from_slice(&length.to_le_bytes());
     }
 
     /// Adds a blob; returns the offset of its content within the frame.
@@ -234,19 +241,6 @@ impl FrameWriter {
         self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
         Ok((self.bytes, after))
     }
-
-    fn item<T: Serialize>(&mut self, kind: u32, value: &T) -> Result<(), Problem> {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(&kind.to_le_bytes());
-        self.bytes.extend_from_slice(&[0; 4]);
-        if let Err(e) = postcard::to_io(value, &mut self.bytes) {
-            self.bytes.truncate(start);
-            return Err(Problem::Content(e.to_string()));
-        }
-        let length = (self.bytes.len() - start - ITEM_HEADER_BYTES) as u32;
-        self.bytes[start + 4..start + 8].copy_from_slice(&length.to_le_bytes());
-        Ok(())
-    }
 }
 
 /// Something in a frame.
@@ -270,6 +264,7 @@ pub enum Item<'a> {
 /// The items of a frame that [`scan`] found at `items` in `segment`.
 pub fn items(segment: &[u8], items: std::ops::Range<usize>) -> Result<Vec<Item<'_>>, Problem> {
     let short = || Problem::Content("an item is longer than its frame".into());
+    let unknown = |e: String| Problem::Unknown(format!("a record: {e}"));
     let mut at = items.start;
     let mut found = Vec::new();
     while at < items.end {
@@ -279,14 +274,8 @@ pub fn items(segment: &[u8], items: std::ops::Range<usize>) -> Result<Vec<Item<'
         at = start + length;
         let body = segment.get(start..at).filter(|_| at <= items.end).ok_or_else(short)?;
         found.push(match kind {
-            ITEM_RECORD => {
-                let (record, rest) =
-                    postcard::take_from_bytes(body).map_err(|e| Problem::Unknown(format!("a record: {e}")))?;
-                if !rest.is_empty() {
-                    return Err(Problem::Unknown("a record has bytes left over".into()));
-                }
-                Item::Record(record)
-            }
+            ITEM_RECORD => Item::Record(encoding::from_slice(body).map_err(unknown)?),
+            ITEM_RECORD_V1 => Item::Record(v1::read("Record", body).map_err(unknown)?),
             ITEM_BLOB => {
                 let (digest, content) = body.split_first_chunk::<{ size_of::<Digest>() }>().ok_or_else(short)?;
                 Item::Blob { digest: Digest(*digest), at: start + digest.len(), content }
@@ -331,8 +320,9 @@ fn frame(bytes: &[u8], expect: Link) -> Result<(usize, Link), Problem> {
     }
     let end = FRAME_HEADER_BYTES + length;
     let body = bytes.get(FRAME_HEADER_BYTES..end).ok_or(Problem::Checksum)?;
-    let tail = bytes.get(end..(end + END_MARK_BYTES).next_multiple_of(8)).ok_or(Problem::Checksum)?;
-    let (mark, padding) = tail.split_at(END_MARK_BYTES);
+    let mark = bytes.get(end..end + END_MARK_BYTES).ok_or(Problem::Checksum)?;
+    // A file may end before the zeros do.
+    let padding = &bytes[end + END_MARK_BYTES..(end + END_MARK_BYTES).next_multiple_of(8).min(bytes.len())];
     if crc32c::crc32c(body) != word32(bytes, 24) || mark != END_MARK || padding.iter().any(|b| *b != 0) {
         return Err(Problem::Checksum);
     }
@@ -447,7 +437,7 @@ mod tests {
             let mut writer = FrameWriter::default();
             let script = vec![b'x'; 300 * seq as usize];
             writer.blob(&Digest::of(&script), &script);
-            writer.record(&record(seq)).unwrap();
+            writer.record(&record(seq));
             let size = writer.size();
             let (frame, after) = writer.finish(link).unwrap();
             assert_eq!(frame.len(), size);
@@ -497,15 +487,30 @@ mod tests {
 
     /// A journal reads for ever: these bytes may never change.
     #[test]
-    fn format_1_is_what_it_was() {
+    fn format_2_is_what_it_was() {
         let link = Link::first(CLUSTER);
         let head = SegmentHeader { format: FORMAT, cluster: CLUSTER, number: 1, size: SIZE as u64, seq: 1, link };
         let mut writer = FrameWriter::default();
         writer.blob(&Digest::of(b"x"), b"x");
-        writer.record(&Record { seq: 1, time: Time(2), events: vec![Event::NodeUp { node: NodeId(3) }] }).unwrap();
+        writer.record(&Record { seq: 1, time: Time(2), events: vec![Event::NodeUp { node: NodeId(3) }] });
         let (frame, after) = writer.finish(link).unwrap();
         let text = Digest::of(&[&head.encode()[..], &frame].concat()).to_string();
-        assert_eq!((&text[..16], after.chain), ("bec6de64324f4068", 3_034_437_644_515_627_803));
+        assert_eq!((&text[..16], after.chain), ("f069beeb570e6a1f", 16_160_306_866_097_667_483));
+    }
+
+    #[test]
+    fn records_of_release_0_1_are_read() {
+        let record = Record { seq: 1, time: Time(2), events: vec![Event::NodeUp { node: NodeId(3) }] };
+        let old = crate::stored::v1::write("Record", &record).unwrap();
+        let mut writer = FrameWriter::default();
+        writer.bytes.extend_from_slice(&super::ITEM_RECORD_V1.to_le_bytes());
+        writer.bytes.extend_from_slice(&(old.len() as u32).to_le_bytes());
+        writer.bytes.extend_from_slice(&old);
+        writer.record(&Record { seq: 2, ..record.clone() });
+        let (frame, _) = writer.finish(Link::first(CLUSTER)).unwrap();
+        let Scan::Frame { items: range, .. } = scan(&frame, 0, Link::first(CLUSTER)) else { panic!("no frame") };
+        let found = items(&frame, range).unwrap();
+        assert_eq!(found, [Item::Record(record.clone()), Item::Record(Record { seq: 2, ..record })]);
     }
 
     #[test]

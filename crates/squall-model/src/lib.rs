@@ -4,6 +4,7 @@
 pub mod codec;
 pub mod config;
 pub mod duration;
+pub mod encoding;
 pub mod event;
 pub mod foreign;
 pub mod gang;
@@ -23,5 +24,6 @@ pub mod resource;
 pub mod runs;
 pub mod set;
 pub mod step;
+pub mod stored;
 pub mod time;
 pub mod wire;

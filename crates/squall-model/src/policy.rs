@@ -1,5 +1,6 @@
 //! Who may run what, and who goes first: accounts, users, their associations, levels of service (QOS) and limits.
 
+use minicbor::{Decode, Encode};
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -13,92 +14,133 @@ pub const ROOT: &str = "root";
 pub const NORMAL: &str = "normal";
 
 /// What can be limited. Append-only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub enum Limit {
     /// Running jobs of all together.
+    #[n(0)]
     GrpJobs,
     /// Jobs in the queue or running, of all together.
+    #[n(1)]
     GrpSubmit,
     /// Seconds that jobs ran, of all together.
+    #[n(2)]
     GrpWall,
     /// CPUs of all together.
+    #[n(3)]
     GrpCpu,
     /// Memory of all together, MiB.
+    #[n(4)]
     GrpMem,
     /// Nodes of all jobs together.
+    #[n(5)]
     GrpNode,
     /// Running jobs of each user in an association.
+    #[n(6)]
     MaxJobs,
     /// Jobs of each user in an association, in the queue or running.
+    #[n(7)]
     MaxSubmit,
     /// Time limit of a job, seconds.
+    #[n(8)]
     MaxWall,
     /// CPUs of a job.
+    #[n(9)]
     MaxCpu,
     /// Memory of a job, MiB.
+    #[n(10)]
     MaxMem,
     /// Nodes of a job.
+    #[n(11)]
     MaxNode,
     /// Running jobs of each user in a QOS.
+    #[n(12)]
     UserJobs,
     /// Jobs of each user in a QOS, in the queue or running.
+    #[n(13)]
     UserSubmit,
     /// CPUs of each user in a QOS.
+    #[n(14)]
     UserCpu,
     /// Memory of each user in a QOS, MiB.
+    #[n(15)]
     UserMem,
     /// Nodes of each user in a QOS.
+    #[n(16)]
     UserNode,
     /// Running jobs of each account in a QOS.
+    #[n(17)]
     AccountJobs,
     /// Jobs of each account in a QOS, in the queue or running.
+    #[n(18)]
     AccountSubmit,
     /// CPUs of each account in a QOS.
+    #[n(19)]
     AccountCpu,
     /// Memory of each account in a QOS, MiB.
+    #[n(20)]
     AccountMem,
     /// Nodes of each account in a QOS.
+    #[n(21)]
     AccountNode,
     /// Least CPUs of a job.
+    #[n(22)]
     MinCpu,
     /// Least memory of a job, MiB.
+    #[n(23)]
     MinMem,
     /// Least nodes of a job.
+    #[n(24)]
     MinNode,
     /// Any other limit on a resource.
-    Tres(Scope, Tres),
+    #[n(25)]
+    Tres(#[n(0)] Scope, #[n(1)] Tres),
 }
 
 /// Over what a limit holds. Append-only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+#[cbor(index_only)]
 pub enum Scope {
     /// All jobs together.
+    #[n(0)]
     Grp,
     /// All jobs together over the time that they ran: resources times seconds.
+    #[n(1)]
     GrpUsed,
     /// All jobs that run, over the time that they may still run: resources times seconds.
+    #[n(2)]
     GrpDue,
     /// A job.
+    #[n(3)]
     Job,
     /// A job over its time limit: resources times seconds.
+    #[n(4)]
     JobDue,
     /// A job on each of its nodes.
+    #[n(5)]
     Node,
     /// Each user in an association or in a QOS.
+    #[n(6)]
     User,
     /// Each account in a QOS.
+    #[n(7)]
     Account,
     /// A job at least.
+    #[n(8)]
     Least,
 }
 
 /// A resource that is accounted and can be limited. Append-only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+#[cbor(index_only)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Tres {
+    #[n(0)]
     Cpu,
+    #[n(1)]
     Mem,
+    #[n(2)]
     Node,
+    #[n(3)]
     Gpu,
 }
 
@@ -176,11 +218,14 @@ impl Limit {
 }
 
 /// Whose limit it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+#[cbor(index_only)]
 pub enum Whose {
     /// An association's.
+    #[n(0)]
     Association,
     /// A QOS's.
+    #[n(1)]
     Qos,
 }
 
@@ -188,45 +233,57 @@ pub enum Whose {
 pub type Limits = BTreeMap<Limit, u64>;
 
 /// An account.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Account {
     /// What it is for.
+    #[n(0)]
     pub description: String,
     /// Whose it is.
+    #[n(1)]
     pub organization: String,
     /// Users who may add users to it and change them.
+    #[n(2)]
     pub coordinators: Vec<String>,
 }
 
 /// What a user may change of accounts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+#[cbor(index_only)]
 pub enum AdminLevel {
     /// Nothing.
     #[default]
+    #[n(0)]
     None,
     /// As an administrator, here.
+    #[n(1)]
     Operator,
     /// Everything.
+    #[n(2)]
     Administrator,
 }
 
 /// A user.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct User {
     /// Account of jobs that name none.
+    #[n(0)]
     pub default_account: String,
     /// What may be changed.
+    #[n(1)]
     pub admin: AdminLevel,
 }
 
 /// Which association: of an account itself, of a user in it, or of a user in it for one partition.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct AssocKey {
     /// The account.
+    #[n(0)]
     pub account: String,
     /// The user; empty: the account itself.
+    #[n(1)]
     pub user: String,
     /// The partition; empty: any.
+    #[n(2)]
     pub partition: String,
 }
 
@@ -242,21 +299,28 @@ impl AssocKey {
 }
 
 /// A place in the tree of accounts, with shares and limits.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Association {
     /// Its number, given by the controller.
+    #[n(0)]
     pub id: u32,
     /// Of an account's own: the account above it.
+    #[n(1)]
     pub parent: String,
     /// Shares; None: those of its parent (`fairshare=parent`).
+    #[n(2)]
     pub shares: Option<u32>,
     /// Limits.
+    #[n(3)]
     pub limits: Limits,
     /// Levels of service that may be used; empty: as above it.
+    #[n(4)]
     pub qos: Vec<String>,
     /// The one of jobs that name none; empty: as above it.
+    #[n(5)]
     pub default_qos: String,
     /// Its priority, where associations have weight.
+    #[n(6)]
     pub priority: Option<u32>,
 }
 
@@ -275,46 +339,61 @@ impl Default for Association {
 }
 
 /// What happens to jobs that make room for others.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Encode, Decode)]
+#[cbor(index_only)]
 #[serde(rename_all = "lowercase")]
 pub enum PreemptMode {
     /// Nothing: they are left alone.
     #[default]
     #[serde(alias = "OFF")]
+    #[n(0)]
     Off,
     /// They end.
     #[serde(alias = "CANCEL")]
+    #[n(1)]
     Cancel,
     /// They go back into the queue, or end where they may not.
     #[serde(alias = "REQUEUE")]
+    #[n(2)]
     Requeue,
     /// They are stopped while others run on their cores.
     #[serde(alias = "SUSPEND")]
+    #[n(3)]
     Suspend,
 }
 
 /// A level of service.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Qos {
     /// Its number, given by the controller.
+    #[n(0)]
     pub id: u32,
     /// What it is for.
+    #[n(1)]
     pub description: String,
     /// Its priority.
+    #[n(2)]
     pub priority: u32,
     /// Levels whose jobs make room for its jobs.
+    #[n(3)]
     pub preempt: Vec<String>,
     /// How its jobs make room; None: as the cluster says.
+    #[n(4)]
     pub preempt_mode: Option<PreemptMode>,
     /// Seconds between notice and end of its jobs that make room.
+    #[n(5)]
     pub grace_s: u64,
     /// Seconds that its jobs run before they have to make room; None: as the cluster says.
+    #[n(6)]
     pub exempt_s: Option<u64>,
     /// What a second counts, in millionths.
+    #[n(7)]
     pub usage_factor: u64,
     /// Flags, by Slurm's names.
+    #[n(8)]
     pub flags: Vec<String>,
     /// Limits.
+    #[n(9)]
     pub limits: Limits,
 }
 
@@ -336,39 +415,52 @@ impl Default for Qos {
 }
 
 /// All of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Policy {
     /// How often it was changed.
+    #[n(0)]
     pub version: u64,
     /// The last number given to an association.
+    #[n(1)]
     pub last_assoc: u32,
     /// The last number given to a QOS.
+    #[n(2)]
     pub last_qos: u32,
     /// Accounts, by name.
+    #[n(3)]
     pub accounts: BTreeMap<String, Account>,
     /// Users, by name.
+    #[n(4)]
     pub users: BTreeMap<String, User>,
     /// Associations.
+    #[n(5)]
     pub associations: BTreeMap<AssocKey, Association>,
     /// Levels of service, by name.
+    #[n(6)]
     pub qos: BTreeMap<String, Qos>,
 }
 
 /// A change: the whole new value, or None: removed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum PolicyChange {
     /// Of an account.
-    Account(String, Option<Account>),
+    #[n(0)]
+    Account(#[n(0)] String, #[n(1)] Option<Account>),
     /// Of a user.
-    User(String, Option<User>),
+    #[n(1)]
+    User(#[n(0)] String, #[n(1)] Option<User>),
     /// Of an association. Its number is kept, or given.
-    Association(AssocKey, Option<Association>),
+    #[n(2)]
+    Association(#[n(0)] AssocKey, #[n(1)] Option<Association>),
     /// Of a QOS. Its number is kept, or given.
-    Qos(String, Option<Qos>),
+    #[n(3)]
+    Qos(#[n(0)] String, #[n(1)] Option<Qos>),
     /// What an association used, or all below an account: it is forgotten.
-    Forget(AssocKey),
+    #[n(4)]
+    Forget(#[n(0)] AssocKey),
     /// What jobs of a QOS used: it is forgotten.
-    ForgetQos(String),
+    #[n(5)]
+    ForgetQos(#[n(0)] String),
 }
 
 impl Policy {
@@ -639,8 +731,9 @@ impl<'de> Deserialize<'de> for Seconds {
 }
 
 /// A number that is not whole. Equal if its bits are.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct Real(pub f64);
+#[derive(Clone, Copy, Debug, Default, Encode, Decode)]
+#[cbor(transparent)]
+pub struct Real(#[n(0)] pub f64);
 
 impl PartialEq for Real {
     fn eq(&self, other: &Self) -> bool {

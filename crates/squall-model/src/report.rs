@@ -1,54 +1,69 @@
 //! What a node reports about the work it was given. Kept by the node until the controller has journaled it.
 
-use serde::{Deserialize, Serialize};
-
 use crate::id::StepKey;
 use crate::job::{ExitCode, JobAttempt, Usage};
 use crate::time::Time;
+use minicbor::{Decode, Encode};
 
 /// One report. The controller may see a report again after a lost connection; applying it twice changes nothing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Report {
     /// This node's tasks of a step have ended and nothing of the step is left here.
+    #[n(0)]
     StepEnded {
         /// The step.
+        #[n(0)]
         key: StepKey,
         /// How.
+        #[n(1)]
         end: StepEnd,
     },
     /// Nothing of the job is left on this node and its resources are free here. Follows every
     /// `StepEnded` of that attempt; for a batch job, the end of the script on its node leads to it.
+    #[n(1)]
     JobGone {
         /// The job and attempt.
+        #[n(0)]
         job: JobAttempt,
     },
     /// The job's batch script, or the tasks of a step, could not be started at all.
+    #[n(2)]
     LaunchFailed {
         /// The step.
+        #[n(0)]
         key: StepKey,
         /// Why, in words.
+        #[n(1)]
         error: String,
         /// The node's own fault (spool full, daemon missing): another try elsewhere makes sense.
+        #[n(2)]
         node_fault: bool,
     },
 }
 
 /// How one node's share of a step ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct StepEnd {
     /// The first failing task's exit, or the highest; `0:0` if all did well.
+    #[n(0)]
     pub exit: ExitCode,
     /// A task was ended for going over its memory.
+    #[n(1)]
     pub oom: bool,
     /// The exit status could not be learnt (step daemon and node daemon both died, on an old kernel).
+    #[n(2)]
     pub lost: bool,
     /// What the tasks used.
+    #[n(3)]
     pub usage: Usage,
     /// When the tasks started.
+    #[n(4)]
     pub started: Time,
     /// When the last of them ended.
+    #[n(5)]
     pub ended: Time,
     /// Something to tell: `0:53` could not open its output file, peak memory against limit, …
+    #[n(6)]
     pub note: Option<String>,
 }
 

@@ -1,70 +1,95 @@
 //! Reservations: nodes kept for some users for some time.
 
+use minicbor::{Decode, Encode};
 use std::collections::BTreeSet;
-
-use serde::{Deserialize, Serialize};
 
 use crate::job::Owner;
 use crate::set::NodeSet;
 use crate::time::{Span, Time};
 
 /// Nodes kept for some users for some time, perhaps again and again.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Reservation {
     /// Its name.
+    #[n(0)]
     pub name: String,
     /// When it begins; of one that recurs: the present or next time.
+    #[n(1)]
     pub start: Time,
     /// When it ends.
+    #[n(2)]
     pub end: Time,
     /// Its nodes.
+    #[n(3)]
     pub nodes: NodeSet,
     /// The partition from which they were taken.
+    #[n(4)]
     pub partition: Option<String>,
     /// Features that they were asked to have.
+    #[n(5)]
     pub features: Option<String>,
     /// Users who may use it, by name; `-NAME`: all but these.
+    #[n(6)]
     pub users: Vec<String>,
     /// Accounts that may use it; `-NAME`: all but these.
+    #[n(7)]
     pub accounts: Vec<String>,
     /// How it differs from others.
+    #[n(8)]
     pub flags: BTreeSet<Flag>,
     /// Who made it.
+    #[n(9)]
     pub by: u32,
 }
 
 /// How a reservation differs from others. Appended to, never changed: they stand in journals by number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+#[cbor(index_only)]
 pub enum Flag {
     /// For work on the nodes.
+    #[n(0)]
     Maint,
     /// Made although jobs run there.
+    #[n(1)]
     IgnoreJobs,
     /// Again every hour.
+    #[n(2)]
     Hourly,
     /// Again every day.
+    #[n(3)]
     Daily,
     /// Again every working day.
+    #[n(4)]
     Weekday,
     /// Again every Saturday and Sunday.
+    #[n(5)]
     Weekend,
     /// Again every week.
+    #[n(6)]
     Weekly,
     /// Its jobs may begin before it and end after it.
+    #[n(7)]
     Flex,
     /// May share nodes with others.
+    #[n(8)]
     Overlap,
     /// Any nodes would have done.
+    #[n(9)]
     AnyNodes,
     /// The nodes were named.
+    #[n(10)]
     SpecNodes,
     /// All nodes.
+    #[n(11)]
     AllNodes,
     /// All nodes of the partition.
+    #[n(12)]
     PartNodes,
     /// The nodes stay the same.
+    #[n(13)]
     StaticAlloc,
     /// Jobs that still wait for it when it has gone are not held.
+    #[n(14)]
     NoHoldJobsAfterEnd,
 }
 

@@ -1,64 +1,81 @@
 //! What a node has, and what a job got of it.
 
-use serde::{Deserialize, Serialize};
-
 use crate::id::NodeId;
 use crate::set::{CoreSet, NodeSet};
+use minicbor::{Decode, Encode};
 
 /// What a node daemon found on its machine, or what the configuration lowered it to.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Hardware {
     /// Schedulable CPUs (hardware threads).
+    #[n(0)]
     pub cpus: u32,
     /// Sockets; at least 1.
+    #[n(1)]
     pub sockets: u32,
     /// Cores per socket; at least 1.
+    #[n(2)]
     pub cores_per_socket: u32,
     /// Hardware threads per core; at least 1.
+    #[n(3)]
     pub threads_per_core: u32,
     /// Memory in MiB.
+    #[n(4)]
     pub memory_mb: u64,
     /// Scratch space in MiB.
+    #[n(5)]
     pub tmp_disk_mb: u64,
     /// CPU architecture, as `uname -m`.
+    #[n(6)]
     pub arch: String,
     /// Operating system, as `uname -sr`.
+    #[n(7)]
     pub os: String,
     /// When the machine booted, seconds since the Unix epoch.
+    #[n(8)]
     pub boot_time_s: u64,
     /// Address at which others reach the node.
+    #[n(9)]
     pub address: String,
     /// Feature names for `--constraint`.
+    #[n(10)]
     pub features: Vec<String>,
 }
 
 /// Memory as a job asks for it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub enum Memory {
     /// Nothing said: the partition's default, or no limit.
     #[default]
+    #[n(0)]
     Unset,
     /// `--mem`, MiB on each node; 0 asks for all of the node's memory.
-    PerNodeMb(u64),
+    #[n(1)]
+    PerNodeMb(#[n(0)] u64),
     /// `--mem-per-cpu`, MiB for each allocated CPU.
-    PerCpuMb(u64),
+    #[n(2)]
+    PerCpuMb(#[n(0)] u64),
 }
 
 /// What a job holds: groups of nodes on which it holds the same cores and memory.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Alloc {
     /// Disjoint groups; a wide exclusive job on equal nodes is one group.
+    #[n(0)]
     pub groups: Vec<AllocGroup>,
 }
 
 /// The same cores and memory on each node of a set.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct AllocGroup {
     /// The nodes.
+    #[n(0)]
     pub nodes: NodeSet,
     /// The cores held on each of them.
+    #[n(1)]
     pub cores: CoreSet,
     /// The memory held on each of them, MiB; 0: no memory is held.
+    #[n(2)]
     pub memory_mb: u64,
 }
 

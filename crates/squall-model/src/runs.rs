@@ -1,18 +1,31 @@
 //! Sequences in which neighbours are mostly the same: what 10,000 equal nodes have costs one entry.
 
-use serde::{Deserialize, Serialize};
+use minicbor::encode::Write;
+use minicbor::{Decode, Decoder, Encode, Encoder, decode, encode};
 use smallvec::SmallVec;
 
+use crate::encoding::small;
 use crate::limits::HOSTLIST_MAX;
 
 /// A sequence of values, kept as how often each comes in a row: at most `HOSTLIST_MAX` in all, as one for each node.
 /// Neighbouring entries differ and none is empty, so equality is equality of the sequences.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Entries<T>", bound(deserialize = "T: Deserialize<'de> + PartialEq"))]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runs<T>(Entries<T>);
 
 /// Mostly there is one: it takes no memory of its own.
 type Entries<T> = SmallVec<[(T, u32); 1]>;
+
+impl<C, T: Encode<C>> Encode<C> for Runs<T> {
+    fn encode<W: Write>(&self, e: &mut Encoder<W>, ctx: &mut C) -> Result<(), encode::Error<W::Error>> {
+        small::encode(&self.0, e, ctx)
+    }
+}
+
+impl<'b, C, T: Decode<'b, C> + PartialEq> Decode<'b, C> for Runs<T> {
+    fn decode(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Self, decode::Error> {
+        small::decode(d, ctx).and_then(|runs: Entries<T>| runs.try_into().map_err(decode::Error::message))
+    }
+}
 
 impl<T: PartialEq> TryFrom<Entries<T>> for Runs<T> {
     type Error = &'static str;
@@ -103,7 +116,7 @@ mod tests {
 
     #[test]
     fn hostile_runs_are_refused() {
-        let read = |runs: &[(u8, u32)]| postcard::from_bytes::<Runs<u8>>(&postcard::to_stdvec(runs).unwrap());
+        let read = |runs: &[(u8, u32)]| crate::encoding::from_slice::<Runs<u8>>(&crate::encoding::to_vec(runs));
         assert_eq!(read(&[(1, 1 << 20)]).unwrap().len(), 1 << 20);
         for runs in [&[(1, (1 << 20) + 1)][..], &[(1, u32::MAX), (2, u32::MAX)], &[(1, 0)], &[(1, 2), (1, 2)]] {
             assert!(read(runs).is_err(), "{runs:?}");
@@ -120,7 +133,7 @@ mod tests {
                 prop_assert_eq!(runs.get(i), values.get(i));
             }
             prop_assert_eq!(runs.runs().map(|(_, n)| n as usize).sum::<usize>(), values.len());
-            let read: Runs<u64> = postcard::from_bytes(&postcard::to_stdvec(&runs).unwrap()).unwrap();
+            let read: Runs<u64> = crate::encoding::from_slice(&crate::encoding::to_vec(&runs)).unwrap();
             prop_assert_eq!(read, runs);
         }
     }

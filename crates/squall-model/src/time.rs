@@ -1,17 +1,18 @@
 //! Time as machines see it: an argument, never a clock.
 
+use minicbor::{Decode, Encode};
 use std::ops::{Add, Sub};
-
-use serde::{Deserialize, Serialize};
 
 /// A point in time, microseconds since the Unix epoch. 0 stands for "never" where a time may be absent
 /// in output structures; optional times inside machines are `Option<Time>`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Time(pub u64);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+#[cbor(transparent)]
+pub struct Time(#[n(0)] pub u64);
 
 /// A length of time in microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Span(pub u64);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+#[cbor(transparent)]
+pub struct Span(#[n(0)] pub u64);
 
 impl Time {
     /// From whole seconds since the Unix epoch.

@@ -1,7 +1,5 @@
 //! What is said of a job on 10,080 nodes is as small as what is said of a job on one.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
-
 use std::sync::Arc;
 
 use squall_model::event::Event;
@@ -68,8 +66,8 @@ fn step() -> StepStart {
     StepStart { key: facts.key, facts, layout: layout(), shares: alloc(), program, kill_wait_s: 30, gres: Vec::new() }
 }
 
-fn size(what: &impl serde::Serialize) -> usize {
-    postcard::to_stdvec(what).unwrap().len()
+fn size(what: &impl squall_model::encoding::Encoded) -> usize {
+    squall_model::encoding::to_vec(what).len()
 }
 
 #[test]
@@ -90,7 +88,7 @@ fn messages_are_small_and_say_to_each_node_what_it_must_know() {
     assert!(size(&job) < 512, "{}", size(&job));
     let message = Down::StartStep(Box::new(start.clone()));
     assert!(size(&message) < 512, "{}", size(&message));
-    assert_eq!(postcard::from_bytes::<Down>(&postcard::to_stdvec(&message).unwrap()).unwrap(), message);
+    assert_eq!(squall_model::encoding::from_slice::<Down>(&squall_model::encoding::to_vec(&message)).unwrap(), message);
     let launch = start.launch_on(NodeId(2519)).unwrap();
     assert_eq!((launch.node.as_str(), launch.node_index, launch.job_node_index), ("n02520", 2519, 2519));
     assert_eq!((launch.cores.len(), launch.memory_mb), (16, 64 << 10));

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_bytes::ByteBuf;
 use squall_engine::control::{CallerId, Input, Who as Asker};
+use squall_model::encoding::ByteBuf;
 use squall_model::event::NodeAdmin;
 use squall_model::id::{Attempt, ClientKey, JobId, StepNo};
 use squall_model::job::{ExitCode, JobKind, JobSpec, Owner};

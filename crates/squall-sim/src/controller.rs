@@ -7,6 +7,7 @@ use squall_engine::commit::{Append, Commit, Pipeline, Release};
 use squall_engine::control::state::State;
 use squall_engine::control::state::snapshot::Part;
 use squall_engine::control::{CallerId, Controller, Input, LinkId};
+use squall_model::encoding;
 use squall_model::event::{Event, Record};
 use squall_model::job::{Blob, Digest};
 use squall_model::time::{Span, Time};
@@ -375,13 +376,8 @@ impl World {
 
     fn take_snapshot(&mut self) {
         let Some(state) = self.controller.state() else { return };
-        match postcard::to_stdvec(&state.parts().collect::<Vec<_>>()) {
-            Ok(bytes) => {
-                let snapshot = Snapshot { seq: self.controller.seq, bytes: bytes.into() };
-                self.controller.disk.put_snapshot(snapshot);
-            }
-            Err(error) => self.judge.violate("a snapshot can be written", error.to_string()),
-        }
+        let bytes = encoding::to_vec(&state.parts().collect::<Vec<_>>()).into();
+        self.controller.disk.put_snapshot(Snapshot { seq: self.controller.seq, bytes });
     }
 
     /// What was appended is safe: everybody may hear of it.
@@ -563,6 +559,6 @@ fn put_of(say: &mut Downward) -> Option<&mut Put> {
 }
 
 fn restore(bytes: &[u8]) -> Option<State> {
-    let parts: Vec<Part> = postcard::from_bytes(bytes).ok()?;
+    let parts: Vec<Part> = encoding::from_slice(bytes).ok()?;
     State::assemble(parts.into_iter().map(Part::restore).collect::<Option<Vec<_>>>()?)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use minicbor::{Decode, Encode};
 use squall_model::codec;
 use squall_model::event::Record;
 use squall_model::job::Blob;
@@ -10,11 +10,13 @@ use squall_model::job::Blob;
 use crate::seed::Seed;
 
 /// What one turn of the controller appends: a record and the content that it refers to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct Entry {
     /// The events.
+    #[n(0)]
     pub(crate) record: Record,
     /// Scripts and environments.
+    #[n(1)]
     pub(crate) blobs: Vec<Blob>,
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde_bytes::ByteBuf;
 use squall_host::sys::signals::SignalFd;
+use squall_model::encoding::ByteBuf;
 use squall_model::id::JobId;
 use squall_model::job::{ExitCode, JobSpec};
 use squall_model::step::{FirstStep, JobFacts};

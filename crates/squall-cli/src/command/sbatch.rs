@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use serde_bytes::ByteBuf;
+use squall_model::encoding::ByteBuf;
 use squall_model::id::JobId;
 use squall_model::job::{EndState, JobSpec, Outcome};
 use squall_model::wire::client::{Answer, Request};

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use serde_bytes::ByteBuf;
+use squall_model::encoding::ByteBuf;
 use squall_model::hostlist;
 use squall_model::id::JobId;
 use squall_model::job::JobState;

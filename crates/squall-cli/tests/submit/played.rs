@@ -9,15 +9,13 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use squall_model::codec::{self, HEADER_BYTES, PROTOCOL_VERSION};
+use squall_model::codec::{self, HEADER_BYTES};
 use squall_model::id::{Attempt, JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{JobSpec, Owner};
 use squall_model::step::{ClientAddress, Distribution, FromStep, JobFacts, Layout, TaskProgram, ToStep};
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Request};
-use squall_model::wire::{Hello, Proof, Role};
+use squall_model::wire::{Hello, Role};
 
 /// What the played controller does upon a request.
 pub(crate) enum Deed {
@@ -111,10 +109,10 @@ fn serve(mut stream: UnixStream, play: &dyn Fn(usize, &Request) -> Vec<Deed>, re
 }
 
 fn hello(role: Role) -> Hello {
-    Hello { protocol: PROTOCOL_VERSION, cluster: "played".into(), role, proof: Proof::Peer }
+    Hello { cluster: "played".into(), ..Hello::new(role) }
 }
 
-fn get<T: DeserializeOwned>(stream: &mut UnixStream) -> Option<T> {
+fn get<T: squall_model::encoding::Decoded>(stream: &mut UnixStream) -> Option<T> {
     let mut head = [0; HEADER_BYTES];
     stream.read_exact(&mut head).ok()?;
     let (length, crc) = codec::header(head).ok()?;
@@ -123,7 +121,7 @@ fn get<T: DeserializeOwned>(stream: &mut UnixStream) -> Option<T> {
     codec::decode(&body, crc).ok()
 }
 
-fn put<T: Serialize>(stream: &mut UnixStream, message: &T) {
+fn put<T: squall_model::encoding::Encoded>(stream: &mut UnixStream, message: &T) {
     let mut bytes = Vec::new();
     codec::encode(message, &mut bytes).unwrap();
     // Who has gone does not listen.

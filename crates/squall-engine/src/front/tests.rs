@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use serde_bytes::ByteBuf;
 use squall_model::config::{Config, NodeConfig, PartitionConfig};
+use squall_model::encoding::ByteBuf;
 use squall_model::id::{ClientKey, JobId};
 use squall_model::job::{Dependency, DependencyJob, DependencyKind, DependencyTerm, JobSpec};
 use squall_model::limits::CELL_IDS;

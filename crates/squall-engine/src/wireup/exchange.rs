@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_bytes::ByteBuf;
+use squall_model::encoding::ByteBuf;
 use squall_model::limits::FRAME_BYTES_MAX;
 use squall_model::set::IndexSet;
 use squall_model::step::Layout;

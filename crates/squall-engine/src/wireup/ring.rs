@@ -5,7 +5,7 @@
 //! Nobody knows beforehand how much the others bring, and all must do the same: what is small goes up the tree at once, of
 //! what is not only the size does, and the root, which knows the sum, says what is done.
 
-use serde_bytes::ByteBuf;
+use squall_model::encoding::ByteBuf;
 use squall_model::wire::peer::{Fault, Gathering, PeerMessage, What};
 
 use super::exchange::{Acts, Brought, Exchange, ExchangeAct, Open};

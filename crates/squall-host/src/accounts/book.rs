@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, named_params, params};
 use squall_model::config::Config;
+use squall_model::encoding::{self, Encoded};
 use squall_model::event::{Event, JobChange, Record};
 use squall_model::gang::Shift;
 use squall_model::hostlist;
@@ -18,6 +19,7 @@ use squall_model::set::{IndexSet, NodeSet};
 use squall_model::step::{Layout, StepSpec};
 use squall_model::time::Time;
 
+use super::before;
 use super::draft::Draft;
 use super::encode::{Packed, state_columns};
 use super::history;
@@ -26,7 +28,7 @@ use crate::journal::free_bytes;
 use crate::sys::pages;
 
 /// Version of the tables.
-const TABLES: i64 = 1;
+pub(super) const TABLES: i64 = 2;
 
 const SCHEMA: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -147,6 +149,8 @@ impl Book {
             db.execute_batch(SCHEMA)?;
             db.pragma_update(None, "user_version", TABLES)?;
             db.execute_batch("COMMIT")?;
+        } else if tables == before::TABLES {
+            before::bring_up(&db)?;
         } else if tables != TABLES {
             return Err(rusqlite::Error::InvalidColumnType(0, "user_version".into(), rusqlite::types::Type::Integer));
         }
@@ -375,14 +379,14 @@ impl Book {
     }
 
     /// The row of a value that many rows share.
-    pub(super) fn shared<T: serde::Serialize>(&self, table: &'static str, value: &T) -> rusqlite::Result<i64> {
+    pub(super) fn shared<T: Encoded>(&self, table: &'static str, value: &T) -> rusqlite::Result<i64> {
         let (find, insert) = match table {
             "owners" => {
                 ("SELECT id FROM owners WHERE digest = ?1", "INSERT INTO owners (digest, body) VALUES (?1, ?2)")
             }
             _ => ("SELECT id FROM specs WHERE digest = ?1", "INSERT INTO specs (digest, body) VALUES (?1, ?2)"),
         };
-        let body = postcard::to_allocvec(value).map_err(|e| rusqlite::Error::ToSqlConversionFailure(e.into()))?;
+        let body = encoding::to_vec(value);
         let digest = blake3::hash(&body);
         let digest = &digest.as_bytes()[..];
         let known = self.db.prepare_cached(find)?.query_row([digest], |r| r.get(0)).optional()?;

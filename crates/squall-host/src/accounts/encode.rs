@@ -1,8 +1,7 @@
 //! How states and outcomes stand in columns.
 
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use squall_model::encoding::{self, Decoded, Encoded};
 use squall_model::job::{EndState, JobState};
 
 /// A state as a number and, of a cancelled job, who did it.
@@ -53,19 +52,18 @@ pub(super) fn state_of(number: i64, by: Option<u32>) -> Option<JobState> {
     }
 }
 
-/// A column that holds a value as postcard bytes.
+/// A column that holds a value as the bytes of [`squall_model::encoding`].
 #[derive(Clone, Debug)]
 pub(super) struct Packed<T>(pub(super) T);
 
-impl<T: Serialize> ToSql for Packed<T> {
+impl<T: Encoded> ToSql for Packed<T> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        let bytes = postcard::to_allocvec(&self.0).map_err(|e| rusqlite::Error::ToSqlConversionFailure(e.into()))?;
-        Ok(bytes.into())
+        Ok(encoding::to_vec(&self.0).into())
     }
 }
 
-impl<T: DeserializeOwned> FromSql for Packed<T> {
+impl<T: Decoded> FromSql for Packed<T> {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        postcard::from_bytes(value.as_blob()?).map(Self).map_err(|e| FromSqlError::Other(e.into()))
+        encoding::from_slice(value.as_blob()?).map(Self).map_err(|e| FromSqlError::Other(e.into()))
     }
 }

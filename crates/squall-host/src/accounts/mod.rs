@@ -4,6 +4,7 @@
 //! follower resumes there after any crash. It can lag (a full disk), but never stops the controller. A missing database
 //! is rebuilt from the journal; a damaged one from its readable rows and the journal (`rescue`).
 
+mod before;
 mod book;
 mod draft;
 mod encode;

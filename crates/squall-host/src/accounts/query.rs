@@ -462,7 +462,7 @@ fn step(job: &AccountingRow, r: &Row<'_>) -> rusqlite::Result<AccountingRow> {
 }
 
 /// A value that many rows share, read once.
-fn shared<T: serde::de::DeserializeOwned>(
+fn shared<T: squall_model::encoding::Decoded>(
     db: &rusqlite::Connection,
     known: &mut HashMap<i64, Arc<T>>,
     sql: &'static str,

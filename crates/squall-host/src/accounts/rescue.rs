@@ -1,17 +1,18 @@
 //! Replaces a damaged accounting database. The new one has all rows that can be read, and those that can be rebuilt
 //! from the journal. All other rows are lost; the ranges of their jobs are recorded.
 
+use minicbor::{Decode, Encode};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params, params_from_iter};
-use serde::{Deserialize, Serialize};
 use squall_model::event::{Event, Record};
 use squall_model::id::JobId;
 use squall_model::limits::LOST_RANGES_MAX;
 use squall_model::time::Time;
 
+use super::before;
 use super::book::{Book, Done};
 use super::encode::Packed;
 use super::retire::GENERATION;
@@ -19,12 +20,16 @@ use crate::journal;
 use crate::sys::pages;
 
 /// Range of jobs with rows that may be missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(super) struct Lost {
+    #[n(0)]
     pub(super) first: JobId,
+    #[n(1)]
     pub(super) last: JobId,
     /// The jobs were submitted between these times.
+    #[n(2)]
     pub(super) since: Time,
+    #[n(3)]
     pub(super) until: Time,
 }
 
@@ -139,6 +144,9 @@ fn open_old(path: &Path, fresh: &Book) -> Option<Old> {
         Err(_) => Err(error),
     });
     let db = db.ok()?;
+    if db.pragma_query_value(None, "user_version", |r| r.get::<_, i64>(0)) == Ok(before::TABLES) {
+        before::bring_up(&db).ok()?;
+    }
     let meta = "SELECT value FROM meta WHERE key = ?1";
     let cluster = db.query_row(meta, ["cluster"], |r| r.get::<_, Packed<u128>>(0)).ok().map(|c| c.0);
     let position = db.query_row(meta, ["position"], |r| r.get::<_, i64>(0)).ok().map(|p| p as u64);
@@ -306,7 +314,7 @@ impl Rescue {
         /// Column of an array's row with its pending tasks that have no rows of their own, and its value for no such
         /// tasks.
         const PENDING: usize = 13;
-        const NO_TASKS: &[u8] = &[0];
+        const NO_TASKS: &[u8] = &[0x80];
         if let Some((owner, spec)) = table.shared {
             for (column, known) in [(owner, &self.owners), (spec, &self.specs)] {
                 let Value::Integer(id) = values.get(column)? else { return None };

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use squall_engine::control::Who;
-use squall_model::codec::PROTOCOL_VERSION;
+use squall_model::encoding;
 use squall_model::wire::client::Request;
 use squall_model::wire::fabric::UpFrame;
 use squall_model::wire::join::{VOUCHED, Vouched};
@@ -215,7 +215,7 @@ impl Guest {
         let Some(entered) = self.users.enter(peer.uid()) else { return Ok(()) };
         let (mut reader, mut writer) = hop::local(stream)?;
         let Some(hello) = greeting(&mut reader).await? else { return Ok(()) };
-        link::write(&mut writer, &self.hello()).await?;
+        link::greet_back(&mut writer, &hello, &self.hello()).await?;
         if !self.understands(&hello) {
             return Ok(());
         }
@@ -238,12 +238,11 @@ impl Guest {
     }
 
     fn hello(&self) -> Hello {
-        let (protocol, cluster) = (PROTOCOL_VERSION, self.cluster.to_string());
-        Hello { protocol, cluster, role: Role::Controller, proof: Proof::Peer }
+        Hello { cluster: self.cluster.to_string(), ..Hello::new(Role::Controller) }
     }
 
     fn understands(&self, hello: &Hello) -> bool {
-        hello.protocol == PROTOCOL_VERSION && (hello.cluster.is_empty() || *hello.cluster == *self.cluster)
+        hello.agreed().is_ok() && (hello.cluster.is_empty() || *hello.cluster == *self.cluster)
     }
 
     async fn identify(&self, uid: u32, gid: u32) -> io::Result<Who> {
@@ -334,7 +333,7 @@ fn known(proof: &Proof, uid: u32, gid: u32) -> io::Result<(u32, u32)> {
     match proof {
         Proof::Peer => Ok((uid, gid)),
         Proof::Scheme(scheme, bytes) if scheme == VOUCHED && is_operator(uid) => {
-            let vouched: Vouched = postcard::from_bytes(bytes).map_err(|_| io::ErrorKind::InvalidData)?;
+            let vouched: Vouched = encoding::from_slice(bytes).map_err(|_| io::ErrorKind::InvalidData)?;
             Ok((vouched.uid, vouched.gid))
         }
         Proof::Scheme(..) => Err(io::ErrorKind::PermissionDenied.into()),
@@ -342,6 +341,6 @@ fn known(proof: &Proof, uid: u32, gid: u32) -> io::Result<(u32, u32)> {
 }
 
 async fn greeting(reader: &mut Reader) -> io::Result<Option<Hello>> {
-    let greeting = timeout(GREETING_TIME, link::read_greeting::<Hello>(reader)).await;
+    let greeting = timeout(GREETING_TIME, link::read_greeting(reader)).await;
     greeting.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }

@@ -3,7 +3,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use squall_model::codec::CodecError;
 use squall_model::config::Config;
 use squall_model::job::{Blob, Digest};
 use squall_model::limits::FRAME_BYTES_MAX;
@@ -53,14 +52,14 @@ impl Desk {
 
     /// Adds to what is said the scripts and environments that it refers to, and makes frames of it that are not too
     /// long: one for all, as a rule. Err: something can't be encoded.
-    pub(super) fn frames(&mut self, frame: DownFrame) -> Result<Vec<DownFrame>, CodecError> {
+    pub(super) fn frames(&mut self, frame: DownFrame) -> Vec<DownFrame> {
         let mut frames = vec![DownFrame { hop: frame.hop, says: Vec::new() }];
         let mut room = PARCELS_MAX;
         for (number, mut say) in (frame.hop..).zip(frame.says) {
             let bytes = match &mut say {
-                Downward::Put(put) | Downward::Reply { put, .. } => self.complete(put)?,
+                Downward::Put(put) | Downward::Reply { put, .. } => self.complete(put),
                 Downward::Chunk(chunk) => chunk.bytes.0.len(),
-                Downward::Letter(letter) => letter.message.encode()?,
+                Downward::Letter(letter) => letter.message.encode(),
                 _ => 0,
             };
             // A piece of a file comes alone: who gets it passes it on before the next one is there.
@@ -73,11 +72,11 @@ impl Desk {
             let last = frames.len() - 1;
             frames[last].says.push(say);
         }
-        Ok(frames)
+        frames
     }
 
     /// Adds to a put the scripts and environments that its messages refer to, and seals it; returns its length.
-    fn complete(&mut self, put: &mut Put) -> Result<usize, CodecError> {
+    fn complete(&mut self, put: &mut Put) -> usize {
         if let Sealed::Open(parcel) = &mut put.parcel {
             let mut digests: Vec<Digest> = parcel.messages.iter().flat_map(Down::digests).collect();
             if !digests.is_empty() {
@@ -163,7 +162,7 @@ mod tests {
         let blobs: Vec<Blob> = sizes.iter().zip(0..).map(|(size, fill)| Blob::new(vec![fill; *size])).collect();
         desk.remember(&blobs);
         let says = blobs.iter().map(|blob| start(blob.digest)).collect();
-        let frames = desk.frames(DownFrame { hop: 7, says }).unwrap();
+        let frames = desk.frames(DownFrame { hop: 7, says });
         for put in frames.iter().flat_map(|frame| &frame.says) {
             let Downward::Put(put) = put else { panic!("{put:?}") };
             assert_eq!(put.parcel.open().unwrap().blobs.len(), 1);

@@ -467,7 +467,7 @@ impl Daemon {
         }
         for (link, frame) in sends {
             let Some(peer) = self.peers.get(&link.0) else { continue };
-            let pushed = self.desk.frames(frame).and_then(|frames| frames.iter().try_for_each(|f| peer.out.push(f)));
+            let pushed = self.desk.frames(frame).iter().try_for_each(|f| peer.out.push(f));
             if let Err(e) = pushed {
                 error!(error = %e, "a frame for a node can't be sent: its connection is closed");
                 peer.out.close();

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use squall_engine::front::{Courier, Errands, News};
-use squall_model::codec::PROTOCOL_VERSION;
 use squall_model::limits::CELLS_MAX;
-use squall_model::wire::{Hello, Proof, Role};
+use squall_model::wire::{Hello, Role};
 use tokio::sync::mpsc;
 use tokio::task::spawn_local;
 use tokio::time::sleep;
@@ -58,7 +57,7 @@ impl Carrier {
         let (number, out) = (self.made, Outgoing::new(OUTGOING_BYTES_MAX));
         let role = Role::Client("front".to_owned());
         let cluster = self.front.cluster.clone();
-        let hello = Hello { protocol: PROTOCOL_VERSION, cluster, role, proof: Proof::Peer };
+        let hello = Hello { cluster, ..Hello::new(role) };
         let talk = talk(socket.clone(), hello, out.clone(), (cell, number), self.tell.clone());
         let task = spawn_local(talk).abort_handle();
         self.links.insert(cell, Link { number, out, task });

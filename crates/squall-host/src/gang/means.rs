@@ -7,14 +7,13 @@
 //! processes; which groups there are is looked up aside: what descends from the job's step daemons, which are
 //! subreapers, so that no double fork leads out of it. Step daemons themselves are not stopped that way.
 
+use minicbor::{Decode, Encode};
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-use serde::{Deserialize, Serialize};
 
 use crate::cgroup::members;
 use crate::stepd::{descendants, stat_field};
@@ -36,11 +35,13 @@ const COMMON: usize = 3;
 const GROUP_FIELD: usize = 5;
 
 /// A process of which all descendants belong to a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Root {
     /// The process.
+    #[n(0)]
     pub pid: u32,
     /// It belongs to the job itself: not a step daemon.
+    #[n(1)]
     pub whole: bool,
 }
 

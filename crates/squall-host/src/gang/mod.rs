@@ -11,6 +11,7 @@ mod means;
 mod switcher;
 mod trial;
 
+use minicbor::{Decode, Encode};
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Write};
@@ -19,7 +20,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use squall_model::codec;
 use squall_model::gang::{Coscheduling, Turn};
 use squall_model::job::JobAttempt;
@@ -36,48 +36,67 @@ pub use trial::trial;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the node daemon tells its switcher.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum Order {
     /// What slots follow from.
+    #[n(0)]
     Align {
         /// A reading of the monotonic clock, nanoseconds.
+        #[n(0)]
         monotonic_ns: u64,
         /// What time it was then for the controller.
+        #[n(1)]
         time: Time,
         /// How long a slot lasts.
+        #[n(2)]
         slice: Span,
         /// What is done with jobs that are out of turn.
+        #[n(3)]
         policy: Coscheduling,
         /// Whether they step back rather than stop.
+        #[n(4)]
         steps_back: bool,
     },
     /// A job, and when it runs.
+    #[n(1)]
     Turn {
         /// The job.
+        #[n(0)]
         job: JobAttempt,
         /// Its turn.
+        #[n(1)]
         turn: Turn,
         /// Bytes of the folder of its v2 cgroup; none: it has none that can be frozen.
+        #[n(2)]
+        #[cbor(with = "minicbor::bytes")]
         group: Vec<u8>,
         /// Bytes of the folder of the group by which it steps back; none: it can't.
+        #[n(3)]
+        #[cbor(with = "minicbor::bytes")]
         idle: Vec<u8>,
         /// Processes of which all descendants belong to the job, for those that have no group.
+        #[n(4)]
         roots: Vec<Root>,
     },
     /// The job runs whoever's turn it is.
-    Lift(JobAttempt),
+    #[n(2)]
+    Lift(#[n(0)] JobAttempt),
     /// The job is gone.
-    Drop(JobAttempt),
+    #[n(3)]
+    Drop(#[n(0)] JobAttempt),
 }
 
 /// What the switcher says now and then.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct Report {
     /// Slots that began since the last report.
+    #[n(0)]
     pub(crate) switches: u64,
     /// How long after a slot had begun all were stopped and woken, at most, microseconds.
+    #[n(1)]
     pub(crate) behind_us: u64,
     /// How long stopping and waking took at most, microseconds.
+    #[n(2)]
     pub(crate) cost_us: u64,
 }
 

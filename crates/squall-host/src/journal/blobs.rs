@@ -1,5 +1,6 @@
 //! Where the content of scripts and environments stands in the journal's files.
 
+use minicbor::{Decode, Encode};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
@@ -7,22 +8,25 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde::{Deserialize, Serialize};
 use squall_model::job::Digest;
 
 use super::error::JournalError;
 use super::files::Kind;
 
 /// Where a blob stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct BlobPlace {
     /// In a pack instead of a segment.
+    #[n(0)]
     pub(crate) packed: bool,
     /// Number of the file.
+    #[n(1)]
     pub(crate) number: u64,
     /// Offset of the content.
+    #[n(2)]
     pub(crate) offset: u64,
     /// Length of the content.
+    #[n(3)]
     pub(crate) length: u64,
 }
 

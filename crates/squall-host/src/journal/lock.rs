@@ -53,6 +53,7 @@ fn mark(dir: &Path, cluster: &str) -> Result<(), JournalError> {
     let problem = match format {
         Some(format) if format > KNOWN_FORMAT => Problem::Format(format),
         Some(_) => match lines.next() {
+            Some(theirs) if theirs == cluster && format < Some(KNOWN_FORMAT) => return write_mark(&path, cluster),
             Some(theirs) if theirs == cluster => return Ok(()),
             Some(theirs) => {
                 let (theirs, ours) = (theirs.to_owned(), cluster.to_owned());

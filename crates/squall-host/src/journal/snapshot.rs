@@ -8,6 +8,8 @@
 //! Blocks are parts of the state that are checked, decoded and restored by themselves, on as many threads as
 //! there are processors to spare.
 
+use minicbor::{Decode, Encode};
+use squall_model::encoding;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Write};
@@ -15,11 +17,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use serde::{Deserialize, Serialize};
 use squall_engine::control::state::State;
 use squall_engine::control::state::snapshot::{Part, Restored};
 use squall_model::job::Digest;
 use squall_model::journal::{FORMAT, Problem, SEGMENT_HEADER_BYTES, SegmentHeader};
+use squall_model::stored::v1;
 
 use super::blobs::BlobPlace;
 use super::error::JournalError;
@@ -34,10 +36,12 @@ const PLACES_PER_BLOCK: usize = 4096;
 const THREADS_MAX: usize = 8;
 
 /// What stands in a block. Append-only, like events.
-#[derive(Serialize, Deserialize)]
+#[derive(Encode, Decode)]
 enum Block {
-    Blobs(Vec<(Digest, BlobPlace)>),
-    Part(Part),
+    #[n(0)]
+    Blobs(#[n(0)] Vec<(Digest, BlobPlace)>),
+    #[n(1)]
+    Part(#[n(0)] Part),
 }
 
 /// A snapshot as read.
@@ -84,7 +88,7 @@ fn write_draft(
     out.write_all(&[0; SEGMENT_HEADER_BYTES])?;
     let places = blobs.chunks(PLACES_PER_BLOCK).map(|places| Block::Blobs(places.to_vec()));
     for (number, block) in (0..).zip(places.chain(state.parts().map(Block::Part))) {
-        let bytes = postcard::to_allocvec(&block).map_err(io::Error::other)?;
+        let bytes = encoding::to_vec(&block);
         let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
         out.write_all(&length.to_le_bytes())?;
         out.write_all(&seal.digest(number, &bytes))?;
@@ -162,6 +166,7 @@ fn open(dir: &Path, covered: u64) -> Result<(PathBuf, File, SegmentHeader), Jour
 struct Blocks {
     path: PathBuf,
     file: File,
+    format: u32,
     seal: Seal,
     end: u64,
     /// Offset and number of the next block.
@@ -182,7 +187,7 @@ impl Blocks {
         if end != length {
             return Err(damaged(&path, end.min(length), "end of the snapshot", Problem::Checksum));
         }
-        Ok(Self { path, file, seal: Seal::of(head), end, next: Mutex::new((start, 0)) })
+        Ok(Self { path, file, format: head.format, seal: Seal::of(head), end, next: Mutex::new((start, 0)) })
     }
 
     /// Every block with its number, in any order. Of several bad ones the first is named.
@@ -260,10 +265,10 @@ impl Blocks {
         }
         let unreadable = |why: String| self.damaged(offset, number, Problem::Content(why));
         let unknown = |why: String| self.damaged(offset, number, Problem::Unknown(why));
-        match postcard::take_from_bytes(bytes).map_err(|e| unknown(e.to_string()))? {
-            (_, [_, ..]) => Err(unknown("bytes left over".into())),
-            (Block::Blobs(places), []) => Ok(Content::Blobs(places)),
-            (Block::Part(part), []) => {
+        let block = if self.format == 1 { v1::read("Block", bytes) } else { encoding::from_slice(bytes) };
+        match block.map_err(unknown)? {
+            Block::Blobs(places) => Ok(Content::Blobs(places)),
+            Block::Part(part) => {
                 let part = part.restore().ok_or_else(|| unreadable("it contradicts itself".into()))?;
                 Ok(Content::Part(Box::new(part)))
             }

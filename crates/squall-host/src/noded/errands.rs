@@ -4,7 +4,6 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use squall_model::codec::PROTOCOL_VERSION;
 use squall_model::wire::join::{Question, TOKEN, Told};
 use squall_model::wire::{Hello, Proof, Role};
 use tokio::sync::{mpsc, oneshot};
@@ -79,14 +78,13 @@ async fn run(joined: Joined, keys: KeyPair, mut inbox: mpsc::Receiver<Errand>) {
 
 async fn connect(joined: &Joined, keys: &KeyPair, proof: Proof) -> io::Result<(Reader, Writer)> {
     let (mut reader, mut writer) = hop::call(&joined.controller, keys, &joined.key).await?;
-    let (protocol, cluster) = (PROTOCOL_VERSION, String::new());
-    let hello = Hello { protocol, cluster, role: Role::Enquirer(joined.name.clone()), proof };
+    let hello = Hello { proof, ..Hello::new(Role::Enquirer(joined.name.clone())) };
     link::write(&mut writer, &hello).await?;
-    match answered(link::read::<Hello>(&mut reader)).await? {
-        Hello { protocol: PROTOCOL_VERSION, role: Role::Controller, .. } => Ok((reader, writer)),
-        Hello { protocol, .. } => {
-            Err(io::Error::other(format!("the controller speaks protocol {protocol}, this node {PROTOCOL_VERSION}")))
-        }
+    let theirs = answered(link::read::<Hello>(&mut reader)).await?;
+    theirs.agreed().map_err(|e| io::Error::other(format!("the controller: {e}")))?;
+    match theirs.role {
+        Role::Controller => Ok((reader, writer)),
+        _ => Err(io::Error::other("it is no controller")),
     }
 }
 

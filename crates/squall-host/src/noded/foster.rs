@@ -9,13 +9,13 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use serde::de::DeserializeOwned;
 use squall_engine::node::{NodeInput, attempt_of};
-use squall_model::codec::{self, PROTOCOL_VERSION};
+use squall_model::codec;
+use squall_model::encoding::Decoded;
 use squall_model::id::StepKey;
 use squall_model::step::{Program, StepLaunch};
 use squall_model::wire::stepd::FromStepd;
-use squall_model::wire::{Hello, Proof, Role};
+use squall_model::wire::{Hello, Role};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::error::TrySendError;
@@ -26,7 +26,7 @@ use tracing::error;
 use super::steps::{By, Served};
 use super::{Daemon, Event};
 use crate::cgroup::StepGroups;
-use crate::link::read;
+use crate::link::{Dialect, read_stored};
 use crate::place::SocketPath;
 use crate::processes::Stat;
 use crate::stepd::foster::{FromFoster, Order, SOCK, ToFoster};
@@ -51,6 +51,7 @@ const WORDS_MAX: usize = 16_384;
 /// The node daemon's end of the link. Dropped: what was said is still sent.
 pub(super) struct Foster {
     words: Sender<Vec<u8>>,
+    dialect: Dialect,
     /// There was no room for a message.
     overrun: Rc<Notify>,
 }
@@ -59,15 +60,15 @@ impl Foster {
     pub(super) fn tell(&self, word: &ToFoster) {
         // The loop does not wait: it has to hear what the supervisor says meanwhile. One that lets so much wait is stuck, and
         // is killed. If the link has ended, that is told.
-        if let Err(TrySendError::Full(_)) = self.words.try_send(encoded(word)) {
+        if let Err(TrySendError::Full(_)) = self.words.try_send(encoded(self.dialect, word)) {
             self.overrun.notify_one();
         }
     }
 }
 
-fn encoded(word: &ToFoster) -> Vec<u8> {
+fn encoded(dialect: Dialect, word: &ToFoster) -> Vec<u8> {
     let mut bytes = Vec::new();
-    if let Err(e) = codec::encode(word, &mut bytes) {
+    if let Err(e) = dialect.encode("ToFoster", word, &mut bytes) {
         error!(error = %e, "a message for the batch supervisor could not be made");
     }
     bytes
@@ -106,7 +107,7 @@ impl Daemon {
             let met = born.map(|pid| meet(&steps, || Stat::of(pid).is_some_and(|stat| !stat.is_dead())));
             self.fosterless = Some(Instant::now());
             match met {
-                Some(Ok((stream, pid, _))) => self.follow_foster(stream, pid),
+                Some(Ok((stream, pid, _, dialect))) => self.follow_foster(stream, pid, dialect),
                 Some(Err(e)) => error!(error = %e, "no batch supervisor: batch scripts get step daemons of their own"),
                 None => {}
             }
@@ -121,8 +122,8 @@ impl Daemon {
     /// At the start: the foster of an earlier life; the steps that it serves.
     pub(super) fn find_foster(&mut self) -> BTreeSet<StepKey> {
         match meet(&self.spool.steps_dir(), || false) {
-            Ok((stream, pid, keys)) => {
-                self.follow_foster(stream, pid);
+            Ok((stream, pid, keys, dialect)) => {
+                self.follow_foster(stream, pid, dialect);
                 keys.into_iter().collect()
             }
             Err(_) => BTreeSet::new(),
@@ -132,10 +133,10 @@ impl Daemon {
     /// What it serves by now.
     pub(super) fn served_by_foster(&self) -> BTreeSet<StepKey> {
         let again = self.foster.as_ref().and_then(|_| meet(&self.spool.steps_dir(), || false).ok());
-        again.map(|(_, _, keys)| keys.into_iter().collect()).unwrap_or_default()
+        again.map(|(_, _, keys, _)| keys.into_iter().collect()).unwrap_or_default()
     }
 
-    fn follow_foster(&mut self, stream: UnixStream, pid: u32) {
+    fn follow_foster(&mut self, stream: UnixStream, pid: u32, dialect: Dialect) {
         let followed = || -> io::Result<_> {
             stream.set_read_timeout(None)?;
             stream.set_nonblocking(true)?;
@@ -148,7 +149,7 @@ impl Daemon {
                 let (events, too_many) = (self.events.clone(), Rc::clone(&overrun));
                 tokio::task::spawn_local(async move {
                     tokio::select! {
-                        () = converse(stream, queue, &events) => {}
+                        () = converse(stream, queue, &events, dialect) => {}
                         () = too_many.notified() => error!("the batch supervisor takes no messages: killing it"),
                     }
                     // Who does not talk to us any more must not go on.
@@ -156,7 +157,7 @@ impl Daemon {
                     process.readable().await;
                     drop(events.send(Event::Foster(FosterEvent::Gone)).await);
                 });
-                self.foster = Some(Foster { words, overrun });
+                self.foster = Some(Foster { words, dialect, overrun });
                 self.fosterless = None;
             }
             Err(e) => error!(error = %e, "the batch supervisor can't be followed"),
@@ -209,7 +210,7 @@ impl Daemon {
 }
 
 /// Connects to the foster and hears what it serves; its process. Tries as long as that is hoped for.
-fn meet(steps: &Path, hope: impl Fn() -> bool) -> io::Result<(UnixStream, u32, Vec<StepKey>)> {
+fn meet(steps: &Path, hope: impl Fn() -> bool) -> io::Result<(UnixStream, u32, Vec<StepKey>, Dialect)> {
     let path = steps.parent().unwrap_or(steps).join(SOCK);
     let socket = SocketPath::new(&path)?;
     let until = Instant::now() + PATIENCE;
@@ -225,40 +226,42 @@ fn meet(steps: &Path, hope: impl Fn() -> bool) -> io::Result<(UnixStream, u32, V
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     stream.set_read_timeout(Some(PATIENCE))?;
-    let mut hello = Vec::new();
-    let greeting = Hello {
-        protocol: PROTOCOL_VERSION,
-        cluster: String::new(),
-        role: Role::Node(String::new()),
-        proof: Proof::Peer,
-    };
-    codec::encode(&greeting, &mut hello).map_err(io::Error::other)?;
-    stream.write_all(&hello)?;
-    let answer: Hello = take(&mut stream)?;
+    let theirs: Hello = take("Hello", &mut stream)?;
+    let dialect = Dialect::of(theirs.protocol);
+    let mut greeting = Vec::new();
+    let hello = Hello::new(Role::Node(String::new()));
+    dialect.encode("Hello", &hello, &mut greeting).map_err(io::Error::other)?;
+    stream.write_all(&greeting)?;
     let pid = peer.pid.as_raw_nonzero().get() as u32;
-    match take(&mut stream)? {
-        FromFoster::Serves(keys) if answer.protocol == PROTOCOL_VERSION => Ok((stream, pid, keys)),
-        _ => Err(io::Error::other(format!("it speaks protocol {}", answer.protocol))),
+    match (take("FromFoster", &mut stream)?, theirs.agreed()) {
+        (_, Err(e)) if dialect == Dialect::Present => Err(io::Error::other(e)),
+        (FromFoster::Serves(keys), _) => Ok((stream, pid, keys, dialect)),
+        _ => Err(io::Error::other("it does not tell what it serves")),
     }
 }
 
-fn take<T: DeserializeOwned>(stream: &mut UnixStream) -> io::Result<T> {
+fn take<T: Decoded>(root: &str, stream: &mut UnixStream) -> io::Result<T> {
     let mut head = [0; codec::HEADER_BYTES];
     stream.read_exact(&mut head)?;
     let (length, crc) = codec::header(head).map_err(io::Error::other)?;
     let mut body = vec![0; length];
     stream.read_exact(&mut body)?;
-    codec::decode(&body, crc).map_err(io::Error::other)
+    codec::decode_stored(root, &body, crc).map_err(io::Error::other)
 }
 
 /// Hears and says until the link ends or the daemon does.
-async fn converse(mut stream: tokio::net::UnixStream, mut queue: Receiver<Vec<u8>>, events: &Sender<Event>) {
+async fn converse(
+    mut stream: tokio::net::UnixStream,
+    mut queue: Receiver<Vec<u8>>,
+    events: &Sender<Event>,
+    dialect: Dialect,
+) {
     let (reader, mut writer) = stream.split();
     let mut reader = tokio::io::BufReader::new(reader);
     // How often the clock has ticked since it was asked. Time in which this daemon itself was stopped does not count.
     let asked: Cell<Option<u32>> = Cell::new(None);
     let listen = async {
-        while let Ok(Some(word)) = read::<FromFoster>(&mut reader).await {
+        while let Ok(Some(word)) = read_stored("FromFoster", &mut reader).await {
             if matches!(word, FromFoster::Alive) {
                 asked.set(None);
                 continue;
@@ -289,7 +292,7 @@ async fn converse(mut stream: tokio::net::UnixStream, mut queue: Receiver<Vec<u8
                     None => {
                         asked.set(Some(0));
                         (unasked, pinged) = (false, true);
-                        encoded(&ToFoster::Ping)
+                        encoded(dialect, &ToFoster::Ping)
                     }
                 },
             };

@@ -112,7 +112,7 @@ fn same(source: &mut File, path: &Path) -> io::Result<Option<File>> {
 mod tests {
     use std::os::unix::fs::MetadataExt;
 
-    use serde_bytes::ByteBuf;
+    use squall_model::encoding::ByteBuf;
     use squall_model::id::Epoch;
     use squall_model::job::{Digest, Owner};
     use squall_model::wire::fabric::ContentId;

@@ -5,16 +5,15 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use squall_engine::fabric::scope::Scope;
 use squall_engine::fabric::{Dial, NetInput, NetOut};
-use squall_model::codec::{self, PROTOCOL_VERSION};
+use squall_model::codec;
 use squall_model::config::Config;
+use squall_model::encoding::{Decoded, Encoded};
 use squall_model::set::NodeSet;
 use squall_model::wire::fabric::{Chunk, UpFrame};
 use squall_model::wire::join::PublicKey;
-use squall_model::wire::{Hello, Proof, Role};
+use squall_model::wire::{Hello, Role};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::Sender;
@@ -75,7 +74,7 @@ struct Link {
 }
 
 impl Link {
-    fn send(&self, frame: &impl Serialize) {
+    fn send(&self, frame: &impl Encoded) {
         let mut bytes = Vec::new();
         if let Err(e) = codec::encode(frame, &mut bytes) {
             return error!(error = %e, "a frame could not be made");
@@ -224,7 +223,7 @@ impl Net {
     }
 
     /// Reads and writes a connection until either side ends it.
-    fn serve<T: DeserializeOwned + 'static>(
+    fn serve<T: Decoded + 'static>(
         &mut self,
         conversation: Conversation,
         event: impl Fn(u32, T) -> NetEvent + 'static,
@@ -304,18 +303,11 @@ async fn refused(e: &io::Error) {
     tokio::time::sleep(Duration::from_millis(50)).await;
 }
 
-fn hello(role: Role) -> Hello {
-    Hello { protocol: PROTOCOL_VERSION, cluster: String::new(), role, proof: Proof::Peer }
-}
-
 async fn greeting(reader: &mut Reader) -> io::Result<Role> {
     let answer = tokio::time::timeout(HELLO_WAIT, read::<Hello>(reader)).await;
     let answer = answer.map_err(|_| io::Error::other("it does not answer"))??;
     match answer {
-        Some(Hello { protocol: PROTOCOL_VERSION, role, .. }) => Ok(role),
-        Some(Hello { protocol, .. }) => {
-            Err(io::Error::other(format!("it speaks protocol {protocol}, this node {PROTOCOL_VERSION}")))
-        }
+        Some(hello) => hello.agreed().map(|_| hello.role).map_err(io::Error::other),
         None => Err(io::Error::other("it hung up")),
     }
 }
@@ -327,7 +319,7 @@ async fn greet_child(stream: UnixStream, reach: &Reach) -> io::Result<Conversati
     }
     let (mut reader, mut writer) = hop::local(stream)?;
     let role = greeting(&mut reader).await?;
-    write(&mut writer, &hello(Role::Node(reach.name().to_owned()))).await?;
+    write(&mut writer, &Hello::new(Role::Node(reach.name().to_owned()))).await?;
     match role {
         Role::Node(_) => Ok(Conversation { reader, writer, key: None }),
         _ => Err(io::Error::other("it is no node")),
@@ -342,7 +334,7 @@ async fn greet_far_child(stream: TcpStream, reach: &Reach) -> io::Result<Convers
     if !reach.knows(&name, &key).await {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    write(&mut writer, &hello(Role::Node(reach.name().to_owned()))).await?;
+    write(&mut writer, &Hello::new(Role::Node(reach.name().to_owned()))).await?;
     Ok(Conversation { reader, writer, key: Some((name, key)) })
 }
 
@@ -353,7 +345,7 @@ pub(super) async fn introduce(
     name: &str,
     expected: &Role,
 ) -> io::Result<Conversation> {
-    write(&mut writer, &hello(Role::Node(name.to_owned()))).await?;
+    write(&mut writer, &Hello::new(Role::Node(name.to_owned()))).await?;
     if greeting(&mut reader).await? == *expected {
         Ok(Conversation { reader, writer, key: None })
     } else {
@@ -361,7 +353,7 @@ pub(super) async fn introduce(
     }
 }
 
-async fn converse<T: DeserializeOwned>(
+async fn converse<T: Decoded>(
     number: u32,
     conversation: Conversation,
     out: &Outgoing,

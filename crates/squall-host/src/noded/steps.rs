@@ -12,16 +12,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_bytes::ByteBuf;
 use squall_engine::node::{FoundStep, NodeInput, attempt_of};
-use squall_model::codec::PROTOCOL_VERSION;
+use squall_model::encoding::ByteBuf;
 use squall_model::id::{StepKey, StepNo};
 use squall_model::job::{ExitCode, JobAttempt};
 use squall_model::report::StepEnd;
 use squall_model::step::{JobFacts, Program, StepLaunch};
 use squall_model::wire::node::EndReason;
 use squall_model::wire::stepd::{FromStepd, ToStepd};
-use squall_model::wire::{Hello, Proof, Role};
+use squall_model::wire::{Hello, Role};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -29,7 +28,7 @@ use tracing::{error, warn};
 
 use super::{Daemon, Event, REAPED_MAX};
 use crate::cgroup::StepGroups;
-use crate::link::{read, write};
+use crate::link::{Dialect, read_greeting, read_stored};
 use crate::processes;
 use crate::spool::{BatchFiles, file, parse_key};
 use crate::stepd::Nursery;
@@ -605,26 +604,25 @@ async fn talk((key, socket): (StepKey, SocketAddr), name: String, mut queue: Rec
     };
     let (mut reader, mut writer) = stream.split();
     // What it says of itself is of no use here: its process and its result file tell everything, also in a later life.
+    let Ok(Some(Hello { role: Role::Step, protocol, .. })) = read_greeting(&mut reader).await else { return };
     let listen = async {
-        if let Ok(Some(Hello { role: Role::Step, .. })) = read(&mut reader).await {
-            while let Ok(Some(said)) = read::<FromStepd>(&mut reader).await {
-                let event = match said {
-                    FromStepd::Letter { to, message } => Event::Letter(key, to, message),
-                    FromStepd::Usage(usage) => Event::Used(key, usage),
-                    FromStepd::Ending => Event::Ending(key),
-                    _ => continue,
-                };
-                drop(events.send(event).await);
-            }
+        while let Ok(Some(said)) = read_stored("FromStepd", &mut reader).await {
+            let event = match said {
+                FromStepd::Letter { to, message } => Event::Letter(key, to, message),
+                FromStepd::Usage(usage) => Event::Used(key, usage),
+                FromStepd::Ending => Event::Ending(key),
+                _ => continue,
+            };
+            drop(events.send(event).await);
         }
     };
     let speak = async {
-        let (protocol, role, proof) = (PROTOCOL_VERSION, Role::Node(name), Proof::Peer);
-        if write(&mut writer, &Hello { protocol, cluster: String::new(), role, proof }).await.is_err() {
+        let dialect = Dialect::of(protocol);
+        if dialect.write(&mut writer, "Hello", &Hello::new(Role::Node(name))).await.is_err() {
             return;
         }
         while let Some(message) = queue.recv().await {
-            if write(&mut writer, &message).await.is_err() {
+            if dialect.write(&mut writer, "ToStepd", &message).await.is_err() {
                 // What it said before it ended is still to be heard.
                 return std::future::pending().await;
             }

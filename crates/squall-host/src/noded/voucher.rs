@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use squall_model::encoding;
 use squall_model::wire::join::{VOUCHED, Vouched};
 use squall_model::wire::{Hello, Proof, Role};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy};
@@ -72,11 +73,11 @@ async fn serve(stream: UnixStream, reach: &Reach, users: &Users) -> io::Result<(
     }
     let Some(_entered) = users.enter(peer.uid()) else { return Ok(()) };
     let (mut reader, mut writer) = hop::local(stream)?;
-    let greeting = timeout(GREETING_TIME, link::read_greeting::<Hello>(&mut reader)).await;
+    let greeting = timeout(GREETING_TIME, link::read_greeting(&mut reader)).await;
     let hello = greeting.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let Some(hello @ Hello { role: Role::Client(_), .. }) = hello else { return Ok(()) };
     let vouched = Vouched { node: reach.name().to_owned(), uid: peer.uid(), gid: peer.gid(), owner: !root };
-    let bytes = postcard::to_stdvec(&vouched).map_err(io::Error::other)?;
+    let bytes = encoding::to_vec(&vouched);
     let (mut from, mut to) = reach.call_controller().await?;
     link::write(&mut to, &Hello { proof: Proof::Scheme(VOUCHED.to_owned(), bytes), ..hello }).await?;
     pass_on((&mut reader, &mut writer), (&mut from, &mut to), FIRST_REQUEST_TIME).await

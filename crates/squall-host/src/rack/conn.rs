@@ -11,12 +11,12 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
     recv, send, socket_with, sockopt,
 };
-use serde::Serialize;
 use squall_engine::fabric::{Dial, NetInput, NetOut};
 use squall_engine::node::NodeInput;
-use squall_model::codec::{self, HEADER_BYTES, PROTOCOL_VERSION};
+use squall_model::codec::{self, HEADER_BYTES};
+use squall_model::encoding::Encoded;
 use squall_model::wire::fabric::{DownFrame, UpFrame};
-use squall_model::wire::{Hello, Proof, Role};
+use squall_model::wire::{Hello, Role};
 
 use crate::auth::is_operator;
 use crate::link::make_room;
@@ -287,7 +287,7 @@ impl Conns {
         let Some(conn) = self.all.get_mut(&token) else { return Err(()) };
         conn.greeted = true;
         let node = conn.node;
-        if hello.protocol != PROTOCOL_VERSION {
+        if hello.agreed().is_err() {
             return Err(());
         }
         match conn.side.clone() {
@@ -299,12 +299,7 @@ impl Conns {
             }
             Side::Child(link) if matches!(hello.role, Role::Node(_)) => {
                 self.of(node).children.insert(link, Below::Socket(token));
-                let own = Hello {
-                    protocol: PROTOCOL_VERSION,
-                    cluster: String::new(),
-                    role: Role::Node(self.names_node(node)),
-                    proof: Proof::Peer,
-                };
+                let own = Hello::new(Role::Node(self.names_node(node)));
                 self.send(token, &own);
                 inbox.push((node, NodeInput::Net(NetInput::ChildOpened { link })));
                 Ok(())
@@ -422,13 +417,12 @@ impl Conns {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         let token = self.add(epoll, fd, node, Side::Parent(expected)).ok_or(io::ErrorKind::Other)?;
-        let role = Role::Node(name.to_owned());
-        self.send(token, &Hello { protocol: PROTOCOL_VERSION, cluster: String::new(), role, proof: Proof::Peer });
+        self.send(token, &Hello::new(Role::Node(name.to_owned())));
         Ok(())
     }
 
     /// Sends a frame, after those sent before.
-    fn send(&mut self, token: u64, message: &impl Serialize) {
+    fn send(&mut self, token: u64, message: &impl Encoded) {
         self.frame.clear();
         if let Err(e) = codec::encode(message, &mut self.frame) {
             return tracing::error!(error = %e, "a frame could not be made");

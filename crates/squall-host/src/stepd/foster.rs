@@ -14,6 +14,7 @@
 //! It listens at `DIR/node/NAME/foster.sock` for the node daemon, one after another, and leaves when it has neither a
 //! node daemon nor a script.
 
+use minicbor::{Decode, Encode};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -28,17 +29,15 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
-use serde::{Deserialize, Serialize};
-use serde_bytes::ByteBuf;
 use squall_engine::machine::Machine;
 use squall_engine::step::{StepAct, StepInput, StepMachine, StepSetup};
-use squall_model::codec::PROTOCOL_VERSION;
+use squall_model::encoding::ByteBuf;
 use squall_model::id::StepKey;
 use squall_model::job::Usage;
 use squall_model::step::StepLaunch;
 use squall_model::wire::node::EndReason;
 use squall_model::wire::stepd::{FromStepd, ToStepd};
-use squall_model::wire::{Hello, Proof, Role};
+use squall_model::wire::{Hello, Role};
 
 use super::daemon::end_notice;
 use super::files::Opening;
@@ -76,52 +75,69 @@ const START: Duration = Duration::from_secs(30);
 const START_OF_ENDED: Duration = Duration::from_secs(1);
 
 /// What a node daemon says, after its greeting.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Encode, Decode)]
 pub(crate) enum ToFoster {
     /// Serve this step, whose folder lies ready.
-    Serve(Box<Order>),
+    #[n(0)]
+    Serve(#[n(0)] Box<Order>),
     /// A word for a step.
+    #[n(1)]
     Tell {
         /// Which.
+        #[n(0)]
         key: StepKey,
         /// What.
+        #[n(1)]
         message: ToStepd,
     },
     /// Answer, to show that you are not stuck.
+    #[n(2)]
     Ping,
 }
 
 /// A step to be served.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Encode, Decode)]
 pub(crate) struct Order {
     /// As in its folder.
+    #[n(0)]
     pub(crate) launch: StepLaunch,
     /// As in its folder.
+    #[n(1)]
     pub(crate) environment: ByteBuf,
     /// As in its folder.
+    #[n(2)]
     pub(crate) groups: String,
     /// Bytes of the path of its v2 cgroup.
+    #[n(3)]
     pub(crate) birthplace: ByteBuf,
     /// CPUs that it may use; none: all.
+    #[n(4)]
     pub(crate) cpus: Vec<usize>,
 }
 
 /// What it says, after its greeting.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Encode, Decode)]
 pub(crate) enum FromFoster {
     /// First: the steps that it serves.
-    Serves(Vec<StepKey>),
+    #[n(0)]
+    Serves(#[n(0)] Vec<StepKey>),
     /// The last word of a step; it lies in its folder too.
-    Over(StepKey, FromStepd),
+    #[n(1)]
+    Over(#[n(0)] StepKey, #[n(1)] FromStepd),
     /// What the script of a step has used so far.
-    Used(StepKey, Usage),
+    #[n(2)]
+    Used(#[n(0)] StepKey, #[n(1)] Usage),
     /// The script of a step was told to end, or never begins.
-    Ending(StepKey),
+    #[n(3)]
+    Ending(#[n(0)] StepKey),
     /// It does not serve that step: its folder is not as it should be, or somebody else's.
-    Lost(StepKey),
+    #[n(4)]
+    Lost(#[n(0)] StepKey),
     /// That step needs a daemon of its own; nothing of it has begun.
-    Returned(StepKey),
+    #[n(5)]
+    Returned(#[n(0)] StepKey),
     /// The answer to `Ping`.
+    #[n(6)]
     Alive,
 }
 
@@ -325,8 +341,7 @@ impl Foster {
             let peer = rustix::net::sockopt::socket_peercred(&stream).map(|c| c.uid.as_raw());
             let Ok(mut frames) = Frames::new(stream) else { continue };
             if peer.is_ok_and(|uid| uid == 0 || uid == own) {
-                let (protocol, role, proof) = (PROTOCOL_VERSION, Role::Step, Proof::Peer);
-                frames.send(&Hello { protocol, cluster: String::new(), role, proof });
+                frames.send(&Hello::new(Role::Step));
                 frames.send(&FromFoster::Serves(self.wards.keys().copied().collect()));
                 self.links.push(Link { frames, greeted: false, broken: false });
             }
@@ -343,7 +358,7 @@ impl Foster {
                 link.frames.take::<ToFoster>()
             } else {
                 match link.frames.take::<Hello>() {
-                    Ok(Some(hello)) if hello.protocol == PROTOCOL_VERSION => {
+                    Ok(Some(hello)) if hello.agreed().is_ok() => {
                         link.greeted = true;
                         continue;
                     }

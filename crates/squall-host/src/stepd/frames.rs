@@ -7,9 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::event::PollFlags;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use squall_model::codec;
+use squall_model::encoding::{Decoded, Encoded};
 
 use crate::pipe::{Pipe, ROOM_BYTES as READ_BYTES};
 use crate::poller::Interest;
@@ -75,13 +74,13 @@ impl Frames {
     }
 
     /// Queues a message, to be sent with others by `flush`.
-    pub(super) fn queue<T: Serialize>(&mut self, message: &T) {
+    pub(super) fn queue<T: Encoded>(&mut self, message: &T) {
         // What can't be made is said by nobody.
         drop(codec::encode(message, &mut self.unsent));
     }
 
     /// Queues a message and sends what the link takes. A broken link shows when it is read.
-    pub(super) fn send<T: Serialize>(&mut self, message: &T) {
+    pub(super) fn send<T: Encoded>(&mut self, message: &T) {
         if codec::encode(message, &mut self.unsent).is_ok() {
             self.flush();
         }
@@ -141,7 +140,7 @@ impl Frames {
     }
 
     /// The next message that has come whole. An error: the other side does not speak our language.
-    pub(super) fn take<T: DeserializeOwned>(&mut self) -> Result<Option<T>, codec::CodecError> {
+    pub(super) fn take<T: Decoded>(&mut self) -> Result<Option<T>, codec::CodecError> {
         Ok(codec::take(&self.unread[self.taken..self.filled])?.map(|(message, length)| {
             self.taken += length;
             message

@@ -4,9 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
 
-use squall_model::codec::PROTOCOL_VERSION;
 use squall_model::wire::stepd::{FromStepd, ToStepd};
-use squall_model::wire::{Hello, Proof, Role};
+use squall_model::wire::{Hello, Role};
 
 use super::frames::{Filled, Frames};
 
@@ -44,12 +43,7 @@ impl NodeLinks {
                 continue;
             }
             let Ok(mut frames) = Frames::new(stream) else { continue };
-            frames.send(&Hello {
-                protocol: PROTOCOL_VERSION,
-                cluster: String::new(),
-                role: Role::Step,
-                proof: Proof::Peer,
-            });
+            frames.send(&Hello::new(Role::Step));
             for message in news {
                 frames.send(message);
             }
@@ -128,8 +122,7 @@ impl NodeLink {
         if !self.greeted {
             match self.frames.take::<Hello>().map_err(io::Error::other)? {
                 None => return Ok(()),
-                Some(hello) if hello.protocol == PROTOCOL_VERSION => self.greeted = true,
-                Some(hello) => return Err(io::Error::other(format!("it speaks protocol {}", hello.protocol))),
+                Some(hello) => hello.agreed().map(|_| self.greeted = true).map_err(io::Error::other)?,
             }
         }
         while let Some(message) = self.frames.take().map_err(io::Error::other)? {

@@ -3,6 +3,8 @@
 //! FOLDER`. They are the nursery's children, and it stays for as long as it has any, also when the node daemon is gone: so
 //! whoever of the two daemons of a task dies, and be it both, somebody learns how the task ends (`keeper`).
 
+use minicbor::{Decode, Encode};
+use squall_model::encoding::{Decoded, Encoded};
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -14,7 +16,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde::{Deserialize, Serialize};
 use squall_model::codec;
 
 use super::foster;
@@ -45,15 +46,21 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const WATCH: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 
 /// A step daemon to be made.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Encode, Decode)]
 struct Order {
     /// Bytes of the spool folder's absolute path.
+    #[n(0)]
+    #[cbor(with = "minicbor::bytes")]
     folder: Vec<u8>,
     /// CPUs that it may use; none: all.
+    #[n(1)]
     cpus: Vec<usize>,
     /// Bytes of the path of the v2 cgroup to be born in; none: the nursery's own.
+    #[n(2)]
+    #[cbor(with = "minicbor::bytes")]
     group: Vec<u8>,
     /// The folder is that of all steps, for a foster.
+    #[n(3)]
     foster: bool,
 }
 
@@ -64,12 +71,14 @@ impl Order {
 }
 
 /// What came of an order.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Encode, Decode)]
 enum Answer {
     /// The process.
-    Born(u32),
+    #[n(0)]
+    Born(#[n(0)] u32),
     /// The error number.
-    Failed(i32),
+    #[n(1)]
+    Failed(#[n(0)] i32),
 }
 
 /// The node daemon's side. When it is dropped the nursery makes no more copies and ends after the last one.
@@ -227,14 +236,14 @@ fn grow_up(order: &Order) -> i32 {
     }
 }
 
-fn send<T: Serialize>(link: &mut UnixStream, message: &T) -> io::Result<()> {
+fn send<T: Encoded>(link: &mut UnixStream, message: &T) -> io::Result<()> {
     let mut bytes = Vec::new();
     codec::encode(message, &mut bytes).map_err(io::Error::other)?;
     link.write_all(&bytes)
 }
 
 /// None: the link has ended.
-fn receive<T: serde::de::DeserializeOwned>(link: &mut UnixStream) -> io::Result<Option<T>> {
+fn receive<T: Decoded>(link: &mut UnixStream) -> io::Result<Option<T>> {
     let mut head = [0; codec::HEADER_BYTES];
     match link.read_exact(&mut head) {
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),

@@ -374,7 +374,7 @@ fn text(bytes: &[u8]) -> Result<CString, Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use serde_bytes::ByteBuf;
+    use squall_model::encoding::ByteBuf;
 
     use squall_model::step::{RankSet, TaskProgram};
 

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use squall_model::codec::PROTOCOL_VERSION;
 use squall_model::step::{ClientAddress, FromStep, ToStep};
-use squall_model::wire::{Hello, Proof, Role};
+use squall_model::wire::{Hello, Role};
 
 use super::frames::{Filled, Frames};
 use crate::pipe::Pipe;
@@ -37,12 +36,10 @@ pub(super) fn connect(
         },
     };
     let mut link = Frames::over(pipe);
-    link.send(&Hello { protocol: PROTOCOL_VERSION, cluster: String::new(), role: Role::Step, proof: Proof::Peer });
+    link.send(&Hello::new(Role::Step));
     link.send(&FromStep::Hello { cookie, node_index });
     let hello: Hello = await_frame(&mut link)?;
-    if hello.protocol != PROTOCOL_VERSION {
-        return Err(io::Error::other(format!("srun speaks protocol {}, not {PROTOCOL_VERSION}", hello.protocol)));
-    }
+    hello.agreed().map_err(|e| io::Error::other(format!("srun: {e}")))?;
     match await_frame(&mut link)? {
         ToStep::Hello { cookie: shown } if shown == cookie => Ok(Some(link)),
         _ => Err(io::Error::other("srun does not know this step")),
@@ -58,7 +55,7 @@ fn here(name: &str, owner: u32) -> io::Result<Pipe> {
     Pipe::local(stream)
 }
 
-fn await_frame<T: serde::de::DeserializeOwned>(link: &mut Frames) -> io::Result<T> {
+fn await_frame<T: squall_model::encoding::Decoded>(link: &mut Frames) -> io::Result<T> {
     let until = std::time::Instant::now() + GREETING;
     loop {
         if let Some(message) = link.take().map_err(io::Error::other)? {

@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 
 use rustix::event::PollFlags;
-use serde_bytes::ByteBuf;
+use squall_model::encoding::ByteBuf;
 use squall_model::step::FromStep;
 
 use crate::poller::Interest;

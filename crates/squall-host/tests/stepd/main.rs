@@ -10,14 +10,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use squall_model::codec::{self, PROTOCOL_VERSION};
+use squall_model::codec;
 use squall_model::job::ExitCode;
 use squall_model::report::StepEnd;
 use squall_model::step::{Program, StepLaunch};
 use squall_model::wire::stepd::FromStepd;
-use squall_model::wire::{Hello, Proof, Role};
+use squall_model::wire::{Hello, Role};
 
 use squall_host::spool::{NAME_BYTES, RESULT_BYTES, file};
 
@@ -70,17 +68,17 @@ impl Peer {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut peer = Self(stream, Vec::new());
         let role = Role::Node("n1".into());
-        peer.send(&Hello { protocol: PROTOCOL_VERSION, cluster: String::new(), role, proof: Proof::Peer });
+        peer.send(&Hello::new(role));
         peer
     }
-    fn send<T: Serialize>(&mut self, message: &T) {
+    fn send<T: squall_model::encoding::Encoded>(&mut self, message: &T) {
         use std::io::Write;
         let mut bytes = Vec::new();
         codec::encode(message, &mut bytes).unwrap();
         self.0.write_all(&bytes).unwrap();
     }
     /// The next message; None at the end of the link.
-    fn receive<T: DeserializeOwned>(&mut self) -> Option<T> {
+    fn receive<T: squall_model::encoding::Decoded>(&mut self) -> Option<T> {
         use std::io::Read;
         loop {
             if let Some((message, length)) = codec::take(&self.1).unwrap() {

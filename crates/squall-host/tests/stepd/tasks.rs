@@ -6,7 +6,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use serde_bytes::ByteBuf;
+use squall_model::encoding::ByteBuf;
 use squall_model::job::ExitCode;
 use squall_model::step::{ClientAddress, FromStep, Program, RankSet, Stream, TaskProgram, ToStep};
 use squall_model::wire::stepd::FromStepd;

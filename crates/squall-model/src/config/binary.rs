@@ -4,6 +4,8 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use minicbor::encode::Write;
+use minicbor::{Decode, Decoder, Encode, Encoder, decode, encode};
 use serde::de::{DeserializeOwned, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 
@@ -21,8 +23,11 @@ trait Fields: Sized {
 }
 
 fn write<T: Serialize, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
-    let text = toml::to_string(value).map_err(ser::Error::custom)?;
-    serializer.serialize_str(&format!("{MARK}{text}"))
+    serializer.serialize_str(&text(value).map_err(ser::Error::custom)?)
+}
+
+fn text<T: Serialize>(value: &T) -> Result<String, toml::ser::Error> {
+    toml::to_string(value).map(|text| format!("{MARK}{text}"))
 }
 
 fn read<'de, T: Fields + DeserializeOwned, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
@@ -49,11 +54,7 @@ impl Serialize for Config {
         if serializer.is_human_readable() {
             return Self::serialize(self, serializer);
         }
-        let mut journaled = self.clone();
-        (journaled.slurmctld_host, journaled.slurmctld_port) = (Here::default(), Here::default());
-        journaled.slurmd_port = Here::default();
-        journaled.nodes.iter_mut().for_each(|node| node.remote = Here::default());
-        write(&journaled, serializer)
+        write(&self.of_cluster(), serializer)
     }
 }
 
@@ -72,6 +73,41 @@ impl Serialize for PartitionConfig {
 impl<'de> Deserialize<'de> for PartitionConfig {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         if deserializer.is_human_readable() { Self::deserialize(deserializer) } else { read(deserializer) }
+    }
+}
+
+impl Config {
+    /// Without what is true of one machine only: where the controllers and nodes listen.
+    fn of_cluster(&self) -> Self {
+        let mut shared = self.clone();
+        (shared.slurmctld_host, shared.slurmctld_port) = (Here::default(), Here::default());
+        shared.slurmd_port = Here::default();
+        shared.nodes.iter_mut().for_each(|node| node.remote = Here::default());
+        shared
+    }
+}
+
+impl<C> Encode<C> for Config {
+    fn encode<W: Write>(&self, e: &mut Encoder<W>, _: &mut C) -> Result<(), encode::Error<W::Error>> {
+        e.str(&text(&self.of_cluster()).map_err(encode::Error::message)?)?.ok()
+    }
+}
+
+impl<'b, C> Decode<'b, C> for Config {
+    fn decode(d: &mut Decoder<'b>, _: &mut C) -> Result<Self, decode::Error> {
+        toml::from_str(d.str()?).map_err(decode::Error::message)
+    }
+}
+
+impl<C> Encode<C> for PartitionConfig {
+    fn encode<W: Write>(&self, e: &mut Encoder<W>, _: &mut C) -> Result<(), encode::Error<W::Error>> {
+        e.str(&text(self).map_err(encode::Error::message)?)?.ok()
+    }
+}
+
+impl<'b, C> Decode<'b, C> for PartitionConfig {
+    fn decode(d: &mut Decoder<'b>, _: &mut C) -> Result<Self, decode::Error> {
+        toml::from_str(d.str()?).map_err(decode::Error::message)
     }
 }
 
@@ -174,5 +210,24 @@ impl Fields for PartitionConfig {
         let PartitionRest { allow_users, allow_groups, priority_tier, state, .. } = rest;
         let limits = Self { max_time_s, default_time_s, max_nodes, min_nodes, ..Self::default() };
         Self { name, nodes, default, allow_users, allow_groups, priority_tier, state, ..limits }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Config;
+    use crate::encoding::{from_slice, to_vec};
+
+    #[test]
+    fn what_concerns_sockets_stands_in_the_file_and_not_in_the_journal() {
+        let text = "SlurmctldHost = \"head\"\nSlurmctldPort = 6817\n[[nodes]]\nname = \"n1\"\nremote = true\n";
+        let config = Config::from_toml(text).expect("these are the words");
+        assert_eq!((config.slurmctld_host.0.as_str(), config.slurmctld_port.0), ("head", 6817));
+        assert!(config.nodes[0].remote.0);
+        let bytes = to_vec(&config);
+        let without = Config::from_toml("[[nodes]]\nname = \"n1\"\n").expect("it is one");
+        assert_eq!(bytes, to_vec(&without));
+        let read: Config = from_slice(&bytes).expect("it can be read");
+        assert_eq!(read.slurmctld_port.0, 0);
     }
 }

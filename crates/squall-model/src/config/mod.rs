@@ -11,6 +11,7 @@ mod words;
 
 use std::ops::RangeInclusive;
 
+use minicbor::{Decode, Encode};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::gang::{Coscheduling, GangSwitch, OverSubscribe, Preempt, TimeSlice};
@@ -569,21 +570,26 @@ impl Default for PartitionConfig {
 }
 
 /// Whether a partition takes and starts jobs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[cbor(index_only)]
 #[serde(rename_all = "lowercase")]
 pub enum PartitionState {
     /// Takes and starts jobs.
     #[default]
     #[serde(alias = "UP")]
+    #[n(0)]
     Up,
     /// Takes but does not start jobs.
     #[serde(alias = "DOWN")]
+    #[n(1)]
     Down,
     /// Starts but does not take jobs.
     #[serde(alias = "DRAIN")]
+    #[n(2)]
     Drain,
     /// Neither.
     #[serde(alias = "INACTIVE")]
+    #[n(3)]
     Inactive,
 }
 
@@ -755,28 +761,14 @@ mod tests {
     }
 
     #[test]
-    fn what_concerns_sockets_stands_in_the_file_and_not_in_the_journal() {
-        let text = "SlurmctldHost = \"head\"\nSlurmctldPort = 6817\n[[nodes]]\nname = \"n1\"\nremote = true\n";
-        let config = Config::from_toml(text).expect("these are the words");
-        assert_eq!((config.slurmctld_host.0.as_str(), config.slurmctld_port.0), ("head", 6817));
-        assert!(config.nodes[0].remote.0);
-        let bytes = postcard::to_stdvec(&config).expect("it can be written");
-        let without = Config::from_toml("[[nodes]]\nname = \"n1\"\n").expect("it is one");
-        assert_eq!(bytes, postcard::to_stdvec(&without).expect("it can be written"));
-        let read: Config = postcard::from_bytes(&bytes).expect("it can be read");
-        assert_eq!(read.slurmctld_port.0, 0);
-    }
-
-    #[test]
     fn keys_that_were_added_later_are_journaled_and_shown() {
         let text = "Licenses = \"foo:10\"\nEnforcePartLimits = \"all\"\n";
         let config = Config::from_toml(text).expect("these are the words");
         assert_eq!(config.enforce_part_limits, EnforcePartLimits::All);
         let wrong = Config::from_toml("EnforcePartLimits = \"some\"\n").expect_err("it is none");
         assert!(wrong.contains("NO, ANY or ALL"), "{wrong}");
-        let bytes = postcard::to_stdvec(&(config.clone(), 7_u8)).expect("it can be written");
-        let read: (Config, u8) = postcard::from_bytes(&bytes).expect("it can be read");
-        assert_eq!(read, (config, 7));
+        let bytes = crate::encoding::to_vec(&(&config, 7_u8));
+        assert_eq!(crate::encoding::from_slice(&bytes), Ok((config, 7_u8)));
     }
 
     #[test]

@@ -1,26 +1,33 @@
 //! Sets of small integers as 64-bit words.
 
-use serde::{Deserialize, Serialize, Serializer};
+use minicbor::encode::Write;
+use minicbor::{Decode, Decoder, Encode, Encoder, decode, encode};
 use smallvec::SmallVec;
 
 pub(super) type Words = SmallVec<[u64; 2]>;
 
 /// Runs of neighbours: the gap since the run before, and how many.
-pub(super) type Gaps = SmallVec<[(u32, u32); 2]>;
+pub(crate) type Gaps = SmallVec<[(u32, u32); 2]>;
 
 /// A set of small integers as 64-bit words. Only the words from the first to the last that is not zero are kept, so
 /// equality is set equality, and a few neighbours cost a word or two wherever they are. Written as all words from 0.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
-#[serde(from = "Words")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BitSet {
     /// How many words before the first that is kept; 0 if none is.
     base: usize,
     words: Words,
 }
 
-impl Serialize for BitSet {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(std::iter::repeat_n(&0, self.base).chain(&self.words))
+impl<C> Encode<C> for BitSet {
+    fn encode<W: Write>(&self, e: &mut Encoder<W>, _: &mut C) -> Result<(), encode::Error<W::Error>> {
+        e.array((self.base + self.words.len()) as u64)?;
+        self.written().try_for_each(|word| e.u64(word)?.ok())
+    }
+}
+
+impl<'b, C> Decode<'b, C> for BitSet {
+    fn decode(d: &mut Decoder<'b>, _: &mut C) -> Result<Self, decode::Error> {
+        Ok(d.array_iter()?.collect::<Result<Words, _>>()?.into())
     }
 }
 
@@ -173,7 +180,7 @@ impl BitSet {
         below.sum::<usize>() + (self.word(at) & ((1 << bit) - 1)).count_ones() as usize
     }
     /// The members as runs of neighbours: the gap since the run before, and how many.
-    pub(super) fn runs(&self) -> Gaps {
+    pub(crate) fn runs(&self) -> Gaps {
         let mut runs = Gaps::new();
         let mut next = 0;
         for (at, &word) in self.words.iter().enumerate() {
@@ -279,9 +286,9 @@ mod tests {
             }
             prop_assert_eq!(&runs, &x);
             let words: super::Words = x.written().collect();
-            let bytes = postcard::to_allocvec(&x).unwrap();
-            prop_assert_eq!(&bytes, &postcard::to_allocvec(&words).unwrap());
-            prop_assert_eq!(postcard::from_bytes::<BitSet>(&bytes).unwrap(), x);
+            let bytes = crate::encoding::to_vec(&x);
+            prop_assert_eq!(&bytes, &crate::encoding::to_vec(&words.to_vec()));
+            prop_assert_eq!(crate::encoding::from_slice::<BitSet>(&bytes).unwrap(), x);
         }
     }
 }

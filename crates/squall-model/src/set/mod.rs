@@ -1,6 +1,8 @@
 //! Sets of dense ids: nodes, cores, and the index sets of job arrays.
 
-use serde::{Deserialize, Serialize};
+use minicbor::data::Type;
+use minicbor::encode::Write;
+use minicbor::{Decode, Decoder, Encode, Encoder, decode, encode};
 
 use crate::id::NodeId;
 use crate::limits::NODES_MAX;
@@ -8,58 +10,60 @@ use crate::limits::NODES_MAX;
 mod bits;
 
 pub use bits::BitSet;
-use bits::{Gaps, Words};
+use bits::Words;
 
 /// A set of cores (hardware threads) of one node.
 pub type CoreSet = BitSet;
 
 /// A set of nodes. On the wire and in the journal it is the shorter of its runs and its words.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(into = "NodeSetForm", try_from = "NodeSetForm")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeSet(pub BitSet);
 
-/// A [`NodeSet`] as it is written.
-#[derive(Serialize, Deserialize)]
-enum NodeSetForm {
-    /// Gaps and runs of neighbours, in turns.
-    Runs(Gaps),
-    /// A bit for each node.
-    Words(Words),
-}
-
-impl From<NodeSet> for NodeSetForm {
-    fn from(set: NodeSet) -> Self {
-        let runs = set.0.runs();
-        let number = |n: u64| (64 - n.leading_zeros() as usize).div_ceil(7).max(1);
-        let as_runs: usize = runs.iter().map(|(gap, count)| number((*gap).into()) + number((*count).into())).sum();
-        let written = set.0.written();
-        // A word takes a byte at least, and there may be many before the first that is not zero.
-        let shorter = as_runs <= written.len() || as_runs <= set.0.written().map(number).sum();
-        if shorter { Self::Runs(runs) } else { Self::Words(written.collect()) }
+impl<C> Encode<C> for NodeSet {
+    /// As a list of gaps and runs of neighbours, in turns, or as bytes with a bit for each node: what is shorter.
+    fn encode<W: Write>(&self, e: &mut Encoder<W>, _: &mut C) -> Result<(), encode::Error<W::Error>> {
+        let runs = self.0.runs();
+        let number = |n: u32| match n {
+            0..24 => 1,
+            24..0x100 => 2,
+            0x100..0x1_0000 => 3,
+            _ => 5,
+        };
+        let as_runs: usize = runs.iter().map(|(gap, count)| number(*gap) + number(*count)).sum();
+        if as_runs <= self.0.written().len() * size_of::<u64>() {
+            e.array(2 * runs.len() as u64)?;
+            return runs.iter().try_for_each(|(gap, count)| e.u32(*gap)?.u32(*count)?.ok());
+        }
+        let mut bytes: Vec<u8> = self.0.written().flat_map(u64::to_le_bytes).collect();
+        bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
+        e.bytes(&bytes)?.ok()
     }
 }
 
-impl TryFrom<NodeSetForm> for NodeSet {
-    type Error = &'static str;
-
+impl<'b, C> Decode<'b, C> for NodeSet {
     /// Refuses ids that no node can have.
-    fn try_from(form: NodeSetForm) -> Result<Self, Self::Error> {
-        const TOO_HIGH: &str = "a node's id is above the limit";
+    fn decode(d: &mut Decoder<'b>, _: &mut C) -> Result<Self, decode::Error> {
+        let too_high = || decode::Error::message("a node's id is above the limit");
         let mut set = BitSet::new();
-        match form {
-            NodeSetForm::Words(words) if words.len() > NODES_MAX / 64 => return Err(TOO_HIGH),
-            NodeSetForm::Words(words) => set = words.into(),
-            NodeSetForm::Runs(runs) => {
-                let mut next = 0;
-                for (gap, count) in runs {
-                    let first = next + gap as usize;
-                    next = first + count as usize;
-                    if next > NODES_MAX {
-                        return Err(TOO_HIGH);
-                    }
-                    set.insert_run(first, next);
-                }
+        if d.datatype()? == Type::Bytes {
+            let bytes = d.bytes()?;
+            if bytes.len() > NODES_MAX / 8 {
+                return Err(too_high());
             }
+            let word = |part: &[u8]| part.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+            set = bytes.chunks(8).map(word).collect::<Words>().into();
+            return Ok(Self(set));
+        }
+        let mut next = 0;
+        let mut numbers = d.array_iter::<u32>()?;
+        while let Some(gap) = numbers.next() {
+            let count = numbers.next().ok_or_else(|| decode::Error::message("a run has no length"))??;
+            let first = next + gap? as usize;
+            next = first + count as usize;
+            if next > NODES_MAX {
+                return Err(too_high());
+            }
+            set.insert_run(first, next);
         }
         Ok(Self(set))
     }
@@ -141,9 +145,15 @@ impl FromIterator<NodeId> for NodeSet {
 
 /// A set of array indices as sorted, disjoint, non-adjacent inclusive ranges,
 /// so that `0-999999` costs one entry and taking tasks off the front costs nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "Vec<Range>")]
-pub struct IndexSet(Vec<Range>);
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode)]
+#[cbor(transparent)]
+pub struct IndexSet(#[n(0)] Vec<Range>);
+
+impl<'b, C> Decode<'b, C> for IndexSet {
+    fn decode(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Self, decode::Error> {
+        Vec::<Range>::decode(d, ctx)?.try_into().map_err(decode::Error::message)
+    }
+}
 
 impl TryFrom<Vec<Range>> for IndexSet {
     type Error = &'static str;
@@ -157,11 +167,13 @@ impl TryFrom<Vec<Range>> for IndexSet {
 }
 
 /// `first, first+1, … last`, inclusive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Range {
     /// Lowest member.
+    #[n(0)]
     pub first: u32,
     /// Highest member.
+    #[n(1)]
     pub last: u32,
 }
 

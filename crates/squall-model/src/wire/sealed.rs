@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use serde::de::{DeserializeOwned, Error as _, Visitor};
-use serde::ser::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use minicbor::encode::Write;
+use minicbor::{Decode, Decoder, Encode, Encoder};
 
 use crate::codec::CodecError;
+use crate::encoding::{self, Decoded, Encoded};
 
 thread_local! {
     /// Where a thread encodes, so that memory need not grow anew for each value.
@@ -26,7 +26,7 @@ pub enum Sealed<T> {
     Bytes(Arc<[u8]>),
 }
 
-impl<T: Serialize + DeserializeOwned> Sealed<T> {
+impl<T: Encoded + Decoded> Sealed<T> {
     /// Seals a value.
     pub fn new(value: T) -> Self {
         Self::Open(Arc::new(value))
@@ -36,33 +36,32 @@ impl<T: Serialize + DeserializeOwned> Sealed<T> {
         match self {
             Self::Open(value) => Ok(Arc::clone(value)),
             Self::Bytes(bytes) => {
-                let value = postcard::from_bytes(bytes).map_err(|e| CodecError::Malformed(e.to_string()))?;
+                let value = encoding::from_slice(bytes).map_err(CodecError::Malformed)?;
                 Ok(Arc::new(value))
             }
         }
     }
     /// Encodes it now, so that copies for several receivers share one encoding; returns its length.
-    pub fn encode(&mut self) -> Result<usize, CodecError> {
+    pub fn encode(&mut self) -> usize {
         match self {
-            Self::Bytes(bytes) => Ok(bytes.len()),
+            Self::Bytes(bytes) => bytes.len(),
             Self::Open(value) => {
-                let bytes = SCRATCH.with_borrow_mut(|scratch| {
+                let bytes: Arc<[u8]> = SCRATCH.with_borrow_mut(|scratch| {
                     scratch.clear();
-                    postcard::to_io(&**value, &mut *scratch)?;
-                    let bytes: Arc<[u8]> = scratch[..].into();
+                    encoding::append(&**value, scratch);
+                    let bytes = scratch[..].into();
                     scratch.shrink_to(SCRATCH_BYTES_MAX);
-                    Ok(bytes)
+                    bytes
                 });
-                let bytes = bytes.map_err(|e: postcard::Error| CodecError::Malformed(e.to_string()))?;
                 let length = bytes.len();
                 *self = Self::Bytes(bytes);
-                Ok(length)
+                length
             }
         }
     }
 }
 
-impl<T: Serialize + DeserializeOwned + PartialEq> PartialEq for Sealed<T> {
+impl<T: Encoded + Decoded + PartialEq> PartialEq for Sealed<T> {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Bytes(a), Self::Bytes(b)) => a == b,
@@ -71,35 +70,19 @@ impl<T: Serialize + DeserializeOwned + PartialEq> PartialEq for Sealed<T> {
     }
 }
 
-impl<T: Serialize + DeserializeOwned + Eq> Eq for Sealed<T> {}
+impl<T: Encoded + Decoded + Eq> Eq for Sealed<T> {}
 
-impl<T: Serialize> Serialize for Sealed<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+impl<C, T: Encoded> Encode<C> for Sealed<T> {
+    fn encode<W: Write>(&self, e: &mut Encoder<W>, _: &mut C) -> Result<(), minicbor::encode::Error<W::Error>> {
         match self {
-            Self::Bytes(bytes) => serializer.serialize_bytes(bytes),
-            Self::Open(value) => {
-                let bytes = postcard::to_stdvec(&**value).map_err(S::Error::custom)?;
-                serializer.serialize_bytes(&bytes)
-            }
+            Self::Bytes(bytes) => e.bytes(bytes)?.ok(),
+            Self::Open(value) => e.bytes(&encoding::to_vec(&**value))?.ok(),
         }
     }
 }
 
-impl<'de, T> Deserialize<'de> for Sealed<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Bytes;
-        impl Visitor<'_> for Bytes {
-            type Value = Arc<[u8]>;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("sealed bytes")
-            }
-            fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<Arc<[u8]>, E> {
-                Ok(bytes.into())
-            }
-            fn visit_byte_buf<E: serde::de::Error>(self, bytes: Vec<u8>) -> Result<Arc<[u8]>, E> {
-                Ok(bytes.into())
-            }
-        }
-        deserializer.deserialize_bytes(Bytes).map(Self::Bytes).map_err(D::Error::custom)
+impl<'b, C, T> Decode<'b, C> for Sealed<T> {
+    fn decode(d: &mut Decoder<'b>, _: &mut C) -> Result<Self, minicbor::decode::Error> {
+        Ok(Self::Bytes(d.bytes()?.into()))
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use serde_bytes::ByteBuf;
+use squall_model::encoding::ByteBuf;
 use squall_model::id::{ClientKey, JobId};
 use squall_model::job::{Dependency, DependencyJob, DependencyKind, DependencyTerm, JobSpec};
 use squall_model::time::Span;

@@ -247,8 +247,8 @@ pub(super) fn submission_of(number: u64, hold: bool, script: &str) -> Request {
     }
 }
 
-fn serde_bytes(bytes: &[u8]) -> serde_bytes::ByteBuf {
-    serde_bytes::ByteBuf::from(bytes)
+fn serde_bytes(bytes: &[u8]) -> squall_model::encoding::ByteBuf {
+    squall_model::encoding::ByteBuf::from(bytes)
 }
 
 /// Node counts to measure: powers of `1 << power`, and all.

@@ -67,8 +67,8 @@ fn live(client: &mut Client, course: &Course) -> Result<Vec<String>, String> {
             Act::Submit(job) => {
                 let request = Request::Submit {
                     spec: Arc::new(course.jobs[job].clone()),
-                    script: serde_bytes::ByteBuf::from(&b"#!/bin/true\n"[..]),
-                    env: serde_bytes::ByteBuf::new(),
+                    script: squall_model::encoding::ByteBuf::from(&b"#!/bin/true\n"[..]),
+                    env: squall_model::encoding::ByteBuf::new(),
                     key: ClientKey(job as u128 + 1),
                 };
                 match ask(client, &request)? {

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::{Instant, UNIX_EPOCH};
 
-use serde_bytes::ByteBuf;
 use serde_json::{Value, json};
+use squall_model::encoding::ByteBuf;
 use squall_model::id::{Attempt, ClientKey, JobId};
 use squall_model::job::{EndState, JobAttempt, JobSpec, Need};
 use squall_model::wire::client::{AccountingQuery, Answer, JobRef, Request};

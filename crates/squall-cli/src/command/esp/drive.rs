@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use serde_bytes::ByteBuf;
 use squall_host::place::Place;
+use squall_model::encoding::ByteBuf;
 use squall_model::id::{ClientKey, JobId};
 use squall_model::job::{EndState, JobSpec, JobState, Need};
 use squall_model::time::Time;

@@ -523,7 +523,7 @@ fn refusals() {
 
 #[test]
 fn script() {
-    let script = || Answer::Script(serde_bytes::ByteBuf::from(*b"#!/bin/sh\n"));
+    let script = || Answer::Script(squall_model::encoding::ByteBuf::from(*b"#!/bin/sh\n"));
     assert_eq!(answered(&["write", "batch_script", "10", "-"], script()).out, "#!/bin/sh\n");
     let path = std::env::temp_dir().join(format!("squall-scontrol-{}.sh", std::process::id()));
     let seen = answered(&["write", "batch_script", "10", path.to_str().unwrap()], script());

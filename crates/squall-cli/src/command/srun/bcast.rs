@@ -9,7 +9,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use serde_bytes::ByteBuf;
+use squall_model::encoding::ByteBuf;
 use squall_model::id::JobId;
 use squall_model::step::TaskProgram;
 use squall_model::wire::broadcast::{BroadcastTo, PlaceAt};

@@ -9,10 +9,11 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use rustix::net::sockopt::socket_peercred;
 use squall_engine::step::Delivery;
 use squall_host::pipe::{Pipe, ROOM_BYTES as READ_BYTES};
-use squall_model::codec::{self, PROTOCOL_VERSION};
+use squall_model::codec;
+use squall_model::encoding::Encoded;
 use squall_model::set::IndexSet;
 use squall_model::step::{ClientAddress, FromStep, Layout, ToStep};
-use squall_model::wire::{Hello, Proof, Role};
+use squall_model::wire::{Hello, Role};
 
 use crate::client::random;
 
@@ -72,13 +73,7 @@ impl Listener {
     /// A step daemon that calls, if one does. Strangers are turned away, those from afar as soon as they speak.
     pub(crate) fn accept(&self) -> Option<Link> {
         let mut link = Link::new(self.accept_here().or_else(|| self.accept_far())?);
-        let hello = Hello {
-            protocol: PROTOCOL_VERSION,
-            cluster: String::new(),
-            role: Role::Client("srun".into()),
-            proof: Proof::Peer,
-        };
-        link.put(&hello);
+        link.put(&Hello::new(Role::Client("srun".into())));
         link.put(&ToStep::Hello { cookie: self.cookie });
         Some(link)
     }
@@ -205,7 +200,7 @@ impl Link {
         }
     }
 
-    fn put<T: serde::Serialize>(&mut self, message: &T) {
+    fn put<T: Encoded>(&mut self, message: &T) {
         if codec::encode(message, &mut self.unsent).is_ok() {
             self.flush();
         }
@@ -264,7 +259,7 @@ impl Link {
                 Ok(Some((hello, length))) => {
                     self.unread.drain(..length);
                     self.stage = Stage::Version;
-                    Some(hello.protocol == PROTOCOL_VERSION)
+                    Some(hello.agreed().is_ok())
                 }
                 Err(_) => Some(false),
             };
@@ -321,9 +316,9 @@ mod tests {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr, UnixStream};
 
-    use squall_model::codec::{self, PROTOCOL_VERSION};
+    use squall_model::codec;
     use squall_model::step::{ClientAddress, FromStep};
-    use squall_model::wire::{Hello, Proof, Role};
+    use squall_model::wire::{Hello, Role};
 
     use super::{Listener, Room};
 
@@ -331,7 +326,7 @@ mod tests {
         let ClientAddress::Abstract(name) = listener.address() else { panic!("no address") };
         let mut stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
         let mut bytes = Vec::new();
-        let hello = Hello { protocol: PROTOCOL_VERSION, cluster: String::new(), role: Role::Step, proof: Proof::Peer };
+        let hello = Hello::new(Role::Step);
         codec::encode(&hello, &mut bytes).unwrap();
         codec::encode(&FromStep::Hello { cookie, node_index: 3 }, &mut bytes).unwrap();
         bytes.extend_from_slice(after);

@@ -1,6 +1,6 @@
 //! `--multi-prog`: a file that says which ranks run which program.
 
-use serde_bytes::ByteBuf;
+use squall_model::encoding::ByteBuf;
 use squall_model::limits::TASKS_MAX;
 use squall_model::set::IndexSet;
 use squall_model::step::RankSet;

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use serde_bytes::ByteBuf;
+use squall_model::encoding::ByteBuf;
 use squall_model::id::StepNo;
 use squall_model::limits::UNLIMITED_S;
 use squall_model::resource::Memory;

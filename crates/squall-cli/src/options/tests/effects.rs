@@ -16,7 +16,7 @@ const ACTED_ON: &[(&str, &str)] = &[
     ("cores-per-socket", "squall-model/src/inside.rs"),
     ("cpus-per-gpu", "squall-model/src/gres.rs"),
     ("epilog", "squall-cli/src/command/srun/scripts.rs"),
-    ("exclusive", "squall-model/src/job.rs"),
+    ("exclusive", "squall-model/src/job/mod.rs"),
     ("extra", "squall-cli/src/command/scontrol/job.rs"),
     ("extra-node-info", "squall-cli/src/options/counts.rs"),
     ("geometry", "squall-sched/src/topology/pick.rs"),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use minicbor::{Decode, Encode};
 use squall_model::id::{ClientKey, JobId};
 use squall_model::job::{ArraySpec, EndState, ExitCode, JobSpec, Outcome, Owner};
 use squall_model::set::IndexSet;
@@ -32,38 +32,51 @@ pub struct Array {
 }
 
 /// How the tasks of an array stand. Untouched, waiting, active and ended ones are all of its tasks.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct ArrayTally {
     /// Indices of pending tasks that nothing ever happened to.
+    #[n(0)]
     pub untouched: IndexSet,
     /// Tasks that are jobs of their own and pending.
+    #[n(1)]
     pub waiting: u32,
     /// Tasks that hold resources: running and completing.
+    #[n(2)]
     pub active: u32,
     /// Indices of tasks that have ended with exit code 0.
+    #[n(3)]
     pub ok: IndexSet,
     /// Indices of tasks that have ended otherwise.
+    #[n(4)]
     pub bad: IndexSet,
     /// How many tasks have ended.
+    #[n(5)]
     pub ended: u32,
     /// Of the tasks that have ended, the worst: the one with the highest exit code that did not complete.
+    #[n(6)]
     pub worst: Option<Outcome>,
     /// When a task started last.
+    #[n(7)]
     pub last_start: Option<Time>,
     /// When a task ended last.
+    #[n(8)]
     pub last_end: Option<Time>,
     /// Tasks that ended without starting: they never were jobs of their own. One entry for each way to end.
+    #[n(9)]
     pub skipped: Vec<Skipped>,
 }
 
 /// Tasks of an array that ended alike, without starting.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Skipped {
     /// Their indices.
+    #[n(0)]
     pub tasks: IndexSet,
     /// How they ended.
+    #[n(1)]
     pub outcome: Outcome,
     /// When the last of them did.
+    #[n(2)]
     pub time: Time,
 }
 

@@ -1,6 +1,6 @@
 //! Jobs that share their cores with others, and when it is their turn.
 
-use serde::{Deserialize, Serialize};
+use minicbor::{Decode, Encode};
 use squall_model::gang::Turn;
 use squall_model::id::JobId;
 use squall_model::time::{Span, Time};
@@ -9,11 +9,13 @@ use super::State;
 use super::job::Phase;
 
 /// A job in the matrix: running, suspended or completing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct InTurn {
     /// Its place.
+    #[n(0)]
     pub turn: Turn,
     /// Since when.
+    #[n(1)]
     pub since: Time,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use minicbor::{Decode, Encode};
 use squall_model::event::Requeue;
 use squall_model::id::{Attempt, ClientKey, StepNo};
 use squall_model::job::{ArrayTask, EndState, ExitCode, JobKind, JobSpec, JobState, Outcome, Owner};
@@ -43,111 +43,150 @@ pub struct Job {
 }
 
 /// What decides a pending job's place in the queue, apart from its spec.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Queue {
     /// Held, and by whom.
+    #[n(0)]
     pub hold: Hold,
     /// Priority set by the user or operator, or None: the default.
+    #[n(1)]
     pub priority: Option<u32>,
     /// Time limit set by an update; Some(None): unlimited.
+    #[n(2)]
+    #[cbor(with = "squall_model::encoding::change", has_nil)]
     pub time_limit_s: Option<Option<u64>>,
     /// Does not start before this time (after a requeue).
+    #[n(3)]
     pub not_before: Option<Time>,
     /// When it was released first.
+    #[n(4)]
     pub released: Option<Time>,
 }
 
 /// Whether a pending job is held.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+#[cbor(index_only)]
 pub enum Hold {
     /// It may start.
     #[default]
+    #[n(0)]
     No,
     /// By its user: the user may release it.
+    #[n(1)]
     User,
     /// By the operator: only an operator may release it.
+    #[n(2)]
     Admin,
     /// By a requeue that asked for it, or after too many failed launches: the user may release it.
+    #[n(3)]
     Requeue,
 }
 
 /// Where a job is in its life. Running and completing jobs hold resources, leased ones those of their line, others never.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Phase {
     /// Waits in the queue.
+    #[n(0)]
     Pending,
     /// Holds its allocation; its end is not decided.
-    Running(Box<Run>),
+    #[n(1)]
+    Running(#[n(0)] Box<Run>),
     /// Its end is decided; some of its nodes have not released it.
-    Completing(Box<Run>, Box<Ending>),
+    #[n(2)]
+    Completing(#[n(0)] Box<Run>, #[n(1)] Box<Ending>),
     /// Nothing is left of it.
-    Ended(Box<Ended>),
+    #[n(3)]
+    Ended(#[n(0)] Box<Ended>),
     /// A node has it in hand and starts it by itself, in the place of those that are before it in its line.
-    Leased(Box<Run>),
+    #[n(4)]
+    Leased(#[n(0)] Box<Run>),
 }
 
 /// An attempt that holds resources.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Run {
     /// When it started.
+    #[n(0)]
     pub start: Time,
     /// Name of the partition in which it runs.
+    #[n(1)]
     pub partition: String,
     /// What it holds, or held at its start.
+    #[n(2)]
     pub alloc: Alloc,
     /// Nodes that have not released it yet.
+    #[n(3)]
     pub left: NodeSet,
     /// Since when it is suspended.
+    #[n(4)]
     pub suspended: Option<Time>,
     /// How long it was suspended before.
+    #[n(5)]
     pub suspended_total: Span,
     /// Its steps, ended ones too; without the script when the job has ended. Boxed: a leaf of the tree has room for
     /// eleven, and most jobs have one.
+    #[n(6)]
     pub steps: BTreeMap<StepNo, Box<Step>>,
     /// The number of its next step.
+    #[n(7)]
     pub next_step: u32,
 }
 
 /// A decision to end an attempt.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Ending {
     /// How it ends.
+    #[n(0)]
     pub outcome: Outcome,
     /// Goes back into the queue when the last node has released it.
+    #[n(1)]
     pub requeue: Option<Requeue>,
     /// When that was decided: the job's end time.
+    #[n(2)]
     pub time: Time,
 }
 
 /// A job of which nothing is left but what is shown of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Ended {
     /// How it ended.
+    #[n(0)]
     pub outcome: Outcome,
     /// When.
+    #[n(1)]
     pub time: Time,
     /// Its last attempt, if it ever started.
+    #[n(2)]
     pub run: Option<Box<Run>>,
 }
 
 /// A step of an attempt.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Step {
     /// The client's key.
+    #[n(0)]
     pub key: ClientKey,
     /// What was asked.
+    #[n(1)]
+    #[cbor(with = "squall_model::encoding::arc")]
     pub spec: Arc<StepSpec>,
     /// What it holds of the job's resources.
+    #[n(2)]
     pub alloc: Alloc,
     /// Where its tasks run.
+    #[n(3)]
     pub layout: Layout,
     /// When it was created.
+    #[n(4)]
     pub start: Time,
     /// Nodes whose share has not ended.
+    #[n(5)]
     pub left: NodeSet,
     /// What the nodes that have ended said, merged; None: none has.
+    #[n(6)]
     pub tally: Option<StepEnd>,
     /// When and how it ended; None: it runs.
+    #[n(7)]
     pub ended: Option<(Time, Outcome)>,
 }
 

@@ -3,27 +3,33 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use minicbor::{Decode, Encode};
 use squall_model::config::Config;
 use squall_model::policy::{Real, ResetPeriod};
 use squall_model::time::Time;
 
 /// Usage by association.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ledger(BTreeMap<u32, Usage>);
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(transparent)]
+pub struct Ledger(#[n(0)] BTreeMap<u32, Usage>);
 
 /// Of one association.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 struct Usage {
     /// CPU seconds at that time, decayed.
+    #[n(0)]
     cpu_s: Real,
     /// Seconds that its jobs ran, decayed.
+    #[n(1)]
     wall_s: Real,
     /// CPUs of its running jobs, weighted by their QOS.
+    #[n(2)]
     cpus: Real,
     /// Its running jobs.
+    #[n(3)]
     jobs: u64,
     /// That time.
+    #[n(4)]
     at: Time,
 }
 

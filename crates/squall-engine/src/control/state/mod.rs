@@ -13,7 +13,7 @@ pub mod users;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use minicbor::{Decode, Encode};
 use squall_model::config::Config;
 use squall_model::event::NodeChange;
 use squall_model::foreign::{Question, Reply};
@@ -90,8 +90,8 @@ pub struct State {
 }
 
 /// A place on a node that jobs have one after the other: the node, and the first of the cores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct LineId(pub NodeId, pub u32);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+pub struct LineId(#[n(0)] pub NodeId, #[n(1)] pub u32);
 
 impl LineId {
     /// The place of an allocation on one node. None: there are more, or no cores.
@@ -103,11 +103,13 @@ impl LineId {
 }
 
 /// Generic resources of a job's latest attempt.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Granted {
     /// What it holds.
+    #[n(0)]
     pub job: Vec<Grant>,
     /// What its steps hold of that; of steps that are not named here: they share all.
+    #[n(1)]
     pub steps: BTreeMap<StepNo, Vec<Grant>>,
 }
 

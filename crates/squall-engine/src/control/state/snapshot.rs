@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use minicbor::{Decode, Encode};
 use squall_model::config::Config;
 use squall_model::event::NodeChange;
 use squall_model::foreign::{Question, Reply};
@@ -27,96 +27,150 @@ use super::{Granted, Index, LineId, State};
 const JOBS_PER_PART: usize = 1024;
 
 /// A part of a state. Made by [`State::parts`], undone by [`Part::restore`] and [`State::assemble`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Part {
     /// All but jobs and arrays: there is one of these.
-    Cluster(Box<Cluster>),
+    #[n(0)]
+    Cluster(#[n(0)] Box<Cluster>),
     /// Some of the jobs and arrays.
-    Rows(Rows),
+    #[n(1)]
+    Rows(#[n(0)] Rows),
     /// Accounts, if there are any: there is at most one of these.
-    Standing(Box<Standing>),
+    #[n(2)]
+    Standing(#[n(0)] Box<Standing>),
     /// Generic resources that jobs hold.
-    Grants(BTreeMap<JobId, Granted>),
+    #[n(3)]
+    Grants(#[n(0)] BTreeMap<JobId, Granted>),
     /// Reservations.
-    Reservations(Vec<Reservation>),
+    #[n(4)]
+    Reservations(#[n(0)] Vec<Reservation>),
     /// The jobs that share cores; at the end, if there are any.
-    Gang(Vec<(JobId, InTurn)>),
+    #[n(5)]
+    Gang(#[n(0)] Vec<(JobId, InTurn)>),
     /// Heterogeneous jobs, if there are any.
-    Hets(BTreeMap<JobId, u32>),
+    #[n(6)]
+    Hets(#[n(0)] BTreeMap<JobId, u32>),
     /// Where jobs are leased, if any are.
-    Lines(BTreeMap<LineId, Vec<JobId>>),
+    #[n(7)]
+    Lines(#[n(0)] BTreeMap<LineId, Vec<JobId>>),
     /// What other cells have answered, if anything.
-    Foreign(Vec<(Question, Reply)>),
+    #[n(8)]
+    Foreign(#[n(0)] Vec<(Question, Reply)>),
     /// What associations used of other resources than CPUs, and levels of service of all, if anything.
-    Spent(BTreeMap<(Whose, Tres), Ledger>),
+    #[n(9)]
+    Spent(#[n(0)] BTreeMap<(Whose, Tres), Ledger>),
     /// What running jobs gave back and nodes have not released yet, if anything.
-    Leaving(BTreeMap<JobId, Alloc>),
+    #[n(10)]
+    Leaving(#[n(0)] BTreeMap<JobId, Alloc>),
     /// Ids of jobs that are lost, if any are.
-    LostIds(BTreeMap<JobId, JobId>),
+    #[n(11)]
+    LostIds(#[n(0)] BTreeMap<JobId, JobId>),
     /// When ids last began again, if ever.
-    IdsBegan(Time),
+    #[n(12)]
+    IdsBegan(#[n(0)] Time),
     /// What operators changed of how nodes are described, if anything.
-    NodeChanges(BTreeMap<NodeId, NodeChange>),
+    #[n(13)]
+    NodeChanges(#[n(0)] BTreeMap<NodeId, NodeChange>),
 }
 
 /// Accounts and what they used.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Standing {
+    #[n(0)]
     policy: Policy,
+    #[n(1)]
     ledger: Ledger,
+    #[n(2)]
     graces: BTreeMap<JobId, Time>,
 }
 
 /// What a state holds apart from jobs and arrays.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Cluster {
+    #[n(0)]
     epoch: Epoch,
+    #[n(1)]
     version: String,
+    #[n(2)]
+    #[cbor(with = "squall_model::encoding::arc")]
     config: Arc<Config>,
+    #[n(3)]
     partitions: Vec<Partition>,
+    #[n(4)]
     nodes: Vec<Node>,
+    #[n(5)]
     last_id: JobId,
+    #[n(6)]
     forgotten_before: Time,
 }
 
 /// Some jobs and arrays, by rising id, with the owners and specs that they share.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Rows {
+    #[n(0)]
+    #[cbor(with = "squall_model::encoding::arcs")]
     owners: Vec<Arc<Owner>>,
+    #[n(1)]
+    #[cbor(with = "squall_model::encoding::arcs")]
     specs: Vec<Arc<JobSpec>>,
+    #[n(2)]
     jobs: Vec<JobRow>,
+    #[n(3)]
     arrays: Vec<ArrayRow>,
 }
 
 /// A job; `owner` and `spec` are places in the lists of its part.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 struct JobRow {
+    #[n(0)]
     id: JobId,
+    #[n(1)]
     owner: u32,
+    #[n(2)]
     spec: u32,
+    #[n(3)]
     key: Option<ClientKey>,
+    #[n(4)]
     task: Option<ArrayTask>,
+    #[n(5)]
     own_spec: bool,
+    #[n(6)]
     submit: Time,
+    #[n(7)]
     queue: Queue,
+    #[n(8)]
     attempt: Attempt,
+    #[n(9)]
     restarts: u32,
+    #[n(10)]
     launch_failures: u32,
+    #[n(11)]
     phase: Phase,
+    #[n(12)]
     last: Option<Outcome>,
 }
 
 /// An array.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 struct ArrayRow {
+    #[n(0)]
     id: JobId,
+    #[n(1)]
     owner: u32,
+    #[n(2)]
     spec: u32,
+    #[n(3)]
+    #[cbor(with = "squall_model::encoding::arc")]
     tasks: Arc<ArraySpec>,
+    #[n(4)]
     key: ClientKey,
+    #[n(5)]
     submit: Time,
+    #[n(6)]
     queue: Queue,
+    #[n(7)]
     limit: Option<u32>,
+    #[n(8)]
     tally: ArrayTally,
 }
 

@@ -226,12 +226,12 @@ impl Driver {
         let mut out = Out::default();
         self.c.step(self.now, input, &mut out);
         let record = Record { seq: 1, time: self.now, events: out.events };
-        let bytes = postcard::to_stdvec(&record).unwrap();
-        self.replayed.apply_record(&postcard::from_bytes::<Record>(&bytes).unwrap());
+        let bytes = squall_model::encoding::to_vec(&record);
+        self.replayed.apply_record(&squall_model::encoding::from_slice::<Record>(&bytes).unwrap());
         assert_eq!(&self.replayed, self.c.state(), "replay differs");
         let parts = self.c.state().parts().map(|part| {
-            let bytes = postcard::to_stdvec(&part).unwrap();
-            postcard::from_bytes::<Part>(&bytes).unwrap().restore().unwrap()
+            let bytes = squall_model::encoding::to_vec(&part);
+            squall_model::encoding::from_slice::<Part>(&bytes).unwrap().restore().unwrap()
         });
         assert_eq!(&State::assemble(parts).unwrap(), self.c.state(), "snapshot differs");
         for (link, frame) in out.sends {

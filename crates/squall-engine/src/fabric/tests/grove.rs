@@ -4,9 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use squall_model::config::Config;
+use squall_model::encoding::{Decoded, Encoded};
 use squall_model::event::Event;
 use squall_model::id::{Attempt, ClientKey, JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{JobAttempt, JobKind, JobSpec, Need, Owner, Usage};
@@ -94,8 +93,8 @@ pub(super) struct Grove {
     pub(super) cast: u64,
 }
 
-fn over_the_wire<T: Serialize + DeserializeOwned>(frame: &T) -> T {
-    postcard::from_bytes(&postcard::to_stdvec(frame).unwrap()).unwrap()
+fn over_the_wire<T: Encoded + Decoded>(frame: &T) -> T {
+    squall_model::encoding::from_slice(&squall_model::encoding::to_vec(frame)).unwrap()
 }
 
 pub(super) fn name(node: usize) -> String {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use squall_engine::control::Who;
 use squall_model::config::Config;
+use squall_model::encoding;
 use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::join::{PublicKey, Question, TOKEN, Told, VOUCHED, Vouched};
 use squall_model::wire::{Proof, Role};
@@ -113,7 +114,7 @@ impl Guest {
             (Role::Node(name), _) => (name, What::Tree),
             (Role::Enquirer(name), _) => (name, What::Enquiry),
             (Role::Client(_), Proof::Scheme(scheme, bytes)) if scheme == VOUCHED => {
-                let vouched: Vouched = postcard::from_bytes(bytes).map_err(|_| io::ErrorKind::InvalidData)?;
+                let vouched: Vouched = encoding::from_slice(bytes).map_err(|_| io::ErrorKind::InvalidData)?;
                 (vouched.node.clone(), What::Client(vouched))
             }
             _ => return Err(io::ErrorKind::PermissionDenied.into()),

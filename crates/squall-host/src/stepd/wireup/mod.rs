@@ -21,9 +21,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::thread::set_current_timer_slack;
-use serde_bytes::ByteBuf;
 use squall_engine::machine::Machine;
 use squall_engine::wireup::exchange::{Exchange, ExchangeAct, ExchangeInput};
+use squall_model::encoding::ByteBuf;
 use squall_model::id::NodeId;
 use squall_model::job::ExitCode;
 use squall_model::set::IndexSet;

@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::event::PollFlags;
-use serde_bytes::ByteBuf;
 use squall_engine::wireup::exchange::Exchange;
 use squall_engine::wireup::pmi::{Naming, Pmi, PmiAct};
+use squall_model::encoding::ByteBuf;
 use squall_model::step::StepLaunch;
 use squall_model::wire::peer::{Notice, PeerMessage, What};
 

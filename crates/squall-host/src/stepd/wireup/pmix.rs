@@ -8,8 +8,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::event::PollFlags;
-use serde_bytes::ByteBuf;
 use squall_engine::wireup::exchange::ExchangeInput;
+use squall_model::encoding::ByteBuf;
 use squall_model::step::{Program, StepLaunch};
 use squall_model::wire::peer::{Fault, Notice, PeerMessage, What};
 

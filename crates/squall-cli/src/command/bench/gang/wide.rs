@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_bytes::ByteBuf;
 use serde_json::{Value, json};
+use squall_model::encoding::ByteBuf;
 use squall_model::id::ClientKey;
 use squall_model::job::{JobSpec, Need};
 use squall_model::wire::client::{Answer, Request};

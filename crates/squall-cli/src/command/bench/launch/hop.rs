@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
-use serde_bytes::ByteBuf;
 use squall_engine::fabric::cost::Link;
 use squall_model::codec::{self, HEADER_BYTES};
+use squall_model::encoding::ByteBuf;
 
 use super::fit::fit;
 

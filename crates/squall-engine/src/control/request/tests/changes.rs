@@ -354,7 +354,7 @@ fn an_answer_fits_a_frame_however_long_the_refused_value() {
     let constraint = Some(Some("&".repeat(60_000)));
     let change = Box::new(JobUpdate { constraint, ..JobUpdate::default() });
     let answer = world.answer(&user(ADA), Request::UpdateJob { jobs: these(&ids), change });
-    let bytes = postcard::to_stdvec(&answer).unwrap().len();
+    let bytes = squall_model::encoding::to_vec(&answer).len();
     assert!((1 << 20..8 << 20).contains(&bytes), "{bytes}");
 }
 

@@ -78,7 +78,7 @@ fn pages_share_specs_and_end() {
     assert_eq!(pages.iter().map(|page| page.jobs.len()).collect::<Vec<_>>(), [1024, 1024, 1024, 1024, 904]);
     assert_eq!(pages.iter().map(|page| page.more).collect::<Vec<_>>(), [true, true, true, true, false]);
     assert!(pages.iter().all(|page| page.specs.len() == 1 && page.owners.len() == 1));
-    let bytes: usize = pages.iter().map(|page| postcard::to_stdvec(page).unwrap().len()).sum();
+    let bytes: usize = pages.iter().map(|page| squall_model::encoding::to_vec(page).len()).sum();
     assert!(bytes < 1 << 20, "{bytes}");
 }
 
@@ -91,7 +91,7 @@ fn pages_stay_below_a_frame() {
     let pages = pages(&mut world, these(&[]), false);
     assert_eq!(pages.iter().map(|page| page.jobs.len()).sum::<usize>(), 300);
     for page in pages {
-        assert!(postcard::to_stdvec(&page).unwrap().len() < squall_model::limits::FRAME_BYTES_MAX / 2);
+        assert!(squall_model::encoding::to_vec(&page).len() < squall_model::limits::FRAME_BYTES_MAX / 2);
     }
 }
 

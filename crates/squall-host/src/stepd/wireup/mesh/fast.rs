@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
-use serde_bytes::ByteBuf;
 use squall_model::codec;
+use squall_model::encoding::ByteBuf;
 use squall_model::wire::peer::PeerMessage;
 
 use super::Kinship;

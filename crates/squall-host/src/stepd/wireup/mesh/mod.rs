@@ -15,10 +15,9 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
-use squall_model::codec::PROTOCOL_VERSION;
 use squall_model::step::{ClientAddress, StepLaunch, TaskProgram};
 use squall_model::wire::peer::PeerMessage;
-use squall_model::wire::{Hello, Proof, Role};
+use squall_model::wire::{Hello, Role};
 
 use crate::pipe::Pipe;
 use crate::poller::Interest;
@@ -80,8 +79,7 @@ impl Kinship {
     }
 
     fn greet(&self, frames: &mut Frames) {
-        let cluster = String::new();
-        frames.send(&Hello { protocol: PROTOCOL_VERSION, cluster, role: Role::Step, proof: Proof::Peer });
+        frames.send(&Hello::new(Role::Step));
         frames.send(&PeerMessage::Hello { cookie: self.cookie, place: self.here });
     }
 }
@@ -449,8 +447,7 @@ impl Link {
         if !self.greeted {
             match self.frames.take::<Hello>().map_err(io::Error::other)? {
                 None => return Ok(None),
-                Some(hello) if hello.protocol == PROTOCOL_VERSION => self.greeted = true,
-                Some(hello) => return Err(io::Error::other(format!("it speaks protocol {}", hello.protocol))),
+                Some(hello) => hello.agreed().map(|_| self.greeted = true).map_err(io::Error::other)?,
             }
         }
         let message = self.frames.take::<PeerMessage>().map_err(io::Error::other)?;

@@ -1,33 +1,45 @@
 //! What a user asks for (`JobSpec`) and how a job ends (`Outcome`).
 
-use serde::{Deserialize, Serialize};
-use serde_bytes::ByteBuf;
+mod reason;
+
+use crate::encoding::ByteBuf;
+use minicbor::{Decode, Encode};
+pub use reason::{NodeTest, PendingReason, Seat, Together};
 
 use crate::id::{Attempt, JobId};
 use crate::limits::UNLIMITED_S;
-use crate::policy::{Limit, Whose};
 use crate::resource::Memory;
 use crate::set::IndexSet;
 use crate::time::{Span, Time};
 
 /// The user on whose behalf something runs; from the kernel (SO_PEERCRED), never from a message.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Owner {
     /// Numeric user id.
+    #[n(0)]
     pub uid: u32,
     /// Primary group at submission.
+    #[n(1)]
     pub gid: u32,
     /// All supplementary groups, for the drop of privileges.
+    #[n(2)]
     pub groups: Vec<u32>,
     /// Login name, or the uid in decimal where it has none.
+    #[n(3)]
     pub user: String,
     /// Name of the primary group, or the gid in decimal.
+    #[n(4)]
     pub group: String,
 }
 
 /// BLAKE3 of a script or environment: how the journal, the nodes and jobs refer to content.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Digest(pub [u8; 32]);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+#[cbor(transparent)]
+pub struct Digest(
+    #[n(0)]
+    #[cbor(with = "minicbor::bytes")]
+    pub [u8; 32],
+);
 
 impl Digest {
     /// The digest of some bytes.
@@ -58,16 +70,21 @@ impl Checksum {
 }
 
 /// What kind of job it is: who drives it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
 pub enum JobKind {
     /// `sbatch`: a script on the first node.
     #[default]
+    #[n(0)]
     Batch,
     /// `salloc`: resources for a program on the submitting host.
+    #[n(1)]
     Allocation,
     /// `srun` outside of an allocation: resources for one step.
+    #[n(2)]
     Run,
     /// A component of a heterogeneous job that is not its first: resources for what the first one starts.
+    #[n(3)]
     Component,
 }
 
@@ -83,11 +100,13 @@ impl JobKind {
 }
 
 /// Of which heterogeneous job something is a component: its ids follow each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Het {
     /// The first component, whose id is the whole job's.
+    #[n(0)]
     pub leader: JobId,
     /// How many components there are.
+    #[n(1)]
     pub size: u32,
 }
 
@@ -104,85 +123,124 @@ impl Het {
 
 /// Everything that a submission asks for. Immutable once journaled; `scontrol update` makes a changed copy.
 /// Equal specs are kept once. Option names are Slurm's.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct JobSpec {
     /// Batch, salloc or srun.
+    #[n(0)]
     pub kind: JobKind,
     /// `--job-name`; the script's file name, the command's, or `wrap`.
+    #[n(1)]
     pub name: String,
     /// `--partition`, as given: one name or several with commas; None: the default partition.
+    #[n(2)]
     pub partition: Option<String>,
     /// `--account`.
+    #[n(3)]
     pub account: Option<String>,
     /// `--qos`.
+    #[n(4)]
     pub qos: Option<String>,
     /// `--reservation`.
+    #[n(5)]
     pub reservation: Option<String>,
     /// `--wckey`.
+    #[n(6)]
     pub wckey: Option<String>,
     /// `--comment`.
+    #[n(7)]
     pub comment: Option<String>,
     /// What it needs to run.
+    #[n(8)]
     pub need: Need,
     /// `--time` in seconds; None: the partition's default; [`UNLIMITED_S`]: none.
+    #[n(9)]
     pub time_limit_s: Option<u64>,
     /// `--time-min` in seconds.
+    #[n(10)]
     pub time_min_s: Option<u64>,
     /// `--begin`.
+    #[n(11)]
     pub begin: Option<Time>,
     /// `--deadline`: it does not start if it could not end by then, and ends then if it runs.
+    #[n(12)]
     pub deadline: Option<Time>,
     /// `--dependency`.
+    #[n(13)]
     pub dependency: Option<Dependency>,
     /// `--hold`.
+    #[n(14)]
     pub hold: bool,
     /// `--priority`.
+    #[n(15)]
     pub priority: Option<u32>,
     /// `--nice`.
+    #[n(16)]
     pub nice: i32,
     /// `--requeue` / `--no-requeue`; None: the cluster's default (requeue).
+    #[n(17)]
     pub requeue: Option<bool>,
     /// `--kill-on-invalid-dep`; None: the cluster's default (no).
+    #[n(18)]
     pub kill_on_invalid_dep: Option<bool>,
     /// `--no-kill`: keep the allocation when one of its nodes fails.
+    #[n(19)]
     pub no_kill: bool,
     /// `--signal`.
+    #[n(20)]
     pub signal: Option<SignalSpec>,
     /// `--array`.
+    #[n(21)]
     pub array: Option<ArraySpec>,
     /// `--chdir`, absolute.
+    #[n(22)]
     pub work_dir: String,
     /// `--input`, a pattern; None: /dev/null.
+    #[n(23)]
     pub stdin: Option<String>,
     /// `--output`, a pattern; None: `slurm-%j.out` or `slurm-%A_%a.out`.
+    #[n(24)]
     pub stdout: Option<String>,
     /// `--error`, a pattern; None: joined to stdout.
+    #[n(25)]
     pub stderr: Option<String>,
     /// `--open-mode`: true append, false truncate, None: truncate at the first attempt, append after a requeue.
+    #[n(26)]
     pub append: Option<bool>,
     /// `--mail-type`, as given.
+    #[n(27)]
     pub mail_type: Option<String>,
     /// `--mail-user`.
+    #[n(28)]
     pub mail_user: Option<String>,
     /// Path of the script as the user named it (absolute), or the command line of srun and salloc.
+    #[n(29)]
     pub command: String,
     /// Arguments of the batch script.
+    #[n(30)]
     pub args: Vec<String>,
     /// The whole command line, for `sacct -o SubmitLine`.
+    #[n(31)]
     pub submit_line: String,
     /// Content of the batch script.
+    #[n(32)]
     pub script: Option<Digest>,
     /// The environment: `KEY=VALUE` entries, each ended by a NUL byte.
+    #[n(33)]
     pub env: Digest,
     /// File mode mask of the submitter.
+    #[n(34)]
     pub umask: u32,
     /// Soft resource limits to set in the tasks: (RLIMIT_* number, value).
+    #[n(35)]
     pub rlimits: Vec<(u32, u64)>,
     /// Host from which it was submitted.
+    #[n(36)]
     pub submit_host: String,
     /// `--get-user-env`: run a login shell of the user to complete the environment.
+    #[n(37)]
     pub get_user_env: bool,
     /// Options that have no effect yet but are shown and handed on, by long name (`mem-bind`, `hint`, …), sorted.
+    #[n(38)]
     pub others: Vec<(String, String)>,
 }
 
@@ -252,43 +310,61 @@ impl JobSpec {
 }
 
 /// The resources that a job needs, as asked.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Need {
     /// `--nodes` minimum; None: as many as the tasks need.
+    #[n(0)]
     pub nodes_min: Option<u32>,
     /// `--nodes` maximum; None: the minimum.
+    #[n(1)]
     pub nodes_max: Option<u32>,
     /// `--ntasks`; None: one for each node, or `ntasks_per_node` on each.
+    #[n(2)]
     pub ntasks: Option<u32>,
     /// `--ntasks-per-node`.
+    #[n(3)]
     pub ntasks_per_node: Option<u32>,
     /// `--cpus-per-task`; None: 1, and SLURM_CPUS_PER_TASK is not set.
+    #[n(4)]
     pub cpus_per_task: Option<u32>,
     /// `--mincpus`: least CPUs of each node.
+    #[n(5)]
     pub cpus_min: Option<u32>,
     /// `--mem` or `--mem-per-cpu`.
+    #[n(6)]
     pub memory: Memory,
     /// `--tmp`, MiB of scratch space on each node.
+    #[n(7)]
     pub tmp_disk_mb: u64,
     /// `--exclusive`: whole nodes.
+    #[n(8)]
     pub exclusive: bool,
     /// `--oversubscribe`.
+    #[n(9)]
     pub oversubscribe: bool,
     /// `--overcommit`: more tasks than CPUs.
+    #[n(10)]
     pub overcommit: bool,
     /// `--contiguous`.
+    #[n(11)]
     pub contiguous: bool,
     /// `--spread-job`.
+    #[n(12)]
     pub spread: bool,
     /// `--nodelist`, a host list that the allocation must contain.
+    #[n(13)]
     pub nodelist: Option<String>,
     /// `--exclude`, a host list.
+    #[n(14)]
     pub exclude: Option<String>,
     /// `--constraint`, as given.
+    #[n(15)]
     pub constraint: Option<String>,
     /// `--gres`, as given.
+    #[n(16)]
     pub gres: Option<String>,
     /// `--licenses`, as given.
+    #[n(17)]
     pub licenses: Option<String>,
 }
 
@@ -304,13 +380,16 @@ impl Need {
 }
 
 /// `--array`: which indices, and how many may run at once.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct ArraySpec {
     /// The indices.
+    #[n(0)]
     pub indices: IndexSet,
     /// `%N`: most tasks running at once.
+    #[n(1)]
     pub limit: Option<u32>,
     /// The text as given, for display.
+    #[n(2)]
     pub text: String,
 }
 
@@ -333,79 +412,101 @@ impl ArraySpec {
 }
 
 /// Which task of which array a job is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct ArrayTask {
     /// The array's id.
+    #[n(0)]
     pub array: JobId,
     /// The index within the array (SLURM_ARRAY_TASK_ID).
+    #[n(1)]
     pub index: u32,
 }
 
 /// `--signal=[{R|B}:]SIG[@SECONDS]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct SignalSpec {
     /// Signal number.
+    #[n(0)]
     pub signal: i32,
     /// Seconds before the time limit.
+    #[n(1)]
     pub before_s: u32,
     /// `B:` signal the batch script only; otherwise every step but the script.
+    #[n(2)]
     pub batch_only: bool,
 }
 
 /// `--dependency`: all of the terms (commas) or any of them (question marks).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Dependency {
     /// The terms, in the order given.
+    #[n(0)]
     pub terms: Vec<DependencyTerm>,
     /// True: one term that holds is enough.
+    #[n(1)]
     pub any: bool,
 }
 
 /// One condition on another job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct DependencyTerm {
     /// What must hold.
+    #[n(0)]
     pub when: DependencyKind,
     /// Of which job: None only for `singleton`.
+    #[n(1)]
     pub job: Option<DependencyJob>,
 }
 
 /// The job that a dependency names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct DependencyJob {
     /// A job or a whole array.
+    #[n(0)]
     pub id: JobId,
     /// `ID_INDEX`: one task of an array.
+    #[n(1)]
     pub index: Option<u32>,
     /// `after:ID+MINUTES`: minutes to wait after its start.
+    #[n(2)]
     pub delay_min: u32,
 }
 
 /// The conditions that `--dependency` knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+#[cbor(index_only)]
 pub enum DependencyKind {
     /// It has started or was cancelled.
+    #[n(0)]
     After,
     /// It has ended.
+    #[n(1)]
     AfterAny,
     /// It has ended with exit code 0.
+    #[n(2)]
     AfterOk,
     /// It has ended otherwise.
+    #[n(3)]
     AfterNotOk,
     /// The task of the same index in that array has ended with exit code 0.
+    #[n(4)]
     AfterCorr,
     /// As AfterAny (there are no burst buffers to wait for).
+    #[n(5)]
     AfterBurstBuffer,
     /// No other job of the same name and user is running or ahead in the queue.
+    #[n(6)]
     Singleton,
 }
 
 /// How a process ended: `code:signal`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct ExitCode {
     /// The exit code, 0 to 255.
+    #[n(0)]
     pub code: u8,
     /// The signal that ended it; 0: none.
+    #[n(1)]
     pub signal: u8,
 }
 
@@ -423,208 +524,118 @@ impl ExitCode {
 }
 
 /// How a job or step ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Outcome {
     /// The final state.
+    #[n(0)]
     pub state: EndState,
     /// The batch script's, or the highest of the tasks'.
+    #[n(1)]
     pub exit: ExitCode,
     /// What led to it where the state doesn't say: shown as Reason.
+    #[n(2)]
     pub reason: Option<String>,
 }
 
 /// The states from which there is no return but by requeue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub enum EndState {
     /// Exit code 0.
+    #[n(0)]
     Completed,
     /// Another exit code.
+    #[n(1)]
     Failed,
     /// By `scancel`, or because its dependency can never hold.
+    #[n(2)]
     Cancelled {
         /// Who did it.
+        #[n(0)]
         by: u32,
     },
     /// Ran into its time limit.
+    #[n(3)]
     Timeout,
     /// A node of its allocation died.
+    #[n(4)]
     NodeFail,
     /// Went over its memory.
+    #[n(5)]
     OutOfMemory,
     /// Ended to make room.
+    #[n(6)]
     Preempted,
     /// Could not end by its deadline any more, or ran until then.
+    #[n(7)]
     Deadline,
     /// Could not be launched.
+    #[n(8)]
     BootFail,
     /// An attempt that was ended to go back into the queue.
+    #[n(9)]
     Requeued,
 }
 
 /// What a job is doing now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub enum JobState {
     /// Waits in the queue; holds nothing.
+    #[n(0)]
     Pending,
     /// Holds its allocation, and its processes may run.
+    #[n(1)]
     Running,
     /// Holds its allocation, its processes are stopped.
+    #[n(2)]
     Suspended,
     /// Its end is decided; some node has not yet said that nothing is left of it. Shown with the end state.
-    Completing(EndState),
+    #[n(3)]
+    Completing(#[n(0)] EndState),
     /// Nothing is left of it.
-    Ended(EndState),
-}
-
-/// Why a pending job does not run. The names that users see are Slurm's.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PendingReason {
-    /// Not looked at yet.
-    #[default]
-    None,
-    /// Earlier jobs of the partition wait.
-    Priority,
-    /// Nodes are busy.
-    Resources,
-    /// A dependency has not come true.
-    Dependency,
-    /// A dependency never can.
-    DependencyNeverSatisfied,
-    /// `--begin` lies ahead.
-    BeginTime,
-    /// Held by its user.
-    JobHeldUser,
-    /// Held by the operator.
-    JobHeldAdmin,
-    /// `%N` tasks of its array run.
-    JobArrayTaskLimit,
-    /// More nodes than the partition has.
-    PartitionNodeLimit,
-    /// Longer than the partition allows.
-    PartitionTimeLimit,
-    /// The partition is down.
-    PartitionDown,
-    /// The partition is inactive.
-    PartitionInactive,
-    /// The nodes asked for are down, drained or reserved.
-    ReqNodeNotAvail,
-    /// No set of nodes of the cluster, even empty, could hold it.
-    BadConstraints,
-    /// The launch failed; it waits before another try.
-    LaunchFailed(String),
-    /// Requeued with hold.
-    JobHoldMaxRequeue,
-    /// Waits for the previous attempt's processes to be gone.
-    Cleaning,
-    /// Other jobs hold licenses that it needs.
-    Licenses,
-    /// A limit leaves no room for it.
-    Limit(Whose, Limit),
-    /// Its reservation has not begun.
-    Reservation,
-    /// Its reservation is no more.
-    ReservationDeleted,
-    /// More CPUs than the partition has.
-    PartitionConfig,
-}
-
-/// How a node stands to a job that waits: the first test that it fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum NodeTest {
-    /// It fails none.
-    Free,
-    /// It is down or drained.
-    Unusable,
-    /// It does not answer at present.
-    Silent,
-    /// `--nodelist` names all nodes of the job, and not this one.
-    Unlisted,
-    /// `--exclude` names it, or the job's launch failed there.
-    Excluded,
-    /// A reservation keeps it.
-    Reserved,
-    /// It lacks a feature.
-    Features,
-    /// It has too little scratch space.
-    TmpDisk,
-    /// It has too few CPUs.
-    FewCpus,
-    /// It has too little memory.
-    LittleMemory,
-    /// It has too few generic resources.
-    FewGres,
-    /// Jobs hold its CPUs.
-    BusyCpus,
-    /// Jobs hold its memory.
-    BusyMemory,
-    /// Jobs hold its generic resources.
-    BusyGres,
-    /// Other users' jobs run on it, and one of the two jobs is `--exclusive=user`.
-    OtherUsers,
-}
-
-/// How the nodes of a job that waits have to stand together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Together {
-    /// `--contiguous`: numbers that follow each other.
-    Contiguous,
-    /// `--switches`: at few leaf switches.
-    Switches,
-    /// `--geometry`: a prism of a torus with these extents.
-    Geometry,
-    /// `--grid`: a prism on which its ranks lie well.
-    Grid,
-    /// `--network`, or more nodes than a few: a prism with links of its own.
-    Prism,
-    /// Neighbours on a ring.
-    Ring,
-}
-
-/// How the nodes of a job that runs stand in the network, and by which step of the choice they were found: what stands
-/// before it in this list was not free.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Seat {
-    /// The prism of a torus that it asked for (`--geometry`, `--grid`), as text.
-    Asked(String),
-    /// A prism of the topology file's list (`Placements`).
-    Listed(String),
-    /// Another prism whose traffic stays inside.
-    Prism(String),
-    /// No such prism: put together in an order of the torus's routers, by name.
-    Order(String),
-    /// At these leaf switches, blocks or rings: what they are, and their names.
-    Groups(String, Vec<String>),
+    #[n(4)]
+    Ended(#[n(0)] EndState),
 }
 
 /// Which life of which job: what nodes and journal records are keyed by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct JobAttempt {
     /// The job.
+    #[n(0)]
     pub job: JobId,
     /// The attempt.
+    #[n(1)]
     pub attempt: Attempt,
 }
 
 /// What processes used, summed or as a peak.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Usage {
     /// User CPU time.
+    #[n(0)]
     pub user: Span,
     /// System CPU time.
+    #[n(1)]
     pub system: Span,
     /// Peak resident memory over the task with the most, KiB.
+    #[n(2)]
     pub max_rss_kb: u64,
     /// The rank of that task.
+    #[n(3)]
     pub max_rss_task: u32,
     /// Sum over tasks of the peak resident memory, KiB (for AveRSS).
+    #[n(4)]
     pub total_rss_kb: u64,
     /// Peak virtual memory, KiB.
+    #[n(5)]
     pub max_vm_kb: u64,
     /// Bytes read.
+    #[n(6)]
     pub read_bytes: u64,
     /// Bytes written.
+    #[n(7)]
     pub write_bytes: u64,
     /// Major page faults.
+    #[n(8)]
     pub major_faults: u64,
 }
 
@@ -648,11 +659,13 @@ impl Usage {
 }
 
 /// A script or an environment with its name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Blob {
     /// The digest of `bytes`.
+    #[n(0)]
     pub digest: Digest,
     /// The content.
+    #[n(1)]
     pub bytes: ByteBuf,
 }
 
