@@ -81,6 +81,12 @@ impl Dialect {
         if protocol == 1 { Self::V1 } else { Self::Present }
     }
 
+    /// The greeting: 0.1 asks whether the version is its own.
+    pub(crate) fn hello(self, role: Role) -> Hello {
+        let hello = Hello::new(role);
+        if self == Self::V1 { Hello { protocol: 1, ..hello } } else { hello }
+    }
+
     /// Appends a message as a frame; 0.1 knows its type as `root`.
     pub(crate) fn encode<T: Encoded>(
         self,
@@ -90,10 +96,6 @@ impl Dialect {
     ) -> Result<(), codec::CodecError> {
         match self {
             Self::Present => codec::encode(message, bytes),
-            // It asks whether the version is its own.
-            Self::V1 if root == "Hello" => {
-                codec::encode_v1(root, &Hello { protocol: 1, ..Hello::new(Role::Step) }, bytes)
-            }
             Self::V1 => codec::encode_v1(root, message, bytes),
         }
     }
@@ -114,10 +116,7 @@ impl Dialect {
 /// Answers a greeting, so that a peer of release 0.1 too can tell its user that the versions differ.
 pub(crate) async fn greet_back(stream: &mut (impl AsyncWrite + Unpin), theirs: &Hello, ours: &Hello) -> io::Result<()> {
     let mut bytes = Vec::new();
-    match theirs.protocol {
-        1 => codec::encode_v1("Hello", ours, &mut bytes).map_err(malformed)?,
-        _ => codec::encode(ours, &mut bytes).map_err(malformed)?,
-    }
+    Dialect::of(theirs.protocol).encode("Hello", ours, &mut bytes).map_err(malformed)?;
     send(stream, &bytes).await
 }
 

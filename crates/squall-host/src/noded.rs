@@ -138,7 +138,7 @@ fn begin_again(args: &NodeArgs) -> std::process::ExitCode {
 
 /// Events that may wait for the loop. Tasks and threads that have more of them wait, each behind its connection, process or
 /// file. The loop waits for none of them: what it has for others goes into queues that refuse what they can't hold. So it
-/// always comes back to take the next event, and nobody waits for ever.
+/// always comes back to take the next event, and no sender waits for ever.
 const EVENTS_MAX: usize = 4096;
 
 /// What happens outside of the loop.

@@ -25,7 +25,10 @@ pub enum CodecError {
 pub fn encode<T: Encoded + ?Sized>(message: &T, out: &mut Vec<u8>) -> Result<(), CodecError> {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER_BYTES]);
-    encoding::append(message, out);
+    if let Err(why) = encoding::append(message, out) {
+        out.truncate(start);
+        return Err(CodecError::Malformed(why));
+    }
     let length = out.len() - start - HEADER_BYTES;
     if length > FRAME_BYTES_MAX {
         out.truncate(start);

@@ -22,15 +22,18 @@ impl<T: for<'b> Decode<'b, ()>> Decoded for T {}
 /// The value's bytes.
 pub fn to_vec<T: Encoded + ?Sized>(value: &T) -> Vec<u8> {
     let mut bytes = Vec::new();
-    append(value, &mut bytes);
+    let written = append(value, &mut bytes);
+    debug_assert!(written.is_ok(), "a value that can't be written");
     bytes
 }
 
-/// Adds the value's bytes.
-pub fn append<T: Encoded + ?Sized>(value: &T, bytes: &mut Vec<u8>) {
-    // A vector takes all, and no `Encode` of ours refuses a value.
-    let written = minicbor::encode(value, &mut *bytes);
-    debug_assert!(written.is_ok(), "a value that can't be written");
+/// Adds the value's bytes. Err: it can't be written, and nothing was added.
+pub fn append<T: Encoded + ?Sized>(value: &T, bytes: &mut Vec<u8>) -> Result<(), String> {
+    let before = bytes.len();
+    minicbor::encode(value, &mut *bytes).map_err(|e| {
+        bytes.truncate(before);
+        e.to_string()
+    })
 }
 
 /// How many bytes the value takes.

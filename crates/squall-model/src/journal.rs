@@ -183,13 +183,17 @@ impl Default for FrameWriter {
 
 impl FrameWriter {
     /// Adds a record.
-    pub fn record(&mut self, record: &Record) {
+    pub fn record(&mut self, record: &Record) -> Result<(), Problem> {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&ITEM_RECORD.to_le_bytes());
         self.bytes.extend_from_slice(&[0; 4]);
-        encoding::append(record, &mut self.bytes);
+        if let Err(why) = encoding::append(record, &mut self.bytes) {
+            self.bytes.truncate(start);
+            return Err(Problem::Content(why));
+        }
         let length = (self.bytes.len() - start - ITEM_HEADER_BYTES) as u32;
         self.bytes[start + 4..start + 8].copy_from_slice(&length.to_le_bytes());
+        Ok(())
     }
 
     /// Adds a blob; returns the offset of its content within the frame.
@@ -437,7 +441,7 @@ mod tests {
             let mut writer = FrameWriter::default();
             let script = vec![b'x'; 300 * seq as usize];
             writer.blob(&Digest::of(&script), &script);
-            writer.record(&record(seq));
+            writer.record(&record(seq)).unwrap();
             let size = writer.size();
             let (frame, after) = writer.finish(link).unwrap();
             assert_eq!(frame.len(), size);
@@ -492,7 +496,7 @@ mod tests {
         let head = SegmentHeader { format: FORMAT, cluster: CLUSTER, number: 1, size: SIZE as u64, seq: 1, link };
         let mut writer = FrameWriter::default();
         writer.blob(&Digest::of(b"x"), b"x");
-        writer.record(&Record { seq: 1, time: Time(2), events: vec![Event::NodeUp { node: NodeId(3) }] });
+        writer.record(&Record { seq: 1, time: Time(2), events: vec![Event::NodeUp { node: NodeId(3) }] }).unwrap();
         let (frame, after) = writer.finish(link).unwrap();
         let text = Digest::of(&[&head.encode()[..], &frame].concat()).to_string();
         assert_eq!((&text[..16], after.chain), ("f069beeb570e6a1f", 16_160_306_866_097_667_483));
@@ -506,7 +510,7 @@ mod tests {
         writer.bytes.extend_from_slice(&super::ITEM_RECORD_V1.to_le_bytes());
         writer.bytes.extend_from_slice(&(old.len() as u32).to_le_bytes());
         writer.bytes.extend_from_slice(&old);
-        writer.record(&Record { seq: 2, ..record.clone() });
+        writer.record(&Record { seq: 2, ..record.clone() }).unwrap();
         let (frame, _) = writer.finish(Link::first(CLUSTER)).unwrap();
         let Scan::Frame { items: range, .. } = scan(&frame, 0, Link::first(CLUSTER)) else { panic!("no frame") };
         let found = items(&frame, range).unwrap();

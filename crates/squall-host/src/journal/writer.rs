@@ -176,7 +176,7 @@ impl Journal {
             }
         }
         for record in records {
-            writer.record(record);
+            writer.record(record).map_err(unfit)?;
         }
         let size = writer.size() as u64;
         if size > self.room_here() {

@@ -229,7 +229,7 @@ fn meet(steps: &Path, hope: impl Fn() -> bool) -> io::Result<(UnixStream, u32, V
     let theirs: Hello = take("Hello", &mut stream)?;
     let dialect = Dialect::of(theirs.protocol);
     let mut greeting = Vec::new();
-    let hello = Hello::new(Role::Node(String::new()));
+    let hello = dialect.hello(Role::Node(String::new()));
     dialect.encode("Hello", &hello, &mut greeting).map_err(io::Error::other)?;
     stream.write_all(&greeting)?;
     let pid = peer.pid.as_raw_nonzero().get() as u32;

@@ -618,7 +618,7 @@ async fn talk((key, socket): (StepKey, SocketAddr), name: String, mut queue: Rec
     };
     let speak = async {
         let dialect = Dialect::of(protocol);
-        if dialect.write(&mut writer, "Hello", &Hello::new(Role::Node(name))).await.is_err() {
+        if dialect.write(&mut writer, "Hello", &dialect.hello(Role::Node(name))).await.is_err() {
             return;
         }
         while let Some(message) = queue.recv().await {

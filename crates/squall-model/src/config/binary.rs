@@ -230,4 +230,10 @@ mod tests {
         let read: Config = from_slice(&bytes).expect("it can be read");
         assert_eq!(read.slurmctld_port.0, 0);
     }
+
+    #[test]
+    fn the_highest_number_is_written_and_read() {
+        let config = Config { kill_wait_s: u64::MAX, ..Config::default() };
+        assert_eq!(from_slice(&to_vec(&config)), Ok(config));
+    }
 }

@@ -340,8 +340,9 @@ impl Reader<'_> {
             head(out.bytes(&bytes));
             return Ok(());
         }
-        head(out.array(2 * count as u64));
-        for _ in 0..2 * count {
+        let numbers = count.checked_mul(2).ok_or_else(ended)?;
+        head(out.array(numbers as u64));
+        for _ in 0..numbers {
             put(&(self.number(4)? as u32), out);
         }
         Ok(())
@@ -558,5 +559,7 @@ mod tests {
         assert!(read::<u64>("u64", &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]).is_ok());
         assert!(read::<u64>("u64", &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02]).is_err());
         assert!(read::<u16>("u16", &[0xff, 0xff, 0x04]).is_err());
+        let runs_without_end = [&[0_u8][..], &[0xff; 9], &[0x01]].concat();
+        assert!(translate("NodeSet", &runs_without_end).is_err());
     }
 }

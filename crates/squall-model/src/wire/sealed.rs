@@ -48,7 +48,8 @@ impl<T: Encoded + Decoded> Sealed<T> {
             Self::Open(value) => {
                 let bytes: Arc<[u8]> = SCRATCH.with_borrow_mut(|scratch| {
                     scratch.clear();
-                    encoding::append(&**value, scratch);
+                    let written = encoding::append(&**value, scratch);
+                    debug_assert!(written.is_ok(), "a value that can't be written");
                     let bytes = scratch[..].into();
                     scratch.shrink_to(SCRATCH_BYTES_MAX);
                     bytes

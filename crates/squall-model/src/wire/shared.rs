@@ -62,7 +62,7 @@ pub fn encode<C, W: Write>(
             return e.bytes(&known.bytes)?.ok();
         }
         let mut known = room(recent);
-        encoding::append(&**spec, &mut known.bytes);
+        encoding::append(&**spec, &mut known.bytes).map_err(minicbor::encode::Error::message)?;
         let written = e.bytes(&known.bytes)?.ok();
         known.spec = Some(Arc::clone(spec));
         remember(recent, known);

@@ -17,7 +17,7 @@ use minicbor::{Decode, Encode};
 /// An answer. Some requests get several, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Answer {
-    /// Accepted, durably. The id is given to nobody else.
+    /// Accepted, durably. No other job gets the id.
     #[n(0)]
     Submitted {
         /// The job's or array's id.
@@ -166,7 +166,7 @@ pub enum Answer {
         /// Where it does not hold.
         #[n(0)]
         no: Vec<String>,
-        /// Who did not answer in time.
+        /// The nodes that did not answer in time.
         #[n(1)]
         unreachable: Vec<String>,
     },
