@@ -120,7 +120,6 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     nodes::drop_silent_children(c, now, out);
     broadcasts::settle(c, now);
     queries::settle(c, now, out);
-    forget(c, now, out);
     loop {
         het::settle(c, now, out);
         work::enter_all(c, now, out);
@@ -144,6 +143,8 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
         steps::settle(c, now, job, out);
         foreign::touched(c, now, job);
     }
+    // After the callers were told: a job may be old enough at the very release of its last node.
+    forget(c, now, out);
     foreign::settle(c, now, out);
     work::send_starts(c);
     work::send_ends(c);

@@ -3,10 +3,11 @@
 use squall_model::event::NodeAdmin;
 use squall_model::id::{Attempt, Epoch, JobId, Session};
 use squall_model::job::{EndState, JobAttempt, JobSpec, JobState};
-use squall_model::wire::client::{Answer, Refusal};
+use squall_model::time::Span;
+use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::fabric::{Composite, Newer};
 
-use super::driver::{Driver, batch};
+use super::driver::{ADA, Driver, batch};
 
 #[test]
 fn a_job_runs_once_ends_and_is_forgotten() {
@@ -24,6 +25,24 @@ fn a_job_runs_once_ends_and_is_forgotten() {
     d.pass(40);
     assert_eq!(d.state_of(job), None);
     assert!(d.c.state().index.keys.is_empty());
+}
+
+/// Its end was decided longer ago than `MinJobAge` when its last node let go of it (seed 6815 of the simulator).
+#[test]
+fn who_waits_for_a_job_is_answered_before_it_is_forgotten() {
+    let mut d = Driver::new(1, 2);
+    let job = d.submit(batch());
+    assert_eq!(d.ask(7, ADA, Request::AwaitJob { job }), []);
+    d.cancel(job);
+    d.pass(400);
+    assert!(d.state_of(job).is_some());
+    let reports = d.script_end(job, 0);
+    // Nothing was looked at for so long that old jobs are looked for with this very message.
+    d.now = d.now + Span::from_secs(20);
+    d.report("n1", &reports);
+    assert_eq!(d.state_of(job), None);
+    let answers = d.take_answers(crate::control::CallerId(7));
+    assert!(matches!(&answers[..], [Answer::JobDone { job: told, .. }] if *told == job), "{answers:?}");
 }
 
 #[test]
