@@ -23,21 +23,6 @@ impl State {
         }
     }
 
-    /// Nothing depends on this job any more: if its time had come before, it goes now.
-    pub(super) fn forget_late(&mut self, id: JobId) {
-        if let Some(array) = self.arrays.get(&id) {
-            if let Some(end) = array.is_ended().then_some(array.tally.last_end).flatten()
-                && end < self.forgotten_before
-            {
-                self.forget_array(end, id);
-            }
-        } else if let Some(end) = self.jobs.get(&id).and_then(|job| job.end_time())
-            && end < self.forgotten_before
-        {
-            self.forget_job(end, id);
-        }
-    }
-
     fn forget_job(&mut self, time: Time, id: JobId) {
         self.index.ended.remove(&(time, id));
         self.grants.remove(&id);

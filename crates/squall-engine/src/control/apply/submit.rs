@@ -83,7 +83,8 @@ impl State {
         }
     }
 
-    /// The job does not need its dependencies any more.
+    /// The job does not need its dependencies any more. The next [`squall_model::event::Event::Forgotten`] takes those that are
+    /// old, after the clients that wait for their end were told.
     pub(super) fn unwant(&mut self, id: JobId, spec: &JobSpec) {
         if !self.foreign.is_empty() {
             self.forget_alone(id);
@@ -93,7 +94,6 @@ impl State {
             *count -= 1;
             if *count == 0 {
                 self.index.wanted.remove(&id);
-                self.forget_late(id);
                 if self.is_foreign(id) {
                     self.forget_foreign(id);
                 }

@@ -207,3 +207,22 @@ fn a_job_that_never_ran_is_requeued_only_while_its_dependency_is_known() {
     assert_eq!(requeue(&mut d, has_run), None, "its dependency came true once");
     assert_eq!(d.state_of(has_run), Some(JobState::Running));
 }
+
+/// A job ends so long after its end was decided that it is old at once, and nobody depends on it any more in the same turn.
+#[test]
+fn who_waits_for_a_job_is_answered_though_its_last_dependent_ends_with_it() {
+    let mut d = Driver::new(2, 1);
+    let (first, other) = (d.submit(batch()), d.submit(batch()));
+    let dependent = d.submit(JobSpec { kill_on_invalid_dep: Some(true), ..after(DependencyKind::AfterOk, first) });
+    assert_eq!(d.ask(7, ADA, Request::AwaitJob { job: first }), []);
+    d.cancel(first);
+    d.finish(other, 0);
+    d.pass(400);
+    assert_eq!(d.state_of(other), None);
+    d.finish(first, 0);
+    assert!(matches!(d.state_of(dependent), Some(JobState::Ended(_))));
+    let answers = d.take_answers(crate::control::CallerId(7));
+    assert!(matches!(&answers[..], [Answer::JobDone { job, .. }] if *job == first), "{answers:?}");
+    d.pass(400);
+    assert_eq!((d.state_of(first), d.state_of(dependent)), (None, None));
+}
