@@ -15,8 +15,7 @@ use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::fabric::{DownFrame, Newer};
 
-use crate::control::cast::Cast;
-use crate::control::{CallerId, Controller, Input, LinkId, Out};
+use crate::control::{CallerId, Cast, Controller, Input, LinkId, Out};
 use crate::machine::Machine;
 
 /// Inputs of one batch.

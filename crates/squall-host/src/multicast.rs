@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
-use squall_engine::control::cast::Cast;
+use squall_engine::control::Cast;
 use squall_model::config::Config;
 use squall_model::set::NodeSet;
 use squall_model::wire::fabric::{Chunk, ContentId, StreamKey};
@@ -207,7 +207,7 @@ mod tests {
     use std::sync::mpsc::sync_channel;
     use std::time::Duration;
 
-    use squall_engine::control::cast::Cast;
+    use squall_engine::control::Cast;
     use squall_model::config::Config;
     use squall_model::job::Digest;
     use squall_model::wire::fabric::{Bytes, ContentId, StreamKey};

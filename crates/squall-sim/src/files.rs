@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use squall_engine::control::Cast;
 use squall_engine::control::Input;
-use squall_engine::control::cast::Cast;
 use squall_model::hostlist;
 use squall_model::job::Digest;
 use squall_model::set::NodeSet;

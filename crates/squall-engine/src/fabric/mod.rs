@@ -8,7 +8,7 @@
 //! - `shape`: which node is whose parent in a healthy tree.
 //! - `cost`: what it costs to reach a set of nodes.
 //!
-//! The controller's end of it is `control/links.rs`. Everything here is soft state: what is lost with a relay, the
+//! The controller's end of it is `control/net/links.rs`. Everything here is soft state: what is lost with a relay, the
 //! nodes that reported it still have, and report again.
 
 mod asked;

@@ -15,7 +15,7 @@ use squall_model::wire::fabric::{Comparison, Composite, DownFrame, Query, Test, 
 use squall_model::wire::node::{Down, EndReason, Registration, SignalTarget};
 use squall_model::wire::stepd::ToStepd;
 
-use crate::control::links::Links;
+use crate::control::net::links::Links;
 use crate::control::{LinkId, Out};
 use crate::fabric::child::composite_of;
 use crate::fabric::{Dial, NetInput};

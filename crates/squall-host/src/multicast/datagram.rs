@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-use squall_engine::control::cast::Cast;
+use squall_engine::control::Cast;
 use squall_model::limits::CHUNK_WINDOW_BYTES;
 use squall_model::wire::fabric::{Bytes, StreamKey};
 
@@ -154,7 +154,7 @@ impl Assembler {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use squall_engine::control::cast::Cast;
+    use squall_engine::control::Cast;
     use squall_model::wire::fabric::{Bytes, StreamKey};
 
     use super::{Assembler, BYTES_MAX, KEPT_BYTES_MAX, Sealed, stream_of};

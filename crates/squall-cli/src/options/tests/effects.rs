@@ -23,7 +23,7 @@ const ACTED_ON: &[(&str, &str)] = &[
     ("gpu-bind", "squall-engine/src/environment.rs"),
     ("gpus", "squall-model/src/gres.rs"),
     ("gpus-per-node", "squall-model/src/gres.rs"),
-    ("gpus-per-socket", "squall-engine/src/control/request/admit.rs"),
+    ("gpus-per-socket", "squall-engine/src/control/decide/admit.rs"),
     ("gpus-per-task", "squall-model/src/gres.rs"),
     ("grid", "squall-sched/src/topology/pick.rs"),
     ("hint", "squall-model/src/inside.rs"),
@@ -36,14 +36,14 @@ const ACTED_ON: &[(&str, &str)] = &[
     ("prefer", "squall-sched/src/request.rs"),
     ("preserve-env", "squall-engine/src/environment.rs"),
     ("prolog", "squall-cli/src/command/srun/scripts.rs"),
-    ("segment", "squall-engine/src/control/drive/network.rs"),
+    ("segment", "squall-engine/src/control/index/network.rs"),
     ("sockets-per-node", "squall-model/src/inside.rs"),
     ("stencil", "squall-sched/src/topology/pick.rs"),
     ("switches", "squall-sched/src/topology/pick.rs"),
     ("task-epilog", "squall-model/src/step.rs"),
     ("task-prolog", "squall-model/src/step.rs"),
     ("threads-per-core", "squall-model/src/inside.rs"),
-    ("use-min-nodes", "squall-engine/src/control/drive/lanes.rs"),
+    ("use-min-nodes", "squall-engine/src/control/index/lanes.rs"),
 ];
 
 /// Options that ask for what is done anyway, and why.

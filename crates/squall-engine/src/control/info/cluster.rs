@@ -10,7 +10,7 @@ use squall_model::set::NodeSet;
 use squall_model::time::Time;
 use squall_model::wire::info::{LicenseInfo, NodeInfo, PartitionInfo, ReservationInfo};
 
-use crate::control::Controller;
+use crate::control::controller::Controller;
 use crate::control::state::State;
 use crate::control::state::job::Phase;
 use crate::control::state::node::{Node, Partition};

@@ -1,22 +1,25 @@
 //! Jobs as `squeue` and `scontrol` show them.
 
+use crate::control::index::size::Size;
+use crate::control::index::size::size;
 use std::sync::Arc;
 
 use squall_model::gres::{self, Grant, NodeGres};
 use squall_model::id::{Attempt, JobId, StepNo};
-use squall_model::job::{ArrayTask, JobSpec, JobState, Need, Outcome, Owner, PendingReason};
-use squall_model::resource::{Alloc, AllocGroup, Memory};
+use squall_model::job::{ArrayTask, JobSpec, JobState, Outcome, Owner, PendingReason};
+use squall_model::resource::{Alloc, AllocGroup};
 use squall_model::set::{CoreSet, IndexSet, NodeSet};
 use squall_model::time::{Span, Time};
 use squall_model::wire::info::{JobInfo, RunInfo, StepInfo};
 use squall_sched::Item;
 
-use super::cluster::names;
-use super::page::{Class, Row};
-use super::waiting::{self, Waits};
-use crate::control::Controller;
-use crate::control::drive::reckon::Standee;
-use crate::control::facts;
+use crate::control::controller::Controller;
+use crate::control::index::facts;
+use crate::control::index::page::{Class, Row};
+use crate::control::index::reckon::Standee;
+use crate::control::info::cluster::names;
+use crate::control::info::waiting;
+use crate::control::info::waiting::Waits;
 use crate::control::state::State;
 use crate::control::state::array::Array;
 use crate::control::state::job::{Hold, Job, Phase, Queue, Run, Step};
@@ -176,37 +179,6 @@ fn open_dependency(c: &Controller, waits: &Waits<'_>, now: Time) -> String {
     let Some(dependency) = &waits.spec.dependency else { return String::new() };
     let is_array = |id| c.state.arrays.contains_key(&id);
     dependency_status(dependency, c.queue.open_terms(&c.state, now, waits.item()), is_array)
-}
-
-/// What a job will take at least.
-pub(crate) struct Size {
-    /// Nodes.
-    pub(crate) nodes: u32,
-    /// Tasks.
-    pub(crate) tasks: u32,
-    /// CPUs.
-    pub(crate) cpus: u32,
-    /// Memory over all nodes, MiB.
-    pub(crate) memory_mb: u64,
-}
-
-/// What a need comes to.
-pub(crate) fn size(need: &Need, default_mb_per_cpu: u64) -> Size {
-    let tasks_per_node = need.ntasks_per_node.filter(|n| *n > 0);
-    let by_tasks = match (need.ntasks, tasks_per_node) {
-        (Some(tasks), Some(per_node)) => tasks.div_ceil(per_node),
-        _ => 1,
-    };
-    let nodes = need.nodes_min.unwrap_or(by_tasks).max(1);
-    let tasks = need.tasks_on(nodes);
-    let cpus = tasks.saturating_mul(need.task_cpus()).max(nodes.saturating_mul(need.cpus_min.unwrap_or(1)));
-    let cpus = if need.overcommit { nodes.max(need.task_cpus()) } else { cpus };
-    let memory_mb = match need.memory {
-        Memory::PerNodeMb(mb) => mb.saturating_mul(u64::from(nodes)),
-        Memory::PerCpuMb(mb) => mb.saturating_mul(u64::from(cpus)),
-        Memory::Unset => default_mb_per_cpu.saturating_mul(u64::from(cpus)),
-    };
-    Size { nodes, tasks, cpus, memory_mb }
 }
 
 /// On how many nodes the tasks and GPUs of a job have room, by what its partition's first node has; of a range of numbers

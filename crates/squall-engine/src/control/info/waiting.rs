@@ -4,9 +4,9 @@ use squall_model::id::JobId;
 use squall_model::job::{ArrayTask, JobSpec, Owner, PendingReason};
 use squall_model::time::Time;
 
-use crate::control::Controller;
-use crate::control::drive::queue::partitions_of;
-use crate::control::drive::reckon::Standee;
+use crate::control::controller::Controller;
+use crate::control::index::pending::partitions_of;
+use crate::control::index::reckon::Standee;
 use crate::control::state::job::{Hold, Job, Queue};
 
 /// A pending job, or the untouched tasks of an array.

@@ -8,7 +8,7 @@ use squall_model::job::{ArraySpec, EndState, ExitCode, JobSpec, Outcome, Owner};
 use squall_model::set::IndexSet;
 use squall_model::time::Time;
 
-use super::job::Queue;
+use crate::control::state::job::Queue;
 
 /// An array. Its tasks become jobs of their own when something first happens to them.
 #[derive(Clone, Debug, PartialEq, Eq)]

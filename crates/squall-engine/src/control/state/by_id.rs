@@ -199,7 +199,7 @@ mod tests {
     use proptest::prelude::{Strategy, prop_assert_eq, proptest};
     use squall_model::id::JobId;
 
-    use super::ById;
+    use crate::control::state::by_id::ById;
 
     /// Ids of three neighbourhoods.
     fn ids() -> impl Strategy<Value = JobId> {

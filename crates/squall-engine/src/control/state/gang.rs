@@ -5,8 +5,8 @@ use squall_model::gang::Turn;
 use squall_model::id::JobId;
 use squall_model::time::{Span, Time};
 
-use super::State;
-use super::job::Phase;
+use crate::control::state::State;
+use crate::control::state::job::Phase;
 
 /// A job in the matrix: running, suspended or completing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]

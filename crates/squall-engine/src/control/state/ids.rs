@@ -6,8 +6,8 @@ use squall_model::id::JobId;
 use squall_model::job::JobSpec;
 use squall_model::time::Time;
 
-use super::State;
-use super::array::Array;
+use crate::control::state::State;
+use crate::control::state::array::Array;
 
 impl State {
     /// The id that the next job gets, as things stand.

@@ -183,7 +183,7 @@ mod tests {
     use squall_model::policy::{ResetPeriod, Seconds};
     use squall_model::time::Time;
 
-    use super::{Decay, Ledger, calendar, halved};
+    use crate::control::state::ledger::{Decay, Ledger, calendar, halved};
 
     fn decay(half_life_s: u64, reset: ResetPeriod) -> Decay {
         Decay::of(&Config {

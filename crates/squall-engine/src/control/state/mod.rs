@@ -1,12 +1,16 @@
 //! All that the controller must not forget. Changed by `apply` alone; equal after replay.
 
+pub(crate) mod apply;
 pub mod array;
 pub mod by_id;
 pub mod gang;
+pub(crate) mod gates;
 mod ids;
 pub mod job;
+pub(crate) mod kept;
 pub mod ledger;
 pub mod node;
+pub(crate) mod reading;
 pub mod snapshot;
 pub mod users;
 
@@ -28,12 +32,12 @@ use squall_model::time::Time;
 use squall_model::wire::client::JobName;
 use squall_sched::topology::{Source, Topology};
 
-use crate::control::limits::Tallies;
-use array::Array;
-use by_id::ById;
-use job::Job;
-use ledger::{Decay, Ledger};
-use node::{Node, Partition};
+use crate::control::state::array::Array;
+use crate::control::state::by_id::ById;
+use crate::control::state::gates::Tallies;
+use crate::control::state::job::Job;
+use crate::control::state::ledger::{Decay, Ledger};
+use crate::control::state::node::{Node, Partition};
 
 /// What the journal says, and nothing else: `State::default()` with every event applied in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -192,17 +196,6 @@ impl Recent {
     /// The shared copy of an equal owner, or this one.
     pub(crate) fn owner(&mut self, owner: &Arc<Owner>) -> Arc<Owner> {
         share(&mut self.owners, owner)
-    }
-}
-
-impl State {
-    /// The copy of an equal owner that others share, or this one.
-    pub(crate) fn shared_owner(&mut self, owner: &Arc<Owner>) -> Arc<Owner> {
-        self.index.recent.owner(owner)
-    }
-    /// The copy of an equal spec that others share, or this one.
-    pub(crate) fn shared_spec(&mut self, spec: &Arc<JobSpec>) -> Arc<JobSpec> {
-        self.index.recent.spec(spec)
     }
 }
 

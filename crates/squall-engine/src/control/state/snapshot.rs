@@ -15,13 +15,13 @@ use squall_model::reservation::Reservation;
 use squall_model::resource::Alloc;
 use squall_model::time::Time;
 
-use super::array::{Array, ArrayTally};
-use super::gang::InTurn;
-use super::job::{Job, Phase, Queue};
-use super::ledger::Ledger;
-use super::node::{Node, Partition};
-use super::users::{Users, content_of};
-use super::{Granted, Index, LineId, State};
+use crate::control::state::array::{Array, ArrayTally};
+use crate::control::state::gang::InTurn;
+use crate::control::state::job::{Job, Phase, Queue};
+use crate::control::state::ledger::Ledger;
+use crate::control::state::node::{Node, Partition};
+use crate::control::state::users::{Users, content_of};
+use crate::control::state::{Granted, Index, LineId, State};
 
 /// Jobs in one part: enough that specs are shared, few enough that a part stays in a processor's cache.
 const JOBS_PER_PART: usize = 1024;

@@ -9,8 +9,8 @@ use squall_model::step::{FirstStep, StepSpec, TaskProgram};
 use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::node::Down;
 
-use super::driver::{ADA, Driver, batch};
-use crate::control::{CallerId, Input};
+use crate::control::port::{CallerId, Input};
+use crate::control::tests::driver::{ADA, Driver, batch};
 
 fn allocation() -> JobSpec {
     JobSpec { kind: JobKind::Allocation, ..batch() }

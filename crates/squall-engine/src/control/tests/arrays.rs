@@ -12,7 +12,7 @@ use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};
 use squall_model::wire::info::JobsPage;
 use squall_sched::Item;
 
-use super::driver::{ADA, Driver, array, batch, these};
+use crate::control::tests::driver::{ADA, Driver, array, batch, these};
 
 /// Ends running tasks one after the other until none runs; returns their ids in the order of their ends, and the
 /// most that ran at once.

@@ -9,7 +9,7 @@ use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Request};
 use squall_sched::Item;
 
-use super::driver::{Driver, batch};
+use crate::control::tests::driver::{Driver, batch};
 
 /// Two nodes of two cores.
 fn cluster(scheduler_type: SchedulerType) -> Driver {

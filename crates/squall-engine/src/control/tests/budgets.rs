@@ -9,7 +9,7 @@ use squall_model::policy::{
 use squall_model::wire::client::{Answer, Request};
 use squall_sched::Item;
 
-use super::driver::{ADA, Driver, batch};
+use crate::control::tests::driver::{ADA, Driver, batch};
 
 const USED_GPU: Limit = Limit::Tres(Scope::GrpUsed, Tres::Gpu);
 

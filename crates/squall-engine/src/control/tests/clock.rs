@@ -3,8 +3,8 @@
 use squall_model::job::{EndState, JobSpec, JobState};
 use squall_model::time::Span;
 
-use super::driver::{Driver, batch};
-use crate::control::Input;
+use crate::control::port::Input;
+use crate::control::tests::driver::{Driver, batch};
 
 const HOUR_US: i64 = 3_600_000_000;
 

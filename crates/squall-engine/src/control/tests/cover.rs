@@ -14,7 +14,7 @@ use squall_model::time::Span;
 use squall_model::wire::client::{Answer, JobSelection, Request, StateFilter};
 use squall_model::wire::node::Down;
 
-use super::driver::{ADA, Driver, batch, these};
+use crate::control::tests::driver::{ADA, Driver, batch, these};
 
 fn partition(name: &str, priority_tier: u32) -> PartitionConfig {
     PartitionConfig { name: name.into(), priority_tier, ..PartitionConfig::default() }

@@ -7,7 +7,7 @@ use squall_model::job::{
 use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_sched::Item;
 
-use super::driver::{ADA, Driver, array, batch, these};
+use crate::control::tests::driver::{ADA, Driver, array, batch, these};
 
 fn after(when: DependencyKind, id: JobId) -> JobSpec {
     with(&[(when, id)], false)

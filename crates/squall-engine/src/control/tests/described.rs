@@ -9,7 +9,7 @@ use squall_model::job::{JobSpec, JobState, Need};
 use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::info::NodeInfo;
 
-use super::driver::{ADA, Driver, batch};
+use crate::control::tests::driver::{ADA, Driver, batch};
 
 fn change(d: &mut Driver, uid: u32, nodes: &str, change: NodeChange) -> Answer {
     let change = Some(Box::new(change));

@@ -13,9 +13,10 @@ use squall_model::wire::client::{Answer, JobRef, JobSelection, Request};
 use squall_model::wire::fabric::{DownFrame, Health, Newer, UpFrame};
 use squall_model::wire::node::{Down, Registration};
 
+use crate::control::controller::Controller;
+use crate::control::port::{CallerId, Input, LinkId, Out, Who};
 use crate::control::state::State;
 use crate::control::state::snapshot::Part;
-use crate::control::{CallerId, Controller, Input, LinkId, Out, Who};
 use crate::fabric::child::Child;
 use crate::machine::Machine;
 

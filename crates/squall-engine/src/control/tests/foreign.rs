@@ -14,8 +14,8 @@ use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::info::AccountingRow;
 use squall_sched::Item;
 
-use super::driver::{ADA, Driver, array, batch, these, who};
-use crate::control::CallerId;
+use crate::control::port::CallerId;
+use crate::control::tests::driver::{ADA, Driver, array, batch, these, who};
 use crate::front::{Cells, Courier, Errands, News};
 
 /// The front's connection.

@@ -17,10 +17,10 @@ use squall_model::step::StepSpec;
 use squall_model::wire::client::{Answer, JobRef, JobSelection, JobUpdate, Request};
 use squall_model::wire::node::{Down, SignalTarget};
 
-use super::driver::{ADA, Driver, array, batch};
-use super::passes;
+use crate::control::port::{CallerId, Input};
 use crate::control::state::job::Phase;
-use crate::control::{CallerId, Input};
+use crate::control::tests::driver::{ADA, Driver, array, batch};
+use crate::control::tests::passes;
 
 const NODES: u32 = 3;
 const BOB: u32 = ADA + 1;

@@ -8,7 +8,7 @@ use squall_model::time::Span;
 use squall_model::wire::client::{Answer, JobSelection, Request};
 use squall_model::wire::node::Down;
 
-use super::driver::{ADA, Driver, batch, these};
+use crate::control::tests::driver::{ADA, Driver, batch, these};
 
 /// So many nodes of two cores, each of which two jobs may hold, and slots of a second.
 fn driver(nodes: u32) -> Driver {

@@ -6,7 +6,7 @@ use squall_model::id::{JobId, NodeId};
 use squall_model::job::{JobSpec, JobState, Need};
 use squall_model::wire::client::{Answer, JobRef, JobSelection, Refusal, Request};
 
-use super::driver::{ADA, Driver, batch};
+use crate::control::tests::driver::{ADA, Driver, batch};
 
 fn cluster(nodes: u32, gres: &str) -> Driver {
     let node = NodeConfig { name: format!("n[1-{nodes}]"), gres: gres.into(), ..NodeConfig::default() };

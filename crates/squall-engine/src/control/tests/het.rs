@@ -11,8 +11,8 @@ use squall_model::wire::client::{Answer, JobRef, JobSelection, Refusal, Request}
 use squall_model::wire::info::JobInfo;
 use squall_model::wire::node::Down;
 
-use super::driver::{ADA, Driver, array, batch, these};
-use crate::control::CallerId;
+use crate::control::port::CallerId;
+use crate::control::tests::driver::{ADA, Driver, array, batch, these};
 use crate::environment::job_env;
 
 fn on_nodes(nodes: u32) -> JobSpec {

@@ -9,7 +9,7 @@ use squall_model::set::NodeSet;
 use squall_model::wire::client::{Answer, JobSelection, Request};
 use squall_model::wire::node::Down;
 
-use super::driver::{ADA, Driver, array, batch, these};
+use crate::control::tests::driver::{ADA, Driver, array, batch, these};
 
 const PENDING: Option<JobState> = Some(JobState::Pending);
 const RUNNING: Option<JobState> = Some(JobState::Running);

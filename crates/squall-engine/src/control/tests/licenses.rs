@@ -8,7 +8,7 @@ use squall_model::job::{JobSpec, JobState, Need, PendingReason};
 use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_sched::Item;
 
-use super::driver::{ADA, Driver, array, batch};
+use crate::control::tests::driver::{ADA, Driver, array, batch};
 
 fn cluster(licenses: &str, cpus: u32) -> Driver {
     let mut d = Driver::empty(Config { licenses: licenses.into(), ..Config::default() });

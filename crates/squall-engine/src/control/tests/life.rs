@@ -7,7 +7,7 @@ use squall_model::time::Span;
 use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::fabric::{Composite, Newer};
 
-use super::driver::{ADA, Driver, batch};
+use crate::control::tests::driver::{ADA, Driver, batch};
 
 #[test]
 fn a_job_runs_once_ends_and_is_forgotten() {

@@ -7,7 +7,7 @@ use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::node::{Down, SignalTarget};
 use squall_sched::Item;
 
-use super::driver::{ADA, Driver, batch};
+use crate::control::tests::driver::{ADA, Driver, batch};
 
 #[test]
 fn the_limit_ends_a_job_and_the_signal_comes_before() {
@@ -133,7 +133,7 @@ fn who_could_not_end_by_the_deadline_does_not_start() {
     let first = d.submit(batch());
     let limited = d.submit(JobSpec { deadline, time_limit_s: Some(40), ..batch() });
     let shorter = d.submit(JobSpec { deadline, time_limit_s: Some(600), time_min_s: Some(30), ..batch() });
-    let tasks = d.submit(JobSpec { deadline, time_limit_s: Some(50), ..super::driver::array(2, None) });
+    let tasks = d.submit(JobSpec { deadline, time_limit_s: Some(50), ..crate::control::tests::driver::array(2, None) });
     let any = d.submit(JobSpec { deadline, ..batch() });
     d.pass(10);
     assert_eq!(d.c.state.arrays[&tasks].outcome(), None, "the last moment is not too late");
@@ -159,7 +159,7 @@ fn who_comes_back_too_late_for_the_deadline_does_not_start_again() {
     let job = d.submit(JobSpec { deadline, time_limit_s: Some(40), ..batch() });
     let first = d.attempt(job);
     d.pass(30);
-    d.ask(5, ADA, Request::Requeue { jobs: super::driver::these(job), hold: false, from: None });
+    d.ask(5, ADA, Request::Requeue { jobs: crate::control::tests::driver::these(job), hold: false, from: None });
     d.report("n1", &[Report::JobGone { job: first }]);
     d.pass(0);
     assert_eq!((d.attempt(job), d.state_of(job)), (first, Some(JobState::Ended(EndState::Deadline))));
@@ -187,7 +187,7 @@ fn a_requeue_is_a_new_attempt_after_the_old_is_gone() {
     let job = d.submit(batch());
     let first = d.attempt(job);
     d.launched();
-    let jobs = super::driver::these(job);
+    let jobs = crate::control::tests::driver::these(job);
     d.ask(5, ADA, Request::Requeue { jobs, hold: false, from: None });
     assert_eq!(d.ended(), [(first, "n1".to_owned())]);
     assert_eq!(d.launched(), []);
@@ -202,7 +202,7 @@ fn a_cancel_stops_a_requeue() {
     let mut d = Driver::new(1, 1);
     let job = d.submit(batch());
     let first = d.attempt(job);
-    d.ask(5, ADA, Request::Requeue { jobs: super::driver::these(job), hold: false, from: None });
+    d.ask(5, ADA, Request::Requeue { jobs: crate::control::tests::driver::these(job), hold: false, from: None });
     let outcome = Outcome { state: EndState::Cancelled { by: ADA }, exit: ExitCode::OK, reason: None };
     d.commit(squall_model::event::Event::JobEnding { id: job, outcome, requeue: None });
     d.report("n1", &[Report::JobGone { job: first }]);

@@ -13,8 +13,8 @@ use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::fabric::{Composite, Downward, Window};
 use squall_model::wire::node::Registration;
 
-use super::driver::{Driver, batch, these};
-use crate::control::{CallerId, Input, LinkId, Out};
+use crate::control::port::{CallerId, Input, LinkId, Out};
+use crate::control::tests::driver::{Driver, batch, these};
 use crate::fabric::child::Child;
 use crate::machine::Machine;
 

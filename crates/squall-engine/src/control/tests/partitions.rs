@@ -14,7 +14,7 @@ use squall_model::time::Span;
 use squall_model::wire::client::{Answer, JobUpdate, Refusal, Request};
 use squall_sched::Item;
 
-use super::driver::{ADA, Driver, batch, these};
+use crate::control::tests::driver::{ADA, Driver, batch, these};
 
 /// `short` (one minute, n1), and `long` (n2), the default.
 fn config(short_s: u64) -> Config {

@@ -11,11 +11,12 @@ use squall_model::resource::{Hardware, Memory};
 use squall_model::time::{Span, Time};
 use squall_sched::{Candidate, Lanes, Nodes, Plan, Queues, Request, Scratch, Single, plan};
 
-use super::driver::{array, batch};
-use crate::control::drive::lanes::Ordered;
-use crate::control::drive::view::Sight;
-use crate::control::drive::work::rules;
-use crate::control::{Controller, Rehearsal};
+use crate::control::Rehearsal;
+use crate::control::controller::Controller;
+use crate::control::effects::work::rules;
+use crate::control::index::ordered::Ordered;
+use crate::control::index::view::Sight;
+use crate::control::tests::driver::{array, batch};
 
 const NODES: u32 = 8;
 const CPUS: u32 = 4;

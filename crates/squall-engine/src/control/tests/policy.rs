@@ -10,7 +10,7 @@ use squall_model::policy::{
 use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_sched::Item;
 
-use super::driver::{ADA, Driver, array, batch};
+use crate::control::tests::driver::{ADA, Driver, array, batch};
 
 fn limits(all: &[(Limit, u64)]) -> Limits {
     all.iter().copied().collect()

@@ -13,7 +13,7 @@ use squall_model::wire::client::{Answer, JobSelection, Request};
 use squall_model::wire::node::{Down, SignalTarget};
 use squall_model::wire::standing::{JobPriority, Share};
 
-use super::driver::{ADA, Driver, array, batch};
+use crate::control::tests::driver::{ADA, Driver, array, batch};
 
 /// One node with so many CPUs.
 fn cluster(config: Config, cpus: u32) -> Driver {

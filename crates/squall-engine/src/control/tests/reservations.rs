@@ -10,7 +10,7 @@ use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::reservation::{ListChange, ReservationChange};
 use squall_sched::Item;
 
-use super::driver::{ADA, Driver, batch};
+use crate::control::tests::driver::{ADA, Driver, batch};
 
 fn reason(d: &Driver, id: JobId) -> PendingReason {
     d.c.queue.reason(&d.c.state, d.now, Item { id, array: false })

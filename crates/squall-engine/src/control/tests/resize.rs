@@ -9,7 +9,7 @@ use squall_model::report::Report;
 use squall_model::set::NodeSet;
 use squall_model::wire::client::{Answer, JobUpdate, Refusal, Request};
 
-use super::driver::{ADA, Driver, batch, these};
+use crate::control::tests::driver::{ADA, Driver, batch, these};
 
 fn wide(nodes: u32) -> JobSpec {
     JobSpec { need: Need { nodes_min: Some(nodes), ..Need::default() }, ..batch() }
@@ -132,7 +132,7 @@ fn limits_count_what_is_left() {
     assert_eq!(d.state_of(next), Some(JobState::Pending));
     update(&mut d, job, to(2));
     assert_eq!(nodes(&d, next), [3]);
-    let before = d.c.state.index.tallies.clone();
-    d.c.state.retally();
-    assert_eq!(d.c.state.index.tallies, before, "counted anew it is the same");
+    let mut again = d.c.state().clone();
+    again.retally();
+    assert_eq!(again.index.tallies, d.c.state().index.tallies, "counted anew it is the same");
 }

@@ -5,7 +5,7 @@ use squall_model::step::{StepSpec, TaskProgram};
 use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::node::Down;
 
-use super::driver::{ADA, Driver, batch};
+use crate::control::tests::driver::{ADA, Driver, batch};
 
 fn step(d: &mut Driver, job: JobId, time_limit_s: Option<u64>) {
     let spec = Box::new(StepSpec { ntasks: Some(1), overlap: true, time_limit_s, ..StepSpec::default() });

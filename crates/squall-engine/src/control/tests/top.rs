@@ -8,7 +8,7 @@ use squall_model::job::{JobSpec, JobState};
 use squall_model::policy::PriorityType;
 use squall_model::wire::client::{Answer, JobRef, JobSelection, Refusal, Request};
 
-use super::driver::{ADA, Driver, array, batch};
+use crate::control::tests::driver::{ADA, Driver, array, batch};
 
 fn cluster(config: Config) -> Driver {
     let mut d = Driver::empty(config);

@@ -8,7 +8,7 @@ use squall_model::set::NodeSet;
 use squall_model::step::{Distribution, Layout, StepSpec, TaskProgram};
 use squall_model::wire::client::{Answer, Refusal, Request};
 
-use super::driver::{ADA, Driver, batch};
+use crate::control::tests::driver::{ADA, Driver, batch};
 
 /// 4 x 4 x 4 nodes of 4 cores.
 fn cluster() -> Driver {

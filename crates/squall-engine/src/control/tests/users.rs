@@ -6,7 +6,7 @@ use squall_model::id::JobId;
 use squall_model::job::{JobSpec, JobState, Need, NodeTest};
 use squall_model::wire::client::{Answer, Request};
 
-use super::driver::{ADA, Driver, batch};
+use crate::control::tests::driver::{ADA, Driver, batch};
 
 const BOB: u32 = 1001;
 
@@ -76,7 +76,7 @@ fn e_exclusive_user_waits_for_others_to_end_and_is_kept_room_for() {
 #[test]
 fn e_exclusive_user_array_runs_side_by_side() {
     let mut d = Driver::new(2, 4);
-    let mut spec = own_nodes(super::driver::array(7, None));
+    let mut spec = own_nodes(crate::control::tests::driver::array(7, None));
     spec.time_limit_s = Some(60);
     submit(&mut d, ADA, spec);
     let running = d.c.state().jobs.iter().filter(|(_, job)| job.is_running()).count();

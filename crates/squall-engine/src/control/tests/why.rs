@@ -8,7 +8,7 @@ use squall_model::job::{JobSpec, JobState, Need, PendingReason, Seat, Together};
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::{Why, WhyChange, WhyMisfit};
 
-use super::driver::{ADA, Driver, batch};
+use crate::control::tests::driver::{ADA, Driver, batch};
 
 /// Nodes of 4 CPUs in a network.
 fn network(name: &str, text: &str, nodes: u32) -> Driver {

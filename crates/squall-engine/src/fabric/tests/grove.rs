@@ -16,7 +16,8 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::fabric::{Chunk, DownFrame, Downward, UpFrame, Upward};
 
-use crate::control::cast::Cast;
+use crate::control::Cast;
+use crate::control::state::State;
 use crate::control::{CallerId, Controller, Input, LinkId, Out, Who};
 use crate::fabric::{Dial, NetInput, NetOut, shape};
 use crate::machine::Machine;
@@ -107,7 +108,7 @@ impl Grove {
         let config = Config { node_lost_s: 1 << 30, ..Config::default() };
         let mut grove = Self {
             now: Time::from_secs(1_800_000_000),
-            c: Controller::default(),
+            c: Controller::new(State::default()),
             nodes: Vec::new(),
             width,
             wires: BTreeMap::new(),

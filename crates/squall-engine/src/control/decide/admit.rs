@@ -1,0 +1,402 @@
+//! Whether a job can be accepted at all: what is wrong is said at once, what only has to wait is accepted.
+
+use crate::control::state::reading::exists;
+use squall_model::config::PartitionConfig;
+use squall_model::duration::format_limit;
+use squall_model::gres::{self, Count, NodeGres};
+use squall_model::hostlist;
+use squall_model::job::{Dependency, DependencyKind, JobKind, JobSpec, Need, Owner};
+use squall_model::license;
+use squall_model::limits::{
+    DEPENDENCY_TERMS_MAX, ENV_BYTES_MAX, NODES_MAX, SCRIPT_BYTES_MAX, STRING_BYTES_MAX, TASKS_MAX,
+};
+use squall_model::policy::{EnforcePartLimits, Limit, Whose};
+use squall_model::resource::Memory;
+use squall_model::time::Time;
+use squall_model::wire::client::Refusal;
+use squall_sched::{Constraint, PREFER, prefer, preferred};
+
+use crate::control::decide::rights::{Deed, can};
+use crate::control::decide::standing;
+use crate::control::index::network;
+use crate::control::port::Who;
+use crate::control::state::State;
+use crate::control::state::node::{Node, Partition};
+use crate::control::state::users::content_of;
+
+/// Checks a spec in Slurm's order: identity of things named, sizes, resources, array, dependency.
+pub(crate) fn admit(state: &State, now: Time, who: &Who, spec: &JobSpec) -> Result<(), Refusal> {
+    strings(spec)?;
+    privileges(who, spec)?;
+    times(now, spec)?;
+    reservation(state, &who.owner, spec)?;
+    place(state, &who.owner, spec)?;
+    within_partitions(state, &who.owner, spec)?;
+    array(state, spec)?;
+    network::admit(&state.index.topology, spec, || {
+        let partitions = partitions(state, &who.owner, spec).unwrap_or_default();
+        tasks_each(state, &partitions, &spec.need)
+    })?;
+    if let Some(dependency) = &spec.dependency {
+        dependable(state, dependency)?;
+    }
+    let size = spec.array.as_ref().map_or(1, |array| array.indices.len() as u64);
+    standing::within_limits(state, &who.owner, spec, size)?;
+    if !who.operator {
+        share(state, who.owner.uid, size, spec)?;
+    }
+    let most = state.config.max_job_count;
+    let full = state.index.pending + state.index.active + size > u64::from(most);
+    if full { Err(Refusal::QueueFull(most)) } else { Ok(()) }
+}
+
+/// Refuses what is more than one user may have in the queue, or have kept for jobs.
+fn share(state: &State, uid: u32, size: u64, spec: &JobSpec) -> Result<(), Refusal> {
+    let (has, config) = (state.index.users.of(uid), &state.config);
+    if config.max_jobs_per_user > 0 && has.jobs + size > u64::from(config.max_jobs_per_user) {
+        return Err(Refusal::Limit(Whose::Qos, Limit::UserSubmit));
+    }
+    let most = u64::from(config.max_content_per_user_mb) << 20;
+    if most > 0 && has.content + content_of(spec) > most {
+        return Err(Refusal::TooLarge("content of all jobs of the user (max_content_per_user_mb)".to_owned(), most));
+    }
+    Ok(())
+}
+
+/// Checks what a job needs against what its partitions have.
+pub(crate) fn place(state: &State, owner: &Owner, spec: &JobSpec) -> Result<(), Refusal> {
+    let partitions = partitions(state, owner, spec)?;
+    counts(&spec.need)?;
+    names(state, spec)?;
+    resources(state, &partitions, &spec.need)?;
+    devices(state, &partitions, spec)
+}
+
+/// `EnforcePartLimits`: refuses what exceeds the limits of its partitions, of one or of all, which otherwise waits there.
+pub(crate) fn within_partitions(state: &State, owner: &Owner, spec: &JobSpec) -> Result<(), Refusal> {
+    let enforce = state.config.enforce_part_limits;
+    if enforce == EnforcePartLimits::No {
+        return Ok(());
+    }
+    let partitions = partitions(state, owner, spec)?;
+    let judged = partitions.iter().map(|partition| within(state, partition, spec));
+    match enforce {
+        EnforcePartLimits::All => judged.collect(),
+        _ => judged.reduce(Result::or).unwrap_or(Ok(())),
+    }
+}
+
+/// Whether a job keeps to the limits of a partition: on its time, its nodes, and what there is of nodes and CPUs.
+fn within(state: &State, partition: &Partition, spec: &JobSpec) -> Result<(), Refusal> {
+    let (config, need) = (&partition.config, &spec.need);
+    let name = &config.name;
+    let limit = spec.limit_s();
+    if let Some(most) = config.max_time_s
+        && limit.is_some_and(|limit| limit.is_none_or(|limit| limit > most))
+    {
+        let problem = format!("partition {name} allows {} at most", format_limit(Some(most)));
+        return Err(invalid("time", &format_limit(limit.flatten()), &problem));
+    }
+    let least = need.nodes_min.unwrap_or(1);
+    let most = config.max_nodes.unwrap_or(u32::MAX).min(partition.nodes.len() as u32);
+    if least > most || need.nodes_max.is_some_and(|most| most < config.min_nodes) {
+        let problem = format!("jobs of partition {name} have {} to {most} nodes", config.min_nodes.max(1));
+        return Err(invalid("nodes", &least.to_string(), &problem));
+    }
+    let tasks = need.ntasks.unwrap_or_else(|| least.saturating_mul(need.ntasks_per_node.unwrap_or(1)));
+    let cpus = if need.overcommit { least } else { tasks.saturating_mul(need.cpus_per_task.unwrap_or(1)) };
+    let cpus_of = || partition.nodes.iter().filter_map(|id| state.node(id)).map(|node| node.hardware.cpus);
+    // A node of which nothing is known yet may have any number.
+    let enough = cpus_of().any(|has| has == 0) || cpus_of().sum::<u32>() >= cpus;
+    if enough { Ok(()) } else { Err(Refusal::TooManyRequested("CPUs".to_owned())) }
+}
+
+/// Checks the sizes of script and environment.
+pub(crate) fn contents(kind: JobKind, script: &[u8], env: &[u8]) -> Result<(), Refusal> {
+    if script.len() > SCRIPT_BYTES_MAX {
+        return Err(Refusal::TooLarge("batch script".to_owned(), SCRIPT_BYTES_MAX as u64));
+    }
+    if env.len() > ENV_BYTES_MAX {
+        return Err(Refusal::TooLarge("environment".to_owned(), ENV_BYTES_MAX as u64));
+    }
+    if kind == JobKind::Batch && script.is_empty() {
+        return Err(invalid("script", "", "a batch job needs a script"));
+    }
+    Ok(())
+}
+
+fn invalid(option: &str, value: &str, problem: &str) -> Refusal {
+    Refusal::InvalidValue { option: option.to_owned(), value: value.to_owned(), problem: problem.to_owned() }
+}
+
+/// Checks the lengths of all texts.
+pub(crate) fn strings(spec: &JobSpec) -> Result<(), Refusal> {
+    let long = spec.texts().any(|text| text.len() > STRING_BYTES_MAX);
+    let args: usize = spec.args.iter().map(|arg| arg.len() + 1).sum();
+    let others: usize = spec.others.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
+    if long || args > ENV_BYTES_MAX || others > STRING_BYTES_MAX || spec.rlimits.len() > 64 {
+        return Err(Refusal::TooLarge("option".to_owned(), STRING_BYTES_MAX as u64));
+    }
+    Ok(())
+}
+
+fn privileges(who: &Who, spec: &JobSpec) -> Result<(), Refusal> {
+    let raised = spec.priority.is_some_and(|priority| priority != 0);
+    if raised && !can(who, Deed::Operate) { Err(Refusal::AccessDenied) } else { Ok(()) }
+}
+
+fn partitions<'a>(state: &'a State, owner: &Owner, spec: &JobSpec) -> Result<Vec<&'a Partition>, Refusal> {
+    let named: Vec<&str> = match &spec.partition {
+        Some(names) => names.split(',').collect(),
+        None => state.default_partition().map(|p| p.config.name.as_str()).into_iter().collect(),
+    };
+    let mut found = Vec::new();
+    for name in named {
+        let partition = state.partition(name).ok_or_else(|| Refusal::InvalidPartition(name.to_owned()))?;
+        if !allowed(&partition.config, owner) {
+            return Err(Refusal::AccessDenied);
+        }
+        standing::partition_takes(state, &partition.config, spec)?;
+        if !partition.takes_jobs() {
+            return Err(Refusal::PartitionNotAvailable(name.to_owned()));
+        }
+        found.push(partition);
+    }
+    if found.is_empty() { Err(Refusal::InvalidPartition(String::new())) } else { Ok(found) }
+}
+
+fn allowed(partition: &PartitionConfig, owner: &Owner) -> bool {
+    let user = partition.allow_users.is_empty() || partition.allow_users.contains(&owner.user);
+    let group = partition.allow_groups.is_empty() || partition.allow_groups.contains(&owner.group);
+    owner.uid == 0 || (user && group)
+}
+
+pub(crate) fn times(now: Time, spec: &JobSpec) -> Result<(), Refusal> {
+    if let (Some(least), Some(limit)) = (spec.time_min_s, spec.time_limit_s)
+        && least > limit
+    {
+        return Err(invalid("time-min", "", "it is longer than --time"));
+    }
+    if spec.deadline.is_some_and(|deadline| deadline <= now) {
+        return Err(invalid("deadline", "", "it has passed"));
+    }
+    if spec.latest_start(spec.limit_s().flatten()).is_some_and(|latest| latest < now) {
+        let problem = "the job could not end by then: ask for less --time, or for a --time-min that it can do with";
+        let asked = if spec.time_min_s.is_some_and(|least| least > 0) { "time-min" } else { "deadline" };
+        return Err(invalid(asked, "", problem));
+    }
+    Ok(())
+}
+
+/// A job may name reservations that there are and that are for its user; root may use any.
+pub(crate) fn reservation(state: &State, owner: &Owner, spec: &JobSpec) -> Result<(), Refusal> {
+    let account = spec.account.as_ref().unwrap_or(&state.config.default_account);
+    for name in spec.reservations() {
+        let known = state.reservations.get(name);
+        let known =
+            known.ok_or_else(|| Refusal::ReservationInvalid(format!("there is no reservation called {name}")))?;
+        if owner.uid != 0 && !known.admits(owner, account) {
+            return Err(Refusal::ReservationAccess(name.to_owned()));
+        }
+    }
+    Ok(())
+}
+
+fn counts(need: &Need) -> Result<(), Refusal> {
+    let zero = |count: Option<u32>| count == Some(0);
+    if zero(need.nodes_min)
+        || zero(need.nodes_max)
+        || need.nodes_max.is_some_and(|most| most < need.nodes_min.unwrap_or(1))
+    {
+        return Err(invalid("nodes", "", "the least number must be at least 1, the most at least the least"));
+    }
+    if need.nodes_min.is_some_and(|least| least as usize > NODES_MAX) {
+        return Err(invalid("nodes", "", "a cluster has at most 1048576 nodes"));
+    }
+    let tasks = u64::from(need.ntasks.unwrap_or(1));
+    let per_node = u64::from(need.ntasks_per_node.unwrap_or(1)) * u64::from(need.nodes_min.unwrap_or(1));
+    if zero(need.ntasks) || zero(need.ntasks_per_node) || tasks.max(per_node) > u64::from(TASKS_MAX) {
+        return Err(invalid("ntasks", "", "must be at least 1 and at most 1048576"));
+    }
+    if zero(need.cpus_per_task) {
+        return Err(invalid("cpus-per-task", "0", "must be at least 1"));
+    }
+    Ok(())
+}
+
+/// Whether a number of something, `2` or `a100:2`, is more than none.
+fn wanted(count: &str) -> bool {
+    !matches!(count.rsplit(':').next(), None | Some("" | "0" | "none"))
+}
+
+fn names(state: &State, spec: &JobSpec) -> Result<(), Refusal> {
+    let (need, others) = (&spec.need, &spec.others);
+    for list in [&need.nodelist, &need.exclude].into_iter().flatten() {
+        let names = hostlist::expand_within(list, state.nodes.len()).map_err(|_| Refusal::InvalidNode(list.clone()))?;
+        if let Some(unknown) = names.into_iter().find(|name| state.node_id(name).is_none()) {
+            return Err(Refusal::InvalidNode(unknown));
+        }
+    }
+    if let (Some(list), Some(exclude)) = (&need.nodelist, &need.exclude)
+        && let Some(name) =
+            hostlist::expand(list).unwrap_or_default().into_iter().find(|name| hostlist::contains(exclude, name))
+    {
+        return Err(Refusal::InvalidNode(name));
+    }
+    features(state, "constraint", need.constraint.as_deref())?;
+    if let Some(text) = prefer(others) {
+        features(state, PREFER, Some(text))?;
+        if preferred(need.constraint.as_deref(), text).is_none() {
+            return Err(invalid(
+                PREFER,
+                text,
+                "with --constraint both are features with & and |, without [ ] and counts",
+            ));
+        }
+    }
+    if let Some((_, value)) = others.iter().find(|(option, value)| option == "gpus-per-socket" && wanted(value)) {
+        return Err(Refusal::NotSupported(format!(
+            "--gpus-per-socket={value}: use --gpus-per-node or --gpus-per-task"
+        )));
+    }
+    need.licenses.as_ref().map_or(Ok(()), |text| licenses(state, text))
+}
+
+/// Features that no node has, or a text that names none.
+fn features(state: &State, option: &str, text: Option<&str>) -> Result<(), Refusal> {
+    let Some(text) = text else { return Ok(()) };
+    let Some(constraint) = Constraint::parse(text) else {
+        return Err(invalid(option, text, "feature names with & and |, [a|b] and a*COUNT are understood"));
+    };
+    let known = |feature: &str| state.nodes.iter().any(|node| node.hardware.features.iter().any(|f| f == feature));
+    if constraint.features().all(known) { Ok(()) } else { Err(invalid(option, text, "no node has such a feature")) }
+}
+
+/// Licenses that do not exist, or not in that number, will never come.
+fn licenses(state: &State, text: &str) -> Result<(), Refusal> {
+    let wanted = license::parse(text).ok_or_else(|| invalid("licenses", text, "use NAME:COUNT,NAME:COUNT"))?;
+    let totals = state.license_totals();
+    for (name, count) in &wanted {
+        match totals.get(name) {
+            None => return Err(invalid("licenses", text, &format!("there are no licenses called {name}"))),
+            Some(total) if total < count => {
+                return Err(invalid("licenses", text, &format!("there are {total} of {name} in all")));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Generic resources that no node has are none; more of them than a node or the partition has will never come.
+fn devices(state: &State, partitions: &[&Partition], spec: &JobSpec) -> Result<(), Refusal> {
+    let given = |option: &str| {
+        let other = spec.others.iter().find(|(name, _)| name == option).map(|(_, value)| value.as_str());
+        other.or(spec.need.gres.as_deref()).unwrap_or_default().to_owned()
+    };
+    let ask = gres::Ask::of_job(spec)
+        .map_err(|option| invalid(option, &given(option), "use [NAME:][TYPE:]COUNT, such as gpu:2 or gpu:a100:1"))?;
+    if ask.counts().next().is_none() {
+        return Ok(());
+    }
+    let nodes = partitions.iter().flat_map(|partition| partition.nodes.iter());
+    let nodes: Vec<&NodeGres> = nodes.filter_map(|id| state.index.gres.get(&id)).collect();
+    let has = |node: &NodeGres, asked: &Count| node.vacant().tasks(&[], std::slice::from_ref(asked)).unwrap_or(0);
+    let option = |asked: &Count| if spec.need.gres.is_some() && asked.name != "gpu" { "gres" } else { "gpus" };
+    for asked in ask.counts() {
+        let one = Count { count: 1, ..asked.clone() };
+        let most = nodes.iter().map(|node| has(node, &one)).max().unwrap_or(0);
+        let name = Count { model: None, ..one.clone() };
+        if most == 0 && one.model.is_some() && nodes.iter().any(|node| has(node, &name) > 0) {
+            return Err(Refusal::NodeConfigNotAvailable(format!("no node of the partition has {}", asked.kind())));
+        }
+        if most == 0 {
+            let option = if spec.need.gres.is_some() { "gres" } else { option(asked) };
+            return Err(invalid(option, &given(option), &format!("no node of the partition has {}", asked.kind())));
+        }
+        let all: u32 = nodes.iter().map(|node| has(node, &one)).sum();
+        let enough = if ask.per_job.contains(asked) { all } else { most };
+        if asked.count > enough {
+            let has = if ask.per_job.contains(asked) { "the nodes have together" } else { "any node has" };
+            let (kind, count) = (asked.kind(), asked.count);
+            return Err(Refusal::NodeConfigNotAvailable(format!(
+                "{kind}:{count} is more than {has}, which is {enough}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What no node has by itself is refused; more nodes or tasks than there are only wait.
+fn resources(state: &State, partitions: &[&Partition], need: &Need) -> Result<(), Refusal> {
+    let task_cpus = if need.overcommit { 1 } else { need.cpus_per_task.unwrap_or(1) };
+    let tasks = need.ntasks_per_node.unwrap_or(1);
+    let cpus = task_cpus.saturating_mul(if need.overcommit { 1 } else { tasks }).max(need.cpus_min.unwrap_or(1));
+    let memory_mb = match need.memory {
+        Memory::Unset => 0,
+        Memory::PerNodeMb(mb) => mb,
+        Memory::PerCpuMb(mb) => mb.saturating_mul(u64::from(cpus)),
+    };
+    let has_memory = |node: &Node| node.hardware.memory_mb >= memory_mb;
+    let has_cpus = |node: &Node| node.hardware.cpus >= cpus;
+    let has_disk = |node: &Node| node.hardware.tmp_disk_mb >= need.tmp_disk_mb;
+    let mut known = known_nodes(state, partitions).peekable();
+    // As a rule the first node will do.
+    if known.peek().is_none() || known.any(|node| has_memory(node) && has_cpus(node) && has_disk(node)) {
+        return Ok(());
+    }
+    let any = |has: &dyn Fn(&Node) -> bool| known_nodes(state, partitions).any(has);
+    let lacking = match () {
+        () if !any(&has_memory) => "memory",
+        () if !any(&has_cpus) => "CPUs",
+        () if !any(&has_disk) => "tmp disk",
+        () => "CPUs, memory and tmp disk on one node",
+    };
+    Err(Refusal::NodeConfigNotAvailable(lacking.to_owned()))
+}
+
+/// Most tasks of a job that some node could take by its CPUs; 0: nobody knows yet.
+fn tasks_each(state: &State, partitions: &[&Partition], need: &Need) -> u32 {
+    let cpus = known_nodes(state, partitions).map(|node| node.hardware.cpus).max().unwrap_or_default();
+    let tasks = if need.overcommit {
+        need.ntasks_per_node.unwrap_or(cpus)
+    } else {
+        cpus / need.cpus_per_task.unwrap_or(1).max(1)
+    };
+    tasks.min(need.ntasks_per_node.filter(|each| *each > 0).unwrap_or(u32::MAX))
+}
+
+/// The nodes of partitions of which it is known what they have.
+fn known_nodes<'a>(state: &'a State, partitions: &'a [&Partition]) -> impl Iterator<Item = &'a Node> {
+    let nodes = partitions.iter().flat_map(|partition| partition.nodes.iter());
+    nodes.filter_map(|id| state.node(id)).filter(|node| node.hardware.cpus > 0)
+}
+
+fn array(state: &State, spec: &JobSpec) -> Result<(), Refusal> {
+    let Some(array) = &spec.array else { return Ok(()) };
+    let highest = state.config.max_array_size.saturating_sub(1);
+    match array.indices.last() {
+        None => Err(invalid("array", &array.text, "it names no task")),
+        Some(last) if last > highest => Err(Refusal::ArrayTooLarge { highest }),
+        Some(_) if spec.kind != JobKind::Batch => Err(invalid("array", &array.text, "only batch jobs have arrays")),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Checks that every job that a dependency names exists, or is known to have ended if that is all that counts.
+pub(crate) fn dependable(state: &State, dependency: &Dependency) -> Result<(), Refusal> {
+    if dependency.terms.len() > DEPENDENCY_TERMS_MAX {
+        return Err(Refusal::TooLarge("dependency".to_owned(), DEPENDENCY_TERMS_MAX as u64));
+    }
+    let fine = dependency.terms.iter().all(|term| match term.job {
+        None => term.when == DependencyKind::Singleton,
+        // Its cell says whether there is such a job; tasks can't be matched with those of an array that is not here.
+        Some(job) if state.is_foreign(job.id) => term.when != DependencyKind::AfterCorr,
+        Some(job) => exists(state, job) || (state.was_given(job.id) && only_its_end_counts(term.when)),
+    });
+    if fine { Ok(()) } else { Err(Refusal::DependencyProblem) }
+}
+
+fn only_its_end_counts(when: DependencyKind) -> bool {
+    matches!(when, DependencyKind::After | DependencyKind::AfterAny | DependencyKind::AfterBurstBuffer)
+}

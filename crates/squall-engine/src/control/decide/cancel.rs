@@ -1,0 +1,166 @@
+//! `scancel`: ends jobs, steps, or signals them.
+
+use squall_model::event::Event;
+use squall_model::id::{JobId, StepKey, StepNo};
+use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome};
+use squall_model::set::NodeSet;
+use squall_model::time::{Span, Time};
+use squall_model::wire::client::{JobSelection, Refusal};
+use squall_model::wire::node::{Down, EndReason, SignalTarget};
+
+use crate::control::controller::Controller;
+use crate::control::decide::ask::{Ask, Reply};
+use crate::control::decide::each::to_each;
+use crate::control::decide::select::select_to_change;
+use crate::control::effects::steps;
+use crate::control::port::Out;
+use crate::control::state::job::Phase;
+
+/// What is to be done to a running job.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum What {
+    /// It ends, pending or running.
+    End,
+    /// A signal to its processes.
+    Signal(i32, SignalTarget),
+    /// One of its steps ends.
+    EndStep(StepNo),
+}
+
+/// Time after its launch in which a script may still be about to begin. On a connected node it has begun by then.
+const BEGINNING: Span = Span::from_secs(10);
+/// SIGKILL ends a job for good, as `scancel` without a signal does.
+const KILL: i32 = 9;
+/// Highest signal number of Linux.
+const SIGNAL_MAX: i32 = 64;
+
+impl What {
+    /// What the options of `scancel` come to.
+    pub(crate) fn new(signal: Option<(i32, SignalTarget)>, step: Option<StepNo>) -> Result<Self, Refusal> {
+        if let Some((signal, _)) = signal.filter(|(signal, _)| !(0..=SIGNAL_MAX).contains(signal)) {
+            let problem = format!("signals have numbers from 0 to {SIGNAL_MAX}");
+            return Err(Refusal::InvalidValue { option: "signal".into(), value: signal.to_string(), problem });
+        }
+        Ok(match (step, signal) {
+            (None, None | Some((KILL, SignalTarget::Steps | SignalTarget::All))) => Self::End,
+            (None, Some((signal, target))) => Self::Signal(signal, target),
+            (Some(step), None) => Self::EndStep(step),
+            (Some(StepNo::BATCH), Some((signal, _))) => Self::Signal(signal, SignalTarget::Batch),
+            (Some(step), Some((signal, _))) => Self::Signal(signal, SignalTarget::Step(step)),
+        })
+    }
+}
+
+/// Ends what is selected, or sends it a signal. Without `verbose`, jobs that have ended or never were are passed
+/// over in silence.
+pub(crate) fn cancel(
+    c: &mut Controller,
+    ask: &Ask<'_>,
+    jobs: &JobSelection,
+    what: What,
+    verbose: bool,
+    out: &mut Out,
+) -> Reply {
+    let selected = select_to_change(&c.state, ask.who, jobs)?;
+    let by = ask.who.owner.uid;
+    let mut beginning = NodeSet::new();
+    let affected = to_each(
+        c,
+        &selected,
+        out,
+        |c, tasks, out| match what {
+            What::End => {
+                let (array, tasks) = (tasks.array, tasks.indices.clone());
+                c.commit(ask.now, Event::TasksEnded { array, tasks, outcome: cancelled(by) }, out);
+                Ok(())
+            }
+            What::Signal(..) | What::EndStep(_) => Err(Refusal::NotRunning),
+        },
+        |c, id, out| match what {
+            What::End => {
+                let nodes = nodes_where_it_begins(c, ask.now, id);
+                end(c, ask.now, id, by, out).inspect(|()| beginning.union_with(&nodes))
+            }
+            What::Signal(number, target) => signal_job(c, id, number, target),
+            What::EndStep(step) => {
+                let nodes = nodes_where_it_begins(c, ask.now, id);
+                end_step(c, id, step).inspect(|()| beginning.union_with(&nodes))
+            }
+        },
+    );
+    let affected = if verbose { affected } else { affected.quiet() };
+    beginning.intersect_with(c.links.connected());
+    if beginning.is_empty() {
+        return Ok(Some(affected.answer()));
+    }
+    c.todo.heeded.push((ask.caller, affected.answer(), beginning));
+    Ok(None)
+}
+
+/// Returns the nodes on which tasks of a job may be about to begin. Examples: the job or a step of it was just
+/// launched, or the job is leased to a node, which starts it by itself.
+fn nodes_where_it_begins(c: &Controller, now: Time, id: JobId) -> NodeSet {
+    match c.state.jobs.get(&id).map(|job| &job.phase) {
+        Some(Phase::Leased(run)) => run.left.clone(),
+        Some(Phase::Running(run)) => {
+            let last = run.steps.values().map(|step| step.start).chain([run.start]).max();
+            if last.is_some_and(|last| now < last + BEGINNING) { run.left.clone() } else { NodeSet::new() }
+        }
+        _ => NodeSet::new(),
+    }
+}
+
+fn cancelled(by: u32) -> Outcome {
+    Outcome { state: EndState::Cancelled { by }, exit: ExitCode::OK, reason: None }
+}
+
+fn end(c: &mut Controller, now: Time, id: JobId, by: u32, out: &mut Out) -> Result<(), Refusal> {
+    match c.state.jobs.get(&id).map(|job| &job.phase) {
+        None => Err(Refusal::InvalidJobId),
+        Some(Phase::Ended(_)) => Err(Refusal::AlreadyDone),
+        Some(Phase::Completing(_, ending)) if ending.requeue.is_none() => Err(Refusal::AlreadyDone),
+        Some(Phase::Pending | Phase::Running(_) | Phase::Leased(_) | Phase::Completing(..)) => {
+            c.commit(now, Event::JobEnding { id, outcome: cancelled(by), requeue: None }, out);
+            Ok(())
+        }
+    }
+}
+
+fn signal_job(c: &mut Controller, id: JobId, signal: i32, target: SignalTarget) -> Result<(), Refusal> {
+    let job = c.state.jobs.get(&id).ok_or(Refusal::InvalidJobId)?;
+    let run = match &job.phase {
+        Phase::Running(run) => run,
+        Phase::Pending | Phase::Leased(_) => return Err(Refusal::NotRunning),
+        Phase::Completing(..) | Phase::Ended(_) => return Err(Refusal::AlreadyDone),
+    };
+    let of_step = match target {
+        SignalTarget::Step(no) => Some(run.steps.get(&no).ok_or(Refusal::InvalidStepId)?),
+        // The script is the first component's.
+        SignalTarget::Batch if job.spec.kind == JobKind::Component => return Ok(()),
+        SignalTarget::Batch => Some(run.steps.get(&StepNo::BATCH).ok_or(Refusal::InvalidStepId)?),
+        SignalTarget::Steps | SignalTarget::All | SignalTarget::Full => None,
+    };
+    if of_step.is_some_and(|step| step.ended.is_some()) {
+        return Err(Refusal::AlreadyDone);
+    }
+    let nodes = of_step.map_or_else(|| run.left.clone(), |step| step.left.clone());
+    let attempt = JobAttempt { job: id, attempt: job.attempt };
+    c.links.put(&nodes, Down::Signal { job: attempt, target, signal });
+    Ok(())
+}
+
+fn end_step(c: &mut Controller, id: JobId, no: StepNo) -> Result<(), Refusal> {
+    let job = c.state.jobs.get(&id).ok_or(Refusal::InvalidJobId)?;
+    let key = StepKey { job: id, attempt: job.attempt, step: no };
+    let run = match &job.phase {
+        Phase::Running(run) => run,
+        Phase::Pending | Phase::Leased(_) => return Err(Refusal::NotRunning),
+        Phase::Completing(..) | Phase::Ended(_) => return Err(Refusal::AlreadyDone),
+    };
+    let step = run.steps.get(&no).ok_or(Refusal::InvalidStepId)?;
+    if step.ended.is_some() {
+        return Err(Refusal::AlreadyDone);
+    }
+    steps::end(c, key, EndReason::Cancelled);
+    Ok(())
+}

@@ -1,0 +1,36 @@
+//! `srun` in an allocation: a step gets cores now, or waits for them.
+
+use squall_model::id::{ClientKey, JobId};
+use squall_model::step::{StepSpec, TaskProgram};
+use squall_model::wire::client::Refusal;
+
+use crate::control::controller::Controller;
+use crate::control::decide::ask::{Ask, Reply};
+use crate::control::decide::rights::{Deed, can};
+use crate::control::effects::steps;
+use crate::control::index::desk::Waiting;
+use crate::control::port::Out;
+
+/// Creates a step. Answers `StepCreated` when it has cores and `StepDone` when it has ended. The same key again
+/// is the same step: its `srun` lost the controller and is back.
+pub(crate) fn create_step(
+    c: &mut Controller,
+    ask: &Ask<'_>,
+    job: JobId,
+    spec: StepSpec,
+    program: TaskProgram,
+    key: ClientKey,
+    out: &mut Out,
+) -> Reply {
+    let found = c.state.jobs.get(&job).ok_or_else(|| absent(c, job))?;
+    if !can(ask.who, Deed::Enter(&found.owner)) {
+        return Err(Refusal::AccessDenied);
+    }
+    let request = Waiting::new(ask.caller, key, spec, program)?;
+    steps::ask(c, ask.now, job, request, out).map(|()| None)
+}
+
+/// Why there is no such job: an untouched array task is not running, anything else does not exist.
+fn absent(c: &Controller, job: JobId) -> Refusal {
+    if c.state.find(job).is_some() { Refusal::NotRunning } else { Refusal::InvalidJobId }
+}

@@ -1,0 +1,124 @@
+//! Doing something to each selected job, and telling what was done to which.
+
+use std::collections::BTreeMap;
+
+use squall_model::id::JobId;
+use squall_model::wire::client::{Answer, JobName, Refusal};
+
+use crate::control::controller::Controller;
+use crate::control::decide::select::{Selected, Tasks};
+use crate::control::port::Out;
+
+/// Most jobs that an answer names; with the next limit it fits a frame.
+const NAMED_MAX: usize = 500_000;
+/// Bytes of refusals that an answer carries: those beyond are left out.
+const REFUSED_BYTES_MAX: usize = 4 << 20;
+
+/// What a verb does to one thing that it applies to.
+type Did = Result<(), Refusal>;
+
+/// Applies a verb to untouched tasks of arrays, then to each job of its own. An array that was named as a whole
+/// is answered for as a whole: done if it was done to any of its tasks.
+pub(crate) fn to_each(
+    c: &mut Controller,
+    selected: &Selected,
+    out: &mut Out,
+    mut to_tasks: impl FnMut(&mut Controller, &Tasks, &mut Out) -> Did,
+    mut to_job: impl FnMut(&mut Controller, JobId, &mut Out) -> Did,
+) -> Affected {
+    let mut affected = Affected::new(&selected.whole);
+    for (name, refusal) in &selected.refused {
+        affected.refuse(&[*name], refusal);
+    }
+    for tasks in &selected.tasks {
+        let names = tasks.names(&c.state);
+        let did = to_tasks(c, tasks, out);
+        affected.note(Some(tasks.array), &names, did);
+    }
+    for &id in &selected.jobs {
+        let name = c.state.name_of(id);
+        let did = to_job(c, id, out);
+        affected.note(name.task.map(|task| task.array), &[name], did);
+    }
+    affected
+}
+
+/// What was done to which jobs.
+#[derive(Debug, Default)]
+pub(crate) struct Affected {
+    jobs: Vec<JobName>,
+    refused: Vec<(JobName, Refusal)>,
+    /// Arrays that are answered for as a whole, and how it went with their tasks so far.
+    whole: BTreeMap<JobId, Did>,
+    refused_bytes: usize,
+}
+
+impl Affected {
+    fn new(whole: &[JobId]) -> Self {
+        let whole = whole.iter().map(|&id| (id, Err(Refusal::AlreadyDone))).collect();
+        Self { whole, ..Self::default() }
+    }
+
+    fn note(&mut self, array: Option<JobId>, names: &[JobName], did: Did) {
+        if let Some(whole) = array.and_then(|id| self.whole.get_mut(&id)) {
+            match did {
+                Ok(()) => *whole = Ok(()),
+                // The most telling of the refusals: that some tasks have ended already says least.
+                Err(refusal) if whole.is_err() && refusal != Refusal::AlreadyDone => *whole = Err(refusal),
+                Err(_) => {}
+            }
+            return;
+        }
+        match did {
+            Ok(()) => self.jobs.extend(names.iter().take(NAMED_MAX.saturating_sub(self.jobs.len()))),
+            Err(refusal) => self.refuse(names, &refusal),
+        }
+    }
+
+    fn refuse(&mut self, names: &[JobName], refusal: &Refusal) {
+        let bytes = size_of::<(JobName, Refusal)>() + text_bytes(refusal);
+        let room = REFUSED_BYTES_MAX.saturating_sub(self.refused_bytes) / bytes;
+        let named = names.iter().take(room);
+        self.refused_bytes += named.len() * bytes;
+        self.refused.extend(named.map(|name| (*name, refusal.clone())));
+    }
+
+    /// Leaves out those to whom it does not apply: they have ended, or never were.
+    pub(crate) fn quiet(mut self) -> Self {
+        let moot = |refusal: &Refusal| matches!(refusal, Refusal::AlreadyDone | Refusal::InvalidJobId);
+        self.refused.retain(|(_, refusal)| !moot(refusal));
+        self.whole.retain(|_, did| !matches!(did, Err(refusal) if moot(refusal)));
+        self
+    }
+
+    /// The answer to the client.
+    pub(crate) fn answer(mut self) -> Answer {
+        for (id, did) in std::mem::take(&mut self.whole) {
+            let name = JobName { id, task: None };
+            match did {
+                Ok(()) => self.jobs.push(name),
+                Err(refusal) => self.refused.push((name, refusal)),
+            }
+        }
+        self.jobs.sort_unstable();
+        Answer::Affected { jobs: self.jobs, refused: self.refused }
+    }
+}
+
+/// Bytes of text that a refusal carries.
+fn text_bytes(refusal: &Refusal) -> usize {
+    match refusal {
+        Refusal::InvalidValue { option, value, problem } => option.len() + value.len() + problem.len(),
+        Refusal::InvalidPartition(text)
+        | Refusal::PartitionNotAvailable(text)
+        | Refusal::InvalidNode(text)
+        | Refusal::InvalidAccount(text)
+        | Refusal::InvalidQos(text)
+        | Refusal::NodeConfigNotAvailable(text)
+        | Refusal::TooManyRequested(text)
+        | Refusal::WrongState(text)
+        | Refusal::TooLarge(text, _)
+        | Refusal::NotSupported(text) => text.len(),
+        _ => 0,
+    }
+}

@@ -1,0 +1,31 @@
+//! `sstat`: what the tasks of a running step have used so far. The nodes are asked when somebody wants to know.
+
+use squall_model::id::{JobId, StepKey, StepNo};
+use squall_model::time::Span;
+use squall_model::wire::client::Refusal;
+use squall_model::wire::fabric::{Comparison, Test, Variable};
+
+use crate::control::controller::Controller;
+use crate::control::decide::ask::{Ask, Reply};
+use crate::control::decide::rights::{Deed, can};
+use crate::control::effects::queries;
+use crate::control::net::queries::Purpose;
+use crate::control::state::job::Phase;
+
+/// How long nodes have to say it.
+const TIME: Span = Span::from_secs(4);
+
+/// Asks the nodes of a step; the answer comes when they have answered or time is up.
+pub(crate) fn measure(c: &mut Controller, ask: &Ask<'_>, id: JobId, step: StepNo) -> Reply {
+    let job = c.state.jobs.get(&id).ok_or(Refusal::InvalidJobId)?;
+    if !can(ask.who, Deed::Job(&job.owner)) {
+        return Err(Refusal::AccessDenied);
+    }
+    let (Phase::Running(run) | Phase::Completing(run, _)) = &job.phase else { return Err(Refusal::NotRunning) };
+    let found = run.steps.get(&step).filter(|found| found.ended.is_none()).ok_or(Refusal::InvalidStepId)?;
+    let key = StepKey { job: id, attempt: job.attempt, step };
+    let to = found.left.clone();
+    let test = Test { variable: Variable::Used(key), comparison: Comparison::Equal, value: 1 };
+    queries::send(c, ask.now, to, (test, true), TIME, Purpose::Measure(ask.caller));
+    Ok(None)
+}

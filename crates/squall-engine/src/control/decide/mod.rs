@@ -1,0 +1,184 @@
+//! What clients ask: one file for each verb. A verb decides from state, commits events, and answers.
+//!
+//! Convention: `pub(crate) fn verb(c: &mut Controller, ask: &Ask<'_>, …the request's fields…, out: &mut Out)
+//! -> Reply`. What is decided comes from a pure function of `&State` that returns events or a refusal; the verb
+//! commits them with [`Controller::commit`] and returns `Ok(Some(answer))`, or `Ok(None)` if it has noted the
+//! caller and will answer later with `out.answers.push((caller, answer))`. All rights are decided by [`can`].
+
+mod admit;
+pub(crate) mod allocate;
+pub(crate) mod ask;
+pub(crate) mod await_job;
+mod broadcast;
+pub(crate) mod cancel;
+pub(crate) mod change_partition;
+mod change_policy;
+mod create_step;
+mod each;
+mod hold;
+pub(crate) mod lists;
+mod measure;
+mod newer;
+mod priorities;
+mod query;
+mod query_nodes;
+mod record;
+mod register;
+pub(crate) mod rehearsal;
+pub(crate) mod reports;
+pub(crate) mod requeue;
+mod reserve;
+pub(crate) mod rights;
+pub(crate) mod select;
+mod standing;
+mod submit;
+mod suspend;
+mod top;
+mod update_job;
+mod update_nodes;
+mod update_step;
+mod variants;
+mod watch;
+pub(crate) mod why;
+
+use crate::control::decide::ask::Ask;
+use crate::control::decide::ask::Reply;
+pub(crate) use crate::control::decide::query::script_of;
+use squall_model::time::Time;
+use squall_model::wire::client::{Answer, Refusal, Request};
+
+use crate::control::controller::Controller;
+use crate::control::effects::broadcasts;
+use crate::control::effects::foreign;
+use crate::control::info;
+use crate::control::port::{CallerId, Out, Who};
+
+/// Answers one request, now or later.
+pub(crate) fn ask(c: &mut Controller, now: Time, caller: CallerId, who: &Who, request: Request, out: &mut Out) {
+    let ask = Ask { now, caller, who };
+    lists::hurry(c, now, caller, out);
+    let answer = match dispatch(c, &ask, request, out) {
+        Ok(answer) => answer,
+        Err(refusal) => Some(Answer::Refused(refusal)),
+    };
+    out.answers.extend(answer.map(|answer| (caller, answer)));
+}
+
+fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) -> Reply {
+    match request {
+        Request::Submit { spec, script, env, key } => {
+            let contents = submit::Contents { script: script.into_vec(), env: env.into_vec() };
+            submit::submit(c, ask, spec, contents, key, out)
+        }
+        Request::TestSubmit { spec } => submit::test(c, ask, spec),
+        Request::Allocate { spec, env, key, immediate_s, step } => {
+            allocate::allocate(c, ask, spec, env.into_vec(), (key, immediate_s, step), out)
+        }
+        Request::SubmitHet { specs, script, env, key, immediate_s } => {
+            let contents = submit::Contents { script: script.into_vec(), env: env.into_vec() };
+            submit::submit_het(c, ask, specs, contents, (key, immediate_s), out)
+        }
+        Request::Attach { job } => allocate::attach(c, ask, job),
+        Request::Finish { job, exit } => allocate::finish(c, ask, job, exit, out),
+        Request::Watch { job, step, watcher } => watch::watch(c, ask, job, step, watcher, out),
+        Request::Notify { job, text } => watch::notify(c, ask, job, text, out),
+        Request::Measure { job, step } => measure::measure(c, ask, job, step),
+        Request::Facts { job } => query::facts_of(c, ask, job),
+        Request::AwaitJob { job } => await_job::await_job(c, ask, job),
+        Request::ShutDown { keep_jobs } => shut_down(c, ask, keep_jobs, out),
+        Request::CreateStep { job, spec, program, key } => {
+            create_step::create_step(c, ask, job, *spec, *program, key, out)
+        }
+        Request::Cancel { jobs, signal, step, verbose } => {
+            cancel::cancel(c, ask, &jobs, cancel::What::new(signal, step)?, verbose, out)
+        }
+        Request::Hold { jobs, user } => hold::hold(c, ask, &jobs, user, out),
+        Request::Release { jobs } => hold::release(c, ask, &jobs, out),
+        Request::Requeue { jobs, hold, from } => requeue::requeue(c, ask, &jobs, (hold, from), out),
+        Request::Suspend { jobs, suspend } => suspend::suspend(c, ask, &jobs, suspend, out),
+        Request::UpdateJob { jobs, change } => update_job::update_job(c, ask, &jobs, &change, out),
+        Request::Top { jobs } => top::top(c, ask, &jobs, out),
+        Request::UpdateStep { job, step, time_limit_s } => update_step::update(c, ask, (job, step), time_limit_s, out),
+        Request::UpdateNodes { nodes, admin, reason, change } => {
+            update_nodes::update_nodes(c, ask, &nodes, (admin, reason), change, out)
+        }
+        Request::UpdatePartition { name, state } => update_nodes::update_partition(c, ask, name, state, out),
+        Request::ChangePartition { name, was, now } => {
+            change_partition::change_partition(c, ask, name, was.as_deref(), now, out)
+        }
+        Request::Jobs { jobs, ended, steps } => lists::open(c, ask, jobs, (ended, steps), out),
+        Request::Nodes => Ok(Some(query::nodes(c, ask))),
+        Request::Partitions => Ok(Some(query::partitions(c))),
+        Request::Expected => Ok(Some(query::expected(c, ask))),
+        Request::Reservations => Ok(Some(Answer::Reservations(info::cluster::reservations(&c.state)))),
+        Request::Reserve { change, create } => reserve::reserve(c, ask, &change, create, out),
+        Request::Why { job } => why::why(c, ask, job),
+        Request::Unreserve { name } => reserve::unreserve(c, ask, name, out),
+        Request::Licenses => Ok(Some(query::licenses(c))),
+        Request::Config => Ok(Some(query::config(c))),
+        Request::Ping => Ok(Some(query::ping(c))),
+        Request::Diag { reset } => query::diag(c, ask, reset),
+        Request::QueryNodes { nodes, test, wait, write, time_ms } => {
+            query_nodes::query_nodes(c, ask, &nodes, (test, wait), write, time_ms)
+        }
+        Request::Broadcast(_) | Request::Chunk { .. } | Request::Recall { .. } => send_file(c, ask, request, out),
+        Request::Policy => Ok(Some(change_policy::policy(c))),
+        Request::ChangePolicy { version, changes } => change_policy::change_policy(c, ask, version, changes, out),
+        Request::Priorities { jobs } => priorities::priorities(c, ask, &jobs),
+        Request::Shares => Ok(Some(priorities::shares(c, ask))),
+        Request::Record(job, values) => record::record(c, ask, job, values, out),
+        // The host has answered these before the machine hears of them.
+        Request::Accounting(_) | Request::History | Request::Script { .. } => not_yet("Accounting"),
+        Request::Reconfigure { config } => update_nodes::reconfigure(c, ask, config, out),
+        Request::Unresolved | Request::Resolve { .. } | Request::Resolved { .. } => between_cells(c, ask, request, out),
+    }
+}
+
+/// Files on their way to nodes.
+fn send_file(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) -> Reply {
+    match request {
+        Request::Broadcast(wanted) => broadcast::broadcast(c, ask, *wanted),
+        Request::Chunk { at, bytes } => {
+            broadcasts::chunk(c, ask.now, ask.caller, (at, bytes), out);
+            Ok(None)
+        }
+        Request::Recall { known_as } => Ok(Some(Answer::Recalled(broadcasts::recall(c, ask.who.owner.uid, known_as)))),
+        _ => not_yet("file"),
+    }
+}
+
+/// What a front carries between cells.
+fn between_cells(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) -> Reply {
+    if !rights::can(ask.who, rights::Deed::Operate) {
+        return Err(Refusal::AccessDenied);
+    }
+    match request {
+        Request::Unresolved => foreign::carry(c, ask.caller, out),
+        Request::Resolve { questions } => foreign::ask(c, ask.now, ask.caller, questions),
+        // The front brings them again when there is room.
+        Request::Resolved { .. } if c.disk_full => return Err(Refusal::DiskFull),
+        Request::Resolved { replies } => {
+            foreign::resolved(c, ask.now, replies, out);
+            return Ok(Some(Answer::Done));
+        }
+        _ => {}
+    }
+    Ok(None)
+}
+
+/// `squall down`, `scontrol shutdown`. The answer comes when running jobs were dealt with.
+fn shut_down(c: &mut Controller, ask: &Ask<'_>, keep_jobs: bool, out: &mut Out) -> Reply {
+    if !rights::can(ask.who, rights::Deed::Operate) {
+        return Err(Refusal::AccessDenied);
+    }
+    crate::control::effects::shutdown::begin(c, ask.now, ask.caller, ask.who.owner.uid, keep_jobs, out);
+    Ok(None)
+}
+
+/// A verb that this controller does not serve.
+fn not_yet(verb: &str) -> Reply {
+    Err(Refusal::NotSupported(verb.to_owned()))
+}
+
+#[cfg(test)]
+mod tests;

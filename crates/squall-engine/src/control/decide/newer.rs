@@ -1,0 +1,108 @@
+//! A node knows a newer controller than this one: the state was restored from a backup.
+
+use std::collections::BTreeSet;
+
+use squall_model::event::{Event, NodeAdmin};
+use squall_model::id::{Epoch, JobId, NodeId, Session};
+use squall_model::job::JobAttempt;
+use squall_model::set::NodeSet;
+use squall_model::time::Time;
+use squall_model::wire::fabric::Newer;
+use squall_model::wire::node::Registration;
+
+use crate::control::controller::Controller;
+use crate::control::effects::nodes;
+use crate::control::port::{LinkId, Out};
+use crate::control::state::State;
+
+/// Prefix of the drain reason for a node that runs jobs unknown to a restored state.
+const REASON: &str = "Runs jobs that the restored state does not know: ";
+
+/// Returns what contradicts the state in a registration: an id that was never given here, or an attempt after the last
+/// one. Epochs do not show it: a restart and a restoration from a copy both raise the same epoch by one.
+pub(crate) fn contradiction(c: &Controller, said: &Registration) -> Option<Newer> {
+    if c.accepts_loss {
+        return None;
+    }
+    let node = c.state.node_id(&said.name);
+    // The first registration of a node is compared with the ids of earlier incarnations.
+    let met = node.is_some_and(|node| c.met.contains(node));
+    let last = if met { c.state.last_id } else { c.began_after };
+    let last_job = said.jobs.iter().map(|job| job.job).max().unwrap_or_default().max(said.last_job);
+    let later = |job: &JobAttempt| c.state.jobs.get(&job.job).is_some_and(|known| job.attempt > known.attempt);
+    let reason = node.and_then(|node| c.state.node(node)?.reason.as_ref());
+    let is_known = reason.is_some_and(|reason| reason.text.starts_with(REASON));
+    let newer = c.state.is_ahead(last_job, last) || said.jobs.iter().any(later) && !is_known;
+    let session = Session { epoch: Epoch(c.state.epoch.0.saturating_sub(1)), number: 0 };
+    newer.then(|| Newer { name: said.name.clone(), session, last_job })
+}
+
+/// With `--accept-loss` the controller goes on with a higher epoch and higher ids than the node knows. Otherwise it
+/// decides nothing more and ends.
+pub(crate) fn contradicted(c: &mut Controller, now: Time, newer: &Newer, out: &mut Out) {
+    // This controller, or one that it knows of, offered the other sessions.
+    if newer.session <= c.links.newest_session() {
+        return;
+    }
+    if !c.accepts_loss {
+        out.newer = Some(newer.clone());
+        return;
+    }
+    let (epoch, version) = (Epoch(newer.session.epoch.0 + 1), c.version.clone());
+    c.commit(now, Event::ControllerStarted { epoch, version }, out);
+    lose_ids(c, now, newer.last_job, out);
+    // Sessions belong to an epoch: all nodes register again.
+    c.links.begin(epoch);
+    let links: Vec<LinkId> = c.links.children().collect();
+    for link in links {
+        out.drops.push(link);
+        nodes::child_closed(c, link);
+    }
+}
+
+/// Reserves the ids up to the last one that a node knows, so that none is given again.
+fn lose_ids(c: &mut Controller, now: Time, last: JobId, out: &mut Out) {
+    let last = last.min(JobId(*c.state.config.job_ids().end()));
+    if c.state.is_ahead(last, c.state.last_id) {
+        c.commit(now, Event::IdsLost { last }, out);
+    }
+}
+
+/// Those of a node's jobs of which the state knows nothing, or less than the node, because it is of a backup: they are
+/// left alone and end by themselves. The node is drained, which says so.
+pub(crate) fn unknown(
+    c: &mut Controller,
+    now: Time,
+    node: NodeId,
+    said: &Registration,
+    out: &mut Out,
+) -> BTreeSet<JobAttempt> {
+    if c.accepts_loss {
+        lose_ids(c, now, said.last_job, out);
+    }
+    let all: BTreeSet<JobAttempt> = said.jobs.iter().copied().filter(|job| is_unknown(&c.state, *job)).collect();
+    if all.is_empty() {
+        return all;
+    }
+    for JobAttempt { job, .. } in &all {
+        if c.state.jobs.get(job).is_some_and(|job| job.is_pending()) {
+            c.commit(now, Event::JobHeld { id: *job, admin: true, whole: false }, out);
+        }
+    }
+    let ids: Vec<String> = all.iter().map(|job| job.job.to_string()).collect();
+    let reason = Some(format!("{REASON}{}", ids.join(",")));
+    let known = c.state.node(node).and_then(|node| node.reason.as_ref()).map(|reason| &reason.text);
+    if known != reason.as_ref() {
+        let (nodes, admin) = (NodeSet::one(node), NodeAdmin::Drain);
+        c.commit(now, Event::NodesSet { nodes, admin, reason, by: 0 }, out);
+    }
+    all
+}
+
+fn is_unknown(state: &State, attempt: JobAttempt) -> bool {
+    let lost = |id: JobId| state.lost_ids.range(..=id).next_back().is_some_and(|(_, last)| id <= *last);
+    match state.jobs.get(&attempt.job) {
+        Some(job) => attempt.attempt > job.attempt,
+        None => lost(attempt.job),
+    }
+}

@@ -1,0 +1,63 @@
+//! `sprio` and `sshare`: what priorities and shares are.
+
+use squall_model::policy::Real;
+use squall_model::wire::client::{Answer, JobSelection};
+use squall_model::wire::standing::{JobPriority, Priorities, Share};
+use squall_sched::Item;
+
+use crate::control::controller::Controller;
+use crate::control::decide::ask::{Ask, Reply};
+use crate::control::decide::select::select_to_show;
+use crate::control::index::fair;
+use crate::control::index::pending::{Pending, partitions_of, pending};
+use crate::control::index::reckon;
+use crate::control::index::reckon::Standee;
+use crate::control::state::gates;
+
+/// Pending jobs, each once for each of its partitions.
+pub(crate) fn priorities(c: &Controller, ask: &Ask<'_>, jobs: &JobSelection) -> Reply {
+    let config = &c.state.config;
+    let mut all = Priorities::default();
+    if reckon::is_multifactor(config) {
+        all.weights = reckon::weights(config);
+    }
+    let selected = select_to_show(&c.state, jobs, false)?;
+    let arrays = selected.tasks.into_iter().map(|tasks| Item { id: tasks.array, array: true });
+    let single = selected.jobs.into_iter().map(|id| Item { id, array: false });
+    for waiting in arrays.chain(single).filter_map(|item| pending(&c.state, item)) {
+        all.jobs.extend(partitions_of(&c.state, waiting.spec).map(|at| one(c, ask, &waiting, at)));
+    }
+    all.jobs.sort_by_key(|job| job.id);
+    Ok(Some(Answer::Priorities(Box::new(all))))
+}
+
+fn one(c: &Controller, ask: &Ask<'_>, waiting: &Pending<'_>, partition: usize) -> JobPriority {
+    let (state, job) = (&c.state, Standee::of(waiting));
+    JobPriority {
+        id: waiting.item.id,
+        task: waiting.task,
+        user: waiting.owner.user.clone(),
+        uid: waiting.owner.uid,
+        account: gates::account_of(state, waiting.spec).to_owned(),
+        qos: gates::qos_name(state, waiting.spec).to_owned(),
+        partition: state.partitions[partition].config.name.clone(),
+        priority: c.queue.reckoning.priority(state, &job, partition, ask.now),
+        fixed: job.fixed().is_some(),
+        nice: waiting.spec.nice,
+        factors: c.queue.reckoning.factors(state, &job, partition, ask.now),
+    }
+}
+
+/// Accounts and their users. As long as nobody is set up, everybody is in the default account.
+pub(crate) fn shares(c: &Controller, ask: &Ask<'_>) -> Answer {
+    let mut shares = fair::shares(&c.state, ask.now);
+    if let [root] = shares.as_mut_slice()
+        && c.state.policy.associations.is_empty()
+    {
+        root.account.clone_from(&c.state.config.default_account);
+        let user = ask.who.owner.user.clone();
+        let own = Share { depth: 1, user, norm_shares: Real(1.0), fairshare: Real(1.0), ..root.clone() };
+        shares.push(own);
+    }
+    Answer::Shares(shares)
+}

@@ -1,0 +1,128 @@
+//! Questions: nodes, partitions, configuration, counters, facts of an allocation.
+
+use std::collections::BTreeMap;
+
+use squall_model::config::NodeConfig;
+use squall_model::hostlist::expand;
+use squall_model::id::JobId;
+use squall_model::job::Digest;
+use squall_model::wire::client::{Answer, Refusal};
+use squall_model::wire::info::{BackfillCounts, Diag, ExpectedStart};
+use squall_sched::{Given, Item, Reserved};
+
+use crate::control::controller::Controller;
+use crate::control::decide::ask::{Ask, Reply};
+use crate::control::decide::rights::{Deed, can};
+use crate::control::effects::gang;
+use crate::control::index::facts;
+use crate::control::info::cluster;
+use crate::control::info::cluster::names;
+use crate::control::info::forecast;
+use crate::control::port::Who;
+use crate::control::state::{Found, State};
+
+/// When those that wait first are expected to start: each once, in the partition where it starts first.
+pub(crate) fn expected(c: &mut Controller, ask: &Ask<'_>) -> Answer {
+    let mut first: BTreeMap<Item, Reserved> = BTreeMap::new();
+    for reserved in forecast::starts(c, ask.now) {
+        let known = first.get(&reserved.item).is_some_and(|known| known.time <= reserved.time);
+        if !known {
+            first.insert(reserved.item, reserved);
+        }
+    }
+    let of = |item: Item, time, given: &Given| {
+        let nodes = names(&c.state, &given.alloc.nodes());
+        ExpectedStart { id: item.id, time, nodes }
+    };
+    // Components of a heterogeneous job start with the first of them.
+    let starts = first.into_iter().flat_map(|(item, Reserved { time, given, .. })| {
+        let others: Vec<_> = given.others.iter().map(|other| of(other.item, time, &other.given)).collect();
+        std::iter::once(of(item, time, &given)).chain(others)
+    });
+    Answer::Expected(starts.collect())
+}
+
+/// What a running allocation is. Its owner alone is told: who knows it may start steps in it.
+pub(crate) fn facts_of(c: &Controller, ask: &Ask<'_>, id: JobId) -> Reply {
+    let (owner, refusal) = match c.state.find(id) {
+        None => return Err(Refusal::InvalidJobId),
+        Some(Found::Untouched(array, _)) => (&array.owner, Some(Refusal::NotRunning)),
+        // A leased one may have begun, and ask before its node has said so.
+        Some(Found::Job(job)) if job.is_running() || job.is_leased() => (&job.owner, None),
+        Some(Found::Job(job)) if job.is_pending() => (&job.owner, Some(Refusal::NotRunning)),
+        Some(Found::Job(job)) => (&job.owner, Some(Refusal::AlreadyDone)),
+    };
+    if !can(ask.who, Deed::Enter(owner)) {
+        return Err(Refusal::AccessDenied);
+    }
+    match (refusal, facts::facts(&c.state, id)) {
+        (None, Some(facts)) => Ok(Some(Answer::Allocated(Box::new(facts)))),
+        (refusal, _) => Err(refusal.unwrap_or(Refusal::NotRunning)),
+    }
+}
+
+/// The digest of a job's script, for its owner or an operator.
+pub(crate) fn script_of(state: &State, who: &Who, id: JobId) -> Result<Digest, Refusal> {
+    let (owner, spec) = match (state.arrays.get(&id), state.find(id)) {
+        (Some(array), _) | (None, Some(Found::Untouched(array, _))) => (&array.owner, &array.spec),
+        (None, Some(Found::Job(job))) => (&job.owner, &job.spec),
+        (None, None) => return Err(Refusal::InvalidJobId),
+    };
+    if !can(who, Deed::Job(owner)) {
+        return Err(Refusal::AccessDenied);
+    }
+    spec.script.ok_or_else(|| Refusal::WrongState("not a batch job".into()))
+}
+
+/// Every node.
+pub(crate) fn nodes(c: &Controller, ask: &Ask<'_>) -> Answer {
+    Answer::Nodes(cluster::nodes(c, ask.now))
+}
+
+/// Every partition.
+pub(crate) fn partitions(c: &Controller) -> Answer {
+    Answer::Partitions(cluster::partitions(&c.state))
+}
+
+/// Every license, by name.
+pub(crate) fn licenses(c: &Controller) -> Answer {
+    Answer::Licenses(cluster::licenses(&c.state))
+}
+
+/// The configuration in force.
+pub(crate) fn config(c: &Controller) -> Answer {
+    Answer::Config(Box::new((*c.state.config).clone()))
+}
+
+/// Whether the controller lives and takes jobs.
+pub(crate) fn ping(c: &Controller) -> Answer {
+    let expected = |entry: &NodeConfig| expand(&entry.name).map_or(0, |names| names.len() as u32);
+    Answer::Pong {
+        host: c.host.clone(),
+        version: c.version.clone(),
+        nodes_up: c.state.nodes.iter().filter(|node| node.up).count() as u32,
+        nodes_expected: c.state.config.nodes.iter().map(expected).sum(),
+        trouble: c.disk_full.then(|| "the disk of the state directory is full".to_owned()),
+        started: c.started,
+        next_job: c.state.next_id(),
+    }
+}
+
+/// The counters; only an operator may set them back.
+pub(crate) fn diag(c: &mut Controller, ask: &Ask<'_>, reset: bool) -> Reply {
+    if reset && !can(ask.who, Deed::Operate) {
+        return Err(Refusal::AccessDenied);
+    }
+    c.diag.now = ask.now;
+    gang::count(c);
+    c.diag.jobs_pending = c.state.index.pending;
+    c.diag.jobs_running = c.state.index.active;
+    c.diag.nodes = c.links.connected().len() as u64;
+    let answer = Answer::Diag(Box::new(c.diag.clone()));
+    if reset {
+        let clients = c.diag.clients;
+        let backfill = BackfillCounts { jobs_ever: c.diag.backfill.jobs_ever, ..BackfillCounts::default() };
+        c.diag = Diag { since: ask.now, clients, backfill, ..Diag::default() };
+    }
+    Ok(Some(answer))
+}

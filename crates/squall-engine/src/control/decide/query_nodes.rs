@@ -1,0 +1,43 @@
+//! COMPARE-AND-WRITE for clients: is something so on all of these nodes, and if it is, write.
+
+use squall_model::hostlist;
+use squall_model::set::NodeSet;
+use squall_model::time::Span;
+use squall_model::wire::client::Refusal;
+use squall_model::wire::fabric::{Test, Variable};
+
+use crate::control::controller::Controller;
+use crate::control::decide::ask::{Ask, Reply};
+use crate::control::decide::rights;
+use crate::control::effects::queries;
+use crate::control::net::queries::{Question, Write};
+
+/// Longest time that a query may take.
+const TIME_MS_MAX: u64 = 3_600_000;
+
+/// Asks nodes; the answer comes when they have answered or time is up.
+pub(crate) fn query_nodes(
+    c: &mut Controller,
+    ask: &Ask<'_>,
+    nodes: &str,
+    (test, wait): (Test, bool),
+    write: Option<(Variable, i64)>,
+    time_ms: u64,
+) -> Reply {
+    if !rights::can(ask.who, rights::Deed::Operate) {
+        return Err(Refusal::AccessDenied);
+    }
+    let to = if nodes.is_empty() { c.links.connected().clone() } else { named(c, nodes)? };
+    let write = write.map(|(variable, value)| Write { variable, value, done: false });
+    let time = Span::from_millis(time_ms.min(TIME_MS_MAX));
+    queries::ask(c, ask.now, Question { caller: ask.caller, to, test, wait, write, time });
+    Ok(None)
+}
+
+/// The nodes of a host list.
+pub(crate) fn named(c: &Controller, nodes: &str) -> Result<NodeSet, Refusal> {
+    let invalid = |problem: String| Refusal::InvalidValue { option: "nodes".into(), value: nodes.to_owned(), problem };
+    let names = hostlist::expand_within(nodes, c.state.nodes.len()).map_err(|e| invalid(e.to_string()))?;
+    let ids = names.iter().map(|name| c.state.node_id(name).ok_or_else(|| invalid(format!("there is no node {name}"))));
+    ids.collect()
+}

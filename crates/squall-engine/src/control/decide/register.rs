@@ -1,0 +1,220 @@
+//! A node registers: it and the controller compare what each believes to run there.
+
+use crate::control::index::leases::is_unwanted;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use squall_model::config::LOW;
+use squall_model::event::{Event, NodeAdmin};
+use squall_model::hostlist::{self, is_name};
+use squall_model::id::{JobId, NodeId, StepKey, StepNo};
+use squall_model::job::{EndState, ExitCode, JobAttempt, Outcome};
+use squall_model::set::NodeSet;
+use squall_model::time::{Span, Time};
+use squall_model::wire::node::{Down, EndReason, Registration};
+
+use crate::control::controller::Controller;
+use crate::control::decide::newer;
+use crate::control::effects::gang;
+use crate::control::effects::lease;
+use crate::control::effects::nodes;
+use crate::control::effects::notice;
+use crate::control::effects::queries;
+use crate::control::effects::steps;
+use crate::control::effects::work;
+use crate::control::index::facts;
+use crate::control::port::Out;
+use crate::control::state::State;
+use crate::control::state::job::Phase;
+
+/// Most CPUs that a node may claim.
+const CPUS_MAX: u32 = 1 << 16;
+
+/// Takes a registration: a new session begins, jobs of an earlier life of the node are dead.
+pub(crate) fn register(c: &mut Controller, now: Time, said: &Registration, out: &mut Out) {
+    // An earlier life, or one that speaks on a way that is no more, has no part in the newest offer.
+    let Some(offer) = c.links.take_offer(&said.name, said.session) else { return };
+    if let Some(newer) = newer::contradiction(c, said) {
+        out.newer = Some(newer);
+        return;
+    }
+    let id = match admit(&c.state, said) {
+        Ok(id) => id,
+        Err(reason) => return c.links.refuse(offer, reason),
+    };
+    c.met.insert(id);
+    bury_earlier_life(c, now, id, said, out);
+    let known = c.state.node(id);
+    let same = known.is_some_and(|n| n.incarnation == Some(said.incarnation) && n.reported == said.hardware);
+    if !same {
+        let (name, hardware) = (said.name.clone(), said.hardware.clone());
+        let incarnation = said.incarnation;
+        c.commit(now, Event::NodeRegistered { node: id, name, incarnation, hardware }, out);
+    }
+    judge(c, now, id, said, out);
+    c.links.welcome(id, offer, said.version.clone());
+    let taken_until = queries::registered(c, now, id).filter(|_| same);
+    give_up_forgotten(c, now, id, (said, taken_until), out);
+    queries::felt(c, id, said.health);
+    nodes::heard(c, now, id, out);
+    nodes::watch(c, now, id);
+    for key in &said.steps {
+        lease::begun(c, now, *key, out);
+    }
+    let unknown = newer::unknown(c, now, id, said, out);
+    reconcile(c, id, said, &unknown);
+    steps::registered(c, id, &said.steps);
+    gang::registered(c, now, id);
+    notice::refresh(c, id);
+    c.queue.kick = true;
+}
+
+/// The id of the node, or why it may not join.
+fn admit(state: &State, said: &Registration) -> Result<NodeId, String> {
+    if said.name.is_empty() || said.name.len() > squall_model::limits::HOSTNAME_BYTES_MAX {
+        return Err("a node needs a name".to_owned());
+    }
+    if !is_name(&said.name) {
+        return Err(format!("{} can't be the name of a node", said.name));
+    }
+    if said.hardware.cpus == 0 || said.hardware.cpus > CPUS_MAX {
+        return Err(format!("{} CPUs can't be", said.hardware.cpus));
+    }
+    match state.node_id(&said.name) {
+        Some(id) => Ok(id),
+        None if state.config.open => Ok(NodeId(state.nodes.len() as u32)),
+        None => Err(format!("the configuration names no node {} and is not open to others", said.name)),
+    }
+}
+
+/// Drains a node that has less than is configured, with Slurm's reason; one that was drained for that and has it now
+/// takes jobs again.
+fn judge(c: &mut Controller, now: Time, id: NodeId, said: &Registration, out: &mut Out) {
+    let entry = c.state.config.nodes.iter().find(|entry| hostlist::contains(&entry.name, &said.name));
+    let lack = entry.and_then(|entry| entry.lack(&said.hardware));
+    let Some(node) = c.state.node(id) else { return };
+    let reason = node.reason.as_ref().map_or("", |reason| reason.text.as_str());
+    let drained_for_that = node.admin == NodeAdmin::Drain && reason.starts_with(LOW);
+    let (admin, reason) = match lack {
+        Some(lack) if node.admin == NodeAdmin::Resume => (NodeAdmin::Drain, Some(lack.reason)),
+        None if drained_for_that => (NodeAdmin::Resume, None),
+        _ => return,
+    };
+    c.commit(now, Event::NodesSet { nodes: NodeSet::one(id), admin, reason, by: 0 }, out);
+}
+
+/// What ran in another life of the node is proven dead.
+fn bury_earlier_life(c: &mut Controller, now: Time, id: NodeId, said: &Registration, out: &mut Out) {
+    let Some(node) = c.state.node(id) else { return };
+    if node.incarnation.is_none_or(|incarnation| incarnation == said.incarnation) {
+        return;
+    }
+    for job in work::jobs_on(c, id) {
+        never_began(c, now, job, said, out);
+        nodes::give_up(c, now, job, id, "node restarted", out);
+    }
+    c.strays.remove(&id);
+}
+
+/// The script of a job was on the node when that restarted, and is proven never to have begun: its next attempt is its
+/// first run.
+fn never_began(c: &mut Controller, now: Time, id: JobId, said: &Registration, out: &mut Out) {
+    let Some(job) = c.state.jobs.get(&id) else { return };
+    let attempt = JobAttempt { job: id, attempt: job.attempt };
+    if matches!(job.phase, Phase::Running(_)) && said.unstarted.contains(&attempt) {
+        let reason = Some(format!("node restarted before it began: {}", said.name));
+        let outcome = Outcome { state: EndState::NodeFail, exit: ExitCode::OK, reason };
+        c.commit(now, Event::StepAbandoned { job: id, step: StepNo::BATCH, outcome }, out);
+    }
+}
+
+/// Scripts that the node took, as it acknowledged (a heartbeat sent after them was answered), and of which it knows nothing
+/// any more: nobody can tell whether they ran. What is left of them was swept before the node registered, so they are dead,
+/// and this attempt is not sent again. Said to be unstarted they are sent again, as those that are not known to have been
+/// taken.
+fn give_up_forgotten(
+    c: &mut Controller,
+    now: Time,
+    id: NodeId,
+    (said, taken_until): (&Registration, Option<Time>),
+    out: &mut Out,
+) {
+    let Some(until) = taken_until else { return };
+    for job in work::jobs_on(c, id) {
+        let Some(Phase::Running(run)) = c.state.jobs.get(&job).map(|found| &found.phase) else { continue };
+        let Some(attempt) = c.state.jobs.get(&job).map(|found| found.attempt) else { continue };
+        let script = StepKey { job, attempt, step: StepNo::BATCH };
+        let runs = run.steps.get(&StepNo::BATCH).is_some_and(|step| step.left.contains(id));
+        let known = said.steps.contains(&script) || said.unstarted.contains(&JobAttempt { job, attempt });
+        if runs && run.start < until && !known {
+            nodes::give_up(c, now, job, id, "node has forgotten the job", out);
+        }
+    }
+}
+
+/// The jobs of a node, who is leased after all others and in the order of its line: so the node puts them in line again.
+fn in_line(c: &Controller, node: NodeId) -> Vec<JobId> {
+    let mut jobs = work::jobs_on(c, node);
+    let lines = c.state.lines_of(node).flat_map(|(_, members)| members.iter().copied());
+    let leased: Vec<JobId> = lines.filter(|id| c.state.jobs.get(id).is_some_and(|job| job.is_leased())).collect();
+    for id in &leased {
+        jobs.remove(id);
+    }
+    jobs.into_iter().chain(leased).collect()
+}
+
+/// Tells the node what it should have and has not, and what it has and should not.
+fn reconcile(c: &mut Controller, id: NodeId, said: &Registration, unknown: &BTreeSet<JobAttempt>) {
+    let known: BTreeSet<JobAttempt> = said.jobs.iter().copied().collect();
+    let mut strays = known.clone();
+    for job in in_line(c, id) {
+        let Some(found) = c.state.jobs.get(&job) else { continue };
+        let attempt = JobAttempt { job, attempt: found.attempt };
+        strays.remove(&attempt);
+        match &found.phase {
+            Phase::Running(_) if c.state.leaves(job, id) => {
+                let message = work::leave_message(c, job);
+                c.links.extend(id, message);
+            }
+            Phase::Running(run) => {
+                // The node may have missed the one or the other.
+                if run.suspended.is_some() || run.suspended_total > Span(0) {
+                    c.todo.stopping.insert((job, id));
+                }
+                // A node that lost its report of a failed launch knows the job but not the script.
+                let script = StepKey { job, attempt: attempt.attempt, step: StepNo::BATCH };
+                let runs = run.steps.get(&StepNo::BATCH).is_some_and(|step| step.left.contains(id));
+                if !known.contains(&attempt) || (runs && !said.steps.contains(&script)) {
+                    let facts = facts::facts(&c.state, job);
+                    let message = facts.and_then(|facts| work::start_message(c, Arc::new(facts), job, id));
+                    c.links.extend(id, message);
+                    c.todo.starting.retain(|starting| *starting != job);
+                }
+            }
+            Phase::Completing(..) => {
+                let message = work::end_message(c, job);
+                c.links.extend(id, message);
+            }
+            // It may have begun here, and even ended: only the node knows.
+            Phase::Leased(_) if is_unwanted(&c.state, job) => c.links.push(id, Down::Recall { job: attempt }),
+            Phase::Leased(_) if known.contains(&attempt) => {}
+            Phase::Leased(_) => {
+                let facts = facts::facts(&c.state, job);
+                let message = facts.and_then(|facts| work::start_message(c, Arc::new(facts), job, id));
+                c.links.extend(id, message);
+                c.todo.starting.retain(|starting| *starting != job);
+            }
+            Phase::Pending | Phase::Ended(_) => {}
+        }
+    }
+    // No new work there before it is rid of these: their cores are taken, whatever state says.
+    let kill_wait_s = c.state.config.kill_wait_s;
+    for &job in strays.difference(unknown) {
+        c.links.push(id, Down::EndJob { job, kill_wait_s, cont: true, why: EndReason::None });
+    }
+    if strays.is_empty() {
+        c.strays.remove(&id);
+    } else {
+        c.strays.insert(id, strays);
+    }
+}

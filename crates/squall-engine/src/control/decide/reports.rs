@@ -1,0 +1,225 @@
+//! What nodes report: ends of steps, jobs gone, failed launches. Taken in order, once, acknowledged when durable.
+
+use squall_model::event::{Event, Requeue};
+use squall_model::id::{JobId, NodeId, StepKey, StepNo};
+use squall_model::job::{EndState, ExitCode, JobAttempt, Outcome, Usage};
+use squall_model::report::StepEnd;
+use squall_model::set::NodeSet;
+use squall_model::time::{Span, Time};
+use squall_model::wire::fabric::{Composite, LaunchFailure, UpFrame, Upward};
+
+use crate::control::controller::Controller;
+use crate::control::decide::newer;
+use crate::control::decide::register::register;
+use crate::control::effects::answers;
+use crate::control::effects::lease;
+use crate::control::effects::nodes;
+use crate::control::effects::notice;
+use crate::control::effects::preempt;
+use crate::control::index::leases::line_of;
+use crate::control::port::{LinkId, Out};
+use crate::control::state::job::{Phase, Run};
+use crate::control::state::reading::is_by_itself;
+use crate::control::state::reading::may_requeue;
+
+/// Seconds before the second try of a failed launch; doubled each time, up to a minute. A job is never held for
+/// what is a node's fault: a full disk that was freed must not leave jobs behind.
+const LAUNCH_RETRY_S: u64 = 1;
+/// A node's clock that is ahead by less is as good as the controller's.
+const CLOCK_SLACK_S: u64 = 1;
+/// How often that is doubled.
+const LAUNCH_DOUBLINGS: u32 = 6;
+
+/// Takes a frame of a child.
+pub(crate) fn frame(c: &mut Controller, now: Time, link: LinkId, mut frame: UpFrame, out: &mut Out) {
+    match c.links.next(now, link, &frame) {
+        Some(true) => {}
+        Some(false) => return,
+        None => {
+            out.drops.push(link);
+            return nodes::child_closed(c, link);
+        }
+    }
+    if let Some(keyed) = c.links.keyed(link) {
+        keyed.confine(&c.state, &mut frame);
+    }
+    for say in frame.says {
+        match say {
+            Upward::Composite { batch, composite } => {
+                c.diag.fabric.window(composite.reports);
+                if composite.reports > 1 {
+                    c.diag.fabric.composites += 1;
+                    c.diag.fabric.composite_reports += composite.reports;
+                }
+                take(c, now, link, *composite, out);
+                c.links.taken(link, batch);
+            }
+            // Nobody is above the controller.
+            Upward::Chunk(_) => {}
+            Upward::Letter(letter) => c.links.letter(letter),
+            Upward::Tally { epoch, number, tally } => answers::tally(c, now, link, (epoch, number), &tally, out),
+        }
+    }
+}
+
+/// Takes reports of many nodes. Each is about something that happens once, so what was taken before changes nothing;
+/// all are acknowledged, when they are durable.
+fn take(c: &mut Controller, now: Time, link: LinkId, composite: Composite, out: &mut Out) {
+    for (&node, &session) in &composite.lost {
+        if c.links.lost(link, node, session) {
+            notice::refresh(c, node);
+        }
+    }
+    for (&key, ends) in &composite.ended {
+        for (nodes, end) in ends {
+            step_ended(c, now, nodes, key, end, out);
+            c.links.know_step(key, nodes);
+        }
+    }
+    for (node, failure) in &composite.failed {
+        launch_failed(c, now, *node, failure, out);
+        c.links.know_step(failure.key, &NodeSet::one(*node));
+    }
+    for (&job, nodes) in &composite.gone {
+        job_gone(c, now, nodes, job, out);
+        c.links.know_job(job, nodes);
+    }
+    for (route, name) in composite.knocks {
+        c.links.offer(link, route, name);
+    }
+    for newer in &composite.newer {
+        newer::contradicted(c, now, newer, out);
+    }
+    for said in &composite.registrations {
+        register(c, now, said, out);
+    }
+}
+
+/// Those of some nodes that an attempt holds.
+fn held<'a>(c: &'a Controller, nodes: &NodeSet, job: JobAttempt) -> Option<(NodeSet, &'a Run)> {
+    let found = c.state.jobs.get(&job.job).filter(|found| found.attempt == job.attempt)?;
+    let run = found.run()?;
+    let mut held = nodes.clone();
+    held.intersect_with(&run.left);
+    (!held.is_empty()).then_some((held, run))
+}
+
+/// Those of some nodes that have not reported the end of a step.
+fn running(c: &Controller, nodes: &NodeSet, key: StepKey) -> Option<NodeSet> {
+    let (mut nodes, run) = held(c, nodes, JobAttempt { job: key.job, attempt: key.attempt })?;
+    nodes.intersect_with(&run.steps.get(&key.step)?.left);
+    (!nodes.is_empty()).then_some(nodes)
+}
+
+fn step_ended(c: &mut Controller, now: Time, nodes: &NodeSet, key: StepKey, end: &StepEnd, out: &mut Out) {
+    lease::begun(c, now, key, out);
+    let fresh = running(c, nodes, key);
+    count_repeats(c, nodes, fresh.as_ref());
+    let Some(nodes) = fresh else { return };
+    let StepKey { job, attempt, step } = key;
+    let on_our_clock = on_our_clock(c, now, key, end);
+    c.commit(now, Event::StepNodesEnded { job, attempt, step, nodes, end: on_our_clock }, out);
+    if step == StepNo::BATCH {
+        script_ended(c, now, job, end, out);
+    }
+}
+
+/// The end of a step as the controller's clock has it: where the node's clock is another, how long it took is what counts.
+fn on_our_clock(c: &Controller, now: Time, key: StepKey, end: &StepEnd) -> StepEnd {
+    let run = c.state.jobs.get(&key.job).and_then(|job| job.run());
+    let start = run.and_then(|run| run.steps.get(&key.step)).map_or(now, |step| step.start);
+    if (start..=now + Span::from_secs(CLOCK_SLACK_S)).contains(&end.ended) {
+        return end.clone();
+    }
+    let took = end.ended.since(end.started);
+    let ended = (start + took).min(now);
+    StepEnd { started: ended - took, ended, ..end.clone() }
+}
+
+/// The end of the script is the end of the job, whatever else still runs in it; also of one that others wanted back in the
+/// queue, if the script was faster: what has come to its end is not run again.
+fn script_ended(c: &mut Controller, now: Time, id: JobId, end: &StepEnd, out: &mut Out) {
+    let (outcome, requeue) = match c.state.jobs.get(&id).map(|job| &job.phase) {
+        Some(Phase::Running(_)) => preempt::judge(c, id, script_outcome(end)),
+        Some(Phase::Completing(_, ending)) if ending.requeue.is_some() && end.is_own() && !is_by_itself(ending) => {
+            (script_outcome(end), None)
+        }
+        _ => return,
+    };
+    c.commit(now, Event::JobEnding { id, outcome, requeue }, out);
+}
+
+/// What the end of its script means for a job.
+fn script_outcome(end: &StepEnd) -> Outcome {
+    let (state, exit) = match () {
+        () if end.oom => (EndState::OutOfMemory, ExitCode { code: 0, signal: 125 }),
+        () if end.lost => (EndState::NodeFail, end.exit),
+        () if end.exit.is_ok() => (EndState::Completed, end.exit),
+        () => (EndState::Failed, end.exit),
+    };
+    let unknown = end.lost.then(|| "the exit status of the script could not be learnt".to_owned());
+    Outcome { state, exit, reason: end.note.clone().or(unknown) }
+}
+
+fn job_gone(c: &mut Controller, now: Time, nodes: &NodeSet, job: JobAttempt, out: &mut Out) {
+    if !c.strays.is_empty() {
+        rid_of_strays(c, nodes, job);
+    }
+    let fresh = held(c, nodes, job).map(|(nodes, _)| nodes);
+    count_repeats(c, nodes, fresh.as_ref());
+    let Some(nodes) = fresh else { return };
+    let line = line_of(&c.state, job.job);
+    if c.state.jobs.get(&job.job).is_some_and(|job| job.is_leased()) {
+        // Of who has begun the end of the script is told before, or with this.
+        c.commit(now, Event::LeaseReturned { id: job.job, attempt: job.attempt }, out);
+    } else {
+        // Gone though nobody ended it, nor gave them back: the nodes have lost it.
+        if let Some(node) = nodes.iter().find(|node| !c.state.leaves(job.job, *node)) {
+            nodes::fail(c, now, job.job, node, "the job vanished from node", out);
+        }
+        c.commit(now, Event::NodesReleased { id: job.job, attempt: job.attempt, nodes }, out);
+    }
+    lease::advance(c, now, line, out);
+}
+
+/// Counts what some nodes reported though it was known already.
+fn count_repeats(c: &mut Controller, reported: &NodeSet, fresh: Option<&NodeSet>) {
+    c.diag.fabric.repeats += (reported.len() - fresh.map_or(0, NodeSet::len)) as u64;
+}
+
+/// Nodes that had a job which they should not have are rid of it.
+fn rid_of_strays(c: &mut Controller, nodes: &NodeSet, job: JobAttempt) {
+    let rid = c.strays.iter_mut().filter(|(node, _)| nodes.contains(**node));
+    let rid = rid.filter_map(|(&node, strays)| (strays.remove(&job) && strays.is_empty()).then_some(node));
+    for node in rid.collect::<Vec<_>>() {
+        c.strays.remove(&node);
+        notice::refresh(c, node);
+        c.queue.kick = true;
+    }
+}
+
+fn launch_failed(c: &mut Controller, now: Time, node: NodeId, failure: &LaunchFailure, out: &mut Out) {
+    let &LaunchFailure { key, ref error, node_fault } = failure;
+    let StepKey { job: id, attempt, step } = key;
+    lease::begun(c, now, key, out);
+    let Some(nodes) = running(c, &NodeSet::one(node), key) else { return };
+    let exit = ExitCode { code: 1, signal: 0 };
+    let note = Some(error.clone());
+    let (usage, oom, lost) = (Usage::default(), false, false);
+    let end = StepEnd { exit, oom, lost, usage, started: now, ended: now, note: note.clone() };
+    c.commit(now, Event::StepNodesEnded { job: id, attempt, step, nodes, end }, out);
+    let Some(job) = c.state.jobs.get(&id) else { return };
+    if step != StepNo::BATCH || !matches!(job.phase, Phase::Running(_)) {
+        return;
+    }
+    let retry = node_fault && may_requeue(&c.state, job);
+    let failures = job.launch_failures + 1;
+    let delay = Span::from_secs(LAUNCH_RETRY_S << failures.min(LAUNCH_DOUBLINGS));
+    let requeue = retry.then_some(Requeue { hold: false, not_before: Some(now + delay) });
+    let state = if node_fault { EndState::BootFail } else { EndState::Failed };
+    if retry {
+        c.queue.avoid.entry(id).or_default().insert(node);
+    }
+    let outcome = Outcome { state, exit, reason: note };
+    c.commit(now, Event::JobEnding { id, outcome, requeue }, out);
+}

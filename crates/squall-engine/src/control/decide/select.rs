@@ -1,0 +1,371 @@
+//! Which jobs a request is about: a selection, resolved against state and the caller's rights.
+
+use std::collections::BTreeSet;
+
+use squall_model::hostlist::expand_within;
+use squall_model::id::JobId;
+use squall_model::job::{ArrayTask, EndState, Het, JobSpec, JobState, Owner};
+use squall_model::set::{IndexSet, NodeSet};
+use squall_model::wire::client::{JobName, JobRef, JobSelection, Refusal, StateFilter};
+
+use crate::control::decide::rights::{Deed, can};
+use crate::control::port::Who;
+use crate::control::state::array::{Array, Skipped};
+use crate::control::state::job::Job;
+use crate::control::state::{Found, State};
+
+/// Most array tasks of one request that are named one by one.
+const NAMED_MAX: usize = 4096;
+
+/// What a selection comes to: jobs of their own, by rising id, and tasks of arrays that nothing happened to yet.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Selected {
+    /// Jobs of their own.
+    pub(crate) jobs: BTreeSet<JobId>,
+    /// Untouched tasks, by array.
+    pub(crate) tasks: Vec<Tasks>,
+    /// Tasks that ended without starting, by array: to be shown, nothing else can be done to them.
+    pub(crate) skipped: Vec<(JobId, Skipped)>,
+    /// Arrays that were named as a whole.
+    pub(crate) whole: Vec<JobId>,
+    /// What was named but can't be meant.
+    pub(crate) refused: Vec<(JobName, Refusal)>,
+}
+
+/// Untouched tasks of one array.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Tasks {
+    /// The array.
+    pub(crate) array: JobId,
+    /// Their indices; never empty.
+    pub(crate) indices: IndexSet,
+    /// These are all of its untouched tasks.
+    pub(crate) all: bool,
+}
+
+impl Tasks {
+    /// The tasks by name; all of an array, or very many, by the array's.
+    pub(crate) fn names(&self, state: &State) -> Vec<JobName> {
+        let array_itself = JobName { id: self.array, task: None };
+        let Some(array) = state.arrays.get(&self.array) else { return vec![array_itself] };
+        if self.all || self.indices.len() > NAMED_MAX {
+            return vec![array_itself];
+        }
+        let name = |index| {
+            let id = array.task_id(self.array, index)?;
+            Some(JobName { id, task: Some(ArrayTask { array: self.array, index }) })
+        };
+        self.indices.iter().filter_map(name).collect()
+    }
+}
+
+/// Resolves a selection for a change: what the caller may not touch is refused if it was named, and left out if it
+/// was found by a filter. Ended jobs are selected only by name.
+pub(crate) fn select_to_change(state: &State, who: &Who, wanted: &JobSelection) -> Result<Selected, Refusal> {
+    let filter = Filter::new(state, wanted)?;
+    let mut selected = Selected::default();
+    if wanted.ids.is_empty() {
+        everything(state, &filter, |owner| can(who, Deed::Job(owner)), &mut selected);
+        return Ok(selected);
+    }
+    for named in &wanted.ids {
+        let found = resolve(state, named, &mut selected.refused);
+        let owner = found.owner(state);
+        if owner.is_some_and(|owner| !can(who, Deed::Job(owner))) {
+            let (JobRef::Job(id) | JobRef::Tasks(id, _) | JobRef::Component(id, _)) = *named;
+            let name = if state.arrays.contains_key(&id) { JobName { id, task: None } } else { state.name_of(id) };
+            selected.refused.push((name, Refusal::AccessDenied));
+            continue;
+        }
+        if let Meant::Tasks(array, indices) = &found {
+            selected.refused.extend(over(state, *array, indices));
+        }
+        found.into_selected(state, &filter, &mut selected);
+    }
+    Ok(selected)
+}
+
+/// Resolves a selection for a list: everybody sees every job. Unknown names are in `refused`.
+pub(crate) fn select_to_show(state: &State, wanted: &JobSelection, ended: bool) -> Result<Selected, Refusal> {
+    let filter = Filter::to_show(state, wanted, ended)?;
+    let mut selected = select_named(state, &filter);
+    if wanted.ids.is_empty() {
+        selected.jobs =
+            state.jobs.iter().filter(|(id, job)| filter.shows(state, **id, job)).map(|(&id, _)| id).collect();
+    }
+    Ok(selected)
+}
+
+/// The same without the jobs of their own if none is named: whoever lists them finds them one after the other by
+/// [`Filter::shows`].
+pub(crate) fn select_named(state: &State, filter: &Filter<'_>) -> Selected {
+    let mut selected = Selected::default();
+    if filter.wanted.ids.is_empty() {
+        every_task(state, filter, |_| true, &mut selected);
+    }
+    for named in &filter.wanted.ids {
+        resolve(state, named, &mut selected.refused).into_selected(state, filter, &mut selected);
+    }
+    selected.jobs.retain(|id| filter.ended || state.jobs.get(id).is_some_and(|job| !job.is_ended()));
+    selected
+}
+
+/// Tasks that ended without starting: nothing can be done to them.
+fn over(state: &State, array: JobId, indices: &IndexSet) -> Vec<(JobName, Refusal)> {
+    let skipped = state.arrays.get(&array).into_iter().flat_map(|array| &array.tally.skipped);
+    let tasks = skipped.map(|skipped| Tasks { array, indices: skipped.tasks.intersection(indices), all: false });
+    tasks.flat_map(|tasks| tasks.names(state)).map(|name| (name, Refusal::AlreadyDone)).collect()
+}
+
+fn everything(state: &State, filter: &Filter<'_>, may: impl Fn(&Owner) -> bool, selected: &mut Selected) {
+    // In order: made as a whole, and not by looking for the place of each.
+    let mut jobs = state
+        .jobs
+        .iter()
+        .filter(|(id, job)| may(&job.owner) && filter.shows(state, **id, job))
+        .map(|(&id, _)| id)
+        .collect();
+    selected.jobs.append(&mut jobs);
+    every_task(state, filter, may, selected);
+}
+
+/// Tasks that nothing happened to, and those that ended without starting, of all arrays.
+fn every_task(state: &State, filter: &Filter<'_>, may: impl Fn(&Owner) -> bool, selected: &mut Selected) {
+    for (&id, array) in &state.arrays {
+        let indices = &array.tally.untouched;
+        if !indices.is_empty() && may(&array.owner) && filter.takes_tasks(state, array, JobState::Pending) {
+            selected.tasks.push(Tasks { array: id, indices: indices.clone(), all: true });
+        }
+        if may(&array.owner) {
+            selected.add_skipped(state, filter, id, &array.tasks.indices);
+        }
+    }
+}
+
+/// What one name stands for.
+enum Meant {
+    Nothing,
+    Job(JobId),
+    Het(Het),
+    Array(JobId),
+    Tasks(JobId, IndexSet),
+}
+
+fn resolve(state: &State, named: &JobRef, refused: &mut Vec<(JobName, Refusal)>) -> Meant {
+    match named {
+        JobRef::Job(id) if state.arrays.contains_key(id) => Meant::Array(*id),
+        JobRef::Job(id) if state.hets.contains_key(id) => Meant::Het(Het { leader: *id, size: state.hets[id] }),
+        JobRef::Component(leader, offset) => {
+            let size = state.hets.get(leader).copied().unwrap_or_default();
+            let id = JobId(leader.0.saturating_add(*offset));
+            if *offset < size && state.jobs.contains_key(&id) {
+                return Meant::Job(id);
+            }
+            refused.push((JobName { id, task: None }, Refusal::InvalidJobId));
+            Meant::Nothing
+        }
+        JobRef::Job(id) => {
+            let task = match state.find(*id) {
+                Some(Found::Job(_)) => return Meant::Job(*id),
+                Some(Found::Untouched(_, task)) => Some(task),
+                None => skipped_task(state, *id),
+            };
+            let Some(task) = task else {
+                refused.push((JobName { id: *id, task: None }, Refusal::InvalidJobId));
+                return Meant::Nothing;
+            };
+            Meant::Tasks(task.array, IndexSet::range(task.index, task.index))
+        }
+        JobRef::Tasks(id, indices) => {
+            let known = state.arrays.get(id).map(|array| array.tasks.indices.intersection(indices)).unwrap_or_default();
+            for index in indices.difference(&known).iter().take(NAMED_MAX) {
+                let name = JobName { id: *id, task: Some(ArrayTask { array: *id, index }) };
+                refused.push((name, Refusal::InvalidJobId));
+            }
+            if known.is_empty() { Meant::Nothing } else { Meant::Tasks(*id, known) }
+        }
+    }
+}
+
+/// The task of this id, if it ended without starting.
+fn skipped_task(state: &State, id: JobId) -> Option<ArrayTask> {
+    let (array, of) = state.array_of(id)?;
+    let index = of.index_of(array, id).filter(|index| of.tally.skipped(*index).is_some())?;
+    Some(ArrayTask { array, index })
+}
+
+impl Meant {
+    fn owner<'a>(&self, state: &'a State) -> Option<&'a Owner> {
+        match self {
+            Self::Nothing => None,
+            Self::Job(id) => state.jobs.get(id).map(|job| &*job.owner),
+            Self::Het(het) => het.ids().find_map(|id| state.jobs.get(&id)).map(|job| &*job.owner),
+            Self::Array(id) | Self::Tasks(id, _) => state.arrays.get(id).map(|array| &*array.owner),
+        }
+    }
+
+    fn into_selected(self, state: &State, filter: &Filter<'_>, selected: &mut Selected) {
+        let fits = |id: &JobId| state.jobs.get(id).is_some_and(|job| filter.takes_job(state, *id, job));
+        match self {
+            Self::Nothing => {}
+            Self::Job(id) => selected.jobs.extend([id].iter().filter(|id| fits(id))),
+            Self::Het(het) => selected.jobs.extend(het.ids().filter(fits)),
+            Self::Array(id) => {
+                let Some(array) = state.arrays.get(&id) else { return };
+                if filter.is_open() {
+                    selected.whole.push(id);
+                }
+                selected.jobs.extend(state.touched(id).map(|(id, _)| id).filter(fits));
+                selected.add_untouched(state, filter, id, &array.tally.untouched);
+                selected.add_skipped(state, filter, id, &array.tasks.indices);
+            }
+            Self::Tasks(id, indices) => {
+                let touched = state.touched(id).filter(|(_, job)| job.task.is_some_and(|t| indices.contains(t.index)));
+                selected.jobs.extend(touched.map(|(id, _)| id).filter(fits));
+                selected.add_untouched(state, filter, id, &indices);
+                selected.add_skipped(state, filter, id, &indices);
+            }
+        }
+    }
+}
+
+impl Selected {
+    fn add_untouched(&mut self, state: &State, filter: &Filter<'_>, id: JobId, indices: &IndexSet) {
+        let Some(array) = state.arrays.get(&id) else { return };
+        let indices = array.tally.untouched.intersection(indices);
+        if indices.is_empty() || !filter.takes_tasks(state, array, JobState::Pending) {
+            return;
+        }
+        let untouched = &array.tally.untouched;
+        match self.tasks.iter_mut().find(|tasks| tasks.array == id) {
+            Some(tasks) => {
+                tasks.indices.union_with(&indices);
+                tasks.all = tasks.indices == *untouched;
+            }
+            None => self.tasks.push(Tasks { array: id, all: indices == *untouched, indices }),
+        }
+    }
+
+    /// Tasks that ended without starting are shown as long as a job that ended with the last of them.
+    fn add_skipped(&mut self, state: &State, filter: &Filter<'_>, id: JobId, indices: &IndexSet) {
+        let Some(array) = state.arrays.get(&id).filter(|_| filter.ended) else { return };
+        let kept = |skipped: &&Skipped| array.is_ended() || skipped.time >= state.forgotten_before;
+        for skipped in array.tally.skipped.iter().filter(kept) {
+            let tasks = skipped.tasks.intersection(indices);
+            if tasks.is_empty() || !filter.takes_tasks(state, array, JobState::Ended(skipped.outcome.state)) {
+                continue;
+            }
+            match self.skipped.iter_mut().find(|(array, known)| *array == id && known.outcome == skipped.outcome) {
+                Some((_, known)) => known.tasks.union_with(&tasks),
+                None => self.skipped.push((id, Skipped { tasks, ..skipped.clone() })),
+            }
+        }
+    }
+}
+
+/// The conditions of a selection apart from ids.
+pub(crate) struct Filter<'a> {
+    wanted: &'a JobSelection,
+    nodes: Option<NodeSet>,
+    ended: bool,
+}
+
+impl<'a> Filter<'a> {
+    fn new(state: &State, wanted: &'a JobSelection) -> Result<Self, Refusal> {
+        let nodes = wanted.nodes.as_deref().map(|list| nodes_of(state, "nodelist", list)).transpose()?;
+        Ok(Self { wanted, nodes, ended: false })
+    }
+
+    /// For a list: with jobs that have ended, if `ended` or if states are named.
+    pub(crate) fn to_show(state: &State, wanted: &'a JobSelection, ended: bool) -> Result<Self, Refusal> {
+        Ok(Self { ended: ended || !wanted.states.is_empty(), ..Self::new(state, wanted)? })
+    }
+
+    /// Whether a job passes.
+    pub(crate) fn shows(&self, state: &State, id: JobId, job: &Job) -> bool {
+        (self.ended || !job.is_ended()) && self.takes_job(state, id, job)
+    }
+
+    /// Whether every job passes.
+    fn is_open(&self) -> bool {
+        let w = self.wanted;
+        let texts = [&w.partitions, &w.names, &w.accounts, &w.qos];
+        w.users.is_empty() && w.states.is_empty() && self.nodes.is_none() && texts.iter().all(|list| list.is_empty())
+    }
+
+    fn takes_job(&self, state: &State, id: JobId, job: &Job) -> bool {
+        let partition = job.last_run().map(|run| run.partition.as_str());
+        let requeued = job.is_pending() && job.last.is_some();
+        let covered = state.is_covered(id);
+        self.takes_spec(state, &job.owner, &job.spec, partition)
+            && self.takes_state(if covered { JobState::Suspended } else { job.state() }, requeued)
+            && self
+                .nodes
+                .as_ref()
+                .is_none_or(|nodes| job.last_run().is_some_and(|run| !run.alloc.nodes().0.is_disjoint(&nodes.0)))
+    }
+
+    /// Tasks that never started.
+    fn takes_tasks(&self, state: &State, array: &Array, standing: JobState) -> bool {
+        self.nodes.is_none()
+            && self.takes_state(standing, false)
+            && self.takes_spec(state, &array.owner, &array.spec, None)
+    }
+
+    fn takes_spec(&self, state: &State, owner: &Owner, spec: &JobSpec, partition: Option<&str>) -> bool {
+        let w = self.wanted;
+        let has = |list: &[String], value: &str| list.is_empty() || list.iter().any(|wanted| wanted == value);
+        let set_up = |list: &[String], value: &str| {
+            list.is_empty() || list.iter().any(|wanted| wanted.eq_ignore_ascii_case(value))
+        };
+        let in_partition = || match partition {
+            Some(partition) => has(&w.partitions, partition),
+            None => state.partitions_of(spec).any(|partition| has(&w.partitions, &partition.config.name)),
+        };
+        (w.users.is_empty() || w.users.contains(&owner.uid))
+            && has(&w.names, &spec.name)
+            && set_up(&w.accounts, spec.account.as_deref().unwrap_or(&state.config.default_account))
+            && set_up(&w.qos, spec.qos.as_deref().unwrap_or(&state.config.default_qos))
+            && (w.partitions.is_empty() || in_partition())
+    }
+
+    fn takes_state(&self, state: JobState, requeued: bool) -> bool {
+        let states = &self.wanted.states;
+        states.is_empty() || states.iter().any(|&filter| is_in(filter, state, requeued))
+    }
+}
+
+/// Whether a job in this state passes the filter. A completing job passes for its end state, too.
+fn is_in(filter: StateFilter, state: JobState, requeued: bool) -> bool {
+    let end = match state {
+        JobState::Completing(end) | JobState::Ended(end) => Some(end),
+        JobState::Pending | JobState::Running | JobState::Suspended => None,
+    };
+    match filter {
+        StateFilter::Pending => state == JobState::Pending,
+        StateFilter::Running => state == JobState::Running,
+        StateFilter::Suspended => state == JobState::Suspended,
+        StateFilter::Completing => matches!(state, JobState::Completing(_)),
+        StateFilter::Completed => end == Some(EndState::Completed),
+        StateFilter::Cancelled => matches!(end, Some(EndState::Cancelled { .. })),
+        StateFilter::Failed => end == Some(EndState::Failed),
+        StateFilter::Timeout => end == Some(EndState::Timeout),
+        StateFilter::NodeFail => end == Some(EndState::NodeFail),
+        StateFilter::OutOfMemory => end == Some(EndState::OutOfMemory),
+        StateFilter::Preempted => end == Some(EndState::Preempted),
+        StateFilter::Deadline => end == Some(EndState::Deadline),
+        StateFilter::BootFail => end == Some(EndState::BootFail),
+        StateFilter::Requeued => requeued || end == Some(EndState::Requeued),
+        StateFilter::Never => false,
+    }
+}
+
+/// The nodes of a host list, every one of which must be known.
+pub(crate) fn nodes_of(state: &State, option: &str, list: &str) -> Result<NodeSet, Refusal> {
+    let names = expand_within(list, state.nodes.len()).map_err(|e| Refusal::InvalidValue {
+        option: option.to_owned(),
+        value: list.to_owned(),
+        problem: e.to_string(),
+    })?;
+    names.into_iter().map(|name| state.node_id(&name).ok_or(Refusal::InvalidNode(name))).collect()
+}

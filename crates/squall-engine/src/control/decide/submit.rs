@@ -1,0 +1,249 @@
+//! `sbatch`: a job is accepted, durably, once for each key; or it is said when it would start.
+
+use std::sync::Arc;
+
+use squall_model::config::PartitionConfig;
+use squall_model::event::Event;
+use squall_model::gang::OverSubscribe;
+use squall_model::id::{ClientKey, JobId};
+use squall_model::inside::Inside;
+use squall_model::job::{Blob, Digest, JobKind, JobSpec, Need};
+use squall_model::limits::HET_COMPONENTS_MAX;
+use squall_model::resource::Memory;
+use squall_model::time::Time;
+use squall_model::wire::client::{Answer, Refusal};
+use squall_sched::{Scratch, has_such};
+
+use crate::control::controller::Controller;
+use crate::control::decide::admit;
+use crate::control::decide::allocate;
+use crate::control::decide::ask::{Ask, Reply};
+use crate::control::decide::standing;
+use crate::control::index::lanes::request_of;
+use crate::control::index::pending::partitions_of;
+use crate::control::index::view::Sight;
+use crate::control::info::forecast;
+use crate::control::port::Out;
+use crate::control::state::State;
+use crate::control::state::users::note_content;
+
+/// What comes with a submission.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    /// The script; empty for allocations.
+    pub(crate) script: Vec<u8>,
+    /// The environment.
+    pub(crate) env: Vec<u8>,
+}
+
+/// `sbatch`.
+pub(crate) fn submit(
+    c: &mut Controller,
+    ask: &Ask<'_>,
+    spec: Arc<JobSpec>,
+    contents: Contents,
+    key: ClientKey,
+    out: &mut Out,
+) -> Reply {
+    if spec.kind != JobKind::Batch {
+        return Err(Refusal::NotSupported("only batch jobs are submitted".to_owned()));
+    }
+    let (job, _) = accept(c, ask, spec, contents, key, out)?;
+    Ok(Some(Answer::Submitted { job, note: None }))
+}
+
+/// Accepts a job, or finds the one that was accepted under the same key. True: it is new.
+pub(crate) fn accept(
+    c: &mut Controller,
+    ask: &Ask<'_>,
+    spec: Arc<JobSpec>,
+    contents: Contents,
+    key: ClientKey,
+    out: &mut Out,
+) -> Result<(JobId, bool), Refusal> {
+    accept_all(c, ask, [spec], contents, key, out)
+}
+
+/// [`accept`] for the components of a heterogeneous job, or for a job by itself.
+pub(crate) fn accept_all(
+    c: &mut Controller,
+    ask: &Ask<'_>,
+    mut specs: impl AsMut<[Arc<JobSpec>]> + IntoIterator<Item = Arc<JobSpec>>,
+    contents: Contents,
+    key: ClientKey,
+    out: &mut Out,
+) -> Result<(JobId, bool), Refusal> {
+    let env = Digest::of(&contents.env);
+    let each = specs.as_mut();
+    let batch = each.first().is_some_and(|spec| spec.kind == JobKind::Batch);
+    let script = batch.then(|| Digest::of(&contents.script));
+    for (at, spec) in each.iter_mut().enumerate() {
+        c.state.lay_contents(spec, env, script.filter(|_| at == 0));
+    }
+    let Some(first) = each.first() else { return Err(Refusal::NotSupported("no component".to_owned())) };
+    if let Some(&id) = c.state.index.keys.get(&(ask.who.owner.uid, key)) {
+        return if same(&c.state, id, first) { Ok((id, false)) } else { Err(Refusal::KeyReused) };
+    }
+    if c.leaving.is_some() {
+        return Err(Refusal::ShuttingDown);
+    }
+    admit::contents(first.kind, &contents.script, &contents.env)?;
+    let bytes = contents.script.len() + contents.env.len();
+    for (at, spec) in each.iter_mut().enumerate() {
+        note_content(spec, if at == 0 { bytes } else { 0 });
+        settle(c, ask, spec)?;
+    }
+    if c.disk_full {
+        return Err(Refusal::DiskFull);
+    }
+    let size = each.len() as u32;
+    let leader = give_ids(c, ask.now, each, out)?;
+    out.blobs.push(Blob { digest: env, bytes: contents.env.into() });
+    out.blobs.extend(script.map(|digest| Blob { digest, bytes: contents.script.into() }));
+    for (offset, spec) in (0..).zip(specs) {
+        let id = JobId(leader.0 + offset);
+        let owner = c.state.shared_owner(&ask.who.owner);
+        let spec = c.state.shared_spec(&spec);
+        c.commit(ask.now, Event::JobSubmitted { id, key, owner, spec }, out);
+    }
+    if size > 1 {
+        c.commit(ask.now, Event::HetFormed { leader, size }, out);
+    }
+    Ok((leader, true))
+}
+
+/// The first id for these jobs. Where there are too few, jobs that have ended are forgotten before their time.
+fn give_ids(c: &mut Controller, now: Time, specs: &[Arc<JobSpec>], out: &mut Out) -> Result<JobId, Refusal> {
+    let ids = specs.iter().map(|spec| spec.array.as_ref().map_or(1, |array| array.indices.len() as u64)).sum::<u64>();
+    let ids = u32::try_from(ids).map_err(|_| Refusal::OutOfIds)?;
+    if let Some(first) = c.state.free_ids(ids, specs) {
+        return Ok(first);
+    }
+    let ended_before = Time(now.0 + 1);
+    c.commit(now, Event::Forgotten { ended_before }, out);
+    c.state.free_ids(ids, specs).ok_or(Refusal::OutOfIds)
+}
+
+/// Fills in what a spec leaves open, and refuses what can never be.
+fn settle(c: &Controller, ask: &Ask<'_>, spec: &mut Arc<JobSpec>) -> Result<(), Refusal> {
+    if spec.nice < 0 && !ask.who.operator {
+        let problem = "only operators raise a priority".to_owned();
+        return Err(Refusal::InvalidValue { option: "nice".to_owned(), value: spec.nice.to_string(), problem });
+    }
+    if spec.array.as_ref().is_some_and(|array| array.limit == Some(0))
+        && let Some(array) = &mut Arc::make_mut(spec).array
+    {
+        array.limit = None;
+    }
+    standing::settle(&c.state, &ask.who.owner, spec)?;
+    whole_nodes(&c.state, spec);
+    admit::admit(&c.state, ask.now, ask.who, spec)?;
+    such_nodes(c, ask.now, spec)
+}
+
+/// Refuses what too few nodes of each of its partitions have, as they are configured: no end of a job, and no node that
+/// comes back, would ever let it start.
+fn such_nodes(c: &Controller, now: Time, spec: &JobSpec) -> Result<(), Refusal> {
+    // Most jobs ask for nothing that only some nodes have.
+    let Need { memory, tmp_disk_mb, cpus_min, cpus_per_task, ntasks, ntasks_per_node, nodes_min, .. } = spec.need;
+    let sizes =
+        [cpus_min, cpus_per_task, ntasks, ntasks_per_node, nodes_min].into_iter().flatten().any(|size| size > 1);
+    let Need { nodelist, exclude, constraint, gres, .. } = &spec.need;
+    let named = [nodelist, exclude, constraint, gres].into_iter().any(Option::is_some);
+    let gpus = spec.others.iter().any(|(option, _)| option.starts_with("gpu"));
+    let inside = !Inside::of(&spec.others).is_empty();
+    if !sizes && !named && !gpus && !inside && memory == Memory::Unset && tmp_disk_mb == 0 {
+        return Ok(());
+    }
+    let Some(request) = request_of(&c.state, spec) else { return Ok(()) };
+    let sight = Sight { state: &c.state, queue: &c.queue, now };
+    let mut scratch = Scratch::default();
+    let mut places = partitions_of(&c.state, spec).peekable();
+    if places.peek().is_none() || places.any(|at| has_such(&sight, &mut scratch, &request, at)) {
+        return Ok(());
+    }
+    let lacking = if inside { "sockets" } else { "such nodes" };
+    Err(Refusal::NodeConfigNotAvailable(lacking.to_owned()))
+}
+
+/// `OverSubscribe=EXCLUSIVE` of a partition: its jobs have whole nodes, whether they ask for that or not.
+/// `ExclusiveUser=YES`: other users' jobs are kept off their nodes.
+fn whole_nodes(state: &State, spec: &mut Arc<JobSpec>) {
+    if spec.need.exclusive {
+        return;
+    }
+    let all = |config: &PartitionConfig| config.oversubscribe == OverSubscribe::Exclusive;
+    let (whole, user) = state.partitions_of(spec).fold((false, false), |(whole, user), partition| {
+        (whole || all(&partition.config), user || partition.config.exclusive_user)
+    });
+    if whole {
+        Arc::make_mut(spec).need.exclusive = true;
+    } else if user && !spec.keeps_others_off() {
+        let others = &mut Arc::make_mut(spec).others;
+        others.push(("exclusive".to_owned(), "user".to_owned()));
+        others.sort();
+    }
+}
+
+/// A heterogeneous job: the first component is what the request is for, the others are resources beside it.
+pub(crate) fn submit_het(
+    c: &mut Controller,
+    ask: &Ask<'_>,
+    mut specs: Vec<JobSpec>,
+    contents: Contents,
+    (key, immediate_s): (ClientKey, Option<u32>),
+    out: &mut Out,
+) -> Reply {
+    if specs.len() < 2 || specs.len() > HET_COMPONENTS_MAX {
+        return Err(Refusal::TooManyRequested(format!("{} components", specs.len())));
+    }
+    if specs.iter().any(|spec| spec.array.is_some()) {
+        return Err(Refusal::HetArray);
+    }
+    let (first, others) = specs.split_at_mut(1);
+    let kind = first[0].kind;
+    for spec in others {
+        spec.kind = JobKind::Component;
+        spec.requeue = if kind == JobKind::Batch { first[0].requeue } else { Some(false) };
+        (spec.mail_type, spec.mail_user, spec.args) = (None, None, Vec::new());
+    }
+    let specs: Vec<_> = specs.into_iter().map(Arc::new).collect();
+    let (job, fresh) = accept_all(c, ask, specs, contents, key, out)?;
+    if kind.is_owned() {
+        allocate::own(c, ask, job, immediate_s.filter(|_| fresh));
+    }
+    Ok(Some(Answer::Submitted { job, note: None }))
+}
+
+/// Whether a known job came from this submission, as far as updates leave it to be seen.
+fn same(state: &State, id: JobId, spec: &JobSpec) -> bool {
+    let known = state.arrays.get(&id).map(|array| &array.spec);
+    let Some(known) = known.or_else(|| state.jobs.get(&id).map(|job| &job.spec)) else { return false };
+    known.kind == spec.kind
+        && known.script == spec.script
+        && known.env == spec.env
+        && known.args == spec.args
+        && known.command == spec.command
+        && known.submit_line == spec.submit_line
+        && known.array.as_ref().map(|array| &array.indices) == spec.array.as_ref().map(|array| &array.indices)
+}
+
+/// `sbatch --test-only`: when and where it would start, behind all that wait.
+pub(crate) fn test(c: &mut Controller, ask: &Ask<'_>, mut spec: Arc<JobSpec>) -> Reply {
+    standing::settle(&c.state, &ask.who.owner, &mut spec)?;
+    whole_nodes(&c.state, &mut spec);
+    let spec = &*spec;
+    admit::admit(&c.state, ask.now, ask.who, spec)?;
+    let best = forecast::trial(c, ask.now, &ask.who.owner, spec);
+    let (time, at, alloc) = best.ok_or_else(|| Refusal::NodeConfigNotAvailable("nodes".to_owned()))?;
+    let names = alloc.nodes();
+    let names = names.iter().filter_map(|id| c.state.node(id)).map(|node| node.name.as_str());
+    let answer = Answer::WouldStart {
+        job: c.state.next_id(),
+        time,
+        cpus: alloc.cpus(),
+        nodes: squall_model::hostlist::compress(names),
+        partition: c.state.partitions[at].config.name.clone(),
+    };
+    Ok(Some(answer))
+}

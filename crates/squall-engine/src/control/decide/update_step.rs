@@ -1,0 +1,41 @@
+//! `scontrol update StepId=`: how long running steps may run.
+
+use squall_model::event::Event;
+use squall_model::id::{JobId, StepKey, StepNo};
+use squall_model::wire::client::{Answer, Refusal};
+
+use crate::control::controller::Controller;
+use crate::control::decide::ask::{Ask, Reply};
+use crate::control::decide::rights::{Deed, can};
+use crate::control::effects::steps;
+use crate::control::port::Out;
+use crate::control::state::job::Phase;
+
+/// Gives a running step, or all of a job, another time limit, seconds since the step's start; None: as long as the job.
+pub(crate) fn update(
+    c: &mut Controller,
+    ask: &Ask<'_>,
+    (id, step): (JobId, Option<StepNo>),
+    time_limit_s: Option<u64>,
+    out: &mut Out,
+) -> Reply {
+    let absent = if c.state.find(id).is_some() { Refusal::NotRunning } else { Refusal::InvalidJobId };
+    let job = c.state.jobs.get(&id).ok_or(absent)?;
+    if !can(ask.who, Deed::Job(&job.owner)) {
+        return Err(Refusal::AccessDenied);
+    }
+    let Phase::Running(run) = &job.phase else { return Err(Refusal::NotRunning) };
+    let attempt = job.attempt;
+    // A script ends with its job.
+    let wanted = |no: StepNo| no != StepNo::BATCH && step.is_none_or(|step| step == no);
+    let running = run.steps.iter().filter(|(no, step)| wanted(**no) && step.ended.is_none());
+    let running: Vec<StepNo> = running.map(|(no, _)| *no).collect();
+    if running.is_empty() {
+        return Err(Refusal::InvalidStepId);
+    }
+    for step in running {
+        c.commit(ask.now, Event::StepLimited { job: id, step, time_limit_s }, out);
+        steps::watch_limit(c, ask.now, StepKey { job: id, attempt, step });
+    }
+    Ok(Some(Answer::Done))
+}

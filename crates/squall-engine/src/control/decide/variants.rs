@@ -1,0 +1,151 @@
+//! What a job that waits might ask for instead, to start sooner: one thing changed at a time, the smallest step first.
+
+use std::sync::Arc;
+
+use squall_model::job::JobSpec;
+use squall_model::resource::Memory;
+use squall_model::wire::info::WhyChange;
+use squall_sched::Request;
+use squall_sched::topology::{Kind, Wish};
+
+use crate::control::index::lanes::request_of;
+use crate::control::index::pending::{Pending, partitions_of};
+use crate::control::info::forecast::Variant;
+use crate::control::state::State;
+
+/// Time limits that are tried, seconds.
+const LIMITS_S: [u64; 8] = [86_400, 8 * 3600, 4 * 3600, 2 * 3600, 3600, 1800, 600, 60];
+
+/// Shares of what was asked for that are tried.
+const SHARES: [(u32, u32); 3] = [(3, 4), (1, 2), (1, 4)];
+
+/// What was asked for, and what might be instead. The first is the job as it is: no change.
+pub(crate) fn variants(state: &State, pending: &Pending<'_>) -> Vec<(Option<WhyChange>, Variant)> {
+    let limit_s = pending.limit_s();
+    let own = Variant { spec: Arc::clone(pending.spec), limit_s };
+    let mut all = Edits { own: own.clone(), all: vec![(None, own)] };
+    all.leave_out();
+    all.leave_network(state);
+    all.no_more_than_there_is(state);
+    for share in SHARES {
+        all.less(share);
+    }
+    for seconds in LIMITS_S {
+        if limit_s.is_none_or(|limit| limit > seconds) {
+            let variant = Variant { limit_s: Some(seconds), ..all.own.clone() };
+            all.all.push((Some(WhyChange::TimeLimit(seconds)), variant));
+        }
+    }
+    all.all
+}
+
+/// A job's variants so far.
+struct Edits {
+    own: Variant,
+    all: Vec<(Option<WhyChange>, Variant)>,
+}
+
+impl Edits {
+    /// Adds one, if it is one.
+    fn with(&mut self, change: WhyChange, edit: impl FnOnce(&mut JobSpec)) {
+        let mut other = JobSpec::clone(&self.own.spec);
+        edit(&mut other);
+        if other != *self.own.spec {
+            self.all.push((Some(change), Variant { spec: Arc::new(other), ..self.own.clone() }));
+        }
+    }
+
+    fn leave_out(&mut self) {
+        self.with(WhyChange::WithoutNodelist, |spec| spec.need.nodelist = None);
+        self.with(WhyChange::WithoutExclude, |spec| spec.need.exclude = None);
+        self.with(WhyChange::WithoutConstraint, |spec| spec.need.constraint = None);
+        self.with(WhyChange::WithoutExclusive, |spec| {
+            spec.need.exclusive = false;
+            spec.others.retain(|(option, _)| option != "exclusive");
+        });
+        self.with(WhyChange::WithoutContiguous, |spec| spec.need.contiguous = false);
+        self.with(WhyChange::WithoutLicenses, |spec| spec.need.licenses = None);
+        self.with(WhyChange::WithoutReservation, |spec| spec.reservation = None);
+        self.with(WhyChange::WithoutGres, |spec| {
+            spec.need.gres = None;
+            spec.others.retain(|(option, _)| !option.contains("gpu"));
+        });
+    }
+
+    /// What it says of the network, where that has a say.
+    fn leave_network(&mut self, state: &State) {
+        let wish = Wish::of(&self.own.spec.others).unwrap_or_default();
+        let Some(Request { nodes_min, nodes_max, tasks, .. }) = request_of(state, &self.own.spec) else { return };
+        let without = |spec: &mut JobSpec, options: &[&str]| {
+            spec.others.retain(|(option, _)| !options.contains(&option.as_str()));
+        };
+        match state.index.topology.kind {
+            Kind::Tree { .. } => self.with(WhyChange::WithoutSwitches, |spec| without(spec, &["switches"])),
+            Kind::Torus(_) => {
+                self.with(WhyChange::WithoutGeometry, |spec| {
+                    without(spec, &["geometry"]);
+                    // It may have said how many nodes.
+                    if tasks.is_none() {
+                        (spec.need.nodes_min, spec.need.nodes_max) = (Some(nodes_min), Some(nodes_max));
+                    }
+                });
+                self.with(WhyChange::WithoutGrid, |spec| without(spec, &["grid", "stencil"]));
+                if wish.is_sensitive(nodes_min.max(tasks.unwrap_or(0)))
+                    && wish.geometry.is_none()
+                    && wish.grid.is_none()
+                {
+                    self.with(WhyChange::Network, |spec| {
+                        without(spec, &["network"]);
+                        spec.others.push(("network".to_owned(), "local".to_owned()));
+                    });
+                }
+            }
+            Kind::Flat | Kind::Block { .. } | Kind::Ring(_) => {}
+        }
+    }
+
+    /// All nodes and CPUs of its widest partition, where it asks for more.
+    fn no_more_than_there_is(&mut self, state: &State) {
+        let need = &self.own.spec.need;
+        let (wanted, cpus_each) = (need.ntasks, need.task_cpus());
+        let (mut nodes, mut tasks) = (0, 0);
+        for at in partitions_of(state, &self.own.spec) {
+            let partition = &state.partitions[at];
+            let cpus = partition.nodes.iter().filter_map(|id| state.node(id)).map(|node| node.hardware.cpus);
+            tasks = tasks.max(cpus.map(|cpus| cpus / cpus_each).sum());
+            nodes = nodes.max(partition.nodes.len() as u32);
+        }
+        if tasks > 0 && wanted.is_some_and(|wanted| wanted > tasks) {
+            self.with(WhyChange::Tasks(tasks), |spec| spec.need.ntasks = Some(tasks));
+        }
+        if nodes > 0 && self.own.spec.need.nodes_min.is_some_and(|wanted| wanted > nodes) {
+            self.with(WhyChange::Nodes(nodes), |spec| {
+                (spec.need.nodes_min, spec.need.nodes_max) = (Some(nodes), None);
+            });
+        }
+    }
+
+    /// Only some of each.
+    fn less(&mut self, (numerator, denominator): (u32, u32)) {
+        let less = |count: u32| (u64::from(count) * u64::from(numerator) / u64::from(denominator)).max(1) as u32;
+        let need = self.own.spec.need.clone();
+        if let Some(tasks) = need.ntasks.filter(|tasks| *tasks > 1) {
+            self.with(WhyChange::Tasks(less(tasks)), |spec| spec.need.ntasks = Some(less(tasks)));
+        }
+        if let Some(nodes) = need.nodes_min.filter(|nodes| *nodes > 1) {
+            self.with(WhyChange::Nodes(less(nodes)), |spec| {
+                (spec.need.nodes_min, spec.need.nodes_max) = (Some(less(nodes)), None);
+            });
+        }
+        if let Some(cpus) = need.cpus_per_task.filter(|cpus| *cpus > 1) {
+            self.with(WhyChange::CpusPerTask(less(cpus)), |spec| spec.need.cpus_per_task = Some(less(cpus)));
+        }
+        let less_mb = |mb: u64| (mb * u64::from(numerator) / u64::from(denominator)).max(1);
+        let memory = match need.memory {
+            Memory::PerNodeMb(mb) if mb > 1 => Memory::PerNodeMb(less_mb(mb)),
+            Memory::PerCpuMb(mb) if mb > 1 => Memory::PerCpuMb(less_mb(mb)),
+            _ => return,
+        };
+        self.with(WhyChange::Memory(memory), |spec| spec.need.memory = memory);
+    }
+}

@@ -1,0 +1,290 @@
+//! `squall why`: all that keeps a job from starting, when it is expected to, and what would let it start sooner.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use squall_model::id::JobId;
+use squall_model::job::{JobSpec, JobState, NodeTest, PendingReason, Together};
+use squall_model::license;
+use squall_model::reservation::Reservation;
+use squall_model::set::NodeSet;
+use squall_model::time::Time;
+use squall_model::wire::client::{Answer, Refusal};
+use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhyStart};
+use squall_sched::topology::Wish;
+use squall_sched::{Explained, Misfit, Queues, Scratch, explain};
+
+use crate::control::controller::Controller;
+use crate::control::decide::admit;
+use crate::control::decide::ask::{Ask, Reply};
+use crate::control::decide::variants::variants;
+use crate::control::index::lanes::request_of;
+use crate::control::index::pending;
+use crate::control::index::pending::{Pending, partitions_of};
+use crate::control::index::reckon::Standee;
+use crate::control::index::view::Sight;
+use crate::control::info::cluster::names;
+use crate::control::info::forecast;
+use crate::control::info::forecast::Variant;
+use crate::control::state::State;
+use crate::control::state::job::Hold;
+use crate::dependency::dependency_status;
+
+/// Of those ahead, so many are named.
+const NAMED_AHEAD: usize = 5;
+
+/// In so many of its partitions, and so many others, it is told when it would start.
+const PARTITIONS_MAX: usize = 4;
+
+/// Explains a job.
+pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
+    if c.state.find(id).is_none() && !c.state.arrays.contains_key(&id) {
+        return Err(Refusal::InvalidJobId);
+    }
+    let mut told = Why { job: c.state.name_of(id), state: state_of(&c.state, id), ..Why::default() };
+    let item = pending::item_of(&c.state, id);
+    let Some(pending) = item.and_then(|item| pending::pending(&c.state, item)) else {
+        // It waits at its node for those who run in its place.
+        let leased = c.state.jobs.get(&id).is_some_and(|job| job.is_leased());
+        told.reasons.extend(leased.then_some(PendingReason::Resources));
+        told.runs = c.state.jobs.get(&id).filter(|job| job.is_running()).and_then(|job| {
+            let nodes = job.run()?.alloc.nodes();
+            let wish = Wish::of(&job.spec.others).unwrap_or_default();
+            Some((names(&c.state, &nodes), c.state.index.topology.seat(&nodes, &wish)))
+        });
+        return Ok(Some(Answer::Why(Box::new(told))));
+    };
+    told.state = JobState::Pending;
+    let now = ask.now;
+    told.reasons = of_the_job(c, &pending, now);
+    told.begin = pending.not_before().filter(|time| *time > now);
+    if let Some(dependency) = &pending.spec.dependency {
+        let open = c.queue.open_terms(&c.state, now, pending.item);
+        told.dependency = dependency_status(dependency, open, |id| c.state.arrays.contains_key(&id));
+    }
+    let wanted = pending.spec.need.licenses.as_deref().and_then(license::parse).unwrap_or_default();
+    let free = |name: &str| {
+        let held = c.state.index.licenses.get(name).copied().unwrap_or_default();
+        c.queue.licenses.get(name).map_or(0, |total| total.saturating_sub(held))
+    };
+    told.licenses =
+        wanted.into_iter().map(|(name, count)| (free(&name), name, count)).map(|(f, n, w)| (n, w, f)).collect();
+    c.queue.look_around(&c.state, now);
+    let mut scratch = std::mem::take(&mut c.scratch);
+    let mut never = Vec::new();
+    let sight = Sight { state: &c.state, queue: &c.queue, now };
+    for at in partitions_of(&c.state, pending.spec) {
+        let explained = look(&sight, &mut scratch, &pending, at);
+        told.reasons.extend(explained.reasons.iter().cloned());
+        if !explained.room && explained.reasons.is_empty() {
+            told.reasons.push(no_place(&explained));
+        }
+        never.push(explained.never.clone());
+        ahead(&sight, &pending, at, &mut told);
+        told.partitions.push(partition(&c.state, pending.spec, at, &explained));
+        told.reservations.extend(reservations(&c.state, pending.spec, &explained));
+    }
+    told.reservations.sort();
+    told.reservations.dedup();
+    // A start cannot be predicted while a hold, a dependency or another task of the array blocks the job.
+    if of_the_job(c, &pending, now).is_empty() && pending.het.is_none_or(|het| het.leader == pending.item.id) {
+        outlook(&sight, &mut scratch, &pending, &mut told);
+    }
+    c.scratch = scratch;
+    // The binding reason comes first, each reason once. A job that never fits waits for no resources and no other job.
+    let never: Option<Vec<PendingReason>> = never.into_iter().collect();
+    let never = never.and_then(|reasons| reasons.into_iter().next());
+    let mut all = std::mem::take(&mut told.reasons);
+    if never.is_some() {
+        all.retain(|reason| !matches!(reason, PendingReason::Priority | PendingReason::Resources));
+        (told.ahead_total, told.ahead) = (0, Vec::new());
+    }
+    let binding = never.unwrap_or_else(|| c.queue.reason(&c.state, now, pending.item));
+    for reason in std::iter::once(binding).chain(all).filter(|reason| *reason != PendingReason::None) {
+        if !told.reasons.contains(&reason) {
+            told.reasons.push(reason);
+        }
+    }
+    Ok(Some(Answer::Why(Box::new(told))))
+}
+
+/// Adds the jobs ahead of it in the queue of a partition, if it is in that queue.
+fn ahead(sight: &Sight<'_>, pending: &Pending<'_>, at: usize, told: &mut Why) {
+    let priority = sight.queue.reckoning.key(sight.state, &Standee::of(pending), at);
+    let (mut count, mut named, mut stands) = (0, Vec::new(), false);
+    for job in sight.queue(at) {
+        stands = job.item == pending.item;
+        if stands || (Reverse(job.priority), job.item) > (Reverse(priority), pending.item) {
+            break;
+        }
+        count += 1;
+        if named.len() < NAMED_AHEAD {
+            named.push(sight.state.name_of(job.item.id));
+        }
+    }
+    if stands && count > 0 {
+        told.reasons.push(PendingReason::Priority);
+        told.ahead_total = told.ahead_total.max(count);
+        told.ahead.extend(named.into_iter().take(NAMED_AHEAD.saturating_sub(told.ahead.len())));
+    }
+}
+
+fn state_of(state: &State, id: JobId) -> JobState {
+    state.jobs.get(&id).map_or(JobState::Pending, |job| job.state())
+}
+
+/// What keeps it wherever it would run.
+fn of_the_job(c: &Controller, pending: &Pending<'_>, now: Time) -> Vec<PendingReason> {
+    let mut reasons = Vec::new();
+    match pending.standing.hold {
+        Hold::No => {}
+        Hold::Admin => reasons.push(PendingReason::JobHeldAdmin),
+        Hold::User | Hold::Requeue => reasons.push(PendingReason::JobHeldUser),
+    }
+    let open = c.queue.open_terms(&c.state, now, pending.item);
+    if open.iter().any(|(_, never)| *never) {
+        reasons.push(PendingReason::DependencyNeverSatisfied);
+    } else if !open.is_empty() {
+        reasons.push(PendingReason::Dependency);
+    }
+    if pending.not_before().is_some_and(|time| time > now) {
+        reasons.push(PendingReason::BeginTime);
+    }
+    if pending.group(&c.state).is_some_and(|group| group.room == 0) {
+        reasons.push(PendingReason::JobArrayTaskLimit);
+    }
+    reasons
+}
+
+/// Why there is no place now.
+fn no_place(explained: &Explained) -> PendingReason {
+    match &explained.never {
+        _ if explained.empty => PendingReason::Resources,
+        Some(never) => never.clone(),
+        None => PendingReason::ReqNodeNotAvail,
+    }
+}
+
+/// What the policy would find in a partition.
+fn look(sight: &Sight<'_>, scratch: &mut Scratch, pending: &Pending<'_>, at: usize) -> Explained {
+    let Some(need) = request_of(sight.state, pending.spec) else {
+        return Explained { reasons: vec![PendingReason::BadConstraints], ..Explained::default() };
+    };
+    let job = forecast::candidate(sight, pending, (&need, pending.limit_s()), at);
+    explain(sight, scratch, &job, at, sight.now)
+}
+
+fn partition(state: &State, spec: &JobSpec, at: usize, explained: &Explained) -> WhyPartition {
+    let partition = &state.partitions[at];
+    let test = |(test, nodes): (&NodeTest, &NodeSet)| (*test, names(state, nodes), nodes.len() as u32);
+    // Where it never fits it does not matter what is busy now.
+    let matters = |(test, _): &(&NodeTest, &NodeSet)| explained.never.is_none() || !passes(**test);
+    WhyPartition {
+        name: partition.config.name.clone(),
+        nodes: partition.nodes.len() as u32,
+        nodes_min: explained.nodes_min,
+        room: explained.room,
+        empty: explained.empty,
+        ideal: explained.ideal,
+        tests: explained.nodes.iter().filter(matters).map(test).collect(),
+        misfit: explained.misfit.as_ref().map(|misfit| named(spec, misfit)),
+    }
+}
+
+/// Whether a node has what a job asks for, used or not.
+fn passes(test: NodeTest) -> bool {
+    use NodeTest as T;
+    matches!(test, T::Free | T::Silent | T::BusyCpus | T::BusyMemory | T::BusyGres | T::OtherUsers | T::Unusable)
+}
+
+/// What nodes lack that stand apart, with the options that ask for it.
+fn named(spec: &JobSpec, misfit: &Misfit) -> WhyMisfit {
+    let Misfit { together, free, shapes } = misfit.clone();
+    let options: &[&str] = match together {
+        Together::Contiguous => &["contiguous"],
+        Together::Switches => &["switches"],
+        Together::Geometry => &["geometry", "grid", "network"],
+        Together::Grid => &["grid", "stencil", "network"],
+        Together::Prism => &["network"],
+        Together::Ring => &[],
+    };
+    let mut options: Vec<(String, String)> =
+        spec.others.iter().filter(|(option, _)| options.contains(&option.as_str())).cloned().collect();
+    if together == Together::Contiguous {
+        options.push(("contiguous".to_owned(), String::new()));
+    }
+    WhyMisfit { together, options, free, shapes }
+}
+
+/// The reservations that keep nodes from it, and its own: name, begin, end.
+fn reservations(state: &State, spec: &JobSpec, explained: &Explained) -> Vec<(String, Time, Time)> {
+    let kept = explained.nodes.get(&NodeTest::Reserved);
+    let matters = |one: &&Reservation| {
+        let own = spec.reservations().any(|name| name == one.name);
+        own || kept.is_some_and(|kept| !kept.is_disjoint(&one.nodes))
+    };
+    state.reservations.values().filter(matters).map(|one| (one.name.clone(), one.start, one.end)).collect()
+}
+
+/// When it is expected to start in any of its partitions, behind those ahead of it, and the changes each of which, by
+/// itself, would let it start sooner.
+fn outlook(sight: &Sight<'_>, scratch: &mut Scratch, pending: &Pending<'_>, told: &mut Why) {
+    let state = sight.state;
+    let variants = variants(state, pending);
+    let mut found: Vec<Option<Time>> = vec![None; variants.len()];
+    let asked: Vec<Variant> = variants.iter().map(|(_, variant)| variant.clone()).collect();
+    let places: Vec<usize> =
+        partitions_of(state, pending.spec).filter(|&at| state.partitions[at].starts_jobs()).collect();
+    let mut first: Option<(Time, usize, NodeSet)> = None;
+    for &at in places.iter().take(PARTITIONS_MAX) {
+        let sooner_than = first.as_ref().map(|first| first.0);
+        let times = forecast::behind(sight, scratch, pending, (at, &asked, sooner_than));
+        for (best, time) in found.iter_mut().zip(&times) {
+            *best = best.iter().copied().chain(time.as_ref().map(|(time, _)| *time)).min();
+        }
+        if let Some((time, given)) = times.into_iter().next().flatten()
+            && first.as_ref().is_none_or(|first| time < first.0)
+        {
+            first = Some((time, at, given.alloc.nodes()));
+        }
+    }
+    let expected = first.as_ref().map(|first| first.0);
+    if expected == Some(sight.now) {
+        return start(state, told, first);
+    }
+    let mut changes: Vec<(WhyChange, Time)> = Vec::new();
+    for ((change, _), time) in variants.into_iter().zip(found) {
+        let time = time.filter(|time| expected.is_none_or(|expected| *time < expected));
+        let Some((change, time)) = change.zip(time) else { continue };
+        let alike = |known: &WhyChange| std::mem::discriminant(known) == std::mem::discriminant(&change);
+        // A larger step is worth its while only if it gains more.
+        if changes.iter().all(|(known, before)| !alike(known) || time < *before) {
+            changes.push((change, time));
+        }
+    }
+    let others = state.partitions.iter().enumerate().filter(|(at, other)| !places.contains(at) && other.starts_jobs());
+    for (at, other) in others.take(PARTITIONS_MAX) {
+        let spec = JobSpec { partition: Some(other.config.name.clone()), ..JobSpec::clone(pending.spec) };
+        if admit::place(state, pending.owner, &spec).is_err() {
+            continue;
+        }
+        let variant = Variant { spec: Arc::new(spec), limit_s: asked[0].limit_s };
+        let time = forecast::behind(sight, scratch, pending, (at, &[variant], expected)).into_iter().next().flatten();
+        if let Some((time, _)) = time.filter(|(time, _)| expected.is_none_or(|expected| *time < expected)) {
+            changes.push((WhyChange::Partition(other.config.name.clone()), time));
+        }
+    }
+    changes.sort_by_key(|(_, time)| *time);
+    told.changes = changes;
+    start(state, told, first);
+}
+
+/// Tells when and where it is expected to start.
+fn start(state: &State, told: &mut Why, first: Option<(Time, usize, NodeSet)>) {
+    told.start = first.map(|(time, at, nodes)| WhyStart {
+        time,
+        partition: state.partitions[at].config.name.clone(),
+        nodes: names(state, &nodes),
+        prism: state.index.topology.prism_of(&nodes),
+    });
+}

@@ -1,0 +1,153 @@
+//! What nodes answer to queries: who lives, what holds, and who is told so.
+
+use crate::control::controller::Controller;
+use crate::control::effects::broadcasts;
+use crate::control::effects::gang;
+use crate::control::effects::nodes;
+use crate::control::effects::notice;
+use crate::control::effects::queries::felt;
+use crate::control::effects::queries::send;
+use crate::control::effects::queries::{BEAT_WAIT, ask, pose};
+use crate::control::net::queries::Asked;
+use crate::control::net::queries::Purpose;
+use crate::control::net::queries::Question;
+use crate::control::port::{LinkId, Out};
+use squall_model::id::{Epoch, NodeId};
+use squall_model::limits::HEARTBEAT_S;
+use squall_model::set::NodeSet;
+use squall_model::time::{Span, Time};
+use squall_model::wire::client::Answer;
+use squall_model::wire::fabric::{Comparison, Tally, Test, Variable};
+use squall_model::wire::node::Down;
+
+/// A child's answer. One that comes too late says at least who lives: slow is not dead.
+pub(crate) fn tally(
+    c: &mut Controller,
+    now: Time,
+    link: LinkId,
+    (epoch, number): (Epoch, u64),
+    tally: &Tally,
+    out: &mut Out,
+) {
+    if epoch != c.state.epoch {
+        return;
+    }
+    let late = c.queries.asked.get_mut(&number).is_none_or(|asked| {
+        if asked.children.remove(&link) {
+            asked.tally.merge(&asked.variable, tally);
+        }
+        false
+    });
+    for node in tally.answered().iter() {
+        if late {
+            c.queries.missed.remove(&node);
+        }
+        let is_over = !c.links.connected().contains(node);
+        if late || is_over {
+            seen(c, now, node, out);
+        }
+        if is_over {
+            c.links.rouse(link, node);
+        }
+    }
+}
+
+/// A node has answered, in its session or after its end.
+fn seen(c: &mut Controller, now: Time, node: NodeId, out: &mut Out) {
+    if c.links.connected().contains(node) {
+        nodes::heard(c, now, node, out);
+    } else {
+        nodes::glimpsed(c, now, node);
+    }
+}
+
+/// Sends heartbeats, gives answers.
+pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
+    let due = *c.queries.next_beat.get_or_insert(now + Span::from_secs(HEARTBEAT_S));
+    if due <= now {
+        c.queries.next_beat = Some(now + Span::from_secs(HEARTBEAT_S));
+        let to = c.links.connected().clone();
+        c.queries.beats += 1;
+        if !to.is_empty() {
+            let test = Test { variable: Variable::Heard, comparison: Comparison::AtLeast, value: 0 };
+            send(c, now, to, (test, false), BEAT_WAIT, Purpose::Beat);
+        }
+    }
+    let complete = |asked: &Asked| asked.children.is_empty() || asked.until <= now;
+    while let Some(number) = c.queries.asked.iter().find(|(_, asked)| complete(asked)).map(|(&number, _)| number) {
+        let Some(asked) = c.queries.asked.remove(&number) else { continue };
+        match asked.purpose {
+            Purpose::Beat => beaten(c, now, (&asked.to, &asked.tally, asked.until), out),
+            Purpose::Broadcast(caller, turn, stage) => {
+                broadcasts::answered(c, now, (caller, turn, stage), (&asked.to, &asked.tally), out);
+            }
+            Purpose::Measure(caller) => {
+                let silent = asked.to.len().saturating_sub(asked.tally.yes.len()) as u32;
+                let used = asked.tally.used.map(|used| *used).unwrap_or_default();
+                out.answers.push((caller, Answer::Measured(used, silent)));
+            }
+            Purpose::Answer(caller, answer) => out.answers.push((caller, *answer)),
+            Purpose::Skew => gang::answered(c, (&asked.to, &asked.tally)),
+            Purpose::Client(question) => answer(c, now, question, (&asked.tally, asked.until.since(now)), out),
+        }
+    }
+}
+
+/// When [`settle`] must be called again.
+pub(crate) fn deadline(c: &Controller) -> Option<Time> {
+    c.queries.asked.values().map(|asked| asked.until).chain(c.queries.next_beat).min()
+}
+
+/// A heartbeat has been answered, or its time is up: who is silent has missed it, but for those who have come back on
+/// another way since it was sent.
+fn beaten(c: &mut Controller, now: Time, (to, tally, until): (&NodeSet, &Tally, Time), out: &mut Out) {
+    let (answered, sent) = (tally.answered(), until - BEAT_WAIT);
+    for (node, health) in &tally.health {
+        felt(c, *node, *health);
+    }
+    for node in to.iter() {
+        if answered.contains(node) {
+            c.queries.missed.remove(&node);
+            if let Some((_, until)) = c.queries.beaten.get_mut(&node).filter(|(since, _)| *since < sent) {
+                *until = Some(sent);
+            }
+            seen(c, now, node, out);
+            continue;
+        }
+        if c.links.get(node).is_none() || c.links.heard(node).is_some_and(|heard| heard >= sent) {
+            c.queries.missed.remove(&node);
+            continue;
+        }
+        let missed = c.queries.missed.entry(node).or_default();
+        *missed += 1;
+        if *missed >= MISSED_MAX {
+            c.queries.missed.remove(&node);
+            c.links.forget(node);
+            notice::refresh(c, node);
+        }
+    }
+}
+
+fn answer(c: &mut Controller, now: Time, mut question: Question, (tally, left): (&Tally, Span), out: &mut Out) {
+    let mut unreachable = question.to.clone();
+    unreachable.subtract(&tally.answered());
+    let all = unreachable.is_empty() && tally.no.is_empty();
+    if let Some(write) = &mut question.write {
+        if all && !std::mem::replace(&mut write.done, true) {
+            let (variable, value) = (write.variable.clone(), write.value);
+            c.links.put(&question.to, Down::Write { variable: variable.clone(), value });
+            question.test = Test { variable, comparison: Comparison::Equal, value };
+            question.wait = true;
+            return pose(c, now, question, left);
+        }
+        c.queries.writing = false;
+        if let Some(next) = c.queries.waiting.pop_front() {
+            ask(c, now, next);
+        }
+    }
+    let names = |set: &NodeSet| set.iter().filter_map(|node| Some(c.state.node(node)?.name.clone())).collect();
+    out.answers.push((question.caller, Answer::Queried { no: names(&tally.no), unreachable: names(&unreachable) }));
+}
+
+/// Heartbeats that a node may miss before its session is over.
+const MISSED_MAX: u32 = 2;

@@ -1,0 +1,161 @@
+//! Files by multicast: each byte leaves the controller once, whoever hears it.
+//!
+//! Datagrams get lost. So after each window all receivers are asked which blocks they lack; the tree makes one answer
+//! of theirs (the NAKs of all nodes are as short as that of one), and what anybody lacks is sent again: by multicast
+//! while that helps, else down the tree to those who lack it. Who hears nothing at all, as where the network filters
+//! multicast, gets everything down the tree from then on; if nobody hears, the file takes the way that it would take
+//! without. The rate falls when much is lost and rises when nothing is.
+
+use crate::control::net::air::Air;
+use crate::control::net::air::PATIENCE;
+use crate::control::net::air::RATE;
+use crate::control::net::air::Way;
+
+use squall_model::limits::{CAST_BLOCK_BYTES, CAST_BLOCKS};
+use squall_model::set::NodeSet;
+use squall_model::time::{Span, Time};
+use squall_model::wire::fabric::{Bytes, Chunk, ContentId, Tally};
+use squall_model::wire::node::Down;
+
+use crate::control::controller::Controller;
+use crate::control::effects::broadcasts;
+use crate::control::net::broadcasts::{Broadcast, Stage};
+use crate::control::net::links::Links;
+use crate::control::port::{CallerId, Out};
+
+/// Bytes that are sent before it is asked what was lost.
+const WINDOW_BYTES: u64 = CAST_BLOCKS * CAST_BLOCK_BYTES;
+/// How often what was lost is sent again by multicast before it goes down the tree.
+const RECASTS: u32 = 2;
+/// How long nobody tries again whether a node hears.
+const DEAF: Span = Span::from_secs(600);
+
+/// Tells the nodes of a file that will come what it will be sealed with, if there is multicast.
+pub(crate) fn announce(air: &Air, links: &mut Links, to: &NodeSet, content: ContentId, stream: u64) {
+    if let Some(key) = air.key(stream) {
+        links.put(to, Down::Hear { content, stream, key });
+    }
+}
+
+/// The way by multicast for a file of that stream, if at least two nodes may hear it.
+pub(crate) fn way(air: &mut Air, now: Time, receivers: &NodeSet, stream: u64) -> Option<Way> {
+    let key = air.key(stream)?;
+    let hearers = air.hearers(now, receivers);
+    let way = Way { stream, key, hearers, from: 0, pieces: Vec::new(), tries: 0, asked: now };
+    (way.hearers.len() > 1).then_some(way)
+}
+
+/// Bytes wanted of the client for the next window.
+pub(crate) fn window(taken: u64) -> u64 {
+    taken + WINDOW_BYTES
+}
+
+fn down(links: &mut Links, content: ContentId, to: &NodeSet, (at, bytes): &(u64, Bytes)) {
+    if !to.is_empty() {
+        links.chunk(&Chunk { to: to.clone(), cascade: None, content, at: *at, bytes: bytes.clone() });
+    }
+}
+
+/// The client's next piece.
+pub(crate) fn piece(one: &mut Broadcast, air: &Air, links: &mut Links, piece: (u64, Bytes), out: &mut Out) {
+    let Some(way) = &mut one.way else { return };
+    let mut others = one.receivers.clone();
+    others.subtract(&way.hearers);
+    down(links, one.content, &others, &piece);
+    way.send(air.rate, &piece, one.come == one.wanted, out);
+    way.pieces.push(piece);
+}
+
+/// The last datagram of what nodes are to be asked about has left.
+pub(crate) fn left(c: &mut Controller, now: Time, stream: u64) {
+    let asked = c.broadcasts.all.iter_mut().find_map(|(&caller, one)| {
+        let way = one.way.as_mut().filter(|way| way.stream == stream)?;
+        way.asked = now;
+        Some((caller, way.from))
+    });
+    if let Some((caller, from)) = asked {
+        broadcasts::question(c, now, caller, Stage::Missing(from));
+    }
+}
+
+/// How long the answer to "what do you lack?" may take; None: as always, for it comes down the tree.
+pub(crate) fn patience(one: &Broadcast, air: &Air) -> Option<Span> {
+    one.way.as_ref().filter(|way| way.tries <= RECASTS).map(|_| air.patience)
+}
+
+/// What they lack of the window.
+pub(crate) fn answered(
+    c: &mut Controller,
+    now: Time,
+    (caller, from): (CallerId, u64),
+    (missing, tally): (NodeSet, &Tally),
+    out: &mut Out,
+) {
+    let Controller { broadcasts, links, diag, .. } = c;
+    let (air, Some(one)) = (&mut broadcasts.air, broadcasts.all.get_mut(&caller)) else { return };
+    let Some(way) = one.way.as_mut().filter(|way| way.from == from) else { return };
+    if missing.is_empty() || way.tries > RECASTS {
+        if way.tries == 0 {
+            air.rate = (air.rate * 2).min(RATE.2);
+            air.answered_after(now.since(way.asked));
+        }
+        way.hearers.subtract(&missing);
+        one.receivers.subtract(&missing);
+        one.late.union_with(&missing);
+        return next(c, now, caller, out);
+    }
+    let blocks = way.bytes().div_ceil(CAST_BLOCK_BYTES).clamp(1, CAST_BLOCKS);
+    let all = u64::MAX >> (64 - blocks);
+    // Who does not answer lacks everything.
+    let said = tally.witness.filter(|_| missing.is_subset(&tally.no)).map(|(_, bits)| bits as u64 & all);
+    let bits = said.filter(|bits| *bits != 0).unwrap_or(all);
+    if u64::from(bits.count_ones()) * 8 >= blocks {
+        air.rate = (air.rate / 2).max(RATE.0);
+    }
+    if bits == all && way.tries == 0 {
+        // Perhaps they are only busy.
+        way.tries = 1;
+        air.patience = Span(4 * air.patience.0).min(PATIENCE.2);
+        return broadcasts::question(c, now, caller, Stage::Missing(from));
+    }
+    if bits == all {
+        // What all of them lack together they may as well all lack.
+        air.deaf.extend(missing.iter().filter(|node| way.hearers.contains(*node)).map(|node| (node, now + DEAF)));
+        way.hearers.subtract(&missing);
+        way.tries = RECASTS;
+    }
+    way.tries += 1;
+    let mut lacked = way.pieces.iter().filter(|piece| way.is_lacked(bits, piece)).peekable();
+    while let Some(piece) = lacked.next() {
+        diag.fabric.retransmits += 1;
+        if way.tries > RECASTS {
+            down(links, one.content, &missing, piece);
+        } else {
+            diag.fabric.multicast_bytes += piece.1.0.len() as u64;
+            way.send(air.rate, piece, lacked.peek().is_none(), out);
+        }
+    }
+    if way.tries > RECASTS {
+        broadcasts::question(c, now, caller, Stage::Missing(from));
+    }
+}
+
+/// The window is with all who are still waited for.
+fn next(c: &mut Controller, now: Time, caller: CallerId, out: &mut Out) {
+    let Controller { broadcasts, state, .. } = c;
+    let Some(one) = broadcasts.all.get_mut(&caller) else { return };
+    one.taken = one.come;
+    if one.come == one.size {
+        return broadcasts::question(c, now, caller, Stage::Whole);
+    }
+    let Some(way) = &mut one.way else { return };
+    way.from = one.come;
+    way.pieces.clear();
+    way.tries = 0;
+    if way.hearers.is_empty() {
+        one.way = None;
+        broadcasts::shape(one, state);
+        return broadcasts::resume(one, caller, out);
+    }
+    broadcasts::want(one, caller, window(one.taken), out);
+}

@@ -1,0 +1,162 @@
+//! Dependencies across cells, as one of them sees it: what it asks of others, and what others ask of it.
+//!
+//! All of this is soft. A front that comes is told all that is open, and asks again what it was asked to: nothing that
+//! gets lost between cells needs to be remembered by anybody. What counts is `State::foreign`, in the journal.
+
+use crate::control::index::foreign::About;
+use std::collections::BTreeMap;
+
+use squall_model::event::Event;
+use squall_model::foreign::{Question, Reply};
+use squall_model::id::JobId;
+use squall_model::limits::QUESTIONS_MAX;
+use squall_model::time::{Span, Time};
+use squall_model::wire::client::Answer;
+
+use crate::control::controller::Controller;
+use crate::control::index::depend;
+use crate::control::port::{CallerId, Out};
+use crate::control::state::State;
+use crate::control::state::reading::exists;
+
+/// A front has come that carries questions: it is told all that are open.
+pub(crate) fn carry(c: &mut Controller, front: CallerId, out: &mut Out) {
+    c.foreign.fronts.insert(front);
+    let state = &c.state;
+    c.foreign.open.retain(|question| is_wanted(state, question));
+    tell(front, &c.foreign.open.iter().cloned().collect::<Vec<_>>(), out);
+}
+
+fn tell(front: CallerId, questions: &[Question], out: &mut Out) {
+    let parts = questions.chunks(QUESTIONS_MAX);
+    out.answers.extend(parts.map(|part| (front, Answer::Unresolved(part.to_vec()))));
+}
+
+/// Whether a job that has not ended asks that.
+fn is_wanted(state: &State, question: &Question) -> bool {
+    let asks = match question {
+        Question::Started(named) | Question::Ended(named) => state.index.wanted.contains_key(&named.id),
+        Question::Alone { job, .. } => match state.arrays.get(job) {
+            Some(array) => !array.is_ended(),
+            None => state.jobs.get(job).is_some_and(|job| !job.is_ended()),
+        },
+    };
+    asks && !state.foreign.contains_key(question)
+}
+
+/// Another cell asks: what can be answered is, and the rest when it can.
+pub(crate) fn ask(c: &mut Controller, now: Time, caller: CallerId, questions: Vec<Question>) {
+    for question in questions {
+        if let Some(reply) = reply(c, now, &question) {
+            c.foreign.ready.entry(caller).or_default().push((question, reply));
+        } else {
+            c.foreign.askers.insert(caller);
+            let questions = c.foreign.asked.entry(about(&c.state, &question)).or_default();
+            questions.entry(question).or_default().insert(caller);
+        }
+    }
+}
+
+fn about(state: &State, question: &Question) -> About {
+    match question {
+        Question::Started(named) | Question::Ended(named) => About::Job(whole(state, named.id)),
+        Question::Alone { uid, name, .. } => About::Name(*uid, name.clone()),
+    }
+}
+
+fn whole(state: &State, id: JobId) -> JobId {
+    state.array_of(id).map_or(id, |(array, _)| array)
+}
+
+/// What this cell has to say; None: nothing yet.
+fn reply(c: &mut Controller, now: Time, question: &Question) -> Option<Reply> {
+    match question {
+        Question::Started(named) | Question::Ended(named) if !exists(&c.state, (*named).into()) => {
+            Some(if c.state.was_given(named.id) { Reply::Forgotten } else { Reply::Unknown })
+        }
+        Question::Started(named) => depend::reply(&c.state, *named, true),
+        Question::Ended(named) => depend::reply(&c.state, *named, false),
+        // As long as it is no later than that moment, somebody may come who was there before.
+        Question::Alone { submit, .. } if now <= *submit => {
+            let later = *submit + Span(1);
+            c.foreign.again = Some(c.foreign.again.map_or(later, |again| again.min(later)));
+            None
+        }
+        Question::Alone { job, uid, name, submit } => {
+            c.queue.names.keep(&c.state);
+            c.queue.names.is_alone(&c.state, *uid, name, (*submit, *job)).then_some(Reply::Alone)
+        }
+    }
+}
+
+/// Other cells have answered. What nobody asks any more is not written down.
+pub(crate) fn resolved(c: &mut Controller, now: Time, replies: Vec<(Question, Reply)>, out: &mut Out) {
+    let mut news = Vec::new();
+    for (question, reply) in replies {
+        c.foreign.open.remove(&question);
+        if reply != Reply::Forgotten && is_wanted(&c.state, &question) {
+            news.push((question, reply));
+        }
+    }
+    if !news.is_empty() {
+        c.commit(now, Event::ForeignResolved { replies: news }, out);
+    }
+}
+
+/// Something happened to a job: who asked for it is answered.
+pub(crate) fn touched(c: &mut Controller, now: Time, id: JobId) {
+    if c.foreign.asked.is_empty() {
+        return;
+    }
+    look(c, now, &About::Job(whole(&c.state, id)));
+    let array = c.state.arrays.get(&id).map(|array| (array.owner.uid, array.spec.name.clone()));
+    let job = c.state.jobs.get(&id).map(|job| (job.owner.uid, job.spec.name.clone()));
+    if let Some((uid, name)) = array.or(job) {
+        look(c, now, &About::Name(uid, name));
+    }
+}
+
+fn look(c: &mut Controller, now: Time, about: &About) {
+    let Some(questions) = c.foreign.asked.remove(about) else { return };
+    let mut open = BTreeMap::new();
+    for (question, callers) in questions {
+        let Some(reply) = reply(c, now, &question) else {
+            open.insert(question, callers);
+            continue;
+        };
+        for caller in callers {
+            c.foreign.ready.entry(caller).or_default().push((question.clone(), reply));
+        }
+    }
+    if !open.is_empty() {
+        c.foreign.asked.insert(about.clone(), open);
+    }
+}
+
+/// At the end of a turn: new questions and answers leave.
+pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
+    if c.foreign.again.is_none() && c.queue.questions.is_empty() && c.foreign.ready.is_empty() {
+        return;
+    }
+    if c.foreign.again.is_some_and(|again| again <= now) {
+        c.foreign.again = None;
+        let names = c.foreign.asked.keys().filter(|about| matches!(about, About::Name(..)));
+        for about in names.cloned().collect::<Vec<_>>() {
+            look(c, now, &about);
+        }
+    }
+    let noted = std::mem::take(&mut c.queue.questions);
+    let fresh: Vec<Question> = noted.into_iter().filter(|question| c.foreign.open.insert(question.clone())).collect();
+    for front in &c.foreign.fronts {
+        tell(*front, &fresh, out);
+    }
+    for (caller, replies) in std::mem::take(&mut c.foreign.ready) {
+        let parts = replies.chunks(QUESTIONS_MAX);
+        out.answers.extend(parts.map(|part| (caller, Answer::Resolved(part.to_vec()))));
+    }
+}
+
+/// When [`settle`] has to be called again.
+pub(crate) fn deadline(c: &Controller) -> Option<Time> {
+    c.foreign.again
+}

@@ -1,0 +1,209 @@
+//! Gang scheduling: packs the matrix when jobs come and go, tells nodes who runs when, and now and then what time it is.
+//!
+//! Which slot is in force nobody needs to say: it follows from the time (`squall_model::gang::slot_at`). What is journaled
+//! is each job's place, and how long it was out of turn in the one before. A strobe that is late or lost does no harm: a
+//! node goes by the ones that it has heard, and on through a controller's restart.
+
+use squall_model::event::Event;
+use squall_model::gang::{Coscheduling, STROBE, Shift, Strobe, Turn};
+use squall_model::id::{JobId, NodeId};
+use squall_model::job::JobAttempt;
+use squall_model::resource::{Alloc, AllocGroup};
+use squall_model::set::NodeSet;
+use squall_model::time::{Span, Time};
+use squall_model::wire::fabric::{Comparison, Tally, Test, Variable};
+use squall_model::wire::node::Down;
+use squall_sched::Piece;
+
+use crate::control::controller::Controller;
+use crate::control::effects::queries;
+use crate::control::net::queries::Purpose;
+use crate::control::port::Out;
+use crate::control::state::job::Run;
+
+/// How often nodes are asked how far they are out of step, and how long they may take.
+const SKEW: Span = Span::from_secs(10);
+const SKEW_WAIT: Span = Span::from_secs(5);
+
+/// What is asked first: out of step by less than this, microseconds.
+const SKEW_FIRST_US: u64 = 128;
+
+/// A new life: the matrix is looked at.
+pub(crate) fn started(c: &mut Controller) {
+    c.gang.changed = !c.state.gang.is_empty();
+}
+
+/// A job starts in a row of the matrix.
+pub(crate) fn enter(c: &mut Controller, now: Time, id: JobId, slot: u32, out: &mut Out) {
+    let turn = Turn { slot, ..Turn::default() };
+    c.commit(now, Event::Ganged { shifts: vec![Shift { job: id, turn, idle: Span(0) }] }, out);
+    c.todo.turns.insert(id);
+    c.gang.changed = true;
+}
+
+/// Before a job stops running for good or for a time: what it was out of turn until now is noted.
+pub(crate) fn before(c: &mut Controller, now: Time, event: &Event, out: &mut Out) {
+    let (Event::JobEnding { id, .. } | Event::JobSuspended { id, .. }) = event else { return };
+    let Some(place) = c.state.gang.get(id).copied() else { return };
+    let idle = c.state.idle_since(*id, now);
+    if idle > Span(0) {
+        c.commit(now, Event::Ganged { shifts: vec![Shift { job: *id, turn: place.turn, idle }] }, out);
+    }
+}
+
+/// Whether an event may change the matrix.
+pub(crate) fn after(c: &mut Controller, _now: Time, event: &Event) {
+    let may = match event {
+        Event::JobEnding { id, .. } | Event::JobSuspended { id, .. } => c.state.gang.contains_key(id),
+        Event::NodesReleased { .. } | Event::PartitionChanged { .. } => !c.state.gang.is_empty(),
+        Event::Configured { .. } => {
+            // A slot may last another time now.
+            c.gang.news.union_with(&c.gang.nodes);
+            !c.state.gang.is_empty()
+        }
+        _ => false,
+    };
+    c.gang.changed |= may;
+}
+
+/// Packs the matrix anew if it may have changed, and records whose turn is another now.
+pub(crate) fn pack(c: &mut Controller, now: Time, out: &mut Out) {
+    if !std::mem::take(&mut c.gang.changed) {
+        return;
+    }
+    let ranked = c.state.is_ranked();
+    let places = c.state.gang.iter().filter_map(|(&id, place)| {
+        let job = c.state.jobs.get(&id)?;
+        let run = job.run()?;
+        let rank = if ranked { c.state.rank(&run.partition) } else { 0 };
+        Some((id, (place.turn.slot, rank), held(run), job.is_running() && run.suspended.is_none()))
+    });
+    let places: Vec<(JobId, (u32, u32), Alloc, bool)> = places.collect();
+    let pieces = places.iter().map(|(job, (slot, rank), alloc, runs)| {
+        let (job, slot, rank, runs) = (*job, *slot, *rank, *runs);
+        Piece { job, slot, rank, alloc, runs }
+    });
+    let pieces: Vec<Piece<'_>> = pieces.collect();
+    c.gang.nodes = pieces.iter().fold(NodeSet::new(), |mut all, piece| {
+        all.union_with(&piece.alloc.nodes());
+        all
+    });
+    let rotate = c.state.config.coscheduling() != Coscheduling::Implicit;
+    let turns = squall_sched::turns(&pieces, rotate);
+    let shifts = turns.into_iter().filter(|(job, turn)| c.state.gang.get(job).is_some_and(|place| place.turn != *turn));
+    let shifts: Vec<Shift> =
+        shifts.map(|(job, turn)| Shift { job, turn, idle: c.state.idle_since(job, now) }).collect();
+    if !shifts.is_empty() {
+        c.diag.gang.changes += 1;
+        c.todo.turns.extend(shifts.iter().map(|shift| shift.job));
+        c.commit(now, Event::Ganged { shifts }, out);
+    }
+}
+
+/// What a job still holds.
+fn held(run: &Run) -> Alloc {
+    let groups = run.alloc.groups.iter().filter_map(|group| {
+        let nodes = group.nodes.intersection(&run.left);
+        (!nodes.is_empty()).then(|| AllocGroup { nodes, ..group.clone() })
+    });
+    Alloc { groups: groups.collect() }
+}
+
+/// Tells nodes what there is to tell, and asks them.
+pub(crate) fn settle(c: &mut Controller, now: Time) {
+    tell_turns(c);
+    if c.state.gang.is_empty() {
+        (c.gang.next_strobe, c.gang.next_skew) = (None, None);
+        return;
+    }
+    let due = *c.gang.next_strobe.get_or_insert(now);
+    if due <= now {
+        c.gang.next_strobe = Some(now + STROBE);
+        c.gang.news = c.gang.nodes.clone();
+    }
+    let news = std::mem::take(&mut c.gang.news);
+    if !news.is_empty() {
+        let strobe = strobe(c, now);
+        c.links.put(&news, Down::Strobe(strobe));
+        c.diag.gang.strobes += 1;
+    }
+    let due = *c.gang.next_skew.get_or_insert(now + SKEW);
+    if due <= now {
+        c.gang.next_skew = Some(now + SKEW);
+        let to = c.gang.nodes.intersection(c.links.connected());
+        if c.gang.skew_asked_us == 0 {
+            c.gang.skew_asked_us = SKEW_FIRST_US;
+        }
+        let value = i64::try_from(c.gang.skew_asked_us).unwrap_or(i64::MAX);
+        let test = Test { variable: Variable::Skew, comparison: Comparison::Less, value };
+        queries::send(c, now, to, (test, false), SKEW_WAIT, Purpose::Skew);
+    }
+}
+
+/// When [`settle`] must be called again.
+pub(crate) fn deadline(c: &Controller) -> Option<Time> {
+    c.gang.next_strobe.into_iter().chain(c.gang.next_skew).min()
+}
+
+fn strobe(c: &Controller, now: Time) -> Strobe {
+    Strobe { at: now, slice: c.state.config.scheduler_time_slice.0, policy: c.state.config.coscheduling() }
+}
+
+/// One put for all whose turn changed in this step of the machine.
+fn tell_turns(c: &mut Controller) {
+    let jobs = std::mem::take(&mut c.todo.turns);
+    let (mut to, mut turns) = (NodeSet::new(), Vec::new());
+    for id in jobs {
+        let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_running()) else { continue };
+        let (Some(place), Some(run)) = (c.state.gang.get(&id), job.run()) else { continue };
+        to.union_with(&run.left);
+        turns.push((JobAttempt { job: id, attempt: job.attempt }, place.turn));
+    }
+    // Who stops does so before others run there.
+    turns.sort_by_key(|(_, turn)| turn.active());
+    if !turns.is_empty() {
+        c.gang.news.union_with(&to);
+        c.links.put(&to, Down::Turns(turns));
+    }
+}
+
+/// A node has come: it is told the time, and when its jobs run.
+pub(crate) fn registered(c: &mut Controller, now: Time, id: NodeId) {
+    let jobs = c.state.node(id).map(|node| &node.jobs).into_iter().flatten();
+    let turns = jobs.filter_map(|job| {
+        let found = c.state.jobs.get(job).filter(|job| job.is_running())?;
+        Some((JobAttempt { job: *job, attempt: found.attempt }, c.state.gang.get(job)?.turn))
+    });
+    let mut turns: Vec<(JobAttempt, Turn)> = turns.collect();
+    turns.sort_by_key(|(_, turn)| turn.active());
+    if !turns.is_empty() {
+        c.links.push(id, Down::Strobe(strobe(c, now)));
+        c.links.push(id, Down::Turns(turns));
+    }
+}
+
+/// Nodes have said how far they are out of step: next time it is asked closer by, or further off.
+pub(crate) fn answered(c: &mut Controller, (to, tally): (&NodeSet, &Tally)) {
+    let asked = c.gang.skew_asked_us;
+    if tally.no.is_empty() && tally.yes == *to {
+        c.diag.gang.skew_us = Some(asked);
+        c.diag.gang.worst = None;
+        c.gang.skew_asked_us = (asked / 2).max(1);
+    } else if let Some((node, value)) = tally.witness {
+        let name = c.state.node(node).map(|node| node.name.clone()).unwrap_or_default();
+        let value = value.unsigned_abs();
+        c.diag.gang.skew_us = None;
+        c.diag.gang.worst = Some((name, value));
+        c.gang.skew_asked_us = (value + 1).next_power_of_two();
+    }
+}
+
+/// For `sdiag`.
+pub(crate) fn count(c: &mut Controller) {
+    let gang = &mut c.diag.gang;
+    gang.policy = c.state.config.coscheduling();
+    gang.slice = c.state.config.scheduler_time_slice.0;
+    gang.jobs = c.state.gang.len() as u64;
+    gang.rows = c.state.gang.values().map(|place| place.turn.of).max().unwrap_or(0);
+    gang.nodes = c.gang.nodes.len() as u64;
+}

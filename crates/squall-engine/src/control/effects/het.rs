@@ -1,0 +1,176 @@
+//! Heterogeneous jobs: several components start at the same time or not at all, and end with the first.
+//!
+//! Each component is a job of its own. The first, their leader, stands in the queue for all; what happens to one is
+//! followed by what happens to the others in the same record.
+
+use squall_model::event::{Event, Requeue};
+use squall_model::id::JobId;
+use squall_model::job::{EndState, Het, JobKind, Outcome};
+use squall_model::time::Time;
+use squall_sched::{Component, Item};
+
+use crate::control::controller::Controller;
+use crate::control::index::depend::Verdict;
+use crate::control::index::lanes::request_of;
+use crate::control::index::pending::{Pending, partitions_of, pending};
+use crate::control::index::queue::Queue;
+use crate::control::port::Out;
+use crate::control::state::State;
+use crate::control::state::job::{Hold, Phase};
+
+fn item(id: JobId) -> Item {
+    Item { id, array: false }
+}
+
+impl Queue {
+    /// The components of a job that stands in the queue, but for the first.
+    pub(crate) fn others(&self, leader: JobId) -> &[Component] {
+        self.hets.get(&leader).map_or(&[], Vec::as_slice)
+    }
+
+    /// Notes what the other components ask for. False: that can't be had here.
+    pub(crate) fn gather(&mut self, state: &State, leader: &Pending<'_>) -> bool {
+        let Some(het) = leader.het else { return true };
+        let others = het.ids().skip(1).map(|id| self.component(state, &pending(state, item(id))?)).collect();
+        let Some(others) = others else { return false };
+        self.hets.insert(het.leader, others);
+        true
+    }
+
+    /// The same of all: the cluster has changed.
+    pub(crate) fn gather_again(&mut self, state: &State) {
+        let leaders: Vec<JobId> = self.hets.keys().copied().collect();
+        for leader in leaders {
+            if let Some(leader) = pending(state, item(leader)) {
+                self.gather(state, &leader);
+            }
+        }
+    }
+
+    fn component(&self, state: &State, other: &Pending<'_>) -> Option<Component> {
+        Some(Component {
+            item: other.item,
+            partitions: partitions_of(state, other.spec).collect(),
+            need: request_of(state, other.spec)?,
+            time_limit_s: other.standing.time_limit_s.or(other.spec.limit_s()),
+            wish: self.wish(state, other),
+            avoid: self.avoid.get(&other.item.id).cloned(),
+            user: self.user(other.owner),
+        })
+    }
+
+    /// Whether an item stands for all that starts with it, and none of that has to wait. A component that is not the
+    /// first never stands in the queue; when something happened to it, the first is looked at.
+    pub(crate) fn is_whole(&mut self, state: &State, now: Time, own: &Pending<'_>) -> bool {
+        let Some(het) = own.het else { return true };
+        if own.item.id != het.leader {
+            self.dirty.insert(item(het.leader));
+            return false;
+        }
+        let may = |other: Pending<'_>| {
+            let holds = match other.verdict(state, &self.names) {
+                Verdict::Holds => true,
+                Verdict::At(time) => time <= now,
+                Verdict::Waits | Verdict::Never => false,
+            };
+            let later = other.not_before().is_some_and(|time| time > now);
+            let broken = !state.policy.is_empty() && other.broken(state).is_some();
+            holds && !later && !broken && other.standing.hold == Hold::No
+        };
+        het.ids().skip(1).all(|id| pending(state, item(id)).is_some_and(may))
+    }
+}
+
+/// What has become of a component.
+enum Fate {
+    /// It is in the queue; again, if it ran before: how that ended, and how it came back.
+    Waits(Option<Outcome>, Requeue),
+    /// It holds its resources.
+    Runs,
+    /// It will be in the queue again.
+    Back(Outcome, Requeue),
+    /// Its end is decided.
+    Over(Outcome),
+}
+
+fn fate(state: &State, id: JobId) -> Option<Fate> {
+    let job = state.jobs.get(&id)?;
+    Some(match &job.phase {
+        Phase::Pending => {
+            let requeue = Requeue { hold: job.queue.hold == Hold::Requeue, not_before: job.queue.not_before };
+            Fate::Waits(job.last.clone(), requeue)
+        }
+        Phase::Running(_) | Phase::Leased(_) => Fate::Runs,
+        Phase::Completing(_, ending) => match ending.requeue {
+            Some(requeue) => Fate::Back(ending.outcome.clone(), requeue),
+            None => Fate::Over(ending.outcome.clone()),
+        },
+        Phase::Ended(ended) => Fate::Over(ended.outcome.clone()),
+    })
+}
+
+/// Something happened to a job: the components that share its fate are looked at.
+pub(crate) fn after(c: &mut Controller, _now: Time, event: &Event) {
+    let (Event::JobEnding { id, .. } | Event::NodesReleased { id, .. } | Event::JobRequeued { id, .. }) = event else {
+        return;
+    };
+    if let Some(het) = c.state.het_of(*id) {
+        c.todo.hets.insert(het.leader);
+        c.queue.dirty.insert(item(het.leader));
+    }
+}
+
+/// Components share their fate.
+pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
+    while let Some(leader) = c.todo.hets.pop_first() {
+        let Some(het) = c.state.het_of(leader) else { continue };
+        let Some((outcome, requeue)) = common(&c.state, het) else { continue };
+        for id in het.ids() {
+            let follows = match fate(&c.state, id) {
+                Some(Fate::Runs) => true,
+                Some(Fate::Waits(..) | Fate::Back(..)) => requeue.is_none(),
+                Some(Fate::Over(_)) | None => false,
+            };
+            if follows {
+                c.commit(now, Event::JobEnding { id, outcome: outcome.clone(), requeue }, out);
+            }
+        }
+    }
+}
+
+/// The end that all components come to, those that have not come to it yet.
+fn common(state: &State, het: Het) -> Option<(Outcome, Option<Requeue>)> {
+    let leader = fate(state, het.leader)?;
+    if let Fate::Over(outcome) = leader {
+        return Some((outcome, None));
+    }
+    // With a component that has been forgotten it can't start again.
+    if let Fate::Back(outcome, _) | Fate::Waits(Some(outcome), _) = &leader
+        && !het.ids().all(|id| state.jobs.contains_key(&id))
+    {
+        return Some((outcome.clone(), None));
+    }
+    let runs = matches!(leader, Fate::Runs);
+    let mut fates: Vec<Fate> = het.ids().skip(1).filter_map(|id| fate(state, id)).collect();
+    fates.push(leader);
+    // While the first runs, others may end by themselves; but what was lost is lost to all.
+    let lost = |outcome: &Outcome| {
+        matches!(outcome.state, EndState::NodeFail | EndState::BootFail | EndState::Preempted | EndState::Requeued)
+    };
+    for one in &fates {
+        if let Fate::Over(outcome) = one
+            && (!runs || lost(outcome))
+        {
+            return Some((outcome.clone(), None));
+        }
+    }
+    // Where one goes back into the queue, those that still run follow it.
+    if !fates.iter().any(|one| matches!(one, Fate::Runs)) {
+        return None;
+    }
+    let batch = state.jobs.get(&het.leader).is_some_and(|job| job.spec.kind == JobKind::Batch);
+    fates.into_iter().find_map(|one| match one {
+        Fate::Back(outcome, requeue) | Fate::Waits(Some(outcome), requeue) => Some((outcome, batch.then_some(requeue))),
+        _ => None,
+    })
+}

@@ -1,0 +1,165 @@
+//! From state to effects: sends, answers and the events that time and nodes bring about.
+
+pub(crate) mod answers;
+pub(crate) mod broadcasts;
+pub(crate) mod cast;
+pub(crate) mod foreign;
+pub(crate) mod gang;
+pub(crate) mod het;
+pub(crate) mod lease;
+pub(crate) mod nodes;
+pub(crate) mod notice;
+pub(crate) mod preempt;
+pub(crate) mod queries;
+pub(crate) mod reserve;
+pub(crate) mod shutdown;
+pub(crate) mod steps;
+pub(crate) mod wall;
+pub(crate) mod work;
+
+use crate::control::controller::Observer;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use squall_model::config::Config;
+use squall_model::event::Event;
+use squall_model::id::{Epoch, JobId};
+use squall_model::limits::OWNER_GRACE_S;
+use squall_model::time::{Span, Time};
+
+use crate::control::controller::Controller;
+use crate::control::effects::queries::answer_when_heeded;
+use crate::control::index::timers::Timer;
+use crate::control::port::Out;
+use crate::control::state::reading::keep_used;
+
+/// Seconds between looks for jobs to be forgotten.
+const FORGET_S: u64 = 10;
+
+/// Seconds after a start until warnings before time limits that were due earlier are sent.
+const WARN_AGAIN_S: u64 = 5;
+
+/// What learns of every event, in this order.
+pub(crate) const OBSERVERS: &[Observer] = &[
+    Observer { before: Some(gang::before), after: Some(gang::after) },
+    Observer { before: Some(notice::before), after: Some(notice::after) },
+    Observer { before: Some(lease::before), after: Some(lease::after) },
+    Observer { before: None, after: Some(het::after) },
+];
+
+/// A new life begins: the epoch rises, a changed configuration is journaled, soft state is made from state.
+pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: String, host: String, out: &mut Out) {
+    c.host = host;
+    c.version.clone_from(&version);
+    c.diag.since = now;
+    c.forget_checked = now;
+    let epoch = Epoch(c.state.epoch.0 + 1);
+    c.commit(now, Event::ControllerStarted { epoch, version }, out);
+    c.links.begin(epoch);
+    let mut config = config;
+    config.have_a_partition();
+    keep_used(&c.state, &mut config);
+    if *c.state.config != config || c.state.partitions.is_empty() {
+        c.commit(now, Event::Configured { config: Arc::new(config) }, out);
+    } else {
+        notice::cluster_changed(c, now);
+    }
+    let unfinished = c.state.jobs.iter().filter(|(_, job)| !job.is_ended());
+    let active = unfinished.filter(|(_, job)| !job.is_pending() || job.spec.kind.is_owned());
+    let active: Vec<(JobId, bool)> = active.map(|(&id, job)| (id, job.spec.kind.is_owned())).collect();
+    for &(id, owned) in &active {
+        // A warning may have been sent before the crash or not: rather twice than never, when nodes are back.
+        notice::arm_limit(c, Time(0), id);
+        if c.timers.time(Timer::Warn(id)).is_some_and(|warn| warn < now) {
+            c.timers.set(Timer::Warn(id), now + Span::from_secs(WARN_AGAIN_S));
+        }
+        if owned && c.state.jobs.get(&id).is_none_or(|job| job.outcome().is_none()) {
+            c.timers.set(Timer::Owner(id), now + Span::from_secs(OWNER_GRACE_S));
+        }
+    }
+    c.leases.rebuild(&c.state);
+    reserve::arm(c, now);
+    preempt::again(c);
+    nodes::watch_all(c, now);
+    gang::started(c);
+    steps::started(c, now, active.iter().map(|(id, _)| *id));
+}
+
+/// Makes it so: what state asks for and was not done yet. Called after every input.
+#[inline(never)]
+pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
+    if c.state.epoch == Epoch(0) {
+        return;
+    }
+    while let Some(timer) = c.timers.pop(now) {
+        work::fire(c, now, timer, out);
+    }
+    steps::timers(c, now);
+    nodes::drop_silent_children(c, now, out);
+    broadcasts::settle(c, now);
+    answers::settle(c, now, out);
+    loop {
+        het::settle(c, now, out);
+        work::enter_all(c, now, out);
+        while let Some(node) = c.todo.condemned.pop_first() {
+            nodes::condemn(c, now, node, out);
+        }
+        if !c.queue.dirty.is_empty() || !c.todo.hets.is_empty() {
+            continue;
+        }
+        if !c.disk_full && std::mem::take(&mut c.queue.kick) && c.leaving.is_none() {
+            work::schedule(c, now, out);
+            continue;
+        }
+        lease::grant(c, now, out);
+        if c.queue.kick && !c.disk_full && c.leaving.is_none() {
+            continue;
+        }
+        gang::pack(c, now, out);
+        let Some(job) = c.todo.touched.pop_first() else { break };
+        work::tell(c, job, out);
+        steps::settle(c, now, job, out);
+        foreign::touched(c, now, job);
+    }
+    // After the callers were told: a job may be old enough at the very release of its last node.
+    forget(c, now, out);
+    foreign::settle(c, now, out);
+    work::send_starts(c);
+    work::send_ends(c);
+    work::send_leaves(c);
+    work::send_stops(c);
+    answer_when_heeded(c, now);
+    gang::settle(c, now);
+    shutdown::proceed(c, now, out);
+    c.links.flush(now, out);
+}
+
+/// When [`settle`] must be called again.
+pub(crate) fn deadline(c: &Controller) -> Option<Time> {
+    let first = c.state.index.ended.first().into_iter().chain(c.state.index.ended_arrays.first());
+    let first = first.map(|(time, _)| *time).min();
+    let old = first.map(|time| time + Span::from_secs(c.state.config.min_job_age_s));
+    let forget = old.map(|time| time.max(c.forget_checked + Span::from_secs(FORGET_S)));
+    let (bulk, strobe) = (broadcasts::deadline(c), gang::deadline(c));
+    let foreign = foreign::deadline(c);
+    let all =
+        [foreign, c.timers.next(), forget, steps::deadline(c), c.links.deadline(), answers::deadline(c), bulk, strobe];
+    all.into_iter().flatten().min()
+}
+
+/// Ended jobs are forgotten some time after their end, every few seconds.
+fn forget(c: &mut Controller, now: Time, out: &mut Out) {
+    if now < c.forget_checked + Span::from_secs(FORGET_S) {
+        return;
+    }
+    c.forget_checked = now;
+    let ended_before = now - Span::from_secs(c.state.config.min_job_age_s);
+    let index = &c.state.index;
+    let old = |set: &BTreeSet<(Time, JobId)>| {
+        let mut old = set.range(..(ended_before, JobId(0)));
+        old.any(|(_, id)| !index.wanted.contains_key(id))
+    };
+    if old(&index.ended) || old(&index.ended_arrays) {
+        c.commit(now, Event::Forgotten { ended_before }, out);
+    }
+}

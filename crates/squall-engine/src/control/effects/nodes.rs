@@ -1,0 +1,151 @@
+//! Silence, loss and return of nodes.
+
+use squall_model::config::NodeLostAction;
+use squall_model::event::{Event, NodeAdmin, Requeue};
+use squall_model::id::{JobId, NodeId};
+use squall_model::job::{EndState, ExitCode, Outcome};
+use squall_model::set::NodeSet;
+use squall_model::time::{Span, Time};
+
+use crate::control::controller::Controller;
+use crate::control::effects::queries;
+use crate::control::effects::work;
+use crate::control::index::timers::Timer;
+use crate::control::port::{LinkId, Out};
+use crate::control::state::job::Phase;
+use crate::control::state::reading::may_requeue;
+
+/// Why a lost node is down, where its jobs wait for it.
+const JOBS_WAIT: &str = "Not responding: its jobs wait until it answers, restarts or is set DOWN";
+
+/// After a start: every node that counts as up, or has jobs, has its usual time to come back.
+pub(crate) fn watch_all(c: &mut Controller, now: Time) {
+    for at in 0..c.state.nodes.len() {
+        let id = NodeId(at as u32);
+        let node = &c.state.nodes[at];
+        let (up, busy) = (node.up, !node.jobs.is_empty());
+        if up {
+            c.timers.set(Timer::Silent(id), now + Span::from_secs(c.state.config.node_timeout_s));
+        }
+        if busy {
+            c.timers.set(Timer::Lost(id), now + Span::from_secs(c.state.config.node_lost_s));
+        }
+    }
+}
+
+/// A child's connection has ended: what is below it can't be reached for now.
+pub(crate) fn child_closed(c: &mut Controller, link: LinkId) {
+    queries::child_closed(c, link);
+    for node in c.links.closed(link) {
+        crate::control::effects::notice::refresh(c, node);
+    }
+}
+
+/// Children that have been silent for too long are given up.
+pub(crate) fn drop_silent_children(c: &mut Controller, now: Time, out: &mut Out) {
+    for link in c.links.silent(now) {
+        out.drops.push(link);
+        child_closed(c, link);
+    }
+}
+
+/// A node was heard of: it is not silent, and up if it was down for silence.
+pub(crate) fn heard(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
+    c.links.hear(now, id);
+    if c.state.node(id).is_some_and(|node| !node.up) {
+        c.commit(now, Event::NodeUp { node: id }, out);
+        watch(c, now, id);
+    }
+}
+
+/// Watches a node that is connected.
+pub(crate) fn watch(c: &mut Controller, now: Time, id: NodeId) {
+    c.timers.set(Timer::Silent(id), now + Span::from_secs(c.state.config.node_timeout_s));
+    c.timers.clear(Timer::Lost(id));
+}
+
+/// A node that is in no session any more has said something: it has its time anew to come back.
+pub(crate) fn glimpsed(c: &mut Controller, now: Time, id: NodeId) {
+    c.links.hear(now, id);
+    let Some(node) = c.state.node(id) else { return };
+    let (timeout, lost) = (c.state.config.node_timeout_s, c.state.config.node_lost_s);
+    if node.up {
+        c.timers.set(Timer::Silent(id), now + Span::from_secs(timeout));
+    } else if !node.jobs.is_empty() {
+        c.timers.set(Timer::Lost(id), now + Span::from_secs(lost));
+    }
+}
+
+/// A node may have been silent for too long: it takes no new work until it answers again.
+pub(crate) fn silent(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
+    let timeout = Span::from_secs(c.state.config.node_timeout_s);
+    if let Some(heard) = c.links.heard(id)
+        && now < heard + timeout
+    {
+        c.timers.set(Timer::Silent(id), heard + timeout);
+        return;
+    }
+    if c.state.node(id).is_some_and(|node| node.up) {
+        c.commit(now, Event::NodeDown { node: id, reason: "Not responding".to_owned() }, out);
+    }
+    let dead = c.state.node(id).is_some_and(|node| node.admin == NodeAdmin::Down);
+    let patience = c.state.config.node_lost_s.saturating_sub(c.state.config.node_timeout_s);
+    c.timers.set(Timer::Lost(id), now + Span::from_secs(if dead { 0 } else { patience }));
+}
+
+/// A node stayed silent. Its jobs wait for it, or are given up if an operator says that it is dead or the configuration
+/// that silence is enough. Should it come back then, it is told to end them, and gets no others before it has.
+pub(crate) fn lost(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
+    let Some(node) = c.state.node(id) else { return };
+    if node.up && c.links.get(id).is_some() {
+        return;
+    }
+    if c.state.config.node_lost_action == NodeLostAction::Wait && node.admin != NodeAdmin::Down {
+        if !node.jobs.is_empty() {
+            c.commit(now, Event::NodeDown { node: id, reason: JOBS_WAIT.to_owned() }, out);
+        }
+        return;
+    }
+    for job in work::jobs_on(c, id) {
+        give_up(c, now, job, id, "node did not respond", out);
+    }
+}
+
+/// The operator set a node down: its jobs are lost, whether it answers or not.
+pub(crate) fn condemn(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
+    if c.state.node(id).is_none_or(|node| node.admin != NodeAdmin::Down) {
+        return;
+    }
+    let connected = c.links.get(id).is_some();
+    for job in work::jobs_on(c, id) {
+        if connected {
+            fail(c, now, job, id, "node set down", out);
+        } else {
+            give_up(c, now, job, id, "node set down", out);
+        }
+    }
+}
+
+/// A job has lost a node for good: it fails (or goes on without, with `--no-kill`), and the node holds nothing of it.
+pub(crate) fn give_up(c: &mut Controller, now: Time, job: JobId, node: NodeId, why: &str, out: &mut Out) {
+    fail(c, now, job, node, why, out);
+    let Some(attempt) = c.state.jobs.get(&job).map(|job| job.attempt) else { return };
+    c.commit(now, Event::NodesReleased { id: job, attempt, nodes: NodeSet::one(node) }, out);
+}
+
+/// Decides the end of a running job of which a node is lost.
+pub(crate) fn fail(c: &mut Controller, now: Time, id: JobId, node: NodeId, why: &str, out: &mut Out) {
+    let Some(job) = c.state.jobs.get(&id) else { return };
+    let (Phase::Running(run) | Phase::Leased(run)) = &job.phase else { return };
+    if c.state.leaves(id, node) {
+        return;
+    }
+    if job.spec.no_kill && run.left.len() > 1 && run.batch_node() != Some(node) {
+        return;
+    }
+    let name = c.state.node(node).map_or("", |node| node.name.as_str());
+    let reason = Some(format!("{why}: {name}"));
+    let outcome = Outcome { state: EndState::NodeFail, exit: ExitCode::OK, reason };
+    let requeue = may_requeue(&c.state, job).then_some(Requeue { hold: false, not_before: None });
+    c.commit(now, Event::JobEnding { id, outcome, requeue }, out);
+}

@@ -1,0 +1,335 @@
+//! What soft state learns of each event: before it is applied, and after.
+
+use crate::control::index::victims::exempt_until;
+use crate::control::port::Out;
+use squall_model::event::{Event, NodeAdmin};
+use squall_model::foreign::Question;
+use squall_model::id::{JobId, NodeId};
+use squall_model::job::{EndState, JobState};
+use squall_model::resource::Alloc;
+use squall_model::set::NodeSet;
+use squall_model::time::Time;
+use squall_model::wire::node::{Down, SignalTarget};
+use squall_sched::Item;
+
+use crate::control::controller::Controller;
+use crate::control::effects::reserve;
+use crate::control::index::facts;
+use crate::control::index::pending::item_of;
+use crate::control::index::timers::Timer;
+use crate::control::state::LineId;
+use crate::control::state::gates::first_partition;
+use crate::control::state::job::Phase;
+
+/// SIGCONT on Linux.
+pub(crate) const CONT: i32 = 18;
+/// SIGSTOP on Linux.
+pub(crate) const STOP: i32 = 19;
+
+/// While state is still as it was: what the event moves leaves its place in the queue.
+pub(crate) fn before(c: &mut Controller, _now: Time, event: &Event, _out: &mut Out) {
+    match event {
+        Event::JobStarted { id, .. } | Event::JobLeased { id, .. } | Event::JobEnding { id, .. } => {
+            withdraw(c, *id, false);
+        }
+        Event::JobHeld { id, whole, .. } | Event::JobReleased { id, whole } => withdraw(c, *id, *whole),
+        Event::JobUpdated { id, whole, .. } => {
+            withdraw(c, *id, *whole);
+            c.queue.names.remove(&c.state, *id);
+        }
+        Event::TasksEnded { array, .. } => {
+            let item = Item { id: *array, array: true };
+            c.queue.withdraw(&c.state, &mut c.timers, item);
+            c.queue.dirty.insert(item);
+        }
+        _ => {}
+    }
+}
+
+/// Takes what an id stands for out of the queue and has it looked at again.
+fn withdraw(c: &mut Controller, id: JobId, whole: bool) {
+    let mut items: Vec<Item> = Vec::new();
+    if whole {
+        items.push(Item { id, array: true });
+        items.extend(c.state.touched(id).filter(|(_, job)| job.is_pending()).map(|(id, _)| Item { id, array: false }));
+    } else {
+        let Some(item) = item_of(&c.state, id) else { return };
+        items.push(item);
+        if item.array {
+            // The event splits the task off.
+            c.queue.dirty.insert(Item { id, array: false });
+        }
+    }
+    for item in items {
+        c.queue.withdraw(&c.state, &mut c.timers, item);
+        c.queue.dirty.insert(item);
+    }
+}
+
+/// Nodes are there for other work, or are described otherwise; with `down` their jobs are lost.
+fn nodes_changed(c: &mut Controller, nodes: &NodeSet, down: bool) {
+    for node in nodes.iter() {
+        refresh(c, node);
+        if down {
+            c.todo.condemned.insert(node);
+        }
+    }
+    c.queue.wake_parked(&c.state);
+}
+
+/// State has changed: timers, wake-ups and what is to be sent follow.
+pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
+    match event {
+        Event::Configured { .. }
+        | Event::PartitionSet { .. }
+        | Event::PartitionChanged { .. }
+        | Event::PolicyChanged { .. } => cluster_changed(c, now),
+        Event::NodeRegistered { node, .. } | Event::NodeDown { node, .. } | Event::NodeUp { node } => {
+            refresh(c, *node);
+            c.queue.wake_parked(&c.state);
+        }
+        Event::NodesSet { nodes, admin, .. } => nodes_changed(c, nodes, *admin == NodeAdmin::Down),
+        Event::NodesChanged { nodes, .. } => nodes_changed(c, nodes, false),
+        Event::JobSubmitted { id, .. } => submitted(c, now, *id),
+        Event::JobStarted { id, alloc, .. } => started(c, now, *id, alloc),
+        Event::JobLeased { id, .. } => leased(c, *id),
+        Event::LeaseReturned { id, .. } => {
+            c.queue.kick = true;
+            released(c, *id);
+        }
+        Event::StepStarted { job, .. } | Event::StepNodesEnded { job, .. } | Event::StepAbandoned { job, .. } => {
+            c.todo.touched.insert(*job);
+        }
+        Event::JobEnding { id, .. } => ending(c, *id),
+        Event::NodesReleased { id, nodes, .. } => {
+            c.diag.fabric.node_epilogs += nodes.len() as u64;
+            nodes.iter().for_each(|node| refresh(c, node));
+            c.queue.kick = true;
+            released(c, *id);
+        }
+        Event::JobShrunk { id, .. } => shrunk(c, *id),
+        Event::TasksEnded { array, .. } => ended(c, *array),
+        Event::ReservationSet { reservation } => reserve::changed(c, now, &reservation.name),
+        Event::ReservationGone { name } => reserve::changed(c, now, name),
+        Event::ControllerStarted { .. } => c.started = now,
+        Event::Forgotten { .. }
+        | Event::HetFormed { .. }
+        | Event::GresGranted { .. }
+        | Event::StepLimited { .. }
+        | Event::IdsLost { .. }
+        | Event::Recorded { .. }
+        | Event::JobHeld { .. }
+        | Event::JobReleased { .. } => {}
+        Event::JobUpdated { id, .. } => updated(c, now, *id),
+        Event::JobRequeued { id, .. } => {
+            c.queue.dirty.insert(Item { id: *id, array: false });
+            c.queue.names.note(&c.state, *id);
+            c.queue.wake_watchers(&c.state, *id);
+        }
+        Event::ForeignResolved { replies } => replies.iter().for_each(|(question, _)| resolved(c, question)),
+        Event::JobPreempted { id, until, .. } => c.timers.set(Timer::Grace(*id), *until),
+        Event::JobSuspended { id, .. } => {
+            c.queue.note_end(&c.state, *id);
+            arm_limit(c, now, *id);
+            c.todo.touched.insert(*id);
+        }
+        Event::Ganged { shifts } => {
+            for shift in shifts {
+                arm_limit(c, now, shift.job);
+                c.queue.note_end(&c.state, shift.job);
+            }
+        }
+    }
+}
+
+/// Another cell has answered: who asked is looked at.
+fn resolved(c: &mut Controller, question: &Question) {
+    match question {
+        Question::Started(named) | Question::Ended(named) => c.queue.wake_watchers(&c.state, named.id),
+        Question::Alone { job, .. } => {
+            let single = c.queue.names.single_like(&c.state, *job);
+            c.queue.dirty.extend(single);
+        }
+    }
+}
+
+fn submitted(c: &mut Controller, now: Time, id: JobId) {
+    if c.queue.ids_began != c.state.ids_began {
+        c.queue.rebuild(&c.state, &mut c.timers, now);
+    }
+    let array = c.state.arrays.get(&id);
+    c.diag.jobs_submitted += array.map_or(1, |array| u64::from(array.size()));
+    c.queue.dirty.insert(Item { id, array: array.is_some() });
+    c.queue.names.note(&c.state, id);
+}
+
+fn started(c: &mut Controller, now: Time, id: JobId, alloc: &Alloc) {
+    c.diag.jobs_started += 1;
+    for group in &alloc.groups {
+        group.nodes.iter().for_each(|node| refresh(c, node));
+    }
+    c.todo.starting.push(id);
+    c.todo.touched.insert(id);
+    c.queue.note_end(&c.state, id);
+    let line = LineId::of(alloc).and_then(|line| c.state.lines.get(&line));
+    line.into_iter().flatten().for_each(|next| c.queue.note_end(&c.state, *next));
+    arm_limit(c, now, id);
+    if let Some(time) = exempt_until(&c.state, id) {
+        c.timers.set(Timer::Exempt(id), time);
+    }
+    let whole = c.state.jobs.get(&id).and_then(|job| job.task).map_or(id, |task| task.array);
+    c.queue.names.note(&c.state, whole);
+    c.queue.wake_watchers(&c.state, id);
+}
+
+/// A node is to have it in hand. It counts for others as if it ran, but nobody hears that it does.
+fn leased(c: &mut Controller, id: JobId) {
+    c.todo.starting.push(id);
+    c.todo.touched.insert(id);
+    c.queue.note_end(&c.state, id);
+    let whole = c.state.jobs.get(&id).and_then(|job| job.task).map_or(id, |task| task.array);
+    c.queue.names.note(&c.state, whole);
+}
+
+fn ending(c: &mut Controller, id: JobId) {
+    for timer in [Timer::Limit(id), Timer::Warn(id), Timer::Grace(id), Timer::Exempt(id)] {
+        c.timers.clear(timer);
+    }
+    match c.state.jobs.get(&id).map(|job| job.state()) {
+        Some(JobState::Completing(_)) => {
+            c.todo.ending.insert(id);
+            c.todo.touched.insert(id);
+        }
+        Some(JobState::Ended(_)) => ended(c, id),
+        _ => released(c, id),
+    }
+}
+
+/// A job has given back nodes: limits that it counted against have more room.
+fn shrunk(c: &mut Controller, id: JobId) {
+    c.queue.note_end(&c.state, id);
+    c.todo.leaving.insert(id);
+    c.todo.touched.insert(id);
+    let Some((job, run)) = c.state.jobs.get(&id).and_then(|job| Some((job, job.run()?))) else { return };
+    c.queue.wake_limited(&c.state, &job.owner, &job.spec, &run.partition);
+}
+
+/// A node let go of a job: it may have ended, or wait again.
+fn released(c: &mut Controller, id: JobId) {
+    c.queue.note_end(&c.state, id);
+    let Some(job) = c.state.jobs.get(&id) else { return };
+    c.todo.touched.insert(id);
+    if matches!(job.phase, Phase::Pending | Phase::Ended(_)) {
+        let partition = job.last_run().map_or_else(|| first_partition(&c.state, &job.spec), |run| &run.partition);
+        c.queue.wake_limited(&c.state, &job.owner, &job.spec, partition);
+    }
+    match &job.phase {
+        Phase::Running(_) | Phase::Completing(..) | Phase::Leased(_) => {}
+        Phase::Ended(_) => ended(c, id),
+        Phase::Pending => {
+            let whole = job.task.map_or(id, |task| task.array);
+            c.queue.wake_starved(&job.spec);
+            c.queue.wake_throttled(&c.state, whole);
+            c.queue.names.note(&c.state, whole);
+            let single = c.queue.names.single_like(&c.state, whole);
+            c.queue.dirty.extend(single);
+            c.queue.dirty.insert(Item { id, array: false });
+        }
+    }
+}
+
+/// A job, a task or tasks of an array ended.
+fn ended(c: &mut Controller, id: JobId) {
+    c.queue.note_end(&c.state, id);
+    c.todo.touched.insert(id);
+    let job = c.state.jobs.get(&id);
+    let task = job.and_then(|job| job.task);
+    if let Some(job) = job {
+        c.queue.wake_starved(&job.spec);
+    }
+    if let Some(state) = job.and_then(|job| job.outcome()).map(|outcome| outcome.state) {
+        match state {
+            EndState::Completed => c.diag.jobs_completed += 1,
+            EndState::Cancelled { .. } => c.diag.jobs_canceled += 1,
+            _ => c.diag.jobs_failed += 1,
+        }
+    }
+    if let Some(task) = task {
+        c.queue.wake_throttled(&c.state, task.array);
+        c.todo.touched.insert(task.array);
+    }
+    let whole = task.map_or(id, |task| task.array);
+    c.queue.names.note(&c.state, whole);
+    c.queue.wake_watchers(&c.state, whole);
+    let single = c.queue.names.single_like(&c.state, whole);
+    c.queue.dirty.extend(single);
+    c.queue.avoid.remove(&id);
+    c.timers.clear(Timer::Owner(id));
+    c.timers.clear(Timer::Immediate(id));
+}
+
+fn updated(c: &mut Controller, now: Time, id: JobId) {
+    c.queue.note_end(&c.state, id);
+    c.queue.names.note(&c.state, id);
+    c.foreign.renamed();
+    c.queue.wake_throttled(&c.state, id);
+    let single = c.queue.names.single_like(&c.state, id);
+    c.queue.dirty.extend(single);
+    arm_limit(c, now, id);
+}
+
+/// Sends a signal to a running job on each of its nodes.
+pub(crate) fn signal_all(c: &mut Controller, id: JobId, target: SignalTarget, signal: i32) {
+    let Some(job) = c.state.jobs.get(&id) else { return };
+    let Some(run) = job.run() else { return };
+    let attempt = squall_model::job::JobAttempt { job: id, attempt: job.attempt };
+    c.links.put(&run.left, Down::Signal { job: attempt, target, signal });
+}
+
+/// Sets the timers of a running job's time limit, or clears them while it has none. A warning that was due before
+/// `now` was sent.
+pub(crate) fn arm_limit(c: &mut Controller, now: Time, id: JobId) {
+    let job = c.state.jobs.get(&id);
+    let running = job.and_then(|job| match &job.phase {
+        Phase::Running(run) if c.state.works(id) => Some((job, run)),
+        _ => None,
+    });
+    let Some((job, run)) = running else {
+        c.timers.clear(Timer::Limit(id));
+        c.timers.clear(Timer::Warn(id));
+        return;
+    };
+    let (end, run_start) = (facts::end_time(&c.state, id, job, run), run.start);
+    let warn = job.spec.signal.zip(end);
+    let warn = warn.map(|(signal, end)| end - squall_model::time::Span::from_secs(u64::from(signal.before_s)));
+    match end {
+        Some(end) => c.timers.set(Timer::Limit(id), end),
+        None => c.timers.clear(Timer::Limit(id)),
+    }
+    match warn {
+        Some(warn) if warn >= now || run_start == now => c.timers.set(Timer::Warn(id), warn),
+        Some(_) | None => c.timers.clear(Timer::Warn(id)),
+    }
+}
+
+/// Partitions changed: the queue is put together anew.
+pub(crate) fn cluster_changed(c: &mut Controller, now: Time) {
+    for node in 0..c.state.nodes.len() {
+        refresh(c, NodeId(node as u32));
+    }
+    c.queue.rebuild(&c.state, &mut c.timers, now);
+}
+
+/// Whether jobs may start on a node now: up, connected, with a free core, rid of jobs that it should not have.
+pub(crate) fn refresh(c: &mut Controller, id: NodeId) {
+    let node = c.state.node(id).filter(|node| node.usable());
+    let reachable = node.is_some() && (c.rehearsal || c.links.get(id).is_some()) && !c.strays.contains_key(&id);
+    let open = reachable && node.is_some_and(|node| node.free_cpus() > 0);
+    for (set, belongs) in [(&mut c.queue.reachable, reachable), (&mut c.queue.open, open)] {
+        if belongs {
+            set.insert(id);
+        } else {
+            set.remove(id);
+        }
+    }
+}

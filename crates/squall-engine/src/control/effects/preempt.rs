@@ -1,0 +1,65 @@
+//! Jobs that make room for others: who may be asked, and how they go.
+
+use crate::control::index::victims::terms;
+use squall_model::event::{Event, Requeue};
+use squall_model::id::JobId;
+use squall_model::job::{EndState, ExitCode, Outcome};
+use squall_model::policy::PreemptMode;
+use squall_model::time::{Span, Time};
+use squall_model::wire::node::SignalTarget;
+
+use crate::control::controller::Controller;
+use crate::control::effects::notice;
+use crate::control::index::timers::Timer;
+use crate::control::port::Out;
+use crate::control::state::reading::may_requeue;
+
+/// SIGTERM on Linux.
+const TERM: i32 = 15;
+
+/// A running job has to make room: at once, or after notice.
+pub(crate) fn evict(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
+    let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_running()) else { return };
+    let Some(run) = job.run() else { return };
+    let grace_s = terms(&c.state, job, run).grace_s;
+    if grace_s == 0 || c.state.graces.contains_key(&id) {
+        return end(c, now, id, out);
+    }
+    let (attempt, until) = (job.attempt, now + Span::from_secs(grace_s));
+    c.commit(now, Event::JobPreempted { id, attempt, until }, out);
+    // The tasks, not the script, as in Slurm: a script without steps has its whole notice.
+    for signal in [notice::CONT, TERM] {
+        notice::signal_all(c, id, SignalTarget::Steps, signal);
+    }
+}
+
+/// Its time is up.
+pub(crate) fn end(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
+    let requeue = goes_back(c, id);
+    if c.state.jobs.get(&id).is_some_and(|job| job.is_running()) {
+        let outcome = Outcome { state: EndState::Preempted, exit: ExitCode::OK, reason: None };
+        c.commit(now, Event::JobEnding { id, outcome, requeue }, out);
+    }
+}
+
+/// What it means that a job's script has ended: who fails after notice has made room.
+pub(crate) fn judge(c: &Controller, id: JobId, outcome: Outcome) -> (Outcome, Option<Requeue>) {
+    if outcome.state != EndState::Failed || !c.state.graces.contains_key(&id) {
+        return (outcome, None);
+    }
+    (Outcome { state: EndState::Preempted, ..outcome }, goes_back(c, id))
+}
+
+/// Whether a job that makes room waits again.
+fn goes_back(c: &Controller, id: JobId) -> Option<Requeue> {
+    let job = c.state.jobs.get(&id)?;
+    let again = terms(&c.state, job, job.run()?).mode == PreemptMode::Requeue && may_requeue(&c.state, job);
+    again.then_some(Requeue { hold: false, not_before: None })
+}
+
+/// Notices that were given before a restart.
+pub(crate) fn again(c: &mut Controller) {
+    for (&id, &until) in &c.state.graces {
+        c.timers.set(Timer::Grace(id), until);
+    }
+}

@@ -1,0 +1,95 @@
+//! Queries of the controller: heartbeats, and what clients ask of the nodes.
+//!
+//! A query that writes where it holds is answered before the next such query is asked: of two that differ in the value
+//! only, all nodes end with the same one. It is answered when all nodes have what was written: who is told so may rely
+//! on it, and a node that was lost on the way is named.
+
+use crate::control::net::queries::Asked;
+use crate::control::net::queries::Purpose;
+use crate::control::net::queries::Question;
+
+use squall_model::id::{Epoch, NodeId};
+use squall_model::limits::HEARTBEAT_S;
+use squall_model::set::NodeSet;
+use squall_model::time::{Span, Time};
+use squall_model::wire::fabric::{Comparison, Health, Query, Tally, Test, Variable};
+
+use crate::control::controller::Controller;
+use crate::control::port::{CallerId, LinkId};
+
+/// How long nodes have to answer a heartbeat.
+pub(crate) const BEAT_WAIT: Span = Span::from_secs(HEARTBEAT_S / 2);
+
+/// At every third heartbeat nodes say how they feel.
+const HEALTH_BEATS: u64 = 3;
+
+/// Asks for a client, now or when the writing query before has been answered.
+pub(crate) fn ask(c: &mut Controller, now: Time, question: Question) {
+    if question.write.is_some() && c.queries.writing {
+        return c.queries.waiting.push_back(question);
+    }
+    c.queries.writing |= question.write.is_some();
+    let time = question.time;
+    pose(c, now, question, time);
+}
+
+pub(crate) fn pose(c: &mut Controller, now: Time, question: Question, time: Span) {
+    let (test, wait) = (question.test.clone(), question.wait);
+    send(c, now, question.to.clone(), (test, wait), time, Purpose::Client(question));
+}
+
+/// Asks nodes.
+pub(crate) fn send(
+    c: &mut Controller,
+    now: Time,
+    to: NodeSet,
+    (test, wait): (Test, bool),
+    time: Span,
+    purpose: Purpose,
+) {
+    let health = matches!(purpose, Purpose::Beat) && c.queries.beats.is_multiple_of(HEALTH_BEATS);
+    // The nodes' time is up before ours, so that what they know by then arrives.
+    let variable = test.variable.clone();
+    let query = Query { epoch: Epoch(0), number: 0, to: to.clone(), test, wait, time_us: time.0 / 8 * 7, health };
+    let (number, children) = c.links.ask(query);
+    let children = children.into_iter().collect();
+    let asked = Asked { to, children, tally: Tally::default(), variable, until: now + time, purpose };
+    c.queries.asked.insert(number, asked);
+}
+
+/// A node's session begins. Gives until when the session before was in order: the node took all that was sent to it earlier,
+/// for what is sent comes in order, and a heartbeat after it was answered.
+pub(crate) fn registered(c: &mut Controller, now: Time, node: NodeId) -> Option<Time> {
+    c.queries.beaten.insert(node, (now, None)).and_then(|(_, until)| until)
+}
+
+/// A node says how it feels.
+pub(crate) fn felt(c: &mut Controller, node: NodeId, health: Health) {
+    if let Some(member) = c.links.get_mut(node) {
+        (member.load_centi, member.free_mb) = (health.load_centi, health.free_mb);
+    }
+}
+
+/// A child's connection has ended: it will not answer.
+pub(crate) fn child_closed(c: &mut Controller, link: LinkId) {
+    for asked in c.queries.asked.values_mut() {
+        asked.children.remove(&link);
+    }
+}
+
+/// A client's connection has ended: nobody waits for its answers.
+pub(crate) fn hangup(c: &mut Controller, caller: CallerId) {
+    c.queries.waiting.retain(|question| question.caller != caller);
+}
+
+/// Timeout for the nodes' acknowledgement of an end. Connected nodes acknowledge sooner.
+const HEEDED_WAIT: Span = Span::from_secs(2);
+
+/// Sends the answers to requests that ended jobs or steps during their launch. Each answer waits until the nodes have
+/// acknowledged the end, so that no task begins after it. A timeout ends the wait.
+pub(crate) fn answer_when_heeded(c: &mut Controller, now: Time) {
+    for (caller, answer, nodes) in std::mem::take(&mut c.todo.heeded) {
+        let test = Test { variable: Variable::Unheeded, comparison: Comparison::Equal, value: 0 };
+        send(c, now, nodes, (test, true), HEEDED_WAIT, Purpose::Answer(caller, Box::new(answer)));
+    }
+}

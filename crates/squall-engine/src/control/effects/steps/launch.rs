@@ -1,0 +1,158 @@
+//! What nodes and clients are told of a step.
+
+use std::sync::Arc;
+
+use squall_model::gres::{self, Grant, NodeGres};
+use squall_model::id::{JobId, NodeId, StepKey, StepNo};
+use squall_model::resource::{Alloc, AllocGroup};
+use squall_model::set::CoreSet;
+use squall_model::step::{Program, StepSpec, StepStart, TaskProgram};
+use squall_model::wire::client::Answer;
+
+use crate::control::index::facts::facts;
+use crate::control::index::layout::{Room, reserve};
+use crate::control::state::State;
+use crate::control::state::job::{Phase, Run, Step};
+
+/// The allocation of a running job with what its steps leave free; None: it does not run.
+fn rooms(state: &State, job: JobId) -> Option<Vec<Room>> {
+    let Phase::Running(run) = &state.jobs.get(&job)?.phase else { return None };
+    let mut rooms: Vec<Room> = Vec::new();
+    for id in run.alloc.nodes().iter() {
+        let (Some(node), Some(group)) = (state.node(id), run.alloc.on(id)) else { continue };
+        rooms.push(Room {
+            node: id,
+            name: node.name.clone(),
+            cores: group.cores.clone(),
+            free: group.cores.clone(),
+            memory_mb: group.memory_mb,
+            free_mb: group.memory_mb,
+            gres: devices(state, job, id),
+            gres_free: NodeGres::default(),
+        });
+    }
+    free_devices(state, job, run, &mut rooms);
+    for step in holding(run) {
+        for group in &step.alloc.groups {
+            for id in group.nodes.iter().filter(|id| step.left.contains(*id)) {
+                let Ok(at) = rooms.binary_search_by_key(&id, |room| room.node) else { continue };
+                rooms[at].free.subtract(&group.cores);
+                rooms[at].free_mb = rooms[at].free_mb.saturating_sub(group.memory_mb);
+            }
+        }
+    }
+    Some(rooms)
+}
+
+/// A node's devices as a job's steps see them: those that the job has not are held.
+fn devices(state: &State, job: JobId, node: NodeId) -> NodeGres {
+    let Some(granted) = state.grants.get(&job) else { return NodeGres::default() };
+    let mut has = state.index.gres.get(&node).map(NodeGres::vacant).unwrap_or_default();
+    let own = gres::on_node(&granted.job, node);
+    for kind in has.kinds.clone() {
+        let mut others: CoreSet = kind.indices.collect();
+        others.subtract(own.get(&kind.name).unwrap_or(&CoreSet::new()));
+        has.held.entry(kind.name).or_default().union_with(&others);
+    }
+    has
+}
+
+/// Takes from what rooms have what steps hold.
+fn free_devices(state: &State, job: JobId, run: &Run, rooms: &mut [Room]) {
+    let granted = state.grants.get(&job);
+    for room in rooms {
+        room.gres_free = room.gres.clone();
+        let live = |no: &StepNo| run.steps.get(no).is_some_and(|step| step.left.contains(room.node));
+        let steps = granted.iter().flat_map(|granted| &granted.steps).filter(|(no, _)| live(no));
+        let held: Vec<_> = steps.flat_map(|(_, grants)| gres::on_node(grants, room.node)).collect();
+        for (name, indices) in held {
+            room.gres_free.held.entry(name).or_default().union_with(&indices);
+        }
+    }
+}
+
+/// What steps that wait may choose from.
+pub(crate) struct Offer {
+    /// The allocation with what its steps leave free.
+    all: Vec<Room>,
+    /// The same without what the first of those who wait will need, if somebody waits.
+    rest: Option<Vec<Room>>,
+}
+
+impl Offer {
+    /// `first`: what the first of those who wait asks for. None: the job does not run.
+    pub(crate) fn new(state: &State, job: JobId, first: Option<&StepSpec>) -> Option<Self> {
+        let all = rooms(state, job)?;
+        let rest = first.map(|spec| {
+            let mut rest = all.clone();
+            reserve(&mut rest, spec);
+            rest
+        });
+        Some(Self { all, rest })
+    }
+
+    /// For whom a request is, decides what it may have: what holds cores may itself wait for a step that was asked
+    /// for from within, so that one is not held up by those who wait for these cores.
+    pub(crate) fn to(&self, program: &TaskProgram) -> &[Room] {
+        match &self.rest {
+            Some(rest) if program.within.is_none() => rest,
+            _ => &self.all,
+        }
+    }
+}
+
+/// Steps that hold cores: all that have not ended, but for the batch script, which shares with everything.
+fn holding(run: &Run) -> impl Iterator<Item = &Step> {
+    run.steps.iter().filter(|(no, step)| **no != StepNo::BATCH && step.ended.is_none()).map(|(_, step)| &**step)
+}
+
+/// What the nodes of a step are told, all of them the same.
+pub(crate) fn start(state: &State, key: StepKey, program: &TaskProgram) -> Option<Box<StepStart>> {
+    let step = step_of(state, key)?;
+    let run = state.jobs.get(&key.job)?.run()?;
+    let mut facts = facts(state, key.job)?;
+    facts.key = key;
+    Some(Box::new(StepStart {
+        key,
+        facts: Arc::new(facts),
+        layout: step.layout.clone(),
+        shares: shares(step, run),
+        program: Program::Tasks(Box::new(program.clone())),
+        kill_wait_s: state.config.kill_wait_s,
+        gres: step_gres(state, key),
+    }))
+}
+
+/// Devices that a step may use: its own, or all of the job's.
+fn step_gres(state: &State, key: StepKey) -> Vec<Grant> {
+    let Some(granted) = state.grants.get(&key.job) else { return Vec::new() };
+    granted.steps.get(&key.step).unwrap_or(&granted.job).clone()
+}
+
+/// What a step may use on its nodes: its own cores and memory; all of the job's where it holds none (`--overlap`).
+fn shares(step: &Step, run: &Run) -> Alloc {
+    let mut shares = Alloc::default();
+    for (own, of_job) in step.alloc.groups.iter().flat_map(|own| run.alloc.groups.iter().map(move |job| (own, job))) {
+        let nodes = own.nodes.intersection(&of_job.nodes);
+        if !nodes.is_empty() {
+            let cores = if own.cores.is_empty() { &of_job.cores } else { &own.cores };
+            let memory_mb = if own.memory_mb > 0 { own.memory_mb } else { of_job.memory_mb };
+            shares.add(AllocGroup { nodes, cores: cores.clone(), memory_mb });
+        }
+    }
+    shares
+}
+
+/// What `srun` is told when its step has a place.
+pub(crate) fn created(state: &State, key: StepKey) -> Option<Answer> {
+    let step = step_of(state, key)?;
+    let mut facts = facts(state, key.job)?;
+    facts.key = key;
+    let (layout, kill_wait_s) = (Box::new(step.layout.clone()), state.config.kill_wait_s);
+    Some(Answer::StepCreated { step: key.step, layout, facts: Box::new(facts), kill_wait_s })
+}
+
+fn step_of(state: &State, key: StepKey) -> Option<&Step> {
+    let job = state.jobs.get(&key.job).filter(|job| job.attempt == key.attempt)?;
+    job.last_run()?.steps.get(&key.step).map(|step| &**step)
+}

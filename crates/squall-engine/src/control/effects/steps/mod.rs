@@ -1,0 +1,367 @@
+//! Steps: requests that wait for cores, programs of running steps, callers to be told of their end.
+//!
+//! What a step is and how its nodes ended is journaled. What it runs is not: the program is kept here for nodes
+//! that have to be told again, and after a restart of the controller `srun` brings it again with the same key.
+
+mod grid;
+mod launch;
+
+use crate::control::index::desk::Live;
+use crate::control::index::desk::Waiting;
+use std::collections::VecDeque;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use squall_model::event::Event;
+use squall_model::id::{Attempt, JobId, NodeId, StepKey, StepNo};
+use squall_model::job::{ExitCode, Outcome};
+use squall_model::limits::{OWNER_GRACE_S, STEP_OWNER_GRACE_S};
+use squall_model::step::TaskProgram;
+use squall_model::time::{Span, Time};
+use squall_model::wire::client::{Answer, Refusal};
+use squall_model::wire::node::{Down, EndReason};
+
+use crate::control::controller::Controller;
+use crate::control::effects::steps::grid::place_step;
+use crate::control::effects::steps::launch::Offer;
+use crate::control::effects::work;
+use crate::control::index::layout::{Placed, Unplaced};
+use crate::control::port::{CallerId, Out};
+use crate::control::state::job::{Phase, Step};
+
+/// The request came with that for the job: it is dealt with in the turn in which the job starts, when its owner has been
+/// told so, and then as any other.
+pub(crate) fn ask_with_job(c: &mut Controller, job: JobId, request: Waiting) {
+    c.steps.served.insert((request.caller, job));
+    c.steps.first.insert(job, request);
+    c.todo.touched.insert(job);
+}
+
+/// A new request: it starts, waits behind those who wait, or is refused.
+pub(crate) fn ask(c: &mut Controller, now: Time, job: JobId, request: Waiting, out: &mut Out) -> Result<(), Refusal> {
+    c.steps.served.insert((request.caller, job));
+    if retry(c, now, job, &request, out) {
+        return Ok(());
+    }
+    let suspended = match c.state.jobs.get(&job).map(|job| &job.phase) {
+        Some(Phase::Running(run)) => run.suspended.is_some(),
+        // It may have begun on its node, which has yet to say so.
+        Some(Phase::Leased(_)) => true,
+        Some(Phase::Pending) => return Err(Refusal::NotRunning),
+        _ => return Err(Refusal::AlreadyDone),
+    };
+    let first = c.steps.waiting.get(&job).and_then(VecDeque::front).map(|first| &*first.spec);
+    let offer = if suspended { None } else { Offer::new(&c.state, job, first) };
+    let gres = request.gres()?;
+    let offered = |offer: Offer| place_step(&c.state, job, offer.to(&request.program), &request, gres.as_ref());
+    match offer.map_or(Err(Unplaced::Busy), offered) {
+        Ok(placed) => start(c, now, job, &request, placed, out),
+        Err(Unplaced::Never(refusal)) => return Err(refusal),
+        Err(Unplaced::Busy) if request.spec.immediate => return Err(Refusal::Busy),
+        Err(Unplaced::Busy) => c.steps.waiting.entry(job).or_default().push_back(request),
+    }
+    Ok(())
+}
+
+fn start(c: &mut Controller, now: Time, id: JobId, request: &Waiting, placed: Placed, out: &mut Out) {
+    let Some(job) = c.state.jobs.get(&id) else { return };
+    let Some(run) = job.run() else { return };
+    let key = StepKey { job: id, attempt: job.attempt, step: StepNo(run.next_step) };
+    let event = Event::StepStarted {
+        job: id,
+        step: key.step,
+        key: request.key,
+        spec: Arc::clone(&request.spec),
+        alloc: placed.alloc,
+        layout: placed.layout,
+    };
+    c.commit(now, event, out);
+    if let Some(grants) = placed.gres {
+        c.commit(now, Event::GresGranted { job: id, step: Some(key.step), grants }, out);
+    }
+    adopt(c, now, key, request.caller, &request.program);
+    tell_created(c, key, request.caller, out);
+    send_start(c, key, &request.program);
+}
+
+/// Tells what a step is; a watcher hears of its end, too.
+pub(crate) fn watched(c: &mut Controller, key: StepKey, watcher: Option<CallerId>, caller: CallerId, out: &mut Out) {
+    if let Some(watcher) = watcher {
+        c.steps.served.insert((watcher, key.job));
+        c.steps.live.entry(key).or_default().watchers.push(watcher);
+    }
+    tell_created(c, key, caller, out);
+}
+
+/// Tells all nodes whose share has not ended to run it.
+fn send_start(c: &mut Controller, key: StepKey, program: &TaskProgram) {
+    let Some(step) = step_of(c, key) else { return };
+    let Some(start) = launch::start(&c.state, key, program) else { return };
+    let nodes = step.left.clone();
+    c.links.put(&nodes, Down::StartStep(start));
+}
+
+/// The caller is the step's `srun` from now on.
+fn adopt(c: &mut Controller, now: Time, key: StepKey, caller: CallerId, program: &Arc<TaskProgram>) {
+    watch_limit(c, now, key);
+    let live = c.steps.live.entry(key).or_default();
+    live.program = Some(Arc::clone(program));
+    live.caller = Some(caller);
+    live.patience = None;
+}
+
+/// Has the time limit that a step has now end it when it has passed.
+pub(crate) fn watch_limit(c: &mut Controller, now: Time, key: StepKey) {
+    if let Some(limit) = limit_of(c, key) {
+        c.steps.timers.insert((limit.max(now), key));
+    }
+}
+
+/// When the step's own time limit ends it.
+fn limit_of(c: &Controller, key: StepKey) -> Option<Time> {
+    let step = step_of(c, key)?;
+    step.spec.time_limit_s.map(|seconds| step.start + Span::from_secs(seconds))
+}
+
+fn tell_created(c: &Controller, key: StepKey, caller: CallerId, out: &mut Out) {
+    let Some(created) = launch::created(&c.state, key) else { return };
+    out.answers.push((caller, created));
+}
+
+/// A step of a job's attempt, ended or not.
+fn step_of(c: &Controller, key: StepKey) -> Option<&Step> {
+    let job = c.state.jobs.get(&key.job).filter(|job| job.attempt == key.attempt)?;
+    job.last_run()?.steps.get(&key.step).map(|step| &**step)
+}
+
+/// A request that was made before: its `srun` lost the controller and is back. True: it is taken care of.
+fn retry(c: &mut Controller, now: Time, job: JobId, request: &Waiting, out: &mut Out) -> bool {
+    if let Some(waiting) = c.steps.waiting.get_mut(&job).and_then(|all| all.iter_mut().find(|w| w.key == request.key)) {
+        waiting.caller = request.caller;
+        return true;
+    }
+    let Some(found) = c.state.jobs.get(&job) else { return false };
+    let Some(run) = found.last_run() else { return false };
+    let known = run.steps.iter().find(|(no, step)| **no != StepNo::BATCH && step.key == request.key);
+    let Some((&no, step)) = known else { return false };
+    let key = StepKey { job, attempt: found.attempt, step: no };
+    let ended = step.ended.is_some() || !found.is_running();
+    tell_created(c, key, request.caller, out);
+    adopt(c, now, key, request.caller, &request.program);
+    if ended {
+        settle(c, now, job, out);
+    } else {
+        // Nodes take a step that they know for what it is; the others have waited for this program.
+        send_start(c, key, &request.program);
+    }
+    true
+}
+
+/// Ends a step: TERM, later KILL. It is ordered again from nodes that were not connected.
+pub(crate) fn end(c: &mut Controller, key: StepKey, why: EndReason) {
+    let kill_wait_s = c.state.config.kill_wait_s;
+    let Some(step) = step_of(c, key).filter(|step| step.ended.is_none()) else { return };
+    let nodes = step.left.clone();
+    c.links.put(&nodes, Down::EndStep { key, kill_wait_s, why });
+    c.steps.live.entry(key).or_default().ending = Some((kill_wait_s, why));
+}
+
+/// Something happened to a job (a step ended, it is ending, it has ended, it was requeued): tell who waits for
+/// its steps, start steps that wait for cores, refuse what can't come any more. Called once in each turn for each
+/// job that an event of the turn touched; must cost little for jobs without steps.
+pub(crate) fn settle(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
+    settle_first(c, now, job, out);
+    settle_ended(c, job, out);
+    settle_waiting(c, now, job, out);
+}
+
+fn settle_first(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
+    if !c.steps.first.contains_key(&id) {
+        return;
+    }
+    let Some(job) = c.state.jobs.get(&id).filter(|job| !job.is_pending()) else { return };
+    let ended = job.outcome().is_some();
+    // Its owner hears that it has ended: that says it.
+    let Some(request) = c.steps.first.remove(&id).filter(|_| !ended) else { return };
+    // Nodes hear of the job before they hear of its step.
+    work::send_starts(c);
+    let caller = request.caller;
+    if let Err(refusal) = ask(c, now, id, request, out) {
+        out.answers.push((caller, Answer::Refused(refusal)));
+    }
+}
+
+fn settle_ended(c: &mut Controller, job: JobId, out: &mut Out) {
+    let keys: Vec<StepKey> = c.steps.live.range(steps_of(job)).map(|(&key, _)| key).collect();
+    for key in keys {
+        let Some(end) = end_of(c, key) else { continue };
+        let Some(live) = c.steps.live.remove(&key) else { continue };
+        let callers = live.caller.into_iter().chain(live.watchers);
+        out.answers.extend(callers.map(|caller| (caller, end.clone())));
+    }
+}
+
+/// What to tell a step's `srun`, once there is something to tell.
+fn end_of(c: &Controller, key: StepKey) -> Option<Answer> {
+    let Some(step) = step_of(c, key) else { return Some(Answer::Refused(Refusal::Revoked)) };
+    let outcome = match (&step.ended, &c.state.jobs.get(&key.job)?.phase) {
+        (Some((_, outcome)), _) => outcome.clone(),
+        // A node took the step's end with it.
+        (None, Phase::Ended(ended)) => Outcome { exit: ExitCode { code: 0, signal: 9 }, ..ended.outcome.clone() },
+        (None, _) => return None,
+    };
+    Some(Answer::StepDone { step: key.step, outcome })
+}
+
+/// Starts what fits, in the order of the requests. One that does not fit holds up those behind it only where they
+/// would take what the first of all who wait needs.
+fn settle_waiting(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
+    if !c.steps.waiting.contains_key(&job) {
+        return;
+    }
+    let refusal = match c.state.jobs.get(&job).map(|job| &job.phase) {
+        Some(Phase::Running(run)) if run.suspended.is_some() => return,
+        Some(Phase::Leased(_)) => return,
+        Some(Phase::Running(_)) => None,
+        _ => Some(Refusal::Revoked),
+    };
+    let mut left: VecDeque<Waiting> = VecDeque::new();
+    let mut offer = Offer::new(&c.state, job, None);
+    for request in c.steps.waiting.remove(&job).unwrap_or_default() {
+        let Some(open) = offer.as_ref().filter(|_| refusal.is_none()) else {
+            out.answers.push((request.caller, Answer::Refused(refusal.clone().unwrap_or(Refusal::Revoked))));
+            continue;
+        };
+        let gres = request.gres().unwrap_or_default();
+        let stale = match place_step(&c.state, job, open.to(&request.program), &request, gres.as_ref()) {
+            Ok(placed) => {
+                start(c, now, job, &request, placed, out);
+                true
+            }
+            Err(Unplaced::Never(refusal)) => {
+                out.answers.push((request.caller, Answer::Refused(refusal)));
+                false
+            }
+            Err(Unplaced::Busy) => {
+                left.push_back(request);
+                left.len() == 1
+            }
+        };
+        if stale {
+            offer = Offer::new(&c.state, job, left.front().map(|first| &*first.spec));
+        }
+    }
+    if !left.is_empty() {
+        c.steps.waiting.insert(job, left);
+    }
+}
+
+/// A client's connection has ended: nobody waits on it any more.
+pub(crate) fn hangup(c: &mut Controller, now: Time, caller: CallerId) {
+    let served: Vec<JobId> =
+        c.steps.served.range((caller, JobId(0))..=(caller, JobId(u32::MAX))).map(|s| s.1).collect();
+    let patience = now + Span::from_secs(STEP_OWNER_GRACE_S);
+    for job in served {
+        c.steps.served.remove(&(caller, job));
+        if c.steps.first.get(&job).is_some_and(|request| request.caller == caller) {
+            c.steps.first.remove(&job);
+        }
+        if let Some(queue) = c.steps.waiting.get_mut(&job) {
+            queue.retain(|request| request.caller != caller);
+            if queue.is_empty() {
+                c.steps.waiting.remove(&job);
+            }
+        }
+        for live in c.steps.live.range_mut(steps_of(job)).map(|(_, live)| live) {
+            live.watchers.retain(|watcher| *watcher != caller);
+        }
+        for (&key, live) in c.steps.live.range_mut(steps_of(job)).filter(|(_, live)| live.caller == Some(caller)) {
+            live.caller = None;
+            live.patience = Some(patience);
+            c.steps.timers.insert((patience, key));
+        }
+    }
+}
+
+/// The keys of all steps of a job, whichever attempt.
+fn steps_of(job: JobId) -> RangeInclusive<StepKey> {
+    let first = StepKey { job, attempt: Attempt(0), step: StepNo(0) };
+    let last = StepKey { job, attempt: Attempt(u32::MAX), step: StepNo(u32::MAX) };
+    first..=last
+}
+
+/// A new life of the controller: whoever ran a step may come back for it within a grace.
+pub(crate) fn started(c: &mut Controller, now: Time, jobs: impl Iterator<Item = JobId>) {
+    let patience = now + Span::from_secs(OWNER_GRACE_S);
+    let running = jobs.filter_map(|id| {
+        let job = c.state.jobs.get(&id)?;
+        if let Phase::Running(run) = &job.phase { Some((id, job.attempt, run)) } else { None }
+    });
+    let keys: Vec<StepKey> = running
+        .flat_map(|(job, attempt, run)| {
+            let live = run.steps.iter().filter(|(no, step)| **no != StepNo::BATCH && step.ended.is_none());
+            live.map(move |(&step, _)| StepKey { job, attempt, step })
+        })
+        .collect();
+    for key in keys {
+        c.steps.live.insert(key, Live { patience: Some(patience), ..Live::default() });
+        c.steps.timers.insert((patience, key));
+        watch_limit(c, now, key);
+    }
+}
+
+/// A node registered and knows these steps. For steps of running jobs that should run there: send `StartStep`
+/// again if the program is at hand, else wait for the client's retry; end what it knows and should not
+/// (`EndStep`). Jobs that the node should not have at all are dealt with by the caller.
+pub(crate) fn registered(c: &mut Controller, node: NodeId, known: &[StepKey]) {
+    for &key in known.iter().filter(|key| key.step != StepNo::BATCH) {
+        let running = c.state.jobs.get(&key.job).is_some_and(|job| job.attempt == key.attempt && job.is_running());
+        let wanted = step_of(c, key).is_some_and(|step| step.left.contains(node));
+        if running && !wanted {
+            c.send(node, Down::EndStep { key, kill_wait_s: 0, why: EndReason::None });
+        }
+    }
+    let jobs = c.state.node(node).map(|node| node.jobs.clone()).unwrap_or_default();
+    for id in jobs {
+        let Some(job) = c.state.jobs.get(&id) else { continue };
+        let Phase::Running(run) = &job.phase else { continue };
+        let attempt = job.attempt;
+        let here = run.steps.iter().filter(|(no, step)| **no != StepNo::BATCH && step.left.contains(node));
+        let keys: Vec<StepKey> = here.map(|(&step, _)| StepKey { job: id, attempt, step }).collect();
+        for key in keys {
+            remind(c, node, key, known.contains(&key));
+        }
+    }
+}
+
+/// Tells a node that came back what it may have missed of a step.
+fn remind(c: &mut Controller, node: NodeId, key: StepKey, known: bool) {
+    let Some(live) = c.steps.live.get(&key) else { return };
+    let message = match (live.ending, &live.program) {
+        (Some((kill_wait_s, why)), _) => Down::EndStep { key, kill_wait_s, why },
+        (None, Some(program)) if !known => match launch::start(&c.state, key, program) {
+            Some(start) => Down::StartStep(start),
+            None => return,
+        },
+        (None, _) => return,
+    };
+    c.send(node, message);
+}
+
+/// When [`timers`] must be called; None: not needed.
+pub(crate) fn deadline(c: &Controller) -> Option<Time> {
+    c.steps.timers.first().map(|(time, _)| *time)
+}
+
+/// Time limits of steps, patience with clients that vanished.
+pub(crate) fn timers(c: &mut Controller, now: Time) {
+    while let Some(&(time, key)) = c.steps.timers.first().filter(|(time, _)| *time <= now) {
+        c.steps.timers.remove(&(time, key));
+        let Some(live) = c.steps.live.get(&key).filter(|live| live.ending.is_none()) else { continue };
+        if limit_of(c, key).is_some_and(|limit| limit <= now) {
+            end(c, key, EndReason::TimeLimit);
+        } else if live.patience.is_some_and(|patience| patience <= now) {
+            end(c, key, EndReason::Cancelled);
+        }
+    }
+}

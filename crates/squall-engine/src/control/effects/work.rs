@@ -1,0 +1,392 @@
+//! The steps of a turn: timers, the queue, the scheduling pass, what nodes and callers are told.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use squall_model::config::{Config, SchedulerType};
+use squall_model::event::{Event, Requeue};
+use squall_model::id::{Attempt, JobId, NodeId};
+use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome};
+use squall_model::step::{BatchStart, JobFacts};
+use squall_model::time::{Span, Time};
+use squall_model::wire::client::{Answer, Refusal};
+use squall_model::wire::info::Looks;
+use squall_model::wire::node::{Down, EndReason, SignalTarget};
+use squall_sched::{Discipline, Given, Item, Nodes, Rules, Start};
+
+use crate::control::controller::Controller;
+use crate::control::effects::gang;
+use crate::control::effects::nodes;
+use crate::control::effects::notice;
+use crate::control::effects::preempt;
+use crate::control::effects::reserve;
+use crate::control::effects::shutdown;
+use crate::control::index::facts;
+use crate::control::index::limits;
+use crate::control::index::pending;
+use crate::control::index::queue::Entered;
+use crate::control::index::timers::Timer;
+use crate::control::index::view::Sight;
+use crate::control::info::hindrance::too_late;
+use crate::control::port::Out;
+use crate::control::state::array::Array;
+use crate::control::state::job::{Job, Phase};
+use crate::control::state::node::Partition;
+use crate::control::state::reading::is_by_itself;
+use crate::control::state::reading::outcome_of;
+
+/// How often limits are looked at whose room changes with time.
+const BUDGETS_EVERY: Span = Span::from_secs(60);
+
+/// A timer's time has come.
+pub(crate) fn fire(c: &mut Controller, now: Time, timer: Timer, out: &mut Out) {
+    match timer {
+        Timer::Ready(item) => {
+            c.queue.dirty.insert(item);
+            c.queue.kick = true;
+        }
+        Timer::Deadline(item) => end_pending(c, now, item, EndState::Deadline, None, out),
+        Timer::Limit(id) => end_running(c, now, id, limit_met(c, id), None, out),
+        Timer::Warn(id) => warn(c, id),
+        Timer::Immediate(id) => {
+            let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_pending()) else { return };
+            let by = job.owner.uid;
+            let why = too_late(c, now, id);
+            if let Some(owning) = c.waits.disown(id) {
+                out.answers.push((owning.caller, Answer::Refused(why)));
+            }
+            end_pending(c, now, Item { id, array: false }, EndState::Cancelled { by }, None, out);
+        }
+        Timer::Owner(id) => abandon(c, now, id, out),
+        Timer::Silent(node) => nodes::silent(c, now, node, out),
+        Timer::Lost(node) => nodes::lost(c, now, node, out),
+        Timer::Grace(id) => preempt::end(c, now, id, out),
+        Timer::Exempt(_) => c.queue.kick = true,
+        Timer::Reckon => c.queue.rebuild(&c.state, &mut c.timers, now),
+        Timer::Budgets => spend(c, now, out),
+        Timer::ShutDown => shutdown::hurry(c),
+        Timer::Reservations => reserve::turn(c, now, out),
+    }
+}
+
+/// Limits on what was used: whoever waits for one is looked at, and whose is used up ends, as in Slurm, unless `safe` had
+/// it start only with room for all of its time.
+fn spend(c: &mut Controller, now: Time, out: &mut Out) {
+    for id in limits::spent(&c.state, now) {
+        end_running(c, now, id, EndState::Timeout, None, out);
+    }
+    c.queue.wake_budgeted();
+}
+
+/// What ends a running job whose time is up: its limit, or its deadline if that came first.
+fn limit_met(c: &Controller, id: JobId) -> EndState {
+    let run = c.state.jobs.get(&id).and_then(|job| Some((job, job.run()?)));
+    let end = run.and_then(|(job, run)| facts::end_time(&c.state, id, job, run));
+    let deadline = run.and_then(|(job, run)| facts::deadline_end(&c.state, id, job, run));
+    if deadline.is_some() && end == deadline { EndState::Deadline } else { EndState::Timeout }
+}
+
+/// The owner of an allocation is gone: so is the allocation.
+pub(crate) fn abandon(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
+    let Some(job) = c.state.jobs.get(&id) else { return };
+    let state = EndState::Cancelled { by: job.owner.uid };
+    match job.phase {
+        Phase::Pending => end_pending(c, now, Item { id, array: false }, state, None, out),
+        // `salloc --no-shell` leaves on purpose: the allocation stays until it is cancelled or its time is up.
+        Phase::Running(_) if job.spec.others.iter().any(|(option, _)| option == "no-shell") => {}
+        Phase::Running(_) => end_running(c, now, id, state, None, out),
+        Phase::Completing(..) | Phase::Ended(_) | Phase::Leased(_) => {}
+    }
+}
+
+/// `--signal`: some time before the limit.
+fn warn(c: &mut Controller, id: JobId) {
+    let Some(signal) = c.state.jobs.get(&id).filter(|job| job.is_running()).and_then(|job| job.spec.signal) else {
+        return;
+    };
+    let target = if signal.batch_only { SignalTarget::Batch } else { SignalTarget::Steps };
+    notice::signal_all(c, id, target, signal.signal);
+}
+
+/// Ends an item that waits.
+pub(crate) fn end_pending(
+    c: &mut Controller,
+    now: Time,
+    item: Item,
+    state: EndState,
+    reason: Option<String>,
+    out: &mut Out,
+) {
+    let Some(pending) = pending::pending(&c.state, item) else { return };
+    let outcome = Outcome { state, exit: ExitCode::OK, reason };
+    let event = match pending.array {
+        Some(array) => Event::TasksEnded { array: item.id, tasks: array.tally.untouched.clone(), outcome },
+        None => Event::JobEnding { id: item.id, outcome, requeue: None },
+    };
+    c.commit(now, event, out);
+}
+
+/// Decides the end of a running job.
+pub(crate) fn end_running(
+    c: &mut Controller,
+    now: Time,
+    id: JobId,
+    state: EndState,
+    requeue: Option<Requeue>,
+    out: &mut Out,
+) {
+    if c.state.jobs.get(&id).is_some_and(|job| job.is_running()) {
+        let outcome = Outcome { state, exit: ExitCode::OK, reason: None };
+        c.commit(now, Event::JobEnding { id, outcome, requeue }, out);
+    }
+}
+
+/// Puts every item that something happened to where it belongs.
+pub(crate) fn enter_all(c: &mut Controller, now: Time, out: &mut Out) {
+    while let Some(item) = c.queue.dirty.pop_first() {
+        let entered = c.queue.enter(&c.state, &mut c.timers, now, item);
+        let Some(pending) = pending::pending(&c.state, item) else { continue };
+        if pending.spec.dependency.is_none() {
+            continue;
+        }
+        if !pending.spec.kill_on_invalid_dep.unwrap_or(c.state.config.kill_invalid_depend) {
+            continue;
+        }
+        let state = EndState::Cancelled { by: pending.owner.uid };
+        let why = Some("DependencyNeverSatisfied".to_owned());
+        if entered == Entered::Hopeless {
+            end_pending(c, now, item, state, why, out);
+        } else if item.array {
+            let tasks = pending::condemned_tasks(&c.state, item.id);
+            if !tasks.is_empty() {
+                let outcome = Outcome { state, exit: ExitCode::OK, reason: why };
+                c.commit(now, Event::TasksEnded { array: item.id, tasks, outcome }, out);
+            }
+        }
+    }
+}
+
+/// How passes go about it, as configured.
+pub(crate) fn rules(config: &Config) -> Rules {
+    let parameters = &config.scheduler_parameters;
+    let kept = parameters.kept();
+    let discipline = match config.scheduler_type {
+        SchedulerType::Builtin => Discipline::Fifo,
+        SchedulerType::Backfill if kept == 1 => Discipline::Easy,
+        SchedulerType::Backfill => Discipline::Conservative,
+    };
+    Rules { discipline, depth: parameters.depth(), kept }
+}
+
+/// One scheduling pass.
+pub(crate) fn schedule(c: &mut Controller, now: Time, out: &mut Out) {
+    c.queue.look_around(&c.state, now);
+    let sight = Sight { state: &c.state, queue: &c.queue, now };
+    let config = &c.state.config;
+    let mut room = Nodes::new(&sight, &mut c.scratch, now, config.scheduler_parameters.window());
+    let plan = squall_sched::plan(&sight, &mut room, rules(config));
+    c.diag.cycles += 1;
+    c.diag.cycle_depth_total += plan.looked_at;
+    c.diag.queue_length = c.state.index.pending;
+    let looks = Looks { depth: plan.behind, tried: plan.tried, times: c.scratch.times() };
+    c.diag.backfill.pass(now, looks, plan.backfilled, c.state.index.pending);
+    for skip in plan.skips {
+        c.queue.park(&c.state, skip);
+    }
+    let concerns = c.state.index.tallies.budgets && c.state.index.active + c.state.index.pending > 0;
+    if concerns && c.timers.time(Timer::Budgets).is_none() {
+        c.timers.set(Timer::Budgets, now + BUDGETS_EVERY);
+    }
+    c.queue.set_heads(&c.state, &plan.heads);
+    // Whoever waited in one partition, with room kept there, and started in another holds up nobody any more.
+    let kept = || {
+        let reserved = plan.reserved.iter().map(|kept| (kept.item, kept.partition));
+        plan.heads.iter().map(|head| (head.item, head.partition)).chain(reserved)
+    };
+    let moved = |start: &Start| kept().any(|(item, partition)| item == start.item && partition != start.partition);
+    let moved = c.state.partitions.len() > 1 && plan.starts.iter().any(moved);
+    // Who is kept room for may have it elsewhere now that somebody started behind it; then somebody else may start here.
+    // Where room is kept for one only that is rare, and found at the next pass.
+    let several = c.state.config.scheduler_parameters.kept() > 1;
+    let again = moved || (several && plan.backfilled > 0);
+    for mut start in plan.starts {
+        let others = std::mem::take(&mut start.given.others);
+        for start in std::iter::once(start).chain(others) {
+            begin(c, now, start, out);
+        }
+    }
+    for eviction in plan.evictions {
+        preempt::evict(c, now, eviction.victim, out);
+    }
+    // What else was started or freed by this pass is no reason for another; what becomes ready by it is.
+    c.queue.kick = again;
+}
+
+fn begin(c: &mut Controller, now: Time, start: Start, out: &mut Out) {
+    let Item { id, array } = start.item;
+    let id = if array { pending::next_task(&c.state, id) } else { Some(id) };
+    let Some(id) = id else { return };
+    let attempt = c.state.jobs.get(&id).map_or(Attempt(0), |job| job.attempt);
+    let Some(Partition { config, .. }) = c.state.partitions.get(start.partition) else { return };
+    let partition = config.name.clone();
+    let Given { alloc, gres, slot, .. } = start.given;
+    c.commit(now, Event::JobStarted { id, attempt: Attempt(attempt.0 + 1), partition, alloc }, out);
+    if !gres.is_empty() {
+        c.commit(now, Event::GresGranted { job: id, step: None, grants: gres }, out);
+    }
+    if let Some(slot) = slot {
+        gang::enter(c, now, id, slot, out);
+    }
+}
+
+/// Tells the nodes of jobs that started in this turn.
+pub(crate) fn send_starts(c: &mut Controller) {
+    for id in std::mem::take(&mut c.todo.starting) {
+        let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_running() || job.is_leased()) else { continue };
+        let Some(run) = job.run() else { continue };
+        let mut nodes = run.left.clone();
+        let Some(facts) = facts::facts(&c.state, id).map(Arc::new) else { continue };
+        // The script goes to its own node only.
+        if let Some(first) = batch_node(job) {
+            nodes.remove(first);
+            let message = start_message(c, Arc::clone(&facts), id, first);
+            c.links.extend(first, message);
+        }
+        if !nodes.is_empty() {
+            c.links.put(&nodes, Down::StartJob { facts, batch: None });
+        }
+    }
+}
+
+/// The node on which a running job's script runs.
+fn batch_node(job: &Job) -> Option<NodeId> {
+    job.run().filter(|_| job.spec.kind == JobKind::Batch)?.batch_node()
+}
+
+/// What a node is told of a job that holds it: `StartJob`, with the script for its first node.
+pub(crate) fn start_message(c: &Controller, facts: Arc<JobFacts>, id: JobId, node: NodeId) -> Option<Down> {
+    let job = c.state.jobs.get(&id)?;
+    let run = job.run()?;
+    let share = run.alloc.on(node).filter(|_| batch_node(job) == Some(node));
+    let kill_wait_s = c.state.config.kill_wait_s;
+    let leased = job.is_leased();
+    let batch = share.map(|share| BatchStart { node, cores: share.cores.clone(), kill_wait_s, leased });
+    Some(Down::StartJob { facts, batch })
+}
+
+/// Tells the nodes of jobs whose end was decided in this turn.
+pub(crate) fn send_ends(c: &mut Controller) {
+    for id in std::mem::take(&mut c.todo.ending) {
+        let Some(Phase::Completing(run, _)) = c.state.jobs.get(&id).map(|job| &job.phase) else { continue };
+        let nodes = run.left.clone();
+        if let Some(message) = end_message(c, id) {
+            c.links.put(&nodes, message);
+        }
+    }
+}
+
+/// Tells nodes that jobs gave back to end them.
+pub(crate) fn send_leaves(c: &mut Controller) {
+    for id in std::mem::take(&mut c.todo.leaving) {
+        if let Some((gone, message)) = c.state.leaving.get(&id).zip(leave_message(c, id)) {
+            c.links.put(&gone.nodes(), message);
+        }
+    }
+}
+
+/// What a node is told that a running job has given back.
+pub(crate) fn leave_message(c: &Controller, id: JobId) -> Option<Down> {
+    let attempt = JobAttempt { job: id, attempt: c.state.jobs.get(&id)?.attempt };
+    Some(Down::EndJob { job: attempt, kill_wait_s: c.state.config.kill_wait_s, cont: true, why: EndReason::None })
+}
+
+/// Stops the processes of suspended jobs on nodes that have come back, and lets those of resumed jobs go on.
+pub(crate) fn send_stops(c: &mut Controller) {
+    while let Some((id, node)) = c.todo.stopping.pop_first() {
+        // A job of the matrix has no turn while it is suspended.
+        let shares = c.state.gang.contains_key(&id);
+        let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_running() && !shares) else { continue };
+        let suspended = job.run().is_some_and(|run| run.suspended.is_some());
+        let signal = if suspended { notice::STOP } else { notice::CONT };
+        let job = JobAttempt { job: id, attempt: job.attempt };
+        c.links.push(node, Down::Signal { job, target: SignalTarget::Full, signal });
+    }
+}
+
+/// What a node is told of a job that completes. Stopped processes are always woken: only so they hear the TERM.
+pub(crate) fn end_message(c: &Controller, id: JobId) -> Option<Down> {
+    let job = c.state.jobs.get(&id)?;
+    let Phase::Completing(_, ending) = &job.phase else { return None };
+    let requeued = ending.requeue.is_some() && ending.outcome.state != EndState::Preempted;
+    let why = match () {
+        () if is_by_itself(ending) => EndReason::RequeuesItself,
+        () if requeued => EndReason::Requeued,
+        () => end_reason(ending.outcome.state),
+    };
+    let attempt = JobAttempt { job: id, attempt: job.attempt };
+    Some(Down::EndJob { job: attempt, kill_wait_s: c.state.config.kill_wait_s, cont: true, why })
+}
+
+fn end_reason(state: EndState) -> EndReason {
+    match state {
+        EndState::Cancelled { .. } => EndReason::Cancelled,
+        EndState::Timeout | EndState::Deadline => EndReason::TimeLimit,
+        EndState::NodeFail | EndState::BootFail => EndReason::NodeFail,
+        EndState::Preempted => EndReason::Preempted,
+        EndState::Requeued => EndReason::Requeued,
+        EndState::Completed | EndState::Failed | EndState::OutOfMemory => EndReason::None,
+    }
+}
+
+/// Answers those who wait for a job or array.
+pub(crate) fn tell(c: &mut Controller, id: JobId, out: &mut Out) {
+    tell_owner(c, id, out);
+    if c.waits.ends.is_empty() {
+        return;
+    }
+    let size = c.state.arrays.get(&id).map_or(1, Array::size);
+    let waited: Vec<JobId> = c.waits.ends.range(id..JobId(id.0.saturating_add(size))).map(|(&id, _)| id).collect();
+    for id in waited {
+        let Some(outcome) = outcome_of(&c.state, id) else { continue };
+        for caller in c.waits.ends.remove(&id).unwrap_or_default() {
+            out.answers.push((caller, Answer::JobDone { job: id, outcome: outcome.clone() }));
+        }
+    }
+}
+
+/// Tells the owner of an allocation that it runs, or that it has ended without their doing.
+fn tell_owner(c: &mut Controller, id: JobId, out: &mut Out) {
+    let Some(owning) = c.waits.owners.get_mut(&id) else { return };
+    let caller = owning.caller;
+    let told = owning.told;
+    let Some(job) = c.state.jobs.get(&id) else {
+        c.waits.disown(id);
+        return;
+    };
+    match &job.phase {
+        Phase::Running(_) if !told => {
+            owning.told = true;
+            c.timers.clear(Timer::Immediate(id));
+            let answer = facts::facts(&c.state, id).map(|facts| Answer::Allocated(Box::new(facts)));
+            out.answers.extend(answer.map(|answer| (caller, answer)));
+        }
+        Phase::Completing(_, ending) => {
+            let outcome = ending.outcome.clone();
+            c.waits.disown(id);
+            let answer = if told { Answer::JobDone { job: id, outcome } } else { Answer::Refused(Refusal::Revoked) };
+            out.answers.push((caller, answer));
+        }
+        Phase::Ended(ended) => {
+            let outcome = ended.outcome.clone();
+            c.waits.disown(id);
+            let answer = if told { Answer::JobDone { job: id, outcome } } else { Answer::Refused(Refusal::Revoked) };
+            out.answers.push((caller, answer));
+        }
+        Phase::Running(_) | Phase::Pending | Phase::Leased(_) => {}
+    }
+}
+
+/// Every job that holds a node.
+pub(crate) fn jobs_on(c: &Controller, node: NodeId) -> BTreeSet<JobId> {
+    c.state.node(node).map(|node| node.jobs.clone()).unwrap_or_default()
+}

@@ -1,0 +1,39 @@
+//! What reservations leave to a job.
+
+use squall_model::job::PendingReason;
+use squall_model::reservation::{Flag, Reservation};
+use squall_model::set::NodeSet;
+use squall_model::time::{Span, Time};
+use squall_sched::Bars;
+
+use crate::control::state::State;
+
+/// Which of a partition's nodes reservations keep from a job that would start at that time with that limit, in one of
+/// its own or not.
+pub(crate) fn bars(state: &State, time: Time, own: Option<&str>, limit_s: Option<u64>, nodes: &NodeSet) -> Bars {
+    let named = |one: &Reservation| own.is_some_and(|own| own.split(',').any(|name| name == one.name));
+    let known: Vec<&Reservation> = state.reservations.values().filter(|one| named(one)).collect();
+    let on: Vec<&Reservation> = known.iter().filter(|own| own.is(Flag::Flex) || own.active(time)).copied().collect();
+    let mut barred = NodeSet::new();
+    let mut end = limit_s.map(|seconds| time + Span::from_secs(seconds));
+    if own.is_some() && on.is_empty() {
+        let why = if known.is_empty() { PendingReason::ReservationDeleted } else { PendingReason::Reservation };
+        return Bars::Waits(why);
+    }
+    if own.is_some() && !on.iter().any(|own| own.is(Flag::Flex)) {
+        barred.clone_from(nodes);
+        for own in &on {
+            barred.subtract(&own.nodes);
+        }
+        let last = on.iter().map(|own| own.end).max();
+        end = end.into_iter().chain(last).min();
+    }
+    for other in state.reservations.values().filter(|other| !named(other)) {
+        // One for users within one for maintenance is what its makers wanted, and the other way round.
+        let shared = on.iter().any(|own| own.is(Flag::Overlap) || own.is(Flag::Maint));
+        if !shared && other.meets(time, end) {
+            barred.union_with(&other.nodes);
+        }
+    }
+    if barred.is_empty() { Bars::Open } else { Bars::Barred(barred) }
+}

@@ -1,0 +1,239 @@
+//! Whether a dependency holds, will perhaps, or never can.
+
+use squall_model::foreign::{Named, Question, Reply};
+use squall_model::id::JobId;
+use squall_model::job::{ArrayTask, Dependency, DependencyJob, DependencyKind, DependencyTerm, EndState, JobSpec};
+use squall_model::set::IndexSet;
+use squall_model::time::{Span, Time};
+use squall_sched::Item;
+
+use crate::control::index::names::Names;
+use crate::control::state::State;
+use crate::control::state::array::Array;
+use crate::control::state::job::Job;
+
+/// How a dependency or one of its terms stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It holds.
+    Holds,
+    /// It holds from this time on.
+    At(Time),
+    /// It may come true.
+    Waits,
+    /// It can't come true any more.
+    Never,
+}
+
+/// Who depends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dependent<'a> {
+    /// The item.
+    pub(crate) item: Item,
+    /// Which array task it is.
+    pub(crate) task: Option<ArrayTask>,
+    /// The untouched tasks of an array.
+    pub(crate) untouched: Option<&'a IndexSet>,
+    /// Its user.
+    pub(crate) uid: u32,
+    /// Its name.
+    pub(crate) name: &'a str,
+    /// When it was submitted.
+    pub(crate) submit: Time,
+}
+
+/// How the whole dependency stands.
+pub(crate) fn verdict(state: &State, names: &Names, who: &Dependent<'_>, dependency: &Dependency) -> Verdict {
+    let mut terms = dependency.terms.iter().map(|term| term_verdict(state, names, who, term));
+    if dependency.any {
+        terms.fold(Verdict::Never, easier)
+    } else {
+        terms.try_fold(Verdict::Holds, harder).unwrap_or(Verdict::Never)
+    }
+}
+
+fn easier(a: Verdict, b: Verdict) -> Verdict {
+    match (a, b) {
+        (Verdict::Holds, _) | (_, Verdict::Holds) => Verdict::Holds,
+        (Verdict::At(x), Verdict::At(y)) => Verdict::At(x.min(y)),
+        (Verdict::At(x), _) | (_, Verdict::At(x)) => Verdict::At(x),
+        (Verdict::Waits, _) | (_, Verdict::Waits) => Verdict::Waits,
+        (Verdict::Never, Verdict::Never) => Verdict::Never,
+    }
+}
+
+/// None: never.
+fn harder(a: Verdict, b: Verdict) -> Option<Verdict> {
+    match (a, b) {
+        (Verdict::Never, _) | (_, Verdict::Never) => None,
+        (Verdict::Waits, _) | (_, Verdict::Waits) => Some(Verdict::Waits),
+        (Verdict::At(x), Verdict::At(y)) => Some(Verdict::At(x.max(y))),
+        (Verdict::At(x), Verdict::Holds) | (Verdict::Holds, Verdict::At(x)) => Some(Verdict::At(x)),
+        (Verdict::Holds, Verdict::Holds) => Some(Verdict::Holds),
+    }
+}
+
+/// How one term stands for a pending item.
+pub(crate) fn term_verdict(state: &State, names: &Names, who: &Dependent<'_>, term: &DependencyTerm) -> Verdict {
+    if let Some(question) = question(state, who, term)
+        && state.foreign.get(&question) != Some(&Reply::Alone)
+    {
+        return elsewhere(term, state.foreign.get(&question));
+    }
+    let Some(job) = term.job else {
+        return if names.first_of_name(state, who) { Verdict::Holds } else { Verdict::Waits };
+    };
+    if term.when == DependencyKind::AfterCorr
+        && job.index.is_none()
+        && let Some(target) = state.arrays.get(&job.id)
+    {
+        return corresponding(who, target);
+    }
+    judge(term.when, &target(state, job), job.delay_min)
+}
+
+/// What other cells have to be asked for a term.
+pub(crate) fn question(state: &State, who: &Dependent<'_>, term: &DependencyTerm) -> Option<Question> {
+    match term.job {
+        Some(job) if !state.is_foreign(job.id) => None,
+        Some(DependencyJob { id, index, .. }) if term.when == DependencyKind::After => {
+            Some(Question::Started(Named { id, index }))
+        }
+        Some(DependencyJob { id, index, .. }) => Some(Question::Ended(Named { id, index })),
+        None => state.config.cell.map(|_| Question::Alone {
+            job: who.task.map_or(who.item.id, |task| task.array),
+            uid: who.uid,
+            name: who.name.to_owned(),
+            submit: who.submit,
+        }),
+    }
+}
+
+/// How a term stands that other cells have answered, or have not.
+fn elsewhere(term: &DependencyTerm, reply: Option<&Reply>) -> Verdict {
+    let target = match reply {
+        None => return Verdict::Waits,
+        Some(Reply::Started(time)) => Target { started: Some(*time), ended: None },
+        Some(Reply::Ended { well }) => Target { started: None, ended: Some(*well) },
+        Some(Reply::Alone | Reply::Unknown | Reply::Forgotten) => return Verdict::Never,
+    };
+    judge(term.when, &target, term.job.map_or(0, |job| job.delay_min))
+}
+
+/// What can be answered of a job of this cell; None: nothing yet. Who asks must know it to be there.
+pub(crate) fn reply(state: &State, job: Named, start: bool) -> Option<Reply> {
+    let Target { started, ended } = target(state, job.into());
+    let ended = ended.map(|well| Reply::Ended { well });
+    if start { started.map(Reply::Started).or(ended) } else { ended }
+}
+
+/// How the job that a term names stands.
+struct Target {
+    /// When it started, if it has.
+    started: Option<Time>,
+    /// Whether it ended well, if it has ended.
+    ended: Option<bool>,
+}
+
+fn judge(when: DependencyKind, target: &Target, delay_min: u32) -> Verdict {
+    match (when, target.ended) {
+        (DependencyKind::After, ended) => match target.started {
+            Some(start) if delay_min > 0 => Verdict::At(start + Span::from_secs(u64::from(delay_min) * 60)),
+            Some(_) => Verdict::Holds,
+            None if ended.is_some() => Verdict::Holds,
+            None => Verdict::Waits,
+        },
+        (_, None) => Verdict::Waits,
+        (DependencyKind::AfterOk | DependencyKind::AfterCorr, Some(true))
+        | (DependencyKind::AfterNotOk, Some(false))
+        | (DependencyKind::AfterAny | DependencyKind::AfterBurstBuffer | DependencyKind::Singleton, Some(_)) => {
+            Verdict::Holds
+        }
+        (_, Some(_)) => Verdict::Never,
+    }
+}
+
+fn target(state: &State, job: DependencyJob) -> Target {
+    if let Some(array) = state.arrays.get(&job.id) {
+        return match job.index {
+            None => of_array(array),
+            Some(index) => of_task(state, job.id, array, index),
+        };
+    }
+    match (state.jobs.get(&job.id), state.array_of(job.id)) {
+        (_, Some((id, array))) => match array.index_of(id, job.id) {
+            Some(index) => of_task(state, id, array, index),
+            None => FORGOTTEN,
+        },
+        (Some(job), None) => of_job(job),
+        (None, None) => FORGOTTEN,
+    }
+}
+
+/// A job that was forgotten before anybody depended on it: only `after` and `afterany` were accepted.
+const FORGOTTEN: Target = Target { started: None, ended: Some(true) };
+
+fn of_job(job: &Job) -> Target {
+    let started = job.last_run().map(|run| run.start);
+    let ended = job.outcome().filter(|_| job.is_ended()).map(|outcome| outcome.state == EndState::Completed);
+    Target { started: started.or((job.restarts > 0).then_some(job.submit)), ended }
+}
+
+fn of_array(array: &Array) -> Target {
+    let all_started = array.tally.untouched.is_empty() && array.tally.waiting == 0;
+    let started = all_started.then_some(array.tally.last_start).flatten();
+    Target { started, ended: array.is_ended().then(|| array.tally.bad.is_empty()) }
+}
+
+fn of_task(state: &State, id: JobId, array: &Array, index: u32) -> Target {
+    let job = array.task_id(id, index).and_then(|task| state.jobs.get(&task));
+    let started = job.and_then(|job| of_job(job).started);
+    let known = array.tasks.indices.contains(index);
+    let ended = match () {
+        () if array.tally.ok.contains(index) => Some(true),
+        () if array.tally.bad.contains(index) || !known => Some(false),
+        () => None,
+    };
+    Target { started, ended }
+}
+
+/// `aftercorr` on an array: the task of the same index; of an array's untouched tasks one that may go is enough.
+fn corresponding(who: &Dependent<'_>, target: &Array) -> Verdict {
+    let tally = &target.tally;
+    let one = |index: u32| match () {
+        () if tally.ok.contains(index) => Verdict::Holds,
+        () if tally.bad.contains(index) || !target.tasks.indices.contains(index) => Verdict::Never,
+        () => Verdict::Waits,
+    };
+    match (who.task, who.untouched) {
+        (Some(task), _) => one(task.index),
+        (None, Some(untouched)) if !untouched.intersection(&tally.ok).is_empty() => Verdict::Holds,
+        (None, Some(untouched)) => {
+            let possible = target.tasks.indices.difference(&tally.bad);
+            if untouched.intersection(&possible).is_empty() { Verdict::Never } else { Verdict::Waits }
+        }
+        (None, None) => judge(DependencyKind::AfterOk, &of_array(target), 0),
+    }
+}
+
+/// Of an array's untouched tasks those that may start, and those that never can, as far as `aftercorr` decides.
+pub(crate) fn corresponding_tasks(state: &State, array: &Array) -> Option<(IndexSet, IndexSet)> {
+    let dependency = array.spec.dependency.as_ref()?;
+    let targets = dependency.terms.iter().filter(|term| term.when == DependencyKind::AfterCorr);
+    let targets = targets.filter_map(|term| term.job).filter(|job| job.index.is_none());
+    let mut targets = targets.filter_map(|job| state.arrays.get(&job.id)).peekable();
+    targets.peek()?;
+    let untouched = &array.tally.untouched;
+    let (mut ready, mut never) = (untouched.clone(), IndexSet::new());
+    for target in targets {
+        ready = ready.intersection(&target.tally.ok);
+        never.union_with(&untouched.difference(&target.tasks.indices.difference(&target.tally.bad)));
+    }
+    Some((ready, never))
+}
+
+/// The jobs and arrays whose fate decides about a spec; tasks count as their array.
+pub(crate) fn targets(state: &State, spec: &JobSpec) -> Vec<JobId> {
+    let jobs = spec.dependency.iter().flat_map(|d| &d.terms).filter_map(|term| term.job);
+    jobs.map(|job| state.array_of(job.id).map_or(job.id, |(array, _)| array)).collect()
+}

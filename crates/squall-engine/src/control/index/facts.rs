@@ -1,0 +1,147 @@
+//! What those who run in an allocation are told of it.
+
+use std::sync::Arc;
+
+use squall_model::hostlist::HostList;
+use squall_model::id::{JobId, StepKey, StepNo};
+use squall_model::job::JobSpec;
+use squall_model::reservation::{Flag, Reservation};
+use squall_model::runs::Runs;
+use squall_model::set::NodeSet;
+use squall_model::step::Addresses;
+use squall_model::step::JobFacts;
+use squall_model::time::{Span, Time};
+
+use crate::control::state::State;
+use crate::control::state::gang::InTurn;
+use crate::control::state::job::{Job, Run};
+
+/// Facts of a job that holds resources; None: it does not. The first component of a heterogeneous job knows of all.
+pub(crate) fn facts(state: &State, id: JobId) -> Option<JobFacts> {
+    let mut facts = own_facts(state, id)?;
+    if let Some(het) = state.het_of(id).filter(|het| het.leader == id) {
+        facts.components = het.ids().filter_map(|id| own_facts(state, id)).collect();
+    }
+    Some(facts)
+}
+
+fn own_facts(state: &State, id: JobId) -> Option<JobFacts> {
+    let job = state.jobs.get(&id)?;
+    let run = job.run()?;
+    let ids = run.alloc.nodes();
+    let mut facts = JobFacts {
+        key: StepKey { job: id, attempt: job.attempt, step: StepNo::BATCH },
+        array: job.task,
+        owner: Arc::clone(&job.owner),
+        spec: Arc::clone(&job.spec),
+        partition: run.partition.clone(),
+        account: job.spec.account.clone().unwrap_or_else(|| state.config.default_account.clone()),
+        qos: job.spec.qos.clone().unwrap_or_else(|| state.config.default_qos.clone()),
+        cluster: state.config.cluster.clone(),
+        nodes: HostList::default(),
+        cpus: Runs::new(),
+        memory_mb: Runs::new(),
+        tasks: Runs::new(),
+        start: run.start,
+        end: end_time(state, id, job, run),
+        restarts: job.restarts,
+        addresses: addresses(state, &ids),
+        ids,
+        gres: state.grants.get(&id).map(|granted| granted.job.clone()).unwrap_or_default(),
+        ganged: state.gang.contains_key(&id),
+        components: Vec::new(),
+    };
+    for group in facts.ids.iter().filter_map(|node| run.alloc.on(node)) {
+        facts.cpus.push(group.cores.len() as u32);
+        facts.memory_mb.push(group.memory_mb);
+    }
+    facts.nodes = facts.ids.iter().filter_map(|node| state.node(node)).map(|node| &node.name).collect();
+    facts.tasks = tasks_by_node(job, &facts.cpus);
+    Some(facts)
+}
+
+/// When the time limit, the end of its reservation or its deadline ends an attempt; None: unlimited.
+pub(crate) fn end_time(state: &State, id: JobId, job: &Job, run: &Run) -> Option<Time> {
+    let limit = time_limit_s(state, job, &run.partition).map(Span::from_secs);
+    let end = limit.and_then(|limit| limit_end(state, id, run, limit));
+    let others = [reservation_end(state, &job.spec, run), deadline_end(state, id, job, run)];
+    end.into_iter().chain(others.into_iter().flatten()).min()
+}
+
+/// When its deadline ends an attempt. As in Slurm, where it becomes a limit once the job runs, time in which the job is
+/// suspended does not count.
+pub(crate) fn deadline_end(state: &State, id: JobId, job: &Job, run: &Run) -> Option<Time> {
+    limit_end(state, id, run, job.spec.deadline?.since(run.start))
+}
+
+/// When a job has run for so long, as things are. Only time in which it runs counts.
+fn limit_end(state: &State, id: JobId, run: &Run, limit: Span) -> Option<Time> {
+    let Some(InTurn { turn, since }) = state.gang.get(&id).filter(|place| place.turn.mask != 0) else {
+        return Some(run.start + run.suspended_total + limit);
+    };
+    let ran = since.since(run.start + run.suspended_total);
+    Some(*since + turn.stretch(Span(limit.0.saturating_sub(ran.0)))?)
+}
+
+/// When a reservation in which a job runs ends it.
+fn reservation_end(state: &State, spec: &JobSpec, run: &Run) -> Option<Time> {
+    let own = spec.reservations().filter_map(|name| state.reservations.get(name));
+    own.filter(|one| !one.is(Flag::Flex) && runs_in(spec, run, one)).map(|one| one.end).min()
+}
+
+/// Whether a job runs in a reservation: in the one that it named, or in this one of several.
+pub(crate) fn runs_in(spec: &JobSpec, run: &Run, one: &Reservation) -> bool {
+    let alone = spec.reservations().count() == 1;
+    spec.reservations().any(|name| name == one.name) && (alone || !one.nodes.is_disjoint(&run.alloc.nodes()))
+}
+
+/// The time limit of a job in a partition, seconds; None: unlimited.
+pub(crate) fn time_limit_s(state: &State, job: &Job, partition: &str) -> Option<u64> {
+    job.time_limit_s().unwrap_or_else(|| default_limit_s(state, partition))
+}
+
+/// The time limit of jobs that set none.
+pub(crate) fn default_limit_s(state: &State, partition: &str) -> Option<u64> {
+    let config = &state.partition(partition)?.config;
+    config.default_time_s.or(config.max_time_s)
+}
+
+/// Tasks on each node: one each in turn as far as CPUs reach, and one at least. Where the job does not say
+/// how many it has, as many as there are CPUs for, as in Slurm: `mpirun` goes by it.
+fn tasks_by_node(job: &Job, cpus: &Runs<u32>) -> Runs<u32> {
+    let need = &job.spec.need;
+    let per_task = need.task_cpus();
+    if need.ntasks.is_none() && need.ntasks_per_node.is_none() {
+        return cpus.iter().map(|cpus| (cpus / per_task).max(1)).collect::<Vec<_>>().into();
+    }
+    let total = need.tasks_on(cpus.len() as u32);
+    let most = |cpus: u32| {
+        let fit = if need.overcommit { total } else { cpus / per_task };
+        need.ntasks_per_node.map_or(fit, |most| fit.min(most)).max(1)
+    };
+    let most: Vec<u32> = cpus.iter().map(|&cpus| most(cpus)).collect();
+    let mut tasks = squall_sched::deal_evenly(total, &most);
+    for count in &mut *tasks {
+        *count = (*count).max(1);
+    }
+    if let Some(last) = tasks.last_mut() {
+        *last += total.saturating_sub(most.iter().sum());
+    }
+    tasks.into()
+}
+
+/// Where the nodes of an allocation are.
+pub(crate) fn addresses(state: &State, nodes: &NodeSet) -> Addresses {
+    let topology = &state.index.topology;
+    let mut found = Addresses::default();
+    if topology.is_flat() {
+        return found;
+    }
+    for node in nodes.iter().filter_map(|id| Some((id, state.node(id)?))) {
+        let (address, pattern) = topology.address(node.0, &node.1.name);
+        let above = address.strip_suffix(&node.1.name).unwrap_or_default().to_owned();
+        found.above.push(above);
+        found.pattern = pattern;
+    }
+    found
+}

@@ -1,0 +1,256 @@
+//! Fair Tree: among siblings, who has used the least of their shares goes first, with all below them.
+
+use std::collections::BTreeMap;
+
+use squall_model::policy::{AssocKey, Association, Policy, ROOT, Real};
+use squall_model::time::Time;
+use squall_model::wire::standing::Share;
+
+use crate::control::index::facts;
+use crate::control::state::State;
+use crate::control::state::gates;
+use crate::control::state::ledger::Decay;
+
+/// A place in the tree.
+struct Node<'a> {
+    key: &'a AssocKey,
+    own: &'a Association,
+    /// Places in the list of all.
+    children: Vec<usize>,
+    depth: u32,
+    usage: f64,
+    norm_shares: f64,
+    effective_usage: f64,
+    level: f64,
+    rank: f64,
+}
+
+/// The tree with everybody's place; accounts before what is below them.
+pub(crate) struct FairTree<'a>(Vec<Node<'a>>);
+
+impl<'a> FairTree<'a> {
+    /// As usage stands at a time. `root` stands in for an association of root that was not set up.
+    pub(crate) fn new(policy: &'a Policy, root: &'a (AssocKey, Association), usage: impl Fn(u32) -> f64) -> Self {
+        let mut below: BTreeMap<&str, Vec<(&AssocKey, &Association)>> = BTreeMap::new();
+        for (key, own) in &policy.associations {
+            let above = if key.user.is_empty() { &own.parent } else { &key.account };
+            if !(key.user.is_empty() && key.account == ROOT) {
+                below.entry(above.as_str()).or_default().push((key, own));
+            }
+        }
+        // Users before accounts, as they are listed.
+        for children in below.values_mut() {
+            children.sort_by_key(|(key, _)| (key.user.is_empty(), *key));
+        }
+        let own = policy.associations.get_key_value(&root.0).unwrap_or((&root.0, &root.1));
+        let mut tree = Self(Vec::new());
+        tree.grow(&below, own, 0, &usage);
+        tree.weigh(0);
+        let users = tree.0.iter().filter(|node| !node.key.user.is_empty()).count();
+        let mut left = users;
+        let top = tree.0[0].children.clone();
+        tree.rank(top, users, &mut left);
+        tree
+    }
+
+    fn grow(
+        &mut self,
+        below: &BTreeMap<&str, Vec<(&'a AssocKey, &'a Association)>>,
+        (key, own): (&'a AssocKey, &'a Association),
+        depth: u32,
+        usage: &impl Fn(u32) -> f64,
+    ) -> usize {
+        let at = self.0.len();
+        let used = if key.user.is_empty() { 0.0 } else { usage(own.id) };
+        let zero = Node {
+            key,
+            own,
+            children: Vec::new(),
+            depth,
+            usage: used,
+            norm_shares: 0.0,
+            effective_usage: 0.0,
+            level: 0.0,
+            rank: 0.0,
+        };
+        self.0.push(zero);
+        let children = below.get(key.account.as_str()).filter(|_| key.user.is_empty());
+        for child in children.into_iter().flatten() {
+            let child = self.grow(below, *child, depth + 1, usage);
+            self.0[at].children.push(child);
+            self.0[at].usage += self.0[child].usage;
+        }
+        at
+    }
+
+    /// Shares and usage of siblings, relative to each other.
+    fn weigh(&mut self, at: usize) {
+        let children = self.0[at].children.clone();
+        let shares = |node: &Node<'_>| f64::from(node.own.shares.unwrap_or(1));
+        let all_shares: f64 = children.iter().map(|&child| shares(&self.0[child])).sum();
+        let all_usage = self.0[at].usage;
+        // Who goes by the account's shares uses as much as all of them do on average.
+        let pooled: Vec<usize> = children.iter().copied().filter(|&c| self.0[c].own.shares.is_none()).collect();
+        let pool = pooled.iter().map(|&child| self.0[child].usage).sum::<f64>() / pooled.len().max(1) as f64;
+        for child in children {
+            let node = &mut self.0[child];
+            node.norm_shares = if all_shares > 0.0 { shares(node) / all_shares } else { 0.0 };
+            let usage = if node.own.shares.is_none() { pool } else { node.usage };
+            node.effective_usage = if all_usage > 0.0 { node.usage / all_usage } else { 0.0 };
+            node.level = match (node.norm_shares > 0.0, usage > 0.0) {
+                (false, _) => 0.0,
+                (true, false) => f64::INFINITY,
+                // Products first: what is equal must come out equal.
+                (true, true) => shares(node) * all_usage / (usage * all_shares),
+            };
+            self.weigh(child);
+        }
+    }
+
+    /// Gives places to all users below some siblings; equals have the same place.
+    fn rank(&mut self, mut siblings: Vec<usize>, users: usize, left: &mut usize) {
+        siblings.sort_by(|&a, &b| self.0[b].level.total_cmp(&self.0[a].level).then(a.cmp(&b)));
+        let mut rest = siblings.as_slice();
+        while let Some(&first) = rest.first() {
+            let equal = rest.iter().take_while(|&&other| self.0[other].level.total_cmp(&self.0[first].level).is_eq());
+            let (equals, after) = rest.split_at(equal.count());
+            rest = after;
+            let place = *left as f64 / users as f64;
+            let mut below = Vec::new();
+            for &node in equals {
+                if self.0[node].key.user.is_empty() {
+                    below.extend(self.0[node].children.iter().copied());
+                } else {
+                    self.0[node].rank = place;
+                    *left -= 1;
+                }
+            }
+            // What is below equal accounts are equals, too.
+            self.rank(below, users, left);
+        }
+    }
+
+    /// Users' places between 0 and 1, by association.
+    pub(crate) fn places(&self) -> BTreeMap<u32, f64> {
+        self.0.iter().filter(|node| !node.key.user.is_empty()).map(|node| (node.own.id, node.rank)).collect()
+    }
+
+    /// As `sshare` shows it; `minutes` are those of users' associations.
+    fn shares(&self, minutes: &BTreeMap<u32, [u64; 3]>) -> Vec<Share> {
+        let total = self.0.first().map_or(0.0, |root| root.usage);
+        // Children stand behind their parents.
+        let mut sums: Vec<[u64; 3]> = vec![[0; 3]; self.0.len()];
+        for (at, node) in self.0.iter().enumerate().rev() {
+            let below = node.children.iter().map(|&child| sums[child]);
+            let own = minutes.get(&node.own.id).copied().filter(|_| !node.key.user.is_empty());
+            sums[at] =
+                below.chain(own).fold([0; 3], |sum, more| [sum[0] + more[0], sum[1] + more[1], sum[2] + more[2]]);
+        }
+        let share = |(node, run_minutes): (&Node<'_>, [u64; 3])| Share {
+            id: node.own.id.max(1),
+            depth: node.depth,
+            account: node.key.account.clone(),
+            user: node.key.user.clone(),
+            partition: node.key.partition.clone(),
+            shares: node.own.shares,
+            norm_shares: Real(if node.depth == 0 { 1.0 } else { node.norm_shares }),
+            raw_usage: Real(node.usage),
+            norm_usage: Real(if total > 0.0 { node.usage / total } else { 0.0 }),
+            effective_usage: Real(if node.depth == 0 { f64::from(total > 0.0) } else { node.effective_usage }),
+            fairshare: Real(node.rank),
+            level: Real(node.level),
+            run_minutes,
+        };
+        self.0.iter().zip(sums).map(share).collect()
+    }
+}
+
+/// Root as it is before anybody changed it.
+pub(crate) fn root() -> (AssocKey, Association) {
+    (AssocKey::account(ROOT), Association::default())
+}
+
+/// Users' places, by association.
+pub(crate) fn places(state: &State, now: Time) -> BTreeMap<u32, f64> {
+    let (decay, root) = (Decay::of(&state.config), root());
+    FairTree::new(&state.policy, &root, |id| state.ledger.used(id, now, decay).0).places()
+}
+
+/// All lines of `sshare`.
+pub(crate) fn shares(state: &State, now: Time) -> Vec<Share> {
+    let (decay, root) = (Decay::of(&state.config), root());
+    FairTree::new(&state.policy, &root, |id| state.ledger.used(id, now, decay).0).shares(&run_minutes(state, now))
+}
+
+/// CPU, MiB and node minutes that running jobs may still use, by association. Nobody counts those without a limit.
+fn run_minutes(state: &State, now: Time) -> BTreeMap<u32, [u64; 3]> {
+    let mut minutes: BTreeMap<u32, [u64; 3]> = BTreeMap::new();
+    for job in state.jobs.values().filter(|job| job.is_running()) {
+        let Some(run) = job.run() else { continue };
+        let Some(own) = gates::association_of(state, &job.owner, &job.spec, &run.partition) else { continue };
+        let Some(limit_s) = facts::time_limit_s(state, job, &run.partition) else { continue };
+        let ran_s = run.elapsed(now).0 / 1_000_000;
+        let left = limit_s.saturating_sub(ran_s);
+        let held = [u64::from(run.alloc.cpus()), run.alloc.memory_mb(), run.alloc.nodes().len() as u64];
+        for (sum, held) in minutes.entry(own.id).or_default().iter_mut().zip(held) {
+            *sum += held * left / 60;
+        }
+    }
+    minutes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use squall_model::policy::{Account, AssocKey, Association, Policy, PolicyChange, ROOT, User};
+
+    use crate::control::index::fair::{FairTree, root};
+
+    /// Accounts with shares; users with account, shares and usage.
+    fn places(accounts: &[(&str, &str, u32)], users: &[(&str, &str, u32, f64)]) -> BTreeMap<String, f64> {
+        let mut policy = Policy::default();
+        for (name, parent, shares) in accounts {
+            policy.change(&PolicyChange::Account((*name).into(), Some(Account::default())));
+            let own = Association { parent: (*parent).into(), shares: Some(*shares), ..Association::default() };
+            policy.change(&PolicyChange::Association(AssocKey::account(name), Some(own)));
+        }
+        for (name, account, shares, _) in users {
+            policy.change(&PolicyChange::User((*name).into(), Some(User::default())));
+            let own = Association { shares: Some(*shares), ..Association::default() };
+            policy.change(&PolicyChange::Association(AssocKey::user(account, name), Some(own)));
+        }
+        let usage = |id: u32| {
+            let key = policy.associations.iter().find(|(_, own)| own.id == id).map(|(key, _)| key.user.clone());
+            users.iter().find(|(name, ..)| Some((*name).to_owned()) == key).map_or(0.0, |user| user.3)
+        };
+        let root = root();
+        let places = FairTree::new(&policy, &root, usage).places();
+        let name =
+            |id: &u32| policy.associations.iter().find(|(_, own)| own.id == *id).map(|(key, _)| key.user.clone());
+        places.iter().map(|(id, place)| (name(id).unwrap(), *place)).collect()
+    }
+
+    #[test]
+    fn the_account_that_is_below_its_share_goes_first_with_all_its_users() {
+        let accounts = [("a", ROOT, 1), ("b", ROOT, 1)];
+        let users = [("a1", "a", 1, 90.0), ("a2", "a", 1, 0.0), ("b1", "b", 1, 20.0), ("b2", "b", 1, 10.0)];
+        let places = places(&accounts, &users);
+        let order: Vec<f64> = ["b2", "b1", "a2", "a1"].iter().map(|user| places[*user]).collect();
+        assert_eq!(order, [1.0, 0.75, 0.5, 0.25]);
+    }
+
+    #[test]
+    fn shares_count_and_equals_have_the_same_place() {
+        let users = [("x", "a", 3, 30.0), ("y", "a", 1, 10.0), ("z", "a", 1, 40.0)];
+        let places = places(&[("a", ROOT, 1)], &users);
+        assert_eq!((places["x"], places["y"]), (1.0, 1.0));
+        assert!(places["z"] < 0.5);
+    }
+
+    #[test]
+    fn nobody_has_used_anything() {
+        let places = places(&[("a", ROOT, 1), ("b", "a", 5)], &[("x", "a", 1, 0.0), ("y", "b", 1, 0.0)]);
+        assert_eq!((places["x"], places["y"]), (1.0, 0.5));
+    }
+}

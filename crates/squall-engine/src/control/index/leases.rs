@@ -1,0 +1,94 @@
+//! Where there is room in line for leased jobs, and whether a job may be leased as things are set up.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use squall_model::gres;
+use squall_model::id::JobId;
+use squall_model::job::{JobKind, JobSpec};
+use squall_model::policy::PreemptType;
+
+use crate::control::index::facts;
+use crate::control::state::job::Hold;
+use crate::control::state::node::Partition;
+use crate::control::state::{LineId, State};
+
+/// Where there is room in line. Follows from state.
+#[derive(Debug, Default)]
+pub(crate) struct Leases {
+    /// Some partition has leases.
+    pub(crate) any: bool,
+    /// By partition, who has fewest behind it first.
+    pub(crate) room: BTreeSet<(usize, u32, JobId)>,
+    /// The same by job.
+    pub(crate) of: BTreeMap<JobId, (usize, u32)>,
+    /// Behind which job the event that is being applied makes room.
+    pub(crate) leader: Option<JobId>,
+}
+
+impl Leases {
+    /// Looks anew how much room there is behind a job.
+    pub(crate) fn look(&mut self, state: &State, id: JobId) {
+        if !self.any {
+            return;
+        }
+        if let Some((at, behind)) = self.of.remove(&id) {
+            self.room.remove(&(at, behind, id));
+        }
+        if let Some((at, behind)) = room_behind(state, id) {
+            self.of.insert(id, (at, behind));
+            self.room.insert((at, behind, id));
+        }
+    }
+
+    /// Looks at all anew.
+    pub(crate) fn rebuild(&mut self, state: &State) {
+        let any = state.partitions.iter().any(|partition| partition.config.lease_jobs > 0);
+        *self = Self { any, ..Self::default() };
+        if any {
+            state.jobs.keys().for_each(|id| self.look(state, *id));
+        }
+    }
+}
+
+/// The partition of a job behind which others may stand in line, and how many do already.
+pub(crate) fn room_behind(state: &State, id: JobId) -> Option<(usize, u32)> {
+    let job = state.jobs.get(&id).filter(|job| job.is_running() && is_plain(&job.spec))?;
+    let run = job.run()?;
+    let at = state.partitions.iter().position(|partition| partition.config.name == run.partition)?;
+    let most = state.partitions[at].config.lease_jobs;
+    if most == 0 || state.gang.contains_key(&id) || facts::time_limit_s(state, job, &run.partition).is_none() {
+        return None;
+    }
+    let line = state.lines.get(&LineId::of(&run.alloc)?);
+    let behind = line.map_or(0, |members| members.len() as u32 - 1);
+    (behind < most).then_some((at, behind))
+}
+
+/// Whether a job asks for cores and memory of one node only.
+pub(crate) fn is_plain(spec: &JobSpec) -> bool {
+    let need = &spec.need;
+    let shares = need.exclusive || need.oversubscribe || need.licenses.is_some();
+    let apart = spec.reservation.is_some() || spec.deadline.is_some() || spec.dependency.is_some();
+    let gres = gres::Ask::of_job(spec) != Ok(gres::Ask::default());
+    spec.kind == JobKind::Batch && !shares && !apart && !gres
+}
+
+/// Whether jobs of a partition may be leased as things are set up: nobody is stopped or ended to make room, and no time
+/// is reserved.
+pub(crate) fn may_lend(state: &State, partition: &Partition) -> bool {
+    let shares = partition.config.oversubscribe.rows(true) > 1 || state.config.preempt_type != PreemptType::None;
+    partition.config.lease_jobs > 0 && partition.starts_jobs() && !shares && state.reservations.is_empty()
+}
+
+/// The line that a job is in, or could be.
+pub(crate) fn line_of(state: &State, id: JobId) -> Option<LineId> {
+    if state.lines.is_empty() { None } else { LineId::of(&state.jobs.get(&id)?.run()?.alloc) }
+}
+
+/// Whether a leased job should not begin where it is, as things are now.
+pub(crate) fn is_unwanted(state: &State, id: JobId) -> bool {
+    let Some(job) = state.jobs.get(&id) else { return false };
+    let Some((run, node)) = job.run().and_then(|run| Some((run, state.node(run.batch_node()?)?))) else { return false };
+    let held = job.queue.hold != Hold::No;
+    held || !node.usable() || state.partition(&run.partition).is_none_or(|partition| !may_lend(state, partition))
+}

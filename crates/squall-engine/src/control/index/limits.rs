@@ -1,0 +1,220 @@
+//! Limits of accounts and levels of service: which a job counts against, and what room they leave.
+
+use crate::control::state::gates::Tally;
+use crate::control::state::gates::account_of;
+use crate::control::state::gates::first_partition;
+use crate::control::state::gates::gates;
+use crate::control::state::gates::gpus;
+use crate::control::state::gates::qos_by_id;
+use crate::control::state::gates::qos_decay;
+use crate::control::state::gates::qos_of;
+use crate::control::state::gates::tally_of;
+use std::collections::BTreeMap;
+
+use squall_model::id::JobId;
+use squall_model::job::{JobSpec, Owner};
+use squall_model::policy::{AssocKey, Association, Limit, NORMAL, Scope, Tres, Whose};
+use squall_model::time::Time;
+use squall_sched::{Gate, UNLIMITED};
+
+use crate::control::index::facts;
+use crate::control::index::size::{Size, size};
+use crate::control::state::State;
+use crate::control::state::job::{Job, Queue};
+use crate::control::state::ledger::Decay;
+
+/// The limits behind a gate: numbers of jobs, CPUs, MiB, nodes, devices, seconds, or of these times seconds.
+fn limits_of(state: &State, gate: Gate) -> Vec<(Limit, u64)> {
+    let of_all = |limit: Limit| matches!(limit.scope(), Scope::Grp | Scope::GrpUsed | Scope::GrpDue);
+    let within = |limits: &BTreeMap<Limit, u64>, fits: &dyn Fn(Limit) -> bool| -> Vec<(Limit, u64)> {
+        limits.iter().filter(|(limit, _)| fits(**limit)).map(|(limit, most)| (*limit, *most)).collect()
+    };
+    let of_qos = |id: u32, fits: &dyn Fn(Limit) -> bool| {
+        qos_by_id(state, id).map(|qos| within(&qos.limits, fits)).unwrap_or_default()
+    };
+    match gate {
+        Gate::Association(id) => {
+            let Some(key) = state.index.tallies.associations.get(&id) else { return Vec::new() };
+            let Some(own) = state.policy.associations.get(key) else { return Vec::new() };
+            let mut limits = within(&own.limits, &of_all);
+            if !key.user.is_empty() {
+                let each = [Limit::MaxJobs, Limit::MaxSubmit];
+                limits.extend(each.iter().filter_map(|l| Some((*l, state.policy.limit(&key.account, own, *l)?))));
+            }
+            limits
+        }
+        Gate::Qos(id) => of_qos(id, &of_all),
+        Gate::QosUser(id, _) => of_qos(id, &|limit| limit.scope() == Scope::User),
+        Gate::QosAccount(id, _) => of_qos(id, &|limit| limit.scope() == Scope::Account),
+    }
+}
+
+/// Whether anything is limited behind a gate.
+pub(crate) fn is_limited(state: &State, gate: Gate) -> bool {
+    !limits_of(state, gate).is_empty()
+}
+
+/// What is left behind a gate for jobs that start.
+pub(crate) fn room(state: &State, gate: Gate, now: Time) -> Vec<(Limit, u64)> {
+    let limits = limits_of(state, gate);
+    if limits.is_empty() {
+        return limits;
+    }
+    let tally = state.index.tallies.by_gate.get(&gate).copied().unwrap_or_default();
+    let safe = state.config.accounting_storage_enforce.safe;
+    let due = |limit: Limit| if safe || limit.scope() == Scope::GrpDue { due_s(state, gate, limit, now) } else { 0 };
+    let left = |(limit, most): (Limit, u64)| {
+        let used = match (limit, limit.tres()) {
+            (Limit::GrpJobs | Limit::MaxJobs | Limit::UserJobs | Limit::AccountJobs, _) => tally.jobs,
+            (Limit::GrpSubmit | Limit::MaxSubmit | Limit::UserSubmit | Limit::AccountSubmit, _) => return None,
+            _ if limit.scope() == Scope::GrpUsed => used_s(state, gate, limit, now).saturating_add(due(limit)),
+            _ if limit.scope() == Scope::GrpDue => due(limit),
+            (_, Some(tres)) => tally.of(tres),
+            _ => return None,
+        };
+        Some((limit, most.saturating_sub(used)))
+    };
+    limits.into_iter().filter_map(left).collect()
+}
+
+/// What the jobs behind a gate used of what a limit is about, or for how long they ran, in seconds.
+fn used_s(state: &State, gate: Gate, limit: Limit, now: Time) -> u64 {
+    let (tallies, decay) = (&state.index.tallies, Decay::of(&state.config));
+    let used = |whose: Whose, id: u32, decay: Decay| {
+        let (amount, wall) = state.used(whose, limit.tres().unwrap_or(Tres::Cpu), id, now, decay);
+        if limit.tres().is_some() { amount } else { wall }
+    };
+    match gate {
+        Gate::Association(id) => {
+            let Some(key) = tallies.associations.get(&id) else { return 0 };
+            let below =
+                state.policy.associations.iter().filter(|(other, own)| is_below(state, (key, id), (other, own)));
+            below.map(|(_, own)| used(Whose::Association, own.id, decay)).sum::<f64>() as u64
+        }
+        Gate::Qos(id) => {
+            let decay = qos_by_id(state, id).map_or(decay, |qos| qos_decay(state, qos));
+            used(Whose::Qos, id, decay) as u64
+        }
+        Gate::QosUser(..) | Gate::QosAccount(..) => 0,
+    }
+}
+
+/// Whether a user's association is this one, or below this account.
+fn is_below(state: &State, (key, id): (&AssocKey, u32), (other, own): (&AssocKey, &Association)) -> bool {
+    let account = || state.policy.above(&other.account).any(|(name, _)| name == key.account);
+    !other.user.is_empty() && (own.id == id || (key.user.is_empty() && account()))
+}
+
+/// What the running jobs behind a gate may still use of what a limit is about, times seconds.
+fn due_s(state: &State, gate: Gate, limit: Limit, now: Time) -> u64 {
+    let due = |job: &Job| {
+        let run = job.run()?;
+        let left_s = facts::time_limit_s(state, job, &run.partition)
+            .map_or(UNLIMITED.secs(), |most| most.saturating_sub(run.elapsed(now).secs()));
+        let held = match limit.tres() {
+            None => 1,
+            Some(tres) => tally_of(&job.spec, run).of(tres),
+        };
+        let counts = gates(state, &job.owner, &job.spec, &run.partition).contains(&gate);
+        counts.then(|| held.saturating_mul(left_s))
+    };
+    state.jobs.values().filter(|job| job.is_running()).filter_map(|job| due(job)).fold(0, u64::saturating_add)
+}
+
+/// Running jobs behind whose gates nothing is left of what they use.
+pub(crate) fn spent(state: &State, now: Time) -> Vec<JobId> {
+    let enforce = state.config.accounting_storage_enforce;
+    if enforce.none || enforce.safe {
+        return Vec::new();
+    }
+    let mut empty: BTreeMap<Gate, Vec<Limit>> = BTreeMap::new();
+    let mut is_spent = |job: &Job| {
+        let run = job.run()?;
+        let held = tally_of(&job.spec, run);
+        let all = gates(state, &job.owner, &job.spec, &run.partition);
+        let without = |gate| {
+            let used_up = |(limit, most): (Limit, u64)| {
+                (limit.scope() == Scope::GrpUsed && used_s(state, gate, limit, now) >= most).then_some(limit)
+            };
+            limits_of(state, gate).into_iter().filter_map(used_up).collect::<Vec<_>>()
+        };
+        let uses = |limit: &Limit| limit.tres().is_none_or(|tres| held.of(tres) > 0);
+        let any = all.into_iter().any(|gate| empty.entry(gate).or_insert_with(|| without(gate)).iter().any(uses));
+        Some(any)
+    };
+    let running = state.jobs.iter().filter(|(_, job)| job.is_running());
+    running.filter(|(_, job)| is_spent(job) == Some(true)).map(|(id, _)| *id).collect()
+}
+
+/// The limit on submissions that so many more would break.
+pub(crate) fn refused(state: &State, owner: &Owner, spec: &JobSpec, size: u64) -> Option<(Whose, Limit)> {
+    let partition = first_partition(state, spec);
+    for gate in gates(state, owner, spec, partition) {
+        let submitted = state.index.tallies.by_gate.get(&gate).map_or(0, |tally| tally.submitted);
+        for (limit, most) in limits_of(state, gate) {
+            let counts =
+                matches!(limit, Limit::GrpSubmit | Limit::MaxSubmit | Limit::UserSubmit | Limit::AccountSubmit);
+            if counts && submitted + size > most {
+                return Some((gate.whose(), limit));
+            }
+        }
+    }
+    None
+}
+
+/// The limit on each single job, or on all together, that a job could not keep even alone.
+pub(crate) fn broken(
+    state: &State,
+    owner: &Owner,
+    spec: &JobSpec,
+    standing: &Queue,
+    partition: &str,
+) -> Option<(Whose, Limit)> {
+    let policy = &state.policy;
+    if policy.is_empty() || state.config.accounting_storage_enforce.none {
+        return None;
+    }
+    let Size { nodes, cpus, memory_mb, .. } = size(&spec.need, state.config.def_mem_per_cpu_mb);
+    let (nodes, cpus) = (u64::from(nodes), u64::from(cpus));
+    let set = standing.time_limit_s.or(spec.limit_s());
+    let wall = set.unwrap_or_else(|| facts::default_limit_s(state, partition)).unwrap_or(u64::MAX);
+    let all = Tally { submitted: 0, jobs: 1, cpus, memory_mb, nodes, gpus: gpus(spec, nodes as u32) };
+    let safe = state.config.accounting_storage_enforce.safe;
+    let asked = |limit: Limit| match (limit, limit.tres().map(|tres| all.of(tres)), limit.scope()) {
+        (Limit::MaxWall, ..) => wall,
+        (Limit::GrpWall, ..) if safe => wall,
+        (_, Some(amount), Scope::GrpDue | Scope::JobDue) => amount.saturating_mul(wall),
+        (_, Some(amount), Scope::GrpUsed) if safe => amount.saturating_mul(wall),
+        (.., Scope::GrpUsed) => 0,
+        (_, Some(amount), Scope::Node) => amount / nodes.max(1),
+        (_, Some(amount), _) => amount,
+        (Limit::GrpJobs | Limit::MaxJobs | Limit::UserJobs | Limit::AccountJobs, ..) => 1,
+        _ => 0,
+    };
+    let of_job = |limit: Limit| matches!(limit.scope(), Scope::Job | Scope::JobDue | Scope::Node);
+    let account = account_of(state, spec);
+    let own = policy.association(account, &owner.user, partition);
+    let mut of_own = own.into_iter().flat_map(|own| policy.limits(account, own));
+    if let Some((limit, _)) = of_own.find(|(limit, most)| of_job(*limit) && asked(*limit) > *most) {
+        return Some((Whose::Association, limit));
+    }
+    let of_partition = state.partition(partition).and_then(|p| policy.qos.get(&p.config.qos));
+    for qos in qos_of(state, spec).into_iter().chain(of_partition) {
+        let breaks = |limit: Limit, bound: u64| match limit.scope() {
+            Scope::Least => asked(limit) < bound,
+            _ => of_job(limit) && asked(limit) > bound,
+        };
+        if let Some((limit, _)) = qos.limits.iter().find(|(limit, bound)| breaks(**limit, **bound)) {
+            return Some((Whose::Qos, *limit));
+        }
+    }
+    gates(state, owner, spec, partition).into_iter().find_map(|gate| {
+        let over = |(limit, most): &(Limit, u64)| asked(*limit) > *most;
+        limits_of(state, gate).into_iter().find(over).map(|(limit, _)| (gate.whose(), limit))
+    })
+}
+
+/// Whether a QOS is known: one that was set up, the one that always is there, or any before one was set up.
+pub(crate) fn knows_qos(state: &State, name: &str) -> bool {
+    state.policy.qos.is_empty() || name == NORMAL || state.policy.qos.contains_key(name)
+}

@@ -1,0 +1,140 @@
+//! What running jobs keep of the network for themselves, what pending ones wish of it, and where nodes are in it.
+
+use std::collections::BTreeSet;
+
+use squall_model::duration::parse_limit;
+use squall_model::job::JobSpec;
+use squall_model::time::{Span, Time};
+use squall_model::wire::client::Refusal;
+use squall_sched::Closed;
+use squall_sched::layout::{Grid, shapes};
+use squall_sched::topology::{Kind, Topology, Torus, Wish};
+
+use crate::control::index::pending::Pending;
+use crate::control::index::queue::Queue;
+use crate::control::state::State;
+
+impl Queue {
+    /// Before a pass: what running jobs have for themselves, if the network or a user is such that it matters.
+    pub(crate) fn look_around(&mut self, state: &State, now: Time) {
+        self.now = now;
+        self.look_at_users(state);
+        self.closed.clear();
+        if !matches!(state.index.topology.kind, Kind::Torus(_)) {
+            return;
+        }
+        let jobs: BTreeSet<_> = state.nodes.iter().flat_map(|node| node.jobs.iter().copied()).collect();
+        for id in jobs {
+            let Some((job, run)) = state.jobs.get(&id).and_then(|job| Some((job, job.run()?))) else { continue };
+            let nodes = run.alloc.nodes();
+            let wish = Wish::of(&job.spec.others).unwrap_or_default();
+            if wish.is_sensitive(nodes.len() as u32) {
+                let until = self.end_of.get(&id).copied().unwrap_or(Time(u64::MAX));
+                self.closed.push(Closed { nodes, from: Time(0), until });
+            }
+        }
+    }
+
+    /// What a pending job wishes of the network at this time.
+    pub(crate) fn wish(&self, state: &State, pending: &Pending<'_>) -> Wish {
+        if state.index.topology.is_flat() {
+            return Wish::default();
+        }
+        let mut wish = Wish::of(&pending.spec.others).unwrap_or_default();
+        wish.patience = Self::patience(state, pending);
+        if wish.patience.is_some_and(|until| until <= self.now) {
+            (wish.switches, wish.patience) = (None, None);
+        }
+        wish
+    }
+
+    /// Until when a job waits for few switches; None: it does not, or the network has none.
+    pub(crate) fn patience(state: &State, pending: &Pending<'_>) -> Option<Time> {
+        Some(pending.submit + Span::from_secs(patience_s(state, pending.spec)?))
+    }
+}
+
+/// How long a job waits for few switches, from its submission on, seconds: as long as it says, and no longer than any job
+/// may. None: it does not, or the network has none.
+pub(crate) fn patience_s(state: &State, spec: &JobSpec) -> Option<u64> {
+    let (_, text) = spec.others.iter().find(|(name, _)| name == "switches")?;
+    let most = u64::from(state.config.scheduler_parameters.max_switch_wait_s);
+    let said = text.split_once('@').and_then(|(_, time)| parse_limit(time).ok().flatten());
+    matches!(state.index.topology.kind, Kind::Tree { .. }).then(|| said.map_or(most, |said| said.min(most)))
+}
+
+/// Refuses wishes that no job on this network can have, and says what comes nearest. `tasks_each`: most tasks of a node;
+/// 0: nobody knows yet.
+pub(crate) fn admit(topology: &Topology, spec: &JobSpec, tasks_each: impl Fn() -> u32) -> Result<(), Refusal> {
+    let wish = Wish::of(&spec.others).map_err(|fault| {
+        let needed = match fault.option {
+            "geometry" => "extents like 4x4x8 are needed",
+            "grid" => "1 to 4 extents like 32x32x32 are needed, and :periodic if the last are neighbours of the first",
+            "stencil" => "what neighbours exchange along each dimension of the grid is needed, like 4,4,1",
+            _ => "a number is needed",
+        };
+        invalid(fault.option, &fault.value, needed.to_owned())
+    })?;
+    let value = |option: &str| spec.others.iter().find(|(name, _)| name == option).map_or("", |(_, value)| value);
+    let grid = wish.grid.map(|ranks| ranks.grid());
+    if let Some(grid) = &grid
+        && spec.need.ntasks.map(|tasks| tasks as usize) != Some(grid.tasks())
+    {
+        let problem = format!("it has {} processes, so --ntasks must be {0}", grid.tasks());
+        return Err(invalid("grid", value("grid"), problem));
+    }
+    if matches!(topology.kind, Kind::Block { .. }) && !value("segment").is_empty() {
+        let problem = "blocks are not divided into segments: leave it out".to_owned();
+        return Err(invalid("segment", value("segment"), problem));
+    }
+    let Kind::Torus(tori) = &topology.kind else { return Ok(()) };
+    if let Some(size) = wish.geometry
+        && !tori.iter().any(|torus| torus.takes(&size))
+    {
+        let nearest = tori.iter().filter_map(|torus| Some(torus.frame.text(&torus.nearest(&size)?)));
+        let nearest = nearest.collect::<Vec<_>>().join(" or ");
+        let problem =
+            format!("no prism of that shape keeps its traffic to itself here; the nearest that does: {nearest}");
+        return Err(invalid("geometry", value("geometry"), problem));
+    }
+    let tasks_each = if grid.is_some() { tasks_each() } else { 0 };
+    match grid {
+        Some(grid) if tasks_each > 0 => {
+            lies(tori, spec, (&grid, tasks_each)).map_err(|problem| invalid("grid", value("grid"), problem))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn invalid(option: &str, value: &str, problem: String) -> Refusal {
+    Refusal::InvalidValue { option: option.to_owned(), value: value.to_owned(), problem }
+}
+
+/// Whether there is a prism for a grid, or what is wrong with it.
+fn lies(tori: &[Torus], spec: &JobSpec, (grid, tasks_each): (&Grid, u32)) -> Result<(), String> {
+    let (least, most) = (spec.need.nodes_min, spec.need.nodes_max);
+    let given = least.filter(|nodes| most.is_none_or(|most| most == *nodes));
+    let found = |nodes: Option<u32>| {
+        let sizes = tori.iter().flat_map(|torus| {
+            shapes(&torus.frame, grid, tasks_each, nodes, 1).into_iter().map(move |size| (torus, size))
+        });
+        sizes
+            .map(|(torus, size)| (size.iter().product::<u32>() * torus.frame.per_router(), torus.frame.text(&size)))
+            .collect::<Vec<_>>()
+    };
+    let fits = |(nodes, _): &(u32, String)| most.is_none_or(|most| *nodes <= most.max(least.unwrap_or(1)));
+    if found(given).iter().any(fits) {
+        return Ok(());
+    }
+    let places: u64 = tori.iter().map(|torus| torus.frame.cells() as u64 * u64::from(torus.frame.per_router())).sum();
+    let tasks = grid.tasks();
+    let mut problem =
+        format!("{tasks} processes, at most {tasks_each} on a node, lie on no prism of the {places} nodes");
+    if let Some(nodes) = given {
+        problem = format!("{tasks} processes, at most {tasks_each} on a node, lie on no prism of {nodes} nodes");
+    }
+    if let Some((nodes, shape)) = found(None).into_iter().next() {
+        problem = format!("{problem}; they would on {nodes}, in a prism of {shape}");
+    }
+    Err(problem)
+}

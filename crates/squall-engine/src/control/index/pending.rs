@@ -1,0 +1,208 @@
+//! What waits in the queue: a job, or the tasks of an array that never started.
+
+use crate::control::index::depend;
+use crate::control::index::depend::{Dependent, Verdict};
+use crate::control::index::limits;
+use crate::control::index::names::Names;
+use crate::control::index::reckon::Standee;
+use crate::control::state::State;
+use crate::control::state::array::Array;
+use crate::control::state::gates;
+use crate::control::state::job::{Job, Queue as Standing};
+use squall_model::foreign::Question;
+use squall_model::id::JobId;
+use squall_model::job::{ArrayTask, Het, JobSpec, Outcome, Owner};
+use squall_model::limits::UNLIMITED_S;
+use squall_model::policy::{Limit, Whose};
+use squall_model::set::IndexSet;
+use squall_model::time::{Span, Time};
+use squall_sched::{Gate, Group, Item};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Priority of the first job ever submitted; each later one has one less, as with Slurm's basic priorities.
+const PRIORITY_FIRST: u32 = 4_294_901_760;
+
+/// A pending job, or the untouched tasks of an array, alike.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pending<'a> {
+    /// What it is.
+    pub(crate) item: Item,
+    /// Its owner.
+    pub(crate) owner: &'a Arc<Owner>,
+    /// What was asked.
+    pub(crate) spec: &'a Arc<JobSpec>,
+    /// Hold, priority and so on.
+    pub(crate) standing: &'a Standing,
+    /// When it was submitted.
+    pub(crate) submit: Time,
+    /// Which array task it is.
+    pub(crate) task: Option<ArrayTask>,
+    /// The array, if it stands for its untouched tasks.
+    pub(crate) array: Option<&'a Array>,
+    /// How the attempt before ended.
+    pub(crate) last: Option<&'a Outcome>,
+    /// Of which heterogeneous job it is a component.
+    pub(crate) het: Option<Het>,
+}
+
+/// The item that an id stands for as long as it waits.
+pub(crate) fn item_of(state: &State, id: JobId) -> Option<Item> {
+    if state.jobs.contains_key(&id) {
+        return Some(Item { id, array: false });
+    }
+    state.array_of(id).map(|(array, _)| Item { id: array, array: true })
+}
+
+/// The item if it is pending.
+pub(crate) fn pending(state: &State, item: Item) -> Option<Pending<'_>> {
+    if item.array {
+        let array = state.arrays.get(&item.id).filter(|array| !array.tally.untouched.is_empty())?;
+        let Array { owner, spec, queue, submit, .. } = array;
+        return Some(Pending {
+            item,
+            owner,
+            spec,
+            standing: queue,
+            submit: *submit,
+            task: None,
+            array: Some(array),
+            last: None,
+            het: None,
+        });
+    }
+    Some(pending_job(state, item.id, state.jobs.get(&item.id).filter(|job| job.is_pending())?))
+}
+
+pub(crate) fn pending_job<'a>(state: &State, id: JobId, job: &'a Job) -> Pending<'a> {
+    Pending {
+        item: Item { id, array: false },
+        owner: &job.owner,
+        spec: &job.spec,
+        standing: &job.queue,
+        submit: job.submit,
+        task: job.task,
+        array: None,
+        last: job.last.as_ref(),
+        het: state.het_of(id),
+    }
+}
+
+impl<'a> Pending<'a> {
+    /// How long it may run, seconds: None: as long as the partition lets it by default; `UNLIMITED_S`: without limit.
+    pub(crate) fn limit_s(&self) -> Option<u64> {
+        let limit = self.standing.time_limit_s.or(self.spec.limit_s());
+        limit.map(|limit| limit.unwrap_or(UNLIMITED_S))
+    }
+    /// From then on it could not end by its deadline.
+    pub(crate) fn too_late(&self) -> Option<Time> {
+        let limit_s = self.standing.time_limit_s.or(self.spec.limit_s()).flatten();
+        Some(self.spec.latest_start(limit_s)? + Span(1))
+    }
+    /// For the judgement of its dependency.
+    pub(crate) fn dependent(&self) -> Dependent<'a> {
+        Dependent {
+            item: self.item,
+            task: self.task,
+            untouched: self.array.map(|array| &array.tally.untouched),
+            uid: self.owner.uid,
+            name: &self.spec.name,
+            submit: self.submit,
+        }
+    }
+    /// How its dependency stands.
+    pub(crate) fn verdict(&self, state: &State, names: &Names) -> Verdict {
+        let dependency = self.spec.dependency.as_ref();
+        dependency.map_or(Verdict::Holds, |d| depend::verdict(state, names, &self.dependent(), d))
+    }
+    /// What other cells have to be asked for its dependency, and have not answered.
+    pub(crate) fn questions(&self, state: &State) -> Vec<Question> {
+        let (who, terms) = (self.dependent(), self.spec.dependency.iter().flat_map(|dependency| &dependency.terms));
+        let questions = terms.filter_map(|term| depend::question(state, &who, term));
+        questions.filter(|question| !state.foreign.contains_key(question)).collect()
+    }
+    /// Whether it wants to be the only one of its name.
+    pub(crate) fn is_single(&self) -> bool {
+        let terms = self.spec.dependency.iter().flat_map(|dependency| &dependency.terms);
+        terms.into_iter().any(|term| term.job.is_none())
+    }
+    /// Before this time it does not start, whatever its dependency says.
+    pub(crate) fn not_before(&self) -> Option<Time> {
+        self.spec.begin.max(self.standing.not_before)
+    }
+    /// How much room its array's limit leaves.
+    pub(crate) fn group(&self, state: &State) -> Option<Group> {
+        let (id, array) = match (self.array, self.task) {
+            (Some(array), _) => (self.item.id, array),
+            (None, Some(task)) => (task.array, state.arrays.get(&task.array)?),
+            (None, None) => return None,
+        };
+        array.limit.map(|limit| Group { id, room: limit.saturating_sub(array.tally.active) })
+    }
+    /// The limit that it could not even keep alone, in each of its partitions.
+    pub(crate) fn broken(&self, state: &State) -> Option<(Whose, Limit)> {
+        let mut broken = None;
+        for at in partitions_of(state, self.spec) {
+            let partition = &state.partitions[at].config.name;
+            broken = Some(limits::broken(state, self.owner, self.spec, self.standing, partition)?);
+        }
+        broken
+    }
+    /// Gates that limit it, in any of its partitions.
+    pub(crate) fn limiting_gates(&self, state: &State) -> BTreeSet<Gate> {
+        let names = partitions_of(state, self.spec).map(|at| &state.partitions[at].config.name);
+        let gates = names.flat_map(|partition| gates::gates(state, self.owner, self.spec, partition));
+        gates.filter(|gate| limits::is_limited(state, *gate)).collect()
+    }
+    /// Whether something limits how much of it runs.
+    pub(crate) fn is_limited(&self, state: &State) -> bool {
+        !state.policy.is_empty() && !self.limiting_gates(state).is_empty()
+    }
+    /// How many of it may start, but for the array's limit.
+    pub(crate) fn copies(&self, state: &State) -> u32 {
+        let Some(array) = self.array else { return 1 };
+        match depend::corresponding_tasks(state, array) {
+            Some((ready, _)) => ready.len() as u32,
+            None => array.tally.untouched.len() as u32,
+        }
+    }
+}
+
+/// Returns the priority of a job or array. Earlier submissions have a higher one.
+pub(crate) fn priority(state: &State, job: &Standee<'_>) -> u32 {
+    // Ids began again after the last one was given. Jobs of the new round come after all of the old round: the size of
+    // the range of ids is subtracted from their priority.
+    let ids = state.config.job_ids();
+    let again = state.ids_began.is_some() && !state.is_of_earlier_round(job.id, job.submit);
+    let before = if again { i64::from(ids.end() - ids.start()) + 1 } else { 0 };
+    let aged = i64::from(PRIORITY_FIRST) - before - i64::from(job.id.0) - i64::from(job.spec.nice);
+    job.fixed().unwrap_or(aged.clamp(1, i64::from(u32::MAX)) as u32)
+}
+
+/// The next task of an array to start.
+pub(crate) fn next_task(state: &State, id: JobId) -> Option<JobId> {
+    let array = state.arrays.get(&id)?;
+    let index = match depend::corresponding_tasks(state, array) {
+        Some((ready, _)) => ready.first(),
+        None => array.tally.untouched.first(),
+    };
+    array.task_id(id, index?)
+}
+
+/// Indices of an array's tasks that `aftercorr` has condemned.
+pub(crate) fn condemned_tasks(state: &State, id: JobId) -> IndexSet {
+    let array = state.arrays.get(&id);
+    array.and_then(|array| depend::corresponding_tasks(state, array)).map(|(_, never)| never).unwrap_or_default()
+}
+
+/// Places in `State::partitions` of the partitions that a job names, or of the default one.
+pub(crate) fn partitions_of<'a>(state: &'a State, spec: &'a JobSpec) -> impl Iterator<Item = usize> + 'a {
+    let named = spec.partition.as_deref();
+    state.partitions.iter().enumerate().filter_map(move |(at, partition)| {
+        let wanted = match named {
+            Some(names) => names.split(',').any(|name| name == partition.config.name),
+            None => partition.config.default,
+        };
+        wanted.then_some(at)
+    })
+}

@@ -1,0 +1,214 @@
+//! Who goes first: priorities from age, shares, size, partition and QOS.
+//!
+//! All that wait grow older alike, so a job's place follows from a key that does not change with time. What changes
+//! otherwise (shares, and who is old enough to gain no more) is reckoned anew every `PriorityCalcPeriod`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use squall_model::config::Config;
+use squall_model::id::JobId;
+use squall_model::job::{JobSpec, Owner};
+use squall_model::policy::{PreemptType, PriorityType, Real};
+use squall_model::time::Time;
+use squall_model::wire::standing::Factors;
+
+use crate::control::index::fair;
+use crate::control::index::pending::{Pending, priority};
+use crate::control::index::size::size;
+use crate::control::state::State;
+use crate::control::state::gates;
+use crate::control::state::job::Queue as Standing;
+
+/// Keys count in parts of a point, above a ground that no priority falls below; in the highest bits, whom others make
+/// room for stands before these.
+const PARTS: f64 = (1_u64 << 20) as f64;
+const GROUND: f64 = (1_u64 << 34) as f64;
+const RANK_BITS: u32 = 56;
+
+/// More levels of service than this one above the other are as this.
+const RANK_MAX: u64 = 15;
+
+/// What priorities are reckoned with until the next reckoning.
+#[derive(Debug, Default)]
+pub(crate) struct Reckoning {
+    /// When that was.
+    at: Time,
+    /// Users' places among all, by association.
+    places: BTreeMap<u32, f64>,
+    /// The highest priority of a QOS.
+    qos_most: f64,
+    /// The highest factor of a partition.
+    partition_most: f64,
+    /// The highest priority of an association.
+    assoc_most: f64,
+    /// CPUs of all nodes.
+    cpus: f64,
+    /// All nodes.
+    nodes: f64,
+    /// How many levels of service lie one below the other under each, if any make room for others.
+    ranks: BTreeMap<String, u64>,
+}
+
+/// A job, pending or not, as far as its priority goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standee<'a> {
+    /// The job or array.
+    pub(crate) id: JobId,
+    /// Whose it is.
+    pub(crate) owner: &'a Owner,
+    /// What was asked.
+    pub(crate) spec: &'a JobSpec,
+    /// What updates made of it.
+    pub(crate) standing: &'a Standing,
+    /// When it was submitted.
+    pub(crate) submit: Time,
+}
+
+impl<'a> Standee<'a> {
+    /// Of one that waits.
+    pub(crate) fn of(pending: &Pending<'a>) -> Self {
+        let Pending { item, owner, spec, standing, submit, .. } = *pending;
+        Self { id: item.id, owner, spec, standing, submit }
+    }
+    /// The priority that somebody set.
+    pub(crate) fn fixed(&self) -> Option<u32> {
+        self.standing.priority.or(self.spec.priority).filter(|set| *set > 0)
+    }
+    /// Since when it could run, holds and dependencies aside.
+    fn eligible(&self) -> Time {
+        let later = self.spec.begin.max(self.standing.not_before).max(self.standing.released);
+        later.map_or(self.submit, |later| later.max(self.submit))
+    }
+}
+
+/// Whether jobs are weighed.
+pub(crate) fn is_multifactor(config: &Config) -> bool {
+    config.priority_type == PriorityType::Multifactor
+}
+
+/// What the factors are worth.
+pub(crate) fn weights(config: &Config) -> Factors {
+    let real = |weight: u32| Real(f64::from(weight));
+    Factors {
+        age: real(config.priority_weight_age),
+        assoc: real(config.priority_weight_assoc),
+        fairshare: real(config.priority_weight_fairshare),
+        size: real(config.priority_weight_job_size),
+        partition: real(config.priority_weight_partition),
+        qos: real(config.priority_weight_qos),
+    }
+}
+
+/// Factors by their worth, age aside.
+fn worth(factors: &Factors, weights: &Factors) -> f64 {
+    factors.assoc.0 * weights.assoc.0
+        + factors.fairshare.0 * weights.fairshare.0
+        + factors.size.0 * weights.size.0
+        + factors.partition.0 * weights.partition.0
+        + factors.qos.0 * weights.qos.0
+}
+
+/// How old a job is, of `PriorityMaxAge`; below 0: it lies ahead.
+fn age(config: &Config, job: &Standee<'_>, now: Time) -> f64 {
+    let most = config.priority_max_age_s.0.max(1) as f64 * 1e6;
+    (now.0 as f64 - job.eligible().0 as f64) / most
+}
+
+impl Reckoning {
+    /// As things stand.
+    pub(crate) fn new(state: &State, now: Time) -> Self {
+        if !is_multifactor(&state.config) {
+            return Self { at: now, ranks: ranks(state), ..Self::default() };
+        }
+        let most = |all: &mut dyn Iterator<Item = u32>| f64::from(all.max().unwrap_or_default());
+        let shared = state.config.priority_weight_fairshare > 0 && !state.policy.associations.is_empty();
+        Self {
+            at: now,
+            places: if shared { fair::places(state, now) } else { BTreeMap::new() },
+            qos_most: most(&mut state.policy.qos.values().map(|qos| qos.priority)),
+            partition_most: most(&mut state.partitions.iter().map(|p| p.config.priority_job_factor)),
+            assoc_most: most(&mut state.policy.associations.values().filter_map(|own| own.priority)),
+            cpus: state.nodes.iter().map(|node| f64::from(node.hardware.cpus)).sum(),
+            nodes: state.nodes.len() as f64,
+            ranks: ranks(state),
+        }
+    }
+
+    /// The sizes of all factors of a job in a partition; age is at `now`.
+    pub(crate) fn factors(&self, state: &State, job: &Standee<'_>, partition: usize, now: Time) -> Factors {
+        let part = |of: f64, most: f64| Real(if most > 0.0 { (of / most).min(1.0) } else { 0.0 });
+        let config = state.partitions.get(partition).map(|p| &p.config);
+        let name = config.map_or("", |config| config.name.as_str());
+        let own = gates::association_of(state, job.owner, job.spec, name);
+        let asked = size(&job.spec.need, 0);
+        let size = f64::midpoint(part(f64::from(asked.nodes), self.nodes).0, part(f64::from(asked.cpus), self.cpus).0);
+        let size = if state.config.priority_favor_small { 1.0 - size } else { size };
+        Factors {
+            age: Real(age(&state.config, job, now).clamp(0.0, 1.0)),
+            assoc: part(f64::from(own.and_then(|own| own.priority).unwrap_or_default()), self.assoc_most),
+            fairshare: Real(own.and_then(|own| self.places.get(&own.id)).copied().unwrap_or_default()),
+            size: Real(size),
+            partition: part(config.map_or(0.0, |c| f64::from(c.priority_job_factor)), self.partition_most),
+            qos: part(gates::qos_of(state, job.spec).map_or(0.0, |qos| f64::from(qos.priority)), self.qos_most),
+        }
+    }
+
+    /// The priority that users see.
+    pub(crate) fn priority(&self, state: &State, job: &Standee<'_>, partition: usize, now: Time) -> u32 {
+        if !is_multifactor(&state.config) {
+            return priority(state, job);
+        }
+        if let Some(fixed) = job.fixed() {
+            return fixed;
+        }
+        let (factors, weights) = (self.factors(state, job, partition, now), weights(&state.config));
+        let value = worth(&factors, &weights) + factors.age.0 * weights.age.0 - f64::from(job.spec.nice);
+        value.clamp(1.0, f64::from(u32::MAX)) as u32
+    }
+
+    /// The place in a partition's queue: higher goes first. Does not change until the next reckoning.
+    pub(crate) fn key(&self, state: &State, job: &Standee<'_>, partition: usize) -> u64 {
+        let rank = self.ranks.get(gates::qos_name(state, job.spec)).map_or(0, |rank| rank << RANK_BITS);
+        let value = self.value(state, job, partition);
+        // Jobs of equal priority are ordered by id. Jobs of before ids began again come first.
+        let earlier = u64::from(state.is_of_earlier_round(job.id, job.submit));
+        let parts = if is_multifactor(&state.config) { (value + GROUND).max(0.0) } else { value } * PARTS;
+        rank | (parts as u64 + earlier)
+    }
+
+    /// What that place follows from, within a level of service: one more of `nice` is one less of it.
+    pub(crate) fn value(&self, state: &State, job: &Standee<'_>, partition: usize) -> f64 {
+        if !is_multifactor(&state.config) {
+            return f64::from(priority(state, job));
+        }
+        job.fixed().map_or_else(
+            || {
+                let (factors, weights) = (self.factors(state, job, partition, self.at), weights(&state.config));
+                let age = age(&state.config, job, self.at).min(1.0);
+                worth(&factors, &weights) + age * weights.age.0 - f64::from(job.spec.nice)
+            },
+            f64::from,
+        )
+    }
+}
+
+/// How many levels of service lie one below the other under each, all of which make room for it. Whom others make room
+/// for must not stand behind them, or they would start again in that room.
+fn ranks(state: &State) -> BTreeMap<String, u64> {
+    if state.config.preempt_type != PreemptType::Qos {
+        return BTreeMap::new();
+    }
+    let all = &state.policy.qos;
+    let rank = |name: &str| {
+        let mut level = BTreeSet::from([name]);
+        for rank in 0..RANK_MAX {
+            let below = level.iter().filter_map(|name| all.get(*name)).flat_map(|qos| &qos.preempt);
+            level = below.map(String::as_str).collect();
+            if level.is_empty() {
+                return rank;
+            }
+        }
+        RANK_MAX
+    };
+    all.keys().map(|name| (name.clone(), rank(name))).collect()
+}

@@ -1,0 +1,50 @@
+//! `--exclusive=user`: a job shares its nodes only with jobs of the same user.
+//!
+//! Without such a job the queue ignores users, and this costs nothing. The first such job makes the queue distinguish
+//! users. A rebuild of the queue without such a job ends that.
+
+use std::collections::BTreeMap;
+
+use squall_model::id::{JobId, NodeId};
+use squall_model::job::Owner;
+use squall_model::set::NodeSet;
+use squall_model::time::Time;
+use squall_sched::Claim;
+
+use crate::control::index::queue::Queue;
+use crate::control::state::State;
+
+/// Returns whether a job that has not ended keeps other users off its nodes.
+pub(crate) fn keeps_apart(state: &State) -> bool {
+    let jobs = state.jobs.iter().filter(|(_, job)| !job.is_ended()).map(|(_, job)| &job.spec);
+    let arrays = state.arrays.values().filter(|array| !array.tally.untouched.is_empty()).map(|array| &array.spec);
+    jobs.chain(arrays).any(|spec| spec.keeps_others_off())
+}
+
+impl Queue {
+    /// Returns the user of a job, if the queue distinguishes users.
+    pub(crate) fn user(&self, owner: &Owner) -> Option<u32> {
+        self.keeps_apart.then_some(owner.uid)
+    }
+
+    /// Records the users of occupied nodes in `claims`.
+    pub(crate) fn look_at_users(&mut self, state: &State) {
+        self.claims.clear();
+        if !self.keeps_apart {
+            return;
+        }
+        let mut held: BTreeMap<JobId, NodeSet> = BTreeMap::new();
+        for (at, node) in state.nodes.iter().enumerate() {
+            for job in &node.jobs {
+                held.entry(*job).or_default().insert(NodeId(at as u32));
+            }
+        }
+        let claims = held.into_iter().filter_map(|(id, nodes)| {
+            let job = state.jobs.get(&id)?;
+            let until = self.end_of.get(&id).copied().unwrap_or(Time(u64::MAX));
+            let (user, alone) = (job.owner.uid, job.spec.keeps_others_off());
+            Some(Claim { user, alone, nodes, from: Time(0), until })
+        });
+        self.claims = claims.collect();
+    }
+}

@@ -1,0 +1,208 @@
+//! What the scheduling policy sees of state and queue.
+
+use crate::control::index::bars::bars;
+use crate::control::index::victims::victims;
+use crate::control::state::gates;
+use std::collections::{BTreeMap, BTreeSet};
+
+use squall_model::gang::Coscheduling;
+use squall_model::gres::NodeGres;
+use squall_model::id::{JobId, NodeId};
+use squall_model::license;
+use squall_model::policy::Limit;
+use squall_model::set::{CoreSet, NodeSet};
+use squall_model::time::Time;
+use squall_sched::topology::Topology;
+use squall_sched::{
+    Bars, Candidate, Claim, Closed, End, Gate, Item, Lanes, Names, NodeView, PartitionView, Queues, Request, Row,
+    Victim, View,
+};
+
+use crate::control::index::limits;
+use crate::control::index::ordered::Ordered;
+use crate::control::index::pending::pending;
+use crate::control::index::queue::Queue;
+use crate::control::state::job::Run;
+use crate::control::state::node::Partition;
+use crate::control::state::{LineId, State};
+
+/// State and queue, borrowed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sight<'a> {
+    /// The journaled state.
+    pub(crate) state: &'a State,
+    /// The queue.
+    pub(crate) queue: &'a Queue,
+    /// The present.
+    pub(crate) now: Time,
+}
+
+impl Sight<'_> {
+    /// Where a job that holds resources lies in the matrix: in all rows if it shares with nobody of its rank.
+    fn row_of(&self, id: JobId, run: &Run, ranked: bool) -> Row {
+        let rank = if ranked { self.state.rank(&run.partition) } else { 0 };
+        let asked = self.state.jobs.get(&id).is_some_and(|job| job.spec.need.oversubscribe);
+        let rows = |partition: &Partition| partition.config.oversubscribe.rows(asked);
+        let alone = ranked && self.state.partition(&run.partition).is_none_or(|partition| rows(partition) == 1);
+        let place = self.state.gang.get(&id).filter(|_| !alone);
+        Row { rank, slot: place.map(|place| place.turn.slot) }
+    }
+}
+
+impl Queues for Sight<'_> {
+    type Need = Request;
+
+    fn partition_count(&self) -> usize {
+        self.state.partitions.len()
+    }
+    fn tier(&self, partition: usize) -> Option<u32> {
+        let partition = &self.state.partitions[partition];
+        partition.starts_jobs().then_some(partition.config.priority_tier)
+    }
+    fn queue(&self, partition: usize) -> impl Lanes<Candidate<'_>> {
+        Ordered::new(*self, partition)
+    }
+}
+
+impl Names for State {
+    fn node_id(&self, name: &str) -> Option<NodeId> {
+        Self::node_id(self, name)
+    }
+    fn memory_per_cpu_mb(&self) -> u64 {
+        self.config.def_mem_per_cpu_mb
+    }
+}
+
+impl View for Sight<'_> {
+    fn partition(&self, at: usize) -> PartitionView<'_> {
+        let partition = &self.state.partitions[at];
+        let config = &partition.config;
+        PartitionView {
+            nodes: &partition.nodes,
+            tier: config.priority_tier,
+            nodes_min: config.min_nodes.max(1),
+            nodes_max: config.max_nodes,
+            time_max_s: config.max_time_s,
+            time_default_s: config.default_time_s.or(config.max_time_s),
+            starts: partition.starts_jobs(),
+        }
+    }
+    fn ends(&self) -> impl Iterator<Item = End<'_>> {
+        // Cores of who is stopped are free when both have ended, who is stopped and who runs there now.
+        let held = self.queue.ends.iter().filter(|(_, id)| !self.state.is_covered(*id));
+        held.filter_map(|&(time, id)| {
+            let run = self.state.jobs.get(&id)?.run()?;
+            // Cores of a line are free when its last has ended.
+            let line = if self.state.lines.is_empty() { None } else { LineId::of(&run.alloc) };
+            if line.and_then(|line| self.state.lines.get(&line)).is_some_and(|line| line.last() != Some(&id)) {
+                return None;
+            }
+            let gres = self.state.grants.get(&id).map_or(&[][..], |granted| &granted.job);
+            Some(End { time, alloc: &run.alloc, gres, left: &run.left })
+        })
+    }
+    fn node(&self, id: NodeId) -> NodeView<'_> {
+        // Ids come from partitions, which name nodes that exist.
+        let node = &self.state.nodes[id.index()];
+        NodeView { hardware: &node.hardware, cores: &node.cores, memory_mb: node.memory_mb, usable: node.usable() }
+    }
+    fn open(&self) -> &NodeSet {
+        &self.queue.open
+    }
+    fn by_weight(&self) -> &[NodeId] {
+        &self.state.index.by_weight
+    }
+    fn weight(&self, id: NodeId) -> u32 {
+        self.state.weight_of(id)
+    }
+    fn topology(&self) -> Option<&Topology> {
+        Some(&*self.state.index.topology).filter(|topology| !topology.is_flat())
+    }
+    fn closed(&self) -> &[Closed] {
+        &self.queue.closed
+    }
+    fn claims(&self) -> &[Claim] {
+        &self.queue.claims
+    }
+    fn bars(&self, job: &Candidate<'_>, partition: usize, time: Time) -> Bars {
+        let state = self.state;
+        let own = job.need.reservation.as_deref();
+        if state.reservations.is_empty() && own.is_none() {
+            return Bars::Open;
+        }
+        let partition = self.partition(partition);
+        let limit = job.time_limit_s.unwrap_or(partition.time_default_s);
+        bars(state, time, own, limit, partition.nodes)
+    }
+    fn turns(&self) -> impl Iterator<Item = Time> {
+        self.state.reservations.values().flat_map(|one| [one.start, one.end])
+    }
+    fn gres(&self, id: NodeId) -> Option<&NodeGres> {
+        self.state.index.gres.get(&id)
+    }
+    fn licenses(&self, name: &str) -> u32 {
+        let held = self.state.index.licenses.get(name).copied().unwrap_or_default();
+        self.queue.licenses.get(name).map_or(0, |total| total.saturating_sub(held))
+    }
+    fn returns(&self) -> Vec<(Time, BTreeMap<String, u32>)> {
+        if self.state.index.licenses.is_empty() {
+            return Vec::new();
+        }
+        let returns = self.queue.ends.iter().filter_map(|(time, id)| {
+            let held = self.state.jobs.get(id)?.spec.need.licenses.as_deref()?;
+            Some((*time, license::parse(held)?))
+        });
+        returns.collect()
+    }
+    fn gates(&self, item: Item, partition: usize) -> Vec<Gate> {
+        if self.state.policy.is_empty() {
+            return Vec::new();
+        }
+        let (Some(pending), Some(partition)) = (pending(self.state, item), self.state.partitions.get(partition)) else {
+            return Vec::new();
+        };
+        gates::gates(self.state, pending.owner, pending.spec, &partition.config.name)
+    }
+    fn victims(&self, item: Item, partition: usize) -> Vec<Victim<'_>> {
+        victims(self.state, self.now, item, partition)
+    }
+    fn room(&self, gate: Gate) -> Vec<(Limit, u64)> {
+        limits::room(self.state, gate, self.now)
+    }
+    fn safe(&self) -> bool {
+        self.state.config.accounting_storage_enforce.safe
+    }
+    fn shares(&self) -> bool {
+        let rows = |partition: &Partition| partition.config.oversubscribe.rows(true);
+        self.state.partitions.iter().any(|partition| rows(partition) > 1) || self.state.is_ranked()
+    }
+    fn rows(&self, partition: usize, need: &Request) -> u32 {
+        match self.state.config.coscheduling() {
+            Coscheduling::Batch => 1,
+            _ => self.state.partitions[partition].config.oversubscribe.rows(need.oversubscribe),
+        }
+    }
+    fn reachable(&self) -> &NodeSet {
+        &self.queue.reachable
+    }
+    fn row(&self, id: NodeId, row: Row, without: &BTreeSet<JobId>) -> CoreSet {
+        let ranked = self.state.is_ranked();
+        let mut cores = CoreSet::new();
+        for job in self.state.nodes[id.index()].jobs.iter().filter(|job| !without.contains(job)) {
+            let Some((job, run)) = self.state.jobs.get(job).and_then(|found| Some((*job, found.run()?))) else {
+                continue;
+            };
+            let own = self.row_of(job, run, ranked);
+            if let Some(group) = run.alloc.on(id).filter(|_| own.meets(row)) {
+                cores.union_with(&group.cores);
+            }
+        }
+        cores
+    }
+    fn rank(&self, partition: usize) -> u32 {
+        if self.state.is_ranked() { self.state.partitions[partition].config.priority_tier } else { 0 }
+    }
+    fn yields(&self, partition: usize) -> bool {
+        self.state.config.suspends(&self.state.partitions[partition].config)
+    }
+}

@@ -1,0 +1,39 @@
+//! What keeps an allocation from starting soon.
+
+use squall_model::id::JobId;
+use squall_model::job::PendingReason;
+use squall_model::time::{Span, Time};
+use squall_model::wire::client::Refusal;
+use squall_sched::Item;
+
+use crate::control::controller::Controller;
+
+/// `--immediate` for so many seconds wants an allocation at once.
+pub(crate) const AT_ONCE_S: u32 = 1;
+
+/// What keeps an allocation from starting soon, if its user should hear of it.
+pub(crate) fn hindrance(c: &Controller, id: JobId, reason: &PendingReason) -> Option<Refusal> {
+    match reason {
+        PendingReason::JobHeldUser | PendingReason::JobHeldAdmin => Some(Refusal::Held),
+        PendingReason::PartitionDown => {
+            let named = c.state.jobs.get(&id).and_then(|job| job.spec.partition.clone());
+            Some(Refusal::PartitionDown(named.unwrap_or_default()))
+        }
+        PendingReason::ReqNodeNotAvail => Some(Refusal::NodeNotAvailable),
+        _ => None,
+    }
+}
+
+/// Why an allocation is refused whose `--immediate` is over.
+pub(crate) fn too_late(c: &Controller, now: Time, id: JobId) -> Refusal {
+    let at_once = c.state.jobs.get(&id).is_some_and(|job| now < job.submit + Span::from_secs(AT_ONCE_S.into()));
+    let reason = c.queue.reason(&c.state, now, Item { id, array: false });
+    match (hindrance(c, id, &reason), reason) {
+        // After a wait only its end counts.
+        _ if !at_once => Refusal::Busy,
+        (Some(Refusal::Held), _) | (_, PendingReason::Dependency | PendingReason::BeginTime) => {
+            Refusal::DependencyProblem
+        }
+        (hindrance, _) => hindrance.unwrap_or(Refusal::Busy),
+    }
+}

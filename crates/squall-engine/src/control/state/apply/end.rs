@@ -1,0 +1,242 @@
+//! Ends: decided, released node by node, complete; and the way back into the queue.
+
+use squall_model::event::Requeue;
+use squall_model::id::{Attempt, JobId, NodeId, StepNo};
+use squall_model::job::{EndState, Outcome};
+use squall_model::resource::Alloc;
+use squall_model::set::{IndexSet, NodeSet};
+use squall_model::time::Time;
+
+use crate::control::state::State;
+use crate::control::state::apply::policy::Sign;
+use crate::control::state::job::{Ended, Ending, Hold, Job, Phase};
+use crate::invariant::invariant;
+
+impl State {
+    pub(super) fn job_ending(&mut self, time: Time, id: JobId, outcome: &Outcome, requeue: Option<Requeue>) {
+        if !self.touch(id) {
+            return;
+        }
+        if self.works(id) {
+            self.charge_job(time, id, false);
+        }
+        self.graces.remove(&id);
+        let Some(job) = self.jobs.get_mut(&id) else { return invariant!("a job that was touched is known") };
+        match std::mem::replace(&mut job.phase, Phase::Pending) {
+            Phase::Pending => {
+                let ended = Ended { outcome: outcome.clone(), time, run: None };
+                job.phase = Phase::Ended(Box::new(ended));
+                if let Some(array) = job.task.and_then(|task| self.arrays.get_mut(&task.array)) {
+                    array.tally.waiting -= 1;
+                }
+                self.index.pending -= 1;
+                self.job_ended(id);
+            }
+            Phase::Running(mut run) | Phase::Leased(mut run) => {
+                if let Some(since) = run.suspended.take() {
+                    run.suspended_total.0 += time.since(since).0;
+                }
+                let ending = Ending { outcome: outcome.clone(), requeue, time };
+                job.phase = Phase::Completing(run, Box::new(ending));
+                self.complete_if_released(id);
+            }
+            // What was decided first stands, but a later decision against a requeue is heard.
+            Phase::Completing(run, mut ending) => {
+                if ending.requeue.is_some() && requeue.is_none() {
+                    *ending = Ending { outcome: outcome.clone(), requeue, time };
+                }
+                job.phase = Phase::Completing(run, ending);
+            }
+            ended @ Phase::Ended(_) => job.phase = ended,
+        }
+    }
+
+    pub(super) fn nodes_released(&mut self, id: JobId, attempt: Attempt, nodes: &NodeSet) {
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.attempt == attempt) else { return };
+        let (Phase::Running(run) | Phase::Completing(run, _)) = &mut job.phase else { return };
+        let released = nodes.intersection(&run.left);
+        run.left.subtract(&released);
+        let alloc = std::mem::take(&mut run.alloc);
+        if released.iter().any(|node| alloc.on(node).is_some()) {
+            self.let_go(id, &released, &alloc);
+        }
+        self.let_leave(id, &released);
+        if let Some(Phase::Running(run) | Phase::Completing(run, _)) = self.jobs.get_mut(&id).map(|job| &mut job.phase)
+        {
+            run.alloc = alloc;
+        }
+        let shared = self.gang.contains_key(&id);
+        for node in released.iter() {
+            if shared {
+                self.hold_again(node);
+            }
+            self.gres_released(id, node);
+        }
+        self.complete_if_released(id);
+    }
+
+    /// A running job gives back nodes: what it has there is its own no more, and held until they have released it.
+    pub(super) fn job_shrunk(&mut self, time: Time, id: JobId, attempt: Attempt, kept: &Alloc) {
+        if !self.jobs.get(&id).is_some_and(|job| job.attempt == attempt && job.is_running()) {
+            return;
+        }
+        let works = self.works(id);
+        if works {
+            self.charge_job(time, id, false);
+        }
+        self.count_job(id, Sign::Minus);
+        if let Some(Phase::Running(run)) = self.jobs.get_mut(&id).map(|job| &mut job.phase) {
+            let (_, gone) = run.alloc.split(&kept.nodes());
+            run.alloc = kept.clone();
+            let leaving = self.leaving.entry(id).or_default();
+            gone.groups.into_iter().for_each(|group| leaving.add(group));
+        }
+        self.count_job(id, Sign::Plus);
+        if works {
+            self.charge_job(time, id, true);
+        }
+    }
+
+    /// Nodes that a job has given back have released it.
+    fn let_leave(&mut self, id: JobId, released: &NodeSet) {
+        let Some(leaving) = self.leaving.remove(&id) else { return };
+        let (gone, rest) = leaving.split(released);
+        if !gone.groups.is_empty() {
+            self.let_go(id, released, &gone);
+        }
+        if !rest.groups.is_empty() {
+            self.leaving.insert(id, rest);
+        }
+    }
+
+    /// Cores that one job let go of may be held by others all the same.
+    fn hold_again(&mut self, id: NodeId) {
+        let Some(node) = self.nodes.get_mut(id.index()) else { return };
+        let gives_back = |job| self.leaving.get(job)?.on(id);
+        let held =
+            node.jobs.iter().filter_map(|job| self.jobs.get(job)?.run()?.alloc.on(id).or_else(|| gives_back(job)));
+        held.for_each(|group| node.cores.union_with(&group.cores));
+    }
+
+    /// A completing job that no node holds any more has ended, or is pending again.
+    fn complete_if_released(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Phase::Completing(run, _) = &job.phase else { return };
+        if !run.left.is_empty() {
+            return;
+        }
+        self.count_job(id, Sign::Minus);
+        let Some(job) = self.jobs.get_mut(&id) else { return invariant!("counting a job leaves it where it is") };
+        let began = !job.has_not_begun();
+        let Phase::Completing(mut run, ending) = std::mem::replace(&mut job.phase, Phase::Pending) else {
+            return invariant!("counting a job leaves its phase");
+        };
+        self.index.active -= 1;
+        self.index.return_licenses(&job.spec);
+        self.gang.remove(&id);
+        let array = job.task.and_then(|task| self.arrays.get_mut(&task.array));
+        if let Some(requeue) = ending.requeue {
+            let failed = ending.outcome.state == EndState::BootFail;
+            job.launch_failures = if failed { job.launch_failures + 1 } else { 0 };
+            // A job on a lost node counts as restarted, because it may have run there. It does not if the node reported
+            // that the script never began.
+            let script = run.steps.get(&StepNo::BATCH);
+            let never_began = script.is_some_and(|step| step.ended.is_some() && step.tally.is_none());
+            let restarted = !never_began && (began || ending.outcome.state == EndState::NodeFail);
+            back_to_queue(job, requeue, ending.outcome);
+            job.restarts -= u32::from(!restarted);
+            self.index.pending += 1;
+            if let Some(array) = array {
+                array.tally.active -= 1;
+                array.tally.waiting += 1;
+            }
+            return;
+        }
+        run.forget_script();
+        job.phase =
+            Phase::Ended(Box::new(Ended { outcome: ending.outcome, time: ending.time, run: began.then_some(run) }));
+        if let Some(array) = array {
+            array.tally.active -= 1;
+        }
+        self.job_ended(id);
+    }
+
+    /// Books an end: of the job, of the task in its array, and perhaps of the array.
+    fn job_ended(&mut self, id: JobId) {
+        self.count_one(id, Sign::Minus);
+        let Some(job) = self.jobs.get(&id) else { return invariant!("a job that has just ended is known") };
+        let Phase::Ended(ended) = &job.phase else { return invariant!("a job that has just ended is in that phase") };
+        let spec = std::sync::Arc::clone(&job.spec);
+        self.index.ended.insert((ended.time, id));
+        let (task, own_wants) = (job.task, job.has_own_wants());
+        if let Some(task) = task
+            && let Some(array) = self.arrays.get_mut(&task.array)
+        {
+            array.tally.count_end(task.index, &ended.outcome, ended.time);
+            self.array_ended_perhaps(task.array);
+        }
+        if own_wants {
+            self.unwant(id, &spec);
+        }
+    }
+
+    pub(super) fn tasks_ended(&mut self, time: Time, id: JobId, tasks: &IndexSet, outcome: &Outcome) {
+        let Some(array) = self.arrays.get_mut(&id) else { return };
+        let tasks = array.tally.untouched.intersection(tasks);
+        if tasks.is_empty() {
+            return;
+        }
+        let count = array.tally.count_ends(&tasks, outcome, time);
+        self.index.pending -= u64::from(count);
+        let (owner, spec) = (std::sync::Arc::clone(&array.owner), std::sync::Arc::clone(&array.spec));
+        self.index.users.change(owner.uid, |user| user.jobs -= u64::from(count));
+        if self.counts() {
+            self.count_submitted(&owner, &spec, u64::from(count), Sign::Minus);
+        }
+        self.array_ended_perhaps(id);
+    }
+
+    fn array_ended_perhaps(&mut self, id: JobId) {
+        let Some(array) = self.arrays.get(&id).filter(|array| array.is_ended()) else { return };
+        let spec = std::sync::Arc::clone(&array.spec);
+        if let Some(time) = array.tally.last_end
+            && self.index.ended_arrays.insert((time, id))
+        {
+            self.unwant(id, &spec);
+        }
+    }
+
+    pub(super) fn job_requeued(&mut self, id: JobId, requeue: Requeue) {
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.spec.kind.goes_back()) else { return };
+        let Phase::Ended(ended) = &job.phase else { return };
+        let (time, outcome, spec) = (ended.time, ended.outcome.clone(), std::sync::Arc::clone(&job.spec));
+        let (task, own_wants) = (job.task, job.has_own_wants());
+        back_to_queue(job, requeue, outcome);
+        self.index.ended.remove(&(time, id));
+        self.index.pending += 1;
+        self.count_one(id, Sign::Plus);
+        if own_wants {
+            self.want(&spec);
+        }
+        let Some(task) = task else { return };
+        let Some(array) = self.arrays.get_mut(&task.array) else { return };
+        let end = array.is_ended().then_some(array.tally.last_end).flatten();
+        array.tally.uncount_end(task.index);
+        array.tally.waiting += 1;
+        if let Some(end) = end {
+            let spec = std::sync::Arc::clone(&array.spec);
+            self.index.ended_arrays.remove(&(end, task.array));
+            self.want(&spec);
+        }
+    }
+}
+
+fn back_to_queue(job: &mut Job, requeue: Requeue, outcome: Outcome) {
+    job.phase = Phase::Pending;
+    job.last = Some(outcome);
+    job.restarts += 1;
+    job.queue.not_before = requeue.not_before;
+    if requeue.hold && job.queue.hold == Hold::No {
+        job.queue.hold = Hold::Requeue;
+    }
+}

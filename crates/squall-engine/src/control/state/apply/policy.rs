@@ -1,0 +1,234 @@
+//! Accounts and limits: what is set up, and what jobs count for.
+
+use std::sync::Arc;
+
+use squall_model::id::{Attempt, JobId};
+use squall_model::job::{JobSpec, Owner};
+use squall_model::policy::{AssocKey, PolicyChange, Tres, Whose};
+use squall_model::time::Time;
+use squall_sched::Gate;
+
+use crate::control::state::State;
+use crate::control::state::gates;
+use crate::control::state::gates::{Tallies, Tally};
+use crate::control::state::job::{Phase, Run};
+use crate::control::state::ledger::{Decay, Ledger};
+use crate::invariant::invariant;
+
+/// Whether something is added or taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sign {
+    Plus,
+    Minus,
+}
+
+impl Sign {
+    fn to(self, value: &mut u64, amount: u64) {
+        *value = match self {
+            Self::Plus => *value + amount,
+            Self::Minus => value.saturating_sub(amount),
+        };
+    }
+}
+
+impl State {
+    pub(super) fn policy_changed(&mut self, time: Time, changes: &[PolicyChange]) {
+        for change in changes {
+            self.policy.change(change);
+            match change {
+                PolicyChange::Forget(key) => self.forget_usage(time, key),
+                PolicyChange::ForgetQos(name) => {
+                    if let Some(id) = self.policy.qos.get(name).map(|qos| qos.id) {
+                        self.forget_spent(Whose::Qos, id, time);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.policy.version += 1;
+        self.recount(time);
+    }
+
+    pub(super) fn job_preempted(&mut self, id: JobId, attempt: Attempt, until: Time) {
+        if self.jobs.get(&id).is_some_and(|job| job.attempt == attempt && job.is_running()) {
+            self.graces.insert(id, until);
+        }
+    }
+
+    fn forget_usage(&mut self, time: Time, key: &AssocKey) {
+        let below = |other: &AssocKey| {
+            other == key
+                || (key.user.is_empty() && self.policy.above(&other.account).any(|(name, _)| name == key.account))
+        };
+        let forgotten = self.policy.associations.iter().filter(|(other, _)| below(other));
+        for id in forgotten.map(|(_, own)| own.id).collect::<Vec<_>>() {
+            self.ledger.forget(id, time);
+            self.forget_spent(Whose::Association, id, time);
+        }
+    }
+
+    fn forget_spent(&mut self, whose: Whose, id: u32, time: Time) {
+        let spent = self.spent.iter_mut().filter(|((other, _), _)| *other == whose);
+        spent.for_each(|(_, ledger)| ledger.forget(id, time));
+    }
+
+    /// What was used is reckoned as the configuration says until now.
+    pub(super) fn settle_ledger(&mut self, time: Time) {
+        if self.counts() {
+            self.recount(time);
+        }
+    }
+
+    /// Counts everything anew: who counts against what has changed.
+    pub(in crate::control) fn recount(&mut self, time: Time) {
+        self.retally();
+        self.close_ledgers(time);
+        if self.policy.is_empty() {
+            return;
+        }
+        let jobs = std::mem::take(&mut self.jobs);
+        for (id, job) in jobs.iter() {
+            if let Phase::Running(run) = &job.phase
+                && run.suspended.is_none()
+                && self.gang.get(id).is_none_or(|place| place.turn.mask != 0)
+            {
+                self.charge(time, &job.owner, &job.spec, run, true);
+            }
+        }
+        self.jobs = jobs;
+    }
+
+    /// Brings all ledgers up to date, with nothing running.
+    fn close_ledgers(&mut self, time: Time) {
+        let (mut ledger, mut spent) = (std::mem::take(&mut self.ledger), std::mem::take(&mut self.spent));
+        let (decay, tallies) = (Decay::of(&self.config), &self.index.tallies);
+        ledger.close(time, |id| tallies.has(id).then_some(decay));
+        for ((whose, _), other) in &mut spent {
+            other.close(time, |id| match whose {
+                Whose::Association => tallies.has(id).then_some(decay),
+                Whose::Qos => gates::qos_by_id(self, id).map(|qos| gates::qos_decay(self, qos)),
+            });
+        }
+        (self.ledger, self.spent) = (ledger, spent);
+    }
+
+    /// Counts all jobs.
+    pub(in crate::control) fn retally(&mut self) {
+        self.index.tallies = Tallies::new(&self.policy);
+        if self.policy.is_empty() {
+            return;
+        }
+        let (jobs, arrays) = (std::mem::take(&mut self.jobs), std::mem::take(&mut self.arrays));
+        for array in arrays.values() {
+            self.count_submitted(&array.owner, &array.spec, array.tally.untouched.len() as u64, Sign::Plus);
+        }
+        for job in jobs.values().filter(|job| !job.is_ended()) {
+            self.count_submitted(&job.owner, &job.spec, 1, Sign::Plus);
+            if let Some(run) = job.run() {
+                self.count_run(&job.owner, &job.spec, run, Sign::Plus);
+            }
+        }
+        (self.jobs, self.arrays) = (jobs, arrays);
+    }
+
+    /// Changes a tally; there is none of nothing.
+    fn count(&mut self, gate: Gate, change: impl FnOnce(&mut Tally)) {
+        let tally = self.index.tallies.by_gate.entry(gate).or_default();
+        change(tally);
+        if *tally == Tally::default() {
+            self.index.tallies.by_gate.remove(&gate);
+        }
+    }
+
+    /// Jobs come into the queue, or have ended.
+    pub(super) fn count_submitted(&mut self, owner: &Owner, spec: &JobSpec, count: u64, sign: Sign) {
+        let partition = gates::first_partition(self, spec).to_owned();
+        for gate in gates::gates(self, owner, spec, &partition) {
+            self.count(gate, |tally| sign.to(&mut tally.submitted, count));
+        }
+    }
+
+    /// A job gets resources, or all of them are free again.
+    pub(super) fn count_run(&mut self, owner: &Owner, spec: &JobSpec, run: &Run, sign: Sign) {
+        let own = gates::tally_of(spec, run);
+        for gate in gates::gates(self, owner, spec, &run.partition) {
+            self.count(gate, |tally| {
+                sign.to(&mut tally.jobs, own.jobs);
+                sign.to(&mut tally.cpus, own.cpus);
+                sign.to(&mut tally.memory_mb, own.memory_mb);
+                sign.to(&mut tally.nodes, own.nodes);
+                sign.to(&mut tally.gpus, own.gpus);
+            });
+        }
+    }
+
+    /// A job's association and QOS are charged from now on, or no longer.
+    pub(super) fn charge(&mut self, time: Time, owner: &Owner, spec: &JobSpec, run: &Run, starts: bool) {
+        let qos = gates::qos_of(self, spec);
+        let factor = qos.map_or(1.0, |qos| qos.usage_factor as f64 / 1e6);
+        let of_qos = qos.map(|qos| (Whose::Qos, qos.id, gates::qos_decay(self, qos)));
+        let own = gates::association_of(self, owner, spec, &run.partition);
+        let of_own = own.map(|own| (Whose::Association, own.id, Decay::of(&self.config)));
+        let held = gates::tally_of(spec, run);
+        for (whose, id, decay) in of_own.into_iter().chain(of_qos) {
+            for tres in Tres::ALL {
+                // Most have none; CPUs stand for the time, too.
+                if tres == Tres::Cpu || held.of(tres) > 0 {
+                    let rate = held.of(tres) as f64 * factor;
+                    self.ledger_mut(whose, tres).run(id, rate, starts, time, decay);
+                }
+            }
+        }
+    }
+
+    /// Where it is written what was used of a resource.
+    fn ledger_mut(&mut self, whose: Whose, tres: Tres) -> &mut Ledger {
+        match (whose, tres) {
+            (Whose::Association, Tres::Cpu) => &mut self.ledger,
+            other => self.spent.entry(other).or_default(),
+        }
+    }
+
+    /// Whether anything has to be counted: mostly not.
+    pub(super) fn counts(&self) -> bool {
+        !self.policy.is_empty()
+    }
+
+    /// A job starts to use its resources, or stops: at its start, its end, when it is suspended or goes on.
+    pub(super) fn charge_job(&mut self, time: Time, id: JobId, starts: bool) {
+        if !self.counts() {
+            return;
+        }
+        let Some(job) = self.jobs.remove(&id) else { return invariant!("a job that is counted is known") };
+        if let Some(run) = job.run() {
+            self.charge(time, &job.owner, &job.spec, run, starts);
+        }
+        self.jobs.insert(id, job);
+    }
+
+    /// A job has got its resources, or is about to lose the last of them.
+    pub(super) fn count_job(&mut self, id: JobId, sign: Sign) {
+        if !self.counts() {
+            return;
+        }
+        let Some(job) = self.jobs.remove(&id) else { return invariant!("a job that is counted is known") };
+        if let Some(run) = job.run() {
+            self.count_run(&job.owner, &job.spec, run, sign);
+        }
+        self.jobs.insert(id, job);
+    }
+
+    /// A job has ended, or waits again after it had.
+    pub(super) fn count_one(&mut self, id: JobId, sign: Sign) {
+        if let Some(job) = self.jobs.get(&id) {
+            self.index.users.change(job.owner.uid, |user| sign.to(&mut user.jobs, 1));
+        }
+        if !self.counts() {
+            return;
+        }
+        let Some((owner, spec)) = self.jobs.get(&id).map(|job| (Arc::clone(&job.owner), Arc::clone(&job.spec))) else {
+            return;
+        };
+        self.count_submitted(&owner, &spec, 1, sign);
+    }
+}

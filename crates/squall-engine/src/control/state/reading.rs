@@ -1,0 +1,68 @@
+//! What can be read off the state at one look.
+
+use squall_model::config::Config;
+use squall_model::id::JobId;
+use squall_model::job::{DependencyJob, EndState, Outcome};
+
+use super::State;
+use super::job::{Ending, Job};
+
+/// How a job or a task has ended, or an array with all of its tasks; None: it has not.
+pub(crate) fn outcome_of(state: &State, id: JobId) -> Option<Outcome> {
+    if let Some(array) = state.arrays.get(&id) {
+        return array.outcome();
+    }
+    if let Some(job) = state.jobs.get(&id) {
+        return job.outcome().filter(|_| job.is_ended()).cloned();
+    }
+    // A task that ended without ever being touched.
+    let (array_id, array) = state.array_of(id)?;
+    array.tally.skipped(array.index_of(array_id, id)?).map(|skipped| skipped.outcome.clone())
+}
+
+/// Whether a job or task that a dependency names is known.
+pub(crate) fn exists(state: &State, job: DependencyJob) -> bool {
+    match (job.index, state.arrays.get(&job.id)) {
+        (Some(index), Some(array)) => array.tasks.indices.contains(index),
+        (Some(_), None) => false,
+        (None, Some(_)) => true,
+        (None, None) => state.jobs.contains_key(&job.id) || state.array_of(job.id).is_some(),
+    }
+}
+
+/// Adds to a configuration that was read anew the partitions that it lacks and jobs are in or may come into: where Slurm
+/// would end them, they stay until a configuration is read without such jobs.
+pub(crate) fn keep_used(state: &State, config: &mut Config) {
+    let known = |config: &Config, name: &str| config.partitions.iter().any(|p| p.name == name);
+    for partition in &state.partitions {
+        if !known(config, &partition.config.name) && is_used(state, &partition.config.name) {
+            let mut kept = partition.config.clone();
+            kept.default = false;
+            config.partitions.push(kept);
+            if config.check().is_err() {
+                config.partitions.pop();
+            }
+        }
+    }
+}
+
+/// Whether jobs that have not ended are in a partition or may come into it.
+pub(crate) fn is_used(state: &State, name: &str) -> bool {
+    let named = |spec| state.partitions_of(spec).any(|partition| partition.config.name == name);
+    let runs = |job: &Job| job.run().is_some_and(|run| run.partition == name);
+    let waits = state.arrays.values().any(|array| !array.is_ended() && named(&array.spec));
+    waits || state.jobs.values().any(|job| !job.is_ended() && (named(&job.spec) || runs(job)))
+}
+
+/// Whether a job may run again after a failure that was not its own.
+pub(crate) fn may_requeue(state: &State, job: &Job) -> bool {
+    job.spec.kind.goes_back() && job.spec.requeue.unwrap_or(state.config.job_requeue)
+}
+
+/// The reason of an end by which a job requeues itself: however its script ends, it runs again.
+pub(crate) const ITSELF: &str = "requeued itself";
+
+/// Whether a job is on its way back into the queue by its own wish.
+pub(crate) fn is_by_itself(ending: &Ending) -> bool {
+    ending.outcome.state == EndState::Requeued && ending.outcome.reason.as_deref() == Some(ITSELF)
+}
