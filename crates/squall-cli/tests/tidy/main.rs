@@ -72,23 +72,36 @@ fn the_controllers_walls_stand() {
     assert!(decides.len() > 3, "the arrows of a file that has many were not found: {decides:?}");
 }
 
-/// Circles that are larger: crate, a module of it, how large. They may only shrink.
-const CIRCLES: &[(&str, &str, usize)] = &[];
-
-/// Most modules of a crate that may all use each other.
+/// Most modules of a crate that may all use each other, directly or not. A file that uses its own folder's `mod.rs` does not
+/// count: the two are one module.
 const CIRCLE_MAX: usize = 5;
+
+/// Circles that are larger: crate, a module of it, of how many modules. They may only shrink.
+const CIRCLES: &[(&str, &str, usize)] = &[
+    ("model", "config", 9),
+    ("sched", "view", 7),
+    ("host", "stepd", 14),
+    ("host", "accounts/book", 7),
+    ("host", "controld", 6),
+    ("sim", "world", 17),
+    ("cli", "command/scontrol/show", 13),
+    ("cli", "options/table", 8),
+    ("cli", "command/sacctmgr/change", 7),
+    ("cli", "command/bench", 6),
+];
 
 #[test]
 fn circles_are_small() {
     let mut wrong = Vec::new();
     for (name, _) in ARROWS {
         let source = root().join(format!("crates/squall-{name}/src"));
-        for circle in modules::circles(&modules::graph(&source, files_below(&source, "rs"))) {
-            let excused = CIRCLES.iter().any(|(of, first, most)| {
-                of == name && circle.iter().any(|m| m.join("/") == *first) && circle.len() <= *most
-            });
-            if circle.len() > CIRCLE_MAX && !excused {
-                wrong.push((*name, circle.len(), circle.iter().map(|module| module.join("/")).collect::<Vec<_>>()));
+        let mut graph = modules::graph(&source, files_below(&source, "rs"));
+        graph.iter_mut().for_each(|(module, used)| used.retain(|other| !module.starts_with(other)));
+        for circle in modules::circles(&graph) {
+            let circle: Vec<String> = circle.iter().map(|module| module.join("/")).collect();
+            let known = CIRCLES.iter().find(|(of, one, _)| of == name && circle.iter().any(|module| module == one));
+            if circle.len() > known.map_or(CIRCLE_MAX, |(.., most)| *most) {
+                wrong.push(format!("{name}: {} modules all use each other: {}", circle.len(), circle.join(" ")));
             }
         }
     }
