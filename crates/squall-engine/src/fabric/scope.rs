@@ -7,7 +7,7 @@ use squall_model::config::Config;
 use squall_model::hostlist;
 use squall_model::id::StepKey;
 use squall_model::set::NodeSet;
-use squall_model::wire::fabric::{Composite, Tally, UpFrame, Upward};
+use squall_model::wire::fabric::{Chunk, Composite, Letter, Tally, UpFrame, Upward};
 
 use super::shape::Tree;
 
@@ -35,43 +35,55 @@ impl Scope {
     }
 
     /// Leaves of a frame what the child may say; `ids`: the nodes of which it may speak, as far as they have ids.
+    ///
+    /// Every struct is taken apart field by field, so that the compiler asks here about each new one.
     pub fn confine(&self, frame: &mut UpFrame, ids: &NodeSet) {
-        for say in &mut frame.says {
+        let UpFrame { hop: _, says } = frame;
+        for say in says {
             match say {
-                Upward::Composite { composite, .. } => self.confine_reports(composite, ids),
-                Upward::Tally { tally, .. } => confine_answers(tally, ids),
-                // In the name of another node: no step has that key, so nobody hears it.
-                Upward::Letter(letter) if !ids.contains(letter.sender) => letter.step = StepKey::default(),
-                // A file is known by its digest, whoever brings it.
-                Upward::Chunk(_) | Upward::Letter(_) => {}
+                Upward::Composite { batch: _, composite } => self.confine_reports(composite, ids),
+                Upward::Tally { epoch: _, number: _, tally } => confine_answers(tally, ids),
+                Upward::Letter(letter) => {
+                    // Its receiver is sent it whoever sends it, and asks nothing of the controller.
+                    let Letter { step, sender, to: _, message: _ } = &mut **letter;
+                    if !ids.contains(*sender) {
+                        // In the name of another node: no step has that key, so no step daemon gets it.
+                        *step = StepKey::default();
+                    }
+                }
+                // A file is known by its digest, whichever node brings it.
+                Upward::Chunk(Chunk { to: _, cascade: _, content: _, at: _, bytes: _ }) => {}
             }
         }
     }
 
     fn confine_reports(&self, composite: &mut Composite, ids: &NodeSet) {
-        composite.lost.retain(|node, _| ids.contains(*node));
-        for ends in composite.ended.values_mut() {
+        let Composite { lost, ended, failed, gone, knocks, registrations, newer, reports: _ } = composite;
+        lost.retain(|node, _| ids.contains(*node));
+        for ends in ended.values_mut() {
             ends.retain_mut(|(nodes, _)| {
                 nodes.intersect_with(ids);
                 !nodes.is_empty()
             });
         }
-        composite.failed.retain(|(node, _)| ids.contains(*node));
-        composite.gone.retain(|_, nodes| {
+        failed.retain(|(node, _)| ids.contains(*node));
+        gone.retain(|_, nodes| {
             nodes.intersect_with(ids);
             !nodes.is_empty()
         });
-        composite.knocks.retain(|(route, name)| self.names.contains(name) && route.is_empty() == (*name == self.own));
-        composite.registrations.retain(|said| self.names.contains(&said.name));
-        composite.newer.retain(|newer| self.names.contains(&newer.name));
+        knocks.retain(|(route, name)| self.names.contains(name) && route.is_empty() == (*name == self.own));
+        registrations.retain(|said| self.names.contains(&said.name));
+        newer.retain(|newer| self.names.contains(&newer.name));
     }
 }
 
 fn confine_answers(tally: &mut Tally, ids: &NodeSet) {
-    tally.yes.intersect_with(ids);
-    tally.no.intersect_with(ids);
-    tally.witness = tally.witness.filter(|(node, _)| ids.contains(*node));
-    tally.health.retain(|(node, _)| ids.contains(*node));
+    // What tasks used is a sum without names.
+    let Tally { yes, no, witness, health, used: _ } = tally;
+    yes.intersect_with(ids);
+    no.intersect_with(ids);
+    *witness = witness.filter(|(node, _)| ids.contains(*node));
+    health.retain(|(node, _)| ids.contains(*node));
 }
 
 #[cfg(test)]
