@@ -41,8 +41,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 
+use squall_files::place::{Place, STATE_VARIABLE};
 use squall_host::life;
-use squall_host::place::{Place, STATE_VARIABLE};
 
 /// How a command that starts or ends things is over: it prints what it did, or why it could not.
 fn end(command: &str, done: Result<String, String>) -> ExitCode {
@@ -66,7 +66,7 @@ fn owned(place: &Place) -> Result<(), String> {
     if me.is_root() || me.as_raw() == owner {
         return Ok(());
     }
-    let name = squall_host::sys::users::by_uid(owner).map_or_else(|| format!("uid {owner}"), |user| user.name);
+    let name = squall_files::users::by_uid(owner).map_or_else(|| format!("uid {owner}"), |user| user.name);
     Err(format!("the cluster in {} is {name}'s: only {name} and root may do that", dir.display()))
 }
 

@@ -24,14 +24,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use squall_files::durable;
+use squall_files::place::Place;
 use squall_model::event::Record;
 use squall_model::wire::client::{AccountingQuery, Answer, Refusal};
 use tracing::{error, info, warn};
 
-use crate::durable;
 use crate::journal::{self, Accounted};
 use crate::link::Outgoing;
-use crate::place::Place;
 use crate::sys::pages;
 use book::Book;
 use query::Course;

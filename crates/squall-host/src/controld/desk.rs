@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use squall_files::place::Place;
 use squall_model::config::Config;
 use squall_model::job::{Blob, Digest};
 use squall_model::limits::FRAME_BYTES_MAX;
@@ -12,7 +13,6 @@ use squall_model::wire::node::Down;
 use squall_model::wire::sealed::Sealed;
 
 use crate::journal::Blobs;
-use crate::place::Place;
 
 /// Bytes of scripts and environments kept in memory.
 const CACHE_BYTES: usize = 16 << 20;

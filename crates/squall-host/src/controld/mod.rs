@@ -17,6 +17,8 @@ use std::sync::Arc;
 
 use squall_engine::control::state::State;
 use squall_engine::control::{Controller, Input};
+use squall_files::durable;
+use squall_files::place::{Place, SocketPath};
 use squall_model::config::Config;
 use squall_model::id::JobId;
 use squall_model::wire::fabric::Newer;
@@ -28,12 +30,10 @@ use tracing::{error, info, warn};
 
 use crate::accounts::{self, Accounts};
 use crate::config_files::{Checked, ConfigFiles};
-use crate::durable;
 use crate::journal::{Journal, JournalError, Opened, Options, ReplayReport, StateLock};
 use crate::logging;
 use crate::multicast::{Group, Mouth};
 use crate::pidfile::PidFile;
-use crate::place::{Place, SocketPath};
 use clock::Clock;
 use connection::{Door, Gate};
 use turn::Daemon;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use squall_engine::commit::{Append, Capacity, Commit, INPUTS_MAX, Pipeline, Release};
 use squall_engine::control::{CallerId, Controller, Input, LinkId, Who};
+use squall_files::place::Place;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::info::Diag;
@@ -24,7 +25,6 @@ use crate::journal::{Appended, Journal, JournalError};
 use crate::link::{self, Outgoing};
 use crate::logging;
 use crate::multicast::Mouth;
-use crate::place::Place;
 
 /// Inputs that may wait to be taken.
 const WAITING_MAX: usize = 32 << 10;

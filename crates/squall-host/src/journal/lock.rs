@@ -5,10 +5,10 @@ use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use squall_files::durable;
 use squall_model::journal::Problem;
 
 use super::error::{JournalError, KNOWN_FORMAT};
-use crate::durable;
 
 /// What the file `DIR/cluster` begins with.
 const TITLE: &str = "squall state, format ";

@@ -17,6 +17,5 @@ pub mod realtime;
 pub mod signals;
 pub(crate) mod spawn;
 pub(crate) mod ucx;
-pub mod users;
 pub mod wait;
 pub(crate) mod watch;

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use squall_files::place::Place;
 use squall_host::life;
-use squall_host::place::Place;
 use squall_model::id::ClientKey;
 use squall_model::job::JobSpec;
 use squall_model::wire::client::{Answer, Request};

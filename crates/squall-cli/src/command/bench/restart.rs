@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use squall_files::place::Place;
 use squall_host::journal;
-use squall_host::place::Place;
 use squall_model::config::{Config, NodeConfig};
 use squall_model::event::{Event, Record};
 use squall_model::id::{Attempt, ClientKey, Epoch, Incarnation, JobId, NodeId};

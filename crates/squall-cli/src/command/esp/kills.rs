@@ -5,8 +5,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use squall_files::place::Place;
 use squall_host::life::{self, Daemon, Process};
-use squall_host::place::Place;
 
 /// A thread that tells racks, in turn, to kill one of their collectors.
 pub(crate) struct Kills {

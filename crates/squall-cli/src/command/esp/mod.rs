@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use lexopt::Arg;
-use squall_host::place::Place;
+use squall_files::place::Place;
 use squall_model::config::Aggregation;
 
 use self::drive::{First, Manner, drive};

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use squall_host::place::Place;
-use squall_host::sys::users;
+use squall_files::place::Place;
+use squall_files::users;
 use squall_model::id::JobId;
 use squall_model::plain::plain;
 use squall_model::time::Time;

@@ -6,6 +6,7 @@ use std::sync::mpsc::sync_channel;
 
 use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, proptest};
 use rusqlite::Connection;
+use squall_files::place::Place;
 use squall_model::id::JobId;
 use squall_model::job::EndState;
 use squall_model::wire::client::AccountingQuery;
@@ -16,7 +17,6 @@ use crate::accounts::book::Book;
 use crate::accounts::query::Course;
 use crate::accounts::{Accounts, Fed, Keeper, Signs, is_damage, open};
 use crate::journal::{Journal, Options};
-use crate::place::Place;
 use crate::sys::pages::{self, PAGE_BYTES};
 
 /// A state directory with a database that is at rest, and a journal.

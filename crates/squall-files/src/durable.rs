@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Replaces the content of a file, durably. Readers see the old content or the new one, never a part. Several processes
 /// may do so at once: the last one wins. `mode` is that of a new file, as in 0o644.
-pub(crate) fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+pub fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let draft = draft(path, bytes, mode)?;
     let renamed = fs::rename(&draft, path);
     if renamed.is_err() {
@@ -19,7 +19,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
 }
 
 /// Creates a file, durably. Err of kind `AlreadyExists`: there is one.
-pub(crate) fn create(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+pub fn create(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let draft = draft(path, bytes, mode)?;
     let linked = fs::hard_link(&draft, path);
     fs::remove_file(draft)?;
@@ -28,7 +28,7 @@ pub(crate) fn create(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
 }
 
 /// Removes a file, durably. A missing file is as good.
-pub(crate) fn remove(path: &Path) -> io::Result<()> {
+pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed.and_then(|()| sync_folder(path)),
@@ -36,7 +36,7 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
 }
 
 /// Flushes the folder in which a file stands, so that the file's name is durable.
-pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
+pub fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(folder(path))?.sync_all()
 }
 

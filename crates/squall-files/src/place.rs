@@ -1,6 +1,7 @@
 //! Where a cluster's files are, and how commands find the cluster without any environment variable.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,10 +11,13 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 
 use crate::durable;
-use crate::sys::users;
+use crate::users;
 
 /// The environment variable that names the cluster's state folder.
 pub const STATE_VARIABLE: &str = "SQUALL_STATE";
+/// Name of the variable in each task's environment that holds the absolute path of its step's spool folder:
+/// how processes that hid from cgroup, session and parent are found.
+pub const TASK_MARK: &str = "SQUALL_STEP";
 
 /// Longest path of a Unix socket that the kernel takes, bytes.
 const SOCKET_PATH_MAX: usize = 107;
@@ -44,7 +48,7 @@ impl Place {
 
     /// The default place of a user's cluster: the machine's for root, a folder in the home of others, and one in /tmp for
     /// users without a home. None: somebody else has made that folder in /tmp.
-    pub(crate) fn default_of(uid: u32) -> Option<Self> {
+    pub fn default_of(uid: u32) -> Option<Self> {
         if uid == 0 {
             return Some(Self { dir: PathBuf::from(MACHINE) });
         }
@@ -69,6 +73,10 @@ impl Place {
     pub fn log(&self) -> PathBuf {
         self.dir.join("log")
     }
+    /// The log of a daemon: `controller`, `front`, `node-NAME` or `rack-FIRST`.
+    pub fn log_of(&self, daemon: &str) -> PathBuf {
+        self.log().join(format!("{daemon}.log"))
+    }
     /// Journal and snapshots.
     pub fn journal(&self) -> PathBuf {
         self.dir.join("journal")
@@ -82,19 +90,49 @@ impl Place {
         self.dir.join("squall.toml")
     }
     /// What the controller knows of its clock.
-    pub(crate) fn clock(&self) -> PathBuf {
+    pub fn clock(&self) -> PathBuf {
         self.dir.join("clock")
     }
     /// The spool of a node.
     pub fn node(&self, name: &str) -> PathBuf {
         self.dir.join("node").join(name)
     }
+    /// The folders of a node's steps.
+    pub fn steps(&self, name: &str) -> PathBuf {
+        self.node(name).join(STEPS)
+    }
+    /// The cluster in whose spool this folder of a step is. None: it is in none.
+    pub fn of_step(step: &Path) -> Option<Self> {
+        // DIR/node/NAME/steps/STEP
+        let dir = step.ancestors().nth(4)?;
+        Self::at(dir).ok().filter(|place| place.run().is_dir())
+    }
+    /// Keys: of the controller, of nodes, and of the cluster that this machine has joined.
+    pub fn keys(&self) -> PathBuf {
+        self.dir.join("keys")
+    }
+    /// What a machine that has joined a cluster knows of it.
+    pub fn joined(&self) -> PathBuf {
+        self.keys().join("joined")
+    }
+    /// The names of nodes for jobs, laid over /etc/hosts.
+    pub fn hosts(&self) -> PathBuf {
+        self.run().join("hosts")
+    }
+    /// Locked by the controller that uses the folder.
+    pub fn lock(&self) -> PathBuf {
+        self.dir.join("lock")
+    }
+    /// Says to which cluster the folder belongs, and in which format it is.
+    pub fn mark(&self) -> PathBuf {
+        self.dir.join("cluster")
+    }
     /// Files that nodes on this machine share.
-    pub(crate) fn content(&self) -> PathBuf {
+    pub fn content(&self) -> PathBuf {
         self.dir.join("content")
     }
     /// Files that a node keeps.
-    pub(crate) fn content_of(&self, name: &str) -> PathBuf {
+    pub fn content_of(&self, name: &str) -> PathBuf {
         self.node(name).join("content")
     }
     /// Where the state of cells is, of a cluster that has some.
@@ -117,10 +155,14 @@ impl Place {
         Ok(cells)
     }
     /// Whom commands of jobs that run here ask: the front of which this is a cell, or the cluster itself.
-    pub(crate) fn for_jobs(&self) -> Self {
+    pub fn for_jobs(&self) -> Self {
         let folder = self.dir.parent().filter(|folder| folder.ends_with(CELLS));
         let front = folder.and_then(Path::parent).map(|dir| Self { dir: dir.to_owned() });
         front.filter(|front| front.run().is_dir()).unwrap_or_else(|| self.clone())
+    }
+    /// The process id of the daemon of some emulated nodes, by the first one's number.
+    pub fn rack_pid(&self, first: impl Display) -> PathBuf {
+        self.run().join(format!("rack-{first}.pid"))
     }
     /// The front's process id.
     pub fn front_pid(&self) -> PathBuf {
@@ -144,7 +186,7 @@ impl Place {
         Some(host.trim_end().to_owned()).filter(|host| !host.is_empty())
     }
     /// Says so, to commands of all users; empty: by none. Needs no room on the disk unless it is news.
-    pub(crate) fn note_reached_as(&self, host: &str) -> io::Result<()> {
+    pub fn note_reached_as(&self, host: &str) -> io::Result<()> {
         if self.reached_as().unwrap_or_default() == host {
             return Ok(());
         }
@@ -163,6 +205,8 @@ impl Place {
 /// Where root's cluster is by default: the one of the whole machine.
 const MACHINE: &str = "/var/lib/squall";
 const CELLS: &str = "cells";
+/// In a node's folder: the folders of its steps.
+pub const STEPS: &str = "steps";
 const REACHED_AS: &str = "reached-as";
 
 /// A path by which a socket can be bound or connected although `path` may be too long for the kernel:

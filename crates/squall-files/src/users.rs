@@ -1,10 +1,7 @@
 //! Users and groups as the machine's name services know them.
 
 use std::ffi::{CStr, CString};
-use std::io;
 use std::mem::MaybeUninit;
-
-use super::identity::{Identity, become_user as become_identity};
 
 /// A user's entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,12 +43,6 @@ pub fn by_name(name: &str) -> Option<User> {
 /// Whether this process acts as root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
-}
-
-/// Becomes that user for good, with all groups of the user and this one first. Only root can.
-pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
-    let groups = by_uid(uid).map_or_else(|| vec![gid], |user| groups(&user.name, gid));
-    become_identity(&Identity { uid, gid, groups }).map_err(|error| io::Error::other(error.to_string()))
 }
 
 /// The id of the group of that name; None: there is none.
