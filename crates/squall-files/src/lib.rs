@@ -3,5 +3,6 @@
 //! Daemons and clients alike ask [`place::Place`] for every path below the state folder.
 
 pub mod durable;
+pub mod lock;
 pub mod place;
 pub mod users;

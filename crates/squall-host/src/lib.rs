@@ -1,6 +1,5 @@
 //! The real world: sockets, disk, processes. Runs the machines of `squall-engine`.
 
-mod accounts;
 mod auth;
 mod cgroup;
 pub mod config_files;
@@ -10,7 +9,6 @@ pub mod front;
 pub mod gang;
 mod hardware;
 mod hop;
-pub mod journal;
 pub mod life;
 mod link;
 mod local;

@@ -10,7 +10,6 @@ pub(crate) mod hwloc;
 pub(crate) mod identity;
 pub(crate) mod limits;
 pub(crate) mod offspring;
-pub(crate) mod pages;
 pub(crate) mod pidfd;
 pub(crate) mod pmix;
 pub mod realtime;

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use squall_files::place::Place;
-use squall_host::journal;
 use squall_model::config::{Config, NodeConfig};
 use squall_model::event::{Event, Record};
 use squall_model::id::{Attempt, ClientKey, Epoch, Incarnation, JobId, NodeId};
@@ -16,6 +15,7 @@ use squall_model::resource::{Alloc, Hardware};
 use squall_model::set::CoreSet;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Request};
+use squall_store::file;
 
 use super::cluster::resident_kb;
 use super::{Finding, Options};
@@ -44,8 +44,8 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
 
 fn measure(place: &Place, pending: u32, running: u32) -> Result<Finding, String> {
     std::fs::create_dir_all(place.journal()).map_err(|e| format!("{}: {e}", place.dir().display()))?;
-    journal::write_bulk(&place.journal(), &records(pending, running)).map_err(|e| e.to_string())?;
-    let read = journal::replay(&place.journal()).map_err(|e| e.to_string())?;
+    file::write_bulk(&place.journal(), &records(pending, running)).map_err(|e| e.to_string())?;
+    let read = file::replay(&place.journal()).map_err(|e| e.to_string())?;
     let start = Instant::now();
     let mut controller = start_controller(place.dir())?;
     let served = first_answer(place, start);

@@ -1,11 +1,13 @@
-//! The journal itself: appends batches, each durable as a whole before `append` returns.
+//! The log itself: appends batches to segment files, each whole or not at all.
 
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use squall_engine::commit::{Append, Capacity};
 use squall_engine::control::state::State;
 use squall_model::event::Record;
 use squall_model::job::Blob;
@@ -14,11 +16,16 @@ use squall_model::journal::{CLOSE_BYTES, FORMAT, FrameWriter, Link, Problem, SEG
 use super::blobs::{BlobPlace, Blobs};
 use super::error::{JournalError, is_no_space};
 use super::files::{self, Kind, Listing, PACK_DRAFT, SNAPSHOT_DRAFT, SPARE};
-use super::follower::Follower;
+use super::follower::{Accounted, Follower};
 use super::replay::{self, Replay, ReplayReport};
+use super::snapshot;
 use super::spare::{SEGMENT_BYTES_MAX, Spare, SpareKeeper, segment_size};
 use super::walk::{Cursor, End};
 use crate::accounts::Seen;
+use crate::log::{BlobReader, Log, LogError, Snapshot};
+
+/// How often to ask how much room the disk has.
+const FREE_POLL: Duration = Duration::from_millis(100);
 
 /// How to open a journal.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +36,7 @@ pub struct Options {
     pub accept_loss: bool,
     /// Size of segments on a disk with room enough, bytes.
     pub segment_bytes: u64,
-    /// Batches are flushed before `append` returns. Without it nothing that was acknowledged need survive: for
+    /// A flush makes durable. Without it nothing that was acknowledged need survive: for
     /// measuring what durability costs, and only in a journal that is new.
     pub durable: bool,
 }
@@ -40,11 +47,11 @@ impl Default for Options {
     }
 }
 
-/// A journal that was just opened.
+/// A log that was just opened.
 #[derive(Debug)]
 pub struct Opened {
     /// For appending.
-    pub journal: Journal,
+    pub log: FileLog,
     /// What it says.
     pub state: State,
     /// How the replay went.
@@ -53,9 +60,9 @@ pub struct Opened {
     pub notices: Vec<String>,
 }
 
-/// Appends batches of records and blobs to segment files.
+/// The log in segment files.
 #[derive(Debug)]
-pub struct Journal {
+pub struct FileLog {
     dir: PathBuf,
     cursor: Cursor,
     number: u64,
@@ -66,18 +73,14 @@ pub struct Journal {
     spare: SpareKeeper,
     follower: Follower,
     durable: bool,
+    /// The first record that is not durable.
+    unflushed: u64,
+    /// Bytes that the disk has free, and when to ask for them again.
+    free: (u64, Instant),
+    fenced: bool,
 }
 
-/// What an append did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Appended {
-    /// Bytes written.
-    pub bytes: u64,
-    /// Time of write and flush.
-    pub flush: Duration,
-}
-
-impl Journal {
+impl FileLog {
     /// Reads the folder, cuts a torn tail, and makes ready for appending. The caller holds the directory's lock.
     pub fn open(dir: &Path, options: Options) -> Result<Opened, JournalError> {
         files::remove(&dir.join(SPARE))?;
@@ -116,14 +119,22 @@ impl Journal {
         let blobs = replay.blobs;
         let follower = Follower::start(dir, blobs.clone(), replay.covered)?;
         let End { number, size, at, .. } = end;
-        let durable = options.durable;
-        let journal = Self { dir: dir.to_owned(), cursor, number, file, size, at, blobs, spare, follower, durable };
-        Ok(Opened { journal, state: replay.state, report: replay.report, notices })
-    }
-
-    /// The number of the next record.
-    pub(crate) fn next_seq(&self) -> u64 {
-        self.cursor.seq
+        let log = Self {
+            dir: dir.to_owned(),
+            cursor,
+            number,
+            file,
+            size,
+            at,
+            blobs,
+            spare,
+            follower,
+            durable: options.durable,
+            unflushed: cursor.seq,
+            free: (0, Instant::now()),
+            fenced: false,
+        };
+        Ok(Opened { log, state: replay.state, report: replay.report, notices })
     }
 
     /// Identifies this journal among all.
@@ -131,29 +142,14 @@ impl Journal {
         self.cursor.cluster
     }
 
-    /// For reading scripts and environments.
-    pub fn blobs(&self) -> Blobs {
-        self.blobs.clone()
+    /// For telling up to where accounting has come: older records need not be kept for it.
+    pub fn accounted(&self) -> Accounted {
+        self.follower.accounted_handle()
     }
 
-    /// For telling up to where accounting has come: older records need not be kept for it.
+    /// What makes snapshots.
     pub(crate) fn follower(&self) -> &Follower {
         &self.follower
-    }
-
-    /// Bytes that can be appended without asking the disk for room.
-    pub fn room(&self) -> u64 {
-        self.room_here() + self.spare.bytes().saturating_sub((SEGMENT_HEADER_BYTES + CLOSE_BYTES) as u64)
-    }
-
-    /// Bytes of room below which only what must be written should be.
-    pub fn reserve(&self) -> u64 {
-        (self.size / 2).min(1 << 20)
-    }
-
-    /// Why no room can be reserved, if none can.
-    pub fn trouble(&self) -> Option<String> {
-        self.spare.trouble()
     }
 
     /// Waits until room is reserved, or it is known that none can be.
@@ -161,10 +157,8 @@ impl Journal {
         self.spare.settle();
     }
 
-    /// Appends records and the blobs that they need, and flushes. The records bear the numbers from
-    /// [`Journal::next_seq`] on. After an error other than "no space" the journal must not be used again.
-    pub fn append(&mut self, records: &[Record], blobs: &[Blob]) -> Result<Appended, JournalError> {
-        let start = Instant::now();
+    /// Writes records and the blobs that they need as one frame; returns its bytes.
+    fn put(&mut self, records: &[Record], blobs: &[Blob]) -> Result<u64, JournalError> {
         let dir = self.dir.clone();
         let unfit = |p: Problem| JournalError::io("write a record to", &dir)(std::io::Error::other(p));
         let mut writer = FrameWriter::default();
@@ -195,7 +189,7 @@ impl Journal {
         }
         self.at += frame.len() as u64;
         self.cursor = Cursor { link, seq: self.cursor.seq + records.len() as u64, ..self.cursor };
-        Ok(Appended { bytes: frame.len() as u64, flush: start.elapsed() })
+        Ok(frame.len() as u64)
     }
 
     /// Closes the current segment and begins the next, so that a snapshot can cover all that was appended.
@@ -209,10 +203,14 @@ impl Journal {
 
     fn write(&self, frame: &[u8]) -> Result<(), JournalError> {
         let path = || Kind::Segment.path(&self.dir, self.number);
-        self.file.write_all_at(frame, self.at).map_err(|e| JournalError::io("write to", &path())(e))?;
+        self.file.write_all_at(frame, self.at).map_err(|e| JournalError::io("write to", &path())(e))
+    }
+
+    fn sync(&self) -> Result<(), JournalError> {
         if !self.durable {
             return Ok(());
         }
+        let path = || Kind::Segment.path(&self.dir, self.number);
         match self.file.sync_data() {
             // What a failed flush has lost is unknown: even "no space" is not to be tried again.
             Err(e) if is_no_space(&e) => Err(JournalError::io("flush", &path())(std::io::Error::other(e))),
@@ -238,6 +236,7 @@ impl Journal {
         let size = spare.size;
         let file = name_segment(&self.dir, self.number + 1, cursor, spare)?;
         self.write(&frame)?;
+        self.sync()?;
         self.follower.closed(self.number);
         self.cursor = cursor;
         self.number += 1;
@@ -246,6 +245,77 @@ impl Journal {
         self.at = SEGMENT_HEADER_BYTES as u64;
         self.spare.wake();
         Ok(())
+    }
+}
+
+impl Log for FileLog {
+    fn next_seq(&self) -> u64 {
+        self.cursor.seq
+    }
+
+    fn append(&mut self, batch: &Append) -> Result<u64, LogError> {
+        if self.fenced {
+            return Err(LogError::Fenced);
+        }
+        let put = self.put(&batch.records, &batch.blobs);
+        self.fenced |= put.as_ref().is_err_and(|error| !error.is_no_space());
+        Ok(put?)
+    }
+
+    fn flush(&mut self) -> Result<(), LogError> {
+        if self.fenced {
+            return Err(LogError::Fenced);
+        }
+        let synced = self.sync();
+        self.fenced |= synced.is_err();
+        synced?;
+        self.unflushed = self.cursor.seq;
+        Ok(())
+    }
+
+    fn read_from(&self, seq: u64, take: &mut dyn FnMut(Record)) -> Result<Option<u64>, LogError> {
+        let first = super::records_from(&self.dir, seq, &mut |record| {
+            if record.seq < self.unflushed {
+                take(record);
+            }
+        })?;
+        Ok(first.filter(|first| *first < self.unflushed))
+    }
+
+    fn snapshot(&self) -> Result<Option<Snapshot>, LogError> {
+        let Some(newest) = Listing::read(&self.dir)?.snapshots.pop() else { return Ok(None) };
+        let loaded = snapshot::load(&self.dir, newest, snapshot::threads())?;
+        Ok(Some(Snapshot { seq: loaded.cursor.seq - 1, state: loaded.state }))
+    }
+
+    fn take_snapshot(&mut self) {
+        self.follower.snapshot();
+    }
+
+    fn blobs(&self) -> Arc<dyn BlobReader> {
+        Arc::new(self.blobs.clone())
+    }
+
+    fn capacity(&mut self) -> Capacity {
+        if Instant::now() >= self.free.1 {
+            self.free = (files::free_bytes(&self.dir), Instant::now() + FREE_POLL);
+        }
+        let spare = self.spare.bytes().saturating_sub((SEGMENT_HEADER_BYTES + CLOSE_BYTES) as u64);
+        Capacity {
+            room: self.room_here() + spare,
+            // Below that only what must be written should be.
+            reserve: (self.size / 2).min(1 << 20),
+            free: self.free.0,
+            full: self.trouble().is_some(),
+        }
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.spare.trouble()
+    }
+
+    fn fence(&mut self) {
+        self.fenced = true;
     }
 }
 
@@ -375,7 +445,7 @@ fn set_aside(dir: &Path, replay: &mut Replay, notices: &mut Vec<String>) -> Resu
 #[cfg(test)]
 mod tests {
     use super::super::tests::Folder;
-    use super::{File, Journal, Options};
+    use super::{Append, File, FileLog, Log, LogError, Options};
     use squall_model::event::{Event, Record};
     use squall_model::id::NodeId;
     use squall_model::time::Time;
@@ -388,18 +458,22 @@ mod tests {
     fn no_room_can_be_tried_again_and_any_other_failure_is_the_end() {
         let dir = Folder::new();
         let options = Options { segment_bytes: 64 << 10, ..Options::default() };
-        let mut journal = Journal::open(dir.path(), options).unwrap().journal;
-        journal.append(&[record(1)], &[]).unwrap();
+        let mut journal = FileLog::open(dir.path(), options).unwrap().log;
+        let batch = |seq| Append { records: vec![record(seq)].into(), blobs: Vec::new() };
+        journal.append(&batch(1)).unwrap();
+        journal.flush().unwrap();
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let good = std::mem::replace(&mut journal.file, full);
-        assert!(journal.append(&[record(2)], &[]).unwrap_err().is_no_space());
+        assert!(matches!(journal.append(&batch(2)), Err(LogError::NoRoom(_))));
         assert_eq!(journal.next_seq(), 2, "nothing has happened");
         journal.file = good;
-        journal.append(&[record(2)], &[]).unwrap();
+        journal.append(&batch(2)).unwrap();
+        journal.flush().unwrap();
         // Can't be written to: as good as a disk that fails.
         journal.file = File::open(super::Kind::Segment.path(dir.path(), 1)).unwrap();
-        let error = journal.append(&[record(3)], &[]).unwrap_err();
-        assert!(!error.is_no_space() && error.to_string().contains("00000001.seg"), "{error}");
+        let error = journal.append(&batch(3)).unwrap_err();
+        assert!(matches!(error, LogError::Failed(_)) && error.to_string().contains("00000001.seg"), "{error}");
+        assert!(matches!(journal.append(&batch(3)), Err(LogError::Fenced)));
         drop(journal);
         assert_eq!(super::super::replay(dir.path()).unwrap().seq, 2);
     }

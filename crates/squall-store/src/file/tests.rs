@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use squall_engine::commit::Append;
 use squall_engine::control::state::State;
 use squall_model::event::{Event, Record};
 use squall_model::id::{ClientKey, JobId};
@@ -16,8 +17,9 @@ use squall_model::time::Time;
 use super::files::{Kind, Listing};
 use super::replay::apply;
 use crate::accounts::Seen;
+use crate::log::{BlobReader, Log};
 
-use super::{Journal, JournalError, Opened, Options, records_from, replay};
+use super::{FileLog, JournalError, Opened, Options, records_from, replay};
 
 /// Small segments, so that tests read little.
 const SMALL: Options = Options { seen: None, accept_loss: false, segment_bytes: 64 << 10, durable: true };
@@ -59,10 +61,10 @@ impl Bed {
         self.dir.path()
     }
     fn open(&self) -> Opened {
-        Journal::open(self.path(), SMALL).unwrap()
+        FileLog::open(self.path(), SMALL).unwrap()
     }
     /// Submits a job whose script is all its own.
-    fn submit(&mut self, journal: &mut Journal) {
+    fn submit(&mut self, journal: &mut FileLog) {
         self.seq += 1;
         let script = Blob::new(format!("#!/bin/sh\necho {}\n", self.seq).into_bytes());
         let env = Blob::new(b"HOME=/\0".to_vec());
@@ -75,10 +77,10 @@ impl Bed {
         };
         let record = Record { seq: self.seq, time: Time(self.seq), events: vec![event] };
         apply(&mut self.expected, &record);
-        journal.append(&[record], &[script, env]).unwrap();
+        append(journal, vec![record], vec![script, env]);
     }
     fn fill(&mut self, jobs: u64) {
-        let mut journal = self.open().journal;
+        let mut journal = self.open().log;
         for _ in 0..jobs {
             self.submit(&mut journal);
         }
@@ -96,13 +98,19 @@ impl Bed {
         Kind::Segment.path(self.path(), number)
     }
     /// Closes the current segment and waits for the snapshot that covers it.
-    fn snapshot(&self, journal: &mut Journal) -> u64 {
+    fn snapshot(&self, journal: &mut FileLog) -> u64 {
         let last = *Listing::read(self.path()).unwrap().segments.last().unwrap();
         journal.close_segment().unwrap();
         journal.follower().snapshot();
         assert!(journal.follower().wait_covered(last, Duration::from_secs(30)));
         last
     }
+}
+
+/// Appends and flushes.
+pub(crate) fn append(log: &mut FileLog, records: Vec<Record>, blobs: Vec<Blob>) {
+    log.append(&Append { records: records.into(), blobs }).unwrap();
+    log.flush().unwrap();
 }
 
 /// Where the frames of a segment end.
@@ -120,7 +128,7 @@ fn what_was_appended_is_there_after_each_start() {
     let opened = bed.open();
     assert_eq!(opened.state, bed.expected);
     assert!(opened.notices.is_empty(), "{:?}", opened.notices);
-    assert_eq!(opened.journal.next_seq(), 13);
+    assert_eq!(opened.log.next_seq(), 13);
 }
 
 #[test]
@@ -175,7 +183,7 @@ fn a_flipped_bit_anywhere_is_found_and_named() {
 #[test]
 fn a_snapshot_and_the_rest_are_the_whole() {
     let mut bed = Bed::new();
-    let mut journal = bed.open().journal;
+    let mut journal = bed.open().log;
     for round in 1..=3 {
         for _ in 0..5 {
             bed.submit(&mut journal);
@@ -192,7 +200,7 @@ fn a_snapshot_and_the_rest_are_the_whole() {
 #[test]
 fn old_segments_go_when_accounting_has_passed() {
     let mut bed = Bed::new();
-    let mut journal = bed.open().journal;
+    let mut journal = bed.open().log;
     bed.submit(&mut journal);
     bed.snapshot(&mut journal);
     let listed = Listing::read(bed.path()).unwrap();
@@ -200,10 +208,10 @@ fn old_segments_go_when_accounting_has_passed() {
     let found = records_from(bed.path(), 1, &mut |r| assert_eq!(r.seq, 1)).unwrap();
     assert_eq!(found, Some(1));
     bed.submit(&mut journal);
-    journal.follower().accounted_handle().up_to(2);
+    journal.accounted().up_to(2);
     bed.snapshot(&mut journal);
     bed.submit(&mut journal);
-    journal.follower().accounted_handle().up_to(3);
+    journal.accounted().up_to(3);
     bed.snapshot(&mut journal);
     drop(journal);
     let listed = Listing::read(bed.path()).unwrap();
@@ -215,12 +223,12 @@ fn old_segments_go_when_accounting_has_passed() {
 /// Three snapshots of three jobs each and one job after them, with nothing kept for accounting's sake.
 fn snapshots() -> Bed {
     let mut bed = Bed::new();
-    let mut journal = bed.open().journal;
+    let mut journal = bed.open().log;
     for round in 1..=3 {
         for _ in 0..3 {
             bed.submit(&mut journal);
         }
-        journal.follower().accounted_handle().up_to(round * 3);
+        journal.accounted().up_to(round * 3);
         bed.snapshot(&mut journal);
     }
     bed.submit(&mut journal);
@@ -245,7 +253,7 @@ fn a_damaged_snapshot_is_passed_over() {
         let opened = bed.open();
         assert!(opened.notices[0].contains("00000003.snap is damaged at offset"), "{:?}", opened.notices);
         assert_eq!(std::fs::read(path.with_extension("snap.damaged")).unwrap(), bytes);
-        let mut journal = opened.journal;
+        let mut journal = opened.log;
         bed.submit(&mut journal);
         bed.snapshot(&mut journal);
         drop(journal);
@@ -262,7 +270,7 @@ fn a_damaged_snapshot_without_all_that_came_before_it_is_an_error() {
     for needed in [bed.segment(3), Kind::Snapshot.path(bed.path(), 2), Kind::Pack.path(bed.path(), 2)] {
         let good = std::fs::read(&needed).unwrap();
         std::fs::remove_file(&needed).unwrap();
-        let error = Journal::open(bed.path(), SMALL).err().map(|e| e.to_string()).unwrap_or_default();
+        let error = FileLog::open(bed.path(), SMALL).err().map(|e| e.to_string()).unwrap_or_default();
         assert!(error.contains("00000003.snap is damaged"), "without {}: {error:?}", needed.display());
         std::fs::write(&needed, good).unwrap();
     }
@@ -272,7 +280,7 @@ fn a_damaged_snapshot_without_all_that_came_before_it_is_an_error() {
 #[test]
 fn a_flipped_bit_in_a_snapshot_is_found_and_named() {
     let mut bed = Bed::new();
-    let mut journal = bed.open().journal;
+    let mut journal = bed.open().log;
     bed.submit(&mut journal);
     bed.snapshot(&mut journal);
     drop(journal);
@@ -290,14 +298,14 @@ fn a_flipped_bit_in_a_snapshot_is_found_and_named() {
 #[test]
 fn missing_truncated_and_zeroed_files_are_noticed() {
     let mut bed = Bed::new();
-    let mut journal = bed.open().journal;
+    let mut journal = bed.open().log;
     for _ in 0..3 {
         bed.submit(&mut journal);
         journal.close_segment().unwrap();
     }
     drop(journal);
     let refused = |what: &str| {
-        let error = Journal::open(bed.path(), SMALL).err().map(|e| e.to_string()).unwrap_or_default();
+        let error = FileLog::open(bed.path(), SMALL).err().map(|e| e.to_string()).unwrap_or_default();
         assert!(error.contains(what), "expected `{what}`: {error}");
     };
     for (number, says) in
@@ -323,16 +331,16 @@ fn missing_truncated_and_zeroed_files_are_noticed() {
 fn records_that_accounting_has_seen_must_be_there() {
     let mut bed = Bed::new();
     bed.fill(2);
-    let cluster = bed.open().journal.cluster();
+    let cluster = bed.open().log.cluster();
     let seen = Some(Seen { cluster, seq: 5 });
-    let error = Journal::open(bed.path(), Options { seen, ..SMALL }).unwrap_err();
+    let error = FileLog::open(bed.path(), Options { seen, ..SMALL }).unwrap_err();
     assert!(error.to_string().contains("3 acknowledged records are missing"), "{error}");
-    Journal::open(bed.path(), Options { seen, accept_loss: true, ..SMALL }).unwrap();
-    Journal::open(bed.path(), Options { seen: Some(Seen { cluster: 1, seq: 5 }), ..SMALL }).unwrap();
+    FileLog::open(bed.path(), Options { seen, accept_loss: true, ..SMALL }).unwrap();
+    FileLog::open(bed.path(), Options { seen: Some(Seen { cluster: 1, seq: 5 }), ..SMALL }).unwrap();
     for file in std::fs::read_dir(bed.path()).unwrap() {
         std::fs::remove_file(file.unwrap().path()).unwrap();
     }
-    assert!(Journal::open(bed.path(), Options { seen, ..SMALL }).is_err());
+    assert!(FileLog::open(bed.path(), Options { seen, ..SMALL }).is_err());
 }
 
 #[test]
@@ -344,8 +352,8 @@ fn loss_is_accepted_on_demand_only() {
     let mut bytes = std::fs::read(bed.segment(1)).unwrap();
     bytes[at + 60] ^= 4;
     std::fs::write(bed.segment(1), &bytes).unwrap();
-    assert!(matches!(Journal::open(bed.path(), SMALL), Err(JournalError::Damaged { .. })));
-    let opened = Journal::open(bed.path(), Options { accept_loss: true, ..SMALL }).unwrap();
+    assert!(matches!(FileLog::open(bed.path(), SMALL), Err(JournalError::Damaged { .. })));
+    let opened = FileLog::open(bed.path(), Options { accept_loss: true, ..SMALL }).unwrap();
     assert_eq!(opened.state, expected);
     assert_eq!(std::fs::read(bed.path().join("lost-after-record-2/00000001.seg")).unwrap(), bytes);
     drop(opened);
@@ -372,7 +380,7 @@ fn what_another_version_wrote_is_neither_damage_nor_set_aside() {
     frame[28..32].copy_from_slice(&head.to_le_bytes());
     std::fs::write(bed.segment(1), &bytes).unwrap();
     for accept_loss in [false, true] {
-        let error = Journal::open(bed.path(), Options { accept_loss, ..SMALL }).unwrap_err().to_string();
+        let error = FileLog::open(bed.path(), Options { accept_loss, ..SMALL }).unwrap_err().to_string();
         assert!(error.contains("not damaged but new"), "{error}");
         assert!(error.contains("Start the version of squall that wrote it"), "{error}");
         assert_eq!(std::fs::read(bed.segment(1)).unwrap(), bytes);
@@ -382,11 +390,11 @@ fn what_another_version_wrote_is_neither_damage_nor_set_aside() {
 #[test]
 fn a_journal_without_durability_is_new_and_reads_like_any_other() {
     let (mut bed, loose) = (Bed::new(), Options { durable: false, ..SMALL });
-    let mut journal = Journal::open(bed.path(), loose).unwrap().journal;
+    let mut journal = FileLog::open(bed.path(), loose).unwrap().log;
     bed.submit(&mut journal);
     drop(journal);
     bed.check();
-    let error = Journal::open(bed.path(), loose).unwrap_err();
+    let error = FileLog::open(bed.path(), loose).unwrap_err();
     assert!(matches!(error, JournalError::NotNew { .. }), "{error}");
     bed.fill(1);
     bed.check();
@@ -397,7 +405,7 @@ fn a_crash_while_a_segment_is_made_is_harmless() {
     let mut bed = Bed::new();
     bed.fill(2);
     let open = std::fs::read(bed.segment(1)).unwrap();
-    bed.open().journal.close_segment().unwrap();
+    bed.open().log.close_segment().unwrap();
     // As if the closing frame had not been written any more.
     std::fs::write(bed.segment(1), &open).unwrap();
     bed.check();
@@ -409,9 +417,9 @@ fn a_crash_while_a_segment_is_made_is_harmless() {
 #[test]
 fn large_batches_get_a_segment_that_fits() {
     let bed = Bed::new();
-    let mut journal = bed.open().journal;
+    let mut journal = bed.open().log;
     let blob = Blob::new((0..40 << 20).map(|i| (i % 251) as u8).collect());
-    journal.append(&[], std::slice::from_ref(&blob)).unwrap();
+    append(&mut journal, Vec::new(), vec![blob.clone()]);
     assert_eq!(journal.blobs().read(&blob.digest).unwrap(), blob.bytes.as_slice());
     drop(journal);
     assert_eq!(replay(bed.path()).unwrap().blobs.read(&blob.digest).unwrap(), blob.bytes.as_slice());

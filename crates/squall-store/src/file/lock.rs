@@ -5,7 +5,8 @@ use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use squall_files::durable;
+use squall_files::place::Place;
+use squall_files::{durable, lock};
 use squall_model::journal::Problem;
 
 use super::error::{JournalError, KNOWN_FORMAT};
@@ -21,8 +22,8 @@ pub struct StateLock {
 
 impl StateLock {
     /// Takes the lock, and marks the directory as the cluster's or finds that it is.
-    pub fn take(dir: &Path, cluster: &str) -> Result<Self, JournalError> {
-        let path = dir.join("lock");
+    pub fn take(place: &Place, cluster: &str) -> Result<Self, JournalError> {
+        let path = place.lock();
         let file = std::fs::OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -30,40 +31,39 @@ impl StateLock {
             .mode(0o600)
             .open(&path)
             .map_err(JournalError::io("open", &path))?;
-        match crate::pidfile::lock(&file) {
+        match lock::lock(&file) {
             Ok(()) => {}
             Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => return Err(JournalError::Locked { path }),
             Err(e) => return Err(JournalError::io("lock", &path)(e)),
         }
-        mark(dir, cluster)?;
+        mark(&place.mark(), cluster)?;
         Ok(Self { _file: file })
     }
 }
 
-fn mark(dir: &Path, cluster: &str) -> Result<(), JournalError> {
-    let path = dir.join("cluster");
+fn mark(path: &Path, cluster: &str) -> Result<(), JournalError> {
     let mut text = String::new();
-    match File::open(&path) {
-        Ok(mut file) => file.read_to_string(&mut text).map_err(JournalError::io("read", &path))?,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return write_mark(&path, cluster),
-        Err(e) => return Err(JournalError::io("open", &path)(e)),
+    match File::open(path) {
+        Ok(mut file) => file.read_to_string(&mut text).map_err(JournalError::io("read", path))?,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return write_mark(path, cluster),
+        Err(e) => return Err(JournalError::io("open", path)(e)),
     };
     let mut lines = text.lines();
     let format = lines.next().and_then(|l| l.strip_prefix(TITLE)).and_then(|n| n.parse::<u32>().ok());
     let problem = match format {
         Some(format) if format > KNOWN_FORMAT => Problem::Format(format),
         Some(_) => match lines.next() {
-            Some(theirs) if theirs == cluster && format < Some(KNOWN_FORMAT) => return write_mark(&path, cluster),
+            Some(theirs) if theirs == cluster && format < Some(KNOWN_FORMAT) => return write_mark(path, cluster),
             Some(theirs) if theirs == cluster => return Ok(()),
             Some(theirs) => {
-                let (theirs, ours) = (theirs.to_owned(), cluster.to_owned());
+                let (path, theirs, ours) = (path.to_owned(), theirs.to_owned(), cluster.to_owned());
                 return Err(JournalError::OtherCluster { path, theirs, ours });
             }
             None => Problem::Header,
         },
         None => Problem::Header,
     };
-    Err(JournalError::Damaged { path, offset: 0, what: "the cluster's name".into(), problem })
+    Err(JournalError::Damaged { path: path.to_owned(), offset: 0, what: "the cluster's name".into(), problem })
 }
 
 fn write_mark(path: &Path, cluster: &str) -> Result<(), JournalError> {
@@ -74,19 +74,20 @@ fn write_mark(path: &Path, cluster: &str) -> Result<(), JournalError> {
 #[cfg(test)]
 mod tests {
     use super::super::tests::Folder;
-    use super::{JournalError, StateLock};
+    use super::{JournalError, Place, StateLock};
 
     #[test]
     fn one_controller_one_cluster() {
         let dir = Folder::new();
-        let first = StateLock::take(dir.path(), "alpha").unwrap();
-        assert!(matches!(StateLock::take(dir.path(), "alpha"), Err(JournalError::Locked { .. })));
+        let place = Place::at(dir.path()).unwrap();
+        let first = StateLock::take(&place, "alpha").unwrap();
+        assert!(matches!(StateLock::take(&place, "alpha"), Err(JournalError::Locked { .. })));
         drop(first);
-        let other = StateLock::take(dir.path(), "beta").unwrap_err();
+        let other = StateLock::take(&place, "beta").unwrap_err();
         assert!(other.to_string().contains("belongs to cluster `alpha`"), "{other}");
-        drop(StateLock::take(dir.path(), "alpha").unwrap());
-        std::fs::write(dir.path().join("cluster"), "squall state, format 99\nalpha\n").unwrap();
-        let newer = StateLock::take(dir.path(), "alpha").unwrap_err();
+        drop(StateLock::take(&place, "alpha").unwrap());
+        std::fs::write(place.mark(), "squall state, format 99\nalpha\n").unwrap();
+        let newer = StateLock::take(&place, "alpha").unwrap_err();
         assert!(newer.to_string().contains("newer version"), "{newer}");
     }
 }

@@ -12,6 +12,7 @@ use squall_model::job::Digest;
 
 use super::error::JournalError;
 use super::files::Kind;
+use crate::log::{BlobReader, LogError};
 
 /// Where a blob stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
@@ -34,6 +35,12 @@ impl BlobPlace {
     pub(crate) fn path(&self, dir: &Path) -> PathBuf {
         let kind = if self.packed { Kind::Pack } else { Kind::Segment };
         kind.path(dir, self.number)
+    }
+}
+
+impl BlobReader for Blobs {
+    fn read(&self, digest: &Digest) -> Result<Vec<u8>, LogError> {
+        Ok(self.find(digest)?)
     }
 }
 
@@ -72,7 +79,7 @@ impl Blobs {
     }
 
     /// The content of a blob, compared with its digest.
-    pub fn read(&self, digest: &Digest) -> Result<Vec<u8>, JournalError> {
+    pub(crate) fn find(&self, digest: &Digest) -> Result<Vec<u8>, JournalError> {
         let mut moved = false;
         loop {
             let Some(place) = self.index().get(digest).map(|e| e.place) else {
@@ -89,6 +96,7 @@ impl Blobs {
         }
     }
 
+    /// Reads a blob that stands there.
     pub(crate) fn read_at(&self, digest: &Digest, place: BlobPlace) -> Result<Vec<u8>, JournalError> {
         let path = place.path(&self.dir);
         let file = File::open(&path).map_err(JournalError::io("open", &path))?;

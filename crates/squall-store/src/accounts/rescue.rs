@@ -16,8 +16,8 @@ use super::before;
 use super::book::{Book, Done};
 use super::encode::Packed;
 use super::retire::GENERATION;
-use crate::journal;
-use crate::sys::pages;
+use crate::accounts::pages;
+use crate::file;
 
 /// Range of jobs with rows that may be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
@@ -424,7 +424,7 @@ fn replay(book: &mut Book, journal: &Path, up_to: u64) -> rusqlite::Result<JobId
         }
         batch.clear();
     };
-    let found = journal::records_from(journal, 1, &mut |record| {
+    let found = file::records_from(journal, 1, &mut |record| {
         let first = record.events.iter().find_map(|event| match event {
             Event::JobSubmitted { id, .. } => Some(*id),
             _ => None,

@@ -1,7 +1,7 @@
 //! Measures what a commit costs on this disk: SQLite (WAL, synchronous=FULL, one row per batch) against an
 //! append-only file (preallocated, one write and one fdatasync per batch). `docs/decisions/001-journal.md` quotes it.
 //!
-//! `cargo run --release -p squall-host --example journal_media [DIR]`
+//! `cargo run --release -p squall-store --example journal_media [DIR]`
 #![expect(clippy::print_stdout, reason = "a program that prints figures")]
 
 use std::error::Error;

@@ -9,6 +9,7 @@ mod book;
 mod draft;
 mod encode;
 mod history;
+mod pages;
 mod query;
 mod rescue;
 mod retire;
@@ -30,9 +31,7 @@ use squall_model::event::Record;
 use squall_model::wire::client::{AccountingQuery, Answer, Refusal};
 use tracing::{error, info, warn};
 
-use crate::journal::{self, Accounted};
-use crate::link::Outgoing;
-use crate::sys::pages;
+use crate::file::{self, Accounted};
 use book::Book;
 use query::Course;
 
@@ -59,7 +58,17 @@ enum Order {
     Gather,
     /// A query: the selected jobs (None: the history of nodes, reservations and accounts), how far the wall clock is
     /// ahead of the journal's times in microseconds, and the connection that gets the answer.
-    Query(Option<Box<AccountingQuery>>, i64, Outgoing),
+    Query(Option<Box<AccountingQuery>>, i64, Box<dyn Reply>),
+}
+
+/// The connection that gets an answer.
+pub trait Reply: Send {
+    /// Returns whether the reader has taken enough of what was pushed to get more.
+    fn has_room(&self) -> bool;
+    /// Returns whether nobody reads any more.
+    fn is_closed(&self) -> bool;
+    /// Sends an answer. One that can't be encoded closes the connection.
+    fn push(&self, answer: &Answer);
 }
 
 /// Durable records that are not stored yet. They come without waking the thread but for the first.
@@ -93,7 +102,7 @@ impl Fed {
 
 /// The handle of the follower's thread, which stores what it was fed and ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Accounts {
+pub struct Accounts {
     records: SyncSender<Arc<Vec<Record>>>,
     signs: Arc<Signs>,
     orders: Option<SyncSender<Order>>,
@@ -110,7 +119,7 @@ pub struct Seen {
 }
 
 /// What the database at this path has seen; None: there is none, or it can't be read.
-pub(crate) fn seen(path: &Path) -> Option<Seen> {
+pub fn seen(path: &Path) -> Option<Seen> {
     if !path.exists() {
         return None;
     }
@@ -120,7 +129,7 @@ pub(crate) fn seen(path: &Path) -> Option<Seen> {
 
 impl Accounts {
     /// Follows the journal of that cluster whose last record is `last`.
-    pub(crate) fn start(place: &Place, cluster: u128, last: u64, accounted: Accounted) -> std::io::Result<Self> {
+    pub fn start(place: &Place, cluster: u128, last: u64, accounted: Accounted) -> std::io::Result<Self> {
         let (orders, inbox) = sync_channel(ORDERS_MAX);
         let (records, fed) = sync_channel(FED_MAX);
         let signs = Arc::<Signs>::default();
@@ -131,7 +140,7 @@ impl Accounts {
     }
 
     /// Hands over durable records.
-    pub(crate) fn feed(&self, records: Arc<Vec<Record>>) {
+    pub fn feed(&self, records: Arc<Vec<Record>>) {
         // The controller never waits for the thread, whatever its disk does: what finds no room here stands in the journal.
         if let Err(TrySendError::Full(records)) = self.records.try_send(records) {
             self.signs.lost.store(records.last().map_or(0, |record| record.seq), Ordering::Release);
@@ -143,9 +152,9 @@ impl Accounts {
     }
 
     /// Has a question answered from everything fed before. If too many wait it is refused.
-    pub(crate) fn ask(&self, query: Option<Box<AccountingQuery>>, ahead_us: i64, reply: Outgoing) {
+    pub fn ask(&self, query: Option<Box<AccountingQuery>>, ahead_us: i64, reply: Box<dyn Reply>) {
         if let Some(Order::Query(_, _, reply)) = self.order(Order::Query(query, ahead_us, reply)) {
-            push(&reply, &refused("too many questions wait; ask again later"));
+            reply.push(&refused("too many questions wait; ask again later"));
         }
     }
 
@@ -183,7 +192,7 @@ struct Keeper {
     dirty: bool,
     trouble: bool,
     /// Queries in progress, answered in turn.
-    open: VecDeque<(Topic, i64, Outgoing)>,
+    open: VecDeque<(Topic, i64, Box<dyn Reply>)>,
 }
 
 /// Progress of the answer to a query.
@@ -355,13 +364,13 @@ impl Keeper {
     }
 
     /// Begins the answer to a query. It is sent page by page, in turn with other answers.
-    fn begin(&mut self, query: Option<Box<AccountingQuery>>, ahead_us: i64, reply: Outgoing) {
+    fn begin(&mut self, query: Option<Box<AccountingQuery>>, ahead_us: i64, reply: Box<dyn Reply>) {
         match (&self.book, query) {
             (Some(book), Some(query)) => {
                 self.open.push_back((Topic::Jobs(Course::new(book, query)), ahead_us, reply));
             }
             (Some(_), None) => self.open.push_back((Topic::History(0), ahead_us, reply)),
-            (None, _) => fail(&reply, &rusqlite::Error::InvalidQuery),
+            (None, _) => fail(&*reply, &rusqlite::Error::InvalidQuery),
         }
     }
 
@@ -372,7 +381,7 @@ impl Keeper {
         let Some((mut topic, ahead_us, reply)) = self.open.remove(next) else { return };
         let send = |mut answer: Answer| {
             answer.on_clock_ahead(ahead_us);
-            push(&reply, &answer);
+            reply.push(&answer);
         };
         let done = match (&self.book, &mut topic) {
             (Some(book), Topic::Jobs(course)) => {
@@ -393,20 +402,14 @@ impl Keeper {
                 self.store();
                 self.open.push_front((topic, ahead_us, reply));
             }
-            Err(error) => fail(&reply, &error),
+            Err(error) => fail(&*reply, &error),
         }
     }
 }
 
-fn push(reply: &Outgoing, answer: &Answer) {
-    if reply.push(answer).is_err() {
-        reply.close();
-    }
-}
-
-fn fail(reply: &Outgoing, error: &rusqlite::Error) {
+fn fail(reply: &dyn Reply, error: &rusqlite::Error) {
     error!(%error, "a question to accounting failed");
-    push(reply, &refused(&error.to_string()));
+    reply.push(&refused(&error.to_string()));
 }
 
 fn refused(why: &str) -> Answer {
@@ -523,7 +526,7 @@ fn catch_up(book: &mut Book, journal: &Path, up_to: u64) -> rusqlite::Result<()>
         }
         batch.clear();
     };
-    let found = journal::records_from(journal, from, &mut |record| {
+    let found = file::records_from(journal, from, &mut |record| {
         events += record.events.len();
         batch.push(record);
         if events >= EVENTS_AT_ONCE {

@@ -19,7 +19,7 @@ mod damage;
 use super::book::Book;
 use super::history;
 use super::query::Course;
-use crate::journal::tests::Folder;
+use crate::file::tests::Folder;
 
 struct Bed {
     dir: Folder,

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use squall_model::journal::{Damage, FORMAT, Problem};
 
+use crate::log::LogError;
+
 /// Why the journal can't be used.
 #[derive(Debug)]
 pub enum JournalError {
@@ -162,6 +164,12 @@ impl JournalError {
     /// Whether there is no room on the disk: trying again later may help.
     pub(crate) fn is_no_space(&self) -> bool {
         matches!(self, Self::Io { error, .. } if is_no_space(error))
+    }
+}
+
+impl From<JournalError> for LogError {
+    fn from(error: JournalError) -> Self {
+        if error.is_no_space() { Self::NoRoom(error.into()) } else { Self::Failed(error.into()) }
     }
 }
 

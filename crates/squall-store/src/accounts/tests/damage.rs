@@ -14,10 +14,11 @@ use squall_model::wire::info::AccountingRow;
 
 use super::Bed;
 use crate::accounts::book::Book;
+use crate::accounts::pages::{self, PAGE_BYTES};
 use crate::accounts::query::Course;
 use crate::accounts::{Accounts, Fed, Keeper, Signs, is_damage, open};
-use crate::journal::{Journal, Options};
-use crate::sys::pages::{self, PAGE_BYTES};
+use crate::file::tests::append;
+use crate::file::{FileLog, Options};
 
 /// A state directory with a database that is at rest, and a journal.
 struct Kept {
@@ -40,8 +41,8 @@ impl Kept {
         bed.starts(401, 1);
         let place = Place::at(bed.dir.path()).unwrap();
         std::fs::create_dir(place.journal()).unwrap();
-        let mut journal = Journal::open(&place.journal(), Options::default()).unwrap().journal;
-        journal.append(&bed.records, &[]).unwrap();
+        let mut journal = FileLog::open(&place.journal(), Options::default()).unwrap().log;
+        append(&mut journal, bed.records.clone(), Vec::new());
         let cluster = journal.cluster();
         drop(journal);
         let mut book = Book::open(&place.accounts()).unwrap();
@@ -92,12 +93,12 @@ fn ask(path: &Path) -> (Vec<AccountingRow>, Vec<(JobId, JobId)>) {
 fn records_that_found_no_room_are_read_from_the_journal() {
     let Kept { bed, place, cluster, rows, .. } = Kept::new();
     std::fs::remove_file(place.accounts()).unwrap();
-    let journal = Journal::open(&place.journal(), Options::default()).unwrap().journal;
+    let journal = FileLog::open(&place.journal(), Options::default()).unwrap().log;
     let (records, fed) = sync_channel(2);
     let signs = Arc::<Signs>::default();
     let accounts = Accounts { records, signs: Arc::clone(&signs), orders: None, thread: None };
     let fed = Fed { records: fed, signs };
-    let mut keeper = Keeper::new(&place, cluster, 0, fed, journal.follower().accounted_handle());
+    let mut keeper = Keeper::new(&place, cluster, 0, fed, journal.accounted());
     // Two batches find room, all others but the last do not.
     let mut batches: Vec<_> = bed.records.chunks(100).map(|records| Arc::new(records.to_vec())).collect();
     let last = batches.pop().unwrap();

@@ -1,4 +1,4 @@
-//! The journal: events in order, durable. Segments of frames (`squall_model::journal`), snapshots, blobs.
+//! The log in files, called the journal. Segments of frames (`squall_model::journal`), snapshots, blobs.
 //!
 //! | file of `DIR/journal/` | holds |
 //! |---|---|
@@ -30,14 +30,17 @@ pub(crate) use files::free_bytes;
 pub use follower::{Accounted, Follower};
 pub use lock::StateLock;
 pub use replay::{Replay, ReplayReport, replay};
-pub use writer::{Appended, Journal, Opened, Options};
+pub use writer::{FileLog, Opened, Options};
 
 use std::path::Path;
 
+use squall_engine::commit::Append;
 use squall_model::event::Record;
 
 use files::{Kind, Listing};
 use walk::{Found, walk};
+
+use crate::log::{Log, LogError};
 
 /// Hands every record from number `from` on that the files still hold to `take`; returns the number of the
 /// first of them. For those who follow the journal; not while the last segment is being written.
@@ -66,20 +69,19 @@ pub(crate) fn records_from(dir: &Path, from: u64, take: &mut dyn FnMut(Record)) 
 }
 
 /// Writes records as a journal that ends with a snapshot, as fast as the disk takes it: for benches.
-pub fn write_bulk(dir: &Path, records: &[Record]) -> Result<(), JournalError> {
+pub fn write_bulk(dir: &Path, records: &[Record]) -> Result<(), LogError> {
     const RECORDS_PER_FRAME: usize = 256;
-    let mut journal = Journal::open(dir, Options::default())?.journal;
+    let mut log = FileLog::open(dir, Options::default())?.log;
     for chunk in records.chunks(RECORDS_PER_FRAME) {
-        journal.append(chunk, &[])?;
+        log.append(&Append { records: chunk.to_vec().into(), blobs: Vec::new() })?;
+        log.flush()?;
     }
     let last = Listing::read(dir)?.segments.last().copied().unwrap_or_default();
-    journal.close_segment()?;
-    journal.follower().snapshot();
-    if journal.follower().wait_covered(last, std::time::Duration::from_mins(10)) {
+    log.close_segment()?;
+    log.take_snapshot();
+    if log.follower().wait_covered(last, std::time::Duration::from_mins(10)) {
         return Ok(());
     }
-    Err(JournalError::Missing {
-        path: Kind::Snapshot.path(dir, last),
-        why: "it could not be made in 10 minutes".into(),
-    })
+    let why = "it could not be made in 10 minutes".into();
+    Err(JournalError::Missing { path: Kind::Snapshot.path(dir, last), why }.into())
 }

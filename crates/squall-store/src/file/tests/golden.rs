@@ -23,10 +23,10 @@ use squall_model::step::{Distribution, Layout, StepSpec};
 use squall_model::time::Time;
 
 use super::Folder;
-use crate::journal::blobs::BlobPlace;
-use crate::journal::files::Kind;
-use crate::journal::snapshot;
-use crate::journal::walk::Cursor;
+use crate::file::blobs::BlobPlace;
+use crate::file::files::Kind;
+use crate::file::snapshot;
+use crate::file::walk::Cursor;
 
 const COVERED: u64 = 7;
 

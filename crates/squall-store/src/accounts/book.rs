@@ -24,8 +24,8 @@ use super::draft::Draft;
 use super::encode::{Packed, state_columns};
 use super::history;
 use super::rescue::Lost;
-use crate::journal::free_bytes;
-use crate::sys::pages;
+use crate::accounts::pages;
+use crate::file::free_bytes;
 
 /// Version of the tables.
 pub(super) const TABLES: i64 = 2;
