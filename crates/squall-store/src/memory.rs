@@ -56,6 +56,8 @@ pub struct MemoryLog {
     bytes: Vec<u8>,
     /// How much of `bytes` is safe.
     flushed: usize,
+    /// How much of `bytes` the disk has called safe.
+    claimed: usize,
     /// The last record that was appended.
     last: u64,
     snapshot: Option<Stored>,
@@ -88,8 +90,8 @@ impl MemoryLog {
 
     /// Returns a copy of what is safe, on a disk with room.
     pub fn backup(&self) -> Self {
-        let mut copy = Self { bytes: self.bytes[..self.flushed].to_vec(), ..Self::new(self.lie) };
-        copy.snapshot.clone_from(&self.snapshot);
+        let (bytes, snapshot) = (self.bytes[..self.flushed].to_vec(), self.snapshot.clone());
+        let mut copy = Self { bytes, snapshot, lie: self.lie, ..Self::default() };
         copy.recover();
         copy
     }
@@ -104,7 +106,7 @@ impl MemoryLog {
         let loose = self.bytes.len() - self.flushed;
         let kept = (kept as usize).min(loose);
         self.bytes.truncate(self.flushed + kept);
-        self.flushed = self.bytes.len();
+        (self.flushed, self.claimed) = (self.bytes.len(), self.bytes.len());
         if let Some(snapshot) = self.unflushed_snapshot.take()
             && kept == loose
         {
@@ -124,7 +126,7 @@ impl MemoryLog {
         let torn = self.bytes.len() - whole;
         if self.lie != Lie::TornTailKept {
             self.bytes.truncate(whole);
-            self.flushed = whole;
+            (self.flushed, self.claimed) = (whole, whole);
         }
         (self.last, self.blobs, self.fenced) = (last, Index(Arc::new(Mutex::new(index))), false);
         torn as u64
@@ -144,7 +146,7 @@ impl MemoryLog {
             None => (State::default(), 0),
         };
         let from = before.map_or(0, |stored| stored.covered);
-        let whole = entries(&self.bytes[from..self.flushed], |entry| {
+        let whole = entries(&self.bytes[from..self.claimed], |entry| {
             for record in &entry.records {
                 state.apply_record(record);
                 seq = record.seq;
@@ -181,6 +183,7 @@ impl Log for MemoryLog {
         if self.fenced {
             return Err(LogError::Fenced);
         }
+        self.claimed = self.bytes.len();
         if self.lie != Lie::FlushSkipped {
             self.flushed = self.bytes.len();
             self.snapshot = self.unflushed_snapshot.take().or(self.snapshot.take());
@@ -190,7 +193,7 @@ impl Log for MemoryLog {
 
     fn read_from(&self, seq: u64, take: &mut dyn FnMut(Record)) -> Result<Option<u64>, LogError> {
         let mut first = None;
-        entries(&self.bytes[..self.flushed], |entry| {
+        entries(&self.bytes[..self.claimed], |entry| {
             for record in entry.records.into_iter().filter(|record| record.seq >= seq) {
                 first.get_or_insert(record.seq);
                 take(record);
@@ -255,4 +258,68 @@ fn entries(bytes: &[u8], mut take: impl FnMut(Entry)) -> usize {
         at += length;
     }
     at
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_model::time::Time;
+
+    use super::{Append, Lie, Log, LogError, MemoryLog, Record};
+
+    fn batch(seq: u64) -> Append {
+        Append { records: vec![Record { seq, time: Time(seq), events: Vec::new() }].into(), blobs: Vec::new() }
+    }
+
+    fn crash_and_recover(log: &mut MemoryLog, kept: u64) -> (u64, u64) {
+        log.crash(kept);
+        let torn = log.recover();
+        (log.next_seq() - 1, torn)
+    }
+
+    #[test]
+    fn wherever_a_crash_cuts_what_was_flushed_survives() {
+        let mut whole = 0;
+        for kept in 0.. {
+            let mut log = MemoryLog::default();
+            log.append(&batch(1)).unwrap();
+            log.flush().unwrap();
+            let size = log.append(&batch(2)).unwrap();
+            assert_eq!(log.unflushed_bytes(), size);
+            let (records, torn) = crash_and_recover(&mut log, kept);
+            assert_eq!((records, torn), if kept < size { (1, kept) } else { (2, 0) });
+            log.append(&batch(records + 1)).unwrap();
+            log.flush().unwrap();
+            assert_eq!(crash_and_recover(&mut log, 0), (records + 1, 0));
+            whole += u64::from(records == 2);
+            if whole > 0 {
+                return;
+            }
+        }
+    }
+
+    #[test]
+    fn lies_lose_what_was_promised() {
+        let mut log = MemoryLog::new(Lie::FlushSkipped);
+        log.append(&batch(1)).unwrap();
+        log.flush().unwrap();
+        assert_eq!(crash_and_recover(&mut log, 0), (0, 0));
+        let mut log = MemoryLog::new(Lie::TornTailKept);
+        log.append(&batch(1)).unwrap();
+        assert_eq!(crash_and_recover(&mut log, 5), (0, 5));
+        log.append(&batch(1)).unwrap();
+        log.flush().unwrap();
+        assert_eq!(log.read_from(1, &mut |_| {}).unwrap(), None);
+    }
+
+    #[test]
+    fn a_full_log_takes_what_there_is_room_for() {
+        let mut log = MemoryLog::default();
+        let size = MemoryLog::default().append(&batch(1)).unwrap();
+        log.set_full(true, Some(size));
+        assert!(log.capacity().full && log.trouble().is_some());
+        log.append(&batch(1)).unwrap();
+        assert!(matches!(log.append(&batch(2)), Err(LogError::NoRoom(_))));
+        log.set_full(false, None);
+        log.append(&batch(2)).unwrap();
+    }
 }

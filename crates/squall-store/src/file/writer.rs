@@ -248,6 +248,22 @@ impl FileLog {
     }
 }
 
+#[cfg(test)]
+impl FileLog {
+    /// The segment that is being written, and where it ends.
+    pub(crate) fn end(&self) -> (PathBuf, u64) {
+        (Kind::Segment.path(&self.dir, self.number), self.at)
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn file_mut(&mut self) -> &mut File {
+        &mut self.file
+    }
+}
+
 impl Log for FileLog {
     fn next_seq(&self) -> u64 {
         self.cursor.seq
