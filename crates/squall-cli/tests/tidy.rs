@@ -19,7 +19,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sim", &["model", "sched", "engine", "store"]),
     ("client", &["model", "files"]),
     ("c", &["model", "client"]),
-    ("cli", &["model", "files", "sched", "engine", "store", "host", "sim", "client"]),
+    ("lab", &["model", "files", "sched", "engine", "store", "host", "sim", "client"]),
+    ("cli", &["model", "files", "sched", "engine", "host", "sim", "client", "lab"]),
 ];
 
 /// The only libraries that the pure crates may use.

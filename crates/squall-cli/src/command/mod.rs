@@ -1,14 +1,11 @@
 //! The commands, one file (or folder) each.
 
 pub(crate) mod allocation;
-pub(crate) mod bench;
 mod cells;
 mod configure;
 pub(crate) mod daemons;
 pub(crate) mod down;
-pub(crate) mod esp;
 pub(crate) mod hostfile;
-pub(crate) mod layout;
 pub(crate) mod links;
 pub(crate) mod listing;
 pub(crate) mod sacct;
@@ -21,7 +18,6 @@ pub(crate) mod scancel;
 pub(crate) mod scontrol;
 pub(crate) mod sdiag;
 pub(crate) mod seff;
-pub(crate) mod sim;
 pub(crate) mod sinfo;
 pub(crate) mod sprio;
 pub(crate) mod squeue;
@@ -32,8 +28,8 @@ pub(crate) mod sstat;
 pub(crate) mod step;
 pub(crate) mod submission;
 pub(crate) mod token;
-pub(crate) mod trace;
 pub(crate) mod up;
+#[cfg(feature = "lab")]
 pub(crate) mod what_if;
 pub(crate) mod why;
 

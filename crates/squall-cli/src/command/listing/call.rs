@@ -21,7 +21,6 @@ use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Refusal,
 use squall_model::wire::history::HistoryRow;
 use squall_model::wire::info::{AccountingRow, JobsPage};
 
-use crate::broadcast::{self, Sent};
 use crate::client::{Client, ClientError, unexpected};
 use crate::command::listing::arguments::{Arguments, Known, SHARED, parse};
 use crate::command::listing::help;
@@ -29,6 +28,7 @@ use crate::contact::Patience;
 use crate::format::clock::{Clock, Style};
 use crate::format::words;
 use crate::refusal;
+use squall_client::broadcast::{self, Sent};
 
 /// Whom a command asks.
 pub(crate) trait Controller {

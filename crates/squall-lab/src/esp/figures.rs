@@ -8,7 +8,7 @@ use squall_model::wire::info::Diag;
 use super::drive::Driven;
 use super::workload::{Job, Setup, ideal_s, node_epilogs};
 use super::{Options, Way, report};
-use crate::command::bench::Finding;
+use crate::bench::Finding;
 use crate::picture::{Axis, Chart, Series, Stroke};
 
 /// One run.

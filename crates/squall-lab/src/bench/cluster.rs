@@ -4,17 +4,17 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use squall_files::place::Place;
-use squall_host::life;
+use squall_host::life::{self, Daemon};
 use squall_model::id::ClientKey;
 use squall_model::job::JobSpec;
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::Diag;
 
 use crate::client::Client;
-use crate::command::up;
 
 /// How long nodes may take to start, and how often to look.
 const START_TIME: Duration = Duration::from_mins(1);
@@ -53,9 +53,26 @@ impl Cluster {
         life::make_folders(&cluster.place)?;
         life::write_config(&cluster.place, &life::config_text(Some(&text), None, rack, None)?)?;
         let further: &[&str] = if durable { &[] } else { &["--without-durability"] };
-        up::start_controller(&cluster.place, further)?;
+        cluster.start_controller(further)?;
         cluster.squall(&["up"])?;
         Ok(cluster)
+    }
+
+    /// Starts its controller with these arguments, and waits until it answers: `squall up` would start it without them.
+    fn start_controller(&self, further: &[&str]) -> Result<(), String> {
+        let daemon = Daemon::Controller;
+        let mut started = daemon.start(&self.place, further).map_err(|e| format!("cannot start {daemon}: {e}"))?;
+        let begin = Instant::now();
+        while Client::connect_to(&self.place, "bench").and_then(|mut client| client.ask(&Request::Ping)).is_err() {
+            if let Some(said) = started.failure() {
+                return Err(format!("{daemon} did not start:\n{said}"));
+            }
+            if begin.elapsed() > START_TIME {
+                return Err(format!("{daemon} does not answer; see {}", daemon.log_file(&self.place).display()));
+            }
+            sleep(START_POLL);
+        }
+        Ok(())
     }
 
     /// The same with so many cells behind a front, each with its part; those are always durable.
@@ -117,7 +134,7 @@ impl Cluster {
             match client.ask(&Request::Ping).map_err(|e| e.to_string())? {
                 Answer::Pong { nodes_up, .. } if nodes_up >= nodes => return Ok(()),
                 _ if start.elapsed() > START_TIME => return Err(format!("not all {nodes} nodes have come")),
-                _ => std::thread::sleep(START_POLL),
+                _ => sleep(START_POLL),
             }
         }
     }

@@ -40,7 +40,7 @@ struct Ask {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &[OsString]) -> ExitCode {
+pub fn run(args: &[OsString]) -> ExitCode {
     if trace::is_meant(args) {
         return trace::run(args);
     }

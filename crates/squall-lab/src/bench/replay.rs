@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::{Finding, Options, round};
-use crate::command::trace::{Run, load, named, under};
+use crate::trace::{Run, load, named, under};
 
 /// Policies for which the rate is asked run so often, and the best counts; the others once.
 const TIMES: usize = 3;

@@ -13,8 +13,8 @@ use squall_model::wire::broadcast::BroadcastTo;
 use super::cluster::{Cluster, counts, list};
 use super::load::Load;
 use super::{Finding, Options};
-use crate::broadcast::{SETTLED, broadcast, problem, wanted};
 use crate::client::Client;
+use squall_client::broadcast::{SETTLED, broadcast, problem, wanted};
 
 const NODES: u32 = 64;
 /// The sizes of STORM's figures.

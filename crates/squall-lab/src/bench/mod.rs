@@ -128,7 +128,7 @@ pub(crate) struct Finding {
 }
 
 /// Runs `squall bench …`.
-pub(crate) fn run(args: &[OsString]) -> ExitCode {
+pub fn run(args: &[OsString]) -> ExitCode {
     let (name, rest) = match args.split_first() {
         Some((name, rest)) => (name.to_string_lossy(), rest),
         None => ("".into(), args),

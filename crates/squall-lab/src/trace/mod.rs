@@ -1,6 +1,6 @@
 //! `squall sim TRACE.swf`: a workload trace under one policy or several, by the policy code that runs the controller.
 
-pub(crate) mod machine;
+pub mod machine;
 mod pictures;
 mod progress;
 mod show;
@@ -21,7 +21,7 @@ use squall_sim::{Metrics, Past, Replay, Schedule, Trace, again, property, replay
 
 use self::machine::Machine;
 use self::progress::Progress;
-use crate::command::bench::number;
+use crate::bench::number;
 
 pub(crate) const USAGE: &str = "\
 usage: squall sim TRACE.swf[.gz] [--policy POLICY[,POLICY…]] [--procs N]   a workload trace on N processors
@@ -79,7 +79,7 @@ impl Run {
 }
 
 /// Whether these arguments name a trace.
-pub(crate) fn is_meant(args: &[OsString]) -> bool {
+pub fn is_meant(args: &[OsString]) -> bool {
     args.iter().any(|arg| is_trace(Path::new(arg)))
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn is_trace(path: &Path) -> bool {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &[OsString]) -> ExitCode {
+pub fn run(args: &[OsString]) -> ExitCode {
     if crate::asks_for_help(args) {
         crate::print(USAGE);
         return ExitCode::SUCCESS;

@@ -131,7 +131,7 @@ fn number(text: &str, most: u32) -> Option<u32> {
 }
 
 /// Configures a controller for a policy.
-pub(crate) fn choose(config: &mut Config, policy: &str) -> Result<(), String> {
+pub fn choose(config: &mut Config, policy: &str) -> Result<(), String> {
     let (scheduler, kept) = match policy {
         "fcfs" | "fifo" => (SchedulerType::Builtin, 1),
         "easy" | "backfill" => (SchedulerType::Backfill, 1),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::anchors::{self, Anchor};
 use super::table::{self, Bar, Found, Line};
 use super::{Finding, Options};
-use crate::command::trace::is_trace;
+use crate::trace::is_trace;
 
 /// Mean waits are to be so exact, percent.
 const MEAN_PERCENT: f64 = 0.1;

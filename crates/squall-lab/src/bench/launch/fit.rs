@@ -1,26 +1,26 @@
 //! Least squares with few parameters, none of them negative: costs are not.
 
 /// Measured: what the parameters are multiplied by, and the result.
-pub(in crate::command::bench) type Row<const P: usize> = ([f64; P], f64);
+pub(in crate::bench) type Row<const P: usize> = ([f64; P], f64);
 
 /// A fitted model: the result is the sum of the parameters times their factors.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::command::bench) struct Fit<const P: usize> {
-    pub(in crate::command::bench) parameters: [f64; P],
+pub(in crate::bench) struct Fit<const P: usize> {
+    pub(in crate::bench) parameters: [f64; P],
     /// Root of the mean squared relative error.
-    pub(in crate::command::bench) residual: f64,
+    pub(in crate::bench) residual: f64,
 }
 
 impl<const P: usize> Fit<P> {
     /// What the model says.
-    pub(in crate::command::bench) fn at(&self, factors: [f64; P]) -> f64 {
+    pub(in crate::bench) fn at(&self, factors: [f64; P]) -> f64 {
         factors.iter().zip(self.parameters).map(|(factor, parameter)| factor * parameter).sum()
     }
 }
 
 /// The parameters that make the relative errors smallest. With so few of them every choice of those that are not
 /// zero can be tried.
-pub(in crate::command::bench) fn fit<const P: usize>(rows: &[Row<P>]) -> Fit<P> {
+pub(in crate::bench) fn fit<const P: usize>(rows: &[Row<P>]) -> Fit<P> {
     let none = Fit { parameters: [0.0; P], residual: f64::INFINITY };
     let choices = (1_u32..1 << P).filter_map(|choice| {
         let parameters = solve(rows, choice)?;

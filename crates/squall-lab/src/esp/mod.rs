@@ -19,8 +19,8 @@ use self::drive::{First, Manner, drive};
 use self::figures::{Run, draw, finding, wrong};
 use self::kills::Kills;
 use self::workload::{Setup, Variant, workload};
-use crate::command::bench::cluster::Cluster;
-use crate::command::bench::{Finding, number};
+use crate::bench::cluster::Cluster;
+use crate::bench::{Finding, number};
 
 const USAGE: &str = "\
 usage: squall esp [--light | --full] [OPTIONS]
@@ -112,7 +112,7 @@ impl Default for Options {
 }
 
 /// Runs `squall esp`.
-pub(crate) fn run(args: &[OsString]) -> ExitCode {
+pub fn run(args: &[OsString]) -> ExitCode {
     report("esp", args, Options::default(), &[Way::On])
 }
 

@@ -68,7 +68,7 @@ struct Options {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: &[OsString]) -> ExitCode {
+pub fn run(args: &[OsString]) -> ExitCode {
     match parse(args) {
         Ok(Some(options)) if options.table => {
             let json = options.json.then(|| OsString::from("--json"));

@@ -17,7 +17,7 @@ use squall_model::wire::broadcast::{Broadcast, BroadcastTo, PlaceAt};
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::fabric::Bytes;
 
-use crate::client::{Client, ClientError, unexpected};
+use crate::connection::{Client, ClientError, unexpected};
 
 /// Bytes read at once for the digest.
 const READ_BYTES: usize = 256 << 10;
@@ -27,25 +27,25 @@ const READS_AHEAD: usize = 4;
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A file that was changed within this time may change again without its inode telling: clocks of file systems tick.
-pub(crate) const SETTLED: Duration = Duration::from_secs(2);
+pub const SETTLED: Duration = Duration::from_secs(2);
 
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sent {
+pub struct Sent {
     /// The file's digest and length.
-    pub(crate) digest: Digest,
+    pub digest: Digest,
     /// See there.
-    pub(crate) size: u64,
+    pub size: u64,
     /// Nodes that have it.
-    pub(crate) nodes: u32,
+    pub nodes: u32,
     /// Nodes that lacked it.
-    pub(crate) lacking: u32,
+    pub lacking: u32,
     /// Where it failed, and one of the error numbers (0: no answer).
-    pub(crate) failed: Option<(Vec<String>, i32)>,
+    pub failed: Option<(Vec<String>, i32)>,
 }
 
 /// All but the file itself: digest and length are found out.
-pub(crate) fn wanted(to: BroadcastTo, shared: bool, place: Option<PlaceAt>, time_ms: Option<u64>) -> Broadcast {
+pub fn wanted(to: BroadcastTo, shared: bool, place: Option<PlaceAt>, time_ms: Option<u64>) -> Broadcast {
     Broadcast { to, digest: Digest::default(), size: 0, shared, place, time_ms, known_as: None }
 }
 
@@ -97,7 +97,7 @@ fn known_as(file: &File) -> io::Result<Option<Digest>> {
 }
 
 /// Brings a file to nodes: sends what is wanted of it until all have it, or it has failed.
-pub(crate) fn broadcast(client: &mut Client, file: &File, mut wanted: Broadcast) -> Result<Sent, ClientError> {
+pub fn broadcast(client: &mut Client, file: &File, mut wanted: Broadcast) -> Result<Sent, ClientError> {
     client.wait_up_to(Some(PATIENCE))?;
     client.make_room(CHUNK_WINDOW_BYTES as usize / 2);
     let mut recalled = recall(client, file, &mut wanted)?;
@@ -161,7 +161,7 @@ fn send(client: &mut Client, file: &File, from: u64, through: u64, chunk_bytes: 
 }
 
 /// What the user is told of a failure: the node, and why.
-pub(crate) fn problem(failed: &(Vec<String>, i32)) -> String {
+pub fn problem(failed: &(Vec<String>, i32)) -> String {
     let (nodes, error) = failed;
     let node = nodes.first().map_or("", String::as_str);
     let why = match *error {

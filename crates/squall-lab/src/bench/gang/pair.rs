@@ -11,8 +11,8 @@ use squall_model::gang::GangSwitch;
 use squall_model::time::Span;
 
 use super::super::median;
-use crate::command::bench::cluster::Cluster;
-use crate::command::bench::round;
+use crate::bench::cluster::Cluster;
+use crate::bench::round;
 
 const SOURCE: &str = include_str!("work.c");
 const COMPILER: &str = "mpicc.openmpi";

@@ -9,9 +9,9 @@ use squall_model::id::ClientKey;
 use squall_model::job::{JobSpec, Need};
 use squall_model::wire::client::{Answer, Request};
 
+use crate::bench::cluster::Cluster;
+use crate::bench::round;
 use crate::client::unexpected;
-use crate::command::bench::cluster::Cluster;
-use crate::command::bench::round;
 
 /// How long the controller is watched, with and without strobes.
 const WATCHED: Duration = Duration::from_secs(8);

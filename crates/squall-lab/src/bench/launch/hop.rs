@@ -16,7 +16,7 @@ const PASS_BYTES: usize = 64 << 20;
 const FRAMES_MAX: usize = 4000;
 
 /// The costs of a link that fit best, and the relative error of the fit.
-pub(in crate::command::bench) fn measure() -> Result<(Link, f64), String> {
+pub(in crate::bench) fn measure() -> Result<(Link, f64), String> {
     let mut rows = Vec::new();
     for size in SIZES {
         rows.push(([1.0, size as f64], frame_s(size)?));
