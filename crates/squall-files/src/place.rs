@@ -155,6 +155,7 @@ impl Place {
         Ok(cells)
     }
     /// Whom commands of jobs that run here ask: the front of which this is a cell, or the cluster itself.
+    #[must_use]
     pub fn for_jobs(&self) -> Self {
         let folder = self.dir.parent().filter(|folder| folder.ends_with(CELLS));
         let front = folder.and_then(Path::parent).map(|dir| Self { dir: dir.to_owned() });

@@ -258,7 +258,9 @@ impl World {
         }
         if restored && self.seed.chance(150_000) {
             let mut full = State::default();
-            records.iter().for_each(|record| full.apply_record(record));
+            for record in records {
+                full.apply_record(record);
+            }
             if full != state {
                 self.judge.violate("snapshot and tail equal the full replay", format!("up to record {from}"));
             }

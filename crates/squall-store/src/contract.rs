@@ -208,7 +208,9 @@ impl Model {
 }
 
 fn replayed(mut state: State, records: &[Record]) -> State {
-    records.iter().for_each(|record| state.apply_record(record));
+    for record in records {
+        state.apply_record(record);
+    }
     state
 }
 

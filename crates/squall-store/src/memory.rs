@@ -37,6 +37,14 @@ struct Stored {
     parts: Arc<Vec<u8>>,
 }
 
+impl Stored {
+    fn state(&self) -> Result<State, LogError> {
+        let parts: Vec<Part> = encoding::from_slice(&self.parts).map_err(|e| LogError::Failed(e.into()))?;
+        let parts = parts.into_iter().map(Part::restore).collect::<Option<Vec<_>>>();
+        parts.and_then(State::assemble).ok_or_else(|| LogError::Failed("the snapshot contradicts itself".into()))
+    }
+}
+
 /// How a disk lies. Planted bugs only; a disk that keeps its promises does none of this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Lie {
@@ -89,6 +97,7 @@ impl MemoryLog {
     }
 
     /// Returns a copy of what is safe, on a disk with room.
+    #[must_use]
     pub fn backup(&self) -> Self {
         let (bytes, snapshot) = (self.bytes[..self.flushed].to_vec(), self.snapshot.clone());
         let mut copy = Self { bytes, snapshot, lie: self.lie, ..Self::default() };
@@ -132,17 +141,11 @@ impl MemoryLog {
         torn as u64
     }
 
-    fn state_of(&self, stored: &Stored) -> Result<State, LogError> {
-        let parts: Vec<Part> = encoding::from_slice(&stored.parts).map_err(|e| LogError::Failed(e.into()))?;
-        let parts = parts.into_iter().map(Part::restore).collect::<Option<Vec<_>>>();
-        parts.and_then(State::assemble).ok_or_else(|| LogError::Failed("the snapshot contradicts itself".into()))
-    }
-
     /// The state after all that is safe, made of the last snapshot and the records since.
     fn make_snapshot(&self) -> Result<Stored, LogError> {
         let before = self.snapshot.as_ref();
         let (mut state, mut seq) = match before {
-            Some(stored) => (self.state_of(stored)?, stored.seq),
+            Some(stored) => (stored.state()?, stored.seq),
             None => (State::default(), 0),
         };
         let from = before.map_or(0, |stored| stored.covered);
@@ -204,7 +207,7 @@ impl Log for MemoryLog {
 
     fn snapshot(&self) -> Result<Option<Snapshot>, LogError> {
         let stored = self.snapshot.as_ref().filter(|stored| stored.seq <= self.last);
-        stored.map(|stored| Ok(Snapshot { seq: stored.seq, state: self.state_of(stored)? })).transpose()
+        stored.map(|stored| Ok(Snapshot { seq: stored.seq, state: stored.state()? })).transpose()
     }
 
     fn take_snapshot(&mut self) {

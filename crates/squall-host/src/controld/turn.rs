@@ -583,5 +583,5 @@ impl Reply for Outgoing {
 }
 
 fn lost(e: JoinError) -> ControllerError {
-    LogError::Failed(format!("cannot write to the journal: {e}").into()).into()
+    ControllerError::io("write to", "the journal".into())(std::io::Error::other(e))
 }
