@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use rustix::fs::Mode;
 use rustix::process::{Resource, getpriority_process, getrlimit, umask};
 use squall_engine::environment::{OTHERS, is_output};
-use squall_host::place::STATE_VARIABLE;
-use squall_host::spool::TASK_MARK;
+use squall_files::place::STATE_VARIABLE;
+use squall_files::place::TASK_MARK;
 use squall_model::limits::ENV_BYTES_MAX;
 
 use crate::options::{Stop, Tool, table};

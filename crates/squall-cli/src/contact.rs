@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
-use squall_host::place::Place;
+use squall_files::place::Place;
 use squall_model::id::ClientKey;
 use squall_model::wire::client::{Answer, Refusal, Request};
 

@@ -10,13 +10,12 @@ macro_rules! eprintln {
     ($($text:tt)*) => { $crate::complain(&(format!($($text)*) + "\n")) };
 }
 
-mod broadcast;
 mod capture;
 mod command;
 mod contact;
 mod format;
+mod lab;
 mod options;
-mod picture;
 mod script;
 mod shapes;
 
@@ -43,17 +42,17 @@ const COMMANDS: &[Command] = &[
     ours("up", "start a cluster on this machine, or resume it", command::up::run),
     ours("down", "end it; the state stays", command::down::run),
     ours("why", "say why a job waits, and what would let it start", command::why::run),
-    ours("what-if", "run past jobs once more, under another policy or configuration", command::what_if::run),
+    ours("what-if", "run past jobs once more, under another policy or configuration", lab::WHAT_IF),
     ours("token", "let another machine join the cluster as a node", command::token::run),
     ours("links", "create Slurm's command names as links to this program", command::links::run),
     ours("controller", "run a cluster's controller in the foreground", command::daemons::controller),
     ours("front", "run the front of several cells in the foreground", command::daemons::front),
     ours("node", "run a node daemon in the foreground", command::daemons::node),
     ours("step", "serve one step on a node (started by the node daemon)", command::step::run),
-    ours("layout", "where the ranks of a process grid go on a torus", command::layout::run),
-    ours("bench", "measure this machine: spawn, throughput, submit, restart, aggregate", command::bench::run),
-    ours("esp", "run the ESP workload on a cluster: utilisation, waits, messages", command::esp::run),
-    ours("sim", "simulate clusters: stories, random faults, planted bugs", command::sim::run),
+    ours("layout", "where the ranks of a process grid go on a torus", lab::LAYOUT),
+    ours("bench", "measure this machine: spawn, throughput, submit, restart, aggregate", lab::BENCH),
+    ours("esp", "run the ESP workload on a cluster: utilisation, waits, messages", lab::ESP),
+    ours("sim", "simulate clusters: stories, random faults, planted bugs", lab::SIM),
     slurm("sbatch", "queue a batch script", command::sbatch::run),
     slurm("squeue", "show what waits and runs", command::squeue::run),
     slurm("sinfo", "show partitions and nodes", command::sinfo::run),

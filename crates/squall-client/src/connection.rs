@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_send_buffer_size, set_socket_timeout};
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, socket_with};
-use squall_host::place::{Place, SocketPath};
+use squall_files::place::{Place, SocketPath};
 use squall_model::codec::{self, CodecError, HEADER_BYTES};
 use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};
 use squall_model::wire::info::JobsPage;

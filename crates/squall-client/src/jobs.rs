@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use squall_host::place::Place;
-use squall_host::spool::TASK_MARK;
+use squall_files::place::Place;
+use squall_files::place::TASK_MARK;
 use squall_model::encoding::ByteBuf;
 use squall_model::id::{ClientKey, JobId};
 use squall_model::job::{JobSpec, JobState, Outcome};

@@ -13,6 +13,7 @@
 //! # Ok::<(), squall_client::ClientError>(())
 //! ```
 
+pub mod broadcast;
 mod connection;
 mod jobs;
 mod limit_reason;

@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use squall_engine::control::Who;
+use squall_files::users;
 use squall_model::job::Owner;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use crate::sys::users;
 
 /// How long names and groups are believed before they are looked up again.
 const KEPT: Duration = Duration::from_mins(1);

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use squall_files::durable;
+use squall_files::place::Place;
 use squall_model::config::Config;
 use squall_model::id::NodeId;
 use squall_model::{gres, hostlist};
 use squall_sched::topology::{Source, Topology};
 
 use crate::controld::ControllerError;
-use crate::durable;
-use crate::place::Place;
 
 /// Names of the topology file; the first that is there is read, as in Slurm.
 const TOPOLOGIES: [&str; 2] = ["topology.yaml", "topology.conf"];

@@ -12,11 +12,10 @@ use std::time::SystemTime;
 
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use squall_engine::node::{ContentAct, NodeInput};
+use squall_files::place::Place;
 use squall_model::job::{Checksum, Digest};
 use squall_model::limits::CONTENT_BYTES_MAX;
 use squall_model::wire::fabric::{Bytes, ContentId, Holding};
-
-use crate::place::Place;
 
 /// Folder of what is not complete.
 const SHADOW: &str = "shadow";

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use squall_engine::front::{Cells, Desk, Input, Out};
 use squall_engine::machine::Machine;
+use squall_files::place::{Place, SocketPath};
 use squall_model::config::Config;
 use squall_model::encoding;
 use squall_model::time::Time;
@@ -33,7 +34,6 @@ use crate::controld::{self, ControllerError};
 use crate::hop::{self, Reader, Writer};
 use crate::link::{self, Outgoing};
 use crate::logging;
-use crate::place::{Place, SocketPath};
 use crate::sys::clock;
 
 /// Clients at once.

@@ -1,17 +1,14 @@
 //! The real world: sockets, disk, processes. Runs the machines of `squall-engine`.
 
-mod accounts;
 mod auth;
 mod cgroup;
 pub mod config_files;
 mod content;
 pub mod controld;
-mod durable;
 pub mod front;
 pub mod gang;
 mod hardware;
 mod hop;
-pub mod journal;
 pub mod life;
 mod link;
 mod local;
@@ -21,7 +18,6 @@ pub mod noded;
 pub mod noise;
 pub mod pidfile;
 pub mod pipe;
-pub mod place;
 pub mod poller;
 pub mod processes;
 pub mod rack;

@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use squall_files::durable;
+use squall_files::place::{Place, STATE_VARIABLE};
 use squall_model::config::{Config, NodeConfig};
 use squall_model::hostlist;
 
 use crate::controld::host_name;
-use crate::durable;
 use crate::hardware::Machine;
 use crate::logging;
 use crate::pidfile::living;
-use crate::place::{Place, STATE_VARIABLE};
 use crate::processes;
 use crate::stepd::LIBRARIES_VARIABLE;
 use crate::sys::descriptors;
@@ -76,16 +76,16 @@ impl Daemon {
             Self::Controller => place.controller_pid(),
             Self::Front => place.front_pid(),
             Self::Node(name) => place.node_pid(name),
-            Self::Rack(first, _) => place.run().join(format!("rack-{first}.pid")),
+            Self::Rack(first, _) => place.rack_pid(first),
         }
     }
     /// Its log.
     pub fn log_file(&self, place: &Place) -> PathBuf {
         match self {
-            Self::Controller => place.log().join("controller.log"),
-            Self::Front => place.log().join("front.log"),
-            Self::Node(name) => place.log().join(format!("node-{name}.log")),
-            Self::Rack(first, _) => place.log().join(format!("rack-{first}.log")),
+            Self::Controller => place.log_of("controller"),
+            Self::Front => place.log_of("front"),
+            Self::Node(name) => place.log_of(&format!("node-{name}")),
+            Self::Rack(first, _) => place.log_of(&format!("rack-{first}")),
         }
     }
     /// Its process id, if it lives.
@@ -223,13 +223,13 @@ pub fn wait_until(time: Duration, mut holds: impl FnMut() -> bool) -> bool {
 
 /// Whether steps of a node run, with or without their node daemon.
 pub fn has_steps(place: &Place, node: &str) -> bool {
-    let steps = place.node(node).join("steps");
+    let steps = place.steps(node);
     !processes::step_daemons(&steps).is_empty() || !processes::marked(&steps).is_empty()
 }
 
 /// Kills what is left of the steps of a node whose daemon is gone: step daemons and tasks.
 pub fn kill_steps(place: &Place, node: &str) -> usize {
-    let steps = place.node(node).join("steps");
+    let steps = place.steps(node);
     let mut killed = 0;
     for (pid, _) in processes::step_daemons(&steps) {
         let folder = steps.clone();

@@ -4,21 +4,16 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FlockOperation;
+use squall_files::lock;
 
 use crate::processes;
 use crate::sys::pidfd;
 
 /// Longest wait for a process that was killed to be gone.
 const GONE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
-/// How often a lock is tried.
-const LOCK_TRIES: u32 = 50;
-/// The pause between tries.
-const LOCK_PAUSE: Duration = Duration::from_millis(10);
-
 /// The pid file of this process; removed when dropped.
 #[derive(Debug)]
 pub struct PidFile {
@@ -31,7 +26,7 @@ impl PidFile {
     pub fn write(path: &Path) -> io::Result<Self> {
         let mut file =
             std::fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o644).open(path)?;
-        lock(&file)?;
+        lock::lock(&file)?;
         // In place and first: on a full disk an old file has room, a new one may not.
         let text = format!("{}\n", std::process::id());
         match file.write_all(text.as_bytes()) {
@@ -50,18 +45,6 @@ impl Drop for PidFile {
         drop(std::fs::remove_file(&self.path));
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
-}
-
-/// Locks a file for the life of this process. A predecessor that was killed may take a moment to be gone.
-/// Err of kind `ResourceBusy`: somebody else holds it.
-pub(crate) fn lock(file: &File) -> io::Result<()> {
-    for _ in 0..LOCK_TRIES {
-        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
-            other => return Ok(other?),
-        }
-    }
-    Err(io::ErrorKind::ResourceBusy.into())
 }
 
 /// The id of the living daemon whose pid file this is; None: it doesn't live. One that was killed and has not had a CPU to

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use squall_model::id::StepKey;
 
-use crate::spool::{TASK_MARK, parse_key};
+use crate::spool::parse_key;
 use crate::sys::host::tick_us;
 use crate::sys::pidfd;
+use squall_files::place::TASK_MARK;
 
 const SIGKILL: i32 = 9;
 /// The kernel's flags of a task that exits, and of one that a signal ends (include/linux/sched.h).
@@ -205,7 +206,7 @@ mod tests {
     use std::path::Path;
 
     use super::{Stat, is_ending, kill_if, mark, marked, served_folder, variable_in};
-    use crate::spool::TASK_MARK;
+    use squall_files::place::TASK_MARK;
 
     #[test]
     fn stat_lines_with_wild_names() {

@@ -21,7 +21,7 @@
 //! The step daemon is started as `squall step --spool FOLDER`, as root or the cluster's owner, with an empty environment,
 //! in a session of its own, with `/dev/null` as standard input and output and `log` as standard error. It opens what it needs of the
 //! folder before it drops privileges, is a child subreaper (so that what its tasks leave behind becomes its child and, should it die,
-//! its parent's: the nursery's or the node daemon's), joins its cgroups (`cgroup::StepGroups::join`), and gives each task the variable [`TASK_MARK`] with the absolute path of the folder.
+//! its parent's: the nursery's or the node daemon's), joins its cgroups (`cgroup::StepGroups::join`), and gives each task the variable [`TASK_MARK`](squall_files::place::TASK_MARK) with the absolute path of the folder.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -37,6 +37,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use squall_engine::step::StepSetup;
+use squall_files::place::STEPS;
 use squall_model::codec;
 use squall_model::encoding::Encoded;
 use squall_model::id::{Attempt, JobId, StepKey, StepNo};
@@ -47,10 +48,6 @@ use squall_model::time::Span;
 use squall_model::wire::stepd::FromStepd;
 
 use crate::processes::Stat;
-
-/// Name of the variable in each task's environment that holds the absolute path of its step's spool folder:
-/// how processes that hid from cgroup, session and parent are found.
-pub const TASK_MARK: &str = "SQUALL_STEP";
 
 /// The room reserved for a step's result, bytes, frame header included; a longer note is cut.
 pub const RESULT_BYTES: usize = 4096;
@@ -115,8 +112,6 @@ const NOTE_BYTES: usize = 48;
 
 /// Marks of jobs.
 const JOBS: &str = "jobs";
-/// Folders of steps.
-const STEPS: &str = "steps";
 /// Most of a step's log that is taken into the node's, bytes.
 const LOG_BYTES_MAX: u64 = 16 << 10;
 

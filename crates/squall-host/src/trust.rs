@@ -13,13 +13,13 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use squall_files::durable;
+use squall_files::place::Place;
 use squall_model::hostlist::is_name;
 use squall_model::job::Digest;
 use squall_model::wire::join::{Peer, PublicKey};
 
-use crate::durable;
 use crate::noise::KeyPair;
-use crate::place::Place;
 
 /// Bytes of the secret of an invitation.
 const SECRET_BYTES: usize = 16;
@@ -69,7 +69,7 @@ impl Token {
 impl Trust {
     /// Of the cluster, or of the machine that has joined one, whose state is there.
     pub fn of(place: &Place) -> Self {
-        Self { folder: place.dir().join("keys") }
+        Self { folder: place.keys() }
     }
 
     /// The controller's key; made when it is first needed.
@@ -278,7 +278,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::{Joined, Token, Trust};
-    use crate::place::Place;
+    use squall_files::place::Place;
 
     struct Folder(Trust);
 

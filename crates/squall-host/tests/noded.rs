@@ -11,9 +11,9 @@ use std::process::Command;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use squall_files::place::Place;
+use squall_files::place::TASK_MARK;
 use squall_host::noded::{self, NodeArgs};
-use squall_host::place::Place;
-use squall_host::spool::TASK_MARK;
 use squall_host::sys::signals::kill;
 use squall_model::codec::{self, HEADER_BYTES};
 use squall_model::id::{Attempt, Epoch, Incarnation, JobId, NodeId, Session, StepKey, StepNo};

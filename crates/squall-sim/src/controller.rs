@@ -1,13 +1,11 @@
-//! The controller's host in the simulator: it runs the commit pipeline over a modelled disk, with crashes at every position.
+//! The controller's host in the simulator: it runs the commit pipeline over a log in memory, with crashes at every position.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use squall_engine::commit::{Append, Commit, Pipeline, Release};
 use squall_engine::control::state::State;
-use squall_engine::control::state::snapshot::Part;
 use squall_engine::control::{CallerId, Controller, Input, LinkId};
-use squall_model::encoding;
 use squall_model::event::{Event, Record};
 use squall_model::job::{Blob, Digest};
 use squall_model::time::{Span, Time};
@@ -15,9 +13,10 @@ use squall_model::wire::client::Answer;
 use squall_model::wire::fabric::{DownFrame, Downward, Parcel, Put};
 use squall_model::wire::node::{Down, Registration};
 use squall_model::wire::sealed::Sealed;
+use squall_store::memory::{Lie, MemoryLog};
+use squall_store::{Log, LogError};
 
 use crate::coverage::Fault;
-use crate::disk::{Disk, Entry, Found, Lie, Snapshot};
 use crate::mutation::Mutation;
 use crate::trace::Who;
 use crate::tree::Side;
@@ -62,19 +61,22 @@ impl CrashPoint {
     }
 }
 
-/// The host of the controller's machine, and its disk.
+/// The host of the controller's machine, and its log.
 #[derive(Debug)]
 pub(crate) struct ControllerHost {
     /// None while it is down.
     pipeline: Option<Pipeline<()>>,
-    pub(crate) disk: Disk,
+    pub(crate) log: MemoryLog,
     /// Counts starts and crashes: what was scheduled for another life does not happen.
     pub(crate) life: u64,
     inbox: Vec<Input>,
     /// Appended, and not yet flushed.
-    unflushed: Vec<Record>,
+    unflushed: Arc<Vec<Record>>,
+    /// A batch for which the log has no room.
+    pub(crate) roomless: Option<Append>,
     turn_due: bool,
     seq: u64,
+    /// What this life of it has seen; the rest is in the log.
     blobs: BTreeMap<Digest, Blob>,
     tick_at: Option<Time>,
     /// Crashes to come, one after the other: at the n-th time that the point is reached.
@@ -90,7 +92,6 @@ pub(crate) struct ControllerHost {
     pub(crate) stale: Option<(Time, Parcel)>,
     /// What nodes said of themselves first, for a planted bug.
     pub(crate) registered: BTreeMap<String, Registration>,
-    pub(crate) disk_full: bool,
     /// How far the wall clock of its machine is ahead, microseconds.
     pub(crate) wall_ahead_us: i64,
     /// What the clock of its machine has come to, for planted bugs.
@@ -108,10 +109,11 @@ impl ControllerHost {
         };
         Self {
             pipeline: None,
-            disk: Disk::new(lie),
+            log: MemoryLog::new(lie),
             life: 0,
             inbox: Vec::new(),
-            unflushed: Vec::new(),
+            unflushed: Arc::default(),
+            roomless: None,
             turn_due: false,
             seq: 0,
             blobs: BTreeMap::new(),
@@ -123,7 +125,6 @@ impl ControllerHost {
             crashes_in_recovery: 0,
             stale: None,
             registered: BTreeMap::new(),
-            disk_full: false,
             wall_ahead_us: 0,
             last_now: Time(0),
             knows_full: false,
@@ -138,10 +139,25 @@ impl ControllerHost {
         let machine = self.pipeline.as_ref().map(Pipeline::machine);
         machine.is_some_and(|m| m.state().node_id(name).is_some_and(|node| m.is_connected(node)))
     }
-    /// Its disk is another one now.
-    pub(crate) fn change_disk(&mut self, disk: Disk) {
-        (self.disk, self.at_crash) = (disk, None);
+    /// Its log is another one now.
+    pub(crate) fn change_log(&mut self, log: MemoryLog) {
+        (self.log, self.at_crash) = (log, None);
         self.plan.clear();
+    }
+    /// A script or environment.
+    fn blob(&mut self, digest: Digest) -> Option<Blob> {
+        if let Some(blob) = self.blobs.get(&digest) {
+            return Some(blob.clone());
+        }
+        let blob = Blob::new(self.log.blobs().read(&digest).ok()?);
+        self.blobs.insert(digest, blob.clone());
+        Some(blob)
+    }
+    /// All records of its log.
+    fn records(&self) -> Result<Vec<Record>, LogError> {
+        let mut records = Vec::new();
+        self.log.read_from(1, &mut |record| records.push(record))?;
+        Ok(records)
     }
     /// The machine's state, while it lives.
     pub(crate) fn state(&self) -> Option<&State> {
@@ -175,19 +191,18 @@ impl World {
         if life != self.controller.life {
             return;
         }
-        let found = self.controller.disk.recover();
-        if found.torn_bytes > 0 {
-            self.strike(Fault::TornTail, found.torn_bytes as u64);
+        let torn_bytes = self.controller.log.recover();
+        if torn_bytes > 0 {
+            self.strike(Fault::TornTail, torn_bytes);
         }
-        let surviving = self.judge.recovered(&found.entries);
+        let records = self.read_log();
+        let surviving = self.judge.recovered(&records);
         if surviving > 0 {
             self.strike(Fault::UnflushedSurvived, surviving);
         }
         self.judge.take_survivors(self.now, &self.clients);
-        let mut state = self.rebuild(&found);
-        self.controller.seq = found.entries.last().map_or(0, |e| e.record.seq);
-        let blobs = found.entries.into_iter().flat_map(|e| e.blobs);
-        self.controller.blobs = blobs.map(|blob| (blob.digest, blob)).collect();
+        let mut state = self.rebuild(&records);
+        self.controller.seq = records.last().map_or(0, |record| record.seq);
         self.compare_with_crash(&state);
         self.judge.check_acknowledged(&state);
         if self.is_planted(Mutation::IdsReset) {
@@ -199,45 +214,53 @@ impl World {
         if self.accepts_loss() {
             machine.accept_loss();
         }
-        self.controller.pipeline = Some(Pipeline::new(machine, self.controller.seq + 1));
+        self.controller.pipeline = Some(Pipeline::new(machine, self.controller.log.next_seq()));
         let config = Box::new(self.setup.config.clone());
         self.tell_controller(Input::Start { config, version: "sim".into(), host: "sim".into() });
         if self.setup.multicast.is_some() {
             let secret = std::array::from_fn(|_| self.seed.next() as u8);
             self.tell_controller(Input::Multicast { secret });
         }
-        if self.controller.disk_full {
-            self.tell_controller(Input::Disk { full: true });
-        }
     }
 
-    fn rebuild(&mut self, found: &Found) -> State {
+    fn read_log(&mut self) -> Vec<Record> {
+        let records = self.controller.records();
+        records.unwrap_or_else(|error| {
+            self.judge.violate("the journal can be read", error.to_string());
+            Vec::new()
+        })
+    }
+
+    fn rebuild(&mut self, records: &[Record]) -> State {
         let mut from = 0;
         let mut state = State::default();
-        if let Some(snapshot) = &found.snapshot {
-            match restore(&snapshot.bytes) {
-                Some(restored) => state = restored,
-                None => self.judge.violate("a snapshot can be read", format!("snapshot of record {}", snapshot.seq)),
-            }
-            from = snapshot.seq;
+        let snapshot = self.controller.log.snapshot().unwrap_or_else(|error| {
+            self.judge.violate("a snapshot can be read", error.to_string());
+            None
+        });
+        let restored = snapshot.is_some();
+        if let Some(snapshot) = snapshot {
+            (from, state) = (snapshot.seq, snapshot.state);
             if self.is_planted(Mutation::SnapshotAhead) {
                 from += 1;
             }
         }
         let skipped = self.is_planted(Mutation::RecordSkipped).then(|| self.seed.between(from + 1, from + 8));
         let twice = self.is_planted(Mutation::RecordReplayedTwice);
-        for entry in found.entries.iter().filter(|e| e.record.seq > from) {
-            if Some(entry.record.seq) == skipped {
+        for record in records.iter().filter(|record| record.seq > from) {
+            if Some(record.seq) == skipped {
                 continue;
             }
-            state.apply_record(&entry.record);
+            state.apply_record(record);
             if twice {
-                state.apply_record(&entry.record);
+                state.apply_record(record);
             }
         }
-        if found.snapshot.is_some() && self.seed.chance(150_000) {
+        if restored && self.seed.chance(150_000) {
             let mut full = State::default();
-            found.entries.iter().for_each(|e| full.apply_record(&e.record));
+            for record in records {
+                full.apply_record(record);
+            }
             if full != state {
                 self.judge.violate("snapshot and tail equal the full replay", format!("up to record {from}"));
             }
@@ -261,7 +284,9 @@ impl World {
         };
         let live = pipeline.machine().state();
         let mut replayed = State::default();
-        self.controller.disk.clone().recover().entries.iter().for_each(|e| replayed.apply_record(&e.record));
+        for record in self.controller.records().unwrap_or_default() {
+            replayed.apply_record(&record);
+        }
         if replayed != *live {
             self.judge
                 .violate("the replayed state equals the live state", format!("at record {}", self.controller.seq));
@@ -274,7 +299,8 @@ impl World {
         self.plan_turn();
     }
 
-    fn plan_turn(&mut self) {
+    /// Has the controller take a turn, unless it is down or a batch is open.
+    pub(crate) fn plan_turn(&mut self) {
         if !self.controller.turn_due && self.controller.pipeline.as_ref().is_none_or(|p| !p.is_open()) {
             self.controller.turn_due = true;
             let life = self.controller.life;
@@ -291,6 +317,7 @@ impl World {
         let now = self.controller_now();
         let Some(mut pipeline) = self.controller.pipeline.take() else { return };
         pipeline.begin(now);
+        pipeline.set_capacity(self.controller.log.capacity());
         for input in std::mem::take(&mut self.controller.inbox) {
             if let Some(input) = self.perturb_input(input) {
                 pipeline.take(input);
@@ -302,13 +329,13 @@ impl World {
         let lists = pipeline.machine().lists();
         if let Some(out) = pipeline.open_out() {
             let takes = out.events.iter().any(|event| matches!(event, Event::JobSubmitted { .. }));
-            if takes && self.controller.knows_full && self.controller.disk_full {
+            if takes && self.controller.knows_full && self.controller.log.is_full() {
                 self.judge.violate("a full disk takes no submissions", format!("after record {}", self.controller.seq));
             }
             self.perturb_out(out);
         }
         self.controller.pipeline = Some(pipeline);
-        self.controller.knows_full = self.controller.disk_full;
+        self.controller.knows_full = self.controller.log.is_full();
         self.plan_tick(deadline);
         self.commit();
         if lists && life == self.controller.life {
@@ -335,6 +362,7 @@ impl World {
             Some(Commit::Append(work)) => self.append(work),
             Some(Commit::Release(release)) => self.release(release),
             Some(Commit::Fenced(newer)) => {
+                self.controller.log.fence();
                 if self.refuses_backup() {
                     return;
                 }
@@ -343,26 +371,32 @@ impl World {
         }
     }
 
-    fn append(&mut self, work: Append) {
+    /// Appends a batch. One for which there is no room waits until there is.
+    pub(crate) fn append(&mut self, work: Append) {
         if self.is_crash_due(CrashPoint::BeforeAppend) {
             return self.crash_controller(CrashPoint::BeforeAppend);
         }
         for blob in &work.blobs {
             self.controller.blobs.insert(blob.digest, blob.clone());
         }
-        let mut blobs = if self.is_planted(Mutation::BlobsForgotten) { Vec::new() } else { work.blobs };
+        let blobs = if self.is_planted(Mutation::BlobsForgotten) { Vec::new() } else { work.blobs };
+        let work = Append { records: work.records, blobs };
+        match self.controller.log.append(&work) {
+            Ok(_) => {}
+            Err(LogError::NoRoom(_)) => {
+                self.controller.roomless = Some(work);
+                return;
+            }
+            Err(error) => self.judge.violate("the journal takes every record", error.to_string()),
+        }
         for record in work.records.iter() {
             self.controller.seq = record.seq;
-            let entry = Entry { record: record.clone(), blobs: std::mem::take(&mut blobs) };
-            if !self.controller.disk.append(&entry) {
-                self.judge.violate("the journal takes every record", format!("record {}", record.seq));
-            }
             self.say(Who::Controller, "appends", 0, record.seq);
             if record.seq.is_multiple_of(SNAPSHOT_EVERY) {
-                self.take_snapshot();
+                self.controller.log.take_snapshot();
             }
-            self.controller.unflushed.push(entry.record);
         }
+        self.controller.unflushed = work.records;
         if self.is_crash_due(CrashPoint::BeforeFlush) {
             return self.crash_controller(CrashPoint::BeforeFlush);
         }
@@ -374,29 +408,26 @@ impl World {
         self.after(span, Happening::Flushed { life });
     }
 
-    fn take_snapshot(&mut self) {
-        let Some(state) = self.controller.state() else { return };
-        let bytes = encoding::to_vec(&state.parts().collect::<Vec<_>>()).into();
-        self.controller.disk.put_snapshot(Snapshot { seq: self.controller.seq, bytes });
-    }
-
     /// What was appended is safe: everybody may hear of it.
     pub(crate) fn flushed(&mut self, life: u64) {
         if life != self.controller.life {
             return;
         }
-        self.controller.disk.flush();
-        for record in std::mem::take(&mut self.controller.unflushed) {
-            self.tell_of(&record);
-            self.judge.durable(self.now, &record, &self.clients);
-            self.restored_decides(&record);
+        if let Err(error) = self.controller.log.flush() {
+            self.judge.violate("the journal flushes", error.to_string());
+        }
+        for record in std::mem::take(&mut self.controller.unflushed).iter() {
+            self.tell_of(record);
+            self.judge.durable(self.now, record, &self.clients);
+            self.restored_decides(record);
         }
         if self.is_crash_due(CrashPoint::BeforeRelease) {
             return self.crash_controller(CrashPoint::BeforeRelease);
         }
         self.release_flushed();
         self.commit();
-        if self.controller.serves() && !self.controller.inbox.is_empty() {
+        let news = self.controller.knows_full != self.controller.log.is_full();
+        if self.controller.serves() && (news || !self.controller.inbox.is_empty()) {
             self.plan_turn();
         }
     }
@@ -460,11 +491,11 @@ impl World {
     }
 
     /// Adds the scripts and environments that the messages in a frame refer to.
-    fn attach(&self, frame: &mut DownFrame) {
+    fn attach(&mut self, frame: &mut DownFrame) {
         for put in frame.says.iter_mut().filter_map(put_of) {
             let Ok(mut parcel) = put.parcel.open() else { continue };
             let wanted = parcel.messages.iter().flat_map(Down::digests);
-            let blobs: Vec<Blob> = wanted.filter_map(|digest| self.controller.blobs.get(&digest).cloned()).collect();
+            let blobs: Vec<Blob> = wanted.filter_map(|digest| self.controller.blob(digest)).collect();
             if !blobs.is_empty() {
                 Arc::make_mut(&mut parcel).blobs = blobs;
                 put.parcel = Sealed::Open(parcel);
@@ -517,17 +548,25 @@ impl World {
         let mut pipeline = self.controller.pipeline.take();
         let open = pipeline.as_mut().and_then(Pipeline::open_out);
         let decided = open.is_some_and(|out| !out.events.is_empty());
+        let decided = decided || self.controller.roomless.take().is_some();
         let complete = !decided && point != CrashPoint::BeforeAppend && !self.is_planted(Mutation::FlushSkipped);
         if let Some(pipeline) = pipeline.filter(|_| complete) {
             self.controller.at_crash = Some((self.controller.seq, Box::new(pipeline.machine().state().clone())));
         }
         self.controller.inbox.clear();
-        self.controller.unflushed.clear();
+        self.controller.unflushed = Arc::default();
+        self.controller.blobs.clear();
         self.controller.turn_due = false;
         self.controller.tick_at = None;
         self.controller.knows_full = false;
         if point != CrashPoint::InRecovery {
-            self.controller.disk.crash(&mut self.seed);
+            let loose = self.controller.log.unflushed_bytes();
+            let kept = match self.seed.below(4) {
+                0 => 0,
+                1 => loose,
+                _ => self.seed.between(0, loose),
+            };
+            self.controller.log.crash(kept);
             self.controller.crashes_in_recovery = 0;
         }
         self.close_all(self.network.controller(), true);
@@ -556,9 +595,4 @@ fn put_of(say: &mut Downward) -> Option<&mut Put> {
         Downward::Put(put) | Downward::Reply { put, .. } => Some(put),
         _ => None,
     }
-}
-
-fn restore(bytes: &[u8]) -> Option<State> {
-    let parts: Vec<Part> = encoding::from_slice(bytes).ok()?;
-    State::assemble(parts.into_iter().map(Part::restore).collect::<Option<Vec<_>>>()?)
 }

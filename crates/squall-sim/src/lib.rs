@@ -14,7 +14,6 @@ mod client;
 mod controller;
 mod cosched;
 mod coverage;
-mod disk;
 mod files;
 mod follow;
 mod gang;

@@ -14,6 +14,10 @@ use crate::world::{Happening, World};
 
 /// By how much wall clocks are set, microseconds.
 const HOUR_US: i64 = 3_600_000_000;
+/// Most bytes that a full disk still takes when even the reserve ends.
+const ROOM_BYTES_MAX: u64 = 64 << 10;
+/// Longest time without any room.
+const NO_ROOM_MAX: Span = Span::from_secs(20);
 
 /// Faults that have yet to end.
 #[derive(Debug, Default)]
@@ -159,19 +163,25 @@ impl World {
             let span = self.seed.span(Span::from_secs(1), Span::from_secs(20));
             self.ends_after(span, End::QuickFlush);
         } else {
-            self.strike(Fault::DiskFull, 0);
-            self.set_disk_full(true);
-            let span = self.seed.span(Span::from_secs(1), Span::from_secs(120));
+            // What is reserved lasts for all that must be written, or not even for that.
+            let room = self.seed.chance(300_000).then(|| self.seed.spread(1, ROOM_BYTES_MAX));
+            let longest = if room.is_some() { NO_ROOM_MAX } else { Span::from_secs(120) };
+            self.strike(Fault::DiskFull, room.unwrap_or(0));
+            self.set_disk_full(true, room);
+            let span = self.seed.span(Span::from_secs(1), longest);
             self.ends_after(span, End::DiskFree);
         }
     }
 
-    /// The journal's disk is full, or has room again.
-    pub(crate) fn set_disk_full(&mut self, full: bool) {
-        self.controller.disk_full = full;
+    /// The log's disk is full, or has room again. `room`: bytes that can be written all the same; None: any number.
+    pub(crate) fn set_disk_full(&mut self, full: bool, room: Option<u64>) {
+        self.controller.log.set_full(full, room);
         self.controller.knows_full &= full;
+        if let Some(work) = self.controller.roomless.take_if(|_| !full) {
+            self.append(work);
+        }
         if self.controller.serves() {
-            self.tell_controller(squall_engine::control::Input::Disk { full });
+            self.plan_turn();
         }
     }
 
@@ -335,7 +345,7 @@ impl World {
                 }
             }
             End::Fast(node) => self.network.slow(node, 1),
-            End::DiskFree => self.set_disk_full(false),
+            End::DiskFree => self.set_disk_full(false, None),
             End::SpoolFree(node) => self.nodes[node].spool.full = false,
             End::Fine => self.network.weather = Weather::FINE,
             End::QuickFlush => self.controller.flush_span = (Span(200), Span(3000)),
@@ -354,8 +364,8 @@ impl World {
         self.controller.plan.clear();
         self.step_dies_after_acts = None;
         self.controller.restart = Some(Span::from_secs(1));
-        if self.controller.disk_full {
-            self.set_disk_full(false);
+        if self.controller.log.is_full() {
+            self.set_disk_full(false, None);
         }
         if !self.controller.serves() {
             self.start_controller(Span(0));

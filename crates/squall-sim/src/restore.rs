@@ -86,12 +86,12 @@ fn play(world: &mut World, settings: &Settings, seed: &mut Seed) -> Result<(), B
 impl World {
     /// Copies the controller's disk.
     pub(crate) fn back_up(&mut self) {
-        self.backup = Some((self.controller.disk.backup(), self.controller.state().map_or(JobId(0), |s| s.last_id)));
+        self.backup = Some((self.controller.log.backup(), self.controller.state().map_or(JobId(0), |s| s.last_id)));
     }
 
     /// Restores the backup and starts the controller. Returns false if no running node knows more than the backup.
     pub(crate) fn restore(&mut self, accepts: bool) -> bool {
-        let Some((disk, last)) = self.backup.clone() else { return false };
+        let Some((log, last)) = self.backup.as_ref().map(|(log, last)| (log.backup(), *last)) else { return false };
         // The time limit or the user may end a job that the backup knows. Its node kills a job that was already being
         // ended.
         let unknown = |key: &StepKey| key.job > last && key.step == StepNo::BATCH && !self.judge.is_ending(key.job);
@@ -105,7 +105,7 @@ impl World {
         self.strike(Fault::BackupRestored, u64::from(accepts));
         self.judge.sleep();
         if before.is_none() {
-            self.controller.change_disk(disk);
+            self.controller.change_log(log);
         }
         let accepts = accepts || self.is_planted(Mutation::LossAccepted);
         self.restoration = Some(Restoration { accepts, spared, known, ..before.unwrap_or_default() });

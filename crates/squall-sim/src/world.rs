@@ -14,12 +14,12 @@ use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::fabric::{Chunk, DownFrame, UpFrame};
 use squall_model::wire::stepd::ToStepd;
 use squall_sched::topology::{Fault as TopologyFault, Source, Topology};
+use squall_store::memory::MemoryLog;
 
 use crate::agenda::Agenda;
 use crate::client::Clients;
 use crate::controller::ControllerHost;
 use crate::coverage::{Coverage, Fault};
-use crate::disk::Disk;
 use crate::follow::{Follower, Piece};
 use crate::judge::{Judge, Violation};
 use crate::mutation::Mutation;
@@ -169,7 +169,7 @@ pub(crate) struct World {
     /// Each `srun` that waits for a step, by order.
     pub(crate) followers: BTreeMap<usize, Follower>,
     /// A copy of the controller's disk, and the last id that was given then.
-    pub(crate) backup: Option<(Disk, JobId)>,
+    pub(crate) backup: Option<(MemoryLog, JobId)>,
     pub(crate) restoration: Option<Restoration>,
     pub(crate) judge: Judge,
     pub(crate) workload: Option<Workload>,

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Instant;
 
+use squall_files::place::Place;
 use squall_host::config_files::ConfigFiles;
 use squall_host::controld::read_config;
 use squall_host::front;
 use squall_host::life::{self, Daemon};
-use squall_host::place::Place;
 use squall_model::config::Config;
 use squall_model::hostlist;
 

@@ -1,9 +1,9 @@
 //! The configuration with which `squall up` starts a cluster: checked before anything of it is written, and taken back if
 //! the cluster does not start with it.
 
+use squall_files::place::Place;
 use squall_host::config_files::{Checked, ConfigFiles};
 use squall_host::life::{self, Daemon};
-use squall_host::place::Place;
 use squall_model::config::Config;
 
 use super::up::Options;

@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use lexopt::prelude::{Long, Short, Value, ValueExt};
+use squall_files::place::Place;
 use squall_host::controld::{self, Settings};
 use squall_host::front;
 use squall_host::life::{self, Daemon};
 use squall_host::logging;
 use squall_host::noded::{self, NodeArgs};
 use squall_host::pidfile::PidFile;
-use squall_host::place::Place;
 use squall_host::rack::{self, RackArgs};
 use squall_host::trust::Token;
 

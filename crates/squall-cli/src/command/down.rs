@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use lexopt::prelude::{Long, Short};
+use squall_files::place::Place;
 use squall_host::controld::read_config;
 use squall_host::life::{self, Daemon};
-use squall_host::place::Place;
 use squall_host::trust::Trust;
 use squall_model::config::Config;
 use squall_model::limits::KILL_WAIT_S;

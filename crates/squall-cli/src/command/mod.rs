@@ -1,14 +1,11 @@
 //! The commands, one file (or folder) each.
 
 pub(crate) mod allocation;
-pub(crate) mod bench;
 mod cells;
 mod configure;
 pub(crate) mod daemons;
 pub(crate) mod down;
-pub(crate) mod esp;
 pub(crate) mod hostfile;
-pub(crate) mod layout;
 pub(crate) mod links;
 pub(crate) mod listing;
 pub(crate) mod sacct;
@@ -21,7 +18,6 @@ pub(crate) mod scancel;
 pub(crate) mod scontrol;
 pub(crate) mod sdiag;
 pub(crate) mod seff;
-pub(crate) mod sim;
 pub(crate) mod sinfo;
 pub(crate) mod sprio;
 pub(crate) mod squeue;
@@ -32,8 +28,8 @@ pub(crate) mod sstat;
 pub(crate) mod step;
 pub(crate) mod submission;
 pub(crate) mod token;
-pub(crate) mod trace;
 pub(crate) mod up;
+#[cfg(feature = "lab")]
 pub(crate) mod what_if;
 pub(crate) mod why;
 
@@ -41,8 +37,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 
+use squall_files::place::{Place, STATE_VARIABLE};
 use squall_host::life;
-use squall_host::place::{Place, STATE_VARIABLE};
 
 /// How a command that starts or ends things is over: it prints what it did, or why it could not.
 fn end(command: &str, done: Result<String, String>) -> ExitCode {
@@ -66,7 +62,7 @@ fn owned(place: &Place) -> Result<(), String> {
     if me.is_root() || me.as_raw() == owner {
         return Ok(());
     }
-    let name = squall_host::sys::users::by_uid(owner).map_or_else(|| format!("uid {owner}"), |user| user.name);
+    let name = squall_files::users::by_uid(owner).map_or_else(|| format!("uid {owner}"), |user| user.name);
     Err(format!("the cluster in {} is {name}'s: only {name} and root may do that", dir.display()))
 }
 

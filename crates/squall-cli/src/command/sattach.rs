@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 use rustix::net::sockopt::socket_peercred;
 use squall_engine::step::may_leave;
-use squall_host::place::Place;
+use squall_files::place::Place;
 use squall_model::id::{JobId, StepNo};
 use squall_model::step::{Among, FromStep, Layout, ToStep, Watcher};
 use squall_model::time::Span;

@@ -14,12 +14,12 @@ use squall_model::time::Time;
 use squall_model::wire::broadcast::{BroadcastTo, PlaceAt};
 use squall_model::wire::client::{JobRef, JobSelection, Refusal};
 
-use crate::broadcast::{self, Sent};
 use crate::client::ClientError;
 use crate::command::listing::arguments::{Arguments, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::{Target, target};
 use crate::refusal;
+use squall_client::broadcast::{self, Sent};
 
 const OPTIONS: &[Known] = &[
     ("compress", 'C', Value::Maybe),

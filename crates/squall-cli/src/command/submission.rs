@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use squall_host::sys::users;
+use squall_host::sys::command::become_user;
 use squall_model::job::JobSpec;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Request};
@@ -67,7 +67,7 @@ pub(crate) fn become_owner(run_as: RunAs) -> Result<(), Stop> {
         return Ok(());
     }
     let (uid, login) = user.unwrap_or((0, 0));
-    users::become_user(uid, group.unwrap_or(login)).map_err(|error| Stop::bad(error.to_string()))
+    become_user(uid, group.unwrap_or(login)).map_err(|error| Stop::bad(error.to_string()))
 }
 
 /// Working folder, mask, limits, host and command line into the request. Gives the present folder.

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use lexopt::prelude::{Long, Short, Value, ValueExt};
+use squall_files::place::Place;
 use squall_host::controld::read_config;
 use squall_host::life;
-use squall_host::place::Place;
 use squall_host::trust::Trust;
 use squall_model::hostlist;
 

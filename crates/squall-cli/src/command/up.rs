@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use lexopt::prelude::{Long, Short, Value, ValueExt};
+use squall_files::place::Place;
 use squall_host::life::{self, Daemon, Started};
-use squall_host::place::Place;
 use squall_host::trust::{Joined, Trust};
 use squall_model::config::Config;
 use squall_model::hostlist;

@@ -20,7 +20,7 @@ use squall_sim::{Past, again};
 use crate::client::unexpected;
 use crate::command::listing::arguments::{Arguments, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
-use crate::command::trace;
+use squall_lab::trace;
 
 const OPTIONS: &[Known] = &[
     ("config", '\0', Value::Needed),

@@ -13,13 +13,16 @@ const FILE_LINES_MAX: usize = 800;
 /// What each crate may know of the house. No arrow runs up; host and sim do not know each other.
 const ARROWS: &[(&str, &[&str])] = &[
     ("model", &[]),
+    ("files", &[]),
     ("sched", &["model"]),
     ("engine", &["model", "sched"]),
-    ("host", &["model", "sched", "engine"]),
-    ("sim", &["model", "sched", "engine"]),
-    ("client", &["model", "host"]),
+    ("store", &["model", "files", "engine"]),
+    ("host", &["model", "files", "sched", "engine", "store"]),
+    ("sim", &["model", "sched", "engine", "store"]),
+    ("client", &["model", "files"]),
     ("c", &["model", "client"]),
-    ("cli", &["model", "sched", "engine", "host", "sim", "client"]),
+    ("lab", &["model", "files", "sched", "engine", "store", "host", "sim", "client"]),
+    ("cli", &["model", "files", "sched", "engine", "host", "sim", "client", "lab"]),
 ];
 
 /// The only libraries that the pure crates may use.
@@ -130,8 +133,13 @@ fn unsafe_stands_only_where_processes_and_ffi_live() {
     let mut wrong = Vec::new();
     for file in sources() {
         let name = file.strip_prefix(root()).unwrap().display().to_string();
-        // The second is what a C program calls: all that it does is to read and write where the program says.
-        let may = ["crates/squall-host/src/sys", "crates/squall-c/src"];
+        // The last is what a C program calls: all that it does is to read and write where the program says.
+        let may = [
+            "crates/squall-host/src/sys",
+            "crates/squall-files/src/users.rs",
+            "crates/squall-store/src/accounts/pages.rs",
+            "crates/squall-c/src",
+        ];
         if may.iter().any(|folder| name.starts_with(folder)) || name.ends_with("tests/tidy/main.rs") {
             continue;
         }

@@ -5,9 +5,9 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use squall_files::place::Place;
 use squall_model::time::Time;
 
-use crate::place::Place;
 use crate::sys::clock;
 
 /// A wall clock that is off by less is being corrected, not set.
@@ -96,7 +96,7 @@ fn parse(text: &str) -> Option<(String, u64, i64)> {
 #[cfg(test)]
 mod tests {
     use super::{Clock, clock};
-    use crate::place::Place;
+    use squall_files::place::Place;
     use squall_model::time::Time;
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use squall_files::place::Place;
 use squall_model::config::Config;
 use squall_model::job::{Blob, Digest};
 use squall_model::limits::FRAME_BYTES_MAX;
@@ -10,9 +11,7 @@ use squall_model::wire::client::{Answer, Refusal};
 use squall_model::wire::fabric::{DownFrame, Downward, Put};
 use squall_model::wire::node::Down;
 use squall_model::wire::sealed::Sealed;
-
-use crate::journal::Blobs;
-use crate::place::Place;
+use squall_store::BlobReader;
 
 /// Bytes of scripts and environments kept in memory.
 const CACHE_BYTES: usize = 16 << 20;
@@ -23,14 +22,14 @@ const PARCELS_MAX: usize = FRAME_BYTES_MAX / 4 * 3;
 /// Reads what the machine only knows by name.
 pub(super) struct Desk {
     place: Place,
-    blobs: Blobs,
+    blobs: Arc<dyn BlobReader>,
     cache: HashMap<Digest, Blob>,
     order: VecDeque<Digest>,
     bytes: usize,
 }
 
 impl Desk {
-    pub(super) fn new(place: Place, blobs: Blobs) -> Self {
+    pub(super) fn new(place: Place, blobs: Arc<dyn BlobReader>) -> Self {
         Self { place, blobs, cache: HashMap::new(), order: VecDeque::new(), bytes: 0 }
     }
 
@@ -130,11 +129,6 @@ impl Desk {
         }
         Err(wrong(format!("the cluster's name can't change from `{cluster}` to `{}`", config.cluster)))
     }
-
-    /// Free bytes on the journal's disk.
-    pub(super) fn free_bytes(&self) -> u64 {
-        crate::journal::free_bytes(&self.place.journal())
-    }
 }
 
 #[cfg(test)]
@@ -144,8 +138,10 @@ mod tests {
     use squall_model::set::NodeSet;
     use squall_model::step::{BatchStart, JobFacts};
     use squall_model::wire::fabric::Parcel;
+    use squall_store::Log;
+    use squall_store::memory::MemoryLog;
 
-    use super::{Blob, Blobs, Desk, Digest, Down, DownFrame, Downward, Place, Put, Sealed};
+    use super::{Blob, Desk, Digest, Down, DownFrame, Downward, Place, Put, Sealed};
 
     fn start(script: Digest) -> Downward {
         let facts =
@@ -158,7 +154,7 @@ mod tests {
     /// Numbers of the first thing said in each frame, and how many things it says.
     fn sent(sizes: &[usize]) -> Vec<(u64, usize)> {
         let nowhere = std::env::temp_dir().join("squall-desk");
-        let mut desk = Desk::new(Place::at(&nowhere).unwrap(), Blobs::new(&nowhere));
+        let mut desk = Desk::new(Place::at(&nowhere).unwrap(), MemoryLog::default().blobs());
         let blobs: Vec<Blob> = sizes.iter().zip(0..).map(|(size, fill)| Blob::new(vec![fill; *size])).collect();
         desk.remember(&blobs);
         let says = blobs.iter().map(|blob| start(blob.digest)).collect();

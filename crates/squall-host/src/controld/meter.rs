@@ -10,7 +10,14 @@ use squall_model::wire::client::Request;
 use squall_model::wire::fabric::{UpFrame, Upward};
 use squall_model::wire::info::Diag;
 
-use crate::journal::Appended;
+/// What an append did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Appended {
+    /// Bytes written.
+    pub(super) bytes: u64,
+    /// Time of write and flush.
+    pub(super) flush: Duration,
+}
 
 /// What was counted since the start or the last reset.
 #[derive(Debug, Default)]

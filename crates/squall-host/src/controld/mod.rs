@@ -17,23 +17,24 @@ use std::sync::Arc;
 
 use squall_engine::control::state::State;
 use squall_engine::control::{Controller, Input};
+use squall_files::durable;
+use squall_files::place::{Place, SocketPath};
 use squall_model::config::Config;
 use squall_model::id::JobId;
 use squall_model::wire::fabric::Newer;
+use squall_store::accounts::{self, Accounts};
+use squall_store::file::{FileLog, JournalError, Opened, Options, ReplayReport, StateLock};
+use squall_store::{Log, LogError};
 use tokio::net::UnixListener;
 use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::spawn_local;
 use tracing::{error, info, warn};
 
-use crate::accounts::{self, Accounts};
 use crate::config_files::{Checked, ConfigFiles};
-use crate::durable;
-use crate::journal::{Journal, JournalError, Opened, Options, ReplayReport, StateLock};
 use crate::logging;
 use crate::multicast::{Group, Mouth};
 use crate::pidfile::PidFile;
-use crate::place::{Place, SocketPath};
 use clock::Clock;
 use connection::{Door, Gate};
 use turn::Daemon;
@@ -57,6 +58,9 @@ pub enum ControllerError {
     /// The journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// An append to it.
+    #[error(transparent)]
+    Log(#[from] LogError),
     /// The configuration.
     #[error("{}: {problem}", path.display())]
     Config {
@@ -135,7 +139,7 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     let Checked { config, oddities, notices: idle } = check_config(&place)?;
     logging::configure(config.slurmctld_debug.0);
     spawn_local(logging::reopen_at_hangups());
-    let lock = StateLock::take(place.dir(), &config.cluster)?;
+    let lock = StateLock::take(&place, &config.cluster)?;
     let pid = PidFile::write(&place.controller_pid()).map_err(ControllerError::io("write", place.controller_pid()))?;
     *held = Some((pid, lock));
     if !settings.durable {
@@ -149,7 +153,7 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
         durable: settings.durable,
         ..Options::default()
     };
-    let Opened { journal, state, report, notices } = Journal::open(&place.journal(), options)?;
+    let Opened { log, state, report, notices } = FileLog::open(&place.journal(), options)?;
     for notice in &notices {
         warn!("{notice}");
     }
@@ -157,10 +161,10 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     keep_nodes(&state, &config, &place)?;
     oddities.iter().chain(&idle).for_each(|notice| warn!("{notice}"));
     say_what_was_read(&settings.version, &config, &report, &state);
-    let last = journal.next_seq() - 1;
-    let accounts = Accounts::start(&place, journal.cluster(), last, journal.follower().accounted_handle())
+    let last = log.next_seq() - 1;
+    let accounts = Accounts::start(&place, log.cluster(), last, log.accounted())
         .map_err(ControllerError::io("start a thread for", place.accounts()))?;
-    journal.settle();
+    log.settle();
     let terminate = signal(SignalKind::terminate()).map_err(ControllerError::io("wait for signals in", place.run()))?;
     let interrupt = signal(SignalKind::interrupt()).map_err(ControllerError::io("wait for signals in", place.run()))?;
     let (door, inbox) = Door::new(config.cluster.clone(), files);
@@ -174,7 +178,7 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     if settings.accept_loss {
         machine.accept_loss();
     }
-    let mut daemon = Daemon::new(machine, journal, accounts, place.clone(), (mouth, clock));
+    let mut daemon = Daemon::new(machine, Box::new(log), accounts, place.clone(), (mouth, clock));
     let start = Input::Start { config: Box::new(config), version: settings.version, host: host_name() };
     daemon.start(start).await?;
     let listener = listen(&place)?;

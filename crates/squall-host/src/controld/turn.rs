@@ -3,11 +3,14 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use squall_engine::commit::{Append, Capacity, Commit, INPUTS_MAX, Pipeline, Release};
+use squall_engine::commit::{Append, Commit, INPUTS_MAX, Pipeline, Release};
 use squall_engine::control::{CallerId, Controller, Input, LinkId, Who};
+use squall_files::place::Place;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::info::Diag;
+use squall_store::accounts::{Accounts, Reply};
+use squall_store::{Log, LogError};
 use tokio::signal::unix::Signal;
 use tokio::task::{JoinError, JoinHandle};
 use tracing::{error, info, warn};
@@ -18,13 +21,10 @@ use super::clock::Clock;
 use super::connection::{Arrival, Inbox, Kind};
 use super::desk::Desk;
 use super::fair::Fair;
-use super::meter::{self, Meter};
-use crate::accounts::Accounts;
-use crate::journal::{Appended, Journal, JournalError};
+use super::meter::{self, Appended, Meter};
 use crate::link::{self, Outgoing};
 use crate::logging;
 use crate::multicast::Mouth;
-use crate::place::Place;
 
 /// Inputs that may wait to be taken.
 const WAITING_MAX: usize = 32 << 10;
@@ -38,7 +38,7 @@ const TRIM_EVERY: Duration = Duration::from_secs(10);
 const AHEAD_MIN: usize = 64;
 /// While there is other work, a page of a list is made after so many times what the last one took.
 const LIST_SHARE: u32 = 8;
-/// How often to look whether a full disk has room again, and how much room a disk has.
+/// How often to look whether a full disk has room again.
 const DISK_POLL: Duration = Duration::from_millis(100);
 /// How long answers may take to leave at the end.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -47,9 +47,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 pub(super) struct Daemon {
     pipeline: Pipeline<Later>,
     /// None while a flush runs.
-    journal: Option<Journal>,
-    /// Bytes that the journal's disk has free, and when to ask for them again.
-    free: (u64, Instant),
+    log: Option<Box<dyn Log>>,
     accounts: Accounts,
     desk: Desk,
     meter: Meter,
@@ -82,18 +80,17 @@ struct Peer {
 impl Daemon {
     pub(super) fn new(
         machine: Controller,
-        journal: Journal,
+        log: Box<dyn Log>,
         accounts: Accounts,
         place: Place,
         (mouth, clock): (Option<Mouth>, Clock),
     ) -> Self {
-        let desk = Desk::new(place, journal.blobs());
+        let desk = Desk::new(place, log.blobs());
         let now = clock.now();
         let (peers, meter) = (HashMap::new(), Meter::new(now));
         Self {
-            pipeline: Pipeline::new(machine, journal.next_seq()),
-            journal: Some(journal),
-            free: (0, Instant::now()),
+            pipeline: Pipeline::new(machine, log.next_seq()),
+            log: Some(log),
             accounts,
             desk,
             meter,
@@ -195,9 +192,9 @@ impl Daemon {
     /// Closes the journal and accounting. What is known of jobs is left to the kernel, which takes back all of a process's
     /// memory at once: a million of them, one by one, take a second.
     fn close(self) {
-        let Self { pipeline, journal, accounts, .. } = self;
+        let Self { pipeline, log, accounts, .. } = self;
         std::mem::forget(pipeline);
-        drop((journal, accounts));
+        drop((log, accounts));
     }
 
     /// Lets what has arrived wait in its order.
@@ -250,22 +247,17 @@ impl Daemon {
         self.took = Duration::ZERO;
         self.now = self.pipeline.begin(self.now.max(self.clock.now()));
         // While a flush runs, the pipeline knows what it left of the room.
-        let Some(journal) = &self.journal else { return };
-        let trouble = journal.trouble();
-        let full = trouble.is_some();
-        if full != self.full {
-            self.full = full;
-            if let Some(why) = trouble {
+        let Some(log) = &mut self.log else { return };
+        let capacity = log.capacity();
+        if capacity.full != self.full {
+            self.full = capacity.full;
+            if let Some(why) = log.trouble() {
                 error!(error = %why, "no room for the journal: submissions are refused, running jobs go on");
             } else {
                 info!("there is room for the journal again");
             }
         }
-        if Instant::now() >= self.free.1 {
-            self.free = (self.desk.free_bytes(), Instant::now() + DISK_POLL);
-        }
-        let (room, reserve, free) = (journal.room(), journal.reserve(), self.free.0);
-        self.pipeline.set_capacity(Capacity { room, reserve, free, full });
+        self.pipeline.set_capacity(capacity);
     }
 
     /// Whether the open batch may take more.
@@ -410,13 +402,16 @@ impl Daemon {
                 Ok(None)
             }
             Some(Commit::Fenced(newer)) => {
+                if let Some(log) = &mut self.log {
+                    log.fence();
+                }
                 // No node has heard the epoch that began with this life.
                 let state = self.pipeline.machine().state();
                 Err(ControllerError::Older { newer, ours: state.epoch.0 - 1, last: state.last_id })
             }
             Some(Commit::Append(work)) => {
                 self.desk.remember(&work.blobs);
-                Ok(self.journal.take().map(|journal| Flushing { work: append(journal, work) }))
+                Ok(self.log.take().map(|log| Flushing { work: append(log, work) }))
             }
         }
     }
@@ -425,24 +420,24 @@ impl Daemon {
     async fn finish(&mut self, mut flushed: Flushed) -> Result<(), ControllerError> {
         let mut said = false;
         loop {
-            let (journal, work, done) = flushed;
+            let (mut log, work, done) = flushed;
             match done {
                 Ok(appended) => {
                     self.meter.flushed(&work.records, appended);
-                    self.journal = Some(journal);
+                    self.log = Some(log);
                     if let Some(release) = self.pipeline.flushed() {
                         self.release(release);
                     }
                     return Ok(());
                 }
-                Err(e) if e.is_no_space() => {
+                Err(e @ LogError::NoRoom(_)) => {
                     if !said {
                         error!(error = %e, "the journal is out of room: nothing is decided until there is some");
-                        journal.follower().snapshot();
+                        log.take_snapshot();
                     }
                     said = true;
                     tokio::time::sleep(DISK_POLL).await;
-                    flushed = append(journal, work).await.map_err(lost)?;
+                    flushed = append(log, work).await.map_err(lost)?;
                 }
                 Err(e) => return Err(e.into()),
             }
@@ -495,7 +490,7 @@ impl Daemon {
                 request @ (Request::Accounting(_) | Request::History) => {
                     if let Some(peer) = self.peers.get(&id) {
                         let query = if let Request::Accounting(query) = request { Some(query) } else { None };
-                        self.accounts.ask(query, self.clock.ahead_us(), peer.out.clone());
+                        self.accounts.ask(query, self.clock.ahead_us(), Box::new(peer.out.clone()));
                     }
                 }
                 Request::Script { job } => {
@@ -536,7 +531,7 @@ impl Daemon {
     }
 }
 
-type Flushed = (Journal, Append, Result<Appended, JournalError>);
+type Flushed = (Box<dyn Log>, Append, Result<Appended, LogError>);
 
 /// A batch on its way to the disk.
 struct Flushing {
@@ -562,14 +557,31 @@ async fn flushed(flushing: &mut Option<Flushing>) -> Result<Flushed, ControllerE
 }
 
 /// Appends on another thread, so that this one goes on meanwhile.
-fn append(mut journal: Journal, work: Append) -> JoinHandle<Flushed> {
+fn append(mut log: Box<dyn Log>, work: Append) -> JoinHandle<Flushed> {
     tokio::task::spawn_blocking(move || {
-        let done = journal.append(&work.records, &work.blobs);
-        (journal, work, done)
+        let start = Instant::now();
+        let appended = log.append(&work).and_then(|bytes| log.flush().map(|()| bytes));
+        let done = appended.map(|bytes| Appended { bytes, flush: start.elapsed() });
+        (log, work, done)
     })
 }
 
+impl Reply for Outgoing {
+    fn has_room(&self) -> bool {
+        Self::has_room(self)
+    }
+
+    fn is_closed(&self) -> bool {
+        Self::is_closed(self)
+    }
+
+    fn push(&self, answer: &Answer) {
+        if Self::push(self, answer).is_err() {
+            self.close();
+        }
+    }
+}
+
 fn lost(e: JoinError) -> ControllerError {
-    let error = std::io::Error::other(e);
-    JournalError::Io { doing: "write to", path: "the journal".into(), error }.into()
+    ControllerError::io("write to", "the journal".into())(std::io::Error::other(e))
 }

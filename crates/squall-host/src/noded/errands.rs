@@ -1,9 +1,9 @@
 //! Questions to the controller of another machine, beside the fabric, over a connection that is kept for a while.
 
 use std::io;
-use std::path::Path;
 use std::time::Duration;
 
+use squall_files::place::Place;
 use squall_model::wire::join::{Question, TOKEN, Told};
 use squall_model::wire::{Hello, Proof, Role};
 use tokio::sync::{mpsc, oneshot};
@@ -12,7 +12,6 @@ use tokio::time::timeout;
 use crate::hop::{self, Reader, Writer};
 use crate::link;
 use crate::noise::KeyPair;
-use crate::place::Place;
 use crate::trust::{Joined, Token, Trust};
 
 /// How long an answer may take.
@@ -104,7 +103,7 @@ pub fn join(place: &Place, controller: &str, name: &str, token: &Token) -> io::R
     let trust = Trust::of(place);
     let joined = Joined { name: name.to_owned(), controller: controller.to_owned(), key: token.controller };
     let again = trust.joined()?.is_some_and(|known| known.name == joined.name && known.key == joined.key);
-    if !again && has_cluster(place.dir()) {
+    if !again && has_cluster(place) {
         let dir = place.dir().display();
         return Err(io::Error::other(format!(
             "{dir} belongs to another cluster already: use --state for another folder"
@@ -127,6 +126,6 @@ pub fn join(place: &Place, controller: &str, name: &str, token: &Token) -> io::R
 }
 
 /// Whether a controller keeps its state there, or a node that has joined another cluster.
-fn has_cluster(dir: &Path) -> bool {
-    dir.join("journal").exists() || dir.join("keys/joined").exists()
+fn has_cluster(place: &Place) -> bool {
+    place.journal().exists() || place.joined().exists()
 }

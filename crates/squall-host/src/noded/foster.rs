@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use squall_engine::node::{NodeInput, attempt_of};
+use squall_files::place::SocketPath;
 use squall_model::codec;
 use squall_model::encoding::Decoded;
 use squall_model::id::StepKey;
@@ -27,7 +28,6 @@ use super::steps::{By, Served};
 use super::{Daemon, Event};
 use crate::cgroup::StepGroups;
 use crate::link::{Dialect, read_stored};
-use crate::place::SocketPath;
 use crate::processes::Stat;
 use crate::stepd::foster::{FromFoster, Order, SOCK, ToFoster};
 use crate::sys::pidfd;

@@ -5,10 +5,11 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::path::Path;
 
+use squall_files::durable;
+use squall_files::place::Place;
+
 use crate::controld::read_config;
-use crate::durable;
 use crate::life;
-use crate::place::Place;
 use crate::sys::host;
 use crate::trust::Trust;
 
@@ -35,7 +36,7 @@ fn try_make_known(place: &Place, name: &str) -> io::Result<()> {
     };
     let known = fs::read_to_string(HOSTS)?;
     let Some(text) = with_names(&known, &names, address(place)) else { return Ok(()) };
-    let path = place.run().join("hosts");
+    let path = place.hosts();
     durable::write(&path, text.as_bytes(), 0o644)?;
     host::lay_over(&path, Path::new(HOSTS))
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use squall_engine::fabric::scope::Scope;
 use squall_engine::fabric::{Dial, NetInput, NetOut};
+use squall_files::place::SocketPath;
 use squall_model::codec;
 use squall_model::config::Config;
 use squall_model::encoding::{Decoded, Encoded};
@@ -26,7 +27,6 @@ use crate::auth::is_operator;
 use crate::hop::{self, Reader, Writer};
 use crate::link::{Outgoing, make_room, read, write};
 use crate::local::Direct;
-use crate::place::SocketPath;
 
 /// How long the other side may take for its greeting.
 const HELLO_WAIT: Duration = Duration::from_secs(10);

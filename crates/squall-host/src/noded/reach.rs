@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use squall_engine::fabric::Dial;
+use squall_files::durable;
+use squall_files::place::{Place, SocketPath};
 use squall_model::wire::Role;
 use squall_model::wire::join::{Peer, PublicKey, Question, Told};
 use tokio::net::{TcpListener, UnixStream};
@@ -16,12 +18,10 @@ use super::errands::Errands;
 use super::net::{Conversation, introduce, name_of};
 use crate::auth::is_operator;
 use crate::controld::read_config;
-use crate::durable;
 use crate::hop::{self, Reader, Writer};
 use crate::life;
 use crate::link::make_room;
 use crate::noise::KeyPair;
-use crate::place::{Place, SocketPath};
 use crate::trust::{Joined, Trust};
 
 /// How often it is looked whether a child may still speak: beside the controller, where it costs nothing, and elsewhere.

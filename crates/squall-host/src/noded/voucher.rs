@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use squall_files::place::SocketPath;
 use squall_model::encoding;
 use squall_model::wire::join::{VOUCHED, Vouched};
 use squall_model::wire::{Hello, Proof, Role};
@@ -16,7 +17,6 @@ use tokio::time::timeout;
 
 use super::reach::Reach;
 use crate::auth::{Users, is_operator};
-use crate::place::SocketPath;
 use crate::sys::limits;
 use crate::{hop, link};
 

@@ -13,6 +13,7 @@ use rustix::net::{
 };
 use squall_engine::fabric::{Dial, NetInput, NetOut};
 use squall_engine::node::NodeInput;
+use squall_files::place::{Place, SocketPath};
 use squall_model::codec::{self, HEADER_BYTES};
 use squall_model::encoding::Encoded;
 use squall_model::wire::fabric::{DownFrame, UpFrame};
@@ -20,7 +21,6 @@ use squall_model::wire::{Hello, Role};
 
 use crate::auth::is_operator;
 use crate::link::make_room;
-use crate::place::{Place, SocketPath};
 
 /// Bytes read at once, into one buffer for all.
 const READ_BYTES: usize = 256 << 10;
@@ -502,7 +502,7 @@ mod tests {
     use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 
     use super::{Conns, Side};
-    use crate::place::Place;
+    use squall_files::place::Place;
 
     #[test]
     fn a_peer_that_says_something_and_dies_at_once_is_seen_to_be_dead() {

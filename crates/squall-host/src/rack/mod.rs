@@ -19,6 +19,7 @@ use rustix::event::{Timespec, epoll};
 use squall_engine::fabric::shape::Tree;
 use squall_engine::machine::Machine as _;
 use squall_engine::node::{Neighbours, NodeInput, NodeOut};
+use squall_files::place::Place;
 use squall_model::config::{Config, NodeConfig};
 use squall_model::hostlist;
 use squall_model::time::{Span, Time};
@@ -26,7 +27,6 @@ use tracing::{error, info};
 
 use crate::life;
 use crate::logging;
-use crate::place::Place;
 use crate::sys::signals::SignalFd;
 use crate::sys::{clock, limits};
 use conn::Conns;

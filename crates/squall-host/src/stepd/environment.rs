@@ -4,10 +4,10 @@ use std::ffi::CString;
 use std::path::Path;
 
 use squall_engine::environment::{Env, default_env, job_env, step_env, task_env};
+use squall_files::place::TASK_MARK;
+use squall_files::place::{Place, STATE_VARIABLE};
 use squall_model::step::StepLaunch;
 
-use crate::place::{Place, STATE_VARIABLE};
-use crate::spool::TASK_MARK;
 use crate::sys::spawn::PID_ROOM;
 
 /// Where programs are looked for if the user's environment does not say.
@@ -110,11 +110,9 @@ impl Environment {
         self.lay(job_env(&launch.facts));
         self.lay(step_env(launch));
         self.set(TASK_MARK, spool);
-        // Commands of the job talk to the cluster that runs it, wherever it was submitted. The folder of a step is
-        // DIR/node/NAME/steps/STEP.
-        if let Some(place) = Path::new(spool).ancestors().nth(4).filter(|place| place.join("run").is_dir()) {
-            let place = Place::at(place).map_or_else(|_| place.to_owned(), |place| place.for_jobs().dir().to_owned());
-            self.set(STATE_VARIABLE, &place.to_string_lossy());
+        // Commands of the job talk to the cluster that runs it, wherever it was submitted.
+        if let Some(place) = Place::of_step(Path::new(spool)) {
+            self.set(STATE_VARIABLE, &place.for_jobs().dir().to_string_lossy());
         }
         self
     }

@@ -15,6 +15,7 @@
 //! node daemon nor a script.
 
 use minicbor::{Decode, Encode};
+use squall_files::place::SocketPath;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -48,7 +49,6 @@ use super::prepare::{Ready, prepare};
 use super::processes::KILL_AGAIN;
 use super::starters::{Script, Starters};
 use crate::cgroup::{StepGroups, members};
-use crate::place::SocketPath;
 use crate::processes::catches;
 use crate::sys::clock::steady;
 use crate::sys::fsuser::with_files_of;

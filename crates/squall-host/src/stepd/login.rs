@@ -7,11 +7,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use squall_files::users;
 use squall_model::job::Owner;
 use squall_model::limits::ENV_BYTES_MAX;
 
 use super::environment::Environment;
-use crate::sys::users;
 
 /// How long the login files may take.
 const TIMEOUT: Duration = Duration::from_secs(8);

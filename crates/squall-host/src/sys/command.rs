@@ -1,8 +1,19 @@
-//! Programs started by a process that takes its signals from a descriptor.
+//! What commands need of the system: programs that they start, users that they become.
 
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+
+use squall_files::users;
+
+use super::identity::{Identity, become_user as become_identity};
+
+/// Becomes that user for good, with all groups of the user and this one first. Only root can.
+pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
+    let groups = users::by_uid(uid).map_or_else(|| vec![gid], |user| users::groups(&user.name, gid));
+    become_identity(&Identity { uid, gid, groups }).map_err(|error| io::Error::other(error.to_string()))
+}
 
 /// Lets the program take signals as any other: what this process blocks for its `SignalFd` is not blocked there.
 pub fn unblock_signals(command: &mut Command) -> &mut Command {
@@ -13,7 +24,7 @@ pub fn unblock_signals(command: &mut Command) -> &mut Command {
             libc::sigemptyset(none.as_mut_ptr());
             libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut()) != 0
         };
-        if failed { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+        if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
     };
     // SAFETY: the closure makes two async-signal-safe calls and allocates nothing.
     unsafe { command.pre_exec(unblock) }

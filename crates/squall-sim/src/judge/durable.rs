@@ -14,7 +14,6 @@ use squall_model::time::Time;
 use super::{JobFile, Judge};
 use crate::client::Clients;
 use crate::coverage::Phase;
-use crate::disk::Entry;
 use crate::order::Order;
 
 /// SIGTERM, SIGKILL.
@@ -88,16 +87,16 @@ impl Judge {
     }
 
     /// What recovery found: everything that was durable, and perhaps more. Returns how many records more.
-    pub(crate) fn recovered(&mut self, entries: &[Entry]) -> u64 {
-        let last = entries.last().map_or(0, |e| e.record.seq);
-        let gap = entries.iter().enumerate().find(|(at, e)| e.record.seq != *at as u64 + 1);
-        if let Some((at, entry)) = gap {
-            self.violate("records follow each other", format!("{} is the {at}th of the journal", entry.record.seq));
+    pub(crate) fn recovered(&mut self, records: &[Record]) -> u64 {
+        let last = records.last().map_or(0, |record| record.seq);
+        let gap = records.iter().enumerate().find(|(at, record)| record.seq != *at as u64 + 1);
+        if let Some((at, record)) = gap {
+            self.violate("records follow each other", format!("{} is the {at}th of the journal", record.seq));
         }
         if last < self.last_record {
             self.violate("what was flushed survives", format!("records {}..{} are gone", last + 1, self.last_record));
         }
-        self.found = entries.iter().skip(self.last_record as usize).map(|e| e.record.clone()).collect();
+        self.found = records.iter().skip(self.last_record as usize).cloned().collect();
         last.saturating_sub(self.last_record)
     }
 

@@ -369,7 +369,7 @@ impl World {
             }),
             Statement::Slow { nodes, times } => self.each_node(&nodes, |world, node| world.network.slow(node, times)),
             Statement::Disk { full } => {
-                self.set_disk_full(full);
+                self.set_disk_full(full, None);
                 Ok(())
             }
             Statement::SlowDisk { flush } => {

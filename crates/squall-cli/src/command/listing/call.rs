@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use squall_host::place::Place;
-use squall_host::sys::users;
+use squall_files::place::Place;
+use squall_files::users;
 use squall_model::id::JobId;
 use squall_model::plain::plain;
 use squall_model::time::Time;
@@ -21,7 +21,6 @@ use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Refusal,
 use squall_model::wire::history::HistoryRow;
 use squall_model::wire::info::{AccountingRow, JobsPage};
 
-use crate::broadcast::{self, Sent};
 use crate::client::{Client, ClientError, unexpected};
 use crate::command::listing::arguments::{Arguments, Known, SHARED, parse};
 use crate::command::listing::help;
@@ -29,6 +28,7 @@ use crate::contact::Patience;
 use crate::format::clock::{Clock, Style};
 use crate::format::words;
 use crate::refusal;
+use squall_client::broadcast::{self, Sent};
 
 /// Whom a command asks.
 pub(crate) trait Controller {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use squall_host::place::Place;
+use squall_files::place::Place;
 use squall_host::processes::{OfJob, of_jobs};
 use squall_model::id::JobId;
 use squall_model::time::Span;

@@ -15,10 +15,10 @@ use squall_model::step::TaskProgram;
 use squall_model::wire::broadcast::{BroadcastTo, PlaceAt};
 use squall_model::wire::fabric::ContentId;
 
-use crate::broadcast;
 use crate::contact::Patience;
 use crate::options::Stop;
 use crate::refusal;
+use squall_client::broadcast;
 
 /// Brings the program to the job's nodes and lets the step execute it there. `to`: the option's value.
 pub(super) fn bring(to: &str, job: JobId, program: &mut TaskProgram) -> Result<(), Stop> {

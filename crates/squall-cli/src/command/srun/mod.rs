@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use rustix::net::sockopt::socket_peercred;
-use squall_host::place::Place;
+use squall_files::place::Place;
 use squall_host::sys::signals::SignalFd;
 use squall_model::id::{ClientKey, JobId};
 use squall_model::job::{ExitCode as JobExit, JobSpec};

@@ -1,6 +1,6 @@
 //! Options about a job: its name, its time, its place in the queue, its files.
 
-use squall_host::sys::users;
+use squall_files::users;
 use squall_model::duration::{parse_limit, whole_minutes};
 use squall_model::job::{ArraySpec, Dependency};
 use squall_model::limits::UNLIMITED_S;

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use squall_engine::control::Who;
+use squall_files::place::Place;
+use squall_files::users::{self, User};
 use squall_model::config::Config;
 use squall_model::encoding;
 use squall_model::wire::client::{Answer, Refusal, Request};
@@ -20,9 +22,7 @@ use super::{Door, FIRST_REQUEST_TIME, Guest, Kind, OUTGOING_BYTES_MAX, greeting}
 use crate::hop::{self, Reader, Writer};
 use crate::link::Outgoing;
 use crate::noise::KeyPair;
-use crate::place::Place;
 use crate::sys::clock;
-use crate::sys::users::{self, User};
 use crate::trust::Trust;
 use crate::{life, link};
 
@@ -259,7 +259,7 @@ async fn refuse<T>(writer: &mut Writer, asks: bool, name: &str) -> io::Result<T>
 #[cfg(test)]
 mod tests {
     use super::vouchable;
-    use crate::sys::users::User;
+    use squall_files::users::User;
 
     /// faults.md C2
     #[test]

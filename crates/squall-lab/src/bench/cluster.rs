@@ -1,0 +1,279 @@
+//! A cluster of its own for one bench: in a temporary folder, ended and removed afterwards.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use squall_files::place::Place;
+use squall_host::life::{self, Daemon};
+use squall_model::id::ClientKey;
+use squall_model::job::JobSpec;
+use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::info::Diag;
+
+use crate::client::Client;
+
+/// How long nodes may take to start, and how often to look.
+const START_TIME: Duration = Duration::from_mins(1);
+const START_POLL: Duration = Duration::from_millis(20);
+
+/// How large a cluster is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Scale {
+    /// One real node that claims so many CPUs.
+    Slots(u32),
+    /// So many emulated nodes.
+    Rack(u32),
+}
+
+/// A running cluster.
+pub(crate) struct Cluster {
+    folder: PathBuf,
+    place: Place,
+}
+
+impl Cluster {
+    /// Starts it with a node that claims `slots` CPUs.
+    pub(crate) fn start(slots: u32) -> Result<Self, String> {
+        Self::of(Scale::Slots(slots), "", true)
+    }
+
+    /// Starts it at that scale, with that configuration of everything else; its journal is flushed if it is `durable`.
+    pub(crate) fn of(scale: Scale, config: &str, durable: bool) -> Result<Self, String> {
+        let (text, rack) = match scale {
+            Scale::Slots(cpus) => {
+                (format!("{config}\n[[nodes]]\nname = \"bench\"\ncpus = {cpus}\nforce = true\n"), None)
+            }
+            Scale::Rack(nodes) => (config.to_owned(), Some(nodes)),
+        };
+        let cluster = Self::somewhere()?;
+        life::make_folders(&cluster.place)?;
+        life::write_config(&cluster.place, &life::config_text(Some(&text), None, rack, None)?)?;
+        let further: &[&str] = if durable { &[] } else { &["--without-durability"] };
+        cluster.start_controller(further)?;
+        cluster.squall(&["up"])?;
+        Ok(cluster)
+    }
+
+    /// Starts its controller with these arguments, and waits until it answers: `squall up` would start it without them.
+    fn start_controller(&self, further: &[&str]) -> Result<(), String> {
+        let daemon = Daemon::Controller;
+        let mut started = daemon.start(&self.place, further).map_err(|e| format!("cannot start {daemon}: {e}"))?;
+        let begin = Instant::now();
+        while Client::connect_to(&self.place, "bench").and_then(|mut client| client.ask(&Request::Ping)).is_err() {
+            if let Some(said) = started.failure() {
+                return Err(format!("{daemon} did not start:\n{said}"));
+            }
+            if begin.elapsed() > START_TIME {
+                return Err(format!("{daemon} does not answer; see {}", daemon.log_file(&self.place).display()));
+            }
+            sleep(START_POLL);
+        }
+        Ok(())
+    }
+
+    /// The same with so many cells behind a front, each with its part; those are always durable.
+    pub(crate) fn of_cells(cells: u32, scale: Scale, config: &str, durable: bool) -> Result<Self, String> {
+        let count = cells.to_string();
+        match scale {
+            _ if cells <= 1 => Self::of(scale, config, durable),
+            Scale::Slots(slots) => {
+                let slots = (slots / cells).max(1);
+                let nodes = format!("{config}\n[[nodes]]\nname = \"bench[1-{cells}]\"\ncpus = {slots}\nforce = true\n");
+                Self::with(&nodes, &["--cells", &count])
+            }
+            Scale::Rack(nodes) => Self::with(config, &["--rack", &nodes.to_string(), "--cells", &count]),
+        }
+    }
+
+    /// Starts it with so many real node daemons, each with this machine's CPUs.
+    pub(crate) fn nodes(nodes: u32) -> Result<Self, String> {
+        Self::with("", &["--nodes", &nodes.to_string()])
+    }
+
+    /// Starts it with so many emulated nodes and that configuration of everything else.
+    pub(crate) fn rack(nodes: u32, config: &str) -> Result<Self, String> {
+        Self::of(Scale::Rack(nodes), config, true)
+    }
+
+    /// Starts it with that configuration and these further arguments of `squall up`.
+    pub(crate) fn with(text: &str, args: &[&str]) -> Result<Self, String> {
+        let cluster = Self::somewhere()?;
+        let config = cluster.folder.join("bench.toml");
+        std::fs::write(&config, text).map_err(|e| format!("{}: {e}", config.display()))?;
+        let config = config.to_string_lossy();
+        cluster.squall(&[&["up", "--config", &config][..], args].concat())?;
+        Ok(cluster)
+    }
+
+    /// A folder for it.
+    fn somewhere() -> Result<Self, String> {
+        let folder = std::env::temp_dir().join(format!("squall-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let place = Place::at(&folder.join("state")).map_err(|e| e.to_string())?;
+        Ok(Self { folder, place })
+    }
+
+    /// Where it is.
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// A new connection to its controller.
+    pub(crate) fn client(&self) -> Result<Client, String> {
+        Client::connect_to(&self.place, "bench").map_err(|e| e.to_string())
+    }
+
+    /// Waits until so many nodes are in session.
+    pub(crate) fn wait_for(client: &mut Client, nodes: u32) -> Result<(), String> {
+        let start = Instant::now();
+        loop {
+            match client.ask(&Request::Ping).map_err(|e| e.to_string())? {
+                Answer::Pong { nodes_up, .. } if nodes_up >= nodes => return Ok(()),
+                _ if start.elapsed() > START_TIME => return Err(format!("not all {nodes} nodes have come")),
+                _ => sleep(START_POLL),
+            }
+        }
+    }
+
+    /// The controller's counters.
+    pub(crate) fn diag(client: &mut Client) -> Result<Diag, String> {
+        match client.ask(&Request::Diag { reset: false }) {
+            Ok(Answer::Diag(diag)) => Ok(*diag),
+            Ok(_) => Err(crate::client::unexpected().to_string()),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+
+    /// CPU time of the controller, or of all cells', and of the node daemons with all that they have started.
+    pub(crate) fn cpu(&self) -> (Duration, Duration) {
+        let cells: Vec<Place> = self.place.cells().unwrap_or_default().into_values().collect();
+        let places = if cells.is_empty() { vec![self.place.clone()] } else { cells };
+        places.iter().map(cpu_in).fold((Duration::ZERO, Duration::ZERO), |sum, cpu| (sum.0 + cpu.0, sum.1 + cpu.1))
+    }
+
+    /// Resident memory of the controller, KiB; 0: there is none.
+    pub(crate) fn controller_kb(&self) -> f64 {
+        pid_in(&self.place.controller_pid()).map_or(0.0, |pid| resident_kb(pid) as f64)
+    }
+
+    /// CPU time of the front of cells.
+    pub(crate) fn front_cpu(&self) -> Duration {
+        used(&self.place.front_pid())
+    }
+
+    /// Milliseconds of one of this program's commands there, from its start to its end.
+    pub(crate) fn command_ms<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<f64, String> {
+        let me = std::env::current_exe().map_err(|e| e.to_string())?;
+        let start = Instant::now();
+        let output = Command::new(me)
+            .args(args)
+            .env("SQUALL_STATE", self.place.dir())
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| e.to_string())?;
+        let ms = start.elapsed().as_secs_f64() * 1e3;
+        if output.status.success() {
+            return Ok(ms);
+        }
+        let words: Vec<_> = args.iter().map(|word| word.as_ref().to_string_lossy()).collect();
+        Err(format!("{}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim_end()))
+    }
+
+    fn squall(&self, args: &[&str]) -> Result<(), String> {
+        let me = std::env::current_exe().map_err(|e| e.to_string())?;
+        let output = Command::new(me)
+            .args(args)
+            .arg("--state")
+            .arg(self.place.dir())
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| e.to_string())?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(format!("squall {}: {}", args[0], String::from_utf8_lossy(&output.stderr).trim_end()))
+    }
+}
+
+/// CPU time of the daemon with that pid file.
+fn used(pid_file: &Path) -> Duration {
+    pid_in(pid_file).map_or(Duration::ZERO, squall_host::processes::cpu_time)
+}
+
+fn pid_in(pid_file: &Path) -> Option<u32> {
+    std::fs::read_to_string(pid_file).ok()?.split_whitespace().next()?.parse().ok()
+}
+
+/// Resident memory of a process, KiB.
+pub(super) fn resident_kb(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap_or_default();
+    line.split_whitespace().nth(1).and_then(|kb| kb.parse().ok()).unwrap_or_default()
+}
+
+/// CPU time of a controller, and of its node daemons.
+fn cpu_in(place: &Place) -> (Duration, Duration) {
+    let files = std::fs::read_dir(place.run()).into_iter().flatten().flatten().map(|entry| entry.path());
+    let nodes = files.filter(|path| {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        (name.starts_with("node-") || name.starts_with("rack-")) && path.extension().is_some_and(|kind| kind == "pid")
+    });
+    (used(&place.controller_pid()), nodes.map(|file| used(&file)).sum())
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if let Err(e) = self.squall(&["down"]) {
+            eprintln!("{e}");
+        }
+        if let Err(e) = std::fs::remove_dir_all(&self.folder) {
+            eprintln!("{}: {e}", self.folder.display());
+        }
+    }
+}
+
+/// A submission of a script that is itself `/bin/true`: the least that a batch job can be.
+pub(crate) fn submission(number: u64, hold: bool) -> Request {
+    submission_of(number, hold, TRUE)
+}
+
+/// Scripts that do nothing: without a shell, and by one.
+pub(super) const TRUE: &str = "#!/bin/true\n";
+pub(super) const SHELL: &str = "#!/bin/sh\ntrue\n";
+
+/// A submission of that script.
+pub(super) fn submission_of(number: u64, hold: bool, script: &str) -> Request {
+    let spec = JobSpec {
+        name: "bench".into(),
+        work_dir: "/".into(),
+        command: "bench".into(),
+        stdout: Some("/dev/null".into()),
+        submit_line: "squall bench".into(),
+        hold,
+        ..JobSpec::default()
+    };
+    Request::Submit {
+        spec: Arc::new(spec),
+        script: serde_bytes(script.as_bytes()),
+        env: serde_bytes(b"PATH=/usr/bin:/bin\0"),
+        key: ClientKey(u128::from(number) << 64 | u128::from(std::process::id())),
+    }
+}
+
+fn serde_bytes(bytes: &[u8]) -> squall_model::encoding::ByteBuf {
+    squall_model::encoding::ByteBuf::from(bytes)
+}
+
+/// Node counts to measure: powers of `1 << power`, and all.
+pub(crate) fn counts(all: u32, power: u32) -> Vec<u32> {
+    (0..32 / power).map(|step| 1_u32 << (power * step)).filter(|count| *count < all).chain([all]).collect()
+}
+
+/// The first so many nodes, as a host list.
+pub(crate) fn list(nodes: u32) -> String {
+    if nodes == 1 { "n1".to_owned() } else { format!("n[1-{nodes}]") }
+}

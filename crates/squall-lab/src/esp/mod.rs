@@ -1,0 +1,286 @@
+//! `squall esp` and `squall bench aggregate`: the ESP workload on a cluster, and what it cost the controller.
+
+mod drive;
+mod figures;
+mod kills;
+mod report;
+mod workload;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use lexopt::Arg;
+use squall_files::place::Place;
+use squall_model::config::Aggregation;
+
+use self::drive::{First, Manner, drive};
+use self::figures::{Run, draw, finding, wrong};
+use self::kills::Kills;
+use self::workload::{Setup, Variant, workload};
+use crate::bench::cluster::Cluster;
+use crate::bench::{Finding, number};
+
+const USAGE: &str = "\
+usage: squall esp [--light | --full] [OPTIONS]
+       squall bench aggregate [OPTIONS]
+
+Runs the 230 jobs of the Effective System Performance benchmark and reports utilisation, waits, and how many messages of
+nodes reached the controller. Fails if a job did, if a node's end of a job was lost or counted twice, or if a job
+overtook one that waited for the whole machine. `bench aggregate` is the same on 10080 emulated nodes, with all jobs
+submitted at once, with aggregation and then without.
+
+  --light           run times of Light-ESP (a twelfth; the default)
+  --full            run times of ESP-2
+  --nodes N         on a cluster of N emulated nodes that is started for each run (else on the one that runs)
+  --state DIR       on the cluster of that state
+  --run HOW         on, off: with or without aggregation; kills: with it, while collectors are killed. May be repeated.
+  --window PARAMS   how far to aggregate, as MsgAggregationParams: WindowMsgs=N,WindowTime=MS
+  --kill-every S    with `--run kills`, seconds between two kills [1]
+  --kills K         … and how many in all [20]
+  -T, --interval S  mean seconds between submissions after the first 50; 0: all at once [30]
+  -C, --compress X  divide these intervals by X
+  -t, --throughput  without the two jobs that take the whole machine
+  --first WHO       who goes first: come, or by priority (which takes an operator) the wide or the long [come]
+  --scale X         real seconds for each second of the workload [1]
+  --pictures DIR    write esp-utilisation and esp-waits there, as SVG and PNG
+  --json            one JSON object
+";
+
+/// Nodes of `bench aggregate`.
+const NODES: u32 = 10_080;
+
+/// How the cluster is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// With aggregation.
+    On,
+    /// Without.
+    Off,
+    /// With it, while collectors are killed.
+    Kills,
+}
+
+impl Way {
+    fn named(word: &str) -> Option<Self> {
+        [Self::On, Self::Off, Self::Kills].into_iter().find(|way| way.word() == word)
+    }
+    fn word(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+            Self::Kills => "kills",
+        }
+    }
+}
+
+struct Options {
+    variant: Variant,
+    nodes: Option<u32>,
+    state: Option<PathBuf>,
+    ways: Vec<Way>,
+    window: Aggregation,
+    kill_every: Duration,
+    kills: u32,
+    interval_s: u32,
+    compress: f64,
+    throughput: bool,
+    manner: Manner,
+    pictures: Option<PathBuf>,
+    json: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            variant: Variant::Light,
+            nodes: None,
+            state: None,
+            ways: Vec::new(),
+            window: Aggregation::default(),
+            kill_every: Duration::from_secs(1),
+            kills: 20,
+            interval_s: 30,
+            compress: 1.0,
+            throughput: false,
+            manner: Manner { scale: 1.0, first: First::Come },
+            pictures: None,
+            json: false,
+        }
+    }
+}
+
+/// Runs `squall esp`.
+pub fn run(args: &[OsString]) -> ExitCode {
+    report("esp", args, Options::default(), &[Way::On])
+}
+
+/// Runs `squall bench aggregate`.
+pub(crate) fn aggregate(args: &[OsString]) -> ExitCode {
+    let defaults = Options { interval_s: 0, nodes: Some(NODES), ..Options::default() };
+    report("bench aggregate", args, defaults, &[Way::On, Way::Off])
+}
+
+fn report(name: &str, args: &[OsString], defaults: Options, ways: &[Way]) -> ExitCode {
+    let options = match parse(args, defaults, ways) {
+        Ok(Some(options)) => options,
+        Ok(None) => {
+            crate::print(USAGE);
+            return ExitCode::SUCCESS;
+        }
+        Err(e) => {
+            eprint!("squall {name}: error: {e}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let problems = match measure(&options) {
+        Ok((finding, problems)) => {
+            crate::print(&finding.show(options.json));
+            problems
+        }
+        Err(e) => vec![e],
+    };
+    for problem in &problems {
+        eprintln!("squall {name}: error: {problem}");
+    }
+    if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn parse(args: &[OsString], mut options: Options, ways: &[Way]) -> Result<Option<Options>, String> {
+    let mut parser = lexopt::Parser::from_args(args.to_vec());
+    let mut for_own = false;
+    while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
+        match arg {
+            Arg::Long("light") => options.variant = Variant::Light,
+            Arg::Long("full") => options.variant = Variant::Full,
+            Arg::Long("nodes") => options.nodes = Some(number(&mut parser)?),
+            Arg::Long("state") => {
+                let dir = parser.value().map_err(|e| e.to_string())?;
+                (options.state, options.nodes) = (Some(dir.into()), None);
+            }
+            Arg::Long("run") => {
+                options.ways.push(word(&mut parser, Way::named)?);
+                for_own = true;
+            }
+            Arg::Long("window") => {
+                let text = parser.value().map_err(|e| e.to_string())?.to_string_lossy().into_owned();
+                (options.window, for_own) = (text.try_into()?, true);
+            }
+            Arg::Long("kill-every") => {
+                let seconds = positive(&mut parser)?;
+                options.kill_every = Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())?;
+            }
+            Arg::Long("kills") => options.kills = number(&mut parser)?,
+            Arg::Long("interval") | Arg::Short('T') => options.interval_s = number(&mut parser)?,
+            Arg::Long("compress") | Arg::Short('C') => options.compress = positive(&mut parser)?,
+            Arg::Long("throughput") | Arg::Short('t') => options.throughput = true,
+            Arg::Long("first") => options.manner.first = word(&mut parser, First::named)?,
+            Arg::Long("scale") => options.manner.scale = positive(&mut parser)?,
+            Arg::Long("pictures") => options.pictures = Some(parser.value().map_err(|e| e.to_string())?.into()),
+            Arg::Long("json") => options.json = true,
+            Arg::Long("help") | Arg::Short('h') => return Ok(None),
+            other => return Err(other.unexpected().to_string()),
+        }
+    }
+    if options.nodes.is_none() && for_own {
+        return Err("--run and --window are for clusters that are started for it: they need --nodes".into());
+    }
+    if options.ways.is_empty() {
+        // A cluster that runs already is taken as it is.
+        options.ways = if options.nodes.is_some() { ways.to_vec() } else { vec![Way::On] };
+    }
+    Ok(Some(options))
+}
+
+fn word<T>(parser: &mut lexopt::Parser, named: fn(&str) -> Option<T>) -> Result<T, String> {
+    let text = parser.value().map_err(|e| e.to_string())?.to_string_lossy().into_owned();
+    named(&text).ok_or_else(|| format!("`{text}` is no word that is known there"))
+}
+
+fn positive(parser: &mut lexopt::Parser) -> Result<f64, String> {
+    let value: f64 = number(parser)?;
+    if value.is_finite() && value > 0.0 { Ok(value) } else { Err(format!("`{value}`: more than 0 is needed")) }
+}
+
+/// The figures, and what is wrong with them.
+fn measure(options: &Options) -> Result<(Finding, Vec<String>), String> {
+    let runs: Vec<Run> = options.ways.iter().map(|&way| run_once(options, way)).collect::<Result<_, _>>()?;
+    let name = if options.variant == Variant::Light { "Light-ESP" } else { "ESP-2" };
+    if let Some(folder) = &options.pictures {
+        draw(folder, name, &runs)?;
+    }
+    Ok((finding(options, name, &runs), runs.iter().flat_map(wrong).collect()))
+}
+
+fn run_once(options: &Options, way: Way) -> Result<Run, String> {
+    // Ended when the figure is there.
+    let (_own, place) = match (&options.state, options.nodes) {
+        (Some(dir), _) => (None, Place::at(dir).map_err(|e| format!("{}: {e}", dir.display()))?),
+        (None, Some(nodes)) => {
+            let window = if way == Way::Off { "WindowMsgs=1".to_owned() } else { options.window.into() };
+            // Nobody is to overtake a job for the whole machine.
+            let scheduler = "SchedulerType = \"sched/builtin\"";
+            let cluster = Cluster::rack(nodes, &format!("msg_aggregation_params = \"{window}\"\n{scheduler}\n"))?;
+            let place = cluster.place().clone();
+            (Some(cluster), place)
+        }
+        (None, None) => (None, Place::find().ok_or("no cluster is running here: name one by --state, or use --nodes")?),
+    };
+    let (nodes, cores) = drive::machine(&place)?;
+    let setup = Setup {
+        variant: options.variant,
+        nodes,
+        cores,
+        interval_s: options.interval_s,
+        compress: options.compress,
+        throughput: options.throughput,
+    };
+    let jobs = workload(&setup);
+    let kills = match way {
+        Way::Kills => Some(Kills::start(&place, nodes, options.kill_every, options.kills)?),
+        Way::On | Way::Off => None,
+    };
+    let driven = drive(&place, &jobs, options.manner)?;
+    let kills = kills.map_or(Ok(0), Kills::end)?;
+    Ok(Run { way, setup, scale: options.manner.scale, jobs, driven, kills })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use squall_model::wire::fabric::Window;
+
+    use super::drive::First;
+    use super::{Options, Way, parse};
+
+    fn parsed(args: &[&str]) -> Result<Options, String> {
+        let args: Vec<OsString> = args.iter().map(OsString::from).collect();
+        parse(&args, Options::default(), &[Way::On, Way::Off]).map(Option::unwrap)
+    }
+
+    #[test]
+    fn options() {
+        let given = parsed(&["--full", "-T", "0", "-C", "2.5", "-t", "--scale", "0.01", "--nodes", "64"]).unwrap();
+        assert_eq!((given.interval_s, given.compress, given.throughput), (0, 2.5, true));
+        assert_eq!((given.manner.scale, given.nodes), (0.01, Some(64)));
+        assert_eq!(parsed(&["--nodes", "64", "--state", "/x"]).unwrap().nodes, None);
+        assert_eq!(parsed(&["--first", "long"]).unwrap().manner.first, First::Long);
+        for wrong in [&["--scale", "0"][..], &["-C", "-1"], &["--nosuch"], &["x"], &["-T"], &["--first", "x"]] {
+            assert!(parsed(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn how_a_cluster_is_run_is_for_own_clusters() {
+        let own = parsed(&["--nodes", "64", "--run", "kills", "--run", "off", "--window", "WindowMsgs=10"]).unwrap();
+        assert_eq!(own.ways, [Way::Kills, Way::Off]);
+        assert_eq!(own.window.0, Window { messages: 10, ..Window::default() });
+        assert_eq!(parsed(&["--nodes", "64"]).unwrap().ways, [Way::On, Way::Off]);
+        assert_eq!(parsed(&[]).unwrap().ways, [Way::On]);
+        for wrong in [&["--run", "on"][..], &["--window", "WindowTime=1"], &["--state", "/x", "--run", "off"]] {
+            assert!(parsed(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

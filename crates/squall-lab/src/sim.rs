@@ -1,0 +1,320 @@
+//! `squall sim`: stories and random worlds, run by the simulator.
+
+use std::cell::Cell;
+use std::ffi::OsString;
+use std::ops::RangeInclusive;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use super::trace;
+use serde_json::{Map, Value, json};
+use squall_model::time::Span;
+use squall_sim::{Coverage, Fault, Mutation, Phase, Report, Settings};
+
+const USAGE: &str = "usage: squall sim FILE…                                     tell stories
+       squall sim --seeds A..B [--nodes N] [--hours H] [--json]   random worlds
+       squall sim --seed N [--nodes N] [--hours H] [--trace]      one of them
+       squall sim --seeds A..B --cells N [--json]                 random worlds of N cells and their front
+       squall sim --mutations [--json]                            planted bugs: each must be found
+options: --threads N   worlds at a time (all CPUs)
+         --mutation NAME   with this bug planted
+";
+
+/// Seeds within which every planted bug must be found.
+const MUTATION_SEEDS: u64 = 1000;
+
+/// What the command line asks for.
+struct Ask {
+    files: Vec<String>,
+    seeds: Option<RangeInclusive<u64>>,
+    nodes: u32,
+    cells: u32,
+    hours: f64,
+    json: bool,
+    trace: bool,
+    mutations: bool,
+    mutation: Option<Mutation>,
+    threads: usize,
+}
+
+/// Runs the command.
+pub fn run(args: &[OsString]) -> ExitCode {
+    if trace::is_meant(args) {
+        return trace::run(args);
+    }
+    if crate::asks_for_help(args) {
+        crate::print(&format!("{USAGE}{}", trace::USAGE));
+        return ExitCode::SUCCESS;
+    }
+    let ask = match parse(args) {
+        Ok(ask) => ask,
+        Err(problem) => {
+            eprint!("squall sim: error: {problem}\n{USAGE}{}", trace::USAGE);
+            return ExitCode::from(2);
+        }
+    };
+    let fine = match &ask.seeds {
+        _ if ask.mutations => mutations(&ask),
+        Some(seeds) => worlds(&ask, seeds.clone()),
+        None => ask.files.iter().filter(|file| !story(file)).count() == 0,
+    };
+    if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn parse(args: &[OsString]) -> Result<Ask, String> {
+    let mut ask = Ask {
+        files: Vec::new(),
+        seeds: None,
+        nodes: 64,
+        cells: 0,
+        hours: 1.0,
+        json: false,
+        trace: false,
+        mutations: false,
+        mutation: None,
+        threads: std::thread::available_parallelism().map_or(1, usize::from),
+    };
+    let mut args = args.iter().map(|arg| arg.to_string_lossy().into_owned());
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().ok_or(format!("{arg} needs a value"));
+        match arg.as_str() {
+            "--seeds" => ask.seeds = Some(seeds(&value()?)?),
+            "--seed" => {
+                let seed = number(&value()?)?;
+                ask.seeds = Some(seed..=seed);
+            }
+            "--nodes" => ask.nodes = number(&value()?)? as u32,
+            "--cells" => ask.cells = number(&value()?)?.min(64) as u32,
+            "--hours" => ask.hours = value()?.parse().map_err(|_| "--hours needs a number".to_owned())?,
+            "--threads" => ask.threads = number(&value()?)?.max(1) as usize,
+            "--json" => ask.json = true,
+            "--trace" => ask.trace = true,
+            "--mutations" => ask.mutations = true,
+            "--mutation" => {
+                let name = value()?;
+                let known = Mutation::ALL.iter().find(|m| m.name() == name);
+                ask.mutation = Some(*known.ok_or(format!("there is no mutation `{name}`"))?);
+            }
+            option if option.starts_with('-') => return Err(format!("there is no option `{option}`")),
+            file => ask.files.push(file.to_owned()),
+        }
+    }
+    if ask.files.is_empty() && ask.seeds.is_none() && !ask.mutations {
+        return Err("nothing to simulate".into());
+    }
+    Ok(ask)
+}
+
+fn seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
+    let (first, last) = text.split_once("..").ok_or(format!("`{text}` should be FIRST..LAST"))?;
+    Ok(number(first)?..=number(last.trim_start_matches('='))?)
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("`{text}` is not a number"))
+}
+
+fn story(file: &str) -> bool {
+    let text = match std::fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) => {
+            eprintln!("squall sim: error: {file}: {error}");
+            return false;
+        }
+    };
+    match squall_sim::tell(&text) {
+        Ok(()) => {
+            crate::print(&format!("{file}: holds\n"));
+            true
+        }
+        Err(failure) => {
+            crate::print(&format!("{file}: {failure}\n"));
+            failure.trace.iter().for_each(|line| eprintln!("  {line}"));
+            false
+        }
+    }
+}
+
+impl Ask {
+    fn settings(&self, seed: u64) -> Settings {
+        let span = Span((self.hours * 3_600_000_000.0) as u64);
+        Settings { seed, nodes: self.nodes, cells: self.cells, span, mutation: self.mutation, trace: self.trace }
+    }
+    /// The command that shows what this seed did.
+    fn replay(&self, seed: u64) -> String {
+        let bug = self.mutation.map(|m| format!(" --mutation {}", m.name())).unwrap_or_default();
+        let cells = if self.cells > 0 { format!(" --cells {}", self.cells) } else { String::new() };
+        format!("squall sim --seed {seed} --nodes {}{cells} --hours {}{bug} --trace", self.nodes, self.hours)
+    }
+}
+
+/// All seeds together.
+#[derive(Default)]
+struct Sum {
+    worlds: u64,
+    steps: u64,
+    jobs: u64,
+    hours: f64,
+    coverage: Coverage,
+    failures: Vec<Report>,
+}
+
+fn worlds(ask: &Ask, seeds: RangeInclusive<u64>) -> bool {
+    let begin = Instant::now();
+    name_seed_in_panics(ask);
+    let (next, last) = (AtomicU64::new(*seeds.start()), *seeds.end());
+    let sum = Mutex::new(Sum::default());
+    std::thread::scope(|scope| {
+        for _ in 0..ask.threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed > last {
+                        return;
+                    }
+                    CURRENT.set(seed);
+                    take(ask, &sum, squall_sim::run(&ask.settings(seed)));
+                }
+            });
+        }
+    });
+    let sum = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let elapsed_s = begin.elapsed().as_secs_f64();
+    if ask.json {
+        crate::print(&format!("{}\n", figures(ask, &sum, elapsed_s)));
+    } else {
+        let violated = sum.failures.len();
+        let size = if ask.cells > 0 { format!("{} cells", ask.cells) } else { format!("{} nodes", ask.nodes) };
+        crate::print(&format!(
+            "{} worlds of {size}, {:.0} simulated hours, {} jobs, {} events, {:.1} s: {violated} violated\n",
+            sum.worlds, sum.hours, sum.jobs, sum.steps, elapsed_s
+        ));
+    }
+    sum.failures.is_empty()
+}
+
+thread_local! {
+    /// The seed that this thread simulates.
+    static CURRENT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A release build ends at the first panic of a machine: it should say how to see it again.
+fn name_seed_in_panics(ask: &Ask) {
+    let replay = ask.replay(0);
+    std::panic::set_hook(Box::new(move |panic| {
+        let replay = replay.replacen("--seed 0", &format!("--seed {}", CURRENT.get()), 1);
+        eprintln!("violated: machines do not panic: {panic}\n  replay: {replay}");
+    }));
+}
+
+/// Counts one world; what it violated is told at once.
+fn take(ask: &Ask, sum: &Mutex<Sum>, report: Report) {
+    let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
+    sum.worlds += 1;
+    sum.steps += report.steps;
+    sum.jobs += report.jobs;
+    sum.hours += report.ended.0 as f64 / 3.6e9;
+    sum.coverage.absorb(&report.coverage);
+    if ask.trace {
+        report.trace.iter().for_each(|line| crate::print(&format!("{line}\n")));
+        crate::print(&format!("trace hash {:016x}\n", report.trace_hash));
+    }
+    if let Some(violation) = &report.violation {
+        let ended_s = report.ended.0 as f64 / 1e6;
+        eprintln!("seed {} at {ended_s:.6} s {violation}\n  replay: {}", report.seed, ask.replay(report.seed));
+        if !ask.trace {
+            report.trace.iter().rev().take(25).rev().for_each(|line| eprintln!("  {line}"));
+        }
+        sum.failures.push(report);
+    }
+}
+
+fn figures(ask: &Ask, sum: &Sum, elapsed_s: f64) -> Value {
+    let reached = Fault::ALL.iter().map(|&fault| {
+        let phases = Phase::ALL.iter().map(|&phase| (phase.name().into(), sum.coverage.reached(fault, phase).into()));
+        let mut row: Map<String, Value> = phases.collect();
+        row.insert("struck".into(), sum.coverage.struck(fault).into());
+        (fault.name().to_owned(), Value::Object(row))
+    });
+    let reached: Map<String, Value> = reached.collect();
+    let violated = sum.failures.iter().map(|report| {
+        let text = report.violation.as_ref().map(ToString::to_string);
+        json!({"seed": report.seed, "violation": text, "replay": ask.replay(report.seed)})
+    });
+    json!({
+        "bench": "sim",
+        "figure": sum.hours * 3600.0 / elapsed_s,
+        "unit": "simulated s/s",
+        "worlds": sum.worlds,
+        "nodes": ask.nodes,
+        "simulated_hours": sum.hours,
+        "jobs": sum.jobs,
+        "events": sum.steps,
+        "elapsed_s": elapsed_s,
+        "violated": violated.collect::<Vec<_>>(),
+        "sometimes": reached,
+    })
+}
+
+/// A planted bug and the first seed that found it.
+type Finding = (Mutation, Option<(u64, Report)>);
+
+fn mutations(ask: &Ask) -> bool {
+    let next = AtomicU64::new(0);
+    let findings: Mutex<Vec<Finding>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for _ in 0..ask.threads {
+            scope.spawn(|| {
+                while let Some(&mutation) = Mutation::ALL.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
+                    let finding = (mutation, hunt(mutation));
+                    findings.lock().unwrap_or_else(PoisonError::into_inner).push(finding);
+                }
+            });
+        }
+    });
+    let mut findings = findings.into_inner().unwrap_or_else(PoisonError::into_inner);
+    findings.sort_by_key(|(mutation, _)| *mutation);
+    let found = findings.iter().filter(|(_, finding)| finding.is_some()).count();
+    if ask.json {
+        crate::print(&format!("{}\n", mutation_figures(&findings)));
+    } else {
+        for (mutation, finding) in &findings {
+            let text = match finding {
+                Some((seed, Report { violation: Some(violation), .. })) => format!("seed {seed:<5} {violation}"),
+                _ => "NOT FOUND".to_owned(),
+            };
+            crate::print(&format!("{:<28} {text}\n", mutation.name()));
+        }
+        crate::print(&format!("{found} of {} planted bugs found\n", findings.len()));
+    }
+    found == findings.len()
+}
+
+/// Small worlds, one after the other, until one notices.
+fn hunt(mutation: Mutation) -> Option<(u64, Report)> {
+    (1..=MUTATION_SEEDS).find_map(|seed| {
+        let settings =
+            Settings { seed, nodes: 8, cells: 0, span: Span::from_secs(1200), mutation: Some(mutation), trace: false };
+        let report = squall_sim::run(&settings);
+        report.violation.is_some().then_some((seed, report))
+    })
+}
+
+fn mutation_figures(findings: &[Finding]) -> Value {
+    let rows = findings.iter().map(|(mutation, finding)| {
+        let violation = finding.as_ref().and_then(|(_, report)| report.violation.as_ref().map(ToString::to_string));
+        json!({"mutation": mutation.name(), "seed": finding.as_ref().map(|(seed, _)| seed), "violation": violation})
+    });
+    let found = findings.iter().filter(|(_, finding)| finding.is_some()).count();
+    json!({
+        "bench": "mutations",
+        "figure": found,
+        "unit": "planted bugs found",
+        "limit": findings.len(),
+        "limit_name": "planted bugs",
+        "ratio": found as f64 / findings.len() as f64,
+        "mutations": rows.collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,795 @@
+//! The accounting database and what each event writes into it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension, named_params, params};
+use squall_model::config::Config;
+use squall_model::encoding::{self, Encoded};
+use squall_model::event::{Event, JobChange, Record};
+use squall_model::gang::Shift;
+use squall_model::hostlist;
+use squall_model::id::{Attempt, JobId, NodeId, StepNo};
+use squall_model::job::{ArraySpec, EndState, ExitCode, JobKind, JobSpec, JobState, Outcome, Owner, Usage};
+use squall_model::report::StepEnd;
+use squall_model::resource::Alloc;
+use squall_model::set::{IndexSet, NodeSet};
+use squall_model::step::{Layout, StepSpec};
+use squall_model::time::Time;
+
+use super::before;
+use super::draft::Draft;
+use super::encode::{Packed, state_columns};
+use super::history;
+use super::rescue::Lost;
+use crate::accounts::pages;
+use crate::file::free_bytes;
+
+/// Version of the tables.
+pub(super) const TABLES: i64 = 2;
+
+const SCHEMA: &str = "
+CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE nodes (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
+CREATE TABLE specs (id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, body BLOB NOT NULL);
+CREATE TABLE owners (id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, body BLOB NOT NULL);
+CREATE TABLE jobs (
+    id INTEGER NOT NULL, attempt INTEGER NOT NULL, latest INTEGER NOT NULL DEFAULT 1,
+    array INTEGER, task INTEGER, uid INTEGER NOT NULL, owner INTEGER NOT NULL, spec INTEGER NOT NULL,
+    name TEXT NOT NULL, partition TEXT NOT NULL, account TEXT NOT NULL, qos TEXT NOT NULL,
+    state INTEGER NOT NULL DEFAULT 0, state_by INTEGER, code INTEGER NOT NULL DEFAULT 0,
+    signal INTEGER NOT NULL DEFAULT 0, reason TEXT,
+    submit INTEGER NOT NULL, eligible INTEGER NOT NULL, start INTEGER, end INTEGER,
+    suspended INTEGER NOT NULL DEFAULT 0, suspended_since INTEGER, limit_s INTEGER,
+    nodes TEXT NOT NULL DEFAULT '', num_nodes INTEGER NOT NULL DEFAULT 0, num_cpus INTEGER NOT NULL DEFAULT 0,
+    memory_mb INTEGER NOT NULL DEFAULT 0, left INTEGER NOT NULL DEFAULT 0, requeue INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (id, attempt)
+) WITHOUT ROWID;
+CREATE TABLE arrays (
+    id INTEGER PRIMARY KEY, last INTEGER NOT NULL, uid INTEGER NOT NULL, owner INTEGER NOT NULL,
+    spec INTEGER NOT NULL, name TEXT NOT NULL, partition TEXT NOT NULL, account TEXT NOT NULL, qos TEXT NOT NULL,
+    submit INTEGER NOT NULL, eligible INTEGER NOT NULL, limit_s INTEGER, tasks BLOB NOT NULL, pending BLOB NOT NULL
+);
+CREATE TABLE array_ends (
+    array INTEGER NOT NULL, number INTEGER NOT NULL, tasks BLOB NOT NULL, state INTEGER NOT NULL, state_by INTEGER,
+    code INTEGER NOT NULL, signal INTEGER NOT NULL, reason TEXT, time INTEGER NOT NULL,
+    PRIMARY KEY (array, number)
+) WITHOUT ROWID;
+CREATE TABLE steps (
+    job INTEGER NOT NULL, attempt INTEGER NOT NULL, step INTEGER NOT NULL, name TEXT NOT NULL,
+    state INTEGER NOT NULL DEFAULT 1, state_by INTEGER, code INTEGER NOT NULL DEFAULT 0,
+    signal INTEGER NOT NULL DEFAULT 0, reason TEXT, start INTEGER NOT NULL, end INTEGER,
+    nodes TEXT NOT NULL, num_nodes INTEGER NOT NULL, num_cpus INTEGER NOT NULL, num_tasks INTEGER NOT NULL,
+    left INTEGER NOT NULL, oom INTEGER NOT NULL DEFAULT 0, lost INTEGER NOT NULL DEFAULT 0,
+    usage BLOB NOT NULL, submit_line TEXT NOT NULL,
+    PRIMARY KEY (job, attempt, step)
+) WITHOUT ROWID;
+";
+
+/// Exit code of a step that went over its memory, as Slurm's users know it.
+const OOM_EXIT: ExitCode = ExitCode { code: 0, signal: 125 };
+
+/// The open database.
+pub(super) struct Book {
+    pub(super) db: Connection,
+    cluster: u128,
+    position: u64,
+    nodes: HashMap<u32, String>,
+    config: Arc<Config>,
+    /// The highest id of which there is a row: ids up to this one may come back.
+    pub(super) highest: Option<JobId>,
+    pub(super) recent: Recent,
+}
+
+/// What was written lately and is likely to be needed again: reading it back would cost more than writing.
+#[derive(Default)]
+pub(super) struct Recent {
+    /// Jobs that are still to get their rows, before the transaction ends.
+    pub(super) drafts: BTreeMap<JobId, Draft>,
+    /// Jobs that have a row, or will, with what was asked for, until their nodes are released or there are too many.
+    pub(super) jobs: HashMap<JobId, Arc<JobSpec>>,
+    /// The last owner and the last specification, with their rows.
+    owner: Option<(Arc<Owner>, i64)>,
+    spec: Option<(Arc<JobSpec>, i64)>,
+    /// The last array of which tasks were touched.
+    pub(super) array: Option<Array>,
+}
+
+/// Jobs in [`Recent`] that are still to get their rows; with the record that makes them more all are written. Each takes
+/// about a KiB.
+const DRAFTS_MAX: usize = 8192;
+
+/// Jobs in [`Recent`], at most.
+pub(super) const RECENT_JOBS: usize = 100_000;
+
+/// An array that something happens to.
+pub(super) struct Array {
+    pub(super) id: JobId,
+    /// Its last task.
+    pub(super) last: JobId,
+    tasks: ArraySpec,
+    /// The tasks that have no row of their own.
+    pending: IndexSet,
+    spec: Arc<JobSpec>,
+    /// `pending` is in the database.
+    written: bool,
+}
+
+impl Recent {
+    fn has_row(&mut self, id: JobId, spec: Arc<JobSpec>) {
+        if self.jobs.len() >= RECENT_JOBS {
+            self.jobs.clear();
+        }
+        self.jobs.insert(id, spec);
+    }
+}
+
+pub(super) type Done = rusqlite::Result<()>;
+
+impl Book {
+    /// Opens or creates the file.
+    pub(super) fn open(path: &Path) -> rusqlite::Result<Self> {
+        // Submit lines and comments are nobody else's business.
+        drop(std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path));
+        Self::on(pages::open(path, OpenFlags::default())?, path)
+    }
+
+    /// The database of this connection.
+    pub(super) fn on(db: Connection, path: &Path) -> rusqlite::Result<Self> {
+        db.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+        db.pragma_update(None, "journal_mode", "WAL")?;
+        db.pragma_update(None, "synchronous", "NORMAL")?;
+        db.pragma_update(None, "wal_autocheckpoint", log_pages(path))?;
+        db.set_prepared_statement_cache_capacity(64);
+        let tables: i64 = db.pragma_query_value(None, "user_version", |r| r.get(0))?;
+        if tables == 0 {
+            db.execute_batch("BEGIN")?;
+            db.execute_batch(SCHEMA)?;
+            db.pragma_update(None, "user_version", TABLES)?;
+            db.execute_batch("COMMIT")?;
+        } else if tables == before::TABLES {
+            before::bring_up(&db)?;
+        } else if tables != TABLES {
+            return Err(rusqlite::Error::InvalidColumnType(0, "user_version".into(), rusqlite::types::Type::Integer));
+        }
+        db.execute_batch("CREATE TABLE IF NOT EXISTS hets (leader INTEGER PRIMARY KEY, size INTEGER NOT NULL)")?;
+        db.execute_batch(history::SCHEMA)?;
+        let mut book = Self {
+            db,
+            cluster: 0,
+            position: 0,
+            nodes: HashMap::new(),
+            config: Arc::default(),
+            highest: None,
+            recent: Recent::default(),
+        };
+        book.load()?;
+        Ok(book)
+    }
+
+    /// Reads what it keeps in memory.
+    pub(super) fn load(&mut self) -> Done {
+        let cluster: Option<Packed<u128>> = self.meta("cluster")?;
+        self.cluster = cluster.map_or(0, |c| c.0);
+        self.position = self.meta::<i64>("position")?.unwrap_or(0) as u64;
+        self.config = self.meta::<Packed<Config>>("config")?.map(|c| Arc::new(c.0)).unwrap_or_default();
+        let sql = "SELECT max((SELECT coalesce(max(id), -1) FROM jobs),
+            coalesce((SELECT last FROM arrays WHERE id >= 0 ORDER BY id DESC LIMIT 1), -1))";
+        let highest: i64 = self.db.query_row(sql, [], |r| r.get(0))?;
+        self.highest = u32::try_from(highest).ok().map(JobId);
+        let mut nodes = self.db.prepare("SELECT id, name FROM nodes")?;
+        self.nodes = nodes.query_map([], |r| Ok((r.get(0)?, r.get(1)?)))?.collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
+    fn meta<T: rusqlite::types::FromSql>(&self, key: &str) -> rusqlite::Result<Option<T>> {
+        self.db.query_row("SELECT value FROM meta WHERE key = ?1", [key], |r| r.get(0)).optional()
+    }
+
+    fn set_meta<T: rusqlite::ToSql>(&self, key: &str, value: T) -> Done {
+        let mut set = self.db.prepare_cached("INSERT OR REPLACE INTO meta (key, value) VALUES (?1, ?2)")?;
+        set.execute(params![key, value]).map(drop)
+    }
+
+    /// The journal that it follows; 0: not said yet.
+    pub(super) fn cluster(&self) -> u128 {
+        self.cluster
+    }
+    /// The last record stored.
+    pub(super) fn position(&self) -> u64 {
+        self.position
+    }
+    /// How many nodes have ever registered.
+    pub(super) fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+    /// A new database follows this journal.
+    pub(super) fn begin(&mut self, cluster: u128) -> Done {
+        self.set_meta("cluster", Packed(cluster))?;
+        self.cluster = cluster;
+        Ok(())
+    }
+    /// Knows the nodes and the configuration that another one knows.
+    pub(super) fn assume(&mut self, other: &Self) {
+        self.nodes.clone_from(&other.nodes);
+        self.config = Arc::clone(&other.config);
+    }
+    /// Jobs of which rows may be missing.
+    pub(super) fn lost(&self) -> rusqlite::Result<Vec<Lost>> {
+        Ok(self.meta::<Packed<Vec<Lost>>>("lost")?.map(|lost| lost.0).unwrap_or_default())
+    }
+    pub(super) fn set_lost(&self, lost: &Vec<Lost>) -> Done {
+        self.set_meta("lost", Packed(lost))
+    }
+    /// Goes on after this record without what is before it.
+    pub(super) fn skip_to(&mut self, seq: u64) -> Done {
+        self.set_meta("position", seq as i64)?;
+        self.position = seq;
+        Ok(())
+    }
+    /// Makes everything stored durable.
+    pub(super) fn checkpoint(&self) -> Done {
+        self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+    }
+
+    /// Stores records in one transaction; those already stored are skipped.
+    pub(super) fn store<'a>(&mut self, records: impl Iterator<Item = &'a Record>) -> Done {
+        self.db.execute_batch("BEGIN")?;
+        let before = self.position;
+        let result = records.filter(|r| r.seq > before).try_for_each(|record| {
+            for event in &record.events {
+                match self.event(record, event) {
+                    Err(error) if is_of_the_event(&error) => {
+                        tracing::error!(record = record.seq, %error, "accounting skips an event");
+                    }
+                    other => other?,
+                }
+            }
+            self.position = record.seq;
+            if self.recent.drafts.len() >= DRAFTS_MAX { self.write_drafts() } else { Ok(()) }
+        });
+        let result = result.and_then(|()| self.write_drafts());
+        let result = result.and_then(|()| self.close_array());
+        let result = result.and_then(|()| self.set_meta("position", self.position as i64));
+        let result = result.and_then(|()| self.db.execute_batch("COMMIT"));
+        if result.is_err() {
+            // A failed commit may have rolled back by itself already.
+            drop(self.db.execute_batch("ROLLBACK"));
+            self.recent = Recent::default();
+            self.load()?;
+        }
+        result
+    }
+
+    fn event(&mut self, record: &Record, event: &Event) -> Done {
+        let time = record.time;
+        if self.noted(time, event)? {
+            return Ok(());
+        }
+        match event {
+            Event::Configured { config } => {
+                self.config = Arc::clone(config);
+                self.set_meta("config", Packed(&**config))
+            }
+            Event::PartitionChanged { name, config } => {
+                let all = &mut Arc::make_mut(&mut self.config).partitions;
+                let default = config.as_ref().is_some_and(|config| config.default);
+                all.retain_mut(|p| {
+                    p.default &= !default;
+                    p.name != *name
+                });
+                all.extend(config.as_deref().cloned());
+                self.set_meta("config", Packed(&*self.config))
+            }
+            Event::NodeRegistered { node, name, .. } => {
+                self.nodes.insert(node.0, name.clone());
+                let sql = "INSERT OR REPLACE INTO nodes (id, name) VALUES (?1, ?2)";
+                self.db.prepare_cached(sql)?.execute(params![node.0, name])?;
+                self.happened(time, event)
+            }
+            Event::NodeDown { .. }
+            | Event::NodeUp { .. }
+            | Event::NodesSet { .. }
+            | Event::PolicyChanged { .. }
+            | Event::ReservationSet { .. }
+            | Event::ReservationGone { .. } => self.happened(time, event),
+            Event::JobSubmitted { id, owner, spec, .. } => self.submitted(time, *id, owner, spec),
+            Event::JobStarted { id, attempt, partition, alloc } => self.started(time, *id, *attempt, partition, alloc),
+            Event::StepStarted { job, step, spec, alloc, layout, .. } => {
+                self.step_started(time, *job, *step, spec, alloc, layout)
+            }
+            Event::StepNodesEnded { job, attempt, step, nodes, end } => {
+                self.step_nodes_ended((*job, *attempt, *step), nodes.len() as u32, end)
+            }
+            Event::StepAbandoned { job, step, outcome } => self.step_ended(time, *job, *step, outcome),
+            Event::JobEnding { id, outcome, requeue } => self.ending(time, *id, outcome, requeue.is_some()),
+            Event::NodesReleased { id, attempt, nodes } => self.released(time, *id, *attempt, nodes),
+            Event::JobShrunk { id, attempt, alloc } => self.shrunk(*id, *attempt, alloc),
+            Event::TasksEnded { array, tasks, outcome } => self.tasks_ended(record.seq, time, *array, tasks, outcome),
+            Event::JobUpdated { id, change, whole } => self.updated(*id, change, *whole),
+            Event::JobRequeued { id, .. } => {
+                self.touch(*id)?;
+                self.back_to_queue(time, *id)
+            }
+            Event::HetFormed { leader, size } => self.het_formed(*leader, *size),
+            Event::Recorded { job, values, .. } => self.recorded(*job, values),
+            Event::JobSuspended { id, suspended } => self.suspended(time, *id, *suspended),
+            Event::Ganged { shifts } => shifts.iter().try_for_each(|shift| self.shifted(shift)),
+            Event::JobHeld { id, whole: false, .. } => self.touch(*id),
+            Event::JobReleased { id, whole } => self.unheld(time, *id, *whole),
+            Event::JobHeld { whole: true, .. }
+            | Event::ControllerStarted { .. }
+            | Event::Forgotten { .. }
+            | Event::JobPreempted { .. }
+            | Event::JobLeased { .. }
+            | Event::LeaseReturned { .. }
+            | Event::ForeignResolved { .. }
+            | Event::PartitionSet { .. }
+            | Event::GresGranted { .. }
+            | Event::StepLimited { .. }
+            | Event::IdsLost { .. }
+            | Event::NodesChanged { .. } => Ok(()),
+        }
+    }
+
+    fn submitted(&mut self, time: Time, id: JobId, owner: &Arc<Owner>, spec: &Arc<JobSpec>) -> Done {
+        let size = spec.array.as_ref().map_or(1, |array| array.indices.len() as u32);
+        self.retire(id, JobId(id.0 + size.max(1) - 1))?;
+        let owner_row = match &self.recent.owner {
+            Some((known, row)) if known == owner => *row,
+            _ => self.shared("owners", &**owner)?,
+        };
+        self.recent.owner = Some((Arc::clone(owner), owner_row));
+        let spec_row = match &self.recent.spec {
+            Some((known, row)) if known == spec => *row,
+            _ => self.shared("specs", &**spec)?,
+        };
+        self.recent.spec = Some((Arc::clone(spec), spec_row));
+        let partition = self.partition(spec);
+        let limit = self.limit(spec, &partition);
+        let eligible = if spec.is_held() { Time::default() } else { spec.begin.map_or(time, |begin| begin.max(time)) };
+        let Some(array) = &spec.array else {
+            let (uid, owner, spec_row, spec) = (owner.uid, owner_row, spec_row, Arc::clone(spec));
+            self.recent.has_row(id, Arc::clone(&spec));
+            let (run, end) = (None, None);
+            let draft = Draft { uid, owner, spec_row, spec, partition, submit: time, eligible, limit, run, end };
+            self.recent.drafts.insert(id, draft);
+            return Ok(());
+        };
+        let common = params![
+            id.0,
+            owner.uid,
+            owner_row,
+            spec_row,
+            spec.name,
+            partition,
+            self.account(spec),
+            self.qos(spec),
+            time.0 as i64,
+            eligible.0 as i64,
+            limit
+        ];
+        let sql = "INSERT OR IGNORE INTO arrays (id, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s, last, tasks, pending)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
+        let last = id.0 + array.indices.len().saturating_sub(1) as u32;
+        let own = params![last, Packed(array), Packed(&array.indices)];
+        self.db.prepare_cached(sql)?.execute(&*[common, own].concat()).map(drop)
+    }
+
+    /// The row of a value that many rows share.
+    pub(super) fn shared<T: Encoded>(&self, table: &'static str, value: &T) -> rusqlite::Result<i64> {
+        let (find, insert) = match table {
+            "owners" => {
+                ("SELECT id FROM owners WHERE digest = ?1", "INSERT INTO owners (digest, body) VALUES (?1, ?2)")
+            }
+            _ => ("SELECT id FROM specs WHERE digest = ?1", "INSERT INTO specs (digest, body) VALUES (?1, ?2)"),
+        };
+        let body = encoding::to_vec(value);
+        let digest = blake3::hash(&body);
+        let digest = &digest.as_bytes()[..];
+        let known = self.db.prepare_cached(find)?.query_row([digest], |r| r.get(0)).optional()?;
+        if let Some(id) = known {
+            return Ok(id);
+        }
+        self.db.prepare_cached(insert)?.execute(params![digest, body])?;
+        Ok(self.db.last_insert_rowid())
+    }
+
+    pub(super) fn account<'a>(&'a self, spec: &'a JobSpec) -> &'a String {
+        spec.account.as_ref().unwrap_or(&self.config.default_account)
+    }
+
+    pub(super) fn qos<'a>(&'a self, spec: &'a JobSpec) -> &'a String {
+        spec.qos.as_ref().unwrap_or(&self.config.default_qos)
+    }
+
+    fn partition(&self, spec: &JobSpec) -> String {
+        let asked = spec.partition.as_deref().and_then(|p| p.split(',').next());
+        let name = asked.or(self.config.default_partition().map(|p| p.name.as_str()));
+        name.unwrap_or_default().to_owned()
+    }
+
+    pub(super) fn limit(&self, spec: &JobSpec, partition: &str) -> Option<i64> {
+        let found = self.config.partitions.iter().find(|p| p.name == partition);
+        let default = found.and_then(|p| p.default_time_s.or(p.max_time_s));
+        spec.time_limit_s.or(default).map(|s| s as i64)
+    }
+
+    /// Makes sure that a job, or an array task that nothing happened to before, has a row.
+    pub(super) fn touch(&mut self, id: JobId) -> Done {
+        if self.recent.jobs.contains_key(&id)
+            || self.db.prepare_cached("SELECT 1 FROM jobs WHERE id = ?1 AND latest")?.exists([id.0])?
+        {
+            return Ok(());
+        }
+        let Some(array) = self.array(id)? else { return Ok(()) };
+        let index = array.tasks.rank_of(array.id, id).and_then(|rank| array.tasks.indices.at(rank));
+        let Some(index) = index else { return Ok(()) };
+        array.pending.remove(index);
+        array.written = false;
+        let (first, spec) = (array.id, Arc::clone(&array.spec));
+        let sql = "INSERT OR IGNORE INTO jobs (id, attempt, array, task, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s)
+            SELECT ?1, 1, id, ?2, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s FROM arrays WHERE id = ?3";
+        self.db.prepare_cached(sql)?.execute(params![id.0, index, first.0])?;
+        self.recent.has_row(id, spec);
+        Ok(())
+    }
+
+    /// The array of which this is the first or some task.
+    fn array(&mut self, id: JobId) -> rusqlite::Result<Option<&mut Array>> {
+        if self.recent.array.as_ref().is_none_or(|array| id < array.id || array.last < id) {
+            self.close_array()?;
+            let sql = "SELECT a.id, a.last, a.tasks, a.pending, s.body FROM arrays a JOIN specs s ON s.id = a.spec
+                WHERE a.id <= ?1 AND a.last >= ?1 ORDER BY a.id DESC LIMIT 1";
+            let found = self.db.prepare_cached(sql)?.query_row([id.0], |r| {
+                Ok(Array {
+                    id: JobId(r.get(0)?),
+                    last: JobId(r.get(1)?),
+                    tasks: r.get::<_, Packed<ArraySpec>>(2)?.0,
+                    pending: r.get::<_, Packed<IndexSet>>(3)?.0,
+                    spec: Arc::new(r.get::<_, Packed<JobSpec>>(4)?.0),
+                    written: true,
+                })
+            });
+            self.recent.array = found.optional()?;
+        }
+        Ok(self.recent.array.as_mut())
+    }
+
+    /// Writes what has become of the array at hand.
+    pub(super) fn close_array(&mut self) -> Done {
+        let Some(array) = self.recent.array.take().filter(|array| !array.written) else { return Ok(()) };
+        let sql = "UPDATE arrays SET pending = ?2 WHERE id = ?1";
+        self.db.prepare_cached(sql)?.execute(params![array.id.0, Packed(array.pending)]).map(drop)
+    }
+
+    fn started(&mut self, time: Time, id: JobId, attempt: Attempt, partition: &str, alloc: &Alloc) -> Done {
+        self.touch(id)?;
+        let nodes = self.names(&alloc.nodes());
+        let Some(spec) = self.spec(id)? else { return Ok(()) };
+        let sql = "UPDATE OR REPLACE jobs SET attempt = :attempt, state = 1, start = :time, partition = :partition, nodes = :nodes,
+            num_nodes = :num_nodes, num_cpus = :num_cpus, memory_mb = :memory, left = :num_nodes, requeue = 0,
+            limit_s = CASE WHEN :fixed THEN limit_s ELSE coalesce(limit_s, :limit) END,
+            eligible = CASE WHEN eligible = 0 THEN :time ELSE min(eligible, :time) END
+            WHERE id = :id AND latest";
+        let count = alloc.nodes().len();
+        self.db.prepare_cached(sql)?.execute(named_params! {
+            ":attempt": attempt.0, ":time": time.0 as i64, ":partition": partition,
+            ":nodes": nodes, ":num_nodes": count as i64, ":num_cpus": alloc.cpus(),
+            ":memory": alloc.memory_mb() as i64, ":fixed": spec.time_limit_s.is_some(),
+            ":limit": self.limit(&spec, partition), ":id": id.0,
+        })?;
+        if spec.kind != JobKind::Batch {
+            return Ok(());
+        }
+        let first = alloc.nodes().first();
+        let name = first.map_or(String::new(), |n| self.name(n));
+        let cpus = first.and_then(|n| alloc.on(n)).map_or(0, |g| g.cores.len());
+        self.insert_step(id, StepNo::BATCH, "batch", time, (&name, 1), (cpus as u32, 1), "")
+    }
+
+    /// What a job holds from now on is what its row says of all of its time.
+    fn shrunk(&mut self, id: JobId, attempt: Attempt, alloc: &Alloc) -> Done {
+        let (nodes, names) = (alloc.nodes(), self.names(&alloc.nodes()));
+        let sql =
+            "UPDATE jobs SET nodes = ?3, num_nodes = ?4, num_cpus = ?5, memory_mb = ?6 WHERE id = ?1 AND attempt = ?2";
+        let values = params![id.0, attempt.0, names, nodes.len() as i64, alloc.cpus(), alloc.memory_mb() as i64];
+        self.db.prepare_cached(sql)?.execute(values).map(drop)
+    }
+
+    fn het_formed(&self, leader: JobId, size: u32) -> Done {
+        self.db.prepare_cached("INSERT OR REPLACE INTO hets VALUES (?1, ?2)")?.execute([leader.0, size]).map(drop)
+    }
+
+    /// What a job asked for.
+    fn spec(&self, id: JobId) -> rusqlite::Result<Option<Arc<JobSpec>>> {
+        if let Some(spec) = self.recent.jobs.get(&id) {
+            return Ok(Some(Arc::clone(spec)));
+        }
+        let sql = "SELECT s.body FROM jobs j JOIN specs s ON s.id = j.spec WHERE j.id = ?1 AND j.latest";
+        let found = self.db.prepare_cached(sql)?.query_row([id.0], |r| r.get::<_, Packed<JobSpec>>(0)).optional()?;
+        Ok(found.map(|Packed(spec)| Arc::new(spec)))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one for each column")]
+    fn insert_step(
+        &self,
+        job: JobId,
+        step: StepNo,
+        name: &str,
+        time: Time,
+        (nodes, num_nodes): (&str, u32),
+        (num_cpus, num_tasks): (u32, u32),
+        submit_line: &str,
+    ) -> Done {
+        let sql = "INSERT OR IGNORE INTO steps (job, attempt, step, name, start, nodes, num_nodes, num_cpus, num_tasks, left, usage, submit_line)
+            SELECT id, attempt, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?6, ?9, ?10 FROM jobs WHERE id = ?1 AND latest";
+        self.db
+            .prepare_cached(sql)?
+            .execute(params![
+                job.0,
+                step.0,
+                name,
+                time.0 as i64,
+                nodes,
+                num_nodes,
+                num_cpus,
+                num_tasks,
+                Packed(Usage::default()),
+                submit_line
+            ])
+            .map(drop)
+    }
+
+    fn step_started(
+        &self,
+        time: Time,
+        job: JobId,
+        step: StepNo,
+        spec: &StepSpec,
+        alloc: &Alloc,
+        layout: &Layout,
+    ) -> Done {
+        let nodes = layout.nodes.as_str();
+        let tasks = layout.ntasks();
+        let cpus = if alloc.cpus() > 0 { alloc.cpus() } else { tasks * layout.cpus_per_task.max(1) };
+        let num_nodes = layout.nodes.len() as u32;
+        self.insert_step(job, step, &spec.name, time, (nodes, num_nodes), (cpus, tasks), &spec.submit_line)
+    }
+
+    fn step_nodes_ended(&self, (job, attempt, step): (JobId, Attempt, StepNo), nodes: u32, end: &StepEnd) -> Done {
+        if end.exit.is_ok() && !end.oom && !end.lost {
+            // As a rule a step has one node and ends well: nothing of before counts.
+            let sql = "UPDATE steps SET left = 0, reason = ?4, usage = ?5, state = ?6, end = max(coalesce(end, 0), ?7)
+                WHERE job = ?1 AND attempt = ?2 AND step = ?3 AND num_nodes = 1 AND left = 1 AND state = 1";
+            let (how, _) = state_columns(JobState::Ended(EndState::Completed));
+            let values = params![job.0, attempt.0, step.0, end.note, Packed(end.usage), how, end.ended.0 as i64];
+            if self.db.prepare_cached(sql)?.execute(values)? > 0 {
+                return Ok(());
+            }
+        }
+        let sql = "SELECT left, code, signal, oom, lost, reason, usage, state FROM steps WHERE job = ?1 AND attempt = ?2 AND step = ?3";
+        let found = self
+            .db
+            .prepare_cached(sql)?
+            .query_row(params![job.0, attempt.0, step.0], |r| {
+                let exit = ExitCode { code: r.get(1)?, signal: r.get(2)? };
+                let flags: (bool, bool) = (r.get(3)?, r.get(4)?);
+                Ok((
+                    r.get::<_, u32>(0)?,
+                    exit,
+                    flags,
+                    r.get::<_, Option<String>>(5)?,
+                    r.get::<_, Packed<Usage>>(6)?,
+                    r.get::<_, i64>(7)?,
+                ))
+            })
+            .optional()?;
+        let Some((left, exit, (oom, lost), reason, Packed(mut usage), state)) = found else { return Ok(()) };
+        if left == 0 || state != 1 {
+            return Ok(());
+        }
+        let left = left.saturating_sub(nodes);
+        usage.absorb(&end.usage);
+        let (oom, lost) = (oom || end.oom, lost || end.lost);
+        let exit = exit.max(end.exit);
+        let reason = reason.into_iter().chain(end.note.clone()).min();
+        let how = match () {
+            () if left > 0 => JobState::Running,
+            () if oom => JobState::Ended(EndState::OutOfMemory),
+            () if lost => JobState::Ended(EndState::NodeFail),
+            () if exit.is_ok() => JobState::Ended(EndState::Completed),
+            () => match self.ended_by(job, attempt)?.filter(|_| exit.signal != 0) {
+                Some(by) => JobState::Ended(EndState::Cancelled { by }),
+                None => JobState::Ended(EndState::Failed),
+            },
+        };
+        let (how, by) = state_columns(how);
+        let shown = if oom && left == 0 { OOM_EXIT } else { exit };
+        let sql = "UPDATE steps SET left = ?4, code = ?5, signal = ?6, oom = ?7, lost = ?8, reason = ?9, usage = ?10,
+            state = ?11, state_by = ?13, end = CASE WHEN ?4 = 0 THEN max(coalesce(end, 0), ?12) ELSE end END
+            WHERE job = ?1 AND attempt = ?2 AND step = ?3";
+        self.db
+            .prepare_cached(sql)?
+            .execute(params![
+                job.0,
+                attempt.0,
+                step.0,
+                left,
+                shown.code,
+                shown.signal,
+                oom,
+                lost,
+                reason,
+                Packed(usage),
+                how,
+                end.ended.0 as i64,
+                by
+            ])
+            .map(drop)
+    }
+
+    /// Who ended what still ran of an attempt when its end was decided: who cancelled it, else its owner.
+    fn ended_by(&self, job: JobId, attempt: Attempt) -> rusqlite::Result<Option<u32>> {
+        let sql = "SELECT coalesce(state_by, uid) FROM jobs WHERE id = ?1 AND attempt = ?2 AND state >= 100";
+        self.db.prepare_cached(sql)?.query_row(params![job.0, attempt.0], |r| r.get(0)).optional()
+    }
+
+    fn step_ended(&self, time: Time, job: JobId, step: StepNo, outcome: &Outcome) -> Done {
+        let (state, by) = state_columns(JobState::Ended(outcome.state));
+        let sql = "UPDATE steps SET state = ?3, state_by = ?4, code = ?5, signal = ?6, reason = ?7, end = ?8, left = 0
+            WHERE job = ?1 AND step = ?2 AND attempt = (SELECT attempt FROM jobs WHERE id = ?1 AND latest)";
+        let Outcome { exit, reason, .. } = outcome;
+        let values = params![job.0, step.0, state, by, exit.code, exit.signal, reason, time.0 as i64];
+        self.db.prepare_cached(sql)?.execute(values).map(drop)
+    }
+
+    fn ending(&mut self, time: Time, id: JobId, outcome: &Outcome, requeue: bool) -> Done {
+        self.touch(id)?;
+        // What was decided first stands, but a later decision against a requeue is heard.
+        let sql =
+            "UPDATE jobs SET state = ?2, state_by = ?3, code = ?4, signal = ?5, reason = ?6, end = ?7, requeue = ?8,
+            suspended = suspended + CASE WHEN suspended_since IS NULL THEN 0 ELSE ?7 - suspended_since END,
+            suspended_since = NULL
+            WHERE id = ?1 AND latest AND (state < 100 OR (left > 0 AND requeue AND NOT ?8))
+            RETURNING requeue AND left = 0";
+        let (state, by) = state_columns(JobState::Ended(outcome.state));
+        let Outcome { exit, reason, .. } = outcome;
+        let values = params![id.0, state, by, exit.code, exit.signal, reason, time.0 as i64, requeue];
+        self.requeue_perhaps(time, id, sql, values)
+    }
+
+    fn released(&mut self, time: Time, id: JobId, attempt: Attempt, nodes: &NodeSet) -> Done {
+        self.recent.jobs.remove(&id);
+        let sql = "UPDATE jobs SET left = max(left - ?3, 0) WHERE id = ?1 AND attempt = ?2
+            RETURNING latest AND requeue AND left = 0 AND state >= 100";
+        self.requeue_perhaps(time, id, sql, params![id.0, attempt.0, nodes.len() as i64])
+    }
+
+    /// A job that no node holds any more after this change goes back into the queue if that was decided.
+    fn requeue_perhaps(&self, time: Time, id: JobId, sql: &str, values: &[&dyn rusqlite::ToSql]) -> Done {
+        let back: Option<bool> = self.db.prepare_cached(sql)?.query_row(values, |r| r.get(0)).optional()?;
+        if back == Some(true) { self.back_to_queue(time, id) } else { Ok(()) }
+    }
+
+    fn back_to_queue(&self, time: Time, id: JobId) -> Done {
+        let sql = "INSERT OR IGNORE INTO jobs (id, attempt, latest, array, task, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s)
+            SELECT id, attempt + 1, 0, array, task, uid, owner, spec, name, partition, account, qos, submit, ?2, limit_s
+            FROM jobs WHERE id = ?1 AND latest";
+        self.db.prepare_cached(sql)?.execute(params![id.0, time.0 as i64])?;
+        let sql = "UPDATE jobs SET latest = (attempt = (SELECT max(attempt) FROM jobs WHERE id = ?1)), requeue = 0 WHERE id = ?1";
+        self.db.prepare_cached(sql)?.execute([id.0]).map(drop)
+    }
+
+    fn tasks_ended(&mut self, number: u64, time: Time, array: JobId, tasks: &IndexSet, outcome: &Outcome) -> Done {
+        let Some(at_hand) = self.array(array)?.filter(|at_hand| at_hand.id == array) else { return Ok(()) };
+        let ended = at_hand.pending.intersection(tasks);
+        if ended.is_empty() {
+            return Ok(());
+        }
+        at_hand.pending = at_hand.pending.difference(&ended);
+        at_hand.written = false;
+        let (state, by) = state_columns(JobState::Ended(outcome.state));
+        let Outcome { exit, reason, .. } = outcome;
+        // One record may end several sets of one array's tasks.
+        let sql = "INSERT INTO array_ends (array, number, tasks, state, state_by, code, signal, reason, time)
+            SELECT ?1, max(?2, coalesce((SELECT max(number) + 1 FROM array_ends WHERE array = ?1), 0)), ?3, ?4, ?5, ?6, ?7, ?8, ?9";
+        let values =
+            params![array.0, number as i64, Packed(ended), state, by, exit.code, exit.signal, reason, time.0 as i64];
+        self.db.prepare_cached(sql)?.execute(values).map(drop)
+    }
+
+    fn updated(&mut self, id: JobId, change: &JobChange, whole: bool) -> Done {
+        self.recent.jobs.remove(&id);
+        self.close_array()?;
+        let (limit_sql, spec_sql) =
+            if whole {
+                (
+                    "UPDATE arrays SET limit_s = ?2 WHERE id = ?1",
+                    "UPDATE arrays SET spec = ?2, name = ?3, partition = ?4, account = ?5, qos = ?6 WHERE id = ?1",
+                )
+            } else {
+                self.touch(id)?;
+                ("UPDATE jobs SET limit_s = ?2 WHERE id = ?1 AND latest",
+             "UPDATE jobs SET spec = ?2, name = ?3, partition = CASE WHEN start IS NULL THEN ?4 ELSE partition END,
+                account = ?5, qos = ?6 WHERE id = ?1 AND latest")
+            };
+        if let Some(limit) = change.time_limit_s {
+            self.db.prepare_cached(limit_sql)?.execute(params![id.0, limit.map(|s| s as i64)])?;
+        }
+        let Some(spec) = &change.spec else { return Ok(()) };
+        let row = self.shared("specs", &**spec)?;
+        let values = params![id.0, row, spec.name, self.partition(spec), self.account(spec), self.qos(spec)];
+        self.db.prepare_cached(spec_sql)?.execute(values).map(drop)
+    }
+
+    /// What was submitted held may start from now on, or from its begin time.
+    fn unheld(&mut self, time: Time, id: JobId, whole: bool) -> Done {
+        let (spec_sql, sql): (_, &[_]) = if whole {
+            (
+                "SELECT s.body FROM arrays a JOIN specs s ON s.id = a.spec WHERE a.id = ?1",
+                &[
+                    "UPDATE jobs SET eligible = ?2 WHERE id BETWEEN ?1 AND (SELECT last FROM arrays WHERE id = ?1)
+                        AND array = ?1 AND eligible = 0 AND state = 0",
+                    "UPDATE arrays SET eligible = ?2 WHERE id = ?1 AND eligible = 0",
+                ],
+            )
+        } else {
+            self.touch(id)?;
+            (
+                "SELECT s.body FROM jobs j JOIN specs s ON s.id = j.spec WHERE j.id = ?1 AND j.latest",
+                &["UPDATE jobs SET eligible = ?2 WHERE id = ?1 AND latest AND eligible = 0"],
+            )
+        };
+        let spec =
+            self.db.prepare_cached(spec_sql)?.query_row([id.0], |r| r.get::<_, Packed<JobSpec>>(0)).optional()?;
+        let begin = spec.and_then(|Packed(spec)| spec.begin).unwrap_or_default();
+        for sql in sql {
+            self.db.prepare_cached(sql)?.execute(params![id.0, time.max(begin).0 as i64])?;
+        }
+        Ok(())
+    }
+
+    fn suspended(&self, time: Time, id: JobId, suspended: bool) -> Done {
+        let sql = if suspended {
+            "UPDATE jobs SET state = 2, suspended_since = ?2
+             WHERE id = ?1 AND latest AND state IN (1, 2) AND suspended_since IS NULL"
+        } else {
+            "UPDATE jobs SET state = 1, suspended = suspended + ?2 - coalesce(suspended_since, ?2), suspended_since = NULL
+             WHERE id = ?1 AND latest AND state = 2 AND suspended_since IS NOT NULL"
+        };
+        self.db.prepare_cached(sql)?.execute(params![id.0, time.0 as i64]).map(drop)
+    }
+
+    /// Time out of turn counts as suspended. Who has no turns is.
+    fn shifted(&self, shift: &Shift) -> Done {
+        let sql = "UPDATE jobs SET suspended = suspended + ?2,
+            state = CASE WHEN state NOT IN (1, 2) THEN state WHEN ?3 OR suspended_since IS NOT NULL THEN 2 ELSE 1 END
+            WHERE id = ?1 AND latest";
+        let values = params![shift.job.0, shift.idle.0 as i64, shift.turn.mask == 0];
+        self.db.prepare_cached(sql)?.execute(values).map(drop)
+    }
+
+    pub(super) fn name(&self, node: NodeId) -> String {
+        self.nodes.get(&node.0).cloned().unwrap_or_else(|| format!("node-{node}"))
+    }
+
+    pub(super) fn names(&self, nodes: &NodeSet) -> String {
+        hostlist::compress(nodes.iter().map(|n| self.name(n)))
+    }
+}
+
+/// Pages that SQLite's own log may grow to: on a small disk it must not take the journal's room.
+fn log_pages(path: &Path) -> i64 {
+    let free = path.parent().map_or(0, free_bytes);
+    (free / 32 / 4096).clamp(16, 4000) as i64
+}
+
+/// Whether an error comes from what the event says: trying again would not help, and no other event suffers.
+pub(super) fn is_of_the_event(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{ConstraintViolation, TooBig, TypeMismatch};
+    matches!(error.sqlite_error_code(), Some(ConstraintViolation | TooBig | TypeMismatch))
+        || matches!(error, rusqlite::Error::ToSqlConversionFailure(_))
+}

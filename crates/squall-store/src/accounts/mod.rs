@@ -1,0 +1,557 @@
+//! Accounting: a follower of the journal that keeps a row for each attempt, step and array in SQLite.
+//!
+//! Rows follow from events only. The number of the last record is stored in the same transaction as its rows, so the
+//! follower resumes there after any crash. It can lag (a full disk), but never stops the controller. A missing database
+//! is rebuilt from the journal; a damaged one from its readable rows and the journal (`rescue`).
+
+mod before;
+mod book;
+mod draft;
+mod encode;
+mod history;
+mod pages;
+mod query;
+mod rescue;
+mod retire;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use squall_files::durable;
+use squall_files::place::Place;
+use squall_model::event::Record;
+use squall_model::wire::client::{AccountingQuery, Answer, Refusal};
+use tracing::{error, info, warn};
+
+use crate::file::{self, Accounted};
+use book::Book;
+use query::Course;
+
+/// How long records are gathered for one transaction, unless somebody asks: a job that has come and gone meanwhile is
+/// written once.
+const GATHER: Duration = Duration::from_secs(1);
+/// Records that may wait in memory; more are read from the journal again.
+const WAITING_MAX: usize = 50_000;
+/// Batches of records that may be fed while the thread does something else; more are read from the journal again.
+const FED_MAX: usize = 4096;
+/// Questions that may wait to be begun; more are refused.
+const ORDERS_MAX: usize = 1024;
+/// How often what is stored is made durable, so that the journal can drop it.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
+/// How long to wait before another try on a full disk.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// How often it is looked whether a slow reader has taken its rows.
+const READER_POLL: Duration = Duration::from_millis(5);
+
+/// What wakes the thread.
+enum Order {
+    /// There are records.
+    Gather,
+    /// A query: the selected jobs (None: the history of nodes, reservations and accounts), how far the wall clock is
+    /// ahead of the journal's times in microseconds, and the connection that gets the answer.
+    Query(Option<Box<AccountingQuery>>, i64, Box<dyn Reply>),
+}
+
+/// The connection that gets an answer.
+pub trait Reply: Send {
+    /// Returns whether the reader has taken enough of what was pushed to get more.
+    fn has_room(&self) -> bool;
+    /// Returns whether nobody reads any more.
+    fn is_closed(&self) -> bool;
+    /// Sends an answer. One that can't be encoded closes the connection.
+    fn push(&self, answer: &Answer);
+}
+
+/// Durable records that are not stored yet. They come without waking the thread but for the first.
+#[derive(Debug)]
+struct Fed {
+    records: Receiver<Arc<Vec<Record>>>,
+    signs: Arc<Signs>,
+}
+
+/// What feeder and thread say to each other beside the records.
+#[derive(Debug, Default)]
+struct Signs {
+    /// The thread knows that there are records.
+    known: AtomicBool,
+    /// Up to this one records found no room.
+    lost: AtomicU64,
+}
+
+impl Fed {
+    /// All that were fed so far. Whoever feeds more wakes the thread again.
+    fn take(&self) -> Vec<Arc<Vec<Record>>> {
+        self.signs.known.store(false, Ordering::Release);
+        self.records.try_iter().collect()
+    }
+
+    /// The last record that found no room. What was fed after it says so, too: it was lost before that was fed.
+    fn lost(&self) -> u64 {
+        self.signs.lost.load(Ordering::Acquire)
+    }
+}
+
+/// The handle of the follower's thread, which stores what it was fed and ends when this is dropped.
+#[derive(Debug)]
+pub struct Accounts {
+    records: SyncSender<Arc<Vec<Record>>>,
+    signs: Arc<Signs>,
+    orders: Option<SyncSender<Order>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What a database has seen of which journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The journal.
+    pub cluster: u128,
+    /// The last record stored.
+    pub seq: u64,
+}
+
+/// What the database at this path has seen; None: there is none, or it can't be read.
+pub fn seen(path: &Path) -> Option<Seen> {
+    if !path.exists() {
+        return None;
+    }
+    let book = Book::open(path).ok()?;
+    (book.cluster() != 0).then(|| Seen { cluster: book.cluster(), seq: book.position() })
+}
+
+impl Accounts {
+    /// Follows the journal of that cluster whose last record is `last`.
+    pub fn start(place: &Place, cluster: u128, last: u64, accounted: Accounted) -> std::io::Result<Self> {
+        let (orders, inbox) = sync_channel(ORDERS_MAX);
+        let (records, fed) = sync_channel(FED_MAX);
+        let signs = Arc::<Signs>::default();
+        let fed = Fed { records: fed, signs: Arc::clone(&signs) };
+        let mut keeper = Keeper::new(place, cluster, last, fed, accounted);
+        let thread = std::thread::Builder::new().name("accounting".into()).spawn(move || keeper.run(&inbox))?;
+        Ok(Self { records, signs, orders: Some(orders), thread: Some(thread) })
+    }
+
+    /// Hands over durable records.
+    pub fn feed(&self, records: Arc<Vec<Record>>) {
+        // The controller never waits for the thread, whatever its disk does: what finds no room here stands in the journal.
+        if let Err(TrySendError::Full(records)) = self.records.try_send(records) {
+            self.signs.lost.store(records.last().map_or(0, |record| record.seq), Ordering::Release);
+        }
+        // Without room for this order there are questions before it, each of which has the thread take the records, too.
+        if !self.signs.known.swap(true, Ordering::AcqRel) {
+            self.order(Order::Gather);
+        }
+    }
+
+    /// Has a question answered from everything fed before. If too many wait it is refused.
+    pub fn ask(&self, query: Option<Box<AccountingQuery>>, ahead_us: i64, reply: Box<dyn Reply>) {
+        if let Some(Order::Query(_, _, reply)) = self.order(Order::Query(query, ahead_us, reply)) {
+            reply.push(&refused("too many questions wait; ask again later"));
+        }
+    }
+
+    /// Some: there is no room for it.
+    fn order(&self, order: Order) -> Option<Order> {
+        // The thread ends only after this handle.
+        match self.orders.as_ref()?.try_send(order) {
+            Err(TrySendError::Full(order)) => Some(order),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Accounts {
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+struct Keeper {
+    fed: Fed,
+    place: Place,
+    cluster: u128,
+    book: Option<Book>,
+    waiting: VecDeque<Arc<Vec<Record>>>,
+    waiting_records: usize,
+    /// Records up to this one must be read from the journal's files.
+    behind_up_to: u64,
+    accounted: Accounted,
+    checkpoint: Instant,
+    /// Something is stored that may not be durable.
+    dirty: bool,
+    trouble: bool,
+    /// Queries in progress, answered in turn.
+    open: VecDeque<(Topic, i64, Box<dyn Reply>)>,
+}
+
+/// Progress of the answer to a query.
+enum Topic {
+    /// A query for jobs.
+    Jobs(Course),
+    /// A query for the history of nodes, reservations and accounts: rows up to this number were sent.
+    History(i64),
+}
+
+impl Topic {
+    /// Returns whether the answer may continue from a database that was rebuilt. See [`Course::may_continue`].
+    fn may_continue(&mut self) -> bool {
+        match self {
+            Self::Jobs(course) => course.may_continue(),
+            Self::History(_) => false,
+        }
+    }
+}
+
+impl Keeper {
+    fn new(place: &Place, cluster: u128, last: u64, fed: Fed, accounted: Accounted) -> Self {
+        Self {
+            fed,
+            place: place.clone(),
+            cluster,
+            book: None,
+            waiting: VecDeque::new(),
+            waiting_records: 0,
+            behind_up_to: last,
+            accounted,
+            checkpoint: Instant::now(),
+            dirty: true,
+            trouble: false,
+            open: VecDeque::new(),
+        }
+    }
+
+    fn run(&mut self, inbox: &Receiver<Order>) {
+        self.store();
+        // Since when records are gathered.
+        let mut since = None;
+        loop {
+            let wait = match since {
+                Some(since) => GATHER.saturating_sub(Instant::elapsed(&since)),
+                None if self.trouble => RETRY,
+                None => CHECKPOINT_EVERY,
+            };
+            let patience = match self.open.iter().any(|(_, _, reply)| reply.has_room()) {
+                true => Duration::ZERO,
+                false if self.open.is_empty() => wait,
+                false => wait.min(READER_POLL),
+            };
+            match inbox.recv_timeout(patience) {
+                Ok(Order::Gather) => {
+                    since.get_or_insert_with(Instant::now);
+                }
+                Ok(Order::Query(query, ahead_us, reply)) => {
+                    self.store();
+                    since = None;
+                    self.begin(query, ahead_us, reply);
+                }
+                // It was an answer's turn.
+                Err(RecvTimeoutError::Timeout) if patience < wait => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    self.store();
+                    since = None;
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.store();
+                    self.make_durable();
+                    return;
+                }
+            }
+            self.go_on();
+            if self.dirty && self.checkpoint.elapsed() >= CHECKPOINT_EVERY {
+                self.make_durable();
+            }
+        }
+    }
+
+    /// Records up to this one found no room: they are read from the journal, and with them all that waits before them.
+    fn pass_over(&mut self, lost: u64) {
+        while let Some(oldest) = self.waiting.pop_front_if(|records| records.first().is_some_and(|r| r.seq <= lost)) {
+            self.waiting_records -= oldest.len();
+        }
+        self.behind_up_to = self.behind_up_to.max(lost);
+    }
+
+    fn wait_with(&mut self, records: Arc<Vec<Record>>) {
+        self.waiting_records += records.len();
+        self.waiting.push_back(records);
+        while self.waiting_records > WAITING_MAX {
+            let Some(oldest) = self.waiting.pop_front() else { break };
+            self.waiting_records -= oldest.len();
+            self.behind_up_to = oldest.last().map_or(self.behind_up_to, |r| r.seq);
+        }
+    }
+
+    /// Stores what was fed. What can't be stored now waits on.
+    fn store(&mut self) {
+        for records in self.fed.take() {
+            self.wait_with(records);
+        }
+        self.pass_over(self.fed.lost());
+        match self.try_store() {
+            Ok(()) => {
+                if self.trouble {
+                    info!("accounting goes on");
+                }
+                self.trouble = false;
+                self.waiting.clear();
+                self.waiting_records = 0;
+            }
+            Err(error) => {
+                if !self.trouble {
+                    error!(%error, "accounting lags behind");
+                }
+                self.trouble = true;
+                if is_damage(&error) {
+                    self.behind_up_to = self.behind_up_to.max(self.last_waiting());
+                    self.renew(&error);
+                }
+            }
+        }
+    }
+
+    /// Replaces a damaged database by a new one. Records that the damaged one had not stored are read from the journal.
+    fn renew(&mut self, error: &rusqlite::Error) {
+        if let Some(book) = self.book.take() {
+            self.behind_up_to = self.behind_up_to.max(book.position());
+        }
+        match replace(&self.place, self.cluster, self.behind_up_to, error) {
+            Ok(book) => self.book = Some(book),
+            Err(error) => error!(%error, "accounting can't be built again now"),
+        }
+        self.dirty = true;
+    }
+
+    fn last_waiting(&self) -> u64 {
+        self.waiting.back().and_then(|r| r.last()).map_or(0, |r| r.seq)
+    }
+
+    fn try_store(&mut self) -> rusqlite::Result<()> {
+        let book = match &mut self.book {
+            Some(book) => book,
+            none => none.insert(open(&self.place, self.cluster, self.behind_up_to)?),
+        };
+        if book.position() < self.behind_up_to {
+            if book.position() == 0 && self.behind_up_to > 1 {
+                info!("accounting has no rows yet: it is built from the journal, as far back as that reaches");
+            }
+            catch_up(book, &self.place.journal(), self.behind_up_to)?;
+        }
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        self.dirty = true;
+        book.store(self.waiting.iter().flat_map(|records| records.iter()))
+    }
+
+    fn make_durable(&mut self) {
+        self.checkpoint = Instant::now();
+        let Some(book) = &mut self.book else { return };
+        if book.checkpoint().is_ok() {
+            self.accounted.up_to(book.position());
+            self.dirty = false;
+        }
+    }
+
+    /// Begins the answer to a query. It is sent page by page, in turn with other answers.
+    fn begin(&mut self, query: Option<Box<AccountingQuery>>, ahead_us: i64, reply: Box<dyn Reply>) {
+        match (&self.book, query) {
+            (Some(book), Some(query)) => {
+                self.open.push_back((Topic::Jobs(Course::new(book, query)), ahead_us, reply));
+            }
+            (Some(_), None) => self.open.push_back((Topic::History(0), ahead_us, reply)),
+            (None, _) => fail(&*reply, &rusqlite::Error::InvalidQuery),
+        }
+    }
+
+    /// Goes on with the answer whose turn it is. One whose reader does not take what there is waits.
+    fn go_on(&mut self) {
+        self.open.retain(|(_, _, reply)| !reply.is_closed());
+        let Some(next) = self.open.iter().position(|(_, _, reply)| reply.has_room()) else { return };
+        let Some((mut topic, ahead_us, reply)) = self.open.remove(next) else { return };
+        let send = |mut answer: Answer| {
+            answer.on_clock_ahead(ahead_us);
+            reply.push(&answer);
+        };
+        let done = match (&self.book, &mut topic) {
+            (Some(book), Topic::Jobs(course)) => {
+                course.go_on(book, &mut |rows, more, lost| send(Answer::Accounting { rows, more, lost }))
+            }
+            (Some(book), Topic::History(after)) => history::page(book, after).map(|rows| {
+                let done = rows.is_empty();
+                send(Answer::History(rows, !done));
+                done
+            }),
+            (None, _) => Err(rusqlite::Error::InvalidQuery),
+        };
+        match done {
+            Ok(true) => {}
+            Ok(false) => self.open.push_back((topic, ahead_us, reply)),
+            Err(error) if is_damage(&error) && topic.may_continue() => {
+                self.renew(&error);
+                self.store();
+                self.open.push_front((topic, ahead_us, reply));
+            }
+            Err(error) => fail(&*reply, &error),
+        }
+    }
+}
+
+fn fail(reply: &dyn Reply, error: &rusqlite::Error) {
+    error!(%error, "a question to accounting failed");
+    reply.push(&refused(&error.to_string()));
+}
+
+fn refused(why: &str) -> Answer {
+    Answer::Refused(Refusal::NotSupported(format!("accounting is not available now ({why})")))
+}
+
+/// Opens the database for this journal. One that follows another is kept aside; the pages of one that does are compared
+/// with their checksums.
+fn open(place: &Place, cluster: u128, last: u64) -> rusqlite::Result<Book> {
+    let path = place.accounts();
+    match checked(&path, cluster) {
+        Err(error) if is_damage(&error) => replace(place, cluster, last, &error),
+        opened => opened,
+    }
+}
+
+fn checked(path: &Path, cluster: u128) -> rusqlite::Result<Book> {
+    let mut book = Book::open(path)?;
+    if book.cluster() != 0 && book.cluster() != cluster {
+        drop(book);
+        warn!("{} follows another journal and is kept as {}", path.display(), aside(path).display());
+        set_aside(path).map_err(unreadable)?;
+        book = Book::open(path)?;
+    }
+    if book.cluster() == 0 {
+        book.begin(cluster)?;
+    }
+    book.checkpoint()?;
+    if pages::has_sums(path) == Some(false) {
+        return with_sums(path, book);
+    }
+    let damaged = pages::damaged(path).map_err(unreadable)?;
+    match damaged.first() {
+        None => Ok(book),
+        Some(page) => Err(damage(format!("{} of its pages are not what was written, first {page}", damaged.len()))),
+    }
+}
+
+/// Copies a database without checksums into one with checksums. If the disk lacks room for the copy, the old one stays
+/// in use.
+fn with_sums(path: &Path, book: Book) -> rusqlite::Result<Book> {
+    let cluster = book.cluster();
+    drop(book);
+    match rescue::rebuild(path, cluster, None) {
+        Ok((new, rescued)) => {
+            std::fs::rename(&new, path).and_then(|()| durable::sync_folder(path)).map_err(unreadable)?;
+            info!(rows = rescued.rows, "the pages of {} have checksums now", path.display());
+        }
+        Err(error) if is_damage(&error) => return Err(error),
+        Err(error) => error!(%error, "the pages of {} can't get checksums now", path.display()),
+    }
+    Book::open(path)
+}
+
+/// Replaces a damaged database by a new one and logs the lost ranges. The damaged file is kept under another name.
+fn replace(place: &Place, cluster: u128, last: u64, error: &rusqlite::Error) -> rusqlite::Result<Book> {
+    let path = place.accounts();
+    error!("{} is damaged ({error}); it is kept as {}", path.display(), aside(&path).display());
+    let (new, rescued) = rescue::rebuild(&path, cluster, Some((&place.journal(), last)))?;
+    set_aside(&path).and_then(|()| std::fs::rename(&new, &path)).map_err(unreadable)?;
+    durable::sync_folder(&path).map_err(unreadable)?;
+    warn!(
+        rows = rescued.rows,
+        from_journal = rescued.from_journal,
+        "accounting goes on with the rows that can be read, and with those that are built from the journal"
+    );
+    for lost in &rescued.lost {
+        error!("rows of jobs {} to {} may be missing in accounting", lost.first, lost.last);
+    }
+    Book::open(&path)
+}
+
+fn unreadable(error: std::io::Error) -> rusqlite::Error {
+    rusqlite::Error::ToSqlConversionFailure(error.into())
+}
+
+fn damage(what: String) -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT), Some(what))
+}
+
+fn is_damage(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+    matches!(error.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
+        || matches!(error, rusqlite::Error::FromSqlConversionFailure(..) | rusqlite::Error::InvalidColumnType(..))
+}
+
+fn aside(path: &Path) -> PathBuf {
+    path.with_extension("db.damaged")
+}
+
+/// Keeps a database under another name, with what of it is in its log.
+fn set_aside(path: &Path) -> std::io::Result<()> {
+    let aside = aside(path);
+    rescue::remove(&aside);
+    for suffix in ["", "-wal"] {
+        match std::fs::rename(rescue::with_suffix(path, suffix), rescue::with_suffix(&aside, suffix)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    rescue::remove(path);
+    Ok(())
+}
+
+/// Reads from the journal's files what the database has not seen.
+fn catch_up(book: &mut Book, journal: &Path, up_to: u64) -> rusqlite::Result<()> {
+    const EVENTS_AT_ONCE: usize = 16 << 10;
+    let from = book.position() + 1;
+    let (mut batch, mut events) = (Vec::new(), 0);
+    let mut stored = Ok(());
+    let mut flush = |batch: &mut Vec<Record>| {
+        if stored.is_ok() {
+            stored = book.store(batch.iter());
+        }
+        batch.clear();
+    };
+    let found = file::records_from(journal, from, &mut |record| {
+        events += record.events.len();
+        batch.push(record);
+        if events >= EVENTS_AT_ONCE {
+            flush(&mut batch);
+            events = 0;
+        }
+    });
+    flush(&mut batch);
+    stored?;
+    let first = match found {
+        Ok(first) => first,
+        Err(error) => {
+            error!(%error, "accounting can't read the journal");
+            None
+        }
+    };
+    match first {
+        Some(first) if first == from => {}
+        Some(first) => {
+            error!("records {from} to {} are no longer in the journal: accounting lacks them", first - 1);
+        }
+        None => {
+            error!("records {from} to {up_to} are no longer in the journal: accounting lacks them");
+            book.skip_to(up_to)?;
+        }
+    }
+    Ok(())
+}

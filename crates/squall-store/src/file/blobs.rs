@@ -1,0 +1,138 @@
+//! Where the content of scripts and environments stands in the journal's files.
+
+use minicbor::{Decode, Encode};
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use squall_model::job::Digest;
+
+use super::error::JournalError;
+use super::files::Kind;
+use crate::log::{BlobReader, LogError};
+
+/// Where a blob stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub(crate) struct BlobPlace {
+    /// In a pack instead of a segment.
+    #[n(0)]
+    pub(crate) packed: bool,
+    /// Number of the file.
+    #[n(1)]
+    pub(crate) number: u64,
+    /// Offset of the content.
+    #[n(2)]
+    pub(crate) offset: u64,
+    /// Length of the content.
+    #[n(3)]
+    pub(crate) length: u64,
+}
+
+impl BlobPlace {
+    pub(crate) fn path(&self, dir: &Path) -> PathBuf {
+        let kind = if self.packed { Kind::Pack } else { Kind::Segment };
+        kind.path(dir, self.number)
+    }
+}
+
+impl BlobReader for Blobs {
+    fn read(&self, digest: &Digest) -> Result<Vec<u8>, LogError> {
+        Ok(self.find(digest)?)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    place: BlobPlace,
+    /// The last segment with an event that needs it.
+    used: u64,
+}
+
+/// Finds and reads blobs. Clones share one index.
+#[derive(Clone, Debug)]
+pub struct Blobs {
+    dir: PathBuf,
+    index: Arc<Mutex<HashMap<Digest, Entry>>>,
+}
+
+impl Blobs {
+    pub(crate) fn new(dir: &Path) -> Self {
+        Self { dir: dir.to_owned(), index: Arc::default() }
+    }
+
+    fn index(&self) -> MutexGuard<'_, HashMap<Digest, Entry>> {
+        // Every change is one insert or remove: a panic elsewhere leaves the map whole.
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes where a blob stands, and that an event in segment `used` needs it.
+    pub(crate) fn put(&self, digest: Digest, place: BlobPlace, used: u64) {
+        self.index().insert(digest, Entry { place, used });
+    }
+
+    /// Notes that an event in segment `used` needs the blob. False: the content is not there.
+    pub(crate) fn touch(&self, digest: &Digest, used: u64) -> bool {
+        self.index().get_mut(digest).map(|e| e.used = e.used.max(used)).is_some()
+    }
+
+    /// The content of a blob, compared with its digest.
+    pub(crate) fn find(&self, digest: &Digest) -> Result<Vec<u8>, JournalError> {
+        let mut moved = false;
+        loop {
+            let Some(place) = self.index().get(digest).map(|e| e.place) else {
+                let why = format!("the content {digest} should be in it");
+                return Err(JournalError::Missing { path: self.dir.clone(), why });
+            };
+            match self.read_at(digest, place) {
+                // It was carried to another file between looking and opening.
+                Err(JournalError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound && !moved => {
+                    moved = true;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Reads a blob that stands there.
+    pub(crate) fn read_at(&self, digest: &Digest, place: BlobPlace) -> Result<Vec<u8>, JournalError> {
+        let path = place.path(&self.dir);
+        let file = File::open(&path).map_err(JournalError::io("open", &path))?;
+        let mut content = vec![0; place.length as usize];
+        file.read_exact_at(&mut content, place.offset).map_err(JournalError::io("read", &path))?;
+        if Digest::of(&content) == *digest {
+            return Ok(content);
+        }
+        Err(JournalError::Damaged {
+            path,
+            offset: place.offset,
+            what: format!("content {digest}"),
+            problem: squall_model::journal::Problem::Checksum,
+        })
+    }
+
+    /// Forgets blobs that nothing needs up to and with segment `covered`; returns those kept that stand in
+    /// files up to that number. What is forgotten is written anew when it is needed again.
+    pub(crate) fn retain(&self, live: &HashSet<Digest>, covered: u64) -> Vec<(Digest, BlobPlace)> {
+        let mut index = self.index();
+        index.retain(|digest, e| e.place.number > covered || e.used > covered || live.contains(digest));
+        index.iter().filter(|(_, e)| e.place.number <= covered).map(|(d, e)| (*d, e.place)).collect()
+    }
+
+    /// Notes that blobs now stand elsewhere.
+    pub(crate) fn moved(&self, places: &[(Digest, BlobPlace)]) {
+        let mut index = self.index();
+        for (digest, place) in places {
+            if let Some(entry) = index.get_mut(digest) {
+                entry.place = *place;
+            }
+        }
+    }
+
+    /// The files that hold a blob: (packed, number).
+    pub(crate) fn files(&self) -> HashSet<(bool, u64)> {
+        self.index().values().map(|e| (e.place.packed, e.place.number)).collect()
+    }
+}

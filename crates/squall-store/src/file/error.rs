@@ -1,0 +1,183 @@
+//! What can go wrong with the journal, in words that name the file, the place and the remedy.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use squall_model::journal::{Damage, FORMAT, Problem};
+
+use crate::log::LogError;
+
+/// Why the journal can't be used.
+#[derive(Debug)]
+pub enum JournalError {
+    /// The system refused something.
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// Durable bytes are not what was written.
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The place in it, bytes.
+        offset: u64,
+        /// What stands there.
+        what: String,
+        /// What is wrong with it.
+        problem: Problem,
+    },
+    /// A file that must exist does not.
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// Why it must exist.
+        why: String,
+    },
+    /// The journal ends before records that were acknowledged.
+    Short {
+        /// The last record in the journal.
+        have: u64,
+        /// The last record that accounting has seen.
+        seen: u64,
+    },
+    /// A journal that is to be written without flushes holds records already.
+    NotNew {
+        /// Its folder.
+        path: PathBuf,
+    },
+    /// Another controller uses the directory.
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// The directory belongs to another cluster.
+    OtherCluster {
+        /// The file that says so.
+        path: PathBuf,
+        /// The cluster that it belongs to.
+        theirs: String,
+        /// The cluster that is to be started.
+        ours: String,
+    },
+}
+
+impl std::error::Error for JournalError {}
+
+impl fmt::Display for JournalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { doing, path, error } => write!(f, "cannot {doing} {}: {error}", path.display()),
+            Self::Damaged { path, problem: problem @ Problem::Format(_), .. } => write!(
+                f,
+                "{}: {problem}: it was written by a newer version of squall; start that version",
+                path.display()
+            ),
+            Self::Damaged { path, offset, what, problem: problem @ Problem::Unknown(_) } => write!(
+                f,
+                "{} holds something at offset {offset} ({what}) that is not damaged but new: {problem}. Nothing was \
+                 changed. Start the version of squall that wrote it",
+                path.display()
+            ),
+            Self::Damaged { path, offset, what, problem } if path.extension().is_some_and(|e| e == "snap") => write!(
+                f,
+                "{} is damaged at offset {offset} ({what}): {problem}. Nothing was changed. Restore the file from a \
+                 copy of the journal folder",
+                path.display()
+            ),
+            Self::Damaged { path, offset, what, problem } => write!(
+                f,
+                "{} is damaged at offset {offset} ({what}): {problem}. Nothing was changed. Restore the file from a \
+                 copy; or, to go on without this and everything after it, start once with \
+                 `squall controller --accept-loss`",
+                path.display()
+            ),
+            Self::Missing { path, why } => write!(
+                f,
+                "{} is missing: {why}. Restore the file; or, to go on without it and everything after it, start once \
+                 with `squall controller --accept-loss`",
+                path.display()
+            ),
+            Self::Short { have, seen } => write!(
+                f,
+                "the journal ends with record {have}, but accounting has seen record {seen}: {} acknowledged records \
+                 are missing. Restore the journal folder; or, to go on without them, start once with \
+                 `squall controller --accept-loss`",
+                seen - have
+            ),
+            Self::NotNew { path } => write!(
+                f,
+                "{} holds a journal already: `--without-durability` is for clusters that are made to be measured and \
+                 thrown away. Start without it, or with another --state",
+                path.display()
+            ),
+            Self::Locked { path } => {
+                write!(f, "another controller is running on this state directory ({} is locked)", path.display())
+            }
+            Self::OtherCluster { path, theirs, ours } => write!(
+                f,
+                "{} says that this state directory belongs to cluster `{theirs}`, not to `{ours}`: use another \
+                 --state, or set `cluster = \"{theirs}\"`",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl JournalError {
+    /// For `map_err` of an I/O error.
+    pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |error| Self::Io { doing, path, error }
+    }
+
+    /// Damage of a frame, naming the record that should follow.
+    pub(crate) fn frame(path: &Path, damage: Damage, next_seq: u64) -> Self {
+        Self::Damaged {
+            path: path.to_owned(),
+            offset: damage.offset as u64,
+            what: format!("frame {}, record {next_seq}", damage.frame),
+            problem: damage.problem,
+        }
+    }
+
+    /// Whether the file's bytes are not there any more, as far as this program can judge. What another version wrote
+    /// is no damage: it is never set aside, also not when the operator accepts a loss.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            Self::Damaged { problem, .. } => !matches!(problem, Problem::Format(_) | Problem::Unknown(_)),
+            Self::Io { error, .. } => error.raw_os_error() == Some(Errno::IO.raw_os_error()),
+            _ => false,
+        }
+    }
+
+    /// Whether another version of squall wrote what this one does not know.
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self, Self::Damaged { problem: Problem::Format(_) | Problem::Unknown(_), .. })
+    }
+
+    /// Whether there is no room on the disk: trying again later may help.
+    pub(crate) fn is_no_space(&self) -> bool {
+        matches!(self, Self::Io { error, .. } if is_no_space(error))
+    }
+}
+
+impl From<JournalError> for LogError {
+    fn from(error: JournalError) -> Self {
+        if error.is_no_space() { Self::NoRoom(error.into()) } else { Self::Failed(error.into()) }
+    }
+}
+
+/// Whether the disk or the quota is full.
+pub(crate) fn is_no_space(error: &io::Error) -> bool {
+    let full = [Errno::NOSPC, Errno::DQUOT].map(|e| Some(e.raw_os_error()));
+    full.contains(&error.raw_os_error())
+}
+
+/// The format of state directories that this program knows.
+pub(crate) const KNOWN_FORMAT: u32 = FORMAT;

@@ -1,0 +1,93 @@
+//! One controller on one state directory, and the directory of one cluster.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use squall_files::place::Place;
+use squall_files::{durable, lock};
+use squall_model::journal::Problem;
+
+use super::error::{JournalError, KNOWN_FORMAT};
+
+/// What the file `DIR/cluster` begins with.
+const TITLE: &str = "squall state, format ";
+
+/// The lock of a state directory; held as long as this lives, released by the kernel with the process.
+#[derive(Debug)]
+pub struct StateLock {
+    _file: File,
+}
+
+impl StateLock {
+    /// Takes the lock, and marks the directory as the cluster's or finds that it is.
+    pub fn take(place: &Place, cluster: &str) -> Result<Self, JournalError> {
+        let path = place.lock();
+        let file = std::fs::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(JournalError::io("open", &path))?;
+        match lock::lock(&file) {
+            Ok(()) => {}
+            Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => return Err(JournalError::Locked { path }),
+            Err(e) => return Err(JournalError::io("lock", &path)(e)),
+        }
+        mark(&place.mark(), cluster)?;
+        Ok(Self { _file: file })
+    }
+}
+
+fn mark(path: &Path, cluster: &str) -> Result<(), JournalError> {
+    let mut text = String::new();
+    match File::open(path) {
+        Ok(mut file) => file.read_to_string(&mut text).map_err(JournalError::io("read", path))?,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return write_mark(path, cluster),
+        Err(e) => return Err(JournalError::io("open", path)(e)),
+    };
+    let mut lines = text.lines();
+    let format = lines.next().and_then(|l| l.strip_prefix(TITLE)).and_then(|n| n.parse::<u32>().ok());
+    let problem = match format {
+        Some(format) if format > KNOWN_FORMAT => Problem::Format(format),
+        Some(_) => match lines.next() {
+            Some(theirs) if theirs == cluster && format < Some(KNOWN_FORMAT) => return write_mark(path, cluster),
+            Some(theirs) if theirs == cluster => return Ok(()),
+            Some(theirs) => {
+                let (path, theirs, ours) = (path.to_owned(), theirs.to_owned(), cluster.to_owned());
+                return Err(JournalError::OtherCluster { path, theirs, ours });
+            }
+            None => Problem::Header,
+        },
+        None => Problem::Header,
+    };
+    Err(JournalError::Damaged { path: path.to_owned(), offset: 0, what: "the cluster's name".into(), problem })
+}
+
+fn write_mark(path: &Path, cluster: &str) -> Result<(), JournalError> {
+    let text = format!("{TITLE}{KNOWN_FORMAT}\n{cluster}\n");
+    durable::write(path, text.as_bytes(), 0o600).map_err(JournalError::io("write", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Folder;
+    use super::{JournalError, Place, StateLock};
+
+    #[test]
+    fn one_controller_one_cluster() {
+        let dir = Folder::new();
+        let place = Place::at(dir.path()).unwrap();
+        let first = StateLock::take(&place, "alpha").unwrap();
+        assert!(matches!(StateLock::take(&place, "alpha"), Err(JournalError::Locked { .. })));
+        drop(first);
+        let other = StateLock::take(&place, "beta").unwrap_err();
+        assert!(other.to_string().contains("belongs to cluster `alpha`"), "{other}");
+        drop(StateLock::take(&place, "alpha").unwrap());
+        std::fs::write(place.mark(), "squall state, format 99\nalpha\n").unwrap();
+        let newer = StateLock::take(&place, "alpha").unwrap_err();
+        assert!(newer.to_string().contains("newer version"), "{newer}");
+    }
+}

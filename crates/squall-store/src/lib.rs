@@ -1,0 +1,16 @@
+//! What Squall keeps: the log of events, which is a trait, and accounting, which follows it.
+//!
+//! | [`Log`] | for |
+//! |---|---|
+//! | [`file::FileLog`] | the controller: segments, snapshots and blobs in `DIR/journal/` |
+//! | [`memory::MemoryLog`] | the simulator: the same promises, with faults below them |
+
+pub mod accounts;
+pub mod file;
+mod log;
+pub mod memory;
+
+#[cfg(test)]
+mod contract;
+
+pub use log::{BlobReader, Log, LogError, Snapshot};
