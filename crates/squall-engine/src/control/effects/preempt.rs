@@ -22,7 +22,7 @@ pub(crate) fn evict(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
     let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_running()) else { return };
     let Some(run) = job.run() else { return };
     let grace_s = terms(&c.state, job, run).grace_s;
-    if grace_s == 0 || c.state.graces.contains_key(&id) {
+    if grace_s == 0 || run.grace.is_some() {
         return end(c, now, id, out);
     }
     let (attempt, until) = (job.attempt, now + Span::from_secs(grace_s));
@@ -44,7 +44,7 @@ pub(crate) fn end(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
 
 /// What it means that a job's script has ended: who fails after notice has made room.
 pub(crate) fn judge(c: &Controller, id: JobId, outcome: Outcome) -> (Outcome, Option<Requeue>) {
-    if outcome.state != EndState::Failed || !c.state.graces.contains_key(&id) {
+    if outcome.state != EndState::Failed || c.state.jobs.get(&id).and_then(|job| job.run()?.grace).is_none() {
         return (outcome, None);
     }
     (Outcome { state: EndState::Preempted, ..outcome }, goes_back(c, id))
@@ -59,7 +59,8 @@ fn goes_back(c: &Controller, id: JobId) -> Option<Requeue> {
 
 /// Notices that were given before a restart.
 pub(crate) fn again(c: &mut Controller) {
-    for (&id, &until) in &c.state.graces {
+    let graces = c.state.jobs.iter().filter_map(|(id, job)| Some((*id, job.run()?.grace?)));
+    for (id, until) in graces {
         c.timers.set(Timer::Grace(id), until);
     }
 }

@@ -288,8 +288,9 @@ pub(crate) fn send_ends(c: &mut Controller) {
 /// Tells nodes that jobs gave back to end them.
 pub(crate) fn send_leaves(c: &mut Controller) {
     for id in std::mem::take(&mut c.todo.leaving) {
-        if let Some((gone, message)) = c.state.leaving.get(&id).zip(leave_message(c, id)) {
-            c.links.put(&gone.nodes(), message);
+        let gone = c.state.jobs.get(&id).and_then(|job| job.run()).map(|run| run.leaving.nodes());
+        if let Some((gone, message)) = gone.filter(|gone| !gone.is_empty()).zip(leave_message(c, id)) {
+            c.links.put(&gone, message);
         }
     }
 }

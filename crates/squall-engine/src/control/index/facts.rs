@@ -47,7 +47,7 @@ fn own_facts(state: &State, id: JobId) -> Option<JobFacts> {
         restarts: job.restarts,
         addresses: addresses(state, &ids),
         ids,
-        gres: state.grants.get(&id).map(|granted| granted.job.clone()).unwrap_or_default(),
+        gres: run.gres.clone(),
         ganged: state.gang.contains_key(&id),
         components: Vec::new(),
     };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use squall_model::policy::{AssocKey, Association, Policy, ROOT, Real};
+use squall_model::policy::{AssocKey, Association, Policy, ROOT, Real, Tres, Whose};
 use squall_model::time::Time;
 use squall_model::wire::standing::Share;
 
@@ -173,13 +173,14 @@ pub(crate) fn root() -> (AssocKey, Association) {
 /// Users' places, by association.
 pub(crate) fn places(state: &State, now: Time) -> BTreeMap<u32, f64> {
     let (decay, root) = (Decay::of(&state.config), root());
-    FairTree::new(&state.policy, &root, |id| state.ledger.used(id, now, decay).0).places()
+    FairTree::new(&state.policy, &root, |id| state.used(Whose::Association, Tres::Cpu, id, now, decay).0).places()
 }
 
 /// All lines of `sshare`.
 pub(crate) fn shares(state: &State, now: Time) -> Vec<Share> {
     let (decay, root) = (Decay::of(&state.config), root());
-    FairTree::new(&state.policy, &root, |id| state.ledger.used(id, now, decay).0).shares(&run_minutes(state, now))
+    FairTree::new(&state.policy, &root, |id| state.used(Whose::Association, Tres::Cpu, id, now, decay).0)
+        .shares(&run_minutes(state, now))
 }
 
 /// CPU, MiB and node minutes that running jobs may still use, by association. Nobody counts those without a limit.

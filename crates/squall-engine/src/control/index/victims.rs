@@ -72,8 +72,8 @@ pub(crate) fn victims(state: &State, now: Time, item: Item, partition: usize) ->
     let victim = |id: JobId| {
         let job = state.jobs.get(&id)?;
         let run = job.run().filter(|_| !job.is_leased())?;
-        let goes = state.graces.contains_key(&id) || matches!(job.phase, Phase::Completing(..));
-        let gres = state.grants.get(&id).map_or(&[][..], |granted| &granted.job);
+        let goes = run.grace.is_some() || matches!(job.phase, Phase::Completing(..));
+        let gres = &run.gres[..];
         // The younger goes first: less is lost.
         let age = u64::MAX - run.start.0;
         let victim =

@@ -97,8 +97,7 @@ impl View for Sight<'_> {
             if line.and_then(|line| self.state.lines.get(&line)).is_some_and(|line| line.last() != Some(&id)) {
                 return None;
             }
-            let gres = self.state.grants.get(&id).map_or(&[][..], |granted| &granted.job);
-            Some(End { time, alloc: &run.alloc, gres, left: &run.left })
+            Some(End { time, alloc: &run.alloc, gres: &run.gres, left: &run.left })
         })
     }
     fn node(&self, id: NodeId) -> NodeView<'_> {

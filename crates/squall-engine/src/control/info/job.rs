@@ -215,7 +215,7 @@ fn show_run(state: &State, info: &mut JobInfo, run: &Run, job: &Job) -> RunInfo 
     info.num_cpus = run.alloc.cpus();
     info.num_tasks = job.spec.need.tasks_on(info.num_nodes);
     info.memory_mb = run.alloc.memory_mb();
-    let granted = state.grants.get(&info.id).map_or(&[][..], |granted| &granted.job);
+    let granted = &run.gres[..];
     let parts = alike(&run.alloc, granted);
     let (mut per_node, mut gres) = (Vec::new(), Vec::new());
     for (nodes, group) in &parts {

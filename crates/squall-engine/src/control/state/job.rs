@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use minicbor::{Decode, Encode};
 use squall_model::event::Requeue;
+use squall_model::gres::Grant;
 use squall_model::id::{Attempt, ClientKey, StepNo};
 use squall_model::job::{ArrayTask, EndState, ExitCode, JobKind, JobSpec, JobState, Outcome, Owner};
 use squall_model::report::StepEnd;
@@ -130,6 +131,17 @@ pub struct Run {
     /// The number of its next step.
     #[n(7)]
     pub next_step: u32,
+    /// Generic resources that it holds, or held at last.
+    #[n(8)]
+    #[cbor(default)]
+    pub gres: Vec<Grant>,
+    /// When it ends after it was told to make room for other jobs; None: it was not told so.
+    #[n(9)]
+    pub grace: Option<Time>,
+    /// What it gave back on nodes that have not released it yet.
+    #[n(10)]
+    #[cbor(default)]
+    pub leaving: Alloc,
 }
 
 /// A decision to end an attempt.
@@ -188,6 +200,9 @@ pub struct Step {
     /// When and how it ended; None: it runs.
     #[n(7)]
     pub ended: Option<(Time, Outcome)>,
+    /// Generic resources that it holds of the job's; None: it shares all of them with other steps.
+    #[n(8)]
+    pub gres: Option<Vec<Grant>>,
 }
 
 impl Job {
@@ -206,6 +221,14 @@ impl Job {
         match &self.phase {
             Phase::Running(run) | Phase::Completing(run, _) | Phase::Leased(run) => Some(run),
             Phase::Pending | Phase::Ended(_) => None,
+        }
+    }
+    /// The attempt that holds resources, or the last one of an ended job, to be changed.
+    pub(in crate::control::state) fn run_mut(&mut self) -> Option<&mut Run> {
+        match &mut self.phase {
+            Phase::Running(run) | Phase::Completing(run, _) | Phase::Leased(run) => Some(run),
+            Phase::Ended(ended) => ended.run.as_deref_mut(),
+            Phase::Pending => None,
         }
     }
     /// The last attempt that began, also of an ended job.

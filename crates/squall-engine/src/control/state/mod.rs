@@ -21,8 +21,8 @@ use minicbor::{Decode, Encode};
 use squall_model::config::Config;
 use squall_model::event::NodeChange;
 use squall_model::foreign::{Question, Reply};
-use squall_model::gres::{Grant, NodeGres};
-use squall_model::id::{ClientKey, Epoch, JobId, NodeId, StepNo};
+use squall_model::gres::NodeGres;
+use squall_model::id::{ClientKey, Epoch, JobId, NodeId};
 use squall_model::job::{ArrayTask, Digest, Het, JobSpec, Owner};
 use squall_model::license;
 use squall_model::policy::{Policy, Tres, Whose};
@@ -65,12 +65,8 @@ pub struct State {
     pub arrays: BTreeMap<JobId, Array>,
     /// Accounts, users, associations, levels of service.
     pub policy: Policy,
-    /// What associations used of CPUs.
-    pub ledger: Ledger,
-    /// What associations used of other resources, and levels of service of all.
-    pub spent: BTreeMap<(Whose, Tres), Ledger>,
-    /// Running jobs that were told to make room, and when they end.
-    pub graces: BTreeMap<JobId, Time>,
+    /// What associations and levels of service used of each resource.
+    pub usage: BTreeMap<(Whose, Tres), Ledger>,
     /// Heterogeneous jobs: how many components each has, by the first.
     pub hets: BTreeMap<JobId, u32>,
     /// Jobs that share cores with others: the matrix.
@@ -79,14 +75,10 @@ pub struct State {
     pub lines: BTreeMap<LineId, Vec<JobId>>,
     /// Ended jobs before this time are forgotten.
     pub forgotten_before: Time,
-    /// What running jobs gave back of what they held, on nodes that have not released it yet.
-    pub leaving: BTreeMap<JobId, Alloc>,
     /// What operators changed of how nodes are described.
     pub node_changes: BTreeMap<NodeId, NodeChange>,
     /// Reservations that have not ended, by name.
     pub reservations: BTreeMap<String, Reservation>,
-    /// Generic resources that jobs hold, or held at last.
-    pub grants: BTreeMap<JobId, Granted>,
     /// What other cells have answered to jobs that depend on theirs.
     pub foreign: BTreeMap<Question, Reply>,
     /// Follows from the rest.
@@ -104,17 +96,6 @@ impl LineId {
         let node = group.nodes.first().filter(|_| group.nodes.len() == 1)?;
         Some(Self(node, group.cores.iter().next()? as u32))
     }
-}
-
-/// Generic resources of a job's latest attempt.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
-pub struct Granted {
-    /// What it holds.
-    #[n(0)]
-    pub job: Vec<Grant>,
-    /// What its steps hold of that; of steps that are not named here: they share all.
-    #[n(1)]
-    pub steps: BTreeMap<StepNo, Vec<Grant>>,
 }
 
 /// What follows from the rest of the state, kept so that no event has to look at all jobs. Not part of a snapshot.
@@ -265,15 +246,11 @@ impl State {
     }
     /// Whether a job has given back a node that has not released it yet.
     pub fn leaves(&self, id: JobId, node: NodeId) -> bool {
-        self.leaving.get(&id).is_some_and(|gone| gone.on(node).is_some())
+        self.jobs.get(&id).and_then(|job| job.run()).is_some_and(|run| run.leaving.on(node).is_some())
     }
     /// What an association or QOS used of a resource, times seconds, and for how many seconds its jobs ran.
     pub fn used(&self, whose: Whose, tres: Tres, id: u32, now: Time, decay: Decay) -> (f64, f64) {
-        let ledger = match (whose, tres) {
-            (Whose::Association, Tres::Cpu) => Some(&self.ledger),
-            other => self.spent.get(&other),
-        };
-        ledger.map_or((0.0, 0.0), |ledger| ledger.used(id, now, decay))
+        self.usage.get(&(whose, tres)).map_or((0.0, 0.0), |ledger| ledger.used(id, now, decay))
     }
     /// How many there are of each license.
     pub fn license_totals(&self) -> BTreeMap<String, u32> {

@@ -8,7 +8,8 @@ use minicbor::{Decode, Encode};
 use squall_model::config::Config;
 use squall_model::event::NodeChange;
 use squall_model::foreign::{Question, Reply};
-use squall_model::id::{Attempt, ClientKey, Epoch, JobId, NodeId};
+use squall_model::gres::Grant;
+use squall_model::id::{Attempt, ClientKey, Epoch, JobId, NodeId, StepNo};
 use squall_model::job::{ArraySpec, ArrayTask, JobSpec, Outcome, Owner};
 use squall_model::policy::{Policy, Tres, Whose};
 use squall_model::reservation::Reservation;
@@ -16,12 +17,13 @@ use squall_model::resource::Alloc;
 use squall_model::time::Time;
 
 use crate::control::state::array::{Array, ArrayTally};
+use crate::control::state::by_id::ById;
 use crate::control::state::gang::InTurn;
 use crate::control::state::job::{Job, Phase, Queue};
 use crate::control::state::ledger::Ledger;
 use crate::control::state::node::{Node, Partition};
 use crate::control::state::users::{Users, content_of};
-use crate::control::state::{Granted, Index, LineId, State};
+use crate::control::state::{Index, LineId, State};
 
 /// Jobs in one part: enough that specs are shared, few enough that a part stays in a processor's cache.
 const JOBS_PER_PART: usize = 1024;
@@ -38,7 +40,7 @@ pub enum Part {
     /// Accounts, if there are any: there is at most one of these.
     #[n(2)]
     Standing(#[n(0)] Box<Standing>),
-    /// Generic resources that jobs hold.
+    /// Generic resources that jobs hold. Builds before [`Run::gres`] wrote it; it is read and written no more.
     #[n(3)]
     Grants(#[n(0)] BTreeMap<JobId, Granted>),
     /// Reservations.
@@ -56,10 +58,11 @@ pub enum Part {
     /// What other cells have answered, if anything.
     #[n(8)]
     Foreign(#[n(0)] Vec<(Question, Reply)>),
-    /// What associations used of other resources than CPUs, and levels of service of all, if anything.
+    /// What associations and levels of service used of each resource, if anything.
     #[n(9)]
     Spent(#[n(0)] BTreeMap<(Whose, Tres), Ledger>),
-    /// What running jobs gave back and nodes have not released yet, if anything.
+    /// What running jobs gave back and nodes have not released yet. Builds before [`Run::leaving`] wrote it; it is read and
+    /// written no more.
     #[n(10)]
     Leaving(#[n(0)] BTreeMap<JobId, Alloc>),
     /// Ids of jobs that are lost, if any are.
@@ -73,13 +76,26 @@ pub enum Part {
     NodeChanges(#[n(0)] BTreeMap<NodeId, NodeChange>),
 }
 
+/// Generic resources of a job's latest attempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Granted {
+    /// What it holds.
+    #[n(0)]
+    job: Vec<Grant>,
+    /// What its steps hold of that; of steps that are not named here: they share all.
+    #[n(1)]
+    steps: BTreeMap<StepNo, Vec<Grant>>,
+}
+
 /// Accounts and what they used.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Standing {
     #[n(0)]
     policy: Policy,
+    /// What associations used of CPUs. Builds before [`State::usage`] filled it; now it is empty.
     #[n(1)]
     ledger: Ledger,
+    /// When preempted jobs end. Builds before [`Run::grace`] filled it; now it is empty.
     #[n(2)]
     graces: BTreeMap<JobId, Time>,
 }
@@ -240,26 +256,24 @@ impl State {
             let rows = Rows::of(jobs, arrays.by_ref().take(JOBS_PER_PART));
             (!rows.jobs.is_empty() || !rows.arrays.is_empty()).then_some(Part::Rows(rows))
         });
-        let Self { policy, ledger, graces, .. } = self;
-        let standing = (*policy != Policy::default() || !graces.is_empty()).then(|| {
-            let (policy, ledger, graces) = (policy.clone(), ledger.clone(), graces.clone());
+        let Self { policy, usage, .. } = self;
+        let standing = (*policy != Policy::default()).then(|| {
+            let (policy, ledger, graces) = (policy.clone(), Ledger::default(), BTreeMap::new());
             Part::Standing(Box::new(Standing { policy, ledger, graces }))
         });
         let reserved = self.reservations.values().cloned().collect::<Vec<_>>();
         let reserved = (!reserved.is_empty()).then_some(Part::Reservations(reserved));
-        let grants = (!self.grants.is_empty()).then(|| Part::Grants(self.grants.clone()));
         let gang: Vec<(JobId, InTurn)> = self.gang.iter().map(|(&id, &turn)| (id, turn)).collect();
         let gang = (!gang.is_empty()).then_some(Part::Gang(gang));
         let hets = (!self.hets.is_empty()).then(|| Part::Hets(self.hets.clone()));
         let lines = (!self.lines.is_empty()).then(|| Part::Lines(self.lines.clone()));
         let foreign: Vec<(Question, Reply)> = self.foreign.iter().map(|(q, reply)| (q.clone(), *reply)).collect();
         let foreign = (!foreign.is_empty()).then_some(Part::Foreign(foreign));
-        let spent = (!self.spent.is_empty()).then(|| Part::Spent(self.spent.clone()));
-        let leaving = (!self.leaving.is_empty()).then(|| Part::Leaving(self.leaving.clone()));
-        let rest = grants.into_iter().chain(reserved).chain(gang).chain(hets).chain(lines).chain(foreign).chain(spent);
+        let spent = (!usage.is_empty()).then(|| Part::Spent(usage.clone()));
+        let rest = reserved.into_iter().chain(gang).chain(hets).chain(lines).chain(foreign).chain(spent);
         let lost = (!self.lost_ids.is_empty()).then(|| Part::LostIds(self.lost_ids.clone()));
         let changes = (!self.node_changes.is_empty()).then(|| Part::NodeChanges(self.node_changes.clone()));
-        let rest = rest.chain(leaving).chain(lost).chain(self.ids_began.map(Part::IdsBegan)).chain(changes);
+        let rest = rest.chain(lost).chain(self.ids_began.map(Part::IdsBegan)).chain(changes);
         std::iter::once(Part::Cluster(Box::new(cluster))).chain(standing).chain(rows).chain(rest)
     }
 
@@ -283,29 +297,31 @@ impl State {
         };
         let standing = all.standing.map(|standing| *standing);
         let (policy, ledger, graces) = standing.map_or_else(Default::default, |s| (s.policy, s.ledger, s.graces));
+        let mut usage = all.spent;
+        if ledger != Ledger::default() {
+            usage.insert((Whose::Association, Tres::Cpu), ledger);
+        }
+        let mut jobs: ById<Box<Job>> = all.jobs.into_iter().collect();
+        join(&mut jobs, graces, all.grants, all.leaving);
         let mut state = Self {
             policy,
-            ledger,
-            spent: all.spent,
-            leaving: all.leaving,
+            usage,
             lost_ids: all.lost_ids,
             ids_began: all.ids_began,
             node_changes: all.node_changes,
-            graces,
             epoch: cluster.epoch,
             version: cluster.version,
             config: cluster.config,
             partitions: cluster.partitions,
             nodes: cluster.nodes,
             last_id: cluster.last_id,
-            jobs: all.jobs.into_iter().collect(),
+            jobs,
             arrays: all.arrays.into_iter().collect(),
             gang: all.gang.into_iter().collect(),
             hets: all.hets,
             lines: all.lines,
             foreign: all.foreign.into_iter().collect(),
             forgotten_before: cluster.forgotten_before,
-            grants: all.grants,
             reservations: all.reservations.into_iter().map(|one| (one.name.clone(), one)).collect(),
             index,
         };
@@ -320,6 +336,32 @@ impl State {
         }
         state.retally();
         Some(state)
+    }
+}
+
+/// Gives jobs what builds before wrote apart from them.
+fn join(
+    jobs: &mut ById<Box<Job>>,
+    graces: BTreeMap<JobId, Time>,
+    grants: BTreeMap<JobId, Granted>,
+    leaving: BTreeMap<JobId, Alloc>,
+) {
+    for (id, until) in graces {
+        let Some(run) = jobs.get_mut(&id).and_then(|job| job.run_mut()) else { continue };
+        run.grace = Some(until);
+    }
+    for (id, alloc) in leaving {
+        let Some(run) = jobs.get_mut(&id).and_then(|job| job.run_mut()) else { continue };
+        run.leaving = alloc;
+    }
+    for (id, Granted { job, steps }) in grants {
+        let Some(run) = jobs.get_mut(&id).and_then(|job| job.run_mut()) else { continue };
+        run.gres = job;
+        for (no, held) in steps {
+            if let Some(step) = run.steps.get_mut(&no) {
+                step.gres = Some(held);
+            }
+        }
     }
 }
 

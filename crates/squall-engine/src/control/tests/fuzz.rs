@@ -418,8 +418,7 @@ impl World {
         for (id, job) in state.jobs.iter() {
             let Some(run) = job.run() else { continue };
             // What it has given back is held until the node has released it.
-            let gives_back = |node| state.leaving.get(id)?.on(node);
-            let own = |node| &run.alloc.on(node).or_else(|| gives_back(node)).unwrap().cores;
+            let own = |node| &run.alloc.on(node).or_else(|| run.leaving.on(node)).unwrap().cores;
             for node in run.left.iter() {
                 let cores = own(node);
                 let row = state.gang.get(id).map_or(0, |place| place.turn.slot);

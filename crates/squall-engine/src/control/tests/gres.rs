@@ -24,7 +24,7 @@ fn with(options: &[(&str, &str)], need: Need) -> JobSpec {
 
 /// The GPUs that a job holds on a node.
 fn gpus(d: &Driver, id: JobId, node: u32) -> Vec<usize> {
-    let held = on_node(&d.c.state.grants[&id].job, NodeId(node));
+    let held = on_node(&d.c.state().jobs[&id].run().unwrap().gres, NodeId(node));
     held.get("gpu").into_iter().flat_map(squall_model::set::BitSet::iter).collect()
 }
 

@@ -66,7 +66,7 @@ fn nodes_that_are_given_back_are_free_when_they_have_let_go() {
     assert_eq!((nodes(&d, next), d.state_of(job)), (vec![1, 2], Some(JobState::Running)));
     d.finish(job, 0);
     assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Completed)));
-    assert!(d.c.state.leaving.is_empty());
+    assert!(d.c.state().jobs.values().all(|job| job.run().is_none_or(|run| run.leaving.groups.is_empty())));
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn the_end_waits_for_nodes_that_were_given_back() {
     assert_eq!(d.state_of(job), Some(JobState::Completing(EndState::Completed)));
     d.report("n2", &[Report::JobGone { job: attempt }]);
     assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Completed)));
-    assert!(d.c.state.leaving.is_empty());
+    assert!(d.c.state().jobs.values().all(|job| job.run().is_none_or(|run| run.leaving.groups.is_empty())));
     assert!(d.c.state.nodes.iter().all(|node| node.jobs.is_empty() && node.cores.is_empty()));
 }
 

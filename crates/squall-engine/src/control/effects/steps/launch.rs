@@ -31,7 +31,7 @@ fn rooms(state: &State, job: JobId) -> Option<Vec<Room>> {
             gres_free: NodeGres::default(),
         });
     }
-    free_devices(state, job, run, &mut rooms);
+    free_devices(run, &mut rooms);
     for step in holding(run) {
         for group in &step.alloc.groups {
             for id in group.nodes.iter().filter(|id| step.left.contains(*id)) {
@@ -46,9 +46,10 @@ fn rooms(state: &State, job: JobId) -> Option<Vec<Room>> {
 
 /// A node's devices as a job's steps see them: those that the job has not are held.
 fn devices(state: &State, job: JobId, node: NodeId) -> NodeGres {
-    let Some(granted) = state.grants.get(&job) else { return NodeGres::default() };
+    let run = state.jobs.get(&job).and_then(|job| job.run());
+    let Some(run) = run.filter(|run| !run.gres.is_empty()) else { return NodeGres::default() };
     let mut has = state.index.gres.get(&node).map(NodeGres::vacant).unwrap_or_default();
-    let own = gres::on_node(&granted.job, node);
+    let own = gres::on_node(&run.gres, node);
     for kind in has.kinds.clone() {
         let mut others: CoreSet = kind.indices.collect();
         others.subtract(own.get(&kind.name).unwrap_or(&CoreSet::new()));
@@ -58,13 +59,12 @@ fn devices(state: &State, job: JobId, node: NodeId) -> NodeGres {
 }
 
 /// Takes from what rooms have what steps hold.
-fn free_devices(state: &State, job: JobId, run: &Run, rooms: &mut [Room]) {
-    let granted = state.grants.get(&job);
+fn free_devices(run: &Run, rooms: &mut [Room]) {
     for room in rooms {
         room.gres_free = room.gres.clone();
-        let live = |no: &StepNo| run.steps.get(no).is_some_and(|step| step.left.contains(room.node));
-        let steps = granted.iter().flat_map(|granted| &granted.steps).filter(|(no, _)| live(no));
-        let held: Vec<_> = steps.flat_map(|(_, grants)| gres::on_node(grants, room.node)).collect();
+        let live = run.steps.values().filter(|step| step.left.contains(room.node));
+        let held: Vec<_> =
+            live.filter_map(|step| step.gres.as_ref()).flat_map(|gres| gres::on_node(gres, room.node)).collect();
         for (name, indices) in held {
             room.gres_free.held.entry(name).or_default().union_with(&indices);
         }
@@ -125,8 +125,8 @@ pub(crate) fn start(state: &State, key: StepKey, program: &TaskProgram) -> Optio
 
 /// Devices that a step may use: its own, or all of the job's.
 fn step_gres(state: &State, key: StepKey) -> Vec<Grant> {
-    let Some(granted) = state.grants.get(&key.job) else { return Vec::new() };
-    granted.steps.get(&key.step).unwrap_or(&granted.job).clone()
+    let Some(run) = state.jobs.get(&key.job).and_then(|job| job.run()) else { return Vec::new() };
+    run.steps.get(&key.step).and_then(|step| step.gres.as_ref()).unwrap_or(&run.gres).clone()
 }
 
 /// What a step may use on its nodes: its own cores and memory; all of the job's where it holds none (`--overlap`).

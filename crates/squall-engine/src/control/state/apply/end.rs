@@ -20,7 +20,6 @@ impl State {
         if self.works(id) {
             self.charge_job(time, id, false);
         }
-        self.graces.remove(&id);
         let Some(job) = self.jobs.get_mut(&id) else { return invariant!("a job that was touched is known") };
         match std::mem::replace(&mut job.phase, Phase::Pending) {
             Phase::Pending => {
@@ -33,6 +32,7 @@ impl State {
                 self.job_ended(id);
             }
             Phase::Running(mut run) | Phase::Leased(mut run) => {
+                run.grace = None;
                 if let Some(since) = run.suspended.take() {
                     run.suspended_total.0 += time.since(since).0;
                 }
@@ -88,8 +88,7 @@ impl State {
         if let Some(Phase::Running(run)) = self.jobs.get_mut(&id).map(|job| &mut job.phase) {
             let (_, gone) = run.alloc.split(&kept.nodes());
             run.alloc = kept.clone();
-            let leaving = self.leaving.entry(id).or_default();
-            gone.groups.into_iter().for_each(|group| leaving.add(group));
+            gone.groups.into_iter().for_each(|group| run.leaving.add(group));
         }
         self.count_job(id, Sign::Plus);
         if works {
@@ -99,22 +98,22 @@ impl State {
 
     /// Nodes that a job has given back have released it.
     fn let_leave(&mut self, id: JobId, released: &NodeSet) {
-        let Some(leaving) = self.leaving.remove(&id) else { return };
-        let (gone, rest) = leaving.split(released);
+        let Some(run) = self.jobs.get_mut(&id).and_then(|job| job.run_mut()) else { return };
+        if run.leaving.groups.is_empty() {
+            return;
+        }
+        let (gone, rest) = run.leaving.split(released);
+        run.leaving = rest;
         if !gone.groups.is_empty() {
             self.let_go(id, released, &gone);
-        }
-        if !rest.groups.is_empty() {
-            self.leaving.insert(id, rest);
         }
     }
 
     /// Cores that one job let go of may be held by others all the same.
     fn hold_again(&mut self, id: NodeId) {
         let Some(node) = self.nodes.get_mut(id.index()) else { return };
-        let gives_back = |job| self.leaving.get(job)?.on(id);
-        let held =
-            node.jobs.iter().filter_map(|job| self.jobs.get(job)?.run()?.alloc.on(id).or_else(|| gives_back(job)));
+        let runs = node.jobs.iter().filter_map(|job| self.jobs.get(job)?.run());
+        let held = runs.filter_map(|run| run.alloc.on(id).or_else(|| run.leaving.on(id)));
         held.for_each(|group| node.cores.union_with(&group.cores));
     }
 

@@ -25,7 +25,6 @@ impl State {
 
     fn forget_job(&mut self, time: Time, id: JobId) {
         self.index.ended.remove(&(time, id));
-        self.grants.remove(&id);
         if let Some(job) = self.jobs.remove(&id) {
             if let Some(key) = job.key {
                 self.index.keys.remove(&(job.owner.uid, key));

@@ -12,12 +12,14 @@ use crate::control::state::{Index, State};
 
 impl State {
     pub(super) fn gres_granted(&mut self, job: JobId, step: Option<StepNo>, grants: &[Grant]) {
-        let granted = self.grants.entry(job).or_default();
+        let Some(run) = self.jobs.get_mut(&job).and_then(|job| job.run_mut()) else { return };
         if let Some(step) = step {
-            granted.steps.insert(step, grants.to_vec());
+            if let Some(step) = run.steps.get_mut(&step) {
+                step.gres = Some(grants.to_vec());
+            }
             return;
         }
-        grants.clone_into(&mut granted.job);
+        grants.clone_into(&mut run.gres);
         for grant in grants {
             grant.nodes.iter().for_each(|node| self.index.hold_gres(node, grant));
         }
@@ -25,9 +27,12 @@ impl State {
 
     /// A node lets go of a job.
     pub(super) fn gres_released(&mut self, job: JobId, node: NodeId) {
-        let Some(granted) = self.grants.get(&job) else { return };
+        let Some(run) = self.jobs.get(&job).and_then(|job| job.run()) else { return };
+        if run.gres.is_empty() {
+            return;
+        }
         let Some(has) = self.index.gres.get_mut(&node) else { return };
-        for (name, indices) in gres::on_node(&granted.job, node) {
+        for (name, indices) in gres::on_node(&run.gres, node) {
             let Some(held) = has.held.get_mut(&name) else { continue };
             held.subtract(&indices);
             if held.is_empty() {
@@ -41,11 +46,9 @@ impl State {
         let names = (0..).map(NodeId).zip(self.nodes.iter().map(|node| &node.name));
         let all = names.filter_map(|(id, name)| Some((id, NodeGres::of(&self.config, name, self.gres_change(id))?)));
         self.index.gres = all.collect::<BTreeMap<_, _>>();
-        for (id, granted) in &self.grants {
-            let Some(Phase::Running(run) | Phase::Completing(run, _)) = self.jobs.get(id).map(|job| &job.phase) else {
-                continue;
-            };
-            for grant in &granted.job {
+        for job in self.jobs.values() {
+            let (Phase::Running(run) | Phase::Completing(run, _)) = &job.phase else { continue };
+            for grant in &run.gres {
                 grant.nodes.intersection(&run.left).iter().for_each(|node| self.index.hold_gres(node, grant));
             }
         }

@@ -34,6 +34,9 @@ impl State {
             suspended_total: Span(0),
             steps: BTreeMap::new(),
             next_step: 0,
+            gres: Vec::new(),
+            grace: None,
+            leaving: Alloc::default(),
         }));
         if let Some(array) = job.task.and_then(|task| self.arrays.get_mut(&task.array)) {
             array.tally.waiting -= 1;
@@ -43,7 +46,6 @@ impl State {
         if let Some(node) = self.nodes.get_mut(line.0.index()) {
             node.jobs.insert(id);
         }
-        self.grants.remove(&id);
         self.index.pending -= 1;
         self.index.active += 1;
         self.count_job(id, Sign::Plus);

@@ -50,8 +50,9 @@ impl State {
     }
 
     pub(super) fn job_preempted(&mut self, id: JobId, attempt: Attempt, until: Time) {
-        if self.jobs.get(&id).is_some_and(|job| job.attempt == attempt && job.is_running()) {
-            self.graces.insert(id, until);
+        let job = self.jobs.get_mut(&id).filter(|job| job.attempt == attempt);
+        if let Some(Phase::Running(run)) = job.map(|job| &mut job.phase) {
+            run.grace = Some(until);
         }
     }
 
@@ -62,13 +63,12 @@ impl State {
         };
         let forgotten = self.policy.associations.iter().filter(|(other, _)| below(other));
         for id in forgotten.map(|(_, own)| own.id).collect::<Vec<_>>() {
-            self.ledger.forget(id, time);
             self.forget_spent(Whose::Association, id, time);
         }
     }
 
     fn forget_spent(&mut self, whose: Whose, id: u32, time: Time) {
-        let spent = self.spent.iter_mut().filter(|((other, _), _)| *other == whose);
+        let spent = self.usage.iter_mut().filter(|((other, _), _)| *other == whose);
         spent.for_each(|(_, ledger)| ledger.forget(id, time));
     }
 
@@ -100,16 +100,15 @@ impl State {
 
     /// Brings all ledgers up to date, with nothing running.
     fn close_ledgers(&mut self, time: Time) {
-        let (mut ledger, mut spent) = (std::mem::take(&mut self.ledger), std::mem::take(&mut self.spent));
+        let mut usage = std::mem::take(&mut self.usage);
         let (decay, tallies) = (Decay::of(&self.config), &self.index.tallies);
-        ledger.close(time, |id| tallies.has(id).then_some(decay));
-        for ((whose, _), other) in &mut spent {
-            other.close(time, |id| match whose {
+        for ((whose, _), ledger) in &mut usage {
+            ledger.close(time, |id| match whose {
                 Whose::Association => tallies.has(id).then_some(decay),
                 Whose::Qos => gates::qos_by_id(self, id).map(|qos| gates::qos_decay(self, qos)),
             });
         }
-        (self.ledger, self.spent) = (ledger, spent);
+        self.usage = usage;
     }
 
     /// Counts all jobs.
@@ -183,10 +182,7 @@ impl State {
 
     /// Where it is written what was used of a resource.
     fn ledger_mut(&mut self, whose: Whose, tres: Tres) -> &mut Ledger {
-        match (whose, tres) {
-            (Whose::Association, Tres::Cpu) => &mut self.ledger,
-            other => self.spent.entry(other).or_default(),
-        }
+        self.usage.entry((whose, tres)).or_default()
     }
 
     /// Whether anything has to be counted: mostly not.

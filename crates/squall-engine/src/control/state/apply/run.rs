@@ -40,13 +40,15 @@ impl State {
             suspended_total: Span(0),
             steps,
             next_step: 0,
+            gres: Vec::new(),
+            grace: None,
+            leaving: Alloc::default(),
         }));
         if let Some(array) = job.task.and_then(|task| self.arrays.get_mut(&task.array)) {
             array.tally.waiting -= 1;
             array.tally.active += 1;
             array.tally.last_start = Some(time);
         }
-        self.grants.remove(&id);
         self.index.pending -= 1;
         self.index.active += 1;
         self.index.take_licenses(&job.spec);
@@ -90,6 +92,7 @@ impl State {
             left: alloc.nodes(),
             tally: None,
             ended: None,
+            gres: None,
         };
         run.steps.insert(no, Box::new(step));
     }
@@ -207,5 +210,6 @@ pub(super) fn batch_step(time: Time, alloc: &Alloc) -> Step {
         left: first.into_iter().collect(),
         tally: None,
         ended: None,
+        gres: None,
     }
 }
