@@ -31,9 +31,9 @@ pub(crate) struct Room {
     pub(crate) memory_mb: u64,
     /// Memory of the job that no step holds, MiB.
     pub(crate) free_mb: u64,
-    /// The node's generic resources; what other jobs could hold counts as held.
+    /// The node's generic resources. Those that are not the job's count as held.
     pub(crate) gres: NodeGres,
-    /// The node's generic resources; what other jobs could hold and what steps hold counts as held.
+    /// The node's generic resources. Those that are not the job's, or that steps hold, count as held.
     pub(crate) gres_free: NodeGres,
 }
 

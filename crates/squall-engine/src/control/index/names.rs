@@ -24,7 +24,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Whether all jobs of a user and name that were submitted before have ended.
+    /// Returns whether all jobs of a user and name that were submitted before a time have ended.
     pub(crate) fn is_alone(&self, state: &State, uid: u32, name: &str, before: (Time, JobId)) -> bool {
         let submit = |item: Item| match state.arrays.get(&item.id).filter(|_| item.array) {
             Some(array) => Some(array.submit),
