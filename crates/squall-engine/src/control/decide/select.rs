@@ -246,7 +246,8 @@ impl Selected {
         }
     }
 
-    /// Adds tasks that ended without starting. They are shown as long as a job that ended at the same time.
+    /// Adds tasks that ended without starting. They are shown until jobs that ended at that time are forgotten, or with
+    /// an ended array until the array is forgotten.
     fn add_skipped(&mut self, state: &State, filter: &Filter<'_>, id: JobId, indices: &IndexSet) {
         let Some(array) = state.arrays.get(&id).filter(|_| filter.ended) else { return };
         let kept = |skipped: &&Skipped| array.is_ended() || skipped.time >= state.forgotten_before;

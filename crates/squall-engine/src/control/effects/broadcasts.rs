@@ -30,9 +30,9 @@ use crate::fabric::cost::{self, Shape};
 
 /// Timeout of a stage, after which it is tried again without or with the nodes that did not answer.
 const STAGE_WAIT: Span = Span::from_secs(10);
-/// How long all nodes may take for half a window before the slow ones are left for later; those who are left over have as
-/// long as for any other piece of the work, since nobody waits for them. If most are slow, they are asked again as long
-/// as they go on, and so often after that.
+/// Time in which all nodes must receive half a window before slow ones are left for later. The nodes left for later get
+/// `STAGE_WAIT`, as no other node waits for them. If most nodes are slow, they are asked again as long as they make
+/// progress, and `IDLE_MAX` times without.
 const WINDOW_WAIT: Span = Span::from_secs(2);
 /// Most emulated nodes that are in one process.
 const RACK_NODES_MAX: u64 = 1000;

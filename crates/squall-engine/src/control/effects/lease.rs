@@ -150,7 +150,7 @@ pub(crate) fn begun(c: &mut Controller, now: Time, key: StepKey, out: &mut Out) 
     }
 }
 
-/// Nothing is left of a job: who comes next in its place has begun there.
+/// Records that the next leased job of a place has begun, as the job before it has ended.
 pub(crate) fn advance(c: &mut Controller, now: Time, line: Option<LineId>, out: &mut Out) {
     if let Some(next) = line.and_then(|line| c.state.next_in_line(line)) {
         begin(c, now, next, out);

@@ -64,7 +64,7 @@ pub(crate) fn watch(c: &mut Controller, now: Time, id: NodeId) {
     c.timers.clear(Timer::Lost(id));
 }
 
-/// Records a sign of life of a node that is in no session; its time to come back starts again.
+/// Records that a node has reported that is in no session; its time to come back starts again.
 pub(crate) fn glimpsed(c: &mut Controller, now: Time, id: NodeId) {
     c.links.hear(now, id);
     let Some(node) = c.state.node(id) else { return };

@@ -129,9 +129,9 @@ pub(crate) fn reply(state: &State, job: Named, start: bool) -> Option<Reply> {
 
 /// What has become of the job that a term names.
 struct Target {
-    /// When it started, if it has.
+    /// When it started; None: it has not.
     started: Option<Time>,
-    /// Whether it ended well, if it has ended.
+    /// Whether it completed successfully; None: it has not ended.
     ended: Option<bool>,
 }
 

@@ -350,7 +350,7 @@ impl Links {
         self.outbox.last.clear();
         for (to, messages) in std::mem::take(&mut self.outbox.puts) {
             self.seq += 1;
-            // What only one node will report has no others to wait for.
+            // A report that comes from only one node needs no merging.
             let asks = messages.iter().filter(|_| to.len() > 1).filter_map(Down::ask).collect();
             let parcel = Sealed::new(Parcel { messages, blobs: Vec::new() });
             let alone = if to.len() == 1 { to.first() } else { None };

@@ -133,7 +133,7 @@ pub(crate) fn gates(state: &State, owner: &Owner, spec: &JobSpec, partition: &st
     gates
 }
 
-/// Returns the number of GPUs that a job asks for on so many nodes.
+/// Returns the number of GPUs that a job asks for on a number of nodes.
 pub(crate) fn gpus(spec: &JobSpec, nodes: u32) -> u64 {
     gres::Ask::of_job(spec).map_or(0, |ask| u64::from(ask.gpus(nodes, spec.need.tasks_on(nodes))))
 }

@@ -16,7 +16,7 @@ impl State {
     }
 
     /// Finds the first of `count` consecutive ids that may be given to these jobs: after the last one given, or else
-    /// from the beginning of the range. None: there are not so many.
+    /// from the beginning of the range. None: there is no such run of free ids.
     pub(crate) fn free_ids(&self, count: u32, specs: &[Arc<JobSpec>]) -> Option<JobId> {
         let (next, ids) = (self.after_last().0, self.config.job_ids());
         let found = self.free_within(next, *ids.end(), count, specs);
