@@ -30,9 +30,9 @@ use crate::control::state::kept::Kept;
 /// Keeps soft state up to date: two optional functions that run before and after each event.
 #[derive(Debug)]
 pub(crate) struct Observer {
-    /// Called before the event is applied, with the state still as it was.
+    /// Optional function that is called before the event is applied, with the state still as it was.
     pub(crate) before: Option<fn(&mut Controller, Time, &Event, &mut Out)>,
-    /// Called after the event was applied.
+    /// Optional function that is called after the event was applied.
     pub(crate) after: Option<fn(&mut Controller, Time, &Event)>,
 }
 
@@ -55,9 +55,9 @@ pub struct Controller {
     pub(crate) began_after: JobId,
     /// Nodes that have registered in this run of the controller.
     pub(crate) met: NodeSet,
-    /// Whether this is a rehearsal without a cluster: every node counts as connected.
+    /// Whether this is a rehearsal without a cluster, in which every node counts as connected.
     pub(crate) rehearsal: bool,
-    /// The journal's disk is full: requests that need room are refused.
+    /// Whether the journal's disk is full; requests that need room are then refused.
     pub(crate) disk_full: bool,
     /// Connections of nodes in the tree.
     pub(crate) links: Links,
@@ -83,9 +83,9 @@ pub struct Controller {
     pub(crate) timers: Timers,
     /// Effects that are still to run in this turn.
     pub(crate) todo: Todo,
-    /// Jobs that nodes have and should not, until they are rid of them.
+    /// Jobs that nodes still run and should not, by node, until the node reports that they have ended.
     pub(crate) strays: BTreeMap<NodeId, BTreeSet<JobAttempt>>,
-    /// A shutdown under way.
+    /// The shutdown under way; None: there is none.
     pub(crate) leaving: Option<Leaving>,
     /// When ended jobs were last checked for being old enough to forget.
     pub(crate) forget_checked: Time,
@@ -97,7 +97,7 @@ pub struct Controller {
     pub(crate) unsettled: bool,
     /// When this run of the controller started.
     pub(crate) started: Time,
-    /// Run at each event, in this order.
+    /// Functions that keep soft state up to date, run at each event in this order.
     observers: &'static [Observer],
 }
 
@@ -135,7 +135,7 @@ impl Controller {
             started: Default::default(),
         }
     }
-    /// The journaled state.
+    /// Returns the journaled state.
     pub fn state(&self) -> &State {
         &self.state
     }

@@ -91,9 +91,9 @@ pub enum Input {
         /// Number of the stream.
         stream: u64,
     },
-    /// The wall clock was set, so its distance to the monotonic time that nodes are told has changed.
+    /// The wall clock was set, so its difference to the monotonic time that nodes are sent has changed.
     ClockSet {
-        /// Change of that distance, microseconds; positive: the clock was set forward.
+        /// Change of that difference, microseconds; positive: the wall clock was set forward.
         by_us: i64,
     },
     /// There is time for one more page of a long job list ([`Controller::lists`]).

@@ -23,8 +23,8 @@ use crate::control::port::Out;
 use crate::control::state::State;
 use crate::control::state::job::{Job, Phase};
 
-/// Requests an allocation, optionally with a first step. The answer has its id; another answer follows when it has
-/// started.
+/// Requests an allocation, optionally with a first step. The answer has the job's id; another answer follows when it
+/// has started.
 pub(crate) fn allocate(
     c: &mut Controller,
     ask: &Ask<'_>,

@@ -21,9 +21,9 @@ use crate::control::state::job::Phase;
 pub(crate) enum What {
     /// Ends the job, pending or running.
     End,
-    /// Sends a signal to its processes.
+    /// Sends a signal to the job's processes.
     Signal(i32, SignalTarget),
-    /// Ends one of its steps.
+    /// Ends one step of the job.
     EndStep(StepNo),
 }
 

@@ -9,7 +9,7 @@ use crate::control::controller::Controller;
 use crate::control::decide::select::{Selected, Tasks};
 use crate::control::port::Out;
 
-/// Most jobs that an answer names; with `REFUSED_BYTES_MAX` it fits a frame.
+/// Most jobs that an answer names. With `REFUSED_BYTES_MAX` it keeps the answer within a frame.
 const NAMED_MAX: usize = 500_000;
 /// Most bytes of refusals in an answer; further ones are left out.
 const REFUSED_BYTES_MAX: usize = 4 << 20;
@@ -83,7 +83,7 @@ impl Affected {
         self.refused.extend(named.map(|name| (*name, refusal.clone())));
     }
 
-    /// Drops refusals because a job has ended or does not exist.
+    /// Drops those refusals that only report that a job has ended or does not exist.
     pub(crate) fn quiet(mut self) -> Self {
         let moot = |refusal: &Refusal| matches!(refusal, Refusal::AlreadyDone | Refusal::InvalidJobId);
         self.refused.retain(|(_, refusal)| !moot(refusal));

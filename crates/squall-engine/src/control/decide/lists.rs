@@ -54,7 +54,7 @@ fn is_few(state: &State, wanted: &JobSelection, at_once: usize) -> bool {
     by_name || state.jobs.len() + state.arrays.len() <= at_once
 }
 
-/// Makes the next page of the first list.
+/// Makes the next page of the list whose turn it is, and sends it to the client.
 pub(crate) fn page(c: &mut Controller, now: Time, out: &mut Out) {
     let Some((caller, mut list)) = c.lists.open.pop_front() else { return };
     let answer = match list.look(c, now, c.lists.page * LOOKS) {
@@ -79,7 +79,7 @@ pub(crate) fn hurry(c: &mut Controller, now: Time, caller: CallerId, out: &mut O
     }
 }
 
-/// Sends the pages that are complete.
+/// Sends the complete pages of a list to its client.
 fn tell(list: &mut List, caller: CallerId, now: Time, out: &mut Out) {
     out.answers.extend(list.pages.take(now).map(|page| (caller, Answer::Jobs(Box::new(page)))));
 }
@@ -102,7 +102,8 @@ impl Chosen {
 }
 
 impl List {
-    /// Continues until a page is complete or `looks` jobs have been examined. Some: the last page.
+    /// Adds jobs until a page is complete or `looks` jobs have been examined. Returns the last page when the list is
+    /// complete; None: it goes on.
     fn look(&mut self, c: &Controller, now: Time, looks: usize) -> Result<Option<JobsPage>, Refusal> {
         let state = &c.state;
         let filter = Filter::to_show(state, &self.wanted, self.ended)?;

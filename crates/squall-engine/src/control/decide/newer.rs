@@ -38,7 +38,7 @@ pub(crate) fn contradiction(c: &Controller, said: &Registration) -> Option<Newer
 }
 
 /// Handles a node's report of a newer controller. With `--accept-loss` this controller goes on with a higher epoch and
-/// higher ids than the node knows. Otherwise it decides nothing more and ends.
+/// higher ids than the node has seen. Otherwise it decides nothing more and ends.
 pub(crate) fn contradicted(c: &mut Controller, now: Time, newer: &Newer, out: &mut Out) {
     // The other sessions were offered by this controller, or by one that it knows of.
     if newer.session <= c.links.newest_session() {
@@ -60,7 +60,7 @@ pub(crate) fn contradicted(c: &mut Controller, now: Time, newer: &Newer, out: &m
     }
 }
 
-/// Reserves the ids up to the last one that a node knows, so that none is given again.
+/// Reserves the ids up to the last one that a node has seen, so that none is given again.
 fn lose_ids(c: &mut Controller, now: Time, last: JobId, out: &mut Out) {
     let last = last.min(JobId(*c.state.config.job_ids().end()));
     if c.state.is_ahead(last, c.state.last_id) {

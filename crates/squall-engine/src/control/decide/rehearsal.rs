@@ -25,13 +25,13 @@ pub struct Rehearsal {
 }
 
 impl Rehearsal {
-    /// Makes an empty one. Every node that is configured later counts as connected.
+    /// Makes a rehearsal with an empty state. Every node that is configured later counts as connected.
     pub fn new() -> Self {
         let mut c = Controller::over(State::default(), OBSERVERS);
         c.rehearsal = true;
         Self { c }
     }
-    /// Returns the state so far.
+    /// Returns the rehearsal's state.
     pub fn state(&self) -> &State {
         &self.c.state
     }

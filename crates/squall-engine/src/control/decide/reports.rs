@@ -22,9 +22,9 @@ use crate::control::state::job::{Phase, Run};
 use crate::control::state::reading::is_by_itself;
 use crate::control::state::reading::may_requeue;
 
-/// Seconds that are doubled for each failure to get the delay before a failed launch is tried again: 2 s after the
-/// first, at most 64 s. Such a job is never held, because the node was at fault: when a full disk is freed, no job must
-/// stay behind.
+/// Base of the delay before a failed launch is tried again, seconds. It doubles with each failure: 2 s after the first,
+/// at most 64 s. Such a job is never held, because the node was at fault: when a full disk is freed, no job must stay
+/// behind.
 const LAUNCH_RETRY_S: u64 = 1;
 /// Seconds by which a node's clock may be ahead before its times are corrected.
 const CLOCK_SLACK_S: u64 = 1;
@@ -63,8 +63,8 @@ pub(crate) fn frame(c: &mut Controller, now: Time, link: LinkId, mut frame: UpFr
     }
 }
 
-/// Handles reports of many nodes. Each is about something that happens once, so a repeated one changes nothing. All are
-/// acknowledged when they are durable.
+/// Handles the merged reports of many nodes. A report is about something that happens once, so repeating it changes
+/// nothing. All are acknowledged when they are durable.
 fn take(c: &mut Controller, now: Time, link: LinkId, composite: Composite, out: &mut Out) {
     for (&node, &session) in &composite.lost {
         if c.links.lost(link, node, session) {
@@ -96,7 +96,7 @@ fn take(c: &mut Controller, now: Time, link: LinkId, composite: Composite, out: 
     }
 }
 
-/// Returns those of some nodes that a job's attempt still holds, and its run.
+/// Returns which of the given nodes a job's attempt still holds, and the attempt.
 fn held<'a>(c: &'a Controller, nodes: &NodeSet, job: JobAttempt) -> Option<(NodeSet, &'a Run)> {
     let found = c.state.jobs.get(&job.job).filter(|found| found.attempt == job.attempt)?;
     let run = found.run()?;
@@ -105,7 +105,7 @@ fn held<'a>(c: &'a Controller, nodes: &NodeSet, job: JobAttempt) -> Option<(Node
     (!held.is_empty()).then_some((held, run))
 }
 
-/// Returns those of some nodes that have not reported the end of a step.
+/// Returns which of the given nodes have not reported the end of a step.
 fn running(c: &Controller, nodes: &NodeSet, key: StepKey) -> Option<NodeSet> {
     let (mut nodes, run) = held(c, nodes, JobAttempt { job: key.job, attempt: key.attempt })?;
     nodes.intersect_with(&run.steps.get(&key.step)?.left);
@@ -137,8 +137,8 @@ fn on_our_clock(c: &Controller, now: Time, key: StepKey, end: &StepEnd) -> StepE
     StepEnd { started: ended - took, ended, ..end.clone() }
 }
 
-/// Ends a job whose script has ended, even if steps still run. A job that was about to be requeued is not run again if
-/// its script ended by itself before.
+/// Ends a job whose script has ended, even if steps still run. If the script ended by itself, a requeue that was
+/// decided before is dropped.
 fn script_ended(c: &mut Controller, now: Time, id: JobId, end: &StepEnd, out: &mut Out) {
     let (outcome, requeue) = match c.state.jobs.get(&id).map(|job| &job.phase) {
         Some(Phase::Running(_)) => preempt::judge(c, id, script_outcome(end)),

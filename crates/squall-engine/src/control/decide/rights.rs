@@ -16,7 +16,7 @@ pub(crate) enum Deed<'a> {
     Operate,
 }
 
-/// Returns whether the user may do that.
+/// Returns whether the user `who` may do `deed`.
 pub(crate) fn can(who: &Who, deed: Deed<'_>) -> bool {
     match deed {
         Deed::Job(owner) => who.operator || who.owner.uid == owner.uid,

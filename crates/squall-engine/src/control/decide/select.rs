@@ -22,22 +22,22 @@ const NAMED_MAX: usize = 4096;
 pub(crate) struct Selected {
     /// Jobs of their own, by rising id.
     pub(crate) jobs: BTreeSet<JobId>,
-    /// Untouched tasks, by array.
+    /// Untouched tasks of arrays, an entry for each array.
     pub(crate) tasks: Vec<Tasks>,
     /// Tasks that ended without starting, by array. They can only be shown.
     pub(crate) skipped: Vec<(JobId, Skipped)>,
     /// Arrays that were named as a whole.
     pub(crate) whole: Vec<JobId>,
-    /// Names that were refused, with the reason.
+    /// Names that can't be selected, with the reason.
     pub(crate) refused: Vec<(JobName, Refusal)>,
 }
 
 /// Untouched tasks of one array.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Tasks {
-    /// The array.
+    /// Id of the array.
     pub(crate) array: JobId,
-    /// Their indices; never empty.
+    /// Indices of the tasks; never empty.
     pub(crate) indices: IndexSet,
     /// Whether these are all untouched tasks of the array.
     pub(crate) all: bool,
@@ -282,7 +282,7 @@ impl<'a> Filter<'a> {
         Ok(Self { ended: ended || !wanted.states.is_empty(), ..Self::new(state, wanted)? })
     }
 
-    /// Returns whether a job is shown.
+    /// Returns whether a list shows this job.
     pub(crate) fn shows(&self, state: &State, id: JobId, job: &Job) -> bool {
         (self.ended || !job.is_ended()) && self.takes_job(state, id, job)
     }
@@ -306,7 +306,7 @@ impl<'a> Filter<'a> {
                 .is_none_or(|nodes| job.last_run().is_some_and(|run| !run.alloc.nodes().0.is_disjoint(&nodes.0)))
     }
 
-    /// Returns whether tasks that never started pass, in this state.
+    /// Returns whether tasks of an array that never started pass the filter, if they are in the given state.
     fn takes_tasks(&self, state: &State, array: &Array, standing: JobState) -> bool {
         self.nodes.is_none()
             && self.takes_state(standing, false)

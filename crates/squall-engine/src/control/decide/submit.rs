@@ -36,7 +36,7 @@ pub(crate) struct Contents {
     pub(crate) env: Vec<u8>,
 }
 
-/// Handles `sbatch`.
+/// Handles `sbatch`: accepts a batch job and answers with its id.
 pub(crate) fn submit(
     c: &mut Controller,
     ask: &Ask<'_>,
@@ -112,7 +112,7 @@ pub(crate) fn accept_all(
     Ok((leader, true))
 }
 
-/// Returns the first id for these jobs. If there are too few free ids, ended jobs are forgotten early.
+/// Returns the first of consecutive ids for these jobs. If there are too few free ids, ended jobs are forgotten early.
 fn give_ids(c: &mut Controller, now: Time, specs: &[Arc<JobSpec>], out: &mut Out) -> Result<JobId, Refusal> {
     let ids = specs.iter().map(|spec| spec.array.as_ref().map_or(1, |array| array.indices.len() as u64)).sum::<u64>();
     let ids = u32::try_from(ids).map_err(|_| Refusal::OutOfIds)?;

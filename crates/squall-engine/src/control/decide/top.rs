@@ -19,11 +19,11 @@ use crate::control::state::State;
 use crate::control::state::gates;
 use crate::control::state::job::Hold;
 
-/// Jobs that are reordered among each other: user, partition, account, QOS.
+/// Key of the jobs that are reordered among each other: user, partition, account, QOS.
 type Line = (u32, usize, String, String);
 
-/// Moves jobs to the front, in the order in which they are named. They get the positions of those that were there, and
-/// jobs of other users keep theirs: `nice` values that one job gains, others lose.
+/// Moves jobs to the front, in the order in which they are named, by changing `nice` values. Only jobs of the same user
+/// change their positions: what one job gains, others lose.
 pub(crate) fn top(c: &mut Controller, ask: &Ask<'_>, jobs: &JobSelection, out: &mut Out) -> Reply {
     if !can(ask.who, Deed::Operate) && !c.state.config.scheduler_parameters.enable_user_top {
         return Err(Refusal::AccessDenied);

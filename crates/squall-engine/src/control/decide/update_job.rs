@@ -148,7 +148,7 @@ fn weighed(
     priority(c, &Standee { id, owner, spec, standing, submit }, now)
 }
 
-/// A job, or the untouched tasks of an array, that an update is for.
+/// A job, or the untouched tasks of an array, to which an update is applied.
 struct Target<'a> {
     id: JobId,
     owner: &'a Owner,
@@ -164,7 +164,7 @@ struct Target<'a> {
 #[derive(Clone, Copy)]
 enum Stage {
     Waits,
-    /// Running with this time limit, seconds; None: unlimited.
+    /// The job runs with this time limit, seconds; None: unlimited.
     Runs(Option<u64>),
 }
 

@@ -30,7 +30,7 @@ use crate::control::state::State;
 use crate::control::state::job::Hold;
 use crate::dependency::dependency_status;
 
-/// Most jobs ahead that are named.
+/// Most of the jobs ahead that an answer names.
 const NAMED_AHEAD: usize = 5;
 
 /// Most of the job's partitions, and of other partitions, for which a start is forecast.
@@ -108,7 +108,7 @@ pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
     Ok(Some(Answer::Why(Box::new(told))))
 }
 
-/// Adds the jobs ahead of it in the queue of a partition, if it is in that queue.
+/// Adds the jobs ahead of a pending job to the explanation, if the job is in this partition's queue.
 fn ahead(sight: &Sight<'_>, pending: &Pending<'_>, at: usize, told: &mut Why) {
     let priority = sight.queue.reckoning.key(sight.state, &Standee::of(pending), at);
     let (mut count, mut named, mut stands) = (0, Vec::new(), false);
@@ -156,7 +156,7 @@ fn of_the_job(c: &Controller, pending: &Pending<'_>, now: Time) -> Vec<PendingRe
     reasons
 }
 
-/// Returns the reason why there is no place in a partition now.
+/// Returns the reason to show when a job does not fit a partition now.
 fn no_place(explained: &Explained) -> PendingReason {
     match &explained.never {
         _ if explained.empty => PendingReason::Resources,
@@ -216,7 +216,7 @@ fn named(spec: &JobSpec, misfit: &Misfit) -> WhyMisfit {
     WhyMisfit { together, options, free, shapes }
 }
 
-/// Returns the reservations that keep nodes from the job, and its own: name, begin, end.
+/// Returns the reservations that keep nodes from a job, and the job's own: name, begin, end.
 fn reservations(state: &State, spec: &JobSpec, explained: &Explained) -> Vec<(String, Time, Time)> {
     let kept = explained.nodes.get(&NodeTest::Reserved);
     let matters = |one: &&Reservation| {

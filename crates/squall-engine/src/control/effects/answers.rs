@@ -20,8 +20,8 @@ use squall_model::wire::client::Answer;
 use squall_model::wire::fabric::{Comparison, Tally, Test, Variable};
 use squall_model::wire::node::Down;
 
-/// Handles a child's answer to a query. A late answer still counts as a sign of life, so that a slow node is not given
-/// up.
+/// Handles a child's answer to a query. A late answer still shows that the node responds, so that a slow node is not
+/// given up.
 pub(crate) fn tally(
     c: &mut Controller,
     now: Time,

@@ -28,7 +28,7 @@ use crate::control::port::{CallerId, Out};
 use crate::control::state::State;
 use crate::fabric::cost::{self, Shape};
 
-/// Timeout of a stage, after which it is tried again without or with the nodes that did not answer.
+/// Timeout of a stage. After it the stage is tried again, with or without the nodes that did not answer.
 const STAGE_WAIT: Span = Span::from_secs(10);
 /// Time in which all nodes must receive half a window before slow ones are left for later. The nodes left for later get
 /// `STAGE_WAIT`, as no other node waits for them. If most nodes are slow, they are asked again as long as they make
@@ -237,14 +237,14 @@ fn opened(c: &mut Controller, now: Time, caller: CallerId, receivers: &NodeSet, 
     want(one, caller, first, out);
 }
 
-/// Goes on down the controller's tree from where all receivers are, because a piece was lost or slow between nodes. A
-/// piece that a node has already does no harm.
+/// Goes on down the controller's tree from the offset that all receivers have reached, because a piece was lost or slow
+/// between nodes. A piece that a node has already does no harm.
 fn down_the_tree(one: &mut Broadcast, caller: CallerId, out: &mut Out) {
     one.cascade = None;
     resume(one, caller, out);
 }
 
-/// Asks the client to go on from where all receivers are.
+/// Asks the client for pieces from the offset that all receivers have reached.
 pub(crate) fn resume(one: &mut Broadcast, caller: CallerId, out: &mut Out) {
     (one.come, one.asked, one.wanted) = (one.taken, one.taken, one.taken);
     want(one, caller, one.taken + CHUNK_WINDOW_BYTES, out);

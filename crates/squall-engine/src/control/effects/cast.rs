@@ -78,12 +78,13 @@ pub(crate) fn left(c: &mut Controller, now: Time, stream: u64) {
     }
 }
 
-/// Returns how long the answer to that question may take. None: the usual time, as the blocks last went down the tree.
+/// Returns how long receivers may take to answer what they lack. None: the usual time, as the blocks last went down the
+/// tree.
 pub(crate) fn patience(one: &Broadcast, air: &Air) -> Option<Span> {
     one.way.as_ref().filter(|way| way.tries <= RECASTS).map(|_| air.patience)
 }
 
-/// Handles the receivers' answer about the window: sends lacking blocks again, or goes on.
+/// Handles the receivers' answer what they lack of the window: sends those blocks again, or goes on.
 pub(crate) fn answered(
     c: &mut Controller,
     now: Time,

@@ -19,7 +19,7 @@ use crate::control::port::{CallerId, Out};
 use crate::control::state::State;
 use crate::control::state::reading::exists;
 
-/// Adds a front that carries questions, and sends it all that are open.
+/// Adds a connection that carries questions between cells, and sends it all open questions of this cell.
 pub(crate) fn carry(c: &mut Controller, front: CallerId, out: &mut Out) {
     c.foreign.fronts.insert(front);
     let state = &c.state;

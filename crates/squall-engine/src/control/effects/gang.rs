@@ -42,7 +42,7 @@ pub(crate) fn enter(c: &mut Controller, now: Time, id: JobId, slot: u32, out: &m
     c.gang.changed = true;
 }
 
-/// Records how long a job stood still in others' time slices, before it ends or is suspended.
+/// Records how long a job stood still in other jobs' time slices, before it ends or is suspended.
 pub(crate) fn before(c: &mut Controller, now: Time, event: &Event, out: &mut Out) {
     let (Event::JobEnding { id, .. } | Event::JobSuspended { id, .. }) = event else { return };
     let Some(place) = c.state.gang.get(id).copied() else { return };

@@ -37,7 +37,7 @@ impl Queue {
         true
     }
 
-    /// Records them again for all heterogeneous jobs, as the cluster has changed.
+    /// Records the requests of the other components again for all heterogeneous jobs, as the cluster has changed.
     pub(crate) fn gather_again(&mut self, state: &State) {
         let leaders: Vec<JobId> = self.hets.keys().copied().collect();
         for leader in leaders {
@@ -59,8 +59,8 @@ impl Queue {
         })
     }
 
-    /// Returns whether an item is a whole heterogeneous job of which no component must wait; true for other jobs. A
-    /// component that is not the first is never in the queue; the first is then examined in its place.
+    /// Returns whether an item is a heterogeneous job of which no component must wait; true for other jobs. For a
+    /// component that is not the first it returns false, and the first is examined instead.
     pub(crate) fn is_whole(&mut self, state: &State, now: Time, own: &Pending<'_>) -> bool {
         let Some(het) = own.het else { return true };
         if own.item.id != het.leader {
@@ -83,13 +83,13 @@ impl Queue {
 
 /// The state of a component, as far as the others must follow it.
 enum Fate {
-    /// It is pending. If it ran before: the outcome of that, and how it was requeued.
+    /// The component is pending. If it ran before: the outcome of that run, and how it was requeued.
     Waits(Option<Outcome>, Requeue),
-    /// It holds its resources.
+    /// The component holds its resources.
     Runs,
-    /// It is being requeued: the outcome, and how.
+    /// The component is being requeued: the outcome of its run, and how it is requeued.
     Back(Outcome, Requeue),
-    /// Its end is decided: the outcome.
+    /// The component's end is decided: the outcome.
     Over(Outcome),
 }
 

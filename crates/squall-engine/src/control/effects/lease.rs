@@ -31,7 +31,7 @@ use crate::control::state::{LineId, State};
 /// Most running jobs with room in their slot queue that are compared with the pending one.
 const COMPARED: usize = 64;
 
-/// Notes the job at the head of a slot queue that an event makes shorter.
+/// Notes for `after` which job is at the head of the slot queue that an event makes shorter.
 pub(crate) fn before(c: &mut Controller, _now: Time, event: &Event, _out: &mut Out) {
     c.leases.leader = match event {
         Event::LeaseReturned { id, .. } | Event::NodesReleased { id, .. } => {

@@ -39,7 +39,7 @@ const FORGET_S: u64 = 10;
 /// Seconds after a start of the controller at which warnings before time limits are repeated, if they were due before.
 const WARN_AGAIN_S: u64 = 5;
 
-/// Soft state that is updated at every event, in this order.
+/// Functions that keep soft state up to date, run at each event in this order.
 pub(crate) const OBSERVERS: &[Observer] = &[
     Observer { before: Some(gang::before), after: Some(gang::after) },
     Observer { before: Some(notice::before), after: Some(notice::after) },

@@ -64,7 +64,7 @@ pub(crate) fn watch(c: &mut Controller, now: Time, id: NodeId) {
     c.timers.clear(Timer::Lost(id));
 }
 
-/// Records that a node has reported that is in no session; its time to come back starts again.
+/// Records a report of a node that is in no session. The node's time to come back starts again.
 pub(crate) fn glimpsed(c: &mut Controller, now: Time, id: NodeId) {
     c.links.hear(now, id);
     let Some(node) = c.state.node(id) else { return };
@@ -126,7 +126,7 @@ pub(crate) fn condemn(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) 
     }
 }
 
-/// Takes a lost node from a job for good. The job fails, or continues without the node if it has `--no-kill`.
+/// Takes a lost node from a job for good. The job fails; with `--no-kill` it continues without the node.
 pub(crate) fn give_up(c: &mut Controller, now: Time, job: JobId, node: NodeId, why: &str, out: &mut Out) {
     fail(c, now, job, node, why, out);
     let Some(attempt) = c.state.jobs.get(&job).map(|job| job.attempt) else { return };

@@ -46,7 +46,7 @@ pub(crate) fn before(c: &mut Controller, _now: Time, event: &Event, _out: &mut O
     }
 }
 
-/// Takes the item of an id out of the queue and marks it for examination.
+/// Takes the job or array of an id out of the queue and marks it for examination.
 fn withdraw(c: &mut Controller, id: JobId, whole: bool) {
     let mut items: Vec<Item> = Vec::new();
     if whole {
@@ -142,7 +142,7 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
     }
 }
 
-/// Marks the items for examination to whose question another cell has answered.
+/// Marks the pending jobs for examination whose question another cell has answered.
 fn resolved(c: &mut Controller, question: &Question) {
     match question {
         Question::Started(named) | Question::Ended(named) => c.queue.wake_watchers(&c.state, named.id),

@@ -15,13 +15,13 @@ use crate::control::state::job::Job;
 /// The result for a dependency or one of its terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is satisfied.
+    /// The dependency is satisfied.
     Holds,
-    /// It is satisfied from this time on.
+    /// The dependency is satisfied from this time on.
     At(Time),
-    /// It is not satisfied, but may be later.
+    /// The dependency is not satisfied, but may be later.
     Waits,
-    /// It can't be satisfied any more.
+    /// The dependency can't be satisfied any more.
     Never,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Dependent<'a> {
     pub(crate) task: Option<ArrayTask>,
     /// The untouched tasks, if it is an array.
     pub(crate) untouched: Option<&'a IndexSet>,
-    /// Uid of its user.
+    /// Uid of the job's user.
     pub(crate) uid: u32,
     /// Name of the job.
     pub(crate) name: &'a str,

@@ -33,13 +33,13 @@ pub(crate) struct Desk {
 /// A step request that waits for cores.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    /// Connection of the `srun` that sent it.
+    /// Connection of the `srun` that sent the request.
     pub(crate) caller: CallerId,
-    /// The key that the client gave with it.
+    /// The client's key of the request.
     pub(crate) key: ClientKey,
-    /// The resources and layout that it asks for.
+    /// The resources and layout that the step asks for.
     pub(crate) spec: Arc<StepSpec>,
-    /// The program that its tasks run.
+    /// The program that the step's tasks run.
     pub(crate) program: Arc<TaskProgram>,
 }
 
@@ -73,15 +73,15 @@ impl Waiting {
 /// Soft state of a running step.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
-    /// The program that it runs; None after a controller restart, until its `srun` has connected again.
+    /// The program that the step runs; None after a controller restart, until its `srun` has connected again.
     pub(crate) program: Option<Arc<TaskProgram>>,
-    /// Connection of its `srun`.
+    /// Connection of the step's `srun`; None: it is not connected.
     pub(crate) caller: Option<CallerId>,
-    /// When the step is ended if it still has no `srun` by then; None: it has one.
+    /// When the step is ended if no `srun` has connected by then; None: one is connected.
     pub(crate) patience: Option<Time>,
     /// Other connections that watch the step.
     pub(crate) watchers: Vec<CallerId>,
-    /// Set if its end was ordered: seconds from SIGTERM to SIGKILL, and the reason. Sent again to nodes that did not
-    /// get the order.
+    /// Set if the step's end was ordered: seconds from SIGTERM to SIGKILL, and the reason. The order is repeated to
+    /// nodes that did not get it.
     pub(crate) ending: Option<(u64, EndReason)>,
 }

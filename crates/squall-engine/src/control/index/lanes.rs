@@ -37,7 +37,7 @@ pub(crate) struct KindId(u32);
 /// What the jobs of a lane have in common: request and time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Shape {
-    /// The request.
+    /// The request that the jobs have in common.
     pub(crate) want: Want,
     /// Time limit, seconds. None: the partition's default; `UNLIMITED_S`: no limit.
     pub(crate) limit_s: Option<u64>,
@@ -266,7 +266,7 @@ impl Line {
         let first = self.fronts_from(want, None).next();
         first.map(|(first, limit_s)| self.firsts.insert(first, Shape { want, limit_s }));
     }
-    /// Returns the first positions of all lanes with the same request, from `behind` on.
+    /// Returns the first position of each lane with the same request, after the position `behind`.
     pub(crate) fn fronts_from(
         &self,
         want: Want,

@@ -21,7 +21,7 @@ const STEP_NAMES_MAX: usize = 1 << 14;
 pub(crate) struct Room {
     /// The node.
     pub(crate) node: NodeId,
-    /// Its name.
+    /// The node's name.
     pub(crate) name: String,
     /// Cores that the job holds there.
     pub(crate) cores: CoreSet,
@@ -188,9 +188,9 @@ pub(crate) fn reserve(rooms: &mut [Room], spec: &StepSpec) {
 /// The request of a step, with defaults filled in.
 #[derive(Clone)]
 struct Ask {
-    /// Positions of rooms that must be used.
+    /// Positions in the list of the job's nodes of those that must be used.
     required: Vec<usize>,
-    /// Positions of rooms that may be used as well.
+    /// Positions in the list of the job's nodes of those that may be used as well.
     optional: Vec<usize>,
     ntasks: u32,
     nodes_min: usize,
@@ -201,7 +201,7 @@ struct Ask {
     gres: gres::Ask,
 }
 
-/// The part of a step on one node: the position of the room, and its number of tasks.
+/// The part of a step on one node: the node's position in the list of the job's nodes, and its number of tasks.
 struct Share {
     room: usize,
     tasks: u32,
@@ -253,7 +253,7 @@ impl Ask {
         Ok(Self { required, optional, ntasks, nodes_min: nodes_min.min(tasks), nodes_max, nodes_best, gres })
     }
 
-    /// Distributes the tasks over rooms. `vacant`: as if no step held anything. None: they don't fit.
+    /// Distributes the tasks over the job's nodes. `vacant`: as if no step held anything. None: they don't fit.
     fn spread(&self, rooms: &[Room], spec: &StepSpec, vacant: bool) -> Option<Vec<Share>> {
         let capacity = |&at: &usize| (at, capacity(&rooms[at], spec, &self.gres, vacant));
         let required: Vec<(usize, u32)> = self.required.iter().map(capacity).collect();
@@ -298,7 +298,7 @@ impl Ask {
     }
 }
 
-/// Returns the positions of rooms that the step must use, and of those that it may use.
+/// Returns the positions of the job's nodes that the step must use, and of those that it may use.
 fn candidates(rooms: &[Room], spec: &StepSpec) -> Result<(Vec<usize>, Vec<usize>), Refusal> {
     let find = |name: &String| {
         rooms.iter().position(|room| room.name == *name).ok_or_else(|| Refusal::InvalidNode(name.clone()))
@@ -357,7 +357,7 @@ fn capacity(room: &Room, spec: &StepSpec, gres: &gres::Ask, vacant: bool) -> u32
     by_cores.min(by_gres).min(u32::try_from(by_memory).unwrap_or(u32::MAX)).min(per_node).min(TASKS_PER_NODE_MAX)
 }
 
-/// Distributes tasks over rooms that can take all of them: one to each in turn, or as many at a time as `plane` says.
+/// Distributes tasks over nodes that can take all of them: one to each in turn, or as many at a time as `plane` says.
 fn fill(chosen: &[(usize, u32)], ntasks: u32, distribution: &Distribution) -> Vec<Share> {
     let at_once = match distribution {
         Distribution::Plane(size) => (*size).max(1),

@@ -12,22 +12,22 @@ use crate::control::state::job::Hold;
 use crate::control::state::node::Partition;
 use crate::control::state::{LineId, State};
 
-/// Running jobs behind which leased jobs may queue. Derived from the state.
+/// Running jobs behind which leased jobs can queue on the node. Derived from the state.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     /// Whether any partition has leases.
     pub(crate) any: bool,
-    /// Jobs behind which there is room: position of the partition, number of jobs behind, and the job; fewest behind
-    /// first.
+    /// Jobs behind which more can be leased: position of the partition, number of jobs behind, and the job; fewest
+    /// behind first.
     pub(crate) room: BTreeSet<(usize, u32, JobId)>,
-    /// Position of the partition and number of jobs behind, by job.
+    /// Position of the partition and number of jobs leased behind, by job.
     pub(crate) of: BTreeMap<JobId, (usize, u32)>,
     /// The job at the head of the slot queue that the current event makes shorter.
     pub(crate) leader: Option<JobId>,
 }
 
 impl Leases {
-    /// Updates how much room there is behind a job.
+    /// Updates how many jobs can be leased behind a job.
     pub(crate) fn look(&mut self, state: &State, id: JobId) {
         if !self.any {
             return;

@@ -50,7 +50,7 @@ pub(crate) struct List {
     pub(crate) wanted: JobSelection,
     pub(crate) ended: bool,
     pub(crate) steps: bool,
-    /// None: the list has not begun.
+    /// The content of the list; None: the list has not begun.
     pub(crate) chosen: Option<Chosen>,
     /// Array tasks that were sent as one entry. They are not sent again if they become jobs of their own meanwhile.
     pub(crate) told: BTreeMap<JobId, IndexSet>,

@@ -15,11 +15,11 @@ use crate::control::state::State;
 pub(crate) struct Names {
     /// Whether names are kept: some job has used `singleton`.
     kept: bool,
-    /// Jobs that have not ended.
+    /// Jobs and arrays that have not ended, by uid and hash of the name.
     live: BTreeSet<(u32, u64, Item)>,
-    /// Jobs that hold resources.
+    /// Jobs and arrays that hold resources, by uid and hash of the name.
     active: BTreeSet<(u32, u64, Item)>,
-    /// Pending jobs with `singleton`.
+    /// Pending jobs and arrays with `singleton`, by uid and hash of the name.
     single: BTreeSet<(u32, u64, Item)>,
 }
 

@@ -29,12 +29,12 @@ pub(crate) struct Ordered<'a> {
     closed: BTreeMap<Want, Span>,
 }
 
-/// A candidate.
+/// A job that may be returned next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Next {
     place: Place,
     shape: Shape,
-    /// Whether it is the first of its lane. Then the first of the next lane with this request follows it, too.
+    /// Whether the job is the first of its lane. Then the first of the next lane with this request follows it, too.
     front: bool,
 }
 

@@ -99,7 +99,7 @@ impl<'a> Pending<'a> {
         let limit_s = self.standing.time_limit_s.or(self.spec.limit_s()).flatten();
         Some(self.spec.latest_start(limit_s)? + Span(1))
     }
-    /// Returns what the evaluation of its dependency needs.
+    /// Returns what the evaluation of the item's dependency needs.
     pub(crate) fn dependent(&self) -> Dependent<'a> {
         Dependent {
             item: self.item,
@@ -110,27 +110,27 @@ impl<'a> Pending<'a> {
             submit: self.submit,
         }
     }
-    /// Evaluates its dependency.
+    /// Evaluates the item's dependency.
     pub(crate) fn verdict(&self, state: &State, names: &Names) -> Verdict {
         let dependency = self.spec.dependency.as_ref();
         dependency.map_or(Verdict::Holds, |d| depend::verdict(state, names, &self.dependent(), d))
     }
-    /// Returns the questions about its dependency that other cells have not answered.
+    /// Returns the questions about the item's dependency that other cells have not answered.
     pub(crate) fn questions(&self, state: &State) -> Vec<Question> {
         let (who, terms) = (self.dependent(), self.spec.dependency.iter().flat_map(|dependency| &dependency.terms));
         let questions = terms.filter_map(|term| depend::question(state, &who, term));
         questions.filter(|question| !state.foreign.contains_key(question)).collect()
     }
-    /// Returns whether it has a `singleton` dependency.
+    /// Returns whether the item has a `singleton` dependency.
     pub(crate) fn is_single(&self) -> bool {
         let terms = self.spec.dependency.iter().flat_map(|dependency| &dependency.terms);
         terms.into_iter().any(|term| term.job.is_none())
     }
-    /// Returns the time before which it does not start, apart from its dependency.
+    /// Returns the time before which the item does not start, apart from its dependency.
     pub(crate) fn not_before(&self) -> Option<Time> {
         self.spec.begin.max(self.standing.not_before)
     }
-    /// Returns how many more tasks the limit of its array lets run; None: no limit.
+    /// Returns how many more tasks of the item's array its limit lets run; None: there is no limit.
     pub(crate) fn group(&self, state: &State) -> Option<Group> {
         let (id, array) = match (self.array, self.task) {
             (Some(array), _) => (self.item.id, array),
@@ -139,7 +139,7 @@ impl<'a> Pending<'a> {
         };
         array.limit.map(|limit| Group { id, room: limit.saturating_sub(array.tally.active) })
     }
-    /// Returns a limit that it could not keep even if it ran alone, if there is one in each of its partitions.
+    /// Returns a limit that the item could not keep even if it ran alone, if there is one in each of its partitions.
     pub(crate) fn broken(&self, state: &State) -> Option<(Whose, Limit)> {
         let mut broken = None;
         for at in partitions_of(state, self.spec) {
@@ -148,17 +148,17 @@ impl<'a> Pending<'a> {
         }
         broken
     }
-    /// Returns the gates with a limit that it counts against, in any of its partitions.
+    /// Returns the gates with a limit that the item counts against, in any of its partitions.
     pub(crate) fn limiting_gates(&self, state: &State) -> BTreeSet<Gate> {
         let names = partitions_of(state, self.spec).map(|at| &state.partitions[at].config.name);
         let gates = names.flat_map(|partition| gates::gates(state, self.owner, self.spec, partition));
         gates.filter(|gate| limits::is_limited(state, *gate)).collect()
     }
-    /// Returns whether any such gate exists.
+    /// Returns whether any association or QOS limit applies to the item.
     pub(crate) fn is_limited(&self, state: &State) -> bool {
         !state.policy.is_empty() && !self.limiting_gates(state).is_empty()
     }
-    /// Returns how many of its tasks may start, apart from the array's limit; 1 for a job.
+    /// Returns how many tasks of the item may start, apart from the array's limit; 1 for a job.
     pub(crate) fn copies(&self, state: &State) -> u32 {
         let Some(array) = self.array else { return 1 };
         match depend::corresponding_tasks(state, array) {

@@ -38,7 +38,7 @@ const WOKEN_AT_ONCE: usize = 64;
 pub(crate) struct Queue {
     /// Jobs that may start, by partition.
     ready: Vec<Line>,
-    /// Resource requests of these jobs.
+    /// Resource requests of the jobs that may start.
     pub(crate) kinds: Kinds,
     /// The other components of heterogeneous jobs, by the first component.
     pub(crate) hets: BTreeMap<JobId, Vec<Component>>,

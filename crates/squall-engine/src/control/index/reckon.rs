@@ -65,7 +65,7 @@ pub(crate) struct Standee<'a> {
 }
 
 impl<'a> Standee<'a> {
-    /// Makes one for a pending item.
+    /// Makes the priority data of a pending item.
     pub(crate) fn of(pending: &Pending<'a>) -> Self {
         let Pending { item, owner, spec, standing, submit, .. } = *pending;
         Self { id: item.id, owner, spec, standing, submit }
@@ -74,7 +74,7 @@ impl<'a> Standee<'a> {
     pub(crate) fn fixed(&self) -> Option<u32> {
         self.standing.priority.or(self.spec.priority).filter(|set| *set > 0)
     }
-    /// Returns since when it could run, apart from holds and dependencies.
+    /// Returns since when the job could run, apart from holds and dependencies.
     fn eligible(&self) -> Time {
         let later = self.spec.begin.max(self.standing.not_before).max(self.standing.released);
         later.map_or(self.submit, |later| later.max(self.submit))
@@ -192,8 +192,8 @@ impl Reckoning {
     }
 }
 
-/// Returns the preemption rank of each QOS: the length of the longest chain of QOS below it that it may preempt. It
-/// must be ahead of those in the queue, or a preempted job would take the freed resources again.
+/// Returns the preemption rank of each QOS: the length of the longest chain of QOS below it that it may preempt. A QOS
+/// must be ahead of those that it preempts, or a preempted job would take the freed resources again.
 fn ranks(state: &State) -> BTreeMap<String, u64> {
     if state.config.preempt_type != PreemptType::Qos {
         return BTreeMap::new();

@@ -19,15 +19,15 @@ impl Starved {
             self.0.entry(name).or_default().insert(place);
         }
     }
-    /// Removes an item.
+    /// Removes an item, as it no longer waits for licenses.
     pub(crate) fn remove(&mut self, place: Place) {
         self.0.retain(|_, waiting| {
             waiting.remove(&place);
             !waiting.is_empty()
         });
     }
-    /// Returns the items to examine when the licenses of a spec were returned: for each license the first ones, one for
-    /// each that was returned.
+    /// Returns the items to examine when the licenses of a spec were returned: for each license as many of the first
+    /// items as licenses were returned.
     pub(crate) fn woken(&self, spec: &JobSpec) -> Vec<Item> {
         let back = spec.need.licenses.as_deref().and_then(license::parse).unwrap_or_default();
         let first = back.iter().filter_map(|(name, count)| Some(self.0.get(name)?.iter().take(*count as usize)));

@@ -9,7 +9,7 @@ use crate::control::port::CallerId;
 /// The clients that wait for jobs or own allocations.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
-    /// Clients that wait for the end of a job or array.
+    /// Clients that wait for the end of a job or array, by its id.
     pub(crate) ends: BTreeMap<JobId, Vec<CallerId>>,
     /// Clients that own an allocation, by its job.
     pub(crate) owners: BTreeMap<JobId, Owning>,

@@ -25,7 +25,7 @@ use crate::control::state::array::Array;
 use crate::control::state::job::{Hold, Job, Phase, Queue, Run, Step};
 use crate::dependency::dependency_status;
 
-/// Returns the row of a job of its own.
+/// Returns the list row of a job, or of an array task that is a job of its own.
 pub(crate) fn of_job<'a>(c: &'a Controller, id: JobId, job: &'a Job, with_steps: bool, now: Time) -> Row<'a> {
     let state = &c.state;
     let waits = Waits { id, owner: &job.owner, spec: &job.spec, queue: &job.queue, task: job.task, job: Some(job) };
@@ -76,7 +76,7 @@ fn share_time(state: &State, info: &mut JobInfo, shown: &mut RunInfo, run: &Run,
     }
 }
 
-/// Returns the row of array tasks that are one entry: untouched ones, or those that ended in the same way without
+/// Returns the list row of array tasks that form one entry: untouched ones, or those that ended in the same way without
 /// starting.
 pub(crate) fn of_tasks<'a>(
     c: &'a Controller,
@@ -104,7 +104,7 @@ pub(crate) fn of_tasks<'a>(
     row
 }
 
-/// Returns the part of a row that every job has, without a run.
+/// Returns the parts of a list row that do not depend on a run of the job.
 fn waiting_row<'a>(
     c: &'a Controller,
     waits: &Waits<'_>,
@@ -289,7 +289,7 @@ fn step_info(state: &State, no: StepNo, step: &Step, run: &Run) -> StepInfo {
 }
 
 impl Waits<'_> {
-    /// Returns the queue item.
+    /// Returns the queue item of this pending job or array.
     pub(crate) fn item(&self) -> Item {
         Item { id: self.id, array: self.job.is_none() }
     }

@@ -22,7 +22,7 @@ pub(crate) struct Waits<'a> {
     pub(crate) queue: &'a Queue,
     /// Array and index, if it is an array task.
     pub(crate) task: Option<ArrayTask>,
-    /// The job; None: the untouched tasks of an array.
+    /// The job; None: these are the untouched tasks of an array.
     pub(crate) job: Option<&'a Job>,
 }
 

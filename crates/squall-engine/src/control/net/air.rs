@@ -25,7 +25,7 @@ pub(crate) struct Air {
     pub(crate) rate: u64,
     /// How long nodes may take to answer: a multiple of their recent times.
     pub(crate) patience: Span,
-    /// Nodes that received nothing by multicast, with the time until which it is not tried again.
+    /// Nodes that received nothing by multicast, with the time until which multicast is not tried again.
     pub(crate) deaf: BTreeMap<NodeId, Time>,
 }
 

@@ -72,7 +72,7 @@ pub(crate) struct Broadcast {
     pub(crate) placement: (Epoch, u64),
 }
 
-/// The question that the nodes are asked, which is how far a broadcast is.
+/// The question that the nodes are asked; it shows how far a broadcast is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Which nodes have the file already?

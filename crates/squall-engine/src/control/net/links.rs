@@ -33,7 +33,7 @@ pub(crate) struct Links {
     heard: BTreeMap<NodeId, Time>,
     offers: BTreeMap<String, Offer>,
     outbox: Outbox,
-    /// Reported ends to acknowledge, with the nodes that reported them.
+    /// Reported ends of steps and jobs that are to be acknowledged, with the nodes that reported them.
     known_steps: BTreeMap<StepKey, NodeSet>,
     known_jobs: BTreeMap<JobAttempt, NodeSet>,
 }
@@ -101,7 +101,7 @@ impl Outbox {
     }
 }
 
-/// Sessions and connections.
+/// Sessions and connections of the tree.
 impl Links {
     /// Begins a new run of the controller.
     pub(crate) fn begin(&mut self, epoch: Epoch) {
@@ -238,7 +238,7 @@ impl Links {
     }
 }
 
-/// What is said.
+/// Messages to nodes.
 impl Links {
     /// Queues a message for a node.
     pub(crate) fn push(&mut self, node: NodeId, message: Down) {
@@ -246,7 +246,7 @@ impl Links {
             self.outbox.one(node, message);
         }
     }
-    /// Queues a message if there is one.
+    /// Queues a message for a node; None: does nothing.
     pub(crate) fn extend(&mut self, node: NodeId, message: Option<Down>) {
         if let Some(message) = message {
             self.push(node, message);
@@ -266,7 +266,7 @@ impl Links {
     pub(crate) fn know_step(&mut self, key: StepKey, nodes: &NodeSet) {
         self.known_steps.entry(key).or_default().union_with(nodes);
     }
-    /// Queues an acknowledgement to nodes that reported the end of a job.
+    /// Queues an acknowledgement to nodes that reported the end of a job; it leaves when the end is durable.
     pub(crate) fn know_job(&mut self, job: JobAttempt, nodes: &NodeSet) {
         self.known_jobs.entry(job).or_default().union_with(nodes);
     }

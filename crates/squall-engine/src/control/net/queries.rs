@@ -63,19 +63,19 @@ pub(crate) struct Question {
     pub(crate) test: Test,
     /// Whether nodes answer only when the test holds or time is up.
     pub(crate) wait: bool,
-    /// A write to all nodes if the test holds on all of them.
+    /// The value that is written to all nodes if the test holds on all of them.
     pub(crate) write: Option<Write>,
-    /// How long it may take.
+    /// Timeout of the question.
     pub(crate) time: Span,
 }
 
-/// The write of a question.
+/// A value that a question writes.
 #[derive(Debug)]
 pub(crate) struct Write {
     /// The variable that is written.
     pub(crate) variable: Variable,
     /// The value that is written.
     pub(crate) value: i64,
-    /// Whether it was sent, so that nodes are now asked whether they have it.
+    /// Whether the write was sent, so that nodes are now asked whether they have it.
     pub(crate) done: bool,
 }

@@ -14,9 +14,9 @@ use super::ledger::Decay;
 /// Usage that counts against a shared limit, summed over all jobs behind that limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Jobs that are pending or hold resources.
+    /// Number of jobs that are pending or hold resources.
     pub submitted: u64,
-    /// Jobs that hold resources.
+    /// Number of jobs that hold resources.
     pub jobs: u64,
     /// CPUs that these jobs hold.
     pub cpus: u64,

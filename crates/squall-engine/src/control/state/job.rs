@@ -77,7 +77,7 @@ pub enum Hold {
     /// Held by an operator; only an operator may release it.
     #[n(2)]
     Admin,
-    /// Held by a requeue that asked for it, or after too many failed launches; the user may release it.
+    /// Held by a requeue that asked for it (`scontrol requeuehold`); the user may release it.
     #[n(3)]
     Requeue,
 }
@@ -86,16 +86,16 @@ pub enum Hold {
 /// hold none.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Phase {
-    /// It waits in the queue.
+    /// The job waits in the queue.
     #[n(0)]
     Pending,
-    /// It holds its allocation; its end is not decided.
+    /// The job holds its allocation; its end is not decided.
     #[n(1)]
     Running(#[n(0)] Box<Run>),
-    /// Its end is decided; some of its nodes have not released it.
+    /// The job's end is decided; some of its nodes have not released it.
     #[n(2)]
     Completing(#[n(0)] Box<Run>, #[n(1)] Box<Ending>),
-    /// It has ended and holds nothing.
+    /// The job has ended and holds nothing.
     #[n(3)]
     Ended(#[n(0)] Box<Ended>),
     /// A node has the job prefetched and starts it by itself, in the place of the jobs before it in its slot queue.
@@ -109,26 +109,26 @@ pub struct Run {
     /// When the attempt started.
     #[n(0)]
     pub start: Time,
-    /// Name of the partition in which it runs.
+    /// Name of the partition in which the attempt runs.
     #[n(1)]
     pub partition: String,
-    /// Resources that it holds, or held at its start.
+    /// Resources that the attempt holds, or held at its start.
     #[n(2)]
     pub alloc: Alloc,
-    /// Nodes that have not released it yet.
+    /// Nodes that have not released the attempt yet.
     #[n(3)]
     pub left: NodeSet,
-    /// Since when it is suspended; None: it is not.
+    /// Since when the job is suspended; None: it is not.
     #[n(4)]
     pub suspended: Option<Time>,
-    /// Total time of its earlier suspensions.
+    /// Total time of earlier suspensions and, in gang scheduling, of other jobs' time slices.
     #[n(5)]
     pub suspended_total: Span,
-    /// Its steps, with those that have ended; an ended job's are kept without the batch script. Boxed, because a leaf
-    /// of the tree has room for eleven steps and most jobs have one.
+    /// Steps of the attempt, with those that have ended; an ended job's are kept without the batch script. Boxed,
+    /// because a leaf of the tree has room for eleven steps and most jobs have one.
     #[n(6)]
     pub steps: BTreeMap<StepNo, Box<Step>>,
-    /// The number of its next step.
+    /// Number of the next step.
     #[n(7)]
     pub next_step: u32,
 }
@@ -280,12 +280,12 @@ impl Run {
             self.steps = BTreeMap::new();
         }
     }
-    /// Returns the highest exit code of its `srun` steps.
+    /// Returns the highest exit code of the attempt's `srun` steps.
     pub fn derived_exit(&self) -> ExitCode {
         let steps = self.steps.iter().filter(|(no, _)| **no != StepNo::BATCH);
         steps.filter_map(|(_, s)| s.tally.as_ref()).map(|end| end.exit).max().unwrap_or_default()
     }
-    /// Returns how long it has run at `now`, without suspensions.
+    /// Returns how long the attempt has run at `now`, without suspensions.
     pub fn elapsed(&self, now: Time) -> Span {
         let standing = self.suspended.map_or(0, |since| now.since(since).0);
         Span(now.since(self.start).0.saturating_sub(self.suspended_total.0 + standing))

@@ -9,7 +9,7 @@ use squall_model::time::Time;
 
 use super::State;
 
-/// A [`State`] that gives no `&mut` to it.
+/// A [`State`] that can be read but not borrowed mutably, so that only events change it.
 #[derive(Debug, Default)]
 pub(crate) struct Kept(State);
 

@@ -88,9 +88,9 @@ pub struct State {
     pub reservations: BTreeMap<String, Reservation>,
     /// Generic resources that jobs hold, or held last.
     pub grants: BTreeMap<JobId, Granted>,
-    /// Answers of other cells, for jobs here that depend on jobs there.
+    /// Answers of other cells about jobs there on which jobs here depend.
     pub foreign: BTreeMap<Question, Reply>,
-    /// Derived from the rest.
+    /// Lookup tables and counts, derived from the rest of the state.
     pub index: Index,
 }
 
@@ -113,7 +113,7 @@ pub struct Granted {
     /// Resources of the job.
     #[n(0)]
     pub job: Vec<Grant>,
-    /// The part of them that each step holds. A step without an entry shares all of the job's.
+    /// Resources of the job that each step holds. A step without an entry shares all of them.
     #[n(1)]
     pub steps: BTreeMap<StepNo, Vec<Grant>>,
 }
@@ -169,7 +169,7 @@ impl PartialEq for Recent {
 impl Eq for Recent {}
 
 impl Recent {
-    /// Most entries of each kind.
+    /// Most entries that each of the caches has.
     const KEPT: usize = 8;
 
     /// Returns the stored copy of an equal spec, or this one if there is none.

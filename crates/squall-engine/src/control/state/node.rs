@@ -65,7 +65,7 @@ pub struct NodeReason {
 /// A partition as configured, with its nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Partition {
-    /// Its configuration; the field `state` in it is the current one.
+    /// The partition's configuration; its field `state` has the current state.
     #[n(0)]
     pub config: PartitionConfig,
     /// The nodes of the partition.

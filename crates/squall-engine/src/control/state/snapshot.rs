@@ -194,7 +194,7 @@ impl<T> Table<T> {
     }
 }
 
-/// A part ready to be put into a state, with what the state's index needs of it.
+/// A part in the form that the state needs, with the entries that it adds to the state's index.
 #[derive(Debug, Default)]
 pub struct Restored {
     cluster: Option<Box<Cluster>>,

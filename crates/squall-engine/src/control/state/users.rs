@@ -15,6 +15,7 @@ pub struct Share {
     /// Jobs that have not ended, each array task counted.
     pub jobs: u64,
     /// Bytes of content (scripts, environments, arguments) of all of the user's jobs that are kept, ended ones too.
+    /// Jobs with little content are not counted.
     pub content: u64,
 }
 

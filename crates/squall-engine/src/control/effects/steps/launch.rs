@@ -75,7 +75,7 @@ fn free_devices(state: &State, job: JobId, run: &Run, rooms: &mut [Room]) {
 pub(crate) struct Offer {
     /// The job's nodes with what its steps leave free.
     all: Vec<Room>,
-    /// The same without what the first waiting step will need; None: no step waits.
+    /// The job's nodes without what its steps hold and what the first waiting step will need; None: no step waits.
     rest: Option<Vec<Room>>,
 }
 
@@ -92,8 +92,8 @@ impl Offer {
     }
 
     /// Returns the resources for a request. A step requested from within another step may also take what the first
-    /// waiting step needs. The step that holds cores may be waiting for it, so it must not wait for those cores in
-    /// turn.
+    /// waiting step needs. The step around it holds cores and may be waiting for it, so it must not wait for those
+    /// cores itself.
     pub(crate) fn to(&self, program: &TaskProgram) -> &[Room] {
         match &self.rest {
             Some(rest) if program.within.is_none() => rest,
@@ -108,7 +108,7 @@ fn holding(run: &Run) -> impl Iterator<Item = &Step> {
     run.steps.iter().filter(|(no, step)| **no != StepNo::BATCH && step.ended.is_none()).map(|(_, step)| &**step)
 }
 
-/// Returns the start message for the nodes of a step, which is equal for all of them.
+/// Returns the start message for a step; all of its nodes get the same one.
 pub(crate) fn start(state: &State, key: StepKey, program: &TaskProgram) -> Option<Box<StepStart>> {
     let step = step_of(state, key)?;
     let run = state.jobs.get(&key.job)?.run()?;

@@ -93,7 +93,7 @@ pub(crate) fn watched(c: &mut Controller, key: StepKey, watcher: Option<CallerId
     tell_created(c, key, caller, out);
 }
 
-/// Sends the step to all nodes on which it has not ended.
+/// Sends the start of a step to all nodes on which it has not ended.
 fn send_start(c: &mut Controller, key: StepKey, program: &TaskProgram) {
     let Some(step) = step_of(c, key) else { return };
     let Some(start) = launch::start(&c.state, key, program) else { return };

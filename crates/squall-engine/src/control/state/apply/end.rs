@@ -75,8 +75,8 @@ impl State {
         self.complete_if_released(id);
     }
 
-    /// Takes nodes from a running job. What it has there is no longer the job's, but held until those nodes have
-    /// released it.
+    /// Takes nodes from a running job. The job no longer counts for what it has there, which is held until those nodes
+    /// have released it.
     pub(super) fn job_shrunk(&mut self, time: Time, id: JobId, attempt: Attempt, kept: &Alloc) {
         if !self.jobs.get(&id).is_some_and(|job| job.attempt == attempt && job.is_running()) {
             return;

@@ -7,8 +7,8 @@ use squall_model::time::Time;
 use crate::control::state::State;
 
 impl State {
-    /// Records answers. The first answer to a question counts; a different one comes only from a cell that was restored
-    /// from an old journal.
+    /// Records answers of other cells. The first answer to a question counts; a different one comes only from a cell
+    /// that was restored from an old journal.
     pub(super) fn foreign_resolved(&mut self, replies: &[(Question, Reply)]) {
         for (question, reply) in replies {
             self.foreign.entry(question.clone()).or_insert(*reply);
@@ -23,7 +23,7 @@ impl State {
         self.forget_between(Question::Ended(ends[0]), Question::Ended(ends[1]));
     }
 
-    /// Drops the answers to a job's question whether it is the only one of its name, when it no longer waits for that.
+    /// Drops the answers to the `singleton` question of a job that no longer waits for it.
     pub(super) fn forget_alone(&mut self, job: JobId) {
         let question = |job, submit| Question::Alone { job, uid: 0, name: String::new(), submit };
         let next = JobId(job.0.saturating_add(1));

@@ -72,7 +72,7 @@ impl State {
         spent.for_each(|(_, ledger)| ledger.forget(id, time));
     }
 
-    /// Brings usage up to date under the current configuration, which is about to change.
+    /// Brings usage up to date under the current configuration, before it changes.
     pub(super) fn settle_ledger(&mut self, time: Time) {
         if self.counts() {
             self.recount(time);
@@ -112,7 +112,7 @@ impl State {
         (self.ledger, self.spent) = (ledger, spent);
     }
 
-    /// Counts again what all jobs count for against limits.
+    /// Recalculates what all jobs count against limits.
     pub(in crate::control) fn retally(&mut self) {
         self.index.tallies = Tallies::new(&self.policy);
         if self.policy.is_empty() {

@@ -57,7 +57,7 @@ impl State {
         self.charge_job(time, id, true);
     }
 
-    /// Marks an allocation as held. Its memory is the job's alone, as are its cores unless the job shares them
+    /// Marks the resources of an allocation as held. Memory is the job's alone, as are cores unless the job shares them
     /// (`shares`).
     fn hold_resources(&mut self, id: JobId, alloc: &Alloc, shares: bool) {
         for group in &alloc.groups {
