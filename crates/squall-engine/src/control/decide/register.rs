@@ -87,8 +87,8 @@ fn admit(state: &State, said: &Registration) -> Result<NodeId, String> {
     }
 }
 
-/// Drains a node that has less than is configured, with Slurm's reason. A node that was drained for that and now has
-/// enough accepts jobs again.
+/// Drains a node that has less hardware than is configured, with Slurm's reason. A node that was drained for that and
+/// now has enough accepts jobs again.
 fn judge(c: &mut Controller, now: Time, id: NodeId, said: &Registration, out: &mut Out) {
     let entry = c.state.config.nodes.iter().find(|entry| hostlist::contains(&entry.name, &said.name));
     let lack = entry.and_then(|entry| entry.lack(&said.hardware));

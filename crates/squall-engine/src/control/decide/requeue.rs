@@ -69,8 +69,8 @@ fn dependencies_known(c: &Controller, job: &Job) -> bool {
     job.attempt.0 > 0 || terms.all(|term| known(term.id))
 }
 
-/// Returns whether a job may be requeued. Batch jobs may, unless their `--no-requeue` or the cluster's `JobRequeue`
-/// forbids it.
+/// Returns whether a job may be requeued. Batch jobs and components of heterogeneous jobs may, unless their
+/// `--no-requeue` or the cluster's `JobRequeue` forbids it.
 pub(crate) fn may_requeue(spec: &JobSpec, default: bool) -> bool {
     spec.kind.goes_back() && spec.requeue.unwrap_or(default)
 }

@@ -285,7 +285,7 @@ pub(crate) fn send_ends(c: &mut Controller) {
     }
 }
 
-/// Tells the nodes that jobs gave back to end those jobs.
+/// Tells nodes that running jobs have given back to end those jobs.
 pub(crate) fn send_leaves(c: &mut Controller) {
     for id in std::mem::take(&mut c.todo.leaving) {
         if let Some((gone, message)) = c.state.leaving.get(&id).zip(leave_message(c, id)) {

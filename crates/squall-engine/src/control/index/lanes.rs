@@ -76,7 +76,7 @@ struct Key {
     /// `--use-min-nodes`: take the lowest number of a range of node counts.
     few: bool,
     reservation: Option<String>,
-    /// `--exclusive=user`.
+    /// Whether the job has `--exclusive=user`.
     own_nodes: bool,
 }
 
@@ -248,7 +248,7 @@ impl Line {
         }
         true
     }
-    /// Returns the first position of all.
+    /// Returns the first position over all lanes.
     pub(crate) fn first(&self) -> Option<(Place, Shape)> {
         self.firsts.first_key_value().map(|(place, shape)| (*place, *shape))
     }

@@ -149,7 +149,7 @@ pub(crate) fn qos_decay(state: &State, qos: &Qos) -> Decay {
     if kept { Decay::NEVER } else { Decay::of(&state.config) }
 }
 
-/// Returns what a job that holds resources counts for.
+/// Returns what a job that holds resources adds to the tally of each of its limits.
 pub(crate) fn tally_of(spec: &JobSpec, run: &Run) -> Tally {
     let nodes = run.alloc.nodes().len() as u32;
     Tally {

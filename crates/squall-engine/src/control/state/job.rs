@@ -276,7 +276,7 @@ impl Run {
     pub(crate) fn forget_script(&mut self) {
         let script = self.steps.remove(&StepNo::BATCH);
         if script.is_some() && self.steps.is_empty() {
-            // An emptied tree keeps a leaf.
+            // An emptied tree keeps a leaf, so it is replaced.
             self.steps = BTreeMap::new();
         }
     }
