@@ -24,7 +24,7 @@ use crate::control::state::State;
 
 /// A page examines at most this many times as many jobs as it may contain, matching or not.
 const LOOKS: usize = 16;
-/// A list with at most this fraction of a page is made at once, as most requests name only a few jobs.
+/// A list of at most 1/AT_ONCE of a page is made at once, as most requests name only a few jobs.
 const AT_ONCE: usize = 16;
 
 /// Begins a list for a client. `ended`: with jobs that have ended; `steps`: with their steps.

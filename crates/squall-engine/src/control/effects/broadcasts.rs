@@ -34,7 +34,7 @@ const STAGE_WAIT: Span = Span::from_secs(10);
 /// `STAGE_WAIT`, as no other node waits for them. If most nodes are slow, they are asked again as long as they make
 /// progress, and `IDLE_MAX` times without.
 const WINDOW_WAIT: Span = Span::from_secs(2);
-/// Most emulated nodes that are in one process.
+/// Up to this number, emulated nodes are certainly in one process (a rack).
 const RACK_NODES_MAX: u64 = 1000;
 /// Number of retries without progress, the pause before the first retry, and the factor by which each pause is longer
 /// than the one before. Nodes that have lost their route can come back by another meanwhile.
