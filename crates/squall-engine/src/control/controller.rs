@@ -1,4 +1,5 @@
-//! The controller as data: the state, what follows from it, its connections; and the one way in which an event happens.
+//! The controller as data: the state, what is derived from it, its connections; and `commit`, through which every event
+//! passes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,81 +27,82 @@ use crate::control::port::{CallerId, Out};
 use crate::control::state::State;
 use crate::control::state::kept::Kept;
 
-/// Soft state that follows from events, and how it learns of them.
+/// Keeps soft state up to date: two optional functions that run before and after each event.
 #[derive(Debug)]
 pub(crate) struct Observer {
-    /// Called while state is still as it was.
+    /// Optional function that is called before the event is applied, with the state still as it was.
     pub(crate) before: Option<fn(&mut Controller, Time, &Event, &mut Out)>,
-    /// Called when the event is applied.
+    /// Optional function that is called after the event was applied.
     pub(crate) after: Option<fn(&mut Controller, Time, &Event)>,
 }
 
-/// The controller's machine.
+/// The controller as a state machine without input or output of its own.
 ///
-/// Every event in `Out::events` was applied with the `now` of the step that made it, so all events of one
-/// journal record must come from steps with the same `now`, and the record's time must be that `now`.
+/// Every event in `Out::events` was applied with the `now` of the step that made it. So all events of one journal
+/// record must come from steps with the same `now`, and the record's time must be that `now`.
 #[derive(Debug)]
 pub struct Controller {
-    /// What the journal says.
+    /// The state that the journal restores.
     pub(crate) state: Kept,
     /// Name of this host.
     pub(crate) host: String,
     /// This program's version.
     pub(crate) version: String,
-    /// What a state that is older than what nodes have heard lacks may be lost.
+    /// Whether the controller may go on from a state older than the one that nodes have seen, losing the jobs in
+    /// between.
     pub(crate) accepts_loss: bool,
-    /// The last id that was given before this life.
+    /// The last job id given before this run of the controller.
     pub(crate) began_after: JobId,
-    /// Nodes that have registered in this life.
+    /// Nodes that have registered in this run of the controller.
     pub(crate) met: NodeSet,
-    /// There is no cluster: every node counts as connected.
+    /// Whether this is a rehearsal without a cluster, in which every node counts as connected.
     pub(crate) rehearsal: bool,
-    /// The journal's disk is full: what needs room is refused.
+    /// Whether the journal's disk is full; requests that need room are then refused.
     pub(crate) disk_full: bool,
-    /// The tree.
+    /// Connections of nodes in the tree.
     pub(crate) links: Links,
     /// Files on their way to nodes.
     pub(crate) broadcasts: Broadcasts,
-    /// What nodes are asked.
+    /// Questions to nodes that are not answered yet.
     pub(crate) queries: Queries,
-    /// Lists of jobs of which there is more to tell.
+    /// Lists of jobs that are sent to clients page by page.
     pub(crate) lists: Lists,
-    /// Callers to whom an answer is owed.
+    /// Clients that still wait for an answer, such as `sbatch --wait`.
     pub(crate) waits: Waits,
-    /// What is open between this cell and others.
+    /// Questions between this cell and others that are not answered yet.
     pub(crate) foreign: Foreign,
-    /// Steps that wait or run.
+    /// Steps that wait for cores or run.
     pub(crate) steps: Desk,
-    /// What waits to start.
+    /// Pending jobs, in order.
     pub(crate) queue: Queue,
-    /// Where there is room for leases.
+    /// Places where nodes can take more leased jobs.
     pub(crate) leases: Leases,
-    /// Gang scheduling.
+    /// Soft state of gang scheduling.
     pub(crate) gang: Gang,
-    /// What has to happen at a time.
+    /// Times at which something has to happen.
     pub(crate) timers: Timers,
-    /// What this turn has to do.
+    /// Effects that are still to run in this turn.
     pub(crate) todo: Todo,
-    /// Jobs that nodes have and should not, until they are rid of them.
+    /// Jobs that nodes still run and should not, by node, until the node reports that they have ended.
     pub(crate) strays: BTreeMap<NodeId, BTreeSet<JobAttempt>>,
-    /// A shutdown under way.
+    /// The shutdown under way; None: there is none.
     pub(crate) leaving: Option<Leaving>,
-    /// When ended jobs were looked at last, to be forgotten.
+    /// When ended jobs were last checked for being old enough to forget.
     pub(crate) forget_checked: Time,
-    /// The policy's memory.
+    /// Working memory of the scheduling policy, kept from pass to pass.
     pub(crate) scratch: squall_sched::Scratch,
-    /// Counters.
+    /// Counters for `sdiag`.
     pub(crate) diag: Diag,
-    /// Something was taken whose consequences were not drawn yet.
+    /// Whether an input was taken whose effects have not run yet.
     pub(crate) unsettled: bool,
-    /// When it started.
+    /// When this run of the controller started.
     pub(crate) started: Time,
-    /// What learns of every event, in this order.
+    /// Functions that keep soft state up to date, run at each event in this order.
     observers: &'static [Observer],
 }
 
 impl Controller {
-    /// A controller over a replayed state, with what is to learn of every event.
+    /// Makes a controller over a replayed state, with the observers that run at each event.
     pub(crate) fn over(state: State, observers: &'static [Observer]) -> Self {
         Self {
             began_after: state.last_id,
@@ -133,42 +135,43 @@ impl Controller {
             started: Default::default(),
         }
     }
-    /// The journaled state.
+    /// Returns the journaled state.
     pub fn state(&self) -> &State {
         &self.state
     }
-    /// Whether a node is in session.
+    /// Returns whether a node has a session.
     pub fn is_connected(&self, node: NodeId) -> bool {
         self.links.connected().contains(node)
     }
-    /// Whether a user has a job on the node of that name: only then the node is believed to speak for that user.
+    /// Returns whether a user has a job on the node of that name. Only then the node may make requests for that user.
     pub fn has_user_on(&self, node: &str, uid: u32) -> bool {
         let jobs = self.state.node_id(node).and_then(|id| self.state.node(id)).map(|node| &node.jobs);
         let owner = |job| self.state.jobs.get(job).map(|job| job.owner.uid);
         jobs.is_some_and(|jobs| jobs.iter().any(|job| owner(job) == Some(uid)))
     }
-    /// Has lists come in pages of so many jobs at most.
+    /// Sets the most jobs in a page of a list.
     pub fn set_page(&mut self, jobs: usize) {
         self.lists.page = jobs;
     }
-    /// Has the next page be of the first list whose caller is ready for it. False: nobody is.
+    /// Makes the next page come from the first list whose client is ready for it. Returns false if none is.
     pub fn turn_lists(&mut self, ready: impl Fn(CallerId) -> bool) -> bool {
         self.lists.turn(ready)
     }
-    /// Has it go on from a state that is older than what nodes have heard: above their epoch and the ids that they know.
+    /// Lets the controller go on from a state older than the one that nodes have seen. It then takes an epoch and job
+    /// ids above those that nodes report.
     pub fn accept_loss(&mut self) {
         self.accepts_loss = true;
     }
-    /// Whether there is more of a list to be told, at each [`Input::Page`] a page.
+    /// Returns whether a list has more pages; each [`Input::Page`] sends one.
     pub fn lists(&self) -> bool {
         self.lists.is_open()
     }
-    /// Counters since the start or the last reset (times and journal figures are the host's to fill in).
+    /// Returns the counters since the start or the last reset. The host fills in times and figures of the journal.
     pub fn diag(&self) -> &Diag {
         &self.diag
     }
 
-    /// Makes an event happen: applied at once, journaled before anything else leaves.
+    /// Makes an event happen: applies it at once. It is journaled before anything else of this step leaves.
     pub(crate) fn commit(&mut self, now: Time, event: Event, out: &mut Out) {
         for before in self.observers.iter().filter_map(|observer| observer.before) {
             before(self, now, &event, out);
@@ -180,8 +183,8 @@ impl Controller {
         out.events.push(event);
     }
 
-    /// Queues a message for a node; it leaves at the end of this step, in order. Without a connection it is
-    /// dropped: registration makes up for it from state.
+    /// Queues a message for a node; it leaves at the end of this step, in order. Without a connection it is dropped, as
+    /// a node gets everything again from the state when it registers.
     pub(crate) fn send(&mut self, node: NodeId, message: Down) {
         self.links.push(node, message);
     }

@@ -1,12 +1,12 @@
-//! The controller: requests and reports become events (`decide`), events become state (`state`), and what follows from state
-//! is done (`effects`).
+//! The controller: `decide` turns requests and reports into events, `state` is what the events make, and `effects` does
+//! what follows from the state.
 //!
-//! Below them: `index` (soft state that follows from state), `net` (connections), `controller` (all of it together), `info`
-//! (what clients are shown). `port` has the inputs and outputs. An arrow goes from a folder to those before it in this
-//! order only: state, port, index, net, controller, info, effects, decide. `cli/tests/tidy/main.rs` checks it.
+//! Below them: `index` (soft state derived from the state), `net` (connections), `controller` (all of it together),
+//! `info` (what clients are shown). `port` has the inputs and outputs. A folder imports only those before it in this
+//! order: state, port, index, net, controller, info, effects, decide. `cli/tests/tidy/main.rs` checks it.
 //!
-//! Only `State::apply` writes `State`; a replay of the journal gives it again. Everything else in [`Controller`] is soft:
-//! lost in a crash and made anew from `State` at [`Input::Start`].
+//! Only `State::apply` writes `State`; replaying the journal restores it. Everything else in [`Controller`] is soft: a
+//! crash loses it, and [`Input::Start`] rebuilds it from `State`.
 
 pub(crate) mod controller;
 pub(crate) mod decide;
@@ -33,19 +33,19 @@ use net::scope;
 use state::State;
 
 impl Controller {
-    /// A controller over a replayed state. Inert until its first input, which is [`Input::Start`].
+    /// Makes a controller over a replayed state. It does nothing until its first input, which must be [`Input::Start`].
     pub fn new(state: State) -> Self {
         Self::over(state, effects::OBSERVERS)
     }
 
-    /// The script of a job, for its owner or an operator. The content is the host's to find.
+    /// Returns the digest of a job's batch script, for the job's owner or an operator. The host has the content.
     pub fn script_of(&self, who: &Who, job: JobId) -> Result<Digest, Refusal> {
         decide::script_of(&self.state, who, job)
     }
 
-    /// Takes one of several inputs of the same moment, of which [`Controller::settle`] ends the last. What follows from
-    /// submissions and from reports of ends is found out once for all of them; before anything else, and after it,
-    /// nothing is open.
+    /// Takes one of several inputs of the same moment; the caller ends the series with [`Controller::settle`].
+    /// Submissions and reports of ends are collected, so that their effects run once for all of them. Any other input
+    /// is settled at once, as is what was collected before it.
     pub fn take(&mut self, now: Time, input: Input, out: &mut Out) {
         let waits = input.can_wait();
         if !waits {
@@ -58,14 +58,14 @@ impl Controller {
         }
     }
 
-    /// Draws the consequences of what was taken: starts, answers, frames.
+    /// Runs the pending effects of the inputs taken so far: starts of jobs, answers to clients, frames to nodes.
     pub fn settle(&mut self, now: Time, out: &mut Out) {
         if std::mem::take(&mut self.unsettled) {
             effects::settle(self, now, out);
         }
     }
 
-    /// `bench/path` counts what this and [`effects::settle`] take.
+    /// Not inlined, so that `bench/path` can measure it apart from [`effects::settle`].
     #[inline(never)]
     fn decide(&mut self, now: Time, input: Input, out: &mut Out) {
         match input {

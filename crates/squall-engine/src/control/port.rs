@@ -1,4 +1,4 @@
-//! What goes into the controller and what comes out of it.
+//! Inputs and outputs of the controller.
 
 use std::sync::Arc;
 
@@ -8,99 +8,103 @@ use squall_model::job::{Blob, Owner};
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::fabric::{Bytes, DownFrame, Newer, StreamKey, UpFrame, Upward};
 
-/// A client connection, numbered by who runs the machine. Never reused within a run.
+/// A client connection. The program around the controller (daemon or simulation) numbers them and never reuses a number
+/// within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallerId(pub u64);
 
-/// The connection of a child in the tree, numbered by who runs the machine. Never reused within a run.
+/// The connection of a child in the tree. The program around the controller (daemon or simulation) numbers them and
+/// never reuses a number within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u64);
 
-/// Who asks, as the kernel says.
+/// The user behind a request, as authenticated by the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Who {
-    /// The user.
+    /// The user's uid, name and groups.
     pub owner: Arc<Owner>,
-    /// May act on everybody's jobs and on nodes: root, or the user who runs the cluster.
+    /// Whether the user may act on all users' jobs and on nodes: root, or the user who runs the cluster.
     pub operator: bool,
 }
 
-/// What the controller is told.
+/// An input of the controller: a request, a report, or a change around it.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// First input after replay: a new life begins. The configuration is journaled if it differs.
+    /// Begins a new run of the controller; the first input after replay. The configuration is journaled if it differs
+    /// from the one in the state.
     Start {
-        /// The configuration that was read.
+        /// The configuration as read from its file.
         config: Box<Config>,
         /// This program's version.
         version: String,
         /// Name of this host.
         host: String,
     },
-    /// A client asks.
+    /// A client sends a request.
     Ask {
-        /// On which connection.
+        /// The client's connection, which gets the answer.
         caller: CallerId,
-        /// Who.
+        /// The user who asks.
         who: Who,
-        /// What.
+        /// The request.
         request: Box<Request>,
     },
     /// A client's connection has ended.
     Hangup {
-        /// Which.
+        /// The connection.
         caller: CallerId,
     },
     /// A child in the tree has connected.
     Opened {
-        /// Its connection.
+        /// The child's connection.
         link: LinkId,
-        /// Its node's name where a key proves it; it is heard on that node and those below it only. None: it is of this
-        /// machine and of the cluster's owner, who may say anything.
+        /// Name of the child's node, proved by its key; the controller accepts only reports about that node and those
+        /// below it. None: the child runs on this machine as the cluster's owner and may report about every node.
         name: Option<String>,
     },
-    /// A frame from a child.
+    /// A frame arrived from a child in the tree.
     Frame {
-        /// On which connection.
+        /// The child's connection.
         link: LinkId,
         /// The frame.
         frame: Box<UpFrame>,
     },
     /// A child's connection has ended.
     Lost {
-        /// Which.
+        /// The connection.
         link: LinkId,
     },
-    /// Room on the journal's disk: with `full`, requests that need room are refused and no job is started,
-    /// so that the room that is reserved lasts for the ends of those that run.
+    /// The journal's disk became full or has room again. While it is full, requests that need room are refused and no
+    /// job is started, so that the reserved room lasts for the ends of running jobs.
     Disk {
         /// Whether it is full.
         full: bool,
     },
-    /// Files may be sent by multicast: the keys of streams are made of this secret, which is of this life only.
+    /// Files may be sent by multicast. The keys of the streams are derived from this secret, which is valid for this
+    /// run only.
     Multicast {
         /// Random bytes.
         secret: [u8; 32],
     },
-    /// The last of `Out::casts` that said so has left.
+    /// The last piece of a multicast stream (`Cast::last`) has been sent.
     CastOut {
-        /// Of which stream.
+        /// Number of the stream.
         stream: u64,
     },
-    /// The wall clock was set: it is ahead of the time that machines are told by so many microseconds more than before.
+    /// The wall clock was set, so its difference to the monotonic time that nodes are sent has changed.
     ClockSet {
-        /// How many.
+        /// Change of that difference, microseconds; positive: the wall clock was set forward.
         by_us: i64,
     },
-    /// There is time for a page of a list ([`Controller::lists`]).
+    /// There is time for one more page of a long job list ([`Controller::lists`]).
     Page,
     /// Time has passed.
     Tick,
 }
 
 impl Input {
-    /// Whether what follows from it can be drawn together with what follows from others: submissions, and frames that
-    /// only say what has ended.
+    /// Returns whether the effects of this input may run together with those of the inputs that follow. True for
+    /// submissions and for frames that report only ends.
     pub(crate) fn can_wait(&self) -> bool {
         match self {
             Self::Ask { request, .. } => matches!(**request, Request::Submit { .. }),
@@ -113,40 +117,41 @@ impl Input {
     }
 }
 
-/// What the controller wants done, in this order: blobs and events to the journal, flush, then the rest.
+/// What the controller wants done, in this order: blobs and events are journaled and flushed, then the rest leaves.
 #[derive(Debug, Default)]
 pub struct Out {
-    /// Content that events refer to by digest; durable together with them.
+    /// Content that events refer to by digest; must be durable together with them.
     pub blobs: Vec<Blob>,
-    /// What happened. Already applied to the machine's own state.
+    /// Events to journal. Already applied to the controller's own state.
     pub events: Vec<Event>,
-    /// Frames for children in the tree (parcels without blobs).
+    /// Frames for children in the tree, without the blobs that their parcels refer to.
     pub sends: Vec<(LinkId, DownFrame)>,
-    /// Connections of children to be closed. They are gone for the machine.
+    /// Connections of children to close. The controller has already forgotten them.
     pub drops: Vec<LinkId>,
-    /// Pieces of files to be sent by multicast; whether they arrive is not known.
+    /// Pieces of files to send by multicast; delivery is not guaranteed.
     pub casts: Vec<Cast>,
     /// Answers for clients.
     pub answers: Vec<(CallerId, Answer)>,
-    /// A node has heard a newer controller, and that is not to be gone on from: the daemon ends.
+    /// Set if a node reported a newer controller and going on is not allowed: the daemon ends.
     pub newer: Option<Newer>,
-    /// The daemon may end now (after a `ShutDown` was dealt with).
+    /// The daemon may end now, as a `ShutDown` request has been carried out.
     pub exit: bool,
 }
 
 /// A piece of a file to be sent by multicast.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cast {
-    /// Of which stream; nodes were told so by `Down::Hear`.
+    /// Number of the stream; nodes learned of it by `Down::Hear`.
     pub stream: u64,
-    /// What seals the datagrams.
+    /// The key that seals the datagrams.
     pub key: StreamKey,
-    /// Where in the file it begins.
+    /// Offset of the piece in the file, bytes.
     pub at: u64,
-    /// The piece.
+    /// Content of the piece.
     pub bytes: Bytes,
-    /// How quickly, bytes per second.
+    /// Rate at which to send, bytes per second.
     pub rate: u64,
-    /// The last one before nodes are asked: when it has left, the controller is told (`Input::CastOut`).
+    /// The last piece before nodes are asked what they lack: the controller gets `Input::CastOut` when it has been
+    /// sent.
     pub last: bool,
 }

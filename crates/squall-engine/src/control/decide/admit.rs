@@ -1,4 +1,4 @@
-//! Whether a job can be accepted at all: what is wrong is said at once, what only has to wait is accepted.
+//! Checks whether a job can be accepted. What can never work is refused at once; what only has to wait is accepted.
 
 use crate::control::state::reading::exists;
 use squall_model::config::PartitionConfig;
@@ -24,7 +24,7 @@ use crate::control::state::State;
 use crate::control::state::node::{Node, Partition};
 use crate::control::state::users::content_of;
 
-/// Checks a spec in Slurm's order: identity of things named, sizes, resources, array, dependency.
+/// Checks a spec in Slurm's order: existence of what it names, sizes, resources, array, dependency.
 pub(crate) fn admit(state: &State, now: Time, who: &Who, spec: &JobSpec) -> Result<(), Refusal> {
     strings(spec)?;
     privileges(who, spec)?;
@@ -50,7 +50,7 @@ pub(crate) fn admit(state: &State, now: Time, who: &Who, spec: &JobSpec) -> Resu
     if full { Err(Refusal::QueueFull(most)) } else { Ok(()) }
 }
 
-/// Refuses what is more than one user may have in the queue, or have kept for jobs.
+/// Refuses a submission beyond the limits for one user: number of jobs, and stored bytes of content.
 fn share(state: &State, uid: u32, size: u64, spec: &JobSpec) -> Result<(), Refusal> {
     let (has, config) = (state.index.users.of(uid), &state.config);
     if config.max_jobs_per_user > 0 && has.jobs + size > u64::from(config.max_jobs_per_user) {
@@ -72,7 +72,8 @@ pub(crate) fn place(state: &State, owner: &Owner, spec: &JobSpec) -> Result<(), 
     devices(state, &partitions, spec)
 }
 
-/// `EnforcePartLimits`: refuses what exceeds the limits of its partitions, of one or of all, which otherwise waits there.
+/// `EnforcePartLimits`: refuses a job that exceeds the limits of one of its partitions (`ALL`) or of every one (`ANY`).
+/// With `NO` such a job waits.
 pub(crate) fn within_partitions(state: &State, owner: &Owner, spec: &JobSpec) -> Result<(), Refusal> {
     let enforce = state.config.enforce_part_limits;
     if enforce == EnforcePartLimits::No {
@@ -86,7 +87,7 @@ pub(crate) fn within_partitions(state: &State, owner: &Owner, spec: &JobSpec) ->
     }
 }
 
-/// Whether a job keeps to the limits of a partition: on its time, its nodes, and what there is of nodes and CPUs.
+/// Checks that a job keeps to a partition's limits: time, number of nodes, and total CPUs.
 fn within(state: &State, partition: &Partition, spec: &JobSpec) -> Result<(), Refusal> {
     let (config, need) = (&partition.config, &spec.need);
     let name = &config.name;
@@ -106,7 +107,7 @@ fn within(state: &State, partition: &Partition, spec: &JobSpec) -> Result<(), Re
     let tasks = need.ntasks.unwrap_or_else(|| least.saturating_mul(need.ntasks_per_node.unwrap_or(1)));
     let cpus = if need.overcommit { least } else { tasks.saturating_mul(need.cpus_per_task.unwrap_or(1)) };
     let cpus_of = || partition.nodes.iter().filter_map(|id| state.node(id)).map(|node| node.hardware.cpus);
-    // A node of which nothing is known yet may have any number.
+    // A node that has not registered yet may have any number.
     let enough = cpus_of().any(|has| has == 0) || cpus_of().sum::<u32>() >= cpus;
     if enough { Ok(()) } else { Err(Refusal::TooManyRequested("CPUs".to_owned())) }
 }
@@ -188,7 +189,7 @@ pub(crate) fn times(now: Time, spec: &JobSpec) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A job may name reservations that there are and that are for its user; root may use any.
+/// Checks that the reservations that a job names exist and admit its user. Root may use any.
 pub(crate) fn reservation(state: &State, owner: &Owner, spec: &JobSpec) -> Result<(), Refusal> {
     let account = spec.account.as_ref().unwrap_or(&state.config.default_account);
     for name in spec.reservations() {
@@ -224,7 +225,7 @@ fn counts(need: &Need) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a number of something, `2` or `a100:2`, is more than none.
+/// Returns whether a count such as `2` or `a100:2` is more than zero.
 fn wanted(count: &str) -> bool {
     !matches!(count.rsplit(':').next(), None | Some("" | "0" | "none"))
 }
@@ -262,7 +263,7 @@ fn names(state: &State, spec: &JobSpec) -> Result<(), Refusal> {
     need.licenses.as_ref().map_or(Ok(()), |text| licenses(state, text))
 }
 
-/// Features that no node has, or a text that names none.
+/// Refuses features that no node has, and a text that is no constraint.
 fn features(state: &State, option: &str, text: Option<&str>) -> Result<(), Refusal> {
     let Some(text) = text else { return Ok(()) };
     let Some(constraint) = Constraint::parse(text) else {
@@ -272,7 +273,7 @@ fn features(state: &State, option: &str, text: Option<&str>) -> Result<(), Refus
     if constraint.features().all(known) { Ok(()) } else { Err(invalid(option, text, "no node has such a feature")) }
 }
 
-/// Licenses that do not exist, or not in that number, will never come.
+/// Refuses licenses that do not exist, or not in that number.
 fn licenses(state: &State, text: &str) -> Result<(), Refusal> {
     let wanted = license::parse(text).ok_or_else(|| invalid("licenses", text, "use NAME:COUNT,NAME:COUNT"))?;
     let totals = state.license_totals();
@@ -288,7 +289,7 @@ fn licenses(state: &State, text: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Generic resources that no node has are none; more of them than a node or the partition has will never come.
+/// Refuses generic resources that no node has, and counts that exceed a node or the partition.
 fn devices(state: &State, partitions: &[&Partition], spec: &JobSpec) -> Result<(), Refusal> {
     let given = |option: &str| {
         let other = spec.others.iter().find(|(name, _)| name == option).map(|(_, value)| value.as_str());
@@ -327,7 +328,7 @@ fn devices(state: &State, partitions: &[&Partition], spec: &JobSpec) -> Result<(
     Ok(())
 }
 
-/// What no node has by itself is refused; more nodes or tasks than there are only wait.
+/// Refuses what no single node has. More nodes or tasks than there are only make a job wait.
 fn resources(state: &State, partitions: &[&Partition], need: &Need) -> Result<(), Refusal> {
     let task_cpus = if need.overcommit { 1 } else { need.cpus_per_task.unwrap_or(1) };
     let tasks = need.ntasks_per_node.unwrap_or(1);
@@ -341,7 +342,7 @@ fn resources(state: &State, partitions: &[&Partition], need: &Need) -> Result<()
     let has_cpus = |node: &Node| node.hardware.cpus >= cpus;
     let has_disk = |node: &Node| node.hardware.tmp_disk_mb >= need.tmp_disk_mb;
     let mut known = known_nodes(state, partitions).peekable();
-    // As a rule the first node will do.
+    // Usually the first node fits.
     if known.peek().is_none() || known.any(|node| has_memory(node) && has_cpus(node) && has_disk(node)) {
         return Ok(());
     }
@@ -355,7 +356,7 @@ fn resources(state: &State, partitions: &[&Partition], need: &Need) -> Result<()
     Err(Refusal::NodeConfigNotAvailable(lacking.to_owned()))
 }
 
-/// Most tasks of a job that some node could take by its CPUs; 0: nobody knows yet.
+/// Returns the most tasks of a job that a node could take by its CPUs; 0: no node has registered yet.
 fn tasks_each(state: &State, partitions: &[&Partition], need: &Need) -> u32 {
     let cpus = known_nodes(state, partitions).map(|node| node.hardware.cpus).max().unwrap_or_default();
     let tasks = if need.overcommit {
@@ -366,7 +367,7 @@ fn tasks_each(state: &State, partitions: &[&Partition], need: &Need) -> u32 {
     tasks.min(need.ntasks_per_node.filter(|each| *each > 0).unwrap_or(u32::MAX))
 }
 
-/// The nodes of partitions of which it is known what they have.
+/// Returns the nodes of partitions whose hardware is known.
 fn known_nodes<'a>(state: &'a State, partitions: &'a [&Partition]) -> impl Iterator<Item = &'a Node> {
     let nodes = partitions.iter().flat_map(|partition| partition.nodes.iter());
     nodes.filter_map(|id| state.node(id)).filter(|node| node.hardware.cpus > 0)
@@ -383,14 +384,14 @@ fn array(state: &State, spec: &JobSpec) -> Result<(), Refusal> {
     }
 }
 
-/// Checks that every job that a dependency names exists, or is known to have ended if that is all that counts.
+/// Checks that every job that a dependency names exists, or has ended if only its end matters.
 pub(crate) fn dependable(state: &State, dependency: &Dependency) -> Result<(), Refusal> {
     if dependency.terms.len() > DEPENDENCY_TERMS_MAX {
         return Err(Refusal::TooLarge("dependency".to_owned(), DEPENDENCY_TERMS_MAX as u64));
     }
     let fine = dependency.terms.iter().all(|term| match term.job {
         None => term.when == DependencyKind::Singleton,
-        // Its cell says whether there is such a job; tasks can't be matched with those of an array that is not here.
+        // The other cell tells whether the job exists. Tasks can't be matched with those of an array in another cell.
         Some(job) if state.is_foreign(job.id) => term.when != DependencyKind::AfterCorr,
         Some(job) => exists(state, job) || (state.was_given(job.id) && only_its_end_counts(term.when)),
     });

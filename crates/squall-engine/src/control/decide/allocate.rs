@@ -1,4 +1,4 @@
-//! `salloc` and `srun` outside of an allocation: resources that live as long as the connection that asked.
+//! `salloc`, and `srun` outside of an allocation: resources that last as long as the connection that asked for them.
 
 use crate::control::info::hindrance::AT_ONCE_S;
 use crate::control::info::hindrance::hindrance;
@@ -23,7 +23,8 @@ use crate::control::port::Out;
 use crate::control::state::State;
 use crate::control::state::job::{Job, Phase};
 
-/// Asks for an allocation, and perhaps for a step in it. The answer is its id; another follows when it has started.
+/// Requests an allocation, optionally with a first step. The answer has the job's id; another answer follows when it
+/// has started.
 pub(crate) fn allocate(
     c: &mut Controller,
     ask: &Ask<'_>,
@@ -46,19 +47,20 @@ pub(crate) fn allocate(
     Ok(Some(Answer::Submitted { job, note }))
 }
 
-/// A new allocation is the caller's, who may want it at once or not at all.
+/// Makes the caller the owner of an allocation. With `immediate_s` the allocation is refused if it has not started in
+/// that many seconds.
 pub(crate) fn own(c: &mut Controller, ask: &Ask<'_>, job: JobId, immediate_s: Option<u32>) {
     c.waits.own(job, ask.caller);
     c.timers.clear(Timer::Owner(job));
     c.todo.touched.insert(job);
     if let Some(seconds) = immediate_s {
-        // One microsecond: the scheduler has its turn first.
+        // At least one microsecond, so that a scheduling pass comes first.
         let patience = Span(Span::from_secs(u64::from(seconds)).0.max(1));
         c.timers.set(Timer::Immediate(job), ask.now + patience);
     }
 }
 
-/// The owner is back on a new connection.
+/// Makes the caller the owner of an allocation again, on a new connection.
 pub(crate) fn attach(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
     let job = entered(&c.state, ask, id)?;
     if !job.spec.kind.is_owned() {
@@ -73,7 +75,7 @@ pub(crate) fn attach(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
     Ok(None)
 }
 
-/// The owner is done.
+/// Ends an allocation at its client's request.
 pub(crate) fn finish(c: &mut Controller, ask: &Ask<'_>, id: JobId, exit: ExitCode, out: &mut Out) -> Reply {
     let job = entered(&c.state, ask, id)?;
     if !job.spec.kind.is_owned() {
@@ -91,7 +93,7 @@ pub(crate) fn finish(c: &mut Controller, ask: &Ask<'_>, id: JobId, exit: ExitCod
     Ok(Some(Answer::Done))
 }
 
-/// A job in which the caller may run things.
+/// Returns a job in which the caller may run steps.
 fn entered<'a>(state: &'a State, ask: &Ask<'_>, id: JobId) -> Result<&'a Job, Refusal> {
     let job = state.jobs.get(&id).ok_or(Refusal::InvalidJobId)?;
     if can(ask.who, Deed::Enter(&job.owner)) { Ok(job) } else { Err(Refusal::AccessDenied) }

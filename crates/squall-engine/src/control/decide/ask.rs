@@ -1,20 +1,20 @@
-//! Who asks, and what a verb returns.
+//! The context of a request, and the result of a verb.
 
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal};
 
 use crate::control::port::{CallerId, Who};
 
-/// Who asks, when, on which connection.
+/// The context of a request: time, connection and user.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask<'a> {
-    /// When.
+    /// When the request is handled.
     pub(crate) now: Time,
-    /// On which connection.
+    /// The client's connection.
     pub(crate) caller: CallerId,
-    /// Who.
+    /// The user who asks.
     pub(crate) who: &'a Who,
 }
 
-/// What a verb returns: an answer, or None if it comes later.
+/// The result of a verb: an answer, or None if it comes later.
 pub(crate) type Reply = Result<Option<Answer>, Refusal>;

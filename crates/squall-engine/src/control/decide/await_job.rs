@@ -10,7 +10,7 @@ use crate::control::decide::ask::{Ask, Reply};
 use crate::control::decide::rights::{Deed, can};
 use crate::control::state::{Found, State};
 
-/// Answers `JobDone` now, or when it has come to that.
+/// Answers with `JobDone` when a job has ended; at once if it has ended already.
 pub(crate) fn await_job(c: &mut Controller, ask: &Ask<'_>, job: JobId) -> Reply {
     let owner = owner_of(&c.state, job).ok_or(Refusal::InvalidJobId)?;
     if !can(ask.who, Deed::Job(owner)) {

@@ -1,4 +1,4 @@
-//! A file to nodes: who may send it, to whom, and as whose it is kept.
+//! Requests to broadcast a file: the checks of user and nodes.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::control::decide::rights::{Deed, can};
 use crate::control::effects::broadcasts;
 use crate::control::net::broadcasts::Broadcast;
 
-/// Begins a broadcast; the answers come as nodes answer.
+/// Begins a broadcast. Answers come as nodes answer.
 pub(crate) fn broadcast(c: &mut Controller, ask: &Ask<'_>, wanted: Wanted) -> Reply {
     if wanted.size > CONTENT_BYTES_MAX {
         return Err(Refusal::TooLarge("file".to_owned(), CONTENT_BYTES_MAX));

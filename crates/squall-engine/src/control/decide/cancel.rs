@@ -1,4 +1,4 @@
-//! `scancel`: ends jobs, steps, or signals them.
+//! `scancel`: ends or signals jobs and steps.
 
 use squall_model::event::Event;
 use squall_model::id::{JobId, StepKey, StepNo};
@@ -16,18 +16,18 @@ use crate::control::effects::steps;
 use crate::control::port::Out;
 use crate::control::state::job::Phase;
 
-/// What is to be done to a running job.
+/// What a request does to the jobs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum What {
-    /// It ends, pending or running.
+    /// Ends the job, pending or running.
     End,
-    /// A signal to its processes.
+    /// Sends a signal to the job's processes.
     Signal(i32, SignalTarget),
-    /// One of its steps ends.
+    /// Ends one step of the job.
     EndStep(StepNo),
 }
 
-/// Time after its launch in which a script may still be about to begin. On a connected node it has begun by then.
+/// Time after a launch in which its tasks may not have begun yet. On a connected node they have by then.
 const BEGINNING: Span = Span::from_secs(10);
 /// SIGKILL ends a job for good, as `scancel` without a signal does.
 const KILL: i32 = 9;
@@ -35,7 +35,7 @@ const KILL: i32 = 9;
 const SIGNAL_MAX: i32 = 64;
 
 impl What {
-    /// What the options of `scancel` come to.
+    /// Derives the effect from the options of `scancel`.
     pub(crate) fn new(signal: Option<(i32, SignalTarget)>, step: Option<StepNo>) -> Result<Self, Refusal> {
         if let Some((signal, _)) = signal.filter(|(signal, _)| !(0..=SIGNAL_MAX).contains(signal)) {
             let problem = format!("signals have numbers from 0 to {SIGNAL_MAX}");
@@ -51,8 +51,7 @@ impl What {
     }
 }
 
-/// Ends what is selected, or sends it a signal. Without `verbose`, jobs that have ended or never were are passed
-/// over in silence.
+/// Ends or signals the selected jobs. Without `verbose`, jobs that have ended or never existed are not reported.
 pub(crate) fn cancel(
     c: &mut Controller,
     ask: &Ask<'_>,
@@ -135,7 +134,7 @@ fn signal_job(c: &mut Controller, id: JobId, signal: i32, target: SignalTarget) 
     };
     let of_step = match target {
         SignalTarget::Step(no) => Some(run.steps.get(&no).ok_or(Refusal::InvalidStepId)?),
-        // The script is the first component's.
+        // The batch script belongs to the first component.
         SignalTarget::Batch if job.spec.kind == JobKind::Component => return Ok(()),
         SignalTarget::Batch => Some(run.steps.get(&StepNo::BATCH).ok_or(Refusal::InvalidStepId)?),
         SignalTarget::Steps | SignalTarget::All | SignalTarget::Full => None,

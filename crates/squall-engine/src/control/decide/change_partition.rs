@@ -14,7 +14,8 @@ use crate::control::index::limits;
 use crate::control::port::Out;
 use crate::control::state::apply::is_all;
 
-/// Makes a partition what it is to be, if it is still what the caller saw. One that jobs need can't be deleted.
+/// Creates, changes or deletes a partition, if it is still as the caller saw it. A partition that jobs need can't be
+/// deleted.
 pub(crate) fn change_partition(
     c: &mut Controller,
     ask: &Ask<'_>,
@@ -42,7 +43,8 @@ pub(crate) fn change_partition(
     Ok(Some(Answer::Done))
 }
 
-/// Whether it can be like that: a name, nodes and a QOS that there are, and what a configuration as a whole must fulfil.
+/// Checks a partition's configuration: its name, that its nodes and QOS exist, and that the whole configuration is
+/// consistent.
 fn check(c: &Controller, name: &str, config: &PartitionConfig) -> Result<(), Refusal> {
     if config.name != name || !hostlist::is_name(name) {
         return Err(Refusal::InvalidPartition(name.to_owned()));

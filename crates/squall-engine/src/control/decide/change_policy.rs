@@ -1,4 +1,4 @@
-//! `sacctmgr`: accounts, users, associations and levels of service, shown and changed.
+//! `sacctmgr`: shows and changes accounts, users, associations and QOS.
 
 use squall_model::event::Event;
 use squall_model::limits::{POLICY_CHANGES_MAX, STRING_BYTES_MAX};
@@ -12,12 +12,12 @@ use crate::control::decide::rights::{Deed, can};
 use crate::control::port::{Out, Who};
 use crate::control::state::State;
 
-/// All of it, for everybody.
+/// Returns all accounts and limits; every user may see them.
 pub(crate) fn policy(c: &Controller) -> Answer {
     Answer::Policy(Box::new(c.state.policy.clone()))
 }
 
-/// Changes it, if it still is what the changes were made for, and if nothing in it contradicts the rest.
+/// Applies changes, if the version is the one that they were made for and the result is consistent.
 pub(crate) fn change_policy(
     c: &mut Controller,
     ask: &Ask<'_>,
@@ -49,8 +49,8 @@ pub(crate) fn change_policy(
     Ok(Some(Answer::Done))
 }
 
-/// Root and Administrators may change everything. Operators may change everything but administrator levels and the
-/// records of Administrators. Coordinators may change other users of their accounts.
+/// Checks the right to make a change. Root and Administrators may change everything. Operators may change everything
+/// but administrator levels and the records of Administrators. Coordinators may change other users of their accounts.
 fn may(policy: &Policy, who: &Who, change: &PolicyChange) -> Result<(), Refusal> {
     let name = &who.owner.user;
     let level = |name: &str| policy.users.get(name).map_or(AdminLevel::None, |user| user.admin);
@@ -63,7 +63,7 @@ fn may(policy: &Policy, who: &Who, change: &PolicyChange) -> Result<(), Refusal>
             let (before, after) = (level(user), value.as_ref().map_or(AdminLevel::None, |value| value.admin));
             let keeps_levels = before == after && before != AdminLevel::Administrator;
             let invites = |account: &str| !policy.users.contains_key(user) && coordinates(policy, name, account);
-            // A coordinator may bring a new user into an account of theirs.
+            // A coordinator may add a new user to an account of theirs.
             let brings = value.as_ref().is_some_and(|value| invites(&value.default_account));
             keeps_levels && (own == AdminLevel::Operator || brings)
         }
@@ -79,14 +79,14 @@ fn may(policy: &Policy, who: &Who, change: &PolicyChange) -> Result<(), Refusal>
     if allowed { Ok(()) } else { Err(Refusal::AccessDenied) }
 }
 
-/// Whether a user coordinates an account or one above it.
+/// Returns whether a user coordinates an account or one above it.
 fn coordinates(policy: &Policy, user: &str, account: &str) -> bool {
     let mut above = policy.above(account).filter_map(|(name, _)| policy.accounts.get(name));
     above.any(|account| account.coordinators.iter().any(|name| name == user))
 }
 
-/// Whether a change of an association leaves its QOS and its priority as they are. Its default may become any QOS that
-/// it may use already.
+/// Returns whether a change of an association leaves its QOS and its priority as they are. Its default may become any
+/// QOS that it may use already.
 fn keeps_qos(policy: &Policy, key: &AssocKey, value: Option<&Association>) -> bool {
     let Some(value) = value else { return true };
     let unset = Association::default();
@@ -97,7 +97,7 @@ fn keeps_qos(policy: &Policy, key: &AssocKey, value: Option<&Association>) -> bo
         && (value.default_qos.is_empty() || value.default_qos == before.default_qos || usable())
 }
 
-/// Names are names.
+/// Checks that names are valid.
 fn named(change: &PolicyChange) -> Result<(), Refusal> {
     let names: Vec<&str> = match change {
         PolicyChange::Account(name, _)
@@ -115,7 +115,7 @@ fn named(change: &PolicyChange) -> Result<(), Refusal> {
     }
 }
 
-/// What jobs need is not taken away.
+/// Refuses to delete associations and QOS that jobs need.
 fn unused(state: &State, change: &PolicyChange) -> Result<(), Refusal> {
     let gate = match change {
         PolicyChange::Association(key, None) => state.policy.associations.get(key).map(|a| Gate::Association(a.id)),
@@ -126,7 +126,7 @@ fn unused(state: &State, change: &PolicyChange) -> Result<(), Refusal> {
     if submitted > 0 { Err(Refusal::WrongState("Job(s) active, cancel job(s) before remove".into())) } else { Ok(()) }
 }
 
-/// Everything that is named is there, and accounts are a tree.
+/// Checks that everything named exists, and that accounts form a tree.
 fn consistent(policy: &Policy) -> Result<(), Refusal> {
     let no = |what: &str, why: &str| Err(Refusal::Contradiction(what.to_owned(), why.to_owned()));
     let known_qos = |qos: &String| qos == NORMAL || policy.qos.contains_key(qos);
@@ -154,7 +154,7 @@ fn consistent(policy: &Policy) -> Result<(), Refusal> {
     unknown.map_or(Ok(()), |qos| no(qos, "there is no such QOS"))
 }
 
-/// A default QOS that is set must be one of those that the association may use.
+/// Checks that a default QOS is one of those that the association may use.
 fn default_is_usable(policy: &Policy, change: &PolicyChange) -> Result<(), Refusal> {
     let PolicyChange::Association(key, Some(_)) = change else { return Ok(()) };
     let Some(own) = policy.associations.get(key).filter(|own| !own.default_qos.is_empty()) else { return Ok(()) };
@@ -167,6 +167,6 @@ fn default_is_usable(policy: &Policy, change: &PolicyChange) -> Result<(), Refus
 
 fn leads_to_root(policy: &Policy, account: &str, own: &Association) -> bool {
     let top = policy.above(account).last().map_or(own, |(_, top)| top);
-    // Root itself need not be there.
+    // The root account itself need not be defined.
     top.parent == ROOT || (top.parent.is_empty() && policy.above(account).any(|(name, _)| name == ROOT))
 }

@@ -1,4 +1,4 @@
-//! `srun` in an allocation: a step gets cores now, or waits for them.
+//! `srun` in an allocation: a step gets cores now or waits for them.
 
 use squall_model::id::{ClientKey, JobId};
 use squall_model::step::{StepSpec, TaskProgram};
@@ -11,8 +11,8 @@ use crate::control::effects::steps;
 use crate::control::index::desk::Waiting;
 use crate::control::port::Out;
 
-/// Creates a step. Answers `StepCreated` when it has cores and `StepDone` when it has ended. The same key again
-/// is the same step: its `srun` lost the controller and is back.
+/// Creates a step. Answers `StepCreated` when it has cores and `StepDone` when it has ended. A repeated key means the
+/// same step: its `srun` lost the connection to the controller and is back.
 pub(crate) fn create_step(
     c: &mut Controller,
     ask: &Ask<'_>,
@@ -30,7 +30,8 @@ pub(crate) fn create_step(
     steps::ask(c, ask.now, job, request, out).map(|()| None)
 }
 
-/// Why there is no such job: an untouched array task is not running, anything else does not exist.
+/// Returns the refusal for a job that has no record: an untouched array task is not running, anything else does not
+/// exist.
 fn absent(c: &Controller, job: JobId) -> Refusal {
     if c.state.find(job).is_some() { Refusal::NotRunning } else { Refusal::InvalidJobId }
 }

@@ -1,4 +1,4 @@
-//! Doing something to each selected job, and telling what was done to which.
+//! Applies a verb to each selected job and collects the results.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use crate::control::controller::Controller;
 use crate::control::decide::select::{Selected, Tasks};
 use crate::control::port::Out;
 
-/// Most jobs that an answer names; with the next limit it fits a frame.
+/// Most jobs that an answer names. With `REFUSED_BYTES_MAX` it keeps the answer within a frame.
 const NAMED_MAX: usize = 500_000;
-/// Bytes of refusals that an answer carries: those beyond are left out.
+/// Most bytes of refusals in an answer; further ones are left out.
 const REFUSED_BYTES_MAX: usize = 4 << 20;
 
-/// What a verb does to one thing that it applies to.
+/// The result of a verb for one job or set of tasks.
 type Did = Result<(), Refusal>;
 
-/// Applies a verb to untouched tasks of arrays, then to each job of its own. An array that was named as a whole
-/// is answered for as a whole: done if it was done to any of its tasks.
+/// Applies a verb to untouched tasks of arrays, then to each job of its own. An array that was named as a whole gets
+/// one result: success if the verb succeeded for any of its tasks.
 pub(crate) fn to_each(
     c: &mut Controller,
     selected: &Selected,
@@ -43,12 +43,12 @@ pub(crate) fn to_each(
     affected
 }
 
-/// What was done to which jobs.
+/// The results of a verb by job.
 #[derive(Debug, Default)]
 pub(crate) struct Affected {
     jobs: Vec<JobName>,
     refused: Vec<(JobName, Refusal)>,
-    /// Arrays that are answered for as a whole, and how it went with their tasks so far.
+    /// Arrays that get one result as a whole, with that result so far.
     whole: BTreeMap<JobId, Did>,
     refused_bytes: usize,
 }
@@ -63,7 +63,7 @@ impl Affected {
         if let Some(whole) = array.and_then(|id| self.whole.get_mut(&id)) {
             match did {
                 Ok(()) => *whole = Ok(()),
-                // The most telling of the refusals: that some tasks have ended already says least.
+                // Keeps the most useful refusal; that some tasks have ended already says least.
                 Err(refusal) if whole.is_err() && refusal != Refusal::AlreadyDone => *whole = Err(refusal),
                 Err(_) => {}
             }
@@ -83,7 +83,7 @@ impl Affected {
         self.refused.extend(named.map(|name| (*name, refusal.clone())));
     }
 
-    /// Leaves out those to whom it does not apply: they have ended, or never were.
+    /// Drops those refusals that only report that a job has ended or does not exist.
     pub(crate) fn quiet(mut self) -> Self {
         let moot = |refusal: &Refusal| matches!(refusal, Refusal::AlreadyDone | Refusal::InvalidJobId);
         self.refused.retain(|(_, refusal)| !moot(refusal));
@@ -91,7 +91,7 @@ impl Affected {
         self
     }
 
-    /// The answer to the client.
+    /// Returns the answer for the client.
     pub(crate) fn answer(mut self) -> Answer {
         for (id, did) in std::mem::take(&mut self.whole) {
             let name = JobName { id, task: None };
@@ -105,7 +105,7 @@ impl Affected {
     }
 }
 
-/// Bytes of text that a refusal carries.
+/// Returns the number of text bytes in a refusal.
 fn text_bytes(refusal: &Refusal) -> usize {
     match refusal {
         Refusal::InvalidValue { option, value, problem } => option.len() + value.len() + problem.len(),

@@ -50,7 +50,7 @@ fn over_queued(
         }
     };
     let selected = select_to_change(&c.state, ask.who, jobs)?;
-    // The event of a whole array covers those of its pending tasks that are jobs of their own.
+    // The event of a whole array also covers its pending tasks that are jobs of their own.
     let passes = |tasks: &&Tasks| c.state.arrays.get(&tasks.array).is_some_and(|a| check(a.queue.hold).is_ok());
     let whole: BTreeSet<JobId> =
         selected.tasks.iter().filter(|tasks| tasks.all).filter(passes).map(|tasks| tasks.array).collect();

@@ -1,7 +1,7 @@
-//! Lists of jobs, told a page at a time: whoever lists many keeps nobody else waiting.
+//! Lists of jobs, sent in pages so that a long list does not delay other clients.
 //!
-//! A list is not of one moment: a page tells what is true when it is made. Each job stands in it once at most, and one
-//! that fits all the while stands in it.
+//! A list is not a snapshot: a page has the state at the time when it is made. Each job is listed at most once, and a
+//! job that matches all the while is listed.
 
 use crate::control::index::lists::Chosen;
 use crate::control::index::lists::List;
@@ -22,12 +22,12 @@ use crate::control::info::job;
 use crate::control::port::{CallerId, Out};
 use crate::control::state::State;
 
-/// As many times the jobs of a page are looked at for it at most, whether they fit or not.
+/// A page examines at most this many times as many jobs as it may contain, matching or not.
 const LOOKS: usize = 16;
-/// That part of a page is made at once when a list is asked for: most ask for a few jobs by name.
+/// A list of at most 1/AT_ONCE of a page is made at once, as most requests name only a few jobs.
 const AT_ONCE: usize = 16;
 
-/// A client wants a list of jobs. `ended`: with those that have ended; `steps`: with their steps.
+/// Begins a list for a client. `ended`: with jobs that have ended; `steps`: with their steps.
 pub(crate) fn open(
     c: &mut Controller,
     ask: &Ask<'_>,
@@ -47,14 +47,14 @@ pub(crate) fn open(
     Ok(None)
 }
 
-/// Whether it is plain that there is not much to look at.
+/// Returns whether a list is certainly short.
 fn is_few(state: &State, wanted: &JobSelection, at_once: usize) -> bool {
     let single = |named: &JobRef| matches!(named, JobRef::Job(id) if !state.arrays.contains_key(id));
     let by_name = !wanted.ids.is_empty() && wanted.ids.len() <= at_once && wanted.ids.iter().all(single);
     by_name || state.jobs.len() + state.arrays.len() <= at_once
 }
 
-/// Tells a page of the list whose turn it is.
+/// Makes the next page of the list whose turn it is, and sends it to the client.
 pub(crate) fn page(c: &mut Controller, now: Time, out: &mut Out) {
     let Some((caller, mut list)) = c.lists.open.pop_front() else { return };
     let answer = match list.look(c, now, c.lists.page * LOOKS) {
@@ -69,7 +69,7 @@ pub(crate) fn page(c: &mut Controller, now: Time, out: &mut Out) {
     out.answers.push((caller, answer));
 }
 
-/// The caller asks something else: answers come in the order of the questions, so the list has to end now.
+/// Completes the lists of a client that sends another request, as answers must come in the order of requests.
 pub(crate) fn hurry(c: &mut Controller, now: Time, caller: CallerId, out: &mut Out) {
     while let Some(at) = c.lists.open.iter().position(|(of, _)| *of == caller) {
         let list = c.lists.open.remove(at);
@@ -79,7 +79,7 @@ pub(crate) fn hurry(c: &mut Controller, now: Time, caller: CallerId, out: &mut O
     }
 }
 
-/// Tells the pages that are complete.
+/// Sends the complete pages of a list to its client.
 fn tell(list: &mut List, caller: CallerId, now: Time, out: &mut Out) {
     out.answers.extend(list.pages.take(now).map(|page| (caller, Answer::Jobs(Box::new(page)))));
 }
@@ -102,7 +102,8 @@ impl Chosen {
 }
 
 impl List {
-    /// Goes on until a page is complete, or until it has looked at so many. Some: the last page.
+    /// Adds jobs until a page is complete or `looks` jobs have been examined. Returns the last page when the list is
+    /// complete; None: it goes on.
     fn look(&mut self, c: &Controller, now: Time, looks: usize) -> Result<Option<JobsPage>, Refusal> {
         let state = &c.state;
         let filter = Filter::to_show(state, &self.wanted, self.ended)?;
@@ -120,7 +121,7 @@ impl List {
             if self.pages.is_turned() || (!done && looks.next().is_none()) {
                 return Ok(None);
             }
-            // Tasks of an array that never started come before those that are jobs of their own.
+            // Array tasks that never started come before those that are jobs of their own.
             if let Some(of) = chosen.tasks.pop_if(|of| job.is_none_or(|(id, _)| of.array <= *id)) {
                 let Some(array) = state.arrays.get(&of.array) else { continue };
                 self.told.entry(of.array).or_default().union_with(&of.indices);

@@ -1,4 +1,4 @@
-//! `sstat`: what the tasks of a running step have used so far. The nodes are asked when somebody wants to know.
+//! `sstat`: what the tasks of a running step have used so far. The nodes are asked on each request.
 
 use squall_model::id::{JobId, StepKey, StepNo};
 use squall_model::time::Span;
@@ -12,10 +12,10 @@ use crate::control::effects::queries;
 use crate::control::net::queries::Purpose;
 use crate::control::state::job::Phase;
 
-/// How long nodes have to say it.
+/// Timeout for the nodes' answer.
 const TIME: Span = Span::from_secs(4);
 
-/// Asks the nodes of a step; the answer comes when they have answered or time is up.
+/// Asks the nodes of a step. The answer comes when they have answered or the timeout is over.
 pub(crate) fn measure(c: &mut Controller, ask: &Ask<'_>, id: JobId, step: StepNo) -> Reply {
     let job = c.state.jobs.get(&id).ok_or(Refusal::InvalidJobId)?;
     if !can(ask.who, Deed::Job(&job.owner)) {

@@ -1,9 +1,9 @@
-//! What clients ask: one file for each verb. A verb decides from state, commits events, and answers.
+//! Client requests: one file for each verb. A verb decides from the state, commits events, and answers.
 //!
-//! Convention: `pub(crate) fn verb(c: &mut Controller, ask: &Ask<'_>, …the request's fields…, out: &mut Out)
-//! -> Reply`. What is decided comes from a pure function of `&State` that returns events or a refusal; the verb
-//! commits them with [`Controller::commit`] and returns `Ok(Some(answer))`, or `Ok(None)` if it has noted the
-//! caller and will answer later with `out.answers.push((caller, answer))`. All rights are decided by [`can`].
+//! Convention: `pub(crate) fn verb(c: &mut Controller, ask: &Ask<'_>, …the request's fields…, out: &mut Out) -> Reply`.
+//! A pure function of `&State` decides and returns events or a refusal. The verb commits the events with
+//! [`Controller::commit`] and returns `Ok(Some(answer))`. It returns `Ok(None)` if it has noted the caller and will
+//! answer later with `out.answers.push((caller, answer))`. All rights are decided by [`can`].
 
 mod admit;
 pub(crate) mod allocate;
@@ -53,7 +53,7 @@ use crate::control::effects::foreign;
 use crate::control::info;
 use crate::control::port::{CallerId, Out, Who};
 
-/// Answers one request, now or later.
+/// Handles a request, which is answered now or later.
 pub(crate) fn ask(c: &mut Controller, now: Time, caller: CallerId, who: &Who, request: Request, out: &mut Out) {
     let ask = Ask { now, caller, who };
     lists::hurry(c, now, caller, out);
@@ -127,14 +127,14 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         Request::Priorities { jobs } => priorities::priorities(c, ask, &jobs),
         Request::Shares => Ok(Some(priorities::shares(c, ask))),
         Request::Record(job, values) => record::record(c, ask, job, values, out),
-        // The host has answered these before the machine hears of them.
+        // The host answers these requests itself.
         Request::Accounting(_) | Request::History | Request::Script { .. } => not_yet("Accounting"),
         Request::Reconfigure { config } => update_nodes::reconfigure(c, ask, config, out),
         Request::Unresolved | Request::Resolve { .. } | Request::Resolved { .. } => between_cells(c, ask, request, out),
     }
 }
 
-/// Files on their way to nodes.
+/// Handles requests about file broadcasts.
 fn send_file(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) -> Reply {
     match request {
         Request::Broadcast(wanted) => broadcast::broadcast(c, ask, *wanted),
@@ -147,7 +147,7 @@ fn send_file(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out)
     }
 }
 
-/// What a front carries between cells.
+/// Handles requests of fronts, which carry dependencies between cells.
 fn between_cells(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) -> Reply {
     if !rights::can(ask.who, rights::Deed::Operate) {
         return Err(Refusal::AccessDenied);
@@ -155,7 +155,7 @@ fn between_cells(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut 
     match request {
         Request::Unresolved => foreign::carry(c, ask.caller, out),
         Request::Resolve { questions } => foreign::ask(c, ask.now, ask.caller, questions),
-        // The front brings them again when there is room.
+        // The front sends them again when there is room.
         Request::Resolved { .. } if c.disk_full => return Err(Refusal::DiskFull),
         Request::Resolved { replies } => {
             foreign::resolved(c, ask.now, replies, out);
@@ -166,7 +166,7 @@ fn between_cells(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut 
     Ok(None)
 }
 
-/// `squall down`, `scontrol shutdown`. The answer comes when running jobs were dealt with.
+/// `squall down`, `scontrol shutdown`. The answer comes when running jobs have been dealt with.
 fn shut_down(c: &mut Controller, ask: &Ask<'_>, keep_jobs: bool, out: &mut Out) -> Reply {
     if !rights::can(ask.who, rights::Deed::Operate) {
         return Err(Refusal::AccessDenied);
@@ -175,7 +175,7 @@ fn shut_down(c: &mut Controller, ask: &Ask<'_>, keep_jobs: bool, out: &mut Out) 
     Ok(None)
 }
 
-/// A verb that this controller does not serve.
+/// Refuses a verb that the controller does not serve.
 fn not_yet(verb: &str) -> Reply {
     Err(Refusal::NotSupported(verb.to_owned()))
 }

@@ -1,4 +1,4 @@
-//! A node knows a newer controller than this one: the state was restored from a backup.
+//! Detects that a node knows a newer controller, because this one's state was restored from a backup.
 
 use std::collections::BTreeSet;
 
@@ -37,10 +37,10 @@ pub(crate) fn contradiction(c: &Controller, said: &Registration) -> Option<Newer
     newer.then(|| Newer { name: said.name.clone(), session, last_job })
 }
 
-/// With `--accept-loss` the controller goes on with a higher epoch and higher ids than the node knows. Otherwise it
-/// decides nothing more and ends.
+/// Handles a node's report of a newer controller. With `--accept-loss` this controller goes on with a higher epoch and
+/// higher ids than the node has seen. Otherwise it decides nothing more and ends.
 pub(crate) fn contradicted(c: &mut Controller, now: Time, newer: &Newer, out: &mut Out) {
-    // This controller, or one that it knows of, offered the other sessions.
+    // The other sessions were offered by this controller, or by one that it knows of.
     if newer.session <= c.links.newest_session() {
         return;
     }
@@ -51,7 +51,7 @@ pub(crate) fn contradicted(c: &mut Controller, now: Time, newer: &Newer, out: &m
     let (epoch, version) = (Epoch(newer.session.epoch.0 + 1), c.version.clone());
     c.commit(now, Event::ControllerStarted { epoch, version }, out);
     lose_ids(c, now, newer.last_job, out);
-    // Sessions belong to an epoch: all nodes register again.
+    // Sessions belong to an epoch, so all nodes must register again.
     c.links.begin(epoch);
     let links: Vec<LinkId> = c.links.children().collect();
     for link in links {
@@ -60,7 +60,7 @@ pub(crate) fn contradicted(c: &mut Controller, now: Time, newer: &Newer, out: &m
     }
 }
 
-/// Reserves the ids up to the last one that a node knows, so that none is given again.
+/// Reserves the ids up to the last one that a node has seen, so that none is given again.
 fn lose_ids(c: &mut Controller, now: Time, last: JobId, out: &mut Out) {
     let last = last.min(JobId(*c.state.config.job_ids().end()));
     if c.state.is_ahead(last, c.state.last_id) {
@@ -68,8 +68,8 @@ fn lose_ids(c: &mut Controller, now: Time, last: JobId, out: &mut Out) {
     }
 }
 
-/// Those of a node's jobs of which the state knows nothing, or less than the node, because it is of a backup: they are
-/// left alone and end by themselves. The node is drained, which says so.
+/// Returns those of a node's jobs that the state, being from a backup, does not know or knows only in an earlier
+/// attempt. They are left alone and run to their end; the node is drained with a reason that names them.
 pub(crate) fn unknown(
     c: &mut Controller,
     now: Time,

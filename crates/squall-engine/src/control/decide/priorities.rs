@@ -1,4 +1,4 @@
-//! `sprio` and `sshare`: what priorities and shares are.
+//! `sprio` and `sshare`: priorities and fair shares.
 
 use squall_model::policy::Real;
 use squall_model::wire::client::{Answer, JobSelection};
@@ -14,7 +14,7 @@ use crate::control::index::reckon;
 use crate::control::index::reckon::Standee;
 use crate::control::state::gates;
 
-/// Pending jobs, each once for each of its partitions.
+/// Returns the pending jobs with their priority factors, once for each partition.
 pub(crate) fn priorities(c: &Controller, ask: &Ask<'_>, jobs: &JobSelection) -> Reply {
     let config = &c.state.config;
     let mut all = Priorities::default();
@@ -48,7 +48,7 @@ fn one(c: &Controller, ask: &Ask<'_>, waiting: &Pending<'_>, partition: usize) -
     }
 }
 
-/// Accounts and their users. As long as nobody is set up, everybody is in the default account.
+/// Returns accounts and users with their shares. Without any association, the caller is shown in the default account.
 pub(crate) fn shares(c: &Controller, ask: &Ask<'_>) -> Answer {
     let mut shares = fair::shares(&c.state, ask.now);
     if let [root] = shares.as_mut_slice()

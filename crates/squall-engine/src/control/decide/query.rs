@@ -1,4 +1,4 @@
-//! Questions: nodes, partitions, configuration, counters, facts of an allocation.
+//! Queries: nodes, partitions, configuration, counters, facts of an allocation.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use crate::control::info::forecast;
 use crate::control::port::Who;
 use crate::control::state::{Found, State};
 
-/// When those that wait first are expected to start: each once, in the partition where it starts first.
+/// Returns when the first pending jobs are expected to start: each once, in the partition where it starts first.
 pub(crate) fn expected(c: &mut Controller, ask: &Ask<'_>) -> Answer {
     let mut first: BTreeMap<Item, Reserved> = BTreeMap::new();
     for reserved in forecast::starts(c, ask.now) {
@@ -42,12 +42,12 @@ pub(crate) fn expected(c: &mut Controller, ask: &Ask<'_>) -> Answer {
     Answer::Expected(starts.collect())
 }
 
-/// What a running allocation is. Its owner alone is told: who knows it may start steps in it.
+/// Returns the facts of a running allocation. Only its owner gets them, as they allow to start steps in it.
 pub(crate) fn facts_of(c: &Controller, ask: &Ask<'_>, id: JobId) -> Reply {
     let (owner, refusal) = match c.state.find(id) {
         None => return Err(Refusal::InvalidJobId),
         Some(Found::Untouched(array, _)) => (&array.owner, Some(Refusal::NotRunning)),
-        // A leased one may have begun, and ask before its node has said so.
+        // A leased job may have begun and ask before its node has reported the begin.
         Some(Found::Job(job)) if job.is_running() || job.is_leased() => (&job.owner, None),
         Some(Found::Job(job)) if job.is_pending() => (&job.owner, Some(Refusal::NotRunning)),
         Some(Found::Job(job)) => (&job.owner, Some(Refusal::AlreadyDone)),
@@ -61,7 +61,7 @@ pub(crate) fn facts_of(c: &Controller, ask: &Ask<'_>, id: JobId) -> Reply {
     }
 }
 
-/// The digest of a job's script, for its owner or an operator.
+/// Returns the digest of a job's script, for its owner or an operator.
 pub(crate) fn script_of(state: &State, who: &Who, id: JobId) -> Result<Digest, Refusal> {
     let (owner, spec) = match (state.arrays.get(&id), state.find(id)) {
         (Some(array), _) | (None, Some(Found::Untouched(array, _))) => (&array.owner, &array.spec),
@@ -74,27 +74,27 @@ pub(crate) fn script_of(state: &State, who: &Who, id: JobId) -> Result<Digest, R
     spec.script.ok_or_else(|| Refusal::WrongState("not a batch job".into()))
 }
 
-/// Every node.
+/// Returns every node.
 pub(crate) fn nodes(c: &Controller, ask: &Ask<'_>) -> Answer {
     Answer::Nodes(cluster::nodes(c, ask.now))
 }
 
-/// Every partition.
+/// Returns every partition.
 pub(crate) fn partitions(c: &Controller) -> Answer {
     Answer::Partitions(cluster::partitions(&c.state))
 }
 
-/// Every license, by name.
+/// Returns every license, by name.
 pub(crate) fn licenses(c: &Controller) -> Answer {
     Answer::Licenses(cluster::licenses(&c.state))
 }
 
-/// The configuration in force.
+/// Returns the configuration in force.
 pub(crate) fn config(c: &Controller) -> Answer {
     Answer::Config(Box::new((*c.state.config).clone()))
 }
 
-/// Whether the controller lives and takes jobs.
+/// Returns the controller's state of health.
 pub(crate) fn ping(c: &Controller) -> Answer {
     let expected = |entry: &NodeConfig| expand(&entry.name).map_or(0, |names| names.len() as u32);
     Answer::Pong {
@@ -108,7 +108,7 @@ pub(crate) fn ping(c: &Controller) -> Answer {
     }
 }
 
-/// The counters; only an operator may set them back.
+/// Returns the counters. Only an operator may reset them.
 pub(crate) fn diag(c: &mut Controller, ask: &Ask<'_>, reset: bool) -> Reply {
     if reset && !can(ask.who, Deed::Operate) {
         return Err(Refusal::AccessDenied);

@@ -1,4 +1,4 @@
-//! COMPARE-AND-WRITE for clients: is something so on all of these nodes, and if it is, write.
+//! STORM's COMPARE-AND-WRITE for clients: tests a condition on a set of nodes, and writes if it holds on all.
 
 use squall_model::hostlist;
 use squall_model::set::NodeSet;
@@ -12,10 +12,10 @@ use crate::control::decide::rights;
 use crate::control::effects::queries;
 use crate::control::net::queries::{Question, Write};
 
-/// Longest time that a query may take.
+/// Longest time that a query may take, milliseconds.
 const TIME_MS_MAX: u64 = 3_600_000;
 
-/// Asks nodes; the answer comes when they have answered or time is up.
+/// Sends a query to nodes. The answer comes when they have answered or time is up.
 pub(crate) fn query_nodes(
     c: &mut Controller,
     ask: &Ask<'_>,
@@ -34,7 +34,7 @@ pub(crate) fn query_nodes(
     Ok(None)
 }
 
-/// The nodes of a host list.
+/// Returns the nodes of a host list.
 pub(crate) fn named(c: &Controller, nodes: &str) -> Result<NodeSet, Refusal> {
     let invalid = |problem: String| Refusal::InvalidValue { option: "nodes".into(), value: nodes.to_owned(), problem };
     let names = hostlist::expand_within(nodes, c.state.nodes.len()).map_err(|e| invalid(e.to_string()))?;

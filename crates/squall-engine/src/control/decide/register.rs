@@ -1,4 +1,4 @@
-//! A node registers: it and the controller compare what each believes to run there.
+//! Registration of a node: compares the jobs and steps that the node reports with those that should be there.
 
 use crate::control::index::leases::is_unwanted;
 use std::collections::BTreeSet;
@@ -27,12 +27,12 @@ use crate::control::port::Out;
 use crate::control::state::State;
 use crate::control::state::job::Phase;
 
-/// Most CPUs that a node may claim.
+/// Most CPUs that a node may report.
 const CPUS_MAX: u32 = 1 << 16;
 
-/// Takes a registration: a new session begins, jobs of an earlier life of the node are dead.
+/// Handles a registration: a new session begins, and jobs from before a reboot of the node are lost.
 pub(crate) fn register(c: &mut Controller, now: Time, said: &Registration, out: &mut Out) {
-    // An earlier life, or one that speaks on a way that is no more, has no part in the newest offer.
+    // Only the newest offer counts; one to an earlier boot or by a dead connection does not.
     let Some(offer) = c.links.take_offer(&said.name, said.session) else { return };
     if let Some(newer) = newer::contradiction(c, said) {
         out.newer = Some(newer);
@@ -69,7 +69,7 @@ pub(crate) fn register(c: &mut Controller, now: Time, said: &Registration, out: 
     c.queue.kick = true;
 }
 
-/// The id of the node, or why it may not join.
+/// Returns the node's id, or why it may not join.
 fn admit(state: &State, said: &Registration) -> Result<NodeId, String> {
     if said.name.is_empty() || said.name.len() > squall_model::limits::HOSTNAME_BYTES_MAX {
         return Err("a node needs a name".to_owned());
@@ -87,8 +87,8 @@ fn admit(state: &State, said: &Registration) -> Result<NodeId, String> {
     }
 }
 
-/// Drains a node that has less than is configured, with Slurm's reason; one that was drained for that and has it now
-/// takes jobs again.
+/// Drains a node that has less hardware than is configured, with Slurm's reason. A node that was drained for that and
+/// now has enough accepts jobs again.
 fn judge(c: &mut Controller, now: Time, id: NodeId, said: &Registration, out: &mut Out) {
     let entry = c.state.config.nodes.iter().find(|entry| hostlist::contains(&entry.name, &said.name));
     let lack = entry.and_then(|entry| entry.lack(&said.hardware));
@@ -103,7 +103,7 @@ fn judge(c: &mut Controller, now: Time, id: NodeId, said: &Registration, out: &m
     c.commit(now, Event::NodesSet { nodes: NodeSet::one(id), admin, reason, by: 0 }, out);
 }
 
-/// What ran in another life of the node is proven dead.
+/// Gives up the jobs that ran before the node rebooted.
 fn bury_earlier_life(c: &mut Controller, now: Time, id: NodeId, said: &Registration, out: &mut Out) {
     let Some(node) = c.state.node(id) else { return };
     if node.incarnation.is_none_or(|incarnation| incarnation == said.incarnation) {
@@ -116,8 +116,8 @@ fn bury_earlier_life(c: &mut Controller, now: Time, id: NodeId, said: &Registrat
     c.strays.remove(&id);
 }
 
-/// The script of a job was on the node when that restarted, and is proven never to have begun: its next attempt is its
-/// first run.
+/// Records that a job's script was on the node when it restarted and certainly had not begun. The job's next attempt
+/// then counts as its first run.
 fn never_began(c: &mut Controller, now: Time, id: JobId, said: &Registration, out: &mut Out) {
     let Some(job) = c.state.jobs.get(&id) else { return };
     let attempt = JobAttempt { job: id, attempt: job.attempt };
@@ -128,10 +128,9 @@ fn never_began(c: &mut Controller, now: Time, id: JobId, said: &Registration, ou
     }
 }
 
-/// Scripts that the node took, as it acknowledged (a heartbeat sent after them was answered), and of which it knows nothing
-/// any more: nobody can tell whether they ran. What is left of them was swept before the node registered, so they are dead,
-/// and this attempt is not sent again. Said to be unstarted they are sent again, as those that are not known to have been
-/// taken.
+/// Gives up jobs whose script the node received and no longer knows, as nothing shows whether it ran. (A heartbeat sent
+/// after the script was answered, so the node had it.) Remains of the script were removed before the node registered. A
+/// script that the node reports as unstarted is sent again, as is one that it may not have received.
 fn give_up_forgotten(
     c: &mut Controller,
     now: Time,
@@ -152,7 +151,8 @@ fn give_up_forgotten(
     }
 }
 
-/// The jobs of a node, who is leased after all others and in the order of its line: so the node puts them in line again.
+/// Returns the jobs of a node. Leased ones come last, in the order of their slot queues, so that the node queues them
+/// again in that order.
 fn in_line(c: &Controller, node: NodeId) -> Vec<JobId> {
     let mut jobs = work::jobs_on(c, node);
     let lines = c.state.lines_of(node).flat_map(|(_, members)| members.iter().copied());
@@ -163,7 +163,7 @@ fn in_line(c: &Controller, node: NodeId) -> Vec<JobId> {
     jobs.into_iter().chain(leased).collect()
 }
 
-/// Tells the node what it should have and has not, and what it has and should not.
+/// Sends a node the jobs that it lacks, and the end of those that it should not have.
 fn reconcile(c: &mut Controller, id: NodeId, said: &Registration, unknown: &BTreeSet<JobAttempt>) {
     let known: BTreeSet<JobAttempt> = said.jobs.iter().copied().collect();
     let mut strays = known.clone();
@@ -177,7 +177,7 @@ fn reconcile(c: &mut Controller, id: NodeId, said: &Registration, unknown: &BTre
                 c.links.extend(id, message);
             }
             Phase::Running(run) => {
-                // The node may have missed the one or the other.
+                // The node may have missed a suspension or a resumption.
                 if run.suspended.is_some() || run.suspended_total > Span(0) {
                     c.todo.stopping.insert((job, id));
                 }
@@ -207,7 +207,7 @@ fn reconcile(c: &mut Controller, id: NodeId, said: &Registration, unknown: &BTre
             Phase::Pending | Phase::Ended(_) => {}
         }
     }
-    // No new work there before it is rid of these: their cores are taken, whatever state says.
+    // The node gets no new jobs before these have ended, as they occupy cores that the state counts as free.
     let kill_wait_s = c.state.config.kill_wait_s;
     for &job in strays.difference(unknown) {
         c.links.push(id, Down::EndJob { job, kill_wait_s, cont: true, why: EndReason::None });

@@ -1,4 +1,4 @@
-//! A controller without a cluster: its state, its queue and its policy as they are; what it decides reaches nobody.
+//! A controller without a cluster, with the usual state, queue and policy. Its decisions are sent to no node.
 
 use crate::control::effects::OBSERVERS;
 use crate::control::index::todo::Todo;
@@ -17,31 +17,32 @@ use crate::control::effects::work;
 use crate::control::port::{CallerId, Out, Who};
 use crate::control::state::State;
 
-/// What would happen: for benches, and for those who ask what another configuration would have done.
+/// A rehearsal of events and scheduling passes: for benchmarks, and to find out what another configuration would have
+/// done.
 #[derive(Debug)]
 pub struct Rehearsal {
     pub(crate) c: Controller,
 }
 
 impl Rehearsal {
-    /// Nothing has happened; every node that will be named counts as connected.
+    /// Makes a rehearsal with an empty state. Every node that is configured later counts as connected.
     pub fn new() -> Self {
         let mut c = Controller::over(State::default(), OBSERVERS);
         c.rehearsal = true;
         Self { c }
     }
-    /// What there is by now.
+    /// Returns the rehearsal's state.
     pub fn state(&self) -> &State {
         &self.c.state
     }
-    /// Something happens.
+    /// Applies an event.
     pub fn happens(&mut self, now: Time, event: Event) {
         let mut out = Out::default();
         self.c.commit(now, event, &mut out);
         work::enter_all(&mut self.c, now, &mut out);
         self.c.todo = Todo::default();
     }
-    /// One scheduling pass. How many jobs it started, and how many it looked at.
+    /// Makes a scheduling pass. Returns how many jobs it started, and how many it examined.
     pub fn pass(&mut self, now: Time) -> (u64, u64) {
         let before = (self.c.diag.jobs_started, self.c.diag.cycle_depth_total);
         let mut out = Out::default();
@@ -51,7 +52,7 @@ impl Rehearsal {
         self.c.todo = Todo::default();
         (self.c.diag.jobs_started - before.0, self.c.diag.cycle_depth_total - before.1)
     }
-    /// What `squall why` would say of a job that waits.
+    /// Returns what `squall why` would show for a pending job.
     pub fn why(&mut self, now: Time, id: JobId) -> Option<Why> {
         let who = Who { owner: Arc::default(), operator: true };
         match why::why(&mut self.c, &Ask { now, caller: CallerId(0), who: &who }, id) {

@@ -1,4 +1,4 @@
-//! What nodes report: ends of steps, jobs gone, failed launches. Taken in order, once, acknowledged when durable.
+//! Reports of nodes: ends of steps and jobs, failed launches. Handled once and in order, and acknowledged when durable.
 
 use squall_model::event::{Event, Requeue};
 use squall_model::id::{JobId, NodeId, StepKey, StepNo};
@@ -22,15 +22,16 @@ use crate::control::state::job::{Phase, Run};
 use crate::control::state::reading::is_by_itself;
 use crate::control::state::reading::may_requeue;
 
-/// Seconds before the second try of a failed launch; doubled each time, up to a minute. A job is never held for
-/// what is a node's fault: a full disk that was freed must not leave jobs behind.
+/// Base of the delay before a failed launch is tried again, seconds. It doubles with each failure: 2 s after the first,
+/// at most 64 s. Such a job is never held, because the node was at fault: when a full disk is freed, no job must stay
+/// behind.
 const LAUNCH_RETRY_S: u64 = 1;
-/// A node's clock that is ahead by less is as good as the controller's.
+/// Seconds by which a node's clock may be ahead before its times are corrected.
 const CLOCK_SLACK_S: u64 = 1;
-/// How often that is doubled.
+/// Most doublings of `LAUNCH_RETRY_S`.
 const LAUNCH_DOUBLINGS: u32 = 6;
 
-/// Takes a frame of a child.
+/// Handles a frame of a child.
 pub(crate) fn frame(c: &mut Controller, now: Time, link: LinkId, mut frame: UpFrame, out: &mut Out) {
     match c.links.next(now, link, &frame) {
         Some(true) => {}
@@ -54,7 +55,7 @@ pub(crate) fn frame(c: &mut Controller, now: Time, link: LinkId, mut frame: UpFr
                 take(c, now, link, *composite, out);
                 c.links.taken(link, batch);
             }
-            // Nobody is above the controller.
+            // A letter to the controller itself does not exist.
             Upward::Chunk(_) => {}
             Upward::Letter(letter) => c.links.letter(letter),
             Upward::Tally { epoch, number, tally } => answers::tally(c, now, link, (epoch, number), &tally, out),
@@ -62,8 +63,8 @@ pub(crate) fn frame(c: &mut Controller, now: Time, link: LinkId, mut frame: UpFr
     }
 }
 
-/// Takes reports of many nodes. Each is about something that happens once, so what was taken before changes nothing;
-/// all are acknowledged, when they are durable.
+/// Handles the merged reports of many nodes. A report is about something that happens once, so repeating it changes
+/// nothing. All are acknowledged when they are durable.
 fn take(c: &mut Controller, now: Time, link: LinkId, composite: Composite, out: &mut Out) {
     for (&node, &session) in &composite.lost {
         if c.links.lost(link, node, session) {
@@ -95,7 +96,7 @@ fn take(c: &mut Controller, now: Time, link: LinkId, composite: Composite, out: 
     }
 }
 
-/// Those of some nodes that an attempt holds.
+/// Returns which of the given nodes a job's attempt still holds, and the attempt.
 fn held<'a>(c: &'a Controller, nodes: &NodeSet, job: JobAttempt) -> Option<(NodeSet, &'a Run)> {
     let found = c.state.jobs.get(&job.job).filter(|found| found.attempt == job.attempt)?;
     let run = found.run()?;
@@ -104,7 +105,7 @@ fn held<'a>(c: &'a Controller, nodes: &NodeSet, job: JobAttempt) -> Option<(Node
     (!held.is_empty()).then_some((held, run))
 }
 
-/// Those of some nodes that have not reported the end of a step.
+/// Returns which of the given nodes have not reported the end of a step.
 fn running(c: &Controller, nodes: &NodeSet, key: StepKey) -> Option<NodeSet> {
     let (mut nodes, run) = held(c, nodes, JobAttempt { job: key.job, attempt: key.attempt })?;
     nodes.intersect_with(&run.steps.get(&key.step)?.left);
@@ -124,7 +125,7 @@ fn step_ended(c: &mut Controller, now: Time, nodes: &NodeSet, key: StepKey, end:
     }
 }
 
-/// The end of a step as the controller's clock has it: where the node's clock is another, how long it took is what counts.
+/// Converts the end of a step to the controller's clock. If the node's clock differs, the step's duration is kept.
 fn on_our_clock(c: &Controller, now: Time, key: StepKey, end: &StepEnd) -> StepEnd {
     let run = c.state.jobs.get(&key.job).and_then(|job| job.run());
     let start = run.and_then(|run| run.steps.get(&key.step)).map_or(now, |step| step.start);
@@ -136,8 +137,8 @@ fn on_our_clock(c: &Controller, now: Time, key: StepKey, end: &StepEnd) -> StepE
     StepEnd { started: ended - took, ended, ..end.clone() }
 }
 
-/// The end of the script is the end of the job, whatever else still runs in it; also of one that others wanted back in the
-/// queue, if the script was faster: what has come to its end is not run again.
+/// Ends a job whose script has ended, even if steps still run. If the script ended by itself, a requeue that was
+/// decided before is dropped.
 fn script_ended(c: &mut Controller, now: Time, id: JobId, end: &StepEnd, out: &mut Out) {
     let (outcome, requeue) = match c.state.jobs.get(&id).map(|job| &job.phase) {
         Some(Phase::Running(_)) => preempt::judge(c, id, script_outcome(end)),
@@ -149,7 +150,7 @@ fn script_ended(c: &mut Controller, now: Time, id: JobId, end: &StepEnd, out: &m
     c.commit(now, Event::JobEnding { id, outcome, requeue }, out);
 }
 
-/// What the end of its script means for a job.
+/// Returns a job's outcome from the end of its script.
 fn script_outcome(end: &StepEnd) -> Outcome {
     let (state, exit) = match () {
         () if end.oom => (EndState::OutOfMemory, ExitCode { code: 0, signal: 125 }),
@@ -170,10 +171,10 @@ fn job_gone(c: &mut Controller, now: Time, nodes: &NodeSet, job: JobAttempt, out
     let Some(nodes) = fresh else { return };
     let line = line_of(&c.state, job.job);
     if c.state.jobs.get(&job.job).is_some_and(|job| job.is_leased()) {
-        // Of who has begun the end of the script is told before, or with this.
+        // A leased job that has begun reports the end of its script before or with this.
         c.commit(now, Event::LeaseReturned { id: job.job, attempt: job.attempt }, out);
     } else {
-        // Gone though nobody ended it, nor gave them back: the nodes have lost it.
+        // The job is gone without an order, and the nodes were not given back: they have lost it.
         if let Some(node) = nodes.iter().find(|node| !c.state.leaves(job.job, *node)) {
             nodes::fail(c, now, job.job, node, "the job vanished from node", out);
         }
@@ -182,12 +183,12 @@ fn job_gone(c: &mut Controller, now: Time, nodes: &NodeSet, job: JobAttempt, out
     lease::advance(c, now, line, out);
 }
 
-/// Counts what some nodes reported though it was known already.
+/// Counts reports that were known already.
 fn count_repeats(c: &mut Controller, reported: &NodeSet, fresh: Option<&NodeSet>) {
     c.diag.fabric.repeats += (reported.len() - fresh.map_or(0, NodeSet::len)) as u64;
 }
 
-/// Nodes that had a job which they should not have are rid of it.
+/// Records that nodes have ended a job that they should not have had.
 fn rid_of_strays(c: &mut Controller, nodes: &NodeSet, job: JobAttempt) {
     let rid = c.strays.iter_mut().filter(|(node, _)| nodes.contains(**node));
     let rid = rid.filter_map(|(&node, strays)| (strays.remove(&job) && strays.is_empty()).then_some(node));

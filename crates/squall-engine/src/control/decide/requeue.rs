@@ -13,8 +13,8 @@ use crate::control::decide::select::select_to_change;
 use crate::control::port::Out;
 use crate::control::state::job::{Job, Phase};
 
-/// Puts batch jobs that run or have ended back into the queue. The answer leaves in the same turn as the order to
-/// end a running job's processes: who asks from within the job still hears it.
+/// Requeues batch jobs that run or have ended. The answer leaves in the same turn as the order to end a running job's
+/// processes, so a client within the job still gets it.
 pub(crate) fn requeue(
     c: &mut Controller,
     ask: &Ask<'_>,
@@ -50,7 +50,7 @@ fn decide(c: &Controller, id: JobId, hold: bool, itself: bool) -> Result<Event, 
             Ok(Event::JobEnding { id, outcome, requeue: Some(requeue) })
         }
         Phase::Ended(_) if !dependencies_known(c, job) => Err(Refusal::DependencyProblem),
-        // A component that has been forgotten can't start with it again.
+        // A heterogeneous job of which a component has been forgotten can't start again.
         Phase::Ended(_) if !c.state.het_of(id).is_none_or(|het| het.ids().all(|id| c.state.jobs.contains_key(&id))) => {
             Err(Refusal::InvalidJobId)
         }
@@ -61,15 +61,16 @@ fn decide(c: &Controller, id: JobId, hold: bool, itself: bool) -> Result<Event, 
     }
 }
 
-/// Whether what a job waits for can still be judged. One that has run had its dependencies come true; one that ended
-/// in the queue must not start because a job that it names was forgotten meanwhile.
+/// Returns whether a job's dependencies can still be evaluated. If it has run, they were satisfied. If it ended while
+/// pending, it must not start because a job that it names has been forgotten meanwhile.
 fn dependencies_known(c: &Controller, job: &Job) -> bool {
     let mut terms = job.spec.dependency.iter().flat_map(|d| &d.terms).filter_map(|term| term.job);
     let known = |id| c.state.jobs.contains_key(&id) || c.state.array_of(id).is_some() || c.state.is_foreign(id);
     job.attempt.0 > 0 || terms.all(|term| known(term.id))
 }
 
-/// Whether a job goes back into the queue: batch jobs, unless they or the cluster say no.
+/// Returns whether a job may be requeued. Batch jobs and components of heterogeneous jobs may, unless their
+/// `--no-requeue` or the cluster's `JobRequeue` forbids it.
 pub(crate) fn may_requeue(spec: &JobSpec, default: bool) -> bool {
     spec.kind.goes_back() && spec.requeue.unwrap_or(default)
 }

@@ -21,7 +21,7 @@ use crate::control::port::Out;
 use crate::control::state::State;
 use crate::control::state::node::Node;
 
-/// Makes a reservation, or changes one.
+/// Creates or changes a reservation.
 pub(crate) fn reserve(
     c: &mut Controller,
     ask: &Ask<'_>,
@@ -70,7 +70,7 @@ fn bad_time(problem: &str) -> Refusal {
     Refusal::InvalidValue { option: "begin".to_owned(), value: String::new(), problem: problem.to_owned() }
 }
 
-/// What the change comes to.
+/// Returns the reservation that results from a change.
 fn decide(state: &State, ask: &Ask<'_>, change: &ReservationChange, create: bool) -> Result<Reservation, Refusal> {
     let known = change.name.as_ref().and_then(|name| state.reservations.get(name));
     let mut new = match (known, create) {
@@ -145,14 +145,14 @@ fn times(new: &mut Reservation, change: &ReservationChange, now: Time) -> Result
     Ok(())
 }
 
-/// `ada_1`: after the first user or account, with the first number that is free.
+/// Makes a name such as `ada_1`: the first user or account, and the first free number.
 fn fresh_name(state: &State, new: &Reservation) -> String {
     let stem = new.users.first().or(new.accounts.first()).map_or("resv", |name| name.trim_start_matches('-'));
     let mut names = (1_u32..).map(|number| format!("{stem}_{number}"));
     names.find(|name| !state.reservations.contains_key(name)).unwrap_or_default()
 }
 
-/// The nodes that were named, or so many that are free then.
+/// Returns the nodes that were named, or as many as were asked for that are free at that time.
 fn nodes(state: &State, new: &mut Reservation, change: &ReservationChange) -> Result<NodeSet, Refusal> {
     let within = match &new.partition {
         None => (0..state.nodes.len() as u32).map(NodeId).collect(),
@@ -204,7 +204,7 @@ fn nodes(state: &State, new: &mut Reservation, change: &ReservationChange) -> Re
     Ok(free.into_iter().take(count as usize).collect())
 }
 
-/// Whether another reservation has some of the nodes at some of the time, without both sides having said that it may.
+/// Refuses a reservation that shares nodes and time with another one, unless one of them allows that.
 fn overlaps(state: &State, new: &Reservation) -> Result<(), Refusal> {
     let shares = |one: &Reservation| one.is(Flag::Overlap) || one.is(Flag::Maint);
     if shares(new) {
@@ -217,7 +217,7 @@ fn overlaps(state: &State, new: &Reservation) -> Result<(), Refusal> {
     }
 }
 
-/// Whether jobs run on the nodes that may still do so when it begins. Those of the reservation itself may.
+/// Refuses a reservation if jobs on its nodes may still run when it begins. Jobs in the reservation itself may.
 fn jobs_there(state: &State, new: &Reservation, nodes: &NodeSet, known: Option<&Reservation>) -> Result<(), Refusal> {
     if new.is(Flag::IgnoreJobs) {
         return Ok(());

@@ -1,21 +1,22 @@
-//! Who may do what: one function, no by default.
+//! Rights: one function decides which user may do what.
 
 use squall_model::job::Owner;
 
 use crate::control::port::Who;
 
-/// What somebody wants to do.
+/// What a user wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deed<'a> {
-    /// Change, signal, end a job, or read its script: its owner or an operator.
+    /// Change, signal or end a job, or read its script: allowed to its owner and operators.
     Job(&'a Owner),
-    /// Run steps in an allocation, attach to it: its owner alone (they run as the owner).
+    /// Run steps in an allocation or attach to it: allowed to its owner only, as steps run as the owner.
     Enter(&'a Owner),
-    /// Change nodes, partitions, configuration, counters; shut down; raise priorities; release what an operator held.
+    /// Change nodes, partitions, configuration or counters; shut down; raise priorities; release what an operator held:
+    /// allowed to operators.
     Operate,
 }
 
-/// Whether `who` may do `deed`.
+/// Returns whether the user `who` may do `deed`.
 pub(crate) fn can(who: &Who, deed: Deed<'_>) -> bool {
     match deed {
         Deed::Job(owner) => who.operator || who.owner.uid == owner.uid,

@@ -1,4 +1,4 @@
-//! Which jobs a request is about: a selection, resolved against state and the caller's rights.
+//! Resolves a request's selection of jobs by state and the caller's rights.
 
 use std::collections::BTreeSet;
 
@@ -14,37 +14,37 @@ use crate::control::state::array::{Array, Skipped};
 use crate::control::state::job::Job;
 use crate::control::state::{Found, State};
 
-/// Most array tasks of one request that are named one by one.
+/// Most array tasks of a request that are named one by one.
 const NAMED_MAX: usize = 4096;
 
-/// What a selection comes to: jobs of their own, by rising id, and tasks of arrays that nothing happened to yet.
+/// The result of a selection: jobs of their own, and untouched tasks of arrays.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selected {
-    /// Jobs of their own.
+    /// Jobs of their own, by rising id.
     pub(crate) jobs: BTreeSet<JobId>,
-    /// Untouched tasks, by array.
+    /// Untouched tasks of arrays, an entry for each array.
     pub(crate) tasks: Vec<Tasks>,
-    /// Tasks that ended without starting, by array: to be shown, nothing else can be done to them.
+    /// Tasks that ended without starting, by array. They can only be shown.
     pub(crate) skipped: Vec<(JobId, Skipped)>,
     /// Arrays that were named as a whole.
     pub(crate) whole: Vec<JobId>,
-    /// What was named but can't be meant.
+    /// Names that can't be selected, with the reason.
     pub(crate) refused: Vec<(JobName, Refusal)>,
 }
 
 /// Untouched tasks of one array.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Tasks {
-    /// The array.
+    /// Id of the array.
     pub(crate) array: JobId,
-    /// Their indices; never empty.
+    /// Indices of the tasks; never empty.
     pub(crate) indices: IndexSet,
-    /// These are all of its untouched tasks.
+    /// Whether these are all untouched tasks of the array.
     pub(crate) all: bool,
 }
 
 impl Tasks {
-    /// The tasks by name; all of an array, or very many, by the array's.
+    /// Returns the names of the tasks. If they are all of the array, or very many, it is the array's name.
     pub(crate) fn names(&self, state: &State) -> Vec<JobName> {
         let array_itself = JobName { id: self.array, task: None };
         let Some(array) = state.arrays.get(&self.array) else { return vec![array_itself] };
@@ -59,8 +59,8 @@ impl Tasks {
     }
 }
 
-/// Resolves a selection for a change: what the caller may not touch is refused if it was named, and left out if it
-/// was found by a filter. Ended jobs are selected only by name.
+/// Resolves a selection for a change. Jobs that the caller may not change are refused if named, and left out if found
+/// by a filter. Ended jobs are selected only by name.
 pub(crate) fn select_to_change(state: &State, who: &Who, wanted: &JobSelection) -> Result<Selected, Refusal> {
     let filter = Filter::new(state, wanted)?;
     let mut selected = Selected::default();
@@ -85,7 +85,7 @@ pub(crate) fn select_to_change(state: &State, who: &Who, wanted: &JobSelection) 
     Ok(selected)
 }
 
-/// Resolves a selection for a list: everybody sees every job. Unknown names are in `refused`.
+/// Resolves a selection for a list. Every user may see every job. Unknown names are in `refused`.
 pub(crate) fn select_to_show(state: &State, wanted: &JobSelection, ended: bool) -> Result<Selected, Refusal> {
     let filter = Filter::to_show(state, wanted, ended)?;
     let mut selected = select_named(state, &filter);
@@ -96,8 +96,8 @@ pub(crate) fn select_to_show(state: &State, wanted: &JobSelection, ended: bool) 
     Ok(selected)
 }
 
-/// The same without the jobs of their own if none is named: whoever lists them finds them one after the other by
-/// [`Filter::shows`].
+/// Resolves a selection for a list, but without the jobs of their own if it names none. The caller then finds those one
+/// by one with [`Filter::shows`].
 pub(crate) fn select_named(state: &State, filter: &Filter<'_>) -> Selected {
     let mut selected = Selected::default();
     if filter.wanted.ids.is_empty() {
@@ -110,7 +110,7 @@ pub(crate) fn select_named(state: &State, filter: &Filter<'_>) -> Selected {
     selected
 }
 
-/// Tasks that ended without starting: nothing can be done to them.
+/// Returns a refusal for each of the tasks that ended without starting, as nothing can be done to them.
 fn over(state: &State, array: JobId, indices: &IndexSet) -> Vec<(JobName, Refusal)> {
     let skipped = state.arrays.get(&array).into_iter().flat_map(|array| &array.tally.skipped);
     let tasks = skipped.map(|skipped| Tasks { array, indices: skipped.tasks.intersection(indices), all: false });
@@ -118,7 +118,7 @@ fn over(state: &State, array: JobId, indices: &IndexSet) -> Vec<(JobName, Refusa
 }
 
 fn everything(state: &State, filter: &Filter<'_>, may: impl Fn(&Owner) -> bool, selected: &mut Selected) {
-    // In order: made as a whole, and not by looking for the place of each.
+    // They come in order, so the set is built at once and not by inserting each.
     let mut jobs = state
         .jobs
         .iter()
@@ -129,7 +129,7 @@ fn everything(state: &State, filter: &Filter<'_>, may: impl Fn(&Owner) -> bool, 
     every_task(state, filter, may, selected);
 }
 
-/// Tasks that nothing happened to, and those that ended without starting, of all arrays.
+/// Adds the untouched tasks of all arrays, and those that ended without starting.
 fn every_task(state: &State, filter: &Filter<'_>, may: impl Fn(&Owner) -> bool, selected: &mut Selected) {
     for (&id, array) in &state.arrays {
         let indices = &array.tally.untouched;
@@ -142,7 +142,7 @@ fn every_task(state: &State, filter: &Filter<'_>, may: impl Fn(&Owner) -> bool, 
     }
 }
 
-/// What one name stands for.
+/// What a name in a selection stands for.
 enum Meant {
     Nothing,
     Job(JobId),
@@ -187,7 +187,7 @@ fn resolve(state: &State, named: &JobRef, refused: &mut Vec<(JobName, Refusal)>)
     }
 }
 
-/// The task of this id, if it ended without starting.
+/// Returns the array task with this id, if it ended without starting.
 fn skipped_task(state: &State, id: JobId) -> Option<ArrayTask> {
     let (array, of) = state.array_of(id)?;
     let index = of.index_of(array, id).filter(|index| of.tally.skipped(*index).is_some())?;
@@ -246,7 +246,8 @@ impl Selected {
         }
     }
 
-    /// Tasks that ended without starting are shown as long as a job that ended with the last of them.
+    /// Adds tasks that ended without starting. They are shown until jobs that ended at that time are forgotten, or with
+    /// an ended array until the array is forgotten.
     fn add_skipped(&mut self, state: &State, filter: &Filter<'_>, id: JobId, indices: &IndexSet) {
         let Some(array) = state.arrays.get(&id).filter(|_| filter.ended) else { return };
         let kept = |skipped: &&Skipped| array.is_ended() || skipped.time >= state.forgotten_before;
@@ -263,7 +264,7 @@ impl Selected {
     }
 }
 
-/// The conditions of a selection apart from ids.
+/// The conditions of a selection apart from the ids.
 pub(crate) struct Filter<'a> {
     wanted: &'a JobSelection,
     nodes: Option<NodeSet>,
@@ -276,17 +277,17 @@ impl<'a> Filter<'a> {
         Ok(Self { wanted, nodes, ended: false })
     }
 
-    /// For a list: with jobs that have ended, if `ended` or if states are named.
+    /// Makes a filter for a list: with jobs that have ended if `ended`, or if the selection names states.
     pub(crate) fn to_show(state: &State, wanted: &'a JobSelection, ended: bool) -> Result<Self, Refusal> {
         Ok(Self { ended: ended || !wanted.states.is_empty(), ..Self::new(state, wanted)? })
     }
 
-    /// Whether a job passes.
+    /// Returns whether a list shows this job.
     pub(crate) fn shows(&self, state: &State, id: JobId, job: &Job) -> bool {
         (self.ended || !job.is_ended()) && self.takes_job(state, id, job)
     }
 
-    /// Whether every job passes.
+    /// Returns whether the filter has no conditions.
     fn is_open(&self) -> bool {
         let w = self.wanted;
         let texts = [&w.partitions, &w.names, &w.accounts, &w.qos];
@@ -305,7 +306,7 @@ impl<'a> Filter<'a> {
                 .is_none_or(|nodes| job.last_run().is_some_and(|run| !run.alloc.nodes().0.is_disjoint(&nodes.0)))
     }
 
-    /// Tasks that never started.
+    /// Returns whether tasks of an array that never started pass the filter, if they are in the given state.
     fn takes_tasks(&self, state: &State, array: &Array, standing: JobState) -> bool {
         self.nodes.is_none()
             && self.takes_state(standing, false)
@@ -335,7 +336,7 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// Whether a job in this state passes the filter. A completing job passes for its end state, too.
+/// Returns whether a job in this state passes the filter. A completing job passes for its end state, too.
 fn is_in(filter: StateFilter, state: JobState, requeued: bool) -> bool {
     let end = match state {
         JobState::Completing(end) | JobState::Ended(end) => Some(end),
@@ -360,7 +361,7 @@ fn is_in(filter: StateFilter, state: JobState, requeued: bool) -> bool {
     }
 }
 
-/// The nodes of a host list, every one of which must be known.
+/// Returns the nodes of a host list. An unknown name is refused.
 pub(crate) fn nodes_of(state: &State, option: &str, list: &str) -> Result<NodeSet, Refusal> {
     let names = expand_within(list, state.nodes.len()).map_err(|e| Refusal::InvalidValue {
         option: option.to_owned(),

@@ -1,4 +1,4 @@
-//! Under which account and QOS a job runs, and whether it may.
+//! Account and QOS of a job: defaults, and whether its user may use them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::control::state::State;
 use crate::control::state::gates;
 use crate::control::state::job::Queue;
 
-/// Fills in account and QOS of a job that names none, and refuses what its user may not use. Users who are set up run
-/// where they are set up; others run, unless associations are enforced.
+/// Fills in the account and QOS of a job that names none, and refuses those that its user may not use. Users with
+/// associations run under these only. Other users run without, unless associations are enforced.
 pub(crate) fn settle(state: &State, owner: &Owner, spec: &mut Arc<JobSpec>) -> Result<(), Refusal> {
     let (policy, enforce) = (&state.policy, state.config.accounting_storage_enforce);
     if let Some(account) = as_set_up(spec.account.as_ref(), &policy.accounts) {
@@ -66,13 +66,13 @@ pub(crate) fn settle(state: &State, owner: &Owner, spec: &mut Arc<JobSpec>) -> R
     Ok(())
 }
 
-/// The name as it was set up, where users write it in capitals or not: so it is in Slurm, and in users' scripts.
+/// Returns the defined name that equals a user's spelling apart from case, as in Slurm.
 fn as_set_up<T>(name: Option<&String>, known: &BTreeMap<String, T>) -> Option<String> {
     let asked = name.filter(|asked| !known.contains_key(*asked))?;
     known.keys().find(|other| other.eq_ignore_ascii_case(asked)).cloned()
 }
 
-/// Whether a partition is for jobs of this account and QOS.
+/// Checks that a partition allows the job's account and QOS.
 pub(crate) fn partition_takes(state: &State, partition: &PartitionConfig, spec: &JobSpec) -> Result<(), Refusal> {
     let (account, qos) = (gates::account_of(state, spec), gates::qos_name(state, spec));
     let keeps_out = |allowed: &[String], denied: &[String], name: &str| {
@@ -88,7 +88,7 @@ pub(crate) fn partition_takes(state: &State, partition: &PartitionConfig, spec: 
     Ok(())
 }
 
-/// Limits that keep a job out of the queue: on submissions, and with `DenyOnLimit` all that it could never keep.
+/// Refuses a job by the limits on submissions, and with `DenyOnLimit` by all limits that it could never keep.
 pub(crate) fn within_limits(state: &State, owner: &Owner, spec: &JobSpec, size: u64) -> Result<(), Refusal> {
     if let Some((whose, limit)) = limits::refused(state, owner, spec, size) {
         return Err(Refusal::Limit(whose, limit));

@@ -1,4 +1,4 @@
-//! `sbatch`: a job is accepted, durably, once for each key; or it is said when it would start.
+//! `sbatch`: accepts a job durably, once for each key; or with `--test-only` returns when it would start.
 
 use std::sync::Arc;
 
@@ -27,16 +27,16 @@ use crate::control::port::Out;
 use crate::control::state::State;
 use crate::control::state::users::note_content;
 
-/// What comes with a submission.
+/// The contents of a submission.
 #[derive(Debug)]
 pub(crate) struct Contents {
-    /// The script; empty for allocations.
+    /// The batch script; empty for allocations.
     pub(crate) script: Vec<u8>,
-    /// The environment.
+    /// The environment, encoded.
     pub(crate) env: Vec<u8>,
 }
 
-/// `sbatch`.
+/// Handles `sbatch`: accepts a batch job and answers with its id.
 pub(crate) fn submit(
     c: &mut Controller,
     ask: &Ask<'_>,
@@ -52,7 +52,7 @@ pub(crate) fn submit(
     Ok(Some(Answer::Submitted { job, note: None }))
 }
 
-/// Accepts a job, or finds the one that was accepted under the same key. True: it is new.
+/// Accepts a job, or finds the one that was accepted under the same key. Returns its id, and true if it is new.
 pub(crate) fn accept(
     c: &mut Controller,
     ask: &Ask<'_>,
@@ -64,7 +64,7 @@ pub(crate) fn accept(
     accept_all(c, ask, [spec], contents, key, out)
 }
 
-/// [`accept`] for the components of a heterogeneous job, or for a job by itself.
+/// Does the same as [`accept`] for the components of a heterogeneous job, or for a single job.
 pub(crate) fn accept_all(
     c: &mut Controller,
     ask: &Ask<'_>,
@@ -112,7 +112,7 @@ pub(crate) fn accept_all(
     Ok((leader, true))
 }
 
-/// The first id for these jobs. Where there are too few, jobs that have ended are forgotten before their time.
+/// Returns the first of consecutive ids for these jobs. If there are too few free ids, ended jobs are forgotten early.
 fn give_ids(c: &mut Controller, now: Time, specs: &[Arc<JobSpec>], out: &mut Out) -> Result<JobId, Refusal> {
     let ids = specs.iter().map(|spec| spec.array.as_ref().map_or(1, |array| array.indices.len() as u64)).sum::<u64>();
     let ids = u32::try_from(ids).map_err(|_| Refusal::OutOfIds)?;
@@ -124,7 +124,7 @@ fn give_ids(c: &mut Controller, now: Time, specs: &[Arc<JobSpec>], out: &mut Out
     c.state.free_ids(ids, specs).ok_or(Refusal::OutOfIds)
 }
 
-/// Fills in what a spec leaves open, and refuses what can never be.
+/// Fills in what a spec leaves open, and refuses what can never run.
 fn settle(c: &Controller, ask: &Ask<'_>, spec: &mut Arc<JobSpec>) -> Result<(), Refusal> {
     if spec.nice < 0 && !ask.who.operator {
         let problem = "only operators raise a priority".to_owned();
@@ -141,10 +141,10 @@ fn settle(c: &Controller, ask: &Ask<'_>, spec: &mut Arc<JobSpec>) -> Result<(), 
     such_nodes(c, ask.now, spec)
 }
 
-/// Refuses what too few nodes of each of its partitions have, as they are configured: no end of a job, and no node that
-/// comes back, would ever let it start.
+/// Refuses a job that no partition has enough suitable nodes for, as configured: neither the end of a job nor the
+/// return of a node could let it start.
 fn such_nodes(c: &Controller, now: Time, spec: &JobSpec) -> Result<(), Refusal> {
-    // Most jobs ask for nothing that only some nodes have.
+    // Most jobs need nothing that only some nodes have.
     let Need { memory, tmp_disk_mb, cpus_min, cpus_per_task, ntasks, ntasks_per_node, nodes_min, .. } = spec.need;
     let sizes =
         [cpus_min, cpus_per_task, ntasks, ntasks_per_node, nodes_min].into_iter().flatten().any(|size| size > 1);
@@ -166,8 +166,8 @@ fn such_nodes(c: &Controller, now: Time, spec: &JobSpec) -> Result<(), Refusal> 
     Err(Refusal::NodeConfigNotAvailable(lacking.to_owned()))
 }
 
-/// `OverSubscribe=EXCLUSIVE` of a partition: its jobs have whole nodes, whether they ask for that or not.
-/// `ExclusiveUser=YES`: other users' jobs are kept off their nodes.
+/// Applies `OverSubscribe=EXCLUSIVE` of a partition, whose jobs get whole nodes, and `ExclusiveUser=YES`, which keeps
+/// other users' jobs off their nodes.
 fn whole_nodes(state: &State, spec: &mut Arc<JobSpec>) {
     if spec.need.exclusive {
         return;
@@ -185,7 +185,7 @@ fn whole_nodes(state: &State, spec: &mut Arc<JobSpec>) {
     }
 }
 
-/// A heterogeneous job: the first component is what the request is for, the others are resources beside it.
+/// Handles a heterogeneous job. The first component has the script or client; the others are additional resources.
 pub(crate) fn submit_het(
     c: &mut Controller,
     ask: &Ask<'_>,
@@ -215,7 +215,7 @@ pub(crate) fn submit_het(
     Ok(Some(Answer::Submitted { job, note: None }))
 }
 
-/// Whether a known job came from this submission, as far as updates leave it to be seen.
+/// Returns whether a known job came from this submission, compared by fields that updates do not change.
 fn same(state: &State, id: JobId, spec: &JobSpec) -> bool {
     let known = state.arrays.get(&id).map(|array| &array.spec);
     let Some(known) = known.or_else(|| state.jobs.get(&id).map(|job| &job.spec)) else { return false };
@@ -228,7 +228,7 @@ fn same(state: &State, id: JobId, spec: &JobSpec) -> bool {
         && known.array.as_ref().map(|array| &array.indices) == spec.array.as_ref().map(|array| &array.indices)
 }
 
-/// `sbatch --test-only`: when and where it would start, behind all that wait.
+/// Handles `sbatch --test-only`: returns when and where the job would start, behind all pending jobs.
 pub(crate) fn test(c: &mut Controller, ask: &Ask<'_>, mut spec: Arc<JobSpec>) -> Reply {
     standing::settle(&c.state, &ask.who.owner, &mut spec)?;
     whole_nodes(&c.state, &mut spec);

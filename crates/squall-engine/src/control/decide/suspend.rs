@@ -17,7 +17,7 @@ use crate::control::state::job::Phase;
 const SIGCONT: i32 = 18;
 const SIGSTOP: i32 = 19;
 
-/// Stops the processes of running jobs, or lets them go on. As in Slurm, only an operator may.
+/// Stops the processes of running jobs, or continues them. As in Slurm, only an operator may.
 pub(crate) fn suspend(c: &mut Controller, ask: &Ask<'_>, jobs: &JobSelection, suspend: bool, out: &mut Out) -> Reply {
     if !can(ask.who, Deed::Operate) {
         return Err(Refusal::AccessDenied);
@@ -31,7 +31,7 @@ pub(crate) fn suspend(c: &mut Controller, ask: &Ask<'_>, jobs: &JobSelection, su
         |c, id, out| {
             decide(c, id, suspend)?;
             c.commit(ask.now, Event::JobSuspended { id, suspended: suspend }, out);
-            // A job of the matrix loses its turn, or gets one again.
+            // A job in the gang scheduling matrix is stopped and continued by its time slices instead.
             if !c.state.gang.contains_key(&id) {
                 signal(c, id, if suspend { SIGSTOP } else { SIGCONT });
             }

@@ -1,4 +1,4 @@
-//! `scontrol top`: jobs go before all others that their user has waiting in the same partition, account and QOS.
+//! `scontrol top`: moves jobs before all other pending jobs of their user in the same partition, account and QOS.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::control::state::State;
 use crate::control::state::gates;
 use crate::control::state::job::Hold;
 
-/// Whose jobs stand in one line, and where: user, partition, account, QOS.
+/// Key of the jobs that are reordered among each other: user, partition, account, QOS.
 type Line = (u32, usize, String, String);
 
-/// Puts jobs first, in the order in which they are named. They get the places of those that stood there, and nobody's jobs
-/// but their user's change theirs: what one gains by `nice` the others lose.
+/// Moves jobs to the front, in the order in which they are named, by changing `nice` values. Only jobs of the same user
+/// change their positions: what one job gains, others lose.
 pub(crate) fn top(c: &mut Controller, ask: &Ask<'_>, jobs: &JobSelection, out: &mut Out) -> Reply {
     if !can(ask.who, Deed::Operate) && !c.state.config.scheduler_parameters.enable_user_top {
         return Err(Refusal::AccessDenied);
@@ -65,14 +65,15 @@ fn name_of(state: &State, item: Item) -> JobName {
     if item.array { JobName { id: item.id, task: None } } else { state.name_of(item.id) }
 }
 
-/// What of a selection waits: jobs, and arrays of which all untouched tasks are meant.
+/// Returns the pending items of a selection: jobs, and arrays of which all untouched tasks are selected.
 fn waiting<'a>(state: &'a State, selected: &'a Selected) -> impl Iterator<Item = Item> + 'a {
     let arrays = selected.tasks.iter().filter(|tasks| tasks.all).map(|tasks| Item { id: tasks.array, array: true });
     let single = selected.jobs.iter().map(|&id| Item { id, array: false });
     arrays.chain(single).filter(|item| pending(state, *item).is_some())
 }
 
-/// The line in which a job stands. None: it is held, goes by a priority that was set, or stands in several partitions.
+/// Returns the group in which a pending job is reordered. None: it is held, has a fixed priority, or names several
+/// partitions.
 fn line_of(state: &State, item: Item) -> Option<Line> {
     let found = pending(state, item)?;
     let mut partitions = partitions_of(state, found.spec);
@@ -84,7 +85,7 @@ fn line_of(state: &State, item: Item) -> Option<Line> {
     Some((found.owner.uid, partition, account, gates::qos_name(state, found.spec).to_owned()))
 }
 
-/// The `nice` of each in a line whose place changes so that some of them come first.
+/// Returns the new `nice` of each job in a group whose position changes so that some of them come first.
 fn nices(c: &Controller, line: &Line, first: &[Item]) -> Result<Vec<(Item, i32)>, Refusal> {
     let own = JobSelection { users: vec![line.0], ..JobSelection::default() };
     let selected = select_to_show(&c.state, &own, false)?;
@@ -101,7 +102,7 @@ fn nices(c: &Controller, line: &Line, first: &[Item]) -> Result<Vec<(Item, i32)>
     standing.sort_by_key(|(_, item)| place(*item));
     let (mut nices, mut above) = (Vec::new(), f64::INFINITY);
     for ((value, item), place) in standing.into_iter().zip(places) {
-        // Who stood at the same height as others stands below who goes before him now.
+        // Jobs that had equal values must get different ones in the new order.
         let less = (value - place.min(above - 1.0)).ceil();
         above = value - less;
         if let Some(found) = pending(&c.state, item).filter(|_| less != 0.0) {

@@ -1,4 +1,4 @@
-//! `scontrol update jobid=`: changes of jobs after their submission.
+//! `scontrol update jobid=`: changes jobs after their submission.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,8 +24,8 @@ use crate::control::port::{Out, Who};
 use crate::control::state::State;
 use crate::control::state::job::{Hold, Job, Phase, Queue};
 
-/// Changes jobs. Owners may ask for less than they have; more time for a running job, and more priority, only an
-/// operator gives.
+/// Changes jobs. Owners may reduce what they asked for. Only an operator may give a running job more time, or a job a
+/// higher priority.
 pub(crate) fn update_job(
     c: &mut Controller,
     ask: &Ask<'_>,
@@ -79,7 +79,7 @@ pub(crate) fn update_job(
             let priority = weighed(c, ask.now, id, (&job.owner, &job.spec, &job.queue), job.submit);
             let target = Target { id, owner: &job.owner, spec: &job.spec, queue: &job.queue, priority, stage };
             let kept = kept(&c.state, id, job, update)?;
-            // Of a job that runs these say what it gives back, and nothing of what it asked for.
+            // For a running job these say what it gives back, and do not change its request.
             let mut rest = JobUpdate { nodes: None, nodelist: None, ..update.clone() };
             rest.time_limit_s = rest.time_limit_s.or(until(job, ask.now, update)?.map(Some));
             let decided = target.decide(&c.state, ask.now, if job.is_pending() { update } else { &rest }, ask.who)?;
@@ -94,7 +94,7 @@ pub(crate) fn update_job(
     Ok(Some(affected.answer()))
 }
 
-/// The limit by which a running job ends at the `EndTime` that it is given, in whole minutes, as limits are.
+/// Returns the time limit in seconds by which a running job ends at its new `EndTime`.
 fn until(job: &Job, now: Time, update: &JobUpdate) -> Result<Option<u64>, Refusal> {
     let Some(end) = update.end else { return Ok(None) };
     let Some(run) = job.run().filter(|_| job.is_running()) else { return Err(Refusal::NotRunning) };
@@ -105,7 +105,8 @@ fn until(job: &Job, now: Time, update: &JobUpdate) -> Result<Option<u64>, Refusa
     Ok(Some(run.elapsed(now).secs() + end.since(now).secs()))
 }
 
-/// What a running job keeps of what it holds: so many nodes, or those of a list. None: all. Its script's node stays.
+/// Returns what a running job keeps of its allocation: a number of nodes, or those of a list. None: all. The script's
+/// node is always kept.
 fn kept(state: &State, id: JobId, job: &Job, update: &JobUpdate) -> Result<Option<Alloc>, Refusal> {
     let Some(run) = job.run().filter(|_| job.is_running()) else { return Ok(None) };
     if update.nodes.is_none() && update.nodelist.is_none() {
@@ -147,30 +148,30 @@ fn weighed(
     priority(c, &Standee { id, owner, spec, standing, submit }, now)
 }
 
-/// A job, or the untouched tasks of an array, that an update is about.
+/// A job, or the untouched tasks of an array, to which an update is applied.
 struct Target<'a> {
     id: JobId,
     owner: &'a Owner,
     spec: &'a Arc<JobSpec>,
     queue: &'a Queue,
-    /// Its priority.
+    /// The job's current priority.
     priority: u32,
-    /// Whether it waits or runs.
+    /// Whether the job is pending or running.
     stage: Stage,
 }
 
-/// Where a job is in its life, as far as an update minds.
+/// The phase of a job as far as an update distinguishes it.
 #[derive(Clone, Copy)]
 enum Stage {
     Waits,
-    /// With this time limit, seconds; None: unlimited.
+    /// The job runs with this time limit, seconds; None: unlimited.
     Runs(Option<u64>),
 }
 
-/// What an update comes to.
+/// The changes that an update makes.
 struct Decided {
     change: JobChange,
-    /// Priority 0 holds; whether an operator says so.
+    /// Some if the update holds the job (priority 0): true if an operator does, false if its user does.
     hold: Option<bool>,
 }
 
@@ -241,7 +242,8 @@ impl Target<'_> {
         })
     }
 
-    /// Whether an operator holds the job by this (true), or its user. Nothing but `release` lets a held job go.
+    /// Returns whether the update holds the job: true if by an operator, false if by its user. Refuses to release a
+    /// held job: only `release` does that.
     fn hold_by(&self, update: &JobUpdate, who: &Who) -> Result<Option<bool>, Refusal> {
         let Some(wanted) = update.priority else { return Ok(None) };
         if wanted == 0 {
@@ -261,10 +263,10 @@ fn is_longer(limit: Option<u64>, current: Option<u64>) -> bool {
     limit.unwrap_or(u64::MAX) > current.unwrap_or(u64::MAX)
 }
 
-/// Options that are but words about a job, which change at any time.
+/// Options that are only remarks and may change at any time.
 const WORDS: [&str; 2] = ["admin-comment", "extra"];
 
-/// Whether the update has a part that makes sense only while the job waits.
+/// Returns whether the update has a part that makes sense only for a pending job.
 fn wants_pending(update: &JobUpdate) -> bool {
     let JobUpdate { ntasks, cpus_per_task, memory, exclude, constraint, .. } = update;
     let needs = ntasks.is_some() || cpus_per_task.is_some() || memory.is_some();
@@ -341,7 +343,7 @@ fn changed(old: &JobSpec, update: &JobUpdate) -> JobSpec {
     spec
 }
 
-/// A dependency must name known jobs, and not, by whatever way, the job itself.
+/// Checks that a dependency names known jobs and does not lead back to the job itself.
 fn check_dependency(state: &State, id: JobId, dependency: &Dependency) -> Result<(), Refusal> {
     admit::dependable(state, dependency)?;
     let group = |id: JobId| state.array_of(id).map_or(id, |(array, _)| array);

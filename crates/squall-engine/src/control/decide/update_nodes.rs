@@ -1,4 +1,4 @@
-//! `scontrol update nodename=` and `partitionname=`, `reconfigure`.
+//! `scontrol update nodename=` and `partitionname=`, and `reconfigure`.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::control::port::Out;
 use crate::control::state::State;
 use crate::control::state::reading::keep_used;
 
-/// Changes what may run on nodes. Whose state is `Down` lose their jobs.
+/// Changes the state, reason or description of nodes. Jobs on nodes set `Down` are lost.
 pub(crate) fn update_nodes(
     c: &mut Controller,
     ask: &Ask<'_>,
@@ -44,7 +44,7 @@ pub(crate) fn update_nodes(
         c.commit(ask.now, Event::NodesSet { nodes, admin, reason, by: ask.who.owner.uid }, out);
         return Ok(Some(Answer::Done));
     }
-    // Only a reason: what the nodes are for stays.
+    // Only a reason was given: the state stays.
     for id in nodes.iter().filter(|_| reason.is_some()) {
         let admin = c.state.node(id).map(|node| node.admin).unwrap_or_default();
         let (nodes, reason, by) = (NodeSet::one(id), reason.clone(), ask.who.owner.uid);
@@ -53,7 +53,7 @@ pub(crate) fn update_nodes(
     Ok(Some(Answer::Done))
 }
 
-/// Whether nodes can be described so.
+/// Checks a change of the description of nodes.
 fn check(state: &State, nodes: &NodeSet, change: &NodeChange) -> Result<(), Refusal> {
     let texts = [&change.comment, &change.extra, &change.instance_id, &change.instance_type, &change.gres];
     let features = || [&change.features, &change.active_features].into_iter().flatten().flatten();
@@ -65,7 +65,7 @@ fn check(state: &State, nodes: &NodeSet, change: &NodeChange) -> Result<(), Refu
         let problem = "no list of generic resources like gpu:a100:2".into();
         return Err(Refusal::InvalidValue { option: "gres".into(), value: text.clone(), problem });
     }
-    // Devices that jobs hold stay.
+    // Devices that jobs hold can't be changed.
     let held = |id: NodeId| state.index.gres.get(&id).is_some_and(|gres| !gres.held.is_empty());
     if let (Some(text), Some(id)) = (&change.gres, nodes.iter().find(|id| held(*id))) {
         let name = state.node(id).map_or_else(String::new, |node| node.name.clone());
@@ -85,7 +85,7 @@ fn check(state: &State, nodes: &NodeSet, change: &NodeChange) -> Result<(), Refu
     Err(Refusal::InvalidValue { option: "active-features".into(), value: active, problem })
 }
 
-/// Changes whether a partition takes and starts jobs.
+/// Changes whether a partition accepts and starts jobs.
 pub(crate) fn update_partition(
     c: &mut Controller,
     ask: &Ask<'_>,
@@ -101,7 +101,7 @@ pub(crate) fn update_partition(
     Ok(Some(Answer::Done))
 }
 
-/// Takes a new configuration, which the host has read and put into the request.
+/// Applies a new configuration, which the host has read and put into the request.
 pub(crate) fn reconfigure(c: &mut Controller, ask: &Ask<'_>, config: Option<Box<Config>>, out: &mut Out) -> Reply {
     only_operators(ask)?;
     let Some(mut config) = config else {
@@ -113,7 +113,7 @@ pub(crate) fn reconfigure(c: &mut Controller, ask: &Ask<'_>, config: Option<Box<
         let problem = "the cluster has given job ids as another cell, and goes on as that one".to_owned();
         return Err(Refusal::InvalidValue { option: "cell".into(), value, problem });
     }
-    // What was made of partitions meanwhile goes, as in Slurm, unless jobs need it.
+    // Changes of partitions since the last configuration are dropped, as in Slurm, unless jobs need them.
     keep_used(&c.state, &mut config);
     let as_read = c.state.partitions.iter().map(|partition| &partition.config).eq(&config.partitions);
     if !as_read || *c.state.config != *config {

@@ -1,4 +1,4 @@
-//! `scontrol update StepId=`: how long running steps may run.
+//! `scontrol update StepId=`: changes the time limit of running steps.
 
 use squall_model::event::Event;
 use squall_model::id::{JobId, StepKey, StepNo};
@@ -11,7 +11,8 @@ use crate::control::effects::steps;
 use crate::control::port::Out;
 use crate::control::state::job::Phase;
 
-/// Gives a running step, or all of a job, another time limit, seconds since the step's start; None: as long as the job.
+/// Sets the time limit of a running step, or of all steps of a job: seconds since the step's start; None: no limit but
+/// the job's.
 pub(crate) fn update(
     c: &mut Controller,
     ask: &Ask<'_>,
@@ -26,7 +27,7 @@ pub(crate) fn update(
     }
     let Phase::Running(run) = &job.phase else { return Err(Refusal::NotRunning) };
     let attempt = job.attempt;
-    // A script ends with its job.
+    // The batch script ends with its job.
     let wanted = |no: StepNo| no != StepNo::BATCH && step.is_none_or(|step| step == no);
     let running = run.steps.iter().filter(|(no, step)| wanted(**no) && step.ended.is_none());
     let running: Vec<StepNo> = running.map(|(no, _)| *no).collect();

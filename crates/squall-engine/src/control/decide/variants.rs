@@ -1,4 +1,4 @@
-//! What a job that waits might ask for instead, to start sooner: one thing changed at a time, the smallest step first.
+//! Changed requests with which a pending job might start sooner: one change at a time, the smallest step first.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::control::state::State;
 /// Time limits that are tried, seconds.
 const LIMITS_S: [u64; 8] = [86_400, 8 * 3600, 4 * 3600, 2 * 3600, 3600, 1800, 600, 60];
 
-/// Shares of what was asked for that are tried.
+/// Fractions of the requested amounts that are tried.
 const SHARES: [(u32, u32); 3] = [(3, 4), (1, 2), (1, 4)];
 
-/// What was asked for, and what might be instead. The first is the job as it is: no change.
+/// Returns the variants of a job's request, each with its change. The first is the job as it is, without a change.
 pub(crate) fn variants(state: &State, pending: &Pending<'_>) -> Vec<(Option<WhyChange>, Variant)> {
     let limit_s = pending.limit_s();
     let own = Variant { spec: Arc::clone(pending.spec), limit_s };
@@ -39,14 +39,14 @@ pub(crate) fn variants(state: &State, pending: &Pending<'_>) -> Vec<(Option<WhyC
     all.all
 }
 
-/// A job's variants so far.
+/// The variants of a job collected so far.
 struct Edits {
     own: Variant,
     all: Vec<(Option<WhyChange>, Variant)>,
 }
 
 impl Edits {
-    /// Adds one, if it is one.
+    /// Adds a variant, unless the edit changes nothing.
     fn with(&mut self, change: WhyChange, edit: impl FnOnce(&mut JobSpec)) {
         let mut other = JobSpec::clone(&self.own.spec);
         edit(&mut other);
@@ -72,7 +72,7 @@ impl Edits {
         });
     }
 
-    /// What it says of the network, where that has a say.
+    /// Adds variants without the job's options about the network, as far as they matter on this topology.
     fn leave_network(&mut self, state: &State) {
         let wish = Wish::of(&self.own.spec.others).unwrap_or_default();
         let Some(Request { nodes_min, nodes_max, tasks, .. }) = request_of(state, &self.own.spec) else { return };
@@ -84,7 +84,7 @@ impl Edits {
             Kind::Torus(_) => {
                 self.with(WhyChange::WithoutGeometry, |spec| {
                     without(spec, &["geometry"]);
-                    // It may have said how many nodes.
+                    // The geometry may have decided the number of nodes, which stays.
                     if tasks.is_none() {
                         (spec.need.nodes_min, spec.need.nodes_max) = (Some(nodes_min), Some(nodes_max));
                     }
@@ -104,7 +104,7 @@ impl Edits {
         }
     }
 
-    /// All nodes and CPUs of its widest partition, where it asks for more.
+    /// Adds a variant limited to the nodes and CPUs of the job's largest partition, if it asks for more.
     fn no_more_than_there_is(&mut self, state: &State) {
         let need = &self.own.spec.need;
         let (wanted, cpus_each) = (need.ntasks, need.task_cpus());
@@ -125,7 +125,7 @@ impl Edits {
         }
     }
 
-    /// Only some of each.
+    /// Adds variants with a fraction of each amount.
     fn less(&mut self, (numerator, denominator): (u32, u32)) {
         let less = |count: u32| (u64::from(count) * u64::from(numerator) / u64::from(denominator)).max(1) as u32;
         let need = self.own.spec.need.clone();

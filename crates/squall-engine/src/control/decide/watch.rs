@@ -1,4 +1,4 @@
-//! `sattach`: somebody else than its `srun` watches a step; and `scontrol notify`, a word for the user of a job.
+//! `sattach`, by which further clients watch a step; and `scontrol notify`, a message to the user of a job.
 
 use squall_model::id::{JobId, StepKey, StepNo};
 use squall_model::job::{JobAttempt, JobKind};
@@ -14,7 +14,8 @@ use crate::control::effects::steps;
 use crate::control::port::Out;
 use crate::control::state::job::{Job, Phase};
 
-/// Answers `StepCreated`, has the step's daemons call the watcher, and answers `StepDone` when the step has ended.
+/// Answers `StepCreated`, makes the step's daemons connect to the watcher, and answers `StepDone` when the step has
+/// ended.
 pub(crate) fn watch(
     c: &mut Controller,
     ask: &Ask<'_>,
@@ -28,7 +29,7 @@ pub(crate) fn watch(
         return Err(Refusal::AccessDenied);
     }
     let (Phase::Running(run) | Phase::Completing(run, _)) = &job.phase else { return Err(Refusal::NotRunning) };
-    // A script has no step daemon that its output would pass through.
+    // A batch script has no step daemon that could forward its output.
     let running = run.steps.get(&step).filter(|found| found.ended.is_none() && step != StepNo::BATCH);
     let left = running.ok_or(Refusal::InvalidStepId)?.left.clone();
     let key = StepKey { job: id, attempt: job.attempt, step };
@@ -39,7 +40,7 @@ pub(crate) fn watch(
     Ok(None)
 }
 
-/// Has a running job's user told something.
+/// Sends a message to the user of a running job.
 pub(crate) fn notify(c: &mut Controller, ask: &Ask<'_>, id: JobId, text: String, out: &mut Out) -> Reply {
     let job = found(c, id)?;
     if !can(ask.who, Deed::Job(&job.owner)) {

@@ -1,4 +1,4 @@
-//! `squall why`: all that keeps a job from starting, when it is expected to, and what would let it start sooner.
+//! `squall why`: all that keeps a job from starting, its expected start, and changes that would let it start sooner.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -30,13 +30,13 @@ use crate::control::state::State;
 use crate::control::state::job::Hold;
 use crate::dependency::dependency_status;
 
-/// Of those ahead, so many are named.
+/// Most of the jobs ahead that an answer names.
 const NAMED_AHEAD: usize = 5;
 
-/// In so many of its partitions, and so many others, it is told when it would start.
+/// Most of the job's partitions, and of other partitions, for which a start is forecast.
 const PARTITIONS_MAX: usize = 4;
 
-/// Explains a job.
+/// Explains why a job does not run, or where it runs.
 pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
     if c.state.find(id).is_none() && !c.state.arrays.contains_key(&id) {
         return Err(Refusal::InvalidJobId);
@@ -44,7 +44,7 @@ pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
     let mut told = Why { job: c.state.name_of(id), state: state_of(&c.state, id), ..Why::default() };
     let item = pending::item_of(&c.state, id);
     let Some(pending) = item.and_then(|item| pending::pending(&c.state, item)) else {
-        // It waits at its node for those who run in its place.
+        // A leased job waits on its node for the jobs before it in its slot queue.
         let leased = c.state.jobs.get(&id).is_some_and(|job| job.is_leased());
         told.reasons.extend(leased.then_some(PendingReason::Resources));
         told.runs = c.state.jobs.get(&id).filter(|job| job.is_running()).and_then(|job| {
@@ -108,7 +108,7 @@ pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
     Ok(Some(Answer::Why(Box::new(told))))
 }
 
-/// Adds the jobs ahead of it in the queue of a partition, if it is in that queue.
+/// Adds the jobs ahead of a pending job to the explanation, if the job is in this partition's queue.
 fn ahead(sight: &Sight<'_>, pending: &Pending<'_>, at: usize, told: &mut Why) {
     let priority = sight.queue.reckoning.key(sight.state, &Standee::of(pending), at);
     let (mut count, mut named, mut stands) = (0, Vec::new(), false);
@@ -133,7 +133,7 @@ fn state_of(state: &State, id: JobId) -> JobState {
     state.jobs.get(&id).map_or(JobState::Pending, |job| job.state())
 }
 
-/// What keeps it wherever it would run.
+/// Returns the reasons that keep a job from starting in any partition.
 fn of_the_job(c: &Controller, pending: &Pending<'_>, now: Time) -> Vec<PendingReason> {
     let mut reasons = Vec::new();
     match pending.standing.hold {
@@ -156,7 +156,7 @@ fn of_the_job(c: &Controller, pending: &Pending<'_>, now: Time) -> Vec<PendingRe
     reasons
 }
 
-/// Why there is no place now.
+/// Returns the reason to show when a job does not fit a partition now.
 fn no_place(explained: &Explained) -> PendingReason {
     match &explained.never {
         _ if explained.empty => PendingReason::Resources,
@@ -165,7 +165,7 @@ fn no_place(explained: &Explained) -> PendingReason {
     }
 }
 
-/// What the policy would find in a partition.
+/// Returns what the policy finds for the job in a partition.
 fn look(sight: &Sight<'_>, scratch: &mut Scratch, pending: &Pending<'_>, at: usize) -> Explained {
     let Some(need) = request_of(sight.state, pending.spec) else {
         return Explained { reasons: vec![PendingReason::BadConstraints], ..Explained::default() };
@@ -177,7 +177,7 @@ fn look(sight: &Sight<'_>, scratch: &mut Scratch, pending: &Pending<'_>, at: usi
 fn partition(state: &State, spec: &JobSpec, at: usize, explained: &Explained) -> WhyPartition {
     let partition = &state.partitions[at];
     let test = |(test, nodes): (&NodeTest, &NodeSet)| (*test, names(state, nodes), nodes.len() as u32);
-    // Where it never fits it does not matter what is busy now.
+    // If the job never fits, nodes that are only busy do not matter.
     let matters = |(test, _): &(&NodeTest, &NodeSet)| explained.never.is_none() || !passes(**test);
     WhyPartition {
         name: partition.config.name.clone(),
@@ -191,13 +191,13 @@ fn partition(state: &State, spec: &JobSpec, at: usize, explained: &Explained) ->
     }
 }
 
-/// Whether a node has what a job asks for, used or not.
+/// Returns whether a node with this test result has what a job asks for, used or not.
 fn passes(test: NodeTest) -> bool {
     use NodeTest as T;
     matches!(test, T::Free | T::Silent | T::BusyCpus | T::BusyMemory | T::BusyGres | T::OtherUsers | T::Unusable)
 }
 
-/// What nodes lack that stand apart, with the options that ask for it.
+/// Describes what free nodes lack together (such as contiguity), with the job's options that ask for it.
 fn named(spec: &JobSpec, misfit: &Misfit) -> WhyMisfit {
     let Misfit { together, free, shapes } = misfit.clone();
     let options: &[&str] = match together {
@@ -216,7 +216,7 @@ fn named(spec: &JobSpec, misfit: &Misfit) -> WhyMisfit {
     WhyMisfit { together, options, free, shapes }
 }
 
-/// The reservations that keep nodes from it, and its own: name, begin, end.
+/// Returns the reservations that keep nodes from a job, and the job's own: name, begin, end.
 fn reservations(state: &State, spec: &JobSpec, explained: &Explained) -> Vec<(String, Time, Time)> {
     let kept = explained.nodes.get(&NodeTest::Reserved);
     let matters = |one: &&Reservation| {
@@ -226,8 +226,8 @@ fn reservations(state: &State, spec: &JobSpec, explained: &Explained) -> Vec<(St
     state.reservations.values().filter(matters).map(|one| (one.name.clone(), one.start, one.end)).collect()
 }
 
-/// When it is expected to start in any of its partitions, behind those ahead of it, and the changes each of which, by
-/// itself, would let it start sooner.
+/// Forecasts when the job starts in any of its partitions, behind the jobs ahead of it, and finds changes each of which
+/// alone would let it start sooner.
 fn outlook(sight: &Sight<'_>, scratch: &mut Scratch, pending: &Pending<'_>, told: &mut Why) {
     let state = sight.state;
     let variants = variants(state, pending);
@@ -257,7 +257,7 @@ fn outlook(sight: &Sight<'_>, scratch: &mut Scratch, pending: &Pending<'_>, told
         let time = time.filter(|time| expected.is_none_or(|expected| *time < expected));
         let Some((change, time)) = change.zip(time) else { continue };
         let alike = |known: &WhyChange| std::mem::discriminant(known) == std::mem::discriminant(&change);
-        // A larger step is worth its while only if it gains more.
+        // A larger change is listed only if it gains more.
         if changes.iter().all(|(known, before)| !alike(known) || time < *before) {
             changes.push((change, time));
         }
@@ -279,7 +279,7 @@ fn outlook(sight: &Sight<'_>, scratch: &mut Scratch, pending: &Pending<'_>, told
     start(state, told, first);
 }
 
-/// Tells when and where it is expected to start.
+/// Sets when and where the job is expected to start.
 fn start(state: &State, told: &mut Why, first: Option<(Time, usize, NodeSet)>) {
     told.start = first.map(|(time, at, nodes)| WhyStart {
         time,

@@ -1,4 +1,4 @@
-//! What nodes answer to queries: who lives, what holds, and who is told so.
+//! Nodes' answers to queries: heartbeats, results, and the answers to clients that follow.
 
 use crate::control::controller::Controller;
 use crate::control::effects::broadcasts;
@@ -20,7 +20,8 @@ use squall_model::wire::client::Answer;
 use squall_model::wire::fabric::{Comparison, Tally, Test, Variable};
 use squall_model::wire::node::Down;
 
-/// A child's answer. One that comes too late says at least who lives: slow is not dead.
+/// Handles a child's answer to a query. A late answer still shows that the node responds, so that a slow node is not
+/// given up.
 pub(crate) fn tally(
     c: &mut Controller,
     now: Time,
@@ -52,7 +53,7 @@ pub(crate) fn tally(
     }
 }
 
-/// A node has answered, in its session or after its end.
+/// Records that a node has answered, in its session or after its end.
 fn seen(c: &mut Controller, now: Time, node: NodeId, out: &mut Out) {
     if c.links.connected().contains(node) {
         nodes::heard(c, now, node, out);
@@ -61,7 +62,7 @@ fn seen(c: &mut Controller, now: Time, node: NodeId, out: &mut Out) {
     }
 }
 
-/// Sends heartbeats, gives answers.
+/// Sends heartbeats that are due, and completes queries that are answered or have timed out.
 pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     let due = *c.queries.next_beat.get_or_insert(now + Span::from_secs(HEARTBEAT_S));
     if due <= now {
@@ -93,13 +94,13 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     }
 }
 
-/// When [`settle`] must be called again.
+/// Returns when [`settle`] must be called again.
 pub(crate) fn deadline(c: &Controller) -> Option<Time> {
     c.queries.asked.values().map(|asked| asked.until).chain(c.queries.next_beat).min()
 }
 
-/// A heartbeat has been answered, or its time is up: who is silent has missed it, but for those who have come back on
-/// another way since it was sent.
+/// Completes a heartbeat. A node that did not answer has missed it, unless it has reported by another route since the
+/// heartbeat was sent.
 fn beaten(c: &mut Controller, now: Time, (to, tally, until): (&NodeSet, &Tally, Time), out: &mut Out) {
     let (answered, sent) = (tally.answered(), until - BEAT_WAIT);
     for (node, health) in &tally.health {
@@ -149,5 +150,5 @@ fn answer(c: &mut Controller, now: Time, mut question: Question, (tally, left): 
     out.answers.push((question.caller, Answer::Queried { no: names(&tally.no), unreachable: names(&unreachable) }));
 }
 
-/// Heartbeats that a node may miss before its session is over.
+/// Number of missed heartbeats in a row after which a node's session ends.
 const MISSED_MAX: u32 = 2;

@@ -1,10 +1,11 @@
-//! Files to nodes: XFER-AND-SIGNAL of what comes in chunks.
+//! File broadcasts to nodes: STORM's XFER-AND-SIGNAL for content that comes in chunks.
 //!
-//! A file is known by its digest, and what nodes have is never sent. First they are asked who has it; those who lack it
-//! are told to expect it and asked who takes it in (of nodes that share a disk one is enough); the client sends its
-//! pieces, which go down the tree as they come; a query says how far all of them are, so that never more than a
-//! window is under way; when a query says that all have all of it, it is committed on all. Who is slow or lost on the
-//! way is left out of the window and gets everything again afterwards: no others wait for it until the end.
+//! A file is known by its digest, and nodes that have it are not sent it. First the nodes are asked which of them have
+//! it. The others are told to expect it, and asked which of them receive it (of nodes that share a disk one is enough).
+//! The client sends the pieces, which go down the tree as they come. Queries find out how far all receivers are, so
+//! that no more than a window is under way. When all receivers have the whole file, it is committed on all. A node that
+//! is slow or lost on the way is left out of the window and gets the whole file afterwards, so that others do not wait
+//! for it before the end.
 
 use crate::control::net::broadcasts::Broadcast;
 use crate::control::net::broadcasts::Broadcasts;
@@ -27,21 +28,21 @@ use crate::control::port::{CallerId, Out};
 use crate::control::state::State;
 use crate::fabric::cost::{self, Shape};
 
-/// How long nodes may take for a piece of the work before it is tried again without or with them.
+/// Timeout of a stage. After it the stage is tried again, with or without the nodes that did not answer.
 const STAGE_WAIT: Span = Span::from_secs(10);
-/// How long all nodes may take for half a window before the slow ones are left for later; those who are left over have as
-/// long as for any other piece of the work, since nobody waits for them. If most are slow, they are asked again as long
-/// as they go on, and so often after that.
+/// Time in which all nodes must receive half a window before slow ones are left for later. The nodes left for later get
+/// `STAGE_WAIT`, as no other node waits for them. If most nodes are slow, they are asked again as long as they make
+/// progress, and `IDLE_MAX` times without.
 const WINDOW_WAIT: Span = Span::from_secs(2);
-/// Emulated nodes that are certainly in one process.
+/// Up to this number, emulated nodes are certainly in one process (a rack).
 const RACK_NODES_MAX: u64 = 1000;
-/// How often what failed is tried again if nothing is gained, and how long after the first failure; each further one is
-/// waited for so many times as long, that nodes which have lost their way can come back on another.
+/// Number of retries without progress, the pause before the first retry, and the factor by which each pause is longer
+/// than the one before. Nodes that have lost their route can come back by another meanwhile.
 const ROUNDS: u32 = 6;
 const PAUSE: Span = Span::from_millis(20);
 const PAUSE_GROWTH: u64 = 5;
 
-/// A client brings a file. An earlier one on the same connection is given up.
+/// Begins the broadcast of a file for a client. An earlier one on the same connection is dropped.
 pub(crate) fn begin(c: &mut Controller, now: Time, caller: CallerId, mut broadcast: Broadcast) {
     give_up(c, caller);
     c.broadcasts.turns += 1;
@@ -50,14 +51,14 @@ pub(crate) fn begin(c: &mut Controller, now: Time, caller: CallerId, mut broadca
     question(c, now, caller, Stage::Known);
 }
 
-/// The client's connection has ended.
+/// Drops the broadcast of a client whose connection has ended.
 pub(crate) fn give_up(c: &mut Controller, caller: CallerId) {
     if let Some(broadcast) = c.broadcasts.all.remove(&caller) {
         c.links.put(&broadcast.to, Down::Abort { content: broadcast.content });
     }
 }
 
-/// The digest of a file that a user brought before and knows as that.
+/// Returns the digest of a file that a user has broadcast before under the key `known_as`.
 pub(crate) fn recall(c: &Controller, owner: u32, known_as: Digest) -> Option<Digest> {
     c.broadcasts.recalled.get(&(owner, known_as)).copied()
 }
@@ -71,7 +72,7 @@ fn remember(all: &mut Broadcasts, key: (u32, Digest), digest: Digest) {
     }
 }
 
-/// A piece of the file.
+/// Forwards the client's next piece of the file.
 pub(crate) fn chunk(c: &mut Controller, now: Time, caller: CallerId, (at, bytes): (u64, Bytes), out: &mut Out) {
     let Controller { broadcasts: Broadcasts { all, air, .. }, links, diag, .. } = c;
     let Some(broadcast) = all.get_mut(&caller) else { return };
@@ -97,7 +98,7 @@ pub(crate) fn chunk(c: &mut Controller, now: Time, caller: CallerId, (at, bytes)
     }
 }
 
-/// Tries again what is due to be tried again.
+/// Retries broadcasts whose pause is over.
 pub(crate) fn settle(c: &mut Controller, now: Time) {
     let due = c.broadcasts.all.iter_mut().filter(|(_, one)| one.resume.is_some_and(|at| at <= now));
     let due: Vec<CallerId> = due.map(|(&caller, _)| caller).collect();
@@ -106,7 +107,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time) {
     }
 }
 
-/// When [`settle`] must be called again.
+/// Returns when [`settle`] must be called again.
 pub(crate) fn deadline(c: &Controller) -> Option<Time> {
     c.broadcasts.all.values().filter_map(|one| one.resume).min()
 }
@@ -147,7 +148,7 @@ pub(crate) fn question(c: &mut Controller, now: Time, caller: CallerId, stage: S
     queries::send(c, now, to, (test, wait), left.min(limit), Purpose::Broadcast(caller, turn, stage));
 }
 
-/// The nodes' answer.
+/// Handles the nodes' answer to a broadcast's question and goes on to its next stage.
 pub(crate) fn answered(
     c: &mut Controller,
     now: Time,
@@ -188,7 +189,7 @@ pub(crate) fn answered(
     match stage {
         Stage::Known if missing.is_empty() => place(c, now, caller, out),
         Stage::Known => expect(c, now, caller),
-        // Who says nothing is not one that shares a disk.
+        // A node that does not answer is not taken for one that shares a disk with a receiver.
         Stage::Opened if !missing.is_subset(&tally.no) => again(c, now, caller, (missing, tally), out),
         Stage::Opened if tally.yes.is_empty() => {
             one.receivers = one.to.clone();
@@ -214,7 +215,7 @@ pub(crate) fn answered(
     }
 }
 
-/// These take it in: their pieces may come.
+/// Begins the transfer to the nodes that receive the file; the client is asked for the first pieces.
 fn opened(c: &mut Controller, now: Time, caller: CallerId, receivers: &NodeSet, out: &mut Out) {
     let Controller { broadcasts: Broadcasts { all, air, .. }, state, .. } = c;
     let Some(one) = all.get_mut(&caller) else { return };
@@ -236,22 +237,23 @@ fn opened(c: &mut Controller, now: Time, caller: CallerId, receivers: &NodeSet, 
     want(one, caller, first, out);
 }
 
-/// Something was lost or slow beside the tree: from as far as all are, down the tree. Who has more does not mind.
+/// Goes on down the controller's tree from the offset that all receivers have reached, because a piece was lost or slow
+/// between nodes. A piece that a node has already does no harm.
 fn down_the_tree(one: &mut Broadcast, caller: CallerId, out: &mut Out) {
     one.cascade = None;
     resume(one, caller, out);
 }
 
-/// On from as far as all are.
+/// Asks the client for pieces from the offset that all receivers have reached.
 pub(crate) fn resume(one: &mut Broadcast, caller: CallerId, out: &mut Out) {
     (one.come, one.asked, one.wanted) = (one.taken, one.taken, one.taken);
     want(one, caller, one.taken + CHUNK_WINDOW_BYTES, out);
 }
 
-/// Chooses the way of the pieces and their length. What was lost or slow once goes down the tree.
+/// Chooses the route and the length of the pieces. A file that was lost or slow once goes down the controller's tree.
 pub(crate) fn shape(one: &mut Broadcast, state: &State) {
     let nodes = one.receivers.len() as u64;
-    // Racks, of which there are several for so many nodes, pass each other nothing beside the tree.
+    // With so many nodes there are several racks, which pass each other nothing outside the tree.
     let emulated =
         one.receivers.first().and_then(|node| state.node(node)).is_some_and(|node| node.hardware.os == "emulated");
     let shape = match () {
@@ -312,7 +314,7 @@ fn place(c: &mut Controller, now: Time, caller: CallerId, out: &mut Out) {
     question(c, now, caller, Stage::Placed);
 }
 
-/// Some nodes are not as they should be: from the beginning with those, or an end of it.
+/// Retries after a pause, because some nodes did not do what they were asked; or gives up.
 fn again(c: &mut Controller, now: Time, caller: CallerId, (missing, tally): (NodeSet, &Tally), out: &mut Out) {
     let Some(one) = c.broadcasts.all.get_mut(&caller) else { return };
     let had = one.whole.len();

@@ -1,10 +1,10 @@
-//! Files by multicast: each byte leaves the controller once, whoever hears it.
+//! Broadcasts by multicast: each byte leaves the controller once for any number of receivers.
 //!
-//! Datagrams get lost. So after each window all receivers are asked which blocks they lack; the tree makes one answer
-//! of theirs (the NAKs of all nodes are as short as that of one), and what anybody lacks is sent again: by multicast
-//! while that helps, else down the tree to those who lack it. Who hears nothing at all, as where the network filters
-//! multicast, gets everything down the tree from then on; if nobody hears, the file takes the way that it would take
-//! without. The rate falls when much is lost and rises when nothing is.
+//! Datagrams get lost. So after each window all receivers are asked which blocks they lack. The tree merges their
+//! answers, so the NAKs of all nodes are as short as that of one. Blocks that any node lacks are sent again: by
+//! multicast while that helps, then down the tree to the nodes that lack them. A node that receives no multicast at
+//! all, for instance because the network filters it, gets everything down the tree from then on. If no node receives
+//! any, the file goes as it would without multicast. The rate falls when much is lost and rises when nothing is.
 
 use crate::control::net::air::Air;
 use crate::control::net::air::PATIENCE;
@@ -23,21 +23,21 @@ use crate::control::net::broadcasts::{Broadcast, Stage};
 use crate::control::net::links::Links;
 use crate::control::port::{CallerId, Out};
 
-/// Bytes that are sent before it is asked what was lost.
+/// Bytes in a window, after which receivers are asked what they lack.
 const WINDOW_BYTES: u64 = CAST_BLOCKS * CAST_BLOCK_BYTES;
-/// How often what was lost is sent again by multicast before it goes down the tree.
+/// How often lost blocks are sent again by multicast before they go down the tree.
 const RECASTS: u32 = 2;
-/// How long nobody tries again whether a node hears.
+/// How long multicast is not tried with a node that received none.
 const DEAF: Span = Span::from_secs(600);
 
-/// Tells the nodes of a file that will come what it will be sealed with, if there is multicast.
+/// Sends nodes the number and key of the stream that will carry a file, if multicast is available.
 pub(crate) fn announce(air: &Air, links: &mut Links, to: &NodeSet, content: ContentId, stream: u64) {
     if let Some(key) = air.key(stream) {
         links.put(to, Down::Hear { content, stream, key });
     }
 }
 
-/// The way by multicast for a file of that stream, if at least two nodes may hear it.
+/// Makes the multicast transfer of a stream. None: multicast is not available, or fewer than two nodes may receive it.
 pub(crate) fn way(air: &mut Air, now: Time, receivers: &NodeSet, stream: u64) -> Option<Way> {
     let key = air.key(stream)?;
     let hearers = air.hearers(now, receivers);
@@ -45,7 +45,7 @@ pub(crate) fn way(air: &mut Air, now: Time, receivers: &NodeSet, stream: u64) ->
     (way.hearers.len() > 1).then_some(way)
 }
 
-/// Bytes wanted of the client for the next window.
+/// Returns up to which offset the client is asked to send for the next window.
 pub(crate) fn window(taken: u64) -> u64 {
     taken + WINDOW_BYTES
 }
@@ -56,7 +56,7 @@ fn down(links: &mut Links, content: ContentId, to: &NodeSet, (at, bytes): &(u64,
     }
 }
 
-/// The client's next piece.
+/// Sends the client's next piece: by multicast, and down the tree to nodes that receive none.
 pub(crate) fn piece(one: &mut Broadcast, air: &Air, links: &mut Links, piece: (u64, Bytes), out: &mut Out) {
     let Some(way) = &mut one.way else { return };
     let mut others = one.receivers.clone();
@@ -66,7 +66,7 @@ pub(crate) fn piece(one: &mut Broadcast, air: &Air, links: &mut Links, piece: (u
     way.pieces.push(piece);
 }
 
-/// The last datagram of what nodes are to be asked about has left.
+/// Asks the receivers what they lack, as the last datagram of the window has been sent.
 pub(crate) fn left(c: &mut Controller, now: Time, stream: u64) {
     let asked = c.broadcasts.all.iter_mut().find_map(|(&caller, one)| {
         let way = one.way.as_mut().filter(|way| way.stream == stream)?;
@@ -78,12 +78,13 @@ pub(crate) fn left(c: &mut Controller, now: Time, stream: u64) {
     }
 }
 
-/// How long the answer to "what do you lack?" may take; None: as always, for it comes down the tree.
+/// Returns how long receivers may take to answer what they lack. None: the usual time, as the blocks last went down the
+/// tree.
 pub(crate) fn patience(one: &Broadcast, air: &Air) -> Option<Span> {
     one.way.as_ref().filter(|way| way.tries <= RECASTS).map(|_| air.patience)
 }
 
-/// What they lack of the window.
+/// Handles the receivers' answer what they lack of the window: sends those blocks again, or goes on.
 pub(crate) fn answered(
     c: &mut Controller,
     now: Time,
@@ -106,20 +107,20 @@ pub(crate) fn answered(
     }
     let blocks = way.bytes().div_ceil(CAST_BLOCK_BYTES).clamp(1, CAST_BLOCKS);
     let all = u64::MAX >> (64 - blocks);
-    // Who does not answer lacks everything.
+    // A node that does not answer counts as lacking everything.
     let said = tally.witness.filter(|_| missing.is_subset(&tally.no)).map(|(_, bits)| bits as u64 & all);
     let bits = said.filter(|bits| *bits != 0).unwrap_or(all);
     if u64::from(bits.count_ones()) * 8 >= blocks {
         air.rate = (air.rate / 2).max(RATE.0);
     }
     if bits == all && way.tries == 0 {
-        // Perhaps they are only busy.
+        // Perhaps the nodes are only busy.
         way.tries = 1;
         air.patience = Span(4 * air.patience.0).min(PATIENCE.2);
         return broadcasts::question(c, now, caller, Stage::Missing(from));
     }
     if bits == all {
-        // What all of them lack together they may as well all lack.
+        // The merged answer does not tell which node lacks a block, so each of them may lack all.
         air.deaf.extend(missing.iter().filter(|node| way.hearers.contains(*node)).map(|node| (node, now + DEAF)));
         way.hearers.subtract(&missing);
         way.tries = RECASTS;
@@ -140,7 +141,7 @@ pub(crate) fn answered(
     }
 }
 
-/// The window is with all who are still waited for.
+/// Goes on to the next window, as all remaining receivers have this one.
 fn next(c: &mut Controller, now: Time, caller: CallerId, out: &mut Out) {
     let Controller { broadcasts, state, .. } = c;
     let Some(one) = broadcasts.all.get_mut(&caller) else { return };

@@ -1,7 +1,7 @@
-//! Dependencies across cells, as one of them sees it: what it asks of others, and what others ask of it.
+//! Dependencies across cells: questions of this cell to others, and questions of others to this cell.
 //!
-//! All of this is soft. A front that comes is told all that is open, and asks again what it was asked to: nothing that
-//! gets lost between cells needs to be remembered by anybody. What counts is `State::foreign`, in the journal.
+//! All of this is soft. A front that connects is sent all open questions, and repeats those of its own cells. So
+//! messages that are lost between cells need no record. Answers that matter are in `State::foreign`, in the journal.
 
 use crate::control::index::foreign::About;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use crate::control::port::{CallerId, Out};
 use crate::control::state::State;
 use crate::control::state::reading::exists;
 
-/// A front has come that carries questions: it is told all that are open.
+/// Adds a connection that carries questions between cells, and sends it all open questions of this cell.
 pub(crate) fn carry(c: &mut Controller, front: CallerId, out: &mut Out) {
     c.foreign.fronts.insert(front);
     let state = &c.state;
@@ -32,7 +32,7 @@ fn tell(front: CallerId, questions: &[Question], out: &mut Out) {
     out.answers.extend(parts.map(|part| (front, Answer::Unresolved(part.to_vec()))));
 }
 
-/// Whether a job that has not ended asks that.
+/// Returns whether a job that has not ended needs the answer to a question.
 fn is_wanted(state: &State, question: &Question) -> bool {
     let asks = match question {
         Question::Started(named) | Question::Ended(named) => state.index.wanted.contains_key(&named.id),
@@ -44,7 +44,7 @@ fn is_wanted(state: &State, question: &Question) -> bool {
     asks && !state.foreign.contains_key(question)
 }
 
-/// Another cell asks: what can be answered is, and the rest when it can.
+/// Takes questions of another cell. Answers those that can be answered; the others wait.
 pub(crate) fn ask(c: &mut Controller, now: Time, caller: CallerId, questions: Vec<Question>) {
     for question in questions {
         if let Some(reply) = reply(c, now, &question) {
@@ -68,7 +68,7 @@ fn whole(state: &State, id: JobId) -> JobId {
     state.array_of(id).map_or(id, |(array, _)| array)
 }
 
-/// What this cell has to say; None: nothing yet.
+/// Returns this cell's answer to a question. None: it can't be given yet.
 fn reply(c: &mut Controller, now: Time, question: &Question) -> Option<Reply> {
     match question {
         Question::Started(named) | Question::Ended(named) if !exists(&c.state, (*named).into()) => {
@@ -76,7 +76,7 @@ fn reply(c: &mut Controller, now: Time, question: &Question) -> Option<Reply> {
         }
         Question::Started(named) => depend::reply(&c.state, *named, true),
         Question::Ended(named) => depend::reply(&c.state, *named, false),
-        // As long as it is no later than that moment, somebody may come who was there before.
+        // Until that moment has passed, a job with an earlier submission time may still appear.
         Question::Alone { submit, .. } if now <= *submit => {
             let later = *submit + Span(1);
             c.foreign.again = Some(c.foreign.again.map_or(later, |again| again.min(later)));
@@ -89,7 +89,7 @@ fn reply(c: &mut Controller, now: Time, question: &Question) -> Option<Reply> {
     }
 }
 
-/// Other cells have answered. What nobody asks any more is not written down.
+/// Records answers of other cells. Answers that no job needs any more are not journaled.
 pub(crate) fn resolved(c: &mut Controller, now: Time, replies: Vec<(Question, Reply)>, out: &mut Out) {
     let mut news = Vec::new();
     for (question, reply) in replies {
@@ -103,7 +103,7 @@ pub(crate) fn resolved(c: &mut Controller, now: Time, replies: Vec<(Question, Re
     }
 }
 
-/// Something happened to a job: who asked for it is answered.
+/// Answers questions about a job that has changed.
 pub(crate) fn touched(c: &mut Controller, now: Time, id: JobId) {
     if c.foreign.asked.is_empty() {
         return;
@@ -133,7 +133,7 @@ fn look(c: &mut Controller, now: Time, about: &About) {
     }
 }
 
-/// At the end of a turn: new questions and answers leave.
+/// Sends new questions and answers at the end of a turn.
 pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     if c.foreign.again.is_none() && c.queue.questions.is_empty() && c.foreign.ready.is_empty() {
         return;
@@ -156,7 +156,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     }
 }
 
-/// When [`settle`] has to be called again.
+/// Returns when [`settle`] must be called again.
 pub(crate) fn deadline(c: &Controller) -> Option<Time> {
     c.foreign.again
 }

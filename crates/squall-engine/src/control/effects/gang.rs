@@ -1,8 +1,9 @@
-//! Gang scheduling: packs the matrix when jobs come and go, tells nodes who runs when, and now and then what time it is.
+//! Gang scheduling: packs the matrix when jobs come and go, tells nodes which job runs in which time slice, and
+//! synchronizes their clocks.
 //!
-//! Which slot is in force nobody needs to say: it follows from the time (`squall_model::gang::slot_at`). What is journaled
-//! is each job's place, and how long it was out of turn in the one before. A strobe that is late or lost does no harm: a
-//! node goes by the ones that it has heard, and on through a controller's restart.
+//! The current slot is not sent: it follows from the time (`squall_model::gang::slot_at`). The journal has each job's
+//! place, and how long it stood still in the place before. A late or lost strobe does no harm: nodes continue with the
+//! strobes that they have, also while a controller restarts.
 
 use squall_model::event::Event;
 use squall_model::gang::{Coscheduling, STROBE, Shift, Strobe, Turn};
@@ -21,19 +22,19 @@ use crate::control::net::queries::Purpose;
 use crate::control::port::Out;
 use crate::control::state::job::Run;
 
-/// How often nodes are asked how far they are out of step, and how long they may take.
+/// How often nodes are asked for their clock skew, and how long the answer may take.
 const SKEW: Span = Span::from_secs(10);
 const SKEW_WAIT: Span = Span::from_secs(5);
 
-/// What is asked first: out of step by less than this, microseconds.
+/// Skew that is tested first: less than this many microseconds.
 const SKEW_FIRST_US: u64 = 128;
 
-/// A new life: the matrix is looked at.
+/// Marks the matrix for packing at the start of the controller.
 pub(crate) fn started(c: &mut Controller) {
     c.gang.changed = !c.state.gang.is_empty();
 }
 
-/// A job starts in a row of the matrix.
+/// Places a job that starts in a row of the matrix.
 pub(crate) fn enter(c: &mut Controller, now: Time, id: JobId, slot: u32, out: &mut Out) {
     let turn = Turn { slot, ..Turn::default() };
     c.commit(now, Event::Ganged { shifts: vec![Shift { job: id, turn, idle: Span(0) }] }, out);
@@ -41,7 +42,7 @@ pub(crate) fn enter(c: &mut Controller, now: Time, id: JobId, slot: u32, out: &m
     c.gang.changed = true;
 }
 
-/// Before a job stops running for good or for a time: what it was out of turn until now is noted.
+/// Records how long a job stood still in other jobs' time slices, before it ends or is suspended.
 pub(crate) fn before(c: &mut Controller, now: Time, event: &Event, out: &mut Out) {
     let (Event::JobEnding { id, .. } | Event::JobSuspended { id, .. }) = event else { return };
     let Some(place) = c.state.gang.get(id).copied() else { return };
@@ -51,13 +52,13 @@ pub(crate) fn before(c: &mut Controller, now: Time, event: &Event, out: &mut Out
     }
 }
 
-/// Whether an event may change the matrix.
+/// Marks the matrix for packing if an event may change it.
 pub(crate) fn after(c: &mut Controller, _now: Time, event: &Event) {
     let may = match event {
         Event::JobEnding { id, .. } | Event::JobSuspended { id, .. } => c.state.gang.contains_key(id),
         Event::NodesReleased { .. } | Event::PartitionChanged { .. } => !c.state.gang.is_empty(),
         Event::Configured { .. } => {
-            // A slot may last another time now.
+            // The length of a time slice may have changed.
             c.gang.news.union_with(&c.gang.nodes);
             !c.state.gang.is_empty()
         }
@@ -66,7 +67,7 @@ pub(crate) fn after(c: &mut Controller, _now: Time, event: &Event) {
     c.gang.changed |= may;
 }
 
-/// Packs the matrix anew if it may have changed, and records whose turn is another now.
+/// Packs the matrix if it may have changed, and records the jobs whose place is new.
 pub(crate) fn pack(c: &mut Controller, now: Time, out: &mut Out) {
     if !std::mem::take(&mut c.gang.changed) {
         return;
@@ -100,7 +101,7 @@ pub(crate) fn pack(c: &mut Controller, now: Time, out: &mut Out) {
     }
 }
 
-/// What a job still holds.
+/// Returns the part of an allocation that its nodes have not released.
 fn held(run: &Run) -> Alloc {
     let groups = run.alloc.groups.iter().filter_map(|group| {
         let nodes = group.nodes.intersection(&run.left);
@@ -109,7 +110,7 @@ fn held(run: &Run) -> Alloc {
     Alloc { groups: groups.collect() }
 }
 
-/// Tells nodes what there is to tell, and asks them.
+/// Sends nodes new time slices and strobes that are due, and asks for their clock skew.
 pub(crate) fn settle(c: &mut Controller, now: Time) {
     tell_turns(c);
     if c.state.gang.is_empty() {
@@ -140,7 +141,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time) {
     }
 }
 
-/// When [`settle`] must be called again.
+/// Returns when [`settle`] must be called again.
 pub(crate) fn deadline(c: &Controller) -> Option<Time> {
     c.gang.next_strobe.into_iter().chain(c.gang.next_skew).min()
 }
@@ -149,7 +150,7 @@ fn strobe(c: &Controller, now: Time) -> Strobe {
     Strobe { at: now, slice: c.state.config.scheduler_time_slice.0, policy: c.state.config.coscheduling() }
 }
 
-/// One put for all whose turn changed in this step of the machine.
+/// Sends one message with all time slices that changed in this turn.
 fn tell_turns(c: &mut Controller) {
     let jobs = std::mem::take(&mut c.todo.turns);
     let (mut to, mut turns) = (NodeSet::new(), Vec::new());
@@ -159,7 +160,7 @@ fn tell_turns(c: &mut Controller) {
         to.union_with(&run.left);
         turns.push((JobAttempt { job: id, attempt: job.attempt }, place.turn));
     }
-    // Who stops does so before others run there.
+    // Jobs that stop come first, so that they stop before others run on their cores.
     turns.sort_by_key(|(_, turn)| turn.active());
     if !turns.is_empty() {
         c.gang.news.union_with(&to);
@@ -167,7 +168,7 @@ fn tell_turns(c: &mut Controller) {
     }
 }
 
-/// A node has come: it is told the time, and when its jobs run.
+/// Sends a node that has registered the time and its jobs' time slices.
 pub(crate) fn registered(c: &mut Controller, now: Time, id: NodeId) {
     let jobs = c.state.node(id).map(|node| &node.jobs).into_iter().flatten();
     let turns = jobs.filter_map(|job| {
@@ -182,7 +183,8 @@ pub(crate) fn registered(c: &mut Controller, now: Time, id: NodeId) {
     }
 }
 
-/// Nodes have said how far they are out of step: next time it is asked closer by, or further off.
+/// Takes the nodes' answer about clock skew. The next question tests half of the value if all were within it, and more
+/// than the worst value otherwise.
 pub(crate) fn answered(c: &mut Controller, (to, tally): (&NodeSet, &Tally)) {
     let asked = c.gang.skew_asked_us;
     if tally.no.is_empty() && tally.yes == *to {
@@ -198,7 +200,7 @@ pub(crate) fn answered(c: &mut Controller, (to, tally): (&NodeSet, &Tally)) {
     }
 }
 
-/// For `sdiag`.
+/// Updates the figures of gang scheduling for `sdiag`.
 pub(crate) fn count(c: &mut Controller) {
     let gang = &mut c.diag.gang;
     gang.policy = c.state.config.coscheduling();

@@ -1,7 +1,7 @@
 //! Heterogeneous jobs: several components start at the same time or not at all, and end with the first.
 //!
-//! Each component is a job of its own. The first, their leader, stands in the queue for all; what happens to one is
-//! followed by what happens to the others in the same record.
+//! Each component is a job of its own. The first one, the leader, is in the queue for all. What happens to one
+//! component is applied to the others in the same journal record.
 
 use squall_model::event::{Event, Requeue};
 use squall_model::id::JobId;
@@ -23,12 +23,12 @@ fn item(id: JobId) -> Item {
 }
 
 impl Queue {
-    /// The components of a job that stands in the queue, but for the first.
+    /// Returns the components of a job in the queue, without the first.
     pub(crate) fn others(&self, leader: JobId) -> &[Component] {
         self.hets.get(&leader).map_or(&[], Vec::as_slice)
     }
 
-    /// Notes what the other components ask for. False: that can't be had here.
+    /// Records the requests of the other components. Returns false if one of them can't be satisfied here.
     pub(crate) fn gather(&mut self, state: &State, leader: &Pending<'_>) -> bool {
         let Some(het) = leader.het else { return true };
         let others = het.ids().skip(1).map(|id| self.component(state, &pending(state, item(id))?)).collect();
@@ -37,7 +37,7 @@ impl Queue {
         true
     }
 
-    /// The same of all: the cluster has changed.
+    /// Records the requests of the other components again for all heterogeneous jobs, as the cluster has changed.
     pub(crate) fn gather_again(&mut self, state: &State) {
         let leaders: Vec<JobId> = self.hets.keys().copied().collect();
         for leader in leaders {
@@ -59,8 +59,8 @@ impl Queue {
         })
     }
 
-    /// Whether an item stands for all that starts with it, and none of that has to wait. A component that is not the
-    /// first never stands in the queue; when something happened to it, the first is looked at.
+    /// Returns whether an item is a heterogeneous job of which no component must wait; true for other jobs. For a
+    /// component that is not the first it returns false, and the first is examined instead.
     pub(crate) fn is_whole(&mut self, state: &State, now: Time, own: &Pending<'_>) -> bool {
         let Some(het) = own.het else { return true };
         if own.item.id != het.leader {
@@ -81,15 +81,15 @@ impl Queue {
     }
 }
 
-/// What has become of a component.
+/// The state of a component, as far as the others must follow it.
 enum Fate {
-    /// It is in the queue; again, if it ran before: how that ended, and how it came back.
+    /// The component is pending. If it ran before: the outcome of that run, and how it was requeued.
     Waits(Option<Outcome>, Requeue),
-    /// It holds its resources.
+    /// The component holds its resources.
     Runs,
-    /// It will be in the queue again.
+    /// The component is being requeued: the outcome of its run, and how it is requeued.
     Back(Outcome, Requeue),
-    /// Its end is decided.
+    /// The component's end is decided: the outcome.
     Over(Outcome),
 }
 
@@ -109,7 +109,7 @@ fn fate(state: &State, id: JobId) -> Option<Fate> {
     })
 }
 
-/// Something happened to a job: the components that share its fate are looked at.
+/// Marks the components of a heterogeneous job for examination after an event of one of them.
 pub(crate) fn after(c: &mut Controller, _now: Time, event: &Event) {
     let (Event::JobEnding { id, .. } | Event::NodesReleased { id, .. } | Event::JobRequeued { id, .. }) = event else {
         return;
@@ -120,7 +120,7 @@ pub(crate) fn after(c: &mut Controller, _now: Time, event: &Event) {
     }
 }
 
-/// Components share their fate.
+/// Ends or requeues components that must follow another one.
 pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     while let Some(leader) = c.todo.hets.pop_first() {
         let Some(het) = c.state.het_of(leader) else { continue };
@@ -138,13 +138,14 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     }
 }
 
-/// The end that all components come to, those that have not come to it yet.
+/// Returns the end that all components must come to: the outcome, and the requeue if there is one. None: they need not
+/// end.
 fn common(state: &State, het: Het) -> Option<(Outcome, Option<Requeue>)> {
     let leader = fate(state, het.leader)?;
     if let Fate::Over(outcome) = leader {
         return Some((outcome, None));
     }
-    // With a component that has been forgotten it can't start again.
+    // With a component that has been forgotten, the job can't start again.
     if let Fate::Back(outcome, _) | Fate::Waits(Some(outcome), _) = &leader
         && !het.ids().all(|id| state.jobs.contains_key(&id))
     {
@@ -153,7 +154,8 @@ fn common(state: &State, het: Het) -> Option<(Outcome, Option<Requeue>)> {
     let runs = matches!(leader, Fate::Runs);
     let mut fates: Vec<Fate> = het.ids().skip(1).filter_map(|id| fate(state, id)).collect();
     fates.push(leader);
-    // While the first runs, others may end by themselves; but what was lost is lost to all.
+    // While the first one runs, others may end by themselves. But a node failure, preemption or requeue of one concerns
+    // all.
     let lost = |outcome: &Outcome| {
         matches!(outcome.state, EndState::NodeFail | EndState::BootFail | EndState::Preempted | EndState::Requeued)
     };
@@ -164,7 +166,7 @@ fn common(state: &State, het: Het) -> Option<(Outcome, Option<Requeue>)> {
             return Some((outcome.clone(), None));
         }
     }
-    // Where one goes back into the queue, those that still run follow it.
+    // If one is requeued, those that still run follow it.
     if !fates.iter().any(|one| matches!(one, Fate::Runs)) {
         return None;
     }

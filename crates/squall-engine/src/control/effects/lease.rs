@@ -1,8 +1,9 @@
-//! Leases: short jobs that a node has in hand, so that the end of one starts the next without asking.
+//! Leases: short jobs that a node has prefetched, so that the end of one starts the next without a request.
 //!
-//! The first that waits in a partition, and nobody else, is put in line behind a running job that asked for the same, whose
-//! place it will take as it is: nothing has to be placed, and no pass is needed. It costs what its place in the queue
-//! costs. Who asks for something else waits until that comes free, and nobody behind it is leased meanwhile.
+//! Only the first pending job of a partition is leased. It is put into the slot queue of a running job with an equal
+//! request, whose place it will take as it is. So no placement and no pass is needed, and the cost is that of its queue
+//! position. A job with a different request waits until its resources are free, and no job behind it is leased
+//! meanwhile.
 
 use crate::control::index::leases::is_plain;
 use crate::control::index::leases::is_unwanted;
@@ -27,10 +28,10 @@ use crate::control::state::job::{Ending, Job, Phase};
 use crate::control::state::node::Partition;
 use crate::control::state::{LineId, State};
 
-/// Of running jobs behind which there is room so many are compared with the one that waits.
+/// Most running jobs with room in their slot queue that are compared with the pending one.
 const COMPARED: usize = 64;
 
-/// Behind which job an event makes room: the first in the line that a job is about to leave.
+/// Notes for `after` which job is at the head of the slot queue that an event makes shorter.
 pub(crate) fn before(c: &mut Controller, _now: Time, event: &Event, _out: &mut Out) {
     c.leases.leader = match event {
         Event::LeaseReturned { id, .. } | Event::NodesReleased { id, .. } => {
@@ -40,7 +41,7 @@ pub(crate) fn before(c: &mut Controller, _now: Time, event: &Event, _out: &mut O
     };
 }
 
-/// What of leases follows from an event.
+/// Updates where there is room for leased jobs after an event.
 pub(crate) fn after(c: &mut Controller, _now: Time, event: &Event) {
     if let Some(leader) = c.leases.leader.take() {
         c.leases.look(&c.state, leader);
@@ -61,7 +62,7 @@ pub(crate) fn after(c: &mut Controller, _now: Time, event: &Event) {
     }
 }
 
-/// Whether a pending job may be leased, as far as it is about the job.
+/// Returns whether a pending job may be leased, as far as that depends on the job.
 fn may_be_leased(state: &State, pending: &Pending<'_>, partition: &str) -> bool {
     let requeues = pending.spec.requeue.unwrap_or(state.config.job_requeue);
     let limit = pending.standing.time_limit_s.or(pending.spec.limit_s());
@@ -70,7 +71,7 @@ fn may_be_leased(state: &State, pending: &Pending<'_>, partition: &str) -> bool 
     is_plain(pending.spec) && requeues && limit.is_some() && pending.het.is_none() && !bound
 }
 
-/// Whether jobs of a partition may be leased now: nobody of others waits for its nodes.
+/// Returns whether jobs of a partition may be leased now. They may not if jobs of another partition wait for its nodes.
 fn lends(c: &Controller, at: usize) -> bool {
     let state = &c.state;
     let partition = &state.partitions[at];
@@ -80,7 +81,7 @@ fn lends(c: &Controller, at: usize) -> bool {
     may_lend(state, partition) && !waiting.any(|(_, other)| shared(other))
 }
 
-/// Puts those in line for whom there is no room.
+/// Leases pending jobs to nodes, as long as the first of a partition can be leased.
 pub(crate) fn grant(c: &mut Controller, now: Time, out: &mut Out) {
     if c.leases.room.is_empty() || c.disk_full || c.leaving.is_some() || c.queue.keeps_apart {
         return;
@@ -90,7 +91,7 @@ pub(crate) fn grant(c: &mut Controller, now: Time, out: &mut Out) {
     }
 }
 
-/// The first that waits in a partition. False: it is not leased.
+/// Leases the first pending job of a partition. Returns whether the next one may be leased, too.
 fn grant_one(c: &mut Controller, now: Time, at: usize, out: &mut Out) -> bool {
     let Some(item) = c.queue.head(at) else { return false };
     let Some(pending) = pending::pending(&c.state, item) else { return false };
@@ -116,31 +117,32 @@ fn grant_one(c: &mut Controller, now: Time, at: usize, out: &mut Out) -> bool {
     let kick = c.queue.kick;
     c.commit(now, Event::JobLeased { id, attempt: Attempt(attempt.0 + 1), behind }, out);
     work::enter_all(c, now, out);
-    // Nothing has come free: who asks for the same has no room either. Who asks for something else is looked at.
+    // Nothing has become free, so a next job with the same request finds no room either. A different one needs a pass.
     c.queue.kick = kick || !c.queue.next_is_alike(&c.state, at, id);
     !c.queue.kick
 }
 
-/// Whether a running job has what this one asks for: it may have given back nodes since it asked for the same.
+/// Returns whether a running job has what another one asks for. It may have given back nodes since it asked for the
+/// same.
 fn has_room(job: &Job, spec: &JobSpec) -> bool {
     let need = &spec.need;
     let cpus = job.run().map_or(0, |run| run.alloc.cpus());
     need.nodes_min.unwrap_or(1) <= 1 && need.tasks_on(1).saturating_mul(need.task_cpus()) <= cpus
 }
 
-/// Whether two jobs can take each other's place.
+/// Returns whether two jobs ask for the same, so that one can take the other's place.
 fn asks_the_same(one: &Arc<JobSpec>, other: &Arc<JobSpec>) -> bool {
     Arc::ptr_eq(one, other) || (one.need == other.need && Wish::of(&one.others) == Wish::of(&other.others))
 }
 
-/// A node speaks of a job's script: if it was leased, it has begun.
+/// Records that a leased job has begun, as its node reports on its script.
 pub(crate) fn begun(c: &mut Controller, now: Time, key: StepKey, out: &mut Out) {
     if key.step != StepNo::BATCH || c.state.lines.is_empty() {
         return;
     }
     let job = c.state.jobs.get(&key.job).filter(|job| job.attempt == key.attempt && job.has_not_begun());
     let Some(job) = job else { return };
-    // What was decided of it before that was known stands after it, too.
+    // An end that was decided before this report is applied after it.
     let decided = if let Phase::Completing(_, ending) = &job.phase { Some((**ending).clone()) } else { None };
     begin(c, now, key.job, out);
     if let Some(Ending { outcome, requeue, .. }) = decided {
@@ -148,7 +150,7 @@ pub(crate) fn begun(c: &mut Controller, now: Time, key: StepKey, out: &mut Out) 
     }
 }
 
-/// Nothing is left of a job: who comes next in its place has begun there.
+/// Records that the next leased job of a place has begun, as the job before it has ended.
 pub(crate) fn advance(c: &mut Controller, now: Time, line: Option<LineId>, out: &mut Out) {
     if let Some(next) = line.and_then(|line| c.state.next_in_line(line)) {
         begin(c, now, next, out);
@@ -160,11 +162,11 @@ fn begin(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
     let Some(run) = job.run() else { return };
     let (attempt, partition, alloc) = (job.attempt, run.partition.clone(), run.alloc.clone());
     c.commit(now, Event::JobStarted { id, attempt, partition, alloc }, out);
-    // Its node has it already.
+    // The node has the job already.
     c.todo.starting.retain(|starting| *starting != id);
 }
 
-/// Calls back what should not begin where it is.
+/// Recalls leased jobs that should not begin where they are.
 fn review(c: &mut Controller) {
     let leased = |id: &&JobId| c.state.jobs.get(id).is_some_and(|job| job.is_leased());
     let unwanted = c.state.lines.values().flatten().filter(leased).filter(|id| is_unwanted(&c.state, **id));

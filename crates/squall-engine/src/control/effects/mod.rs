@@ -1,4 +1,4 @@
-//! From state to effects: sends, answers and the events that time and nodes bring about.
+//! Effects of the state: messages to nodes, answers to clients, and events that follow from time and reports.
 
 pub(crate) mod answers;
 pub(crate) mod broadcasts;
@@ -33,13 +33,13 @@ use crate::control::index::timers::Timer;
 use crate::control::port::Out;
 use crate::control::state::reading::keep_used;
 
-/// Seconds between looks for jobs to be forgotten.
+/// Seconds between checks for jobs to forget.
 const FORGET_S: u64 = 10;
 
-/// Seconds after a start until warnings before time limits that were due earlier are sent.
+/// Seconds after a start of the controller at which warnings before time limits are repeated, if they were due before.
 const WARN_AGAIN_S: u64 = 5;
 
-/// What learns of every event, in this order.
+/// Functions that keep soft state up to date, run at each event in this order.
 pub(crate) const OBSERVERS: &[Observer] = &[
     Observer { before: Some(gang::before), after: Some(gang::after) },
     Observer { before: Some(notice::before), after: Some(notice::after) },
@@ -47,7 +47,8 @@ pub(crate) const OBSERVERS: &[Observer] = &[
     Observer { before: None, after: Some(het::after) },
 ];
 
-/// A new life begins: the epoch rises, a changed configuration is journaled, soft state is made from state.
+/// Begins a new run of the controller: raises the epoch, journals a changed configuration, and builds soft state from
+/// the state.
 pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: String, host: String, out: &mut Out) {
     c.host = host;
     c.version.clone_from(&version);
@@ -68,7 +69,8 @@ pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: Stri
     let active = unfinished.filter(|(_, job)| !job.is_pending() || job.spec.kind.is_owned());
     let active: Vec<(JobId, bool)> = active.map(|(&id, job)| (id, job.spec.kind.is_owned())).collect();
     for &(id, owned) in &active {
-        // A warning may have been sent before the crash or not: rather twice than never, when nodes are back.
+        // A warning may or may not have been sent before a crash. It is repeated when nodes have had time to come back,
+        // as twice is better than never.
         notice::arm_limit(c, Time(0), id);
         if c.timers.time(Timer::Warn(id)).is_some_and(|warn| warn < now) {
             c.timers.set(Timer::Warn(id), now + Span::from_secs(WARN_AGAIN_S));
@@ -85,7 +87,7 @@ pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: Stri
     steps::started(c, now, active.iter().map(|(id, _)| *id));
 }
 
-/// Makes it so: what state asks for and was not done yet. Called after every input.
+/// Runs the effects of everything that has changed. Called after every input.
 #[inline(never)]
 pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     if c.state.epoch == Epoch(0) {
@@ -121,7 +123,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
         steps::settle(c, now, job, out);
         foreign::touched(c, now, job);
     }
-    // After the callers were told: a job may be old enough at the very release of its last node.
+    // After the answers to clients, as a job may be old enough at the very release of its last node.
     forget(c, now, out);
     foreign::settle(c, now, out);
     work::send_starts(c);
@@ -134,7 +136,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     c.links.flush(now, out);
 }
 
-/// When [`settle`] must be called again.
+/// Returns when [`settle`] must be called again.
 pub(crate) fn deadline(c: &Controller) -> Option<Time> {
     let first = c.state.index.ended.first().into_iter().chain(c.state.index.ended_arrays.first());
     let first = first.map(|(time, _)| *time).min();
@@ -147,7 +149,7 @@ pub(crate) fn deadline(c: &Controller) -> Option<Time> {
     all.into_iter().flatten().min()
 }
 
-/// Ended jobs are forgotten some time after their end, every few seconds.
+/// Forgets jobs that ended longer ago than `MinJobAge`; checks every `FORGET_S` seconds.
 fn forget(c: &mut Controller, now: Time, out: &mut Out) {
     if now < c.forget_checked + Span::from_secs(FORGET_S) {
         return;

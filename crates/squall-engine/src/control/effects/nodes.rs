@@ -15,10 +15,10 @@ use crate::control::port::{LinkId, Out};
 use crate::control::state::job::Phase;
 use crate::control::state::reading::may_requeue;
 
-/// Why a lost node is down, where its jobs wait for it.
+/// Reason text of a lost node whose jobs wait for it.
 const JOBS_WAIT: &str = "Not responding: its jobs wait until it answers, restarts or is set DOWN";
 
-/// After a start: every node that counts as up, or has jobs, has its usual time to come back.
+/// Gives every node that is up or has jobs the usual time to report after a start of the controller.
 pub(crate) fn watch_all(c: &mut Controller, now: Time) {
     for at in 0..c.state.nodes.len() {
         let id = NodeId(at as u32);
@@ -33,7 +33,7 @@ pub(crate) fn watch_all(c: &mut Controller, now: Time) {
     }
 }
 
-/// A child's connection has ended: what is below it can't be reached for now.
+/// Handles the end of a child's connection: the nodes below it can't be reached for now.
 pub(crate) fn child_closed(c: &mut Controller, link: LinkId) {
     queries::child_closed(c, link);
     for node in c.links.closed(link) {
@@ -41,7 +41,7 @@ pub(crate) fn child_closed(c: &mut Controller, link: LinkId) {
     }
 }
 
-/// Children that have been silent for too long are given up.
+/// Closes connections of children that have sent nothing for too long.
 pub(crate) fn drop_silent_children(c: &mut Controller, now: Time, out: &mut Out) {
     for link in c.links.silent(now) {
         out.drops.push(link);
@@ -49,7 +49,7 @@ pub(crate) fn drop_silent_children(c: &mut Controller, now: Time, out: &mut Out)
     }
 }
 
-/// A node was heard of: it is not silent, and up if it was down for silence.
+/// Records that a node has reported. A node that was down because of silence is up again.
 pub(crate) fn heard(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
     c.links.hear(now, id);
     if c.state.node(id).is_some_and(|node| !node.up) {
@@ -58,13 +58,13 @@ pub(crate) fn heard(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
     }
 }
 
-/// Watches a node that is connected.
+/// Starts the timer for the silence of a connected node.
 pub(crate) fn watch(c: &mut Controller, now: Time, id: NodeId) {
     c.timers.set(Timer::Silent(id), now + Span::from_secs(c.state.config.node_timeout_s));
     c.timers.clear(Timer::Lost(id));
 }
 
-/// A node that is in no session any more has said something: it has its time anew to come back.
+/// Records a report of a node that is in no session. The node's time to come back starts again.
 pub(crate) fn glimpsed(c: &mut Controller, now: Time, id: NodeId) {
     c.links.hear(now, id);
     let Some(node) = c.state.node(id) else { return };
@@ -76,7 +76,7 @@ pub(crate) fn glimpsed(c: &mut Controller, now: Time, id: NodeId) {
     }
 }
 
-/// A node may have been silent for too long: it takes no new work until it answers again.
+/// Sets a node down that has been silent for too long: it gets no new jobs until it reports again.
 pub(crate) fn silent(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
     let timeout = Span::from_secs(c.state.config.node_timeout_s);
     if let Some(heard) = c.links.heard(id)
@@ -93,8 +93,8 @@ pub(crate) fn silent(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
     c.timers.set(Timer::Lost(id), now + Span::from_secs(if dead { 0 } else { patience }));
 }
 
-/// A node stayed silent. Its jobs wait for it, or are given up if an operator says that it is dead or the configuration
-/// that silence is enough. Should it come back then, it is told to end them, and gets no others before it has.
+/// Handles a node that stays silent. Its jobs wait for it. They are given up if an operator set it down or
+/// `NodeLostAction` says so. If it comes back after that, it is told to end them and gets no others before it has.
 pub(crate) fn lost(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
     let Some(node) = c.state.node(id) else { return };
     if node.up && c.links.get(id).is_some() {
@@ -111,7 +111,7 @@ pub(crate) fn lost(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
     }
 }
 
-/// The operator set a node down: its jobs are lost, whether it answers or not.
+/// Fails the jobs of a node that an operator set down, whether it responds or not.
 pub(crate) fn condemn(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
     if c.state.node(id).is_none_or(|node| node.admin != NodeAdmin::Down) {
         return;
@@ -126,14 +126,14 @@ pub(crate) fn condemn(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) 
     }
 }
 
-/// A job has lost a node for good: it fails (or goes on without, with `--no-kill`), and the node holds nothing of it.
+/// Takes a lost node from a job for good. The job fails; with `--no-kill` it continues without the node.
 pub(crate) fn give_up(c: &mut Controller, now: Time, job: JobId, node: NodeId, why: &str, out: &mut Out) {
     fail(c, now, job, node, why, out);
     let Some(attempt) = c.state.jobs.get(&job).map(|job| job.attempt) else { return };
     c.commit(now, Event::NodesReleased { id: job, attempt, nodes: NodeSet::one(node) }, out);
 }
 
-/// Decides the end of a running job of which a node is lost.
+/// Decides the end of a running job that has lost a node.
 pub(crate) fn fail(c: &mut Controller, now: Time, id: JobId, node: NodeId, why: &str, out: &mut Out) {
     let Some(job) = c.state.jobs.get(&id) else { return };
     let (Phase::Running(run) | Phase::Leased(run)) = &job.phase else { return };

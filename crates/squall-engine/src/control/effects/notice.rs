@@ -1,4 +1,4 @@
-//! What soft state learns of each event: before it is applied, and after.
+//! Updates of soft state at each event, before it is applied and after.
 
 use crate::control::index::victims::exempt_until;
 use crate::control::port::Out;
@@ -26,7 +26,7 @@ pub(crate) const CONT: i32 = 18;
 /// SIGSTOP on Linux.
 pub(crate) const STOP: i32 = 19;
 
-/// While state is still as it was: what the event moves leaves its place in the queue.
+/// Takes items that the event changes out of the queue, while the state is still as it was.
 pub(crate) fn before(c: &mut Controller, _now: Time, event: &Event, _out: &mut Out) {
     match event {
         Event::JobStarted { id, .. } | Event::JobLeased { id, .. } | Event::JobEnding { id, .. } => {
@@ -46,7 +46,7 @@ pub(crate) fn before(c: &mut Controller, _now: Time, event: &Event, _out: &mut O
     }
 }
 
-/// Takes what an id stands for out of the queue and has it looked at again.
+/// Takes the job or array of an id out of the queue and marks it for examination.
 fn withdraw(c: &mut Controller, id: JobId, whole: bool) {
     let mut items: Vec<Item> = Vec::new();
     if whole {
@@ -56,7 +56,7 @@ fn withdraw(c: &mut Controller, id: JobId, whole: bool) {
         let Some(item) = item_of(&c.state, id) else { return };
         items.push(item);
         if item.array {
-            // The event splits the task off.
+            // The event makes the task a job of its own.
             c.queue.dirty.insert(Item { id, array: false });
         }
     }
@@ -66,7 +66,7 @@ fn withdraw(c: &mut Controller, id: JobId, whole: bool) {
     }
 }
 
-/// Nodes are there for other work, or are described otherwise; with `down` their jobs are lost.
+/// Updates the queue for nodes that an operator changed. With `down` their jobs are lost.
 fn nodes_changed(c: &mut Controller, nodes: &NodeSet, down: bool) {
     for node in nodes.iter() {
         refresh(c, node);
@@ -77,7 +77,7 @@ fn nodes_changed(c: &mut Controller, nodes: &NodeSet, down: bool) {
     c.queue.wake_parked(&c.state);
 }
 
-/// State has changed: timers, wake-ups and what is to be sent follow.
+/// Updates timers, the queue and pending effects after an event.
 pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
     match event {
         Event::Configured { .. }
@@ -142,7 +142,7 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
     }
 }
 
-/// Another cell has answered: who asked is looked at.
+/// Marks the pending jobs for examination whose question another cell has answered.
 fn resolved(c: &mut Controller, question: &Question) {
     match question {
         Question::Started(named) | Question::Ended(named) => c.queue.wake_watchers(&c.state, named.id),
@@ -182,7 +182,7 @@ fn started(c: &mut Controller, now: Time, id: JobId, alloc: &Alloc) {
     c.queue.wake_watchers(&c.state, id);
 }
 
-/// A node is to have it in hand. It counts for others as if it ran, but nobody hears that it does.
+/// Updates the queue for a leased job. It counts as running for others, but clients are not told that it runs.
 fn leased(c: &mut Controller, id: JobId) {
     c.todo.starting.push(id);
     c.todo.touched.insert(id);
@@ -205,7 +205,7 @@ fn ending(c: &mut Controller, id: JobId) {
     }
 }
 
-/// A job has given back nodes: limits that it counted against have more room.
+/// Updates limits after a job has given back nodes.
 fn shrunk(c: &mut Controller, id: JobId) {
     c.queue.note_end(&c.state, id);
     c.todo.leaving.insert(id);
@@ -214,7 +214,7 @@ fn shrunk(c: &mut Controller, id: JobId) {
     c.queue.wake_limited(&c.state, &job.owner, &job.spec, &run.partition);
 }
 
-/// A node let go of a job: it may have ended, or wait again.
+/// Updates the queue after a node has released a job, which may have ended by that or be pending again.
 fn released(c: &mut Controller, id: JobId) {
     c.queue.note_end(&c.state, id);
     let Some(job) = c.state.jobs.get(&id) else { return };
@@ -238,7 +238,7 @@ fn released(c: &mut Controller, id: JobId) {
     }
 }
 
-/// A job, a task or tasks of an array ended.
+/// Updates the queue after the end of a job or of array tasks.
 fn ended(c: &mut Controller, id: JobId) {
     c.queue.note_end(&c.state, id);
     c.todo.touched.insert(id);
@@ -286,8 +286,8 @@ pub(crate) fn signal_all(c: &mut Controller, id: JobId, target: SignalTarget, si
     c.links.put(&run.left, Down::Signal { job: attempt, target, signal });
 }
 
-/// Sets the timers of a running job's time limit, or clears them while it has none. A warning that was due before
-/// `now` was sent.
+/// Sets the timers of a running job's time limit, or clears them if it has none. A warning that was due before `now`
+/// counts as sent.
 pub(crate) fn arm_limit(c: &mut Controller, now: Time, id: JobId) {
     let job = c.state.jobs.get(&id);
     let running = job.and_then(|job| match &job.phase {
@@ -312,7 +312,7 @@ pub(crate) fn arm_limit(c: &mut Controller, now: Time, id: JobId) {
     }
 }
 
-/// Partitions changed: the queue is put together anew.
+/// Rebuilds the queue after a change of configuration, partitions or accounts.
 pub(crate) fn cluster_changed(c: &mut Controller, now: Time) {
     for node in 0..c.state.nodes.len() {
         refresh(c, NodeId(node as u32));
@@ -320,7 +320,8 @@ pub(crate) fn cluster_changed(c: &mut Controller, now: Time) {
     c.queue.rebuild(&c.state, &mut c.timers, now);
 }
 
-/// Whether jobs may start on a node now: up, connected, with a free core, rid of jobs that it should not have.
+/// Updates whether jobs may start on a node: it must be up, connected, free of jobs that it should not have, and for
+/// `open` have a free core.
 pub(crate) fn refresh(c: &mut Controller, id: NodeId) {
     let node = c.state.node(id).filter(|node| node.usable());
     let reachable = node.is_some() && (c.rehearsal || c.links.get(id).is_some()) && !c.strays.contains_key(&id);

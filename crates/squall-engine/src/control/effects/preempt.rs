@@ -1,4 +1,4 @@
-//! Jobs that make room for others: who may be asked, and how they go.
+//! Preemption: how running jobs are ended for others.
 
 use crate::control::index::victims::terms;
 use squall_model::event::{Event, Requeue};
@@ -17,7 +17,7 @@ use crate::control::state::reading::may_requeue;
 /// SIGTERM on Linux.
 const TERM: i32 = 15;
 
-/// A running job has to make room: at once, or after notice.
+/// Preempts a running job: at once, or after its grace time.
 pub(crate) fn evict(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
     let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_running()) else { return };
     let Some(run) = job.run() else { return };
@@ -27,13 +27,13 @@ pub(crate) fn evict(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
     }
     let (attempt, until) = (job.attempt, now + Span::from_secs(grace_s));
     c.commit(now, Event::JobPreempted { id, attempt, until }, out);
-    // The tasks, not the script, as in Slurm: a script without steps has its whole notice.
+    // As in Slurm the tasks get SIGTERM and not the script, so a script without steps has its whole grace time.
     for signal in [notice::CONT, TERM] {
         notice::signal_all(c, id, SignalTarget::Steps, signal);
     }
 }
 
-/// Its time is up.
+/// Ends a preempted job when its grace time is over.
 pub(crate) fn end(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
     let requeue = goes_back(c, id);
     if c.state.jobs.get(&id).is_some_and(|job| job.is_running()) {
@@ -42,7 +42,7 @@ pub(crate) fn end(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
     }
 }
 
-/// What it means that a job's script has ended: who fails after notice has made room.
+/// Returns the outcome of a job whose script has ended. A failure in the grace time counts as preemption.
 pub(crate) fn judge(c: &Controller, id: JobId, outcome: Outcome) -> (Outcome, Option<Requeue>) {
     if outcome.state != EndState::Failed || c.state.jobs.get(&id).and_then(|job| job.run()?.grace).is_none() {
         return (outcome, None);
@@ -50,14 +50,14 @@ pub(crate) fn judge(c: &Controller, id: JobId, outcome: Outcome) -> (Outcome, Op
     (Outcome { state: EndState::Preempted, ..outcome }, goes_back(c, id))
 }
 
-/// Whether a job that makes room waits again.
+/// Returns whether and how a preempted job is requeued.
 fn goes_back(c: &Controller, id: JobId) -> Option<Requeue> {
     let job = c.state.jobs.get(&id)?;
     let again = terms(&c.state, job, job.run()?).mode == PreemptMode::Requeue && may_requeue(&c.state, job);
     again.then_some(Requeue { hold: false, not_before: None })
 }
 
-/// Notices that were given before a restart.
+/// Sets the timers of grace times that began before a restart of the controller.
 pub(crate) fn again(c: &mut Controller) {
     let graces = c.state.jobs.iter().filter_map(|(id, job)| Some((*id, job.run()?.grace?)));
     for (id, until) in graces {

@@ -1,8 +1,8 @@
-//! Queries of the controller: heartbeats, and what clients ask of the nodes.
+//! Queries of the controller to nodes: heartbeats, and clients' questions.
 //!
-//! A query that writes where it holds is answered before the next such query is asked: of two that differ in the value
-//! only, all nodes end with the same one. It is answered when all nodes have what was written: who is told so may rely
-//! on it, and a node that was lost on the way is named.
+//! A query that writes is complete before the next such query is sent. So after two that write different values all
+//! nodes have the same one. It is answered when all nodes have the written value, so that the client can rely on it; a
+//! node that was lost on the way is named.
 
 use crate::control::net::queries::Asked;
 use crate::control::net::queries::Purpose;
@@ -17,13 +17,13 @@ use squall_model::wire::fabric::{Comparison, Health, Query, Tally, Test, Variabl
 use crate::control::controller::Controller;
 use crate::control::port::{CallerId, LinkId};
 
-/// How long nodes have to answer a heartbeat.
+/// Timeout of a heartbeat.
 pub(crate) const BEAT_WAIT: Span = Span::from_secs(HEARTBEAT_S / 2);
 
-/// At every third heartbeat nodes say how they feel.
+/// Nodes report load and memory at every third heartbeat.
 const HEALTH_BEATS: u64 = 3;
 
-/// Asks for a client, now or when the writing query before has been answered.
+/// Sends a client's question, or queues it behind the writing query that is under way.
 pub(crate) fn ask(c: &mut Controller, now: Time, question: Question) {
     if question.write.is_some() && c.queries.writing {
         return c.queries.waiting.push_back(question);
@@ -38,7 +38,7 @@ pub(crate) fn pose(c: &mut Controller, now: Time, question: Question, time: Span
     send(c, now, question.to.clone(), (test, wait), time, Purpose::Client(question));
 }
 
-/// Asks nodes.
+/// Sends a query to nodes.
 pub(crate) fn send(
     c: &mut Controller,
     now: Time,
@@ -48,7 +48,7 @@ pub(crate) fn send(
     purpose: Purpose,
 ) {
     let health = matches!(purpose, Purpose::Beat) && c.queries.beats.is_multiple_of(HEALTH_BEATS);
-    // The nodes' time is up before ours, so that what they know by then arrives.
+    // The nodes' timeout ends before the controller's, so that partial answers arrive in time.
     let variable = test.variable.clone();
     let query = Query { epoch: Epoch(0), number: 0, to: to.clone(), test, wait, time_us: time.0 / 8 * 7, health };
     let (number, children) = c.links.ask(query);
@@ -57,27 +57,27 @@ pub(crate) fn send(
     c.queries.asked.insert(number, asked);
 }
 
-/// A node's session begins. Gives until when the session before was in order: the node took all that was sent to it earlier,
-/// for what is sent comes in order, and a heartbeat after it was answered.
+/// Records the begin of a node's session. Returns until when the session before was intact: the node received all that
+/// was sent before that time, as messages arrive in order and it answered a later heartbeat.
 pub(crate) fn registered(c: &mut Controller, now: Time, node: NodeId) -> Option<Time> {
     c.queries.beaten.insert(node, (now, None)).and_then(|(_, until)| until)
 }
 
-/// A node says how it feels.
+/// Records a node's load and free memory.
 pub(crate) fn felt(c: &mut Controller, node: NodeId, health: Health) {
     if let Some(member) = c.links.get_mut(node) {
         (member.load_centi, member.free_mb) = (health.load_centi, health.free_mb);
     }
 }
 
-/// A child's connection has ended: it will not answer.
+/// Stops waiting for answers of a child whose connection has ended.
 pub(crate) fn child_closed(c: &mut Controller, link: LinkId) {
     for asked in c.queries.asked.values_mut() {
         asked.children.remove(&link);
     }
 }
 
-/// A client's connection has ended: nobody waits for its answers.
+/// Drops the questions of a client whose connection has ended.
 pub(crate) fn hangup(c: &mut Controller, caller: CallerId) {
     c.queries.waiting.retain(|question| question.caller != caller);
 }

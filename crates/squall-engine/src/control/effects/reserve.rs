@@ -1,4 +1,4 @@
-//! Reservations over time: what they leave to a job, when they begin, end and come again.
+//! Reservations over time: their begin, end and repetition.
 
 use squall_model::event::Event;
 use squall_model::id::JobId;
@@ -10,7 +10,7 @@ use crate::control::effects::notice::arm_limit;
 use crate::control::index::timers::Timer;
 use crate::control::port::Out;
 
-/// When the next reservation begins or ends.
+/// Sets the timer for the next begin or end of a reservation.
 pub(crate) fn arm(c: &mut Controller, now: Time) {
     let next = c.state.reservations.values().map(|one| if one.start > now { one.start } else { one.end }).min();
     match next {
@@ -19,7 +19,7 @@ pub(crate) fn arm(c: &mut Controller, now: Time) {
     }
 }
 
-/// Some reservation begins or ends.
+/// Handles the begin or end of a reservation: one that is over is repeated or removed.
 pub(crate) fn turn(c: &mut Controller, now: Time, out: &mut Out) {
     let over: Vec<Reservation> = c.state.reservations.values().filter(|one| one.end <= now).cloned().collect();
     for one in over {
@@ -38,7 +38,8 @@ pub(crate) fn turn(c: &mut Controller, now: Time, out: &mut Out) {
     c.queue.wake_parked(&c.state);
 }
 
-/// A reservation was made, changed or is gone: other jobs may start, its own may end at another time.
+/// Updates the queue after a reservation was made, changed or removed: other jobs may start, and its own jobs may end
+/// at another time.
 pub(crate) fn changed(c: &mut Controller, now: Time, name: &str) {
     arm(c, now);
     c.queue.wake_parked(&c.state);

@@ -1,4 +1,4 @@
-//! Going down: running jobs are left alone, or ended and put back into the queue first.
+//! Shutdown: running jobs are left alone, or ended and requeued first.
 
 use crate::control::index::todo::Leaving;
 use squall_model::event::Requeue;
@@ -14,10 +14,10 @@ use crate::control::index::timers::Timer;
 use crate::control::port::{CallerId, Out};
 use crate::control::state::reading::may_requeue;
 
-/// Seconds beyond KillWait that nodes get to end their jobs.
+/// Seconds beyond KillWait in which nodes must end their jobs.
 const PATIENCE_S: u64 = 5;
 
-/// Begins to shut down.
+/// Begins a shutdown.
 pub(crate) fn begin(c: &mut Controller, now: Time, caller: CallerId, by: u32, keep_jobs: bool, out: &mut Out) {
     if let Some(leaving) = &mut c.leaving {
         leaving.callers.push(caller);
@@ -38,14 +38,14 @@ pub(crate) fn begin(c: &mut Controller, now: Time, caller: CallerId, by: u32, ke
     }
 }
 
-/// Waited long enough.
+/// Ends the wait for jobs, as the time for it is over.
 pub(crate) fn hurry(c: &mut Controller) {
     if let Some(leaving) = &mut c.leaving {
         leaving.hurry = true;
     }
 }
 
-/// Leaves when nothing is left to wait for.
+/// Completes the shutdown when there is nothing left to wait for.
 pub(crate) fn proceed(c: &mut Controller, _now: Time, out: &mut Out) {
     let Some(leaving) = &mut c.leaving else { return };
     let idle = c.state.index.active == 0;

@@ -1,4 +1,4 @@
-//! The wall clock was set. Nothing that runs goes by it; what people asked for in its terms comes earlier or later by that.
+//! Changes of the wall clock. Running jobs do not depend on it; times that users gave as wall-clock times are moved.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use squall_model::time::Time;
 use crate::control::controller::Controller;
 use crate::control::port::Out;
 
-/// The wall clock is ahead by so many microseconds more than before.
+/// Moves reservations, begin times and deadlines after the wall clock was set forward by `by_us` microseconds
+/// (negative: back).
 pub(crate) fn stepped(c: &mut Controller, now: Time, by_us: i64, out: &mut Out) {
     let us = by_us.saturating_neg();
     for one in c.state.reservations.values().cloned().collect::<Vec<_>>() {
@@ -23,7 +24,7 @@ pub(crate) fn stepped(c: &mut Controller, now: Time, by_us: i64, out: &mut Out) 
     let jobs = unfinished.filter_map(|(&id, job)| Some((id, false, moved(&job.spec, us)?)));
     let waiting = c.state.arrays.iter().filter(|(_, array)| !array.is_ended());
     let arrays = waiting.filter_map(|(&id, array)| Some((id, true, moved(&array.spec, us)?)));
-    // Tasks that share their array's specification have it with the array.
+    // Tasks that share their array's specification are changed with the array.
     let all: Vec<(JobId, bool, JobSpec)> = jobs.chain(arrays).collect();
     for (id, whole, spec) in all {
         let change = JobChange { spec: Some(Arc::new(spec)), ..JobChange::default() };
@@ -31,7 +32,7 @@ pub(crate) fn stepped(c: &mut Controller, now: Time, by_us: i64, out: &mut Out) 
     }
 }
 
-/// A specification with what it says of the wall clock on the controller's. None: nothing.
+/// Returns a specification with its begin time and deadline moved. None: it has no such times.
 fn moved(spec: &JobSpec, us: i64) -> Option<JobSpec> {
     let begin = spec.begin.filter(|_| !spec.begins_after_submission());
     if begin.is_none() && spec.deadline.is_none() {

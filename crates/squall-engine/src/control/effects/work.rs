@@ -1,4 +1,4 @@
-//! The steps of a turn: timers, the queue, the scheduling pass, what nodes and callers are told.
+//! The phases of a turn: timers, the queue, the scheduling pass, and messages to nodes and clients.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,10 +35,10 @@ use crate::control::state::node::Partition;
 use crate::control::state::reading::is_by_itself;
 use crate::control::state::reading::outcome_of;
 
-/// How often limits are looked at whose room changes with time.
+/// How often limits on usage over time are checked.
 const BUDGETS_EVERY: Span = Span::from_secs(60);
 
-/// A timer's time has come.
+/// Handles a timer whose time has come.
 pub(crate) fn fire(c: &mut Controller, now: Time, timer: Timer, out: &mut Out) {
     match timer {
         Timer::Ready(item) => {
@@ -69,8 +69,8 @@ pub(crate) fn fire(c: &mut Controller, now: Time, timer: Timer, out: &mut Out) {
     }
 }
 
-/// Limits on what was used: whoever waits for one is looked at, and whose is used up ends, as in Slurm, unless `safe` had
-/// it start only with room for all of its time.
+/// Checks limits on usage over time. Jobs that wait for one are examined. As in Slurm, running jobs end when a limit is
+/// used up; with `safe` a job starts only if its whole time limit fits.
 fn spend(c: &mut Controller, now: Time, out: &mut Out) {
     for id in limits::spent(&c.state, now) {
         end_running(c, now, id, EndState::Timeout, None, out);
@@ -78,7 +78,7 @@ fn spend(c: &mut Controller, now: Time, out: &mut Out) {
     c.queue.wake_budgeted();
 }
 
-/// What ends a running job whose time is up: its limit, or its deadline if that came first.
+/// Returns how a running job ends whose time is up: by its time limit, or by its deadline if that came first.
 fn limit_met(c: &Controller, id: JobId) -> EndState {
     let run = c.state.jobs.get(&id).and_then(|job| Some((job, job.run()?)));
     let end = run.and_then(|(job, run)| facts::end_time(&c.state, id, job, run));
@@ -86,7 +86,7 @@ fn limit_met(c: &Controller, id: JobId) -> EndState {
     if deadline.is_some() && end == deadline { EndState::Deadline } else { EndState::Timeout }
 }
 
-/// The owner of an allocation is gone: so is the allocation.
+/// Ends an allocation whose client is gone.
 pub(crate) fn abandon(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
     let Some(job) = c.state.jobs.get(&id) else { return };
     let state = EndState::Cancelled { by: job.owner.uid };
@@ -99,7 +99,7 @@ pub(crate) fn abandon(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
     }
 }
 
-/// `--signal`: some time before the limit.
+/// Sends the signal of `--signal` some time before the limit.
 fn warn(c: &mut Controller, id: JobId) {
     let Some(signal) = c.state.jobs.get(&id).filter(|job| job.is_running()).and_then(|job| job.spec.signal) else {
         return;
@@ -108,7 +108,7 @@ fn warn(c: &mut Controller, id: JobId) {
     notice::signal_all(c, id, target, signal.signal);
 }
 
-/// Ends an item that waits.
+/// Ends a pending item.
 pub(crate) fn end_pending(
     c: &mut Controller,
     now: Time,
@@ -141,7 +141,7 @@ pub(crate) fn end_running(
     }
 }
 
-/// Puts every item that something happened to where it belongs.
+/// Examines all marked items and puts each in its place.
 pub(crate) fn enter_all(c: &mut Controller, now: Time, out: &mut Out) {
     while let Some(item) = c.queue.dirty.pop_first() {
         let entered = c.queue.enter(&c.state, &mut c.timers, now, item);
@@ -166,7 +166,7 @@ pub(crate) fn enter_all(c: &mut Controller, now: Time, out: &mut Out) {
     }
 }
 
-/// How passes go about it, as configured.
+/// Returns the configured rules of scheduling passes.
 pub(crate) fn rules(config: &Config) -> Rules {
     let parameters = &config.scheduler_parameters;
     let kept = parameters.kept();
@@ -178,7 +178,7 @@ pub(crate) fn rules(config: &Config) -> Rules {
     Rules { discipline, depth: parameters.depth(), kept }
 }
 
-/// One scheduling pass.
+/// Makes one scheduling pass.
 pub(crate) fn schedule(c: &mut Controller, now: Time, out: &mut Out) {
     c.queue.look_around(&c.state, now);
     let sight = Sight { state: &c.state, queue: &c.queue, now };
@@ -198,15 +198,15 @@ pub(crate) fn schedule(c: &mut Controller, now: Time, out: &mut Out) {
         c.timers.set(Timer::Budgets, now + BUDGETS_EVERY);
     }
     c.queue.set_heads(&c.state, &plan.heads);
-    // Whoever waited in one partition, with room kept there, and started in another holds up nobody any more.
+    // A job that had resources reserved in one partition and started in another no longer delays others there.
     let kept = || {
         let reserved = plan.reserved.iter().map(|kept| (kept.item, kept.partition));
         plan.heads.iter().map(|head| (head.item, head.partition)).chain(reserved)
     };
     let moved = |start: &Start| kept().any(|(item, partition)| item == start.item && partition != start.partition);
     let moved = c.state.partitions.len() > 1 && plan.starts.iter().any(moved);
-    // Who is kept room for may have it elsewhere now that somebody started behind it; then somebody else may start here.
-    // Where room is kept for one only that is rare, and found at the next pass.
+    // A job with a reservation may get it elsewhere now that a job behind it has started; then another one may start
+    // here. With a single reservation that is rare, and the next pass finds it.
     let several = c.state.config.scheduler_parameters.kept() > 1;
     let again = moved || (several && plan.backfilled > 0);
     for mut start in plan.starts {
@@ -218,7 +218,7 @@ pub(crate) fn schedule(c: &mut Controller, now: Time, out: &mut Out) {
     for eviction in plan.evictions {
         preempt::evict(c, now, eviction.victim, out);
     }
-    // What else was started or freed by this pass is no reason for another; what becomes ready by it is.
+    // What this pass started or freed is no reason for another pass; what becomes ready by it is.
     c.queue.kick = again;
 }
 
@@ -239,14 +239,14 @@ fn begin(c: &mut Controller, now: Time, start: Start, out: &mut Out) {
     }
 }
 
-/// Tells the nodes of jobs that started in this turn.
+/// Sends nodes the start of jobs that started in this turn.
 pub(crate) fn send_starts(c: &mut Controller) {
     for id in std::mem::take(&mut c.todo.starting) {
         let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_running() || job.is_leased()) else { continue };
         let Some(run) = job.run() else { continue };
         let mut nodes = run.left.clone();
         let Some(facts) = facts::facts(&c.state, id).map(Arc::new) else { continue };
-        // The script goes to its own node only.
+        // The script goes to the first node only.
         if let Some(first) = batch_node(job) {
             nodes.remove(first);
             let message = start_message(c, Arc::clone(&facts), id, first);
@@ -258,12 +258,12 @@ pub(crate) fn send_starts(c: &mut Controller) {
     }
 }
 
-/// The node on which a running job's script runs.
+/// Returns the node on which a running job's script runs.
 fn batch_node(job: &Job) -> Option<NodeId> {
     job.run().filter(|_| job.spec.kind == JobKind::Batch)?.batch_node()
 }
 
-/// What a node is told of a job that holds it: `StartJob`, with the script for its first node.
+/// Returns the start message for a node that a job holds: `StartJob`, with the script for the job's first node.
 pub(crate) fn start_message(c: &Controller, facts: Arc<JobFacts>, id: JobId, node: NodeId) -> Option<Down> {
     let job = c.state.jobs.get(&id)?;
     let run = job.run()?;
@@ -274,7 +274,7 @@ pub(crate) fn start_message(c: &Controller, facts: Arc<JobFacts>, id: JobId, nod
     Some(Down::StartJob { facts, batch })
 }
 
-/// Tells the nodes of jobs whose end was decided in this turn.
+/// Sends nodes the end of jobs whose end was decided in this turn.
 pub(crate) fn send_ends(c: &mut Controller) {
     for id in std::mem::take(&mut c.todo.ending) {
         let Some(Phase::Completing(run, _)) = c.state.jobs.get(&id).map(|job| &job.phase) else { continue };
@@ -285,7 +285,7 @@ pub(crate) fn send_ends(c: &mut Controller) {
     }
 }
 
-/// Tells nodes that jobs gave back to end them.
+/// Tells nodes that running jobs have given back to end those jobs.
 pub(crate) fn send_leaves(c: &mut Controller) {
     for id in std::mem::take(&mut c.todo.leaving) {
         let gone = c.state.jobs.get(&id).and_then(|job| job.run()).map(|run| run.leaving.nodes());
@@ -295,16 +295,16 @@ pub(crate) fn send_leaves(c: &mut Controller) {
     }
 }
 
-/// What a node is told that a running job has given back.
+/// Returns the message for nodes that a running job has given back.
 pub(crate) fn leave_message(c: &Controller, id: JobId) -> Option<Down> {
     let attempt = JobAttempt { job: id, attempt: c.state.jobs.get(&id)?.attempt };
     Some(Down::EndJob { job: attempt, kill_wait_s: c.state.config.kill_wait_s, cont: true, why: EndReason::None })
 }
 
-/// Stops the processes of suspended jobs on nodes that have come back, and lets those of resumed jobs go on.
+/// Stops the processes of suspended jobs on nodes that have come back, and continues those of resumed jobs.
 pub(crate) fn send_stops(c: &mut Controller) {
     while let Some((id, node)) = c.todo.stopping.pop_first() {
-        // A job of the matrix has no turn while it is suspended.
+        // A job in the matrix has no time slice while it is suspended.
         let shares = c.state.gang.contains_key(&id);
         let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_running() && !shares) else { continue };
         let suspended = job.run().is_some_and(|run| run.suspended.is_some());
@@ -314,7 +314,8 @@ pub(crate) fn send_stops(c: &mut Controller) {
     }
 }
 
-/// What a node is told of a job that completes. Stopped processes are always woken: only so they hear the TERM.
+/// Returns the message that ends a completing job on its nodes. Stopped processes are always continued, as they would
+/// not get the SIGTERM otherwise.
 pub(crate) fn end_message(c: &Controller, id: JobId) -> Option<Down> {
     let job = c.state.jobs.get(&id)?;
     let Phase::Completing(_, ending) = &job.phase else { return None };
@@ -339,7 +340,7 @@ fn end_reason(state: EndState) -> EndReason {
     }
 }
 
-/// Answers those who wait for a job or array.
+/// Answers clients that wait for a job or array.
 pub(crate) fn tell(c: &mut Controller, id: JobId, out: &mut Out) {
     tell_owner(c, id, out);
     if c.waits.ends.is_empty() {
@@ -355,7 +356,7 @@ pub(crate) fn tell(c: &mut Controller, id: JobId, out: &mut Out) {
     }
 }
 
-/// Tells the owner of an allocation that it runs, or that it has ended without their doing.
+/// Tells the client that owns an allocation when it runs, or when it has ended without a request of that client.
 fn tell_owner(c: &mut Controller, id: JobId, out: &mut Out) {
     let Some(owning) = c.waits.owners.get_mut(&id) else { return };
     let caller = owning.caller;
@@ -387,7 +388,7 @@ fn tell_owner(c: &mut Controller, id: JobId, out: &mut Out) {
     }
 }
 
-/// Every job that holds a node.
+/// Returns every job that holds resources on a node.
 pub(crate) fn jobs_on(c: &Controller, node: NodeId) -> BTreeSet<JobId> {
     c.state.node(node).map(|node| node.jobs.clone()).unwrap_or_default()
 }

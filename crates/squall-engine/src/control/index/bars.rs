@@ -1,4 +1,4 @@
-//! What reservations leave to a job.
+//! Nodes that reservations keep from a job.
 
 use squall_model::job::PendingReason;
 use squall_model::reservation::{Flag, Reservation};
@@ -8,8 +8,8 @@ use squall_sched::Bars;
 
 use crate::control::state::State;
 
-/// Which of a partition's nodes reservations keep from a job that would start at that time with that limit, in one of
-/// its own or not.
+/// Returns the nodes of a partition that reservations keep from a job that would start at `time`; or the reason why the
+/// job must wait for its own reservations, which `own` names. `limit_s` is its time limit.
 pub(crate) fn bars(state: &State, time: Time, own: Option<&str>, limit_s: Option<u64>, nodes: &NodeSet) -> Bars {
     let named = |one: &Reservation| own.is_some_and(|own| own.split(',').any(|name| name == one.name));
     let known: Vec<&Reservation> = state.reservations.values().filter(|one| named(one)).collect();
@@ -29,7 +29,7 @@ pub(crate) fn bars(state: &State, time: Time, own: Option<&str>, limit_s: Option
         end = end.into_iter().chain(last).min();
     }
     for other in state.reservations.values().filter(|other| !named(other)) {
-        // One for users within one for maintenance is what its makers wanted, and the other way round.
+        // A reservation with the flag overlap or maint was made to share its nodes with other reservations.
         let shared = on.iter().any(|own| own.is(Flag::Overlap) || own.is(Flag::Maint));
         if !shared && other.meets(time, end) {
             barred.union_with(&other.nodes);

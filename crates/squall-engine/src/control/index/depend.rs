@@ -1,4 +1,4 @@
-//! Whether a dependency holds, will perhaps, or never can.
+//! Evaluation of job dependencies: satisfied, possible, or impossible.
 
 use squall_model::foreign::{Named, Question, Reply};
 use squall_model::id::JobId;
@@ -12,37 +12,37 @@ use crate::control::state::State;
 use crate::control::state::array::Array;
 use crate::control::state::job::Job;
 
-/// How a dependency or one of its terms stands.
+/// The result for a dependency or one of its terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It holds.
+    /// The dependency is satisfied.
     Holds,
-    /// It holds from this time on.
+    /// The dependency is satisfied from this time on.
     At(Time),
-    /// It may come true.
+    /// The dependency is not satisfied, but may be later.
     Waits,
-    /// It can't come true any more.
+    /// The dependency can't be satisfied any more.
     Never,
 }
 
-/// Who depends.
+/// The pending job or array whose dependency is evaluated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dependent<'a> {
-    /// The item.
+    /// The job or array in the queue.
     pub(crate) item: Item,
-    /// Which array task it is.
+    /// Array and index, if it is an array task.
     pub(crate) task: Option<ArrayTask>,
-    /// The untouched tasks of an array.
+    /// The untouched tasks, if it is an array.
     pub(crate) untouched: Option<&'a IndexSet>,
-    /// Its user.
+    /// Uid of the job's user.
     pub(crate) uid: u32,
-    /// Its name.
+    /// Name of the job.
     pub(crate) name: &'a str,
     /// When it was submitted.
     pub(crate) submit: Time,
 }
 
-/// How the whole dependency stands.
+/// Evaluates a whole dependency of a pending item.
 pub(crate) fn verdict(state: &State, names: &Names, who: &Dependent<'_>, dependency: &Dependency) -> Verdict {
     let mut terms = dependency.terms.iter().map(|term| term_verdict(state, names, who, term));
     if dependency.any {
@@ -62,7 +62,7 @@ fn easier(a: Verdict, b: Verdict) -> Verdict {
     }
 }
 
-/// None: never.
+/// Returns the later of two results, for a dependency of which all terms must hold. None: one of them is impossible.
 fn harder(a: Verdict, b: Verdict) -> Option<Verdict> {
     match (a, b) {
         (Verdict::Never, _) | (_, Verdict::Never) => None,
@@ -73,7 +73,7 @@ fn harder(a: Verdict, b: Verdict) -> Option<Verdict> {
     }
 }
 
-/// How one term stands for a pending item.
+/// Evaluates one term of a pending item's dependency.
 pub(crate) fn term_verdict(state: &State, names: &Names, who: &Dependent<'_>, term: &DependencyTerm) -> Verdict {
     if let Some(question) = question(state, who, term)
         && state.foreign.get(&question) != Some(&Reply::Alone)
@@ -92,7 +92,7 @@ pub(crate) fn term_verdict(state: &State, names: &Names, who: &Dependent<'_>, te
     judge(term.when, &target(state, job), job.delay_min)
 }
 
-/// What other cells have to be asked for a term.
+/// Returns the question that other cells must answer for a term; None: this cell can decide it.
 pub(crate) fn question(state: &State, who: &Dependent<'_>, term: &DependencyTerm) -> Option<Question> {
     match term.job {
         Some(job) if !state.is_foreign(job.id) => None,
@@ -109,7 +109,7 @@ pub(crate) fn question(state: &State, who: &Dependent<'_>, term: &DependencyTerm
     }
 }
 
-/// How a term stands that other cells have answered, or have not.
+/// Evaluates a term by other cells' answer to it; without an answer it waits.
 fn elsewhere(term: &DependencyTerm, reply: Option<&Reply>) -> Verdict {
     let target = match reply {
         None => return Verdict::Waits,
@@ -120,18 +120,18 @@ fn elsewhere(term: &DependencyTerm, reply: Option<&Reply>) -> Verdict {
     judge(term.when, &target, term.job.map_or(0, |job| job.delay_min))
 }
 
-/// What can be answered of a job of this cell; None: nothing yet. Who asks must know it to be there.
+/// Returns this cell's answer about one of its jobs, which the caller has found to exist; None: there is none yet.
 pub(crate) fn reply(state: &State, job: Named, start: bool) -> Option<Reply> {
     let Target { started, ended } = target(state, job.into());
     let ended = ended.map(|well| Reply::Ended { well });
     if start { started.map(Reply::Started).or(ended) } else { ended }
 }
 
-/// How the job that a term names stands.
+/// What has become of the job that a term names.
 struct Target {
-    /// When it started, if it has.
+    /// When it started; None: it has not.
     started: Option<Time>,
-    /// Whether it ended well, if it has ended.
+    /// Whether it completed successfully; None: it has not ended.
     ended: Option<bool>,
 }
 
@@ -170,7 +170,7 @@ fn target(state: &State, job: DependencyJob) -> Target {
     }
 }
 
-/// A job that was forgotten before anybody depended on it: only `after` and `afterany` were accepted.
+/// A job that was forgotten before another depended on it. Only `after` and `afterany` are accepted for those.
 const FORGOTTEN: Target = Target { started: None, ended: Some(true) };
 
 fn of_job(job: &Job) -> Target {
@@ -197,7 +197,8 @@ fn of_task(state: &State, id: JobId, array: &Array, index: u32) -> Target {
     Target { started, ended }
 }
 
-/// `aftercorr` on an array: the task of the same index; of an array's untouched tasks one that may go is enough.
+/// Evaluates `aftercorr` on an array, which waits for the task of the same index. For an array's untouched tasks it is
+/// enough that one of them may start.
 fn corresponding(who: &Dependent<'_>, target: &Array) -> Verdict {
     let tally = &target.tally;
     let one = |index: u32| match () {
@@ -216,7 +217,8 @@ fn corresponding(who: &Dependent<'_>, target: &Array) -> Verdict {
     }
 }
 
-/// Of an array's untouched tasks those that may start, and those that never can, as far as `aftercorr` decides.
+/// Returns which of an array's untouched tasks may start and which never can, as far as `aftercorr` decides. None: the
+/// array has no such term.
 pub(crate) fn corresponding_tasks(state: &State, array: &Array) -> Option<(IndexSet, IndexSet)> {
     let dependency = array.spec.dependency.as_ref()?;
     let targets = dependency.terms.iter().filter(|term| term.when == DependencyKind::AfterCorr);
@@ -232,7 +234,7 @@ pub(crate) fn corresponding_tasks(state: &State, array: &Array) -> Option<(Index
     Some((ready, never))
 }
 
-/// The jobs and arrays whose fate decides about a spec; tasks count as their array.
+/// Returns the jobs and arrays that a spec depends on; an array task counts as its array.
 pub(crate) fn targets(state: &State, spec: &JobSpec) -> Vec<JobId> {
     let jobs = spec.dependency.iter().flat_map(|d| &d.terms).filter_map(|term| term.job);
     jobs.map(|job| state.array_of(job.id).map_or(job.id, |(array, _)| array)).collect()

@@ -1,4 +1,4 @@
-//! Steps that wait for cores, and what is known of running ones beside the state.
+//! Steps that wait for cores, and soft state of running steps.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -18,33 +18,33 @@ use crate::control::port::CallerId;
 /// Soft state of steps.
 #[derive(Debug, Default)]
 pub(crate) struct Desk {
-    /// Requests that came with that for the job, until it runs.
+    /// Step requests that came together with an allocation request, by its job, until the job runs.
     pub(crate) first: BTreeMap<JobId, Waiting>,
-    /// Requests that wait for cores, by job, first come first.
+    /// Step requests that wait for cores, by job, oldest first.
     pub(crate) waiting: BTreeMap<JobId, VecDeque<Waiting>>,
-    /// Steps whose end somebody waits for, or that need attention.
+    /// Running steps with an `srun` or watcher attached, or that need attention.
     pub(crate) live: BTreeMap<StepKey, Live>,
-    /// For which jobs' steps a connection has asked. An entry may be out of date.
+    /// Connections with the jobs whose steps they asked for. An entry may be out of date.
     pub(crate) served: BTreeSet<(CallerId, JobId)>,
-    /// When to look at which step. An entry may be out of date.
+    /// When to check a step. An entry may be out of date.
     pub(crate) timers: BTreeSet<(Time, StepKey)>,
 }
 
-/// An `srun` that waits for cores.
+/// A step request that waits for cores.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    /// Its connection.
+    /// Connection of the `srun` that sent the request.
     pub(crate) caller: CallerId,
-    /// Its key.
+    /// The client's key of the request.
     pub(crate) key: ClientKey,
-    /// What it asks for.
+    /// The resources and layout that the step asks for.
     pub(crate) spec: Arc<StepSpec>,
-    /// What it wants to run.
+    /// The program that the step's tasks run.
     pub(crate) program: Arc<TaskProgram>,
 }
 
 impl Waiting {
-    /// Refused if it is too long.
+    /// Makes a step request. Refused if the command with its environment is longer than `STEP_BYTES_MAX`.
     pub(crate) fn new(caller: CallerId, key: ClientKey, spec: StepSpec, program: TaskProgram) -> Result<Self, Refusal> {
         if codec::size(&spec) + codec::size(&program) > STEP_BYTES_MAX {
             return Err(Refusal::TooLarge("command with its environment".to_owned(), STEP_BYTES_MAX as u64));
@@ -52,7 +52,7 @@ impl Waiting {
         Ok(Self { caller, key, spec: Arc::new(spec), program: Arc::new(program) })
     }
 
-    /// Generic resources that it asks for; None: it shares the job's.
+    /// Returns the generic resources that the step asks for; None: it shares those of the job.
     pub(crate) fn gres(&self) -> Result<Option<gres::Ask>, Refusal> {
         const OPTIONS: [&str; 4] = ["gres", "gpus", "gpus-per-node", "gpus-per-task"];
         let others = &self.program.others;
@@ -70,17 +70,18 @@ impl Waiting {
     }
 }
 
-/// A step that runs.
+/// Soft state of a running step.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
-    /// What it runs; None after a restart, until its `srun` is back.
+    /// The program that the step runs; None after a controller restart, until its `srun` has connected again.
     pub(crate) program: Option<Arc<TaskProgram>>,
-    /// Its `srun`.
+    /// Connection of the step's `srun`; None: it is not connected.
     pub(crate) caller: Option<CallerId>,
-    /// Without a caller: ended if none comes until then.
+    /// When the step is ended if no `srun` has connected by then; None: one is connected.
     pub(crate) patience: Option<Time>,
-    /// Others who watch it.
+    /// Other connections that watch the step.
     pub(crate) watchers: Vec<CallerId>,
-    /// Its end was ordered, and how nodes that didn't hear it are told.
+    /// Set if the step's end was ordered: seconds from SIGTERM to SIGKILL, and the reason. The order is repeated to
+    /// nodes that did not get it.
     pub(crate) ending: Option<(u64, EndReason)>,
 }

@@ -1,4 +1,4 @@
-//! What those who run in an allocation are told of it.
+//! What the processes of an allocation get to know about it.
 
 use std::sync::Arc;
 
@@ -16,7 +16,8 @@ use crate::control::state::State;
 use crate::control::state::gang::InTurn;
 use crate::control::state::job::{Job, Run};
 
-/// Facts of a job that holds resources; None: it does not. The first component of a heterogeneous job knows of all.
+/// Returns the facts of a job that holds resources; None: it holds none. The first component of a heterogeneous job
+/// gets those of all components.
 pub(crate) fn facts(state: &State, id: JobId) -> Option<JobFacts> {
     let mut facts = own_facts(state, id)?;
     if let Some(het) = state.het_of(id).filter(|het| het.leader == id) {
@@ -60,7 +61,8 @@ fn own_facts(state: &State, id: JobId) -> Option<JobFacts> {
     Some(facts)
 }
 
-/// When the time limit, the end of its reservation or its deadline ends an attempt; None: unlimited.
+/// Returns when an attempt ends at the latest: by its time limit, the end of its reservation or its deadline. None:
+/// unlimited.
 pub(crate) fn end_time(state: &State, id: JobId, job: &Job, run: &Run) -> Option<Time> {
     let limit = time_limit_s(state, job, &run.partition).map(Span::from_secs);
     let end = limit.and_then(|limit| limit_end(state, id, run, limit));
@@ -68,13 +70,14 @@ pub(crate) fn end_time(state: &State, id: JobId, job: &Job, run: &Run) -> Option
     end.into_iter().chain(others.into_iter().flatten()).min()
 }
 
-/// When its deadline ends an attempt. As in Slurm, where it becomes a limit once the job runs, time in which the job is
-/// suspended does not count.
+/// Returns when its deadline ends an attempt. As in Slurm, the deadline becomes a time limit once the job runs, so time
+/// in which the job is suspended is added.
 pub(crate) fn deadline_end(state: &State, id: JobId, job: &Job, run: &Run) -> Option<Time> {
     limit_end(state, id, run, job.spec.deadline?.since(run.start))
 }
 
-/// When a job has run for so long, as things are. Only time in which it runs counts.
+/// Returns when a job will have run for `limit`, if its time slices stay as they are. Only time in which it runs
+/// counts.
 fn limit_end(state: &State, id: JobId, run: &Run, limit: Span) -> Option<Time> {
     let Some(InTurn { turn, since }) = state.gang.get(&id).filter(|place| place.turn.mask != 0) else {
         return Some(run.start + run.suspended_total + limit);
@@ -83,31 +86,31 @@ fn limit_end(state: &State, id: JobId, run: &Run, limit: Span) -> Option<Time> {
     Some(*since + turn.stretch(Span(limit.0.saturating_sub(ran.0)))?)
 }
 
-/// When a reservation in which a job runs ends it.
+/// Returns when the reservation in which a job runs ends it; None: none does.
 fn reservation_end(state: &State, spec: &JobSpec, run: &Run) -> Option<Time> {
     let own = spec.reservations().filter_map(|name| state.reservations.get(name));
     own.filter(|one| !one.is(Flag::Flex) && runs_in(spec, run, one)).map(|one| one.end).min()
 }
 
-/// Whether a job runs in a reservation: in the one that it named, or in this one of several.
+/// Returns whether a job runs in this reservation: the only one that it named, or one of several if it has nodes of it.
 pub(crate) fn runs_in(spec: &JobSpec, run: &Run, one: &Reservation) -> bool {
     let alone = spec.reservations().count() == 1;
     spec.reservations().any(|name| name == one.name) && (alone || !one.nodes.is_disjoint(&run.alloc.nodes()))
 }
 
-/// The time limit of a job in a partition, seconds; None: unlimited.
+/// Returns the time limit of a job in a partition, seconds; None: unlimited.
 pub(crate) fn time_limit_s(state: &State, job: &Job, partition: &str) -> Option<u64> {
     job.time_limit_s().unwrap_or_else(|| default_limit_s(state, partition))
 }
 
-/// The time limit of jobs that set none.
+/// Returns the time limit of jobs that set none, seconds; None: unlimited.
 pub(crate) fn default_limit_s(state: &State, partition: &str) -> Option<u64> {
     let config = &state.partition(partition)?.config;
     config.default_time_s.or(config.max_time_s)
 }
 
-/// Tasks on each node: one each in turn as far as CPUs reach, and one at least. Where the job does not say
-/// how many it has, as many as there are CPUs for, as in Slurm: `mpirun` goes by it.
+/// Returns the number of tasks on each node: tasks are dealt evenly as far as CPUs suffice, at least one a node. A job
+/// that gives no number gets a task for each group of CPUs that a task needs, as in Slurm; `mpirun` relies on it.
 fn tasks_by_node(job: &Job, cpus: &Runs<u32>) -> Runs<u32> {
     let need = &job.spec.need;
     let per_task = need.task_cpus();
@@ -130,7 +133,7 @@ fn tasks_by_node(job: &Job, cpus: &Runs<u32>) -> Runs<u32> {
     tasks.into()
 }
 
-/// Where the nodes of an allocation are.
+/// Returns the topology addresses of the nodes of an allocation.
 pub(crate) fn addresses(state: &State, nodes: &NodeSet) -> Addresses {
     let topology = &state.index.topology;
     let mut found = Addresses::default();

@@ -1,4 +1,4 @@
-//! Fair Tree: among siblings, who has used the least of their shares goes first, with all below them.
+//! Fair Tree: among siblings, the one that has used least of its share goes first, with everything below it.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use crate::control::state::State;
 use crate::control::state::gates;
 use crate::control::state::ledger::Decay;
 
-/// A place in the tree.
+/// An association in the tree.
 struct Node<'a> {
     key: &'a AssocKey,
     own: &'a Association,
-    /// Places in the list of all.
+    /// Positions of its children in the list of all nodes.
     children: Vec<usize>,
     depth: u32,
     usage: f64,
@@ -25,11 +25,11 @@ struct Node<'a> {
     rank: f64,
 }
 
-/// The tree with everybody's place; accounts before what is below them.
+/// The tree with a rank for every user; an account comes before what is below it.
 pub(crate) struct FairTree<'a>(Vec<Node<'a>>);
 
 impl<'a> FairTree<'a> {
-    /// As usage stands at a time. `root` stands in for an association of root that was not set up.
+    /// Builds the tree for usage at one time. `root` is used if no root association is defined.
     pub(crate) fn new(policy: &'a Policy, root: &'a (AssocKey, Association), usage: impl Fn(u32) -> f64) -> Self {
         let mut below: BTreeMap<&str, Vec<(&AssocKey, &Association)>> = BTreeMap::new();
         for (key, own) in &policy.associations {
@@ -38,7 +38,7 @@ impl<'a> FairTree<'a> {
                 below.entry(above.as_str()).or_default().push((key, own));
             }
         }
-        // Users before accounts, as they are listed.
+        // Users come before accounts, the order in which `sshare` lists them.
         for children in below.values_mut() {
             children.sort_by_key(|(key, _)| (key.user.is_empty(), *key));
         }
@@ -83,13 +83,13 @@ impl<'a> FairTree<'a> {
         at
     }
 
-    /// Shares and usage of siblings, relative to each other.
+    /// Calculates shares, usage and level of an association's children relative to each other, and so on down the tree.
     fn weigh(&mut self, at: usize) {
         let children = self.0[at].children.clone();
         let shares = |node: &Node<'_>| f64::from(node.own.shares.unwrap_or(1));
         let all_shares: f64 = children.iter().map(|&child| shares(&self.0[child])).sum();
         let all_usage = self.0[at].usage;
-        // Who goes by the account's shares uses as much as all of them do on average.
+        // A child with `fairshare=parent` counts with the average usage of all such children.
         let pooled: Vec<usize> = children.iter().copied().filter(|&c| self.0[c].own.shares.is_none()).collect();
         let pool = pooled.iter().map(|&child| self.0[child].usage).sum::<f64>() / pooled.len().max(1) as f64;
         for child in children {
@@ -100,14 +100,14 @@ impl<'a> FairTree<'a> {
             node.level = match (node.norm_shares > 0.0, usage > 0.0) {
                 (false, _) => 0.0,
                 (true, false) => f64::INFINITY,
-                // Products first: what is equal must come out equal.
+                // Multiply first, so that equal associations get exactly equal values.
                 (true, true) => shares(node) * all_usage / (usage * all_shares),
             };
             self.weigh(child);
         }
     }
 
-    /// Gives places to all users below some siblings; equals have the same place.
+    /// Ranks all users below some siblings; equal ones get the same rank.
     fn rank(&mut self, mut siblings: Vec<usize>, users: usize, left: &mut usize) {
         siblings.sort_by(|&a, &b| self.0[b].level.total_cmp(&self.0[a].level).then(a.cmp(&b)));
         let mut rest = siblings.as_slice();
@@ -125,20 +125,20 @@ impl<'a> FairTree<'a> {
                     *left -= 1;
                 }
             }
-            // What is below equal accounts are equals, too.
+            // The children of equal accounts are equals, too.
             self.rank(below, users, left);
         }
     }
 
-    /// Users' places between 0 and 1, by association.
+    /// Returns the ranks of users, between 0 and 1, by association.
     pub(crate) fn places(&self) -> BTreeMap<u32, f64> {
         self.0.iter().filter(|node| !node.key.user.is_empty()).map(|node| (node.own.id, node.rank)).collect()
     }
 
-    /// As `sshare` shows it; `minutes` are those of users' associations.
+    /// Returns the rows of `sshare`. `minutes` are the run minutes of users' associations.
     fn shares(&self, minutes: &BTreeMap<u32, [u64; 3]>) -> Vec<Share> {
         let total = self.0.first().map_or(0.0, |root| root.usage);
-        // Children stand behind their parents.
+        // Children stand behind their parents, so sums go from the end.
         let mut sums: Vec<[u64; 3]> = vec![[0; 3]; self.0.len()];
         for (at, node) in self.0.iter().enumerate().rev() {
             let below = node.children.iter().map(|&child| sums[child]);
@@ -165,25 +165,26 @@ impl<'a> FairTree<'a> {
     }
 }
 
-/// Root as it is before anybody changed it.
+/// Returns the root association with its defaults.
 pub(crate) fn root() -> (AssocKey, Association) {
     (AssocKey::account(ROOT), Association::default())
 }
 
-/// Users' places, by association.
+/// Returns users' fair-share ranks at `now`, between 0 and 1, by association.
 pub(crate) fn places(state: &State, now: Time) -> BTreeMap<u32, f64> {
     let (decay, root) = (Decay::of(&state.config), root());
     FairTree::new(&state.policy, &root, |id| state.used(Whose::Association, Tres::Cpu, id, now, decay).0).places()
 }
 
-/// All lines of `sshare`.
+/// Returns all rows of `sshare`.
 pub(crate) fn shares(state: &State, now: Time) -> Vec<Share> {
     let (decay, root) = (Decay::of(&state.config), root());
     FairTree::new(&state.policy, &root, |id| state.used(Whose::Association, Tres::Cpu, id, now, decay).0)
         .shares(&run_minutes(state, now))
 }
 
-/// CPU, MiB and node minutes that running jobs may still use, by association. Nobody counts those without a limit.
+/// Returns the CPU, MiB and node minutes that running jobs may still use, by association. Jobs without a time limit do
+/// not count.
 fn run_minutes(state: &State, now: Time) -> BTreeMap<u32, [u64; 3]> {
     let mut minutes: BTreeMap<u32, [u64; 3]> = BTreeMap::new();
     for job in state.jobs.values().filter(|job| job.is_running()) {

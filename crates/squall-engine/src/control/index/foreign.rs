@@ -1,4 +1,4 @@
-//! What is open between this cell and others.
+//! Open questions between this cell and others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,24 +8,24 @@ use squall_model::time::Time;
 
 use crate::control::port::CallerId;
 
-/// What is open between this cell and others.
+/// Open questions between this cell and others, and the connections that carry them.
 #[derive(Debug, Default)]
 pub(crate) struct Foreign {
-    /// Fronts that carry questions and answers.
+    /// Connections of fronts, which carry questions and answers between cells.
     pub(crate) fronts: BTreeSet<CallerId>,
-    /// Questions of this cell that were not answered. Some may be nobody's any more.
+    /// Questions of this cell that are not answered. Some may be of no job any more.
     pub(crate) open: BTreeSet<Question>,
-    /// Questions of others by what decides them, and who waits for the answers.
+    /// Questions of other cells, by what decides them, with the connections that get the answer.
     pub(crate) asked: BTreeMap<About, BTreeMap<Question, BTreeSet<CallerId>>>,
-    /// Who has asked any of them.
+    /// Connections that have sent any such question.
     pub(crate) askers: BTreeSet<CallerId>,
-    /// Answers that leave at the end of this turn.
+    /// Answers to send at the end of this turn.
     pub(crate) ready: BTreeMap<CallerId, Vec<(Question, Reply)>>,
-    /// Then questions about names are looked at again, whatever happens.
+    /// When questions about names are next evaluated, even if nothing happens before.
     pub(crate) again: Option<Time>,
 }
 
-/// What decides a question.
+/// What decides the answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum About {
     /// A job, or an array and all of its tasks.
@@ -35,7 +35,7 @@ pub(crate) enum About {
 }
 
 impl Foreign {
-    /// A connection has ended.
+    /// Drops a connection that has ended, with its questions.
     pub(crate) fn hangup(&mut self, caller: CallerId) {
         self.fronts.remove(&caller);
         if !self.askers.remove(&caller) {
@@ -50,7 +50,7 @@ impl Foreign {
         self.asked.retain(|_, questions| !questions.is_empty());
     }
 
-    /// A job may have another name now.
+    /// Has questions about names evaluated again, as a job was renamed.
     pub(crate) fn renamed(&mut self) {
         if !self.asked.is_empty() {
             self.again = Some(Time(0));

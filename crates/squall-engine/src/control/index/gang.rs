@@ -1,19 +1,19 @@
-//! Gang scheduling: what is known beside the matrix, which is in the state.
+//! Soft state of gang scheduling. The matrix itself is in the state.
 
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
 
-/// Soft state.
+/// Soft state of gang scheduling.
 #[derive(Debug, Default)]
 pub(crate) struct Gang {
-    /// The matrix may look otherwise now.
+    /// Whether the matrix may have to change.
     pub(crate) changed: bool,
-    /// Nodes with jobs that share.
+    /// Nodes with jobs that share cores.
     pub(crate) nodes: NodeSet,
-    /// Nodes that have to be told the time now.
+    /// Nodes that have to be sent the time now.
     pub(crate) news: NodeSet,
     pub(crate) next_strobe: Option<Time>,
     pub(crate) next_skew: Option<Time>,
-    /// What is asked next, microseconds.
+    /// Clock skew that the next question to nodes tests, microseconds.
     pub(crate) skew_asked_us: u64,
 }

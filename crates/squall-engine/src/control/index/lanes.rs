@@ -1,4 +1,4 @@
-//! What may start in a partition, in order, and in lanes of those that ask for the same.
+//! The jobs that may start in a partition, in order, grouped in lanes of equal requests.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,57 +14,58 @@ use squall_sched::{Item, Request, prefer, preferred};
 
 use crate::control::state::State;
 
-/// A place in a partition's queue.
+/// A position in a partition's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
-    /// Higher goes first.
+    /// Sort key, reversed so that higher values go first.
     pub(crate) key: Reverse<u64>,
-    /// Who.
+    /// The job or array.
     pub(crate) item: Item,
 }
 
 impl Place {
-    /// Before all others.
+    /// Sorts before all others.
     const FIRST: Self = Self { key: Reverse(u64::MAX), item: Item { id: JobId(0), array: false } };
-    /// Behind all others.
+    /// Sorts behind all others.
     const LAST: Self = Self { key: Reverse(0), item: Item { id: JobId(u32::MAX), array: true } };
 }
 
-/// A need, as number: the same number, the same need.
+/// Interned id of a resource request; equal requests share an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KindId(u32);
 
-/// What a job asks for, and for how long as far as it says.
+/// What the jobs of a lane have in common: request and time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Shape {
-    /// What.
+    /// The request that the jobs have in common.
     pub(crate) want: Want,
-    /// None: as long as the partition lets it by default; `UNLIMITED_S`: without limit.
+    /// Time limit, seconds. None: the partition's default; `UNLIMITED_S`: no limit.
     pub(crate) limit_s: Option<u64>,
 }
 
-/// What a job asks for, for however long.
+/// The request of a job, without its time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Want {
-    /// The need.
+    /// Id of the resource request.
     pub(crate) kind: KindId,
-    /// With its other components, which nobody else has; None: all that it asks for is said.
+    /// For a component of a heterogeneous job: that job, as components start together and share no lane with other
+    /// jobs. None: not a component.
     pub(crate) het: Option<JobId>,
-    /// The user, where users may have to be kept apart.
+    /// The user, where jobs of different users may have to be kept on separate nodes; otherwise None.
     pub(crate) user: Option<u32>,
 }
 
-/// All that is asked for at present, each read once.
+/// All resource requests of pending jobs, each parsed once.
 #[derive(Debug, Default)]
 pub(crate) struct Kinds {
     ids: BTreeMap<Key, KindId>,
     all: Vec<Option<Kind>>,
     spare: Vec<KindId>,
-    /// What was asked for last: as a rule many ask for the same, one after the other.
+    /// The request entered last. Jobs with the same request often come one after the other.
     last: Option<(Arc<JobSpec>, KindId)>,
 }
 
-/// What a job asks for, as it says it: whoever says the same is looked at once.
+/// The options that make up a resource request, as submitted; equal ones are parsed once.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     need: Need,
@@ -72,10 +73,10 @@ struct Key {
     wish: Wish,
     prefer: Option<String>,
     inside: Inside,
-    /// `--use-min-nodes`: of a range of numbers of nodes the least.
+    /// `--use-min-nodes`: take the lowest number of a range of node counts.
     few: bool,
     reservation: Option<String>,
-    /// `--exclusive=user`.
+    /// Whether the job has `--exclusive=user`.
     own_nodes: bool,
 }
 
@@ -83,12 +84,12 @@ struct Key {
 struct Kind {
     key: Key,
     request: Request,
-    /// Lanes of it.
+    /// Number of lanes with this request.
     pub(crate) lanes: u32,
 }
 
 impl Kinds {
-    /// The number of a need, which is read if nobody asked for it yet. None: it can't be understood.
+    /// Returns the id of a spec's resource request, which is parsed if it is new. None: it is invalid.
     pub(crate) fn enter(&mut self, state: &State, spec: &Arc<JobSpec>) -> Option<KindId> {
         if let Some(id) = self.again(spec) {
             return Some(id);
@@ -111,15 +112,15 @@ impl Kinds {
         self.ids.insert(key, id);
         Some(id)
     }
-    /// The number of a need.
+    /// Returns the id of a spec's resource request; None: no job in a lane has it.
     pub(crate) fn find(&self, spec: &Arc<JobSpec>) -> Option<KindId> {
         self.again(spec).or_else(|| self.ids.get(&Key::of(spec)).copied())
     }
-    /// The number of the need that was asked for last, if this is the same specification.
+    /// Returns the id of the request entered last, if this is the same spec.
     fn again(&self, spec: &Arc<JobSpec>) -> Option<KindId> {
         self.last.as_ref().filter(|(last, _)| Arc::ptr_eq(last, spec)).map(|(_, id)| *id)
     }
-    /// Reads again what names nodes: there may be others of these names now.
+    /// Parses requests that name nodes again, as new nodes may have these names.
     pub(crate) fn read_names(&mut self, state: &State) {
         let named = |kind: &&mut Kind| kind.key.need.nodelist.is_some() || kind.key.need.exclude.is_some();
         for kind in self.all.iter_mut().flatten().filter(named) {
@@ -131,13 +132,13 @@ impl Kinds {
     pub(crate) fn request(&self, id: KindId) -> Option<&Request> {
         self.all.get(id.0 as usize)?.as_ref().map(|kind| &kind.request)
     }
-    /// There is a further lane.
+    /// Counts one more lane with this request.
     fn held(&mut self, id: KindId) {
         if let Some(Some(kind)) = self.all.get_mut(id.0 as usize) {
             kind.lanes += 1;
         }
     }
-    /// A lane is empty; without any the need is forgotten.
+    /// Counts one lane less; a request without lanes is forgotten.
     fn left(&mut self, id: KindId) {
         let Some(slot) = self.all.get_mut(id.0 as usize) else { return };
         let Some(kind) = slot else { return };
@@ -178,31 +179,31 @@ impl Key {
     }
 }
 
-/// What a job asks for, read. None: it can't be understood.
+/// Parses the resource request of a spec. None: it is invalid.
 pub(crate) fn request_of(state: &State, spec: &JobSpec) -> Option<Request> {
     Key::of(spec).read(state)
 }
 
-/// What may start in a partition.
+/// The pending jobs of a partition that may start, in lanes.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     pub(crate) lanes: BTreeMap<Shape, Lane>,
-    /// The first of each lane, by what they want.
+    /// The first position of each lane, sorted by request; the value is the lane's time limit.
     fronts: BTreeMap<(Want, Place), Option<u64>>,
-    /// The first of all that want the same.
+    /// The first position of each request.
     pub(crate) firsts: BTreeMap<Place, Shape>,
 }
 
-/// Jobs that ask for the same.
+/// Pending jobs with equal request and time limit.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     pub(crate) places: BTreeSet<Place>,
-    /// How many passes there were before there was anybody in it.
+    /// Number of scheduling passes before the lane got its first job.
     since: u64,
 }
 
 impl Line {
-    /// All at once.
+    /// Builds the lanes of a partition from all positions at once.
     pub(crate) fn of(mut places: Vec<(Shape, Place)>, kinds: &mut Kinds, passes: u64) -> Self {
         places.sort_unstable();
         let mut line = Self::default();
@@ -215,7 +216,7 @@ impl Line {
         }
         line
     }
-    /// Adds a place. None: it was there; else whether no pass has found its lane without room.
+    /// Adds a position. None: it was there. Otherwise returns whether no pass has found its lane without room yet.
     pub(crate) fn insert(&mut self, kinds: &mut Kinds, shape: Shape, place: Place, passes: u64) -> Option<bool> {
         let lane = self.lanes.entry(shape).or_insert_with(|| {
             kinds.held(shape.want.kind);
@@ -230,7 +231,7 @@ impl Line {
         }
         Some(since >= passes)
     }
-    /// Takes a place out. True: it was there.
+    /// Removes a position. Returns whether it was there.
     pub(crate) fn remove(&mut self, kinds: &mut Kinds, shape: Shape, place: Place) -> bool {
         let Some(lane) = self.lanes.get_mut(&shape) else { return false };
         let first = lane.places.first() == Some(&place);
@@ -247,15 +248,15 @@ impl Line {
         }
         true
     }
-    /// The first of all.
+    /// Returns the first position over all lanes.
     pub(crate) fn first(&self) -> Option<(Place, Shape)> {
         self.firsts.first_key_value().map(|(place, shape)| (*place, *shape))
     }
-    /// Whether a place is in a lane.
+    /// Returns whether a position is in a lane.
     pub(crate) fn contains(&self, shape: Shape, place: Place) -> bool {
         self.lanes.get(&shape).is_some_and(|lane| lane.places.contains(&place))
     }
-    /// Another one is the first of a lane.
+    /// Records that another position became the first of a lane.
     fn leads(&mut self, shape: Shape, before: Option<Place>, now: Option<Place>) {
         let Shape { want, limit_s } = shape;
         let first = self.fronts_from(want, None).next();
@@ -265,7 +266,7 @@ impl Line {
         let first = self.fronts_from(want, None).next();
         first.map(|(first, limit_s)| self.firsts.insert(first, Shape { want, limit_s }));
     }
-    /// The first of each lane of those who want the same, behind a place.
+    /// Returns the first position of each lane with the same request, after the position `behind`.
     pub(crate) fn fronts_from(
         &self,
         want: Want,

@@ -1,4 +1,4 @@
-//! Where the tasks of a step go within its job's allocation, and which cores and memory they hold.
+//! The layout of a step: which nodes of the job's allocation its tasks run on, and which cores and memory it holds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,60 +13,60 @@ use squall_model::set::CoreSet;
 use squall_model::step::{Distribution, Layout, StepSpec};
 use squall_model::wire::client::Refusal;
 
-/// As many nodes as half of the names that a step may list.
+/// Cluster size on which the length limit of a step's node lists is based: a list may have twice as many names.
 const STEP_NAMES_MAX: usize = 1 << 14;
 
-/// One node of the allocation, in the allocation's order.
+/// A node of the allocation, with what the job and its steps hold there. Rooms are in the allocation's order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     /// The node.
     pub(crate) node: NodeId,
-    /// Its name.
+    /// The node's name.
     pub(crate) name: String,
     /// Cores that the job holds there.
     pub(crate) cores: CoreSet,
-    /// Those that no step holds.
+    /// Cores of the job that no step holds.
     pub(crate) free: CoreSet,
-    /// Memory that the job holds there, MiB; 0: no limit.
+    /// Memory that the job holds on the node, MiB; 0: no limit.
     pub(crate) memory_mb: u64,
-    /// What is left of it.
+    /// Memory of the job that no step holds, MiB.
     pub(crate) free_mb: u64,
-    /// The node's generic resources; what the job has not counts as held.
+    /// The node's generic resources. Those that are not the job's count as held.
     pub(crate) gres: NodeGres,
-    /// The same, and what its steps hold counts as held, too.
+    /// The node's generic resources. Those that are not the job's, or that steps hold, count as held.
     pub(crate) gres_free: NodeGres,
 }
 
-/// A step's place.
+/// The layout found for a step, and what the step holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Placed {
-    /// What it holds. With `--overlap` the core sets are empty and no memory is held.
+    /// Cores and memory that the step holds. With `--overlap` it holds none.
     pub(crate) alloc: Alloc,
-    /// Which task runs where.
+    /// Which task runs on which node.
     pub(crate) layout: Layout,
-    /// Generic resources that it holds; None: it asked for none of its own and shares the job's.
+    /// Generic resources that the step holds; None: it asked for none and shares the job's.
     pub(crate) gres: Option<Vec<Grant>>,
 }
 
-/// Why there is no place.
+/// Why a step has no layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unplaced {
     /// Other steps hold what it needs: it fits when they have ended.
     Busy,
-    /// It can never fit.
+    /// It can never fit in this allocation.
     Never(Refusal),
 }
 
-/// Finds a place for a step. Steps hold the cores that they use: all of the job's on their nodes, or with
-/// `--exact` as many as their tasks need; with `--overlap` none. Nodes are used in the allocation's order,
-/// tasks spread evenly, as Slurm does.
+/// Finds a layout for a step. A step holds all of the job's cores on its nodes; with `--exact` only as many as its
+/// tasks need, with `--overlap` none. Nodes are used in the allocation's order and tasks are spread evenly, as in
+/// Slurm.
 pub(crate) fn place(rooms: &[Room], spec: &StepSpec, gres: Option<&gres::Ask>) -> Result<Placed, Unplaced> {
     let ask = Ask::new(rooms, spec, gres).map_err(Unplaced::Never)?;
     if let Distribution::Arbitrary(places) = &spec.distribution {
         return place_ranks(rooms, spec, gres, &listed(rooms, spec, places).map_err(Unplaced::Never)?);
     }
     let Some(ever) = ask.spread(rooms, spec, true) else {
-        // A number of tasks for each node is given up before a number of tasks that has room, as in Slurm.
+        // As in Slurm, `--ntasks-per-node` is dropped rather than refusing a number of tasks that fits.
         if spec.ntasks.is_some() && spec.ntasks_per_node.is_some() {
             let spec = StepSpec { ntasks_per_node: None, ..spec.clone() };
             return place(rooms, &spec, gres);
@@ -77,7 +77,7 @@ pub(crate) fn place(rooms: &[Room], spec: &StepSpec, gres: Option<&gres::Ask>) -
     settle(rooms, spec, gres, &shares, spec.distribution.clone())
 }
 
-/// The node of each rank, by its place in the list of nodes that the step asks for.
+/// Returns the node of each rank. `places` are positions in the list of nodes that the step asks for.
 fn listed(rooms: &[Room], spec: &StepSpec, places: &Runs<u32>) -> Result<Vec<NodeId>, Refusal> {
     let list = spec.nodelist.as_deref().unwrap_or_default();
     let names = expand_within(list, STEP_NAMES_MAX).unwrap_or_default();
@@ -97,7 +97,7 @@ fn listed(rooms: &[Room], spec: &StepSpec, places: &Runs<u32>) -> Result<Vec<Nod
     places.iter().map(of).collect()
 }
 
-/// Finds a place for a step whose ranks go to these nodes.
+/// Finds a layout for a step whose ranks go to the given nodes.
 pub(crate) fn place_ranks(
     rooms: &[Room],
     spec: &StepSpec,
@@ -126,13 +126,13 @@ pub(crate) fn place_ranks(
     settle(rooms, spec, gres, &shares, Distribution::Arbitrary(Arc::new(ranks)))
 }
 
-/// The most tasks that each of the rooms could take if no other step held anything.
+/// Returns how many tasks fit on each of the nodes if no other step holds anything: the number for the smallest node.
 pub(crate) fn tasks_each(rooms: &[Room], spec: &StepSpec, gres: Option<&gres::Ask>) -> u32 {
     let none = gres::Ask::default();
     rooms.iter().map(|room| capacity(room, spec, gres.unwrap_or(&none), true)).min().unwrap_or_default()
 }
 
-/// What a step holds if so many of its tasks go to each room.
+/// Returns the layout and the holdings of a step whose number of tasks on each node is known.
 fn settle(
     rooms: &[Room],
     spec: &StepSpec,
@@ -161,7 +161,7 @@ fn settle(
     Ok(Placed { alloc, layout, gres })
 }
 
-/// The devices of each share (`vacant`: as if no step held anything); None: there are too few.
+/// Picks the devices for each node's part of a step. `vacant`: as if no step held anything. None: there are too few.
 fn granted(rooms: &[Room], shares: &[Share], asked: &gres::Ask, vacant: bool) -> Option<Vec<Grant>> {
     let mut grants = Vec::new();
     for (place, share) in shares.iter().enumerate() {
@@ -173,8 +173,8 @@ fn granted(rooms: &[Room], shares: &[Share], asked: &gres::Ask, vacant: bool) ->
     Some(grants)
 }
 
-/// Takes what a step that waits will need out of what rooms have free, as far as it is free already: whoever comes
-/// later can't hold it up for ever.
+/// Takes what a waiting step will need out of the free cores and memory, as far as it is free already. So later steps
+/// can't delay it for ever.
 pub(crate) fn reserve(rooms: &mut [Room], spec: &StepSpec) {
     let shares = Ask::new(rooms, spec, None).ok().and_then(|ask| ask.spread(rooms, spec, true));
     for share in shares.unwrap_or_default() {
@@ -185,23 +185,23 @@ pub(crate) fn reserve(rooms: &mut [Room], spec: &StepSpec) {
     }
 }
 
-/// What is asked, with all that the spec leaves open filled in.
+/// The request of a step, with defaults filled in.
 #[derive(Clone)]
 struct Ask {
-    /// Rooms that must be used.
+    /// Positions in the list of the job's nodes of those that must be used.
     required: Vec<usize>,
-    /// Rooms that may be used besides.
+    /// Positions in the list of the job's nodes of those that may be used as well.
     optional: Vec<usize>,
     ntasks: u32,
     nodes_min: usize,
     nodes_max: usize,
-    /// On how many nodes it would best run.
+    /// Preferred number of nodes.
     nodes_best: usize,
-    /// Generic resources of its own.
+    /// Generic resources that the step asks for itself.
     gres: gres::Ask,
 }
 
-/// A node's part of a step.
+/// The part of a step on one node: the node's position in the list of the job's nodes, and its number of tasks.
 struct Share {
     room: usize,
     tasks: u32,
@@ -222,9 +222,9 @@ impl Ask {
         let nodes_max = nodes_max.unwrap_or(all).min(all);
         let per_node = spec.ntasks_per_node;
         let Some(ntasks) = spec.ntasks else {
-            // Of `-N1-4` as many as there are.
+            // Of a range such as `-N1-4`, the highest number.
             let nodes = if given.is_none() && !required.is_empty() { nodes_min } else { nodes_max };
-            // As many as the CPUs of a node make, where only those of a task are said.
+            // With `--cpus-per-task` alone, as many tasks as the CPUs of each node allow.
             let tasks_on = |at: &usize| match (per_node, spec.cpus_per_task) {
                 (None, Some(_)) => (rooms[*at].cores.len() as u32 / task_cpus(spec)).max(1),
                 _ => per_node.unwrap_or(1).max(1),
@@ -253,7 +253,7 @@ impl Ask {
         Ok(Self { required, optional, ntasks, nodes_min: nodes_min.min(tasks), nodes_max, nodes_best, gres })
     }
 
-    /// How many tasks go to which rooms (`vacant`: as if no step held anything); None: they don't fit.
+    /// Distributes the tasks over the job's nodes. `vacant`: as if no step held anything. None: they don't fit.
     fn spread(&self, rooms: &[Room], spec: &StepSpec, vacant: bool) -> Option<Vec<Share>> {
         let capacity = |&at: &usize| (at, capacity(&rooms[at], spec, &self.gres, vacant));
         let required: Vec<(usize, u32)> = self.required.iter().map(capacity).collect();
@@ -285,7 +285,7 @@ impl Ask {
         Some(fill(&chosen, self.ntasks, &spec.distribution))
     }
 
-    /// What the allocation has too little of.
+    /// Returns the refusal that names what the allocation has too little of: generic resources, memory or processors.
     fn lacking(&self, rooms: &[Room], spec: &StepSpec) -> Refusal {
         let without_memory = StepSpec { memory: Memory::Unset, ..spec.clone() };
         let without_gres = Self { gres: gres::Ask::default(), ..self.clone() };
@@ -298,7 +298,7 @@ impl Ask {
     }
 }
 
-/// Rooms that the step must use, and those that it may use besides.
+/// Returns the positions of the job's nodes that the step must use, and of those that it may use.
 fn candidates(rooms: &[Room], spec: &StepSpec) -> Result<(Vec<usize>, Vec<usize>), Refusal> {
     let find = |name: &String| {
         rooms.iter().position(|room| room.name == *name).ok_or_else(|| Refusal::InvalidNode(name.clone()))
@@ -324,7 +324,7 @@ fn candidates(rooms: &[Room], spec: &StepSpec) -> Result<(Vec<usize>, Vec<usize>
 
 fn names(option: &str, list: Option<&str>) -> Result<Vec<String>, Refusal> {
     let text = list.unwrap_or_default();
-    // Nodes that are not the job's may be excluded.
+    // Nodes outside the job may be excluded.
     expand_within(text, STEP_NAMES_MAX).map_err(|e| Refusal::InvalidValue {
         option: option.into(),
         value: text.into(),
@@ -336,7 +336,7 @@ fn task_cpus(spec: &StepSpec) -> u32 {
     spec.cpus_per_task.unwrap_or(1).max(1)
 }
 
-/// How many tasks of the step the room can take at present, or if no other step held anything (`vacant`).
+/// Returns how many of the step's tasks fit on the node now; with `vacant`, if no other step held anything.
 fn capacity(room: &Room, spec: &StepSpec, gres: &gres::Ask, vacant: bool) -> u32 {
     let (free, free_mb) = if vacant { (&room.cores, room.memory_mb) } else { (&room.free, room.free_mb) };
     let whole = !spec.exact && !spec.overlap;
@@ -357,7 +357,7 @@ fn capacity(room: &Room, spec: &StepSpec, gres: &gres::Ask, vacant: bool) -> u32
     by_cores.min(by_gres).min(u32::try_from(by_memory).unwrap_or(u32::MAX)).min(per_node).min(TASKS_PER_NODE_MAX)
 }
 
-/// Gives the tasks to the rooms, which have room for all of them: one each in turn, or `plane` many.
+/// Distributes tasks over nodes that can take all of them: one to each in turn, or as many at a time as `plane` says.
 fn fill(chosen: &[(usize, u32)], ntasks: u32, distribution: &Distribution) -> Vec<Share> {
     let at_once = match distribution {
         Distribution::Plane(size) => (*size).max(1),
@@ -391,7 +391,7 @@ fn cores_for(room: &Room, spec: &StepSpec, tasks: u32) -> CoreSet {
     }
 }
 
-/// Memory that a step holds on a node, MiB: what it asked for, else none (it shares the job's).
+/// Returns the memory that a step holds on a node, MiB: what it asked for; 0 if it asked for none and shares the job's.
 fn memory_for(spec: &StepSpec, tasks: u32) -> u64 {
     match spec.memory {
         _ if spec.overlap => 0,

@@ -1,4 +1,4 @@
-//! Where there is room in line for leased jobs, and whether a job may be leased as things are set up.
+//! Slot queues that can take more leased jobs, and whether jobs may be leased at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,21 +12,22 @@ use crate::control::state::job::Hold;
 use crate::control::state::node::Partition;
 use crate::control::state::{LineId, State};
 
-/// Where there is room in line. Follows from state.
+/// Running jobs behind which leased jobs can queue on the node. Derived from the state.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
-    /// Some partition has leases.
+    /// Whether any partition has leases.
     pub(crate) any: bool,
-    /// By partition, who has fewest behind it first.
+    /// Jobs behind which more can be leased: position of the partition, number of jobs behind, and the job; fewest
+    /// behind first.
     pub(crate) room: BTreeSet<(usize, u32, JobId)>,
-    /// The same by job.
+    /// Position of the partition and number of jobs leased behind, by job.
     pub(crate) of: BTreeMap<JobId, (usize, u32)>,
-    /// Behind which job the event that is being applied makes room.
+    /// The job at the head of the slot queue that the current event makes shorter.
     pub(crate) leader: Option<JobId>,
 }
 
 impl Leases {
-    /// Looks anew how much room there is behind a job.
+    /// Updates how many jobs can be leased behind a job.
     pub(crate) fn look(&mut self, state: &State, id: JobId) {
         if !self.any {
             return;
@@ -40,7 +41,7 @@ impl Leases {
         }
     }
 
-    /// Looks at all anew.
+    /// Rebuilds all entries from the state.
     pub(crate) fn rebuild(&mut self, state: &State) {
         let any = state.partitions.iter().any(|partition| partition.config.lease_jobs > 0);
         *self = Self { any, ..Self::default() };
@@ -50,7 +51,7 @@ impl Leases {
     }
 }
 
-/// The partition of a job behind which others may stand in line, and how many do already.
+/// Returns the position of a job's partition and how many jobs are leased behind it. None: no more may be.
 pub(crate) fn room_behind(state: &State, id: JobId) -> Option<(usize, u32)> {
     let job = state.jobs.get(&id).filter(|job| job.is_running() && is_plain(&job.spec))?;
     let run = job.run()?;
@@ -64,7 +65,7 @@ pub(crate) fn room_behind(state: &State, id: JobId) -> Option<(usize, u32)> {
     (behind < most).then_some((at, behind))
 }
 
-/// Whether a job asks for cores and memory of one node only.
+/// Returns whether a job needs only cores and memory of one node, and has no reservation, deadline or dependency.
 pub(crate) fn is_plain(spec: &JobSpec) -> bool {
     let need = &spec.need;
     let shares = need.exclusive || need.oversubscribe || need.licenses.is_some();
@@ -73,19 +74,20 @@ pub(crate) fn is_plain(spec: &JobSpec) -> bool {
     spec.kind == JobKind::Batch && !shares && !apart && !gres
 }
 
-/// Whether jobs of a partition may be leased as things are set up: nobody is stopped or ended to make room, and no time
-/// is reserved.
+/// Returns whether jobs of a partition may be leased under the current configuration. They may not if jobs share cores,
+/// can be preempted, or if there are reservations.
 pub(crate) fn may_lend(state: &State, partition: &Partition) -> bool {
     let shares = partition.config.oversubscribe.rows(true) > 1 || state.config.preempt_type != PreemptType::None;
     partition.config.lease_jobs > 0 && partition.starts_jobs() && !shares && state.reservations.is_empty()
 }
 
-/// The line that a job is in, or could be.
+/// Returns the place of a job that holds resources, if any slot queues exist.
 pub(crate) fn line_of(state: &State, id: JobId) -> Option<LineId> {
     if state.lines.is_empty() { None } else { LineId::of(&state.jobs.get(&id)?.run()?.alloc) }
 }
 
-/// Whether a leased job should not begin where it is, as things are now.
+/// Returns whether a leased job should be called back: it is held, or its node or partition no longer allows it to
+/// start.
 pub(crate) fn is_unwanted(state: &State, id: JobId) -> bool {
     let Some(job) = state.jobs.get(&id) else { return false };
     let Some((run, node)) = job.run().and_then(|run| Some((run, state.node(run.batch_node()?)?))) else { return false };

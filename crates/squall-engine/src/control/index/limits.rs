@@ -1,4 +1,4 @@
-//! Limits of accounts and levels of service: which a job counts against, and what room they leave.
+//! Limits of accounts and QOS: how much room they leave, and which of them a job exceeds.
 
 use crate::control::state::gates::Tally;
 use crate::control::state::gates::account_of;
@@ -23,7 +23,8 @@ use crate::control::state::State;
 use crate::control::state::job::{Job, Queue};
 use crate::control::state::ledger::Decay;
 
-/// The limits behind a gate: numbers of jobs, CPUs, MiB, nodes, devices, seconds, or of these times seconds.
+/// Returns the limits of a gate, each with its value: a number of jobs, CPUs, MiB, nodes, devices or seconds, or one of
+/// those times seconds.
 fn limits_of(state: &State, gate: Gate) -> Vec<(Limit, u64)> {
     let of_all = |limit: Limit| matches!(limit.scope(), Scope::Grp | Scope::GrpUsed | Scope::GrpDue);
     let within = |limits: &BTreeMap<Limit, u64>, fits: &dyn Fn(Limit) -> bool| -> Vec<(Limit, u64)> {
@@ -49,12 +50,12 @@ fn limits_of(state: &State, gate: Gate) -> Vec<(Limit, u64)> {
     }
 }
 
-/// Whether anything is limited behind a gate.
+/// Returns whether a gate has any limit.
 pub(crate) fn is_limited(state: &State, gate: Gate) -> bool {
     !limits_of(state, gate).is_empty()
 }
 
-/// What is left behind a gate for jobs that start.
+/// Returns what each limit of a gate leaves for jobs that start.
 pub(crate) fn room(state: &State, gate: Gate, now: Time) -> Vec<(Limit, u64)> {
     let limits = limits_of(state, gate);
     if limits.is_empty() {
@@ -77,7 +78,8 @@ pub(crate) fn room(state: &State, gate: Gate, now: Time) -> Vec<(Limit, u64)> {
     limits.into_iter().filter_map(left).collect()
 }
 
-/// What the jobs behind a gate used of what a limit is about, or for how long they ran, in seconds.
+/// Returns the past usage of a gate's jobs in the resource of a limit, resource-seconds; for a limit on run time,
+/// seconds.
 fn used_s(state: &State, gate: Gate, limit: Limit, now: Time) -> u64 {
     let (tallies, decay) = (&state.index.tallies, Decay::of(&state.config));
     let used = |whose: Whose, id: u32, decay: Decay| {
@@ -99,13 +101,13 @@ fn used_s(state: &State, gate: Gate, limit: Limit, now: Time) -> u64 {
     }
 }
 
-/// Whether a user's association is this one, or below this account.
+/// Returns whether a user's association is the given one, or below the given account.
 fn is_below(state: &State, (key, id): (&AssocKey, u32), (other, own): (&AssocKey, &Association)) -> bool {
     let account = || state.policy.above(&other.account).any(|(name, _)| name == key.account);
     !other.user.is_empty() && (own.id == id || (key.user.is_empty() && account()))
 }
 
-/// What the running jobs behind a gate may still use of what a limit is about, times seconds.
+/// Returns how much a gate's running jobs may still use until their time limits, resource-seconds.
 fn due_s(state: &State, gate: Gate, limit: Limit, now: Time) -> u64 {
     let due = |job: &Job| {
         let run = job.run()?;
@@ -121,7 +123,8 @@ fn due_s(state: &State, gate: Gate, limit: Limit, now: Time) -> u64 {
     state.jobs.values().filter(|job| job.is_running()).filter_map(|job| due(job)).fold(0, u64::saturating_add)
 }
 
-/// Running jobs behind whose gates nothing is left of what they use.
+/// Returns the running jobs of which a limit on past usage is used up. Empty if limits are not enforced, or with
+/// `safe`, which starts a job only if its whole time limit fits.
 pub(crate) fn spent(state: &State, now: Time) -> Vec<JobId> {
     let enforce = state.config.accounting_storage_enforce;
     if enforce.none || enforce.safe {
@@ -146,7 +149,7 @@ pub(crate) fn spent(state: &State, now: Time) -> Vec<JobId> {
     running.filter(|(_, job)| is_spent(job) == Some(true)).map(|(id, _)| *id).collect()
 }
 
-/// The limit on submissions that so many more would break.
+/// Returns the limit on submitted jobs that `size` more would exceed. None: they are allowed.
 pub(crate) fn refused(state: &State, owner: &Owner, spec: &JobSpec, size: u64) -> Option<(Whose, Limit)> {
     let partition = first_partition(state, spec);
     for gate in gates(state, owner, spec, partition) {
@@ -162,7 +165,8 @@ pub(crate) fn refused(state: &State, owner: &Owner, spec: &JobSpec, size: u64) -
     None
 }
 
-/// The limit on each single job, or on all together, that a job could not keep even alone.
+/// Returns a limit that a job could not keep even if it ran alone: a limit on each job, or on all jobs together. None:
+/// there is none.
 pub(crate) fn broken(
     state: &State,
     owner: &Owner,
@@ -214,7 +218,7 @@ pub(crate) fn broken(
     })
 }
 
-/// Whether a QOS is known: one that was set up, the one that always is there, or any before one was set up.
+/// Returns whether a QOS name is valid: it is defined, or is `normal`, or no QOS is defined at all.
 pub(crate) fn knows_qos(state: &State, name: &str) -> bool {
     state.policy.qos.is_empty() || name == NORMAL || state.policy.qos.contains_key(name)
 }

@@ -1,4 +1,4 @@
-//! Lists of jobs of which there is more to tell.
+//! Lists of jobs of which clients have not received all pages.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,11 +12,11 @@ use squall_model::wire::client::JobSelection;
 use crate::control::index::page::Pages;
 use crate::control::port::CallerId;
 
-/// Lists of which there is more to tell, in turn.
+/// Unfinished lists; they take turns, a page each.
 #[derive(Debug)]
 pub(crate) struct Lists {
     pub(crate) open: VecDeque<(CallerId, List)>,
-    /// Most jobs of a page.
+    /// Most jobs in a page.
     pub(crate) page: usize,
 }
 
@@ -31,46 +31,46 @@ impl Lists {
         !self.open.is_empty()
     }
 
-    /// Brings the first list whose caller is ready to the front. False: there is none.
+    /// Brings the first list whose client is ready to the front. Returns false if none is.
     pub(crate) fn turn(&mut self, ready: impl Fn(CallerId) -> bool) -> bool {
         let first = self.open.iter().position(|(caller, _)| ready(*caller));
         self.open.rotate_left(first.unwrap_or_default());
         first.is_some()
     }
 
-    /// A client's connection has ended.
+    /// Drops the lists of a client whose connection has ended.
     pub(crate) fn hangup(&mut self, caller: CallerId) {
         self.open.retain(|(of, _)| *of != caller);
     }
 }
 
-/// A list, and how far it is.
+/// A list of jobs for a client, and how far it has been sent.
 #[derive(Debug)]
 pub(crate) struct List {
     pub(crate) wanted: JobSelection,
     pub(crate) ended: bool,
     pub(crate) steps: bool,
-    /// None: it has not begun.
+    /// The content of the list; None: the list has not begun.
     pub(crate) chosen: Option<Chosen>,
-    /// Tasks that are entries together and were told: what becomes of them meanwhile must not be told, too.
+    /// Array tasks that were sent as one entry. They are not sent again if they become jobs of their own meanwhile.
     pub(crate) told: BTreeMap<JobId, IndexSet>,
-    /// Jobs with lower ids are done with.
+    /// Jobs with lower ids have been sent.
     pub(crate) next: JobId,
     pub(crate) pages: Pages,
 }
 
-/// What is in a list, as it stands when that begins.
+/// The content of a list, fixed when its first page is made.
 #[derive(Debug)]
 pub(crate) struct Chosen {
-    /// Jobs of their own that were named; None: all that fit.
+    /// The single jobs that the client named; None: it named none, and all that match are sent.
     pub(crate) named: Option<BTreeSet<JobId>>,
-    /// Tasks that are entries together and were not told yet; the array with the lowest id last.
+    /// Array tasks that are sent as one entry and were not sent yet; the array with the lowest id last.
     pub(crate) tasks: Vec<Tasks>,
-    /// What was named and is not known.
+    /// Ids that the client named and that don't exist.
     pub(crate) unknown: Vec<JobId>,
 }
 
-/// Tasks of an array that never started; and how they ended, if they did.
+/// Tasks of an array that never started, with their outcome if they have ended.
 #[derive(Debug)]
 pub(crate) struct Tasks {
     pub(crate) array: JobId,

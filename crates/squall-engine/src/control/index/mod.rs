@@ -1,5 +1,5 @@
-//! Soft state of the controller that follows from [`State`](super::state::State): the queue, timers, limits, views. A crash loses it and a
-//! start makes it anew.
+//! Soft state of the controller, derived from [`State`](super::state::State): the queue, timers, limits, views. A crash
+//! loses it and a start rebuilds it.
 
 pub(crate) mod bars;
 pub(crate) mod depend;

@@ -1,4 +1,4 @@
-//! Jobs by user and name, for `singleton`.
+//! Jobs by user and name, for `--dependency=singleton`.
 
 use std::collections::BTreeSet;
 
@@ -10,21 +10,21 @@ use crate::control::index::depend::Dependent;
 use crate::control::index::pending::Pending;
 use crate::control::state::State;
 
-/// Jobs by user and name (a hash of it). Nothing is noted before the first job that asks for it.
+/// Jobs by user and hash of the name. Nothing is kept before the first job with `singleton`.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    /// Some job has asked.
+    /// Whether names are kept: some job has used `singleton`.
     kept: bool,
-    /// Those that have not ended.
+    /// Jobs and arrays that have not ended, by uid and hash of the name.
     live: BTreeSet<(u32, u64, Item)>,
-    /// Those of them that hold resources.
+    /// Jobs and arrays that hold resources, by uid and hash of the name.
     active: BTreeSet<(u32, u64, Item)>,
-    /// Pending ones that want to be the only one.
+    /// Pending jobs and arrays with `singleton`, by uid and hash of the name.
     single: BTreeSet<(u32, u64, Item)>,
 }
 
 impl Names {
-    /// Whether all jobs of a user and name that were submitted before have ended.
+    /// Returns whether all jobs of a user and name that were submitted before a time have ended.
     pub(crate) fn is_alone(&self, state: &State, uid: u32, name: &str, before: (Time, JobId)) -> bool {
         let submit = |item: Item| match state.arrays.get(&item.id).filter(|_| item.array) {
             Some(array) => Some(array.submit),
@@ -33,7 +33,7 @@ impl Names {
         let earlier = |item: &Item| submit(*item).is_some_and(|time| (time, item.id) < before);
         !same(&self.live, uid, name).filter(earlier).any(|item| name_of(state, item) == Some(name))
     }
-    /// From now on the names of all jobs are known.
+    /// Starts to keep the names of all jobs.
     pub(crate) fn keep(&mut self, state: &State) {
         if self.kept {
             return;
@@ -53,7 +53,7 @@ impl Names {
         let (live, active) = (live.into_iter().collect(), active.into_iter().collect());
         *self = Self { kept: true, live, active, single: BTreeSet::new() };
     }
-    /// Notes whether a job or whole array runs, waits or has ended.
+    /// Updates the entries of a job or whole array: pending, holding resources, or ended.
     pub(crate) fn note(&mut self, state: &State, id: JobId) {
         if !self.kept {
             return;
@@ -70,7 +70,7 @@ impl Names {
         set(&mut self.live, key, live);
         set(&mut self.active, key, active);
     }
-    /// Takes a job or array out whatever its state, before its name changes.
+    /// Removes a job or array in whatever state, because its name is about to change.
     pub(crate) fn remove(&mut self, state: &State, id: JobId) {
         let key = if let Some(array) = state.arrays.get(&id) {
             key(Item { id, array: true }, array.owner.uid, &array.spec.name)
@@ -82,11 +82,11 @@ impl Names {
         self.live.remove(&key);
         self.active.remove(&key);
     }
-    /// Notes whether a pending item wants to be the only one of its name.
+    /// Records whether a pending item waits with `singleton`.
     pub(crate) fn want_single(&mut self, pending: &Pending<'_>, waits: bool) {
         set(&mut self.single, key(pending.item, pending.owner.uid, &pending.spec.name), waits);
     }
-    /// Whether nothing of the same user and name runs or is ahead.
+    /// Returns whether no job of the same user and name holds resources or was submitted earlier.
     pub(crate) fn first_of_name(&self, state: &State, who: &Dependent<'_>) -> bool {
         let own = match who.task {
             Some(task) => Item { id: task.array, array: true },
@@ -96,7 +96,7 @@ impl Names {
         let ahead = same(&self.live, who.uid, who.name).take_while(|item| item.id < own.id).any(other);
         !ahead && !same(&self.active, who.uid, who.name).any(other)
     }
-    /// The first of the same user and name as a job or array that waits to be the only one.
+    /// Returns the first pending `singleton` item with the user and name of a job or array.
     pub(crate) fn single_like(&self, state: &State, id: JobId) -> Option<Item> {
         if self.single.is_empty() {
             return None;
@@ -111,7 +111,7 @@ impl Names {
     }
 }
 
-/// Items of a user and name by rising id, and perhaps of another name with the same hash.
+/// Returns the items of a user and name by rising id. A different name with the same hash may be among them.
 fn same<'a>(set: &'a BTreeSet<(u32, u64, Item)>, uid: u32, name: &str) -> impl Iterator<Item = Item> + 'a {
     let hash = hash(name);
     let from = (uid, hash, Item { id: JobId(0), array: false });
@@ -138,7 +138,7 @@ fn key(item: Item, uid: u32, name: &str) -> (u32, u64, Item) {
     (uid, hash(name), item)
 }
 
-/// FNV-1a.
+/// FNV-1a hash of a name.
 fn hash(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

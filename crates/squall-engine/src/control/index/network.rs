@@ -1,4 +1,5 @@
-//! What running jobs keep of the network for themselves, what pending ones wish of it, and where nodes are in it.
+//! Network topology in the queue: links that running jobs use alone, wishes of pending jobs, and refusals of impossible
+//! wishes.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +16,8 @@ use crate::control::index::queue::Queue;
 use crate::control::state::State;
 
 impl Queue {
-    /// Before a pass: what running jobs have for themselves, if the network or a user is such that it matters.
+    /// Prepares a pass: collects on a torus the nodes whose links a running job uses alone, and the users of occupied
+    /// nodes.
     pub(crate) fn look_around(&mut self, state: &State, now: Time) {
         self.now = now;
         self.look_at_users(state);
@@ -35,7 +37,7 @@ impl Queue {
         }
     }
 
-    /// What a pending job wishes of the network at this time.
+    /// Returns what a pending job wishes of the network now.
     pub(crate) fn wish(&self, state: &State, pending: &Pending<'_>) -> Wish {
         if state.index.topology.is_flat() {
             return Wish::default();
@@ -48,14 +50,14 @@ impl Queue {
         wish
     }
 
-    /// Until when a job waits for few switches; None: it does not, or the network has none.
+    /// Returns until when a job waits for few switches. None: it does not, or the network has no switches.
     pub(crate) fn patience(state: &State, pending: &Pending<'_>) -> Option<Time> {
         Some(pending.submit + Span::from_secs(patience_s(state, pending.spec)?))
     }
 }
 
-/// How long a job waits for few switches, from its submission on, seconds: as long as it says, and no longer than any job
-/// may. None: it does not, or the network has none.
+/// Returns how long a job waits for few switches, seconds after its submission: the time in `--switches`, at most
+/// `max_switch_wait`. None: it does not wait, or the network has no switches.
 pub(crate) fn patience_s(state: &State, spec: &JobSpec) -> Option<u64> {
     let (_, text) = spec.others.iter().find(|(name, _)| name == "switches")?;
     let most = u64::from(state.config.scheduler_parameters.max_switch_wait_s);
@@ -63,8 +65,8 @@ pub(crate) fn patience_s(state: &State, spec: &JobSpec) -> Option<u64> {
     matches!(state.index.topology.kind, Kind::Tree { .. }).then(|| said.map_or(most, |said| said.min(most)))
 }
 
-/// Refuses wishes that no job on this network can have, and says what comes nearest. `tasks_each`: most tasks of a node;
-/// 0: nobody knows yet.
+/// Refuses wishes that no job on this network can have, and names the nearest possible one. `tasks_each`: most tasks of
+/// a node; 0: not known yet.
 pub(crate) fn admit(topology: &Topology, spec: &JobSpec, tasks_each: impl Fn() -> u32) -> Result<(), Refusal> {
     let wish = Wish::of(&spec.others).map_err(|fault| {
         let needed = match fault.option {
@@ -110,7 +112,7 @@ fn invalid(option: &str, value: &str, problem: String) -> Refusal {
     Refusal::InvalidValue { option: option.to_owned(), value: value.to_owned(), problem }
 }
 
-/// Whether there is a prism for a grid, or what is wrong with it.
+/// Checks that a process grid fits a prism of the torus. Returns a text about the problem otherwise.
 fn lies(tori: &[Torus], spec: &JobSpec, (grid, tasks_each): (&Grid, u32)) -> Result<(), String> {
     let (least, most) = (spec.need.nodes_min, spec.need.nodes_max);
     let given = least.filter(|nodes| most.is_none_or(|most| most == *nodes));

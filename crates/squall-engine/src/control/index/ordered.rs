@@ -1,4 +1,4 @@
-//! The jobs of a partition in the order in which a scheduling pass looks at them.
+//! The pending jobs of a partition in the order in which a scheduling pass examines them.
 
 use crate::control::index::lanes::Line;
 use crate::control::index::lanes::Place;
@@ -14,27 +14,27 @@ use std::collections::{BTreeMap, BinaryHeap, btree_map};
 use std::iter::Peekable;
 use std::ops::Bound::{Excluded, Unbounded};
 
-/// A partition's jobs in order.
+/// An iterator over a partition's jobs in order, which leaves out those that can't find room.
 pub(crate) struct Ordered<'a> {
     sight: Sight<'a>,
     line: Option<&'a Line>,
-    /// The time limit of jobs that say none, seconds; None: unlimited.
+    /// Default time limit of the partition, seconds; None: unlimited.
     default_s: Option<u64>,
     firsts: Option<Peekable<btree_map::Iter<'a, Place, Shape>>>,
-    /// The next of those who want the same as one who has passed.
+    /// Next candidates that have the same request as one that was returned.
     again: BinaryHeap<Reverse<Next>>,
-    /// Whom others follow.
+    /// The candidate returned last; its successors are looked up at the next call.
     last: Option<Next>,
-    /// Who wants this and may run longer than that is left out.
+    /// Requests that have found no room, each with the longest time limit that is still examined.
     closed: BTreeMap<Want, Span>,
 }
 
-/// Who is next.
+/// A job that may be returned next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Next {
     place: Place,
     shape: Shape,
-    /// Behind the first of a lane comes that of another lane, too.
+    /// Whether the job is the first of its lane. Then the first of the next lane with this request follows it, too.
     front: bool,
 }
 
@@ -69,16 +69,16 @@ impl<'a> Ordered<'a> {
             self.follow(next);
         }
     }
-    /// How long a job may run, or unlimited ones are expected to.
+    /// Returns the time limit of a lane, seconds; None: unlimited.
     fn limit(&self, shape: Shape) -> Option<u64> {
         shape.limit_s.map_or(self.default_s, |limit| (limit != UNLIMITED_S).then_some(limit))
     }
-    /// Whether nobody who wants the same for as long has found no room.
+    /// Returns whether jobs of this request and time limit may still find room in this pass.
     fn is_open(&self, shape: Shape) -> bool {
         let longest = self.closed.get(&shape.want);
         longest.is_none_or(|longest| self.limit(shape).map_or(UNLIMITED, Span::from_secs) <= *longest)
     }
-    /// Who comes behind one of the same lane, and of the same want.
+    /// Adds the successors of a candidate: the next of its lane, and the first of the next lane with the same request.
     fn follow(&mut self, Next { place, shape, front }: Next) {
         let Some(line) = self.line else { return };
         if self.is_open(shape)
@@ -91,8 +91,9 @@ impl<'a> Ordered<'a> {
             self.again.extend(self.next_front(line, place, shape.want).map(Reverse));
         }
     }
-    /// The next front of a lane, of those who want the same and may find room. Looked for in two ways at once: by place
-    /// from that one on, and among all that may run no longer; the shorter way counts.
+    /// Returns the first of the next lane with this request that may still find room, from a position on. Two searches
+    /// run in step, one by position and one through the lanes whose time limit is short enough; the one that ends first
+    /// decides.
     fn next_front(&self, line: &Line, behind: Place, want: Want) -> Option<Next> {
         let longest = self.closed.get(&want).copied().unwrap_or(Span(u64::MAX));
         if longest == Span(0) {

@@ -1,4 +1,4 @@
-//! Pages of jobs: as many as fit a frame, with what they share sent once.
+//! Pages of a job list. Each is as large as a frame allows and contains values that several jobs share only once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,24 +9,24 @@ use squall_model::limits::FRAME_BYTES_MAX;
 use squall_model::time::Time;
 use squall_model::wire::info::{JobClass, JobInfo, JobsPage, RunInfo};
 
-/// Bytes that a page may have by our estimate, well below what a frame may.
+/// Most bytes of a page by estimate, well below the limit of a frame.
 const PAGE_BYTES_MAX: usize = FRAME_BYTES_MAX / 4;
-/// What a job costs at least.
+/// Least bytes that a job takes in a page, by estimate.
 const JOB_BYTES: usize = 256;
 
-/// A job with what pages tell once for several.
+/// A job for a page, with the values that jobs of a page share.
 pub(crate) struct Row<'a> {
-    /// The job; `spec`, `owner` and `class` are set by [`Pages::push`].
+    /// The job; [`Pages::push`] sets `spec`, `owner` and `class`.
     pub(crate) info: JobInfo,
-    /// What was asked.
+    /// The job's specification.
     pub(crate) spec: &'a Arc<JobSpec>,
-    /// Who.
+    /// The job's user.
     pub(crate) owner: &'a Arc<Owner>,
-    /// Where and for whom.
+    /// The job's partition, account and QOS.
     pub(crate) class: Class<'a>,
 }
 
-/// A [`JobClass`] that nothing was copied for yet.
+/// A [`JobClass`] as borrowed strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Class<'a> {
     pub(crate) partition: &'a str,
@@ -45,10 +45,10 @@ impl Class<'_> {
     }
 }
 
-/// Fills pages.
+/// Collects jobs in pages.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
-    /// Most jobs of a page.
+    /// Most jobs in a page.
     jobs_max: usize,
     done: Vec<JobsPage>,
     page: JobsPage,
@@ -59,12 +59,12 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// With so many jobs on a page at most.
+    /// Makes an empty collector whose pages have at most `jobs_max` jobs.
     pub(crate) fn of(jobs_max: usize) -> Self {
         Self { jobs_max, ..Self::default() }
     }
 
-    /// Adds a job.
+    /// Adds a job, in a new page if the current one is full.
     pub(crate) fn push(&mut self, row: Row<'_>) {
         let Row { info: mut job, spec, owner, class } = row;
         let bytes = job_bytes(&job);
@@ -81,22 +81,23 @@ impl Pages {
         self.page.jobs.push(job);
     }
 
-    /// Pages that are complete: others follow. Their time is `now`.
+    /// Takes the complete pages, which others follow. Their time is `now`.
     pub(crate) fn take(&mut self, now: Time) -> impl Iterator<Item = JobsPage> {
         self.done.drain(..).map(move |page| JobsPage { more: true, now, ..page })
     }
 
-    /// Whether there is a page that is complete.
+    /// Returns whether a page is complete.
     pub(crate) fn is_turned(&self) -> bool {
         !self.done.is_empty()
     }
 
-    /// The last page, which says that no other follows and names what was asked for and is not known.
+    /// Returns the last page. It is marked as the last and lists the ids that the client asked for and that don't
+    /// exist.
     pub(crate) fn last(self, unknown: Vec<JobId>, now: Time) -> JobsPage {
         JobsPage { unknown, now, more: false, ..self.page }
     }
 
-    // Jobs that are alike stand one after the other, as a rule.
+    // Jobs with a common spec usually follow one another, so the last one is compared first.
 
     fn has(&self, spec: &Arc<JobSpec>) -> bool {
         self.page.specs.last().is_some_and(|last| Arc::ptr_eq(last, spec)) || self.specs.contains_key(&address(spec))
@@ -148,7 +149,8 @@ impl Pages {
     }
 }
 
-/// What tells shared values apart: equal values that are not shared are sent twice, which does no harm.
+/// Returns the address by which shared values are recognized. Equal values that are not shared are sent twice, which
+/// does no harm.
 fn address<T>(shared: &Arc<T>) -> usize {
     Arc::as_ptr(shared) as usize
 }

@@ -1,4 +1,4 @@
-//! What waits in the queue: a job, or the tasks of an array that never started.
+//! Pending items of the queue: a job, or the untouched tasks of an array.
 
 use crate::control::index::depend;
 use crate::control::index::depend::{Dependent, Verdict};
@@ -23,30 +23,30 @@ use std::sync::Arc;
 /// Priority of the first job ever submitted; each later one has one less, as with Slurm's basic priorities.
 const PRIORITY_FIRST: u32 = 4_294_901_760;
 
-/// A pending job, or the untouched tasks of an array, alike.
+/// A pending job, or the untouched tasks of an array, as one type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending<'a> {
-    /// What it is.
+    /// The id, and whether it stands for an array.
     pub(crate) item: Item,
-    /// Its owner.
+    /// The user who submitted it.
     pub(crate) owner: &'a Arc<Owner>,
-    /// What was asked.
+    /// The specification.
     pub(crate) spec: &'a Arc<JobSpec>,
-    /// Hold, priority and so on.
+    /// Hold, priority and other settings of updates.
     pub(crate) standing: &'a Standing,
     /// When it was submitted.
     pub(crate) submit: Time,
-    /// Which array task it is.
+    /// Array and index, if it is an array task.
     pub(crate) task: Option<ArrayTask>,
-    /// The array, if it stands for its untouched tasks.
+    /// The array, if the item stands for its untouched tasks.
     pub(crate) array: Option<&'a Array>,
-    /// How the attempt before ended.
+    /// Outcome of the attempt before, if the job was requeued.
     pub(crate) last: Option<&'a Outcome>,
-    /// Of which heterogeneous job it is a component.
+    /// The heterogeneous job of which it is a component.
     pub(crate) het: Option<Het>,
 }
 
-/// The item that an id stands for as long as it waits.
+/// Returns the queue item that an id stands for while it is pending.
 pub(crate) fn item_of(state: &State, id: JobId) -> Option<Item> {
     if state.jobs.contains_key(&id) {
         return Some(Item { id, array: false });
@@ -54,7 +54,7 @@ pub(crate) fn item_of(state: &State, id: JobId) -> Option<Item> {
     state.array_of(id).map(|(array, _)| Item { id: array, array: true })
 }
 
-/// The item if it is pending.
+/// Returns the data of an item, if it is pending.
 pub(crate) fn pending(state: &State, item: Item) -> Option<Pending<'_>> {
     if item.array {
         let array = state.arrays.get(&item.id).filter(|array| !array.tally.untouched.is_empty())?;
@@ -89,17 +89,17 @@ pub(crate) fn pending_job<'a>(state: &State, id: JobId, job: &'a Job) -> Pending
 }
 
 impl<'a> Pending<'a> {
-    /// How long it may run, seconds: None: as long as the partition lets it by default; `UNLIMITED_S`: without limit.
+    /// Returns the time limit, seconds. None: the partition's default; `UNLIMITED_S`: no limit.
     pub(crate) fn limit_s(&self) -> Option<u64> {
         let limit = self.standing.time_limit_s.or(self.spec.limit_s());
         limit.map(|limit| limit.unwrap_or(UNLIMITED_S))
     }
-    /// From then on it could not end by its deadline.
+    /// Returns the time from which on the job could not end by its deadline any more.
     pub(crate) fn too_late(&self) -> Option<Time> {
         let limit_s = self.standing.time_limit_s.or(self.spec.limit_s()).flatten();
         Some(self.spec.latest_start(limit_s)? + Span(1))
     }
-    /// For the judgement of its dependency.
+    /// Returns what the evaluation of the item's dependency needs.
     pub(crate) fn dependent(&self) -> Dependent<'a> {
         Dependent {
             item: self.item,
@@ -110,27 +110,27 @@ impl<'a> Pending<'a> {
             submit: self.submit,
         }
     }
-    /// How its dependency stands.
+    /// Evaluates the item's dependency.
     pub(crate) fn verdict(&self, state: &State, names: &Names) -> Verdict {
         let dependency = self.spec.dependency.as_ref();
         dependency.map_or(Verdict::Holds, |d| depend::verdict(state, names, &self.dependent(), d))
     }
-    /// What other cells have to be asked for its dependency, and have not answered.
+    /// Returns the questions about the item's dependency that other cells have not answered.
     pub(crate) fn questions(&self, state: &State) -> Vec<Question> {
         let (who, terms) = (self.dependent(), self.spec.dependency.iter().flat_map(|dependency| &dependency.terms));
         let questions = terms.filter_map(|term| depend::question(state, &who, term));
         questions.filter(|question| !state.foreign.contains_key(question)).collect()
     }
-    /// Whether it wants to be the only one of its name.
+    /// Returns whether the item has a `singleton` dependency.
     pub(crate) fn is_single(&self) -> bool {
         let terms = self.spec.dependency.iter().flat_map(|dependency| &dependency.terms);
         terms.into_iter().any(|term| term.job.is_none())
     }
-    /// Before this time it does not start, whatever its dependency says.
+    /// Returns the time before which the item does not start, apart from its dependency.
     pub(crate) fn not_before(&self) -> Option<Time> {
         self.spec.begin.max(self.standing.not_before)
     }
-    /// How much room its array's limit leaves.
+    /// Returns how many more tasks of the item's array its limit lets run; None: there is no limit.
     pub(crate) fn group(&self, state: &State) -> Option<Group> {
         let (id, array) = match (self.array, self.task) {
             (Some(array), _) => (self.item.id, array),
@@ -139,7 +139,7 @@ impl<'a> Pending<'a> {
         };
         array.limit.map(|limit| Group { id, room: limit.saturating_sub(array.tally.active) })
     }
-    /// The limit that it could not even keep alone, in each of its partitions.
+    /// Returns a limit that the item could not keep even if it ran alone, if there is one in each of its partitions.
     pub(crate) fn broken(&self, state: &State) -> Option<(Whose, Limit)> {
         let mut broken = None;
         for at in partitions_of(state, self.spec) {
@@ -148,17 +148,17 @@ impl<'a> Pending<'a> {
         }
         broken
     }
-    /// Gates that limit it, in any of its partitions.
+    /// Returns the gates with a limit that the item counts against, in any of its partitions.
     pub(crate) fn limiting_gates(&self, state: &State) -> BTreeSet<Gate> {
         let names = partitions_of(state, self.spec).map(|at| &state.partitions[at].config.name);
         let gates = names.flat_map(|partition| gates::gates(state, self.owner, self.spec, partition));
         gates.filter(|gate| limits::is_limited(state, *gate)).collect()
     }
-    /// Whether something limits how much of it runs.
+    /// Returns whether any association or QOS limit applies to the item.
     pub(crate) fn is_limited(&self, state: &State) -> bool {
         !state.policy.is_empty() && !self.limiting_gates(state).is_empty()
     }
-    /// How many of it may start, but for the array's limit.
+    /// Returns how many tasks of the item may start, apart from the array's limit; 1 for a job.
     pub(crate) fn copies(&self, state: &State) -> u32 {
         let Some(array) = self.array else { return 1 };
         match depend::corresponding_tasks(state, array) {
@@ -179,7 +179,7 @@ pub(crate) fn priority(state: &State, job: &Standee<'_>) -> u32 {
     job.fixed().unwrap_or(aged.clamp(1, i64::from(u32::MAX)) as u32)
 }
 
-/// The next task of an array to start.
+/// Returns the id of the array's task that starts next.
 pub(crate) fn next_task(state: &State, id: JobId) -> Option<JobId> {
     let array = state.arrays.get(&id)?;
     let index = match depend::corresponding_tasks(state, array) {
@@ -189,13 +189,13 @@ pub(crate) fn next_task(state: &State, id: JobId) -> Option<JobId> {
     array.task_id(id, index?)
 }
 
-/// Indices of an array's tasks that `aftercorr` has condemned.
+/// Returns the indices of array tasks that can never start because of `aftercorr`.
 pub(crate) fn condemned_tasks(state: &State, id: JobId) -> IndexSet {
     let array = state.arrays.get(&id);
     array.and_then(|array| depend::corresponding_tasks(state, array)).map(|(_, never)| never).unwrap_or_default()
 }
 
-/// Places in `State::partitions` of the partitions that a job names, or of the default one.
+/// Returns the positions in `State::partitions` of the partitions that a job names, or of the default one.
 pub(crate) fn partitions_of<'a>(state: &'a State, spec: &'a JobSpec) -> impl Iterator<Item = usize> + 'a {
     let named = spec.partition.as_deref();
     state.partitions.iter().enumerate().filter_map(move |(at, partition)| {

@@ -1,4 +1,4 @@
-//! The queue: which pending jobs may start, in which order, and why the others wait. Rebuilt from state.
+//! The queue: which pending jobs may start, in which order, and why others can't. Rebuilt from the state.
 
 use crate::control::index::pending::Pending;
 use crate::control::index::pending::partitions_of;
@@ -30,77 +30,77 @@ use crate::control::state::gates;
 use crate::control::state::job::{Hold, Run};
 use crate::control::state::{LineId, State};
 
-/// Jobs that wait for a limit and are looked at when something that it limits has ended.
+/// Most jobs that are re-examined at once when a shared limit gets room.
 const WOKEN_AT_ONCE: usize = 64;
 
-/// Soft state of everything that waits.
+/// Soft state of pending jobs, arrays and their order.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    /// What may start, by partition.
+    /// Jobs that may start, by partition.
     ready: Vec<Line>,
-    /// What those ask for.
+    /// Resource requests of the jobs that may start.
     pub(crate) kinds: Kinds,
-    /// The other components of the heterogeneous jobs among them.
+    /// The other components of heterogeneous jobs, by the first component.
     pub(crate) hets: BTreeMap<JobId, Vec<Component>>,
-    /// How many passes there were.
+    /// Number of scheduling passes so far.
     passes: u64,
-    /// When the time limits of jobs that hold resources end them.
+    /// When the time limits of jobs that hold resources end them, sorted by time.
     pub(crate) ends: BTreeSet<(Time, JobId)>,
-    /// The same by job.
+    /// When the time limits of jobs that hold resources end them, by job.
     pub(crate) end_of: BTreeMap<JobId, Time>,
-    /// The first in each partition that had to wait for resources at the last pass.
+    /// The first job in each partition that lacked resources in the last pass.
     heads: Vec<Option<Place>>,
-    /// What can't start as the cluster is, and why.
+    /// Jobs that can't start as the cluster is now, with the reason.
     parked: BTreeMap<Item, PendingReason>,
-    /// Of these, who waits for licenses.
+    /// Those parked jobs that lack licenses.
     starved: Starved,
-    /// How many there are of each license.
+    /// Total number of each license.
     pub(crate) licenses: BTreeMap<String, u32>,
-    /// What priorities are made of.
+    /// Precalculated parts of priorities.
     pub(crate) reckoning: Reckoning,
-    /// When job ids last began again, as known at the last calculation of queue positions.
+    /// When job ids last wrapped around, as known at the last calculation of queue positions.
     pub(crate) ids_began: Option<Time>,
     /// Queue positions of pending jobs that a limit blocks, by limit.
     limited: BTreeMap<Gate, BTreeSet<Place>>,
-    /// Array tasks that wait until another task of their array ends.
+    /// Array tasks that wait until another task of their array ends, with the array.
     throttled: BTreeSet<(JobId, Item)>,
-    /// Jobs and arrays that depend on a job or array.
+    /// Pending items by the job or array on which they depend.
     watchers: BTreeMap<JobId, BTreeSet<Item>>,
-    /// Jobs by user and name.
+    /// Jobs by user and name, for `singleton`.
     pub(crate) names: Names,
-    /// What other cells are to be asked for those that wait: noted when they are looked at.
+    /// New questions to other cells about dependencies; sent at the end of the turn.
     pub(crate) questions: BTreeSet<Question>,
-    /// Nodes on which launches of a job failed.
+    /// Nodes on which launches of a job failed, and which the job therefore avoids.
     pub(crate) avoid: BTreeMap<JobId, NodeSet>,
     /// When the last pass began.
     pub(crate) now: Time,
-    /// Nodes of running jobs that have links of their own.
+    /// Nodes of running jobs that use the links around them alone.
     pub(crate) closed: Vec<Closed>,
-    /// Some job is `--exclusive=user`, or was since the queue was last rebuilt.
+    /// Whether some job has `--exclusive=user`, or had it since the queue was last rebuilt.
     pub(crate) keeps_apart: bool,
     /// The users of occupied nodes. Empty unless `keeps_apart`.
     pub(crate) claims: Vec<Claim>,
     /// Nodes with free cores where jobs may start now.
     pub(crate) open: NodeSet,
-    /// Nodes where jobs may start now, if only beside others on the same cores.
+    /// Nodes where jobs may start now, even if only on cores that they share with others.
     pub(crate) reachable: NodeSet,
-    /// Items to be looked at in this turn.
+    /// Items to be examined in this turn.
     pub(crate) dirty: BTreeSet<Item>,
-    /// Something may be able to start.
+    /// Whether a pass is needed because something may be able to start.
     pub(crate) kick: bool,
 }
 
-/// What becomes of an item that was looked at.
+/// The result of examining an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entered {
-    /// It is where it belongs.
+    /// The item is in its right place.
     Settled,
-    /// Its dependency never can come true.
+    /// The item's dependency can never be satisfied.
     Hopeless,
 }
 
 impl Queue {
-    /// What a pending job asks for, and for how long. None: no job in a queue asks for that.
+    /// Returns the request and time limit of a pending job. None: no job in a lane has that request.
     pub(crate) fn known_shape(&self, pending: &Pending<'_>) -> Option<Shape> {
         Some(self.shaped(pending, self.kinds.find(pending.spec)?))
     }
@@ -110,7 +110,7 @@ impl Queue {
         Shape { want, limit_s: pending.limit_s() }
     }
 
-    /// Puts the queue together anew, all at once: there may be a million jobs in it.
+    /// Rebuilds the whole queue at once; it may contain a million jobs.
     pub(crate) fn rebuild(&mut self, state: &State, timers: &mut Timers, now: Time) {
         let partitions = state.partitions.len();
         self.reckoning = Reckoning::new(state, now);
@@ -152,7 +152,8 @@ impl Queue {
         self.ready = ready.into_iter().map(|places| Line::of(places, kinds, passes)).collect();
     }
 
-    /// What a pending item asks for. None: it can't be had here; the item is parked.
+    /// Returns the request and time limit of a pending item, which is parsed if new. None: no partition here can
+    /// satisfy it; the item is parked.
     fn shape(&mut self, state: &State, pending: &Pending<'_>) -> Option<Shape> {
         let known = self.gather(state, pending);
         let kind = self.kinds.enter(state, pending.spec).filter(|_| known);
@@ -162,7 +163,7 @@ impl Queue {
         kind.map(|kind| self.shaped(pending, kind))
     }
 
-    /// Notes when a job's time limit ends it, if it holds resources.
+    /// Records when the time limit of a job ends it, if it holds resources.
     pub(crate) fn note_end(&mut self, state: &State, id: JobId) {
         let job = state.jobs.get(&id);
         let end = job.and_then(|job| {
@@ -180,7 +181,7 @@ impl Queue {
         }
     }
 
-    /// How long it will be at most until a leased job begins, from when it was leased.
+    /// Returns the longest time until a leased job begins, counted from its lease.
     fn wait_in_line(&self, state: &State, id: JobId, run: &Run) -> Span {
         let members = LineId::of(&run.alloc).and_then(|line| state.lines.get(&line));
         let before = members.and_then(|members| members.iter().take_while(|member| **member != id).last());
@@ -188,7 +189,7 @@ impl Queue {
         end.map_or(Span(0), |end| end.since(run.start))
     }
 
-    /// Takes an item out of wherever it stands. To be called while state still says what put it there.
+    /// Removes an item from the queue. Call it while the state still has the values by which the item was placed.
     pub(crate) fn withdraw(&mut self, state: &State, timers: &mut Timers, item: Item) {
         let Some(pending) = pending(state, item) else { return };
         self.take_out(state, &pending);
@@ -219,7 +220,7 @@ impl Queue {
         }
     }
 
-    /// Looks at a pending item and puts it where it belongs.
+    /// Examines a pending item and puts it in its place.
     pub(crate) fn enter(&mut self, state: &State, timers: &mut Timers, now: Time, item: Item) -> Entered {
         let Some(pending) = pending(state, item) else { return Entered::Settled };
         if !self.keeps_apart && pending.spec.keeps_others_off() {
@@ -235,7 +236,8 @@ impl Queue {
         entered
     }
 
-    /// Whether a pending item may start, with everything set up that may change that.
+    /// Returns whether a pending item may start. Registers it wherever something may change that: timers, dependents,
+    /// array limits.
     fn judge(&mut self, state: &State, timers: &mut Timers, now: Time, pending: &Pending<'_>) -> (bool, Entered) {
         let item = pending.item;
         let too_late = pending.too_late();
@@ -261,7 +263,7 @@ impl Queue {
             }
         }
         let later = earliest.filter(|time| *time > now);
-        // Who waits for few switches is looked at again when it has waited long enough.
+        // A job that waits for few switches is examined again at the end of that wait.
         if let Some(time) = later.or_else(|| Self::patience(state, pending).filter(|time| *time > now)) {
             timers.set(Timer::Ready(item), time);
         }
@@ -271,14 +273,14 @@ impl Queue {
             self.throttled.insert((group.id, item));
         }
         let starts = !waits && later.is_none() && full.is_none() && self.is_whole(state, now, pending);
-        // Its end is decided when the timer fires, which may be after this turn.
+        // The timer decides its end when it fires, which may be after this turn.
         let starts = starts && too_late.is_none_or(|time| time > now);
         let broken = starts && !state.policy.is_empty() && pending.broken(state).is_some();
         let entered = if verdict == Verdict::Never { Entered::Hopeless } else { Entered::Settled };
         (starts && !broken, entered)
     }
 
-    /// Into the queues of its partitions, or out of them.
+    /// Puts an item into the queues of its partitions, or takes it out of them if it is not `ready`.
     fn put(&mut self, state: &State, pending: &Pending<'_>, ready: bool) {
         if !ready {
             self.take_out(state, pending);
@@ -286,14 +288,14 @@ impl Queue {
         }
         let Some(shape) = self.shape(state, pending) else { return };
         let backfills = state.config.scheduler_type == SchedulerType::Backfill;
-        // Whoever is kept room for between those who want the same makes a difference; and how long each waits for few
-        // switches.
+        // The order among equal requests matters if several jobs get reservations, or if each waits its own time for
+        // few switches.
         let switches = self.kinds.request(shape.want.kind).is_some_and(|need| need.wish.switches.is_some());
         let several = switches || state.config.scheduler_parameters.kept() > 1;
         for at in partitions_of(state, pending.spec) {
             let place = self.place(state, pending, at);
             let (Some(line), Some(head)) = (self.ready.get_mut(at), self.heads.get(at)) else { continue };
-            // Behind a job that waits for resources nothing starts, but what fits beside it.
+            // Behind a job that waits for resources, only backfill starts jobs.
             let Some(untried) = line.insert(&mut self.kinds, shape, place, self.passes) else { continue };
             if head.is_none_or(|head| place < head) || (backfills && (untried || several)) {
                 self.kick = true;
@@ -301,7 +303,7 @@ impl Queue {
         }
     }
 
-    /// Out of the queues of its partitions.
+    /// Takes an item out of the queues of its partitions.
     fn take_out(&mut self, state: &State, pending: &Pending<'_>) {
         self.hets.remove(&pending.item.id);
         let Some(shape) = self.known_shape(&pending) else { return };
@@ -312,13 +314,13 @@ impl Queue {
             if line.remove(&mut self.kinds, shape, place) {
                 let first = self.heads[at] == Some(place);
                 self.heads[at] = self.heads[at].filter(|_| !first);
-                // Room may have been kept for it.
+                // Resources may have been reserved for it.
                 self.kick |= first || several;
             }
         }
     }
 
-    /// A job or array started, ended or lives again: those who depend on it are looked at.
+    /// Marks the items that depend on a job or array for examination, as it started, ended or was requeued.
     pub(crate) fn wake_watchers(&mut self, state: &State, id: JobId) {
         if self.watchers.is_empty() {
             return;
@@ -328,7 +330,8 @@ impl Queue {
             self.dirty.extend(watchers.iter().copied());
         }
     }
-    /// A task of an array ended, or its limit changed: as many others may go as there is room.
+    /// Marks throttled tasks of an array for examination, as many as its limit now allows: a task ended, or the limit
+    /// changed.
     pub(crate) fn wake_throttled(&mut self, state: &State, id: JobId) {
         let Some(array) = state.arrays.get(&id) else { return };
         let room = array.limit.map_or(usize::MAX, |limit| limit.saturating_sub(array.tally.active) as usize);
@@ -340,18 +343,18 @@ impl Queue {
             self.dirty.insert(throttled.1);
         }
     }
-    /// The cluster changed: what could not start on it is looked at again.
+    /// Marks parked items for examination, as the cluster changed.
     pub(crate) fn wake_parked(&mut self, state: &State) {
         self.kinds.read_names(state);
         self.gather_again(state);
         self.dirty.extend(self.parked.keys().copied());
         self.kick = true;
     }
-    /// What may start in a partition.
+    /// Returns the jobs of a partition that may start.
     pub(crate) fn line(&self, partition: usize) -> Option<&Line> {
         self.ready.get(partition)
     }
-    /// Notes which job holds up each partition.
+    /// Records after a pass the first job of each partition that lacked resources.
     pub(crate) fn set_heads(&mut self, state: &State, heads: &[squall_sched::Head]) {
         self.passes += 1;
         self.heads.iter_mut().for_each(|head| *head = None);
@@ -363,12 +366,13 @@ impl Queue {
             }
         }
     }
-    /// The first that waits for resources in a partition.
+    /// Returns the first job of a partition that lacked resources.
     pub(crate) fn head(&self, partition: usize) -> Option<Item> {
         self.heads.get(partition).copied().flatten().map(|place| place.item)
     }
-    /// The first of a partition has gone, and nothing has come free: if who comes next asks for the same as `gone` did it
-    /// is the first that waits now, which no pass has to find out.
+    /// Makes the next job the head of a partition after the head `gone` has left without freeing anything. Returns true
+    /// if the next one has the same request as `gone`, or if there is none: then it can't start either, and no pass is
+    /// needed.
     pub(crate) fn next_is_alike(&mut self, state: &State, partition: usize, gone: JobId) -> bool {
         let Some((place, shape)) = self.ready.get(partition).and_then(Line::first) else { return true };
         let spec = state.jobs.get(&gone).map(|job| &job.spec);
@@ -378,7 +382,7 @@ impl Queue {
         }
         alike
     }
-    /// Takes a job that can't start in a partition out of its queue.
+    /// Takes a job that can't start out of a partition's queue and parks it.
     pub(crate) fn park(&mut self, state: &State, skip: Skip) {
         let Some(pending) = pending(state, skip.item) else { return };
         let (shape, place) = (self.known_shape(&pending), self.place(state, &pending, skip.partition));
@@ -402,32 +406,32 @@ impl Queue {
         }
         self.parked.insert(skip.item, skip.reason);
     }
-    /// Who waits for licenses, in order.
+    /// Returns the jobs that lack licenses, in order.
     pub(crate) fn starved<'a>(&self, state: &'a State) -> Vec<Pending<'a>> {
         let parked = self.parked.iter().filter(|(_, reason)| **reason == PendingReason::Licenses);
         let mut starved: Vec<Pending<'a>> = parked.filter_map(|(item, _)| pending(state, *item)).collect();
         starved.sort_by_cached_key(|pending| self.first_place(state, pending));
         starved
     }
-    /// A job with this spec holds its licenses no more.
+    /// Marks jobs that lack licenses for examination, as a job with this spec has returned its own.
     pub(crate) fn wake_starved(&mut self, spec: &JobSpec) {
         if spec.need.licenses.is_some() {
             self.dirty.extend(self.starved.woken(spec));
         }
     }
 
-    /// Where a pending item stands in a partition's queue.
+    /// Returns the position of a pending item in a partition's queue.
     fn place(&self, state: &State, pending: &Pending<'_>, partition: usize) -> Place {
         Place { key: Reverse(self.reckoning.key(state, &Standee::of(pending), partition)), item: pending.item }
     }
 
-    /// Where it stands in its first partition's.
+    /// Returns the position of a pending item in the queue of its first partition.
     fn first_place(&self, state: &State, pending: &Pending<'_>) -> Place {
         let first = partitions_of(state, pending.spec).next().unwrap_or_default();
         self.place(state, pending, first)
     }
 
-    /// Takes an item out of those that can't start.
+    /// Takes an item out of the parked ones.
     fn unpark(&mut self, state: &State, pending: &Pending<'_>) {
         match self.parked.remove(&pending.item) {
             Some(PendingReason::Licenses) => self.starved.remove(self.first_place(state, pending)),
@@ -446,7 +450,7 @@ impl Queue {
         }
     }
 
-    /// A job gave back what it counted for: the first of those that share its limits are looked at.
+    /// Marks the first jobs behind each limit of a job for examination, as the job no longer counts there.
     pub(crate) fn wake_limited(&mut self, state: &State, owner: &Owner, spec: &JobSpec, partition: &str) {
         if self.limited.is_empty() {
             return;
@@ -457,7 +461,7 @@ impl Queue {
         }
     }
 
-    /// All who wait for a limit whose room changes with time are looked at.
+    /// Marks all jobs behind limits on usage over time for examination.
     pub(crate) fn wake_budgeted(&mut self) {
         let moves = |reason: &PendingReason| matches!(reason, PendingReason::Limit(_, limit) if limit.moves());
         let waiting = self.parked.iter().filter(|(_, reason)| moves(reason));
@@ -465,20 +469,20 @@ impl Queue {
         self.kick = true;
     }
 
-    /// Why a pending item waits.
+    /// Returns why a pending item does not run.
     pub(crate) fn reason(&self, state: &State, now: Time, item: Item) -> PendingReason {
         let Some(own) = pending(state, item) else { return PendingReason::None };
         if own.het.is_none() {
             return self.own_reason(state, now, &own).unwrap_or_else(|| self.place_reason(state, &own));
         }
-        // What keeps one component keeps all; where they stand in the queue is where the first stands.
+        // What blocks one component blocks all. Their queue position is that of the first component.
         let others = own.het.into_iter().flat_map(Het::ids).filter_map(|id| pending(state, Item { id, array: false }));
         let all: Vec<Pending<'_>> = std::iter::once(own).chain(others).collect();
         let kept = all.iter().find_map(|one| self.own_reason(state, now, one));
         kept.unwrap_or_else(|| self.place_reason(state, all.get(1).unwrap_or(&own)))
     }
 
-    /// Why a pending item waits, whatever there is room for.
+    /// Returns why a pending item can't start even if resources are free. None: nothing blocks it.
     fn own_reason(&self, state: &State, now: Time, pending: &Pending<'_>) -> Option<PendingReason> {
         match pending.standing.hold {
             Hold::No => {}
@@ -517,7 +521,7 @@ impl Queue {
         }
     }
 
-    /// The terms of a pending item's dependency that do not hold, and whether they never can.
+    /// Returns the dependency terms of a pending item that are not satisfied, and for each whether it never can be.
     pub(crate) fn open_terms<'a>(
         &self,
         state: &'a State,

@@ -1,7 +1,7 @@
-//! Who goes first: priorities from age, shares, size, partition and QOS.
+//! Priorities from age, fair share, size, partition and QOS.
 //!
-//! All that wait grow older alike, so a job's place follows from a key that does not change with time. What changes
-//! otherwise (shares, and who is old enough to gain no more) is reckoned anew every `PriorityCalcPeriod`.
+//! All pending jobs age at the same rate, so a queue position follows from a key that does not change with time. The
+//! rest (fair shares, and which jobs have reached the maximum age) is recalculated every `PriorityCalcPeriod`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,21 +19,21 @@ use crate::control::state::State;
 use crate::control::state::gates;
 use crate::control::state::job::Queue as Standing;
 
-/// Keys count in parts of a point, above a ground that no priority falls below; in the highest bits, whom others make
-/// room for stands before these.
+/// A queue key is the priority in steps of 1/PARTS, plus GROUND, below which no priority falls. The bits from RANK_BITS
+/// up hold the preemption rank of the QOS and so come first.
 const PARTS: f64 = (1_u64 << 20) as f64;
 const GROUND: f64 = (1_u64 << 34) as f64;
 const RANK_BITS: u32 = 56;
 
-/// More levels of service than this one above the other are as this.
+/// Highest preemption rank of a QOS; longer chains of preemption count as this.
 const RANK_MAX: u64 = 15;
 
-/// What priorities are reckoned with until the next reckoning.
+/// Values from which priorities are calculated until the next recalculation.
 #[derive(Debug, Default)]
 pub(crate) struct Reckoning {
-    /// When that was.
+    /// Time of the calculation.
     at: Time,
-    /// Users' places among all, by association.
+    /// Fair-share ranks of users, by association.
     places: BTreeMap<u32, f64>,
     /// The highest priority of a QOS.
     qos_most: f64,
@@ -41,52 +41,52 @@ pub(crate) struct Reckoning {
     partition_most: f64,
     /// The highest priority of an association.
     assoc_most: f64,
-    /// CPUs of all nodes.
+    /// Number of CPUs of all nodes.
     cpus: f64,
-    /// All nodes.
+    /// Number of nodes.
     nodes: f64,
-    /// How many levels of service lie one below the other under each, if any make room for others.
+    /// Preemption rank of each QOS, by name. Empty unless QOS preempt each other.
     ranks: BTreeMap<String, u64>,
 }
 
-/// A job, pending or not, as far as its priority goes.
+/// A job, pending or not, with what its priority depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Standee<'a> {
     /// The job or array.
     pub(crate) id: JobId,
-    /// Whose it is.
+    /// The user who submitted it.
     pub(crate) owner: &'a Owner,
-    /// What was asked.
+    /// The specification.
     pub(crate) spec: &'a JobSpec,
-    /// What updates made of it.
+    /// Hold, priority and other settings of updates.
     pub(crate) standing: &'a Standing,
     /// When it was submitted.
     pub(crate) submit: Time,
 }
 
 impl<'a> Standee<'a> {
-    /// Of one that waits.
+    /// Makes the priority data of a pending item.
     pub(crate) fn of(pending: &Pending<'a>) -> Self {
         let Pending { item, owner, spec, standing, submit, .. } = *pending;
         Self { id: item.id, owner, spec, standing, submit }
     }
-    /// The priority that somebody set.
+    /// Returns the priority that a user or operator set; None: none was set.
     pub(crate) fn fixed(&self) -> Option<u32> {
         self.standing.priority.or(self.spec.priority).filter(|set| *set > 0)
     }
-    /// Since when it could run, holds and dependencies aside.
+    /// Returns since when the job could run, apart from holds and dependencies.
     fn eligible(&self) -> Time {
         let later = self.spec.begin.max(self.standing.not_before).max(self.standing.released);
         later.map_or(self.submit, |later| later.max(self.submit))
     }
 }
 
-/// Whether jobs are weighed.
+/// Returns whether priorities are calculated from factors (`PriorityType=priority/multifactor`).
 pub(crate) fn is_multifactor(config: &Config) -> bool {
     config.priority_type == PriorityType::Multifactor
 }
 
-/// What the factors are worth.
+/// Returns the weights of the factors.
 pub(crate) fn weights(config: &Config) -> Factors {
     let real = |weight: u32| Real(f64::from(weight));
     Factors {
@@ -99,7 +99,7 @@ pub(crate) fn weights(config: &Config) -> Factors {
     }
 }
 
-/// Factors by their worth, age aside.
+/// Returns the weighted sum of the factors, without age.
 fn worth(factors: &Factors, weights: &Factors) -> f64 {
     factors.assoc.0 * weights.assoc.0
         + factors.fairshare.0 * weights.fairshare.0
@@ -108,14 +108,14 @@ fn worth(factors: &Factors, weights: &Factors) -> f64 {
         + factors.qos.0 * weights.qos.0
 }
 
-/// How old a job is, of `PriorityMaxAge`; below 0: it lies ahead.
+/// Returns the age of a job as a fraction of `PriorityMaxAge`; negative if it is not eligible yet.
 fn age(config: &Config, job: &Standee<'_>, now: Time) -> f64 {
     let most = config.priority_max_age_s.0.max(1) as f64 * 1e6;
     (now.0 as f64 - job.eligible().0 as f64) / most
 }
 
 impl Reckoning {
-    /// As things stand.
+    /// Calculates the values for the present state.
     pub(crate) fn new(state: &State, now: Time) -> Self {
         if !is_multifactor(&state.config) {
             return Self { at: now, ranks: ranks(state), ..Self::default() };
@@ -134,7 +134,7 @@ impl Reckoning {
         }
     }
 
-    /// The sizes of all factors of a job in a partition; age is at `now`.
+    /// Returns all factors of a job in a partition, between 0 and 1; age is as of `now`.
     pub(crate) fn factors(&self, state: &State, job: &Standee<'_>, partition: usize, now: Time) -> Factors {
         let part = |of: f64, most: f64| Real(if most > 0.0 { (of / most).min(1.0) } else { 0.0 });
         let config = state.partitions.get(partition).map(|p| &p.config);
@@ -153,7 +153,7 @@ impl Reckoning {
         }
     }
 
-    /// The priority that users see.
+    /// Returns the priority that users see.
     pub(crate) fn priority(&self, state: &State, job: &Standee<'_>, partition: usize, now: Time) -> u32 {
         if !is_multifactor(&state.config) {
             return priority(state, job);
@@ -166,17 +166,17 @@ impl Reckoning {
         value.clamp(1.0, f64::from(u32::MAX)) as u32
     }
 
-    /// The place in a partition's queue: higher goes first. Does not change until the next reckoning.
+    /// Returns the sort key in a partition's queue; higher goes first. It does not change until the next recalculation.
     pub(crate) fn key(&self, state: &State, job: &Standee<'_>, partition: usize) -> u64 {
         let rank = self.ranks.get(gates::qos_name(state, job.spec)).map_or(0, |rank| rank << RANK_BITS);
         let value = self.value(state, job, partition);
-        // Jobs of equal priority are ordered by id. Jobs of before ids began again come first.
+        // Jobs of equal priority are ordered by id. Those from before ids wrapped around come first.
         let earlier = u64::from(state.is_of_earlier_round(job.id, job.submit));
         let parts = if is_multifactor(&state.config) { (value + GROUND).max(0.0) } else { value } * PARTS;
         rank | (parts as u64 + earlier)
     }
 
-    /// What that place follows from, within a level of service: one more of `nice` is one less of it.
+    /// Returns the priority value in the key, without the QOS rank. 1 more of `nice` makes it 1 less.
     pub(crate) fn value(&self, state: &State, job: &Standee<'_>, partition: usize) -> f64 {
         if !is_multifactor(&state.config) {
             return f64::from(priority(state, job));
@@ -192,8 +192,8 @@ impl Reckoning {
     }
 }
 
-/// How many levels of service lie one below the other under each, all of which make room for it. Whom others make room
-/// for must not stand behind them, or they would start again in that room.
+/// Returns the preemption rank of each QOS: the length of the longest chain of QOS below it that it may preempt. A QOS
+/// must be ahead of those that it preempts, or a preempted job would take the freed resources again.
 fn ranks(state: &State) -> BTreeMap<String, u64> {
     if state.config.preempt_type != PreemptType::Qos {
         return BTreeMap::new();

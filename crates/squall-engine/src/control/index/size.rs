@@ -1,21 +1,21 @@
-//! What a job will take at least, by what it asks for.
+//! The least resources that a job will take, from its options.
 
 use squall_model::job::Need;
 use squall_model::resource::Memory;
 
-/// What a job will take at least.
+/// The least resources that a job will take.
 pub(crate) struct Size {
-    /// Nodes.
+    /// Number of nodes.
     pub(crate) nodes: u32,
-    /// Tasks.
+    /// Number of tasks.
     pub(crate) tasks: u32,
-    /// CPUs.
+    /// Number of CPUs over all nodes.
     pub(crate) cpus: u32,
     /// Memory over all nodes, MiB.
     pub(crate) memory_mb: u64,
 }
 
-/// What a need comes to.
+/// Calculates the least resources of a job from its options. `default_mb_per_cpu`: MiB a CPU if it asks for no memory.
 pub(crate) fn size(need: &Need, default_mb_per_cpu: u64) -> Size {
     let tasks_per_node = need.ntasks_per_node.filter(|n| *n > 0);
     let by_tasks = match (need.ntasks, tasks_per_node) {

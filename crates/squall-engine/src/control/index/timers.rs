@@ -1,4 +1,4 @@
-//! What has to happen at a time: one entry for each purpose, moved and removed at will.
+//! Timers: one entry for each purpose, which can be moved and removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,40 +6,40 @@ use squall_model::id::{JobId, NodeId};
 use squall_model::time::Time;
 use squall_sched::Item;
 
-/// What a timer is for.
+/// The purpose of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
-    /// A pending item may have become ready: begin time, wait after a requeue, `after:ID+MINUTES`.
+    /// A pending item may be able to start: begin time, delay after a requeue, or `after:ID+MINUTES`.
     Ready(Item),
-    /// A pending item could not end by its `--deadline` any more.
+    /// A pending item can't end by its `--deadline` any more.
     Deadline(Item),
-    /// The time limit of a running job.
+    /// A running job's time limit.
     Limit(JobId),
-    /// `--signal` before the time limit.
+    /// A running job's `--signal` before its time limit.
     Warn(JobId),
-    /// `--immediate` of a pending allocation.
+    /// The end of `--immediate` of a pending allocation.
     Immediate(JobId),
-    /// An allocation whose owner has not come back.
+    /// The end of the time in which an allocation's client may connect again.
     Owner(JobId),
-    /// A node that may have fallen silent.
+    /// A node that may not have responded for too long.
     Silent(NodeId),
-    /// A silent node whose jobs are given up.
+    /// A silent node whose jobs may have to be given up.
     Lost(NodeId),
-    /// A job that was told to make room has to go.
+    /// The end of a preempted job's grace time.
     Grace(JobId),
-    /// A running job may be asked to make room from now on.
+    /// The end of the time in which a running job can't be preempted.
     Exempt(JobId),
-    /// Priorities are to be reckoned anew.
+    /// Recalculation of priorities.
     Reckon,
-    /// Limits whose room changes with time are to be looked at.
+    /// Check of limits on usage over time.
     Budgets,
-    /// A shutdown that waits for running jobs.
+    /// The end of a shutdown's wait for running jobs.
     ShutDown,
-    /// A reservation begins or ends.
+    /// The next begin or end of a reservation.
     Reservations,
 }
 
-/// All timers.
+/// All timers that are set.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     by_time: BTreeSet<(Time, Timer)>,
@@ -47,7 +47,7 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Sets a timer, in place of the one that was set for the same purpose.
+    /// Sets a timer; it replaces one that is set for the same purpose.
     pub(crate) fn set(&mut self, timer: Timer, time: Time) {
         if let Some(old) = self.times.insert(timer, time) {
             self.by_time.remove(&(old, timer));
@@ -60,15 +60,15 @@ impl Timers {
             self.by_time.remove(&(old, timer));
         }
     }
-    /// The time for which a timer is set.
+    /// Returns the time for which a timer is set.
     pub(crate) fn time(&self, timer: Timer) -> Option<Time> {
         self.times.get(&timer).copied()
     }
-    /// The next time.
+    /// Returns the time of the first timer.
     pub(crate) fn next(&self) -> Option<Time> {
         self.by_time.first().map(|(time, _)| *time)
     }
-    /// Takes a timer whose time has come.
+    /// Removes and returns a timer whose time has come.
     pub(crate) fn pop(&mut self, now: Time) -> Option<Timer> {
         if self.next()? > now {
             return None;

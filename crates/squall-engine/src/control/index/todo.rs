@@ -1,4 +1,4 @@
-//! What the controller still has to do in this turn, and a shutdown under way.
+//! Effects that the controller still has to run in this turn, and a shutdown under way.
 
 use std::collections::BTreeSet;
 
@@ -8,36 +8,36 @@ use squall_model::wire::client::Answer;
 
 use crate::control::port::CallerId;
 
-/// What this turn has to do when all its events are decided.
+/// Effects to run in this turn after all its events are decided.
 #[derive(Debug, Default)]
 pub(crate) struct Todo {
-    /// Jobs that started: their nodes are to be told.
+    /// Jobs that started; their nodes are to be sent the start.
     pub(crate) starting: Vec<JobId>,
-    /// Jobs whose end was decided while they ran: their nodes are to be told.
+    /// Jobs whose end was decided while they ran; their nodes are to be sent the end.
     pub(crate) ending: BTreeSet<JobId>,
-    /// Jobs that gave back nodes. The controller tells these nodes.
+    /// Jobs that gave back nodes; those nodes are to be told to end them.
     pub(crate) leaving: BTreeSet<JobId>,
-    /// Jobs and arrays that changed. The controller tells the clients that wait for them.
+    /// Jobs and arrays that changed; clients that wait for them may get an answer.
     pub(crate) touched: BTreeSet<JobId>,
     /// Answers to requests that ended jobs. Each is sent when the given nodes have acknowledged the end.
     pub(crate) heeded: Vec<(CallerId, Answer, NodeSet)>,
-    /// Suspended jobs whose processes on a node may run.
+    /// Suspended or resumed jobs with a node where their processes may be in the wrong state.
     pub(crate) stopping: BTreeSet<(JobId, NodeId)>,
-    /// Jobs whose nodes are to be told when they run.
+    /// Jobs whose time slices changed; their nodes are to be told.
     pub(crate) turns: BTreeSet<JobId>,
-    /// Heterogeneous jobs to a component of which something happened.
+    /// Heterogeneous jobs of which a component changed, by the first component.
     pub(crate) hets: BTreeSet<JobId>,
-    /// Nodes that the operator set down: their jobs are lost.
+    /// Nodes that an operator set down: their jobs are lost.
     pub(crate) condemned: BTreeSet<NodeId>,
 }
 
 /// A shutdown under way.
 #[derive(Debug)]
 pub(crate) struct Leaving {
-    /// Who asked.
+    /// Connections of the clients that asked for it.
     pub(crate) callers: Vec<CallerId>,
-    /// Running jobs are left alone.
+    /// Whether running jobs are left alone.
     pub(crate) keep_jobs: bool,
-    /// No more waiting.
+    /// Whether to end now without waiting for jobs.
     pub(crate) hurry: bool,
 }

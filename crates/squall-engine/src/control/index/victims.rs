@@ -1,4 +1,4 @@
-//! Jobs that may be asked to make room for others.
+//! Running jobs that may be preempted for others.
 
 use squall_model::id::JobId;
 use squall_model::policy::{PreemptMode, PreemptType};
@@ -10,7 +10,8 @@ use crate::control::state::State;
 use crate::control::state::gates;
 use crate::control::state::job::{Job, Phase, Run};
 
-/// How a running job makes room. Who is only stopped loses nothing: it has neither notice nor a time to itself.
+/// How a job is preempted: the way, the seconds of grace time, and the seconds after its start in which it is exempt.
+/// Grace and exempt time do not apply to jobs that are only suspended.
 pub(crate) struct Terms {
     pub(crate) mode: PreemptMode,
     pub(crate) grace_s: u64,
@@ -35,13 +36,14 @@ pub(crate) fn terms(state: &State, job: &Job, run: &Run) -> Terms {
     }
 }
 
-/// Whether a job in a partition may ask a running one for room, and what that one is worth.
+/// Returns what a running job is worth (higher: preempted later) if an item in a partition of tier `tier` may preempt
+/// it. None: it may not.
 pub(crate) fn yields(state: &State, asks: &Pending<'_>, tier: u32, job: &Job, run: &Run) -> Option<u64> {
     match state.config.preempt_type {
         PreemptType::None => None,
         PreemptType::Qos => {
             let name = gates::qos_name(state, &job.spec);
-            // Who stands before the asking one in any case would start again in the room that it made.
+            // A job in a higher tier is scheduled first, so it would start again in the resources that it freed.
             if state.partition(&run.partition).is_some_and(|own| own.config.priority_tier > tier) {
                 return None;
             }
@@ -56,7 +58,7 @@ pub(crate) fn yields(state: &State, asks: &Pending<'_>, tier: u32, job: &Job, ru
     }
 }
 
-/// Who may be asked to make room for an item in a partition, and who goes already.
+/// Returns the jobs that may be preempted for an item in a partition, and those that are ending already.
 pub(crate) fn victims(state: &State, now: Time, item: Item, partition: usize) -> Vec<Victim<'_>> {
     if state.config.preempt_type == PreemptType::None {
         return Vec::new();
@@ -74,7 +76,7 @@ pub(crate) fn victims(state: &State, now: Time, item: Item, partition: usize) ->
         let run = job.run().filter(|_| !job.is_leased())?;
         let goes = run.grace.is_some() || matches!(job.phase, Phase::Completing(..));
         let gres = &run.gres[..];
-        // The younger goes first: less is lost.
+        // The job that started last is preempted first: less work is lost.
         let age = u64::MAX - run.start.0;
         let victim =
             Victim { id, alloc: &run.alloc, gres, left: &run.left, cost: (0, age), leaves: goes, stays: false };
@@ -88,17 +90,17 @@ pub(crate) fn victims(state: &State, now: Time, item: Item, partition: usize) ->
         let willing = match terms.mode {
             PreemptMode::Off => false,
             PreemptMode::Cancel | PreemptMode::Requeue => !exempt,
-            // Who came before jobs were suspended here is not in the matrix.
+            // A job that started before its partition allowed suspension is not in the matrix.
             PreemptMode::Suspend => state.gang.contains_key(&id),
         };
-        // Who is stopped already may stay so.
+        // A job that stands still already costs nothing more.
         let worth = if stays && !state.works(id) { 0 } else { worth };
         willing.then_some(Victim { cost: (worth, age), stays, ..victim })
     };
     ids.into_iter().filter_map(victim).collect()
 }
 
-/// When a job that has started may be asked for room, if it may not from the beginning.
+/// Returns when a running job may first be preempted. None: at once.
 pub(crate) fn exempt_until(state: &State, id: JobId) -> Option<Time> {
     if state.config.preempt_type == PreemptType::None {
         return None;

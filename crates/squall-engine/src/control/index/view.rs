@@ -1,4 +1,4 @@
-//! What the scheduling policy sees of state and queue.
+//! The scheduling policy's view of state and queue.
 
 use crate::control::index::bars::bars;
 use crate::control::index::victims::victims;
@@ -26,19 +26,19 @@ use crate::control::state::job::Run;
 use crate::control::state::node::Partition;
 use crate::control::state::{LineId, State};
 
-/// State and queue, borrowed.
+/// State and queue, borrowed for a scheduling pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sight<'a> {
     /// The journaled state.
     pub(crate) state: &'a State,
     /// The queue.
     pub(crate) queue: &'a Queue,
-    /// The present.
+    /// The current time.
     pub(crate) now: Time,
 }
 
 impl Sight<'_> {
-    /// Where a job that holds resources lies in the matrix: in all rows if it shares with nobody of its rank.
+    /// Returns the matrix row of a job that holds resources; in all rows if it shares cores with no job of its rank.
     fn row_of(&self, id: JobId, run: &Run, ranked: bool) -> Row {
         let rank = if ranked { self.state.rank(&run.partition) } else { 0 };
         let asked = self.state.jobs.get(&id).is_some_and(|job| job.spec.need.oversubscribe);
@@ -88,11 +88,11 @@ impl View for Sight<'_> {
         }
     }
     fn ends(&self) -> impl Iterator<Item = End<'_>> {
-        // Cores of who is stopped are free when both have ended, who is stopped and who runs there now.
+        // Cores of a suspended job are free when both it and the job that runs there now have ended.
         let held = self.queue.ends.iter().filter(|(_, id)| !self.state.is_covered(*id));
         held.filter_map(|&(time, id)| {
             let run = self.state.jobs.get(&id)?.run()?;
-            // Cores of a line are free when its last has ended.
+            // Cores of a slot queue are free when its last job has ended.
             let line = if self.state.lines.is_empty() { None } else { LineId::of(&run.alloc) };
             if line.and_then(|line| self.state.lines.get(&line)).is_some_and(|line| line.last() != Some(&id)) {
                 return None;
@@ -101,7 +101,7 @@ impl View for Sight<'_> {
         })
     }
     fn node(&self, id: NodeId) -> NodeView<'_> {
-        // Ids come from partitions, which name nodes that exist.
+        // Ids come from partitions, which contain existing nodes only.
         let node = &self.state.nodes[id.index()];
         NodeView { hardware: &node.hardware, cores: &node.cores, memory_mb: node.memory_mb, usable: node.usable() }
     }

@@ -1,4 +1,4 @@
-//! Callers to whom an answer is owed: soft state, lost with the connection or the controller.
+//! Clients that wait for an answer about a job. Soft state, lost with the connection or the controller.
 
 use std::collections::BTreeMap;
 
@@ -6,42 +6,42 @@ use squall_model::id::JobId;
 
 use crate::control::port::CallerId;
 
-/// Who waits for what.
+/// The clients that wait for jobs or own allocations.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
-    /// For the end of a job or array.
+    /// Clients that wait for the end of a job or array, by its id.
     pub(crate) ends: BTreeMap<JobId, Vec<CallerId>>,
-    /// The clients that allocations belong to.
+    /// Clients that own an allocation, by its job.
     pub(crate) owners: BTreeMap<JobId, Owning>,
-    /// What each connection waits for or owns.
+    /// Jobs that each connection waits for or owns.
     by_caller: BTreeMap<CallerId, Vec<JobId>>,
 }
 
-/// The client that an allocation belongs to.
+/// The client that owns an allocation.
 #[derive(Debug)]
 pub(crate) struct Owning {
-    /// Its connection.
+    /// The client's connection.
     pub(crate) caller: CallerId,
-    /// It was told that the allocation runs.
+    /// Whether the client has been told that the allocation runs.
     pub(crate) told: bool,
 }
 
 impl Waits {
-    /// A caller waits for the end of a job.
+    /// Records that a client waits for the end of a job.
     pub(crate) fn await_end(&mut self, job: JobId, caller: CallerId) {
         self.ends.entry(job).or_default().push(caller);
         self.by_caller.entry(caller).or_default().push(job);
     }
-    /// An allocation belongs to a caller from now on.
+    /// Records that a client owns an allocation.
     pub(crate) fn own(&mut self, job: JobId, caller: CallerId) {
         self.owners.insert(job, Owning { caller, told: false });
         self.by_caller.entry(caller).or_default().push(job);
     }
-    /// An allocation belongs to nobody any more.
+    /// Records that no client owns an allocation any more. Returns the client that did.
     pub(crate) fn disown(&mut self, job: JobId) -> Option<Owning> {
         self.owners.remove(&job)
     }
-    /// A connection has ended: nobody waits there any more. Returns the allocations that it owned.
+    /// Forgets a connection that has ended. Returns the allocations that its client owned.
     pub(crate) fn hangup(&mut self, caller: CallerId) -> Vec<JobId> {
         let mut owned = Vec::new();
         for job in self.by_caller.remove(&caller).unwrap_or_default() {

@@ -15,10 +15,10 @@ use crate::control::state::State;
 use crate::control::state::job::Phase;
 use crate::control::state::node::{Node, Partition};
 
-/// User id 0: what the controller itself noted.
+/// User id 0, shown for reasons that the controller set.
 const BY_CONTROLLER: u32 = 0;
 
-/// Every node, by id.
+/// Returns every node, by id.
 pub(crate) fn nodes(c: &Controller, now: Time) -> Vec<NodeInfo> {
     let all = (0..c.state.nodes.len() as u32).map(NodeId).filter(|id| !has_left(&c.state, *id));
     all.filter_map(|id| node(c, id, now)).collect()
@@ -67,7 +67,7 @@ fn node(c: &Controller, id: NodeId, now: Time) -> Option<NodeInfo> {
     })
 }
 
-/// Every partition, in the configuration's order.
+/// Returns every partition, in the configuration's order.
 pub(crate) fn partitions(state: &State) -> Vec<PartitionInfo> {
     state.partitions.iter().map(|partition| one_partition(state, partition)).collect()
 }
@@ -83,7 +83,7 @@ fn one_partition(state: &State, partition: &Partition) -> PartitionInfo {
     }
 }
 
-/// Every reservation, by name.
+/// Returns every reservation, by name.
 pub(crate) fn reservations(state: &State) -> Vec<ReservationInfo> {
     let info = |one: &squall_model::reservation::Reservation| {
         let hardware = || one.nodes.iter().filter_map(|id| state.node(id)).map(|node| &node.hardware);
@@ -97,14 +97,14 @@ pub(crate) fn reservations(state: &State) -> Vec<ReservationInfo> {
     state.reservations.values().map(info).collect()
 }
 
-/// Every license, by name.
+/// Returns every license, by name.
 pub(crate) fn licenses(state: &State) -> Vec<LicenseInfo> {
     let used = |name: &str| state.index.licenses.get(name).copied().unwrap_or_default();
     let all = state.license_totals().into_iter();
     all.map(|(name, total)| LicenseInfo { used: used(&name), name, total, reserved: 0 }).collect()
 }
 
-/// Whether a node left the configuration, and nothing of it is here.
+/// Returns whether a node has left the configuration, is down, runs no jobs and is in no partition.
 fn has_left(state: &State, id: NodeId) -> bool {
     let here = |node: &Node| node.up || !node.jobs.is_empty() || is_listed(&state.config, &node.name);
     state.node(id).is_none_or(|node| !here(node)) && !state.partitions.iter().any(|one| one.nodes.contains(id))
@@ -114,7 +114,7 @@ fn is_listed(config: &Config, name: &str) -> bool {
     config.nodes.iter().any(|entry| hostlist::contains(&entry.name, name))
 }
 
-/// Names of nodes, compressed.
+/// Returns the names of nodes as a compressed host list.
 pub(crate) fn names(state: &State, nodes: &NodeSet) -> String {
     compress(nodes.iter().filter_map(|id| state.node(id)).map(|node| &node.name))
 }

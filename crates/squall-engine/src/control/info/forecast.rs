@@ -1,4 +1,4 @@
-//! What is expected: when those that wait start, if what runs takes as long as it may and nobody else comes.
+//! Expected starts of pending jobs, if running jobs use their whole time limits and no job is submitted.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use crate::control::index::reckon::Standee;
 use crate::control::index::view::Sight;
 use crate::control::index::{lanes::request_of, ordered::Ordered};
 
-/// Of so many jobs in each partition a start is foretold.
+/// Most jobs in each partition whose start is forecast.
 const JOBS_MAX: usize = 200;
 
-/// One job's start is foretold behind as many as together want that many nodes looked at, and behind a few in any case:
-/// so it holds up the controller for a second at most.
+/// A forecast for one job considers as many jobs ahead of it as WORK_MAX allows, jobs times nodes, and at least
+/// AHEAD_MIN. So it delays the controller for a second at most.
 const WORK_MAX: usize = 500_000;
 const AHEAD_MIN: usize = 16;
 
-/// Each has its start promised, in order.
+/// Rules of a forecast: each job gets a reservation, in order.
 const RULES: Rules = Rules { discipline: Discipline::Conservative, depth: JOBS_MAX, kept: JOBS_MAX };
 
-/// When and where those that wait start.
+/// Returns when and where pending jobs are expected to start.
 pub(crate) fn starts(c: &mut Controller, now: Time) -> Vec<Reserved> {
     c.queue.look_around(&c.state, now);
     let sight = Sight { state: &c.state, queue: &c.queue, now };
@@ -37,7 +37,8 @@ pub(crate) fn starts(c: &mut Controller, now: Time) -> Vec<Reserved> {
     promised(&sight, &mut room)
 }
 
-/// When, in which partition and where a job would start if it were submitted now, behind all others. None: never.
+/// Returns when, in which partition and where a job would start if it were submitted now, behind all others. None:
+/// never.
 pub(crate) fn trial(c: &mut Controller, now: Time, owner: &Owner, spec: &JobSpec) -> Option<(Time, usize, Alloc)> {
     let need = request_of(&c.state, spec)?;
     c.queue.look_around(&c.state, now);
@@ -59,7 +60,8 @@ pub(crate) fn trial(c: &mut Controller, now: Time, owner: &Owner, spec: &JobSpec
     best
 }
 
-/// Room for all that wait: for those in the queues, and behind them for those who wait for licenses, who stand in none.
+/// Makes reservations for all pending jobs: first those in the queues, then those that lack licenses, which are in no
+/// queue.
 fn promised(sight: &Sight<'_>, room: &mut Nodes<'_, Sight<'_>>) -> Vec<Reserved> {
     let mut reserved = squall_sched::plan(sight, room, RULES).reserved;
     for pending in sight.queue.starved(sight.state).into_iter().take(JOBS_MAX) {
@@ -68,7 +70,7 @@ fn promised(sight: &Sight<'_>, room: &mut Nodes<'_, Sight<'_>>) -> Vec<Reserved>
     reserved
 }
 
-/// Room for one who stands in no queue, in each of its partitions.
+/// Makes a reservation for a job that is in no queue, in each of its partitions.
 fn keep(sight: &Sight<'_>, room: &mut Nodes<'_, Sight<'_>>, pending: &Pending<'_>) -> Vec<Reserved> {
     let state = sight.state;
     let Some(need) = request_of(state, pending.spec) else { return Vec::new() };
@@ -81,7 +83,7 @@ fn keep(sight: &Sight<'_>, room: &mut Nodes<'_, Sight<'_>>, pending: &Pending<'_
     kept.collect()
 }
 
-/// A pending job as the policy sees it in a partition, if it asked for that for so long.
+/// Returns a pending job as the scheduling policy sees it in a partition, with another request and time limit.
 pub(crate) fn candidate<'a>(
     sight: &Sight<'a>,
     pending: &Pending<'_>,
@@ -102,18 +104,18 @@ pub(crate) fn candidate<'a>(
     }
 }
 
-/// What a pending job might ask for instead.
+/// A changed request of a pending job, to find out when it would start with that.
 #[derive(Clone, Debug)]
 pub(crate) struct Variant {
-    /// What.
+    /// The changed specification.
     pub(crate) spec: Arc<JobSpec>,
-    /// For how long, seconds: None: the partition's default; `UNLIMITED_S`: without limit.
+    /// The changed time limit, seconds. None: the partition's default; `UNLIMITED_S`: no limit.
     pub(crate) limit_s: Option<u64>,
 }
 
-/// When and where a job would start in a partition, behind those who are ahead of it there, if it asked for each of
-/// these: of all but the first only if that is sooner than with the first, or than `sooner_than`. Behind very many only
-/// what there is room for now is told, which all who are ahead have left.
+/// Returns when and where a job would start in a partition with each of the variants, behind the jobs ahead of it. All
+/// but the first get an answer only if that is sooner than with the first, or than `sooner_than`. With too many jobs
+/// ahead only starts possible now are returned.
 pub(crate) fn behind(
     sight: &Sight<'_>,
     scratch: &mut Scratch,
@@ -135,7 +137,7 @@ pub(crate) fn behind(
     for other in starved.iter().take(place.filter(|_| !deep).unwrap_or_default()) {
         kept.extend(keep(sight, &mut room, other));
     }
-    // Nobody passes anybody.
+    // With `sched/builtin` no job starts before one ahead of it.
     let strict = state.config.scheduler_type == SchedulerType::Builtin;
     let last = kept.iter().filter(|other| strict && other.partition == at).map(|other| other.time).max();
     let mut best = if deep { Some(now + Span(1)) } else { sooner_than };
@@ -155,10 +157,10 @@ pub(crate) fn behind(
     variants.iter().enumerate().map(|(number, variant)| when(number == 0, variant)).collect()
 }
 
-/// Where a job stands over all queues.
+/// A position over all queues: tier, priority, item.
 type Rank = (Reverse<u32>, Reverse<u64>, Item);
 
-/// The queues as one sees them who stands in them: only those ahead. None: all are.
+/// The queues without the jobs behind a position. `before` None: with all jobs.
 struct Ahead<'a> {
     sight: Sight<'a>,
     before: Option<Rank>,
@@ -180,7 +182,7 @@ impl Queues for Ahead<'_> {
     }
 }
 
-/// A queue up to a place.
+/// A partition's queue up to a position.
 struct Until<'a> {
     queue: Ordered<'a>,
     tier: u32,
@@ -211,7 +213,7 @@ impl<'a> Lanes<Candidate<'a>> for Until<'a> {
     }
 }
 
-/// A job that stands in no queue.
+/// Returns a candidate for a job that is in no queue.
 fn single(item: Item, need: &Request) -> Candidate<'_> {
     Candidate {
         item,

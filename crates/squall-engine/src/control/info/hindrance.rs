@@ -1,4 +1,4 @@
-//! What keeps an allocation from starting soon.
+//! Reasons why an allocation can't start soon.
 
 use squall_model::id::JobId;
 use squall_model::job::PendingReason;
@@ -8,10 +8,10 @@ use squall_sched::Item;
 
 use crate::control::controller::Controller;
 
-/// `--immediate` for so many seconds wants an allocation at once.
+/// `--immediate` with at most this many seconds means that the allocation must start at once.
 pub(crate) const AT_ONCE_S: u32 = 1;
 
-/// What keeps an allocation from starting soon, if its user should hear of it.
+/// Returns a refusal for the reasons that a waiting user should see. None: the allocation may start soon.
 pub(crate) fn hindrance(c: &Controller, id: JobId, reason: &PendingReason) -> Option<Refusal> {
     match reason {
         PendingReason::JobHeldUser | PendingReason::JobHeldAdmin => Some(Refusal::Held),
@@ -24,12 +24,12 @@ pub(crate) fn hindrance(c: &Controller, id: JobId, reason: &PendingReason) -> Op
     }
 }
 
-/// Why an allocation is refused whose `--immediate` is over.
+/// Returns why an allocation is refused when its `--immediate` time is over.
 pub(crate) fn too_late(c: &Controller, now: Time, id: JobId) -> Refusal {
     let at_once = c.state.jobs.get(&id).is_some_and(|job| now < job.submit + Span::from_secs(AT_ONCE_S.into()));
     let reason = c.queue.reason(&c.state, now, Item { id, array: false });
     match (hindrance(c, id, &reason), reason) {
-        // After a wait only its end counts.
+        // After a wait, the refusal says only that resources are busy.
         _ if !at_once => Refusal::Busy,
         (Some(Refusal::Held), _) | (_, PendingReason::Dependency | PendingReason::BeginTime) => {
             Refusal::DependencyProblem

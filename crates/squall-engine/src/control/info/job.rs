@@ -25,7 +25,7 @@ use crate::control::state::array::Array;
 use crate::control::state::job::{Hold, Job, Phase, Queue, Run, Step};
 use crate::dependency::dependency_status;
 
-/// A job of its own.
+/// Returns the list row of a job, or of an array task that is a job of its own.
 pub(crate) fn of_job<'a>(c: &'a Controller, id: JobId, job: &'a Job, with_steps: bool, now: Time) -> Row<'a> {
     let state = &c.state;
     let waits = Waits { id, owner: &job.owner, spec: &job.spec, queue: &job.queue, task: job.task, job: Some(job) };
@@ -36,10 +36,10 @@ pub(crate) fn of_job<'a>(c: &'a Controller, id: JobId, job: &'a Job, with_steps:
     info.attempt = job.attempt;
     match job.queue.hold {
         Hold::No if job.is_leased() => {
-            // For those that run in its place, on its node.
+            // It waits for the jobs before it in its slot queue on the node.
             info.reason = PendingReason::Resources;
         }
-        // One that runs is held when it is requeued.
+        // A hold of a running job takes effect when it is requeued.
         Hold::Admin if !job.is_ended() => info.reason = PendingReason::JobHeldAdmin,
         Hold::User if !job.is_ended() => info.reason = PendingReason::JobHeldUser,
         _ => {}
@@ -65,7 +65,7 @@ pub(crate) fn of_job<'a>(c: &'a Controller, id: JobId, job: &'a Job, with_steps:
     row
 }
 
-/// Who is out of turn is suspended for now, and time in which it did not run is not time that it used.
+/// Shows a job outside its time slice as suspended, and leaves out the time in which it stood still.
 fn share_time(state: &State, info: &mut JobInfo, shown: &mut RunInfo, run: &Run, now: Time) {
     shown.idle = Span(run.suspended_total.0 + state.idle_since(info.id, now).0);
     let slice = state.config.scheduler_time_slice.0;
@@ -76,7 +76,8 @@ fn share_time(state: &State, info: &mut JobInfo, shown: &mut RunInfo, run: &Run,
     }
 }
 
-/// Tasks of an array as one entry: that nothing happened to yet, or that ended alike without starting.
+/// Returns the list row of array tasks that form one entry: untouched ones, or those that ended in the same way without
+/// starting.
 pub(crate) fn of_tasks<'a>(
     c: &'a Controller,
     id: JobId,
@@ -89,7 +90,7 @@ pub(crate) fn of_tasks<'a>(
     let mut row = waiting_row(c, &waits, (&array.spec, &array.owner), array.submit, ended.is_none(), now);
     let info = &mut row.info;
     info.array_limit = array.limit;
-    // As in Slurm, the last that waits is a job of its own when others have started.
+    // As in Slurm, the last pending task is shown as a job of its own when others have started.
     let last = tasks.first().filter(|_| tasks.len() == 1 && ended.is_none() && array.tally.last_start.is_some());
     match last.and_then(|index| Some((index, array.task_id(id, index)?))) {
         Some((index, own)) => (info.id, info.task) = (own, Some(ArrayTask { array: id, index })),
@@ -103,7 +104,7 @@ pub(crate) fn of_tasks<'a>(
     row
 }
 
-/// What can be said of any job; nothing of a run.
+/// Returns the parts of a list row that do not depend on a run of the job.
 fn waiting_row<'a>(
     c: &'a Controller,
     waits: &Waits<'_>,
@@ -158,7 +159,8 @@ fn waiting_row<'a>(
     Row { info, spec, owner, class }
 }
 
-/// As Slurm: not known while a job is held that never was released, or waits for others.
+/// Returns since when a job could run. As in Slurm it is unknown for a held job that was never released, and for one
+/// that waits for a dependency.
 fn eligible(waits: &Waits<'_>, submit: Time, depends: bool) -> Time {
     let since = match waits.queue {
         _ if depends => return Time::default(),
@@ -181,8 +183,8 @@ fn open_dependency(c: &Controller, waits: &Waits<'_>, now: Time) -> String {
     dependency_status(dependency, c.queue.open_terms(&c.state, now, waits.item()), is_array)
 }
 
-/// On how many nodes the tasks and GPUs of a job have room, by what its partition's first node has; of a range of numbers
-/// of nodes as many as it may have. For lists: it looks at no other node.
+/// Estimates on how many nodes a job's tasks and GPUs fit, by the hardware of its partition's first node. Of a range of
+/// node counts it takes the highest. For lists, so it looks at no other node.
 fn likely_nodes(state: &State, partition: &str, spec: &JobSpec, size: &Size) -> u32 {
     let need = &spec.need;
     let first = partition.split(',').next().unwrap_or_default();
@@ -208,7 +210,7 @@ fn likely_nodes(state: &State, partition: &str, spec: &JobSpec, size: &Size) -> 
 fn show_run(state: &State, info: &mut JobInfo, run: &Run, job: &Job) -> RunInfo {
     let nodes = run.alloc.nodes();
     info.start = Some(run.start);
-    // As Slurm has it, a deadline is a limit once the job runs.
+    // As in Slurm, a deadline is a time limit once the job runs.
     let until_deadline = job.spec.deadline.map(|deadline| deadline.since(run.start).secs());
     info.time_limit_s = facts::time_limit_s(state, job, &run.partition).into_iter().chain(until_deadline).min();
     info.num_nodes = nodes.len() as u32;
@@ -238,7 +240,7 @@ fn show_run(state: &State, info: &mut JobInfo, run: &Run, job: &Job) -> RunInfo 
     }
 }
 
-/// Nodes on which a job holds the same cores, memory and devices, in their order.
+/// Returns the sets of nodes on which a job holds the same cores, memory and devices, in the order of nodes.
 fn alike<'a>(alloc: &'a Alloc, granted: &[Grant]) -> Vec<(NodeSet, &'a AllocGroup)> {
     let mut parts: Vec<(NodeSet, &AllocGroup)> = Vec::new();
     for group in &alloc.groups {
@@ -257,7 +259,7 @@ fn alike<'a>(alloc: &'a Alloc, granted: &[Grant]) -> Vec<(NodeSet, &'a AllocGrou
     parts
 }
 
-/// `0-3,6`.
+/// Formats cores as ranges such as `0-3,6`.
 fn core_list(cores: &CoreSet) -> String {
     cores.iter().map(|core| core as u32).collect::<IndexSet>().to_string()
 }
@@ -287,7 +289,7 @@ fn step_info(state: &State, no: StepNo, step: &Step, run: &Run) -> StepInfo {
 }
 
 impl Waits<'_> {
-    /// As it stands in the queue.
+    /// Returns the queue item of this pending job or array.
     pub(crate) fn item(&self) -> Item {
         Item { id: self.id, array: self.job.is_none() }
     }

@@ -1,4 +1,4 @@
-//! What clients are shown: jobs, nodes, partitions.
+//! What clients are shown: jobs, nodes and partitions.
 
 pub(crate) mod cluster;
 pub(crate) mod forecast;

@@ -1,4 +1,4 @@
-//! Why a pending job does not run, and with which priority it waits.
+//! The reason and priority of pending jobs as users see them.
 
 use squall_model::id::JobId;
 use squall_model::job::{ArrayTask, JobSpec, Owner, PendingReason};
@@ -12,21 +12,21 @@ use crate::control::state::job::{Hold, Job, Queue};
 /// A pending job, or the untouched tasks of an array.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waits<'a> {
-    /// Its id.
+    /// The id of the job or array.
     pub(crate) id: JobId,
-    /// Whose it is.
+    /// The user who submitted it.
     pub(crate) owner: &'a Owner,
-    /// What it asks for.
+    /// The specification.
     pub(crate) spec: &'a JobSpec,
-    /// What holds and updates made of it.
+    /// Hold, priority and other settings of updates.
     pub(crate) queue: &'a Queue,
-    /// Which array task it is.
+    /// Array and index, if it is an array task.
     pub(crate) task: Option<ArrayTask>,
-    /// The job, if it is one of its own.
+    /// The job; None: these are the untouched tasks of an array.
     pub(crate) job: Option<&'a Job>,
 }
 
-/// The priority that users see, in the first partition that the job names; 0: held.
+/// Returns the priority that users see, in the first partition that the job names; 0: held.
 pub(crate) fn priority(c: &Controller, standee: &Standee<'_>, now: Time) -> u32 {
     let partition = partitions_of(&c.state, standee.spec).next().unwrap_or_default();
     match standee.standing.hold {
@@ -35,7 +35,7 @@ pub(crate) fn priority(c: &Controller, standee: &Standee<'_>, now: Time) -> u32 
     }
 }
 
-/// The first reason that keeps the job from running.
+/// Returns the first reason that keeps the job from running.
 pub(crate) fn reason(c: &Controller, waits: &Waits<'_>, now: Time) -> PendingReason {
     c.queue.reason(&c.state, now, waits.item())
 }

@@ -1,4 +1,4 @@
-//! Multicast: what is known of it, and the way of a file that takes it.
+//! Multicast: measured rate and latency, and the transfer of a file by it.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,21 @@ use squall_model::wire::fabric::{Bytes, StreamKey};
 
 use crate::control::port::{Cast, Out};
 
-/// Bytes per second: least, at first, most.
+/// Transfer rate, bytes per second: least, initial, most.
 pub(crate) const RATE: (u64, u64, u64) = (4 << 20, 256 << 20, 4 << 30);
 
-/// What nodes may take to answer after the last datagram has left: least, at first, most.
+/// How long nodes may take to answer after the last datagram was sent: least, initial, most.
 pub(crate) const PATIENCE: (Span, Span, Span) = (Span::from_millis(30), Span::from_millis(250), Span::from_secs(2));
 
-/// What the controller knows of multicast.
+/// What is known of multicast on this network.
 #[derive(Debug)]
 pub(crate) struct Air {
-    /// What keys are made of; None: there is no multicast here.
+    /// The secret from which stream keys are derived; None: multicast is not available.
     pub(crate) secret: Option<[u8; 32]>,
     pub(crate) rate: u64,
-    /// What nodes may take to answer: a multiple of what they took of late.
+    /// How long nodes may take to answer: a multiple of their recent times.
     pub(crate) patience: Span,
-    /// Nodes that heard nothing, until when that is believed.
+    /// Nodes that received nothing by multicast, with the time until which multicast is not tried again.
     pub(crate) deaf: BTreeMap<NodeId, Time>,
 }
 
@@ -36,7 +36,7 @@ impl Default for Air {
 }
 
 impl Air {
-    /// There is multicast; keys of streams are made of this secret.
+    /// Makes multicast available; stream keys are derived from this secret.
     pub(crate) fn open(&mut self, secret: [u8; 32]) {
         self.secret = Some(secret);
     }
@@ -47,31 +47,32 @@ impl Air {
         Some(StreamKey(Digest::of(&all).0))
     }
 
-    /// All answered so long after they were asked.
+    /// Adapts the time allowed for answers: all nodes answered `span` after they were asked.
     pub(crate) fn answered_after(&mut self, span: Span) {
         let (least, _, most) = PATIENCE;
         let falling = self.patience.0 - self.patience.0 / 8;
         self.patience = Span((4 * span.0).max(falling)).clamp(least, most);
     }
 
-    /// Of these, those that may hear.
+    /// Returns those of the nodes that may receive multicast.
     pub(crate) fn hearers(&mut self, now: Time, nodes: &NodeSet) -> NodeSet {
         self.deaf.retain(|_, until| *until > now);
         nodes.iter().filter(|node| !self.deaf.contains_key(node)).collect()
     }
 }
 
-/// The way of one file.
+/// The transfer of one file by multicast.
 #[derive(Debug)]
 pub(crate) struct Way {
     pub(crate) stream: u64,
     pub(crate) key: StreamKey,
     pub(crate) hearers: NodeSet,
-    /// The window: where it begins, its pieces, and how often something of it was sent again.
+    /// The current window: its offset in the file, its pieces (offset and content), and how often parts of it were sent
+    /// again.
     pub(crate) from: u64,
     pub(crate) pieces: Vec<(u64, Bytes)>,
     pub(crate) tries: u32,
-    /// When they were asked what they lack.
+    /// When the receivers were last asked what they lack.
     pub(crate) asked: Time,
 }
 
@@ -80,14 +81,14 @@ impl Way {
         out.casts.push(Cast { stream: self.stream, key: self.key, at: *at, bytes: bytes.clone(), rate, last });
     }
 
-    /// A piece that overlaps one of the blocks that somebody lacks.
+    /// Returns whether a piece overlaps a block that some receiver lacks (`bits`: the lacking blocks of the window).
     pub(crate) fn is_lacked(&self, bits: u64, (at, bytes): &(u64, Bytes)) -> bool {
         let block = |at: u64| (at - self.from) / CAST_BLOCK_BYTES;
         let last = block(at + (bytes.0.len() as u64).max(1) - 1);
         (block(*at)..=last).any(|block| bits & (1 << block.min(63)) != 0)
     }
 
-    /// Of the window.
+    /// Returns the number of bytes in the window.
     pub(crate) fn bytes(&self) -> u64 {
         self.pieces.iter().map(|(_, bytes)| bytes.0.len() as u64).sum()
     }

@@ -1,4 +1,4 @@
-//! Files on their way to nodes.
+//! State of file broadcasts to nodes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,81 +16,82 @@ use crate::control::port::CallerId;
 
 pub(crate) const IDLE_MAX: u32 = 2;
 
-/// Broadcasts under way, by the connection of who sends.
+/// Broadcasts under way, by the connection of the client that sends the file.
 #[derive(Debug, Default)]
 pub(crate) struct Broadcasts {
     pub(crate) all: BTreeMap<CallerId, Broadcast>,
-    /// Multicast.
+    /// State of multicast.
     pub(crate) air: Air,
     pub(crate) turns: u64,
-    /// Digests of files by what their users know them as, and these in the order in which they came.
+    /// Digests of earlier files by user and the client's own key of the file; and the keys, oldest first.
     pub(crate) recalled: BTreeMap<(u32, Digest), Digest>,
     pub(crate) order: VecDeque<(u32, Digest)>,
 }
 
-/// One of them.
+/// A broadcast of one file.
 #[derive(Debug)]
 pub(crate) struct Broadcast {
     pub(crate) content: ContentId,
     pub(crate) size: u64,
     pub(crate) shared: bool,
     pub(crate) to: NodeSet,
-    /// Where to, and as whom.
+    /// Where the file is placed on the nodes and as which user; None: it is only stored.
     pub(crate) place: Option<(PlaceAt, Arc<Owner>)>,
     pub(crate) until: Option<Time>,
-    /// What its user knows it as.
+    /// The client's own key of the file, by which a later broadcast finds its digest.
     pub(crate) known_as: Option<Digest>,
     pub(crate) stage: Stage,
-    /// Tells answers to what was asked before a new beginning.
+    /// Number of this attempt. Answers to questions of an earlier attempt are ignored.
     pub(crate) turn: u64,
-    /// Whom the chunks go to.
+    /// Nodes to which chunks are sent.
     pub(crate) receivers: NodeSet,
-    /// Their way, if it is not the tree's.
+    /// The first node and the distribution tree, if chunks are passed on between nodes; None: they go down the
+    /// controller's tree.
     pub(crate) cascade: Option<(NodeSet, Cascade)>,
-    /// Their way, if it is multicast.
+    /// The multicast transfer, if chunks go by multicast.
     pub(crate) way: Option<Way>,
     pub(crate) chunk_bytes: u32,
-    /// Receivers that were too slow.
+    /// Receivers that were too slow, which get the file again later.
     pub(crate) late: NodeSet,
-    /// All that ever were receivers.
+    /// All nodes that have been receivers.
     pub(crate) sent: NodeSet,
-    /// How much has come from the client, how much of it the nodes were asked about, how much it may send.
+    /// Bytes that have come from the client, that nodes were asked about, and that the client may send so far.
     pub(crate) come: u64,
     pub(crate) asked: u64,
     pub(crate) wanted: u64,
-    /// How much all receivers have.
+    /// Bytes that all receivers have.
     pub(crate) taken: u64,
     pub(crate) rounds: u32,
-    /// Nodes that have had all of it.
+    /// Nodes that have had the whole file.
     pub(crate) whole: NodeSet,
-    /// How far those were who were slow together when they were asked last: how many were as far as they should be, and
-    /// bytes of the others. How often nothing had come to that.
+    /// Progress of slow receivers at the last question: how many had all that was asked for, and bytes of a slow one.
+    /// `idle` is how often there was no progress.
     pub(crate) pace: (usize, i64),
     pub(crate) idle: u32,
     pub(crate) resume: Option<Time>,
     pub(crate) placement: (Epoch, u64),
 }
 
-/// What the nodes are asked.
+/// The question that the nodes are asked; it shows how far a broadcast is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Who has it?
+    /// Which nodes have the file already?
     Known,
-    /// Is everybody ready for it?
+    /// Are all nodes prepared for the file?
     Expected,
-    /// Who takes it in?
+    /// Which nodes receive the file? Of those that share a disk, one does.
     Opened,
-    /// Has everybody got so much?
+    /// Do all receivers have this many bytes?
     Window(u64),
-    /// What does anybody lack of what was sent by multicast from there on?
+    /// Which blocks does any receiver lack of those sent by multicast from this offset?
     Missing(u64),
-    /// Has everybody got all?
+    /// Do all receivers have the whole file?
     Whole,
-    /// Is it there on all that took it in?
+    /// Have all receivers committed the file?
     Committed,
-    /// Is it there on all?
+    /// Do all nodes have the file, those that share a disk with a receiver included?
     Shared,
-    /// Is it done, for better or worse?
+    /// Have all nodes placed the file, or failed to?
     Placed,
 }
 
@@ -125,7 +126,8 @@ impl Broadcast {
         }
     }
 
-    /// Whether those who lack something are so many that all are slow, and not stuck: then all wait for all.
+    /// Returns whether all should wait longer. True if most receivers lack something, so that the network is slow and
+    /// not a single node, and they still make progress.
     pub(crate) fn goes_on(&mut self, now: Time, to: &NodeSet, missing: &NodeSet, tally: &Tally) -> bool {
         let bytes = tally.witness.map_or(0, |(_, bytes)| bytes);
         if missing.len() * 2 <= to.len() || bytes < 0 || self.until.is_some_and(|until| until <= now) {

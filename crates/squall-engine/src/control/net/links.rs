@@ -1,5 +1,5 @@
-//! The root of the tree: connections of the controller's children, the nodes that can be reached through each, and
-//! what is to be said to them.
+//! The root of the tree: connections of the controller's children, the nodes below each, and the messages queued for
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -17,23 +17,23 @@ use squall_model::wire::sealed::Sealed;
 use crate::control::net::scope::Keyed;
 use crate::control::port::{LinkId, Out};
 
-/// Heartbeats without a frame after which a child's connection counts as dead.
+/// Heartbeat periods without a frame after which a child's connection counts as dead.
 const SILENT_HEARTBEATS: u64 = 3;
 
-/// All that the controller knows of the tree.
+/// The controller's side of the tree: connections, sessions and queued messages.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     epoch: Epoch,
-    /// Number of the last put or query of this incarnation.
+    /// Number of the last put or query of this run of the controller.
     seq: u64,
     hops: BTreeMap<LinkId, Hop>,
     members: BTreeMap<NodeId, Member>,
     connected: NodeSet,
-    /// When nodes were heard of last, in a session or after its end.
+    /// When nodes last reported, in a session or after its end.
     heard: BTreeMap<NodeId, Time>,
     offers: BTreeMap<String, Offer>,
     outbox: Outbox,
-    /// What was reported and is to be acknowledged, with those who reported it.
+    /// Reported ends of steps and jobs that are to be acknowledged, with the nodes that reported them.
     known_steps: BTreeMap<StepKey, NodeSet>,
     known_jobs: BTreeMap<JobAttempt, NodeSet>,
 }
@@ -47,11 +47,11 @@ struct Hop {
     said: Time,
     reach: NodeSet,
     says: Vec<Downward>,
-    /// It is known by a key; None: a child of this machine, the controller's own.
+    /// The node that the child's key proves; None: a child on this machine, as the cluster's owner.
     keyed: Option<Keyed>,
 }
 
-/// A session that was offered to a node that knocked.
+/// A session offered to a node that asked to register.
 #[derive(Debug)]
 pub(crate) struct Offer {
     session: u64,
@@ -64,7 +64,7 @@ pub(crate) struct Offer {
 pub(crate) struct Member {
     link: LinkId,
     session: u64,
-    /// Load average, hundredths.
+    /// Load average in hundredths.
     pub(crate) load_centi: u32,
     /// Free memory, MiB.
     pub(crate) free_mb: u64,
@@ -72,17 +72,17 @@ pub(crate) struct Member {
     pub(crate) version: String,
 }
 
-/// Puts of this turn. Messages for the same set go into one, as long as no node sees them out of order.
+/// Puts of this turn. Messages to the same set of nodes share a put, as long as no node gets messages out of order.
 #[derive(Debug, Default)]
 struct Outbox {
     puts: Vec<(NodeSet, Vec<Down>)>,
-    /// The put to one node alone that is the last to it.
+    /// Position of the last put to a node, if that put goes to this node alone.
     last: BTreeMap<NodeId, usize>,
 }
 
 impl Outbox {
     fn one(&mut self, node: NodeId, message: Down) {
-        // What may be long comes alone: a frame can be divided between puts only.
+        // A message that may be long gets its own put, because a frame can be divided only between puts.
         let long = matches!(&message, Down::StartJob { batch: Some(_), .. } | Down::StartStep(_));
         if let Some(&at) = self.last.get(&node).filter(|_| !long) {
             self.puts[at].1.push(message);
@@ -101,31 +101,31 @@ impl Outbox {
     }
 }
 
-/// Sessions and connections.
+/// Sessions and connections of the tree.
 impl Links {
-    /// A new life of the controller.
+    /// Begins a new run of the controller.
     pub(crate) fn begin(&mut self, epoch: Epoch) {
         self.epoch = epoch;
     }
-    /// A child has connected.
+    /// Records that a child has connected.
     pub(crate) fn opened(&mut self, now: Time, link: LinkId, window: Window, keyed: Option<Keyed>) {
         let path = Path { above: Vec::new(), window, heartbeat_s: HEARTBEAT_S };
         let (says, reach) = (vec![Downward::Path(Box::new(path))], NodeSet::new());
         self.hops.insert(link, Hop { heard_hops: 0, said_hops: 0, heard: now, said: now, reach, says, keyed });
     }
-    /// All children.
+    /// Returns the connections of all children.
     pub(crate) fn children(&self) -> impl Iterator<Item = LinkId> + '_ {
         self.hops.keys().copied()
     }
-    /// The newest session that this controller can have offered.
+    /// Returns the newest session that this controller can have offered.
     pub(crate) fn newest_session(&self) -> Session {
         Session { epoch: self.epoch, number: self.seq }
     }
-    /// A child that is known by its key.
+    /// Returns a child's proved node; None: a child of the cluster's owner on this machine.
     pub(crate) fn keyed(&mut self, link: LinkId) -> Option<&mut Keyed> {
         self.hops.get_mut(&link)?.keyed.as_mut()
     }
-    /// A child's connection has ended, or is to be ended; returns the nodes that can't be reached any more.
+    /// Forgets a connection that has ended or is about to be closed. Returns the nodes that can't be reached any more.
     pub(crate) fn closed(&mut self, link: LinkId) -> Vec<NodeId> {
         let Some(hop) = self.hops.remove(&link) else { return Vec::new() };
         let lost: Vec<NodeId> = hop.reach.iter().collect();
@@ -135,7 +135,8 @@ impl Links {
         }
         lost
     }
-    /// Whether a frame is the next of its connection. None: the connection is broken.
+    /// Checks the sequence number of a frame. Returns true if it is the next one, and false for a repeated one. None:
+    /// frames are missing, so the connection is broken.
     pub(crate) fn next(&mut self, now: Time, link: LinkId, frame: &UpFrame) -> Option<bool> {
         let Some(hop) = self.hops.get_mut(&link) else { return Some(false) };
         if frame.hop <= hop.heard_hops {
@@ -148,34 +149,34 @@ impl Links {
         hop.heard = now;
         Some(true)
     }
-    /// Children that have been silent for too long.
+    /// Returns the children that have sent nothing for too long.
     pub(crate) fn silent(&self, now: Time) -> Vec<LinkId> {
         let patience = Span::from_secs(SILENT_HEARTBEATS * HEARTBEAT_S);
         self.hops.iter().filter(|(_, hop)| hop.heard + patience <= now).map(|(&link, _)| link).collect()
     }
-    /// When a child will have been silent for too long, or must hear something.
+    /// Returns when a child will have sent nothing for too long, or must be sent a heartbeat.
     pub(crate) fn deadline(&self) -> Option<Time> {
         let patience = Span::from_secs(SILENT_HEARTBEATS * HEARTBEAT_S);
         let heartbeat = Span::from_secs(HEARTBEAT_S);
         self.hops.values().map(|hop| (hop.heard + patience).min(hop.said + heartbeat)).min()
     }
-    /// A node knocks: it is offered a session, and asked who it is.
+    /// Answers a registration request: offers a session and asks for the node's identity.
     pub(crate) fn offer(&mut self, link: LinkId, route: Route, name: String) {
         let put = self.put_for_one(vec![Down::Identify]);
         self.offers.insert(name, Offer { session: put.seq, link, route: route.clone() });
         self.say(link, Downward::Reply { route, node: None, put });
     }
-    /// The offer that a registration takes up. None: it is not the newest one made to that name.
+    /// Takes the offer that a registration accepts. None: it is not the newest offer to that name.
     pub(crate) fn take_offer(&mut self, name: &str, session: Session) -> Option<Offer> {
         let newest = self.offers.get(name).is_some_and(|offer| offer.session == session.number);
         if newest && session.epoch == self.epoch { self.offers.remove(name) } else { None }
     }
-    /// A node that took up an offer can't be let in.
+    /// Refuses the registration of a node that has accepted an offer.
     pub(crate) fn refuse(&mut self, offer: Offer, reason: String) {
         let put = self.put_for_one(vec![Down::Refused { reason }]);
         self.say(offer.link, Downward::Reply { route: offer.route, node: None, put });
     }
-    /// A node that took up an offer is let in: a session begins.
+    /// Begins the session of a node that has accepted an offer.
     pub(crate) fn welcome(&mut self, node: NodeId, offer: Offer, version: String) {
         let Offer { session, link, route } = offer;
         if !self.hops.contains_key(&link) {
@@ -190,7 +191,7 @@ impl Links {
         self.connected.insert(node);
         let put = self.put_for_one(vec![Down::Welcome { node }]);
         if let Some(member) = self.members.get_mut(&node) {
-            // What relays learn of this session they learn from this put.
+            // Relays learn of this session from this put.
             member.session = put.seq.max(session);
         }
         if let Some(hop) = self.hops.get_mut(&link) {
@@ -198,7 +199,8 @@ impl Links {
         }
         self.say(link, Downward::Reply { route, node: Some(node), put });
     }
-    /// A relay says that a node can't be reached any more. True: that is news.
+    /// Handles a relay's report that a node can't be reached any more. Returns true if the session was current, and has
+    /// ended by that.
     pub(crate) fn lost(&mut self, link: LinkId, node: NodeId, session: u64) -> bool {
         let current = self.members.get(&node).is_some_and(|member| member.link == link && member.session <= session);
         if current {
@@ -206,7 +208,7 @@ impl Links {
         }
         current
     }
-    /// Nobody has heard of a node for too long: its session is over.
+    /// Ends the session of a node that has not responded for too long.
     pub(crate) fn forget(&mut self, node: NodeId) {
         let Some(member) = self.members.remove(&node) else { return };
         self.connected.remove(node);
@@ -214,29 +216,29 @@ impl Links {
             hop.reach.remove(node);
         }
     }
-    /// A node was heard of.
+    /// Records that a node has reported.
     pub(crate) fn hear(&mut self, now: Time, node: NodeId) {
         self.heard.insert(node, now);
     }
-    /// When a node was heard of last in this life of the controller.
+    /// Returns when a node last reported in this run of the controller.
     pub(crate) fn heard(&self, node: NodeId) -> Option<Time> {
         self.heard.get(&node).copied()
     }
-    /// A node in session.
+    /// Returns a node that is in session.
     pub(crate) fn get(&self, node: NodeId) -> Option<&Member> {
         self.members.get(&node)
     }
-    /// A node in session, to note what was heard of it.
+    /// Returns a node in session, to update its load and memory.
     pub(crate) fn get_mut(&mut self, node: NodeId) -> Option<&mut Member> {
         self.members.get_mut(&node)
     }
-    /// All nodes in session.
+    /// Returns all nodes in session.
     pub(crate) fn connected(&self) -> &NodeSet {
         &self.connected
     }
 }
 
-/// What is said.
+/// Messages to nodes.
 impl Links {
     /// Queues a message for a node.
     pub(crate) fn push(&mut self, node: NodeId, message: Down) {
@@ -244,7 +246,7 @@ impl Links {
             self.outbox.one(node, message);
         }
     }
-    /// Queues a message if there is one.
+    /// Queues a message for a node; None: does nothing.
     pub(crate) fn extend(&mut self, node: NodeId, message: Option<Down>) {
         if let Some(message) = message {
             self.push(node, message);
@@ -260,21 +262,21 @@ impl Links {
             _ => self.outbox.many(to, message),
         }
     }
-    /// Some nodes reported the end of a step: they will be told when it is durable.
+    /// Queues an acknowledgement to nodes that reported the end of a step; it leaves when the end is durable.
     pub(crate) fn know_step(&mut self, key: StepKey, nodes: &NodeSet) {
         self.known_steps.entry(key).or_default().union_with(nodes);
     }
-    /// Some nodes reported that nothing of a job is left.
+    /// Queues an acknowledgement to nodes that reported the end of a job; it leaves when the end is durable.
     pub(crate) fn know_job(&mut self, job: JobAttempt, nodes: &NodeSet) {
         self.known_jobs.entry(job).or_default().union_with(nodes);
     }
-    /// A composite of a child has been taken.
+    /// Acknowledges a merged report of a child.
     pub(crate) fn taken(&mut self, link: LinkId, batch: u64) {
         self.say(link, Downward::Taken { batch });
     }
-    /// Asks all nodes of a set; returns the query's number and the children that will answer.
+    /// Sends a query to all nodes of a set. Returns its number and the children that will answer.
     pub(crate) fn ask(&mut self, mut query: Query) -> (u64, Vec<LinkId>) {
-        // What was queued before was said before.
+        // Messages that were queued before must leave before the query.
         self.emit();
         self.seq += 1;
         (query.epoch, query.number) = (self.epoch, self.seq);
@@ -285,33 +287,33 @@ impl Links {
         }
         (self.seq, asked)
     }
-    /// A piece of a file for some nodes.
+    /// Sends a piece of a file to some nodes.
     pub(crate) fn chunk(&mut self, chunk: &Chunk) {
-        // What was queued before was said before.
+        // Messages that were queued before must leave before the piece.
         self.emit();
         for hop in self.hops.values_mut().filter(|hop| !hop.reach.is_disjoint(&chunk.to)) {
             hop.says.push(Downward::Chunk(chunk.clone()));
         }
     }
-    /// A node has answered on this connection, though its session is over: it knocks at once. Else it would only when it
-    /// has not been asked anything for long.
+    /// Tells a node to register at once, as it has answered on this connection after its session ended. Otherwise it
+    /// would register only after a long time without queries.
     pub(crate) fn rouse(&mut self, link: LinkId, node: NodeId) {
         let put = Put { to: NodeSet::one(node), ..self.put_for_one(vec![Down::Knock]) };
         self.say(link, Downward::Put(put));
     }
-    /// A letter for a step daemon on a node.
+    /// Sends a relayed message to a step daemon on a node.
     pub(crate) fn letter(&mut self, letter: Box<Letter>) {
         if let Some(link) = self.members.get(&letter.to).map(|member| member.link) {
             self.say(link, Downward::Letter(letter));
         }
     }
-    /// A number that no other put, query or order of this incarnation has.
+    /// Returns a number that no other put, query or order of this run of the controller has.
     pub(crate) fn next_number(&mut self) -> (Epoch, u64) {
         self.emit();
         self.seq += 1;
         (self.epoch, self.seq)
     }
-    /// Turns what is queued into one frame for each child that has something to hear.
+    /// Makes one frame of what is queued for each child, and a heartbeat where one is due.
     pub(crate) fn flush(&mut self, now: Time, out: &mut Out) {
         self.acknowledge();
         self.emit();
@@ -327,7 +329,7 @@ impl Links {
         }
     }
 
-    /// One message for all that the same nodes reported.
+    /// Queues the acknowledgements: one message for all ends that the same nodes reported.
     fn acknowledge(&mut self) {
         if self.known_steps.is_empty() && self.known_jobs.is_empty() {
             return;
@@ -348,7 +350,7 @@ impl Links {
         self.outbox.last.clear();
         for (to, messages) in std::mem::take(&mut self.outbox.puts) {
             self.seq += 1;
-            // What only one node will report has no others to wait for.
+            // A report that comes from only one node needs no merging.
             let asks = messages.iter().filter(|_| to.len() > 1).filter_map(Down::ask).collect();
             let parcel = Sealed::new(Parcel { messages, blobs: Vec::new() });
             let alone = if to.len() == 1 { to.first() } else { None };

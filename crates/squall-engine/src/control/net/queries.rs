@@ -1,4 +1,4 @@
-//! Queries under way: heartbeats, and what clients ask of the nodes.
+//! Queries under way: heartbeats, and questions of clients to nodes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,17 +11,17 @@ use squall_model::wire::fabric::{Tally, Test, Variable};
 use crate::control::net::broadcasts::Stage;
 use crate::control::port::{CallerId, LinkId};
 
-/// Queries under way.
+/// Queries under way, and the counters of heartbeats.
 #[derive(Debug, Default)]
 pub(crate) struct Queries {
     pub(crate) asked: BTreeMap<u64, Asked>,
-    /// Queries that write, and wait for the one before them.
+    /// Queries that write and wait until the one before is complete.
     pub(crate) waiting: VecDeque<Question>,
     pub(crate) writing: bool,
     pub(crate) next_beat: Option<Time>,
     pub(crate) beats: u64,
     pub(crate) missed: BTreeMap<NodeId, u32>,
-    /// When each node's session began, and when the last heartbeat was sent that it answered since.
+    /// For each node: when its session began, and when the latest heartbeat was sent that it answered in that session.
     pub(crate) beaten: BTreeMap<NodeId, (Time, Option<Time>)>,
 }
 
@@ -35,47 +35,47 @@ pub(crate) struct Asked {
     pub(crate) purpose: Purpose,
 }
 
-/// Who wants to know.
+/// The purpose of a query, which decides what is done with the answer.
 #[derive(Debug)]
 pub(crate) enum Purpose {
-    /// It is a heartbeat.
+    /// A heartbeat.
     Beat,
-    /// A client.
+    /// A client's question.
     Client(Question),
-    /// A broadcast: whose, which turn of it, and what it is at.
+    /// A broadcast: its client's connection, its attempt, and the stage that the query is about.
     Broadcast(CallerId, u64, Stage),
-    /// How far nodes are out of step.
+    /// Measurement of the clock skew between nodes, for gang scheduling.
     Skew,
-    /// A client wants to know what a step uses.
+    /// Measurement of what a step uses, for a client.
     Measure(CallerId),
-    /// A client gets this answer when the nodes have heard what it is about.
+    /// An answer that the client gets when the nodes have acknowledged an order.
     Answer(CallerId, Box<Answer>),
 }
 
-/// What a client asks.
+/// A client's question to nodes.
 #[derive(Debug)]
 pub(crate) struct Question {
-    /// Who.
+    /// The client's connection.
     pub(crate) caller: CallerId,
-    /// Of which nodes.
+    /// The nodes that are asked.
     pub(crate) to: NodeSet,
-    /// What.
+    /// The test that each node makes.
     pub(crate) test: Test,
-    /// Answer only when it holds, or time is up.
+    /// Whether nodes answer only when the test holds or time is up.
     pub(crate) wait: bool,
-    /// What to write on all of them if it holds on all of them.
+    /// The value that is written to all nodes if the test holds on all of them.
     pub(crate) write: Option<Write>,
-    /// How long it may take.
+    /// Timeout of the question.
     pub(crate) time: Span,
 }
 
-/// What a question writes.
+/// A value that a question writes.
 #[derive(Debug)]
 pub(crate) struct Write {
-    /// Where to.
+    /// The variable that is written.
     pub(crate) variable: Variable,
-    /// What.
+    /// The value that is written.
     pub(crate) value: i64,
-    /// It was written; now all are asked whether they have it.
+    /// Whether the write was sent, so that nodes are now asked whether they have it.
     pub(crate) done: bool,
 }

@@ -1,4 +1,4 @@
-//! The controller's children of other machines, and what each may speak of (`fabric::scope`).
+//! The controller's children on other machines, and what each may report about (`fabric::scope`).
 
 use squall_model::config::Config;
 use squall_model::set::NodeSet;
@@ -7,29 +7,29 @@ use squall_model::wire::fabric::UpFrame;
 use crate::control::state::State;
 use crate::fabric::scope::Scope;
 
-/// A child that is known by its key.
+/// A child that has proved its name by a key, with the nodes that it may report about.
 #[derive(Debug)]
 pub(crate) struct Keyed {
     scope: Scope,
     ids: NodeSet,
-    /// How many nodes there were when `ids` was made.
+    /// Number of nodes in the state when `ids` was made.
     of_nodes: usize,
 }
 
 impl Keyed {
-    /// The node of that name.
+    /// Makes the scope of a node by its name.
     pub(crate) fn new(config: &Config, name: String) -> Self {
         Self { scope: Scope::new(config, name), ids: NodeSet::new(), of_nodes: 0 }
     }
 
-    /// Leaves of the child's frame what it may say.
+    /// Removes from a child's frame everything that it may not report.
     pub(crate) fn confine(&mut self, state: &State, frame: &mut UpFrame) {
         self.look_up(state);
         self.scope.confine(frame, &self.ids);
     }
 
     fn look_up(&mut self, state: &State) {
-        // Nodes are added and never taken away.
+        // Nodes are added and never removed.
         if self.of_nodes != state.nodes.len() {
             self.of_nodes = state.nodes.len();
             self.ids = self.scope.names().filter_map(|name| state.node_id(name)).collect();

@@ -1,4 +1,4 @@
-//! What is known of a job array: one record for all tasks that nobody touched yet.
+//! A job array: one record for all tasks that are still untouched.
 
 use std::sync::Arc;
 
@@ -10,31 +10,31 @@ use squall_model::time::Time;
 
 use crate::control::state::job::Queue;
 
-/// An array. Its tasks become jobs of their own when something first happens to them.
+/// A job array. A task becomes a job of its own when something first happens to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Array {
-    /// Whose it is.
+    /// The user who submitted it.
     pub owner: Arc<Owner>,
-    /// What was asked, with all updates.
+    /// The specification, with all updates.
     pub spec: Arc<JobSpec>,
-    /// The array as submitted: which ids it reserved never changes.
+    /// The array as submitted. It never changes, and with it the ids that the array reserved.
     pub tasks: Arc<ArraySpec>,
-    /// The client's key.
+    /// The key that the client gave with the submission.
     pub key: ClientKey,
     /// When it was submitted.
     pub submit: Time,
     /// Hold, priority and so on of the untouched tasks.
     pub queue: Queue,
-    /// Most tasks that run at once.
+    /// Most tasks that may run at once; None: no limit.
     pub limit: Option<u32>,
-    /// How its tasks stand.
+    /// How many tasks are in which state.
     pub tally: ArrayTally,
 }
 
-/// How the tasks of an array stand. Untouched, waiting, active and ended ones are all of its tasks.
+/// How many tasks of an array are in which state. Each task is untouched, waiting, active or ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct ArrayTally {
-    /// Indices of pending tasks that nothing ever happened to.
+    /// Indices of the pending tasks that have not become jobs of their own.
     #[n(0)]
     pub untouched: IndexSet,
     /// Tasks that are jobs of their own and pending.
@@ -43,62 +43,62 @@ pub struct ArrayTally {
     /// Tasks that hold resources: running and completing.
     #[n(2)]
     pub active: u32,
-    /// Indices of tasks that have ended with exit code 0.
+    /// Indices of tasks that completed with exit code 0.
     #[n(3)]
     pub ok: IndexSet,
-    /// Indices of tasks that have ended otherwise.
+    /// Indices of tasks that ended in any other way.
     #[n(4)]
     pub bad: IndexSet,
-    /// How many tasks have ended.
+    /// Number of tasks that have ended.
     #[n(5)]
     pub ended: u32,
-    /// Of the tasks that have ended, the worst: the one with the highest exit code that did not complete.
+    /// The worst outcome of the ended tasks: of those that did not complete, the one with the highest exit code.
     #[n(6)]
     pub worst: Option<Outcome>,
-    /// When a task started last.
+    /// Time of the latest start of a task.
     #[n(7)]
     pub last_start: Option<Time>,
-    /// When a task ended last.
+    /// Time of the latest end of a task.
     #[n(8)]
     pub last_end: Option<Time>,
-    /// Tasks that ended without starting: they never were jobs of their own. One entry for each way to end.
+    /// Tasks that ended without starting and never became jobs of their own; one entry for each outcome.
     #[n(9)]
     pub skipped: Vec<Skipped>,
 }
 
-/// Tasks of an array that ended alike, without starting.
+/// Tasks of an array that ended with the same outcome, without starting.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Skipped {
-    /// Their indices.
+    /// Indices of the tasks.
     #[n(0)]
     pub tasks: IndexSet,
-    /// How they ended.
+    /// The outcome of them all.
     #[n(1)]
     pub outcome: Outcome,
-    /// When the last of them did.
+    /// When the last of them ended.
     #[n(2)]
     pub time: Time,
 }
 
 impl Array {
-    /// The id of the task with this index.
+    /// Returns the id of the task with this index.
     pub fn task_id(&self, array: JobId, index: u32) -> Option<JobId> {
         let indices = &self.tasks.indices;
         indices.contains(index).then(|| self.tasks.task_id(array, indices.rank(index)))
     }
-    /// The index of the task with this id.
+    /// Returns the index of the task with this id.
     pub(crate) fn index_of(&self, array: JobId, task: JobId) -> Option<u32> {
         self.tasks.indices.at(self.tasks.rank_of(array, task)?)
     }
-    /// How many ids it reserved.
+    /// Returns how many ids the array reserved, which is its number of tasks.
     pub fn size(&self) -> u32 {
         self.tasks.indices.len() as u32
     }
-    /// Whether every task has ended.
+    /// Returns whether every task has ended.
     pub(crate) fn is_ended(&self) -> bool {
         self.tally.untouched.is_empty() && self.tally.waiting == 0 && self.tally.active == 0
     }
-    /// How the whole array ended: all well, or its worst task. None: it has not ended.
+    /// Returns the outcome of the whole array: completed, or the outcome of its worst task. None: it has not ended.
     pub fn outcome(&self) -> Option<Outcome> {
         self.is_ended().then(|| {
             let fine = Outcome { state: EndState::Completed, exit: ExitCode::OK, reason: None };
@@ -119,7 +119,7 @@ impl ArrayTally {
             self.worst = Some(outcome.clone());
         }
     }
-    /// Counts untouched tasks that ended together; returns how many.
+    /// Counts untouched tasks that ended together. Returns how many they are.
     pub(crate) fn count_ends(&mut self, tasks: &IndexSet, outcome: &Outcome, time: Time) -> u32 {
         let count = tasks.len() as u32;
         self.untouched = self.untouched.difference(tasks);
@@ -143,11 +143,11 @@ impl ArrayTally {
         }
         count
     }
-    /// How a task ended that never started.
+    /// Returns the entry of a task that ended without starting.
     pub fn skipped(&self, index: u32) -> Option<&Skipped> {
         self.skipped.iter().find(|skipped| skipped.tasks.contains(index))
     }
-    /// A task that had ended lives again (requeued).
+    /// Takes back the end of a task that is requeued.
     pub(crate) fn uncount_end(&mut self, index: u32) {
         let was = self.ok.remove(index) | self.bad.remove(index);
         self.ended -= u32::from(was);

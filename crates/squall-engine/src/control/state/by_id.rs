@@ -1,4 +1,5 @@
-//! A map by job id: ids are given one after the other, so a job stands where its id says, in pages that come and go.
+//! A map by job id. Ids are given in sequence, so a job's position follows from its id, in pages that are made and
+//! dropped as needed.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -6,13 +7,13 @@ use std::ops::{Index, Range};
 
 use squall_model::id::JobId;
 
-/// Jobs of one page.
+/// Jobs in a page.
 const SLOTS: u32 = 1024;
 
-/// What is known by job id, in the order of ids. Looking one up costs the same however many there are.
+/// A map from job ids to values, ordered by id. A lookup costs the same for any number of entries.
 #[derive(Clone)]
 pub struct ById<V> {
-    /// The number of the first page.
+    /// Number of the first page.
     first: u32,
     pages: VecDeque<Option<Page<V>>>,
     len: usize,
@@ -34,43 +35,43 @@ const fn place(id: JobId) -> (u32, usize) {
     (id.0 / SLOTS, (id.0 % SLOTS) as usize)
 }
 
-/// Which slots of a page are these ids'.
+/// Returns the slots of a page that belong to a range of ids.
 fn slots_of(ids: &Range<JobId>, page: u32) -> Range<usize> {
     let slot = |id: JobId| id.0.saturating_sub(page * SLOTS).min(SLOTS) as usize;
     slot(ids.start)..slot(ids.end).max(slot(ids.start))
 }
 
 impl<V> ById<V> {
-    /// How many there are.
+    /// Returns the number of entries.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Returns whether the map is empty.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// What is known by this id.
+    /// Returns the value of this id.
     pub fn get(&self, id: &JobId) -> Option<&V> {
         let (page, slot) = place(*id);
         let page = self.pages.get(page.checked_sub(self.first)? as usize)?.as_ref()?;
         page.slots[slot].as_ref().map(|(_, value)| value)
     }
 
-    /// The same, to be changed.
+    /// Returns the value of this id, to be changed.
     pub fn get_mut(&mut self, id: &JobId) -> Option<&mut V> {
         let (page, slot) = place(*id);
         let page = self.pages.get_mut(page.checked_sub(self.first)? as usize)?.as_mut()?;
         page.slots[slot].as_mut().map(|(_, value)| value)
     }
 
-    /// Whether there is something.
+    /// Returns whether this id has a value.
     pub fn contains_key(&self, id: &JobId) -> bool {
         self.get(id).is_some()
     }
 
-    /// What was known by this id before.
+    /// Sets the value of an id. Returns the value that it had before.
     pub fn insert(&mut self, id: JobId, value: V) -> Option<V> {
         let (page, slot) = place(id);
         if self.pages.is_empty() {
@@ -93,7 +94,7 @@ impl<V> ById<V> {
         before.map(|(_, value)| value)
     }
 
-    /// What was known by this id.
+    /// Removes an id. Returns the value that it had.
     pub fn remove(&mut self, id: &JobId) -> Option<V> {
         let (page, slot) = place(*id);
         let room = self.pages.get_mut(page.checked_sub(self.first)? as usize)?;
@@ -114,23 +115,23 @@ impl<V> ById<V> {
         Some(value)
     }
 
-    /// All of them.
+    /// Returns all entries, by rising id.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&JobId, &V)> + Clone {
         let slots = self.pages.iter().flatten().flat_map(|page| page.slots.iter().flatten());
         slots.map(|(id, value)| (id, value))
     }
 
-    /// All ids.
+    /// Returns all ids, rising.
     pub fn keys(&self) -> impl DoubleEndedIterator<Item = &JobId> + Clone {
         self.iter().map(|(id, _)| id)
     }
 
-    /// All, without the ids.
+    /// Returns all values, by rising id.
     pub fn values(&self) -> impl DoubleEndedIterator<Item = &V> + Clone {
         self.iter().map(|(_, value)| value)
     }
 
-    /// Those with an id of these. Looks at no other slot.
+    /// Returns the entries of a range of ids. Visits no other slot.
     pub fn range(&self, ids: Range<JobId>) -> impl Iterator<Item = (&JobId, &V)> {
         let (pages, first) = (self.pages_of(&ids), self.first);
         let pages = self.pages.range(pages.clone()).zip(pages);
@@ -138,7 +139,7 @@ impl<V> ById<V> {
         slots.flatten().flatten().map(|(id, value)| (id, value))
     }
 
-    /// The same, to be changed.
+    /// Returns the entries of a range of ids, to be changed.
     pub fn range_mut(&mut self, ids: Range<JobId>) -> impl Iterator<Item = (&JobId, &mut V)> {
         let (pages, first) = (self.pages_of(&ids), self.first);
         let pages = self.pages.range_mut(pages.clone()).zip(pages);
@@ -146,7 +147,7 @@ impl<V> ById<V> {
         slots.flatten().flatten().map(|(id, value)| (&*id, value))
     }
 
-    /// Which pages these ids stand on.
+    /// Returns the positions of the pages that hold a range of ids.
     fn pages_of(&self, ids: &Range<JobId>) -> Range<usize> {
         let end = (ids.end.0.div_ceil(SLOTS).saturating_sub(self.first) as usize).min(self.pages.len());
         let start = ((ids.start.0 / SLOTS).saturating_sub(self.first) as usize).min(end);

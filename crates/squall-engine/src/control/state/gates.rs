@@ -1,4 +1,4 @@
-//! Which limits a job is behind, and what it counts for there.
+//! The shared limits (gates) that apply to a job, and what the job counts for in them.
 
 use std::collections::BTreeMap;
 
@@ -11,25 +11,25 @@ use super::State;
 use super::job::Run;
 use super::ledger::Decay;
 
-/// What counts against limits, of all jobs that share them.
+/// Usage that counts against a shared limit, summed over all jobs behind that limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Jobs in the queue or running.
+    /// Number of jobs that are pending or hold resources.
     pub submitted: u64,
-    /// Jobs that hold resources.
+    /// Number of jobs that hold resources.
     pub jobs: u64,
-    /// Their CPUs.
+    /// CPUs that these jobs hold.
     pub cpus: u64,
-    /// Their memory, MiB.
+    /// Memory that these jobs hold, MiB.
     pub memory_mb: u64,
-    /// Their nodes.
+    /// Nodes that these jobs hold, each counted once a job.
     pub nodes: u64,
-    /// Their GPUs.
+    /// GPUs that these jobs hold.
     pub gpus: u64,
 }
 
 impl Tally {
-    /// What they hold of a resource.
+    /// Returns the amount of a resource that the jobs hold.
     pub(crate) fn of(&self, tres: Tres) -> u64 {
         match tres {
             Tres::Cpu => self.cpus,
@@ -40,21 +40,21 @@ impl Tally {
     }
 }
 
-/// All tallies, and what is found by number.
+/// The tallies of all limits, and the names of associations and QOS by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tallies {
-    /// By what limits them together.
+    /// Tallies by the shared limit.
     pub by_gate: BTreeMap<Gate, Tally>,
-    /// Accounts and users of associations, by number.
+    /// Account, user and partition of associations, by number.
     pub(crate) associations: BTreeMap<u32, AssocKey>,
-    /// Names of levels of service, by number.
+    /// Names of QOS, by number.
     qos: BTreeMap<u32, String>,
-    /// Whether there is a limit whose room changes with time.
+    /// Whether any limit is on usage over time, so that its remaining room changes without an event.
     pub budgets: bool,
 }
 
 impl Tallies {
-    /// Nothing is counted yet.
+    /// Makes tallies for a policy, with nothing counted yet.
     pub(crate) fn new(policy: &squall_model::policy::Policy) -> Self {
         Self {
             by_gate: BTreeMap::new(),
@@ -67,28 +67,28 @@ impl Tallies {
             },
         }
     }
-    /// Whether there is an association of that number.
+    /// Returns whether an association has this number.
     pub(crate) fn has(&self, association: u32) -> bool {
         self.associations.contains_key(&association)
     }
 }
 
-/// The account of a job.
+/// Returns the name of a job's account: its own, or the default one.
 pub(crate) fn account_of<'a>(state: &'a State, spec: &'a JobSpec) -> &'a str {
     spec.account.as_deref().unwrap_or(&state.config.default_account)
 }
 
-/// The name of a job's QOS.
+/// Returns the name of a job's QOS: its own, or the default one.
 pub(crate) fn qos_name<'a>(state: &'a State, spec: &'a JobSpec) -> &'a str {
     spec.qos.as_deref().unwrap_or(&state.config.default_qos)
 }
 
-/// A job's QOS, if it is one that was set up.
+/// Returns a job's QOS, if that QOS is defined.
 pub(crate) fn qos_of<'a>(state: &'a State, spec: &JobSpec) -> Option<&'a Qos> {
     state.policy.qos.get(spec.qos.as_deref().unwrap_or(&state.config.default_qos))
 }
 
-/// The association of a job in a partition.
+/// Returns the association of a job in a partition. None: there is none, or no associations are defined.
 pub(crate) fn association_of<'a>(
     state: &'a State,
     owner: &Owner,
@@ -102,13 +102,14 @@ pub(crate) fn association_of<'a>(
     state.policy.association(account, &owner.user, partition)
 }
 
-/// The first partition that a job names, or the default one.
+/// Returns the first partition that a job names, or the default one.
 pub(crate) fn first_partition<'a>(state: &'a State, spec: &'a JobSpec) -> &'a str {
     let named = spec.partition.as_deref().and_then(|names| names.split(',').next());
     named.or_else(|| state.default_partition().map(|p| p.config.name.as_str())).unwrap_or_default()
 }
 
-/// What a job in a partition counts against: the association, the accounts above it, its QOS and the partition's.
+/// Returns the shared limits of a job in a partition: those of its association, of the accounts above, of its QOS and
+/// of the partition's QOS. Empty if nothing is enforced.
 pub(crate) fn gates(state: &State, owner: &Owner, spec: &JobSpec, partition: &str) -> Vec<Gate> {
     let policy = &state.policy;
     if policy.is_empty() || state.config.accounting_storage_enforce.none {
@@ -132,23 +133,23 @@ pub(crate) fn gates(state: &State, owner: &Owner, spec: &JobSpec, partition: &st
     gates
 }
 
-/// GPUs of a job on so many nodes.
+/// Returns the number of GPUs that a job asks for on a number of nodes.
 pub(crate) fn gpus(spec: &JobSpec, nodes: u32) -> u64 {
     gres::Ask::of_job(spec).map_or(0, |ask| u64::from(ask.gpus(nodes, spec.need.tasks_on(nodes))))
 }
 
-/// A QOS by its number.
+/// Returns a QOS by its number.
 pub(crate) fn qos_by_id(state: &State, id: u32) -> Option<&Qos> {
     state.index.tallies.qos.get(&id).and_then(|name| state.policy.qos.get(name))
 }
 
-/// How what a QOS used is forgotten.
+/// Returns how usage of a QOS decays; with the flag `NoDecay` it does not.
 pub(crate) fn qos_decay(state: &State, qos: &Qos) -> Decay {
     let kept = qos.flags.iter().any(|flag| flag.eq_ignore_ascii_case("NoDecay"));
     if kept { Decay::NEVER } else { Decay::of(&state.config) }
 }
 
-/// What a job that holds resources counts for.
+/// Returns what a job that holds resources adds to the tally of each of its limits.
 pub(crate) fn tally_of(spec: &JobSpec, run: &Run) -> Tally {
     let nodes = run.alloc.nodes().len() as u32;
     Tally {

@@ -1,4 +1,4 @@
-//! Which job ids may be given: they go round, and one comes back when nobody has it any more.
+//! Allocation of job ids. Ids wrap around, and one is given again when nothing refers to it any more.
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use crate::control::state::State;
 use crate::control::state::array::Array;
 
 impl State {
-    /// The id that the next job gets, as things stand.
+    /// Returns the id that the next job would get now.
     pub(crate) fn next_id(&self) -> JobId {
         self.free_ids(1, &[]).unwrap_or_else(|| self.after_last())
     }
 
-    /// The first of so many consecutive ids that may be given to these jobs: behind the last that was given, or from the
-    /// beginning again. None: there are not so many.
+    /// Finds the first of `count` consecutive ids that may be given to these jobs: after the last one given, or else
+    /// from the beginning of the range. None: there is no such run of free ids.
     pub(crate) fn free_ids(&self, count: u32, specs: &[Arc<JobSpec>]) -> Option<JobId> {
         let (next, ids) = (self.after_last().0, self.config.job_ids());
         let found = self.free_within(next, *ids.end(), count, specs);
         found.or_else(|| self.free_within(*ids.start(), *ids.end(), count, specs)).map(JobId)
     }
 
-    /// Whether a job or an array has one of these ids.
+    /// Returns whether a job or an array has one of these ids.
     pub(crate) fn has_any(&self, first: JobId, count: u32) -> bool {
         let end = JobId(first.0.saturating_add(count.max(1)));
         self.jobs.range(first..end).next().is_some()
@@ -31,7 +31,7 @@ impl State {
             || self.arrays.range(first..end).next().is_some()
     }
 
-    /// Returns whether this id was ever given: it is at most the last one, or ids have begun again.
+    /// Returns whether this id was ever given: it is at most the last one, or ids have wrapped around.
     pub(crate) fn was_given(&self, id: JobId) -> bool {
         let began_again = || {
             let array = self.arrays.last_key_value().map(|(id, _)| id);
@@ -40,7 +40,7 @@ impl State {
         self.config.job_ids().contains(&id.0) && (id <= self.last_id || began_again())
     }
 
-    /// Returns whether a job got its id before ids last began again.
+    /// Returns whether a job got its id before ids last wrapped around.
     pub(crate) fn is_of_earlier_round(&self, id: JobId, submit: Time) -> bool {
         self.ids_began.is_some_and(|began| submit < began || (submit == began && id > self.last_id))
     }
@@ -71,8 +71,9 @@ impl State {
         }
     }
 
-    /// An id from `at` on behind which the next free one may be: the last one of something that has some of these ids, or
-    /// one that a dependency names. Whoever depends on a job that is long gone must not wait for another one.
+    /// Returns the last id of something that stands in the way of giving the ids from `at` to `end`; the search goes on
+    /// after it. None: nothing does. Ids that a dependency names stand in the way, too: a job that depends on a
+    /// forgotten job must not come to wait for a new one.
     fn in_the_way(&self, at: JobId, end: JobId, specs: &[Arc<JobSpec>]) -> Option<JobId> {
         let last = |first: JobId, size: u32| JobId(first.0.saturating_add(size.max(1) - 1));
         let job = || self.jobs.range(at..JobId(end.0.saturating_add(1))).next().map(|(id, _)| *id);

@@ -1,4 +1,4 @@
-//! The state as the controller keeps it: everybody reads it, and only an event changes it.
+//! The controller's own state: readable everywhere, changed by events only.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use squall_model::time::Time;
 
 use super::State;
 
-/// A [`State`] of which nobody gets a `&mut`.
+/// A [`State`] that can be read but not borrowed mutably, so that only events change it.
 #[derive(Debug, Default)]
 pub(crate) struct Kept(State);
 
 impl Kept {
-    /// A replayed state.
+    /// Wraps a replayed state.
     pub(crate) fn new(state: State) -> Self {
         Self(state)
     }
@@ -22,15 +22,15 @@ impl Kept {
     pub(crate) fn apply(&mut self, time: Time, event: &Event) {
         self.0.apply(time, event);
     }
-    /// The copy of an equal owner that others share, or this one.
+    /// Returns the stored copy of an equal owner, or this one if there is none.
     pub(crate) fn shared_owner(&mut self, owner: &Arc<Owner>) -> Arc<Owner> {
         self.0.index.recent.owner(owner)
     }
-    /// The copy of an equal spec that others share, or this one.
+    /// Returns the stored copy of an equal spec, or this one if there is none.
     pub(crate) fn shared_spec(&mut self, spec: &Arc<JobSpec>) -> Arc<JobSpec> {
         self.0.index.recent.spec(spec)
     }
-    /// Sets in a spec the digests of its environment and script, see `Recent::lay_contents`.
+    /// Sets the digests of its environment and script in a spec, see `Recent::lay_contents`.
     pub(crate) fn lay_contents(&mut self, spec: &mut Arc<JobSpec>, env: Digest, script: Option<Digest>) {
         self.0.index.recent.lay_contents(spec, env, script);
     }

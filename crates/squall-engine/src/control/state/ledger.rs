@@ -1,5 +1,5 @@
-//! What associations and levels of service used: CPU seconds (or those of memory, nodes, GPUs) that count half after each
-//! half-life, brought up to date when something changes.
+//! Usage of associations and QOS: resource seconds (of CPUs, MiB of memory, nodes or GPUs) that halve with each
+//! half-life. An entry is brought up to date when something changes.
 
 use std::collections::BTreeMap;
 
@@ -8,32 +8,32 @@ use squall_model::config::Config;
 use squall_model::policy::{Real, ResetPeriod};
 use squall_model::time::Time;
 
-/// Usage by association.
+/// Usage by number of the association or QOS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(transparent)]
 pub struct Ledger(#[n(0)] BTreeMap<u32, Usage>);
 
-/// Of one association.
+/// Usage of one association or QOS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 struct Usage {
-    /// CPU seconds at that time, decayed.
+    /// Resource seconds at time `at`, decayed.
     #[n(0)]
     cpu_s: Real,
-    /// Seconds that its jobs ran, decayed.
+    /// Run time of its jobs at time `at`, seconds, decayed.
     #[n(1)]
     wall_s: Real,
-    /// CPUs of its running jobs, weighted by their QOS.
+    /// CPUs (or other resource) of its running jobs, weighted by their QOS.
     #[n(2)]
     cpus: Real,
-    /// Its running jobs.
+    /// Number of its running jobs.
     #[n(3)]
     jobs: u64,
-    /// That time.
+    /// The time for which the values hold.
     #[n(4)]
     at: Time,
 }
 
-/// How usage is forgotten.
+/// How usage decays with time.
 #[derive(Clone, Copy, Debug)]
 pub struct Decay {
     half_life_s: f64,
@@ -41,15 +41,16 @@ pub struct Decay {
 }
 
 impl Decay {
-    /// Nothing is forgotten.
+    /// Usage is never forgotten.
     pub const NEVER: Self = Self { half_life_s: 0.0, reset: ResetPeriod::None };
 
-    /// As configured.
+    /// Returns the decay that the configuration sets.
     pub fn of(config: &Config) -> Self {
         Self { half_life_s: config.priority_decay_half_life_s.0 as f64, reset: config.priority_usage_reset_period }
     }
 
-    /// What is left of one after so many seconds, and what a rate of one comes to in them.
+    /// Returns two factors for a number of seconds: what is left of a usage of 1, and what a steady rate of 1 per
+    /// second adds up to.
     fn over(self, seconds: f64) -> (f64, f64) {
         if self.half_life_s <= 0.0 {
             return (1.0, seconds);
@@ -58,7 +59,7 @@ impl Decay {
         (left, self.half_life_s / std::f64::consts::LN_2 * (1.0 - left))
     }
 
-    /// When usage was forgotten last, before or at `now`.
+    /// Returns when usage was last reset as configured, at or before `now`; None: it never is.
     fn forgotten(self, now: Time) -> Option<Time> {
         const DAY_S: u64 = 86_400;
         let day = now.secs() / DAY_S;
@@ -79,7 +80,8 @@ impl Decay {
     }
 }
 
-/// Days since the year, since the month began; the month, from 0. Proleptic Gregorian, from days since 1970.
+/// Returns days since the year began, days since the month began, and the month counted from 0. `day` counts from
+/// 1970-01-01; Gregorian calendar.
 fn calendar(day: u64) -> (u64, u64, u64) {
     let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let (mut year, mut left) = (1970, day);
@@ -103,7 +105,8 @@ fn calendar(day: u64) -> (u64, u64, u64) {
     (year_day, left, 11)
 }
 
-/// 2 to the power of -x, to the same bit on every machine: roots and products only.
+/// Returns 2 to the power of -x. The result is equal to the last bit on every machine, as only roots and products are
+/// used.
 fn halved(x: f64) -> f64 {
     const EXPONENT_MAX: f64 = 1000.0;
     if x >= EXPONENT_MAX {
@@ -139,7 +142,7 @@ impl Usage {
 }
 
 impl Ledger {
-    /// CPU seconds and seconds that an association has used.
+    /// Returns the resource seconds and the run time in seconds that an association has used, decayed to `now`.
     pub fn used(&self, association: u32, now: Time, decay: Decay) -> (f64, f64) {
         self.0.get(&association).map_or((0.0, 0.0), |usage| {
             let Usage { cpu_s, wall_s, .. } = usage.settled(now, decay);
@@ -147,7 +150,7 @@ impl Ledger {
         })
     }
 
-    /// A job of an association starts to use CPUs, or stops.
+    /// Records that a job of an association starts to use `cpus` CPUs, or stops.
     pub(in crate::control) fn run(&mut self, association: u32, cpus: f64, starts: bool, now: Time, decay: Decay) {
         let usage = self.0.entry(association).or_insert(Usage { at: now, ..Usage::default() });
         *usage = usage.settled(now, decay);
@@ -160,7 +163,7 @@ impl Ledger {
         }
     }
 
-    /// Brings all up to date, with nothing running; what is not kept is forgotten.
+    /// Brings all entries up to date and sets their rates to 0. Entries for which `decay` returns None are dropped.
     pub(in crate::control) fn close(&mut self, now: Time, decay: impl Fn(u32) -> Option<Decay>) {
         self.0.retain(|id, usage| {
             let Some(decay) = decay(*id) else { return false };
@@ -169,7 +172,7 @@ impl Ledger {
         });
     }
 
-    /// Everything that an association has used is forgotten (`sacctmgr modify … set rawusage=0`).
+    /// Resets an association's usage to 0 (`sacctmgr modify … set rawusage=0`).
     pub(in crate::control) fn forget(&mut self, association: u32, now: Time) {
         if let Some(usage) = self.0.get_mut(&association) {
             *usage = Usage { cpu_s: Real(0.0), wall_s: Real(0.0), at: now, ..*usage };

@@ -1,4 +1,4 @@
-//! All that the controller must not forget. Changed by `apply` alone; equal after replay.
+//! The durable state of the controller. Only `apply` changes it, and a replay of the journal gives an equal one.
 
 pub(crate) mod apply;
 pub mod array;
@@ -39,58 +39,59 @@ use crate::control::state::job::Job;
 use crate::control::state::ledger::{Decay, Ledger};
 use crate::control::state::node::{Node, Partition};
 
-/// What the journal says, and nothing else: `State::default()` with every event applied in order.
+/// What the journal contains, and nothing else: `State::default()` with every event applied in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// The controller's incarnation.
+    /// Number of the controller's run.
     pub epoch: Epoch,
-    /// Version of the controller that wrote last.
+    /// Version of the controller that started last.
     pub version: String,
     /// The configuration in force.
     pub config: Arc<Config>,
-    /// Its partitions, in its order.
+    /// The partitions, in the configuration's order.
     pub partitions: Vec<Partition>,
     /// Every node ever seen or configured, by [`NodeId`].
     pub nodes: Vec<Node>,
-    /// The id that was given (or reserved) last. The search for the next one begins after it.
+    /// The job id that was given (or reserved) last. The search for the next one begins after it.
     pub last_id: JobId,
-    /// When ids last began again, if ever. Jobs submitted before that are older than jobs with lower ids.
+    /// When job ids last wrapped around; None: never. Jobs submitted before that are older than jobs with lower ids.
     pub ids_began: Option<Time>,
-    /// Ranges of ids that a controller with a newer state may have given, by the first of each. Their jobs are unknown,
+    /// Ranges of ids that a controller with a newer state may have given: first id to last id. Their jobs are unknown,
     /// and the ids are not given again.
     pub lost_ids: BTreeMap<JobId, JobId>,
-    /// Jobs that are not arrays, and array tasks that something happened to.
+    /// Jobs that are not arrays, and array tasks that have become jobs of their own.
     pub jobs: ById<Box<Job>>,
-    /// Arrays. The task with the highest index bears the same id in `jobs`.
+    /// Job arrays. The task with the highest index has the array's own id in `jobs`.
     pub arrays: BTreeMap<JobId, Array>,
-    /// Accounts, users, associations, levels of service.
+    /// Accounts, users, associations and QOS.
     pub policy: Policy,
-    /// What associations and levels of service used of each resource.
+    /// Usage of associations and QOS, by resource.
     pub usage: BTreeMap<(Whose, Tres), Ledger>,
-    /// Heterogeneous jobs: how many components each has, by the first.
+    /// Number of components of each heterogeneous job, by its first component.
     pub hets: BTreeMap<JobId, u32>,
-    /// Jobs that share cores with others: the matrix.
+    /// Gang scheduling: the matrix places of jobs that share cores with others.
     pub gang: BTreeMap<JobId, gang::InTurn>,
-    /// Where jobs are leased: who runs in a place, or goes from it, and who comes next, in order.
+    /// Slot queues of leases: the job that runs in a place (or is being released from it), then the leased jobs that
+    /// follow, in order.
     pub lines: BTreeMap<LineId, Vec<JobId>>,
-    /// Ended jobs before this time are forgotten.
+    /// Jobs that ended before this time are forgotten.
     pub forgotten_before: Time,
-    /// What operators changed of how nodes are described.
+    /// Operators' changes of how nodes are described (features, weight, generic resources).
     pub node_changes: BTreeMap<NodeId, NodeChange>,
     /// Reservations that have not ended, by name.
     pub reservations: BTreeMap<String, Reservation>,
-    /// What other cells have answered to jobs that depend on theirs.
+    /// Answers of other cells about jobs there on which jobs here depend.
     pub foreign: BTreeMap<Question, Reply>,
-    /// Follows from the rest.
+    /// Lookup tables and counts, derived from the rest of the state.
     pub index: Index,
 }
 
-/// A place on a node that jobs have one after the other: the node, and the first of the cores.
+/// A place on a node that leased jobs use one after the other: the node and its first core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct LineId(#[n(0)] pub NodeId, #[n(1)] pub u32);
 
 impl LineId {
-    /// The place of an allocation on one node. None: there are more, or no cores.
+    /// Returns the place of an allocation. None: it has more than one node, or no cores.
     pub fn of(alloc: &Alloc) -> Option<Self> {
         let [group] = &alloc.groups[..] else { return None };
         let node = group.nodes.first().filter(|_| group.nodes.len() == 1)?;
@@ -98,10 +99,10 @@ impl LineId {
     }
 }
 
-/// What follows from the rest of the state, kept so that no event has to look at all jobs. Not part of a snapshot.
+/// What is derived from the rest of the state, kept so that no event has to look at all jobs. Not part of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {
-    /// The submission of a user's key.
+    /// Jobs by submitting user and the client's key, so that a repeated submission finds the first.
     pub keys: BTreeMap<(u32, ClientKey), JobId>,
     /// Node ids by name.
     pub names: BTreeMap<String, NodeId>,
@@ -109,34 +110,34 @@ pub struct Index {
     pub ended: BTreeSet<(Time, JobId)>,
     /// Ended arrays that are still kept, by end time.
     pub ended_arrays: BTreeSet<(Time, JobId)>,
-    /// How many pending jobs and arrays name this id in their dependency.
+    /// Number of pending jobs and arrays whose dependency names this id.
     pub wanted: BTreeMap<JobId, u32>,
-    /// Pending jobs; array tasks count one each.
+    /// Number of pending jobs, each array task counted.
     pub pending: u64,
-    /// Running and completing jobs.
+    /// Number of running and completing jobs.
     pub active: u64,
-    /// The network, as the configuration has it.
+    /// The network topology from the configuration.
     pub topology: Arc<Topology>,
-    /// Generic resources of nodes that have some, with what jobs hold of them.
+    /// Generic resources of the nodes that have any, and which of them jobs hold.
     pub gres: BTreeMap<NodeId, NodeGres>,
-    /// All nodes, those of less weight first; empty: all weigh the same.
+    /// All nodes, lowest weight first. Empty: all weights are equal.
     pub by_weight: Vec<NodeId>,
-    /// Licenses that running and completing jobs hold, by name.
+    /// Number of licenses that running and completing jobs hold, by name.
     pub licenses: BTreeMap<String, u32>,
-    /// What counts against limits.
+    /// Usage that counts against limits.
     pub tallies: Tallies,
-    /// What each user has.
+    /// Jobs and stored bytes of each user.
     pub users: users::Users,
-    /// Specs and owners seen last, so that equal ones are kept once.
+    /// Specs and owners seen last, so that equal ones are stored once.
     pub recent: Recent,
 }
 
-/// The specs and owners seen last. Equal to any other: what it holds is a matter of chance, not of state.
+/// A small cache of the specs and owners seen last. It equals any other: its content depends on chance, not on state.
 #[derive(Clone, Debug, Default)]
 pub struct Recent {
     specs: VecDeque<Arc<JobSpec>>,
     owners: VecDeque<Arc<Owner>>,
-    /// Specs as many clients' requests share them, and what they are with their contents.
+    /// Specs as clients' requests share them, each with its copy that has the digests of its contents.
     came: VecDeque<(Arc<JobSpec>, Arc<JobSpec>)>,
 }
 
@@ -149,14 +150,15 @@ impl PartialEq for Recent {
 impl Eq for Recent {}
 
 impl Recent {
-    /// How many are remembered.
+    /// Most entries that each of the caches has.
     const KEPT: usize = 8;
 
-    /// The shared copy of an equal spec, or this one.
+    /// Returns the stored copy of an equal spec, or this one if there is none.
     pub(crate) fn spec(&mut self, spec: &Arc<JobSpec>) -> Arc<JobSpec> {
         share(&mut self.specs, spec)
     }
-    /// Lays down in a spec what it was sent with. One that many requests share stays as it is, and they share another.
+    /// Sets the digests of its environment and script in a spec. If other requests share the spec, it is replaced by a
+    /// changed copy, which those with the same contents share.
     pub(crate) fn lay_contents(&mut self, spec: &mut Arc<JobSpec>, env: Digest, script: Option<Digest>) {
         if let Some(own) = Arc::get_mut(spec) {
             (own.env, own.script) = (env, script);
@@ -174,7 +176,7 @@ impl Recent {
         self.came.truncate(Self::KEPT - 1);
         self.came.push_front((came, Arc::clone(spec)));
     }
-    /// The shared copy of an equal owner, or this one.
+    /// Returns the stored copy of an equal owner, or this one if there is none.
     pub(crate) fn owner(&mut self, owner: &Arc<Owner>) -> Arc<Owner> {
         share(&mut self.owners, owner)
     }
@@ -191,25 +193,26 @@ fn share<T: PartialEq>(recent: &mut VecDeque<Arc<T>>, value: &Arc<T>) -> Arc<T> 
     Arc::clone(value)
 }
 
-/// What an id stands for. An array's own id stands for its last task here; ask `State::arrays` for the array.
+/// What an id stands for. An array's own id stands for its last task here; use `State::arrays` for the array.
 #[derive(Clone, Copy, Debug)]
 pub enum Found<'a> {
     /// A job of its own.
     Job(&'a Job),
-    /// A pending task of an array that nothing happened to yet.
+    /// A pending task of an array that has not become a job of its own.
     Untouched(&'a Array, ArrayTask),
 }
 
 impl State {
-    /// Whether it can go on with this configuration: one with ids of another cell would be looked for there.
+    /// Returns whether this state can be used with a configuration. It can't once ids were given and the cell differs:
+    /// the ids would then be looked for in the other cell.
     pub fn keeps_cell(&self, config: &Config) -> bool {
         self.last_id == JobId(0) || self.config.cell == config.cell
     }
-    /// Whether another cell gives this id.
+    /// Returns whether this id belongs to another cell.
     pub fn is_foreign(&self, id: JobId) -> bool {
         self.config.cell.is_some_and(|cell| cell != id.cell())
     }
-    /// A job or an untouched array task; None: never existed, or forgotten.
+    /// Finds a job or an untouched array task. None: it never existed, or is forgotten.
     pub fn find(&self, id: JobId) -> Option<Found<'_>> {
         if let Some(job) = self.jobs.get(&id) {
             return Some(Found::Job(job));
@@ -219,23 +222,23 @@ impl State {
         let task = ArrayTask { array: array_id, index };
         array.tally.untouched.contains(index).then_some(Found::Untouched(array, task))
     }
-    /// The array that reserved this id, whether for itself or for a task.
+    /// Returns the array that reserved this id, for itself or for a task.
     pub fn array_of(&self, id: JobId) -> Option<(JobId, &Array)> {
         let (&array_id, array) = self.arrays.range(..=id).next_back()?;
         (id.0 - array_id.0 < array.size()).then_some((array_id, array))
     }
-    /// Jobs of their own among an array's tasks, by rising id.
+    /// Returns an array's tasks that are jobs of their own, by rising id.
     pub fn touched(&self, array: JobId) -> impl Iterator<Item = (JobId, &Job)> {
         let size = self.arrays.get(&array).map_or(0, Array::size);
         let range = self.jobs.range(array..JobId(array.0.saturating_add(size)));
         range.map(|(&id, job)| (id, &**job))
     }
-    /// The heterogeneous job of which this is a component.
+    /// Returns the heterogeneous job of which this is a component.
     pub fn het_of(&self, id: JobId) -> Option<Het> {
         let (&leader, &size) = self.hets.range(..=id).next_back()?;
         (id.0 - leader.0 < size).then_some(Het { leader, size })
     }
-    /// How users name a job.
+    /// Returns a job's name as users see it, e.g. `17_3` for an array task.
     pub fn name_of(&self, id: JobId) -> JobName {
         let task = match self.find(id) {
             Some(Found::Job(job)) => job.task,
@@ -244,19 +247,21 @@ impl State {
         };
         JobName { id, task }
     }
-    /// Whether a job has given back a node that has not released it yet.
+    /// Returns whether a job has given back this node and the node has not released it yet.
     pub fn leaves(&self, id: JobId, node: NodeId) -> bool {
         self.jobs.get(&id).and_then(|job| job.run()).is_some_and(|run| run.leaving.on(node).is_some())
     }
-    /// What an association or QOS used of a resource, times seconds, and for how many seconds its jobs ran.
+    /// Returns an association's or QOS's decayed usage at `now`: resource times seconds, and seconds of its jobs' run
+    /// time.
     pub fn used(&self, whose: Whose, tres: Tres, id: u32, now: Time, decay: Decay) -> (f64, f64) {
         self.usage.get(&(whose, tres)).map_or((0.0, 0.0), |ledger| ledger.used(id, now, decay))
     }
-    /// How many there are of each license.
+    /// Returns the total number of each license.
     pub fn license_totals(&self) -> BTreeMap<String, u32> {
         license::parse(&self.config.licenses).unwrap_or_default()
     }
-    /// The network that the configuration says. Hosts refuse a file with a fault; without any, nodes are alike.
+    /// Reads the network from the configuration's topology file. The host refuses a faulty file before; with none, all
+    /// nodes are alike.
     pub(crate) fn read_topology(&mut self) {
         let file = &self.config.topology;
         let (plugin, param) = (&self.config.topology_plugin, &self.config.topology_param);
@@ -268,23 +273,23 @@ impl State {
         };
         self.index.topology = Arc::new(found);
     }
-    /// The node of that name.
+    /// Returns the id of the node with that name.
     pub fn node_id(&self, name: &str) -> Option<NodeId> {
         self.index.names.get(name).copied()
     }
-    /// A node.
+    /// Returns a node.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(id.index())
     }
-    /// The partition of that name.
+    /// Returns the partition with that name.
     pub fn partition(&self, name: &str) -> Option<&Partition> {
         self.partitions.iter().find(|p| p.config.name == name)
     }
-    /// The partition for jobs that name none.
+    /// Returns the partition for jobs that name none.
     pub fn default_partition(&self) -> Option<&Partition> {
         self.partitions.iter().find(|p| p.config.default)
     }
-    /// The partitions that a job names, or the default one; unknown names are left out.
+    /// Returns the partitions that a job names, or the default one. Unknown names are left out.
     pub(crate) fn partitions_of<'a>(&'a self, spec: &'a JobSpec) -> impl Iterator<Item = &'a Partition> {
         let named = spec.partition.as_deref().unwrap_or_default().split(',').filter(|name| !name.is_empty());
         let default = spec.partition.is_none().then(|| self.default_partition()).flatten();

@@ -1,4 +1,4 @@
-//! What is known of nodes and partitions.
+//! Records of nodes and partitions.
 
 use std::collections::BTreeSet;
 
@@ -10,31 +10,31 @@ use squall_model::resource::Hardware;
 use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::Time;
 
-/// A node that the configuration names or that has registered. Never removed; its id is its place in the list.
+/// A node that the configuration names or that has registered. Never removed; its id is its position in the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Node {
-    /// Its name.
+    /// The node's name.
     #[n(0)]
     pub name: String,
-    /// Its life; None: it never registered.
+    /// Number of the node's boot; None: it never registered.
     #[n(1)]
     pub incarnation: Option<Incarnation>,
-    /// What it said it has.
+    /// Hardware as the node reported it.
     #[n(2)]
     pub reported: Hardware,
-    /// What the configuration makes of that.
+    /// Hardware with the configuration's limits applied.
     #[n(3)]
     pub hardware: Hardware,
-    /// When this life (or hardware) was registered.
+    /// When this boot or this hardware was registered.
     #[n(4)]
     pub registered: Time,
-    /// Whether it answers.
+    /// Whether the node responds.
     #[n(5)]
     pub up: bool,
-    /// What the operator wants of it.
+    /// What the operator ordered: resume, drain or down.
     #[n(6)]
     pub admin: NodeAdmin,
-    /// Why it is down or drained.
+    /// Why the node is down or drained.
     #[n(7)]
     pub reason: Option<NodeReason>,
     /// Cores that jobs hold.
@@ -43,7 +43,7 @@ pub struct Node {
     /// Memory that jobs hold, MiB.
     #[n(9)]
     pub memory_mb: u64,
-    /// Jobs that hold it: running or completing.
+    /// Jobs that hold resources here: running, completing or leased ones.
     #[n(10)]
     pub jobs: BTreeSet<JobId>,
 }
@@ -51,13 +51,13 @@ pub struct Node {
 /// Why a node is down or drained.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct NodeReason {
-    /// In words.
+    /// The reason as text.
     #[n(0)]
     pub text: String,
-    /// Who said so; None: the controller.
+    /// Uid of the operator who set it; None: the controller did.
     #[n(1)]
     pub by: Option<u32>,
-    /// When.
+    /// When it was set.
     #[n(2)]
     pub time: Time,
 }
@@ -65,31 +65,31 @@ pub struct NodeReason {
 /// A partition as configured, with its nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Partition {
-    /// Its configuration; `state` is the one in force.
+    /// The partition's configuration; its field `state` has the current state.
     #[n(0)]
     pub config: PartitionConfig,
-    /// Its nodes.
+    /// The nodes of the partition.
     #[n(1)]
     pub nodes: NodeSet,
 }
 
 impl Node {
-    /// Whether jobs may start there.
+    /// Returns whether jobs may start on the node.
     pub fn usable(&self) -> bool {
         self.up && self.admin == NodeAdmin::Resume
     }
-    /// CPUs that no job holds.
+    /// Returns the number of CPUs that no job holds.
     pub fn free_cpus(&self) -> u32 {
         self.hardware.cpus.saturating_sub(self.cores.len() as u32)
     }
 }
 
 impl Partition {
-    /// Whether jobs are accepted.
+    /// Returns whether the partition accepts jobs.
     pub(crate) fn takes_jobs(&self) -> bool {
         matches!(self.config.state, PartitionState::Up | PartitionState::Down)
     }
-    /// Whether jobs are started.
+    /// Returns whether the partition's jobs may start.
     pub(crate) fn starts_jobs(&self) -> bool {
         matches!(self.config.state, PartitionState::Up | PartitionState::Drain)
     }

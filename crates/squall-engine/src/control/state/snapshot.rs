@@ -1,5 +1,5 @@
-//! A state in parts, each of which is written, read and restored by itself, so that threads can share the work.
-//! Shared specs and owners stand once in each part, derived indexes nowhere.
+//! A state in parts. Each part is written, read and restored by itself, so that threads can share the work. A part
+//! stores each spec and owner once; derived indexes are not stored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,19 +25,19 @@ use crate::control::state::node::{Node, Partition};
 use crate::control::state::users::{Users, content_of};
 use crate::control::state::{Index, LineId, State};
 
-/// Jobs in one part: enough that specs are shared, few enough that a part stays in a processor's cache.
+/// Jobs in a part: enough that specs are shared, few enough that the part fits a processor's cache.
 const JOBS_PER_PART: usize = 1024;
 
-/// A part of a state. Made by [`State::parts`], undone by [`Part::restore`] and [`State::assemble`].
+/// A part of a state. Made by [`State::parts`]; [`Part::restore`] and [`State::assemble`] make a state of parts again.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Part {
-    /// All but jobs and arrays: there is one of these.
+    /// Everything that is not in the other parts. There is exactly one.
     #[n(0)]
     Cluster(#[n(0)] Box<Cluster>),
     /// Some of the jobs and arrays.
     #[n(1)]
     Rows(#[n(0)] Rows),
-    /// Accounts, if there are any: there is at most one of these.
+    /// Accounts and their usage, if there are any. There is at most one.
     #[n(2)]
     Standing(#[n(0)] Box<Standing>),
     /// Generic resources that jobs hold. Builds before [`Run::gres`] wrote it; it is read and written no more.
@@ -46,16 +46,16 @@ pub enum Part {
     /// Reservations.
     #[n(4)]
     Reservations(#[n(0)] Vec<Reservation>),
-    /// The jobs that share cores; at the end, if there are any.
+    /// Gang scheduling: matrix places of jobs that share cores, if there are any.
     #[n(5)]
     Gang(#[n(0)] Vec<(JobId, InTurn)>),
-    /// Heterogeneous jobs, if there are any.
+    /// Heterogeneous jobs (first component and size), if there are any.
     #[n(6)]
     Hets(#[n(0)] BTreeMap<JobId, u32>),
-    /// Where jobs are leased, if any are.
+    /// Slot queues of leases, if there are any.
     #[n(7)]
     Lines(#[n(0)] BTreeMap<LineId, Vec<JobId>>),
-    /// What other cells have answered, if anything.
+    /// Answers of other cells, if there are any.
     #[n(8)]
     Foreign(#[n(0)] Vec<(Question, Reply)>),
     /// What associations and levels of service used of each resource, if anything.
@@ -65,13 +65,13 @@ pub enum Part {
     /// written no more.
     #[n(10)]
     Leaving(#[n(0)] BTreeMap<JobId, Alloc>),
-    /// Ids of jobs that are lost, if any are.
+    /// Ranges of ids whose jobs are lost (first and last), if there are any.
     #[n(11)]
     LostIds(#[n(0)] BTreeMap<JobId, JobId>),
-    /// When ids last began again, if ever.
+    /// When job ids last wrapped around, if ever.
     #[n(12)]
     IdsBegan(#[n(0)] Time),
-    /// What operators changed of how nodes are described, if anything.
+    /// Operators' changes of how nodes are described, if there are any.
     #[n(13)]
     NodeChanges(#[n(0)] BTreeMap<NodeId, NodeChange>),
 }
@@ -100,7 +100,7 @@ pub struct Standing {
     graces: BTreeMap<JobId, Time>,
 }
 
-/// What a state holds apart from jobs and arrays.
+/// What a state holds apart from jobs, arrays and accounts.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Cluster {
     #[n(0)]
@@ -135,7 +135,7 @@ pub struct Rows {
     arrays: Vec<ArrayRow>,
 }
 
-/// A job; `owner` and `spec` are places in the lists of its part.
+/// A job; `owner` and `spec` are positions in the lists of its part.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 struct JobRow {
     #[n(0)]
@@ -166,7 +166,7 @@ struct JobRow {
     last: Option<Outcome>,
 }
 
-/// An array.
+/// An array; `owner` and `spec` are positions in the lists of its part.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 struct ArrayRow {
     #[n(0)]
@@ -190,7 +190,7 @@ struct ArrayRow {
     tally: ArrayTally,
 }
 
-/// Values that are kept once, by address.
+/// Shared values, each stored once; found by address.
 struct Table<T> {
     places: BTreeMap<usize, u32>,
     values: Vec<Arc<T>>,
@@ -210,7 +210,7 @@ impl<T> Table<T> {
     }
 }
 
-/// A part as it will stand in the state, with what the state's index needs of it.
+/// A part in the form that the state needs, with the entries that it adds to the state's index.
 #[derive(Debug, Default)]
 pub struct Restored {
     cluster: Option<Box<Cluster>>,
@@ -239,7 +239,7 @@ pub struct Restored {
 }
 
 impl State {
-    /// All parts, in the order in which [`State::assemble`] takes them.
+    /// Returns all parts, in the order that [`State::assemble`] needs.
     pub fn parts(&self) -> impl Iterator<Item = Part> + '_ {
         let cluster = Cluster {
             epoch: self.epoch,
@@ -277,7 +277,7 @@ impl State {
         std::iter::once(Part::Cluster(Box::new(cluster))).chain(standing).chain(rows).chain(rest)
     }
 
-    /// The state that these parts were made of, given in their order. None: they contradict each other.
+    /// Makes the state of its parts, given in their order. None: the parts contradict each other.
     pub fn assemble(parts: impl IntoIterator<Item = Restored>) -> Option<Self> {
         let mut all = Restored::default();
         for part in parts {
@@ -402,7 +402,7 @@ impl Rows {
         Self { owners: owners.values, specs: specs.values, jobs, arrays }
     }
 
-    /// None: they contradict themselves.
+    /// Restores the jobs and arrays. None: an owner or spec is missing.
     fn restore(self) -> Option<Restored> {
         let Self { owners, specs, jobs, arrays } = self;
         let shared =
@@ -438,7 +438,7 @@ impl Rows {
 }
 
 impl Part {
-    /// The part as it will stand in the state. None: it contradicts itself.
+    /// Restores one part. None: it contradicts itself.
     pub fn restore(self) -> Option<Restored> {
         match self {
             Self::Standing(standing) => Some(Restored { standing: Some(standing), ..Restored::default() }),
@@ -464,7 +464,7 @@ impl Restored {
         if let Phase::Ended(ended) = &mut job.phase
             && let Some(run) = &mut ended.run
         {
-            // Snapshots of earlier builds have it.
+            // Snapshots of earlier versions still have the script.
             run.forget_script();
         }
         self.keys.extend(job.key.map(|key| ((job.owner.uid, key), id)));
@@ -501,7 +501,7 @@ impl Restored {
         self.arrays.push((id, array));
     }
 
-    /// Adds what follows. None: there is one cluster too many.
+    /// Adds the next part. None: a part came twice of which there is only one.
     fn absorb(&mut self, mut next: Self) -> Option<()> {
         if next.cluster.is_some() && self.cluster.is_some() || next.standing.is_some() && self.standing.is_some() {
             return None;

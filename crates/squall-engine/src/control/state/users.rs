@@ -1,4 +1,4 @@
-//! What each user has of the queue, and of the room for what jobs bring.
+//! Jobs and stored content of each user.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,24 +6,25 @@ use std::sync::Arc;
 use squall_model::job::JobSpec;
 use squall_model::limits::CONTENT_BYTES_FREE;
 
-/// Under which name the controller notes with a job how many bytes it has brought, if that is much.
+/// Name of the spec entry in which the controller notes how many bytes of content a job has, if they are many.
 const CONTENT: &str = "content-bytes";
 
 /// What one user has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// Jobs that have not ended, array tasks one each.
+    /// Jobs that have not ended, each array task counted.
     pub jobs: u64,
-    /// Bytes that jobs have brought with them, of all that are known.
+    /// Bytes of content (scripts, environments, arguments) of all of the user's jobs that are kept, ended ones too.
+    /// Jobs with little content are not counted.
     pub content: u64,
 }
 
-/// What users have; those who have nothing are not there.
+/// Shares by uid; users who have nothing have no entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Users(BTreeMap<u32, Share>);
 
 impl Users {
-    /// What a user has.
+    /// Returns a user's share.
     pub(crate) fn of(&self, uid: u32) -> Share {
         self.0.get(&uid).copied().unwrap_or_default()
     }
@@ -36,7 +37,7 @@ impl Users {
         }
     }
 
-    /// Adds what was counted elsewhere.
+    /// Adds the shares of another table.
     pub(crate) fn absorb(&mut self, other: &Self) {
         for (&uid, more) in &other.0 {
             self.change(uid, |share| {
@@ -47,13 +48,14 @@ impl Users {
     }
 }
 
-/// How much a job has brought; nothing if it is little.
+/// Returns how many bytes of content a job has; 0 if they are too few to be noted.
 pub(crate) fn content_of(spec: &JobSpec) -> u64 {
     let noted = spec.others.iter().find(|(name, _)| name == CONTENT);
     noted.and_then(|(_, bytes)| bytes.parse().ok()).unwrap_or_default()
 }
 
-/// Notes how much a job brings, with its arguments. What a client says of that does not count.
+/// Notes in a spec how many bytes of content the job has, its arguments included. Replaces what a client may have
+/// written there.
 pub(crate) fn note_content(spec: &mut Arc<JobSpec>, bytes: usize) {
     let bytes = bytes as u64 + spec.args.iter().map(|arg| arg.len() as u64).sum::<u64>();
     let noted = spec.others.iter().any(|(name, _)| name == CONTENT);

@@ -1,4 +1,4 @@
-//! Steps whose ranks are a grid: on a torus each goes where its neighbours are near.
+//! Steps whose ranks form a grid: on a torus, neighbours in the grid are placed near each other.
 
 use squall_model::gres;
 use squall_model::id::JobId;
@@ -12,7 +12,7 @@ use crate::control::index::desk::Waiting;
 use crate::control::index::layout::{Placed, Room, Unplaced, place, place_ranks, tasks_each};
 use crate::control::state::State;
 
-/// Finds a place for a step in the allocation of its job.
+/// Finds a layout for a step in the allocation of its job.
 pub(crate) fn place_step(
     state: &State,
     job: JobId,
@@ -49,13 +49,14 @@ pub(crate) fn place_step(
     }
 }
 
-/// The grid that a job asked for.
+/// Returns the grid that a job asked for.
 fn grid_of(state: &State, job: JobId) -> Option<Grid> {
     let wish = Wish::of(&state.jobs.get(&job)?.spec.others).ok()?;
     Some(wish.grid?.grid())
 }
 
-/// Whether a step is the program for which the job's grid is meant.
+/// Returns whether a step is the program that the job's grid was meant for: it has as many tasks, on all nodes, with no
+/// distribution of its own.
 fn is_whole(request: &Waiting, grid: &Grid) -> bool {
     let spec = &request.spec;
     let all_nodes = spec.nodelist.is_none() && spec.exclude.is_none() && spec.relative.is_none();
@@ -65,7 +66,7 @@ fn is_whole(request: &Waiting, grid: &Grid) -> bool {
         && spec.nodes_max.is_none()
 }
 
-/// The node of each rank: as many on each node as on the others if the grid can lie so, else on some as many as fit.
+/// Returns the node of each rank: equally many on each node if the grid can be placed so, otherwise as many as fit.
 fn ranks(
     state: &State,
     rooms: &[Room],

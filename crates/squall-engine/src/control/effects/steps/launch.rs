@@ -1,4 +1,4 @@
-//! What nodes and clients are told of a step.
+//! Messages to nodes and clients about a step.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::control::index::layout::{Room, reserve};
 use crate::control::state::State;
 use crate::control::state::job::{Phase, Run, Step};
 
-/// The allocation of a running job with what its steps leave free; None: it does not run.
+/// Returns the nodes of a running job with what its steps leave free. None: it does not run.
 fn rooms(state: &State, job: JobId) -> Option<Vec<Room>> {
     let Phase::Running(run) = &state.jobs.get(&job)?.phase else { return None };
     let mut rooms: Vec<Room> = Vec::new();
@@ -44,7 +44,7 @@ fn rooms(state: &State, job: JobId) -> Option<Vec<Room>> {
     Some(rooms)
 }
 
-/// A node's devices as a job's steps see them: those that the job has not are held.
+/// Returns a node's devices as the job's steps see them: devices that are not the job's count as held.
 fn devices(state: &State, job: JobId, node: NodeId) -> NodeGres {
     let run = state.jobs.get(&job).and_then(|job| job.run());
     let Some(run) = run.filter(|run| !run.gres.is_empty()) else { return NodeGres::default() };
@@ -58,7 +58,7 @@ fn devices(state: &State, job: JobId, node: NodeId) -> NodeGres {
     has
 }
 
-/// Takes from what rooms have what steps hold.
+/// Marks the devices that steps hold as held on each node.
 fn free_devices(run: &Run, rooms: &mut [Room]) {
     for room in rooms {
         room.gres_free = room.gres.clone();
@@ -71,16 +71,16 @@ fn free_devices(run: &Run, rooms: &mut [Room]) {
     }
 }
 
-/// What steps that wait may choose from.
+/// Nodes and resources that a waiting step may get.
 pub(crate) struct Offer {
-    /// The allocation with what its steps leave free.
+    /// The job's nodes with what its steps leave free.
     all: Vec<Room>,
-    /// The same without what the first of those who wait will need, if somebody waits.
+    /// The job's nodes without what its steps hold and what the first waiting step will need; None: no step waits.
     rest: Option<Vec<Room>>,
 }
 
 impl Offer {
-    /// `first`: what the first of those who wait asks for. None: the job does not run.
+    /// Makes an offer; `first` is the request of the first waiting step. None: the job does not run.
     pub(crate) fn new(state: &State, job: JobId, first: Option<&StepSpec>) -> Option<Self> {
         let all = rooms(state, job)?;
         let rest = first.map(|spec| {
@@ -91,8 +91,9 @@ impl Offer {
         Some(Self { all, rest })
     }
 
-    /// For whom a request is, decides what it may have: what holds cores may itself wait for a step that was asked
-    /// for from within, so that one is not held up by those who wait for these cores.
+    /// Returns the resources for a request. A step requested from within another step may also take what the first
+    /// waiting step needs. The step around it holds cores and may be waiting for it, so it must not wait for those
+    /// cores itself.
     pub(crate) fn to(&self, program: &TaskProgram) -> &[Room] {
         match &self.rest {
             Some(rest) if program.within.is_none() => rest,
@@ -101,12 +102,13 @@ impl Offer {
     }
 }
 
-/// Steps that hold cores: all that have not ended, but for the batch script, which shares with everything.
+/// Returns the steps that hold cores: all that have not ended, except the batch script, which shares its cores with
+/// all.
 fn holding(run: &Run) -> impl Iterator<Item = &Step> {
     run.steps.iter().filter(|(no, step)| **no != StepNo::BATCH && step.ended.is_none()).map(|(_, step)| &**step)
 }
 
-/// What the nodes of a step are told, all of them the same.
+/// Returns the start message for a step; all of its nodes get the same one.
 pub(crate) fn start(state: &State, key: StepKey, program: &TaskProgram) -> Option<Box<StepStart>> {
     let step = step_of(state, key)?;
     let run = state.jobs.get(&key.job)?.run()?;
@@ -123,13 +125,14 @@ pub(crate) fn start(state: &State, key: StepKey, program: &TaskProgram) -> Optio
     }))
 }
 
-/// Devices that a step may use: its own, or all of the job's.
+/// Returns the devices that a step may use: its own, or all of the job's.
 fn step_gres(state: &State, key: StepKey) -> Vec<Grant> {
     let Some(run) = state.jobs.get(&key.job).and_then(|job| job.run()) else { return Vec::new() };
     run.steps.get(&key.step).and_then(|step| step.gres.as_ref()).unwrap_or(&run.gres).clone()
 }
 
-/// What a step may use on its nodes: its own cores and memory; all of the job's where it holds none (`--overlap`).
+/// Returns what a step may use on its nodes: its own cores and memory, or all of the job's if it holds none
+/// (`--overlap`).
 fn shares(step: &Step, run: &Run) -> Alloc {
     let mut shares = Alloc::default();
     for (own, of_job) in step.alloc.groups.iter().flat_map(|own| run.alloc.groups.iter().map(move |job| (own, job))) {
@@ -143,7 +146,7 @@ fn shares(step: &Step, run: &Run) -> Alloc {
     shares
 }
 
-/// What `srun` is told when its step has a place.
+/// Returns the answer that `srun` gets when its step has a layout.
 pub(crate) fn created(state: &State, key: StepKey) -> Option<Answer> {
     let step = step_of(state, key)?;
     let mut facts = facts(state, key.job)?;

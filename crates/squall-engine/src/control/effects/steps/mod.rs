@@ -1,7 +1,7 @@
-//! Steps: requests that wait for cores, programs of running steps, callers to be told of their end.
+//! Steps: requests that wait for cores, programs of running steps, and clients that wait for their end.
 //!
-//! What a step is and how its nodes ended is journaled. What it runs is not: the program is kept here for nodes
-//! that have to be told again, and after a restart of the controller `srun` brings it again with the same key.
+//! The journal has what a step is and how it ended on its nodes, but not what it runs. The program is kept here for
+//! nodes that must be sent it again. After a restart of the controller, `srun` sends it again with the same key.
 
 mod grid;
 mod launch;
@@ -29,15 +29,15 @@ use crate::control::index::layout::{Placed, Unplaced};
 use crate::control::port::{CallerId, Out};
 use crate::control::state::job::{Phase, Step};
 
-/// The request came with that for the job: it is dealt with in the turn in which the job starts, when its owner has been
-/// told so, and then as any other.
+/// Keeps a step request that came with its job's allocation request. It is handled like any other in the turn in which
+/// the job starts, after the job's client has been told of the start.
 pub(crate) fn ask_with_job(c: &mut Controller, job: JobId, request: Waiting) {
     c.steps.served.insert((request.caller, job));
     c.steps.first.insert(job, request);
     c.todo.touched.insert(job);
 }
 
-/// A new request: it starts, waits behind those who wait, or is refused.
+/// Handles a new step request: the step starts, waits behind earlier requests, or is refused.
 pub(crate) fn ask(c: &mut Controller, now: Time, job: JobId, request: Waiting, out: &mut Out) -> Result<(), Refusal> {
     c.steps.served.insert((request.caller, job));
     if retry(c, now, job, &request, out) {
@@ -45,7 +45,7 @@ pub(crate) fn ask(c: &mut Controller, now: Time, job: JobId, request: Waiting, o
     }
     let suspended = match c.state.jobs.get(&job).map(|job| &job.phase) {
         Some(Phase::Running(run)) => run.suspended.is_some(),
-        // It may have begun on its node, which has yet to say so.
+        // The job may have begun on its node, which has not reported that yet.
         Some(Phase::Leased(_)) => true,
         Some(Phase::Pending) => return Err(Refusal::NotRunning),
         _ => return Err(Refusal::AlreadyDone),
@@ -84,7 +84,7 @@ fn start(c: &mut Controller, now: Time, id: JobId, request: &Waiting, placed: Pl
     send_start(c, key, &request.program);
 }
 
-/// Tells what a step is; a watcher hears of its end, too.
+/// Sends a client the description of a step. A watcher gets the step's end, too.
 pub(crate) fn watched(c: &mut Controller, key: StepKey, watcher: Option<CallerId>, caller: CallerId, out: &mut Out) {
     if let Some(watcher) = watcher {
         c.steps.served.insert((watcher, key.job));
@@ -93,7 +93,7 @@ pub(crate) fn watched(c: &mut Controller, key: StepKey, watcher: Option<CallerId
     tell_created(c, key, caller, out);
 }
 
-/// Tells all nodes whose share has not ended to run it.
+/// Sends the start of a step to all nodes on which it has not ended.
 fn send_start(c: &mut Controller, key: StepKey, program: &TaskProgram) {
     let Some(step) = step_of(c, key) else { return };
     let Some(start) = launch::start(&c.state, key, program) else { return };
@@ -101,7 +101,7 @@ fn send_start(c: &mut Controller, key: StepKey, program: &TaskProgram) {
     c.links.put(&nodes, Down::StartStep(start));
 }
 
-/// The caller is the step's `srun` from now on.
+/// Records which connection is the step's `srun`, and the program that it brought.
 fn adopt(c: &mut Controller, now: Time, key: StepKey, caller: CallerId, program: &Arc<TaskProgram>) {
     watch_limit(c, now, key);
     let live = c.steps.live.entry(key).or_default();
@@ -110,14 +110,14 @@ fn adopt(c: &mut Controller, now: Time, key: StepKey, caller: CallerId, program:
     live.patience = None;
 }
 
-/// Has the time limit that a step has now end it when it has passed.
+/// Sets the timer for the step's current time limit.
 pub(crate) fn watch_limit(c: &mut Controller, now: Time, key: StepKey) {
     if let Some(limit) = limit_of(c, key) {
         c.steps.timers.insert((limit.max(now), key));
     }
 }
 
-/// When the step's own time limit ends it.
+/// Returns when the step's own time limit ends it; None: it has none.
 fn limit_of(c: &Controller, key: StepKey) -> Option<Time> {
     let step = step_of(c, key)?;
     step.spec.time_limit_s.map(|seconds| step.start + Span::from_secs(seconds))
@@ -128,13 +128,14 @@ fn tell_created(c: &Controller, key: StepKey, caller: CallerId, out: &mut Out) {
     out.answers.push((caller, created));
 }
 
-/// A step of a job's attempt, ended or not.
+/// Returns a step of a job's attempt, ended or not.
 fn step_of(c: &Controller, key: StepKey) -> Option<&Step> {
     let job = c.state.jobs.get(&key.job).filter(|job| job.attempt == key.attempt)?;
     job.last_run()?.steps.get(&key.step).map(|step| &**step)
 }
 
-/// A request that was made before: its `srun` lost the controller and is back. True: it is taken care of.
+/// Handles a request that was made before: its `srun` lost the connection to the controller and is back. Returns true
+/// if it was one.
 fn retry(c: &mut Controller, now: Time, job: JobId, request: &Waiting, out: &mut Out) -> bool {
     if let Some(waiting) = c.steps.waiting.get_mut(&job).and_then(|all| all.iter_mut().find(|w| w.key == request.key)) {
         waiting.caller = request.caller;
@@ -151,13 +152,13 @@ fn retry(c: &mut Controller, now: Time, job: JobId, request: &Waiting, out: &mut
     if ended {
         settle(c, now, job, out);
     } else {
-        // Nodes take a step that they know for what it is; the others have waited for this program.
+        // Nodes that know the step ignore this; the others have waited for the program.
         send_start(c, key, &request.program);
     }
     true
 }
 
-/// Ends a step: TERM, later KILL. It is ordered again from nodes that were not connected.
+/// Ends a step: SIGTERM, later SIGKILL. Nodes that are not connected get the order when they come back.
 pub(crate) fn end(c: &mut Controller, key: StepKey, why: EndReason) {
     let kill_wait_s = c.state.config.kill_wait_s;
     let Some(step) = step_of(c, key).filter(|step| step.ended.is_none()) else { return };
@@ -166,9 +167,9 @@ pub(crate) fn end(c: &mut Controller, key: StepKey, why: EndReason) {
     c.steps.live.entry(key).or_default().ending = Some((kill_wait_s, why));
 }
 
-/// Something happened to a job (a step ended, it is ending, it has ended, it was requeued): tell who waits for
-/// its steps, start steps that wait for cores, refuse what can't come any more. Called once in each turn for each
-/// job that an event of the turn touched; must cost little for jobs without steps.
+/// Handles steps of a job that has changed (a step ended, the job ends, has ended, or was requeued): sends clients the
+/// ends of steps, starts steps that wait for cores, and refuses those that can't run any more. Called once a turn for
+/// each changed job, so it must cost little for jobs without steps.
 pub(crate) fn settle(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
     settle_first(c, now, job, out);
     settle_ended(c, job, out);
@@ -181,9 +182,9 @@ fn settle_first(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
     }
     let Some(job) = c.state.jobs.get(&id).filter(|job| !job.is_pending()) else { return };
     let ended = job.outcome().is_some();
-    // Its owner hears that it has ended: that says it.
+    // The job's client is told that the job has ended; that answers the step request, too.
     let Some(request) = c.steps.first.remove(&id).filter(|_| !ended) else { return };
-    // Nodes hear of the job before they hear of its step.
+    // Nodes must get the job before its step.
     work::send_starts(c);
     let caller = request.caller;
     if let Err(refusal) = ask(c, now, id, request, out) {
@@ -201,20 +202,20 @@ fn settle_ended(c: &mut Controller, job: JobId, out: &mut Out) {
     }
 }
 
-/// What to tell a step's `srun`, once there is something to tell.
+/// Returns the answer that a step's `srun` gets when the step has ended. None: it has not.
 fn end_of(c: &Controller, key: StepKey) -> Option<Answer> {
     let Some(step) = step_of(c, key) else { return Some(Answer::Refused(Refusal::Revoked)) };
     let outcome = match (&step.ended, &c.state.jobs.get(&key.job)?.phase) {
         (Some((_, outcome)), _) => outcome.clone(),
-        // A node took the step's end with it.
+        // A node was lost with its report of the step's end.
         (None, Phase::Ended(ended)) => Outcome { exit: ExitCode { code: 0, signal: 9 }, ..ended.outcome.clone() },
         (None, _) => return None,
     };
     Some(Answer::StepDone { step: key.step, outcome })
 }
 
-/// Starts what fits, in the order of the requests. One that does not fit holds up those behind it only where they
-/// would take what the first of all who wait needs.
+/// Starts the steps that fit, oldest request first. One that does not fit blocks later ones only if they would take
+/// what the first waiting step needs.
 fn settle_waiting(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
     if !c.steps.waiting.contains_key(&job) {
         return;
@@ -256,7 +257,7 @@ fn settle_waiting(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
     }
 }
 
-/// A client's connection has ended: nobody waits on it any more.
+/// Forgets a client whose connection has ended. Its running steps are ended unless `srun` comes back in time.
 pub(crate) fn hangup(c: &mut Controller, now: Time, caller: CallerId) {
     let served: Vec<JobId> =
         c.steps.served.range((caller, JobId(0))..=(caller, JobId(u32::MAX))).map(|s| s.1).collect();
@@ -283,14 +284,14 @@ pub(crate) fn hangup(c: &mut Controller, now: Time, caller: CallerId) {
     }
 }
 
-/// The keys of all steps of a job, whichever attempt.
+/// Returns the range of keys of all steps of a job, in any attempt.
 fn steps_of(job: JobId) -> RangeInclusive<StepKey> {
     let first = StepKey { job, attempt: Attempt(0), step: StepNo(0) };
     let last = StepKey { job, attempt: Attempt(u32::MAX), step: StepNo(u32::MAX) };
     first..=last
 }
 
-/// A new life of the controller: whoever ran a step may come back for it within a grace.
+/// Gives the `srun` of each running step time to come back after a start of the controller.
 pub(crate) fn started(c: &mut Controller, now: Time, jobs: impl Iterator<Item = JobId>) {
     let patience = now + Span::from_secs(OWNER_GRACE_S);
     let running = jobs.filter_map(|id| {
@@ -310,9 +311,9 @@ pub(crate) fn started(c: &mut Controller, now: Time, jobs: impl Iterator<Item = 
     }
 }
 
-/// A node registered and knows these steps. For steps of running jobs that should run there: send `StartStep`
-/// again if the program is at hand, else wait for the client's retry; end what it knows and should not
-/// (`EndStep`). Jobs that the node should not have at all are dealt with by the caller.
+/// Compares the steps that a registered node reports with those that should run there. Sends `StartStep` again if the
+/// program is at hand; otherwise the client's retry will bring it. Sends `EndStep` for steps that should not run. The
+/// caller handles jobs that should not be on the node at all.
 pub(crate) fn registered(c: &mut Controller, node: NodeId, known: &[StepKey]) {
     for &key in known.iter().filter(|key| key.step != StepNo::BATCH) {
         let running = c.state.jobs.get(&key.job).is_some_and(|job| job.attempt == key.attempt && job.is_running());
@@ -334,7 +335,7 @@ pub(crate) fn registered(c: &mut Controller, node: NodeId, known: &[StepKey]) {
     }
 }
 
-/// Tells a node that came back what it may have missed of a step.
+/// Sends a node that has come back what it may have missed of a step.
 fn remind(c: &mut Controller, node: NodeId, key: StepKey, known: bool) {
     let Some(live) = c.steps.live.get(&key) else { return };
     let message = match (live.ending, &live.program) {
@@ -348,12 +349,12 @@ fn remind(c: &mut Controller, node: NodeId, key: StepKey, known: bool) {
     c.send(node, message);
 }
 
-/// When [`timers`] must be called; None: not needed.
+/// Returns when [`timers`] must be called; None: not needed.
 pub(crate) fn deadline(c: &Controller) -> Option<Time> {
     c.steps.timers.first().map(|(time, _)| *time)
 }
 
-/// Time limits of steps, patience with clients that vanished.
+/// Ends steps whose time limit has passed, or whose `srun` has not come back in time.
 pub(crate) fn timers(c: &mut Controller, now: Time) {
     while let Some(&(time, key)) = c.steps.timers.first().filter(|(time, _)| *time <= now) {
         c.steps.timers.remove(&(time, key));

@@ -21,7 +21,7 @@ impl State {
         version.clone_into(&mut self.version);
     }
 
-    /// Ids up to that one may have been given to jobs of which nothing is known.
+    /// Records that ids up to `last` may have been given to jobs that this state does not know.
     pub(super) fn ids_lost(&mut self, last: JobId) {
         if last > self.last_id {
             self.lost_ids.insert(JobId(self.last_id.0 + 1), last);
@@ -29,8 +29,8 @@ impl State {
         }
     }
 
-    /// Every node that the configuration names gets an id at once, in the configuration's order. One that it no longer
-    /// names is of no partition: what runs there goes on to its end.
+    /// Gives every node that the configuration names an id at once, in the configuration's order. A node that it no
+    /// longer names is in no partition; its jobs run to their end.
     pub(super) fn configured(&mut self, time: Time, config: &Arc<Config>) {
         self.settle_ledger(time);
         let mut left = self.left_nodes();
@@ -123,7 +123,7 @@ impl State {
         }
     }
 
-    /// What a node has by what it said, the configuration and operators.
+    /// Sets a node's hardware from its own report, the configuration and operators' changes.
     fn describe(&mut self, id: NodeId) {
         let Some(node) = self.nodes.get_mut(id.index()) else { return };
         node.hardware = effective(&node.reported, entry_of(&self.config, &node.name));
@@ -132,24 +132,24 @@ impl State {
         }
     }
 
-    /// What an operator made of a node's generic resources.
+    /// Returns the generic resources that an operator set for a node; None: none were set.
     pub(in crate::control) fn gres_change(&self, id: NodeId) -> Option<&str> {
         self.node_changes.get(&id)?.gres.as_deref()
     }
 
-    /// The features that a node may have.
+    /// Returns the features that a node may have, active or not.
     pub(in crate::control) fn features_of(&self, id: NodeId) -> &[String] {
         let changed = self.node_changes.get(&id).and_then(|change| change.features.as_deref());
         changed.or_else(|| Some(&*self.node(id)?.hardware.features)).unwrap_or_default()
     }
 
-    /// A node's weight.
+    /// Returns a node's weight; nodes of less weight are used first. Default 1.
     pub(in crate::control) fn weight_of(&self, id: NodeId) -> u32 {
         let changed = self.node_changes.get(&id).and_then(|change| change.weight);
         changed.or_else(|| entry_of(&self.config, &self.node(id)?.name)?.weight).unwrap_or(1)
     }
 
-    /// Puts nodes in the order of their weights, if these differ.
+    /// Orders the nodes by weight, unless all weights are equal.
     pub(in crate::control) fn order_nodes(&mut self) {
         self.index.by_weight.clear();
         let changed = self.node_changes.values().any(|change| change.weight.is_some());
@@ -202,13 +202,13 @@ impl State {
         (0..self.nodes.len() as u32).map(NodeId).collect()
     }
 
-    /// The nodes that a configuration lists.
+    /// Returns the nodes that a configuration lists.
     fn named_by(&self, config: &Config) -> NodeSet {
         let names = config.nodes.iter().flat_map(|entry| hostlist::expand(&entry.name).unwrap_or_default());
         names.filter_map(|name| self.node_id(&name)).collect()
     }
 
-    /// The nodes that left the configuration: a partition of all nodes is without them.
+    /// Returns the nodes that have left the configuration. A partition of all nodes does not contain them.
     fn left_nodes(&self) -> NodeSet {
         let Some(whole) = self.partitions.iter().find(|partition| is_all(&partition.config)) else {
             return NodeSet::new();
@@ -249,7 +249,8 @@ fn entry_of<'a>(config: &'a Config, name: &str) -> Option<&'a NodeConfig> {
     config.nodes.iter().find(|entry| hostlist::contains(&entry.name, name))
 }
 
-/// What the configuration makes of a node's hardware: it may lower values, or with `force` set them.
+/// Returns a node's hardware as the configuration makes it: values may lower the reported ones, or with `force` replace
+/// them.
 fn effective(reported: &Hardware, entry: Option<&NodeConfig>) -> Hardware {
     let mut hardware = reported.clone();
     let Some(entry) = entry else { return hardware };

@@ -1,4 +1,4 @@
-//! Ends: decided, released node by node, complete; and the way back into the queue.
+//! Ends of jobs: decided, released node by node, complete; and the way back into the queue.
 
 use squall_model::event::Requeue;
 use squall_model::id::{Attempt, JobId, NodeId, StepNo};
@@ -40,7 +40,7 @@ impl State {
                 job.phase = Phase::Completing(run, Box::new(ending));
                 self.complete_if_released(id);
             }
-            // What was decided first stands, but a later decision against a requeue is heard.
+            // The first decision stands, but a later one without a requeue cancels the requeue.
             Phase::Completing(run, mut ending) => {
                 if ending.requeue.is_some() && requeue.is_none() {
                     *ending = Ending { outcome: outcome.clone(), requeue, time };
@@ -75,7 +75,8 @@ impl State {
         self.complete_if_released(id);
     }
 
-    /// A running job gives back nodes: what it has there is its own no more, and held until they have released it.
+    /// Takes nodes from a running job. The job no longer counts for what it has there, which is held until those nodes
+    /// have released it.
     pub(super) fn job_shrunk(&mut self, time: Time, id: JobId, attempt: Attempt, kept: &Alloc) {
         if !self.jobs.get(&id).is_some_and(|job| job.attempt == attempt && job.is_running()) {
             return;
@@ -96,7 +97,7 @@ impl State {
         }
     }
 
-    /// Nodes that a job has given back have released it.
+    /// Frees what a job had given back on nodes that have now released it.
     fn let_leave(&mut self, id: JobId, released: &NodeSet) {
         let Some(run) = self.jobs.get_mut(&id).and_then(|job| job.run_mut()) else { return };
         if run.leaving.groups.is_empty() {
@@ -109,7 +110,7 @@ impl State {
         }
     }
 
-    /// Cores that one job let go of may be held by others all the same.
+    /// Marks the cores as held again that other jobs on the node share with one that has just released them.
     fn hold_again(&mut self, id: NodeId) {
         let Some(node) = self.nodes.get_mut(id.index()) else { return };
         let runs = node.jobs.iter().filter_map(|job| self.jobs.get(job)?.run());
@@ -117,7 +118,7 @@ impl State {
         held.for_each(|group| node.cores.union_with(&group.cores));
     }
 
-    /// A completing job that no node holds any more has ended, or is pending again.
+    /// Ends a completing job, or returns it to the queue, when no node holds it any more.
     fn complete_if_released(&mut self, id: JobId) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Phase::Completing(run, _) = &job.phase else { return };
@@ -160,7 +161,7 @@ impl State {
         self.job_ended(id);
     }
 
-    /// Books an end: of the job, of the task in its array, and perhaps of the array.
+    /// Records the end of a job, of its task in the array, and of the array if this was its last task.
     fn job_ended(&mut self, id: JobId) {
         self.count_one(id, Sign::Minus);
         let Some(job) = self.jobs.get(&id) else { return invariant!("a job that has just ended is known") };

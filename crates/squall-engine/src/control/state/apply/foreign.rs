@@ -1,4 +1,4 @@
-//! What is known of jobs of other cells: kept as long as jobs of this one depend on it.
+//! Answers about jobs of other cells, kept as long as jobs of this cell depend on them.
 
 use squall_model::foreign::{Named, Question, Reply};
 use squall_model::id::JobId;
@@ -7,14 +7,15 @@ use squall_model::time::Time;
 use crate::control::state::State;
 
 impl State {
-    /// The first answer counts: there is no other, but from who was restored from an old journal.
+    /// Records answers of other cells. The first answer to a question counts; a different one comes only from a cell
+    /// that was restored from an old journal.
     pub(super) fn foreign_resolved(&mut self, replies: &[(Question, Reply)]) {
         for (question, reply) in replies {
             self.foreign.entry(question.clone()).or_insert(*reply);
         }
     }
 
-    /// Nobody depends on a job of another cell any more.
+    /// Drops the answers about a job of another cell when no job here depends on it any more.
     pub(super) fn forget_foreign(&mut self, id: JobId) {
         let named = |index| Named { id, index };
         let ends = [None, Some(u32::MAX)].map(named);
@@ -22,7 +23,7 @@ impl State {
         self.forget_between(Question::Ended(ends[0]), Question::Ended(ends[1]));
     }
 
-    /// A job does not wait to be the only one any more.
+    /// Drops the answers to the `singleton` question of a job that no longer waits for it.
     pub(super) fn forget_alone(&mut self, job: JobId) {
         let question = |job, submit| Question::Alone { job, uid: 0, name: String::new(), submit };
         let next = JobId(job.0.saturating_add(1));

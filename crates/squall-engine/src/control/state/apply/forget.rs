@@ -1,4 +1,4 @@
-//! Forgetting ended jobs, but for those that a waiting job depends on.
+//! Forgetting ended jobs, except those that a pending job depends on.
 
 use squall_model::id::JobId;
 use squall_model::time::Time;

@@ -1,4 +1,4 @@
-//! What running jobs hold beside cores and memory: licenses and generic resources.
+//! What running jobs hold apart from cores and memory: licenses and generic resources.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ impl State {
         }
     }
 
-    /// A node lets go of a job.
+    /// Frees the generic resources that a job held on a node.
     pub(super) fn gres_released(&mut self, job: JobId, node: NodeId) {
         let Some(run) = self.jobs.get(&job).and_then(|job| job.run()) else { return };
         if run.gres.is_empty() {
@@ -41,7 +41,7 @@ impl State {
         }
     }
 
-    /// What nodes have and what of it is held, anew.
+    /// Recalculates the generic resources that nodes have and that jobs hold.
     pub(in crate::control) fn count_gres(&mut self) {
         let names = (0..).map(NodeId).zip(self.nodes.iter().map(|node| &node.name));
         let all = names.filter_map(|(id, name)| Some((id, NodeGres::of(&self.config, name, self.gres_change(id))?)));
@@ -63,14 +63,14 @@ impl Index {
         held.union_with(&grant.indices);
     }
 
-    /// A job with this spec starts to hold its licenses.
+    /// Counts the licenses of a job with this spec as held.
     pub(in crate::control) fn take_licenses(&mut self, spec: &JobSpec) {
         for (name, count) in spec.need.licenses.as_deref().and_then(license::parse).unwrap_or_default() {
             *self.licenses.entry(name).or_default() += count;
         }
     }
 
-    /// A job with this spec holds its licenses no more.
+    /// Counts the licenses of a job with this spec as free again.
     pub(super) fn return_licenses(&mut self, spec: &JobSpec) {
         for (name, count) in spec.need.licenses.as_deref().and_then(license::parse).unwrap_or_default() {
             let Some(held) = self.licenses.get_mut(&name) else { continue };

@@ -1,6 +1,7 @@
-//! Leases: jobs that a node has in hand, in line for a place; and the way back.
+//! Leases: jobs that a node has prefetched, in the slot queue of a place; and their way back to the pending jobs.
 //!
-//! A line holds its cores and memory from the start of its first job to the end of its last, whoever of it runs.
+//! A slot queue holds its cores and memory from the start of its first job to the end of its last, no matter which of
+//! its jobs runs.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +52,7 @@ impl State {
         self.count_job(id, Sign::Plus);
     }
 
-    /// A leased job runs; or ran, as is known now that its end is decided.
+    /// Records that a leased job runs, or that it did run if its end is already decided.
     pub(super) fn lease_begun(&mut self, time: Time, id: JobId) {
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.has_not_begun()) else { return };
         let task = job.task;
@@ -93,7 +94,7 @@ impl State {
         self.let_go(id, &nodes, &alloc);
     }
 
-    /// Nodes let go of a job: what it held is free, unless others are in line for it.
+    /// Frees what a job held on nodes that have released it, unless others are in the same slot queue.
     pub(super) fn let_go(&mut self, id: JobId, nodes: &NodeSet, alloc: &Alloc) {
         let freed = !self.leave_line(id, alloc);
         for node_id in nodes.iter() {
@@ -106,7 +107,7 @@ impl State {
         }
     }
 
-    /// Takes a job out of its line. True: others are in it.
+    /// Takes a job out of its slot queue. Returns true if others are left in it.
     fn leave_line(&mut self, id: JobId, alloc: &Alloc) -> bool {
         let Some(line) = LineId::of(alloc).filter(|_| !self.lines.is_empty()) else { return false };
         let Some(members) = self.lines.get_mut(&line) else { return false };
@@ -117,7 +118,7 @@ impl State {
         others
     }
 
-    /// Who is alone in a place, and has begun, is in no line.
+    /// Removes a slot queue that holds no job but one that has begun.
     fn close_line(&mut self, line: Option<LineId>) {
         let Some((line, members)) = line.and_then(|line| Some((line, self.lines.get(&line)?))) else { return };
         let waits = |id: &JobId| self.jobs.get(id).is_some_and(|job| job.has_not_begun());
@@ -126,13 +127,13 @@ impl State {
         }
     }
 
-    /// The leased job that nobody is before any more in a line.
+    /// Returns the leased job at the head of a slot queue. None: the head has begun, or there is no such queue.
     pub(crate) fn next_in_line(&self, line: LineId) -> Option<JobId> {
         let first = *self.lines.get(&line)?.first()?;
         self.jobs.get(&first).filter(|job| job.is_leased()).map(|_| first)
     }
 
-    /// Everybody who is in line for a place on a node, each line in its order.
+    /// Returns the slot queues on a node, each with its jobs in order.
     pub(crate) fn lines_of(&self, node: NodeId) -> impl Iterator<Item = (LineId, &[JobId])> {
         let lines = self.lines.range(LineId(node, 0)..=LineId(node, u32::MAX));
         lines.map(|(line, members)| (*line, &members[..]))

@@ -1,4 +1,4 @@
-//! `State::apply`: the only writer of state. Total: an event that makes no sense changes nothing.
+//! `State::apply`, the only writer of state. It never fails: an event that does not fit the state changes nothing.
 
 mod cluster;
 mod end;
@@ -51,7 +51,7 @@ impl State {
             Event::StepNodesEnded { job, attempt, step, nodes, end } => {
                 self.step_nodes_ended((*job, *attempt, *step), nodes, end);
             }
-            // Accounting alone keeps it.
+            // Kept in the accounting only.
             Event::Recorded { .. } => {}
             Event::IdsLost { last } => self.ids_lost(*last),
             Event::NodesChanged { nodes, change } => self.nodes_changed(nodes, change),

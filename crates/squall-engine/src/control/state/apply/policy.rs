@@ -1,4 +1,4 @@
-//! Accounts and limits: what is set up, and what jobs count for.
+//! Accounts and limits: changes of them, and the counting of jobs against them.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::control::state::job::{Phase, Run};
 use crate::control::state::ledger::{Decay, Ledger};
 use crate::invariant::invariant;
 
-/// Whether something is added or taken away.
+/// Whether an amount is added or taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sign {
     Plus,
@@ -72,14 +72,14 @@ impl State {
         spent.for_each(|(_, ledger)| ledger.forget(id, time));
     }
 
-    /// What was used is reckoned as the configuration says until now.
+    /// Brings usage up to date under the current configuration, before it changes.
     pub(super) fn settle_ledger(&mut self, time: Time) {
         if self.counts() {
             self.recount(time);
         }
     }
 
-    /// Counts everything anew: who counts against what has changed.
+    /// Counts all jobs and their usage again, because the accounts or limits that they count against have changed.
     pub(in crate::control) fn recount(&mut self, time: Time) {
         self.retally();
         self.close_ledgers(time);
@@ -98,7 +98,7 @@ impl State {
         self.jobs = jobs;
     }
 
-    /// Brings all ledgers up to date, with nothing running.
+    /// Brings all ledgers up to date and sets the rate of every entry to 0.
     fn close_ledgers(&mut self, time: Time) {
         let mut usage = std::mem::take(&mut self.usage);
         let (decay, tallies) = (Decay::of(&self.config), &self.index.tallies);
@@ -111,7 +111,7 @@ impl State {
         self.usage = usage;
     }
 
-    /// Counts all jobs.
+    /// Recalculates what all jobs count against limits.
     pub(in crate::control) fn retally(&mut self) {
         self.index.tallies = Tallies::new(&self.policy);
         if self.policy.is_empty() {
@@ -130,7 +130,7 @@ impl State {
         (self.jobs, self.arrays) = (jobs, arrays);
     }
 
-    /// Changes a tally; there is none of nothing.
+    /// Changes the tally of a limit; an empty tally is removed.
     fn count(&mut self, gate: Gate, change: impl FnOnce(&mut Tally)) {
         let tally = self.index.tallies.by_gate.entry(gate).or_default();
         change(tally);
@@ -139,7 +139,7 @@ impl State {
         }
     }
 
-    /// Jobs come into the queue, or have ended.
+    /// Counts jobs that came into the queue, or takes off those that have ended.
     pub(super) fn count_submitted(&mut self, owner: &Owner, spec: &JobSpec, count: u64, sign: Sign) {
         let partition = gates::first_partition(self, spec).to_owned();
         for gate in gates::gates(self, owner, spec, &partition) {
@@ -147,7 +147,7 @@ impl State {
         }
     }
 
-    /// A job gets resources, or all of them are free again.
+    /// Counts what a job holds when it gets its resources, or takes it off when all are free again.
     pub(super) fn count_run(&mut self, owner: &Owner, spec: &JobSpec, run: &Run, sign: Sign) {
         let own = gates::tally_of(spec, run);
         for gate in gates::gates(self, owner, spec, &run.partition) {
@@ -161,7 +161,7 @@ impl State {
         }
     }
 
-    /// A job's association and QOS are charged from now on, or no longer.
+    /// Starts or stops charging a job's association and QOS for what it holds.
     pub(super) fn charge(&mut self, time: Time, owner: &Owner, spec: &JobSpec, run: &Run, starts: bool) {
         let qos = gates::qos_of(self, spec);
         let factor = qos.map_or(1.0, |qos| qos.usage_factor as f64 / 1e6);
@@ -171,7 +171,7 @@ impl State {
         let held = gates::tally_of(spec, run);
         for (whose, id, decay) in of_own.into_iter().chain(of_qos) {
             for tres in Tres::ALL {
-                // Most have none; CPUs stand for the time, too.
+                // Most resources have no usage. CPUs are always charged, as their ledger also counts the run time.
                 if tres == Tres::Cpu || held.of(tres) > 0 {
                     let rate = held.of(tres) as f64 * factor;
                     self.ledger_mut(whose, tres).run(id, rate, starts, time, decay);
@@ -180,17 +180,17 @@ impl State {
         }
     }
 
-    /// Where it is written what was used of a resource.
+    /// Returns the ledger for a resource.
     fn ledger_mut(&mut self, whose: Whose, tres: Tres) -> &mut Ledger {
         self.usage.entry((whose, tres)).or_default()
     }
 
-    /// Whether anything has to be counted: mostly not.
+    /// Returns whether anything has to be counted. Without accounts, which is usual, nothing has.
     pub(super) fn counts(&self) -> bool {
         !self.policy.is_empty()
     }
 
-    /// A job starts to use its resources, or stops: at its start, its end, when it is suspended or goes on.
+    /// Starts or stops charging for a job: when it starts, ends, is suspended or resumes.
     pub(super) fn charge_job(&mut self, time: Time, id: JobId, starts: bool) {
         if !self.counts() {
             return;
@@ -202,7 +202,7 @@ impl State {
         self.jobs.insert(id, job);
     }
 
-    /// A job has got its resources, or is about to lose the last of them.
+    /// Counts a job's resources when it has got them, or takes them off just before it loses the last.
     pub(super) fn count_job(&mut self, id: JobId, sign: Sign) {
         if !self.counts() {
             return;
@@ -214,7 +214,7 @@ impl State {
         self.jobs.insert(id, job);
     }
 
-    /// A job has ended, or waits again after it had.
+    /// Counts a job as submitted when it is requeued after its end, or takes it off when it has ended.
     pub(super) fn count_one(&mut self, id: JobId, sign: Sign) {
         if let Some(job) = self.jobs.get(&id) {
             self.index.users.change(job.owner.uid, |user| sign.to(&mut user.jobs, 1));

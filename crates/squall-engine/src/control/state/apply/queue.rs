@@ -86,7 +86,7 @@ impl State {
         self.unwant(id, &old);
     }
 
-    /// Changes a job that has not ended, or an array with all of its pending tasks.
+    /// Changes a job that has not ended, or an array (`whole`) with all of its pending tasks.
     fn each_queued(&mut self, id: JobId, whole: bool, mut change: impl FnMut(&mut Queue, &mut u32)) {
         if !whole {
             if self.touch(id)

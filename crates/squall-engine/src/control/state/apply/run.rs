@@ -59,7 +59,8 @@ impl State {
         self.charge_job(time, id, true);
     }
 
-    /// What a job holds it holds alone, unless it shares its cores: memory never.
+    /// Marks the resources of an allocation as held. Memory is the job's alone, as are cores unless the job shares them
+    /// (`shares`).
     fn hold_resources(&mut self, id: JobId, alloc: &Alloc, shares: bool) {
         for group in &alloc.groups {
             for node_id in group.nodes.iter() {
@@ -150,7 +151,7 @@ impl State {
         self.charge_from(time, id, worked);
     }
 
-    /// A job's place in the matrix changed.
+    /// Records a new place of a job in the gang scheduling matrix.
     pub(super) fn shifted(&mut self, time: Time, shift: &Shift) {
         let worked = self.works(shift.job);
         let job = self.jobs.get_mut(&shift.job);
@@ -160,7 +161,7 @@ impl State {
         self.charge_from(time, shift.job, worked);
     }
 
-    /// Something has happened to a job that worked before, or not.
+    /// Starts or stops charging for a job if it uses its resources now and did not before, or the reverse.
     fn charge_from(&mut self, time: Time, id: JobId, worked: bool) {
         let works = self.works(id);
         if works != worked {
@@ -168,7 +169,7 @@ impl State {
         }
     }
 
-    /// A step that has not ended, of a job that holds resources in that attempt (or in any).
+    /// Returns a step that has not ended, of a job that holds resources. Some(attempt): only of that attempt.
     fn live_step(&mut self, job: JobId, attempt: Option<Attempt>, no: StepNo) -> Option<&mut Step> {
         let job = self.jobs.get_mut(&job)?;
         if attempt.is_some_and(|attempt| attempt != job.attempt) {
@@ -179,8 +180,8 @@ impl State {
     }
 }
 
-/// What the ends of all nodes mean for the step. A signal that came with the end of the whole job (`ended_by`) is no
-/// failure.
+/// Returns a step's outcome from the merged ends of its nodes. A signal counts as cancellation, not failure, if the
+/// whole job was being ended (`ended_by`).
 fn outcome(tally: &StepEnd, ended_by: Option<u32>) -> Outcome {
     let state = match ended_by {
         _ if tally.oom => EndState::OutOfMemory,
@@ -193,10 +194,10 @@ fn outcome(tally: &StepEnd, ended_by: Option<u32>) -> Outcome {
     Outcome { state, exit, reason: tally.note.clone() }
 }
 
-/// What a script's own step asks for.
+/// The specification of a batch script's own step, which asks for nothing.
 static NOTHING: LazyLock<Arc<StepSpec>> = LazyLock::new(Arc::default);
 
-/// The batch script as a step: all of the job's share of its first node; its layout is left empty.
+/// Makes the step of a batch script. It holds all of the job's part of its first node; its layout is left empty.
 pub(super) fn batch_step(time: Time, alloc: &Alloc) -> Step {
     let first = alloc.nodes().first();
     let group = first.and_then(|node| alloc.on(node).map(|group| (node, group)));

@@ -1,4 +1,4 @@
-//! Submission, the splitting of tasks off their array, and what counts as wanted.
+//! Submission, the splitting of tasks off their array, and the count of dependents of each job.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ impl State {
         self.hets.insert(leader, size);
     }
 
-    /// Makes an untouched array task a job of its own. True if there is such a job now.
+    /// Makes an untouched array task a job of its own. Returns true if there is such a job now.
     pub(super) fn touch(&mut self, id: JobId) -> bool {
         if self.jobs.contains_key(&id) {
             return true;
@@ -76,15 +76,15 @@ impl State {
         true
     }
 
-    /// What a job depends on is kept until the job has ended.
+    /// Keeps the jobs that a spec depends on from being forgotten, until the dependent job has ended.
     pub(in crate::control) fn want(&mut self, spec: &JobSpec) {
         for id in self.wanted_by(spec) {
             *self.index.wanted.entry(id).or_default() += 1;
         }
     }
 
-    /// The job does not need its dependencies any more. The next [`squall_model::event::Event::Forgotten`] takes those that are
-    /// old, after the clients that wait for their end were told.
+    /// Drops a job's hold on its dependencies. Those that are old are forgotten with the next
+    /// [`squall_model::event::Event::Forgotten`], when clients that wait for their end have been answered.
     pub(super) fn unwant(&mut self, id: JobId, spec: &JobSpec) {
         if !self.foreign.is_empty() {
             self.forget_alone(id);
