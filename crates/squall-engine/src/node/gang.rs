@@ -110,7 +110,7 @@ impl NodeMachine {
         }
     }
 
-    /// Lets a job run in every slot for [`LIFT`], so that it receives a signal.
+    /// Lets a job run in every slot for `LIFT`, so that it receives a signal.
     pub(super) fn lift_briefly(&mut self, now: Time, job: JobAttempt, out: &mut NodeOut) {
         self.lift(job, out);
         self.timers.insert((now + LIFT, Timer::Lifted(job)));
