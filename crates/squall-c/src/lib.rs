@@ -14,7 +14,7 @@ use squall_model::id::JobId;
 use squall_model::job::{EndState, JobState};
 use squall_model::resource::Memory;
 
-/// `squall_job`.
+/// A batch job: `squall_job` of `squall.h`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Job {
@@ -35,7 +35,7 @@ pub struct Job {
     time_limit_s: u64,
 }
 
-/// `squall_end`.
+/// How a job ended: `squall_end` of `squall.h`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct End {

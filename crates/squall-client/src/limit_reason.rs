@@ -1,4 +1,4 @@
-//! Slurm's names for limits as reasons.
+//! Slurm's names for pending reasons that are limits.
 
 use squall_model::policy::{Limit, Scope, Tres, Whose};
 

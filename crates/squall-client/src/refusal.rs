@@ -15,7 +15,7 @@ pub fn text(refusal: &Refusal) -> String {
         Refusal::InvalidNode(_) => "Invalid node name specified",
         Refusal::InvalidAccount(_) => "Invalid account or account/partition combination specified",
         Refusal::InvalidQos(_) => "Invalid qos specification",
-        // File, line and problem: no option's value could be named.
+        // The refusal names file, line and problem; no option is at fault.
         Refusal::InvalidValue { option, problem, .. } if option == "configuration" => problem.trim_end(),
         Refusal::InvalidValue { option, .. } => invalid_value(option),
         Refusal::NodeConfigNotAvailable(_) => "Requested node configuration is not available",

@@ -53,9 +53,9 @@ pub enum Way {
 /// `--distribution`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spread {
-    /// Order over sockets.
+    /// Order in which tasks use the sockets.
     pub sockets: Turn,
-    /// Order over the cores of a socket, for tasks that are bound to threads.
+    /// Order in which tasks use the cores of a socket, if they are bound to threads.
     pub cores: Turn,
 }
 
@@ -94,9 +94,9 @@ pub enum Unit {
     Threads,
     /// Cores with all their threads.
     Cores,
-    /// Sockets.
+    /// Whole sockets, with all their cores.
     Sockets,
-    /// Memory domains.
+    /// Memory domains (NUMA nodes).
     Domains,
 }
 

@@ -1,8 +1,8 @@
 //! The commit pipeline: the controller's decisions are appended to the log, flushed, and only then released.
 //!
-//! A *batch* goes through open, append, flush and release, or ends at append (no room) or before it (fenced). One
-//! batch is flushed at a time. Meanwhile the next one may be decided; it is appended when the flush is done. The host
-//! of the pipeline does the appending: a daemon writes a file, the simulator a modelled disk. Neither can release
+//! A *batch* is opened, appended, flushed and released. A batch of a fenced controller is dropped instead. One batch
+//! is flushed at a time. Meanwhile the next one may be decided; it is appended when the flush is done. The host of
+//! the pipeline does the appending: a daemon writes a file, the simulator a modelled disk. Neither can release
 //! anything early, because the pipeline hands out a [`Release`] only when it is told that the batch is durable.
 //!
 //! Group commit, as in databases (DeWitt et al., "Implementation techniques for main memory database systems", 1984).

@@ -61,43 +61,43 @@ impl Place {
         owned(&own).unwrap_or(true).then(|| Self { dir: own.join("state") })
     }
 
-    /// Path of the state folder.
+    /// Returns the path of the state folder.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
-    /// Folder of sockets and pid files.
+    /// Returns the path of the folder of sockets and pid files.
     pub fn run(&self) -> PathBuf {
         self.dir.join("run")
     }
-    /// Folder of the daemons' logs.
+    /// Returns the path of the folder of the daemons' logs.
     pub fn log(&self) -> PathBuf {
         self.dir.join("log")
     }
-    /// Log of a daemon: `controller`, `front`, `node-NAME` or `rack-FIRST`.
+    /// Returns the path of the log file of a daemon: `controller`, `front`, `node-NAME` or `rack-FIRST`.
     pub fn log_of(&self, daemon: &str) -> PathBuf {
         self.log().join(format!("{daemon}.log"))
     }
-    /// Folder of journal and snapshots.
+    /// Returns the path of the folder of journal and snapshots.
     pub fn journal(&self) -> PathBuf {
         self.dir.join("journal")
     }
-    /// File of the accounting database.
+    /// Returns the path of the accounting database.
     pub fn accounts(&self) -> PathBuf {
         self.dir.join("accounts.db")
     }
-    /// File of the configuration in use.
+    /// Returns the path of the configuration file in use.
     pub fn config(&self) -> PathBuf {
         self.dir.join("squall.toml")
     }
-    /// File of the controller's clock state.
+    /// Returns the path of the controller's clock state.
     pub fn clock(&self) -> PathBuf {
         self.dir.join("clock")
     }
-    /// Spool folder of a node.
+    /// Returns the path of the spool folder of a node.
     pub fn node(&self, name: &str) -> PathBuf {
         self.dir.join("node").join(name)
     }
-    /// Folder with the folders of a node's steps.
+    /// Returns the path of the folder with the folders of a node's steps.
     pub fn steps(&self, name: &str) -> PathBuf {
         self.node(name).join(STEPS)
     }
@@ -107,35 +107,35 @@ impl Place {
         let dir = step.ancestors().nth(4)?;
         Self::at(dir).ok().filter(|place| place.run().is_dir())
     }
-    /// Folder of keys: of the controller, of nodes, and of the cluster that this machine has joined.
+    /// Returns the path of the folder of keys: of the controller, nodes, and the cluster that this machine has joined.
     pub fn keys(&self) -> PathBuf {
         self.dir.join("keys")
     }
-    /// File about the cluster that this machine has joined.
+    /// Returns the path of the file about the cluster that this machine has joined.
     pub fn joined(&self) -> PathBuf {
         self.keys().join("joined")
     }
-    /// File with the names of nodes for jobs, mounted over /etc/hosts.
+    /// Returns the path of the file with the names of nodes for jobs, mounted over /etc/hosts.
     pub fn hosts(&self) -> PathBuf {
         self.run().join("hosts")
     }
-    /// File that is locked by the controller which uses the folder.
+    /// Returns the path of the lock file of the controller that uses the state folder.
     pub fn lock(&self) -> PathBuf {
         self.dir.join("lock")
     }
-    /// File that names the cluster which the folder belongs to, and the folder's format.
+    /// Returns the path of the file that names the cluster of this state folder, and the folder's format.
     pub fn mark(&self) -> PathBuf {
         self.dir.join("cluster")
     }
-    /// Folder of files that nodes on this machine share.
+    /// Returns the path of the folder of files that nodes on this machine share.
     pub fn content(&self) -> PathBuf {
         self.dir.join("content")
     }
-    /// Folder of files that a node keeps.
+    /// Returns the path of the folder of files that a node keeps.
     pub fn content_of(&self, name: &str) -> PathBuf {
         self.node(name).join("content")
     }
-    /// Folder with the state folders of cells, in a cluster that has some.
+    /// Returns the path of the folder with the state folders of cells, in a cluster that has some.
     pub fn cells_folder(&self) -> PathBuf {
         self.dir.join(CELLS)
     }
@@ -162,23 +162,24 @@ impl Place {
         let front = folder.and_then(Path::parent).map(|dir| Self { dir: dir.to_owned() });
         front.filter(|front| front.run().is_dir()).unwrap_or_else(|| self.clone())
     }
-    /// Pid file of the daemon of a rack of emulated nodes. `first`: number of its first node.
+    /// Returns the path of the pid file of a rack's daemon, which runs several emulated nodes. `first`: number of its
+    /// first node.
     pub fn rack_pid(&self, first: impl Display) -> PathBuf {
         self.run().join(format!("rack-{first}.pid"))
     }
-    /// Pid file of the front.
+    /// Returns the path of the front's pid file.
     pub fn front_pid(&self) -> PathBuf {
         self.run().join("front.pid")
     }
-    /// Socket on which the controller listens, or the front if there are cells.
+    /// Returns the path of the socket on which the controller listens, or the front if there are cells.
     pub fn controller_socket(&self) -> PathBuf {
         self.run().join("controller.sock")
     }
-    /// Pid file of the controller.
+    /// Returns the path of the controller's pid file.
     pub fn controller_pid(&self) -> PathBuf {
         self.run().join("controller.pid")
     }
-    /// Socket on which a node daemon listens for its children in the tree.
+    /// Returns the path of the socket on which a node daemon listens for its children in the tree.
     pub fn node_socket(&self, name: &str) -> PathBuf {
         self.run().join(format!("node-{name}.sock"))
     }
@@ -200,7 +201,7 @@ impl Place {
         }
         durable::write(&path, format!("{host}\n").as_bytes(), 0o644)
     }
-    /// Pid file of a node daemon.
+    /// Returns the path of a node daemon's pid file.
     pub fn node_pid(&self, name: &str) -> PathBuf {
         self.run().join(format!("node-{name}.pid"))
     }

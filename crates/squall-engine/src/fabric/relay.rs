@@ -29,17 +29,17 @@ pub enum NetInput {
     FromParent(Box<DownFrame>),
     /// A node has connected to this one. Connection numbers are never reused within a run of the daemon.
     ChildOpened {
-        /// The connection.
+        /// Number of the connection.
         link: u32,
     },
     /// The connection of a child has ended.
     ChildClosed {
-        /// The connection.
+        /// Number of the connection.
         link: u32,
     },
     /// A frame from a child.
     FromChild {
-        /// The connection.
+        /// Number of the connection.
         link: u32,
         /// The frame.
         frame: Box<UpFrame>,

@@ -1,7 +1,7 @@
 //! Limits of what a child on another machine may report: itself, and the nodes below it in the tree.
 //!
 //! Its key proves its name and nothing else, so its reports about other nodes are dropped. An intruder on one machine
-//! then has not taken over the cluster.
+//! therefore can't control the cluster.
 
 use std::collections::BTreeSet;
 

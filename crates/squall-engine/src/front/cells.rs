@@ -89,8 +89,9 @@ impl Cells {
         Some(hostlist::compress(names))
     }
 
-    /// Returns the cell for a submission: one of those that have what it asks for. If the jobs that it depends on are
-    /// all in one such cell, it is that one. Otherwise the key decides, and each cell is chosen in proportion to its
+    /// Returns the cell for a submission. Arrays with `aftercorr` go to the cell of the arrays that they name.
+    /// Otherwise it is one of the cells that have what the submission asks for. If the jobs that it depends on are
+    /// all in one such cell, it is that one. If not, the key decides, and each cell is chosen in proportion to its
     /// nodes. The cells' present state has no influence, so the same submission always goes to the same cell.
     pub(super) fn choose(&self, specs: &[JobSpec], key: ClientKey) -> Result<u32, Refusal> {
         if self.0.len() > 1 {
@@ -160,7 +161,7 @@ impl Cells {
     }
 }
 
-/// Refuses requests that make no sense with several cells.
+/// Refuses a job in a reservation: it has to be submitted to the reservation's cell directly.
 fn possible(spec: &JobSpec) -> Result<(), Refusal> {
     if spec.reservation.is_none() {
         return Ok(());
@@ -177,7 +178,7 @@ fn turn(key: ClientKey, (cell, nodes): &(u32, usize)) -> f64 {
     -evenly.ln() / *nodes as f64
 }
 
-/// The finalizer of splitmix64: spreads a number over 64 bits.
+/// Applies the finalizer of splitmix64, which spreads a number over 64 bits.
 fn mix(n: u64) -> u64 {
     let n = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

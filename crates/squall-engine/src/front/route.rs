@@ -12,17 +12,17 @@ use super::Cells;
 /// Way in which the answers to a request are passed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum How {
-    /// Each as it comes.
+    /// Answers are passed on as they come.
     Through,
-    /// Each as it comes. The file pieces that follow on this connection go to the same cell.
+    /// Answers are passed on as they come. The file pieces that follow on this connection go to the same cell.
     Bringing,
-    /// One answer, in the order of the requests: submissions, of which many may be open.
+    /// The one answer is passed on in the order of the requests. For submissions, of which many may be open.
     InTurn,
-    /// Pages of each cell, cell after cell.
+    /// Pages of a list are passed on cell by cell.
     Pages,
-    /// One answer of each cell, merged. Unreachable cells are left out, and the client is told so.
+    /// The cells' answers are merged into one. Unreachable cells are left out, and the client is told so.
     List,
-    /// One answer of each cell, merged. An unreachable cell makes the request fail.
+    /// The cells' answers are merged into one. An unreachable cell makes the request fail.
     Change,
     /// No cell is asked; this is the answer.
     Told(Box<Answer>),

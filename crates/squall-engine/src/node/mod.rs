@@ -278,9 +278,9 @@ pub enum NodeAct {
     },
     /// Writes a line to the log.
     Say(String),
-    /// Acts on a file.
+    /// Action on a file.
     Content(ContentAct),
-    /// Acts on time slots of jobs that share cores.
+    /// Action for the switcher of gangs, on time slots of jobs that share cores.
     Gang(GangAct),
 }
 
@@ -360,7 +360,7 @@ impl NodeMachine {
         }
     }
 
-    /// The node's name.
+    /// Returns the node's name.
     pub fn name(&self) -> &str {
         &self.boot.name
     }

@@ -114,11 +114,11 @@ pub enum StepInput {
     Exited {
         /// Rank of the task.
         rank: u32,
-        /// Its exit.
+        /// Exit of the task.
         exit: ExitCode,
-        /// Its usage, with the children that it waited for.
+        /// Usage of the task, with the children that it waited for.
         usage: Usage,
-        /// Whether it caught the TERM that was sent to it, so that its end may be the response.
+        /// Whether the task caught the TERM that was sent to it, so that its end may be the response.
         heard: bool,
     },
     /// A process that had lost its parent has ended and was reaped; it counts for the step, not for a task.

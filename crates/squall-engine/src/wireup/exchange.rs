@@ -53,21 +53,21 @@ pub struct Exchange {
 /// Counters of one node's exchange.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExchangeStats {
-    /// Gatherings to which local ranks brought data.
+    /// Number of gatherings to which local ranks brought data.
     pub gathered_data: u64,
-    /// Gatherings to which local ranks brought no data.
+    /// Number of gatherings to which local ranks brought no data.
     pub gathered_empty: u64,
-    /// Bytes that local ranks brought.
+    /// Number of bytes that local ranks brought to gatherings.
     pub bytes: u64,
-    /// Direct questions to other nodes.
+    /// Number of direct questions to other nodes.
     pub asked: u64,
-    /// Direct questions from other nodes.
+    /// Number of direct questions from other nodes.
     pub served: u64,
-    /// Gatherings whose data came down the tree.
+    /// Number of gatherings whose data came down the tree.
     pub by_tree: u64,
-    /// Gatherings whose data went round the ring.
+    /// Number of gatherings whose data went round the ring.
     pub by_ring: u64,
-    /// Bytes of gatherings that this node sent to others.
+    /// Number of bytes of gatherings that this node sent to others.
     pub sent_bytes: u64,
 }
 

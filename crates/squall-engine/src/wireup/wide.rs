@@ -246,7 +246,7 @@ fn deaths_and_broken_connections_end_it_everywhere_within_the_time() {
     for (nodes, shape, bytes) in [(1000, Shape::Tree, 20), (60, Shape::Ring, 20), (30, Shape::Mixed, MUCH)] {
         for seed in 1..4 {
             let mut wide = Wide::new(nodes, shape, seed * 77);
-            // One never comes, so that it can't come together.
+            // One node never joins, so the gathering can't succeed.
             let late = wide.random(u64::from(nodes)) as u32;
             for node in (0..nodes).filter(|&node| node != late) {
                 let until = wide.now + Span(wide.random(40));

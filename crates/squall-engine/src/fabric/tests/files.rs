@@ -248,7 +248,8 @@ fn what_is_lost_beside_the_tree_comes_down_the_tree() {
     assert_eq!(commits(&grove), [1; 9]);
 }
 
-/// What came to each node down the tree, beside the tree or by multicast, and whether all have it.
+/// Sends a file by multicast to `nodes` nodes; returns the tree, and the bytes that each node passed on. `arrives`:
+/// whether a chunk arrives at a node, by node and offset.
 fn by_multicast(nodes: usize, size: usize, arrives: fn(usize, u64) -> bool) -> (Grove, Vec<u64>) {
     let mut grove = Grove::new(nodes, 3);
     grove.open_air(arrives);
@@ -288,7 +289,7 @@ fn who_hears_nothing_gets_it_down_the_tree_and_the_others_go_on_by_multicast() {
     let to_the_deaf: u64 = passed.iter().sum();
     let above = grove.above(19).len() as u64;
     assert_eq!(to_the_deaf, size as u64 * above);
-    // The node remembers that multicast did not reach it.
+    // The controller remembers that node 19 receives no multicast.
     let mut again = Sender::begin(&mut grove, &content(size + 1), 64 << 10, "");
     let before = grove.now;
     again.finish(&mut grove, 60);

@@ -117,7 +117,7 @@ pub enum Naming {
     Publish {
         /// Name of the service.
         service: String,
-        /// Its port.
+        /// Port of the service, as text.
         port: String,
     },
     /// Withdraw the service with this name.
