@@ -37,9 +37,9 @@ pub struct Client {
 /// Reason why a request has no answer.
 #[derive(Debug)]
 pub enum ClientError {
-    /// No cluster was found or its controller does not listen.
+    /// No cluster was found, or its controller does not listen. Holds the cause.
     Connect(String),
-    /// The connection ended before the answer.
+    /// The connection ended before the answer came. Holds the cause.
     Lost(String),
     /// The controller accepts connections but does not answer.
     Silent,

@@ -79,9 +79,9 @@ pub struct Release<L> {
 /// Next action for a batch that was closed.
 #[derive(Debug)]
 pub enum Commit<L> {
-    /// Append and flush this, then call [`Pipeline::flushed`].
+    /// Append these records to the log and flush it, then call [`Pipeline::flushed`].
     Append(Append),
-    /// The batch has no events: release it now.
+    /// The batch has no events, so nothing has to be flushed: its messages and answers may leave now.
     Release(Release<L>),
     /// A newer controller exists. Nothing of the batch may leave, and the daemon ends.
     Fenced(Newer),

@@ -30,8 +30,7 @@ pub(crate) fn dependency_text(dependency: &Dependency) -> String {
 }
 
 /// Returns a dependency as `squeue` and `scontrol show job` print it: `afterok:12(unfulfilled),singleton(failed)`.
-/// Only terms that still count are given; a whole array is `ID_*`. The flag of a term says that it can never be
-/// fulfilled.
+/// `terms`: the terms that still count, each with whether it can never be fulfilled. A whole array is `ID_*`.
 pub(crate) fn dependency_status<'a>(
     dependency: &Dependency,
     terms: impl IntoIterator<Item = (&'a DependencyTerm, bool)>,

@@ -31,7 +31,7 @@ pub enum Shape {
     Wide,
     /// From node to node: the least work for each, the greatest depth.
     Chain,
-    /// Down a binary tree.
+    /// Down a binary tree, in which each node sends to two others.
     Binary,
     /// Half of the file down each of two binary trees; inner nodes of one are leaves of the other.
     DoubleTree,

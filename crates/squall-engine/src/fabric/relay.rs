@@ -260,7 +260,7 @@ impl Relay {
     }
 }
 
-/// Toward the parent.
+/// Handling of the connection to the parent.
 impl Relay {
     fn lose_parent(&mut self, now: Time, local: &mut Vec<Delivery>) {
         if self.parent.attached.is_some() {
@@ -318,7 +318,7 @@ impl Relay {
         }
     }
 
-    /// Returns the path that children are told; None: this node has none itself.
+    /// Returns the path to the controller as this node's children are told it; None: this node has none itself.
     fn path_below(&self) -> Option<Path> {
         let attached = self.parent.attached.as_ref()?;
         let mut path = attached.path.clone()?;
@@ -400,7 +400,7 @@ impl Relay {
     }
 }
 
-/// Toward the children.
+/// Handling of the connections to children.
 impl Relay {
     fn tell_child(&mut self, link: u32, say: Downward) {
         if let Some(child) = self.children.get_mut(&link) {

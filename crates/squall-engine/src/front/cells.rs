@@ -221,8 +221,8 @@ impl Cell {
         sizes.collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 
-    /// Returns the same number as `room`; None also if the cell lacks a node, feature or resource that the job asks
-    /// for.
+    /// Returns the number of nodes in the partitions that a job names. None: the cell lacks one of these, or a node,
+    /// feature or resource that the job asks for, or has too few nodes.
     fn fits(&self, spec: &JobSpec) -> Option<usize> {
         let need = &spec.need;
         let room = self.room(spec)?;

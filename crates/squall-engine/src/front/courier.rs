@@ -18,7 +18,8 @@ use super::Cells;
 /// Input of the courier.
 #[derive(Clone, Debug)]
 pub enum News {
-    /// A new connection to a cell is open. The courier gets its answers, or the connection's end.
+    /// A new connection to a cell is open. From now on the courier is given the cell's answers, and the end of the
+    /// connection.
     Met {
         /// Number of the cell.
         cell: u32,

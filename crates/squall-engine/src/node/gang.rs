@@ -30,7 +30,7 @@ pub enum GangAct {
     Turn {
         /// The job.
         job: JobAttempt,
-        /// Its time slot.
+        /// Time slot of the job.
         turn: Turn,
     },
     /// Run the job in every slot, because it is to end.
@@ -45,7 +45,7 @@ pub enum GangAct {
     },
 }
 
-/// Parameters from which the slots are computed.
+/// Clock offset, slot length and policy, from which a node computes the time slots of jobs that share cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alignment {
     /// How far the node's clock is ahead of the controller's, microseconds.

@@ -238,8 +238,8 @@ pub enum NodeAct {
         facts: Arc<JobFacts>,
         /// Memory that the job holds on this node, MiB; 0: no limit.
         memory_mb: u64,
-        /// Whether a `Spawn` of its batch script follows in the same acts. The step's folder then serves as the job's
-        /// mark.
+        /// Whether a `Spawn` of the job's batch script follows in the same acts. The step's folder then serves as the
+        /// job's mark.
         batch: bool,
     },
     /// Spawns a step daemon. In this order: save the launch durably, reserve disk space for the result, start the

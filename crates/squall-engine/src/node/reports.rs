@@ -31,7 +31,7 @@ impl Outbox {
         self.urgent |= match &report {
             Report::StepEnded { key, .. } => key.step != StepNo::BATCH,
             Report::LaunchFailed { .. } => true,
-            // Not urgent if it goes with the end of the job's script. Otherwise the job was ended on request.
+            // Not urgent if the end of the job's script is sent with it. Otherwise the job was ended on request.
             Report::JobGone { job } => !self.unsaid_steps.iter().rev().any(|key| attempt_of(*key) == *job),
         };
         match report {

@@ -63,7 +63,7 @@ struct Step {
     overdue: Option<Time>,
     /// Whether the step daemon has acknowledged that the step is to end.
     heeds: bool,
-    /// Seconds between TERM and KILL. If the script ends, its value applies to the job's other steps too.
+    /// Seconds between TERM and KILL. If the script ends, its seconds apply to the job's other steps too.
     kill_wait_s: u64,
     /// Usage of the step's tasks by the daemon's last answer; None: the answer is outstanding.
     used: Option<Box<Usage>>,
@@ -292,7 +292,7 @@ impl NodeMachine {
         }
     }
 
-    /// Reports a failed launch without trying it.
+    /// Reports a launch as failed that is not even tried.
     fn refuse(&mut self, key: StepKey, error: String, node_fault: bool) {
         if !self.outbox.tells_of(key) {
             self.outbox.push(Report::LaunchFailed { key, error, node_fault });

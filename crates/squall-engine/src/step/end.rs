@@ -8,9 +8,9 @@ pub(super) struct Task {
     pub(super) rank: u32,
     pub(super) pid: Option<u32>,
     pub(super) exit: Option<ExitCode>,
-    /// Whether the step machine ended it, so that its exit does not count.
+    /// Whether the step machine ended the task, so that the task's exit does not count.
     pub(super) by_us: bool,
-    /// Whether it ended after the step was told to end, and because of that.
+    /// Whether the task ended after the step was told to end, and because of that.
     pub(super) told: bool,
     pub(super) usage: Usage,
 }

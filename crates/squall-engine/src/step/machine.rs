@@ -16,7 +16,7 @@ const KILL: i32 = 9;
 const TERM: i32 = 15;
 const CONT: i32 = 18;
 
-/// Seconds between TERM and KILL for the tasks of a step that one of them has ended.
+/// Seconds between TERM and KILL for the other tasks of a step when one task aborts it.
 const ABORT_WAIT_S: u64 = 2;
 
 /// Seconds that the output of an ended step has to reach its `srun`, and then again for the acknowledgement.

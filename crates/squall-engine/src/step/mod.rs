@@ -143,7 +143,7 @@ pub enum StepInput {
     Signal {
         /// Signal number.
         signal: i32,
-        /// Whether their descendants get the signal too.
+        /// Whether the tasks' descendants get the signal too.
         all: bool,
     },
     /// Request to end the step: TERM, then KILL.
@@ -183,7 +183,7 @@ pub enum StepAct {
     Signal {
         /// Signal number.
         signal: i32,
-        /// Whether all processes of the step get it.
+        /// Whether all processes of the step get the signal, not only each task's own process.
         all: bool,
     },
     /// Kill all processes of the step until none is left. Answered by `Gone`, after the `Exited` of each task that

@@ -2,7 +2,7 @@
 //!
 //! The nodes that take part in a gathering form a tree. Each waits for its own ranks and for its children, and then
 //! sends all their data to its parent. The root's data is the result, which goes down the same way. So no rank leaves
-//! before all have come, however late. A gathering that fails on one node fails on all.
+//! before all have joined, however late. A gathering that fails on one node fails on all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,13 +27,13 @@ const DATA_BYTES_MAX: usize = FRAME_BYTES_MAX - (1 << 20);
 /// One node's part in a step's exchanges.
 #[derive(Clone, Debug)]
 pub struct Exchange {
-    /// This node's place in the layout.
+    /// Position of this node in the step's layout.
     pub(super) here: u32,
     layout: Layout,
     shape: Shape,
     /// How long ranks wait for each other.
     pub(super) patience: Span,
-    /// Number of gatherings that these ranks have begun on this node, by kind.
+    /// Number of gatherings begun on this node so far, by kind and set of ranks.
     begun: BTreeMap<(What, IndexSet), u64>,
     /// Gatherings under way, including those that only other nodes have begun.
     pub(super) open: BTreeMap<Gathering, Open>,
@@ -74,7 +74,7 @@ pub struct ExchangeStats {
 /// Input of the exchange machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExchangeInput {
-    /// All local ranks of a gathering have come. Answered by `Joined`.
+    /// All local ranks of a gathering have joined. Answered by `Joined`.
     Join {
         /// Number chosen by the caller; the answer bears it too.
         ticket: u64,
@@ -102,7 +102,7 @@ pub enum ExchangeInput {
     },
     /// Answer to `Serve`.
     Served {
-        /// Node that asked.
+        /// Position in the layout of the node that asked.
         place: u32,
         /// Ticket of that node for its question.
         ticket: u64,
@@ -111,31 +111,31 @@ pub enum ExchangeInput {
     },
     /// A message of another step daemon.
     Peer {
-        /// Its place in the layout.
+        /// Position of that step daemon's node in the layout.
         place: u32,
         /// The message.
         message: PeerMessage,
     },
     /// Another step daemon can't be reached, or has ended.
     Lost {
-        /// Its place in the layout.
+        /// Position of that step daemon's node in the layout.
         place: u32,
     },
     /// Time has passed.
     Tick,
 }
 
-/// Action for the step daemon.
+/// Action that the exchange asks of its step daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExchangeAct {
     /// Send a message to another step daemon. If that can't be reached, give `Lost`.
     Send {
-        /// Its place in the layout.
+        /// Position of that step daemon's node in the layout.
         place: u32,
         /// The message.
         message: PeerMessage,
     },
-    /// A gathering has ended: all ranks have come, or it failed.
+    /// A gathering has ended: all ranks have joined, or it failed.
     Joined {
         /// Ticket of the `Join`.
         ticket: u64,
@@ -156,9 +156,9 @@ pub enum ExchangeAct {
         /// Entries that were found.
         result: Result<Vec<Notice>, Fault>,
     },
-    /// Give what this local rank has published, as soon as it has, by `Served`.
+    /// Return what this local rank has published, by `Served`, as soon as it has published it.
     Serve {
-        /// Node that asks.
+        /// Position in the layout of the node that asks.
         place: u32,
         /// Ticket of that node for its question.
         ticket: u64,
@@ -174,11 +174,11 @@ pub(super) struct Open {
     pub(super) members: Vec<u32>,
     /// Position of this node among the members.
     pub(super) at: usize,
-    /// State of the local ranks; None: not all of them have come.
+    /// State of the local ranks; None: not all of them have joined.
     pub(super) own: Option<Own>,
     /// Data from children, by the child's position.
     below: BTreeMap<usize, Brought>,
-    /// Whether the parent has been told that all ranks here and below have come.
+    /// Whether the parent has been told that all ranks here and below have joined.
     risen: bool,
     /// Number of the gathering if its data goes round the ring; None: it goes by the tree.
     pub(super) round: Option<u64>,
@@ -211,7 +211,7 @@ impl Open {
         (self.at > 0).then(|| self.members[(self.at - 1) / WIDTH])
     }
 
-    /// Returns whether all ranks here and below have come.
+    /// Returns whether all ranks here and below have joined.
     fn is_complete(&self) -> bool {
         self.own.is_some() && self.children().all(|child| self.below.contains_key(&child))
     }
@@ -404,7 +404,7 @@ impl Exchange {
         out.push(message);
     }
 
-    /// Ends a gathering to which all have come: sends the data down and answers the local ranks.
+    /// Ends a gathering to which all have joined: sends the data down and answers the local ranks.
     fn conclude(&mut self, gathering: &Gathering, data: Vec<u8>, context: u64, out: &mut Acts) {
         let Some(open) = self.open.remove(gathering) else { return };
         self.stats.by_tree += 1;
@@ -485,7 +485,7 @@ impl Exchange {
         }
     }
 
-    /// Handles a child's message that all ranks at and below it have come.
+    /// Handles a child's message that all ranks at and below it have joined.
     pub(super) fn rise(&mut self, place: u32, gathering: &Gathering, brought: Brought, out: &mut Acts) {
         if self.is_past(gathering) {
             return;

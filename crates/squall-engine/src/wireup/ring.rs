@@ -53,7 +53,7 @@ impl Open {
 }
 
 impl Exchange {
-    /// Handles a child's report that all below it have come; the child keeps their data, of `bytes` bytes.
+    /// Handles a child's report that all below it have joined; the child keeps their data, of `bytes` bytes.
     pub(super) fn held(&mut self, place: u32, gathering: &Gathering, bytes: u64, out: &mut Acts) {
         self.rise(place, gathering, Brought::Held(bytes), out);
     }
@@ -96,7 +96,7 @@ impl Exchange {
         out.push(ExchangeAct::Send { place, message });
     }
 
-    /// Keeps the piece of another node and passes it on, even if local ranks have not come yet.
+    /// Keeps the piece of another node and passes it on, even if local ranks have not joined yet.
     pub(super) fn piece(&mut self, gathering: &Gathering, origin: u32, data: Vec<u8>, out: &mut Acts) {
         if self.is_past(gathering) || self.failed.contains_key(gathering) {
             return;

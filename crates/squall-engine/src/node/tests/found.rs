@@ -18,7 +18,7 @@ fn a0_a_node_registers_when_its_leftovers_are_swept() {
     world.boot();
     assert!(world.acts.contains(&NodeAct::Sweep { job: attempt_of(job) }));
     assert_eq!((world.registrations, world.machine.session()), (registered, None));
-    // The way breaks and comes back meanwhile.
+    // The path breaks and comes back meanwhile.
     world.inputs.push_back(NodeInput::Net(NetInput::ParentClosed));
     world.run();
     world.tick(Span::from_secs(30));
