@@ -76,6 +76,8 @@ fn why(error: &ClientError) -> String {
     detail.map_or_else(|| error.to_string(), |detail| format!("{error}: {detail}"))
 }
 
+/// Connects to a cluster, as `squall.h` describes. Returns NULL on failure.
+///
 /// # Safety
 /// `state` is NULL or points to a NUL-terminated string.
 #[unsafe(no_mangle)]
@@ -91,6 +93,8 @@ pub unsafe extern "C" fn squall_open(state: *const c_char) -> *mut Jobs {
     }
 }
 
+/// Ends a connection.
+///
 /// # Safety
 /// `squall` is NULL or from `squall_open`, and is not used again.
 #[unsafe(no_mangle)]
@@ -101,6 +105,8 @@ pub unsafe extern "C" fn squall_close(squall: *mut Jobs) {
     }
 }
 
+/// Submits jobs and stores their ids. Returns 0, or -1 on failure.
+///
 /// # Safety
 /// `squall` is from `squall_open`; there are `count` jobs as `squall.h` has them, and room for as many ids.
 #[unsafe(no_mangle)]
@@ -118,6 +124,8 @@ pub unsafe extern "C" fn squall_submit(squall: *mut Jobs, jobs: *const Job, coun
     }))
 }
 
+/// Cancels jobs. Returns 0, or -1 on failure.
+///
 /// # Safety
 /// `squall` is from `squall_open`; there are `count` ids.
 #[unsafe(no_mangle)]
@@ -127,6 +135,8 @@ pub unsafe extern "C" fn squall_cancel(squall: *mut Jobs, ids: *const u32, count
     told(squall.ok_or_else(closed).and_then(|squall| squall.cancel(&ids).map_err(|error| why(&error))))
 }
 
+/// Stores the states of jobs. Returns 0, or -1 on failure.
+///
 /// # Safety
 /// `squall` is from `squall_open`; there are `count` ids, and room for as many states.
 #[unsafe(no_mangle)]
@@ -140,6 +150,8 @@ pub unsafe extern "C" fn squall_states(squall: *mut Jobs, ids: *const u32, count
     }))
 }
 
+/// Waits until jobs have ended and stores how. Returns 0, or -1 on failure.
+///
 /// # Safety
 /// `squall` is from `squall_open`; there are `count` ids, and room for as many ends.
 #[unsafe(no_mangle)]
@@ -189,6 +201,8 @@ fn number(state: JobState) -> u32 {
 }
 
 impl Job {
+    /// Returns the submission for the library.
+    ///
     /// # Safety
     /// Each pointer is NULL or valid as `squall.h` demands.
     unsafe fn submission(&self) -> Result<Submission, String> {
@@ -276,6 +290,8 @@ unsafe fn copies(first: *const Job, count: usize) -> Result<Vec<Job>, String> {
     Ok(jobs)
 }
 
+/// Returns the bytes of a C string; None: `text` is NULL.
+///
 /// # Safety
 /// `text` is NULL or points to a NUL-terminated string.
 unsafe fn bytes<'a>(text: *const c_char) -> Option<&'a [u8]> {
@@ -283,6 +299,8 @@ unsafe fn bytes<'a>(text: *const c_char) -> Option<&'a [u8]> {
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_bytes())
 }
 
+/// Returns a C string as text; None: `text` is NULL. Err: it is not UTF-8.
+///
 /// # Safety
 /// `text` is NULL or points to a NUL-terminated string.
 unsafe fn text_at<'a>(text: *const c_char) -> Result<Option<&'a str>, String> {
@@ -291,6 +309,8 @@ unsafe fn text_at<'a>(text: *const c_char) -> Result<Option<&'a str>, String> {
     bytes.map(std::str::from_utf8).transpose().map_err(|_| "a text is not UTF-8".to_owned())
 }
 
+/// Returns the pointers of an array that ends with NULL.
+///
 /// # Safety
 /// `first` is NULL, or points to an array of pointers that ends with NULL.
 unsafe fn until_null<'a>(first: *const *const c_char) -> &'a [*const c_char] {
@@ -306,6 +326,8 @@ unsafe fn until_null<'a>(first: *const *const c_char) -> &'a [*const c_char] {
     unsafe { slice::from_raw_parts(first, count) }
 }
 
+/// Returns `count` values from `first` on; none if it is NULL.
+///
 /// # Safety
 /// `first` is NULL or points to `count` values, which stay valid for `'a`.
 unsafe fn list<'a, T>(first: *const T, count: usize) -> &'a [T] {
@@ -313,6 +335,8 @@ unsafe fn list<'a, T>(first: *const T, count: usize) -> &'a [T] {
     if first.is_null() { &[] } else { unsafe { slice::from_raw_parts(first, count) } }
 }
 
+/// Returns `count` values from `first` on, to be written; none if it is NULL.
+///
 /// # Safety
 /// `first` is NULL or points to `count` values, which stay valid for `'a` and are used through the result only.
 unsafe fn list_mut<'a, T>(first: *mut T, count: usize) -> &'a mut [T] {
@@ -320,6 +344,8 @@ unsafe fn list_mut<'a, T>(first: *mut T, count: usize) -> &'a mut [T] {
     if first.is_null() { &mut [] } else { unsafe { slice::from_raw_parts_mut(first, count) } }
 }
 
+/// Returns `count` job ids from `first` on.
+///
 /// # Safety
 /// `first` is NULL or points to `count` ids.
 unsafe fn job_ids(first: *const u32, count: usize) -> Vec<JobId> {

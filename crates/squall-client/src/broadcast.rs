@@ -41,7 +41,7 @@ pub struct Sent {
     pub nodes: u32,
     /// Number of nodes that lacked the file before.
     pub lacking: u32,
-    /// Nodes where it failed, and the error number of one of them (0: no answer).
+    /// Nodes on which the broadcast failed, and the error number of one of them (0: no answer).
     pub failed: Option<(Vec<String>, i32)>,
 }
 

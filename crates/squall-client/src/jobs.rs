@@ -70,7 +70,7 @@ impl Submission {
     }
 }
 
-/// Submits jobs, and follows and cancels them.
+/// A client that submits, follows and cancels jobs, and reconnects when needed.
 #[derive(Debug)]
 pub struct Jobs {
     place: Place,

@@ -72,7 +72,7 @@ pub struct Release<L> {
     pub answers: Vec<(CallerId, Answer)>,
     /// Actions of the host that come after all the above.
     pub later: Vec<L>,
-    /// Whether the daemon may end now.
+    /// Whether the daemon may end now, after a request to shut down.
     pub exit: bool,
 }
 

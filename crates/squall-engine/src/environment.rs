@@ -467,7 +467,7 @@ fn joined<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(",")
 }
 
-/// Collects variables; a later value of the same name replaces an earlier one.
+/// Collected variables; a later value of the same name replaces an earlier one.
 #[derive(Default)]
 struct Builder(Env);
 

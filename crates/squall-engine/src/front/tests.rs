@@ -16,7 +16,7 @@ use squall_model::wire::info::{JobsPage, NodeInfo};
 use super::{Cells, Desk, Input, LIST_TIME, Out};
 use crate::machine::Machine;
 
-/// Cell 0 has n[1-2], cell 1 has n[3-8] and a partition of its own, cell 2 has n9 with a GPU.
+/// Returns three cells: cell 0 has n[1-2], cell 1 has n[3-8] and a partition of its own, cell 2 has n9 with a GPU.
 fn configs() -> Vec<Config> {
     let config = |cell, nodes: &str| {
         let mut config = Config { cell: Some(cell), ..Config::default() };

@@ -92,10 +92,8 @@ impl Contents {
         self.held.get(content).map_or(0, |held| held.holding.value())
     }
 
-    /// Returns the value of [`Variable::Taken`] for a file. The sender paces itself by the bytes on disk, so that the
-    /// amount waiting for the disk is bounded.
-    ///
-    /// [`Variable::Taken`]: squall_model::wire::fabric::Variable::Taken
+    /// Returns the value of [`Variable::Taken`](squall_model::wire::fabric::Variable::Taken) for a file. The sender
+    /// paces itself by the bytes on disk, so that the amount waiting for the disk is bounded.
     pub(super) fn taken(&self, content: &ContentId) -> i64 {
         self.held.get(content).map_or(0, |held| match held.holding {
             Holding::Has | Holding::Shadow => i64::MAX,
@@ -104,10 +102,8 @@ impl Contents {
         })
     }
 
-    /// Returns the value of [`Variable::Missing`]: a bit for each block from offset `from` on that has not fully
-    /// arrived.
-    ///
-    /// [`Variable::Missing`]: squall_model::wire::fabric::Variable::Missing
+    /// Returns the value of [`Variable::Missing`](squall_model::wire::fabric::Variable::Missing): a bit for each
+    /// block from offset `from` on that has not fully arrived.
     pub(super) fn missing(&self, content: &ContentId, from: u64) -> i64 {
         let all = i64::MAX;
         let Some(held) = self.held.get(content) else { return all };

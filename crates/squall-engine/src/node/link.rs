@@ -41,7 +41,7 @@ pub(super) struct Link {
     heard: Time,
     answer_wait: Span,
     next_health: Time,
-    /// Since when reports wait for further ones; None: none wait.
+    /// Time since which reports wait for further ones; None: none wait.
     reports_since: Option<Time>,
 }
 

@@ -115,7 +115,7 @@ pub enum NodeInput {
     },
     /// A step that an earlier run was told to spawn and that was not forgotten.
     FoundStep {
-        /// Launch as it was spawned.
+        /// The launch that was spawned.
         launch: Box<StepLaunch>,
         /// State of the step now.
         state: FoundStep,
@@ -331,7 +331,8 @@ pub struct NodeMachine {
 enum Timer {
     /// Deadline for the end of a step that was told to end.
     Step(StepKey),
-    /// Limit of how long the report of a batch script's end waits for the job's sweep, to go out together with it.
+    /// Latest time for the report of a batch script's end, which waits for the job's sweep to go out together with
+    /// it.
     Held(JobAttempt),
     /// End of the short time in which a job runs outside its time slot to receive a signal.
     Lifted(JobAttempt),

@@ -11,7 +11,7 @@ use super::exchange::{Acts, Exchange, ExchangeAct};
 /// Place of the node that keeps the board.
 const KEEPER: u32 = 0;
 
-/// Most bytes on the board.
+/// Most bytes of names and values on the board.
 const BYTES_MAX: usize = 64 << 20;
 
 /// The board, on the node that keeps it.

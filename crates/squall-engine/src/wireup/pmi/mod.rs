@@ -105,7 +105,7 @@ pub enum PmiAct {
     Broken {
         /// The task.
         rank: u32,
-        /// What it sent, or what is wrong with it.
+        /// What the task sent, or what is wrong with it.
         text: String,
     },
 }
