@@ -1,8 +1,8 @@
-/* libsquallclient: submit jobs to Squall, end them, look at them and wait for them, without a process for each.
+/* libsquallclient: submits jobs to Squall, cancels them, queries them and waits for them, without a process for each.
  *
- * One connection serves one thread at a time. A controller that is away for a moment is waited for: what it had not
- * acknowledged is said again, and every job is accepted once. Functions that return int return 0, or -1 and say why in
- * squall_error(). Texts are UTF-8 and end with NUL.
+ * One connection serves one thread at a time. If the controller is away for a moment, a call waits, repeats what was
+ * not acknowledged, and every job is accepted once. Functions that return int return 0, or -1 and set the text that
+ * squall_error() returns. Strings are UTF-8 and end with NUL.
  *
  * Link with -lsquallclient (or libsquallclient.a -lm -lpthread -ldl).
  */
@@ -20,11 +20,11 @@ extern "C" {
 typedef struct squall squall;
 
 /* A batch job. Begin with SQUALL_JOB, as in `squall_job job = {SQUALL_JOB, .script = "#!/bin/sh\n..."}`: it sets `size`
- * and all else to zero, which means "as by default" everywhere but in `script`. Later versions of this header may add
- * fields at the end; programs that were compiled with this one go on to work. */
+ * and all else to zero, which means the default in every field but `script`. Later versions of this header may add
+ * fields at the end; programs that were compiled with this one continue to work. */
 #define SQUALL_JOB .size = sizeof(squall_job)
 typedef struct squall_job {
-    size_t size;              /* of this struct, in bytes, the same in all jobs of a call; 0: as in its first version */
+    size_t size;              /* of this struct, bytes, the same in all jobs of a call; 0: that of its first version */
     const char *script;       /* its text, from "#!" on */
     const char *name;         /* default: "job" */
     const char *work_dir;     /* default: this process's */
@@ -36,19 +36,19 @@ typedef struct squall_job {
     uint32_t nodes;
     uint32_t tasks;
     uint32_t cpus_per_task;
-    uint32_t hold;            /* not 0: waits until it is released */
-    uint64_t memory_mb;       /* on each node */
+    uint32_t hold;            /* not 0: the job waits until it is released */
+    uint64_t memory_mb;       /* on each node, MiB */
     uint64_t time_limit_s;
 } squall_job;
 
-/* What a job is doing, or how it ended. */
+/* State of a job, or how it ended. */
 enum squall_state {
     SQUALL_UNKNOWN = 0,       /* no such job, or it ended long ago */
     SQUALL_PENDING = 1,
     SQUALL_RUNNING = 2,
     SQUALL_SUSPENDED = 3,
     SQUALL_COMPLETING = 4,
-    SQUALL_COMPLETED = 16,    /* this and all above: it has ended */
+    SQUALL_COMPLETED = 16,    /* this and all larger values: the job has ended */
     SQUALL_FAILED = 17,
     SQUALL_CANCELLED = 18,
     SQUALL_TIMEOUT = 19,
@@ -67,25 +67,27 @@ typedef struct squall_end {
     uint32_t signal;          /* the signal that ended it, or 0 */
 } squall_end;
 
-/* Connects to the cluster with that state folder; NULL: to the one that commands talk to. NULL: squall_error(). */
+/* Connects to the cluster with the state folder `state`; NULL: to the one that commands use. Returns NULL if it
+ * fails. */
 squall *squall_open(const char *state);
 
-/* Ends a connection. Jobs are not touched. NULL is fine. */
+/* Ends a connection. Jobs are not affected. NULL is allowed. */
 void squall_close(squall *squall);
 
-/* Submits `count` jobs. When it returns, ids[i] is the id of jobs[i], durably; 0: it was not accepted (-1 only). */
+/* Submits `count` jobs. On return ids[i] is the id of jobs[i], which is durable. 0: not accepted (only if it returns
+ * -1). */
 int squall_submit(squall *squall, const squall_job *jobs, size_t count, uint32_t *ids);
 
-/* Ends jobs. Those that have ended already are left alone. */
+/* Cancels jobs. Jobs that have ended already are left alone. */
 int squall_cancel(squall *squall, const uint32_t *ids, size_t count);
 
-/* What jobs are doing: states[i] becomes that of ids[i] (enum squall_state). */
+/* Sets states[i] to the state of ids[i] (enum squall_state). */
 int squall_states(squall *squall, const uint32_t *ids, size_t count, uint32_t *states);
 
-/* Waits until all have ended: ends[i] becomes how ids[i] did. */
+/* Waits until all jobs have ended, and sets ends[i] to how ids[i] did. */
 int squall_wait(squall *squall, const uint32_t *ids, size_t count, squall_end *ends);
 
-/* Why the last call of this thread failed. Valid until its next call. */
+/* Returns why this thread's last failed call failed. Valid until its next call. */
 const char *squall_error(void);
 
 #ifdef __cplusplus

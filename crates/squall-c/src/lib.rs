@@ -1,5 +1,7 @@
-//! libsquallclient: the functions of `squall.h`, which says what they do. All that is unsafe of the client library is here:
-//! a C program's pointers are what it says they are, or nothing can be done about it.
+//! libsquallclient: the functions of `squall.h`, which documents them.
+//!
+//! All unsafe code of the client library is here. Pointers of a C program have to be valid as `squall.h` demands;
+//! that can't be checked.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
@@ -12,7 +14,7 @@ use squall_model::id::JobId;
 use squall_model::job::{EndState, JobState};
 use squall_model::resource::Memory;
 
-/// `squall_job`.
+/// A batch job: `squall_job` of `squall.h`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Job {
@@ -33,7 +35,7 @@ pub struct Job {
     time_limit_s: u64,
 }
 
-/// `squall_end`.
+/// How a job ended: `squall_end` of `squall.h`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct End {
@@ -42,7 +44,7 @@ pub struct End {
     signal: u32,
 }
 
-/// How long `squall_job` was when it first had a size, and longer than it will ever be, bytes.
+/// Size of `squall_job` in the first version that had a size field, and a size that it will never exceed, bytes.
 const OLDEST_BYTES: usize = 104;
 const JOB_BYTES_MAX: usize = 4096;
 
@@ -50,7 +52,7 @@ thread_local! {
     static ERROR: RefCell<CString> = RefCell::default();
 }
 
-/// Why something failed, for `squall_error`.
+/// Stores the error text of this thread for `squall_error`.
 fn failed(why: &str) {
     let text: Vec<u8> = why.bytes().filter(|byte| *byte != 0).collect();
     ERROR.with(|error| *error.borrow_mut() = CString::new(text).unwrap_or_default());
@@ -74,8 +76,10 @@ fn why(error: &ClientError) -> String {
     detail.map_or_else(|| error.to_string(), |detail| format!("{error}: {detail}"))
 }
 
+/// Connects to a cluster, as `squall.h` describes. Returns NULL on failure.
+///
 /// # Safety
-/// `state` is NULL or a text.
+/// `state` is NULL or points to a NUL-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn squall_open(state: *const c_char) -> *mut Jobs {
     // SAFETY: as the caller promises.
@@ -89,16 +93,20 @@ pub unsafe extern "C" fn squall_open(state: *const c_char) -> *mut Jobs {
     }
 }
 
+/// Ends a connection.
+///
 /// # Safety
-/// `squall` is NULL or from `squall_open`, and not used again.
+/// `squall` is NULL or from `squall_open`, and is not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn squall_close(squall: *mut Jobs) {
     if !squall.is_null() {
-        // SAFETY: it came from a box.
+        // SAFETY: the pointer came from `Box::into_raw`.
         drop(unsafe { Box::from_raw(squall) });
     }
 }
 
+/// Submits jobs and stores their ids. Returns 0, or -1 on failure.
+///
 /// # Safety
 /// `squall` is from `squall_open`; there are `count` jobs as `squall.h` has them, and room for as many ids.
 #[unsafe(no_mangle)]
@@ -116,6 +124,8 @@ pub unsafe extern "C" fn squall_submit(squall: *mut Jobs, jobs: *const Job, coun
     }))
 }
 
+/// Cancels jobs. Returns 0, or -1 on failure.
+///
 /// # Safety
 /// `squall` is from `squall_open`; there are `count` ids.
 #[unsafe(no_mangle)]
@@ -125,6 +135,8 @@ pub unsafe extern "C" fn squall_cancel(squall: *mut Jobs, ids: *const u32, count
     told(squall.ok_or_else(closed).and_then(|squall| squall.cancel(&ids).map_err(|error| why(&error))))
 }
 
+/// Stores the states of jobs. Returns 0, or -1 on failure.
+///
 /// # Safety
 /// `squall` is from `squall_open`; there are `count` ids, and room for as many states.
 #[unsafe(no_mangle)]
@@ -138,6 +150,8 @@ pub unsafe extern "C" fn squall_states(squall: *mut Jobs, ids: *const u32, count
     }))
 }
 
+/// Waits until jobs have ended and stores how. Returns 0, or -1 on failure.
+///
 /// # Safety
 /// `squall` is from `squall_open`; there are `count` ids, and room for as many ends.
 #[unsafe(no_mangle)]
@@ -154,7 +168,7 @@ pub unsafe extern "C" fn squall_wait(squall: *mut Jobs, ids: *const u32, count: 
     }))
 }
 
-/// Why the last call of this thread failed.
+/// Returns the error text of this thread's last failed call.
 #[unsafe(no_mangle)]
 pub extern "C" fn squall_error() -> *const c_char {
     ERROR.with(|error| error.borrow().as_ptr())
@@ -164,7 +178,7 @@ fn closed() -> String {
     "there is no connection: squall_open gives one".to_owned()
 }
 
-/// `enum squall_state`.
+/// Returns the value of a state in C's `enum squall_state`.
 fn number(state: JobState) -> u32 {
     match state {
         JobState::Pending => 1,
@@ -187,8 +201,10 @@ fn number(state: JobState) -> u32 {
 }
 
 impl Job {
+    /// Returns the submission for the library.
+    ///
     /// # Safety
-    /// All pointers are NULL or what `squall.h` says.
+    /// Each pointer is NULL or valid as `squall.h` demands.
     unsafe fn submission(&self) -> Result<Submission, String> {
         // SAFETY: as the caller promises.
         let text_of = |text| unsafe { text_at(text) };
@@ -233,16 +249,17 @@ impl Job {
     }
 }
 
-/// The jobs of a program that may have been compiled with an older or a newer `squall.h`: their first field says how long
-/// each of them is. Fields that it does not have are zero.
+/// Copies the jobs of a program that may have been compiled with an older or a newer `squall.h`: their first field is
+/// the size of each. Fields that the program does not have are zero. Err: the size is not valid, or a field is set
+/// that this library does not know.
 ///
 /// # Safety
-/// There are so many of that size.
+/// There are `count` jobs of that size from `first` on.
 unsafe fn copies(first: *const Job, count: usize) -> Result<Vec<Job>, String> {
     if first.is_null() || count == 0 {
         return Ok(Vec::new());
     }
-    // SAFETY: there is one at least, and it begins with its size.
+    // SAFETY: there is at least one job, and it begins with its size.
     let (said, own) = (unsafe { first.cast::<usize>().read() }, size_of::<Job>());
     let size = if said == 0 { OLDEST_BYTES } else { said };
     if !(OLDEST_BYTES..=JOB_BYTES_MAX).contains(&size) || !size.is_multiple_of(align_of::<Job>()) {
@@ -250,7 +267,7 @@ unsafe fn copies(first: *const Job, count: usize) -> Result<Vec<Job>, String> {
     }
     let mut jobs = Vec::with_capacity(count);
     for at in 0..count {
-        // SAFETY: as the caller promises, there are so many bytes.
+        // SAFETY: as the caller promises, there are `count` times `size` bytes.
         let (it, beyond) =
             unsafe { slice::from_raw_parts(first.cast::<u8>().add(at * size), size) }.split_at(size.min(own));
         if beyond.iter().any(|byte| *byte != 0) {
@@ -273,23 +290,29 @@ unsafe fn copies(first: *const Job, count: usize) -> Result<Vec<Job>, String> {
     Ok(jobs)
 }
 
+/// Returns the bytes of a C string; None: `text` is NULL.
+///
 /// # Safety
-/// It is NULL or a text.
+/// `text` is NULL or points to a NUL-terminated string.
 unsafe fn bytes<'a>(text: *const c_char) -> Option<&'a [u8]> {
     // SAFETY: as the caller promises.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_bytes())
 }
 
+/// Returns a C string as text; None: `text` is NULL. Err: it is not UTF-8.
+///
 /// # Safety
-/// It is NULL or a text.
+/// `text` is NULL or points to a NUL-terminated string.
 unsafe fn text_at<'a>(text: *const c_char) -> Result<Option<&'a str>, String> {
     // SAFETY: as the caller promises.
     let bytes = unsafe { bytes(text) };
     bytes.map(std::str::from_utf8).transpose().map_err(|_| "a text is not UTF-8".to_owned())
 }
 
+/// Returns the pointers of an array that ends with NULL.
+///
 /// # Safety
-/// It is NULL, or a NULL follows after some pointers.
+/// `first` is NULL, or points to an array of pointers that ends with NULL.
 unsafe fn until_null<'a>(first: *const *const c_char) -> &'a [*const c_char] {
     if first.is_null() {
         return &[];
@@ -299,26 +322,32 @@ unsafe fn until_null<'a>(first: *const *const c_char) -> &'a [*const c_char] {
     while !unsafe { *first.add(count) }.is_null() {
         count += 1;
     }
-    // SAFETY: so many were just looked at.
+    // SAFETY: `count` pointers were just read.
     unsafe { slice::from_raw_parts(first, count) }
 }
 
+/// Returns `count` values from `first` on; none if it is NULL.
+///
 /// # Safety
-/// There are so many, and they stay as long as that.
+/// `first` is NULL or points to `count` values, which stay valid for `'a`.
 unsafe fn list<'a, T>(first: *const T, count: usize) -> &'a [T] {
     // SAFETY: as the caller promises.
     if first.is_null() { &[] } else { unsafe { slice::from_raw_parts(first, count) } }
 }
 
+/// Returns `count` values from `first` on, to be written; none if it is NULL.
+///
 /// # Safety
-/// There are so many, nobody else looks at them, and they stay as long as that.
+/// `first` is NULL or points to `count` values, which stay valid for `'a` and are used through the result only.
 unsafe fn list_mut<'a, T>(first: *mut T, count: usize) -> &'a mut [T] {
     // SAFETY: as the caller promises.
     if first.is_null() { &mut [] } else { unsafe { slice::from_raw_parts_mut(first, count) } }
 }
 
+/// Returns `count` job ids from `first` on.
+///
 /// # Safety
-/// There are so many.
+/// `first` is NULL or points to `count` ids.
 unsafe fn job_ids(first: *const u32, count: usize) -> Vec<JobId> {
     // SAFETY: as the caller promises.
     unsafe { list(first, count) }.iter().map(|id| JobId(*id)).collect()

@@ -1,7 +1,7 @@
-//! The client's side of a broadcast: a file is named by its digest, and sent only as far as some node lacks it.
+//! The client's side of a broadcast: a file is identified by its digest, and sent only if a node lacks it.
 //!
-//! A file that was brought before is not even read: the controller remembers the digest by what the file system says of
-//! the file. As make and git do, this trusts that a file whose inode says nothing new has no new bytes.
+//! A file that was sent before is not even read. The controller remembers its digest together with the file system's
+//! data about the file. Like make and git, this trusts that a file with an unchanged inode has unchanged bytes.
 
 use std::fs::File;
 use std::io;
@@ -19,37 +19,38 @@ use squall_model::wire::fabric::Bytes;
 
 use crate::connection::{Client, ClientError, unexpected};
 
-/// Bytes read at once for the digest.
+/// Bytes of one read for the digest.
 const READ_BYTES: usize = 256 << 10;
-/// Reads that wait to be hashed.
+/// Number of reads that may wait to be hashed.
 const READS_AHEAD: usize = 4;
-/// How long nodes may keep the controller from saying anything.
+/// How long the controller may be silent while it waits for nodes.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// A file that was changed within this time may change again without its inode telling: clocks of file systems tick.
+/// A file that was changed within this time may change again without a new time in its inode, since file systems'
+/// clocks tick coarsely.
 pub const SETTLED: Duration = Duration::from_secs(2);
 
-/// What came of it.
+/// Result of a broadcast.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// The file's digest and length.
+    /// Digest of the file.
     pub digest: Digest,
-    /// See there.
+    /// Length of the file, bytes.
     pub size: u64,
-    /// Nodes that have it.
+    /// Number of nodes that have the file now.
     pub nodes: u32,
-    /// Nodes that lacked it.
+    /// Number of nodes that lacked the file before.
     pub lacking: u32,
-    /// Where it failed, and one of the error numbers (0: no answer).
+    /// Nodes on which the broadcast failed, and the error number of one of them (0: no answer).
     pub failed: Option<(Vec<String>, i32)>,
 }
 
-/// All but the file itself: digest and length are found out.
+/// Makes the request for a broadcast, without digest and length, which `broadcast` fills in.
 pub fn wanted(to: BroadcastTo, shared: bool, place: Option<PlaceAt>, time_ms: Option<u64>) -> Broadcast {
     Broadcast { to, digest: Digest::default(), size: 0, shared, place, time_ms, known_as: None }
 }
 
-/// Digest and length of a file: one thread reads, one hashes.
+/// Returns digest and length of a file. One thread reads, one hashes.
 fn digest(file: &File) -> io::Result<(Digest, u64)> {
     let (full, pieces) = sync_channel::<Vec<u8>>(READS_AHEAD);
     let (done, spare) = sync_channel::<Vec<u8>>(READS_AHEAD);
@@ -58,7 +59,7 @@ fn digest(file: &File) -> io::Result<(Digest, u64)> {
             let mut checksum = Checksum::default();
             for piece in pieces {
                 checksum.update(&piece);
-                // At the end nobody reads on.
+                // After the last read the receiver is gone.
                 drop(done.try_send(piece));
             }
             checksum.digest()
@@ -82,7 +83,8 @@ fn digest(file: &File) -> io::Result<(Digest, u64)> {
     })
 }
 
-/// What a file is known as as long as its bytes stay: made of all that its inode says. None: that is too new to tell.
+/// Returns a digest of all data in a file's inode, which stays the same as long as the file's bytes do. None: the
+/// last change is too recent to be sure.
 fn known_as(file: &File) -> io::Result<Option<Digest>> {
     let meta = file.metadata()?;
     let changed = Duration::new(meta.ctime().max(0) as u64, meta.ctime_nsec() as u32);
@@ -96,7 +98,8 @@ fn known_as(file: &File) -> io::Result<Option<Digest>> {
     Ok(Some(Digest::of(all.as_bytes())))
 }
 
-/// Brings a file to nodes: sends what is wanted of it until all have it, or it has failed.
+/// Sends a file to nodes: sends the chunks that the controller asks for until all nodes have the file, or it has
+/// failed.
 pub fn broadcast(client: &mut Client, file: &File, mut wanted: Broadcast) -> Result<Sent, ClientError> {
     client.wait_up_to(Some(PATIENCE))?;
     client.make_room(CHUNK_WINDOW_BYTES as usize / 2);
@@ -108,7 +111,7 @@ pub fn broadcast(client: &mut Client, file: &File, mut wanted: Broadcast) -> Res
     loop {
         match client.receive()? {
             Answer::Want { .. } if std::mem::take(&mut recalled) && read(file, &mut wanted)? => {
-                // It was not what it was taken for.
+                // The remembered digest was not the file's.
                 client.send(&Request::Broadcast(Box::new(wanted.clone())))?;
             }
             Answer::Want { from, through, chunk_bytes } => send(client, file, from, through, chunk_bytes)?,
@@ -120,7 +123,7 @@ pub fn broadcast(client: &mut Client, file: &File, mut wanted: Broadcast) -> Res
     }
 }
 
-/// Asks for the digest of a file that was brought before. False: it must be read.
+/// Asks the controller for the remembered digest of a file. Returns false if the file must be read.
 fn recall(client: &mut Client, file: &File, wanted: &mut Broadcast) -> Result<bool, ClientError> {
     wanted.known_as = known_as(file).map_err(ClientError::Unreadable)?;
     let Some(known_as) = wanted.known_as else { return Ok(false) };
@@ -134,11 +137,11 @@ fn recall(client: &mut Client, file: &File, wanted: &mut Broadcast) -> Result<bo
     }
 }
 
-/// Reads a file for its digest. True: it is another one than what is wanted so far.
+/// Reads a file and sets its digest and length. Returns whether the digest is another than before.
 fn read(file: &File, wanted: &mut Broadcast) -> Result<bool, ClientError> {
     let before = wanted.digest;
     (wanted.digest, wanted.size) = digest(file).map_err(ClientError::Unreadable)?;
-    // What changed while it was read is known as nothing.
+    // A file that changed while it was read must not be remembered.
     wanted.known_as = wanted.known_as.filter(|known| known_as(file).is_ok_and(|now| now == Some(*known)));
     Ok(wanted.digest != before)
 }
@@ -152,7 +155,7 @@ fn send(client: &mut Client, file: &File, from: u64, through: u64, chunk_bytes: 
         if room.len() as u64 != piece {
             room = vec![0; piece as usize].into();
         }
-        // Nobody else holds it when it has been sent.
+        // After the send this is the only reference, so the buffer is used again.
         file.read_exact_at(Arc::make_mut(&mut room), at)?;
         client.send(&Request::Chunk { at, bytes: Bytes(Arc::clone(&room)) })?;
         at += piece;
@@ -160,7 +163,7 @@ fn send(client: &mut Client, file: &File, from: u64, through: u64, chunk_bytes: 
     Ok(())
 }
 
-/// What the user is told of a failure: the node, and why.
+/// Returns the text for the user about a failure: the node, and why.
 pub fn problem(failed: &(Vec<String>, i32)) -> String {
     let (nodes, error) = failed;
     let node = nodes.first().map_or("", String::as_str);
@@ -184,7 +187,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("squall-known-{}", std::process::id()));
         std::fs::write(&path, "new").unwrap();
         let file = File::open(&path).unwrap();
-        // Not even if it says that it is old: that it says so is new.
+        // Not even if its modification time is old: that time was set just now.
         file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
         assert_eq!(known_as(&file).unwrap(), None);
         std::fs::remove_file(&path).unwrap();

@@ -1,6 +1,6 @@
-//! A connection to the controller: blocking, no runtime, nothing done at start but connect.
+//! A connection to the controller: blocking calls, no runtime, and connecting is all that happens at start.
 //!
-//! Whoever waits for something that takes long waits for the socket to be readable (`stream`), or says so (`wait_up_to`).
+//! A caller that expects a long wait polls the socket (`stream`) or sets the timeout (`wait_up_to`).
 
 use std::fmt;
 use std::io::{self, Read};
@@ -19,33 +19,33 @@ use squall_model::wire::{Hello, Incompatible, Role};
 
 use crate::refusal;
 
-/// How long a controller may take nothing or say nothing (Slurm's MessageTimeout).
+/// How long a controller may read nothing or send nothing before a call fails (Slurm's MessageTimeout).
 pub const SILENCE: Duration = Duration::from_secs(10);
 
 /// A connection to the controller.
 #[derive(Debug)]
 pub struct Client {
     stream: UnixStream,
-    /// What was not sent yet of who asks: it goes with the first request.
+    /// Encoded greeting that is not sent yet: it goes with the first request.
     greeting: Vec<u8>,
-    /// None: the controller has not said it yet.
+    /// Name of the cluster; None: the controller has not sent its greeting yet.
     cluster: Option<String>,
-    /// Cells of which answers were without what they have.
+    /// Cells whose data was missing from answers since the last `take_absent`.
     absent: Vec<u32>,
 }
 
-/// Why there is no answer.
+/// Reason why a request has no answer.
 #[derive(Debug)]
 pub enum ClientError {
-    /// No cluster was found or its controller does not listen.
+    /// No cluster was found, or its controller does not listen. Holds the cause.
     Connect(String),
-    /// The connection ended before the answer.
+    /// The connection ended before the answer came. Holds the cause.
     Lost(String),
-    /// Something listens and says nothing.
+    /// The controller accepts connections but does not answer.
     Silent,
-    /// The controller speaks another version.
+    /// The controller speaks another protocol version.
     Version(Incompatible),
-    /// The controller said no.
+    /// The controller refused the request.
     Refused(Refusal),
     /// The file that was to be sent can't be read.
     Unreadable(io::Error),
@@ -67,7 +67,7 @@ impl fmt::Display for ClientError {
 }
 
 impl ClientError {
-    /// What stands behind it, for a second line to the user.
+    /// Returns the underlying cause, for a second line to the user; None: there is none to add.
     pub fn detail(&self) -> Option<&str> {
         match self {
             Self::Connect(detail) | Self::Lost(detail) => Some(detail),
@@ -77,7 +77,7 @@ impl ClientError {
             _ => None,
         }
     }
-    /// Whether asking again may help: the controller may be restarting.
+    /// Returns whether a retry may help, because the controller may be restarting.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Connect(_) | Self::Lost(_) | Self::Silent | Self::Refused(Refusal::CellAway(_)))
     }
@@ -99,7 +99,7 @@ impl From<CodecError> for ClientError {
 }
 
 impl Client {
-    /// Connects to the cluster that `Place::find` gives, as the command of that name.
+    /// Connects to the cluster that `Place::find` returns. `command` is the name of this command.
     pub fn connect(command: &str) -> Result<Self, ClientError> {
         let place = Place::find().ok_or_else(|| {
             ClientError::Connect(
@@ -109,7 +109,7 @@ impl Client {
         Self::connect_to(&place, command)
     }
 
-    /// Connects to a given cluster.
+    /// Connects to the given cluster. `command` is the name of this command.
     pub fn connect_to(place: &Place, command: &str) -> Result<Self, ClientError> {
         let path = place.controller_socket();
         let failed = |e: io::Error| ClientError::Connect(format!("{}: {e}", path.display()));
@@ -122,36 +122,36 @@ impl Client {
         Ok(Self { stream, greeting, cluster: None, absent: Vec::new() })
     }
 
-    /// Greets, unless that is done: else it goes with the first request.
+    /// Exchanges greetings now, if that is not done yet; otherwise the first request does it.
     pub fn greet(&mut self) -> Result<(), ClientError> {
         self.write_bytes(Vec::new())
     }
 
-    /// How long to wait for a controller that says nothing; None: for ever.
+    /// Sets how long to wait for a silent controller; None: without limit.
     pub fn wait_up_to(&self, patience: Option<Duration>) -> io::Result<()> {
         self.stream.set_read_timeout(patience)
     }
 
-    /// Gives the connection room for pieces of a file, so that they need not wait for each other; with less it works
-    /// too.
+    /// Enlarges the socket's send buffer, so that chunks of a file need not wait for each other. A failure only costs
+    /// speed.
     pub fn make_room(&self, bytes: usize) {
         let _ = set_socket_send_buffer_size(&self.stream, bytes);
     }
 
-    /// The cluster's name, as the controller says.
+    /// Returns the cluster's name as the controller gives it.
     pub fn cluster(&mut self) -> Result<&str, ClientError> {
         self.greet()?;
         Ok(self.cluster.as_deref().unwrap_or_default())
     }
 
-    /// Sends a request; its answers come by [`Client::receive`].
+    /// Sends a request, whose answers [`Client::receive`] returns.
     pub fn send(&mut self, request: &Request) -> Result<(), ClientError> {
         let mut bytes = Vec::new();
         codec::encode(request, &mut bytes)?;
         self.write_bytes(bytes)
     }
 
-    /// Sends requests all at once; returns how many.
+    /// Sends all requests together; returns their number.
     pub(crate) fn send_all(&self, requests: impl Iterator<Item = Request>) -> Result<usize, ClientError> {
         let (mut bytes, mut count) = (Vec::new(), 0);
         for request in requests {
@@ -162,7 +162,7 @@ impl Client {
         Ok(count)
     }
 
-    /// The next answer; a refusal is an error.
+    /// Returns the next answer; a refusal is an error.
     pub fn receive(&mut self) -> Result<Answer, ClientError> {
         loop {
             match read(&mut self.stream)? {
@@ -173,25 +173,25 @@ impl Client {
         }
     }
 
-    /// The cells that did not answer, so that what came is without what they have; since this was asked last.
+    /// Returns the cells whose data was missing from answers since the last call, because they did not answer.
     pub fn take_absent(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.absent)
     }
 
-    /// Sends a request and takes its first answer.
+    /// Sends a request and returns its first answer.
     pub fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
         self.send(request)?;
         self.receive()
     }
 
-    /// All pages of a job listing, joined into one.
+    /// Returns all pages of a job listing, joined into one.
     pub fn jobs(&mut self, jobs: JobSelection, ended: bool, steps: bool) -> Result<JobsPage, ClientError> {
         let mut all = JobsPage::default();
         self.pages(jobs, ended, steps, |page| all.append(page))?;
         Ok(all)
     }
 
-    /// The pages of a job listing, as they come.
+    /// Calls `take` with each page of a job listing as it comes.
     pub fn pages(
         &mut self,
         jobs: JobSelection,
@@ -210,12 +210,12 @@ impl Client {
         }
     }
 
-    /// The socket, for those who wait for several things at once.
+    /// Returns the socket, for callers that poll several things at once.
     pub fn stream(&self) -> &UnixStream {
         &self.stream
     }
 
-    /// Sends bytes, the first ones with the greeting, to which the answer is awaited.
+    /// Sends bytes. With the first ones goes the greeting, and the controller's greeting is awaited.
     fn write_bytes(&mut self, mut bytes: Vec<u8>) -> Result<(), ClientError> {
         if self.cluster.is_some() {
             return write(&self.stream, &bytes);
@@ -223,7 +223,7 @@ impl Client {
         let mut greeting = std::mem::take(&mut self.greeting);
         greeting.append(&mut bytes);
         let sent = write(&self.stream, &greeting);
-        // Who speaks another version says so and hears no more.
+        // A controller of another version sends its greeting and reads no further.
         let hello: Hello = match read(&mut self.stream) {
             Ok(hello) => hello,
             Err(e) => return Err(sent.err().unwrap_or(e)),
@@ -234,7 +234,7 @@ impl Client {
     }
 }
 
-/// Without a signal if the controller is gone: that is no reason for a program to die.
+/// Writes all bytes. A closed connection is an error, not a SIGPIPE that would kill the program.
 fn write(stream: &UnixStream, mut bytes: &[u8]) -> Result<(), ClientError> {
     while !bytes.is_empty() {
         match rustix::net::send(stream, bytes, SendFlags::NOSIGNAL) {
@@ -246,7 +246,7 @@ fn write(stream: &UnixStream, mut bytes: &[u8]) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// The next frame.
+/// Reads the next frame.
 pub(crate) fn read<T: squall_model::encoding::Decoded>(stream: &mut impl Read) -> Result<T, ClientError> {
     let mut head = [0; HEADER_BYTES];
     stream.read_exact(&mut head)?;
@@ -256,8 +256,8 @@ pub(crate) fn read<T: squall_model::encoding::Decoded>(stream: &mut impl Read) -
     Ok(codec::decode(&body, crc)?)
 }
 
-/// A connection that gives up on a controller that takes nothing or says nothing, from the first moment: even its queue of
-/// callers may be full.
+/// Connects with a timeout on sending and receiving. The timeout includes the connect, since the controller's queue
+/// of callers may be full.
 fn connect(path: &Path) -> io::Result<UnixStream> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     for direction in [Timeout::Send, Timeout::Recv] {
@@ -267,7 +267,7 @@ fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-/// The error for an answer that does not fit the request.
+/// Returns the error for an answer that does not fit the request.
 pub fn unexpected() -> ClientError {
     ClientError::Lost("the controller gave an answer that does not fit the request".into())
 }

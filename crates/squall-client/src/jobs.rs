@@ -1,6 +1,7 @@
-//! Jobs by the thousand over one connection: many requests under way at once, each durable when it is acknowledged. If
-//! the controller goes away meanwhile, what it has not acknowledged is said again under the same key, so that every job
-//! is accepted once.
+//! Thousands of jobs over one connection.
+//!
+//! Many requests are under way at once, and each job is durable when it is acknowledged. If the controller goes away
+//! meanwhile, unacknowledged requests are repeated with the same key, so that every job is accepted once.
 
 use std::collections::{HashMap, HashSet};
 use std::io::BufReader;
@@ -18,28 +19,28 @@ use squall_model::wire::client::{Answer, JobRef, JobSelection, Refusal, Request}
 
 use crate::connection::{self, Client, ClientError, unexpected};
 
-/// Requests that wait for their answers.
+/// Most requests that wait for their answers at once.
 const UNDER_WAY: usize = 256;
-/// How long a controller may be away.
+/// How long calls retry while the controller is away.
 const AWAY: Duration = Duration::from_mins(1);
-/// Pause between attempts to reach it.
+/// Pause between attempts to reach the controller.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A batch job to be submitted.
 #[derive(Clone, Debug)]
 pub struct Submission {
-    /// What is asked for.
+    /// Options of the job.
     pub spec: JobSpec,
     /// The script.
     pub script: Vec<u8>,
     /// The environment: `KEY=VALUE` entries, each ended by a NUL byte.
     pub env: Vec<u8>,
-    /// By which the controller knows it again; never the same for two.
+    /// Key by which the controller recognizes a retry. Each submission needs its own.
     pub key: ClientKey,
 }
 
 impl Submission {
-    /// A job of one task with this process's folder and environment, and whatever key is free.
+    /// Makes a job of one task with this process's folder and environment, and a random key.
     pub fn new(name: &str, script: &str) -> Self {
         let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
         let spec = JobSpec {
@@ -69,16 +70,16 @@ impl Submission {
     }
 }
 
-/// Who submits jobs, and hears of them.
+/// A client that submits, follows and cancels jobs, and reconnects when needed.
 #[derive(Debug)]
 pub struct Jobs {
     place: Place,
-    /// None: it has ended, and is made anew when it is needed.
+    /// None: the connection has ended, and the next call makes a new one.
     client: Option<Client>,
 }
 
 impl Jobs {
-    /// To the cluster with that state folder; None: to the one that commands talk to.
+    /// Connects to the cluster with the state folder `state`; None: to the one that commands use.
     pub fn connect(state: Option<&Path>) -> Result<Self, ClientError> {
         let nowhere = || ClientError::Connect("no cluster is running here, and none was named".into());
         let place = match state {
@@ -89,8 +90,8 @@ impl Jobs {
         Ok(Self { place, client })
     }
 
-    /// Submits jobs, in order, and tells place and id of each when it is durable. Err: one was refused; those behind it
-    /// that were under way may have been accepted all the same, and were told.
+    /// Submits jobs in order. Calls `accepted` with each job's index and id once it is durable. Err: a job was
+    /// refused. Later jobs may have been accepted all the same, and `accepted` was called for them.
     pub fn submit(&mut self, jobs: &[Submission], mut accepted: impl FnMut(usize, JobId)) -> Result<(), ClientError> {
         let mut known = vec![false; jobs.len()];
         self.persist(|client| {
@@ -102,13 +103,14 @@ impl Jobs {
         })
     }
 
-    /// Ends jobs. Those that have ended already are left alone.
+    /// Cancels jobs. Jobs that have ended already are left alone.
     pub fn cancel(&mut self, ids: &[JobId]) -> Result<(), ClientError> {
         let request = Request::Cancel { jobs: selection(ids), signal: None, step: None, verbose: false };
         self.persist(|client| client.ask(&request).map(drop))
     }
 
-    /// What jobs are doing. Those that ended long ago are not known any more.
+    /// Returns the states of jobs, in the order of `ids`. None: the job is not known, such as one that ended long
+    /// ago.
     pub fn states(&mut self, ids: &[JobId]) -> Result<Vec<Option<JobState>>, ClientError> {
         if ids.is_empty() {
             return Ok(Vec::new());
@@ -118,7 +120,7 @@ impl Jobs {
         Ok(ids.iter().map(|id| known.get(id).copied()).collect())
     }
 
-    /// Waits until jobs have ended; how. Err `InvalidJobId`: one is not known (any more).
+    /// Waits until all jobs have ended; returns how each did. Err `InvalidJobId`: a job is not known, or no longer.
     pub fn wait(&mut self, ids: &[JobId]) -> Result<Vec<(JobId, Outcome)>, ClientError> {
         let mut ends = HashMap::new();
         self.persist(|client| {
@@ -143,7 +145,7 @@ impl Jobs {
         Ok(ids.iter().filter_map(|id| Some((*id, ends.get(id)?.clone()))).collect())
     }
 
-    /// Does something, again if the controller was away meanwhile.
+    /// Runs `deed`, and repeats it for `AWAY` while the controller is away.
     fn persist<T>(&mut self, mut deed: impl FnMut(&mut Client) -> Result<T, ClientError>) -> Result<T, ClientError> {
         let since = Instant::now();
         loop {
@@ -153,7 +155,7 @@ impl Jobs {
             };
             let result = connected.and_then(|mut client| {
                 let result = deed(&mut client);
-                // After a refusal answers may be under way that nobody waits for.
+                // After a refusal further answers may be under way, so the connection is not used again.
                 self.client = Some(client).filter(|_| result.is_ok());
                 result
             });
@@ -167,7 +169,8 @@ impl Jobs {
 }
 
 impl Client {
-    /// Submits one after another without waiting for each, and tells place and id of each in order when it is durable.
+    /// Submits requests without waiting for each answer. Calls `accepted` with each request's index and job id, in
+    /// order, once the job is durable.
     pub fn submit(
         &mut self,
         requests: impl Iterator<Item = Request>,
@@ -178,7 +181,7 @@ impl Client {
         let mut answers = BufReader::new(self.stream());
         let (mut sent, mut heard, mut refused) = (0, 0, None);
         loop {
-            // Several with one system call, and not before there is room for several.
+            // Several requests share a system call: none is sent before there is room for several.
             if sent - heard <= UNDER_WAY / 2 && refused.is_none() {
                 let more = requests.by_ref().take(UNDER_WAY - (sent - heard));
                 sent += self.send_all(more)?;
@@ -200,7 +203,7 @@ impl Client {
     }
 }
 
-/// Whether a variable of an outer job would mislead an inner one.
+/// Returns whether a variable of an outer job would mislead an inner one.
 fn misleads(name: &str) -> bool {
     ["SLURM_", "SLURMD_", "PMI_", "PMIX_", TASK_MARK].iter().any(|stem| name.starts_with(stem))
 }
@@ -209,13 +212,13 @@ fn selection(ids: &[JobId]) -> JobSelection {
     JobSelection { ids: ids.iter().map(|id| JobRef::Job(*id)).collect(), ..JobSelection::default() }
 }
 
-/// Sixteen bytes that nobody can guess.
+/// Returns sixteen unpredictable bytes.
 pub fn random() -> [u8; 16] {
     use std::io::Read;
     let mut bytes = [0; 16];
     let read = std::fs::File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut bytes));
     if read.is_err() {
-        // Without /dev: what differs between processes. Unique, if guessable.
+        // Without /dev: bytes that differ between processes. They are unique but can be guessed.
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
         bytes = (now << 32 | u128::from(std::process::id())).to_le_bytes();
     }

@@ -1,4 +1,4 @@
-//! A program's connection to the controller: requests and answers, and jobs by the thousand without a process for each.
+//! A program's connection to the controller: requests and answers, and thousands of jobs without a process for each.
 //!
 //! ```no_run
 //! use squall_client::{Jobs, Submission};

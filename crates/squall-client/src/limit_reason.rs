@@ -1,8 +1,8 @@
-//! Slurm's names for limits as reasons.
+//! Slurm's names for pending reasons that are limits.
 
 use squall_model::policy::{Limit, Scope, Tres, Whose};
 
-/// Slurm's name for the reason that a limit is.
+/// Returns Slurm's name of the pending reason for a limit.
 pub fn limit_reason(whose: Whose, limit: Limit) -> &'static str {
     match (whose, limit.tres()) {
         (Whose::Association, Some(tres)) => return association_reason(limit.scope(), tres),

@@ -1,11 +1,11 @@
-//! Why the controller said no, in Slurm's words, for all commands and for programs.
+//! Texts for refusals of the controller, in Slurm's words, for commands and for programs.
 
 use squall_model::wire::client::Refusal;
 
 use crate::connection::ClientError;
 use crate::limit_reason::limit_reason;
 
-/// The words that Slurm has for a refusal (its `slurm_strerror`).
+/// Returns Slurm's text for a refusal (its `slurm_strerror`).
 pub fn text(refusal: &Refusal) -> String {
     let words = match refusal {
         Refusal::InvalidJobId | Refusal::InvalidStepId => "Invalid job id specified",
@@ -15,7 +15,7 @@ pub fn text(refusal: &Refusal) -> String {
         Refusal::InvalidNode(_) => "Invalid node name specified",
         Refusal::InvalidAccount(_) => "Invalid account or account/partition combination specified",
         Refusal::InvalidQos(_) => "Invalid qos specification",
-        // Which file, line and what: there is no value of an option to be named.
+        // The refusal names file, line and problem; no option is at fault.
         Refusal::InvalidValue { option, problem, .. } if option == "configuration" => problem.trim_end(),
         Refusal::InvalidValue { option, .. } => invalid_value(option),
         Refusal::NodeConfigNotAvailable(_) => "Requested node configuration is not available",
@@ -82,7 +82,8 @@ fn invalid_value(option: &str) -> &'static str {
     }
 }
 
-/// What stands behind a refusal, for the line before: which value, and what would be right.
+/// Returns details of a refusal, for a line before its text: which value is wrong, and what would be right. None:
+/// there are none.
 pub fn detail(refusal: &Refusal) -> Option<String> {
     match refusal {
         Refusal::InvalidPartition(name) if name.is_empty() => None,
@@ -132,7 +133,7 @@ pub fn detail(refusal: &Refusal) -> Option<String> {
     }
 }
 
-/// The words for any failed request.
+/// Returns the text for a failed request of any kind.
 pub fn error_text(error: &ClientError) -> String {
     match error {
         ClientError::Refused(refusal) => text(refusal),
@@ -140,7 +141,7 @@ pub fn error_text(error: &ClientError) -> String {
     }
 }
 
-/// The lines for a failed request, `WHAT: WORDS` last, each to stand after `NAME: error: `.
+/// Returns the lines for a failed request, each to be printed after `NAME: error: `. The last one is `WHAT: TEXT`.
 pub fn lines(what: &str, error: &ClientError) -> Vec<String> {
     let before = match error {
         ClientError::Refused(refusal) => detail(refusal),

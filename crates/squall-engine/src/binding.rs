@@ -1,4 +1,4 @@
-//! `--cpu-bind`: which of a step's CPUs each of its tasks on a node gets.
+//! `--cpu-bind`: which of a step's CPUs each of its tasks on a node may use.
 
 use std::collections::BTreeMap;
 
@@ -10,35 +10,34 @@ use squall_sched::topology::Wish;
 /// Most CPUs that a list or mask may name.
 const CPUS_MAX: usize = 4096;
 
-/// A CPU of a node, and where it sits.
+/// A CPU of a node, with its position in the hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpu {
-    /// The kernel's number.
+    /// Number of the CPU in the kernel.
     pub number: usize,
-    /// Its core, a number that no other core of the node has.
+    /// Number of its core, unique on the node.
     pub core: u32,
-    /// Its socket.
+    /// Number of its socket.
     pub socket: u32,
-    /// Its memory domain (NUMA node).
+    /// Number of its memory domain (NUMA node).
     pub domain: u32,
 }
 
-/// What `--cpu-bind` says.
+/// Parsed value of `--cpu-bind`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuBind {
-    /// `verbose`: every task tells its CPUs on standard error.
+    /// `verbose`: every task prints its CPUs on standard error.
     pub verbose: bool,
-    /// How.
+    /// Kind of binding.
     pub way: Way,
 }
 
-/// How tasks are bound. Lists are read by a task's place among the tasks of its node, again from the start when
-/// there are more tasks.
+/// Kind of binding. A list is indexed by a task's position on its node, and starts again when there are more tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Nothing was said: every task may use all of the step's CPUs.
+    /// The option is not set: every task may use all of the step's CPUs.
     Unsaid,
-    /// `none`: the same, on purpose.
+    /// `none`: every task may use all of the step's CPUs, by request.
     None,
     /// `rank`: the n-th task gets the n-th CPU.
     Rank,
@@ -50,29 +49,31 @@ pub enum Way {
     Units(Unit),
 }
 
-/// How a node's tasks go to its sockets, and its sockets' tasks to cores: the second and third part of `--distribution`.
+/// How a node's tasks are spread over sockets, and a socket's tasks over cores: the second and third part of
+/// `--distribution`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spread {
-    /// Over sockets.
+    /// Order in which tasks use the sockets.
     pub sockets: Turn,
-    /// Over the cores of a socket, where tasks are bound to threads.
+    /// Order in which tasks use the cores of a socket, if they are bound to threads.
     pub cores: Turn,
 }
 
-/// In which order parts of a node are used.
+/// Order in which parts of a node are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Turn {
-    /// One after the other.
+    /// A part is filled before the next.
     #[default]
     Block,
-    /// A task each in turn.
+    /// Each part gets a task in turn.
     Cyclic,
-    /// A CPU each in turn, also of one task.
+    /// Each part gets a CPU in turn, even within one task.
     Full,
 }
 
 impl Spread {
-    /// Reads `--distribution`: `block:cyclic:fcyclic`. Cores follow sockets where nothing is said of them.
+    /// Parses `--distribution`, such as `block:cyclic:fcyclic`. If no order is given for cores, that for sockets
+    /// applies.
     pub fn of(distribution: &str) -> Self {
         let turn = |word: &str| match word.to_ascii_lowercase().as_str() {
             "block" => Some(Turn::Block),
@@ -86,21 +87,21 @@ impl Spread {
     }
 }
 
-/// What tasks are bound to as a whole.
+/// Hardware unit that tasks are bound to as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Hardware threads: CPUs as the kernel counts.
+    /// Hardware threads: the kernel's CPUs.
     Threads,
     /// Cores with all their threads.
     Cores,
-    /// Sockets.
+    /// Whole sockets, with all their cores.
     Sockets,
-    /// Memory domains.
+    /// Memory domains (NUMA nodes).
     Domains,
 }
 
 impl CpuBind {
-    /// Reads `[{quiet|verbose},]TYPE[:LIST]`. The error is the word that is not understood.
+    /// Parses `[{quiet|verbose},]TYPE[:LIST]`. Err: the first word that is not valid.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut bind = Self { verbose: false, way: Way::Unsaid };
         for word in words(text) {
@@ -122,9 +123,9 @@ impl CpuBind {
         Ok(bind)
     }
 
-    /// The CPUs of each of the node's `tasks` tasks, which need `each` CPUs; an empty set: that task is not bound,
-    /// for it may not use what was asked for. None: no task is. `cpus` are those that the step may use.
-    /// `near`: the socket of each task, where the step's ranks are a grid ([`near`]).
+    /// Returns the CPUs of each of the node's `tasks` tasks, each of which needs `each` CPUs. `cpus` are those that
+    /// the step may use. An empty set: the task is not bound, since it asked only for CPUs that the step may not use.
+    /// None: no task is bound. `near`: the socket of each task, if the step's ranks are a grid ([`near`]).
     pub fn masks(
         &self,
         cpus: &[Cpu],
@@ -148,7 +149,7 @@ impl CpuBind {
             Way::Map(list) => list.iter().map(|&number| one(number)).collect(),
             Way::Mask(list) => list.clone(),
             Way::Units(unit) => {
-                // CPUs are shared out socket by socket, so tasks of one socket come after each other.
+                // CPUs are shared out socket by socket, so tasks of one socket have to come one after the other.
                 let mut order: Vec<usize> = (0..tasks).collect();
                 order.sort_by_key(|task| near.and_then(|near| near.get(*task)));
                 let shares = unit.shares(cpus, (tasks, each.max(1)), spread);
@@ -169,8 +170,8 @@ impl CpuBind {
     }
 }
 
-/// The socket of each of the node's tasks, where the step's ranks are a grid (its own, or its job's) and its CPUs are on
-/// several sockets: as little as can be crosses between them.
+/// Returns the socket of each of the node's tasks, chosen so that little communication crosses sockets. None: the
+/// step's ranks are no grid (its own, or its job's), or its CPUs are all on one socket.
 pub fn near(launch: &StepLaunch, program: &TaskProgram, cpus: &[Cpu]) -> Option<Vec<u32>> {
     let grid = |others: &[(String, String)]| Wish::of(others).ok()?.grid;
     let grid = grid(&program.others).or_else(|| grid(&launch.facts.spec.others))?.grid();
@@ -195,16 +196,16 @@ impl Unit {
         }
     }
 
-    /// Shares CPUs out, core by core, from the first again when there are too few.
+    /// Shares CPUs out core by core, starting again from the first if there are too few.
     fn shares(self, cpus: &[Cpu], (tasks, each): (usize, usize), spread: Spread) -> Vec<CoreSet> {
         let mut sorted = cpus.to_vec();
         sorted.sort_by_key(|cpu| (cpu.socket, cpu.core, cpu.number));
         if self == Self::Threads && spread.cores != Turn::Block {
-            // A thread of each core of a socket before the next of any.
+            // One thread of each core of a socket comes before the second thread of any.
             let sibling = |cpu: &Cpu| cpus.iter().filter(|c| c.core == cpu.core && c.number < cpu.number).count();
             sorted.sort_by_key(|cpu| (cpu.socket, sibling(cpu), cpu.core));
         }
-        // Tasks that are bound to something large get cores of their own as long as there are enough.
+        // Tasks that are bound to a larger unit get cores of their own as long as there are enough.
         let parts = if self == Self::Threads { Self::Threads } else { Self::Cores };
         let parts: Vec<&[Cpu]> = sorted.chunk_by(|a, b| parts.of(a) == parts.of(b)).collect();
         let parts = in_turn(&parts, each, spread.sockets);
@@ -225,7 +226,7 @@ impl Unit {
     }
 }
 
-/// Parts of a node, which come socket by socket, in the order in which tasks of so many CPUs use them.
+/// Orders parts of a node, given socket by socket, as tasks of `each` CPUs use them.
 fn in_turn<'a>(parts: &[&'a [Cpu]], each: usize, turn: Turn) -> Vec<&'a [Cpu]> {
     let mut sockets: Vec<_> = parts.chunk_by(|a, b| a[0].socket == b[0].socket).map(|of| of.iter().copied()).collect();
     let mut order = Vec::new();
@@ -244,7 +245,7 @@ fn in_turn<'a>(parts: &[&'a [Cpu]], each: usize, turn: Turn) -> Vec<&'a [Cpu]> {
     order
 }
 
-/// A set of CPUs as Slurm writes it: `0x` and hexadecimal digits.
+/// Returns a set of CPUs as Slurm writes it: `0x` and hexadecimal digits.
 pub fn hex(mask: &CoreSet) -> String {
     let digits = mask.iter().last().map_or(1, |last| last / 4 + 1);
     let digit = |at: usize| (0..4).filter(|bit| mask.contains(at * 4 + bit)).map(|bit| 1 << bit).sum();
@@ -252,7 +253,7 @@ pub fn hex(mask: &CoreSet) -> String {
     "0x".chars().chain(text).collect()
 }
 
-/// Splits at commas, but for those within a list: behind these stands a digit.
+/// Splits at commas, except before a digit: those are within a list.
 fn words(text: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut start = 0;
@@ -266,7 +267,8 @@ fn words(text: &str) -> Vec<&str> {
     words.into_iter().filter(|word| !word.is_empty()).collect()
 }
 
-/// A list of items, each of which may be followed by `*` and how often it stands there.
+/// Parses a list of items, each of which may be followed by `*` and a number of repetitions. None: not valid, or too
+/// long.
 fn items<T: Clone>(list: &str, read: impl Fn(&str) -> Option<T>) -> Option<Vec<T>> {
     let mut all = Vec::new();
     for text in list.split(',') {
@@ -285,7 +287,7 @@ fn cpu(text: &str) -> Option<usize> {
     (number < CPUS_MAX).then_some(number)
 }
 
-/// Reads a set of numbers as [`hex`] writes it; `0x` may be left out.
+/// Parses a set of numbers in the form of [`hex`]; `0x` may be left out.
 pub(crate) fn mask(text: &str) -> Option<CoreSet> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     if digits.is_empty() || digits.len() > CPUS_MAX / 4 {
@@ -307,7 +309,8 @@ mod tests {
 
     use super::{Cpu, CpuBind, Spread, Way, hex, near};
 
-    /// Two sockets of two cores of two threads, numbered as Linux does: all first threads, then all second ones.
+    /// Returns two sockets of two cores of two threads, numbered as in Linux: all first threads, then all second
+    /// ones.
     fn machine() -> Vec<Cpu> {
         (0..8)
             .map(|number| {
@@ -380,7 +383,7 @@ mod tests {
             near(&launch, &program, cpus)
         };
         let all = machine();
-        // Neighbours along the first dimension say most to each other; it is the others that are parted.
+        // Neighbours along the first dimension communicate most; the other dimensions are split.
         assert_eq!(told("2x2x2", "4,1,2", &all), Some(vec![0, 0, 1, 1, 0, 0, 1, 1]));
         assert_eq!(told("2x2x2", "1,4,2", &all), Some(vec![0, 0, 0, 0, 1, 1, 1, 1]));
         assert_eq!(told("8", "", &all[..3]), Some(vec![0, 0, 0, 0, 0, 0, 1, 1]), "as many as it has CPUs");

@@ -1,9 +1,9 @@
-//! The commit pipeline: what the controller decides is appended to the log, flushed, and only then released.
+//! The commit pipeline: the controller's decisions are appended to the log, flushed, and only then released.
 //!
-//! A *batch* passes five stations: open, append, flushed (or no room, or fenced), release. One batch is flushed at a time.
-//! Meanwhile the next one may be decided; it is appended when the flush is done. The world that runs the pipeline does the
-//! appending: the host writes a file, the simulator a modelled disk. Neither can release anything early, because the
-//! pipeline hands out a [`Release`] only when it is told that the batch is durable.
+//! A *batch* is opened, appended, flushed and released. A batch of a fenced controller is dropped instead. One batch
+//! is flushed at a time. Meanwhile the next one may be decided; it is appended when the flush is done. The host of
+//! the pipeline does the appending: a daemon writes a file, the simulator a modelled disk. Neither can release
+//! anything early, because the pipeline hands out a [`Release`] only when it is told that the batch is durable.
 //!
 //! Group commit, as in databases (DeWitt et al., "Implementation techniques for main memory database systems", 1984).
 
@@ -18,28 +18,28 @@ use squall_model::wire::fabric::{DownFrame, Newer};
 use crate::control::{CallerId, Cast, Controller, Input, LinkId, Out};
 use crate::machine::Machine;
 
-/// Inputs of one batch.
+/// Number of inputs after which a batch takes no more.
 pub const INPUTS_MAX: usize = 4096;
 /// Bytes of scripts and environments after which a batch takes no more inputs.
 pub const BLOB_BYTES_MAX: usize = 8 << 20;
-/// Events of one record. A batch with more makes several records.
+/// Number of events after which a record ends. A batch with more makes several records.
 const EVENTS_MAX: usize = 16 << 10;
-/// Bytes of a submission's events in the log, without script and environment: an upper estimate.
+/// Upper estimate of a submission's events in the log, without script and environment, bytes.
 const SUBMISSION_BYTES: u64 = 16 << 10;
 
-/// A bug of the world: it calls without [`Pipeline::begin`], and the input would be lost.
+/// Message of a panic about a bug in the host: it calls without [`Pipeline::begin`], and the input would be lost.
 const UNOPENED: &str = "no batch is open: call Pipeline::begin first";
 
-/// What the log has room for.
+/// Space that the log has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
     /// Bytes that can be appended without more room from the disk.
     pub room: u64,
-    /// Bytes of it that are kept for what must be written, as the ends of jobs.
+    /// Bytes of `room` that are kept for events that must be written, such as the ends of jobs.
     pub reserve: u64,
-    /// Bytes that the disk has beside them.
+    /// Bytes that are free on the disk, in addition to `room`.
     pub free: u64,
-    /// The disk gives no more room.
+    /// Whether the disk refuses to give more room.
     pub full: bool,
 }
 
@@ -48,7 +48,7 @@ impl Capacity {
     pub const UNBOUNDED: Self = Self { room: u64::MAX, reserve: 0, free: u64::MAX, full: false };
 }
 
-/// What is to be made durable.
+/// Data to be made durable.
 #[derive(Debug)]
 pub struct Append {
     /// The events, in numbered records. All bear the time at which they were decided.
@@ -57,7 +57,7 @@ pub struct Append {
     pub blobs: Vec<Blob>,
 }
 
-/// What a durable batch justifies.
+/// Messages and actions that a durable batch justifies.
 #[derive(Debug)]
 pub struct Release<L> {
     /// The records that were made durable; None: the batch had no events.
@@ -66,31 +66,31 @@ pub struct Release<L> {
     pub sends: Vec<(LinkId, DownFrame)>,
     /// Connections of children to be closed.
     pub drops: Vec<LinkId>,
-    /// Pieces of files to be sent by multicast.
+    /// Chunks of files to be sent by multicast.
     pub casts: Vec<Cast>,
     /// Answers for clients.
     pub answers: Vec<(CallerId, Answer)>,
-    /// What the world has to do itself after all that came before it in the batch.
+    /// Actions of the host that come after all the above.
     pub later: Vec<L>,
-    /// The daemon may end now.
+    /// Whether the daemon may end now, after a request to shut down.
     pub exit: bool,
 }
 
-/// What comes next for a batch that has been closed.
+/// Next action for a batch that was closed.
 #[derive(Debug)]
 pub enum Commit<L> {
-    /// Append and flush this, then call [`Pipeline::flushed`].
+    /// Append these records to the log and flush it, then call [`Pipeline::flushed`].
     Append(Append),
-    /// The batch has no events: release it now.
+    /// The batch has no events, so nothing has to be flushed: its messages and answers may leave now.
     Release(Release<L>),
-    /// Another controller is newer. Nothing of the batch may leave, and the daemon ends.
+    /// A newer controller exists. Nothing of the batch may leave, and the daemon ends.
     Fenced(Newer),
 }
 
-/// What is being decided.
+/// A batch that is being decided.
 #[derive(Debug)]
 struct Batch<L> {
-    /// When: all events of a record have the same time (see [`Controller`]).
+    /// Time of the decisions: all events of a record have the same time (see [`Controller`]).
     now: Time,
     out: Out,
     /// Indices in `out.events` at which a record ends.
@@ -100,16 +100,16 @@ struct Batch<L> {
     later: Vec<L>,
 }
 
-/// A controller and its way to the log. `L`: what the world itself has to do after a batch.
+/// A controller with its path to the log. `L`: an action of the host itself after a batch.
 #[derive(Debug)]
 pub struct Pipeline<L> {
     machine: Box<Controller>,
-    /// The number of the next record.
+    /// Number of the next record.
     next_seq: u64,
     capacity: Capacity,
     /// The batch that takes inputs.
     open: Option<Batch<L>>,
-    /// The batch that is on its way to the disk.
+    /// Release of the batch that is being flushed.
     flushing: Option<Release<L>>,
 }
 
@@ -120,7 +120,7 @@ impl<L> Pipeline<L> {
         Self { machine: Box::new(machine), next_seq, capacity, open: None, flushing: None }
     }
 
-    /// The controller.
+    /// Returns the controller.
     pub fn machine(&self) -> &Controller {
         &self.machine
     }
@@ -130,7 +130,7 @@ impl<L> Pipeline<L> {
         self.machine
     }
 
-    /// When the controller wants a tick, if nothing else happens.
+    /// Returns when the controller needs a tick if no other input comes; None: it needs none.
     pub fn deadline(&self) -> Option<Time> {
         self.machine.deadline()
     }
@@ -146,27 +146,28 @@ impl<L> Pipeline<L> {
         self.open.get_or_insert_with(|| Batch::new(now)).now
     }
 
-    /// Whether a batch is open.
+    /// Returns whether a batch is open.
     pub fn is_open(&self) -> bool {
         self.open.is_some()
     }
 
-    /// Whether a batch is on its way to the disk.
+    /// Returns whether a batch is being flushed.
     pub fn is_flushing(&self) -> bool {
         self.flushing.is_some()
     }
 
-    /// Whether the open batch may take more inputs.
+    /// Returns whether the open batch accepts more inputs.
     pub fn has_room(&self) -> bool {
         self.open.as_ref().is_none_or(|batch| batch.inputs < INPUTS_MAX && batch.blob_bytes < BLOB_BYTES_MAX)
     }
 
-    /// What is decided so far in the open batch. The world adds answers of its own to it.
+    /// Returns the output so far of the open batch, to which the host adds answers of its own. None: no batch is
+    /// open.
     pub fn open_out(&mut self) -> Option<&mut Out> {
         self.open.as_mut().map(|batch| &mut batch.out)
     }
 
-    /// Adds something for the world itself to do after the open batch. Example: a query to accounting, which must see
+    /// Adds an action for the host itself to do after the open batch. Example: a query to accounting, which must see
     /// what was acknowledged before it.
     ///
     /// # Panics
@@ -179,7 +180,8 @@ impl<L> Pipeline<L> {
         }
     }
 
-    /// Sets what the log has room for. The open batch tells the controller of a disk that became full or has room again.
+    /// Sets the space that the log has. The open batch tells the controller if the disk became full or has room
+    /// again.
     ///
     /// # Panics
     ///
@@ -196,8 +198,8 @@ impl<L> Pipeline<L> {
         }
     }
 
-    /// Gives an input to the controller; what it decides joins the open batch. A submission for which the log has no room
-    /// is refused instead.
+    /// Gives an input to the controller, whose decisions join the open batch. A submission for which the log has no
+    /// room is refused instead.
     ///
     /// # Panics
     ///
@@ -217,12 +219,13 @@ impl<L> Pipeline<L> {
         }
     }
 
-    /// Draws the consequences of all that the open batch has taken. Does nothing without one.
+    /// Lets the controller complete its decisions on all inputs of the open batch. Does nothing without one.
     pub fn settle(&mut self) {
         self.run(Controller::settle);
     }
 
-    /// Closes the open batch, unless another one is being flushed: then it stays open. None: there is nothing to do now.
+    /// Closes the open batch, unless another one is being flushed: then it stays open. None: there is nothing to do
+    /// now.
     pub fn commit(&mut self) -> Option<Commit<L>> {
         if self.flushing.is_some() {
             return None;
@@ -239,7 +242,7 @@ impl<L> Pipeline<L> {
             return Some(Commit::Release(release));
         }
         self.next_seq += records.len() as u64;
-        // The next batch must not count on what this one may take.
+        // The next batch must not count on room that this one may take.
         self.capacity.room = self.capacity.room.saturating_sub(bytes);
         let records = Arc::new(records);
         release.records = Some(records.clone());
@@ -247,12 +250,12 @@ impl<L> Pipeline<L> {
         Some(Commit::Append(Append { records, blobs }))
     }
 
-    /// The batch that was appended is durable: what it justifies. None: none was.
+    /// Ends the flush of a batch, which is now durable. Returns its release; None: no batch was being flushed.
     pub fn flushed(&mut self) -> Option<Release<L>> {
         self.flushing.take()
     }
 
-    /// Whether a submission with `bytes` of script and environment leaves the reserve untouched.
+    /// Returns whether a submission with `bytes` of script and environment leaves the reserve untouched.
     fn has_room_for(&self, bytes: u64) -> bool {
         let Capacity { room, reserve, free, full } = self.capacity;
         let taken = self.open.as_ref().map_or(0, |batch| batch.bytes(reserve));
@@ -277,12 +280,12 @@ impl<L> Batch<L> {
         Self { now, out: Out::default(), cuts: Vec::new(), inputs: 0, blob_bytes: 0, later: Vec::new() }
     }
 
-    /// What it takes in the log at most: an estimate.
+    /// Returns an upper estimate of the batch's bytes in the log.
     fn bytes(&self, reserve: u64) -> u64 {
         self.blob_bytes as u64 + self.inputs as u64 * submission_bytes(reserve)
     }
 
-    /// Takes its events out, as records numbered from `first` on.
+    /// Removes the batch's events and returns them as records numbered from `first` on.
     fn records(&mut self, first: u64) -> Vec<Record> {
         let mut events = std::mem::take(&mut self.out.events);
         let mut parts: Vec<Vec<Event>> = Vec::new();
@@ -300,12 +303,13 @@ impl<L> Batch<L> {
     }
 }
 
-/// Bytes of a submission's events: less where the disk is so small that the estimate would eat the reserve.
+/// Returns the estimate for a submission's events, bytes. It is smaller where a small disk's reserve would be used
+/// up.
 fn submission_bytes(reserve: u64) -> u64 {
     SUBMISSION_BYTES.min(reserve / 4)
 }
 
-/// Bytes that a request brings for the log; None: it must be written whatever room there is, or writes little.
+/// Returns the bytes that a request adds to the log. None: it is written in any case, or adds little.
 fn stored_bytes(request: &Request) -> Option<u64> {
     let bytes = match request {
         Request::Submit { script, env, .. } => script.len() + env.len(),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use squall_model::id::JobId;
 use squall_model::job::{Dependency, DependencyKind, DependencyTerm};
 
-/// `afterok:12:13_4,after:15+10`, as `--dependency` takes it: terms of one kind are joined.
+/// Returns a dependency as `--dependency` takes it: `afterok:12:13_4,after:15+10`. Terms of one kind are joined.
 pub(crate) fn dependency_text(dependency: &Dependency) -> String {
     let separator = separator(dependency);
     let mut text = String::new();
@@ -29,8 +29,8 @@ pub(crate) fn dependency_text(dependency: &Dependency) -> String {
     text
 }
 
-/// `afterok:12(unfulfilled),singleton(failed)`: what `squeue` and `scontrol show job` print of the terms that
-/// still count; a whole array is `ID_*`. `failed`: terms that can never come true.
+/// Returns a dependency as `squeue` and `scontrol show job` print it: `afterok:12(unfulfilled),singleton(failed)`.
+/// `terms`: the terms that still count, each with whether it can never be fulfilled. A whole array is `ID_*`.
 pub(crate) fn dependency_status<'a>(
     dependency: &Dependency,
     terms: impl IntoIterator<Item = (&'a DependencyTerm, bool)>,

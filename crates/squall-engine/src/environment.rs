@@ -1,9 +1,9 @@
-//! The SLURM_* variables of jobs, steps and tasks, as a pure function of what is known of them.
+//! The SLURM_* variables of jobs, steps and tasks, as a pure function of their data.
 //!
-//! Who starts a process lays these over the user's own environment, in this order: [`default_env`] (only where
-//! unset), [`job_env`], [`step_env`], [`bind_env`], [`task_env`]. Options that have no field of their own reach this place by
-//! their long name in `JobSpec::others` and `TaskProgram::others`: `export`, `submit-dir` (the directory in which
-//! the command was called, if `--chdir` led elsewhere), `distribution`, and those of [`OTHERS`].
+//! The launcher of a process adds these to the user's own environment, in this order: [`default_env`] (only where
+//! unset), [`job_env`], [`step_env`], [`bind_env`], [`task_env`]. Options that have no field of their own are found
+//! by their long name in `JobSpec::others` and `TaskProgram::others`: `export`, `submit-dir` (the directory in which
+//! the command was called, if `--chdir` names another), `distribution`, and those of [`OTHERS`].
 
 use squall_model::job::ArraySpec;
 use squall_model::resource::Memory;
@@ -15,10 +15,10 @@ use squall_model::time::Time;
 use crate::binding::{CpuBind, Way, hex, mask};
 use crate::dependency::dependency_text;
 
-/// Variables as they are handed to a process.
+/// Environment variables of a process: name and value.
 pub type Env = Vec<(String, String)>;
 
-/// Options without a field of their own whose value is handed on: long name, variable.
+/// Options without a field of their own that set a variable: long name, variable.
 pub const OTHERS: [(&str, &str); 22] = [
     ("export", "SLURM_EXPORT_ENV"),
     ("distribution", "SLURM_DISTRIBUTION"),
@@ -44,7 +44,7 @@ pub const OTHERS: [(&str, &str); 22] = [
     ("gpu-freq", "SLURM_GPU_FREQ"),
 ];
 
-/// The same for what `srun` alone was told about its step, over what the job was told.
+/// Options of `srun` that set a variable for its step and override the job's: long name, variable.
 const STEP_OTHERS: [(&str, &str); 4] = [
     ("ntasks-per-node", "SLURM_NTASKS_PER_NODE"),
     ("cpus-per-task", "SLURM_CPUS_PER_TASK"),
@@ -52,7 +52,8 @@ const STEP_OTHERS: [(&str, &str); 4] = [
     ("srun-debug", "SRUN_DEBUG"),
 ];
 
-/// Variables that [`job_env`], [`step_env`] and [`task_env`] may set and that start with no common stem.
+/// Variables that [`job_env`], [`step_env`] and [`task_env`] may set and that have none of the prefixes in
+/// `OUTPUT_STEMS`.
 const OUTPUTS: [&str; 42] = [
     "SLURMD_NODENAME",
     "SLURM_CLUSTER_NAME",
@@ -98,16 +99,16 @@ const OUTPUTS: [&str; 42] = [
     "SLURM_WCKEY",
 ];
 
-/// Stems of further such variables.
+/// Prefixes of further variables that these functions may set.
 const OUTPUT_STEMS: [&str; 6] =
     ["SLURM_JOB_", "SLURM_STEP_", "SLURM_ARRAY_", "SLURM_TOPOLOGY_", "SLURM_PACK_", "SLURM_HET_"];
 
-/// How many components a heterogeneous job has.
+/// Variable with the number of components of a heterogeneous job.
 const HET_SIZE: &str = "SLURM_HET_SIZE";
-/// What stands between a variable and the component whose it is.
+/// Text between a variable's name and the number of its component.
 const HET_GROUP: &str = "_HET_GROUP_";
 
-/// Whether Squall may have set this variable in a job: an inner `sbatch` must not carry it into its own job.
+/// Returns whether Squall may have set this variable in a job. An inner `sbatch` must not carry it into its own job.
 pub fn is_output(name: &str) -> bool {
     OUTPUTS.contains(&name)
         || OTHERS.iter().any(|(_, variable)| *variable == name)
@@ -115,17 +116,17 @@ pub fn is_output(name: &str) -> bool {
         || name.contains(HET_GROUP)
 }
 
-/// Whether a variable says something of the components of a heterogeneous job.
+/// Returns whether a variable is about the components of a heterogeneous job.
 pub fn is_of_components(name: &str) -> bool {
     name == HET_SIZE || name.contains(HET_GROUP)
 }
 
-/// What a process gets where its environment has no such variable.
+/// Returns variables that a process gets only if its environment lacks them.
 pub fn default_env() -> Env {
     vec![("TMPDIR".into(), "/tmp".into())]
 }
 
-/// What every process of a job gets: the batch script, the command of `salloc`, the tasks of steps.
+/// Returns the variables of every process of a job: the batch script, the command of `salloc`, the tasks of steps.
 pub fn job_env(facts: &JobFacts) -> Env {
     let mut env = Builder::default();
     whereabouts(&mut env, facts);
@@ -145,7 +146,7 @@ pub fn job_env(facts: &JobFacts) -> Env {
     env.0
 }
 
-/// What is known of each component of a heterogeneous job: the same variables, with the component's number.
+/// Adds the variables of each component of a heterogeneous job, with the component's number in their names.
 fn components(env: &mut Builder, facts: &JobFacts) {
     let number = |component: &JobFacts| component.key.job.0.saturating_sub(facts.key.job.0);
     let Some(last) = facts.components.last() else { return };
@@ -157,7 +158,7 @@ fn components(env: &mut Builder, facts: &JobFacts) {
     }
 }
 
-/// Seconds that stand for an unlimited job's run time in SLURM_JOB_END_TIME (Slurm's are a year, too).
+/// Run time of an unlimited job in SLURM_JOB_END_TIME, seconds: a year, as in Slurm.
 const UNLIMITED_S: u64 = 365 * 86_400;
 
 fn whereabouts(env: &mut Builder, facts: &JobFacts) {
@@ -206,7 +207,7 @@ fn counts(env: &mut Builder, facts: &JobFacts) {
     }
 }
 
-/// SLURM_MEM_PER_NODE or SLURM_MEM_PER_CPU, never both.
+/// Sets SLURM_MEM_PER_NODE or SLURM_MEM_PER_CPU, never both.
 fn memory(env: &mut Builder, facts: &JobFacts) {
     let held = facts.memory_mb.first().copied().unwrap_or(0);
     match facts.spec.need.memory {
@@ -220,7 +221,7 @@ fn memory(env: &mut Builder, facts: &JobFacts) {
     }
 }
 
-/// What was asked for and is handed on as asked.
+/// Sets variables whose values are the job's options as given.
 fn options(env: &mut Builder, facts: &JobFacts) {
     let spec = &facts.spec;
     if let Some(dependency) = &spec.dependency {
@@ -265,7 +266,7 @@ fn other<'a>(others: &'a [(String, String)], option: &str) -> Option<&'a String>
     others.iter().find(|(name, _)| name == option).map(|(_, value)| value)
 }
 
-/// The step of `--array=FIRST-LAST:STEP`; 1 for any other form.
+/// Returns the step of `--array=FIRST-LAST:STEP`; 1 for any other form.
 fn array_step(array: &ArraySpec) -> u32 {
     let text = array.text.split('%').next().unwrap_or_default();
     match text.split_once(':') {
@@ -274,8 +275,8 @@ fn array_step(array: &ArraySpec) -> u32 {
     }
 }
 
-/// What every process of a step on this node gets, on top of [`job_env`]. Of a batch script: what only those
-/// who run on a node have, and `salloc`'s command has not.
+/// Returns the variables of every process of a step on this node, in addition to [`job_env`]. For a batch script:
+/// variables that only exist on a node, so that `salloc`'s command does not have them.
 pub fn step_env(launch: &StepLaunch) -> Env {
     let mut env = Builder::default();
     let node = launch.node.as_str();
@@ -293,7 +294,7 @@ pub fn step_env(launch: &StepLaunch) -> Env {
         env.set(if script { "SLURM_JOB_GPUS" } else { "SLURM_STEP_GPUS" }, joined(gpus.iter()));
         visible(&mut env, gpus);
     } else if matches!(launch.program, Program::Tasks(_)) && facts.gres.iter().any(|grant| grant.name == GPU) {
-        // What the step inherits from its job's script names the job's GPUs, of which it asked for none.
+        // The step inherits variables from its job's script that name the job's GPUs, but it asked for none.
         env.set("SLURM_GPUS_ON_NODE", 0);
         visible(&mut env, &CoreSet::new());
     }
@@ -305,7 +306,7 @@ pub fn step_env(launch: &StepLaunch) -> Env {
         Program::Tasks(program) => {
             step_numbers(&mut env, launch);
             let nodes = match launch.layout.distribution {
-                // One task a node is cyclic as well, and Slurm calls it so.
+                // Slurm calls it cyclic if each node has one task.
                 Distribution::Block if launch.layout.ntasks() as usize > launch.layout.nodes.len() => "block",
                 Distribution::Block | Distribution::Cyclic => "cyclic",
                 Distribution::Plane(_) => "plane",
@@ -320,18 +321,18 @@ pub fn step_env(launch: &StepLaunch) -> Env {
     env.0
 }
 
-/// The generic resource that programs find by variables.
+/// Name of the generic resource that programs find by variables.
 const GPU: &str = "gpu";
 
-/// What tells a program which GPUs are its own, whoever made them.
+/// Sets the variables that tell a program which GPUs it may use, for GPUs of any vendor.
 fn visible(env: &mut Builder, gpus: &CoreSet) {
     for name in ["CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"] {
         env.set(name, joined(gpus.iter()));
     }
 }
 
-/// The GPUs of one task among those of its step on the node; None: it shares all. `--gpus-per-task` gives each its
-/// own, `--gpu-bind` says so by itself.
+/// Returns the GPUs of one task among those of its step on the node; None: it shares all of them. `--gpus-per-task`
+/// gives each task its own, and `--gpu-bind` has precedence.
 fn task_gpus(launch: &StepLaunch, local: u32) -> Option<CoreSet> {
     let Program::Tasks(program) = &launch.program else { return None };
     let gpus = launch.gres.get(GPU)?;
@@ -349,7 +350,7 @@ fn task_gpus(launch: &StepLaunch, local: u32) -> Option<CoreSet> {
             gpus.iter().enumerate().filter(|(place, _)| mask.contains(*place)).map(|(_, gpu)| gpu).collect()
         }
         Some(("per_task", each)) => part(gpus, local, each.parse().ok()?),
-        // So many tasks for each GPU.
+        // `tasks` tasks share each GPU.
         Some(("single", tasks)) => part(gpus, local / tasks.parse::<usize>().ok()?.max(1) % gpus.len().max(1), 1),
         Some(_) => return None,
         None => {
@@ -360,7 +361,7 @@ fn task_gpus(launch: &StepLaunch, local: u32) -> Option<CoreSet> {
     (!own.is_empty()).then_some(own)
 }
 
-/// The part of so many at a place.
+/// Returns the part at position `place` of GPUs split into parts of `each`.
 fn part(gpus: &CoreSet, place: usize, each: usize) -> CoreSet {
     gpus.iter().skip(place.saturating_mul(each)).take(each).collect()
 }
@@ -389,7 +390,7 @@ fn step_numbers(env: &mut Builder, launch: &StepLaunch) {
     }
 }
 
-/// What `srun` and its options say.
+/// Sets variables from `srun`'s address and options.
 fn client(env: &mut Builder, program: &TaskProgram) {
     let (host, port) = match &program.client {
         ClientAddress::Tcp(address) | ClientAddress::Anywhere { address, .. } => {
@@ -419,7 +420,8 @@ fn client(env: &mut Builder, program: &TaskProgram) {
     }
 }
 
-/// `--cpu-bind` in the four variables that Slurm makes of it. `masks`: the CPUs of the node's tasks, where they are bound.
+/// Returns `--cpu-bind` in the four variables that Slurm sets. `masks`: the CPUs of each of the node's tasks; None:
+/// they are not bound.
 pub fn bind_env(bind: &CpuBind, masks: Option<&[CoreSet]>) -> Env {
     let mut env = Builder::default();
     let verbose = if bind.verbose { "verbose" } else { "quiet" };
@@ -439,8 +441,8 @@ pub fn bind_env(bind: &CpuBind, masks: Option<&[CoreSet]>) -> Env {
     env.0
 }
 
-/// What one task gets on top of [`step_env`]: `local` is its place among the node's tasks. The batch script is
-/// task 0 of 1. Without `pid` (not yet known before the fork) SLURM_TASK_PID is left to the caller.
+/// Returns the variables of one task in addition to [`step_env`]. `local` is its position among the node's tasks; the
+/// batch script is task 0 of 1. Without `pid`, which is not known before the fork, the caller sets SLURM_TASK_PID.
 pub fn task_env(launch: &StepLaunch, local: u32, rank: u32, pid: Option<u32>) -> Env {
     let mut env = Builder::default();
     env.set("SLURM_PROCID", launch.rank_among(rank));
@@ -455,7 +457,7 @@ pub fn task_env(launch: &StepLaunch, local: u32, rank: u32, pid: Option<u32>) ->
     env.0
 }
 
-/// Counts per node with repetitions folded: `4(x2),2`.
+/// Returns counts per node with repetitions folded: `4(x2),2`.
 pub fn counts_text(counts: &Runs<u32>) -> String {
     let text = |(count, times)| if times == 1 { format!("{count}") } else { format!("{count}(x{times})") };
     joined(counts.runs().map(text))
@@ -465,7 +467,7 @@ fn joined<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(",")
 }
 
-/// Collects variables; a later value of the same name replaces an earlier one.
+/// Collected variables; a later value of the same name replaces an earlier one.
 #[derive(Default)]
 struct Builder(Env);
 

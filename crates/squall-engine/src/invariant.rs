@@ -1,25 +1,25 @@
-//! `invariant!("what must hold")` marks places that no input can reach, however late, doubled or hostile.
+//! `invariant!("condition that must hold")` marks code that no input can reach, however late, duplicated or hostile.
 //!
-//! The simulator and tests stop there. In production the machine goes on as if nothing had come, and counts: `sdiag`
-//! shows how often, and daemons log the first place.
+//! Tests and the simulator panic there. In production the machine ignores the input and counts: `sdiag` shows the
+//! count, and daemons log the first place.
 
 use std::panic::Location;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A place that was reached all the same.
+/// An invariant that did not hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Broken {
-    /// What does not hold.
+    /// The condition.
     pub what: &'static str,
-    /// Where that was seen.
+    /// Place in the source.
     pub place: &'static Location<'static>,
 }
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
 static FIRST: OnceLock<Broken> = OnceLock::new();
 
-/// Counts that an invariant does not hold, or stops.
+/// Counts a broken invariant; panics in debug builds.
 #[track_caller]
 pub(crate) fn broken(what: &'static str) {
     if cfg!(debug_assertions) {
@@ -34,7 +34,7 @@ fn stop(what: &str) -> ! {
     panic!("an invariant is broken: {what}");
 }
 
-/// How often an invariant was broken since this process began, and where first.
+/// Returns how many broken invariants this process has counted, and the first one.
 pub fn so_far() -> (u64, Option<Broken>) {
     (COUNT.load(Ordering::Relaxed), FIRST.get().copied())
 }

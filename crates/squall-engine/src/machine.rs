@@ -1,17 +1,17 @@
-//! The one concept to learn: a machine turns inputs into outputs and touches nothing else.
+//! The interface of all state machines: a machine turns inputs into outputs and touches nothing else.
 
 use squall_model::time::Time;
 
-/// A state machine. Who runs it (host, simulator) owns clock, sockets, disk and processes.
+/// A state machine. Its host (daemon or simulator) owns clock, sockets, disk and processes.
 pub trait Machine {
-    /// What it is told.
+    /// Input of the machine.
     type Input;
-    /// What it wants done; filled by `step`, carried out and cleared by who runs it.
+    /// Output of the machine: filled by `step`, carried out and cleared by the host.
     type Out;
 
-    /// Takes one input. Never blocks, never fails, never reads a clock; `now` never goes back.
+    /// Handles one input. Never blocks, never fails, never reads a clock; `now` never goes back.
     fn step(&mut self, now: Time, input: Self::Input, out: &mut Self::Out);
 
-    /// When to call again with its tick if nothing else happens; None: not needed.
+    /// Returns when to give the machine its tick if no other input comes before; None: it needs none.
     fn deadline(&self) -> Option<Time>;
 }

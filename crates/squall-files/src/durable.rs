@@ -6,8 +6,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Replaces the content of a file, durably. Readers see the old content or the new one, never a part. Several processes
-/// may do so at once: the last one wins. `mode` is that of a new file, as in 0o644.
+/// Replaces the content of a file, durably. Readers see the old content or the new one, never a part. Several
+/// processes may do so at once: the last one wins. `mode` is that of a new file, as in 0o644.
 pub fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let draft = draft(path, bytes, mode)?;
     let renamed = fs::rename(&draft, path);
@@ -18,7 +18,7 @@ pub fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     sync_folder(path)
 }
 
-/// Creates a file, durably. Err of kind `AlreadyExists`: there is one.
+/// Creates a file, durably. Err of kind `AlreadyExists`: the file exists.
 pub fn create(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let draft = draft(path, bytes, mode)?;
     let linked = fs::hard_link(&draft, path);
@@ -27,7 +27,7 @@ pub fn create(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     sync_folder(path)
 }
 
-/// Removes a file, durably. A missing file is as good.
+/// Removes a file, durably. A missing file is no error.
 pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -35,12 +35,12 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Flushes the folder in which a file stands, so that the file's name is durable.
+/// Flushes the folder of a file, so that the file's name is durable.
 pub fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(folder(path))?.sync_all()
 }
 
-/// Writes and flushes the content under a name of its own beside the file.
+/// Writes and flushes the content to a temporary file in the same folder; returns its path.
 fn draft(path: &Path, bytes: &[u8], mode: u32) -> io::Result<PathBuf> {
     static DRAFTS: AtomicU32 = AtomicU32::new(0);
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
@@ -64,7 +64,7 @@ mod tests {
 
     use super::{create, write};
 
-    // faults.md A7: all of several writers at once succeed, and nothing is left beside the file.
+    // faults.md A7: all of several concurrent writers succeed, and no temporary file is left.
     #[test]
     fn a7_many_writers_at_once_leave_one_whole_file() {
         let dir = std::env::temp_dir().join(format!("squall-durable-{}", std::process::id()));

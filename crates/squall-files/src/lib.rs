@@ -1,4 +1,4 @@
-//! A cluster's files on this machine: where they are, how small ones are written durably, and whose they are.
+//! A cluster's files on this machine: their paths, durable writes of small ones, and the users who own them.
 //!
 //! Daemons and clients alike ask [`place::Place`] for every path below the state folder.
 

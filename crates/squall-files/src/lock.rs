@@ -1,4 +1,4 @@
-//! Locks of files, which the kernel releases with their process.
+//! File locks, which the kernel releases when their process ends.
 
 use std::fs::File;
 use std::io;
@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
-/// How often a lock is tried.
+/// Number of attempts to get a lock.
 const TRIES: u32 = 50;
-/// The pause between tries.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Locks a file for the life of this process. A predecessor that was killed may take a moment to be gone.
-/// Err of kind `ResourceBusy`: another process holds it.
+/// Locks a file for the rest of this process's run. Retries for half a second, since a predecessor that was killed
+/// may take a moment to be gone. Err of kind `ResourceBusy`: another process holds the lock.
 pub fn lock(file: &File) -> io::Result<()> {
     for _ in 0..TRIES {
         match flock(file, FlockOperation::NonBlockingLockExclusive) {

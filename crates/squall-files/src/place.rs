@@ -1,4 +1,4 @@
-//! Where a cluster's files are, and how commands find the cluster without any environment variable.
+//! Paths of a cluster's files, and how commands find the cluster without any environment variable.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -13,13 +13,13 @@ use rustix::fs::{Mode, OFlags};
 use crate::durable;
 use crate::users;
 
-/// The environment variable that names the cluster's state folder.
+/// Name of the environment variable that holds the cluster's state folder.
 pub const STATE_VARIABLE: &str = "SQUALL_STATE";
-/// Name of the variable in each task's environment that holds the absolute path of its step's spool folder:
-/// how processes that hid from cgroup, session and parent are found.
+/// Name of the variable in each task's environment that holds the absolute path of its step's spool folder. By it
+/// processes are found that have left their cgroup, session and parent.
 pub const TASK_MARK: &str = "SQUALL_STEP";
 
-/// Longest path of a Unix socket that the kernel takes, bytes.
+/// Longest path of a Unix socket that the kernel accepts, bytes.
 const SOCKET_PATH_MAX: usize = 107;
 
 /// The state folder of one cluster on this machine.
@@ -29,14 +29,14 @@ pub struct Place {
 }
 
 impl Place {
-    /// The cluster whose state is in `dir` (made absolute).
+    /// Returns the cluster with the state folder `dir`, which is made absolute.
     pub fn at(dir: &Path) -> io::Result<Self> {
         Ok(Self { dir: std::path::absolute(dir)? })
     }
 
-    /// Finds the cluster that commands talk to: the one that `SQUALL_STATE` names, otherwise the one in the caller's
-    /// default place, otherwise the one in root's. No command starts or ends a cluster elsewhere and changes this. None:
-    /// no cluster is in these places.
+    /// Returns the cluster that commands use: the one that `SQUALL_STATE` names, otherwise the one in the caller's
+    /// default folder, otherwise the one in root's. A cluster elsewhere has no influence on this. None: no cluster is
+    /// in these places.
     pub fn find() -> Option<Self> {
         if let Some(dir) = std::env::var_os(STATE_VARIABLE).filter(|d| !d.is_empty()) {
             return Self::at(Path::new(&dir)).ok();
@@ -46,8 +46,8 @@ impl Place {
         own.into_iter().chain([machine]).find(|place| place.controller_socket().exists())
     }
 
-    /// The default place of a user's cluster: the machine's for root, a folder in the home of others, and one in /tmp for
-    /// users without a home. None: somebody else has made that folder in /tmp.
+    /// Returns the default place of a user's cluster: the machine's for root, a folder in the home of others, and one
+    /// in /tmp for users without a home. None: that folder in /tmp belongs to another user.
     pub fn default_of(uid: u32) -> Option<Self> {
         if uid == 0 {
             return Some(Self { dir: PathBuf::from(MACHINE) });
@@ -61,85 +61,85 @@ impl Place {
         owned(&own).unwrap_or(true).then(|| Self { dir: own.join("state") })
     }
 
-    /// The state folder.
+    /// Returns the path of the state folder.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
-    /// Sockets and pid files.
+    /// Returns the path of the folder of sockets and pid files.
     pub fn run(&self) -> PathBuf {
         self.dir.join("run")
     }
-    /// Logs of the daemons.
+    /// Returns the path of the folder of the daemons' logs.
     pub fn log(&self) -> PathBuf {
         self.dir.join("log")
     }
-    /// The log of a daemon: `controller`, `front`, `node-NAME` or `rack-FIRST`.
+    /// Returns the path of the log file of a daemon: `controller`, `front`, `node-NAME` or `rack-FIRST`.
     pub fn log_of(&self, daemon: &str) -> PathBuf {
         self.log().join(format!("{daemon}.log"))
     }
-    /// Journal and snapshots.
+    /// Returns the path of the folder of journal and snapshots.
     pub fn journal(&self) -> PathBuf {
         self.dir.join("journal")
     }
-    /// The accounting database.
+    /// Returns the path of the accounting database.
     pub fn accounts(&self) -> PathBuf {
         self.dir.join("accounts.db")
     }
-    /// The configuration in use.
+    /// Returns the path of the configuration file in use.
     pub fn config(&self) -> PathBuf {
         self.dir.join("squall.toml")
     }
-    /// What the controller knows of its clock.
+    /// Returns the path of the controller's clock state.
     pub fn clock(&self) -> PathBuf {
         self.dir.join("clock")
     }
-    /// The spool of a node.
+    /// Returns the path of the spool folder of a node.
     pub fn node(&self, name: &str) -> PathBuf {
         self.dir.join("node").join(name)
     }
-    /// The folders of a node's steps.
+    /// Returns the path of the folder with the folders of a node's steps.
     pub fn steps(&self, name: &str) -> PathBuf {
         self.node(name).join(STEPS)
     }
-    /// The cluster in whose spool this folder of a step is. None: it is in none.
+    /// Returns the cluster whose spool contains this folder of a step. None: it is in none.
     pub fn of_step(step: &Path) -> Option<Self> {
         // DIR/node/NAME/steps/STEP
         let dir = step.ancestors().nth(4)?;
         Self::at(dir).ok().filter(|place| place.run().is_dir())
     }
-    /// Keys: of the controller, of nodes, and of the cluster that this machine has joined.
+    /// Returns the path of the folder of keys: of the controller, nodes, and the cluster that this machine has joined.
     pub fn keys(&self) -> PathBuf {
         self.dir.join("keys")
     }
-    /// What a machine that has joined a cluster knows of it.
+    /// Returns the path of the file about the cluster that this machine has joined.
     pub fn joined(&self) -> PathBuf {
         self.keys().join("joined")
     }
-    /// The names of nodes for jobs, laid over /etc/hosts.
+    /// Returns the path of the file with the names of nodes for jobs, mounted over /etc/hosts.
     pub fn hosts(&self) -> PathBuf {
         self.run().join("hosts")
     }
-    /// Locked by the controller that uses the folder.
+    /// Returns the path of the lock file of the controller that uses the state folder.
     pub fn lock(&self) -> PathBuf {
         self.dir.join("lock")
     }
-    /// Says to which cluster the folder belongs, and in which format it is.
+    /// Returns the path of the file that names the cluster of this state folder, and the folder's format.
     pub fn mark(&self) -> PathBuf {
         self.dir.join("cluster")
     }
-    /// Files that nodes on this machine share.
+    /// Returns the path of the folder of files that nodes on this machine share.
     pub fn content(&self) -> PathBuf {
         self.dir.join("content")
     }
-    /// Files that a node keeps.
+    /// Returns the path of the folder of files that a node keeps.
     pub fn content_of(&self, name: &str) -> PathBuf {
         self.node(name).join("content")
     }
-    /// Where the state of cells is, of a cluster that has some.
+    /// Returns the path of the folder with the state folders of cells, in a cluster that has some.
     pub fn cells_folder(&self) -> PathBuf {
         self.dir.join(CELLS)
     }
-    /// Its cells, by number; none where the cluster is one by itself.
+    /// Returns the cells of this cluster, by number; empty if it has none.
     pub fn cells(&self) -> io::Result<BTreeMap<u32, Self>> {
         let folder = self.cells_folder();
         let entries = match fs::read_dir(&folder) {
@@ -154,39 +154,43 @@ impl Place {
         }
         Ok(cells)
     }
-    /// Whom commands of jobs that run here ask: the front of which this is a cell, or the cluster itself.
+    /// Returns the cluster that commands of jobs on this machine use: the front if this is a cell of one, otherwise
+    /// the cluster itself.
     #[must_use]
     pub fn for_jobs(&self) -> Self {
         let folder = self.dir.parent().filter(|folder| folder.ends_with(CELLS));
         let front = folder.and_then(Path::parent).map(|dir| Self { dir: dir.to_owned() });
         front.filter(|front| front.run().is_dir()).unwrap_or_else(|| self.clone())
     }
-    /// The process id of the daemon of some emulated nodes, by the first one's number.
+    /// Returns the path of the pid file of a rack's daemon, which runs several emulated nodes. `first`: number of its
+    /// first node.
     pub fn rack_pid(&self, first: impl Display) -> PathBuf {
         self.run().join(format!("rack-{first}.pid"))
     }
-    /// The front's process id.
+    /// Returns the path of the front's pid file.
     pub fn front_pid(&self) -> PathBuf {
         self.run().join("front.pid")
     }
-    /// Where the controller listens; the front, where there are cells.
+    /// Returns the path of the socket on which the controller listens, or the front if there are cells.
     pub fn controller_socket(&self) -> PathBuf {
         self.run().join("controller.sock")
     }
-    /// The controller's process id.
+    /// Returns the path of the controller's pid file.
     pub fn controller_pid(&self) -> PathBuf {
         self.run().join("controller.pid")
     }
-    /// Where a node daemon listens for its children in the tree.
+    /// Returns the path of the socket on which a node daemon listens for its children in the tree.
     pub fn node_socket(&self, name: &str) -> PathBuf {
         self.run().join(format!("node-{name}.sock"))
     }
-    /// How other machines of the cluster reach this one (a host's name or address), if it has any.
+    /// Returns the host name or address by which other machines of the cluster reach this one; None: none is
+    /// recorded.
     pub fn reached_as(&self) -> Option<String> {
         let host = fs::read_to_string(self.run().join(REACHED_AS)).ok()?;
         Some(host.trim_end().to_owned()).filter(|host| !host.is_empty())
     }
-    /// Says so, to commands of all users; empty: by none. Needs no room on the disk unless it is news.
+    /// Records the host name or address by which other machines reach this one, for commands of all users. Empty:
+    /// they can't. Needs no room on the disk unless it has changed.
     pub fn note_reached_as(&self, host: &str) -> io::Result<()> {
         if self.reached_as().unwrap_or_default() == host {
             return Ok(());
@@ -197,21 +201,21 @@ impl Place {
         }
         durable::write(&path, format!("{host}\n").as_bytes(), 0o644)
     }
-    /// A node daemon's process id.
+    /// Returns the path of a node daemon's pid file.
     pub fn node_pid(&self, name: &str) -> PathBuf {
         self.run().join(format!("node-{name}.pid"))
     }
 }
 
-/// Where root's cluster is by default: the one of the whole machine.
+/// State folder of root's cluster by default: the one of the whole machine.
 const MACHINE: &str = "/var/lib/squall";
 const CELLS: &str = "cells";
-/// In a node's folder: the folders of its steps.
+/// Name of the folder of steps in a node's spool folder.
 pub const STEPS: &str = "steps";
 const REACHED_AS: &str = "reached-as";
 
-/// A path by which a socket can be bound or connected although `path` may be too long for the kernel:
-/// through an open descriptor of its folder, which must be kept for as long as the path is used.
+/// Path by which a socket can be bound or connected although its own path may be too long for the kernel. It leads
+/// through an open descriptor of the socket's folder, so this must be kept as long as the path is used.
 #[derive(Debug)]
 pub struct SocketPath {
     path: PathBuf,
@@ -219,7 +223,7 @@ pub struct SocketPath {
 }
 
 impl SocketPath {
-    /// For the socket at `path`.
+    /// Makes the path for the socket at `path`.
     pub fn new(path: &Path) -> io::Result<Self> {
         if path.as_os_str().len() <= SOCKET_PATH_MAX {
             return Ok(Self { path: path.to_owned(), _folder: None });
@@ -231,7 +235,7 @@ impl SocketPath {
         let path = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd())).join(name);
         Ok(Self { path, _folder: Some(fd) })
     }
-    /// The path to use.
+    /// Returns the path to use.
     pub fn as_path(&self) -> &Path {
         &self.path
     }

@@ -1,4 +1,4 @@
-//! Users and groups as the machine's name services know them.
+//! Users and groups from the machine's name services.
 
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
@@ -10,7 +10,7 @@ pub struct User {
     pub name: String,
     /// User id.
     pub uid: u32,
-    /// Group of the login.
+    /// Id of the login group.
     pub gid: u32,
     /// Home folder.
     pub home: String,
@@ -18,12 +18,12 @@ pub struct User {
     pub shell: String,
 }
 
-/// Largest buffer for an entry, bytes.
+/// Size of the largest buffer for an entry, bytes.
 const ENTRY_BYTES_MAX: usize = 1 << 20;
-/// Most groups of one user.
+/// Largest number of groups of one user.
 const GROUPS_MAX: usize = 1 << 16;
 
-/// The user with that id; None: there is none.
+/// Returns the user with that id; None: there is none.
 pub fn by_uid(uid: u32) -> Option<User> {
     lookup(|entry, buffer, found| {
         // SAFETY: all pointers are valid for the call and the length is the buffer's.
@@ -31,7 +31,7 @@ pub fn by_uid(uid: u32) -> Option<User> {
     })
 }
 
-/// The user of that name; None: there is none.
+/// Returns the user of that name; None: there is none.
 pub fn by_name(name: &str) -> Option<User> {
     let name = CString::new(name).ok()?;
     lookup(|entry, buffer, found| {
@@ -40,12 +40,12 @@ pub fn by_name(name: &str) -> Option<User> {
     })
 }
 
-/// Whether this process acts as root.
+/// Returns whether the process's effective user is root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The id of the group of that name; None: there is none.
+/// Returns the id of the group of that name; None: there is none.
 pub fn group_id(name: &str) -> Option<u32> {
     let name = CString::new(name).ok()?;
     with_buffer(|buffer| {
@@ -62,7 +62,7 @@ pub fn group_id(name: &str) -> Option<u32> {
     })
 }
 
-/// The name of a group; None: it has none.
+/// Returns the name of a group; None: it has none.
 pub fn group_name(gid: u32) -> Option<String> {
     with_buffer(|buffer| {
         let mut entry = MaybeUninit::<libc::group>::zeroed();
@@ -78,7 +78,7 @@ pub fn group_name(gid: u32) -> Option<String> {
     })
 }
 
-/// All groups of a user, the given one included.
+/// Returns the ids of all groups of a user, ascending, including `gid`; only `gid` if there are too many to read.
 pub fn groups(name: &str, gid: u32) -> Vec<u32> {
     let Ok(name) = CString::new(name) else { return vec![gid] };
     let mut groups = vec![0; 64];
@@ -123,7 +123,7 @@ fn lookup(
     })
 }
 
-/// Calls with larger and larger buffers until the entry fits.
+/// Repeats `call` with larger and larger buffers until the entry fits. None: no entry, or too large.
 fn with_buffer<T>(mut call: impl FnMut(&mut [libc::c_char]) -> Result<T, libc::c_int>) -> Option<T> {
     let mut size = 4096;
     while size <= ENTRY_BYTES_MAX {

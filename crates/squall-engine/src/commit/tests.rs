@@ -1,4 +1,4 @@
-//! What the commit pipeline promises: nothing is released before it is durable, and nothing is lost or doubled on the way.
+//! Tests of the commit pipeline: nothing is released before it is durable, and nothing is lost or doubled.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use crate::control::{CallerId, Controller, Input, Who};
 
 const BEGIN: Time = Time::from_secs(1_800_000_000);
 
-/// A pipeline, and the log that it writes.
+/// A pipeline, with the log that it writes.
 struct World {
     pipeline: Pipeline<u64>,
     now: Time,
     keys: u128,
-    /// What is durable.
+    /// Records that are durable.
     log: Vec<Record>,
-    /// What is being flushed.
+    /// Batch that is being flushed.
     appended: Option<Append>,
     answered: Vec<(CallerId, Answer)>,
     later: Vec<u64>,
@@ -70,7 +70,7 @@ impl World {
         self.pipeline.set_capacity(capacity);
     }
 
-    /// Settles the open batch and hands it on.
+    /// Settles the open batch and commits it.
     fn close(&mut self) {
         self.pipeline.settle();
         self.commit();
@@ -85,7 +85,7 @@ impl World {
         }
     }
 
-    /// The flush is done; the next batch is appended.
+    /// Completes the flush; the next batch is appended.
     fn flush(&mut self) {
         if let Some(work) = self.appended.take() {
             self.log.extend(work.records.iter().cloned());
@@ -107,7 +107,7 @@ impl World {
         state
     }
 
-    /// Every job that was acknowledged is in the log; records are numbered without a gap.
+    /// Checks that every acknowledged job is in the log, and that records are numbered without a gap.
     fn check(&self) {
         let state = self.replayed();
         for (_, answer) in &self.answered {
@@ -174,7 +174,7 @@ fn a_submission_that_would_eat_the_reserve_is_refused() {
     world.close();
     world.flush();
     assert_eq!((world.answered.len(), world.refused()), (2, 1));
-    // Without room in the log, but with much on the disk, it is taken.
+    // Without room in the log but with enough free disk, the submission is accepted.
     world.set_capacity(Capacity { free: 1 << 30, ..capacity });
     world.submit(1 << 20);
     world.close();

@@ -1,4 +1,4 @@
-//! The variables of typical jobs, as a script would see them.
+//! Tests of the variables of typical jobs, as a script sees them.
 
 use std::sync::Arc;
 

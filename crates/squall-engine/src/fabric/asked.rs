@@ -1,4 +1,4 @@
-//! Queries that pass through a node: answered for itself, awaited from its children, reduced into one answer.
+//! Queries that pass through a node: it adds its own answer and those of its children, and sends up one.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use squall_model::job::Usage;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{Health, Query, Tally, Test, Upward, Variable};
 
-/// Queries under way: one as a rule, and never many.
+/// Open queries: one as a rule, and never many.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     queries: Vec<One>,
@@ -15,22 +15,22 @@ pub(super) struct Asked {
 
 #[derive(Debug)]
 struct One {
-    /// Incarnation and number.
+    /// Epoch of the controller and number of the query.
     key: (Epoch, u64),
     tally: Tally,
     test: Test,
-    /// Children that have not answered.
+    /// Children that have not answered, by connection.
     children: BTreeSet<u32>,
-    /// This node itself still has to answer.
+    /// Whether this node itself still has to answer.
     own: bool,
-    /// It answers only when the test holds.
+    /// Whether this node answers only once the test holds.
     wait: bool,
     health: bool,
     until: Time,
 }
 
 impl Asked {
-    /// A query came; `children` are asked too, `own`: so is this node.
+    /// Adds a query that these children have been sent. `own`: whether this node is asked too.
     pub(super) fn open(&mut self, now: Time, query: &Query, children: BTreeSet<u32>, own: bool) {
         let key = (query.epoch, query.number);
         let one = One {
@@ -48,7 +48,7 @@ impl Asked {
         self.queries.push(one);
     }
 
-    /// A child's answer.
+    /// Merges a child's answer.
     pub(super) fn answer(&mut self, child: u32, key: (Epoch, u64), tally: &Tally) {
         if let Some(one) = self.queries.iter_mut().find(|one| one.key == key)
             && one.children.remove(&child)
@@ -57,19 +57,19 @@ impl Asked {
         }
     }
 
-    /// A child is gone, and its answers with it.
+    /// Stops waiting for a child that is gone.
     pub(super) fn forget_child(&mut self, child: u32) {
         for one in &mut self.queries {
             one.children.remove(&child);
         }
     }
 
-    /// The way up is another one: nobody waits for these answers.
+    /// Drops all queries: the path up has changed, and their answers are no longer awaited.
     pub(super) fn clear(&mut self) {
         self.queries.clear();
     }
 
-    /// Answers for this node where that is possible, and sends up what is complete or whose time is up.
+    /// Answers for this node where possible, and sends up each answer that is complete or whose time is up.
     pub(super) fn settle(
         &mut self,
         now: Time,
@@ -88,7 +88,8 @@ impl Asked {
             }
             if late || (!one.own && one.children.is_empty()) {
                 let One { key: (epoch, number), tally, .. } = self.queries.remove(at);
-                // Most frames say one thing, and many are under way at once in a rack: no room for more than there is.
+                // Most frames hold one message, and a rack has many frames under way at once. So the first message
+                // gets exact room.
                 says.reserve_exact(1);
                 says.push(Upward::Tally { epoch, number, tally });
             } else {
@@ -103,7 +104,7 @@ impl Asked {
 }
 
 impl One {
-    /// This node's own answer, if it can be given already or must be given now.
+    /// Adds this node's own answer, if the test holds, its value is final, or the time is up.
     fn answer_for(
         &mut self,
         node: NodeId,

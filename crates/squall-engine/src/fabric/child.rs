@@ -1,5 +1,4 @@
-//! A child of the controller that tests and simulated worlds play: numbers what it says, and remembers what it was told
-//! of itself.
+//! A child of the controller, played by tests and simulations: numbers its frames, and remembers its session and id.
 
 use squall_model::id::{NodeId, Session};
 use squall_model::report::Report;
@@ -7,59 +6,59 @@ use squall_model::set::NodeSet;
 use squall_model::wire::fabric::{Composite, DownFrame, Downward, LaunchFailure, Put, Query, Tally, UpFrame, Upward};
 use squall_model::wire::node::{Down, Registration};
 
-/// The child's end of a connection.
+/// The child's end of a connection to the controller.
 #[derive(Debug, Default)]
 pub struct Child {
     heard_hops: u64,
     said_hops: u64,
     batch: u64,
-    /// The session that it was offered last.
+    /// Session that the controller offered last.
     pub offered: Session,
-    /// Its id, once it was welcomed.
+    /// The child's node id, once the controller has accepted it.
     pub node: Option<NodeId>,
-    /// Composites that the controller has taken.
+    /// Number of composites that the controller has acknowledged.
     taken: u64,
-    /// Queries that were not answered yet.
+    /// Queries that are not answered yet.
     asked: Vec<Query>,
 }
 
 impl Child {
-    /// On a new connection; `node`: what it is called, from an earlier one.
+    /// Makes the child's end of a new connection. `node`: its id from an earlier connection.
     pub fn new(node: Option<NodeId>) -> Self {
         Self { node, ..Self::default() }
     }
 
-    /// The next frame.
+    /// Makes the next frame, with these messages.
     pub fn say(&mut self, says: Vec<Upward>) -> UpFrame {
         let hop = self.said_hops + 1;
         self.said_hops += says.len() as u64;
         UpFrame { hop, says }
     }
 
-    /// The next frame, with one composite.
+    /// Makes the next frame, with one composite.
     pub fn composite(&mut self, composite: Composite) -> UpFrame {
         self.batch += 1;
         self.say(vec![Upward::Composite { batch: self.batch, composite: Box::new(composite) }])
     }
 
-    /// It wants to register.
+    /// Makes a frame that requests registration.
     pub fn knock(&mut self, name: &str) -> UpFrame {
         let knocks = vec![(Vec::new(), name.to_owned())];
         self.composite(Composite { knocks, reports: 1, ..Composite::default() })
     }
 
-    /// It registers.
+    /// Makes a frame that registers the child.
     pub fn register(&mut self, registration: Registration) -> UpFrame {
         self.composite(Composite { registrations: vec![registration], reports: 1, ..Composite::default() })
     }
 
-    /// It reports for itself.
+    /// Makes a frame with reports of the child about itself.
     pub fn report(&mut self, reports: &[Report]) -> UpFrame {
         let node = self.node.expect("only a node that was welcomed reports");
         self.composite(composite_of(node, reports))
     }
 
-    /// Answers the queries that have come: it is there, and whatever is asked holds.
+    /// Makes a frame that answers all open queries with yes; None: there are none.
     pub fn answer(&mut self) -> Option<UpFrame> {
         let yes: NodeSet = self.node.into_iter().collect();
         let tally = Tally { yes, ..Tally::default() };
@@ -69,12 +68,12 @@ impl Child {
         (!says.is_empty()).then(|| self.say(says))
     }
 
-    /// How many of its composites are not taken.
+    /// Returns how many of the child's composites are not acknowledged.
     pub fn unconfirmed(&self) -> u64 {
         self.batch - self.taken
     }
 
-    /// Takes a frame; returns the messages for this node in it.
+    /// Accepts a frame; returns the messages for this node in it.
     pub fn hear(&mut self, frame: DownFrame) -> Vec<Down> {
         assert_eq!(frame.hop, self.heard_hops + 1, "a gap");
         self.heard_hops += frame.says.len() as u64;
@@ -104,7 +103,7 @@ fn messages_of(put: &Put) -> Vec<Down> {
     put.parcel.open().expect("the controller makes no parcel that can't be opened").messages.clone()
 }
 
-/// What a node reports, as it leaves that node.
+/// Makes the composite in which a node sends these reports of its own.
 pub fn composite_of(node: NodeId, reports: &[Report]) -> Composite {
     let (here, mut composite) = (NodeSet::one(node), Composite::default());
     for report in reports {

@@ -1,14 +1,16 @@
-//! What it costs to bring a block to many nodes: T = send + execute, and which chunk size makes the send cheapest.
+//! Model of the time it takes to bring a file to many nodes: T = send + execute, and which chunk size makes the send
+//! fastest.
 //!
-//! A block of F bytes goes in m chunks of c bytes down a tree of depth D in which each node sends every chunk to k
+//! A file of F bytes goes in m chunks of c bytes down a tree of depth D, in which each node sends every chunk to k
 //! children while it receives the next: `(m + D - 1) * k * (o + c / B)`, with o seconds of work for each message and
-//! B bytes per second of a link. Pure arithmetic: o and B are measured, or named by who asks.
+//! a link of B bytes per second. Pure arithmetic: o and B are measured, or given by the caller.
 
 use squall_model::limits::{CHUNK_BYTES as CHUNK_BYTES_MAX, TREE_WIDTH};
 
-/// Least and most bytes of a chunk: below, messages cost more than what they carry; above, a frame could not carry it.
+/// Least and most bytes of a chunk. Below, the messages cost more than their contents; above, a chunk would not fit
+/// in a frame.
 const CHUNK_BYTES: (u64, u64) = (4 << 10, 4 << 20);
-/// The mean of the largest of n exponential delays of mean 1 is about `ln n` and this (Euler's constant).
+/// The mean of the largest of n exponential delays of mean 1 is about `ln n` plus this (Euler's constant).
 const EULER: f64 = 0.58;
 
 /// A link between neighbours of the tree.
@@ -20,26 +22,26 @@ pub struct Link {
     pub bytes_per_s: f64,
 }
 
-/// What is taken for a link where none is measured: 10 Gb/s, and the work of a daemon that wakes for each message.
+/// Assumed link where none is measured: 10 Gb/s, and the work of a daemon that wakes for each message.
 pub const LINK: Link = Link { message_s: 20e-6, bytes_per_s: 1.165e9 };
-/// How the block travels.
+/// Path of a file through the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Down the tree of what is short: each node to [`TREE_WIDTH`].
+    /// Down the tree that messages use, in which each node sends to [`TREE_WIDTH`] others.
     Wide,
-    /// From node to node: least work for each, deepest.
+    /// From node to node: the least work for each, the greatest depth.
     Chain,
-    /// Each node to two.
+    /// Down a binary tree, in which each node sends to two others.
     Binary,
-    /// Half of the block down each of two binary trees; who is inside in one is a leaf of the other.
+    /// Half of the file down each of two binary trees; inner nodes of one are leaves of the other.
     DoubleTree,
 }
 
 impl Shape {
-    /// All of them.
+    /// All shapes.
     pub const ALL: [Self; 4] = [Self::Wide, Self::Chain, Self::Binary, Self::DoubleTree];
 
-    /// In words.
+    /// Returns the shape's name in words.
     pub fn name(self) -> &'static str {
         match self {
             Self::Wide => "wide tree",
@@ -49,8 +51,8 @@ impl Shape {
         }
     }
 
-    /// How many nodes are below each in a tree of the file's own. None: it goes down the tree that is there, or in a
-    /// way that is only reckoned with.
+    /// Returns how many children each node has in a tree built for the file. None: the shape uses the tree that is
+    /// there, or is not implemented.
     pub fn width(self) -> Option<u32> {
         match self {
             Self::Chain => Some(1),
@@ -59,7 +61,7 @@ impl Shape {
         }
     }
 
-    /// How often who sends most sends what it gets.
+    /// Returns how often the busiest node sends each chunk.
     fn copies(self, nodes: u64) -> f64 {
         match self {
             Self::Wide => nodes.clamp(1, u64::from(TREE_WIDTH)) as f64,
@@ -68,7 +70,7 @@ impl Shape {
         }
     }
 
-    /// Hops to the farthest of so many nodes.
+    /// Returns the number of hops to the farthest of `nodes` nodes.
     pub fn depth(self, nodes: u64) -> u64 {
         let levels = u64::from((nodes + 1).next_power_of_two().trailing_zeros()).max(1);
         match self {
@@ -82,13 +84,14 @@ impl Shape {
             }
             Self::Chain => nodes.max(1),
             Self::Binary => levels,
-            // Both halves pass every node: the pipeline is twice as long.
+            // Both halves pass every node, so the pipeline is twice as long.
             Self::DoubleTree => 2 * levels,
         }
     }
 }
 
-/// The chunk size that makes a pipelined send of `size` bytes over `depth` hops cheapest: `sqrt(F * o * B / (D - 1))`.
+/// Returns the chunk size, in bytes, that makes a pipelined send of `size` bytes over `depth` hops fastest: `sqrt(F *
+/// o * B / (D - 1))`.
 pub fn chunk_bytes(size: u64, link: Link, depth: u64) -> u64 {
     let whole = size.clamp(1, CHUNK_BYTES.1);
     if depth <= 1 {
@@ -98,23 +101,23 @@ pub fn chunk_bytes(size: u64, link: Link, depth: u64) -> u64 {
     (best as u64).clamp(CHUNK_BYTES.0, CHUNK_BYTES.1).min(whole)
 }
 
-/// Messages that pass each node of a pipelined send, its filling included, and the bytes that pass with them:
-/// `send_s` is the first times o plus the second over B.
+/// Returns the number of messages that pass each node of a pipelined send, including the time to fill the pipeline,
+/// and the number of bytes that pass with them. `send_s` is the first times o plus the second over B.
 pub fn passing(shape: Shape, size: u64, nodes: u64, chunk: u64) -> (f64, f64) {
     let chunks = size.div_ceil(chunk.max(1)).max(1);
     let turns = (chunks + shape.depth(nodes) - 1) as f64 * shape.copies(nodes);
     (turns, turns * (size as f64 / chunks as f64))
 }
 
-/// Seconds until the last of `nodes` has all of `size` bytes, in chunks of the best size.
+/// Returns the seconds until the last of `nodes` has all of `size` bytes, in chunks of the best size.
 pub fn send_s(shape: Shape, size: u64, nodes: u64, link: Link) -> f64 {
     let chunk = chunk_bytes(size, link, shape.depth(nodes));
     let (messages, bytes) = passing(shape, size, nodes, chunk);
     messages * link.message_s + bytes / link.bytes_per_s
 }
 
-/// The shape that a file is to be sent in: of those that are built, the fastest on a link as it is taken to be. A file
-/// of one piece is as short as any message.
+/// Returns the shape in which to send a file: the fastest of those that are implemented, on the assumed link. A file
+/// of one chunk takes the tree that messages use.
 pub fn choose(size: u64, nodes: u64) -> Shape {
     let built = [Shape::Wide, Shape::Chain, Shape::Binary];
     let seconds = |shape: &Shape| send_s(*shape, size, nodes, LINK);
@@ -122,25 +125,25 @@ pub fn choose(size: u64, nodes: u64) -> Shape {
     fastest.filter(|_| size > u64::from(CHUNK_BYTES_MAX)).unwrap_or(Shape::Wide)
 }
 
-/// The length of its pieces.
+/// Returns the chunk size for a file sent in this shape, bytes.
 pub fn chunk_for(shape: Shape, size: u64, nodes: u64) -> u32 {
     let (least, most) = (u64::from(CHUNK_BYTES_MAX) / 4, u64::from(CHUNK_BYTES_MAX));
     chunk_bytes(size, LINK, shape.depth(nodes)).clamp(least, most) as u32
 }
 
-/// The shape that sends fastest, built or not, and its seconds.
+/// Returns the fastest shape, implemented or not, and its seconds.
 pub fn best(size: u64, nodes: u64, link: Link) -> (Shape, f64) {
     let all = Shape::ALL.map(|shape| (shape, send_s(shape, size, nodes, link)));
     all.into_iter().fold(all[0], |best, other| if other.1 < best.1 { other } else { best })
 }
 
-/// Seconds until the last of `nodes` has started what was sent: a start of `start_s` on each, and the largest of
-/// their delays, which are exponential of mean `skew_s`.
+/// Returns the seconds until the last of `nodes` has started the program that was sent. Each needs `start_s` and a
+/// delay, exponential of mean `skew_s`.
 pub fn execute_s(nodes: u64, start_s: f64, skew_s: f64) -> f64 {
     start_s + skew_s * delay(nodes)
 }
 
-/// What `skew_s` is multiplied by.
+/// Returns the factor of `skew_s` in `execute_s`: the mean of the largest of `nodes` delays.
 pub fn delay(nodes: u64) -> f64 {
     if nodes <= 1 { 1.0 } else { (nodes as f64).ln() + EULER }
 }
@@ -177,7 +180,7 @@ mod tests {
         assert_eq!(chunk_bytes(1 << 40, TEN_GBE, 2), CHUNK_BYTES.1);
     }
 
-    /// Computed elsewhere with 12 µs more for each hop.
+    /// The expected values are computed independently, with 12 µs more for each hop.
     #[test]
     fn model_times_are_those_of_the_closed_form() {
         for (nodes, link, ms) in [(64, ONE_GBE, 121.0), (64, TEN_GBE, 15.7)] {

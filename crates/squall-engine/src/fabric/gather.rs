@@ -1,7 +1,9 @@
-//! Reports on their way up. One composite is under way at a time; what comes meanwhile is reduced into the next, so
-//! an idle tree adds no wait, and a busy one sends the fewer messages the busier it is. What nodes owe for the same put
-//! waits for one another: nobody above can do anything with a part of it, and so the end of a job comes as one message
-//! from each child, however many nodes are below.
+//! Reports on their way up.
+//!
+//! One composite is under way at a time. Reports that come meanwhile are merged into the next one. So an idle tree
+//! adds no delay, and a busier one sends fewer messages. Reports that nodes owe for the same put wait for one
+//! another, since a part of them is of no use above. So the end of a job comes as one message from each child,
+//! however many nodes are below.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,24 +11,25 @@ use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{Ask, Composite, Window};
 
-/// Most composites under way at once, however old the first of them is: what comes then waits here, and is reduced.
+/// Most composites under way at once, whatever the age of the oldest. Further reports wait here and are merged.
 const CREDIT: usize = 8;
 
-/// Most reports that are known to be owed; beyond, all are taken as they come.
+/// Most jobs and steps with reports owed that are tracked. Beyond, reports are sent as they come.
 const OWED_MAX: usize = 4096;
 
-/// A composite of a child, to be confirmed when what became of it is confirmed.
+/// Composite of a child, to be acknowledged once the composite that it went into is: the child's connection and the
+/// composite's number.
 pub(super) type Owed = (u32, u64);
 
-/// What waits, and what is under way.
+/// Composites that wait to be sent, and those that are not acknowledged.
 #[derive(Debug, Default)]
 pub(super) struct Gather {
-    /// Composites to be sent; more than one only where none are gathered.
+    /// Composites to be sent. More than one only if merging is off.
     waiting: VecDeque<Waiting>,
     under_way: VecDeque<UnderWay>,
     last: u64,
     window: Window,
-    /// Which nodes at and below this one have not reported yet what they owe.
+    /// For each job or step that is to end, the nodes at and below this one that have not reported it yet.
     owe: BTreeMap<Ask, NodeSet>,
 }
 
@@ -36,9 +39,10 @@ struct Waiting {
     owed: Vec<Owed>,
     since: Time,
     messages: usize,
-    /// Nothing in it is whole: the rest is to be waited for.
+    /// Whether every report in it awaits others for the same job or step, so that it is held back.
     partial: bool,
-    /// All of it is shared with nodes elsewhere: relays above may hold it until they have reported.
+    /// Whether all reports in it are about jobs and steps whose end this relay tracks. Relays above may hold it until
+    /// further nodes have reported.
     shared: bool,
 }
 
@@ -50,17 +54,17 @@ struct UnderWay {
 }
 
 impl Gather {
-    /// A new way up: what was under way on the old one is for those to repeat who reported it.
+    /// Starts over for a new path. Reports under way on the old one are repeated by the nodes that made them.
     pub(super) fn restart(&mut self, window: Window) {
         *self = Self { window, ..Self::default() };
     }
 
-    /// The window in force.
+    /// Returns the window in force.
     pub(super) fn window(&self) -> Window {
         self.window
     }
 
-    /// A put went down for which these nodes owe reports.
+    /// Records that these nodes owe reports for a put that was passed down.
     pub(super) fn expect(&mut self, asks: &[Ask], nodes: &NodeSet) {
         if nodes.is_empty() || self.window.messages <= 1 {
             return;
@@ -73,7 +77,7 @@ impl Gather {
         }
     }
 
-    /// Nothing can come from these nodes any more.
+    /// Records that no report can come from these nodes any more.
     pub(super) fn give_up(&mut self, nodes: &NodeSet) {
         if nodes.is_empty() {
             return;
@@ -84,8 +88,8 @@ impl Gather {
         });
     }
 
-    /// Crosses off what is reported. Whether all of it is part of something of which more is to come, and whether all
-    /// of it is owed by several nodes.
+    /// Removes the contents of a composite from what is owed. Returns two flags: whether further reports are owed for
+    /// everything in it, and whether everything in it was owed at all.
     fn cross_off(&mut self, composite: &Composite) -> (bool, bool) {
         let Composite { lost, ended, failed, gone, knocks, registrations, newer, reports: _ } = composite;
         let plain = lost.is_empty() && failed.is_empty() && knocks.is_empty();
@@ -107,7 +111,7 @@ impl Gather {
         (partial, shared)
     }
 
-    /// Adds reports.
+    /// Adds a composite. `owed`: the child that sent it and its number; None: it is this node's own.
     pub(super) fn add(&mut self, now: Time, composite: Composite, owed: Option<Owed>) {
         if composite.is_empty() && owed.is_none() {
             return;
@@ -125,7 +129,7 @@ impl Gather {
         }
     }
 
-    /// A child is gone: nodes that knocked through it can't be answered on that way.
+    /// Forgets a child that is gone: registration requests through it can't be answered on that path.
     pub(super) fn forget_child(&mut self, link: u32) {
         for waiting in &mut self.waiting {
             waiting.composite.knocks.retain(|(route, _)| route.last() != Some(&link));
@@ -136,11 +140,11 @@ impl Gather {
         }
     }
 
-    /// The composite to be sent now, if any; to be called until None.
+    /// Returns the composite to be sent now and its number. To be called until it returns None.
     pub(super) fn take(&mut self, now: Time) -> Option<(u64, Composite)> {
         let first = self.waiting.front()?;
         let full = first.messages >= self.window.messages as usize || first.since + self.age_max() <= now;
-        // What may be held above holds up nothing else; nor is a node kept out by what was reported of others.
+        // Composites that may be held above delay no others, and reports about other nodes delay no registration.
         let idle = self.under_way.iter().all(|one| one.shared);
         let ripe = (idle && !first.partial) || full || first.composite.lets_in();
         let due = self.window.messages <= 1 || first.composite.is_urgent() || (ripe && self.under_way.len() < CREDIT);
@@ -157,7 +161,8 @@ impl Gather {
         Span::from_millis(u64::from(self.window.time_ms))
     }
 
-    /// A composite, and all before it, is with the controller: so are these of the children.
+    /// Handles the acknowledgement of a composite and all before it. Returns the children's composites that are
+    /// thereby acknowledged.
     pub(super) fn taken(&mut self, batch: u64) -> Vec<Owed> {
         let mut owed = Vec::new();
         while self.under_way.front().is_some_and(|first| first.batch <= batch) {
@@ -166,7 +171,7 @@ impl Gather {
         owed
     }
 
-    /// When the first that waits has waited long enough.
+    /// Returns when the oldest waiting composite reaches its maximum age.
     pub(super) fn deadline(&self) -> Option<Time> {
         let first = self.waiting.front().filter(|_| self.under_way.len() < CREDIT)?;
         Some(first.since + self.age_max())

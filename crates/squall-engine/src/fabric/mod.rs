@@ -1,15 +1,15 @@
 //! The fabric on a node: its place in the tree, between one parent and some children.
 //!
-//! - `parent`: which node (or the controller) it is attached to, and where it turns when that one dies.
-//! - `relay`: what passes through, down and up.
-//! - `gather`: reports on their way up, reduced and in composites.
+//! - `parent`: the node or controller that this one is attached to, and the next to try when it dies.
+//! - `relay`: messages that pass through, down and up.
+//! - `gather`: reports on their way up, merged into composites.
 //! - `asked`: queries that pass through, and their answers.
-//! - `scope`: what a child of another machine may speak of.
-//! - `shape`: which node is whose parent in a healthy tree.
-//! - `cost`: what it costs to reach a set of nodes.
+//! - `scope`: what a child on another machine is allowed to report.
+//! - `shape`: the parent of each node in a healthy tree.
+//! - `cost`: the time it takes to reach a set of nodes.
 //!
-//! The controller's end of it is `control/net/links.rs`. Everything here is soft state: what is lost with a relay, the
-//! nodes that reported it still have, and report again.
+//! The controller's end of it is `control/net/links.rs`. All state here is soft: what is lost with a relay is still
+//! on the nodes that reported it, which report it again.
 
 mod asked;
 pub mod child;

@@ -1,23 +1,23 @@
-//! The hop upward: whom the node is attached to, whether it lives, where to turn when it does not.
+//! The hop upward: the parent that a node is attached to, its liveness, and the next to try when it dies.
 
 use squall_model::limits::HEARTBEAT_S;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::Path;
 
-/// First and longest pause after all that could be dialled were tried in vain.
+/// First and longest pause after all candidates were dialled in vain.
 const PAUSE: (Span, Span) = (Span::from_millis(10), Span::from_secs(1));
 
-/// How long a node that starts tries its own parent only: it may be starting too.
+/// How long a starting node tries only its own parent, which may be starting too.
 const START_WAIT: Span = Span::from_secs(2);
 
-/// How often a node that is not with its own parent tries to go back there, at first and at last: less often each time
-/// that there was no way to the controller from there.
+/// Interval, first and longest, at which a node away from its own parent tries to return to it. It doubles each time
+/// that there was no path to the controller from there.
 const HOME: (Span, Span) = (Span::from_secs(20), Span::from_secs(1800));
 
-/// Heartbeats without a frame after which a hop counts as dead.
+/// Number of heartbeat intervals without a frame after which a hop counts as dead.
 pub(super) const SILENT_HEARTBEATS: u64 = 3;
 
-/// Whom to connect to.
+/// Target of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dial {
     /// The controller.
@@ -26,41 +26,41 @@ pub enum Dial {
     Node(String),
 }
 
-/// The hop to the parent.
+/// A node's hop to its parent.
 #[derive(Debug)]
 pub(super) struct Parent {
-    /// Its own parent, its grandparent …, without the controller.
+    /// Names of the node's own parent, its grandparent and so on, without the controller.
     home: Vec<String>,
-    /// Whom to try, in turn.
+    /// Candidates to dial, in turn.
     ladder: Vec<Dial>,
     rung: usize,
     dialling: Option<Dial>,
     next_dial: Option<Time>,
     pause: Span,
-    /// Before this, only the first rung is tried.
+    /// Before this time, only the first candidate is tried.
     climb_at: Option<Time>,
     pub(super) attached: Option<Attached>,
     home_at: Option<Time>,
     home_wait: Span,
-    /// The parent knows no way to the controller: try to go past it.
+    /// Whether to try the controller directly, because the parent has no path to it.
     detour: bool,
 }
 
-/// A standing connection to a parent.
+/// An open connection to a parent.
 #[derive(Debug)]
 pub(super) struct Attached {
     pub(super) to: Dial,
-    /// Number of the last frame that came and of the last that went.
+    /// Number of the last message received.
     pub(super) heard_hops: u64,
     pub(super) said_hops: u64,
     pub(super) heard: Time,
     pub(super) said: Time,
-    /// What is above, once the way to the controller stands.
+    /// Nodes above the parent, once there is a path to the controller.
     pub(super) path: Option<Path>,
 }
 
 impl Parent {
-    /// For a node whose nodes above are these, nearest first.
+    /// Makes the hop of a node with these nodes above it in a healthy tree, nearest first.
     pub(super) fn new(home: Vec<String>) -> Self {
         let mut parent = Self {
             ladder: Vec::new(),
@@ -79,12 +79,12 @@ impl Parent {
         parent
     }
 
-    /// Everybody that might do, nearest first.
+    /// Returns all candidates of a healthy tree, nearest first.
     fn all(&self) -> Vec<Dial> {
         self.home.iter().cloned().map(Dial::Node).chain([Dial::Controller]).collect()
     }
 
-    /// Where it belongs.
+    /// Returns the node's own parent in a healthy tree.
     fn first_choice(&self) -> Dial {
         self.home.first().cloned().map_or(Dial::Controller, Dial::Node)
     }
@@ -94,7 +94,7 @@ impl Parent {
         Span::from_secs(path.map_or(HEARTBEAT_S, |path| path.heartbeat_s.max(1)))
     }
 
-    /// A connection stands, in place of the one before.
+    /// Records that the requested connection is open, in place of the previous one.
     pub(super) fn opened(&mut self, now: Time) {
         let to = self.dialling.take().unwrap_or(Dial::Controller);
         self.home_at = (to != self.first_choice()).then(|| now + self.home_wait);
@@ -104,12 +104,13 @@ impl Parent {
         self.pause = PAUSE.0;
     }
 
-    /// The connection is gone, or shall be: on to whoever is above.
+    /// Records that the connection is gone, and prepares to dial the nodes above the lost parent.
     pub(super) fn closed(&mut self, now: Time) {
         let Some(attached) = self.attached.take() else { return };
         let above = attached.path.map(|path| path.above).unwrap_or_default();
         let above: Vec<Dial> = above.into_iter().map(Dial::Node).chain([Dial::Controller]).collect();
-        // From the controller there is no way further up; from elsewhere there is first the way up, then all others.
+        // Nodes above the lost parent come first, then all others. A node that was attached to the controller has
+        // only the others.
         let rest = self.all().into_iter().filter(|dial| !above.contains(dial));
         self.ladder = above.iter().cloned().chain(rest.collect::<Vec<_>>()).collect();
         self.rung = 0;
@@ -118,14 +119,15 @@ impl Parent {
         self.next_dial = Some(now);
     }
 
-    /// Nobody answered.
+    /// Records that a dial failed, and plans the next.
     pub(super) fn failed(&mut self, now: Time) {
         let dialled = self.dialling.take();
         if let Some(attached) = &self.attached {
             self.home_at = (attached.to != self.first_choice()).then(|| now + self.home_wait);
             return;
         }
-        // It was dialled to go back there; meanwhile the connection is gone, and the ladder has not been begun.
+        // The dial was a return to the own parent. The connection went away meanwhile, and no candidate has been
+        // tried yet.
         if dialled.as_ref() != self.ladder.get(self.rung) {
             self.next_dial = Some(now);
             return;
@@ -145,7 +147,7 @@ impl Parent {
         self.pause = Span(self.pause.0 * 2).min(PAUSE.1);
     }
 
-    /// The parent lives, but the controller is not heard through it: past it, and later back.
+    /// Plans to bypass a parent that is alive but has no path to the controller, and to return later.
     pub(super) fn detour(&mut self) {
         if self.attached.as_ref().is_some_and(|attached| attached.to != Dial::Controller) {
             self.detour = true;
@@ -153,7 +155,7 @@ impl Parent {
         }
     }
 
-    /// The way to the controller stands.
+    /// Records a path to the controller.
     pub(super) fn found_path(&mut self, path: Path) {
         let home = self.first_choice();
         if let Some(attached) = &mut self.attached {
@@ -164,7 +166,7 @@ impl Parent {
         }
     }
 
-    /// Whom to dial now, if anybody. Answered by `opened` or `failed`.
+    /// Returns the target to dial now; None: no dial is due. Answered by `opened` or `failed`.
     pub(super) fn dial(&mut self, now: Time) -> Option<Dial> {
         if self.dialling.is_some() {
             return None;
@@ -184,7 +186,7 @@ impl Parent {
         Some(whom)
     }
 
-    /// Whether the parent has been silent for too long.
+    /// Returns whether the parent has been silent for too long.
     pub(super) fn is_silent(&self, now: Time) -> bool {
         self.patience().is_some_and(|until| until <= now)
     }

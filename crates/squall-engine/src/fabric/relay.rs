@@ -1,4 +1,4 @@
-//! What passes through a node: puts and queries downward, reports and answers upward.
+//! Messages that pass through a node: puts and queries downward, reports and answers upward.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,91 +15,93 @@ use super::asked::Asked;
 use super::gather::Gather;
 use super::parent::{Dial, Parent, SILENT_HEARTBEATS};
 
-/// What the world tells a relay of its connections.
+/// Event on a relay's connections, given by the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NetInput {
-    /// The connection that was asked for stands; the one to the parent before is closed, and no frame of it comes
-    /// any more.
+    /// The requested connection to a parent is open. The one to the previous parent is closed, and no further frame
+    /// of it comes.
     ParentOpened,
-    /// It could not be made. The one before, if any, still stands.
+    /// The requested connection could not be made. The previous one, if any, is still open.
     DialFailed,
     /// The connection to the parent has ended.
     ParentClosed,
     /// A frame from the parent.
     FromParent(Box<DownFrame>),
-    /// A node has connected to this one. Numbers of connections are never used twice in a life of the daemon.
+    /// A node has connected to this one. Connection numbers are never reused within a run of the daemon.
     ChildOpened {
-        /// The connection.
+        /// Number of the connection.
         link: u32,
     },
     /// The connection of a child has ended.
     ChildClosed {
-        /// The connection.
+        /// Number of the connection.
         link: u32,
     },
     /// A frame from a child.
     FromChild {
-        /// The connection.
+        /// Number of the connection.
         link: u32,
         /// The frame.
         frame: Box<UpFrame>,
     },
-    /// What a node that is above this one for a file passed on to it.
+    /// A chunk of a file from outside the tree: from the node above this one in the file's own tree, or by multicast.
     Beside(Chunk),
 }
 
-/// What a relay wants of the world.
+/// Output of a relay, for the host to carry out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetOut {
-    /// For the parent.
+    /// Frame for the parent.
     pub up: Option<UpFrame>,
-    /// For children.
+    /// Frames for children, with the number of each child's connection.
     pub down: Vec<(u32, DownFrame)>,
-    /// Close these children's connections (after the frames). They are gone for the relay.
+    /// Connections of children to close, after the frames are sent. The relay has already dropped them.
     pub drop: Vec<u32>,
-    /// Close the connection to the parent. It is gone for the relay.
+    /// Whether to close the connection to the parent. The relay has already dropped it.
     pub hang_up: bool,
-    /// Connect to this one. Answered by `ParentOpened` or `DialFailed`.
+    /// Parent to connect to. Answered by `ParentOpened` or `DialFailed`.
     pub dial: Option<Dial>,
-    /// Pieces of files for nodes that may be no neighbours in the tree, in order for each, over connections of their
-    /// own; nobody is told if that fails.
+    /// Chunks of files for nodes by name, which may be no neighbours in the tree. They go over connections of their
+    /// own, in order for each node. A failure is not reported.
     pub beside: Vec<(String, Chunk)>,
 }
 
-/// What has come for the node itself.
+/// Message that the relay has for its own node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// The way to the controller stands: register.
+    /// There is now a path to the controller: time to register.
     Path,
-    /// There is no way to the controller at present.
+    /// There is no path to the controller at present.
     NoPath,
-    /// A put; `node`: for this node alone, which has that id.
+    /// A put for this node.
     Put {
-        /// The node's id if this put tells it.
+        /// The node's id, if the put was a reply to this node alone and tells it its id.
         node: Option<NodeId>,
-        /// What came.
+        /// The put.
         put: Put,
     },
-    /// The controller asks for a variable's value, which the next settlement tells.
+    /// The controller queries a variable. The next `settle` answers with its value.
     Asked(Variable),
-    /// A piece of a file.
+    /// A chunk of a file.
     Chunk(Chunk),
-    /// For a step daemon here.
+    /// A message for a step daemon of this node.
     Letter(Box<Letter>),
 }
 
 /// A node's place in the tree.
 #[derive(Debug)]
 pub struct Relay {
-    /// This node's id, once told.
+    /// This node's id, once the controller has told it.
     node: Option<NodeId>,
     parent: Parent,
     children: BTreeMap<u32, Child>,
-    /// There may be something for children to be told.
+    /// Whether there may be messages for children.
     tells: bool,
-    /// No child is to be told that this node lives, or given up, before this; none: there are no children.
+    /// Earliest time at which a child is due a heartbeat, or counts as dead if it stays silent. None: there are no
+    /// children.
     children_due: Option<Time>,
-    /// On which child's connection each node below was seen last, and its session there.
+    /// For each node below, the child's connection through which it was last reached, and the number of its session
+    /// there.
     below: BTreeMap<NodeId, (u32, u64)>,
     gather: Gather,
     asked: Asked,
@@ -118,7 +120,8 @@ struct Child {
 
 impl Child {
     fn say(&mut self, say: Downward) {
-        // Most frames say one thing, and many are under way at once in a rack: no room for more than that at first.
+        // Most frames hold one message, and a rack has many frames under way at once. So the first message gets exact
+        // room.
         if self.says.is_empty() {
             self.says.reserve_exact(1);
         }
@@ -127,7 +130,7 @@ impl Child {
 }
 
 impl Relay {
-    /// For a node above which stand these in a healthy tree, nearest first.
+    /// Makes a relay. `home`: names of the nodes above it in a healthy tree, nearest first.
     pub fn new(home: Vec<String>) -> Self {
         Self {
             node: None,
@@ -142,22 +145,22 @@ impl Relay {
         }
     }
 
-    /// Whether the way to the controller stands.
+    /// Returns whether there is a path to the controller.
     pub fn has_path(&self) -> bool {
         self.path().is_some()
     }
 
-    /// This node's id, if it was told.
+    /// Returns this node's id; None: the controller has not told it yet.
     pub fn node(&self) -> Option<NodeId> {
         self.node
     }
 
-    /// How many nodes can be reached through this one.
+    /// Returns how many nodes can be reached through this one.
     pub fn below(&self) -> usize {
         self.below.len()
     }
 
-    /// The nodes that can be reached through a child.
+    /// Returns the nodes reachable through the child on connection `link`; None: there is no such child.
     pub fn reach_of(&self, link: u32) -> Option<&NodeSet> {
         self.children.get(&link).map(|child| &child.reach)
     }
@@ -166,7 +169,7 @@ impl Relay {
         self.parent.attached.as_ref()?.path.as_ref()
     }
 
-    /// Takes what the network brought. What is for the node itself goes to `local`.
+    /// Handles an event on the connections. Messages for the node itself go to `local`.
     pub fn take(&mut self, now: Time, input: NetInput, local: &mut Vec<Delivery>, out: &mut NetOut) {
         match input {
             NetInput::ParentOpened => {
@@ -184,17 +187,18 @@ impl Relay {
         }
     }
 
-    /// The controller does not answer on this way: another one is to be tried.
+    /// Tries another path, because the controller does not answer on this one.
     pub fn detour(&mut self) {
         self.parent.detour();
     }
 
-    /// The node's own reports, knocks and registrations.
+    /// Adds the node's own reports, registration requests and registrations to the next composite.
     pub fn report(&mut self, now: Time, composite: Composite) {
         self.gather.add(now, composite, None);
     }
 
-    /// Lets out what is due; `value` is what this node's variables hold. To be called at the end of every step.
+    /// Sends what is due. `own` gives values of this node's variables, the usage they stand for, and its health. To
+    /// be called at the end of every step.
     pub fn settle(
         &mut self,
         now: Time,
@@ -219,7 +223,7 @@ impl Relay {
         self.flush(now, out);
     }
 
-    /// When to settle again if nothing happens.
+    /// Returns when to call `settle` again if no event comes before.
     pub fn deadline(&self) -> Option<Time> {
         let gather = self.gather.deadline().filter(|_| self.has_path());
         [self.parent.deadline(), gather, self.asked.deadline(), self.children_due].into_iter().flatten().min()
@@ -256,7 +260,7 @@ impl Relay {
     }
 }
 
-/// Upward side.
+/// Handling of the connection to the parent.
 impl Relay {
     fn lose_parent(&mut self, now: Time, local: &mut Vec<Delivery>) {
         if self.parent.attached.is_some() {
@@ -266,7 +270,7 @@ impl Relay {
         }
     }
 
-    /// What was under way through the parent is given up; those who said it say it again when the way stands.
+    /// Drops all that was under way through the parent. Its senders repeat it once there is a path again.
     fn cut(&mut self) {
         let window = self.gather.window();
         self.gather.restart(window);
@@ -314,7 +318,7 @@ impl Relay {
         }
     }
 
-    /// What children are told of the tree above them.
+    /// Returns the path to the controller as this node's children are told it; None: this node has none itself.
     fn path_below(&self) -> Option<Path> {
         let attached = self.parent.attached.as_ref()?;
         let mut path = attached.path.clone()?;
@@ -352,7 +356,7 @@ impl Relay {
         self.tells = true;
         let mut owe = NodeSet::new();
         for child in self.children.values_mut().filter(|child| !child.reach.is_disjoint(&put.to)) {
-            // The sets become the smaller the farther down they come.
+            // The set of receivers gets smaller with each level.
             let to = child.reach.intersection(&put.to);
             owe.union_with(&to);
             child.say(Downward::Put(Put { to, ..put.clone() }));
@@ -378,13 +382,13 @@ impl Relay {
     }
 
     fn query(&mut self, now: Time, query: &Query, local: &mut Vec<Delivery>) {
-        // Answers of those below must be here before the time is up.
+        // Answers of the nodes below must be here before this node's own time is up.
         let time_us = query.time_us / 8 * 7;
         let mut asked = BTreeSet::new();
         self.tells = true;
         for (&link, child) in self.children.iter_mut().filter(|(_, child)| !child.reach.is_disjoint(&query.to)) {
             asked.insert(link);
-            // The sets become the smaller the farther down they come.
+            // The set of receivers gets smaller with each level.
             let to = child.reach.intersection(&query.to);
             child.say(Downward::Query(Query { to, time_us, ..query.clone() }));
         }
@@ -396,7 +400,7 @@ impl Relay {
     }
 }
 
-/// Downward side.
+/// Handling of the connections to children.
 impl Relay {
     fn tell_child(&mut self, link: u32, say: Downward) {
         if let Some(child) = self.children.get_mut(&link) {
@@ -457,7 +461,7 @@ impl Relay {
                     for (route, _) in &mut composite.knocks {
                         route.push(link);
                     }
-                    // Those who went elsewhere since are not lost.
+                    // Nodes that have moved to another parent since are not lost.
                     let lost = std::mem::take(&mut composite.lost);
                     composite.lost = lost.into_iter().filter(|lost| self.forget(link, lost.0, lost.1)).collect();
                     self.gather.give_up(&composite.lost.keys().copied().collect());
@@ -470,7 +474,8 @@ impl Relay {
         }
     }
 
-    /// A node can't be reached through that child any more. False: it has a newer session on another way.
+    /// Forgets that a node can be reached through this child. Returns false if the node has a newer session, or
+    /// another path.
     fn forget(&mut self, link: u32, node: NodeId, session: u64) -> bool {
         match self.below.get(&node) {
             Some(&(at, newer)) if at != link || newer > session => false,
@@ -486,14 +491,14 @@ impl Relay {
         }
     }
 
-    /// Sends a letter on its way: down where that leads to its node, else up.
+    /// Sends a letter toward its node: down if it is below, else up.
     pub fn post(&mut self, letter: Box<Letter>, local: &mut Vec<Delivery>) {
         if let Some(letter) = self.lower(letter, local) {
             self.says.push(Upward::Letter(letter));
         }
     }
 
-    /// Takes a letter that is for this node or one below; gives back one that is not.
+    /// Delivers a letter to this node or one below; returns it if it is for neither.
     fn lower(&mut self, letter: Box<Letter>, local: &mut Vec<Delivery>) -> Option<Box<Letter>> {
         if self.node == Some(letter.to) {
             local.push(Delivery::Letter(letter));
@@ -509,7 +514,7 @@ impl Relay {
     }
 }
 
-/// A piece of a file that is for this node, and for those below it in the file's own tree.
+/// Delivers a chunk to this node, and sends it to the nodes below it in the file's own tree.
 fn pass_on(mut chunk: Chunk, local: &mut Vec<Delivery>, out: &mut NetOut) {
     if let Some(cascade) = chunk.cascade.take() {
         for (name, cascade) in cascade.below() {
@@ -520,7 +525,7 @@ fn pass_on(mut chunk: Chunk, local: &mut Vec<Delivery>, out: &mut NetOut) {
 }
 
 impl Relay {
-    /// How reports are gathered at present.
+    /// Returns the limits by which reports are gathered at present.
     pub fn window(&self) -> Window {
         self.gather.window()
     }

@@ -1,5 +1,7 @@
-//! What a child of another machine may speak of: itself, and the nodes below it in the tree. Its key proves its name and
-//! nothing else, so what it says of others is not heard: who has taken over a machine has not taken over the cluster.
+//! Limits of what a child on another machine may report: itself, and the nodes below it in the tree.
+//!
+//! Its key proves its name and nothing else, so its reports about other nodes are dropped. An intruder on one machine
+//! therefore can't control the cluster.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +13,7 @@ use squall_model::wire::fabric::{Chunk, Composite, Letter, Tally, UpFrame, Upwar
 
 use super::shape::Tree;
 
-/// The nodes of which a child may speak.
+/// Nodes that a child may report about.
 #[derive(Clone, Debug)]
 pub struct Scope {
     own: String,
@@ -19,7 +21,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// Of the child that is the node of that name.
+    /// Makes the scope of the child with the name `own`.
     pub fn new(config: &Config, own: String) -> Self {
         let all: Vec<String> =
             config.nodes.iter().flat_map(|entry| hostlist::expand(&entry.name).unwrap_or_default()).collect();
@@ -29,14 +31,14 @@ impl Scope {
         Self { own, names }
     }
 
-    /// Their names.
+    /// Returns the names of the nodes in scope.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(String::as_str)
     }
 
-    /// Leaves of a frame what the child may say; `ids`: the nodes of which it may speak, as far as they have ids.
+    /// Removes from a frame what the child may not report. `ids`: ids of the nodes in scope that have one.
     ///
-    /// Every struct is taken apart field by field, so that the compiler asks here about each new one.
+    /// Every struct is destructured field by field, so that a new field does not compile until it is handled here.
     pub fn confine(&self, frame: &mut UpFrame, ids: &NodeSet) {
         let UpFrame { hop: _, says } = frame;
         for say in says {
@@ -44,14 +46,16 @@ impl Scope {
                 Upward::Composite { batch: _, composite } => self.confine_reports(composite, ids),
                 Upward::Tally { epoch: _, number: _, tally } => confine_answers(tally, ids),
                 Upward::Letter(letter) => {
-                    // Its receiver is sent it whoever sends it, and asks nothing of the controller.
+                    // The sender does not limit the receivers of a letter, and a letter asks nothing of the
+                    // controller.
                     let Letter { step, sender, to: _, message: _ } = &mut **letter;
                     if !ids.contains(*sender) {
-                        // In the name of another node: no step has that key, so no step daemon gets it.
+                        // The sender's id is another node's: no step has this key, so no step daemon receives the
+                        // letter.
                         *step = StepKey::default();
                     }
                 }
-                // A file is known by its digest, whichever node brings it.
+                // A file is identified by its digest, no matter which node brings it.
                 Upward::Chunk(Chunk { to: _, cascade: _, content: _, at: _, bytes: _ }) => {}
             }
         }
@@ -78,7 +82,7 @@ impl Scope {
 }
 
 fn confine_answers(tally: &mut Tally, ids: &NodeSet) {
-    // What tasks used is a sum without names.
+    // Usage is a sum without names.
     let Tally { yes, no, witness, health, used: _ } = tally;
     yes.intersect_with(ids);
     no.intersect_with(ids);

@@ -1,7 +1,9 @@
-//! The shape of a healthy tree: an ordered list is split into at most `width` parts of nearly equal length; the first
-//! of each part is the parent of the rest of it, split again in the same way (as Slurm's `route/default` does). So
-//! every subtree is a run of neighbours, and sets of nodes stay short. By topology, each switch has such a tree of its
-//! own, and their heads stand in one in turn.
+//! The shape of a healthy tree.
+//!
+//! An ordered list is split into at most `width` parts of nearly equal length. The first node of each part is the
+//! parent of the others, which are split again in the same way (as Slurm's `route/default` does). So every subtree is
+//! a run of adjacent nodes, and sets of nodes stay short. With routing by topology, each switch has such a tree, and
+//! the heads of these trees form a tree themselves.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +14,14 @@ use squall_model::hostlist;
 #[derive(Debug)]
 pub struct Tree<'a> {
     width: usize,
-    /// Runs of nodes with a tree each; the heads of these trees stand in a tree in turn. Only one run: no such heads.
+    /// Runs of nodes, each with its own tree. With several runs, their heads form a tree themselves.
     runs: Vec<Vec<&'a str>>,
-    /// Which run, and which place in it.
+    /// Run and position in it of each node.
     places: BTreeMap<&'a str, (usize, usize)>,
 }
 
 impl<'a> Tree<'a> {
-    /// For these nodes, in the order of the configuration.
+    /// Makes the tree of these nodes, which are in the order of the configuration.
     pub fn new(config: &Config, names: &'a [String]) -> Self {
         let runs = match config.route_plugin {
             RoutePolicy::FanOut => vec![names.iter().map(String::as_str).collect()],
@@ -32,8 +34,8 @@ impl<'a> Tree<'a> {
         Self { width: config.tree_width as usize, runs, places }
     }
 
-    /// The nodes above one, nearest first. None for one that the configuration does not name: it makes a tree of its
-    /// own.
+    /// Returns the names of the nodes above `name`, nearest first. Empty for a node without a parent, and for one
+    /// that is not in the configuration: it is attached to the controller.
     pub fn above(&self, name: &str) -> Vec<String> {
         let Some(&(run, at)) = self.places.get(name) else { return Vec::new() };
         if self.runs.len() == 1 {
@@ -52,7 +54,8 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// Nodes by their switch, in the order of the switches; those of none last. Of two switches the first has a node.
+/// Groups nodes by switch, in the order of the switches; nodes without a switch come last. A node of two switches
+/// belongs to the first.
 fn by_switch<'a>(config: &Config, names: &'a [String]) -> Vec<Vec<&'a str>> {
     let mut switches: BTreeMap<String, usize> = BTreeMap::new();
     for (at, switch) in config.switches.iter().enumerate() {
@@ -68,13 +71,13 @@ fn by_switch<'a>(config: &Config, names: &'a [String]) -> Vec<Vec<&'a str>> {
     runs
 }
 
-/// The nodes above `at` in a tree of `count`, nearest first; none: its parent is the root.
+/// Returns the positions of the nodes above `at` in a tree of `count`, nearest first. Empty: its parent is the root.
 pub fn above(at: usize, count: usize, width: usize) -> Vec<usize> {
     let width = width.max(2);
     let mut path = Vec::new();
     let (mut first, mut len) = (0, count);
     while at < first + len {
-        // `first .. first + len` are the children of the last node on the path, and all below them.
+        // `first .. first + len` are the descendants of the last node on the path.
         let parts = width.min(len);
         let (short, longer) = (len / parts, len % parts);
         let within = at - first;
@@ -101,7 +104,7 @@ mod tests {
 
     use super::{Tree, above};
 
-    /// The nodes whose parent is `at` (None: the root).
+    /// Returns the nodes whose parent is `at` (None: the root).
     fn children(at: Option<usize>, count: usize, width: usize) -> Vec<usize> {
         (0..count).filter(|&node| above(node, count, width).first().copied() == at).collect()
     }

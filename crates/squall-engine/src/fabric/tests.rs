@@ -1,4 +1,4 @@
-//! The fabric: one relay by itself, and whole trees of node machines with a controller at the root.
+//! Tests of the fabric: one relay alone, and whole trees of node machines with a controller at the root.
 
 mod chaos;
 mod files;

@@ -1,4 +1,4 @@
-//! What the front knows of its cells: their configurations, nothing that changes while they run.
+//! Static facts about the cells behind a front, from their configurations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +10,16 @@ use squall_model::wire::client::Refusal;
 use squall_model::{gres, hostlist, license};
 use squall_sched::Constraint;
 
-/// The cells behind a front, by rising number.
+/// The cells behind a front, ascending by number.
 #[derive(Debug)]
 pub struct Cells(Vec<Cell>);
 
-/// One of them.
+/// Static facts about one cell.
 #[derive(Debug)]
 pub(super) struct Cell {
     pub(super) number: u32,
     nodes: BTreeSet<String>,
-    /// Partitions, and how many nodes each has.
+    /// Partitions, and the number of nodes of each.
     partitions: BTreeMap<String, usize>,
     default_partition: String,
     features: BTreeSet<String>,
@@ -28,7 +28,7 @@ pub(super) struct Cell {
 }
 
 impl Cells {
-    /// From their configurations. Err: why they can't stand behind one front.
+    /// Makes the set of cells from their configurations. Err: text that says why they can't stand behind one front.
     pub fn new(configs: &[Config]) -> Result<Self, String> {
         let mut cells = configs.iter().map(Cell::new).collect::<Result<Vec<_>, String>>()?;
         cells.sort_by_key(|cell| cell.number);
@@ -52,23 +52,24 @@ impl Cells {
         }
     }
 
-    /// Their numbers.
+    /// Returns the numbers of the cells.
     pub fn numbers(&self) -> impl Iterator<Item = u32> {
         self.0.iter().map(|cell| cell.number)
     }
 
-    /// Where a job is looked for. An id that no cell gives is anybody's: it is not known there.
+    /// Returns the cell to look for a job in. An id that no cell assigns goes to the first, which refuses it as
+    /// unknown.
     pub(super) fn of(&self, job: JobId) -> u32 {
         let first = self.0[0].number;
         self.numbers().find(|cell| *cell == job.cell()).unwrap_or(first)
     }
 
-    /// The cells that have a partition.
+    /// Returns the cells that have a partition.
     pub(super) fn with_partition<'a>(&'a self, name: &'a str) -> impl Iterator<Item = u32> + 'a {
         self.0.iter().filter(move |cell| cell.partitions.contains_key(name)).map(|cell| cell.number)
     }
 
-    /// The nodes of a list, by cell.
+    /// Returns the nodes of a host list, by cell.
     pub(super) fn of_nodes(&self, list: &str) -> Result<BTreeMap<u32, Vec<String>>, Refusal> {
         let most = self.0.iter().map(|cell| cell.nodes.len()).sum();
         let names = hostlist::expand_within(list, most).map_err(|_| Refusal::InvalidNode(list.to_owned()))?;
@@ -82,15 +83,16 @@ impl Cells {
         Ok(found)
     }
 
-    /// What of a list of nodes is in a cell.
+    /// Returns the part of a node list that is in a cell; None: none of it is.
     pub(super) fn nodes_in(&self, cell: u32, list: &str) -> Option<String> {
         let names = self.of_nodes(list).ok()?.remove(&cell)?;
         Some(hostlist::compress(names))
     }
 
-    /// The cell for a submission: one of those that have what it asks for; that of the jobs on which it depends, if it is
-    /// one, otherwise as its key says, each as often as it has nodes. Nothing else counts, above all not how the cells are
-    /// at present: so the same submission always goes to the same cell.
+    /// Returns the cell for a submission. Arrays with `aftercorr` go to the cell of the arrays that they name.
+    /// Otherwise it is one of the cells that have what the submission asks for. If the jobs that it depends on are
+    /// all in one such cell, it is that one. If not, the key decides, and each cell is chosen in proportion to its
+    /// nodes. The cells' present state has no influence, so the same submission always goes to the same cell.
     pub(super) fn choose(&self, specs: &[JobSpec], key: ClientKey) -> Result<u32, Refusal> {
         if self.0.len() > 1 {
             specs.iter().try_for_each(possible)?;
@@ -108,8 +110,8 @@ impl Cells {
         Ok(best.map_or(self.0[0].number, |(number, _)| number))
     }
 
-    /// The cells that have what a submission asks for, and how many nodes for it; if none has, those that could say best
-    /// why not.
+    /// Returns the cells that have what a submission asks for, with the number of nodes for it. If none has, returns
+    /// those whose refusal will explain best.
     pub(super) fn suited(&self, specs: &[JobSpec]) -> Result<Vec<(u32, usize)>, Refusal> {
         for list in specs.iter().filter_map(|spec| spec.need.nodelist.as_deref()) {
             if self.of_nodes(list)?.len() > 1 {
@@ -129,7 +131,7 @@ impl Cells {
         Ok(all.into_iter().find(|cells| !cells.is_empty()).unwrap_or_default())
     }
 
-    /// Refuses a job that wants more nodes than any cell has for it: it runs in one.
+    /// Refuses a job that asks for more nodes than any cell has for it: a job runs in one cell.
     fn holds(&self, spec: &JobSpec) -> Result<(), Refusal> {
         let (wanted, most) = (spec.need.nodes_min.unwrap_or(1), self.0.iter().filter_map(|cell| cell.room(spec)).max());
         match most {
@@ -141,7 +143,7 @@ impl Cells {
         }
     }
 
-    /// The cell of the arrays whose tasks its own are matched with.
+    /// Returns the cell of the arrays named by `aftercorr`, whose tasks are matched with this submission's.
     fn of_tasks(&self, specs: &[JobSpec]) -> Result<Option<u32>, Refusal> {
         let cells = self.of_dependencies(specs, |when| when == DependencyKind::AfterCorr);
         if cells.len() > 1 {
@@ -151,7 +153,7 @@ impl Cells {
         Ok(cells.into_iter().next())
     }
 
-    /// The cells of the jobs that are named in dependencies of such kinds.
+    /// Returns the cells of the jobs that dependencies of the given kinds name.
     fn of_dependencies(&self, specs: &[JobSpec], kind: impl Fn(DependencyKind) -> bool) -> BTreeSet<u32> {
         let terms = specs.iter().filter_map(|spec| spec.dependency.as_ref()).flat_map(|d| &d.terms);
         let jobs = terms.filter(|term| kind(term.when)).filter_map(|term| term.job);
@@ -159,7 +161,7 @@ impl Cells {
     }
 }
 
-/// What can't be asked of several cells.
+/// Refuses a job in a reservation: it has to be submitted to the reservation's cell directly.
 fn possible(spec: &JobSpec) -> Result<(), Refusal> {
     if spec.reservation.is_none() {
         return Ok(());
@@ -168,15 +170,15 @@ fn possible(spec: &JobSpec) -> Result<(), Refusal> {
     Err(Refusal::NotSupported(what.to_owned()))
 }
 
-/// Whose turn it is for a key: the least of all cells has it, each in the long run as often as it has nodes (rendezvous
-/// hashing), and a cell more takes turns from the others without mixing up theirs.
+/// Returns a cell's rank for a key: the cell with the least is chosen. Each is chosen in proportion to its nodes
+/// (rendezvous hashing). A new cell takes keys from the others, and no key moves between those.
 fn turn(key: ClientKey, (cell, nodes): &(u32, usize)) -> f64 {
     let hash = mix(mix(mix(u64::from(*cell) + 1) ^ (key.0 >> 64) as u64) ^ key.0 as u64);
     let evenly = ((hash >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
     -evenly.ln() / *nodes as f64
 }
 
-/// The finalizer of splitmix64: spreads a number over 64 bits.
+/// Applies the finalizer of splitmix64, which spreads a number over 64 bits.
 fn mix(n: u64) -> u64 {
     let n = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -212,14 +214,15 @@ impl Cell {
         })
     }
 
-    /// How many nodes it has in the partitions that a job names; None: not all of these are here.
+    /// Returns the number of nodes in the partitions that a job names; None: the cell lacks one of these.
     fn room(&self, spec: &JobSpec) -> Option<usize> {
         let names = spec.partition.as_deref().unwrap_or(&self.default_partition);
         let sizes = names.split(',').map(|name| self.partitions.get(name).copied());
         sizes.collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 
-    /// The same, of a cell that has what else the job names.
+    /// Returns the number of nodes in the partitions that a job names. None: the cell lacks one of these, or a node,
+    /// feature or resource that the job asks for, or has too few nodes.
     fn fits(&self, spec: &JobSpec) -> Option<usize> {
         let need = &spec.need;
         let room = self.room(spec)?;

@@ -1,7 +1,7 @@
-//! The courier: carries what cells ask of each other, and the answers, over a connection to each.
+//! The courier: carries questions of cells to other cells, and the answers back, over a connection to each.
 //!
-//! It remembers what is open and nothing that could be lost: a cell that is met again says again what it asks, and is
-//! asked again. Each question has one answer, and the cell that asked writes it down; who hears it twice changes nothing.
+//! It holds only open questions, and their loss does no harm: on a new connection a cell repeats its questions and is
+//! asked again. Each question has one answer, which the cell that asked records. A second copy of it changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -15,62 +15,64 @@ use squall_model::wire::info::AccountingRow;
 
 use super::Cells;
 
-/// What the courier is told.
+/// Input of the courier.
 #[derive(Clone, Debug)]
 pub enum News {
-    /// A new connection to a cell, on which requests are heard or its end is told.
+    /// A new connection to a cell is open. From now on the courier is given the cell's answers, and the end of the
+    /// connection.
     Met {
-        /// Which.
+        /// Number of the cell.
         cell: u32,
     },
     /// The connection to a cell has ended.
     Lost {
-        /// Which.
+        /// Number of the cell.
         cell: u32,
     },
-    /// A cell says something.
+    /// A cell sends an answer.
     Told {
-        /// Which.
+        /// Number of the cell.
         cell: u32,
-        /// What.
+        /// The answer.
         answer: Box<Answer>,
     },
 }
 
-/// What it wants done.
+/// Output of the courier.
 #[derive(Debug, Default)]
 pub struct Errands {
-    /// Requests for cells.
+    /// Requests to send, each with the number of its cell.
     pub sends: Vec<(u32, Request)>,
-    /// Connections to be ended, and made anew after a while: the cell can't answer now.
+    /// Cells whose connection is to be closed, and reopened after a while: the cell can't answer now.
     pub drops: Vec<u32>,
 }
 
-/// What is under way between cells.
+/// State of the courier: questions under way between cells.
 #[derive(Debug)]
 pub struct Courier {
     cells: Arc<Cells>,
     open: BTreeMap<Question, Open>,
-    /// What accounting of a cell is asked, one after the other, and what has come of the first.
+    /// For each cell, the questions that wait for its accounting, asked one after the other, and the rows that have
+    /// come for the first.
     lookups: BTreeMap<u32, (VecDeque<Question>, Vec<AccountingRow>)>,
 }
 
-/// A question that was not answered.
+/// Cells involved in a question that is not answered yet.
 #[derive(Debug, Default)]
 struct Open {
-    /// Cells that want to know.
+    /// Cells that asked it.
     from: BTreeSet<u32>,
     /// Cells that have not answered.
     to: BTreeSet<u32>,
 }
 
 impl Courier {
-    /// For these cells, none of which has been met.
+    /// Makes a courier for these cells, without connections.
     pub fn new(cells: Arc<Cells>) -> Self {
         Self { cells, open: BTreeMap::new(), lookups: BTreeMap::new() }
     }
 
-    /// Takes news; what follows from it is added to the errands.
+    /// Handles an input; adds the resulting requests to `errands`.
     pub fn step(&mut self, news: News, errands: &mut Errands) {
         match news {
             News::Met { cell } => self.met(cell, errands),
@@ -116,7 +118,7 @@ impl Courier {
         }
     }
 
-    /// A cell wants to know something of others.
+    /// Handles questions of a cell to others.
     fn wanted(&mut self, cell: u32, questions: Vec<Question>, errands: &mut Errands) {
         let (mut fresh, mut news): (BTreeMap<u32, Vec<Question>>, _) = (BTreeMap::new(), Vec::new());
         for question in questions {
@@ -144,7 +146,7 @@ impl Courier {
         self.bring(news, errands);
     }
 
-    /// A cell has answered: what those who asked are to hear, if that is all.
+    /// Records a cell's answer. Returns question and reply if no further answer is needed.
     fn answered(
         &mut self,
         cell: u32,
@@ -167,7 +169,7 @@ impl Courier {
         open.to.is_empty().then_some((question, reply))
     }
 
-    /// Tells those who asked.
+    /// Sends replies to the cells that asked.
     fn bring(&mut self, news: Vec<(Question, Reply)>, errands: &mut Errands) {
         let mut by_cell: BTreeMap<u32, Vec<(Question, Reply)>> = BTreeMap::new();
         for (question, reply) in news {
@@ -181,7 +183,7 @@ impl Courier {
         }
     }
 
-    /// Asks accounting for the first that waits for it.
+    /// Asks a cell's accounting about the first question that waits for it.
     fn look_up(&self, cell: u32, errands: &mut Errands) {
         let first = self.lookups.get(&cell).and_then(|(waiting, _)| waiting.front());
         let Some(Question::Started(named) | Question::Ended(named)) = first else { return };
@@ -193,7 +195,7 @@ impl Courier {
         errands.sends.push((cell, Request::Accounting(Box::new(query))));
     }
 
-    /// Accounting has said all of the first that waited for it.
+    /// Handles the last of accounting's rows for the first question, and asks the next.
     fn looked_up(&mut self, cell: u32, errands: &mut Errands) -> Option<(Question, Reply)> {
         let (waiting, rows) = self.lookups.get_mut(&cell)?;
         let question = waiting.pop_front();
@@ -210,7 +212,7 @@ fn ask(cell: u32, questions: &[Question], errands: &mut Errands) {
     errands.sends.extend(parts.map(|part| (cell, Request::Resolve { questions: part.to_vec() })));
 }
 
-/// What accounting's rows say of a job that its cell has forgotten.
+/// Returns the reply that accounting's rows give about a job that its cell has forgotten.
 fn told_by(rows: &[AccountingRow], question: &Question) -> Reply {
     let (Question::Started(named) | Question::Ended(named)) = question else { return Reply::Unknown };
     let rows: Vec<&AccountingRow> = rows.iter().filter(|row| row.step.is_none() && is_of(row, *named)).collect();

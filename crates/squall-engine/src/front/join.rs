@@ -1,4 +1,4 @@
-//! Answers of several cells made one.
+//! Merging of several cells' answers into one.
 
 use squall_model::config::Config;
 use squall_model::license;
@@ -7,22 +7,22 @@ use squall_model::wire::info::{BackfillCounts, Diag, FabricCounts, GangCounts, J
 
 use super::route::How;
 
-/// All that has come to one request.
+/// All results of the cells for one request.
 #[derive(Debug)]
 pub(super) struct Closing {
     pub(super) how: How,
     pub(super) goods: Vec<Answer>,
-    /// Pages have left, and this is the last.
+    /// The empty last page, if earlier pages have been sent already.
     pub(super) last: Option<Answer>,
     pub(super) refusals: Vec<Refusal>,
     pub(super) absent: Vec<u32>,
 }
 
-/// What the client is told when all cells have answered or are away.
+/// Returns the answers for the client once each cell has answered or is unreachable.
 pub(super) fn closing(closing: Closing) -> Vec<Answer> {
     let Closing { how, goods, last, refusals, absent } = closing;
     let away = absent.first().map(|cell| Refusal::CellAway(*cell));
-    // That a cell does not know a name is no news if another one does.
+    // A refusal because a name is unknown does not count if another cell knows the name.
     let (unknown, mut serious): (Vec<_>, Vec<_>) = refusals.into_iter().partition(is_unknown);
     match how {
         How::Told(answer) => return vec![*answer],
@@ -41,7 +41,7 @@ pub(super) fn closing(closing: Closing) -> Vec<Answer> {
     }
 }
 
-/// Whether it only says that there is no such thing in that cell.
+/// Returns whether the refusal only means that the cell has no such thing.
 fn is_unknown(refusal: &Refusal) -> bool {
     matches!(
         refusal,
@@ -55,7 +55,7 @@ fn is_unknown(refusal: &Refusal) -> bool {
     )
 }
 
-/// Makes one configuration of two cells': the nodes, partitions and licenses of both.
+/// Merges a second cell's configuration into the first: nodes, partitions and licenses of both.
 fn join_configs(all: &mut Config, more: Config) {
     all.nodes.extend(more.nodes);
     for new in more.partitions {
@@ -73,7 +73,7 @@ fn join_configs(all: &mut Config, more: Config) {
     all.licenses = licenses.join(",");
 }
 
-/// Whether it answers something that was asked a while ago, whatever was asked since.
+/// Returns whether the answer comes late and out of order, after answers to later requests.
 pub(super) fn comes_when_it_may(answer: &Answer) -> bool {
     matches!(
         answer,
@@ -90,7 +90,7 @@ pub(super) fn comes_when_it_may(answer: &Answer) -> bool {
     )
 }
 
-/// Whether more follows from the same cell.
+/// Returns whether more pages follow from the same cell.
 pub(super) fn is_followed(answer: &Answer) -> bool {
     match answer {
         Answer::Jobs(page) => page.more,
@@ -99,7 +99,7 @@ pub(super) fn is_followed(answer: &Answer) -> bool {
     }
 }
 
-/// A page as one that is followed by others, and the one that ends them.
+/// Returns the page marked as followed by others, and the empty page that ends the list.
 pub(super) fn followed(page: Answer) -> (Answer, Answer) {
     match page {
         Answer::Jobs(mut page) => {
@@ -116,7 +116,7 @@ pub(super) fn followed(page: Answer) -> (Answer, Answer) {
     }
 }
 
-/// One answer of two to the same question; where there can be only one, the first.
+/// Merges two cells' answers to the same request. Where only one can count, it is the first.
 fn join(first: Answer, second: Answer) -> Answer {
     match (first, second) {
         (Answer::Affected { mut jobs, mut refused }, Answer::Affected { jobs: more, refused: others }) => {
@@ -163,7 +163,7 @@ fn both<T>(mut all: Vec<T>, more: Vec<T>) -> Vec<T> {
     all
 }
 
-/// A partition that is in several cells has the nodes of all of them.
+/// Merges partition lists. A partition of several cells has the nodes of all of them.
 fn partitions(mut all: Vec<PartitionInfo>, more: Vec<PartitionInfo>) -> Vec<PartitionInfo> {
     for new in more {
         let Some(known) = all.iter_mut().find(|known| known.config.name == new.config.name) else {
@@ -193,7 +193,7 @@ fn licenses(mut all: Vec<LicenseInfo>, more: Vec<LicenseInfo>) -> Vec<LicenseInf
     all
 }
 
-/// Counts are added; of what happened last, the latest is told, of what was longest, the longest.
+/// Merges counters: counts are added, the latest of last values and the longest of longest values are kept.
 fn diag(a: Diag, b: Diag) -> Diag {
     let later = if a.now >= b.now { &a } else { &b };
     let (cycle_last_us, now) = (later.cycle_last_us, later.now);
@@ -230,7 +230,7 @@ fn diag(a: Diag, b: Diag) -> Diag {
     }
 }
 
-/// Counts and times by name.
+/// Adds up counts and times by name.
 fn tally<K: Ord>(all: Vec<(K, u64, u64)>, more: Vec<(K, u64, u64)>) -> Vec<(K, u64, u64)> {
     let mut sums = all;
     for (key, count, time) in more {

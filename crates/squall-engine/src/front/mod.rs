@@ -1,9 +1,9 @@
-//! The front of several cells: each request goes to the cell that it is for, or to all, whose answers become one.
+//! The front of several cells: sends each request to the cell that it is for, or to all, and merges their answers
+//! into one.
 //!
-//! A [`Desk`] serves one connection of one client and remembers nothing but what it still owes there, so a front can die
-//! at any moment. That nothing is accepted twice follows from one rule: which cell takes a submission is a function of
-//! its key and of the cells' configurations ([`Cells::choose`]), so whoever says it again says it to the same cell,
-//! which knows the key.
+//! A [`Desk`] serves one connection of one client. It holds only the answers that it still owes there, so a front can
+//! die at any moment. No submission is accepted twice: its cell is a function of its key and of the cells'
+//! configurations ([`Cells::choose`]). So a retry goes to the same cell, which recognizes the key.
 
 mod cells;
 mod courier;
@@ -25,85 +25,86 @@ use route::{How, Route};
 pub use cells::Cells;
 pub use courier::{Courier, Errands, News};
 
-/// How long a cell may keep a list waiting: less than a client waits for a controller.
+/// Timeout of a cell's answer to a list request: less than a client waits for a controller.
 const LIST_TIME: Span = Span::from_secs(5);
-/// The same of accounting, which may have a large database to read.
+/// Timeout of a cell's answer from accounting, which may have a large database to read.
 const ACCOUNTING_TIME: Span = Span::from_secs(50);
-/// Requests of one client that may be open.
+/// Open requests of one client beyond which no further ones are read.
 const OPEN_MAX: usize = 256;
 
-/// What a desk is told.
+/// Input of a desk.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// The client asks.
+    /// The client sends a request.
     Asked(Box<Request>),
-    /// A cell answers.
+    /// A cell sends an answer.
     Answered {
-        /// Which.
+        /// Number of the cell.
         cell: u32,
-        /// What.
+        /// The answer.
         answer: Box<Answer>,
     },
-    /// A cell could not be reached: nothing of what was sent since the last connection to it was heard.
+    /// A cell could not be reached: it has received nothing that was sent since the last connection.
     Away {
-        /// Which.
+        /// Number of the cell.
         cell: u32,
     },
-    /// The connection to a cell has ended: whether it heard the last requests is not known.
+    /// The connection to a cell has ended: it may have received the last requests or not.
     Lost {
-        /// Which.
+        /// Number of the cell.
         cell: u32,
     },
     /// Time has passed.
     Tick,
 }
 
-/// What a desk wants done.
+/// Output of a desk.
 #[derive(Debug, Default)]
 pub struct Out {
-    /// Requests for cells.
+    /// Requests to send, each with the number of its cell.
     pub sends: Vec<(u32, Request)>,
-    /// Connections to be closed: the cell says nothing. What still comes from them must not be told.
+    /// Cells whose connection is to be closed because they are silent. Their later answers must not be given to the
+    /// desk.
     pub drops: Vec<u32>,
-    /// Answers for the client.
+    /// Answers for the client, in order.
     pub answers: Vec<Answer>,
-    /// The client's connection is to be closed: what it asked may have been heard, and it must ask again.
+    /// Whether to close the client's connection: a cell may have received its request, and the client must retry.
     pub hangup: bool,
 }
 
-/// What one client is owed.
+/// Open requests of one client's connection, with the answers owed to it.
 #[derive(Debug)]
 pub struct Desk {
     cells: Arc<Cells>,
     /// Requests that are answered in their order.
     open: VecDeque<Open>,
-    /// Cells whose answers pass as they come, and for how many requests.
+    /// Cells whose answers are passed on as they come, with the number of requests open there.
     through: BTreeMap<u32, usize>,
-    /// The cell to which the client brings a file.
+    /// Cell to which the client is sending a file.
     bringing: Option<u32>,
 }
 
-/// A request to which an answer is owed.
+/// A request whose answer is still owed.
 #[derive(Debug)]
 struct Open {
     how: How,
     parts: Vec<Part>,
-    /// Whoever has not answered by then is left out.
+    /// Time after which cells that have not answered are left out.
     due: Option<Time>,
-    /// Pages have left already: the empty one that is the last.
+    /// The empty last page, if earlier pages have already been sent to the client.
     last: Option<Answer>,
 }
 
-/// What one cell has to say to it.
+/// One cell's part of an answer.
 #[derive(Debug)]
 struct Part {
     cell: u32,
     stands: Stands,
-    /// What has come and was not passed on.
+    /// Answers that have come and were not passed on.
     come: VecDeque<Answer>,
 }
 
-/// How far a cell is.
+/// State of one cell's part of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stands {
     Open,
@@ -113,12 +114,12 @@ enum Stands {
 }
 
 impl Desk {
-    /// For a client that has just come.
+    /// Makes the desk for a new connection of a client.
     pub fn new(cells: Arc<Cells>) -> Self {
         Self { cells, open: VecDeque::new(), through: BTreeMap::new(), bringing: None }
     }
 
-    /// Whether it owes so much that the client has to wait before it is heard again.
+    /// Returns whether so many requests are open that the client has to wait before the next is read.
     pub fn is_full(&self) -> bool {
         self.open.len() >= OPEN_MAX
     }
@@ -158,7 +159,7 @@ impl Desk {
         for open in &mut self.open {
             if let Some(part) = open.awaits(cell, &answer) {
                 part.take(answer);
-                // Of a long list page follows page.
+                // A long list comes page by page: each page renews the timeout.
                 open.due = open.due.map(|due| due.max(now + LIST_TIME));
                 return;
             }
@@ -166,7 +167,7 @@ impl Desk {
         out.answers.push(answer);
     }
 
-    /// A cell says nothing more on this connection. `heard`: it may have heard what it was sent.
+    /// Handles a cell that sends nothing more on its connection. `heard`: it may have received the last requests.
     fn gone(&mut self, cell: u32, heard: bool, out: &mut Out) {
         match self.through.remove(&cell) {
             Some(_) if heard => out.hangup = true,
@@ -183,7 +184,7 @@ impl Desk {
         }
     }
 
-    /// Whoever kept a list waiting too long is left out.
+    /// Drops the connections of cells that have kept a list request waiting too long.
     fn late(&mut self, now: Time, out: &mut Out) {
         let late = self.open.iter().filter(|open| open.due.is_some_and(|due| due <= now));
         let open = late.flat_map(|open| &open.parts).filter(|part| part.stands == Stands::Open);
@@ -196,7 +197,7 @@ impl Desk {
         }
     }
 
-    /// Passes on what is complete, in the order in which it was asked.
+    /// Passes complete answers on, in the order of the requests.
     fn flow(&mut self, out: &mut Out) {
         while let Some(first) = self.open.front_mut() {
             if !first.flow(out) {
@@ -208,7 +209,7 @@ impl Desk {
 }
 
 impl Open {
-    /// The part that a cell's answer belongs to, if it is one.
+    /// Returns the part of this request that a cell's answer belongs to; None: it belongs to another.
     fn awaits(&mut self, cell: u32, answer: &Answer) -> Option<&mut Part> {
         let fits = match answer {
             Answer::Refused(_) => true,
@@ -218,7 +219,7 @@ impl Open {
         self.parts.iter_mut().find(|part| fits && part.cell == cell && part.stands == Stands::Open)
     }
 
-    /// Passes on what can be. True: all is said.
+    /// Passes on what can be. Returns whether the request is answered.
     fn flow(&mut self, out: &mut Out) -> bool {
         if self.how == How::Pages {
             let open = self.parts.iter().position(|part| part.stands == Stands::Open);

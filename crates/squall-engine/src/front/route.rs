@@ -1,4 +1,4 @@
-//! Which cells a request is for, and what becomes of their answers.
+//! Choice of the cells that a request goes to, and of the way in which their answers are passed on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,26 +9,26 @@ use squall_model::wire::client::{AccountingQuery, Answer, JobRef, JobSelection, 
 
 use super::Cells;
 
-/// What becomes of the answers.
+/// Way in which the answers to a request are passed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum How {
-    /// They pass as they come.
+    /// Answers are passed on as they come.
     Through,
-    /// The same, and pieces of a file that come next are for the same cell.
+    /// Answers are passed on as they come. The file pieces that follow on this connection go to the same cell.
     Bringing,
-    /// One, in the order in which it was asked: submissions, of which many may be under way.
+    /// The one answer is passed on in the order of the requests. For submissions, of which many may be open.
     InTurn,
-    /// Pages, those of each cell after those of the one before.
+    /// Pages of a list are passed on cell by cell.
     Pages,
-    /// One of each cell, made one. What cells that are away have is left out, and that is said.
+    /// The cells' answers are merged into one. Unreachable cells are left out, and the client is told so.
     List,
-    /// One of each cell, made one. A cell that is away makes it fail.
+    /// The cells' answers are merged into one. An unreachable cell makes the request fail.
     Change,
-    /// No cell is asked: this.
+    /// No cell is asked; this is the answer.
     Told(Box<Answer>),
 }
 
-/// Who is asked what.
+/// Where a request goes: the request for each cell, and the way of passing on the answers.
 #[derive(Debug)]
 pub(super) struct Route {
     pub(super) how: How,
@@ -41,7 +41,7 @@ impl Route {
     }
 }
 
-/// Finds who is to be asked. `bringing`: the cell to which a file is being brought.
+/// Returns where a request goes. `bringing`: the cell to which the client is sending a file.
 pub(super) fn route(cells: &Cells, request: Request, bringing: Option<u32>) -> Result<Route, Refusal> {
     let all = |how, request: Request| {
         let parts = cells.numbers().map(|cell| (cell, request.clone())).collect();
@@ -96,7 +96,7 @@ pub(super) fn route(cells: &Cells, request: Request, bringing: Option<u32>) -> R
     }
 }
 
-/// Submissions, each for one cell.
+/// Routes a submission to the one cell that is chosen for it.
 fn submission(cells: &Cells, request: Request) -> Result<Route, Refusal> {
     Ok(match request {
         Request::Submit { mut spec, script, env, key } => {
@@ -130,14 +130,14 @@ fn submission(cells: &Cells, request: Request) -> Result<Route, Refusal> {
     })
 }
 
-/// [`trim`] of a spec that others may share.
+/// Does the same as [`trim`] for a shared spec, which is copied only if it excludes nodes.
 fn trim_shared(cells: &Cells, cell: u32, spec: &mut Arc<JobSpec>) {
     if spec.need.exclude.is_some() {
         trim(cells, cell, Arc::make_mut(spec));
     }
 }
 
-/// Nodes of other cells are out of the question in a cell anyway, and not known there.
+/// Removes nodes of other cells from `--exclude`: the cell does not know them and can't use them anyway.
 fn trim(cells: &Cells, cell: u32, spec: &mut JobSpec) {
     if let Some(list) = &spec.need.exclude
         && cells.of_nodes(list).is_ok()
@@ -146,7 +146,7 @@ fn trim(cells: &Cells, cell: u32, spec: &mut JobSpec) {
     }
 }
 
-/// Changes of jobs, nodes and partitions, and what is asked of nodes.
+/// Routes changes of jobs, nodes and partitions, and queries of nodes.
 fn change(cells: &Cells, request: Request) -> Result<Route, Refusal> {
     Ok(match request {
         Request::Cancel { jobs, signal, step, verbose } => {
@@ -219,7 +219,7 @@ fn not_here(request: &Request) -> Refusal {
     Refusal::NotSupported(name[..end].to_owned())
 }
 
-/// The cell in which all of some nodes are.
+/// Returns the cell that has all of the nodes; refuses nodes of several cells.
 fn one_of(cells: &Cells, nodes: &str, what: &str) -> Result<u32, Refusal> {
     let all = nodes.is_empty() || nodes.eq_ignore_ascii_case("ALL");
     let mut found =
@@ -230,7 +230,7 @@ fn one_of(cells: &Cells, nodes: &str, what: &str) -> Result<u32, Refusal> {
     }
 }
 
-/// A request about nodes of a list; one that says `all` in its way is for all cells.
+/// Routes a request about a list of nodes: to the cells that have them, or to all if the list equals `all`.
 fn nodes_of(
     cells: &Cells,
     how: How,
@@ -247,12 +247,12 @@ fn nodes_of(
     if parts.is_empty() { Err(Refusal::InvalidNode(String::new())) } else { Ok(Route { how, parts }) }
 }
 
-/// A request about jobs: to the cells of those that it names, or to all.
+/// Routes a request about jobs: to the cells of the jobs that it names, or to all.
 fn jobs_of(cells: &Cells, how: How, jobs: &JobSelection, request: impl Fn(JobSelection) -> Request) -> Route {
     let nodes = &jobs.nodes;
     let by_cell = named(cells, &jobs.ids);
     let parts = by_cell.into_iter().map(|(cell, ids)| {
-        // A cell that has none of the nodes says that it does not know them, and others are heard.
+        // A cell with none of the nodes refuses them as unknown, which does not count if others have some.
         let nodes = nodes.as_deref().map(|list| cells.nodes_in(cell, list).unwrap_or_else(|| list.to_owned()));
         (cell, request(JobSelection { ids, nodes, ..jobs.clone() }))
     });
@@ -265,7 +265,7 @@ fn accounting(cells: &Cells, query: &AccountingQuery) -> Route {
     Route { how: How::Pages, parts: by_cell.into_iter().map(|(cell, ids)| (cell, part(ids))).collect() }
 }
 
-/// Jobs that are named, by cell; without names all cells.
+/// Returns the named jobs by cell. Without names, every cell with an empty list.
 fn named(cells: &Cells, ids: &[JobRef]) -> BTreeMap<u32, Vec<JobRef>> {
     let mut by_cell: BTreeMap<u32, Vec<JobRef>> = BTreeMap::new();
     if ids.is_empty() {

@@ -1,4 +1,4 @@
-//! Each request finds its cell, and answers of several become one.
+//! Tests of the front: each request reaches its cell, and answers of several become one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use squall_model::wire::info::{JobsPage, NodeInfo};
 use super::{Cells, Desk, Input, LIST_TIME, Out};
 use crate::machine::Machine;
 
-/// Cell 0 has n[1-2], cell 1 has n[3-8] and a partition of its own, cell 2 has n9 with a GPU.
+/// Returns three cells: cell 0 has n[1-2], cell 1 has n[3-8] and a partition of its own, cell 2 has n9 with a GPU.
 fn configs() -> Vec<Config> {
     let config = |cell, nodes: &str| {
         let mut config = Config { cell: Some(cell), ..Config::default() };
@@ -45,7 +45,7 @@ fn after(ids: &[u32]) -> JobSpec {
     JobSpec { dependency: Some(Dependency { terms: terms.collect(), any: false }), ..JobSpec::default() }
 }
 
-/// A desk, and the moment.
+/// A desk with its clock.
 struct Front {
     desk: Desk,
     now: Time,
@@ -121,7 +121,7 @@ fn submissions_are_dealt_by_key_and_size() {
     for key in 0..9000 {
         *counts.entry(cell_for(JobSpec::default(), key).unwrap()).or_insert(0) += 1;
     }
-    // 2, 6 and 1 of 9 nodes.
+    // In proportion to nodes: 2, 6 and 1 of 9.
     let near = |count: i32, expected: i32| (count - expected).abs() < expected / 8;
     assert!(near(counts[&0], 2000) && near(counts[&1], 6000) && near(counts[&2], 1000), "{counts:?}");
 }
@@ -140,7 +140,7 @@ fn a_submission_goes_where_what_it_names_is() {
     assert!(need(|spec| spec.need.nodes_min = Some(3)).iter().eq(&[1]));
     assert_eq!(cell_for(after(&[CELL_IDS + 5, CELL_IDS + 6]), 1), Ok(1));
     assert_eq!(cell_for(after(&[2 * CELL_IDS + 5]), 1), Ok(2));
-    // Of several cells any will do, and of one that has not what is asked for none.
+    // Dependencies on several cells allow any cell. A dependency's cell that lacks a requested partition is not used.
     let cells: std::collections::BTreeSet<_> =
         (0..50).map(|key| cell_for(after(&[5, CELL_IDS + 5]), key).unwrap()).collect();
     assert!(cells.iter().eq(&[0, 1, 2]));
@@ -197,7 +197,7 @@ fn requests_about_jobs_go_to_their_cells() {
     assert_eq!(answer, [Answer::Affected { jobs: vec![name(7), name(CELL_IDS + 7)], refused: Vec::new() }]);
     let out = front.ask(Request::AwaitJob { job: JobId(2 * CELL_IDS + 1) });
     assert_eq!(to(&out), [2]);
-    // No cell gives such ids: any may say so.
+    // No cell assigns such ids: any cell may refuse them.
     assert_eq!(to(&front.ask(Request::Why { job: JobId(40 * CELL_IDS) })), [0]);
 }
 
@@ -245,12 +245,12 @@ fn who_is_away_is_named() {
     front.ask(Request::Nodes);
     front.answer(0, Answer::Nodes(vec![node("n1")]));
     assert_eq!(front.step(Input::Lost { cell: 1 }).answers, []);
-    // The last one says nothing, and is not waited for.
+    // The last cell is silent and is left out after the timeout.
     front.now = front.now + LIST_TIME;
     let out = front.step(Input::Tick);
     assert_eq!(out.drops, [2]);
     assert_eq!(out.answers, [Answer::Without(vec![1, 2]), Answer::Nodes(vec![node("n1")])]);
-    // A change is not half done in silence.
+    // A change that is incomplete is reported as failed.
     front.ask(Request::Reconfigure { config: None });
     front.answer(0, Answer::Done);
     front.answer(1, Answer::Done);
@@ -285,8 +285,8 @@ fn cells_that_can_not_stand_beside_each_other_are_refused() {
 }
 
 proptest! {
-    /// Without this a retry could be accepted twice: nothing but the key and the configurations has a say, and where a
-    /// cell comes to the others, whoever does not go to it stays where it was.
+    /// Without this a retry could be accepted twice: only key and configurations decide. If a cell is added, each key
+    /// stays with its cell or moves to the new one.
     #[test]
     fn a_key_has_one_cell(key: u128, sizes in proptest::collection::vec(1_u32..500, 2..6)) {
         let config = |(cell, size): (u32, &u32)| {
@@ -305,7 +305,7 @@ proptest! {
         prop_assert!(chosen == fewer || chosen as usize == all.len() - 1);
     }
 
-    /// Whatever cells answer, in whatever order, or don't: each list is told once, in the end.
+    /// Whichever cells answer, in whatever order, each list is answered once.
     #[test]
     fn every_list_is_answered_once(order in proptest::collection::vec((0_u32..3, 0_u8..4), 0..20)) {
         const LISTS: usize = 4;
@@ -316,7 +316,7 @@ proptest! {
             told.extend(front.ask(Request::Nodes).answers);
         }
         for (cell, what) in order {
-            // Nothing comes from whom nothing is owed by.
+            // A cell that owes no answer sends none.
             let left = &mut owed[cell as usize];
             let input = match what {
                 _ if *left == 0 => continue,

@@ -1,7 +1,8 @@
-//! Files on a node: taken in from chunks into the shadow, committed when every node has all of it, laid down for users.
+//! Files on a node: received in chunks into a shadow copy, committed when every node has all of it, written out for
+//! users.
 //!
-//! Chunks are taken in order and each once, so that they may be sent again by who does not know what was lost. What
-//! comes too early, as by multicast it may, waits for what is before it.
+//! Chunks are accepted in order and once each, so a sender that does not know which were lost may send any of them
+//! again. A chunk that arrives too early, as it may by multicast, waits for those before it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,60 +13,61 @@ use squall_model::wire::node::Placement;
 
 use super::NodeAct;
 
-/// Placements whose results are remembered.
+/// Number of placements whose results are remembered.
 const PLACED_MAX: usize = 1024;
-/// Pieces of a file that may wait for what is before them.
+/// Number of chunks of a file that may wait for earlier ones.
 const EARLY_MAX: usize = 1024;
 
-/// What is to be done with a file. Results come as `NodeInput::Content`, `Kept` and `Placed`, in the order of the acts, but
-/// not at once: a disk may take its time, and meanwhile there is more to do.
+/// Action on a file, for the host. Results come as `NodeInput::Content`, `Kept` and `Placed`, in the order of the
+/// acts but later, since a disk may be slow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContentAct {
-    /// Make room for it in the shadow, unless it is there, or a neighbour takes it in and it may be shared.
+    /// Creates the shadow copy, unless the file is there, or a neighbour that shares the disk receives it and sharing
+    /// is allowed.
     Expect {
-        /// Which.
+        /// The file.
         content: ContentId,
-        /// Its length.
+        /// Length of the file, bytes.
         size: u64,
-        /// Whether a neighbour's copy will do.
+        /// Whether the copy of a neighbour on the same disk is enough.
         shared: bool,
     },
-    /// The next bytes.
+    /// Appends the next bytes to the shadow copy.
     Append {
-        /// Of which.
+        /// The file.
         content: ContentId,
         /// The bytes.
         bytes: Bytes,
     },
-    /// It is whole: see whether its digest is right.
+    /// Checks the digest of a complete shadow copy.
     Finish {
-        /// Which.
+        /// The file.
         content: ContentId,
     },
-    /// Out of the shadow.
+    /// Turns the shadow copy into the file.
     Commit {
-        /// Which.
+        /// The file.
         content: ContentId,
     },
-    /// Away with the shadow.
+    /// Removes the shadow copy.
     Abort {
-        /// Which.
+        /// The file.
         content: ContentId,
     },
-    /// Write it where its user wants it, as that user.
+    /// Writes the file to the path that its user named, as that user.
     Place(Box<Placement>),
-    /// Listen: pieces of it may come by multicast, and are brought as `NetInput::Beside`.
+    /// Listens for chunks of a file by multicast. The host gives them as `NetInput::Beside`.
     Hear {
-        /// Of which file.
+        /// The file.
         content: ContentId,
-        /// What the datagrams say to which stream they belong.
+        /// Stream number that the datagrams of this file bear.
         stream: u64,
-        /// What opens them.
+        /// Key that decrypts the datagrams.
         key: StreamKey,
     },
 }
 
-/// All files that a node knows of.
+/// State of all files on a node, and results of placements.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     held: BTreeMap<ContentId, Held>,
@@ -77,22 +79,21 @@ pub(super) struct Contents {
 struct Held {
     holding: Holding,
     size: u64,
-    /// What came in order, of which `kept` is on the disk.
+    /// Bytes received in order. Of these `kept` are on disk.
     taken: u64,
     kept: u64,
-    /// Pieces that have come too early, by where they begin.
+    /// Chunks that came too early, by their offset in the file.
     early: BTreeMap<u64, Bytes>,
 }
 
 impl Contents {
-    /// See [`Holding::value`].
+    /// Returns the state of a file as [`Holding::value`] encodes it.
     pub(super) fn holding(&self, content: &ContentId) -> i64 {
         self.held.get(content).map_or(0, |held| held.holding.value())
     }
 
-    /// See [`Variable::Taken`]. Who sends it goes by what is kept, so that what waits for the disk is bounded.
-    ///
-    /// [`Variable::Taken`]: squall_model::wire::fabric::Variable::Taken
+    /// Returns the value of [`Variable::Taken`](squall_model::wire::fabric::Variable::Taken) for a file. The sender
+    /// paces itself by the bytes on disk, so that the amount waiting for the disk is bounded.
     pub(super) fn taken(&self, content: &ContentId) -> i64 {
         self.held.get(content).map_or(0, |held| match held.holding {
             Holding::Has | Holding::Shadow => i64::MAX,
@@ -101,9 +102,8 @@ impl Contents {
         })
     }
 
-    /// See [`Variable::Missing`].
-    ///
-    /// [`Variable::Missing`]: squall_model::wire::fabric::Variable::Missing
+    /// Returns the value of [`Variable::Missing`](squall_model::wire::fabric::Variable::Missing): a bit for each
+    /// block from offset `from` on that has not fully arrived.
     pub(super) fn missing(&self, content: &ContentId, from: u64) -> i64 {
         let all = i64::MAX;
         let Some(held) = self.held.get(content) else { return all };
@@ -118,12 +118,12 @@ impl Contents {
         }
     }
 
-    /// What became of a placement; 0: nothing yet.
+    /// Returns the result of a placement: 1 for success, a negative error number for failure, 0 for none yet.
     pub(super) fn placed(&self, epoch: Epoch, number: u64) -> i64 {
         self.placed.get(&(epoch, number)).copied().unwrap_or_default()
     }
 
-    /// A file is announced.
+    /// Prepares to receive a file of `size` bytes, unless that is under way or done.
     pub(super) fn expect(&mut self, content: ContentId, size: u64, shared: bool, acts: &mut Vec<NodeAct>) {
         let held = self.held.entry(content).or_default();
         if matches!(held.holding, Holding::Shadow | Holding::Open) && held.size == size {
@@ -133,7 +133,7 @@ impl Contents {
         acts.push(NodeAct::Content(ContentAct::Expect { content, size, shared }));
     }
 
-    /// A piece has come.
+    /// Accepts a chunk: appends it, keeps it if it is early, or drops it.
     pub(super) fn chunk(&mut self, chunk: Chunk, acts: &mut Vec<NodeAct>) {
         let Chunk { content, at, bytes, .. } = chunk;
         let Some(held) = self.held.get_mut(&content).filter(|held| held.holding == Holding::Open) else { return };
@@ -160,14 +160,14 @@ impl Contents {
         }
     }
 
-    /// Every node has it.
+    /// Commits a file that every node now has in its shadow copy.
     pub(super) fn commit(&mut self, content: ContentId, acts: &mut Vec<NodeAct>) {
         if self.held.get(&content).is_some_and(|held| held.holding == Holding::Shadow) {
             acts.push(NodeAct::Content(ContentAct::Commit { content }));
         }
     }
 
-    /// Not every node can have it.
+    /// Drops a file that not every node can receive, unless it is already committed.
     pub(super) fn abort(&mut self, content: ContentId, acts: &mut Vec<NodeAct>) {
         if self.held.get(&content).is_some_and(|held| held.holding != Holding::Has) {
             self.held.remove(&content);
@@ -175,13 +175,13 @@ impl Contents {
         }
     }
 
-    /// What the world says of a file.
+    /// Records the state of a file that the host reports.
     pub(super) fn became(&mut self, content: ContentId, holding: Holding, acts: &mut Vec<NodeAct>) {
         if holding == Holding::Lacks {
             self.held.remove(&content);
             return;
         }
-        // What was given up meanwhile is not held again because its beginning has come to the disk.
+        // A file that was given up meanwhile is not held again by a late report about its beginning.
         let held = match holding {
             Holding::Has => self.held.entry(content).or_default(),
             _ => match self.held.get_mut(&content) {
@@ -196,14 +196,14 @@ impl Contents {
         }
     }
 
-    /// What the world says of the bytes that it was given.
+    /// Records how many bytes of a file the host has written to disk.
     pub(super) fn kept(&mut self, content: &ContentId, bytes: u64) {
         if let Some(held) = self.held.get_mut(content) {
             held.kept = bytes.min(held.taken);
         }
     }
 
-    /// What the world says of a placement.
+    /// Records the result of a placement that the host reports; `error` is an error number, 0 for success.
     pub(super) fn became_placed(&mut self, key: (Epoch, u64), error: i32) {
         let value = if error == 0 { 1 } else { -i64::from(error) };
         if self.placed.insert(key, value).is_none() {
@@ -216,7 +216,7 @@ impl Contents {
 }
 
 impl Held {
-    /// Takes in what is new of a piece that begins with nothing lacking before it.
+    /// Appends the new part of a chunk that begins at or before the end of the bytes received so far.
     fn take(&mut self, content: ContentId, at: u64, bytes: Bytes, acts: &mut Vec<NodeAct>) {
         let known = (self.taken - at) as usize;
         let new = match bytes.0.get(known..) {
@@ -228,7 +228,7 @@ impl Held {
         acts.push(NodeAct::Content(ContentAct::Append { content, bytes: new }));
     }
 
-    /// Whether all of the block that begins there has come.
+    /// Returns whether all of the block at offset `start` has arrived.
     fn covers(&self, start: u64) -> bool {
         let end = (start + CAST_BLOCK_BYTES).min(self.size);
         let mut until = self.taken.max(start);
@@ -279,7 +279,7 @@ mod tests {
         contents.became(ID, Holding::Open, &mut acts);
         contents.kept(&ID, 3);
         assert_eq!((acts, contents.holding(&ID), contents.taken(&ID)), (vec![], 0, 0));
-        // What is whole is there, whoever asked for it.
+        // A complete file counts, no matter which request led to it.
         contents.became(ID, Holding::Has, &mut Vec::new());
         assert_eq!(contents.holding(&ID), Holding::Has.value());
     }

@@ -1,8 +1,8 @@
 //! Files on an emulated node: counted and checked, never written. Nodes that share a disk share a [`Neighbours`].
 //!
-//! Every node copies all that comes to it into memory of its own, a slot that is used again and again, as STORM's
-//! nodes did before they drained it to disk. A piece that is handed over in process is the same bytes for all, and its
-//! digest is computed once.
+//! Every node copies all that it receives into its own slot of memory, which is used again and again, as STORM's
+//! nodes did before they drained it to disk. Nodes in one process receive the very same bytes of a chunk, so its
+//! digest is computed only once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use squall_model::wire::fabric::{Bytes, ContentId, Holding};
 
 use super::{ContentAct, NodeInput};
 
-/// The error number of a file whose digest is not what was said (EBADMSG).
+/// Error number of a file with a wrong digest (EBADMSG).
 const WRONG: i32 = 74;
-/// The error number of a file that is not there (ENOENT).
+/// Error number of a missing file (ENOENT).
 const ABSENT: i32 = 2;
 
-/// Memory of a node that a file passes through: little, for nodes are many.
+/// Size of the slot of memory on each node that a file passes through, bytes. Small, since there are many nodes.
 const SLOT_BYTES: usize = 16 << 10;
 
-/// What nodes know of each other that share a disk.
+/// State that nodes sharing a disk have in common.
 #[derive(Debug, Default)]
 pub struct Neighbours {
     taking: BTreeMap<ContentId, u32>,
@@ -29,7 +29,7 @@ pub struct Neighbours {
     hashed: BTreeMap<ContentId, VecDeque<Hashed>>,
 }
 
-/// A piece of a file that was hashed: who has come as far, and takes in the very same bytes, comes to the same.
+/// Checksum of a file after a chunk. Another node with the same checksum before and the same bytes reuses the result.
 #[derive(Debug)]
 struct Hashed {
     before: Option<Arc<Checksum>>,
@@ -38,7 +38,8 @@ struct Hashed {
 }
 
 impl Neighbours {
-    /// The checksum after a further piece; None: nothing came before it.
+    /// Returns the checksum after a further chunk. `before` is the checksum of what came earlier; None: this is the
+    /// first chunk.
     fn hash(&mut self, content: ContentId, before: Option<Arc<Checksum>>, bytes: &Bytes) -> Arc<Checksum> {
         let same = |a: &Option<Arc<Checksum>>, b: &Option<Arc<Checksum>>| match (a, b) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
@@ -53,7 +54,7 @@ impl Neighbours {
         after.update(&bytes.0);
         let after = Arc::new(after);
         hashed.push_back(Hashed { before, bytes: bytes.clone(), after: Arc::clone(&after) });
-        // Nobody is farther behind than a window.
+        // No node is more than a window behind.
         let mut held: u64 = hashed.iter().map(|known| known.bytes.0.len() as u64).sum();
         while held > 2 * CHUNK_WINDOW_BYTES {
             held -= hashed.pop_front().map_or(held, |known| known.bytes.0.len() as u64);
@@ -62,13 +63,13 @@ impl Neighbours {
     }
 }
 
-/// The files of one node.
+/// Files of one node.
 #[derive(Debug, Default)]
 pub struct Counted {
     shadow: BTreeMap<ContentId, Shadow>,
     has: BTreeSet<ContentId>,
     bytes: u64,
-    /// Shadows that became files: at most once each.
+    /// Number of shadow copies that became files: at most one for each file.
     commits: u64,
 }
 
@@ -76,29 +77,30 @@ pub struct Counted {
 struct Shadow {
     size: u64,
     count: u64,
-    /// None: of nothing.
+    /// Checksum of the bytes so far; None: no bytes yet.
     checksum: Option<Arc<Checksum>>,
     slot: Vec<u8>,
     shared: bool,
 }
 
 impl Counted {
-    /// Bytes that came.
+    /// Returns the number of bytes received.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether a file is there.
+    /// Returns whether the file is there.
     pub fn has(&self, content: &ContentId) -> bool {
         self.has.contains(content)
     }
 
-    /// Files that were committed.
+    /// Returns the number of files that were committed.
     pub fn commits(&self) -> u64 {
         self.commits
     }
 
-    /// The node's daemon died: what was in the shadow is gone. What a new life finds.
+    /// Drops all shadow copies, as a crash of the node's daemon does. Returns the inputs of the next run, one for
+    /// each committed file.
     pub fn restart(&mut self, me: u32, neighbours: &mut Neighbours) -> Vec<NodeInput> {
         for content in std::mem::take(&mut self.shadow).into_keys() {
             release(me, content, neighbours);
@@ -106,7 +108,7 @@ impl Counted {
         self.has.iter().map(|&content| NodeInput::Content { content, holding: Holding::Has }).collect()
     }
 
-    /// Carries out an act of the node `me`; what comes of it.
+    /// Carries out an act of the node `me`; returns the input that results, if any.
     pub fn act(&mut self, me: u32, act: ContentAct, neighbours: &mut Neighbours) -> Option<NodeInput> {
         match act {
             ContentAct::Expect { content, size, shared } => {
@@ -200,7 +202,7 @@ mod tests {
 
     use super::{ContentAct, Counted, Neighbours, NodeInput};
 
-    /// What becomes of two nodes that get these pieces, one after the other.
+    /// Feeds two nodes these chunks, each row at the same time, and returns the state of the file on both.
     fn take(digest: Digest, pieces: [[&Bytes; 2]; 2]) -> [Holding; 2] {
         let content = ContentId { owner: 1, digest };
         let (mut nodes, mut neighbours) = ([Counted::default(), Counted::default()], Neighbours::default());

@@ -1,4 +1,4 @@
-//! What outlives the node daemon of a test: its spool, and the step daemons.
+//! State that outlives the node daemon of a test: its spool and its step daemons.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use squall_model::wire::stepd::ToStepd;
 
 use crate::node::{Boot, Counted, FoundStep, Neighbours, NodeAct, NodeInput, NodeMachine, attempt_of};
 
-/// What the spool holds of a step.
+/// State of a step in the spool.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Spooled {
     Unstarted,
@@ -22,31 +22,31 @@ pub(crate) enum Spooled {
     Failed,
 }
 
-/// A node's spool, and what it is asked to do.
+/// Stand-in for a node's host in tests: holds the spool and carries out acts.
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
     pub(crate) life: u64,
     pub(crate) session: Session,
     pub(crate) spool: BTreeMap<StepKey, (Box<StepLaunch>, Spooled)>,
     pub(crate) marks: BTreeMap<JobAttempt, Arc<JobFacts>>,
-    /// Every start of tasks, ever.
+    /// Number of starts of each step's tasks, over all runs of the daemon.
     pub(crate) started: BTreeMap<StepKey, u32>,
     pub(crate) fail_spawns: bool,
     pub(crate) slow_sweep: bool,
-    /// What the spool does not know of.
+    /// Attempts with processes or a cgroup that the spool does not list.
     pub(crate) leftovers: BTreeSet<JobAttempt>,
-    /// Folders whose launch can't be read.
+    /// Steps whose folder holds an unreadable launch.
     pub(crate) unreadable: BTreeSet<StepKey>,
     pub(crate) files: Counted,
 }
 
-/// An end with that exit code.
+/// Returns a step's end with that exit code.
 pub(crate) fn end(code: u8) -> StepEnd {
     StepEnd { exit: ExitCode { code, signal: 0 }, ..StepEnd::default() }
 }
 
 impl Disk {
-    /// The next life of the daemon, and what it finds.
+    /// Starts the next run of the daemon; returns its machine and its `Found…` inputs.
     pub(crate) fn boot(&mut self, name: &str, above: Vec<String>, hardware: Hardware) -> (NodeMachine, Vec<NodeInput>) {
         self.life += 1;
         let (life, session) = (self.life, self.session);
@@ -72,7 +72,7 @@ impl Disk {
         (machine, jobs.chain(steps).chain(leftovers).chain(files).collect())
     }
 
-    /// Carries out an act; what comes of it for the machine.
+    /// Carries out an act; returns the inputs that follow for the machine.
     pub(crate) fn act(&mut self, act: &NodeAct) -> Vec<NodeInput> {
         match act {
             NodeAct::SaveSession(session) => self.session = *session,
@@ -111,7 +111,7 @@ impl Disk {
         Vec::new()
     }
 
-    /// The tasks of a step end, if it lives.
+    /// Ends the tasks of a step; None: they are not running.
     pub(crate) fn finish(&mut self, key: StepKey, end: StepEnd) -> Option<NodeInput> {
         let (_, state) = self.spool.get_mut(&key)?;
         if !matches!(state, Spooled::Alive | Spooled::Orphaned) {

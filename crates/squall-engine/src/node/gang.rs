@@ -1,8 +1,8 @@
-//! The node in a gang: what time it is for the controller, and when its jobs have their turns.
+//! The node in a gang: the controller's time, and the time slots of its jobs.
 //!
-//! Clocks of machines differ. A strobe says what time it was when it left, and it can only be late: so the least lateness
-//! of the last few, seen by our own clock, is how far our clock is ahead, but for the time that the quickest took. A
-//! strobe that was held up, or is lost, changes nothing; a clock that jumps is followed after a few.
+//! Clocks of machines differ. A strobe bears the time at which it left, and it can only be late. So the smallest
+//! lateness of the last few strobes, by this node's clock, is how far that clock is ahead, plus the travel time of
+//! the quickest strobe. A delayed or lost strobe changes nothing. A jump of a clock is followed after a few strobes.
 
 use std::collections::VecDeque;
 
@@ -12,69 +12,69 @@ use squall_model::time::{Span, Time};
 
 use crate::node::{NodeAct, NodeMachine, NodeOut, Timer};
 
-/// Strobes that are compared.
+/// Number of latest strobes that are compared.
 const STROBES: usize = 4;
 
-/// Differences below this are noise, microseconds.
+/// Differences of clocks below this are noise, microseconds.
 const NOISE_US: i64 = 50;
 
-/// How long a job out of turn runs so that a signal that kills is heard.
+/// How long a job runs outside its time slot to receive a signal that kills.
 const LIFT: Span = Span::from_millis(500);
 
-/// What the switcher of this node is to do. It stops and wakes processes at the right times by itself.
+/// Action for the switcher of this node, which stops and resumes processes at slot boundaries on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GangAct {
-    /// From now on go by this.
+    /// Use this clock offset, slot length and policy from now on.
     Align(Alignment),
-    /// The job runs when it is its turn.
+    /// Run the job only in its time slot.
     Turn {
         /// The job.
         job: JobAttempt,
-        /// Its turn.
+        /// Time slot of the job.
         turn: Turn,
     },
-    /// The job runs whoever's turn it is: it is to end.
+    /// Run the job in every slot, because it is to end.
     Lift {
         /// The job.
         job: JobAttempt,
     },
-    /// The job is gone.
+    /// Forget the job: it is gone.
     Drop {
         /// The job.
         job: JobAttempt,
     },
 }
 
-/// What slots follow from.
+/// Clock offset, slot length and policy, from which a node computes the time slots of jobs that share cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alignment {
     /// How far the node's clock is ahead of the controller's, microseconds.
     pub ahead_us: i64,
-    /// How long a slot lasts.
+    /// Length of a slot.
     pub slice: Span,
-    /// What is done with jobs that are out of turn.
+    /// Treatment of jobs outside their slot.
     pub policy: Coscheduling,
 }
 
-/// What the node knows of the time.
+/// The node's estimate of the controller's time.
 #[derive(Debug, Default)]
 pub(super) struct Beat {
-    /// How far our clock was ahead, by each of the last strobes.
+    /// How far this node's clock was ahead by each of the last strobes, microseconds, oldest first.
     seen: VecDeque<i64>,
     alignment: Option<Alignment>,
-    /// How far the switcher was behind, by its own word.
+    /// Lateness that the switcher reported last, microseconds.
     pub(super) behind_us: u64,
-    /// How far the clock was off when that was put right last.
+    /// Size of the clock correction at the last strobe, microseconds; 0: none.
     corrected_us: u64,
 }
 
 impl Beat {
-    /// How far this node is out of step.
+    /// Returns how far this node is out of step, microseconds.
     pub(super) fn skew_us(&self) -> i64 {
         i64::try_from(self.behind_us.max(self.corrected_us)).unwrap_or(i64::MAX)
     }
 
-    /// Takes a strobe. Some: what slots follow from is another now.
+    /// Evaluates a strobe. Returns the new alignment if it has changed.
     fn take(&mut self, now: Time, strobe: &Strobe) -> Option<Alignment> {
         if self.seen.len() == STROBES {
             self.seen.pop_front();
@@ -103,20 +103,20 @@ impl NodeMachine {
         }
     }
 
-    /// A job that is to end, or a step of it, does so whoever's turn it is.
+    /// Lets a job run in every slot, because the job or a step of it is to end.
     pub(super) fn lift(&mut self, job: JobAttempt, out: &mut NodeOut) {
         if self.jobs.get(&job).is_some_and(|known| known.turn.is_some()) {
             out.acts.push(NodeAct::Gang(GangAct::Lift { job }));
         }
     }
 
-    /// As [`NodeMachine::lift`], for as long as a signal takes.
+    /// Lets a job run in every slot for `LIFT`, so that it receives a signal.
     pub(super) fn lift_briefly(&mut self, now: Time, job: JobAttempt, out: &mut NodeOut) {
         self.lift(job, out);
         self.timers.insert((now + LIFT, Timer::Lifted(job)));
     }
 
-    /// A lifted job that goes on waits for its turn again.
+    /// Returns a lifted job to its time slot, unless it or a step of it is still ending.
     pub(super) fn lower(&mut self, job: JobAttempt, out: &mut NodeOut) {
         let turn = self.jobs.get(&job).filter(|known| known.is_open() && !known.has_ending_steps());
         out.acts.extend(turn.and_then(|known| known.turn).map(|turn| NodeAct::Gang(GangAct::Turn { job, turn })));
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn late_strobes_change_nothing() {
         let mut beat = Beat::default();
-        // Our clock is 5 s ahead; the way takes 100 us.
+        // The node's clock is 5 s ahead; the strobe takes 100 us.
         let first = beat.take(Time(6_000_100), &strobe(1_000_000)).expect("the first says all");
         assert_eq!(first.ahead_us, 5_000_100);
         assert_eq!(beat.take(Time(7_900_000), &strobe(2_000_000)), None);
@@ -151,12 +151,13 @@ mod tests {
     fn a_clock_that_jumps_is_followed() {
         let mut beat = Beat::default();
         beat.take(Time(1_000_100), &strobe(1_000_000));
-        // The controller was started again on a clock that is an hour behind: all seem late, until none else is known.
+        // The controller restarts on a clock that is an hour behind: all strobes seem late, until no older one is
+        // left.
         let hour = 3_600_000_000;
         let all = (0..STROBES as u64).map(|n| beat.take(Time(hour + n * 1_000_000 + 100), &strobe(n * 1_000_000)));
         let last = all.last().flatten().expect("it is followed");
         assert_eq!(last.ahead_us, hour as i64 + 100);
-        // And on one that is ahead: at once.
+        // If the new clock is ahead, the first strobe is followed at once.
         let ahead = beat.take(Time(hour), &strobe(2 * hour)).expect("it is followed");
         assert_eq!(ahead.ahead_us, -(hour as i64));
     }

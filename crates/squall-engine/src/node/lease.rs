@@ -1,6 +1,6 @@
-//! Leases: jobs in hand, each of which begins when nothing is left of those that came before it and have its cores.
+//! Leases: prefetched jobs, each of which begins when the earlier jobs on its cores are gone.
 //!
-//! Nothing of a lease is on the disk. That it has begun is: by the folder of its script, as with every job.
+//! Nothing of a lease is on disk before it begins. From then on its script's folder is, as with every job.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use squall_model::wire::node::EndReason;
 
 use crate::node::{NodeMachine, NodeOut, attempt_of};
 
-/// A job that waits here for its turn.
+/// A leased job that has not begun.
 #[derive(Debug)]
 pub(super) struct Lease {
     launch: Box<StepLaunch>,
-    /// Its script and environment.
+    /// Script and environment of the job.
     blobs: Vec<Blob>,
 }
 
 impl NodeMachine {
-    /// A leased job comes. Again: nothing.
+    /// Accepts a leased job. A repetition does nothing.
     pub(super) fn lease(&mut self, now: Time, launch: Box<StepLaunch>, out: &mut NodeOut) {
         let attempt = attempt_of(launch.key);
         let known = self.jobs.contains_key(&attempt)
@@ -37,24 +37,25 @@ impl NodeMachine {
         self.next_in_line(now, out);
     }
 
-    /// The controller wants a job back that may not have begun. Who was never here is cleared like one that was.
+    /// Takes back a job that has not begun, at the controller's request. A job that was never here is cleared in the
+    /// same way.
     pub(super) fn recall(&mut self, now: Time, job: JobAttempt, out: &mut NodeOut) {
         if !self.jobs.contains_key(&job) {
             self.end_job(now, job, 0, false, EndReason::None, out);
         }
     }
 
-    /// Jobs that wait here.
+    /// Returns the leased jobs that have not begun.
     pub(super) fn leased(&self) -> impl Iterator<Item = JobAttempt> + '_ {
         self.leases.iter().map(|(job, _)| *job)
     }
 
-    /// A job will not begin here.
+    /// Drops a leased job, which will not begin here.
     pub(super) fn forget_lease(&mut self, job: JobAttempt) {
         self.leases.retain(|(leased, _)| *leased != job);
     }
 
-    /// Begins what nobody is before any more.
+    /// Begins each leased job whose cores no earlier job holds.
     pub(super) fn next_in_line(&mut self, now: Time, out: &mut NodeOut) {
         if self.leases.is_empty() {
             return;

@@ -1,7 +1,8 @@
-//! The node and the controller: knocks, registration, which messages are believed.
+//! The node's session with the controller: registration, and which messages are accepted.
 //!
-//! When the way to the controller stands, the node knocks; the controller offers a session; the node registers under
-//! it and is welcomed. So no registration of an earlier life, or on a way that has ceased to be, is ever believed.
+//! When there is a path to the controller, the node sends a registration request (knock). The controller offers a
+//! session (`Identify`), the node registers under it, and the controller accepts (`Welcome`). So a registration from
+//! an earlier run of the daemon, or over a path that has broken, is never accepted.
 
 use squall_model::id::{JobId, NodeId, Session, StepKey, StepNo};
 use squall_model::job::JobAttempt;
@@ -14,52 +15,52 @@ use squall_model::wire::stepd::ToStepd;
 use crate::fabric::Delivery;
 use crate::node::{ContentAct, NodeAct, NodeMachine, NodeOut};
 
-/// How long a knock or a registration may stay without an answer, at first and at last: longer each time, since an
-/// offer ends the one before, and where the way is slow every answer might come for the last but one.
+/// Timeout of a registration request or a registration, first and largest value; it doubles each time. A new offer
+/// ends the one before, so on a slow path with a fixed timeout each answer could belong to the request before.
 const ANSWER_WAIT: (Span, Span) = (Span::from_secs(10), Span::from_secs(80));
 
-/// How long the controller may be silent, though the way to it stands, until the node knocks again.
+/// How long the controller may be silent, on a path that is intact, before the node requests registration again.
 const SILENCE: Span = Span::from_secs(4 * HEARTBEAT_S);
 
-/// How long work is given to end at a shutdown.
+/// How long jobs get to end at a shutdown.
 const LEAVE_WAIT: Span = Span::from_secs(10);
 
-/// How often the node looks how it feels.
+/// Interval between two checks of the node's health.
 const HEALTH: Span = Span::from_secs(30);
 
-/// How long ends of batch jobs may wait for those of others, on a node with jobs in hand.
+/// How long reports of ended batch jobs may wait for further ones, on a node with leased jobs.
 const REPORTS_WAIT: Span = Span::from_millis(4);
 
-/// Where the node stands with the controller.
+/// State of the node's session with the controller.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// The newest session that was ever offered.
+    /// Newest session that was ever offered.
     newest: Session,
     stage: Stage,
-    /// When the controller was heard of last, or asked for an answer.
+    /// Time of the last message from the controller, or of the last request to it.
     heard: Time,
     answer_wait: Span,
     next_health: Time,
-    /// Since when there are reports that wait for more.
+    /// Time since which reports wait for further ones; None: none wait.
     reports_since: Option<Time>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// There is no way to it.
+    /// There is no path to the controller.
     Away,
-    /// There is one, and what earlier lives left here is still being swept: the node does not register before that is done.
+    /// There is a path. The node registers once the remainders of earlier runs are swept.
     Sweeping,
-    /// It was asked for a session.
+    /// The node has requested a session.
     Knocked,
-    /// It was told who this is.
+    /// The node has sent its registration.
     Registered,
-    /// In a session, of which this is the number of the last put that was taken.
+    /// A session is in force. Holds the number of the last put accepted in it.
     Welcome(u64),
 }
 
 impl Link {
-    /// No way yet; sessions up to `session` belong to the past.
+    /// Makes a link without a path. Offers of sessions up to `session` are refused.
     pub(super) fn after(session: Session) -> Self {
         Self {
             newest: session,
@@ -71,22 +72,22 @@ impl Link {
         }
     }
 
-    /// Whether a session is in force.
+    /// Returns whether a session is in force.
     pub(super) fn is_welcome(&self) -> bool {
         matches!(self.stage, Stage::Welcome(_))
     }
 
-    /// The session in force, and the number of the last put that was taken in it.
+    /// Returns the session in force and the number of the last put accepted in it.
     pub(super) fn session(&self) -> Option<(Session, u64)> {
         if let Stage::Welcome(last) = self.stage { Some((self.newest, last)) } else { None }
     }
 
-    /// The number of the last put that was taken in this session.
+    /// Returns the number of the last put accepted in this session; 0: no session.
     pub(super) fn last_put(&self) -> u64 {
         if let Stage::Welcome(last) = self.stage { last } else { 0 }
     }
 
-    /// When the silence has lasted too long.
+    /// Returns when the current wait for the controller times out; None: the node is not waiting.
     fn patience(&self) -> Option<Time> {
         match self.stage {
             Stage::Away | Stage::Sweeping => None,
@@ -97,7 +98,7 @@ impl Link {
 }
 
 impl NodeMachine {
-    /// Something came through the tree.
+    /// Handles what has come through the tree for this node.
     pub(super) fn deliver(&mut self, now: Time, delivery: Delivery, out: &mut NodeOut) {
         match delivery {
             Delivery::Path => self.knock(now),
@@ -130,7 +131,7 @@ impl NodeMachine {
         self.relay.report(now, Composite { knocks, reports: 1, ..Composite::default() });
     }
 
-    /// A leftover is gone. After the last one the node registers.
+    /// Records that a leftover is swept. After the last one the node requests registration.
     pub(super) fn leftover_swept(&mut self, now: Time, job: JobAttempt) {
         if self.leftovers.remove(&job) && self.leftovers.is_empty() && self.link.stage == Stage::Sweeping {
             self.knock(now);
@@ -163,7 +164,7 @@ impl NodeMachine {
         }
     }
 
-    /// The controller offers a session.
+    /// Answers an offer of a session with a registration.
     fn identify(&mut self, now: Time, session: Session) {
         if matches!(self.link.stage, Stage::Away | Stage::Sweeping) {
             return;
@@ -199,8 +200,8 @@ impl NodeMachine {
         self.jobs.keys().next_back().map_or(self.last_job, |attempt| attempt.job.max(self.last_job))
     }
 
-    /// Answers an offer that is older than the newest: it was long under way, or is of a controller that does not know what
-    /// one before it has decided. That one can tell which.
+    /// Answers an offer that is older than the newest one. The offer was delayed, or comes from a controller that
+    /// lacks decisions of a later one. The controller can tell which, by the newest session and the last job.
     fn contradict(&mut self, now: Time) {
         let (name, session) = (self.boot.name.clone(), self.link.newest);
         let newer = vec![Newer { name, session, last_job: self.last_job() }];
@@ -264,7 +265,7 @@ impl NodeMachine {
         }
     }
 
-    /// Sends what waits to be reported. A node that is shutting down keeps its reports for the next life.
+    /// Sends pending reports. A node that is shutting down keeps them for the next run of the daemon.
     pub(super) fn send_reports(&mut self, now: Time) {
         if self.outbox.is_said() {
             return;
@@ -279,14 +280,14 @@ impl NodeMachine {
         self.relay.report(now, composite);
     }
 
-    /// Until when reports may wait for more of them. As long as there are jobs in hand a node is not idle for want of an
-    /// answer, and one message for several ends costs it and the controller no more than one for each.
+    /// Returns until when reports may wait for further ones; None: they are due. A node with leased jobs does not
+    /// idle while it waits, and one message for several ends is cheaper for both sides.
     fn reports_due(&self) -> Option<Time> {
         let busy = !self.leases.is_empty() && self.outbox.is_patient();
         self.link.reports_since.filter(|_| busy).map(|since| since + REPORTS_WAIT)
     }
 
-    /// What is done about a silent controller.
+    /// Requests registration again if the controller has been silent too long.
     pub(super) fn link_tick(&mut self, now: Time) {
         self.link.next_health = now + HEALTH;
         if self.link.patience().is_some_and(|until| until <= now) {

@@ -1,23 +1,25 @@
-//! The node: what a node daemon decides.
+//! The node machine: all decisions of a node daemon, without I/O.
 //!
-//! What the world remembers for it, through a kill -9 of the daemon (not through a power loss, which makes a
-//! new incarnation): the folder of each step (its launch and, at its end, its result), the mark of each job
-//! without one, the life counter, and the last session. From these it makes the [`Boot`] and the `Found…` inputs of
-//! the next life. Step daemons and their tasks live on while the node daemon is away.
+//! The host (the daemon or the simulator) keeps state that survives a kill -9 of the daemon, but not a power loss,
+//! which makes a new incarnation. That state is the folder of each step (its launch and, at its end, its result), the
+//! mark of each job without a step folder, the count of daemon runs, and the last session. From it the host makes the
+//! [`Boot`] and the `Found…` inputs of the next run. Step daemons and their tasks go on while the node daemon is
+//! away.
 //!
-//! A report is about something that happens once (an attempt's step ends, an attempt is gone), so the controller finds
-//! one that it has taken already harmless; the node keeps it until it is known there, and says it again in every
-//! session.
+//! A report is about something that happens once: an attempt's step ends, or an attempt is gone. So the controller
+//! can safely take a report twice. The node keeps each report until the controller acknowledges it, and sends it
+//! again in every session.
 //!
-//! A launch that failed leaves no trace in the spool. So the controller starts again what it believes running and the
-//! registration does not list: a job, or a batch script whose step is missing although its job is listed. Starting
-//! what is known here is always harmless. A job whose `JobGone` was reported is not listed any more even if that is
-//! not acknowledged: the controller may have recorded it already.
+//! A launch that failed leaves no trace in the spool. So the controller starts again what it holds as running and the
+//! registration does not list: a job, or a batch script whose step is missing although its job is listed. A start of
+//! something that is already known here is always harmless. A job whose `JobGone` was reported is no longer listed,
+//! even before the acknowledgement: the controller may have recorded it already.
 //!
-//! A leased job (`lease`) is in memory only until it begins: a daemon that dies forgets it, and the controller, to which it
-//! is not listed, sends it again.
+//! A leased job (`lease`) is only in memory until it begins. A daemon that dies forgets it. The controller finds it
+//! missing from the registration and sends it again.
 //!
-//! Every node is a relay of the tree too (`fabric`): the machine has both parts, and one set of connections.
+//! Every node is also a relay of the tree (`fabric`). The machine holds both parts, which share one set of
+//! connections.
 
 mod content;
 mod counted;
@@ -59,243 +61,245 @@ use crate::node::link::Link;
 use crate::node::reports::Outbox;
 use crate::node::work::{Finish, Job};
 
-/// What a life of the daemon begins with.
+/// Input of a new run of the daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Boot {
     /// The node's name.
     pub name: String,
-    /// Its incarnation: the same in every life of the daemon until reboot or loss of the spool.
+    /// Incarnation of the node: the same in every run of the daemon until reboot or loss of the spool.
     pub incarnation: Incarnation,
-    /// Which life of the daemon this is, from 1; counted durably before the machine is made. Never the same
-    /// number twice within an incarnation. At most 32 bits are used.
+    /// Number of this run of the daemon, from 1; counted durably before the machine is made. Never the same number
+    /// twice within an incarnation. At most 32 bits are used.
     pub life: u64,
-    /// The newest session of earlier lives ([`NodeAct::SaveSession`]); the default if there was none.
+    /// Newest session of earlier runs ([`NodeAct::SaveSession`]); the default if there was none.
     pub session: Session,
-    /// Nodes above it in a healthy tree, its parent first; none: it is attached to the controller.
+    /// Names of the nodes above this one in a healthy tree, its parent first. Empty: it is attached to the
+    /// controller.
     pub above: Vec<String>,
-    /// What the node has.
+    /// Hardware of the node.
     pub hardware: Hardware,
     /// Version of the daemon.
     pub version: String,
 }
 
-/// What is known, at the start of a daemon's life, of a step that an earlier life was told to spawn.
+/// State, at the start of a daemon's run, of a step that an earlier run was told to spawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FoundStep {
-    /// Proven that no task of it was ever started and none will be: it is forgotten, and the controller, if it still
-    /// wants it, starts it again.
+    /// Proven that no task of the step was ever started or will be. The node forgets the step; the controller starts
+    /// it again if it still needs it.
     Unstarted,
-    /// Its step daemon lives; the world connects to it and reports as if it had spawned it.
+    /// Its step daemon is running. The host connects to it and reports as if it had spawned it.
     Alive,
-    /// Its step daemon died without a result. The world has taken charge of whatever tasks still live, as
-    /// after [`NodeInput::Orphaned`], and gives `Ended` when none is left.
+    /// Its step daemon died without a result. The host has taken charge of the tasks that still run, as after
+    /// [`NodeInput::Orphaned`], and gives `Ended` when none is left.
     Orphaned,
-    /// It has ended.
+    /// The step has ended.
     Ended(StepEnd),
-    /// It could not be started.
+    /// The step could not be started.
     Failed {
-        /// Why.
+        /// Error text.
         error: String,
-        /// The node's own fault.
+        /// Whether the node is at fault, not the job.
         node_fault: bool,
     },
 }
 
-/// What the node machine is told.
+/// Input of the node machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeInput {
-    /// A job that an earlier life opened ([`NodeAct::OpenJob`]) and that was not forgotten. All `Found…` inputs
-    /// come before the first `Net`, in any order; jobs that only steps tell of need no `FoundJob`.
+    /// A job that an earlier run opened ([`NodeAct::OpenJob`]) and that was not forgotten. All `Found…` inputs come
+    /// before the first `Net`, in any order. A job with a `FoundStep` needs no `FoundJob`.
     FoundJob {
-        /// As it was opened.
+        /// Facts of the job as it was opened.
         facts: Arc<JobFacts>,
     },
-    /// A step that an earlier life was told to spawn and that was not forgotten.
+    /// A step that an earlier run was told to spawn and that was not forgotten.
     FoundStep {
-        /// As it was spawned.
+        /// The launch that was spawned.
         launch: Box<StepLaunch>,
-        /// What has become of it.
+        /// State of the step now.
         state: FoundStep,
     },
-    /// Something of an attempt is still here that the spool does not know: a cgroup, processes. The machine has it swept, and
-    /// does not register before that is done: so a registration proves that nothing unlisted is left on the node, and no
-    /// sweep can meet an attempt that the controller sends again.
+    /// A remainder of an attempt that the spool does not list, such as a cgroup or processes. The machine has it
+    /// swept and does not register before. So a registration proves that nothing unlisted is left on the node, and no
+    /// sweep can hit an attempt that the controller sends again.
     FoundLeftover {
         /// The attempt.
         job: JobAttempt,
     },
-    /// An attempt of which the spool holds something that can't be read. What it is called says whose it is; the controller
-    /// knows the rest. It is kept as running until it is known to have ended, and is never started here again.
+    /// An attempt with an unreadable entry in the spool. The entry's name gives job, attempt and step; the controller
+    /// has the rest. The attempt counts as running until its end is certain, and is never started here again.
     FoundUnreadable {
         /// The attempt.
         job: JobAttempt,
-        /// The step whose folder it is, and what has become of it; None: the job's mark.
+        /// The step whose folder is unreadable, and its state. None: the job's mark is unreadable.
         step: Option<(StepNo, FoundStep)>,
     },
-    /// Something happened to the node's connections in the tree. A put that came with it may lead to `Spawn`s among
-    /// the acts of the same step; what they need is in the step's `blobs`.
+    /// An event on the node's connections in the tree. A put that arrives in it may lead to `Spawn`s among the acts
+    /// of the same step. Their scripts and environments are in that step's `blobs`.
     Net(NetInput),
-    /// A step that was to be spawned could not be: by the spool, the system, or its daemon's word. None of its
-    /// tasks has run or will run. At most once for each `Spawn`, never together with `Ended`.
+    /// A step could not be spawned, because of the spool or the system or as its step daemon reported. None of its
+    /// tasks has run or will run. Given at most once for each `Spawn`, never together with `Ended`.
     Failed {
         /// The step.
         key: StepKey,
-        /// Why.
+        /// Error text.
         error: String,
-        /// The node's own fault.
+        /// Whether the node is at fault, not the job.
         node_fault: bool,
     },
-    /// All tasks of a step have ended, by its daemon's word (socket or result file) or, if that died, by what the
-    /// world saw of the tasks. A result that the step daemon wrote always wins over what the world saw.
-    /// Given again for the same step: ignored.
+    /// All tasks of a step have ended. The source is its step daemon (socket or result file) or, if that died, the
+    /// host's view of the tasks. A result that the step daemon wrote takes precedence over the host's view. A second
+    /// one for the same step is ignored.
     Ended {
         /// The step.
         key: StepKey,
-        /// How.
+        /// Result of the step.
         end: StepEnd,
     },
-    /// The step daemon died without a result. Its tasks, which may live on, are in the world's charge now: `Tell`
-    /// is carried out on them by the world (`End` sends TERM, or KILL if its wait is 0; the wait is the machine's
-    /// business), and `Ended` follows when none is left, at once if none was.
+    /// The step daemon died without a result. The host is now in charge of its tasks, which may still run, and
+    /// carries out `Tell` on them: `End` sends TERM, or KILL if its wait is 0; the machine times the wait. `Ended`
+    /// follows when no task is left, at once if none was.
     Orphaned {
         /// The step.
         key: StepKey,
     },
-    /// [`NodeAct::Sweep`] is done: no process of that attempt is left here, step daemons included, and its cgroup
-    /// is gone. Every `Ended` or `Failed` of its steps that the world will ever give came before.
+    /// [`NodeAct::Sweep`] is done: no process of that attempt is left here, step daemons included, and its cgroup is
+    /// gone. The host gives every `Ended` or `Failed` of its steps before this.
     Swept {
         /// The job.
         job: JobAttempt,
     },
-    /// Time has passed: given at the machine's deadline (or at any time).
+    /// Time has passed. Given at the machine's deadline, or at any time.
     Tick {
-        /// For the next heartbeat.
+        /// Health to send with the next heartbeat.
         health: Health,
     },
-    /// How the node stands with a file now.
+    /// The state of a file on this node has changed.
     Content {
-        /// Which.
+        /// The file.
         content: ContentId,
-        /// How.
+        /// New state of the file.
         holding: Holding,
     },
-    /// So many bytes of a file that is taken in are kept: more may come.
+    /// The first `bytes` bytes of a file are on disk, so the sender may send more.
     Kept {
-        /// Which.
+        /// The file.
         content: ContentId,
-        /// Bytes from its beginning on.
+        /// Bytes from the beginning of the file.
         bytes: u64,
     },
-    /// A file has been laid down, or could not be.
+    /// A file has been written to its user's path, or that failed.
     Placed {
         /// Epoch and number of the placement.
         key: (Epoch, u64),
-        /// The error number; 0: done.
+        /// Error number; 0: success.
         error: i32,
     },
-    /// A step daemon here tells another one of its step, through the tree.
+    /// A step daemon of this node sends a message to another step daemon of its step, through the tree.
     Letter {
         /// The step.
         key: StepKey,
-        /// The other's node.
+        /// Node of the receiver.
         to: NodeId,
-        /// What.
+        /// The message, still sealed.
         message: Sealed<PeerMessage>,
     },
-    /// What the tasks of a step have used so far: a step daemon's answer to `ToStepd::Usage`.
+    /// Resource usage of a step's tasks so far: a step daemon's answer to `ToStepd::Usage`.
     Used {
         /// The step.
         key: StepKey,
-        /// What.
+        /// The usage.
         usage: Usage,
     },
-    /// A step daemon has heard that its step is to end: no task of it begins any more.
+    /// A step daemon acknowledges that its step is to end: it starts no further task.
     Ending {
         /// The step.
         key: StepKey,
     },
-    /// The switcher has looked back.
+    /// The gang switcher reports how late its last switches were.
     Switched {
-        /// How far behind it was at most, microseconds.
+        /// Largest lateness, microseconds.
         behind_us: u64,
     },
 }
 
-/// What the node machine wants done. Carried out in order, before what is for the net in the same step leaves. None of them
-/// fails but `Spawn`, which answers by `Failed`.
+/// Action that the node machine asks of the host. The host carries actions out in order, before it sends the `net`
+/// part of the same step. Only `Spawn` can fail, which `Failed` reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeAct {
-    /// Remember the newest session, durably, so that a later life refuses older ones.
+    /// Saves the newest session durably, so that a later run refuses older ones.
     SaveSession(Session),
-    /// Make ready for a job: its cgroup, and unless `batch` its mark in the spool (given back as `FoundJob`). Repeated for
-    /// the same attempt: nothing. If the disk is full the mark may be missing; then a later life does not know the
-    /// job and the controller starts it there again, which is harmless since no step of it ran.
+    /// Prepares for a job: makes its cgroup and, unless `batch`, its mark in the spool (given back as `FoundJob`). A
+    /// repetition for the same attempt does nothing. On a full disk the mark may be missing. Then a later run does
+    /// not know the job and the controller starts it there again, which is harmless since no step of it ran.
     OpenJob {
         /// The job.
         facts: Arc<JobFacts>,
         /// Memory that the job holds on this node, MiB; 0: no limit.
         memory_mb: u64,
-        /// A `Spawn` of its batch script follows in the same acts; its folder is memory enough.
+        /// Whether a `Spawn` of the job's batch script follows in the same acts. The step's folder then serves as the
+        /// job's mark.
         batch: bool,
     },
-    /// Spawn the step daemon. In this order: remember the launch durably, reserve the room for the result, start the
-    /// daemon. If memory or room can't be had, nothing is started, nothing is remembered, and `Failed` is given.
+    /// Spawns a step daemon. In this order: save the launch durably, reserve disk space for the result, start the
+    /// daemon. If memory or disk space is lacking, nothing is started or saved, and `Failed` is given.
     Spawn(Box<StepLaunch>),
-    /// Tell a step daemon, as soon as it can be reached; orphaned tasks see [`NodeInput::Orphaned`]. Nothing happens
-    /// if the step has ended.
+    /// Sends a message to a step daemon as soon as it can be reached. For orphaned tasks see [`NodeInput::Orphaned`].
+    /// Nothing happens if the step has ended.
     Tell {
         /// The step.
         key: StepKey,
-        /// What.
+        /// The message.
         message: ToStepd,
     },
-    /// Kill a step's daemon and all its tasks: it did not end in its time. `Ended` follows.
+    /// Kills a step daemon and all its tasks because the step did not end in time. `Ended` follows.
     KillStep {
         /// The step.
         key: StepKey,
     },
-    /// Kill everything that is left of the job on this node: tasks, their descendants wherever they hid, step daemons
-    /// (those that have yet to hand over their result are waited for a moment); then remove its cgroup.
-    /// The spool is not touched. Answered by `Swept`; repeated while one is under way: nothing.
-    /// Also for a job of which nothing is known.
+    /// Kills everything that is left of the job on this node: tasks, all their descendants, step daemons. A step
+    /// daemon that has yet to deliver its result gets a moment to do so. Then the job's cgroup is removed. The spool
+    /// is not touched. `Swept` reports the end; a repetition during a sweep does nothing. Also valid for an unknown
+    /// job.
     Sweep {
         /// The job.
         job: JobAttempt,
     },
-    /// The step's end is recorded by the controller: remove its folder, if it has one.
+    /// Removes the step's folder, if it has one: the controller has recorded the step's end.
     Forget {
         /// The step.
         key: StepKey,
     },
-    /// The job's end is recorded by the controller: remove its mark and the folders of all its steps.
+    /// Removes the job's mark and the folders of all its steps: the controller has recorded the job's end.
     ForgetJob {
         /// The job.
         job: JobAttempt,
     },
-    /// For the log.
+    /// Writes a line to the log.
     Say(String),
-    /// About a file.
+    /// Action on a file.
     Content(ContentAct),
-    /// About turns of jobs that share cores.
+    /// Action for the switcher of gangs, on time slots of jobs that share cores.
     Gang(GangAct),
 }
 
-/// What one step of the machine wants done: acts, then `net`, then `exit`.
+/// Output of one step of the machine. The host carries out the acts, then sends `net`, then obeys `exit`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeOut {
-    /// Acts, in order.
+    /// Actions, in order.
     pub acts: Vec<NodeAct>,
     /// Scripts and environments that the acts need.
     pub blobs: Vec<Blob>,
-    /// For the neighbours in the tree.
+    /// Messages and connection changes for the neighbours in the tree.
     pub net: NetOut,
-    /// The daemon ends. Step daemons that still live are left alone.
+    /// Whether the daemon is to end. Step daemons that still run are left alone.
     pub exit: bool,
-    /// It ends because the controller does not accept it.
+    /// Whether it ends because the controller does not accept this node.
     pub refused: bool,
 }
 
-/// The node machine. Made anew in each life of the daemon.
+/// The node machine. Each run of the daemon makes a new one.
 #[derive(Debug)]
 pub struct NodeMachine {
     boot: Boot,
@@ -305,36 +309,37 @@ pub struct NodeMachine {
     contents: Contents,
     beat: Beat,
     jobs: BTreeMap<JobAttempt, Job>,
-    /// Attempts that the spool does not know, being swept before the node registers.
+    /// Attempts that the spool does not list and that are being swept before the node registers.
     leftovers: BTreeSet<JobAttempt>,
-    /// Jobs that an earlier life took and of which nothing ran; until the controller has heard that.
+    /// Jobs that an earlier run accepted and of which nothing ran, until the controller has been told so.
     unstarted: BTreeSet<JobAttempt>,
-    /// Jobs that begin when their turn comes, in the order in which they were leased.
+    /// Leased jobs that have not begun, in the order in which they came.
     leases: Vec<(JobAttempt, Lease)>,
     outbox: Outbox,
     timers: BTreeSet<(Time, Timer)>,
-    /// Ends found at the start; dealt with when everything found is known.
+    /// Ends of steps given by `Found…` inputs; handled once all `Found…` inputs are in.
     found: Vec<(StepKey, Finish)>,
-    /// The highest id of a job that was started here in this life.
+    /// Highest id of a job that was started here in this run of the daemon.
     last_job: JobId,
-    /// The daemon is to end when no job is left, or at this time.
+    /// Set during a shutdown: the daemon exits when no job is left, at this time at the latest.
     leaving: Option<Time>,
     health: Health,
 }
 
-/// What a timer is for. A timer that its object no longer has means nothing when it fires.
+/// Purpose of a timer. A timer that its step or job no longer refers to does nothing when it fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
-    /// The step did not end in its time.
+    /// Deadline for the end of a step that was told to end.
     Step(StepKey),
-    /// The end of a job's script waits for the sweep, to be told together with it, no longer than this.
+    /// Latest time for the report of a batch script's end, which waits for the job's sweep to go out together with
+    /// it.
     Held(JobAttempt),
-    /// A job out of turn runs, so that it hears a signal, no longer than this.
+    /// End of the short time in which a job runs outside its time slot to receive a signal.
     Lifted(JobAttempt),
 }
 
 impl NodeMachine {
-    /// A daemon's life begins. `Found…` inputs come next, then `Linked`.
+    /// Makes the machine for a new run of the daemon. `Found…` inputs come next, then `Net`.
     pub fn new(boot: Boot) -> Self {
         Self {
             link: Link::after(boot.session),
@@ -356,22 +361,22 @@ impl NodeMachine {
         }
     }
 
-    /// The node's name.
+    /// Returns the node's name.
     pub fn name(&self) -> &str {
         &self.boot.name
     }
 
-    /// The session in force, and the number of the last put that was taken in it.
+    /// Returns the session in force and the number of the last put accepted in it; None: no session.
     pub fn session(&self) -> Option<(Session, u64)> {
         self.link.session()
     }
 
-    /// How many nodes can be reached through this one.
+    /// Returns how many nodes can be reached through this one.
     pub fn below(&self) -> usize {
         self.relay.below()
     }
 
-    /// The nodes that can be reached through a child.
+    /// Returns the nodes reachable through the child on connection `link`; None: there is no such child.
     pub fn reach_of(&self, link: u32) -> Option<&NodeSet> {
         self.relay.reach_of(link)
     }
@@ -384,7 +389,7 @@ impl NodeMachine {
         }
     }
 
-    /// A letter of a step daemon here.
+    /// Sends a message of a step daemon of this node into the tree.
     fn post(&mut self, now: Time, step: StepKey, (to, message): (NodeId, Sealed<PeerMessage>), out: &mut NodeOut) {
         let Some(sender) = self.relay.node() else { return };
         let mut local = Vec::new();
@@ -392,7 +397,7 @@ impl NodeMachine {
         self.deliver_all(now, local, out);
     }
 
-    /// Lets the relay say what there is to say.
+    /// Sends due reports and lets the relay send what is pending, with the current values of all variables.
     fn settle(&mut self, now: Time, out: &mut NodeOut) {
         self.send_reports(now);
         let mut local = Vec::new();
@@ -419,7 +424,7 @@ impl NodeMachine {
         self.deliver_all(now, local, out);
     }
 
-    /// Calls for whatever time has made due.
+    /// Handles all timers that are due.
     fn tick(&mut self, now: Time, out: &mut NodeOut) {
         while let Some(&(due, timer)) = self.timers.first().filter(|(due, _)| *due <= now) {
             self.timers.pop_first();
@@ -492,7 +497,7 @@ impl Machine for NodeMachine {
     }
 }
 
-/// Whether it tells what earlier lives left.
+/// Returns whether the input describes what earlier runs of the daemon left.
 fn is_found(input: &NodeInput) -> bool {
     matches!(
         input,
@@ -503,7 +508,7 @@ fn is_found(input: &NodeInput) -> bool {
     )
 }
 
-/// The attempt that a step belongs to.
+/// Returns the attempt that a step belongs to.
 pub fn attempt_of(key: StepKey) -> JobAttempt {
     JobAttempt { job: key.job, attempt: key.attempt }
 }

@@ -10,18 +10,18 @@ use squall_model::wire::fabric::{Composite, LaunchFailure};
 
 use crate::node::attempt_of;
 
-/// Reports that are not acknowledged. Each is about something that happens once, so the thing is its name, and to
-/// hear it twice changes nothing.
+/// Reports that the controller has not acknowledged. Each is about something that happens once, so the step or job
+/// identifies it, and a duplicate changes nothing.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    /// How steps ended, or why they did not begin.
+    /// Reports of steps: how each ended, or why it did not start.
     steps: BTreeMap<StepKey, Report>,
-    /// Jobs of which nothing is left.
+    /// Jobs of which nothing is left on this node.
     jobs: BTreeSet<JobAttempt>,
-    /// What was not said in this session.
+    /// Steps, of those in `steps`, whose report was not sent in this session.
     unsaid_steps: Vec<StepKey>,
     unsaid_jobs: Vec<JobAttempt>,
-    /// Among it is something that somebody may wait for.
+    /// Whether an unsent report is one that something may be waiting for, so that it must not be delayed.
     urgent: bool,
 }
 
@@ -31,7 +31,7 @@ impl Outbox {
         self.urgent |= match &report {
             Report::StepEnded { key, .. } => key.step != StepNo::BATCH,
             Report::LaunchFailed { .. } => true,
-            // With the end of its script; else somebody wanted it to end.
+            // Not urgent if the end of the job's script is sent with it. Otherwise the job was ended on request.
             Report::JobGone { job } => !self.unsaid_steps.iter().rev().any(|key| attempt_of(*key) == *job),
         };
         match report {
@@ -46,45 +46,46 @@ impl Outbox {
         }
     }
 
-    /// Whether the end of this step waits to be acknowledged.
+    /// Returns whether the report of this step's end waits for its acknowledgement.
     pub(super) fn tells_of(&self, key: StepKey) -> bool {
         self.steps.contains_key(&key)
     }
 
-    /// The controller knows of the step's end. True: it was waiting for that.
+    /// Removes the report of a step's end, which the controller has acknowledged. Returns whether there was one.
     pub(super) fn step_known(&mut self, key: StepKey) -> bool {
         self.steps.remove(&key).is_some()
     }
 
-    /// The controller knows that nothing is left of the job.
+    /// Removes the report of a job that is gone, which the controller has acknowledged. Returns whether there was
+    /// one.
     pub(super) fn job_known(&mut self, job: JobAttempt) -> bool {
         self.jobs.remove(&job)
     }
 
-    /// A new session: everything is to be said again.
+    /// Marks all reports as unsent, for a new session.
     pub(super) fn rewind(&mut self) {
         self.unsaid_steps = self.steps.keys().copied().collect();
         self.unsaid_jobs = self.jobs.iter().copied().collect();
         self.urgent = !self.is_said();
     }
 
-    /// Whether all that is unsaid is of batch jobs that have come to their ends.
+    /// Returns whether all unsent reports are about batch jobs that ended by themselves, so that they may be delayed.
     pub(super) fn is_patient(&self) -> bool {
         !self.urgent
     }
 
-    /// Whether all was said in this session.
+    /// Returns whether every report was sent in this session.
     pub(super) fn is_said(&self) -> bool {
         self.unsaid_steps.is_empty() && self.unsaid_jobs.is_empty()
     }
 
-    /// What was not said yet.
+    /// Returns the unsent reports as a composite of `node`, and marks them as sent.
     pub(super) fn take(&mut self, node: NodeId) -> Composite {
         self.urgent = false;
         let mut composite = Composite::default();
         let here = NodeSet::one(node);
-        // That a job is gone may overtake what was said before: the controller restarts, a node above dies. So the ends
-        // of its steps which are not acknowledged go with it.
+        // A report that a job is gone may overtake earlier reports, when the controller restarts or a node above
+        // dies. So the unacknowledged ends of the job's steps are sent with it.
         for &JobAttempt { job, attempt } in &self.unsaid_jobs {
             let (first, last) =
                 (StepKey { job, attempt, step: StepNo(0) }, StepKey { job, attempt, step: StepNo(u32::MAX) });
@@ -147,7 +148,7 @@ mod tests {
         let mut outbox = Outbox::default();
         (1..3).for_each(|n| outbox.push(ended(n)));
         assert_eq!(outbox.take(NodeId(7)).failed.len(), 2);
-        // The controller may have lost what was said, and the node learns that later.
+        // The controller may have lost an earlier report, and the node only learns so later.
         outbox.push(Report::JobGone { job: job(1) });
         let said = outbox.take(NodeId(7));
         assert_eq!((said.failed.len(), said.gone.len(), said.reports), (1, 1, 2));

@@ -1,4 +1,4 @@
-//! A node machine in a small world that crashes it, cuts its link and loses its step daemons.
+//! Tests of a node machine in a small world that crashes it, cuts its link and kills its step daemons.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ fn facts(key: StepKey, nodes: usize) -> JobFacts {
     }
 }
 
-/// The node of this world; jobs on several nodes have their script here.
+/// The node under test; jobs on several nodes have their script here.
 const HERE: NodeId = NodeId(0);
 
 fn start_job(key: StepKey, nodes: usize) -> Down {
@@ -60,7 +60,7 @@ fn start_step(key: StepKey, nodes: usize) -> Down {
     Down::StartStep(Box::new(StepStart { key, facts, layout, shares, kill_wait_s: 30, ..StepStart::default() }))
 }
 
-/// The world and the controller around one node machine.
+/// One node machine, with its host and its controller.
 struct World {
     now: Time,
     machine: NodeMachine,
@@ -68,24 +68,24 @@ struct World {
     inputs: VecDeque<NodeInput>,
     acts: Vec<NodeAct>,
     exited: bool,
-    // The controller.
+    // State of the controller.
     epoch: u64,
     root: Links,
     link: LinkId,
-    /// Number of the last thing that was said on this connection.
+    /// Number of the last message on this connection.
     hop: u64,
     registrations: u64,
     next_beat: Time,
-    /// The controller asks for signs of life.
+    /// Whether the controller sends heartbeat queries.
     beats: bool,
-    /// The next frame to the node gets lost.
+    /// Whether the next frame to the node gets lost.
     lose_next: bool,
     lost: Option<DownFrame>,
     running: BTreeMap<JobAttempt, usize>,
     over: BTreeSet<JobAttempt>,
     gone: BTreeSet<JobAttempt>,
     ended: BTreeMap<StepKey, Vec<Report>>,
-    /// The controller is slow: what it is told waits.
+    /// Whether the controller is slow, so that frames to it wait.
     mute: bool,
     unheard: Vec<UpFrame>,
 }
@@ -123,7 +123,7 @@ impl World {
         world
     }
 
-    /// kill -9 of the daemon, and its next life.
+    /// Kills the daemon (kill -9) and starts it again.
     fn boot(&mut self) {
         self.inputs.clear();
         self.disconnect();
@@ -135,7 +135,7 @@ impl World {
         self.run();
     }
 
-    /// The controller dies, and another one takes its place.
+    /// Replaces the controller with a new one.
     fn restart_controller(&mut self) {
         self.epoch += 1;
         self.disconnect();
@@ -144,7 +144,7 @@ impl World {
         self.inputs.push_back(NodeInput::Net(NetInput::ParentClosed));
     }
 
-    /// The connection is gone, and all that was on it.
+    /// Drops the connection with all that is under way on it.
     fn disconnect(&mut self) {
         self.root.closed(self.link);
         self.unheard.clear();
@@ -159,7 +159,7 @@ impl World {
         self.inputs.push_back(NodeInput::Net(NetInput::ParentOpened));
     }
 
-    /// What the controller has to say leaves.
+    /// Sends what the controller has for the node.
     fn flush(&mut self) {
         let mut out = Out::default();
         self.root.flush(self.now, &mut out);
@@ -208,7 +208,7 @@ impl World {
         }
     }
 
-    /// The controller takes what has come, and says what it has to say.
+    /// Lets the controller handle the frames that have come, and send what follows.
     fn controller(&mut self) {
         if !self.mute {
             for frame in std::mem::take(&mut self.unheard) {
@@ -315,7 +315,7 @@ impl World {
         self.now = until;
     }
 
-    /// The controller asks for signs of life, and gives up a connection on which there are none.
+    /// Sends the controller's heartbeat query, and closes a connection that has been silent too long.
     fn beat(&mut self) {
         if self.next_beat <= self.now {
             self.next_beat = self.now + Span::from_secs(10);
@@ -421,13 +421,13 @@ fn each_node_takes_its_own_share_of_what_all_are_told() {
     assert_eq!((launch.node.as_str(), launch.node_index, launch.ranks()), ("n0", 0, vec![0]));
 }
 
-/// A job on the first core, which waits there if others have it.
+/// Makes a start of a job on the first core. Jobs after the first are leased and wait if the core is taken.
 fn leased(job: u32) -> Down {
     let batch = BatchStart { node: HERE, cores: CoreSet::first(1), kill_wait_s: 30, leased: job > 1 };
     Down::StartJob { facts: Arc::new(facts(key(job, BATCH), 1)), batch: Some(batch) }
 }
 
-/// Whose scripts were started, in order.
+/// Returns the jobs whose scripts were started, in order.
 fn started(world: &World) -> Vec<u32> {
     let spawned = world.acts.iter().filter_map(|act| match act {
         NodeAct::Spawn(launch) => Some(launch.key.job.0),
@@ -560,7 +560,7 @@ fn who_was_refused_does_not_start_while_that_is_being_told() {
     world.run();
     world.finish(key(1, BATCH), end(0));
     world.run();
-    // What hindered it is gone, and it is asked for again by who has not heard yet.
+    // The obstacle is gone, and a controller that has not had the report yet asks again.
     world.send(vec![start_job(second, 1)]);
     world.run();
     world.mute = false;
@@ -606,7 +606,7 @@ fn a_gap_makes_it_register_anew_and_old_puts_are_refused() {
     assert_eq!(world.registrations, before + 1);
     assert!(world.disk.started.is_empty());
     for _ in 0..2 {
-        // As if some relay had it still.
+        // Sends a frame late, as a relay that still held it might.
         let old = DownFrame { hop: world.hop + 1, ..lost.clone() };
         world.inputs.push_back(NodeInput::Net(NetInput::FromParent(Box::new(old))));
         world.run();
@@ -653,7 +653,7 @@ fn what_was_never_started_waits_for_the_controllers_word() {
         world.disk.spool.get_mut(&key).expect("it was spawned").1 = Spooled::Unstarted;
         world.disk.started.remove(&key);
     }
-    // The controller has given up the second meanwhile.
+    // The controller has given up the second job meanwhile.
     world.running.remove(&attempt_of(key(2, BATCH)));
     world.boot();
     assert_eq!(world.disk.started.into_iter().collect::<Vec<_>>(), [(key(1, BATCH), 1)]);
@@ -679,7 +679,7 @@ fn a_shutdown_ends_everything_and_keeps_the_results() {
     assert!(world.exited && world.is_live(key(1, BATCH)));
 }
 
-/// What may happen to the node, by number.
+/// Makes an event happen to the node: `op` chooses which, `arg` its target.
 fn happen(world: &mut World, op: u8, arg: u8) {
     let job = u32::from(arg % 6) + 1;
     let step = key(job, StepNo(u32::from(arg / 6 % 3)));

@@ -1,4 +1,4 @@
-//! Jobs and steps on this node: started once, ended surely, reported until the controller knows.
+//! Jobs and steps on this node: started once, certain to end, reported until the controller acknowledges.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::invariant::invariant;
 use crate::node::gang::GangAct;
 use crate::node::{FoundStep, NodeAct, NodeMachine, NodeOut, Timer, attempt_of};
 
-/// What a step daemon gets beyond the time between TERM and KILL before it is killed with all it has.
+/// Time that a step daemon gets after KILL is due, before it is killed with all its tasks.
 const GRACE: Span = Span::from_secs(5);
 
-/// How long the end of a script waits for the sweep of its job, so that both are told at once.
+/// How long the report of a script's end waits for the sweep of its job, so that both go out together.
 const HOLD: Span = Span::from_secs(1);
 
 const SIGCONT: i32 = 18;
@@ -30,65 +30,65 @@ const SIGTERM: u8 = 15;
 /// One attempt of a job on this node.
 #[derive(Debug)]
 pub(super) struct Job {
-    /// The job has this node only: the end of its script is its end.
+    /// Whether the job has this node only, so that the end of its script is the end of the job.
     alone: bool,
     steps: BTreeMap<StepNo, Step>,
     phase: JobPhase,
-    /// The end of the script, to be told when the job is swept.
+    /// Report of the script's end, sent when the job is swept, at this time at the latest.
     held: Option<(Time, Report)>,
-    /// When it runs, if it shares its cores.
+    /// Time slot in which the job runs, if it shares its cores.
     pub(super) turn: Option<Turn>,
-    /// Of a job whose script is here: what it holds until it is gone.
+    /// Cores that the job holds until it is gone. Empty if its script is on another node.
     pub(super) cores: CoreSet,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum JobPhase {
-    /// Takes steps.
+    /// The job accepts steps.
     Open,
-    /// Its steps have been told to end; some live.
+    /// Its steps were told to end, and some are still running.
     Ending,
-    /// No step lives; the world clears what is left.
+    /// No step is running; the host kills what is left.
     Sweeping,
-    /// Nothing is left; that is not acknowledged yet.
+    /// Nothing of the job is left, and the controller has not acknowledged that yet.
     Gone,
 }
 
 #[derive(Debug)]
 struct Step {
     phase: StepPhase,
-    /// Its daemon died; the world has its tasks.
+    /// Whether the step daemon died. The host is then in charge of the tasks.
     orphaned: bool,
-    /// When it is killed because it did not end in its time.
+    /// Time at which the step is killed because it did not end.
     overdue: Option<Time>,
-    /// It was told to end, and its daemon has acknowledged that.
+    /// Whether the step daemon has acknowledged that the step is to end.
     heeds: bool,
-    /// Seconds between TERM and KILL, for the script: also of the steps that its end ends.
+    /// Seconds between TERM and KILL. If the script ends, its seconds apply to the job's other steps too.
     kill_wait_s: u64,
-    /// What its tasks use, as its daemon said when it was asked last; None: it has yet to say.
+    /// Usage of the step's tasks by the daemon's last answer; None: the answer is outstanding.
     used: Option<Box<Usage>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StepPhase {
-    /// To be spawned, or running.
+    /// About to be spawned, or running.
     Live,
-    /// Its end is not acknowledged yet.
+    /// The step has ended, which the controller has not acknowledged yet.
     Told,
-    /// Its end is acknowledged; only a batch script is remembered longer, as long as its job.
+    /// Its end is acknowledged. Only a batch script is kept in this state, as long as its job.
     Known,
 }
 
-/// How a step came to its end.
+/// How a step ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Finish {
-    /// Its tasks have ended.
+    /// All tasks have ended.
     Ended(StepEnd),
-    /// It could not be started.
+    /// The step could not be started.
     Failed {
-        /// Why.
+        /// Error text.
         error: String,
-        /// The node's own fault.
+        /// Whether the node is at fault, not the job.
         node_fault: bool,
     },
 }
@@ -98,16 +98,17 @@ impl Job {
         let (alone, steps, phase) = (facts.nodes.len() == 1, BTreeMap::new(), JobPhase::Open);
         Self { alone, steps, phase, held: None, turn: None, cores: CoreSet::new() }
     }
-    /// One of which nothing was known here: whatever is left of it is cleared.
+    /// Makes a job that was not known on this node and is to end; a sweep removes any remainder.
     fn unknown() -> Self {
         let (steps, phase) = (BTreeMap::new(), JobPhase::Sweeping);
         Self { alone: false, steps, phase, held: None, turn: None, cores: CoreSet::new() }
     }
-    /// One whose launch can't be read: which cores it has is not known, so no lease begins before it is gone.
+    /// Makes a job whose launch can't be read. Its cores are not known, so it holds `cores`, all of the node, and no
+    /// lease begins before it is gone.
     fn unread(cores: CoreSet) -> Self {
         Self { cores, phase: JobPhase::Open, ..Self::unknown() }
     }
-    /// Has a script.
+    /// Adds the job's batch script and the cores it uses.
     fn spawns(&mut self, launch: &StepLaunch) {
         self.steps.insert(launch.key.step, Step::new(launch.kill_wait_s));
         self.cores = launch.cores.clone();
@@ -117,7 +118,7 @@ impl Job {
         self.phase == JobPhase::Open
     }
 
-    /// Whether a step of it has been told to end and has not.
+    /// Returns whether a step of the job was told to end and is still running.
     pub(super) fn has_ending_steps(&self) -> bool {
         self.steps.values().any(|step| step.is_live() && step.overdue.is_some())
     }
@@ -138,22 +139,24 @@ impl Job {
         self.steps.get(&step).is_some_and(Step::is_live)
     }
 
-    /// 0: the step was never here; 1: it lives; 2: it has ended.
+    /// Returns 1 if the usage of a running step has been measured, 0 if the answer is outstanding, -1 if the step is
+    /// not running.
     pub(super) fn measured(&self, step: StepNo) -> i64 {
         let step = self.steps.get(&step).filter(|step| step.is_live());
         step.map_or(-1, |step| i64::from(step.used.is_some()))
     }
 
-    /// What the tasks of a step use.
+    /// Returns the usage of a step's tasks; None: unknown.
     pub(super) fn used(&self, step: StepNo) -> Option<Usage> {
         self.steps.get(&step)?.used.as_deref().copied()
     }
 
+    /// Returns 0 if the step was never here, 1 if it is running, 2 if it has ended.
     pub(super) fn progress(&self, step: StepNo) -> i64 {
         self.steps.get(&step).map_or(0, |step| if step.is_live() { 1 } else { 2 })
     }
 
-    /// Steps whose end is not acknowledged.
+    /// Returns the steps that are running or whose end is not acknowledged.
     pub(super) fn known_steps(&self, attempt: JobAttempt) -> impl Iterator<Item = StepKey> + '_ {
         let known = self.steps.iter().filter(|(_, step)| step.phase != StepPhase::Known);
         known.map(move |(step, _)| key_of(attempt, *step))
@@ -178,12 +181,12 @@ fn key_of(attempt: JobAttempt, step: StepNo) -> StepKey {
     StepKey { job: attempt.job, attempt: attempt.attempt, step }
 }
 
-/// Starting.
+/// Starting of jobs and steps.
 impl NodeMachine {
     pub(super) fn found_step(&mut self, launch: &StepLaunch, state: FoundStep, out: &mut NodeOut) {
         let (key, attempt) = (launch.key, attempt_of(launch.key));
         if state == FoundStep::Unstarted {
-            // The controller may have given it up meanwhile.
+            // The controller may have given the job up meanwhile.
             self.unstarted.insert(attempt);
             return out.acts.push(NodeAct::Forget { key });
         }
@@ -207,8 +210,8 @@ impl NodeMachine {
         }
     }
 
-    /// What can't be read is kept as what it is called. Whether the job has other nodes is not known, so the controller is
-    /// told of its script's end and ends it.
+    /// Keeps an attempt whose spool entry can't be read, by the name of that entry. It may have further nodes, so the
+    /// controller gets the report of the script's end and ends the job itself.
     pub(super) fn found_unreadable(
         &mut self,
         attempt: JobAttempt,
@@ -232,11 +235,12 @@ impl NodeMachine {
         }
         let attempt = attempt_of(facts.key);
         self.last_job = self.last_job.max(attempt.job);
-        // Two attempts of a script at once would be the one thing that must never happen.
+        // Two attempts of a script must never run at once.
         if self.others(attempt).any(|other| other.attempt > attempt.attempt) {
             return;
         }
-        // It was refused, and the controller hears of it: what hindered it may be gone meanwhile, but it is too late.
+        // The launch was refused, and the report is under way. The obstacle may be gone by now, but a start would
+        // contradict the report.
         if batch.as_ref().is_some_and(|launch| self.outbox.tells_of(launch.key)) {
             return;
         }
@@ -261,7 +265,7 @@ impl NodeMachine {
         }
     }
 
-    /// Other attempts of the same job that are not gone.
+    /// Returns the other attempts of the same job that are not gone.
     pub(super) fn others(&self, attempt: JobAttempt) -> impl Iterator<Item = JobAttempt> + '_ {
         let first = JobAttempt { job: attempt.job, attempt: Attempt(0) };
         let last = JobAttempt { job: attempt.job, attempt: Attempt(u32::MAX) };
@@ -288,7 +292,7 @@ impl NodeMachine {
         }
     }
 
-    /// Reports a launch that is not even tried.
+    /// Reports a launch as failed that is not even tried.
     fn refuse(&mut self, key: StepKey, error: String, node_fault: bool) {
         if !self.outbox.tells_of(key) {
             self.outbox.push(Report::LaunchFailed { key, error, node_fault });
@@ -296,7 +300,7 @@ impl NodeMachine {
     }
 }
 
-/// Signals and ends.
+/// Signals, and ends on request.
 impl NodeMachine {
     pub(super) fn signal(
         &mut self,
@@ -371,7 +375,7 @@ impl NodeMachine {
         self.sweep_if_idle(attempt, out);
     }
 
-    /// At a shutdown that keeps nothing.
+    /// Ends all jobs at once, at a shutdown that keeps none.
     pub(super) fn end_all(&mut self, now: Time, out: &mut NodeOut) {
         self.leases.clear();
         let jobs: Vec<JobAttempt> = self.jobs.keys().copied().collect();
@@ -380,7 +384,7 @@ impl NodeMachine {
         }
     }
 
-    /// Tells a live step to end and sees to it that it does.
+    /// Tells a running step to end, and sets a timer that kills it if it does not.
     fn tell_end(&mut self, now: Time, key: StepKey, kill_wait_s: u64, why: EndReason, out: &mut NodeOut) {
         let Some(step) = self.jobs.get_mut(&attempt_of(key)).and_then(|job| job.steps.get_mut(&key.step)) else {
             return;
@@ -396,7 +400,7 @@ impl NodeMachine {
         out.acts.push(NodeAct::Tell { key, message: ToStepd::End { kill_wait_s, why } });
     }
 
-    /// No task of a step begins any more.
+    /// Records that the step daemon has acknowledged the end: it starts no further task.
     pub(super) fn heeded(&mut self, key: StepKey) {
         let job = self.jobs.get_mut(&attempt_of(key));
         if let Some(step) = job.and_then(|job| job.steps.get_mut(&key.step)) {
@@ -404,7 +408,7 @@ impl NodeMachine {
         }
     }
 
-    /// The step did not end in its time.
+    /// Kills a step that did not end in time.
     pub(super) fn step_overdue(&mut self, due: Time, key: StepKey, out: &mut NodeOut) {
         let job = self.jobs.get(&attempt_of(key));
         let step = job.and_then(|job| job.steps.get(&key.step));
@@ -413,7 +417,7 @@ impl NodeMachine {
         }
     }
 
-    /// Has what a step uses measured.
+    /// Asks a step daemon for the usage of its tasks.
     pub(super) fn measure(&mut self, key: StepKey, out: &mut NodeOut) {
         let job = self.jobs.get_mut(&attempt_of(key));
         if let Some(step) = job.and_then(|job| job.steps.get_mut(&key.step)).filter(|step| step.is_live()) {
@@ -422,7 +426,7 @@ impl NodeMachine {
         }
     }
 
-    /// What a step uses was measured.
+    /// Records the usage of a step's tasks.
     pub(super) fn used(&mut self, key: StepKey, usage: Usage) {
         let job = self.jobs.get_mut(&attempt_of(key));
         if let Some(step) = job.and_then(|job| job.steps.get_mut(&key.step)).filter(|step| step.is_live()) {
@@ -430,7 +434,8 @@ impl NodeMachine {
         }
     }
 
-    /// The step's daemon died. If the step was being ended, only this machine still counts its seconds.
+    /// Records that the step's daemon died. If the step was being ended, this machine alone now times the KILL,
+    /// without the daemon's grace time.
     pub(super) fn orphaned(&mut self, now: Time, key: StepKey) {
         let job = self.jobs.get_mut(&attempt_of(key));
         let Some(step) = job.and_then(|job| job.steps.get_mut(&key.step)).filter(|step| step.is_live()) else { return };
@@ -442,7 +447,7 @@ impl NodeMachine {
     }
 }
 
-/// Ends and what follows from them.
+/// Ends of steps and jobs, and their consequences.
 impl NodeMachine {
     pub(super) fn finished(&mut self, now: Time, key: StepKey, finish: Finish, out: &mut NodeOut) {
         let attempt = attempt_of(key);
@@ -456,7 +461,7 @@ impl NodeMachine {
         let told = key.step == StepNo::BATCH && step.overdue.is_some();
         let report = match finish {
             Finish::Ended(mut end) => {
-                // Of one whose daemon is dead too: who told it to end was the world, or it was killed as overdue.
+                // Also for a step whose daemon died: the host told it to end, or it was killed as overdue.
                 if told && [SIGTERM, SIGKILL].contains(&end.exit.signal) {
                     end.note_told();
                 }
@@ -480,7 +485,7 @@ impl NodeMachine {
         }
     }
 
-    /// An ending job without live steps is swept.
+    /// Sweeps an ending job that has no running step.
     fn sweep_if_idle(&mut self, attempt: JobAttempt, out: &mut NodeOut) {
         let Some(job) = self.jobs.get_mut(&attempt) else {
             return invariant!("a job whose step has ended, or that is to end, is known");
@@ -491,7 +496,7 @@ impl NodeMachine {
         }
     }
 
-    /// The sweep takes long: the end of the script is told without it.
+    /// Reports the end of a script without the job's sweep, which takes too long.
     pub(super) fn tell_held(&mut self, attempt: JobAttempt) {
         let held = self.jobs.get_mut(&attempt).and_then(|job| job.held.take());
         self.push_reports(held.map(|(_, report)| report));
@@ -527,7 +532,7 @@ impl NodeMachine {
         }
     }
 
-    /// The controller has journaled what was reported of these.
+    /// Forgets steps and jobs whose reports the controller has journaled.
     pub(super) fn known(&mut self, steps: &[StepKey], jobs: &[JobAttempt], out: &mut NodeOut) {
         for &key in steps {
             if self.outbox.step_known(key) {
@@ -554,7 +559,7 @@ impl NodeMachine {
     }
 }
 
-/// The end of a step of which nothing can be learnt.
+/// Returns the end of a step of which nothing can be found out, marked as lost.
 fn never_seen(now: Time, note: &str) -> StepEnd {
     StepEnd {
         exit: ExitCode { code: 0, signal: SIGKILL },

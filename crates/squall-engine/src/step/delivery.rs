@@ -14,7 +14,7 @@ const ENDED: Span = Span::from_secs(12);
 pub enum Delivery {
     /// The caller has not introduced itself yet, and may be no step daemon.
     Calling,
-    /// More may come.
+    /// The step daemon has introduced itself, and its final message has not arrived yet.
     Open,
     /// The final message arrived, and so did everything before it.
     Complete,
@@ -28,7 +28,7 @@ impl Delivery {
         matches!(self, Self::Open | Self::Lost)
     }
 
-    /// Returns whether more may come.
+    /// Returns whether further messages may come on this link.
     pub fn is_open(self) -> bool {
         matches!(self, Self::Calling | Self::Open)
     }
@@ -39,16 +39,16 @@ impl Delivery {
 pub struct Heard {
     /// Number of nodes on which the step has tasks. None: the step does not exist yet.
     pub nodes: Option<usize>,
-    /// The step daemons have reported the end of every task.
+    /// Whether the step daemons have reported the end of every task.
     pub all_ended: bool,
     /// The controller has reported the end of the step: how long ago, and whether the step was cancelled or lost a
     /// node.
     pub done: Option<(Span, bool)>,
-    /// The allocation is for this step alone: `srun` does nothing else in it.
+    /// Whether the allocation is for this step alone, so that `srun` does nothing else in it.
     pub owner: bool,
-    /// The connection to the controller is lost.
+    /// Whether the connection to the controller is lost.
     pub lost: bool,
-    /// Nothing has arrived since the last check.
+    /// Whether nothing has arrived since the last check.
     pub idle: bool,
 }
 

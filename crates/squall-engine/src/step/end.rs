@@ -1,16 +1,16 @@
-//! What one task came to, and what all of them come to together.
+//! Exit of one task, and of a whole step.
 
 use squall_model::job::{ExitCode, Usage};
 
-/// One task.
+/// State of one task.
 #[derive(Clone, Debug)]
 pub(super) struct Task {
     pub(super) rank: u32,
     pub(super) pid: Option<u32>,
     pub(super) exit: Option<ExitCode>,
-    /// It ended because we ended it: its status says nothing about it.
+    /// Whether the step machine ended the task, so that the task's exit does not count.
     pub(super) by_us: bool,
-    /// It ended after it was told to, and because of that.
+    /// Whether the task ended after the step was told to end, and because of that.
     pub(super) told: bool,
     pub(super) usage: Usage,
 }
@@ -21,8 +21,8 @@ impl Task {
     }
 }
 
-/// Slurm's rule for the exit of a step: tasks that we killed don't count; the first that died by a signal
-/// decides, else the highest exit code; if we killed all, the first task's.
+/// Returns the exit of a step by Slurm's rule. Tasks that the step machine killed do not count. The first task that
+/// died by a signal decides, otherwise the highest exit code. If all were killed, the first task's exit counts.
 pub(super) fn exit_of(tasks: &[Task]) -> ExitCode {
     let own = || tasks.iter().filter(|t| !t.by_us).filter_map(|t| t.exit);
     own()

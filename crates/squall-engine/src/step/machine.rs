@@ -1,4 +1,4 @@
-//! The transitions of a step.
+//! State transitions of a step.
 
 use squall_model::job::{ExitCode, Usage};
 use squall_model::report::StepEnd;
@@ -11,65 +11,67 @@ use super::end::{Task, exit_of};
 use super::{StepAct, StepInput, StepOut, StepSetup};
 use crate::machine::Machine;
 
-/// SIGKILL, SIGTERM, SIGCONT.
+/// Signal numbers.
 const KILL: i32 = 9;
 const TERM: i32 = 15;
 const CONT: i32 = 18;
 
-/// Seconds between TERM and KILL for the tasks of a step that one of them has ended.
+/// Seconds between TERM and KILL for the other tasks of a step when one task aborts it.
 const ABORT_WAIT_S: u64 = 2;
 
-/// Seconds that the output of a step that was ended has to reach its `srun`, and then to be acknowledged by it.
+/// Seconds that the output of an ended step has to reach its `srun`, and then again for the acknowledgement.
 const DRAIN_S: u64 = 5;
 
-/// How long the tasks of a job that requeues itself live on: its script goes by the answer.
+/// How long the tasks of a job that requeues itself go on after the request, so that its script can receive the
+/// answer.
 const REQUEUE_HEADSTART: Span = Span::from_millis(200);
 
-/// The exit code of a step that went over its memory, as Slurm shows it.
+/// Exit of a step that exceeded its memory, as Slurm shows it.
 const OOM_EXIT: ExitCode = ExitCode { code: 0, signal: 125 };
 
-/// Where a step stands.
+/// State of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Not started yet.
     Idle,
-    /// Tasks run (or are being started).
+    /// Tasks are running or being started.
     Running,
-    /// TERM was sent; KILL follows at that time.
+    /// TERM was sent; KILL follows at `kill_at`.
     Ending { kill_at: Time },
-    /// Everything is being killed until nothing is left.
+    /// All processes are being killed until none is left.
     Clearing,
-    /// No process is left; output is on its way. With a time: then it is given up.
+    /// No process is left, and output is being sent, until the given time at most. None: without limit.
     Draining { until: Option<Time> },
-    /// The last word was said, and `srun` has yet to acknowledge it. With a time: then it is given up.
+    /// The final message is sent, and `srun` has yet to acknowledge it, until the given time at most. None: without
+    /// limit.
     Parting { until: Option<Time> },
-    /// Nothing is left to be done.
+    /// Everything is done.
     Over,
 }
 
-/// One node's share of a step.
+/// One node's part of a step.
 #[derive(Clone, Debug)]
 pub struct StepMachine {
     setup: StepSetup,
     phase: Phase,
     tasks: Vec<Task>,
-    /// When a requeue ends the step, which leaves time to hear of it.
+    /// Time at which a requeue ends the step, a little after the request.
     requeued: Option<Time>,
-    /// Somebody ended the step: the output of those who don't read it isn't waited for.
+    /// Whether the step was ended on request: the wait for an `srun` that does not read its output is then limited.
     ended: bool,
-    /// Signals that came before the tasks.
+    /// Signals received before the tasks were started: number, and whether for all processes.
     early: Vec<(i32, bool)>,
     started: Time,
     stopped: Time,
     oom: bool,
     note: Option<String>,
-    /// `Refuse`, `Abort`: how the step counts whatever else.
+    /// Exit of the step set by `Refuse` or `Abort`, which overrides the tasks' exits.
     verdict: Option<ExitCode>,
     orphans: Usage,
 }
 
 impl StepMachine {
-    /// A step that was launched.
+    /// Makes the machine of a step that was launched.
     pub fn new(setup: StepSetup) -> Self {
         let tasks = setup.ranks.iter().map(|&rank| Task::new(rank)).collect();
         Self {
@@ -88,17 +90,17 @@ impl StepMachine {
         }
     }
 
-    /// What it was launched with.
+    /// Returns the parameters of the launch.
     pub fn setup(&self) -> &StepSetup {
         &self.setup
     }
 
-    /// Tasks that were started: (rank, pid).
+    /// Returns rank and process id of each task that was started.
     pub fn pids(&self) -> Vec<(u32, u32)> {
         self.tasks.iter().filter_map(|t| t.pid.map(|pid| (t.rank, pid))).collect()
     }
 
-    /// Whether the last word was said.
+    /// Returns whether the final message is sent.
     pub fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Parting { .. } | Phase::Over)
     }
@@ -152,7 +154,7 @@ impl StepMachine {
         self.tasks.iter_mut().find(|t| t.rank == rank)
     }
 
-    /// After each answer to `Spawn`: are all known?
+    /// Goes on after the last answer to `Spawn`: reports the tasks and sends delayed signals.
     fn launched(&mut self, now: Time, out: &mut StepOut) {
         if self.tasks.iter().any(|t| t.pid.is_none() && t.exit.is_none()) {
             return;
@@ -194,7 +196,7 @@ impl StepMachine {
         let Some(task) = self.task(rank).filter(|t| t.exit.is_none()) else { return };
         task.exit = Some(exit);
         task.by_us = by_us && !oom;
-        // A shell that lost its command to the same signal says so by its exit code.
+        // A shell whose command was ended by such a signal returns 128 plus its number.
         task.told = told && (by_us || heard || is_of_signal(exit));
         task.usage = Usage { max_rss_task: rank, total_rss_kb: usage.max_rss_kb, ..usage };
         self.stopped = now;
@@ -248,7 +250,8 @@ impl StepMachine {
         }
     }
 
-    /// Ends the step: at once, or when the script that asked for it has had time to hear the answer.
+    /// Ends the step: at once, or for a job that requeues itself after the time its script needs to receive the
+    /// answer.
     fn end_for(&mut self, now: Time, kill_wait_s: u64, why: EndReason, out: &mut StepOut) {
         if why == EndReason::RequeuesItself
             && self.phase == Phase::Running
@@ -270,7 +273,7 @@ impl StepMachine {
         }
         match self.phase {
             Phase::Running => {
-                // Whoever has no time is not told first: of both signals TERM would be the one that counts.
+                // Without a wait TERM is not sent: it would be recorded as the cause of death instead of KILL.
                 if kill_wait_s > 0 {
                     out.push(StepAct::Signal { signal: TERM, all: true });
                     out.push(StepAct::Signal { signal: CONT, all: true });
@@ -285,7 +288,7 @@ impl StepMachine {
         self.tick(now, out);
     }
 
-    /// A task ends them all, also those of other nodes, to whom `srun` passes it on.
+    /// Ends all tasks of the step because of one. `srun` passes this on to the other nodes.
     fn abort(&mut self, now: Time, code: u8, text: String, out: &mut StepOut) {
         if self.phase != Phase::Running {
             return;
@@ -309,7 +312,7 @@ impl StepMachine {
         }
     }
 
-    /// Kill what is left. Precondition: every task has ended, or its time is up.
+    /// Kills everything that is left. Precondition: every task has ended, or the time between TERM and KILL is over.
     fn clear(&mut self, out: &mut StepOut) {
         self.phase = Phase::Clearing;
         out.push(StepAct::KillLeft);
@@ -323,7 +326,7 @@ impl StepMachine {
         }
     }
 
-    /// Says the last word. `delivered`: nothing of what was said can be lost any more, or it is given up.
+    /// Sends the final message. `delivered`: no output can be lost any more, or the wait for it is over.
     fn finish(&mut self, now: Time, delivered: bool, out: &mut StepOut) {
         if !matches!(self.phase, Phase::Draining { .. }) {
             return;
@@ -357,7 +360,7 @@ impl StepMachine {
         }
     }
 
-    /// The step daemon may end: `srun` has everything, is gone, or has had its time.
+    /// Lets the step daemon exit: `srun` has everything, is gone, or has not answered in time.
     fn part(&mut self, out: &mut StepOut) {
         if matches!(self.phase, Phase::Parting { .. }) {
             self.phase = Phase::Over;
@@ -366,13 +369,13 @@ impl StepMachine {
     }
 }
 
-/// The time limit of a step that is ended now, if it had that one before.
+/// Returns the time limit for a step that is ended now and may already have had one: the earlier of both.
 fn sooner(until: Option<Time>, now: Time) -> Time {
     let limit = now + Span::from_secs(DRAIN_S);
     until.map_or(limit, |until| until.min(limit))
 }
 
-/// Whether it is how a shell tells that TERM or KILL ended its command.
+/// Returns whether the exit code is one by which a shell reports that TERM or KILL ended its command.
 fn is_of_signal(exit: ExitCode) -> bool {
     [128 + TERM as u8, 128 + KILL as u8].contains(&exit.code)
 }

@@ -1,6 +1,6 @@
-//! The step daemon as a machine: from the launch of one node's tasks to the report of their end.
+//! The step daemon as a state machine: from the launch of one node's tasks to the report of their end.
 //!
-//! Who runs it feeds [`StepInput`]s and carries out [`StepAct`]s in the order given. The life of a step:
+//! The host feeds [`StepInput`]s and carries out [`StepAct`]s in the order given. The course of a step:
 //!
 //! ```text
 //! Start → Spawn … Spawned | SpawnFailed (each rank once) … Exited (each spawned rank once)
@@ -10,8 +10,8 @@
 //! `Exit` waits for `ClientLost` only where output could still be lost: an `srun` on another machine acknowledges
 //! `Client(Done)` by closing its link.
 //!
-//! `Refuse` or `Fail` may come instead of `Start`. `Signal`, `End`, `ClientLost`, `Oom` and `Tick` may come at any time,
-//! also before `Start`: what can't be done yet is done as soon as it can.
+//! `Refuse` or `Fail` may come instead of `Start`. `Signal`, `End`, `ClientLost`, `Oom` and `Tick` may come at any
+//! time, also before `Start`: an action that is not possible yet is done as soon as it is.
 
 mod delivery;
 mod end;
@@ -28,23 +28,23 @@ use squall_model::wire::stepd::FromStepd;
 pub use delivery::{Delivery, Heard, may_leave};
 pub use machine::StepMachine;
 
-/// What the machine must know of a launch.
+/// Parameters of a launch that the machine needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepSetup {
-    /// Which step of which attempt.
+    /// The step and its attempt.
     pub key: StepKey,
-    /// Ranks of the tasks on this node, rising. A batch script is rank 0.
+    /// Ranks of the tasks on this node, ascending. A batch script is rank 0.
     pub ranks: Vec<u32>,
-    /// Whether an `srun` takes part: if it vanishes the step ends.
+    /// Whether an `srun` is attached to the step. If it vanishes the step ends.
     pub client: bool,
-    /// Seconds between TERM and KILL where nobody says otherwise.
+    /// Seconds between TERM and KILL by default.
     pub kill_wait_s: u64,
     /// `--kill-on-bad-exit`: a failing task ends the others.
     pub kill_on_bad_exit: bool,
 }
 
 impl StepSetup {
-    /// What a launch says to the machine.
+    /// Returns the parameters of a launch.
     pub fn of(launch: &StepLaunch) -> Self {
         let mut setup = Self {
             key: launch.key,
@@ -63,115 +63,118 @@ impl StepSetup {
         setup
     }
 
-    /// Whether it is a batch script.
+    /// Returns whether the step is a batch script.
     pub fn is_batch(&self) -> bool {
         self.key.step == StepNo::BATCH
     }
 }
 
-/// What the machine is told.
+/// Input of the step machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepInput {
-    /// Once: everything is ready for the tasks (privileges dropped, files open, `srun` connected).
+    /// Everything is ready for the tasks (privileges dropped, files open, `srun` connected). Given once.
     Start,
-    /// Instead of `Start`: the job can't run by its own fault, and that is how it counts (`0:53`: output file).
+    /// Instead of `Start`: the job can't run by its own fault, and ends with this exit code. Example: `0:53` if the
+    /// output file can't be opened.
     Refuse {
-        /// How the step ends.
+        /// Exit of the step.
         exit: ExitCode,
-        /// Why.
+        /// Text for the user.
         note: String,
     },
     /// Instead of `Start`: nothing could be started.
     Fail {
-        /// Why.
+        /// Error text.
         error: String,
-        /// The node's own fault: another try elsewhere makes sense.
+        /// Whether the node is at fault, so that a retry on another node makes sense.
         node_fault: bool,
     },
-    /// A task runs.
+    /// A task was started.
     Spawned {
-        /// Which.
+        /// Rank of the task.
         rank: u32,
-        /// Its process.
+        /// Process id.
         pid: u32,
     },
     /// A task could not be executed.
     SpawnFailed {
-        /// Which.
+        /// Rank of the task.
         rank: u32,
-        /// The exit code that it counts as: the errno of the failing call.
+        /// Exit code of the task: the error number of the failed call.
         code: u8,
-        /// In words: `execve(): nosuchcmd: No such file or directory`.
+        /// Error text, such as `execve(): nosuchcmd: No such file or directory`.
         error: String,
     },
-    /// A task was not started, because the step was ended before: as if the end had come before `Start`.
+    /// A task was not started because the step was ended before. It counts as if `End` had come before `Start`.
     Unspawned {
-        /// Which.
+        /// Rank of the task.
         rank: u32,
     },
     /// A task's own process has ended and was reaped.
     Exited {
-        /// Which.
+        /// Rank of the task.
         rank: u32,
-        /// How.
+        /// Exit of the task.
         exit: ExitCode,
-        /// What it used, with the children that it waited for.
+        /// Usage of the task, with the children that it waited for.
         usage: Usage,
-        /// It caught TERM when that was sent to it: its end may be the answer.
+        /// Whether the task caught the TERM that was sent to it, so that its end may be the response.
         heard: bool,
     },
     /// A process that had lost its parent has ended and was reaped; it counts for the step, not for a task.
     Orphan {
-        /// What it used.
+        /// Usage of the process.
         usage: Usage,
     },
-    /// Processes of the step were killed for their memory, or (`kill`) must be now.
-    /// Comes before the `Exited` of the tasks that it ended.
+    /// Processes of the step were killed for lack of memory, or must be killed now (`kill`). Comes before the
+    /// `Exited` of those tasks.
     Oom {
-        /// How many were killed, at least 1.
+        /// Number of processes killed, at least 1.
         kills: u64,
         /// Peak memory of the step, KiB.
         peak_kb: u64,
-        /// Its limit, MiB.
+        /// Memory limit of the step, MiB.
         limit_mb: u64,
-        /// Nobody has killed anything yet: the step went over its limit where no cgroup watches.
+        /// Whether the machine has to kill the step. True where no cgroup enforces the limit, and the step exceeded
+        /// it.
         kill: bool,
     },
-    /// Signal the tasks (`all`: with their descendants).
+    /// Request to signal the tasks.
     Signal {
         /// Signal number.
         signal: i32,
-        /// With all their descendants.
+        /// Whether the tasks' descendants get the signal too.
         all: bool,
     },
-    /// End the step: TERM, then KILL.
+    /// Request to end the step: TERM, then KILL.
     End {
         /// Seconds between TERM and KILL; 0: KILL at once.
         kill_wait_s: u64,
-        /// What for.
+        /// Reason, for the message to the user.
         why: EndReason,
     },
-    /// A task, or its fate, ends the whole step with this exit code.
+    /// Request to end the whole step with this exit code, made by a task or because of how it ended.
     Abort {
         /// The exit code.
         code: u8,
-        /// Why, for the user.
+        /// Text for the user.
         text: String,
     },
-    /// The `srun` is gone (or was never there).
+    /// The `srun` is gone, or never connected.
     ClientLost,
     /// Answer to `KillLeft`: no process of the step is left.
     Gone,
-    /// Answer to `Drain`: all output has been given to the link of `srun`.
+    /// Answer to `Drain`: all output has been written to the link of `srun`.
     Drained {
-        /// It reaches `srun` even if the step daemon ends now: both are on one machine, or there is no `srun`.
+        /// Whether the output reaches `srun` even if the step daemon ends now: both are on one machine, or there is
+        /// no `srun`.
         delivered: bool,
     },
     /// Time has passed.
     Tick,
 }
 
-/// What the machine wants done, in this order.
+/// Action for the host, to be carried out in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepAct {
     /// Start every task of the setup; answered by `Spawned` or `SpawnFailed` for each.
@@ -180,26 +183,26 @@ pub enum StepAct {
     Signal {
         /// Signal number.
         signal: i32,
-        /// To all processes of the step.
+        /// Whether all processes of the step get the signal, not only each task's own process.
         all: bool,
     },
-    /// Kill all processes of the step until none is left. Answered by `Gone`; tasks that end by it
-    /// are told by `Exited` before that.
+    /// Kill all processes of the step until none is left. Answered by `Gone`, after the `Exited` of each task that
+    /// ends thereby.
     KillLeft,
-    /// Bring all output to `srun`. Answered by `Drained`.
+    /// Send all output to `srun`. Answered by `Drained`.
     Drain,
-    /// Tell the user that the step is ended, with the time of day.
+    /// Write a message to the user that the step is ended for this reason, with the time of day.
     NoticeEnd(EndReason),
-    /// Tell the user (`slurmstepd: error: …`).
+    /// Write a message to the user (`slurmstepd: error: …`).
     Notice(String),
-    /// Write the last word to the spool, before it is sent to anybody.
+    /// Write the final message to the spool, before it is sent to any process.
     WriteResult(FromStepd),
-    /// Tell the node daemon, if it is connected. `Ended` and `Failed` are also the first thing that a
-    /// node daemon hears that connects later.
+    /// Send a message to the node daemon, if that is connected. A node daemon that connects later first gets `Ended`
+    /// or `Failed`.
     Node(FromStepd),
-    /// Tell `srun`, if it is connected.
+    /// Send a message to `srun`, if that is connected.
     Client(FromStep),
-    /// The daemon may end when what it told has left.
+    /// End the step daemon once its messages are sent.
     Exit,
 }
 

@@ -1,4 +1,4 @@
-//! The life of a step, told as stories.
+//! Tests of whole courses of a step.
 
 use squall_model::id::{Attempt, JobId, StepKey, StepNo};
 use squall_model::job::{ExitCode, Usage};
@@ -47,7 +47,7 @@ impl Story {
         }
         out
     }
-    /// Starts with all tasks running; rank r is process 100 + r.
+    /// Makes a machine with all tasks running; rank r is process 100 + r.
     fn running(step: StepNo, ranks: &[u32], change: impl FnOnce(&mut StepSetup)) -> Self {
         let mut story = Self::new(step, ranks, change);
         assert_eq!(story.step(StepInput::Start), [StepAct::Spawn]);
@@ -58,7 +58,7 @@ impl Story {
         }
         story
     }
-    /// The script ends, after it answered TERM perhaps.
+    /// Ends the script. `heard`: it caught TERM before.
     fn script_exit(&mut self, exit: ExitCode, heard: bool) -> StepEnd {
         let acts = self.step(StepInput::Exited { rank: 0, exit, usage: Usage::default(), heard });
         self.close(&acts)
@@ -67,7 +67,7 @@ impl Story {
         let usage = Usage { max_rss_kb: 100 + u64::from(rank), user: Span(5), ..Usage::default() };
         self.step(StepInput::Exited { rank, exit, usage, heard: false })
     }
-    /// From the last task's end (whose acts are given) to the last word.
+    /// Runs from the last task's end, whose acts are given, to the final message.
     fn close(&mut self, acts: &[StepAct]) -> StepEnd {
         assert_eq!(acts.last(), Some(&StepAct::KillLeft), "{acts:?}");
         assert_eq!(self.step(StepInput::Gone), [StepAct::Drain]);
@@ -153,7 +153,7 @@ fn an_end_is_told_then_term_then_kill() {
     assert_eq!(acts[0], StepAct::NoticeEnd(EndReason::TimeLimit));
     assert_eq!(acts[1..], TERM_AND_CONT);
     assert_eq!(story.wait(29), []);
-    // Said again, it is neither told again nor put off; said with less patience, it is sooner.
+    // A repetition sends no second TERM and does not delay KILL. A shorter wait brings KILL forward.
     assert_eq!(story.step(end(30, EndReason::TimeLimit)), []);
     assert_eq!(story.wait(1), [StepAct::KillLeft]);
     story.exit(0, signal(9));
@@ -210,7 +210,7 @@ fn a6_a_step_stays_until_its_remote_srun_has_acknowledged_the_last_output() {
     );
     assert!(story.machine.is_over() && story.machine.deadline().is_none());
     assert_eq!(story.step(StepInput::ClientLost), [StepAct::Exit]);
-    // A step that somebody ends does not stay for ever.
+    // A step that is ended on request does not wait for its `srun` without limit.
     let mut story = Story::running(StepNo(0), &[0], |_| {});
     story.exit(0, code(0));
     story.step(StepInput::Gone);

@@ -1,4 +1,5 @@
-//! What ranks publish under names for others of the step to look up. It is kept at the step's first node.
+//! The board: values that ranks publish under names for others of the step to look up. It is kept at the step's first
+//! node.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +8,17 @@ use squall_model::wire::peer::{Fault, Notice, PeerMessage};
 
 use super::exchange::{Acts, Exchange, ExchangeAct};
 
-/// Where it is kept.
+/// Place of the node that keeps the board.
 const KEEPER: u32 = 0;
 
-/// Most bytes that are kept.
+/// Most bytes of names and values on the board.
 const BYTES_MAX: usize = 64 << 20;
 
-/// The board, at its keeper.
+/// The board, on the node that keeps it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Board {
     notices: BTreeMap<String, Notice>,
-    /// Who waits for keys that nobody has published yet: place, ticket, keys.
+    /// Lookups that wait for keys not published yet: place, ticket, keys.
     waiting: Vec<(u32, u64, Vec<String>)>,
 }
 
@@ -32,7 +33,7 @@ impl Board {
 }
 
 impl Exchange {
-    /// A rank here wants something of the board. `message` is the one for the keeper.
+    /// Handles a request of a local rank to the board. `message` is the one for the node that keeps it.
     pub(super) fn consult(&mut self, now: Time, ticket: u64, message: PeerMessage, out: &mut Acts) {
         if self.here == KEEPER {
             return self.keep(KEEPER, message, out);
@@ -44,7 +45,7 @@ impl Exchange {
         out.push(ExchangeAct::Send { place: KEEPER, message });
     }
 
-    /// At the keeper: a rank of that place wants something.
+    /// Handles a request to the board on the node that keeps it. `place` is the node of the rank that asks.
     pub(super) fn keep(&mut self, place: u32, message: PeerMessage, out: &mut Acts) {
         match message {
             PeerMessage::Post { ticket, notices } => {

@@ -1,8 +1,8 @@
-//! Gatherings of ranks and direct questions, across the step daemons of one step: one machine at each node.
+//! Gatherings of ranks, and direct questions, across the step daemons of one step: one machine on each node.
 //!
-//! Each node of a gathering waits for its own ranks and for its children in a tree over the nodes that take part, and only
-//! then sends all that it has to its parent; what the root has is what all have, and goes down the same way. So nobody
-//! leaves before all have come, whatever comes late. A gathering that fails at one node fails at all.
+//! The nodes that take part in a gathering form a tree. Each waits for its own ranks and for its children, and then
+//! sends all their data to its parent. The root's data is the result, which goes down the same way. So no rank leaves
+//! before all have joined, however late. A gathering that fails on one node fails on all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,150 +17,152 @@ use super::board::Board;
 use super::ring::Shape;
 use crate::machine::Machine;
 
-/// Children of a node in the tree: so few levels that eight nodes are one, and so few children that none holds up a thousand.
+/// Children of a node in the tree. Eight nodes need one level, and a node has few children even in a tree of a
+/// thousand.
 pub(super) const WIDTH: usize = 16;
 
-/// Most bytes that a gathering may bring together: a frame's, less what stands around them.
+/// Most bytes that a gathering may collect: a frame's, less the room for its envelope.
 const DATA_BYTES_MAX: usize = FRAME_BYTES_MAX - (1 << 20);
 
-/// One node's share of a step's exchanges.
+/// One node's part in a step's exchanges.
 #[derive(Clone, Debug)]
 pub struct Exchange {
-    /// This node's place in the layout.
+    /// Position of this node in the step's layout.
     pub(super) here: u32,
     layout: Layout,
     shape: Shape,
     /// How long ranks wait for each other.
     pub(super) patience: Span,
-    /// How many gatherings of a kind these ranks have begun here.
+    /// Number of gatherings begun on this node so far, by kind and set of ranks.
     begun: BTreeMap<(What, IndexSet), u64>,
-    /// Gatherings under way, begun here or not yet.
+    /// Gatherings under way, including those that only other nodes have begun.
     pub(super) open: BTreeMap<Gathering, Open>,
-    /// Those that failed before they were begun here.
+    /// Gatherings that failed before they began on this node.
     pub(super) failed: BTreeMap<Gathering, Fault>,
-    /// Questions of this node: whom they went to, and until when they are waited for.
+    /// Open questions of this node, by ticket: the node that was asked, and when the question times out.
     pub(super) asked: BTreeMap<u64, (u32, Time)>,
     /// Nodes that can't be reached any more.
     pub(super) lost: BTreeSet<u32>,
-    /// What ranks have published.
+    /// Values that ranks have published.
     pub(super) board: Board,
-    /// Numbers given to gatherings of which this node is the root.
+    /// Numbers given so far to gatherings of which this node is the root.
     contexts: u64,
     pub(super) stats: ExchangeStats,
 }
 
-/// What went through one node's exchange.
+/// Counters of one node's exchange.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExchangeStats {
-    /// Gatherings of local ranks that brought data.
+    /// Number of gatherings to which local ranks brought data.
     pub gathered_data: u64,
-    /// Gatherings of local ranks that brought none.
+    /// Number of gatherings to which local ranks brought no data.
     pub gathered_empty: u64,
-    /// Bytes that local ranks brought.
+    /// Number of bytes that local ranks brought to gatherings.
     pub bytes: u64,
-    /// Direct questions to other nodes.
+    /// Number of direct questions to other nodes.
     pub asked: u64,
-    /// Direct questions of other nodes.
+    /// Number of direct questions from other nodes.
     pub served: u64,
-    /// Gatherings whose data came down the tree.
+    /// Number of gatherings whose data came down the tree.
     pub by_tree: u64,
-    /// Gatherings whose data went round the ring.
+    /// Number of gatherings whose data went round the ring.
     pub by_ring: u64,
-    /// Bytes of gatherings that this node has sent to others.
+    /// Number of bytes of gatherings that this node sent to others.
     pub sent_bytes: u64,
 }
 
-/// What the machine is told.
+/// Input of the exchange machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExchangeInput {
-    /// All ranks of this node that take part in it have come. Answered by `Joined`.
+    /// All local ranks of a gathering have joined. Answered by `Joined`.
     Join {
-        /// Who asks: comes back with the answer.
+        /// Number chosen by the caller; the answer bears it too.
         ticket: u64,
-        /// Which kind.
+        /// Kind of gathering.
         what: What,
-        /// The ranks that gather; those that the step does not have are left out.
+        /// The ranks that gather; ranks that the step does not have are ignored.
         ranks: IndexSet,
-        /// What this node's ranks bring.
+        /// Data of the local ranks.
         data: Vec<u8>,
     },
-    /// What has a rank of another node published? Answered by `Answer`.
+    /// A local rank asks what a rank of another node has published. Answered by `Answer`.
     Ask {
-        /// Who asks: comes back with the answer.
+        /// Number chosen by the caller; the answer bears it too.
         ticket: u64,
-        /// The rank.
+        /// The rank that is asked about.
         rank: u32,
     },
-    /// Something for the board: `Post`, `Withdraw` or `Find` under this ticket. Answered by `Found`, or `Answer` with a fault.
+    /// A request to the board: `Post`, `Withdraw` or `Find` with this ticket. Answered by `Found`, or `Answer` with a
+    /// fault.
     Consult {
-        /// Who asks: comes back with the answer.
+        /// Number chosen by the caller; the answer bears it too.
         ticket: u64,
-        /// What for.
+        /// The request.
         message: PeerMessage,
     },
     /// Answer to `Serve`.
     Served {
-        /// Who had asked.
+        /// Position in the layout of the node that asked.
         place: u32,
-        /// Their number for it.
+        /// Ticket of that node for its question.
         ticket: u64,
-        /// What the rank has published.
+        /// Value that the rank has published.
         result: Result<Vec<u8>, Fault>,
     },
-    /// A frame of another step daemon.
+    /// A message of another step daemon.
     Peer {
-        /// Its place in the layout.
+        /// Position of that step daemon's node in the layout.
         place: u32,
-        /// What it says.
+        /// The message.
         message: PeerMessage,
     },
     /// Another step daemon can't be reached, or has ended.
     Lost {
-        /// Its place in the layout.
+        /// Position of that step daemon's node in the layout.
         place: u32,
     },
     /// Time has passed.
     Tick,
 }
 
-/// What the machine wants done.
+/// Action that the exchange asks of its step daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExchangeAct {
-    /// Tell another step daemon; if it can't be reached, say `Lost`.
+    /// Send a message to another step daemon. If that can't be reached, give `Lost`.
     Send {
-        /// Its place in the layout.
+        /// Position of that step daemon's node in the layout.
         place: u32,
-        /// What.
+        /// The message.
         message: PeerMessage,
     },
-    /// All have come, or won't.
+    /// A gathering has ended: all ranks have joined, or it failed.
     Joined {
-        /// Who had joined.
+        /// Ticket of the `Join`.
         ticket: u64,
-        /// What all brought, and the gathering's number.
+        /// Data of all nodes, and the gathering's number.
         result: Result<(Vec<u8>, u64), Fault>,
     },
     /// The answer to a direct question.
     Answer {
-        /// Who had asked.
+        /// Ticket of the `Ask` or `Consult`.
         ticket: u64,
-        /// What the rank has published.
+        /// Value that the rank has published.
         result: Result<Vec<u8>, Fault>,
     },
     /// The board's answer.
     Found {
-        /// Who had asked.
+        /// Ticket of the `Consult`.
         ticket: u64,
-        /// What was found of what was looked for.
+        /// Entries that were found.
         result: Result<Vec<Notice>, Fault>,
     },
-    /// Say what this rank, which is here, has published, as soon as it has.
+    /// Return what this local rank has published, by `Served`, as soon as it has published it.
     Serve {
-        /// Who asks.
+        /// Position in the layout of the node that asks.
         place: u32,
-        /// Their number for it.
+        /// Ticket of that node for its question.
         ticket: u64,
-        /// The rank.
+        /// The local rank that is asked about.
         rank: u32,
     },
 }
@@ -168,19 +170,19 @@ pub enum ExchangeAct {
 /// A gathering under way.
 #[derive(Clone, Debug)]
 pub(super) struct Open {
-    /// Places of the nodes that take part, rising.
+    /// Places of the nodes that take part, ascending.
     pub(super) members: Vec<u32>,
-    /// Our position among them.
+    /// Position of this node among the members.
     pub(super) at: usize,
-    /// Who waits for it here, since our ranks have come, what they bring, and how long they wait.
+    /// State of the local ranks; None: not all of them have joined.
     pub(super) own: Option<Own>,
-    /// What came from below, by position.
+    /// Data from children, by the child's position.
     below: BTreeMap<usize, Brought>,
-    /// Our parent knows that all below and here have come.
+    /// Whether the parent has been told that all ranks here and below have joined.
     risen: bool,
-    /// It goes round the ring, under this number.
+    /// Number of the gathering if its data goes round the ring; None: it goes by the tree.
     pub(super) round: Option<u64>,
-    /// What came round, by position.
+    /// Pieces that came round the ring, by position of the node that brought each.
     pub(super) pieces: BTreeMap<usize, Vec<u8>>,
 }
 
@@ -191,11 +193,11 @@ pub(super) struct Own {
     until: Time,
 }
 
-/// What those below bring.
+/// Data of a child and all below it.
 #[derive(Clone, Debug)]
 pub(super) enum Brought {
     Data(Vec<u8>),
-    /// So many bytes, which are where they were.
+    /// Number of bytes that stay on the nodes below.
     Held(u64),
 }
 
@@ -209,12 +211,12 @@ impl Open {
         (self.at > 0).then(|| self.members[(self.at - 1) / WIDTH])
     }
 
-    /// Whether all below and here have come.
+    /// Returns whether all ranks here and below have joined.
     fn is_complete(&self) -> bool {
         self.own.is_some() && self.children().all(|child| self.below.contains_key(&child))
     }
 
-    /// How much is here and below, and whether all of it is here.
+    /// Returns the bytes here and below, and whether all of them are on this node.
     fn size(&self) -> (usize, bool) {
         let own = self.own.as_ref().map_or(0, |own| own.data.len());
         self.below.values().fold((own, true), |(size, here), brought| match brought {
@@ -223,7 +225,8 @@ impl Open {
         })
     }
 
-    /// All that is here, own first, then by position. Ours stays, too, if it may have to go round.
+    /// Takes all data on this node: first its own, then that of the children by position. `stays`: its own is also
+    /// kept, since it may have to go round the ring.
     fn take_data(&mut self, stays: bool) -> Vec<u8> {
         let take = |own: &mut Own| if stays { own.data.clone() } else { std::mem::take(&mut own.data) };
         let mut data = self.own.as_mut().map(take).unwrap_or_default();
@@ -235,7 +238,7 @@ impl Open {
         data
     }
 
-    /// Whether something of that node has still to come. What it has sent before it went has come.
+    /// Returns whether a message of that node is still needed. A lost node's earlier messages have all arrived.
     fn needs(&self, place: u32) -> bool {
         if self.round.is_some() {
             return self.members[self.around()[0]] == place && self.pieces.len() + 1 < self.members.len();
@@ -244,7 +247,8 @@ impl Open {
         self.parent() == Some(place) || self.children().any(child)
     }
 
-    /// Parent and children, and those beside us in the ring: so that whoever is missing, all others hear of it.
+    /// Returns the parent, the children, and the neighbours in the ring. With these a failure reaches all, whichever
+    /// node is lost.
     fn neighbours(&self) -> BTreeSet<u32> {
         let around = self.around().map(|at| self.members[at]);
         let tree = self.parent().into_iter().chain(self.children().map(|child| self.members[child]));
@@ -255,7 +259,7 @@ impl Open {
 pub(super) type Acts = Vec<ExchangeAct>;
 
 impl Exchange {
-    /// The exchange of the node at place `here`.
+    /// Makes the exchange of the node at place `here`.
     pub fn new(here: u32, layout: Layout, patience: Span, shape: Shape) -> Self {
         Self {
             here,
@@ -273,12 +277,12 @@ impl Exchange {
         }
     }
 
-    /// What went through it.
+    /// Returns the counters.
     pub fn stats(&self) -> ExchangeStats {
         self.stats
     }
 
-    /// Every rank of the step.
+    /// Returns every rank of the step.
     pub fn everybody(&self) -> IndexSet {
         match self.layout.ntasks() {
             0 => IndexSet::new(),
@@ -286,7 +290,7 @@ impl Exchange {
         }
     }
 
-    /// Whom this node will speak with first, when all ranks gather.
+    /// Returns the place of the node that this one will send to first when all ranks gather; None: it is the root.
     pub fn upstream(&self) -> Option<u32> {
         let members = self.members(&self.everybody());
         let at = members.binary_search(&self.here).ok()?;
@@ -324,7 +328,7 @@ impl Exchange {
         self.advance(&gathering, out);
     }
 
-    /// The state of a gathering, new if need be. None: this node has no part in it.
+    /// Returns the state of a gathering, which is made if it is new. None: this node has no part in it.
     pub(super) fn opened(&mut self, gathering: &Gathering) -> Option<&mut Open> {
         if !self.open.contains_key(gathering) {
             let members = self.members(&gathering.ranks);
@@ -336,7 +340,7 @@ impl Exchange {
         self.open.get_mut(gathering)
     }
 
-    /// Places of the nodes of these ranks, rising.
+    /// Returns the places of the nodes of these ranks, ascending.
     fn members(&self, ranks: &IndexSet) -> Vec<u32> {
         let places = 0..self.layout.tasks.len() as u32;
         if *ranks == self.everybody() {
@@ -349,18 +353,18 @@ impl Exchange {
         members.into_iter().collect()
     }
 
-    /// Whether it was over before: what still comes of it means nothing.
+    /// Returns whether the gathering has ended here, so that later messages about it are ignored.
     pub(super) fn is_past(&self, gathering: &Gathering) -> bool {
         let key = (gathering.what.clone(), gathering.ranks.clone());
         self.begun.get(&key).is_some_and(|begun| gathering.number < *begun) && !self.open.contains_key(gathering)
     }
 
-    /// Whether a node is lost of which something has still to come.
+    /// Returns whether a node is lost whose message is still needed.
     pub(super) fn is_stuck(&self, gathering: &Gathering) -> bool {
         self.open.get(gathering).is_some_and(|open| self.lost.iter().any(|&place| open.needs(place)))
     }
 
-    /// Whether a node that takes part is lost: it can't come to what begins now.
+    /// Returns whether a node that takes part is lost, so that a gathering which begins now can't succeed.
     fn misses_one(&self, gathering: &Gathering) -> bool {
         self.open.get(gathering).is_some_and(|open| open.members.iter().any(|place| self.lost.contains(place)))
     }
@@ -400,7 +404,7 @@ impl Exchange {
         out.push(message);
     }
 
-    /// All have come: so it goes down.
+    /// Ends a gathering to which all have joined: sends the data down and answers the local ranks.
     fn conclude(&mut self, gathering: &Gathering, data: Vec<u8>, context: u64, out: &mut Acts) {
         let Some(open) = self.open.remove(gathering) else { return };
         self.stats.by_tree += 1;
@@ -415,7 +419,7 @@ impl Exchange {
         }
     }
 
-    /// It will not come together: so it goes everywhere but to `from`.
+    /// Ends a gathering as failed and tells all neighbours but `from`.
     pub(super) fn fail(&mut self, gathering: &Gathering, fault: Fault, from: Option<u32>, out: &mut Acts) {
         let Some(open) = self.open.remove(gathering) else { return };
         for place in open.neighbours() {
@@ -481,7 +485,7 @@ impl Exchange {
         }
     }
 
-    /// All below a child have come.
+    /// Handles a child's message that all ranks at and below it have joined.
     pub(super) fn rise(&mut self, place: u32, gathering: &Gathering, brought: Brought, out: &mut Acts) {
         if self.is_past(gathering) {
             return;
@@ -524,7 +528,7 @@ impl Exchange {
         self.give_up(|whom, _| whom == place, Fault::Gone, out);
     }
 
-    /// Answers the questions for which `hopeless` holds (whom they went to, until when they are waited for).
+    /// Answers with a fault each open question for which `hopeless(node asked, timeout)` holds.
     fn give_up(&mut self, hopeless: impl Fn(u32, Time) -> bool, fault: Fault, out: &mut Acts) {
         let tickets = self.asked.iter().filter(|(_, (whom, until))| hopeless(*whom, *until));
         let tickets: Vec<u64> = tickets.map(|(ticket, _)| *ticket).collect();

@@ -1,6 +1,8 @@
-//! How the processes of a step find each other, as machines: gatherings and direct questions between the step daemons of
-//! one step (`exchange`), what ranks publish (`board`), and the PMI protocol of MPICH and its family (`pmi`). PMIx itself is libpmix's; what it asks its
-//! host for is the exchange.
+//! Wire-up: how the processes of a step find each other, as state machines.
+//!
+//! The step daemons of one step exchange gatherings and direct questions (`exchange`), keep the values that ranks
+//! publish (`board`), and speak the PMI protocol of MPICH and its family (`pmi`). PMIx itself is handled by libpmix,
+//! which uses the exchange.
 
 mod board;
 pub mod exchange;

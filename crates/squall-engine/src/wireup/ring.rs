@@ -1,38 +1,40 @@
-//! The other way for data from each node to all: round a ring, from each node to the next. A node sends all that there is
-//! once, where an inner node of the tree sends it to each of its children; but the last piece goes through as many nodes as
-//! there are. So it is for much data on few nodes.
+//! Fences round a ring: the other way to bring data from each node to all.
 //!
-//! Nobody knows beforehand how much the others bring, and all must do the same: what is small goes up the tree at once, of
-//! what is not only the size does, and the root, which knows the sum, says what is done.
+//! Each node passes data on to the next. A node sends each byte once, while an inner node of the tree sends it to
+//! each of its children. But the last piece passes through every node. So a ring suits much data on few nodes.
+//!
+//! No node knows beforehand how much the others bring, and all must choose the same way. Small data goes up the tree
+//! at once; of large data only the size does. The root knows the sum and decides.
 
 use squall_model::encoding::ByteBuf;
 use squall_model::wire::peer::{Fault, Gathering, PeerMessage, What};
 
 use super::exchange::{Acts, Brought, Exchange, ExchangeAct, Open};
 
-/// Bytes, for each node, above which a ring is quicker than the tree (`bench fence`): an inner node saves fifteen copies,
-/// but all nodes have to be woken for each piece.
+/// Bytes for each node above which a ring is faster than the tree (`bench fence`). An inner node saves fifteen
+/// copies, but all nodes have to be woken for each piece.
 pub(super) const RING_BYTES_EACH: usize = 32 << 10;
 
-/// How what ranks bring goes to all: `SLURM_PMIX_FENCE`.
+/// Path by which the ranks' data goes to all: `SLURM_PMIX_FENCE`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shape {
     /// Up and down a tree.
     Tree,
     /// Round a ring.
     Ring,
-    /// As size and number of nodes say.
+    /// Tree or ring, by data size and number of nodes.
     #[default]
     Mixed,
 }
 
 impl Shape {
-    /// Whether this gathering goes round the ring whatever its size. What needs a number needs a root, which gives it.
+    /// Returns whether this gathering goes round the ring whatever its size. A gathering that needs a number uses the
+    /// tree, whose root assigns it.
     pub(super) fn is_ring(self, what: &What, members: usize) -> bool {
         self == Self::Ring && may_ring(what, members)
     }
 
-    /// Most bytes that go up the tree.
+    /// Returns the most bytes that may go up the tree.
     pub(super) fn tree_bytes_max(self, what: &What, members: usize) -> usize {
         if self == Self::Mixed && may_ring(what, members) { members * RING_BYTES_EACH } else { usize::MAX }
     }
@@ -43,7 +45,7 @@ fn may_ring(what: &What, members: usize) -> bool {
 }
 
 impl Open {
-    /// The positions before and after ours.
+    /// Returns the positions before and after this node in the ring.
     pub(super) fn around(&self) -> [usize; 2] {
         let n = self.members.len();
         [(self.at + n - 1) % n, (self.at + 1) % n]
@@ -51,12 +53,12 @@ impl Open {
 }
 
 impl Exchange {
-    /// A child has all below it, but keeps what they brought.
+    /// Handles a child's report that all below it have joined; the child keeps their data, of `bytes` bytes.
     pub(super) fn held(&mut self, place: u32, gathering: &Gathering, bytes: u64, out: &mut Acts) {
         self.rise(place, gathering, Brought::Held(bytes), out);
     }
 
-    /// All have come, and what they brought goes round: so ours goes to the next.
+    /// Handles the parent's decision that the data goes round the ring.
     pub(super) fn round(&mut self, place: u32, gathering: &Gathering, context: u64, out: &mut Acts) {
         let told = self.open.get(gathering).is_some_and(|o| o.parent() == Some(place) && o.own.is_some());
         if told {
@@ -64,7 +66,7 @@ impl Exchange {
         }
     }
 
-    /// Tells the children, and the next.
+    /// Tells the children that the data goes round, and sends this node's piece to the next.
     pub(super) fn start_round(&mut self, gathering: &Gathering, context: u64, out: &mut Acts) {
         let Some(open) = self.open.get_mut(gathering).filter(|open| open.round.is_none()) else { return };
         open.round = Some(context);
@@ -78,7 +80,8 @@ impl Exchange {
         self.begin_round(gathering, out);
     }
 
-    /// Sends our piece. Precondition: it goes round, and our ranks have come.
+    /// Sends this node's piece to the next. Precondition: the gathering goes round the ring, and all local ranks have
+    /// come.
     pub(super) fn begin_round(&mut self, gathering: &Gathering, out: &mut Acts) {
         let Some(open) = self.open.get(gathering) else { return };
         let Some(own) = &open.own else { return };
@@ -93,7 +96,7 @@ impl Exchange {
         out.push(ExchangeAct::Send { place, message });
     }
 
-    /// What another node's ranks brought. It goes on though ours may not have come yet.
+    /// Keeps the piece of another node and passes it on, even if local ranks have not joined yet.
     pub(super) fn piece(&mut self, gathering: &Gathering, origin: u32, data: Vec<u8>, out: &mut Acts) {
         if self.is_past(gathering) || self.failed.contains_key(gathering) {
             return;
@@ -115,7 +118,7 @@ impl Exchange {
         self.close_round(gathering, out);
     }
 
-    /// Whether all pieces are here.
+    /// Ends the round if all pieces are here.
     fn close_round(&mut self, gathering: &Gathering, out: &mut Acts) {
         let whole = self.open.get(gathering).is_some_and(|open| {
             open.round.is_some() && open.own.is_some() && open.pieces.len() + 1 == open.members.len()

@@ -1,4 +1,4 @@
-//! Gatherings over many nodes, with nodes late, lost and slow; PMI conversations.
+//! Tests of gatherings over many nodes, with nodes late, lost and slow, and of PMI dialogues.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -23,7 +23,7 @@ fn layout(nodes: u32, tasks: u32) -> Layout {
     }
 }
 
-/// Exchanges of all nodes and what is under way between them: in order between two, any order between others.
+/// Exchanges of all nodes, and the messages between them: in order between two nodes, in any order otherwise.
 struct Net {
     nodes: Vec<Exchange>,
     dead: Vec<bool>,
@@ -97,7 +97,7 @@ impl Net {
         self.seed
     }
 
-    /// Delivers all that is under way, in an order of chance.
+    /// Delivers all messages under way, in random order.
     fn run(&mut self) {
         loop {
             let busy: Vec<(u32, u32)> = self.links.iter().filter(|(_, q)| !q.is_empty()).map(|(k, _)| *k).collect();

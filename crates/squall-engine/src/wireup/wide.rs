@@ -1,4 +1,4 @@
-//! Ten thousand ranks on a thousand nodes: fences whose messages take their time, whose connections break, whose nodes die.
+//! Tests with ten thousand ranks on a thousand nodes: fences with slow messages, broken connections and dying nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,29 +11,29 @@ use super::exchange::{Exchange, ExchangeAct, ExchangeInput};
 use super::ring::{RING_BYTES_EACH, Shape};
 use crate::machine::Machine;
 
-/// Bytes of each node that go round a ring.
+/// Data of each node, in bytes, that is enough to go round a ring.
 const MUCH: usize = RING_BYTES_EACH + 5000;
 
 const EACH: u32 = 10;
 const PATIENCE: Span = Span::from_secs(30);
 
-/// Something under way, and how many messages there were before it, one after the other.
+/// Something under way. `hops`: number of messages in the longest chain that led to it.
 enum Parcel {
     Message { from: u32, message: PeerMessage, hops: u32 },
     Lost { place: u32 },
     Tick,
 }
 
-/// Nodes of a step and what is under way between them, by the time at which it comes.
+/// Nodes of a step, and what is under way between them, by time of arrival.
 struct Wide {
     nodes: Vec<Exchange>,
     dead: BTreeSet<u32>,
     /// Connections that have broken.
     cut: BTreeSet<(u32, u32)>,
     due: BTreeMap<(Time, u64), (u32, Parcel)>,
-    /// When the last message from one to another comes: none overtakes it.
+    /// Arrival time of the last message from one node to another; no later message arrives before it.
     last: BTreeMap<(u32, u32), Time>,
-    /// The longest chain of messages that each has heard the end of.
+    /// Longest chain of messages that has reached each node.
     hops: Vec<u32>,
     joined: Vec<Vec<(Time, Result<usize, Fault>)>>,
     now: Time,
@@ -108,13 +108,13 @@ impl Wide {
         self.tell(node, ExchangeInput::Join { ticket: 1, what: What::Fence, ranks, data: vec![node as u8; bytes] });
     }
 
-    /// Runs until nothing is under way, or until then.
+    /// Runs until nothing is under way, or until the given time.
     fn run(&mut self, until: Option<Time>) {
         while self.step(until) {}
         self.now = until.unwrap_or(self.now);
     }
 
-    /// What comes next, comes. No: nothing does until then.
+    /// Delivers what arrives next. Returns false if nothing arrives until the given time.
     fn step(&mut self, until: Option<Time>) -> bool {
         let Some(entry) = self.due.first_entry() else { return false };
         let (at, _) = *entry.key();
@@ -142,7 +142,7 @@ impl Wide {
         true
     }
 
-    /// A node is done: what it has sent comes, and then its connections end.
+    /// Ends a node that is done: its messages arrive, and then its connections end.
     fn leave(&mut self, node: u32) {
         self.dead.insert(node);
         for peer in (0..self.nodes.len() as u32).filter(|&peer| peer != node) {
@@ -154,7 +154,7 @@ impl Wide {
         }
     }
 
-    /// All connections of a node end with it, sooner or later.
+    /// Kills a node: all its connections end, each after a random delay.
     fn kill(&mut self, node: u32) {
         self.dead.insert(node);
         let peers: BTreeSet<u32> =
@@ -165,7 +165,7 @@ impl Wide {
         }
     }
 
-    /// A connection breaks, and both ends notice, sooner or later.
+    /// Breaks a connection; each end notices after a random delay.
     fn cut(&mut self, a: u32, b: u32) {
         self.cut.insert((a.min(b), a.max(b)));
         for (node, place) in [(a, b), (b, a)] {
@@ -175,7 +175,7 @@ impl Wide {
     }
 }
 
-/// Everybody has come; how many messages after each other that took.
+/// Runs a fence of all ranks; returns the longest chain of messages that it took.
 fn fence(nodes: u32, shape: Shape, bytes: usize) -> (u32, Wide) {
     let mut wide = Wide::new(nodes, shape, u64::from(nodes) + 1);
     for node in 0..nodes {
@@ -194,7 +194,7 @@ fn hops_and_bytes_of_tree_and_ring() {
     assert_eq!(fence(1000, Shape::Mixed, 100).0, 6, "little data");
     assert_eq!(fence(40, Shape::Ring, 0).0, 39);
     let (hops, wide) = fence(40, Shape::Mixed, MUCH);
-    // Which of the two brings the last word of a node depends on who is slow.
+    // The last message to a node may come by tree or by ring, depending on which is slower.
     assert!((39..=4 + 39 + 4).contains(&hops), "much data: sizes by the tree, data by the ring: {hops}");
     let most = |wide: &Wide| wide.nodes.iter().map(|node| node.stats().sent_bytes).max();
     let ring = most(&wide).unwrap_or_default();
@@ -246,7 +246,7 @@ fn deaths_and_broken_connections_end_it_everywhere_within_the_time() {
     for (nodes, shape, bytes) in [(1000, Shape::Tree, 20), (60, Shape::Ring, 20), (30, Shape::Mixed, MUCH)] {
         for seed in 1..4 {
             let mut wide = Wide::new(nodes, shape, seed * 77);
-            // One never comes, so that it can't come together.
+            // One node never joins, so the gathering can't succeed.
             let late = wide.random(u64::from(nodes)) as u32;
             for node in (0..nodes).filter(|&node| node != late) {
                 let until = wide.now + Span(wide.random(40));

@@ -1,4 +1,4 @@
-//! Any tree, any deaths: nothing is lost, nothing counted twice.
+//! Tests of random trees under random faults: nothing is lost, and nothing is counted twice.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use squall_model::job::JobAttempt;
 use super::grove::Grove;
 use crate::control::state::job::Phase;
 
-/// What may happen, by number.
+/// Makes an event happen to the tree: `op` chooses which, `arg` its target.
 fn happen(grove: &mut Grove, said: &mut BTreeMap<StepKey, u8>, op: u8, arg: u8) {
     let count = grove.nodes.len();
     let node = usize::from(arg) % count;
@@ -38,7 +38,7 @@ fn happen(grove: &mut Grove, said: &mut BTreeMap<StepKey, u8>, op: u8, arg: u8) 
         14 => grove.stall(None),
         15 => grove.wake(None),
         16 => grove.restart_root(),
-        // What is under way stays under way.
+        // Messages under way stay under way.
         17..19 => return,
         _ => grove.pass_s(u64::from(arg % 40)),
     }
@@ -47,7 +47,7 @@ fn happen(grove: &mut Grove, said: &mut BTreeMap<StepKey, u8>, op: u8, arg: u8) 
     }
 }
 
-/// All live again and everything comes to its end.
+/// Starts all daemons again and lets all work end.
 fn wind_up(grove: &mut Grove, said: &mut BTreeMap<StepKey, u8>) {
     grove.wake(None);
     for node in 0..grove.nodes.len() {
@@ -81,7 +81,7 @@ fn wind_up(grove: &mut Grove, said: &mut BTreeMap<StepKey, u8>) {
     }
 }
 
-/// Nodes that were given to an attempt, by the journal.
+/// Returns the number of nodes given to each attempt, by the journal.
 fn given(grove: &Grove) -> BTreeMap<JobAttempt, usize> {
     let started = grove.events.iter().filter_map(|event| match event {
         Event::JobStarted { id, attempt, alloc, .. } => {

@@ -1,4 +1,5 @@
-//! Files to the nodes of a tree: all or none, each byte once where nothing dies, again where something does.
+//! Tests of files sent to the nodes of a tree: all nodes get a file or none does. A byte is sent once to each node,
+//! and again only where a node has died.
 
 use std::collections::VecDeque;
 
@@ -13,13 +14,13 @@ use crate::control::CallerId;
 
 const CALLER: u64 = 77;
 
-/// A client that brings a file in pieces of its own choice.
+/// A client that sends a file in chunks whose size it chooses.
 struct Sender {
     bytes: Vec<u8>,
     piece: usize,
     wanted: VecDeque<(usize, usize)>,
     pieces: usize,
-    /// Nodes, those that lacked it, and what failed.
+    /// Result: number of nodes, number of those that lacked the file, and failures.
     end: Option<(u32, u32, Option<Vec<String>>)>,
 }
 
@@ -58,7 +59,7 @@ impl Sender {
         });
     }
 
-    /// Sends one piece if one is wanted.
+    /// Sends one chunk if the controller asks for one.
     fn send(&mut self, grove: &mut Grove) -> bool {
         let Some((from, through)) = self.wanted.front_mut() else { return false };
         let end = (*from + self.piece).min(*through);
@@ -77,7 +78,7 @@ impl Sender {
         while self.send(grove) {}
     }
 
-    /// Until it has ended, or so many seconds have passed.
+    /// Sends until the transfer has ended or `seconds` have passed.
     fn finish(&mut self, grove: &mut Grove, seconds: u64) {
         for _ in 0..seconds {
             self.send_all(grove);
@@ -90,7 +91,7 @@ impl Sender {
     }
 }
 
-/// How many nodes have committed how many files, and bytes that came to them.
+/// Returns how many files each node has committed.
 fn commits(grove: &Grove) -> Vec<u64> {
     grove.nodes.iter().map(|node| node.disk.files.commits()).collect()
 }
@@ -154,14 +155,14 @@ fn if_one_node_can_not_have_it_none_has() {
     sender.finish(&mut grove, 300);
     assert_eq!(sender.end, Some((13, 13, Some(vec![name(12)]))));
     assert_eq!(commits(&grove), [0; 13]);
-    // Nor if the bytes are not what was said.
+    // Nor if the bytes do not match the announced digest.
     grove.boot(12);
     grove.pass_s(1);
     let mut wrong = Sender::claiming(&mut grove, &bytes, 1000, "", Digest::of(b"other"), 5000);
     wrong.finish(&mut grove, 300);
     assert!(wrong.end.is_some_and(|end| end.2.is_some()));
     assert_eq!(commits(&grove), [0; 13]);
-    // What failed leaves nothing in the way.
+    // A failed transfer leaves nothing that is in the way of the next.
     let mut right = Sender::begin(&mut grove, &bytes, 1000, "");
     right.finish(&mut grove, 10);
     assert_eq!(right.end, Some((13, 13, None)));
@@ -179,7 +180,7 @@ fn a_slow_node_holds_up_nobody_else() {
     sender.send_all(&mut grove);
     let under_way = sender.pieces * (256 << 10);
     assert!(under_way as u64 <= CHUNK_WINDOW_BYTES, "no more than a window waits for the slow one");
-    // It hangs, but less long than what is called dead.
+    // The node hangs, but for less than the time after which it counts as dead.
     for _ in 0..12 {
         grove.pass_s(1);
         sender.hear(&mut grove);
@@ -237,7 +238,7 @@ fn what_is_lost_beside_the_tree_comes_down_the_tree() {
     let bytes = content(CHUNK_WINDOW_BYTES as usize * 2);
     let mut sender = Sender::begin(&mut grove, &bytes, 128 << 10, "");
     sender.send(&mut grove);
-    // Those behind it on the chain get nothing from now on.
+    // The nodes behind it on the chain get nothing from now on.
     grove.kill(4);
     sender.send_all(&mut grove);
     assert!(came(&grove, 8) < came(&grove, 3));
@@ -247,7 +248,8 @@ fn what_is_lost_beside_the_tree_comes_down_the_tree() {
     assert_eq!(commits(&grove), [1; 9]);
 }
 
-/// What came to each node down the tree, beside the tree or by multicast, and whether all have it.
+/// Sends a file by multicast to `nodes` nodes; returns the tree, and the bytes that each node passed on. `arrives`:
+/// whether a chunk arrives at a node, by node and offset.
 fn by_multicast(nodes: usize, size: usize, arrives: fn(usize, u64) -> bool) -> (Grove, Vec<u64>) {
     let mut grove = Grove::new(nodes, 3);
     grove.open_air(arrives);
@@ -272,7 +274,7 @@ fn by_multicast_each_byte_leaves_once_and_no_node_passes_any_on() {
 #[test]
 fn what_some_lack_is_sent_again_to_all_and_what_they_still_lack_goes_down_the_tree() {
     let size = 2 * CHUNK_WINDOW_BYTES as usize;
-    // Every tenth piece is lost at one node each, for good.
+    // Every tenth chunk is lost at one node each, for good.
     let (grove, passed) = by_multicast(20, size, |node, at| (at >> 16) % 10 != 0 || (at >> 16) % 20 != node as u64);
     assert!(grove.cast > size as u64 && grove.cast < 2 * size as u64, "{}", grove.cast);
     let repaired: u64 = passed.iter().sum();
@@ -287,7 +289,7 @@ fn who_hears_nothing_gets_it_down_the_tree_and_the_others_go_on_by_multicast() {
     let to_the_deaf: u64 = passed.iter().sum();
     let above = grove.above(19).len() as u64;
     assert_eq!(to_the_deaf, size as u64 * above);
-    // That is remembered.
+    // The controller remembers that node 19 receives no multicast.
     let mut again = Sender::begin(&mut grove, &content(size + 1), 64 << 10, "");
     let before = grove.now;
     again.finish(&mut grove, 60);
@@ -317,7 +319,7 @@ fn bytes_by_multicast_that_are_not_what_was_said_end_as_a_failure() {
 
 #[test]
 fn pieces_that_come_early_wait_and_those_that_come_twice_are_taken_once() {
-    // Of each window all but the first piece arrives, at all nodes.
+    // Of each window all but the first chunk arrives, at all nodes.
     let size = CHUNK_WINDOW_BYTES as usize + 99;
     let (grove, _) = by_multicast(4, size, |_, at| at % (63 << 16) != 0);
     assert!(grove.cast <= size as u64 + 6 * (64 << 10), "{}: only what is lacking is sent again", grove.cast);

@@ -1,5 +1,5 @@
-//! A tree of node machines with a controller at its root; what is said arrives at once, in order. Everything that goes
-//! over a wire is encoded and decoded.
+//! A tree of node machines with a controller at its root, for tests. Messages arrive at once and in order. Every
+//! message that would go over a wire is encoded and decoded.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use crate::machine::Machine;
 use crate::node::disk::{Disk, end};
 use crate::node::{ContentAct, Health, NodeAct, NodeInput, NodeMachine, NodeOut};
 
-/// How long a node waits for the greeting of one that hangs.
+/// How long a node that dials waits for an answer of one that hangs.
 const GREETING: Span = Span::from_secs(10);
 
-/// Whom something reaches: a node, or the controller.
+/// Receiver of a message: a node by its number, or the controller (None).
 pub(super) type To = Option<usize>;
 
 /// A connection; each end may have closed it.
@@ -52,14 +52,14 @@ enum Post {
     Root(Box<Input>),
 }
 
-/// A node: its daemon, while that lives, and what outlives it.
+/// A node: its daemon, while it runs, and its disk.
 pub(super) struct Node {
     pub(super) machine: Option<NodeMachine>,
     pub(super) disk: Disk,
     parent: Option<u32>,
-    /// All that it was asked to do.
+    /// All acts of its machine.
     pub(super) acts: Vec<NodeAct>,
-    /// Bytes of files that it has sent to others.
+    /// Bytes of files that it has sent to other nodes.
     pub(super) passed: u64,
 }
 
@@ -68,7 +68,7 @@ fn bytes_of(frame: &DownFrame) -> u64 {
     frame.says.iter().map(bytes).sum()
 }
 
-/// The tree.
+/// The tree with all that is under way in it.
 pub(super) struct Grove {
     pub(super) now: Time,
     pub(super) c: Controller,
@@ -77,18 +77,18 @@ pub(super) struct Grove {
     wires: BTreeMap<u32, Wire>,
     last: u32,
     queue: VecDeque<(To, Post)>,
-    /// Who hangs, and what waits for them.
+    /// Nodes that hang (None: the controller), and what waits for them.
     stalled: BTreeSet<To>,
     waiting: Vec<(To, Post)>,
     later: BTreeMap<(Time, u32), (To, Post)>,
     pub(super) events: Vec<Event>,
     pub(super) answers: Vec<(CallerId, Answer)>,
-    /// Composites that came to the controller, and the reports in them.
+    /// Number of composites that the controller received, and of the reports in them.
     pub(super) composites: u64,
     pub(super) reports: u64,
     keys: u128,
     config: Config,
-    /// Whether a datagram with what begins there in a file arrives at a node; None: there is no multicast.
+    /// Returns whether a multicast chunk at this offset arrives at this node. None: there is no multicast.
     pub(super) air: Option<fn(usize, u64) -> bool>,
     /// Bytes that the controller sent by multicast.
     pub(super) cast: u64,
@@ -103,7 +103,7 @@ pub(super) fn name(node: usize) -> String {
 }
 
 impl Grove {
-    /// So many nodes in a healthy tree of that width, all in session.
+    /// Makes `count` nodes in a healthy tree of that width, all in session.
     pub(super) fn new(count: usize, width: usize) -> Self {
         let config = Config { node_lost_s: 1 << 30, ..Config::default() };
         let mut grove = Self {
@@ -138,14 +138,14 @@ impl Grove {
         grove
     }
 
-    /// Forgets what was seen until now.
+    /// Resets the counters and records of the test.
     pub(super) fn quiet(&mut self) {
         (self.composites, self.reports) = (0, 0);
         self.answers.clear();
         self.nodes.iter_mut().for_each(|node| node.acts.clear());
     }
 
-    /// From now on there is multicast.
+    /// Turns multicast on.
     pub(super) fn open_air(&mut self, arrives: fn(usize, u64) -> bool) {
         self.air = Some(arrives);
         self.queue.push_back((None, Post::Root(Box::new(Input::Multicast { secret: [7; 32] }))));
@@ -187,12 +187,12 @@ impl Grove {
         nodes.into_iter().map(|node| self.id(node)).collect()
     }
 
-    /// Whose child a node is at present.
+    /// Returns the present parent of a node (None: the controller).
     pub(super) fn parent(&self, node: usize) -> To {
         self.wires[&self.nodes[node].parent.unwrap()].parent
     }
 
-    /// The nodes above a node in a healthy tree, nearest first.
+    /// Returns the nodes above a node in a healthy tree, nearest first.
     pub(super) fn above(&self, node: usize) -> Vec<usize> {
         shape::above(node, self.nodes.len(), self.width)
     }
@@ -204,9 +204,9 @@ impl Grove {
     }
 }
 
-/// Lives and deaths.
+/// Starts, deaths and broken connections.
 impl Grove {
-    /// A life of a node's daemon begins.
+    /// Starts a node's daemon.
     pub(super) fn boot(&mut self, node: usize) {
         let above = self.above(node).into_iter().map(name).collect();
         let hardware = Hardware { cpus: 64, memory_mb: 64_000, ..Hardware::default() };
@@ -216,14 +216,14 @@ impl Grove {
         self.tick(node);
     }
 
-    /// kill -9 of a node's daemon.
+    /// Kills a node's daemon (kill -9).
     pub(super) fn kill(&mut self, node: usize) {
         self.nodes[node].machine = None;
         self.nodes[node].parent = None;
         self.die(Some(node));
     }
 
-    /// kill -9 of the controller; another one starts from its journal.
+    /// Kills the controller (kill -9) and starts another one from its journal.
     pub(super) fn restart_root(&mut self) {
         self.die(None);
         self.c = Controller::new(self.c.state().clone());
@@ -245,12 +245,12 @@ impl Grove {
         }
     }
 
-    /// It hangs: nothing reaches it, and it does nothing.
+    /// Makes a process hang: nothing reaches it, and it does nothing.
     pub(super) fn stall(&mut self, who: To) {
         self.stalled.insert(who);
     }
 
-    /// It goes on.
+    /// Ends a process's hang.
     pub(super) fn wake(&mut self, who: To) {
         if self.stalled.remove(&who) {
             let (its, others) = std::mem::take(&mut self.waiting).into_iter().partition(|(to, _)| *to == who);
@@ -260,7 +260,7 @@ impl Grove {
         }
     }
 
-    /// A connection breaks; both sides notice.
+    /// Breaks a connection; both sides notice.
     pub(super) fn cut(&mut self, node: usize) {
         let Some(wire) = self.nodes[node].parent else { return };
         let Some(ends) = self.wires.get_mut(&wire) else { return };
@@ -269,9 +269,9 @@ impl Grove {
     }
 }
 
-/// What happens.
+/// Delivery of messages, and time.
 impl Grove {
-    /// Until nothing is said any more.
+    /// Delivers messages until none is left.
     pub(super) fn run(&mut self) {
         while let Some((to, post)) = self.queue.pop_front() {
             if self.stalled.contains(&to) {
@@ -342,7 +342,7 @@ impl Grove {
         self.step_root(input);
     }
 
-    /// The child closes its end.
+    /// Closes the child's end of a connection.
     fn leave(&mut self, wire: u32) {
         let Some(ends) = self.wires.get_mut(&wire) else { return };
         if std::mem::take(&mut ends.child_open) {
@@ -350,7 +350,7 @@ impl Grove {
         }
     }
 
-    /// The parent closes its end.
+    /// Closes the parent's end of a connection.
     fn drop_child(&mut self, wire: u32) {
         let Some(ends) = self.wires.get_mut(&wire) else { return };
         ends.parent_open = false;
@@ -436,7 +436,7 @@ impl Grove {
         nodes.chain(root).chain(self.later.keys().next().map(|(at, _)| *at)).min()
     }
 
-    /// Time passes.
+    /// Lets a span of time pass.
     pub(super) fn pass(&mut self, span: Span) {
         self.run();
         let end = self.now + span;
@@ -461,15 +461,15 @@ impl Grove {
         panic!("too many ticks");
     }
 
-    /// Seconds pass.
+    /// Lets seconds pass.
     pub(super) fn pass_s(&mut self, seconds: u64) {
         self.pass(Span::from_secs(seconds));
     }
 }
 
-/// What users do.
+/// Requests of users, and ends of tasks.
 impl Grove {
-    /// The operator asks.
+    /// Sends a request of the operator.
     pub(super) fn ask(&mut self, caller: u64, request: Request) {
         let owner = Owner { user: "root".into(), group: "root".into(), ..Owner::default() };
         let (caller, who) = (CallerId(caller), Who { owner: Arc::new(owner), operator: true });
@@ -478,7 +478,7 @@ impl Grove {
         self.run();
     }
 
-    /// A client's connection ends.
+    /// Ends a client's connection.
     pub(super) fn hang_up(&mut self, caller: u64) {
         self.queue.push_back((None, Post::Root(Box::new(Input::Hangup { caller: CallerId(caller) }))));
         self.run();
@@ -489,7 +489,7 @@ impl Grove {
         ClientKey(self.keys)
     }
 
-    /// A batch job on so many nodes.
+    /// Submits a batch job on `nodes` nodes.
     pub(super) fn submit(&mut self, nodes: u32) -> JobId {
         let need = Need { nodes_min: Some(nodes), ..Need::default() };
         let spec = Arc::new(JobSpec { name: "job".into(), work_dir: "/".into(), need, ..JobSpec::default() });
@@ -499,7 +499,7 @@ impl Grove {
         id
     }
 
-    /// A step of one task on each of so many nodes, in an allocation of its own.
+    /// Starts a step of one task on each of `nodes` nodes, in an allocation of its own.
     pub(super) fn step_on(&mut self, nodes: u32) -> StepKey {
         let need = Need { nodes_min: Some(nodes), ntasks: Some(nodes), ntasks_per_node: Some(1), ..Need::default() };
         let kind = JobKind::Allocation;
@@ -515,47 +515,47 @@ impl Grove {
         JobAttempt { job, attempt: self.c.state().jobs[&job].attempt }
     }
 
-    /// The tasks of a step end on a node, if they live there.
+    /// Ends the tasks of a step on a node; returns whether any were running.
     pub(super) fn finish(&mut self, node: usize, key: StepKey, code: u8) -> bool {
         let ended = self.nodes[node].disk.finish(key, end(code));
         let lives = ended.is_some();
-        // A daemon that is away finds it in the spool.
+        // A daemon that is away finds the end in the spool.
         if self.nodes[node].machine.is_some() {
             self.queue.extend(ended.map(|input| (Some(node), Post::Node(input))));
         }
         lives
     }
 
-    /// The tasks of a step end on some nodes.
+    /// Ends the tasks of a step on some nodes.
     pub(super) fn finish_on(&mut self, nodes: impl IntoIterator<Item = usize>, key: StepKey, code: u8) {
         for node in nodes {
             self.finish(node, key, code);
         }
     }
 
-    /// The step daemon of a node says what its tasks use.
+    /// Lets the step daemon of a node report the usage of its tasks.
     pub(super) fn say_usage(&mut self, node: usize, key: StepKey, usage: Usage) {
         self.queue.push_back((Some(node), Post::Node(NodeInput::Used { key, usage })));
         self.run();
     }
 
-    /// The step daemon of a node has heard that the step is to end.
+    /// Lets the step daemon of a node acknowledge that the step is to end.
     pub(super) fn heed(&mut self, node: usize, key: StepKey) {
         self.queue.push_back((Some(node), Post::Node(NodeInput::Ending { key })));
         self.run();
     }
 
-    /// Every task of a step ends.
+    /// Ends all tasks of a step.
     pub(super) fn finish_all(&mut self, key: StepKey, code: u8) {
         self.finish_on(0..self.nodes.len(), key, code);
     }
 
-    /// The owner is done with its allocation.
+    /// Releases a job's allocation.
     pub(super) fn release(&mut self, job: JobId) {
         self.ask(2, Request::Finish { job, exit: squall_model::job::ExitCode::OK });
     }
 
-    /// How many nodes have let go of an attempt; none twice.
+    /// Returns how many nodes have reported an attempt as gone; checks that none did twice.
     pub(super) fn epilogs(&self, of: JobAttempt) -> usize {
         let mut all = NodeSet::new();
         for event in &self.events {
@@ -569,7 +569,7 @@ impl Grove {
         all.len()
     }
 
-    /// How the shares of a step ended: exit codes, and on how many nodes; none twice.
+    /// Returns how many nodes reported each exit code of a step; checks that none did twice.
     pub(super) fn ends(&self, key: StepKey) -> BTreeMap<u8, usize> {
         let (mut all, mut ends) = (NodeSet::new(), BTreeMap::new());
         for event in &self.events {

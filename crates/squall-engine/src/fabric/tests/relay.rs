@@ -1,4 +1,4 @@
-//! One relay, with its parent and its children played.
+//! Tests of one relay, with its parent and its children played.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use squall_model::wire::sealed::Sealed;
 
 use crate::fabric::{Delivery, Dial, NetInput, NetOut, Relay};
 
-/// A relay, and what it said.
+/// A relay and its output so far.
 struct One {
     relay: Relay,
     now: Time,
@@ -29,7 +29,7 @@ struct One {
 }
 
 impl One {
-    /// Attached to its parent; the way stands.
+    /// Makes a relay that is attached to its parent and has a path to the controller.
     fn attached(window: Window) -> Self {
         let mut one = Self::started(&["p", "g"]);
         one.attach(&["g"], window);
@@ -104,12 +104,12 @@ impl One {
         self.child_says(link, vec![Upward::Composite { batch, composite: Box::new(composite) }]);
     }
 
-    /// The next node below that child is told its id.
+    /// Lets the controller tell the next node below that child its id.
     fn welcome(&mut self, link: u32, node: NodeId, session: u64) {
         self.parent_says(vec![Downward::Reply { route: vec![link], node: Some(node), put: put(session, &[]) }]);
     }
 
-    /// Composites since the last look, with their numbers.
+    /// Returns the composites sent since the last call, with their numbers.
     fn composites(&mut self) -> Vec<(u64, Composite)> {
         let said = std::mem::take(&mut self.up).into_iter();
         let composites = said.filter_map(|say| match say {
@@ -119,7 +119,7 @@ impl One {
         composites.collect()
     }
 
-    /// How many reports each composite since the last look has.
+    /// Returns the number of reports in each composite sent since the last call.
     fn sizes(&mut self) -> Vec<(u64, u64)> {
         self.composites().into_iter().map(|(batch, composite)| (batch, composite.reports)).collect()
     }
@@ -134,7 +134,7 @@ impl One {
         self.now = end;
     }
 
-    /// The parent and the children live.
+    /// Sends heartbeats of the parent and the children.
     fn beats(&mut self) {
         self.parent_says(Vec::new());
         for link in self.hops.keys().copied().collect::<Vec<_>>() {
@@ -257,7 +257,7 @@ fn what_is_owed_for_one_put_comes_as_one_message_and_for_a_slow_node_only_so_lat
     one.composite(2, 1, gone(7, 2));
     assert_eq!(one.sizes(), [(1, 3)]);
     one.taken(1);
-    // A slow node holds up the others for as long as the window says; a lost one not at all.
+    // A slow node delays the reports of others for as long as the window says; a lost one does not delay them at all.
     end(&mut one, 11, 8);
     one.composite(1, 2, gone(8, 1));
     one.pass(Span::from_millis(999));
@@ -305,7 +305,7 @@ fn nothing_is_confirmed_that_went_on_a_way_that_is_no_more() {
     one.sizes();
     one.taken(1);
     assert_eq!(one.told(1), []);
-    // Who reported it registers again and says it again.
+    // The node that reported it registers and reports it again.
     one.composite(1, 2, gone(1));
     assert_eq!(one.sizes(), [(1, 1)]);
     one.taken(1);
@@ -324,7 +324,7 @@ fn who_knocks_is_answered_on_the_way_it_came() {
     one.parent_says(vec![Downward::Reply { route: vec![3, 7], node: Some(NodeId(9)), put: put(5, &[]) }]);
     assert_eq!(one.told(7), [Downward::Reply { route: vec![3], node: Some(NodeId(9)), put: put(5, &[]) }]);
     assert_eq!(one.relay.below(), 1);
-    // From now on puts for it go that way, and only those.
+    // From now on its puts go that way, and only its own.
     one.parent_says(vec![Downward::Put(put(6, &[9])), Downward::Put(put(7, &[8])), Downward::Put(put(8, &[8, 9]))]);
     assert_eq!(one.told(7), [Downward::Put(put(6, &[9])), Downward::Put(put(8, &[9]))]);
 }
@@ -354,7 +354,7 @@ fn who_has_come_back_on_another_way_is_not_lost() {
     let lost = BTreeMap::from([(NodeId(5), 3)]);
     one.composite(1, 1, Composite { lost: lost.clone(), reports: 1, ..Composite::default() });
     assert!(one.composites().iter().all(|(_, composite)| composite.lost.is_empty()));
-    // Nor is it by an old word on the way that it has now.
+    // An old report on the path that it has now does not lose it either.
     one.composite(2, 1, Composite { lost, reports: 1, ..Composite::default() });
     one.taken(1);
     assert!(one.composites().iter().all(|(_, composite)| composite.lost.is_empty()));
@@ -506,7 +506,7 @@ fn a_letter_goes_down_where_its_node_is_and_else_up() {
     for to in [1, 3, 9] {
         one.child_says(1, vec![Upward::Letter(letter(2, to))]);
     }
-    // One that is for nobody here does not go back to where it comes from.
+    // A letter for a node that is not below does not go back to the parent, from which it came.
     one.parent_says(vec![Downward::Letter(letter(8, 2)), Downward::Letter(letter(8, 9))]);
     assert_eq!(one.local, [Delivery::Letter(letter(2, 1))]);
     assert_eq!(one.up, [Upward::Letter(letter(2, 9))]);

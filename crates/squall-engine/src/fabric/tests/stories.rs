@@ -1,4 +1,4 @@
-//! What must hold of a whole tree.
+//! Tests of what must hold of a whole tree.
 
 use squall_model::job::Usage;
 use squall_model::set::NodeSet;
@@ -12,7 +12,7 @@ use super::grove::{Grove, name};
 use crate::control::CallerId;
 use crate::node::NodeAct;
 
-/// Signals that a node's tasks got, in order.
+/// Returns the signals that a node's tasks got, in order.
 fn signals(grove: &Grove, node: usize) -> Vec<i32> {
     let acts = grove.nodes[node].acts.iter();
     let signals = acts.filter_map(|act| match act {
@@ -31,7 +31,7 @@ fn query(test: Test, wait: bool, write: Option<i64>, time_ms: u64) -> Request {
     Request::QueryNodes { nodes: String::new(), test, wait, write, time_ms }
 }
 
-/// The answer to the last query: where it does not hold, and who was silent.
+/// Returns the answer to the last query: nodes where the test does not hold, and nodes that did not answer.
 fn queried(grove: &mut Grove) -> Option<(Vec<String>, Vec<String>)> {
     match grove.answers.pop() {
         Some((_, Answer::Queried { no, unreachable })) => Some((no, unreachable)),
@@ -92,7 +92,7 @@ fn a_slow_controller_gets_the_fewer_messages() {
     grove.wake(None);
     grove.run();
     assert_eq!(grove.ends(step), [(0, 100)].into());
-    // From each of four children one for every level below it, and one with all the rest.
+    // From each of four children come one composite for every level below it, and one with all the rest.
     assert!(grove.composites <= 24, "{} messages for 100 ends", grove.composites);
 }
 
@@ -104,7 +104,7 @@ fn an_answer_is_true_or_false_or_unreachable() {
     grove.c.links.put(&to, Down::Write { variable: Variable::Named("x".into()), value: 8 });
     grove.ask(9, query(is(0), false, None, 1000));
     assert_eq!(queried(&mut grove), Some((vec!["n4".into(), "n5".into()], vec![])));
-    // One that hangs is named; the others answer in time.
+    // A node that hangs is named; the others answer in time.
     let leaf = (0..20).rev().find(|&node| (0..20).all(|n| grove.above(n).first() != Some(&node))).unwrap();
     grove.stall(Some(leaf));
     grove.ask(9, query(is(0), false, None, 1000));
@@ -113,7 +113,7 @@ fn an_answer_is_true_or_false_or_unreachable() {
     assert_eq!(queried(&mut grove), Some((vec!["n4".into(), "n5".into()], vec![name(leaf)])));
 }
 
-/// faults.md A11: until a step daemon has heard of it, tasks may still begin there.
+/// faults.md A11: until a step daemon has acknowledged the end, tasks may still begin there.
 #[test]
 fn a11_scancel_is_answered_when_all_step_daemons_have_heard_of_it() {
     let mut grove = Grove::new(6, 3);
@@ -152,7 +152,7 @@ fn what_a_step_uses_is_asked_of_its_nodes_and_comes_as_one_sum() {
         let all = Usage { max_rss_kb: 29, total_rss_kb: 140, ..Usage::default() };
         assert_eq!(grove.answers.pop().map(|(_, answer)| answer), Some(Answer::Measured(all, 0)));
     }
-    // Where it has ended there is nothing to be measured, and who does not answer holds nobody up for long.
+    // A node where the step has ended has no usage to measure, and a silent one does not delay the answer for long.
     grove.quiet();
     grove.finish(5, step, 0);
     let leaf = (0..20).rev().find(|&node| (0..20).all(|n| grove.above(n).first() != Some(&node))).unwrap();
@@ -227,7 +227,7 @@ fn when_a_collector_dies_nothing_is_lost_or_counted_twice() {
         let step = grove.step_on(40);
         let job = grove.attempt(step.job);
         grove.quiet();
-        // Half has ended, and the reports are under way, when one in the middle dies.
+        // Half has ended, and the reports are under way, when a node in the middle dies.
         let middle = (0..40).find(|&node| !grove.above(node).is_empty() && grove.above(39).contains(&node));
         let middle = middle.unwrap_or(grove.above(39)[0]);
         grove.stall(Some(middle));
@@ -250,7 +250,7 @@ fn when_a_collector_dies_nothing_is_lost_or_counted_twice() {
         assert_eq!(grove.ends(step), [(1, 40)].into());
         grove.release(step.job);
         assert_eq!((grove.epilogs(job), grove.c.diag().fabric.node_epilogs), (40, 40));
-        // And in a while everybody is at home again.
+        // After a while all nodes are back with their own parents.
         grove.pass_s(45);
         for node in 0..40 {
             assert_eq!(grove.parent(node), grove.above(node).first().copied(), "node {node}");

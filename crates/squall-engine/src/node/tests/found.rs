@@ -1,4 +1,4 @@
-//! What a life of the daemon finds of those before it.
+//! Tests of what a run of the daemon finds of earlier runs.
 
 use squall_model::id::StepNo;
 use squall_model::time::Span;
@@ -8,7 +8,7 @@ use crate::fabric::NetInput;
 use crate::node::disk::end;
 use crate::node::{NodeAct, NodeInput, attempt_of};
 
-/// faults.md A0: an attempt can't be sent again while what is left of it is being swept, for the node is not registered.
+/// faults.md A0: an attempt can't be sent again while its remainder is being swept, since the node is not registered.
 #[test]
 fn a0_a_node_registers_when_its_leftovers_are_swept() {
     let mut world = World::new();
@@ -18,7 +18,7 @@ fn a0_a_node_registers_when_its_leftovers_are_swept() {
     world.boot();
     assert!(world.acts.contains(&NodeAct::Sweep { job: attempt_of(job) }));
     assert_eq!((world.registrations, world.machine.session()), (registered, None));
-    // The way breaks and comes back meanwhile.
+    // The path breaks and comes back meanwhile.
     world.inputs.push_back(NodeInput::Net(NetInput::ParentClosed));
     world.run();
     world.tick(Span::from_secs(30));
@@ -29,7 +29,8 @@ fn a0_a_node_registers_when_its_leftovers_are_swept() {
     assert!(world.machine.session().is_some() && world.gone.is_empty(), "nothing is said of it");
 }
 
-/// faults.md A1: a step whose launch can't be read is known by its name: it is not started again, its end is told.
+/// faults.md A1: a step whose launch can't be read is identified by its folder's name. It is not started again, and
+/// its end is reported.
 #[test]
 fn a1_what_cant_be_read_is_known_by_its_name() {
     let mut world = World::new();

@@ -1,6 +1,7 @@
-//! The PMI protocol as one node's tasks speak it over `PMI_FD`: version 1 (lines, what MPICH speaks) and version 2.
+//! The PMI protocol as the tasks of one node speak it over `PMI_FD`: version 1 (lines, used by MPICH) and version 2.
 //!
-//! Keys that tasks put stay here until all ranks of the step are in the barrier; what it brings back is what all have put.
+//! Keys that tasks put stay on this node until all ranks of the step are in the barrier. The barrier then returns the
+//! keys of all.
 
 mod one;
 mod two;
@@ -10,42 +11,43 @@ use std::collections::{BTreeMap, BTreeSet};
 use squall_model::runs::Runs;
 use squall_model::step::{Distribution, Layout};
 
-/// The key that says which ranks share a node.
+/// Key whose value tells which ranks share a node.
 const MAPPING: &str = "PMI_process_mapping";
 
-/// Longest key and value, bytes, as told to who asks.
+/// Longest key and value, bytes, as reported to tasks.
 const KEY_MAX: usize = 64;
 const VALUE_MAX: usize = 1024;
 
-/// Most bytes of a message that is not complete.
+/// Most bytes kept of an incomplete message.
 const UNREAD_MAX: usize = 1 << 20;
 
-/// One node's end of the protocol.
+/// PMI state of one node.
 #[derive(Clone, Debug)]
 pub struct Pmi {
     size: u32,
-    /// `JOB.STEP`: the name of the key space.
+    /// Name of the key space: `JOB.STEP`.
     name: String,
     clients: BTreeMap<u32, Client>,
-    /// What all have put before the last barrier, and what the step daemon knows.
+    /// Keys that all ranks put before the last barrier, and those set by the step daemon.
     keys: BTreeMap<String, String>,
-    /// What was put here since: lines `KEY=VALUE`.
+    /// Keys put on this node since the last barrier, as lines `KEY=VALUE`.
     fresh: String,
-    /// Ranks here that are in the barrier.
+    /// Local ranks that are in the barrier.
     waiting: BTreeSet<u32>,
-    /// What tasks of this node tell each other (PMI-2), and who waits for it.
+    /// Keys that tasks of this node share with each other (PMI-2), and the requests that wait for one: rank, key,
+    /// thread.
     node_keys: BTreeMap<String, String>,
     node_waits: Vec<(u32, String, Option<String>)>,
 }
 
-/// A task's end.
+/// State of the dialogue with one task.
 #[derive(Clone, Debug, Default)]
 struct Client {
     unread: Vec<u8>,
     version: Version,
-    /// The thread of the request that waits in a barrier, or for the board (PMI-2).
+    /// Thread of the request that waits in a barrier or for the board (PMI-2).
     thread: Option<String>,
-    /// What it wants of the board, while it waits for that.
+    /// Request to the board that is not answered yet.
     naming: Option<Naming>,
     standing: Standing,
 }
@@ -65,69 +67,69 @@ enum Standing {
     Finalized,
 }
 
-/// What is to be done.
+/// Action for the step daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PmiAct {
-    /// Tell a task.
+    /// Send bytes to a task.
     Send {
-        /// Which.
+        /// The task.
         rank: u32,
-        /// What.
+        /// The bytes.
         bytes: Vec<u8>,
     },
-    /// All ranks here are in the barrier; what they bring. Answered by [`Pmi::gathered`].
+    /// All local ranks are in the barrier; holds the data they bring. Answered by [`Pmi::gathered`].
     Barrier(Vec<u8>),
-    /// The task speaks the protocol.
+    /// The task has greeted: it uses the protocol.
     Joined(u32),
-    /// The task has said that it is done.
+    /// The task has reported that it is done.
     Finalized(u32),
-    /// The task wants the step ended.
+    /// The task asks to end the step.
     Abort {
-        /// Which.
+        /// The task.
         rank: u32,
-        /// With this exit code.
+        /// Exit code for the step.
         code: i32,
-        /// Its words.
+        /// Message of the task.
         text: String,
     },
-    /// The task wants something of the board. Answered by [`Pmi::named`].
+    /// The task has a request to the board. Answered by [`Pmi::named`].
     Name {
-        /// Which.
+        /// The task.
         rank: u32,
-        /// What.
+        /// The request.
         naming: Naming,
     },
-    /// The task wants further processes, and was refused.
+    /// The task asked for further processes, which was refused.
     Spawn(u32),
-    /// The task says what nobody understands: it is not heard any more.
+    /// The task sent something that is not understood. Nothing more is read from it.
     Broken {
-        /// Which.
+        /// The task.
         rank: u32,
-        /// What it said.
+        /// What the task sent, or what is wrong with it.
         text: String,
     },
 }
 
-/// A service under whose name others find a port (`MPI_Publish_name`).
+/// Request about a service name under which other programs find a port (`MPI_Publish_name`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Naming {
-    /// It is there, at this port.
+    /// Publish a service.
     Publish {
-        /// Its name.
+        /// Name of the service.
         service: String,
-        /// Where it is.
+        /// Port of the service, as text.
         port: String,
     },
-    /// It is no longer there.
+    /// Withdraw the service with this name.
     Unpublish(String),
-    /// Where is it?
+    /// Look up the port of the service with this name.
     Lookup(String),
 }
 
 type Acts = Vec<PmiAct>;
 
 impl Pmi {
-    /// For the tasks `ranks` of a step with this layout.
+    /// Makes the state for the tasks `ranks` of a step with this layout.
     pub fn new(name: String, layout: &Layout, ranks: &[u32]) -> Self {
         let size = layout.ntasks();
         let keys =
@@ -144,7 +146,7 @@ impl Pmi {
         }
     }
 
-    /// A task has said something.
+    /// Handles bytes received from a task.
     pub fn hear(&mut self, rank: u32, bytes: &[u8], out: &mut Acts) {
         let Some(client) = self.clients.get_mut(&rank) else { return };
         client.unread.extend_from_slice(bytes);
@@ -170,7 +172,7 @@ impl Pmi {
         }
     }
 
-    /// The barrier has come to its end: with what all have put, or with an error.
+    /// Ends the barrier, with the keys that all ranks put or with an error, and answers the tasks in it.
     pub fn gathered(&mut self, result: Result<&[u8], ()>, out: &mut Acts) {
         if let Ok(bytes) = result {
             let text = String::from_utf8_lossy(bytes);
@@ -188,7 +190,7 @@ impl Pmi {
         }
     }
 
-    /// The board has answered a task: with the port, where that was asked.
+    /// Passes the board's answer to a task; it holds the port if the request was a lookup.
     pub fn named(&mut self, rank: u32, result: Result<Option<&str>, ()>, out: &mut Acts) {
         let Some(client) = self.clients.get_mut(&rank) else { return };
         let Some(naming) = client.naming.take() else { return };
@@ -211,7 +213,7 @@ impl Pmi {
         }
     }
 
-    /// Whether a task has greeted and not said that it is done.
+    /// Returns whether a task has greeted and not reported that it is done.
     pub fn is_within(&self, rank: u32) -> bool {
         self.clients.get(&rank).is_some_and(|client| client.standing == Standing::Speaks)
     }
@@ -226,7 +228,7 @@ impl Pmi {
     fn finalized(&mut self, rank: u32, out: &mut Acts) {
         if let Some(client) = self.clients.get_mut(&rank) {
             client.standing = Standing::Finalized;
-            // Another program of the same task may start anew, with the first version's greeting.
+            // Another program of the same task may begin, with a greeting of version 1.
             client.version = Version::One;
             out.push(PmiAct::Finalized(rank));
         }
@@ -247,7 +249,7 @@ impl Pmi {
     }
 }
 
-/// Which ranks share a node, as PMI says it: `(vector,(FIRST_NODE,NODES,RANKS_EACH),…)`.
+/// Returns which ranks share a node, in PMI's form: `(vector,(FIRST_NODE,NODES,RANKS_EACH),…)`.
 fn mapping(layout: &Layout) -> String {
     let mut blocks: Vec<(usize, u32, u32)> = Vec::new();
     let mut add = |node: usize, ranks: u32| match blocks.last_mut() {

@@ -1,8 +1,8 @@
-//! Version 1: a line for each message, `cmd=NAME key=value …`.
+//! PMI version 1: a line for each message, `cmd=NAME key=value …`.
 
 use super::{Acts, KEY_MAX, Naming, Pmi, PmiAct, VALUE_MAX, Version};
 
-/// The next line.
+/// Removes the next line from the bytes received; None: it is not complete.
 pub(super) fn take(unread: &mut Vec<u8>) -> Result<Option<String>, String> {
     let Some(end) = unread.iter().position(|&b| b == b'\n') else { return Ok(None) };
     let line: Vec<u8> = unread.drain(..=end).collect();
@@ -14,7 +14,7 @@ pub(super) fn barrier_out(well: bool) -> Vec<u8> {
     if well { b"cmd=barrier_out\n".to_vec() } else { b"cmd=barrier_out rc=-1 msg=not_all_came\n".to_vec() }
 }
 
-/// What the board says, to the task that asked.
+/// Makes the message that tells a task the board's answer.
 pub(super) fn named(naming: &Naming, result: Result<Option<&str>, ()>) -> Vec<u8> {
     let what = match naming {
         Naming::Publish { .. } => "publish",
@@ -26,7 +26,7 @@ pub(super) fn named(naming: &Naming, result: Result<Option<&str>, ()>) -> Vec<u8
     format!("cmd={what}_result {how}{port}\n").into_bytes()
 }
 
-/// The value of a field; that of `value` reaches to the end of the line and may hold anything.
+/// Returns the value of a field. The field `value` reaches to the end of the line and may hold any text.
 fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     let at = line.match_indices(name).map(|(at, _)| at).find(|&at| {
         (at == 0 || line.as_bytes()[at - 1] == b' ') && line.as_bytes().get(at + name.len()) == Some(&b'=')
@@ -36,7 +36,7 @@ fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 }
 
 impl Pmi {
-    /// Answers one line.
+    /// Handles one line of a task and answers it.
     pub(super) fn one(&mut self, rank: u32, line: &str, out: &mut Acts) -> Result<(), String> {
         if line.is_empty() {
             return Ok(());
@@ -84,7 +84,7 @@ impl Pmi {
                 self.name(rank, naming, None, out);
                 return Ok(());
             }
-            // The last line of `mcmd=spawn`.
+            // Last line of `mcmd=spawn`.
             "endcmd" => {
                 out.push(PmiAct::Spawn(rank));
                 "cmd=spawn_result rc=-1 status=not_supported".to_owned()
@@ -96,7 +96,7 @@ impl Pmi {
         Ok(())
     }
 
-    /// Either version greets in the first one's manner.
+    /// Handles a task's greeting, which has the form of version 1 in both versions.
     fn greet(&mut self, rank: u32, line: &str, out: &mut Acts) -> Result<(), String> {
         let two = match field(line, "pmi_version") {
             Some("1") => false,

@@ -1,8 +1,8 @@
-//! Version 2: six digits of length, then `cmd=NAME;key=value;…` with `;;` for a semicolon within a value.
+//! PMI version 2: six digits of length, then `cmd=NAME;key=value;…` with `;;` for a semicolon within a value.
 
 use super::{Acts, Naming, Pmi, PmiAct};
 
-/// The next message.
+/// Removes the next message from the bytes received; None: it is not complete.
 pub(super) fn take(unread: &mut Vec<u8>) -> Result<Option<String>, String> {
     let Some(head) = unread.get(..6) else { return Ok(None) };
     let length = std::str::from_utf8(head).ok().and_then(|head| head.trim().parse::<usize>().ok());
@@ -18,7 +18,7 @@ pub(super) fn fence_response(well: bool, thread: Option<&str>) -> Vec<u8> {
     message("kvs-fence", thread, &[("rc", if well { "0" } else { "1" })])
 }
 
-/// What the board says, to the task that asked.
+/// Makes the message that tells a task the board's answer.
 pub(super) fn named(naming: &Naming, result: Result<Option<&str>, ()>, thread: Option<&str>) -> Vec<u8> {
     let command = match naming {
         Naming::Publish { .. } => "name-publish",
@@ -41,7 +41,7 @@ fn message(command: &str, thread: Option<&str>, fields: &[(&str, &str)]) -> Vec<
     format!("{:6}{body}", body.len()).into_bytes()
 }
 
-/// Names and values of a message.
+/// Splits a message into names and values.
 fn fields(body: &str) -> Vec<(String, String)> {
     let mut parts: Vec<String> = vec![String::new()];
     let mut letters = body.chars().peekable();
@@ -56,7 +56,7 @@ fn fields(body: &str) -> Vec<(String, String)> {
 }
 
 impl Pmi {
-    /// Answers one message.
+    /// Handles one message of a task and answers it.
     pub(super) fn two(&mut self, rank: u32, body: &str, out: &mut Acts) -> Result<(), String> {
         let fields = fields(body);
         let get = |name: &str| fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
