@@ -20,8 +20,7 @@ const SLICE_MIN: Span = Span(100);
 /// The longest time slice, 65,533 s, as in Slurm.
 const SLICE_MAX: Span = Span::from_secs(65_533);
 
-/// Least time between two messages that tell nodes the controller's time, so that their slots stay aligned. With longer
-/// slices they are sent once a slice.
+/// Time between two messages that tell nodes the controller's time, so that their slots stay aligned.
 pub const STROBE: Span = Span::from_secs(1);
 
 /// `OverSubscribe` of a partition: how many jobs may hold the same core at the same time.
