@@ -1,10 +1,10 @@
-//! What `scontrol create|update reservation` asks of the controller.
+//! Values of `scontrol create|update reservation`, as sent to the controller.
 
 use minicbor::{Decode, Encode};
 
 use crate::time::Time;
 
-/// What `scontrol create|update reservation` asks, by Slurm's words. None: unchanged.
+/// Values of `scontrol create|update reservation`, each documented by Slurm's key. None: unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct ReservationChange {
     /// ReservationName.
@@ -42,7 +42,7 @@ pub struct ReservationChange {
     pub flags: Option<ListChange>,
 }
 
-/// A new list, or what is added to or taken from the one that there is.
+/// Change of a list: a new list, or entries to add to or remove from the present one.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum ListChange {
     /// `Key=a,b`
@@ -57,7 +57,7 @@ pub enum ListChange {
 }
 
 impl ListChange {
-    /// The list with the change.
+    /// Returns `list` with the change applied.
     pub fn apply(&self, list: &[String]) -> Vec<String> {
         match self {
             Self::Set(new) => new.clone(),
