@@ -176,7 +176,7 @@ pub mod arc_or_none {
         Some(None)
     }
 
-    /// Returns whether the field may be left out.
+    /// Returns whether the field may be left out: there is no value.
     pub fn is_nil<T>(value: &Option<Arc<T>>) -> bool {
         value.is_none()
     }

@@ -38,7 +38,7 @@ pub enum Event {
     /// A controller started with this journal.
     #[n(0)]
     ControllerStarted {
-        /// Its epoch, one higher than that of the controller before.
+        /// Epoch of the controller, one higher than that of the controller before.
         #[n(0)]
         epoch: Epoch,
         /// Version of its program, for information.
@@ -174,7 +174,7 @@ pub enum Event {
         /// The nodes on which the step's tasks ended.
         #[n(3)]
         nodes: NodeSet,
-        /// How they ended, combined over the nodes.
+        /// How the tasks ended, combined over the nodes.
         #[n(4)]
         end: StepEnd,
     },
@@ -185,7 +185,7 @@ pub enum Event {
         /// The job. The id of an array means its last task; for its tasks that were never separated see `TasksEnded`.
         #[n(0)]
         id: JobId,
-        /// The outcome.
+        /// Exit code and reason of the job's end.
         #[n(1)]
         outcome: Outcome,
         /// Whether and how the job is requeued afterwards.
@@ -214,7 +214,7 @@ pub enum Event {
         /// Indices of the tasks.
         #[n(1)]
         tasks: IndexSet,
-        /// The outcome of each.
+        /// Exit code and reason of each task's end.
         #[n(2)]
         outcome: Outcome,
     },
@@ -300,7 +300,7 @@ pub enum Event {
         /// The step.
         #[n(1)]
         step: StepNo,
-        /// Outcome that the step gets.
+        /// Exit code and reason of the step's end.
         #[n(2)]
         outcome: Outcome,
     },
@@ -398,7 +398,7 @@ pub enum Event {
     /// Dependencies of this cell's jobs on other cells were satisfied, or never can be.
     #[n(30)]
     ForeignResolved {
-        /// Questions with their answers.
+        /// Questions about jobs of other cells, with their answers.
         #[n(0)]
         replies: Vec<(Question, Reply)>,
     },
@@ -409,7 +409,7 @@ pub enum Event {
         /// Name of the partition.
         #[n(0)]
         name: String,
-        /// Its new configuration. None: it was deleted.
+        /// New configuration of the partition. None: it was deleted.
         #[n(1)]
         config: Option<Box<PartitionConfig>>,
     },
@@ -483,7 +483,7 @@ pub struct NodeChange {
     /// Features that the node may have.
     #[n(1)]
     pub features: Option<Vec<String>>,
-    /// Those of the features that the node has at present, which `--constraint` is compared with.
+    /// Features that the node has at present, which `--constraint` is compared with.
     #[n(2)]
     pub active_features: Option<Vec<String>>,
     /// Generic resources, as `gpu:a100:4`.

@@ -27,14 +27,14 @@ pub const STROBE: Span = Span::from_secs(1);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum OverSubscribe {
-    /// One job.
+    /// One job may hold a core.
     #[default]
     No,
-    /// One job, which gets whole nodes.
+    /// One job may hold a core, and it gets whole nodes.
     Exclusive,
-    /// This many, if they ask for it (`--oversubscribe`).
+    /// This many jobs may hold a core, if they ask for it (`--oversubscribe`).
     Yes(u32),
-    /// This many, whether they ask for it or not.
+    /// This many jobs may hold a core, whether they ask for it or not.
     Force(u32),
 }
 
@@ -194,7 +194,7 @@ impl From<Preempt> for String {
 #[cbor(index_only)]
 #[serde(rename_all = "lowercase")]
 pub enum Coscheduling {
-    /// They don't: a core has one row, whatever `OverSubscribe` allows.
+    /// Jobs don't share cores, whatever `OverSubscribe` allows.
     #[n(0)]
     Batch,
     /// The jobs of one row run at a time, on all nodes together.
@@ -224,7 +224,7 @@ pub enum GangSwitch {
     /// Like `Idle` for slices of at most [`GangSwitch::SHORT`], like `Freeze` for longer ones.
     #[default]
     Auto,
-    /// Their cgroup is frozen: none of their processes runs.
+    /// The job's cgroup is frozen, so none of its processes runs.
     Freeze,
     /// Their cgroup gets `cpu.idle`: they run only where no other process would, and sleeping processes needn't be
     /// woken to stop them.
@@ -249,7 +249,7 @@ impl GangSwitch {
 /// A job's place in the gang matrix: the time slots in which it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Turn {
-    /// Number of its own slot, from 0.
+    /// Number of the job's own slot, from 0.
     #[n(0)]
     pub slot: u32,
     /// Slots in which it runs, a bit each: its own, and those in which no other job has its cores.
@@ -306,10 +306,10 @@ pub struct Shift {
     /// The job.
     #[n(0)]
     pub job: JobId,
-    /// Its new place.
+    /// The job's new place in the gang matrix.
     #[n(1)]
     pub turn: Turn,
-    /// How long the job did not run since its last change of place, because it was outside its slots.
+    /// How long the job did not run since its last change of place, because its slots were not active.
     #[n(2)]
     pub idle: Span,
 }

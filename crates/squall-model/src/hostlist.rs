@@ -32,9 +32,9 @@ pub enum HostListProblem {
     EmptyRange,
     /// Something other than a number where one is needed.
     NotANumber,
-    /// `[5-3]`.
+    /// The range runs backwards, as in `[5-3]`.
     Backwards,
-    /// `[1-9/0]`.
+    /// The step is zero, as in `[1-9/0]`.
     ZeroStep,
     /// A name longer than `HOSTNAME_BYTES_MAX`.
     NameTooLong,

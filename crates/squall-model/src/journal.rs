@@ -102,7 +102,7 @@ pub struct Damage {
     pub offset: usize,
     /// Number of the frame that was expected there.
     pub frame: u64,
-    /// What is wrong.
+    /// Kind of the damage.
     pub problem: Problem,
 }
 
@@ -111,7 +111,7 @@ pub struct Damage {
 pub enum Scan {
     /// A valid frame.
     Frame {
-        /// Byte range of its items in the segment.
+        /// Byte range of the frame's items in the segment.
         items: std::ops::Range<usize>,
         /// Offset of the next frame.
         next: usize,
@@ -254,13 +254,13 @@ impl FrameWriter {
 pub enum Item<'a> {
     /// A batch of events.
     Record(Record),
-    /// A blob's content.
+    /// A blob: content that records refer to by its digest.
     Blob {
         /// Digest that the content must have.
         digest: Digest,
         /// Offset of the content in the segment.
         at: usize,
-        /// Its content.
+        /// Content of the blob.
         content: &'a [u8],
     },
     /// Mark of the last frame of a segment: the next segment exists.
@@ -494,7 +494,7 @@ mod tests {
         assert_eq!((head.number, head.size, head.seq), (1, SIZE as u64, 1));
     }
 
-    /// A journal reads for ever: these bytes may never change.
+    /// Old journals must stay readable: these bytes may never change.
     #[test]
     fn format_2_is_what_it_was() {
         let link = Link::first(CLUSTER);

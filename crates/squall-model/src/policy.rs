@@ -110,13 +110,13 @@ pub enum Scope {
     /// All running jobs together, for their remaining time: resources times seconds.
     #[n(2)]
     GrpDue,
-    /// One job.
+    /// Each job.
     #[n(3)]
     Job,
-    /// One job for its time limit: resources times seconds.
+    /// Each job for its time limit: resources times seconds.
     #[n(4)]
     JobDue,
-    /// One job on each of its nodes.
+    /// Each job on each of its nodes.
     #[n(5)]
     Node,
     /// All jobs of a user in an association or QOS.
@@ -125,7 +125,7 @@ pub enum Scope {
     /// All jobs of an account in a QOS.
     #[n(7)]
     Account,
-    /// One job, where the limit is a minimum.
+    /// Each job, where the limit is a minimum.
     #[n(8)]
     Least,
 }
@@ -251,14 +251,14 @@ pub struct Account {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 #[cbor(index_only)]
 pub enum AdminLevel {
-    /// Nothing.
+    /// May change nothing.
     #[default]
     #[n(0)]
     None,
-    /// The same as an administrator.
+    /// May change the same as an administrator.
     #[n(1)]
     Operator,
-    /// Everything.
+    /// May change everything.
     #[n(2)]
     Administrator,
 }
@@ -344,20 +344,20 @@ impl Default for Association {
 #[cbor(index_only)]
 #[serde(rename_all = "lowercase")]
 pub enum PreemptMode {
-    /// Nothing: jobs are not preempted.
+    /// Jobs are not preempted.
     #[default]
     #[serde(alias = "OFF")]
     #[n(0)]
     Off,
-    /// They are cancelled.
+    /// Preempted jobs are cancelled.
     #[serde(alias = "CANCEL")]
     #[n(1)]
     Cancel,
-    /// They are requeued, or cancelled if they may not be.
+    /// Preempted jobs are requeued, or cancelled if they may not be.
     #[serde(alias = "REQUEUE")]
     #[n(2)]
     Requeue,
-    /// They are suspended while others run on their cores.
+    /// Preempted jobs are suspended while others run on their cores.
     #[serde(alias = "SUSPEND")]
     #[n(3)]
     Suspend,
@@ -444,16 +444,16 @@ pub struct Policy {
 /// A change to one entry: its new value. None: it is removed.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum PolicyChange {
-    /// Of an account, by name.
+    /// Change of the account with this name.
     #[n(0)]
     Account(#[n(0)] String, #[n(1)] Option<Account>),
-    /// Of a user, by name.
+    /// Change of the user with this name.
     #[n(1)]
     User(#[n(0)] String, #[n(1)] Option<User>),
-    /// Of an association. An existing one keeps its number, a new one gets the next.
+    /// Change of an association. An existing one keeps its number, a new one gets the next.
     #[n(2)]
     Association(#[n(0)] AssocKey, #[n(1)] Option<Association>),
-    /// Of a QOS, by name. An existing one keeps its number, a new one gets the next.
+    /// Change of the QOS with this name. An existing one keeps its number, a new one gets the next.
     #[n(3)]
     Qos(#[n(0)] String, #[n(1)] Option<Qos>),
     /// Resets the usage of an association, or of all associations below an account, to zero.
@@ -608,12 +608,12 @@ impl From<Enforce> for String {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum EnforcePartLimits {
-    /// They stay pending.
+    /// Such jobs stay pending.
     #[default]
     No,
-    /// They are refused if none of their partitions accepts them.
+    /// Such jobs are refused if none of their partitions accepts them.
     Any,
-    /// They are refused if any of their partitions does not accept them.
+    /// Such jobs are refused if any of their partitions does not accept them.
     All,
 }
 
@@ -657,7 +657,7 @@ pub enum PriorityType {
 /// `PreemptType`: which jobs may be preempted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PreemptType {
-    /// None.
+    /// No job is preempted.
     #[default]
     #[serde(rename = "preempt/none", alias = "none")]
     None,

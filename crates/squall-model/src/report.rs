@@ -69,13 +69,13 @@ pub struct StepEnd {
     pub note: Option<String>,
 }
 
-/// Note of a script that ended because it was signalled to.
+/// Note of a script that ended because it got the signal to end.
 const TOLD_TO: &str = "ended when it was told to";
 const SIGKILL: u8 = 9;
 const SIGTERM: u8 = 15;
 
 impl StepEnd {
-    /// Sets the note of a script that ended because it was signalled to. An earlier note stays, because it gives
+    /// Sets the note of a script that ended because it got the signal to end. An earlier note stays, because it gives
     /// another cause.
     pub fn note_told(&mut self) {
         self.note.get_or_insert_with(|| TOLD_TO.to_owned());

@@ -67,7 +67,7 @@ pub enum Flag {
     /// Recurs every week.
     #[n(6)]
     Weekly,
-    /// Its jobs may start before it and end after it.
+    /// Jobs of the reservation may start before it and end after it.
     #[n(7)]
     Flex,
     /// May share nodes with other reservations.

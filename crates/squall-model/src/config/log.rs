@@ -17,12 +17,12 @@ pub enum LogLevel {
     Error,
     /// Errors and warnings: an unexpected state.
     Warn,
-    /// Also what an operator needs: daemons' starts and ends, state changes of nodes.
+    /// Errors, warnings and what an operator needs: daemons' starts and ends, state changes of nodes.
     #[default]
     Info,
-    /// Also state changes of jobs.
+    /// Lines of `Info`, and state changes of jobs.
     Debug,
-    /// Also details for finding a fault.
+    /// Lines of `Debug`, and details for finding a fault.
     Trace,
 }
 

@@ -124,7 +124,7 @@ pub struct Config {
     /// How priorities of pending jobs are calculated.
     #[serde(alias = "PriorityType")]
     pub priority_type: PriorityType,
-    /// Priority of a job that has waited for `priority_max_age_s`; less for a shorter wait.
+    /// Weight of the age: priority of a job that has waited for `priority_max_age_s`; less for a shorter wait.
     #[serde(alias = "PriorityWeightAge")]
     pub priority_weight_age: u32,
     /// Priority of a job whose association has used none of its share; less the more is used.
@@ -134,13 +134,13 @@ pub struct Config {
     /// way round.
     #[serde(alias = "PriorityWeightJobSize")]
     pub priority_weight_job_size: u32,
-    /// Priority of a job in the partition with the highest `priority_job_factor`.
+    /// Weight of the partition: priority of a job in the partition with the highest `priority_job_factor`.
     #[serde(alias = "PriorityWeightPartition")]
     pub priority_weight_partition: u32,
-    /// Priority of a job with the QOS of highest priority.
+    /// Weight of the QOS: priority of a job with the QOS of highest priority.
     #[serde(alias = "PriorityWeightQOS")]
     pub priority_weight_qos: u32,
-    /// Priority of a job of the association with the highest priority.
+    /// Weight of the association: priority of a job of the association with the highest priority.
     #[serde(alias = "PriorityWeightAssoc")]
     pub priority_weight_assoc: u32,
     /// Seconds of waiting after which the age factor no longer grows. Default 7 days.
@@ -443,11 +443,11 @@ fn core_list(text: &str) -> Option<CoreSet> {
 /// What determines the shape of the distribution tree of node daemons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RoutePolicy {
-    /// The order of the nodes in the configuration, and `tree_width`.
+    /// The tree follows the order of nodes in the configuration, with `tree_width` children each.
     #[default]
     #[serde(rename = "route/default")]
     FanOut,
-    /// The entries of `switches`: reports of the nodes at one switch are combined at that switch.
+    /// The tree follows `switches`: reports of the nodes at one switch are combined there.
     #[serde(rename = "route/topology")]
     Topology,
 }
@@ -726,7 +726,7 @@ impl Config {
         first.max(1)..=(first + (limits::CELL_IDS - 1)).min(highest)
     }
 
-    /// Returns how jobs that share cores share the time.
+    /// Returns the policy by which jobs share the time of a core (`coscheduling`, or its default).
     pub fn coscheduling(&self) -> Coscheduling {
         let usual = if self.preempt_mode.gang { Coscheduling::Gang } else { Coscheduling::Implicit };
         self.coscheduling.unwrap_or(usual)

@@ -456,8 +456,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Encodes fields by number. Those beyond the fields of 0.1 are skipped. A missing optional field is encoded as None,
-    /// any other missing field is an error.
+    /// Encodes fields by number. Those beyond the fields of 0.1 are skipped. A missing optional field is encoded as
+    /// None, any other missing field is an error.
     fn fields(&mut self, types: &[Type], out: &mut Vec<u8>) -> Result<(), String> {
         let count = self.list()? as usize;
         for (number, ty) in types.iter().enumerate() {

@@ -57,7 +57,7 @@ pub struct PlaceAt {
     /// Absolute path.
     #[n(0)]
     pub path: ByteBuf,
-    /// Permission bits.
+    /// Permission bits of the file.
     #[n(1)]
     pub mode: u32,
     /// Modification time, seconds and nanoseconds. None: the time of writing.

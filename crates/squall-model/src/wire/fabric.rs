@@ -52,10 +52,10 @@ pub enum Downward {
     /// message on every connection.
     #[n(0)]
     Path(#[n(0)] Box<Path>),
-    /// For the one node at the end of the route. Relays on the way learn where `node` is.
+    /// Messages for the node at the end of the route. Relays on the way learn where `node` is.
     #[n(1)]
     Reply {
-        /// The rest of the route.
+        /// The rest of the route to the node.
         #[n(0)]
         route: Route,
         /// Id of the node, once it is admitted.
@@ -81,7 +81,7 @@ pub enum Downward {
     /// XFER-AND-SIGNAL of data too long for a put: a piece of a file, for every node of a set.
     #[n(5)]
     Chunk(#[n(0)] Chunk),
-    /// For a step daemon on a node below.
+    /// A message for a step daemon on a node below.
     #[n(6)]
     Letter(#[n(0)] Box<Letter>),
 }
@@ -140,7 +140,7 @@ pub struct Cascade {
 }
 
 impl Cascade {
-    /// Returns the children of the receiver: the name of each, with the value to send to it.
+    /// Returns the children in this tree of the node that received the piece: name, and the value to send there.
     pub fn below(&self) -> impl Iterator<Item = (String, Self)> + '_ {
         let first = u64::from(self.place) * u64::from(self.width) + 1;
         let places = first..(first + u64::from(self.width)).min(self.nodes.len() as u64);
@@ -282,15 +282,15 @@ pub struct Put {
 /// A report that every node has to send for a put, sooner or later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub enum Ask {
-    /// The end of its tasks of the step.
+    /// The node's tasks of the step have ended.
     #[n(0)]
     Step(#[n(0)] StepKey),
-    /// That the job has no processes left on it.
+    /// The job has no processes left on the node.
     #[n(1)]
     Job(#[n(0)] JobAttempt),
 }
 
-/// Content of a put.
+/// Content of a put: messages for a set of nodes, with the files that they need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Parcel {
     /// The messages, in order.
@@ -408,16 +408,16 @@ impl Variable {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Comparison {
-    /// At least.
+    /// The variable is at least the value.
     #[n(0)]
     AtLeast,
-    /// Less than.
+    /// The variable is less than the value.
     #[n(1)]
     Less,
-    /// Equal.
+    /// The variable equals the value.
     #[n(2)]
     Equal,
-    /// Not equal.
+    /// The variable differs from the value.
     #[n(3)]
     Different,
 }
@@ -451,7 +451,7 @@ pub enum Upward {
     /// A piece of a file, from a node that is the receiver's parent in that file's own tree only.
     #[n(2)]
     Chunk(#[n(0)] Chunk),
-    /// For a step daemon on a node that is not below the sender.
+    /// A message for a step daemon on a node that is not below the sender.
     #[n(3)]
     Letter(#[n(0)] Box<Letter>),
 }

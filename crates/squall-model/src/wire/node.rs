@@ -36,7 +36,7 @@ pub enum Down {
         #[n(0)]
         #[cbor(with = "crate::encoding::arc")]
         facts: Arc<JobFacts>,
-        /// How to start the job's script. None: it has none.
+        /// How to start the job's script. None: the job has none.
         #[n(1)]
         batch: Option<BatchStart>,
     },
@@ -102,7 +102,7 @@ pub enum Down {
         /// The variable.
         #[n(0)]
         variable: Variable,
-        /// Its new value.
+        /// Value to write.
         #[n(1)]
         value: i64,
     },
@@ -183,7 +183,7 @@ pub enum Down {
         /// The step.
         #[n(0)]
         key: StepKey,
-        /// Address of the client.
+        /// Address of the `sattach` client.
         #[n(1)]
         watcher: Watcher,
     },
@@ -211,13 +211,13 @@ pub struct Placement {
     /// Identifies the file's content.
     #[n(2)]
     pub content: ContentId,
-    /// The user as whom it is written.
+    /// The user as which nodes write the file.
     #[n(3)]
     pub owner: Owner,
     /// Absolute path of the file.
     #[n(4)]
     pub path: ByteBuf,
-    /// Permission bits.
+    /// Permission bits of the file.
     #[n(5)]
     pub mode: u32,
     /// Modification time, seconds and nanoseconds. None: the time of writing.
@@ -266,7 +266,7 @@ pub enum EndReason {
     /// Time limit reached.
     #[n(2)]
     TimeLimit,
-    /// Another node of its allocation failed.
+    /// Another node of the job's allocation failed.
     #[n(3)]
     NodeFail,
     /// Preempted for another job.

@@ -26,7 +26,7 @@ pub enum PeerMessage {
         /// The synchronization point.
         #[n(0)]
         gathering: Gathering,
-        /// Data of these ranks, concatenated.
+        /// Data of the ranks, concatenated.
         #[n(1)]
         data: ByteBuf,
     },
@@ -119,7 +119,7 @@ pub enum PeerMessage {
         #[n(1)]
         result: Result<Vec<Notice>, Fault>,
     },
-    /// Like `Up`, when the data is too long for the tree. The data stays on its node.
+    /// Sent instead of `Up` if the data is too long for the tree. The data stays on its node.
     #[n(10)]
     Held {
         /// The synchronization point.
@@ -136,7 +136,7 @@ pub enum PeerMessage {
         /// The synchronization point.
         #[n(0)]
         gathering: Gathering,
-        /// The same number as in `Down`.
+        /// A number unique among the synchronization points of the step under this root.
         #[n(1)]
         context: u64,
     },
@@ -156,11 +156,11 @@ pub enum PeerMessage {
     /// New addresses of the sender.
     #[n(13)]
     Endpoint {
-        /// `HOST:PORT` of its TCP socket. Empty: none. Between machines the traffic is encrypted with a key derived
-        /// from the cookie of the launch.
+        /// `HOST:PORT` of the sender's TCP socket. Empty: none. Between machines the traffic is encrypted with a key
+        /// derived from the cookie of the launch.
         #[n(0)]
         tcp: String,
-        /// Address of its UCX worker. Empty: none.
+        /// Address of the sender's UCX worker. Empty: none.
         #[n(1)]
         ucx: ByteBuf,
     },
@@ -190,10 +190,10 @@ pub enum PeerMessage {
         /// PMIx's status code of the event.
         #[n(0)]
         code: i32,
-        /// The rank that raised it.
+        /// The rank that raised the event.
         #[n(1)]
         source: u32,
-        /// PMIx's code for the range of ranks that get it.
+        /// PMIx's code for the range of ranks that get the event.
         #[n(2)]
         range: u8,
         /// Details of the event, as PMIx packs them.
@@ -205,7 +205,7 @@ pub enum PeerMessage {
 /// Data that a rank published under a name.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Notice {
-    /// The rank that published it.
+    /// The rank that published the data.
     #[n(0)]
     pub owner: u32,
     /// Name of the data.

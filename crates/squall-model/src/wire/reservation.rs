@@ -7,37 +7,37 @@ use crate::time::Time;
 /// Values of `scontrol create|update reservation`, each documented by Slurm's key. None: unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct ReservationChange {
-    /// ReservationName.
+    /// Name of the reservation (ReservationName).
     #[n(0)]
     pub name: Option<String>,
-    /// StartTime.
+    /// Start (StartTime).
     #[n(1)]
     pub start: Option<Time>,
-    /// EndTime.
+    /// End (EndTime).
     #[n(2)]
     pub end: Option<Time>,
-    /// Duration, seconds.
+    /// Length, seconds (Duration).
     #[n(3)]
     pub duration_s: Option<u64>,
-    /// Nodes, a host list or `ALL`.
+    /// Nodes, as a host list or `ALL` (Nodes).
     #[n(4)]
     pub nodes: Option<String>,
-    /// NodeCnt.
+    /// Number of nodes (NodeCnt).
     #[n(5)]
     pub node_count: Option<u32>,
-    /// PartitionName.
+    /// Partition from which nodes are chosen (PartitionName).
     #[n(6)]
     pub partition: Option<String>,
-    /// Features.
+    /// Features that the nodes must have (Features).
     #[n(7)]
     pub features: Option<String>,
-    /// Users.
+    /// Users that may use the reservation (Users).
     #[n(8)]
     pub users: Option<ListChange>,
-    /// Accounts.
+    /// Accounts that may use the reservation (Accounts).
     #[n(9)]
     pub accounts: Option<ListChange>,
-    /// Flags.
+    /// Flags by Slurm's names (Flags).
     #[n(10)]
     pub flags: Option<ListChange>,
 }

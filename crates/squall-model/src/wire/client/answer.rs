@@ -131,7 +131,7 @@ pub enum Answer {
         /// When the controller started.
         #[n(5)]
         started: Time,
-        /// The id of the next job.
+        /// Id that the next job will get.
         #[n(6)]
         next_job: JobId,
     },
@@ -144,7 +144,7 @@ pub enum Answer {
         /// The rows, in order of submission.
         #[n(0)]
         rows: Vec<AccountingRow>,
-        /// Another page follows.
+        /// Whether another page follows.
         #[n(1)]
         more: bool,
         /// On the last page: ranges of job ids (both ends included) of which rows may be missing.
@@ -163,7 +163,7 @@ pub enum Answer {
     /// Result of a query: the comparison holds on all nodes asked but these.
     #[n(18)]
     Queried {
-        /// Nodes on which it does not hold.
+        /// Nodes on which the comparison does not hold.
         #[n(0)]
         no: Vec<String>,
         /// The nodes that did not answer in time.
@@ -192,7 +192,7 @@ pub enum Answer {
         /// Number of nodes to which its content was sent.
         #[n(1)]
         sent: u32,
-        /// Nodes on which it failed, and one of the reasons: an errno, or 0 if the node did not answer.
+        /// Nodes on which the broadcast failed, and one of the reasons: an errno, or 0 if the node did not answer.
         #[n(2)]
         failed: Option<(Vec<String>, i32)>,
     },

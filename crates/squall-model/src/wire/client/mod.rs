@@ -516,7 +516,7 @@ pub struct JobSelection {
     pub nodes: Option<String>,
 }
 
-/// A job as users write it.
+/// A job, array tasks or a component, as users write it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum JobRef {
     /// `123`: a job, all tasks of an array, or all components of a heterogeneous job.
@@ -576,7 +576,7 @@ pub enum StateFilter {
     /// REQUEUED: pending again after a requeue
     #[n(13)]
     Requeued,
-    /// A state that Slurm knows and Squall never has (STOPPED, CONFIGURING, …): matches nothing.
+    /// A state of Slurm that Squall does not have (STOPPED, CONFIGURING, …): matches nothing.
     #[n(14)]
     Never,
 }
@@ -594,13 +594,13 @@ pub struct JobUpdate {
     /// Nice value.
     #[n(2)]
     pub nice: Option<i32>,
-    /// JobName.
+    /// Name of the job (JobName).
     #[n(3)]
     pub name: Option<String>,
-    /// Partition.
+    /// Partition, or several with commas (Partition).
     #[n(4)]
     pub partition: Option<String>,
-    /// Account.
+    /// Account (Account).
     #[n(5)]
     pub account: Option<String>,
     /// QOS.
@@ -609,23 +609,23 @@ pub struct JobUpdate {
     /// Comment.
     #[n(7)]
     pub comment: Option<String>,
-    /// StartTime / EligibleTime.
+    /// Earliest start (StartTime, EligibleTime).
     #[n(8)]
     pub begin: Option<Time>,
     /// Dependency; Some(None): removed.
     #[n(9)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub dependency: Option<Option<crate::job::Dependency>>,
-    /// NumNodes (minimum, maximum).
+    /// Number of nodes: fewest, most (NumNodes).
     #[n(10)]
     pub nodes: Option<(u32, Option<u32>)>,
-    /// NumTasks.
+    /// Number of tasks (NumTasks).
     #[n(11)]
     pub ntasks: Option<u32>,
-    /// NumCPUs per task.
+    /// CPUs per task (NumCPUs).
     #[n(12)]
     pub cpus_per_task: Option<u32>,
-    /// MinMemoryNode / MinMemoryCPU.
+    /// Memory of each node or CPU (MinMemoryNode, MinMemoryCPU).
     #[n(13)]
     pub memory: Option<crate::resource::Memory>,
     /// ReqNodeList, a host list; Some(None): removed.
@@ -640,38 +640,38 @@ pub struct JobUpdate {
     #[n(16)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub constraint: Option<Option<String>>,
-    /// Requeue=0|1.
+    /// Whether the job may be requeued (Requeue=0|1).
     #[n(17)]
     pub requeue: Option<bool>,
-    /// ArrayTaskThrottle; Some(None): no limit.
+    /// Most tasks of an array that run at once (ArrayTaskThrottle); Some(None): no limit.
     #[n(18)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub array_limit: Option<Option<u32>>,
-    /// StdOut pattern.
+    /// Path of standard output, with patterns (StdOut).
     #[n(19)]
     pub stdout: Option<String>,
-    /// StdErr pattern.
+    /// Path of standard error, with patterns (StdErr).
     #[n(20)]
     pub stderr: Option<String>,
-    /// WorkDir.
+    /// Working directory (WorkDir).
     #[n(21)]
     pub work_dir: Option<String>,
-    /// MailUser.
+    /// Receiver of mail (MailUser).
     #[n(22)]
     pub mail_user: Option<String>,
-    /// MailType.
+    /// Events for which mail is sent (MailType).
     #[n(23)]
     pub mail_type: Option<String>,
-    /// Deadline.
+    /// Time by which the job must have ended (Deadline).
     #[n(24)]
     pub deadline: Option<Time>,
     /// TimeMin, seconds; 0: removed.
     #[n(25)]
     pub time_min_s: Option<u64>,
-    /// EndTime of a running job.
+    /// End of a running job's time limit (EndTime).
     #[n(26)]
     pub end: Option<Time>,
-    /// WCKey.
+    /// Accounting label (WCKey).
     #[n(27)]
     pub wckey: Option<String>,
     /// ReservationName; Some(None): removed.
@@ -695,13 +695,13 @@ pub struct JobUpdate {
     /// MinCPUsNode: fewest CPUs of each node.
     #[n(33)]
     pub cpus_min: Option<u32>,
-    /// MinTmpDiskNode, MiB.
+    /// Least scratch space of each node, MiB (MinTmpDiskNode).
     #[n(34)]
     pub tmp_disk_mb: Option<u64>,
-    /// TasksPerNode.
+    /// Tasks on each node (TasksPerNode).
     #[n(35)]
     pub ntasks_per_node: Option<u32>,
-    /// StdIn pattern.
+    /// Path of standard input, with patterns (StdIn).
     #[n(36)]
     pub stdin: Option<String>,
     /// Options stored by name (`admin-comment`, `extra`, `switches`, …), with the new value; None: removed.

@@ -21,22 +21,22 @@ use crate::time::{Span, Time};
 /// A page of jobs. Specifications, owners and classes that several jobs share are sent once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct JobsPage {
-    /// Specifications, referred to by index.
+    /// Specifications of the jobs, each once. Jobs refer to them by index.
     #[n(0)]
     #[cbor(with = "crate::encoding::arcs")]
     pub specs: Vec<Arc<JobSpec>>,
-    /// Owners, referred to by index.
+    /// Owners of the jobs, each once. Jobs refer to them by index.
     #[n(1)]
     #[cbor(with = "crate::encoding::arcs")]
     pub owners: Vec<Arc<Owner>>,
-    /// Classes, referred to by index.
+    /// Partition, account and QOS of the jobs, each combination once. Jobs refer to them by index.
     #[n(2)]
     #[cbor(with = "crate::encoding::arcs")]
     pub classes: Vec<Arc<JobClass>>,
     /// The jobs, by rising id.
     #[n(3)]
     pub jobs: Vec<JobInfo>,
-    /// Another page follows.
+    /// Whether another page follows.
     #[n(4)]
     pub more: bool,
     /// Requested ids that don't exist.
@@ -344,7 +344,7 @@ pub struct NodeInfo {
 /// Data of a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct PartitionInfo {
-    /// Its configuration and present state.
+    /// Configuration of the partition, with its present state.
     #[n(0)]
     pub config: PartitionConfig,
     /// What happens to preempted jobs of the partition, by its own setting or the cluster's.
@@ -632,26 +632,26 @@ pub struct GangCounts {
     /// Length of a time slot.
     #[n(1)]
     pub slice: Span,
-    /// Jobs that share cores.
+    /// Number of jobs that share cores.
     #[n(2)]
     pub jobs: u64,
-    /// Number of slots of the longest round.
+    /// Number of time slots in the longest round of the gang matrix.
     #[n(3)]
     pub rows: u32,
-    /// Nodes of these jobs.
+    /// Number of nodes on which jobs share cores.
     #[n(4)]
     pub nodes: u64,
     /// Changes of the gang matrix (jobs by time slot).
     #[n(5)]
     pub changes: u64,
-    /// Messages that told these nodes the controller's time.
+    /// Messages that told nodes the controller's time, to keep their slots aligned.
     #[n(6)]
     pub strobes: u64,
-    /// Bound on the deviation of the nodes' slots from the controller's at the last query, microseconds. None: not
-    /// known yet.
+    /// The slots of all nodes deviated by less than this from the controller's at the last query, microseconds. None:
+    /// not known yet, or a node deviated more.
     #[n(7)]
     pub skew_us: Option<u64>,
-    /// A node above that bound, and its deviation in microseconds, if one is known.
+    /// Name of a node that deviated more at the last query, and its deviation in microseconds. None: none did.
     #[n(8)]
     pub worst: Option<(String, u64)>,
 }
@@ -665,7 +665,7 @@ pub struct BackfillCounts {
     /// Jobs started before a pending one that comes before them, since the counters' start.
     #[n(1)]
     pub jobs: u64,
-    /// Backfill passes.
+    /// Number of backfill passes.
     #[n(2)]
     pub cycles: u64,
     /// When the last backfill pass was.
@@ -683,7 +683,7 @@ pub struct BackfillCounts {
     /// Jobs tried after a pending one, equal ones counted once: in the last pass, in all passes.
     #[n(7)]
     pub depth: (u64, u64),
-    /// Those of them that fit beside running jobs: in the last pass, in all passes.
+    /// Jobs tried that fit next to running jobs: in the last pass, in all passes.
     #[n(8)]
     pub tried: (u64, u64),
     /// Pending jobs: in the last pass, in all passes.
@@ -716,7 +716,7 @@ impl BackfillCounts {
 pub struct Looks {
     /// Jobs tried.
     pub depth: u64,
-    /// Jobs that fit beside running jobs.
+    /// Jobs tried that fit next to running jobs.
     pub tried: u64,
     /// Points in time examined for reservations.
     pub times: u64,

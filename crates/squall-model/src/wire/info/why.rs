@@ -35,7 +35,7 @@ pub struct Why {
     /// Reservations that keep it from nodes, and its own: name, start, end.
     #[n(7)]
     pub reservations: Vec<(String, Time, Time)>,
-    /// Its situation in each of its partitions.
+    /// What the job lacks in each of its partitions.
     #[n(8)]
     pub partitions: Vec<WhyPartition>,
     /// The first jobs before it in the queue.
@@ -89,7 +89,7 @@ pub struct WhyStart {
     pub prism: Option<String>,
 }
 
-/// Situation of a pending job in one of its partitions.
+/// What a pending job lacks in one of its partitions.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct WhyPartition {
     /// Name of the partition.
@@ -138,40 +138,40 @@ pub struct WhyMisfit {
 /// A change of a job that could let it start sooner.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum WhyChange {
-    /// No `--nodelist`.
+    /// Without `--nodelist`.
     #[n(0)]
     WithoutNodelist,
-    /// No `--exclude`.
+    /// Without `--exclude`.
     #[n(1)]
     WithoutExclude,
-    /// No `--constraint`.
+    /// Without `--constraint`.
     #[n(2)]
     WithoutConstraint,
-    /// No `--exclusive`.
+    /// Without `--exclusive`.
     #[n(3)]
     WithoutExclusive,
-    /// No `--contiguous`.
+    /// Without `--contiguous`.
     #[n(4)]
     WithoutContiguous,
-    /// No `--switches`.
+    /// Without `--switches`.
     #[n(5)]
     WithoutSwitches,
-    /// No `--geometry`, on as many nodes.
+    /// Without `--geometry`, on the same number of nodes.
     #[n(6)]
     WithoutGeometry,
-    /// No `--grid`.
+    /// Without `--grid`.
     #[n(7)]
     WithoutGrid,
     /// With `--network=local` or `--network=tolerant`.
     #[n(8)]
     Network,
-    /// No `--licenses`.
+    /// Without `--licenses`.
     #[n(9)]
     WithoutLicenses,
-    /// No `--reservation`.
+    /// Without `--reservation`.
     #[n(10)]
     WithoutReservation,
-    /// No `--gres` and no `--gpus…`.
+    /// Without `--gres` and `--gpus…`.
     #[n(11)]
     WithoutGres,
     /// Other number of tasks (`--ntasks`).
