@@ -247,7 +247,7 @@ pub enum Event {
         /// The job, or the array if `whole`.
         #[n(0)]
         id: JobId,
-        /// The changed values.
+        /// New values of the job.
         #[n(1)]
         change: JobChange,
         /// Whether all pending tasks of the array with this id are meant.
@@ -287,7 +287,7 @@ pub enum Event {
         /// Name of the partition.
         #[n(0)]
         name: String,
-        /// The new state.
+        /// New state of the partition.
         #[n(1)]
         state: crate::config::PartitionState,
     },
@@ -468,7 +468,7 @@ pub enum Event {
         /// The nodes.
         #[n(0)]
         nodes: NodeSet,
-        /// The new values.
+        /// New values of the nodes' description.
         #[n(1)]
         change: Box<NodeChange>,
     },

@@ -267,7 +267,7 @@ impl Part<'_> {
             Self::Numbers(all) => all.iter().fold(0, |n, r| n.saturating_add(r.count())),
         }
     }
-    /// Returns the text of the part's choice with index `i`.
+    /// Returns the text with index `i` of those that the part stands for.
     fn at(&self, i: usize) -> String {
         let all = match self {
             Self::Text(text) => return (*text).to_owned(),

@@ -13,26 +13,26 @@ pub const ROOT: &str = "root";
 /// Name of the QOS that always exists.
 pub const NORMAL: &str = "normal";
 
-/// A limit. Variants are added at the end only. "Total" limits count all jobs of an association (with those below it)
-/// or of a QOS.
+/// A limit. Variants are added at the end only. "Together" means all jobs of an association (with those below it) or of a
+/// QOS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub enum Limit {
-    /// Running jobs, total.
+    /// Running jobs of all users together.
     #[n(0)]
     GrpJobs,
-    /// Pending and running jobs, total.
+    /// Pending and running jobs of all users together.
     #[n(1)]
     GrpSubmit,
-    /// Wall-clock seconds of jobs, total.
+    /// Wall-clock seconds of all jobs together.
     #[n(2)]
     GrpWall,
-    /// CPUs, total.
+    /// CPUs of all jobs together.
     #[n(3)]
     GrpCpu,
-    /// Memory, total, MiB.
+    /// Memory of all jobs together, MiB.
     #[n(4)]
     GrpMem,
-    /// Nodes, total.
+    /// Nodes of all jobs together.
     #[n(5)]
     GrpNode,
     /// Running jobs of each user in an association.
@@ -110,10 +110,10 @@ pub enum Scope {
     /// All running jobs together, for their remaining time: resources times seconds.
     #[n(2)]
     GrpDue,
-    /// Each job.
+    /// Each job by itself.
     #[n(3)]
     Job,
-    /// Each job for its time limit: resources times seconds.
+    /// Each job: resources times the seconds of its time limit.
     #[n(4)]
     JobDue,
     /// Each job on each of its nodes.

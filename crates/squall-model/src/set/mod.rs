@@ -170,10 +170,10 @@ impl TryFrom<Vec<Range>> for IndexSet {
 /// A range of indices `first, first+1, … last`, inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Range {
-    /// Lowest member.
+    /// Lowest index of the range.
     #[n(0)]
     pub first: u32,
-    /// Highest member.
+    /// Highest index of the range.
     #[n(1)]
     pub last: u32,
 }

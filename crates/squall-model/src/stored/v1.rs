@@ -41,7 +41,7 @@ enum Type {
     Sealed(Box<Type>),
     /// A node set: its runs, or its words.
     Nodes,
-    /// A configuration, which decodes itself.
+    /// A configuration, decoded by its own `Deserialize`.
     Config,
     Partition,
 }

@@ -73,7 +73,7 @@ pub enum PeerMessage {
         #[n(1)]
         result: Result<ByteBuf, Fault>,
     },
-    /// Publishes data. Sent to the step daemon that stores published data for the step (the keeper).
+    /// Publishes data. Sent to the step daemon that stores it for the whole step.
     #[n(6)]
     Post {
         /// The sender's number for the request.
@@ -83,7 +83,7 @@ pub enum PeerMessage {
         #[n(1)]
         notices: Vec<Notice>,
     },
-    /// Removes data that a rank has published. Sent to the keeper.
+    /// Removes data that a rank has published. Sent to the step daemon that stores it.
     #[n(7)]
     Withdraw {
         /// The sender's number for the request.
@@ -96,20 +96,20 @@ pub enum PeerMessage {
         #[n(2)]
         keys: Vec<String>,
     },
-    /// Asks for published data by name. Sent to the keeper.
+    /// Asks for published data by name. Sent to the step daemon that stores it.
     #[n(8)]
     Find {
         /// The sender's number for the request.
         #[n(0)]
         ticket: u64,
-        /// The names.
+        /// Names of the data.
         #[n(1)]
         keys: Vec<String>,
         /// Whether to delay the answer until data with all of the names is published.
         #[n(2)]
         wait: bool,
     },
-    /// The keeper's answer to `Post`, `Withdraw` or `Find`.
+    /// Answer to `Post`, `Withdraw` or `Find`, from the step daemon that stores published data.
     #[n(9)]
     Found {
         /// Number of the request.

@@ -731,7 +731,7 @@ pub struct FabricCounts {
     /// Time spent on these messages, microseconds.
     #[n(1)]
     pub messages_us: u64,
-    /// Reports that a node released a job, repetitions not counted. `bench aggregate` compares its results with it.
+    /// Reports that a node released a job, repetitions not counted. `bench aggregate` checks its counts against this.
     #[n(2)]
     pub node_epilogs: u64,
     /// Messages with reports of more than one node.

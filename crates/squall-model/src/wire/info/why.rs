@@ -124,7 +124,7 @@ pub struct WhyMisfit {
     /// The required positions.
     #[n(0)]
     pub together: Together,
-    /// The options that require them, with their values. Empty: all jobs of that size require them.
+    /// Options that require these positions, with their values. Empty: every job of that size requires them.
     #[n(1)]
     pub options: Vec<(String, String)>,
     /// True: enough nodes are free now. False: only if no job ran.
