@@ -50,7 +50,7 @@ impl From<Named> for DependencyJob {
     }
 }
 
-/// Answer to a [`Question`]. A job that ended counts as ended even if it is requeued afterwards.
+/// Answer to a `Question`. A job that ended counts as ended even if it is requeued afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub enum Reply {
     /// The job started at this time.

@@ -78,7 +78,7 @@ pub enum Problem {
     /// The file does not begin with a valid header.
     #[error("the file's header does not fit its checksum")]
     Header,
-    /// The file has this format version, which is newer than [`FORMAT`].
+    /// The file has this format version, which is newer than `FORMAT`.
     #[error("the file has format {0}, this program knows formats up to {FORMAT}")]
     Format(u32),
     /// Bytes are changed, missing or overwritten.

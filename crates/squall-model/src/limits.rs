@@ -33,7 +33,7 @@ pub(crate) const HOSTLIST_MAX: usize = 1 << 20;
 pub(crate) const LISTED_NAMES_MIN: usize = 4096;
 /// Bytes of a user's host list allowed for each name that the list may have.
 pub(crate) const LISTED_NAME_BYTES: usize = 64;
-/// Most cells behind one gateway. Cell numbers are below this, as cluster ids in Slurm's federations.
+/// Most cells behind one front (their gateway). Cell numbers are below this, as cluster ids in Slurm's federations.
 pub const CELLS_MAX: u32 = 1 << 6;
 /// Job ids per cell: those of cell N begin at N times this.
 pub const CELL_IDS: u32 = 1 << 26;

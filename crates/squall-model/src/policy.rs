@@ -13,8 +13,8 @@ pub const ROOT: &str = "root";
 /// Name of the QOS that always exists.
 pub const NORMAL: &str = "normal";
 
-/// A limit. Variants are added at the end only. "Together" means all jobs of an association (with those below it) or of a
-/// QOS.
+/// A limit. Variants are added at the end only. "Together" means all jobs of an association (with those below it) or of
+/// a QOS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub enum Limit {
     /// Running jobs of all users together.

@@ -112,7 +112,7 @@ impl<'b, C> Decode<'b, C> for PartitionConfig {
     }
 }
 
-/// The fields of [`Config`] after its name, as older journals hold them. Never change their number, order or types.
+/// The fields of `Config` after its name, as older journals hold them. Never change their number, order or types.
 #[derive(Deserialize)]
 struct ConfigRest {
     nodes: Vec<NodeFields>,

@@ -33,7 +33,8 @@ pub struct Config {
     /// The cluster's name (`SLURM_CLUSTER_NAME`). Default `squall`.
     #[serde(alias = "ClusterName")]
     pub cluster: String,
-    /// Number of this cluster among the cells behind one gateway, which determines its job ids. None: it is not a cell.
+    /// Number of this cluster among the cells behind one front (their gateway), which determines its job ids. None: it
+    /// is not a cell.
     pub cell: Option<u32>,
     /// Expected nodes. Others may register too if `open` is set.
     pub nodes: Vec<NodeConfig>,
@@ -183,7 +184,8 @@ pub struct Config {
     /// Port on which node daemons listen for each other if nodes are on several machines. 0: a free port.
     #[serde(alias = "SlurmdPort")]
     pub slurmd_port: Here<u16>,
-    /// Log level of controller and gateway; default `info`. The environment variable `SQUALL_LOG` takes precedence.
+    /// Log level of controller and front (the gateway of cells); default `info`. The environment variable `SQUALL_LOG`
+    /// takes precedence.
     #[serde(alias = "SlurmctldDebug")]
     pub slurmctld_debug: Here<LogLevel>,
     /// Log level of node daemons.

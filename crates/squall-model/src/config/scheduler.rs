@@ -127,7 +127,7 @@ const MISSING: [&str; 43] = [
     "whole_hetjob",
 ];
 
-/// Slurm's words that are stored in a field of their own in [`SchedulerParameters`].
+/// Slurm's words that are stored in a field of their own in `SchedulerParameters`.
 const HERE: [&str; 5] =
     ["bf_window", "bf_max_job_test", "bf_job_part_count_reserve", "max_switch_wait", "enable_user_top"];
 

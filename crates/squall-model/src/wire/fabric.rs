@@ -465,7 +465,7 @@ pub struct Tally {
     /// Nodes on which it does not hold.
     #[n(1)]
     pub no: NodeSet,
-    /// One of the nodes on which it does not hold, with its value. For [`Variable::Missing`] and [`Variable::Taken`]
+    /// One of the nodes on which it does not hold, with its value. For [`Variable::Missing`] and `Variable::Taken`
     /// the value combines all of them.
     #[n(2)]
     pub witness: Option<(NodeId, i64)>,

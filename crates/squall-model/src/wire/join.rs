@@ -47,7 +47,7 @@ pub enum Question {
     Peer(#[n(0)] String),
 }
 
-/// The answer to a [`Question`].
+/// The answer to a `Question`.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Told {
     /// The cluster's configuration.

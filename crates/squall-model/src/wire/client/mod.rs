@@ -438,8 +438,9 @@ pub enum Request {
         #[n(4)]
         immediate_s: Option<u32>,
     },
-    /// Sent by a gateway that relays questions between cells. Answers: `Unresolved` with questions about jobs of other
-    /// cells, now and whenever there are new ones. For operators, like `Resolve` and `Resolved`.
+    /// Sent by the front (gateway of the cells), which relays questions between cells. Answers: `Unresolved` with
+    /// questions about jobs of other cells, now and whenever there are new ones. For operators, like `Resolve` and
+    /// `Resolved`.
     #[n(47)]
     Unresolved,
     /// Questions of another cell. Answers: `Resolved`, once for each question when its answer is known.
