@@ -1,4 +1,5 @@
-//! Frames: how a message stands on a link or a record in a file: length, checksum, and the value ([`crate::encoding`]).
+//! Frames of messages on connections and records in files: length, checksum, and the encoded value
+//! ([`crate::encoding`]).
 
 use crate::encoding::{self, Decoded, Encoded};
 use crate::limits::FRAME_BYTES_MAX;
@@ -7,21 +8,21 @@ use crate::stored::v1;
 /// Bytes before a frame's body: length and CRC-32C, little-endian u32 each.
 pub const HEADER_BYTES: usize = 8;
 
-/// Why bytes are not a frame, or a frame's body not a message.
+/// Error of decoding or encoding a frame.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum CodecError {
-    /// The length says more than any message may have.
+    /// The frame has this many bytes, which is over the limit.
     #[error("frame of {0} bytes is over the limit of {FRAME_BYTES_MAX}")]
     TooLong(usize),
-    /// The checksum does not fit the body.
+    /// The checksum differs from that of the body.
     #[error("checksum does not fit")]
     Checksum,
-    /// The body is not such a message.
+    /// The body is not a message of the expected type; the text has the decoder's error.
     #[error("not a message: {0}")]
     Malformed(String),
 }
 
-/// Appends `message` to `out` as one frame.
+/// Appends `message` to `out` as one frame. On an error nothing is appended.
 pub fn encode<T: Encoded + ?Sized>(message: &T, out: &mut Vec<u8>) -> Result<(), CodecError> {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER_BYTES]);
@@ -40,7 +41,7 @@ pub fn encode<T: Encoded + ?Sized>(message: &T, out: &mut Vec<u8>) -> Result<(),
     Ok(())
 }
 
-/// Appends a message as a frame of release 0.1, which knows its type as `root`.
+/// Appends a message as a frame of release 0.1, where `root` is the name of its type.
 pub fn encode_v1<T: Encoded + ?Sized>(root: &str, message: &T, out: &mut Vec<u8>) -> Result<(), CodecError> {
     let body = v1::write(root, message).map_err(CodecError::Malformed)?;
     out.extend_from_slice(&(body.len() as u32).to_le_bytes());
@@ -49,7 +50,8 @@ pub fn encode_v1<T: Encoded + ?Sized>(root: &str, message: &T, out: &mut Vec<u8>
     Ok(())
 }
 
-/// As [`decode`], of a side that may be older: the message may stand in the layout of release 0.1.
+/// Decodes like [`decode`], but also accepts the layout of release 0.1, where `root` is the name of the type. For a
+/// sender or file that may be older.
 pub fn decode_stored<T: Decoded>(root: &str, body: &[u8], crc: u32) -> Result<T, CodecError> {
     decode(body, crc).or_else(|error| match error {
         CodecError::Malformed(_) => v1::read(root, body).map_err(|_| error),
@@ -57,19 +59,19 @@ pub fn decode_stored<T: Decoded>(root: &str, body: &[u8], crc: u32) -> Result<T,
     })
 }
 
-/// How many bytes a message takes in a frame.
+/// Returns the number of bytes of a message's body in a frame.
 pub fn size<T: Encoded + ?Sized>(message: &T) -> usize {
     encoding::size(message)
 }
 
-/// Length and checksum from a frame's header.
+/// Returns length and checksum from a frame's header.
 pub fn header(bytes: [u8; HEADER_BYTES]) -> Result<(usize, u32), CodecError> {
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let length = word(0) as usize;
     if length > FRAME_BYTES_MAX { Err(CodecError::TooLong(length)) } else { Ok((length, word(4))) }
 }
 
-/// The message in a frame's body, after comparing its checksum. Bytes left over are an error.
+/// Checks and decodes a frame's body. Bytes left over are an error.
 pub fn decode<T: Decoded>(body: &[u8], crc: u32) -> Result<T, CodecError> {
     if crc32c::crc32c(body) != crc {
         return Err(CodecError::Checksum);
@@ -77,7 +79,8 @@ pub fn decode<T: Decoded>(body: &[u8], crc: u32) -> Result<T, CodecError> {
     encoding::from_slice(body).map_err(CodecError::Malformed)
 }
 
-/// The first message in `bytes` and how many bytes it took; None: not all of it has come yet.
+/// Decodes the first frame in `bytes` and returns its message and its length in bytes. None: the frame is not complete
+/// yet.
 pub fn take<T: Decoded>(bytes: &[u8]) -> Result<Option<(T, usize)>, CodecError> {
     let Some(head) = bytes.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
     let (length, crc) = header(*head)?;
@@ -85,7 +88,7 @@ pub fn take<T: Decoded>(bytes: &[u8]) -> Result<Option<(T, usize)>, CodecError> 
     Ok(Some((decode(body, crc)?, HEADER_BYTES + length)))
 }
 
-/// As [`take`], of a file that may be older: the value may stand in the layout of release 0.1, where `root` names its type.
+/// Decodes like [`take`], but also accepts the layout of release 0.1, where `root` is the name of the type.
 pub fn take_stored<T: Decoded>(root: &str, bytes: &[u8]) -> Result<Option<(T, usize)>, CodecError> {
     let Some(head) = bytes.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
     let (length, crc) = header(*head)?;

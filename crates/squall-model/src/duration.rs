@@ -1,11 +1,11 @@
-//! Lengths of time and amounts of memory as users write and read them.
+//! Durations and amounts of memory as users write and read them.
 
 use std::fmt::{self, Write};
 
-/// Why a text is no time limit.
+/// Error of reading a time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
-    /// Nothing was given.
+    /// The text is empty.
     #[error("it is empty")]
     Empty,
     /// Not of the form `[days-]hours[:minutes[:seconds]]`, `minutes[:seconds]` or `hours:minutes:seconds`.
@@ -13,13 +13,13 @@ pub enum DurationError {
         "it is not minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes or days-hours:minutes:seconds"
     )]
     Malformed,
-    /// More than anyone can wait.
+    /// More minutes than Slurm can store (32 bits).
     #[error("it is too large")]
     TooLarge,
 }
 
-/// Seconds of a time limit: `m`, `m:s`, `h:m:s`, `d-h`, `d-h:m`, `d-h:m:s`; None for UNLIMITED,
-/// INFINITE and -1. Limits of jobs count in minutes: callers round with [`whole_minutes`].
+/// Reads a time limit and returns it in seconds: `m`, `m:s`, `h:m:s`, `d-h`, `d-h:m`, `d-h:m:s`. None for UNLIMITED,
+/// INFINITE and -1. Time limits of jobs are whole minutes: callers round with [`whole_minutes`].
 pub fn parse_limit(text: &str) -> Result<Option<u64>, DurationError> {
     if text.is_empty() {
         return Err(DurationError::Empty);
@@ -45,7 +45,7 @@ pub fn parse_limit(text: &str) -> Result<Option<u64>, DurationError> {
     for (field, unit) in fields.into_iter().zip(units) {
         total = total.and_then(|sum| sum.checked_add(field.checked_mul(unit)?));
     }
-    // What Slurm can hold: minutes in 32 bits.
+    // Slurm's limit: minutes in 32 bits.
     total.filter(|s| *s / 60 < u64::from(u32::MAX - 1)).map(Some).ok_or(DurationError::TooLarge)
 }
 
@@ -56,23 +56,23 @@ fn number(text: &str) -> Result<u64, DurationError> {
     text.parse().map_err(|_| DurationError::TooLarge)
 }
 
-/// Seconds rounded up to whole minutes, in seconds: how Slurm keeps limits of jobs.
+/// Rounds seconds up to whole minutes, in seconds, as Slurm does for time limits of jobs.
 pub fn whole_minutes(seconds: u64) -> u64 {
     seconds.div_ceil(60).saturating_mul(60)
 }
 
-/// `[D-]HH:MM:SS`, as sacct and scontrol print times.
+/// Formats seconds as `[D-]HH:MM:SS`, as sacct and scontrol do.
 pub fn format_elapsed(seconds: u64) -> String {
     let (d, h, m, s) = split(seconds);
     if d > 0 { format!("{d}-{h:02}:{m:02}:{s:02}") } else { format!("{h:02}:{m:02}:{s:02}") }
 }
 
-/// `M:SS`, `H:MM:SS` or `D-HH:MM:SS`, as squeue and sinfo print times.
+/// Formats seconds as `M:SS`, `H:MM:SS` or `D-HH:MM:SS`, as squeue and sinfo do.
 pub fn format_short(seconds: u64) -> String {
     Short(seconds).to_string()
 }
 
-/// Seconds that are printed as [`format_short`] has it.
+/// Seconds, displayed in the format of [`format_short`].
 #[derive(Clone, Copy, Debug)]
 pub struct Short(pub u64);
 
@@ -90,7 +90,7 @@ impl fmt::Display for Short {
     }
 }
 
-/// A time limit as scontrol and sacct print it: `[D-]HH:MM:SS` or `UNLIMITED`.
+/// Formats a time limit in seconds as scontrol and sacct do: `[D-]HH:MM:SS`, rounded up to minutes, or `UNLIMITED`.
 pub fn format_limit(seconds: Option<u64>) -> String {
     seconds.map_or_else(|| "UNLIMITED".to_owned(), |s| format_elapsed(whole_minutes(s)))
 }
@@ -99,12 +99,12 @@ fn split(seconds: u64) -> (u64, u64, u64, u64) {
     (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60)
 }
 
-/// Why a text is no amount of memory.
+/// Error of reading an amount of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryError {
     /// Not a number with an optional unit.
     Malformed,
-    /// More than fits.
+    /// More MiB than 64 bits hold.
     TooLarge,
 }
 
@@ -119,8 +119,8 @@ impl fmt::Display for MemoryError {
 
 impl std::error::Error for MemoryError {}
 
-/// MiB of an amount of memory: a whole number with K, M, G, T or P (either case, `B` may follow);
-/// M where no unit is given. Kilobytes are rounded up.
+/// Reads an amount of memory and returns it in MiB: a whole number with K, M, G, T or P (either case, `B` or `iB` may
+/// follow); M if no unit is given. Kilobytes are rounded up.
 pub fn parse_memory_mb(text: &str) -> Result<u64, MemoryError> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (value, unit) = text.split_at(digits);
@@ -139,12 +139,12 @@ pub fn parse_memory_mb(text: &str) -> Result<u64, MemoryError> {
     value.checked_mul(1 << shift).ok_or(MemoryError::TooLarge)
 }
 
-/// MiB as Slurm prints memory: the largest unit that divides it: `512M`, `1G`, `1536M`; `0`.
+/// Formats MiB as Slurm does, in the largest unit that divides them: `512M`, `1G`, `1536M`; `0`.
 pub fn format_memory_mb(mb: u64) -> String {
     format_units(mb, 'M')
 }
 
-/// KiB as Slurm prints memory: `900K`, `1M`; `0`.
+/// Formats KiB as Slurm does, in the largest unit that divides them: `900K`, `1M`; `0`.
 pub fn format_memory_kb(kb: u64) -> String {
     format_units(kb, 'K')
 }

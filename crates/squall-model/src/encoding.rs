@@ -1,25 +1,25 @@
-//! How values stand in messages and files: CBOR (RFC 8949) whose fields and variants have numbers instead of names.
+//! Encoding of messages and files: CBOR (RFC 8949) whose fields and variants have numbers instead of names.
 //!
-//! Every type that is sent or stored derives `Encode` and `Decode` of [minicbor](https://docs.rs/minicbor) and gives each
-//! field its number, `#[n(3)]`. A reader skips a number that it does not know. A number that is missing gives `None`, or
-//! the default where the field says `#[cbor(default)]`. So a field may be added at any time, and a number is never used
-//! again for something else. For example, a field `pub wckey: Option<String>` that comes after 41 others is `#[n(42)]`.
+//! Every type that is sent or stored derives `Encode` and `Decode` of [minicbor](https://docs.rs/minicbor) and gives
+//! each field a number, `#[n(3)]`. A reader skips unknown numbers. A missing number gives `None`, or the default where
+//! the field has `#[cbor(default)]`. So a field may be added at any time, and a number is never used again for another
+//! field. For example, a field `pub wckey: Option<String>` added after 41 others is `#[n(42)]`.
 
 use minicbor::decode::{Decoder, Error};
 use minicbor::encode::{self, Encoder, Write};
 use minicbor::{Decode, Encode};
 
-/// What can be written.
+/// A type that can be encoded.
 pub trait Encoded: Encode<()> {}
 
 impl<T: Encode<()> + ?Sized> Encoded for T {}
 
-/// What can be read.
+/// A type that can be decoded, borrowing nothing from the input.
 pub trait Decoded: for<'b> Decode<'b, ()> {}
 
 impl<T: for<'b> Decode<'b, ()>> Decoded for T {}
 
-/// The value's bytes.
+/// Encodes a value.
 pub fn to_vec<T: Encoded + ?Sized>(value: &T) -> Vec<u8> {
     let mut bytes = Vec::new();
     let written = append(value, &mut bytes);
@@ -27,7 +27,7 @@ pub fn to_vec<T: Encoded + ?Sized>(value: &T) -> Vec<u8> {
     bytes
 }
 
-/// Adds the value's bytes. Err: it can't be written, and nothing was added.
+/// Appends the encoded value to `bytes`. On an error nothing is appended.
 pub fn append<T: Encoded + ?Sized>(value: &T, bytes: &mut Vec<u8>) -> Result<(), String> {
     let before = bytes.len();
     minicbor::encode(value, &mut *bytes).map_err(|e| {
@@ -36,7 +36,7 @@ pub fn append<T: Encoded + ?Sized>(value: &T, bytes: &mut Vec<u8>) -> Result<(),
     })
 }
 
-/// How many bytes the value takes.
+/// Returns the number of bytes of the encoded value.
 pub fn size<T: Encoded + ?Sized>(value: &T) -> usize {
     struct Count(usize);
     impl Write for &mut Count {
@@ -51,7 +51,8 @@ pub fn size<T: Encoded + ?Sized>(value: &T) -> usize {
     count.0
 }
 
-/// The value that the bytes hold. Err: they hold another one, or more than that; in words.
+/// Decodes a value that takes all of `bytes`. Fails, with a text for users, if they hold no such value or more than
+/// one.
 pub fn from_slice<T: Decoded>(bytes: &[u8]) -> Result<T, String> {
     let mut decoder = Decoder::new(bytes);
     let value = decoder.decode().map_err(|e| e.to_string())?;
@@ -61,16 +62,16 @@ pub fn from_slice<T: Decoded>(bytes: &[u8]) -> Result<T, String> {
     }
 }
 
-/// Bytes, which stand as such and not as a sequence of numbers.
+/// Bytes, encoded as a CBOR byte string instead of a list of numbers.
 #[derive(Clone, Default, Eq, PartialOrd, Ord)]
 pub struct ByteBuf(Vec<u8>);
 
 impl ByteBuf {
-    /// None.
+    /// Returns an empty one.
     pub fn new() -> Self {
         Self::default()
     }
-    /// As a vector.
+    /// Converts to a vector without copying.
     pub fn into_vec(self) -> Vec<u8> {
         self.0
     }
@@ -125,13 +126,13 @@ impl<'b, C> Decode<'b, C> for ByteBuf {
     }
 }
 
-/// A value that several share: `#[cbor(with = "crate::encoding::arc")]`.
+/// Encoding of an `Arc` as the value in it: `#[cbor(with = "crate::encoding::arc")]`.
 pub mod arc {
     use std::sync::Arc;
 
     use super::{Decode, Decoder, Encode, Encoder, Error, Write, encode as write};
 
-    /// Writes the value itself.
+    /// Encodes the value in the `Arc`.
     pub fn encode<C, T: Encode<C>, W: Write>(
         value: &Arc<T>,
         e: &mut Encoder<W>,
@@ -140,19 +141,20 @@ pub mod arc {
         T::encode(value, e, ctx)
     }
 
-    /// Reads a value that nothing shares yet.
+    /// Decodes a value into a new `Arc`.
     pub fn decode<'b, C, T: Decode<'b, C>>(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Arc<T>, Error> {
         T::decode(d, ctx).map(Arc::new)
     }
 }
 
-/// A shared value that may be missing: `#[cbor(with = "crate::encoding::arc_or_none", has_nil)]`.
+/// Encoding of an optional `Arc` as the value in it, or null: `#[cbor(with = "crate::encoding::arc_or_none",
+/// has_nil)]`.
 pub mod arc_or_none {
     use std::sync::Arc;
 
     use super::{Decode, Decoder, Encode, Encoder, Error, Write, encode as write};
 
-    /// Writes the value, or null.
+    /// Encodes the value, or null.
     pub fn encode<C, T: Encode<C>, W: Write>(
         value: &Option<Arc<T>>,
         e: &mut Encoder<W>,
@@ -164,28 +166,28 @@ pub mod arc_or_none {
         }
     }
 
-    /// Reads a value or null.
+    /// Decodes a value into a new `Arc`, or null.
     pub fn decode<'b, C, T: Decode<'b, C>>(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Option<Arc<T>>, Error> {
         Ok(Option::<T>::decode(d, ctx)?.map(Arc::new))
     }
 
-    /// A number that is missing.
+    /// Returns what a missing field decodes to: no value.
     pub fn nil<T>() -> Option<Option<Arc<T>>> {
         Some(None)
     }
 
-    /// Whether nothing need be written.
+    /// Returns whether the field may be left out: there is no value.
     pub fn is_nil<T>(value: &Option<Arc<T>>) -> bool {
         value.is_none()
     }
 }
 
-/// A change of a value that may be missing: `#[cbor(with = "crate::encoding::change", has_nil)]`. No change is null, to
-/// take the value away is an empty list, a new value is a list of one.
+/// Encoding of a change to an optional value: `#[cbor(with = "crate::encoding::change", has_nil)]`. No change is null,
+/// removal is an empty list, a new value is a list of one.
 pub mod change {
     use super::{Decode, Decoder, Encode, Encoder, Error, Write, encode as write};
 
-    /// Writes a change.
+    /// Encodes a change.
     pub fn encode<C, T: Encode<C>, W: Write>(
         change: &Option<Option<T>>,
         e: &mut Encoder<W>,
@@ -200,29 +202,29 @@ pub mod change {
         }
     }
 
-    /// Reads a change.
+    /// Decodes a change.
     pub fn decode<'b, C, T: Decode<'b, C>>(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Option<Option<T>>, Error> {
         Ok(Option::<Vec<T>>::decode(d, ctx)?.map(|values| values.into_iter().next()))
     }
 
-    /// A number that is missing.
+    /// Returns what a missing field decodes to: no change.
     pub fn nil<T>() -> Option<Option<Option<T>>> {
         Some(None)
     }
 
-    /// Whether nothing need be written.
+    /// Returns whether the field may be left out: nothing changes.
     pub fn is_nil<T>(change: &Option<Option<T>>) -> bool {
         change.is_none()
     }
 }
 
-/// A list of shared values: `#[cbor(with = "crate::encoding::arcs")]`.
+/// Encoding of a list of `Arc` as a list of the values in them: `#[cbor(with = "crate::encoding::arcs")]`.
 pub mod arcs {
     use std::sync::Arc;
 
     use super::{Decode, Decoder, Encode, Encoder, Error, Write, encode as write};
 
-    /// Writes the values.
+    /// Encodes the values.
     pub fn encode<C, T: Encode<C>, W: Write>(
         values: &[Arc<T>],
         e: &mut Encoder<W>,
@@ -232,19 +234,19 @@ pub mod arcs {
         values.iter().try_for_each(|value| T::encode(value, e, ctx))
     }
 
-    /// Reads values that nothing shares yet.
+    /// Decodes values, each into a new `Arc`.
     pub fn decode<'b, C, T: Decode<'b, C>>(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Vec<Arc<T>>, Error> {
         d.array_iter_with(ctx)?.map(|value| value.map(Arc::new)).collect()
     }
 }
 
-/// A list that is mostly short: `#[cbor(with = "crate::encoding::small")]`.
+/// Encoding of a `SmallVec` as a list: `#[cbor(with = "crate::encoding::small")]`.
 pub mod small {
     use smallvec::{Array, SmallVec};
 
     use super::{Decode, Decoder, Encode, Encoder, Error, Write, encode as write};
 
-    /// Writes the values.
+    /// Encodes the values.
     pub fn encode<C, A: Array<Item: Encode<C>>, W: Write>(
         values: &SmallVec<A>,
         e: &mut Encoder<W>,
@@ -254,7 +256,7 @@ pub mod small {
         values.iter().try_for_each(|value| value.encode(e, ctx))
     }
 
-    /// Reads values.
+    /// Decodes the values.
     pub fn decode<'b, C, A: Array<Item: Decode<'b, C>>>(
         d: &mut Decoder<'b>,
         ctx: &mut C,

@@ -1,5 +1,5 @@
-//! Everything that can happen: the journal holds nothing else. Append-only: variants are added at the end and never
-//! changed, so that an old journal reads for ever. A field can't be added: events are positional (docs/formats.md).
+//! All events that can change the state. The journal holds nothing else. Variants are added at the end and never
+//! changed, so that old journals stay readable. No field can be added, because events are positional (docs/formats.md).
 
 use minicbor::{Decode, Encode};
 use std::sync::Arc;
@@ -18,121 +18,121 @@ use crate::set::{IndexSet, NodeSet};
 use crate::step::{Layout, StepSpec};
 use crate::time::Time;
 
-/// One batch of events: what one turn of the controller decided, durable as a whole or not at all.
+/// A batch of events from one controller iteration. It is durable as a whole or not at all.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Record {
-    /// 1, 2, 3 … without a gap.
+    /// Sequence number: 1, 2, 3 … without gaps.
     #[n(0)]
     pub seq: u64,
-    /// When it was decided.
+    /// When the events were decided.
     #[n(1)]
     pub time: Time,
-    /// What happened, in order.
+    /// The events, in order.
     #[n(2)]
     pub events: Vec<Event>,
 }
 
-/// Something that happened. The only thing that changes state.
+/// A change of the cluster's state. State changes in no other way.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Event {
-    /// A controller took over this journal.
+    /// A controller started with this journal.
     #[n(0)]
     ControllerStarted {
-        /// Its epoch, one higher than the last.
+        /// Epoch of the controller, one higher than that of the controller before.
         #[n(0)]
         epoch: Epoch,
-        /// Its version, for the record.
+        /// Version of its program, for information.
         #[n(1)]
         version: String,
     },
     /// The configuration was read, at start or by `scontrol reconfigure`.
     #[n(1)]
     Configured {
-        /// All of it.
+        /// The whole configuration.
         #[n(0)]
         #[cbor(with = "crate::encoding::arc")]
         config: Arc<Config>,
     },
-    /// A node that was never seen (or has rebooted, or whose hardware changed) registered.
+    /// A node registered for the first time, after a reboot, or with other hardware.
     #[n(2)]
     NodeRegistered {
-        /// Its id: the next free one at first sight.
+        /// Id of the node: the next free one at its first registration.
         #[n(0)]
         node: NodeId,
-        /// Its name.
+        /// Name of the node.
         #[n(1)]
         name: String,
-        /// Its life. Jobs of another life are dead.
+        /// Incarnation of the node. Jobs that ran under another one have ended.
         #[n(2)]
         incarnation: Incarnation,
-        /// What it has.
+        /// Hardware of the node.
         #[n(3)]
         hardware: Hardware,
     },
-    /// A node fell silent (or was set down): no new work goes there.
+    /// A node stopped responding or was set down. No new work goes there.
     #[n(3)]
     NodeDown {
-        /// Which.
+        /// The node.
         #[n(0)]
         node: NodeId,
-        /// Why.
+        /// Reason, as a text for users.
         #[n(1)]
         reason: String,
     },
-    /// A node that was down answers again.
+    /// A node that was down responds again.
     #[n(4)]
     NodeUp {
-        /// Which.
+        /// The node.
         #[n(0)]
         node: NodeId,
     },
-    /// The operator changed what may run on some nodes.
+    /// An operator changed what may run on some nodes.
     #[n(5)]
     NodesSet {
-        /// Which.
+        /// The nodes.
         #[n(0)]
         nodes: NodeSet,
-        /// What for.
+        /// Their new state.
         #[n(1)]
         admin: NodeAdmin,
-        /// The reason given.
+        /// The reason that the operator gave.
         #[n(2)]
         reason: Option<String>,
-        /// Who.
+        /// Uid of the operator.
         #[n(3)]
         by: u32,
     },
     /// A job (or a whole array) was accepted.
     #[n(6)]
     JobSubmitted {
-        /// Its id; an array of N tasks reserves this and the N-1 that follow.
+        /// Id of the job. An array of N tasks reserves this id and the N-1 after it.
         #[n(0)]
         id: JobId,
-        /// The client's key, by which a retry is known.
+        /// The client's key, by which a repeated submission is recognized.
         #[n(1)]
         key: ClientKey,
-        /// Who.
+        /// The user that submitted the job.
         #[n(2)]
         #[cbor(with = "crate::encoding::arc")]
         owner: Arc<Owner>,
-        /// What.
+        /// Specification of the job.
         #[n(3)]
         #[cbor(with = "crate::encoding::arc")]
         spec: Arc<JobSpec>,
     },
-    /// A job got resources. For an array task that was not touched before, this makes it a job of its own.
+    /// A job got resources. A task that was part of its array's entry until now becomes a job of its own.
     #[n(7)]
     JobStarted {
         /// The job.
         #[n(0)]
         id: JobId,
-        /// Its new attempt, one higher than the last.
+        /// Number of the new attempt, one higher than the last.
         #[n(1)]
         attempt: Attempt,
         /// Name of the partition.
         #[n(2)]
         partition: String,
-        /// What it holds.
+        /// Resources allocated to the job.
         #[n(3)]
         alloc: Alloc,
     },
@@ -145,153 +145,153 @@ pub enum Event {
         /// The step's number.
         #[n(1)]
         step: StepNo,
-        /// The client's key.
+        /// The client's key, by which a repeated request is recognized.
         #[n(2)]
         key: ClientKey,
-        /// What was asked.
+        /// Specification of the step.
         #[n(3)]
         #[cbor(with = "crate::encoding::arc")]
         spec: Arc<StepSpec>,
-        /// What it holds of the job's resources (empty core sets with `--overlap`).
+        /// Resources of the job that the step uses (empty core sets with `--overlap`).
         #[n(4)]
         alloc: Alloc,
-        /// Where its tasks run.
+        /// The nodes and tasks of the step.
         #[n(5)]
         layout: Layout,
     },
-    /// The shares of some nodes in a step have ended, all in the same way; when none is left, the step has ended.
+    /// The tasks of a step ended on some nodes, in the same way on all. When no node is left, the step has ended.
     #[n(9)]
     StepNodesEnded {
         /// The job.
         #[n(0)]
         job: JobId,
-        /// The attempt.
+        /// The attempt of the job.
         #[n(1)]
         attempt: Attempt,
         /// The step.
         #[n(2)]
         step: StepNo,
-        /// The nodes.
+        /// The nodes on which the step's tasks ended.
         #[n(3)]
         nodes: NodeSet,
-        /// How, over all of them.
+        /// How the tasks ended, combined over the nodes.
         #[n(4)]
         end: StepEnd,
     },
-    /// How a job ends is decided. A pending job has ended with this; a running one completes:
-    /// its nodes are told, and it has ended when the last has released it.
+    /// The outcome of a job was decided. A pending job has ended with this. The nodes of a running job are told to end
+    /// it, and it has ended when the last one has released it.
     #[n(10)]
     JobEnding {
-        /// The job; the id of an array means its last task (the untouched ones: `TasksEnded`).
+        /// The job. The id of an array means its last task; for its tasks that were never separated see `TasksEnded`.
         #[n(0)]
         id: JobId,
-        /// How.
+        /// Exit code and reason of the job's end.
         #[n(1)]
         outcome: Outcome,
-        /// Back into the queue afterwards.
+        /// Whether and how the job is requeued afterwards.
         #[n(2)]
         requeue: Option<Requeue>,
     },
-    /// Nothing is left of the job on these nodes; when these are the last, the job has ended.
+    /// Some nodes have no processes of the job any more. When no node is left, the job has ended.
     #[n(11)]
     NodesReleased {
         /// The job.
         #[n(0)]
         id: JobId,
-        /// The attempt.
+        /// The attempt of the job.
         #[n(1)]
         attempt: Attempt,
-        /// The nodes.
+        /// The nodes that released the job.
         #[n(2)]
         nodes: NodeSet,
     },
-    /// Pending tasks of an array that were never touched ended without starting.
+    /// Pending tasks of an array that were never separated ended without starting.
     #[n(12)]
     TasksEnded {
         /// The array.
         #[n(0)]
         array: JobId,
-        /// Indices.
+        /// Indices of the tasks.
         #[n(1)]
         tasks: IndexSet,
-        /// How.
+        /// Exit code and reason of each task's end.
         #[n(2)]
         outcome: Outcome,
     },
     /// A pending job was held.
     #[n(13)]
     JobHeld {
-        /// The job, or the array with `whole`.
+        /// The job, or the array if `whole`.
         #[n(0)]
         id: JobId,
-        /// By the operator: its user can't release it.
+        /// Whether an operator held it, so that its user can't release it.
         #[n(1)]
         admin: bool,
-        /// All pending tasks of the array of that id (whose last task bears the same id).
+        /// Whether all pending tasks of the array with this id are meant. Without it the id is that of its last task.
         #[n(2)]
         whole: bool,
     },
     /// A held job was released.
     #[n(14)]
     JobReleased {
-        /// The job, or the array with `whole`.
+        /// The job, or the array if `whole`.
         #[n(0)]
         id: JobId,
-        /// All pending tasks of the array of that id.
+        /// Whether all pending tasks of the array with this id are meant.
         #[n(1)]
         whole: bool,
     },
     /// `scontrol update` changed a job.
     #[n(15)]
     JobUpdated {
-        /// The job, or the array with `whole`.
+        /// The job, or the array if `whole`.
         #[n(0)]
         id: JobId,
-        /// What changed.
+        /// New values of the job.
         #[n(1)]
         change: JobChange,
-        /// All pending tasks of the array of that id.
+        /// Whether all pending tasks of the array with this id are meant.
         #[n(2)]
         whole: bool,
     },
-    /// A job that has ended goes back into the queue.
+    /// A job that has ended was requeued.
     #[n(16)]
     JobRequeued {
         /// The job.
         #[n(0)]
         id: JobId,
-        /// How.
+        /// How the job is requeued: held, or not before a time.
         #[n(1)]
         requeue: Requeue,
     },
-    /// A running job was stopped or goes on.
+    /// A running job was suspended or resumed.
     #[n(17)]
     JobSuspended {
         /// The job.
         #[n(0)]
         id: JobId,
-        /// False: it goes on.
+        /// True: suspended; false: resumed.
         #[n(1)]
         suspended: bool,
     },
-    /// Ended jobs older than this are no longer kept in memory (accounting keeps them).
+    /// Ended jobs were removed from memory. Accounting keeps them.
     #[n(18)]
     Forgotten {
-        /// Those that ended before.
+        /// All jobs that ended before this time were removed.
         #[n(0)]
         ended_before: Time,
     },
-    /// The operator changed a partition's state.
+    /// An operator changed a partition's state.
     #[n(19)]
     PartitionSet {
-        /// Its name.
+        /// Name of the partition.
         #[n(0)]
         name: String,
-        /// Its new state.
+        /// New state of the partition.
         #[n(1)]
         state: crate::config::PartitionState,
     },
-    /// A step got no processes (its client vanished before the launch); it has ended.
+    /// A step ended before any process of it started, because its client disconnected.
     #[n(20)]
     StepAbandoned {
         /// The job.
@@ -300,30 +300,30 @@ pub enum Event {
         /// The step.
         #[n(1)]
         step: StepNo,
-        /// How it counts.
+        /// Exit code and reason of the step's end.
         #[n(2)]
         outcome: Outcome,
     },
-    /// Accounts, users, associations or levels of service were changed.
+    /// Accounts, users, associations or QOS were changed.
     #[n(21)]
     PolicyChanged {
-        /// How, in this order.
+        /// The changes, in order.
         #[n(0)]
         changes: Vec<PolicyChange>,
-        /// Who.
+        /// Uid of the user that made the changes.
         #[n(1)]
         by: u32,
     },
-    /// A running job was told to make room; it has until then.
+    /// A running job is preempted and must end by a given time.
     #[n(22)]
     JobPreempted {
         /// The job.
         #[n(0)]
         id: JobId,
-        /// The attempt.
+        /// The attempt of the job.
         #[n(1)]
         attempt: Attempt,
-        /// When it ends.
+        /// Time at which the job is ended.
         #[n(2)]
         until: Time,
     },
@@ -336,98 +336,98 @@ pub enum Event {
         /// The step; None: the job itself.
         #[n(1)]
         step: Option<StepNo>,
-        /// Which devices.
+        /// The devices on each node.
         #[n(2)]
         grants: Vec<Grant>,
     },
-    /// A reservation was made or changed, or comes again.
+    /// A reservation was created or changed, or moved to its next time.
     #[n(24)]
     ReservationSet {
-        /// All of it.
+        /// The whole reservation.
         #[n(0)]
         reservation: Box<Reservation>,
     },
-    /// A reservation is over, or was deleted.
+    /// A reservation has ended or was deleted.
     #[n(25)]
     ReservationGone {
-        /// Its name.
+        /// Name of the reservation.
         #[n(0)]
         name: String,
     },
-    /// The matrix of gang scheduling changed.
+    /// The gang matrix (jobs by time slot) changed.
     #[n(26)]
     Ganged {
-        /// Jobs whose place or share of the time changed.
+        /// Jobs whose slots changed.
         #[n(0)]
         shifts: Vec<Shift>,
     },
-    /// Jobs that have just been submitted, with ids that follow each other, are the components of one.
+    /// Jobs just submitted, with consecutive ids, became components of one heterogeneous job.
     #[n(27)]
     HetFormed {
-        /// The first of them.
+        /// Id of the first component.
         #[n(0)]
         leader: JobId,
-        /// How many they are.
+        /// Number of components.
         #[n(1)]
         size: u32,
     },
-    /// A pending job is leased to a node: that starts it, in the place of `behind`, as soon as nothing is left of that
-    /// and of those that were leased there before. `JobStarted`, with this attempt, says that it has begun.
+    /// A pending job was leased to a node. The node starts it as soon as `behind`, and every job leased there before
+    /// it, has no processes left. `JobStarted` with this attempt records the start.
     #[n(28)]
     JobLeased {
         /// The job.
         #[n(0)]
         id: JobId,
-        /// Its new attempt, one higher than the last: the lease's id.
+        /// Number of the new attempt, one higher than the last. It identifies the lease.
         #[n(1)]
         attempt: Attempt,
-        /// The job whose place it takes: same partition, node, cores and memory.
+        /// The job whose resources it takes over: same partition, node, cores and memory.
         #[n(2)]
         behind: JobId,
     },
-    /// A node gave a leased job back: it has not begun there and will not. It waits again.
+    /// A node returned a leased job that it has not started and will not start. The job is pending again.
     #[n(29)]
     LeaseReturned {
         /// The job.
         #[n(0)]
         id: JobId,
-        /// The attempt.
+        /// The attempt that identified the lease.
         #[n(1)]
         attempt: Attempt,
     },
-    /// What jobs of this cell depend on in other cells has come about, or never can.
+    /// Dependencies of this cell's jobs on other cells were satisfied, or never can be.
     #[n(30)]
     ForeignResolved {
-        /// What was asked, and the answer.
+        /// Questions about jobs of other cells, with their answers.
         #[n(0)]
         replies: Vec<(Question, Reply)>,
     },
-    /// An operator made, changed or deleted a partition. It stays so until `scontrol reconfigure`, or a start with another
-    /// configuration than the last.
+    /// An operator created, changed or deleted a partition. This holds until `scontrol reconfigure`, or until a start
+    /// with a changed configuration.
     #[n(31)]
     PartitionChanged {
-        /// Its name.
+        /// Name of the partition.
         #[n(0)]
         name: String,
-        /// What it is now; None: it is no more.
+        /// New configuration of the partition. None: it was deleted.
         #[n(1)]
         config: Option<Box<PartitionConfig>>,
     },
-    /// A running job gave back some of its nodes, which are told to end it: it has them no more, and they are free when
-    /// they have released it.
+    /// A running job gave up some of its nodes. They are told to end it there, and become free when they have released
+    /// it.
     #[n(32)]
     JobShrunk {
         /// The job.
         #[n(0)]
         id: JobId,
-        /// The attempt.
+        /// The attempt of the job.
         #[n(1)]
         attempt: Attempt,
-        /// What it holds from now on.
+        /// Resources that the job keeps.
         #[n(2)]
         alloc: Alloc,
     },
-    /// A running step got another time limit.
+    /// The time limit of a running step changed.
     #[n(33)]
     StepLimited {
         /// The job.
@@ -436,74 +436,75 @@ pub enum Event {
         /// The step.
         #[n(1)]
         step: StepNo,
-        /// Seconds since its start; None: as long as the job.
+        /// Limit in seconds since the step's start. None: as long as the job.
         #[n(2)]
         time_limit_s: Option<u64>,
     },
-    /// The state is older than what nodes have seen: ids up to this one may have been given, to jobs that are lost.
+    /// The journal is older than what nodes have seen. Ids up to `last` may have been given to jobs that are lost, so
+    /// they are not given again.
     #[n(34)]
     IdsLost {
-        /// The highest that a node named.
+        /// The highest id that a node reported.
         #[n(0)]
         last: JobId,
     },
-    /// `sacctmgr modify job`: what accounting keeps of a job's last attempt was changed. The job itself is as it was.
+    /// `sacctmgr modify job` changed the accounting record of a job's last attempt. The job itself is unchanged.
     #[n(35)]
     Recorded {
         /// The job.
         #[n(0)]
         job: JobId,
-        /// Names of [`crate::wire::history::RECORDED`], and their new values.
+        /// Names from [`crate::wire::history::RECORDED`] with their new values.
         #[n(1)]
         values: Vec<(String, String)>,
-        /// The user.
+        /// Uid of the user that made the change.
         #[n(2)]
         by: u32,
     },
-    /// An operator changed how some nodes are described. Comments stay; all else stays so until `scontrol reconfigure`, or
-    /// a start with another configuration than the last.
+    /// An operator changed the description of some nodes. Comments persist. The other changes hold until `scontrol
+    /// reconfigure`, or until a start with a changed configuration.
     #[n(36)]
     NodesChanged {
-        /// Which.
+        /// The nodes.
         #[n(0)]
         nodes: NodeSet,
-        /// How.
+        /// New values of the nodes' description.
         #[n(1)]
         change: Box<NodeChange>,
     },
 }
 
-/// What `scontrol update node` changes of how a node is described. None: as it was, or as configured.
+/// Changes of `scontrol update node` to the description of nodes. None: unchanged, or as configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct NodeChange {
-    /// Nodes of less weight are given first.
+    /// Weight: nodes of lower weight are allocated first.
     #[n(0)]
     pub weight: Option<u32>,
-    /// Features that it may have.
+    /// Features that the node may have.
     #[n(1)]
     pub features: Option<Vec<String>>,
-    /// Those of them that it has: what `--constraint` asks for.
+    /// Features that the node has at present, which `--constraint` is compared with.
     #[n(2)]
     pub active_features: Option<Vec<String>>,
-    /// Generic resources: `gpu:a100:4`.
+    /// Generic resources, as `gpu:a100:4`.
     #[n(3)]
     pub gres: Option<String>,
-    /// A comment.
+    /// The operator's comment.
     #[n(4)]
     pub comment: Option<String>,
-    /// Any text, for programs.
+    /// Any text, for other programs.
     #[n(5)]
     pub extra: Option<String>,
-    /// The id of a machine in a cloud.
+    /// Id of the machine in a cloud.
     #[n(6)]
     pub instance_id: Option<String>,
-    /// Its type.
+    /// Type of the machine in a cloud.
     #[n(7)]
     pub instance_type: Option<String>,
 }
 
 impl NodeChange {
-    /// Makes another change after this one.
+    /// Adds a later change: values that are set in it replace earlier ones.
     pub fn follow(&mut self, next: &Self) {
         fn take<T: Clone>(here: &mut Option<T>, next: Option<&T>) {
             if let Some(next) = next {
@@ -519,24 +520,24 @@ impl NodeChange {
         take(&mut self.instance_id, next.instance_id.as_ref());
         take(&mut self.instance_type, next.instance_type.as_ref());
     }
-    /// Takes back what a configuration says as well.
+    /// Removes the changes to values that the configuration has too. Comments and cloud data stay.
     pub fn reset(&mut self) {
         (self.weight, self.features, self.active_features, self.gres) = (None, None, None, None);
     }
 }
 
-/// How a job goes back into the queue.
+/// How a job is requeued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Requeue {
-    /// Held until released (`scontrol requeuehold`, or too many launch failures).
+    /// Whether it is held until released (`scontrol requeuehold`, or too many launch failures).
     #[n(0)]
     pub hold: bool,
-    /// Not before this time.
+    /// Earliest time at which it may start again. None: at once.
     #[n(1)]
     pub not_before: Option<Time>,
 }
 
-/// What the operator wants of a node.
+/// State of a node as set by an operator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 #[cbor(index_only)]
 pub enum NodeAdmin {
@@ -544,32 +545,32 @@ pub enum NodeAdmin {
     #[default]
     #[n(0)]
     Resume,
-    /// Running jobs finish, none starts.
+    /// Running jobs continue, none starts.
     #[n(1)]
     Drain,
-    /// Down: its jobs are lost.
+    /// Down: jobs on the node are lost.
     #[n(2)]
     Down,
-    /// As `Drain`, of a node that is expected to fail.
+    /// Like `Drain`, for a node that is expected to fail.
     #[n(3)]
     Fail,
 }
 
-/// What `scontrol update job` may change. None: unchanged.
+/// Changes of `scontrol update job`. None: unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct JobChange {
-    /// A whole new spec: whatever was changed of name, partition, nodes, comment, dependency, …
+    /// The whole new specification, if any part of it changed: name, partition, nodes, comment, dependency, …
     #[n(0)]
     #[cbor(with = "crate::encoding::arc_or_none", has_nil)]
     pub spec: Option<Arc<JobSpec>>,
-    /// New time limit in seconds; Some(None): unlimited.
+    /// New time limit in seconds. Some(None): unlimited.
     #[n(1)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub time_limit_s: Option<Option<u64>>,
     /// New priority.
     #[n(2)]
     pub priority: Option<u32>,
-    /// New `%N` of an array.
+    /// New limit on tasks of an array that run at once (`%N`). Some(None): no limit.
     #[n(3)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub array_limit: Option<Option<u32>>,

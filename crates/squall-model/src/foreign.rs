@@ -1,44 +1,45 @@
-//! Dependencies across cells, as questions: what a cell has to know of the jobs of others. Each has one answer, for ever.
+//! Dependencies on jobs of other cells, as questions from the dependent job's cell. Each question has one answer, which
+//! never changes.
 
 use crate::id::JobId;
 use crate::job::DependencyJob;
 use crate::time::Time;
 use minicbor::{Decode, Encode};
 
-/// What a dependent's cell asks.
+/// A question about jobs of another cell.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub enum Question {
-    /// Has it started, or ended without? Asked of its cell.
+    /// Has the job started, or ended without starting? Sent to the job's cell.
     #[n(0)]
     Started(#[n(0)] Named),
-    /// Has it ended? Asked of its cell.
+    /// Has the job ended? Sent to the job's cell.
     #[n(1)]
     Ended(#[n(0)] Named),
-    /// Have all jobs of that user and name ended that were submitted before? Asked of all other cells.
+    /// Have all earlier jobs with this user and name ended (dependency `singleton`)? Sent to all other cells.
     #[n(2)]
     Alone {
-        /// The job or array that waits to be the only one.
+        /// The job or array with the dependency.
         #[n(0)]
         job: JobId,
-        /// Its user.
+        /// Uid of the job's user.
         #[n(1)]
         uid: u32,
-        /// Its name.
+        /// Name of the job.
         #[n(2)]
         name: String,
-        /// When it was submitted; of two at the same time the one with the lower id is the first.
+        /// When the job was submitted. Of two jobs with the same time the one with the lower id is earlier.
         #[n(3)]
         submit: Time,
     },
 }
 
-/// A job of another cell: a job, a whole array, or a task.
+/// A job, array or array task of another cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Named {
-    /// The job or array.
+    /// Id of the job or array.
     #[n(0)]
     pub id: JobId,
-    /// The task's index in it.
+    /// Index of the array task. None: the job or the whole array.
     #[n(1)]
     pub index: Option<u32>,
 }
@@ -49,26 +50,26 @@ impl From<Named> for DependencyJob {
     }
 }
 
-/// What is answered. A job that ends, and is requeued afterwards, has ended.
+/// Answer to a `Question`. A job that ended counts as ended even if it is requeued afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub enum Reply {
-    /// It has started.
+    /// The job started at this time.
     #[n(0)]
     Started(#[n(0)] Time),
-    /// It has ended.
+    /// The job has ended.
     #[n(1)]
     Ended {
-        /// Completed, with exit code 0; an array: all of its tasks.
+        /// Whether it completed with exit code 0; for an array, all of its tasks.
         #[n(0)]
         well: bool,
     },
-    /// They have ended.
+    /// All of those jobs have ended.
     #[n(2)]
     Alone,
-    /// There is no such job, and never was.
+    /// The cell has and had no such job.
     #[n(3)]
     Unknown,
-    /// It has ended, and only accounting knows how.
+    /// The job has ended and is in accounting only, so its exit code is not known here.
     #[n(4)]
     Forgotten,
 }

@@ -1,4 +1,4 @@
-//! Gang scheduling in words and numbers: who shares with how many, how long a slice is, which slot is in force when.
+//! Gang scheduling: how many jobs share a core, how long a time slice is, and which slot is active when.
 
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
@@ -8,38 +8,38 @@ use crate::job::JobAttempt;
 use crate::policy::PreemptMode;
 use crate::time::{Span, Time};
 
-/// Most rows of the matrix: slots are bits of a word.
+/// Most rows of the gang matrix (jobs by time slot): sets of slots are bits of a 64-bit word.
 pub const ROWS_MAX: u32 = 64;
 
-/// Rows where `OverSubscribe` names none, as in Slurm.
+/// Rows of the gang matrix if `OverSubscribe` has no number, as in Slurm.
 const ROWS_USUAL: u32 = 4;
 
-/// The shortest slice: STORM's node manager kept up with 0.3 ms.
+/// The shortest time slice, 100 µs. STORM's node manager kept up with 0.3 ms.
 const SLICE_MIN: Span = Span(100);
 
-/// The longest slice, as in Slurm.
+/// The longest time slice, 65,533 s, as in Slurm.
 const SLICE_MAX: Span = Span::from_secs(65_533);
 
-/// How often nodes are told the time, so that their slots stay together, at most: not more often than slots change.
+/// Time between two messages that tell nodes the controller's time, so that their slots stay aligned.
 pub const STROBE: Span = Span::from_secs(1);
 
-/// `OverSubscribe` of a partition: how many jobs may hold the same core.
+/// `OverSubscribe` of a partition: how many jobs may hold the same core at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum OverSubscribe {
-    /// One.
+    /// One job may hold a core.
     #[default]
     No,
-    /// Whole nodes only.
+    /// One job may hold a core, and it gets whole nodes.
     Exclusive,
-    /// So many of those that ask for it (`--oversubscribe`).
+    /// This many jobs may hold a core, if they ask for it (`--oversubscribe`).
     Yes(u32),
-    /// So many, whether they ask or not.
+    /// This many jobs may hold a core, whether they ask for it or not.
     Force(u32),
 }
 
 impl OverSubscribe {
-    /// Rows for a job that asks for it or not. 1: it shares with nobody.
+    /// Returns how many jobs may share the cores of a job; `asked`: it has `--oversubscribe`. 1: it doesn't share.
     pub fn rows(self, asked: bool) -> u32 {
         match self {
             Self::Force(rows) => rows,
@@ -80,12 +80,12 @@ impl From<OverSubscribe> for String {
     }
 }
 
-/// `SchedulerTimeSlice`: seconds, as in Slurm, or `10ms`, `300us`, `2s`.
+/// `SchedulerTimeSlice`: seconds, as in Slurm, or `10ms`, `300us`, `2s`. Default 30 s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Slice", into = "Slice")]
 pub struct TimeSlice(pub Span);
 
-/// As it stands in a file.
+/// A time slice as a configuration file has it.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Slice {
@@ -146,9 +146,9 @@ impl std::fmt::Display for TimeSlice {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Preempt {
-    /// What becomes of jobs that have to make room.
+    /// What happens to preempted jobs.
     pub way: PreemptMode,
-    /// Jobs that share cores take turns.
+    /// Jobs that share cores run in turn, a time slice each.
     pub gang: bool,
 }
 
@@ -168,7 +168,7 @@ impl TryFrom<String> for Preempt {
             }
         }
         if mode.way == PreemptMode::Suspend && !mode.gang {
-            // As in Slurm: who is suspended must be woken by somebody.
+            // As in Slurm: suspended jobs are resumed by the gang scheduler.
             return Err("PreemptMode SUSPEND needs GANG beside it".to_owned());
         }
         Ok(mode)
@@ -189,53 +189,54 @@ impl From<Preempt> for String {
     }
 }
 
-/// How jobs in different rows of the matrix share the time.
+/// How jobs in different rows of the gang matrix share their cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Encode, Decode)]
 #[cbor(index_only)]
 #[serde(rename_all = "lowercase")]
 pub enum Coscheduling {
-    /// They do not: a core has one row, whatever `OverSubscribe` says.
+    /// Jobs don't share cores, whatever `OverSubscribe` allows.
     #[n(0)]
     Batch,
-    /// One row at a time, on all nodes together.
+    /// The jobs of one row run at a time, on all nodes together.
     #[n(1)]
     Gang,
-    /// As gang for jobs whose processes meet often, as measured; the others run whenever none of those has its turn, and
-    /// beside them where they leave something (FCS).
+    /// Like `Gang` for jobs whose processes communicate often, as measured. Other jobs run while none of those is in
+    /// its slot, and otherwise on CPU time that it leaves (flexible coscheduling, FCS).
     #[n(2)]
     Flexible,
-    /// All rows at once: the nodes' kernels share the time, and who waits for another blocks.
+    /// All rows run at once. The nodes' kernels share the time, and a process that waits for another blocks.
     #[default]
     #[n(3)]
     Implicit,
 }
 
 impl Coscheduling {
-    /// Whether jobs take turns.
+    /// Returns whether jobs run in turn.
     pub fn rotates(self) -> bool {
         matches!(self, Self::Gang | Self::Flexible)
     }
 }
 
-/// How a node keeps jobs from running out of turn.
+/// How a node stops jobs outside their time slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GangSwitch {
-    /// In slots of at most [`GangSwitch::SHORT`] they step back, in longer ones they are frozen.
+    /// Like `Idle` for slices of at most [`GangSwitch::SHORT`], like `Freeze` for longer ones.
     #[default]
     Auto,
-    /// They are frozen: nothing of them runs.
+    /// The job's cgroup is frozen, so none of its processes runs.
     Freeze,
-    /// They step back (`cpu.idle` of their cgroup): they run where nobody else would, and no sleeper is woken to stop.
+    /// Their cgroup gets `cpu.idle`: they run only where no other process would, and sleeping processes needn't be
+    /// woken to stop them.
     Idle,
 }
 
 impl GangSwitch {
-    /// Slots in which it matters more what a switch costs than that all ranks stop at once: who steps back may go on until
-    /// the kernel's next tick.
+    /// Longest slice for which the cost of a switch matters more than stopping all ranks at once. With `cpu.idle` a
+    /// process may go on until the kernel's next tick.
     pub const SHORT: Span = Span::from_millis(10);
 
-    /// Whether jobs step back in slots of that length.
+    /// Returns whether jobs outside their slot get `cpu.idle`, given the length of a slice. Otherwise they are frozen.
     pub fn steps_back(self, slice: Span) -> bool {
         match self {
             Self::Auto => slice <= Self::SHORT,
@@ -245,21 +246,21 @@ impl GangSwitch {
     }
 }
 
-/// A job's place in the matrix.
+/// A job's place in the gang matrix: the time slots in which it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Turn {
-    /// Its row.
+    /// Number of the job's own slot, from 0.
     #[n(0)]
     pub slot: u32,
-    /// Slots in which it runs, a bit each: its own, and those in which its columns have a hole.
+    /// Slots in which it runs, a bit each: its own, and those in which no other job has its cores.
     #[n(1)]
     pub mask: u64,
-    /// Slots of a round; 1: it always runs.
+    /// Number of slots of a round; 1: the job always runs.
     #[n(2)]
     pub of: u32,
 }
 
-/// A job that has the cores to itself.
+/// The place of a job that does not share its cores.
 impl Default for Turn {
     fn default() -> Self {
         Self { slot: 0, mask: 1, of: 1 }
@@ -267,24 +268,24 @@ impl Default for Turn {
 }
 
 impl Turn {
-    /// Whether it runs in a slot.
+    /// Returns whether the job runs in a slot.
     pub fn runs_in(self, slot: u32) -> bool {
         self.mask >> slot & 1 == 1
     }
-    /// Whether it runs at a time.
+    /// Returns whether the job runs at a time, given the length of a slice.
     pub fn runs_at(self, time: Time, slice: Span) -> bool {
         self.runs_in(slot_at(time, slice, self.of))
     }
-    /// In how many slots of a round it runs.
+    /// Returns in how many slots of a round the job runs.
     pub fn active(self) -> u32 {
         self.mask.count_ones()
     }
-    /// How much of a length of time it does not run.
+    /// Returns how much of `span` the job does not run.
     pub fn idle(self, span: Span) -> Span {
         let idle = u64::from(self.of.saturating_sub(self.active()));
         Span((u128::from(span.0) * u128::from(idle) / u128::from(self.of.max(1))) as u64)
     }
-    /// How long it takes to run for a length of time. None: it never runs.
+    /// Returns the time that passes until the job has run for `span`. None: it never runs.
     pub fn stretch(self, span: Span) -> Option<Span> {
         let active = u128::from(self.active());
         let stretched = (u128::from(span.0) * u128::from(self.of)).checked_div(active)?;
@@ -292,41 +293,42 @@ impl Turn {
     }
 }
 
-/// The slot in force: it follows from the time alone, so that nobody needs to be told.
+/// Returns the number of the slot that is active at `time`, of `of` slots. It follows from the time alone, so nodes
+/// needn't be told each change.
 pub fn slot_at(time: Time, slice: Span, of: u32) -> u32 {
     let round = u64::from(of.max(1));
     (time.0 / slice.0.max(1) % round) as u32
 }
 
-/// What became of a job's turn: journaled whenever the matrix changes.
+/// A job's change of place in the gang matrix. Journaled whenever the matrix changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Shift {
     /// The job.
     #[n(0)]
     pub job: JobId,
-    /// Its place from now on.
+    /// The job's new place in the gang matrix.
     #[n(1)]
     pub turn: Turn,
-    /// How long it did not run, for being out of turn, since its place was changed last.
+    /// How long the job did not run since its last change of place, because its slots were not active.
     #[n(2)]
     pub idle: Span,
 }
 
-/// What nodes are told now and then: the time, by which they know the slot.
+/// Message to nodes from which they work out the active slot. It is repeated now and then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Strobe {
-    /// The controller's time when it was sent.
+    /// The controller's time when the message was sent.
     #[n(0)]
     pub at: Time,
-    /// How long a slot lasts.
+    /// Length of a slot.
     #[n(1)]
     pub slice: Span,
-    /// What is done with jobs that are out of turn.
+    /// How jobs outside their slots are treated.
     #[n(2)]
     pub policy: Coscheduling,
 }
 
-/// Turns of jobs, for their nodes.
+/// New places of jobs in the gang matrix, for their nodes.
 pub type Turns = Vec<(JobAttempt, Turn)>;
 
 #[cfg(test)]

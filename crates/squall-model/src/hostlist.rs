@@ -1,4 +1,4 @@
-//! Host lists: `n[001-003,7],g-[1-2]x[0-3]` to names and back.
+//! Host lists such as `n[001-003,7],g-[1-2]x[0-3]`: expanding them to names and compressing names to them.
 
 use std::fmt;
 
@@ -7,19 +7,19 @@ use minicbor::{Decode, Decoder, Encode, Encoder, decode, encode};
 
 use crate::limits::{HOSTLIST_MAX, HOSTNAME_BYTES_MAX, LISTED_NAME_BYTES, LISTED_NAMES_MIN};
 
-/// Digits of a number that [`compress`] treats as one; what stands before is part of the name.
+/// Most digits at the end of a name that [`compress`] reads as a number. Digits before these belong to the prefix.
 const DIGITS_MAX: usize = 18;
 
-/// Why a text is no host list, and at which byte of it.
+/// Error of reading a host list: what is wrong and at which byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostListError {
     /// Byte offset in the text.
     pub at: usize,
-    /// What is wrong there.
+    /// What is wrong at that byte.
     pub problem: HostListProblem,
 }
 
-/// What can be wrong with a host list.
+/// Kinds of errors in a host list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostListProblem {
     /// `[` without `]`.
@@ -28,17 +28,17 @@ pub enum HostListProblem {
     Unopened,
     /// `[` within brackets.
     Nested,
-    /// `[]`, `[1,,2]`.
+    /// No number where one is needed: `[]`, `[1,,2]`.
     EmptyRange,
-    /// Something other than a number where one must stand.
+    /// Something other than a number where one is needed.
     NotANumber,
-    /// `[5-3]`.
+    /// The range runs backwards, as in `[5-3]`.
     Backwards,
-    /// `[1-9/0]`.
+    /// The step is zero, as in `[1-9/0]`.
     ZeroStep,
     /// A name longer than `HOSTNAME_BYTES_MAX`.
     NameTooLong,
-    /// More names than the limit: `HOSTLIST_MAX`, or what the cluster's size allows.
+    /// More names than allowed: `HOSTLIST_MAX`, or the limit that follows from the cluster's size.
     TooMany,
 }
 
@@ -61,15 +61,15 @@ impl fmt::Display for HostListError {
 
 impl std::error::Error for HostListError {}
 
-/// All names of a host list, in the order given, repetitions kept. Lists are separated by commas or
-/// white space; each bracket group holds numbers, ranges and ranges with a step (`0-10/2`); several
-/// groups multiply in Slurm's order: the last one runs fastest, then the first; zeros in front are kept.
+/// Expands a host list to all its names, in the order given, with repetitions. Lists are separated by commas or white
+/// space. A bracket group holds numbers, ranges and ranges with a step (`0-10/2`). Several groups multiply in Slurm's
+/// order: the last one varies fastest, then the first. Leading zeros are kept.
 pub fn expand(text: &str) -> Result<Vec<String>, HostListError> {
     expand_at_most(text, HOSTLIST_MAX)
 }
 
-/// The names of a list that a user wrote, of a cluster with so many nodes: a list with many more names, or of that length,
-/// costs nothing. It is an error, as some of its names can't be nodes.
+/// Expands a host list from a user, for a cluster of `nodes` nodes. A list with many more names, or a very long one, is
+/// refused before it costs anything, as some of its names can't be nodes.
 pub fn expand_within(text: &str, nodes: usize) -> Result<Vec<String>, HostListError> {
     let most = nodes.saturating_mul(2).clamp(LISTED_NAMES_MIN, HOSTLIST_MAX);
     if text.len() > most.saturating_mul(LISTED_NAME_BYTES) {
@@ -87,7 +87,7 @@ fn expand_at_most(text: &str, most: usize) -> Result<Vec<String>, HostListError>
     Ok(names)
 }
 
-/// Shows each term of a list and how many names it has, as long as both are within the limits.
+/// Calls `see` with the parts and the number of names of each term of a list. Fails at a term that exceeds the limits.
 fn each_term<'a>(text: &'a str, most: usize, mut see: impl FnMut(&[Part<'a>], usize)) -> Result<(), HostListError> {
     let mut total = 0;
     for (at, term) in terms(text)? {
@@ -105,8 +105,8 @@ fn each_term<'a>(text: &'a str, most: usize, mut see: impl FnMut(&[Part<'a>], us
     Ok(())
 }
 
-/// Slurm's short form of a set of names: sorted by name and number, without repetitions: `g1,n[1-4,9]`.
-/// The number at the end of a name is what ranges are made of.
+/// Compresses names to Slurm's form: sorted by name and number, without repetitions, as in `g1,n[1-4,9]`. Ranges are
+/// made of the numbers at the ends of names.
 pub fn compress<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String {
     let names: Vec<S> = names.into_iter().collect();
     let mut split: Vec<Name<'_>> = names.iter().map(|n| Name::split(n.as_ref())).collect();
@@ -115,19 +115,19 @@ pub fn compress<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String {
     render(&split)
 }
 
-/// As [`compress`], but in the order given and with repetitions (`scontrol show hostlist`).
+/// Compresses like [`compress`], but in the order given and with repetitions (`scontrol show hostlist`).
 pub fn compress_in_order<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String {
     let names: Vec<S> = names.into_iter().collect();
     let split: Vec<Name<'_>> = names.iter().map(|n| Name::split(n.as_ref())).collect();
     render(&split)
 }
 
-/// Whether the text names just itself: it may be the name of a node.
+/// Returns whether the text, read as a host list, stands for itself only, so that it can be a node's name.
 pub fn is_name(text: &str) -> bool {
     expand(text).is_ok_and(|names| names == [text])
 }
 
-/// Names in order, kept as a host list: `n[1-10080]` is all that 10,080 names cost.
+/// Names in order, stored as a host list: 10,080 names take no more than `n[1-10080]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostList {
     text: String,
@@ -137,7 +137,7 @@ pub struct HostList {
 impl TryFrom<String> for HostList {
     type Error = HostListError;
 
-    /// The names of a host list as [`expand`] gives them, which are counted but not made.
+    /// Reads a host list in the format of [`expand`]. Names are counted but not created.
     fn try_from(text: String) -> Result<Self, HostListError> {
         let mut len = 0;
         if is_single(&text) {
@@ -161,14 +161,14 @@ impl<'b, C> Decode<'b, C> for HostList {
     }
 }
 
-/// Whether the text is plainly one name: most lists are, and need no reading.
+/// Returns whether the text is a single name without brackets or separators. Most lists are, and need no parsing.
 fn is_single(text: &str) -> bool {
     (1..=HOSTNAME_BYTES_MAX).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
 }
 
 impl<S: AsRef<str>> FromIterator<S> for HostList {
-    /// From names ([`is_name`]).
+    /// Builds a list of names, each of which must satisfy [`is_name`].
     fn from_iter<I: IntoIterator<Item = S>>(iter: I) -> Self {
         let names: Vec<S> = iter.into_iter().collect();
         let text = match &names[..] {
@@ -180,23 +180,23 @@ impl<S: AsRef<str>> FromIterator<S> for HostList {
 }
 
 impl HostList {
-    /// As Slurm writes it.
+    /// Returns the list in Slurm's form.
     pub fn as_str(&self) -> &str {
         &self.text
     }
-    /// How many names.
+    /// Returns the number of names.
     pub fn len(&self) -> usize {
         self.len
     }
-    /// Whether there are none.
+    /// Returns whether there are no names.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
-    /// All names, in order.
+    /// Returns all names, in order.
     pub fn names(&self) -> Vec<String> {
         expand(&self.text).unwrap_or_default()
     }
-    /// The name at place `i`, without making the others.
+    /// Returns the name at index `i`, without creating the others.
     pub fn get(&self, i: usize) -> Option<String> {
         if self.len == 1 && is_single(&self.text) {
             return (i == 0).then(|| self.text.clone());
@@ -214,19 +214,19 @@ impl HostList {
     }
 }
 
-/// A part of a term: text, or numbers in brackets.
+/// Part of a term: a text, or numbers in brackets.
 enum Part<'a> {
     Text(&'a str),
     Numbers(Vec<Numbers>),
 }
 
-/// Whether `name` is one of the names of a host list, without making them.
+/// Returns whether `name` is one of the names of a host list, without expanding it.
 pub fn contains(text: &str, name: &str) -> bool {
     let Ok(terms) = terms(text) else { return false };
     terms.into_iter().any(|(at, term)| parse_term(term, at).is_ok_and(|parts| matches(&parts, name)))
 }
 
-/// Whether the parts together can make `text`.
+/// Returns whether the parts, one after the other, can produce `text`.
 fn matches(parts: &[Part<'_>], text: &str) -> bool {
     match parts.split_first() {
         None => text.is_empty(),
@@ -241,7 +241,7 @@ fn matches(parts: &[Part<'_>], text: &str) -> bool {
     }
 }
 
-/// `first-last/step`, written with at least `width` digits.
+/// A range `first-last/step`, formatted with at least `width` digits.
 struct Numbers {
     first: u64,
     last: u64,
@@ -267,7 +267,7 @@ impl Part<'_> {
             Self::Numbers(all) => all.iter().fold(0, |n, r| n.saturating_add(r.count())),
         }
     }
-    /// The text at place `i`.
+    /// Returns the text with index `i` of those that the part stands for.
     fn at(&self, i: usize) -> String {
         let all = match self {
             Self::Text(text) => return (*text).to_owned(),
@@ -294,7 +294,7 @@ fn decimal_digits(n: u64) -> usize {
     n.checked_ilog10().unwrap_or(0) as usize + 1
 }
 
-/// The terms of a list, split at commas and white space outside of brackets, with their offsets.
+/// Returns the terms of a list with their byte offsets. A list is split at commas and white space outside of brackets.
 fn terms(text: &str) -> Result<Vec<(usize, &str)>, HostListError> {
     let mut out = Vec::new();
     let (mut start, mut open) = (0, None);
@@ -318,7 +318,7 @@ fn terms(text: &str) -> Result<Vec<(usize, &str)>, HostListError> {
     Ok(out)
 }
 
-/// A term whose brackets are known to be balanced and not nested.
+/// Parses a term whose brackets are balanced and not nested.
 fn parse_term(term: &str, offset: usize) -> Result<Vec<Part<'_>>, HostListError> {
     let mut parts = Vec::new();
     let (mut rest, mut at) = (term, offset);
@@ -402,11 +402,11 @@ fn append_product(parts: &[Part<'_>], names: &mut Vec<String>) {
     names.append(&mut heads);
 }
 
-/// The name at place `i` of those that [`append_product`] would append.
+/// Returns the name at index `i` of those that [`append_product`] would append.
 fn nth_of_product(parts: &[Part<'_>], i: usize) -> String {
     let mut left = i;
     let mut picked = vec![0; parts.len()];
-    // The last group runs fastest, the others from the first on.
+    // The last group varies fastest, then the others from the first on.
     let last = parts.iter().rposition(|part| matches!(part, Part::Numbers(_)));
     for at in last.into_iter().chain((0..parts.len()).filter(|at| Some(*at) != last)) {
         picked[at] = left % parts[at].count();
@@ -415,7 +415,7 @@ fn nth_of_product(parts: &[Part<'_>], i: usize) -> String {
     parts.iter().zip(picked).map(|(part, at)| part.at(at)).collect()
 }
 
-/// A name, split before the number at its end. The order is that of Slurm's sorted lists.
+/// A name, split before the number at its end. Its order is that of Slurm's sorted lists.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Name<'a> {
     prefix: &'a str,
@@ -429,7 +429,7 @@ impl<'a> Name<'a> {
         let (prefix, digits) = name.split_at(name.len() - digits);
         Self { prefix, number: digits.parse().ok(), digits }
     }
-    /// Whether the name is the one after `last` in a range that began with `first`.
+    /// Returns whether this name is the one after `last` in a range that starts with `first`.
     fn follows(&self, first: &Self, last: &Self) -> bool {
         let (Some(number), Some(before)) = (self.number, last.number) else { return false };
         number == before + 1
@@ -438,7 +438,7 @@ impl<'a> Name<'a> {
     }
 }
 
-/// Runs of one prefix become one bracket group.
+/// Formats names as a host list. Consecutive names with the same prefix share one bracket group.
 fn render(names: &[Name<'_>]) -> String {
     let mut out = String::new();
     for group in names.chunk_by(|a, b| a.prefix == b.prefix && a.number.is_some() && b.number.is_some()) {

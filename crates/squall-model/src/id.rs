@@ -1,4 +1,4 @@
-//! Typed ids: what names a job, a step, a node, an attempt, an epoch.
+//! Typed ids of jobs, steps, nodes, attempts and controller epochs.
 
 use std::fmt;
 
@@ -22,44 +22,44 @@ macro_rules! id {
 }
 
 id!(
-    /// A job's number. Never given twice: the high-water mark is part of the journaled state.
-    /// An array of N tasks reserves N consecutive ids (see [`crate::job::ArraySpec::task_id`]).
+    /// A job's number. A number is not used twice while the job is known: the highest one given is part of the
+    /// journaled state. An array of N tasks reserves N consecutive ids (see [`crate::job::ArraySpec::task_id`]).
     JobId(u32)
 );
 id!(
-    /// A node's dense index, given once per name and never reused.
+    /// A node's index into dense arrays. Each node name gets one, which is never reused.
     NodeId(u32)
 );
 id!(
-    /// Which execution of a job this is, from 1; a requeue makes the next. 0: never started.
+    /// Number of a job's execution, from 1; each requeue starts the next. 0: the job has never started.
     Attempt(u32)
 );
 id!(
-    /// The controller's incarnation, one higher at each start; messages of an older one are refused.
+    /// Number of the controller's incarnation, one higher at each start. Messages of an older one are refused.
     Epoch(u64)
 );
 
 impl JobId {
-    /// The cell that gives this id, where there are cells.
+    /// Returns the number of the cell that gave this id; 0 without cells.
     pub fn cell(self) -> u32 {
         self.0 / CELL_IDS
     }
 }
 
 impl NodeId {
-    /// The id as an index into dense arrays.
+    /// Returns the id as an array index.
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A step's number within its job: 0, 1, 2… for `srun`, and one name for the batch script.
+/// A step's number within its job: 0, 1, 2… for `srun`, and a constant for the batch script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct StepNo(#[n(0)] pub u32);
 
 impl StepNo {
-    /// The batch script, shown as `123.batch`.
+    /// Number of the batch script, printed as `batch` (`123.batch`).
     pub const BATCH: Self = Self(u32::MAX - 1);
 }
 
@@ -69,7 +69,7 @@ impl fmt::Display for StepNo {
     }
 }
 
-/// One attempt of one step: what a step daemon serves.
+/// Identifies one attempt of one step. A step daemon serves one such key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct StepKey {
     /// The job.
@@ -84,30 +84,30 @@ pub struct StepKey {
 }
 
 impl fmt::Display for StepKey {
-    /// `JOB.ATTEMPT.STEP`, as in the names of spool folders.
+    /// Writes `JOB.ATTEMPT.STEP`, as in the names of spool folders.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.job, self.attempt, self.step)
     }
 }
 
-/// What a client chose to make a request idempotent: the same key gives the same answer.
+/// Key by which a client makes a request idempotent: a repeated request with the same key gets the same answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct ClientKey(#[n(0)] pub u128);
 
-/// One life of one node: changes at reboot or when the node's spool was wiped, not when its
-/// daemon restarts. A job that ran under another incarnation is proven dead.
+/// Incarnation of a node. It changes when the machine reboots or the node's spool is wiped, not when its daemon
+/// restarts. A job that ran under another incarnation has certainly ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct Incarnation(#[n(0)] pub u128);
 
-/// One registration of a node; messages of an older one are ignored.
+/// One registration of a node. Messages of an older registration are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct Session {
-    /// The controller's incarnation.
+    /// Epoch of the controller that accepted the registration.
     #[n(0)]
     pub epoch: Epoch,
-    /// The number of the put that offered it, within that incarnation.
+    /// Number of the multicast message that offered the session, counted within the epoch.
     #[n(1)]
     pub number: u64,
 }

@@ -1,25 +1,26 @@
-//! What a job asks of the insides of its nodes: sockets, cores and threads, and how many tasks share one.
+//! What a job requires within each node: sockets, cores and threads, and tasks for each of them.
 
 use crate::resource::Hardware;
 
-/// `--sockets-per-node`, `--cores-per-socket`, `--threads-per-core`, `--ntasks-per-socket`, `--ntasks-per-core`, `--hint`.
-/// 0: not said.
+/// Values of `--sockets-per-node`, `--cores-per-socket`, `--threads-per-core`, `--ntasks-per-socket`,
+/// `--ntasks-per-core` and `--hint`; 0: not given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Inside {
-    /// Least sockets of a node.
+    /// Fewest sockets of a node.
     pub sockets: u32,
-    /// Least cores of a socket.
+    /// Fewest cores of a socket.
     pub cores: u32,
-    /// Hardware threads to use of each core. CPUs are hardware threads here, so a node's cores must have just so many.
+    /// Hardware threads to use of each core. CPUs are hardware threads here, so the node's cores must have exactly this
+    /// many.
     pub threads: u32,
-    /// Most tasks for each socket.
+    /// Most tasks on each socket.
     pub tasks_per_socket: u32,
-    /// Most tasks for each core.
+    /// Most tasks on each core.
     pub tasks_per_core: u32,
 }
 
 impl Inside {
-    /// From the options by their long names.
+    /// Reads the values from job options, given as pairs of long name and value.
     pub fn of(others: &[(String, String)]) -> Self {
         let mut inside = Self::default();
         for (option, value) in others {
@@ -30,7 +31,7 @@ impl Inside {
                 "threads-per-core" => inside.threads = count,
                 "ntasks-per-socket" => inside.tasks_per_socket = count,
                 "ntasks-per-core" => inside.tasks_per_core = count,
-                // One thread of each core, as with --threads-per-core=1, which goes before it.
+                // One thread of each core, as `--threads-per-core=1`, which takes precedence.
                 "hint" if value != "multithread" && inside.threads == 0 => inside.threads = 1,
                 _ => {}
             }
@@ -38,12 +39,12 @@ impl Inside {
         inside
     }
 
-    /// Whether nothing is asked for.
+    /// Returns whether nothing is required.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Most tasks that a node may take; 0: it is not such a node.
+    /// Returns the most tasks that the node may run. 0: it doesn't meet the requirements.
     pub fn most_tasks(&self, node: &Hardware) -> u32 {
         let (sockets, cores) = (node.sockets.max(1), node.cores_per_socket.max(1));
         let fine = sockets >= self.sockets

@@ -1,4 +1,4 @@
-//! How the journal stands in its files: segments of frames, each frame one flush, chained by hash.
+//! Format of journal files: a segment holds frames, each written by one flush, chained by hash.
 //!
 //! ```text
 //! segment: header (80 bytes) | frame | frame | … | zeros up to the size it was made with
@@ -7,25 +7,25 @@
 //!                                                 1: a Record of release 0.1)
 //! ```
 //!
-//! All numbers are little-endian. One frame is one flush, and the next is written only when the last is
-//! durable. Hence: whatever is wrong *before* a valid frame is damage, never an unfinished write.
+//! All numbers are little-endian. A frame is written only when the frame before it is durable. Hence an error *before*
+//! a valid frame is damage, never an unfinished write.
 
 use crate::encoding;
 use crate::event::Record;
 use crate::job::Digest;
 use crate::stored::v1;
 
-/// The format of segments and snapshots; a newer one is refused.
+/// Format version of segments and snapshots. A file with a newer one is refused.
 pub const FORMAT: u32 = 2;
 /// Bytes of a segment's header.
 pub const SEGMENT_HEADER_BYTES: usize = 80;
 /// Bytes of a frame's header.
 pub(crate) const FRAME_HEADER_BYTES: usize = 32;
-/// Bytes of the mark at a frame's end: never zero, so that a frame whose end was not written shows it.
+/// Bytes of the mark at a frame's end. The mark has no zero byte, so a missing end is recognized.
 pub(crate) const END_MARK_BYTES: usize = 8;
-/// Longest content of a frame, bytes.
+/// Longest content of a frame (its items), bytes.
 pub(crate) const CONTENT_BYTES_MAX: usize = 256 << 20;
-/// Bytes of the frame that closes a segment; this room is always kept free.
+/// Bytes of the frame that closes a segment. This many are always kept free at the end of a segment.
 pub const CLOSE_BYTES: usize = FRAME_HEADER_BYTES + ITEM_HEADER_BYTES + END_MARK_BYTES;
 
 const ITEM_HEADER_BYTES: usize = 8;
@@ -38,98 +38,99 @@ const ITEM_BLOB: u32 = 2;
 const ITEM_CLOSE: u32 = 3;
 const ITEM_RECORD: u32 = 4;
 
-/// Where the chain of frames stands: what the next frame must bear.
+/// Position in the chain of frames: the number and hash that the next frame must carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
     /// Number of the next frame, counted over all segments from 1.
     pub frame: u64,
-    /// Hash over all frames before it.
+    /// Hash of the frame before it, which covers the frames before that one as well.
     pub chain: u64,
 }
 
 impl Link {
-    /// Before the first frame of a cluster's journal. Neither part is ever zero, as unwritten bytes are.
+    /// Returns the position before the first frame of a cluster's journal. Neither field is zero, unlike unwritten
+    /// bytes.
     pub fn first(cluster: u128) -> Self {
         Self { frame: 1, chain: cluster as u64 | 1 }
     }
 }
 
-/// The first bytes of a segment.
+/// Header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
-    /// The format of the file: [`FORMAT`] where it is written.
+    /// Format version of the file; [`FORMAT`] for a new one.
     pub format: u32,
-    /// Which cluster it belongs to.
+    /// Id of the cluster that the segment belongs to.
     pub cluster: u128,
     /// The segment's number, as in its file's name.
     pub number: u64,
-    /// Size of the file as it was made.
+    /// Size at which the file was created, bytes.
     pub size: u64,
-    /// Sequence number of the first record that it can hold.
+    /// Sequence number of the segment's first record.
     pub seq: u64,
-    /// Where the chain stands at its first frame.
+    /// Position in the chain at the segment's first frame.
     pub link: Link,
 }
 
 /// What is wrong with a journal file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// The first bytes are not those of a journal file.
+    /// The file does not begin with a valid header.
     #[error("the file's header does not fit its checksum")]
     Header,
-    /// Made by a newer program.
+    /// The file has this format version, which is newer than `FORMAT`.
     #[error("the file has format {0}, this program knows formats up to {FORMAT}")]
     Format(u32),
-    /// Bytes changed, were lost or were overwritten.
+    /// Bytes are changed, missing or overwritten.
     #[error("its bytes do not fit its checksum")]
     Checksum,
-    /// A frame that belongs elsewhere: misdirected, lost or repeated.
+    /// The frame is valid but has another place in the chain: it was misdirected, lost or repeated.
     #[error("it is not the frame that follows the one before")]
     Chain,
-    /// The checksum fits, but the content contradicts itself or what stands before it.
+    /// The checksum is right, but the content contradicts itself or the frames before it.
     #[error("its content can't be read: {0}")]
     Content(String),
-    /// The checksum fits, but this program does not know what it says: another version wrote it.
+    /// The checksum is right, but the content is of a kind that this program can't read: another version wrote it.
     #[error("this version of squall does not know its content ({0})")]
     Unknown(String),
 }
 
-/// Where and what is wrong.
+/// Damage in a journal file: where and what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// Byte offset in the file.
     pub offset: usize,
-    /// Number of the frame that should be there.
+    /// Number of the frame that was expected there.
     pub frame: u64,
-    /// What is wrong.
+    /// Kind of the damage.
     pub problem: Problem,
 }
 
-/// What stands at an offset of a segment.
+/// Result of reading a segment at an offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scan {
-    /// A frame.
+    /// A valid frame.
     Frame {
-        /// Where its items are.
+        /// Byte range of the frame's items in the segment.
         items: std::ops::Range<usize>,
-        /// Where the next frame is.
+        /// Offset of the next frame.
         next: usize,
-        /// What the next frame must bear.
+        /// Number and hash that the next frame must carry.
         link: Link,
     },
-    /// Nothing: only zeros follow.
+    /// End of the content: only zeros follow.
     End,
-    /// An unfinished write and nothing after it: it was never acknowledged and may be cut.
+    /// An unfinished write with nothing after it. It was never acknowledged and may be cut off.
     Torn {
-        /// Bytes that are not zero, at most: from here to the last of them.
+        /// Bytes from the offset to the last one that is not zero.
         bytes: usize,
     },
-    /// Damage: what stood here was durable once.
+    /// Damage: this content was durable once.
     Damaged(Damage),
 }
 
 impl SegmentHeader {
-    /// As bytes.
+    /// Encodes the header.
     pub fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
         let mut out = [0; SEGMENT_HEADER_BYTES];
         out[..8].copy_from_slice(&SEGMENT_MAGIC);
@@ -144,7 +145,7 @@ impl SegmentHeader {
         out
     }
 
-    /// From a file's first bytes.
+    /// Decodes the header from a file's first bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, Problem> {
         let mut head = *bytes.first_chunk::<SEGMENT_HEADER_BYTES>().ok_or(Problem::Header)?;
         let crc = word32(&head, 12);
@@ -169,7 +170,7 @@ impl SegmentHeader {
     }
 }
 
-/// One flush in the making: records and the blobs that they need.
+/// Builds the frame of one flush: records and the blobs that they refer to.
 #[derive(Clone, Debug)]
 pub struct FrameWriter {
     bytes: Vec<u8>,
@@ -182,7 +183,7 @@ impl Default for FrameWriter {
 }
 
 impl FrameWriter {
-    /// Adds a record.
+    /// Appends a record. Fails if the record can't be encoded; the frame is then unchanged.
     pub fn record(&mut self, record: &Record) -> Result<(), Problem> {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&ITEM_RECORD.to_le_bytes());
@@ -196,7 +197,7 @@ impl FrameWriter {
         Ok(())
     }
 
-    /// Adds a blob; returns the offset of its content within the frame.
+    /// Appends a blob and returns the offset of its content within the frame.
     pub fn blob(&mut self, digest: &Digest, content: &[u8]) -> usize {
         let length = (size_of::<Digest>() + content.len()) as u32;
         self.bytes.extend_from_slice(&ITEM_BLOB.to_le_bytes());
@@ -207,23 +208,24 @@ impl FrameWriter {
         at
     }
 
-    /// Adds the word that this is the segment's last frame and another segment exists.
+    /// Appends the mark that this is the segment's last frame and the next segment exists.
     pub fn close(&mut self) {
         self.bytes.extend_from_slice(&ITEM_CLOSE.to_le_bytes());
         self.bytes.extend_from_slice(&0_u32.to_le_bytes());
     }
 
-    /// Whether nothing was added.
+    /// Returns whether nothing was appended.
     pub fn is_empty(&self) -> bool {
         self.bytes.len() == FRAME_HEADER_BYTES
     }
 
-    /// How many bytes the frame will take.
+    /// Returns the size of the finished frame, bytes.
     pub fn size(&self) -> usize {
         (self.bytes.len() + END_MARK_BYTES).next_multiple_of(8)
     }
 
-    /// The frame's bytes, and where the chain stands after it.
+    /// Returns the frame's bytes and the position in the chain after it. Fails if the content is over the limit of 256
+    /// MiB.
     pub fn finish(mut self, link: Link) -> Result<(Vec<u8>, Link), Problem> {
         let length = self.bytes.len() - FRAME_HEADER_BYTES;
         if length > CONTENT_BYTES_MAX {
@@ -247,25 +249,25 @@ impl FrameWriter {
     }
 }
 
-/// Something in a frame.
+/// Item of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
     /// A batch of events.
     Record(Record),
-    /// A blob's content.
+    /// A blob: content that records refer to by its digest.
     Blob {
-        /// What it must hash to.
+        /// Digest that the content must have.
         digest: Digest,
-        /// Offset of its content in the bytes given.
+        /// Offset of the content in the segment.
         at: usize,
-        /// Its content.
+        /// Content of the blob.
         content: &'a [u8],
     },
-    /// The segment ends here; the next one exists.
+    /// Mark of the last frame of a segment: the next segment exists.
     Close,
 }
 
-/// The items of a frame that [`scan`] found at `items` in `segment`.
+/// Decodes the items of a frame that [`scan`] found at `items` in `segment`.
 pub fn items(segment: &[u8], items: std::ops::Range<usize>) -> Result<Vec<Item<'_>>, Problem> {
     let short = || Problem::Content("an item is longer than its frame".into());
     let unknown = |e: String| Problem::Unknown(format!("a record: {e}"));
@@ -293,8 +295,8 @@ pub fn items(segment: &[u8], items: std::ops::Range<usize>) -> Result<Vec<Item<'
     Ok(found)
 }
 
-/// Looks at what stands at `at` of a segment's bytes (all of them: the file, or what is left of it).
-/// In a closed segment, `Torn` is damage as well: the caller knows.
+/// Examines a segment at offset `at`. `segment` is the whole file, or as much of it as exists. In a closed segment
+/// `Torn` is damage as well, which is for the caller to decide.
 pub fn scan(segment: &[u8], at: usize, expect: Link) -> Scan {
     let rest = &segment[at.min(segment.len())..];
     let problem = match frame(rest, expect) {
@@ -316,7 +318,8 @@ pub fn scan(segment: &[u8], at: usize, expect: Link) -> Scan {
     }
 }
 
-/// The frame at the beginning of `bytes`: length of its items, and where the chain stands after it.
+/// Checks the frame at the beginning of `bytes`. Returns the length of its items and the position in the chain after
+/// it.
 fn frame(bytes: &[u8], expect: Link) -> Result<(usize, Link), Problem> {
     let length = frame_header(bytes).ok_or(Problem::Checksum)?;
     if link_of(bytes) != expect {
@@ -325,7 +328,7 @@ fn frame(bytes: &[u8], expect: Link) -> Result<(usize, Link), Problem> {
     let end = FRAME_HEADER_BYTES + length;
     let body = bytes.get(FRAME_HEADER_BYTES..end).ok_or(Problem::Checksum)?;
     let mark = bytes.get(end..end + END_MARK_BYTES).ok_or(Problem::Checksum)?;
-    // A file may end before the zeros do.
+    // The file may end before the padding does.
     let padding = &bytes[end + END_MARK_BYTES..(end + END_MARK_BYTES).next_multiple_of(8).min(bytes.len())];
     if crc32c::crc32c(body) != word32(bytes, 24) || mark != END_MARK || padding.iter().any(|b| *b != 0) {
         return Err(Problem::Checksum);
@@ -333,7 +336,7 @@ fn frame(bytes: &[u8], expect: Link) -> Result<(usize, Link), Problem> {
     Ok((length, follow(expect, &bytes[..end])))
 }
 
-/// The length of the items, if the bytes begin with a frame's header.
+/// Returns the length of the items if `bytes` begins with a valid frame header.
 fn frame_header(bytes: &[u8]) -> Option<usize> {
     let head = bytes.first_chunk::<FRAME_HEADER_BYTES>()?;
     let length = word32(head, 4) as usize;
@@ -345,7 +348,8 @@ fn link_of(bytes: &[u8]) -> Link {
     Link { frame: word64(bytes, 8), chain: word64(bytes, 16) }
 }
 
-/// How many bytes there are up to the last that is not zero. Most of a new segment is zeros: looked at in blocks.
+/// Returns the number of bytes up to the last that is not zero. Most of a new segment is zeros, so it is compared in
+/// blocks.
 pub fn used_bytes(bytes: &[u8]) -> usize {
     const ZEROS: [u8; 4096] = [0; 4096];
     let mut end = bytes.len();
@@ -360,7 +364,7 @@ pub fn used_bytes(bytes: &[u8]) -> usize {
     0
 }
 
-/// Whether a frame's header of the same or a later time stands anywhere behind the beginning.
+/// Returns whether a valid header of a later frame follows anywhere after the start of `bytes`.
 fn is_followed(bytes: &[u8], expect: Link) -> bool {
     (8..bytes.len().saturating_sub(FRAME_HEADER_BYTES)).step_by(8).any(|at| {
         let here = &bytes[at..];
@@ -368,8 +372,8 @@ fn is_followed(bytes: &[u8], expect: Link) -> bool {
     })
 }
 
-/// Whether the bad frame at the beginning shows every sign of having been written completely (so that it was
-/// damaged later), against the signs of an unfinished write: an end or a whole sector that is still zero.
+/// Returns whether the bad frame at the start of `bytes` was once written completely, so that it was damaged later.
+/// Signs of an unfinished write are an end or a whole sector that is still zero.
 fn was_complete(bytes: &[u8], used: usize, expect: Link) -> bool {
     let Some(length) = frame_header(bytes) else {
         return looks_like_header(bytes, expect) && used >= FRAME_HEADER_BYTES && sectors_written(bytes, used);
@@ -378,7 +382,8 @@ fn was_complete(bytes: &[u8], used: usize, expect: Link) -> bool {
     used >= end && sectors_written(bytes, end)
 }
 
-/// Whether a broken header is the expected frame's with some bits changed, not just any bytes.
+/// Returns whether a broken header is the expected one with some bits changed, rather than arbitrary bytes: at least
+/// two of magic, number and hash match.
 fn looks_like_header(bytes: &[u8], expect: Link) -> bool {
     let mut head = [0; FRAME_HEADER_BYTES];
     let have = bytes.len().min(FRAME_HEADER_BYTES);
@@ -388,8 +393,8 @@ fn looks_like_header(bytes: &[u8], expect: Link) -> bool {
     marks.iter().filter(|m| **m).count() >= 2
 }
 
-/// Whether no whole sector within the first `end` bytes is zero. Frames begin at multiples of 8, not of
-/// sectors: looking at every 8 bytes finds any alignment, and real content has no such hole.
+/// Returns whether no run of zeros of a sector's length lies within the first `end` bytes. Frames begin at multiples of
+/// 8, not of sectors, so runs at any offset count; real content has no such run.
 fn sectors_written(bytes: &[u8], end: usize) -> bool {
     let mut run = 0;
     for byte in &bytes[..end.min(bytes.len())] {
@@ -401,7 +406,7 @@ fn sectors_written(bytes: &[u8], end: usize) -> bool {
     true
 }
 
-/// The chain after a frame.
+/// Returns the position in the chain after `frame`.
 fn follow(link: Link, frame: &[u8]) -> Link {
     let hash = blake3::hash(frame);
     Link { frame: link.frame + 1, chain: word64(hash.as_bytes(), 0) }
@@ -489,7 +494,7 @@ mod tests {
         assert_eq!((head.number, head.size, head.seq), (1, SIZE as u64, 1));
     }
 
-    /// A journal reads for ever: these bytes may never change.
+    /// Old journals must stay readable: these bytes may never change.
     #[test]
     fn format_2_is_what_it_was() {
         let link = Link::first(CLUSTER);

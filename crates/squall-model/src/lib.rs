@@ -1,4 +1,5 @@
-//! Squall's nouns: plain data that every floor above shares, with no behaviour but parse, print, compare.
+//! Squall's data types, shared by all crates above: plain data without behaviour other than parsing, printing and
+//! comparing.
 #![forbid(unsafe_code)]
 
 pub mod codec;

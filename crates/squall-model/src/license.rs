@@ -1,8 +1,8 @@
-//! Licenses: `fluent:2,matlab` is so many of each; one where no number stands.
+//! Licenses: `fluent:2,matlab` is two of one and one of the other.
 
 use std::collections::BTreeMap;
 
-/// How many of each name. None: that is no list of licenses.
+/// Reads a list of licenses and returns the number of each. None: the text is not such a list.
 pub fn parse(text: &str) -> Option<BTreeMap<String, u32>> {
     let mut counts = BTreeMap::new();
     for word in text.split([',', ';']).map(str::trim).filter(|word| !word.is_empty()) {

@@ -1,54 +1,55 @@
-//! Every limit of the system, named, in one place.
+//! All limits of the system, as named constants.
 
-/// Lowest uid for which a node of another machine may vouch, unless the configuration says otherwise.
+/// Default of `min_uid`: lowest uid in a credential from a node on another machine that the controller accepts.
 pub(crate) const VOUCHED_UID_MIN: u32 = 1000;
-/// Largest frame on any link, bytes; a longer one ends its connection.
+/// Largest frame on any connection, bytes. A longer one ends the connection.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
-/// Ranges of jobs of which accounting notes that rows may be missing; more are joined.
+/// Most ranges of jobs that accounting records as possibly missing rows. Further ones are joined to others.
 pub const LOST_RANGES_MAX: usize = 64;
 /// Largest batch script, bytes (Slurm's `max_script_size` default is 4 MiB).
 pub const SCRIPT_BYTES_MAX: usize = 4 << 20;
-/// The time limit, seconds, of a job that asked for none (`--time=UNLIMITED`); an absent limit is the partition's default.
+/// Stands for "unlimited" in a job's time limit in seconds (`--time=UNLIMITED`). A job without a time limit gets the
+/// partition's default instead.
 pub const UNLIMITED_S: u64 = u64::MAX;
 /// Largest environment of a job, bytes.
 pub const ENV_BYTES_MAX: usize = 4 << 20;
-/// Largest array index plus one that may be configured.
+/// Highest value that `max_array_size` may have.
 pub const ARRAY_INDEX_MAX: u32 = 4_000_001;
-/// Largest array index plus one where nothing else is configured (Slurm's `MaxArraySize`).
+/// Default of `max_array_size`: largest array index plus one (Slurm's `MaxArraySize`).
 pub(crate) const ARRAY_SIZE: u32 = 1001;
-/// Jobs of one user in the queue where nothing else is configured.
+/// Default of `max_jobs_per_user`: most jobs of one user in the queue.
 pub(crate) const USER_JOBS: u32 = 100_000;
-/// MiB of scripts and environments of one user where nothing else is configured.
+/// Default of `max_content_per_user_mb`: most MiB of scripts and environments of one user's jobs.
 pub(crate) const USER_CONTENT_MB: u32 = 1024;
-/// The last job id where nothing else is configured (Slurm's `MaxJobId`).
+/// Default of `max_job_id`: the last job id (Slurm's `MaxJobId`).
 pub(crate) const JOB_ID_MAX: u32 = 67_043_328;
-/// Bytes of script and environment that a job may bring without their being counted for its user.
+/// Bytes of script and environment of a job that are not counted against its user's limit.
 pub const CONTENT_BYTES_FREE: u64 = 64 << 10;
-/// Most separate ranges of indices of one array (`0-9` is one): what a frame and a record can carry.
+/// Most separate ranges of indices of one array (`0-9` is one), so that they fit into a frame and a record.
 pub const ARRAY_RANGES_MAX: usize = 1 << 20;
 /// Largest number of nodes that a host list may expand to.
 pub(crate) const HOSTLIST_MAX: usize = 1 << 20;
-/// Names that a user's list may have where there are fewer than half as many nodes; else twice as many as nodes.
+/// Least limit on the names in a user's host list. The limit is twice the number of nodes if that is more.
 pub(crate) const LISTED_NAMES_MIN: usize = 4096;
-/// Bytes of a user's list for each name that it may have.
+/// Bytes of a user's host list allowed for each name that the list may have.
 pub(crate) const LISTED_NAME_BYTES: usize = 64;
-/// Most cells behind one front: numbers are below this, as those of clusters in Slurm's federations.
+/// Most cells behind one front (their gateway). Cell numbers are below this, as cluster ids in Slurm's federations.
 pub const CELLS_MAX: u32 = 1 << 6;
-/// Job ids of a cell: those of cell N begin at N times this.
+/// Job ids per cell: those of cell N begin at N times this.
 pub const CELL_IDS: u32 = 1 << 26;
-/// Questions between cells in one message: each may hold a name of [`STRING_BYTES_MAX`].
+/// Most questions between cells in one message; each may hold a name of [`STRING_BYTES_MAX`].
 pub const QUESTIONS_MAX: usize = 128;
-/// Features of a node that an operator may set.
+/// Most features of a node that an operator may set.
 pub const NODE_FEATURES_MAX: usize = 1024;
-/// Most nodes of a cluster: ids are below this.
+/// Most nodes of a cluster. Node ids are below this.
 pub const NODES_MAX: usize = 1 << 20;
 /// Longest name of a node, bytes.
 pub const HOSTNAME_BYTES_MAX: usize = 255;
 /// Most tasks of one step on one node.
 pub const TASKS_PER_NODE_MAX: u32 = 4096;
-/// Most reservations at one time.
+/// Most reservations that exist at one time.
 pub const RESERVATIONS_MAX: usize = 10_000;
-/// Most devices of one name on a node.
+/// Most devices of one generic resource on a node.
 pub const GRES_PER_NODE_MAX: usize = 1024;
 /// Most components of one heterogeneous job, as in Slurm.
 pub const HET_COMPONENTS_MAX: usize = 128;
@@ -58,48 +59,52 @@ pub const TASKS_MAX: u32 = 1 << 20;
 pub const STRING_BYTES_MAX: usize = 64 << 10;
 /// Most dependency terms of one job.
 pub const DEPENDENCY_TERMS_MAX: usize = 10_000;
-/// Jobs that one answer frame carries; a longer list comes in several frames, and others are served between them.
+/// Most jobs in one answer frame. A longer list comes in several frames, so that other clients are served between them.
 pub const ANSWER_JOBS_MAX: usize = 1024;
-/// Most bytes of messages that one frame to a node carries, but for a single message that is longer; more come in several.
+/// Most bytes of messages in one frame to a node, unless a single message is longer. Further messages follow in the
+/// next frame.
 pub const DOWN_BYTES_MAX: usize = FRAME_BYTES_MAX / 4;
-/// Most bytes of what a step is to run, with its environment: with the facts of its job it must fit into a frame.
+/// Most bytes of a step's command and environment. Together with the data of its job they must fit into a frame.
 pub const STEP_BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
-/// Reports that one frame from a node carries.
+/// Most reports in one frame from a node.
 pub const REPORTS_PER_FRAME_MAX: usize = 1024;
 /// Seconds that an ended job stays in the controller's memory (Slurm's `MinJobAge`).
 pub(crate) const MIN_JOB_AGE_S: u64 = 300;
 /// Seconds between TERM and KILL (Slurm's `KillWait`).
 pub const KILL_WAIT_S: u64 = 30;
-/// Seconds that an allocation lives on without a connected `salloc` or `srun` after a controller restart.
+/// Seconds that an allocation continues after a controller restart without its `salloc` or `srun` reconnecting.
 pub const OWNER_GRACE_S: u64 = 60;
 /// Seconds between heartbeats of a node.
 pub const HEARTBEAT_S: u64 = 10;
-/// Seconds of silence after which a node counts as not responding (Slurm's `SlurmdTimeout` is 300).
+/// Default of `node_timeout_s`: seconds of silence after which a node is not responding (Slurm's `SlurmdTimeout` is
+/// 300).
 pub(crate) const NODE_TIMEOUT_S: u64 = 60;
-/// Seconds after which the jobs of a silent node are given up and requeued elsewhere. Slow is not dead.
+/// Default of `node_lost_s`: seconds of silence after which a node is lost. Its jobs are then handled by
+/// `node_lost_action`.
 pub(crate) const NODE_LOST_S: u64 = 300;
-/// Seconds that a step lives on after its `srun` has vanished.
+/// Seconds that a step continues after the connection to its `srun` is lost.
 pub const STEP_OWNER_GRACE_S: u64 = 10;
-/// Children of a node in the tree of daemons (Slurm's `TreeWidth` default).
+/// Most children of a node in the distribution tree (Slurm's `TreeWidth` default).
 pub const TREE_WIDTH: u32 = 16;
-/// Bytes of one piece of a file on its way to nodes. See `fabric::cost`: for tens of megabytes on links of gigabytes per
-/// second the best length is near this, and pieces of it stay in the cache of a CPU from hop to hop.
+/// Bytes of one piece of a file on its way to nodes. See `fabric::cost`: for tens of megabytes on links of gigabytes
+/// per second the best length is near this, and pieces of it stay in the cache of a CPU from hop to hop.
 pub const CHUNK_BYTES: u32 = 128 << 10;
-/// Bytes of the names of nodes that every piece of a file carries; a longer list: the file goes down the tree.
+/// Most bytes of the list of node names that every piece of a file can carry. With a longer list the file goes down the
+/// distribution tree of all nodes instead.
 pub const CASCADE_BYTES_MAX: usize = 4 << 10;
-/// Bytes of a file that may be under way to nodes: what a relay holds for a child that is slow.
+/// Most bytes of a file in transit to nodes, which a relay buffers for a slow child.
 pub const CHUNK_WINDOW_BYTES: u64 = 4 << 20;
-/// Bytes of a block of a file that is sent by multicast: what nodes say of it they say of blocks.
+/// Bytes of a block of a file that is sent by multicast. Nodes report missing data by block.
 pub const CAST_BLOCK_BYTES: u64 = 64 << 10;
-/// Blocks that may be under way: as many as there are bits in a variable's value that is not negative.
+/// Most multicast blocks in transit: one for each bit of a global variable's value that is not negative.
 pub const CAST_BLOCKS: u64 = 63;
-/// Files whose digests the controller remembers for those who bring them again.
+/// Most files whose digests the controller remembers, so that a repeated broadcast needs no second upload.
 pub const RECALLED_MAX: usize = 4096;
-/// Bytes of files that a node keeps.
+/// Most bytes of files in a node's cache.
 pub const CONTENT_BYTES_MAX: u64 = 4 << 30;
 /// Most changes of accounts in one request.
 pub const POLICY_CHANGES_MAX: usize = 100_000;
-/// Files and folders of a node's spool that are kept aside under one name because they can't be read.
+/// Most unreadable files and folders of a node's spool that are set aside under one name.
 pub const DAMAGED_MAX: u32 = 100;
-/// Bytes of one value in a line of a daemon's log; what is longer is cut.
+/// Most bytes of one value in a daemon's log line; the rest is cut off.
 pub const LOG_VALUE_BYTES_MAX: usize = 4096;

@@ -1,6 +1,7 @@
-//! Errors of the system in words for people.
+//! Operating system errors as texts for users.
 
-/// The text without the numbers that Rust adds: `No such file or directory`, not `... (os error 2)`.
+/// Removes the error numbers that Rust adds: `No such file or directory (os error 2)` becomes `No such file or
+/// directory`.
 pub fn plain(text: &str) -> String {
     const BEGIN: &str = " (os error ";
     let mut parts = text.split(BEGIN);

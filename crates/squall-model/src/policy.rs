@@ -1,4 +1,4 @@
-//! Who may run what, and who goes first: accounts, users, their associations, levels of service (QOS) and limits.
+//! Accounts, users, their associations, QOS and limits: which jobs may run, and in which order.
 
 use minicbor::{Decode, Encode};
 use std::collections::BTreeMap;
@@ -7,28 +7,29 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::duration::parse_limit;
 
-/// The account above all others. It is always there.
+/// Name of the account above all others. It always exists.
 pub const ROOT: &str = "root";
 
-/// The level of service that is always there.
+/// Name of the QOS that always exists.
 pub const NORMAL: &str = "normal";
 
-/// What can be limited. Append-only.
+/// A limit. Variants are added at the end only. "Together" means all jobs of an association (with those below it) or of
+/// a QOS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub enum Limit {
-    /// Running jobs of all together.
+    /// Running jobs of all users together.
     #[n(0)]
     GrpJobs,
-    /// Jobs in the queue or running, of all together.
+    /// Pending and running jobs of all users together.
     #[n(1)]
     GrpSubmit,
-    /// Seconds that jobs ran, of all together.
+    /// Wall-clock seconds of all jobs together.
     #[n(2)]
     GrpWall,
-    /// CPUs of all together.
+    /// CPUs of all jobs together.
     #[n(3)]
     GrpCpu,
-    /// Memory of all together, MiB.
+    /// Memory of all jobs together, MiB.
     #[n(4)]
     GrpMem,
     /// Nodes of all jobs together.
@@ -37,7 +38,7 @@ pub enum Limit {
     /// Running jobs of each user in an association.
     #[n(6)]
     MaxJobs,
-    /// Jobs of each user in an association, in the queue or running.
+    /// Pending and running jobs of each user in an association.
     #[n(7)]
     MaxSubmit,
     /// Time limit of a job, seconds.
@@ -55,7 +56,7 @@ pub enum Limit {
     /// Running jobs of each user in a QOS.
     #[n(12)]
     UserJobs,
-    /// Jobs of each user in a QOS, in the queue or running.
+    /// Pending and running jobs of each user in a QOS.
     #[n(13)]
     UserSubmit,
     /// CPUs of each user in a QOS.
@@ -70,7 +71,7 @@ pub enum Limit {
     /// Running jobs of each account in a QOS.
     #[n(17)]
     AccountJobs,
-    /// Jobs of each account in a QOS, in the queue or running.
+    /// Pending and running jobs of each account in a QOS.
     #[n(18)]
     AccountSubmit,
     /// CPUs of each account in a QOS.
@@ -82,54 +83,54 @@ pub enum Limit {
     /// Nodes of each account in a QOS.
     #[n(21)]
     AccountNode,
-    /// Least CPUs of a job.
+    /// Fewest CPUs of a job.
     #[n(22)]
     MinCpu,
     /// Least memory of a job, MiB.
     #[n(23)]
     MinMem,
-    /// Least nodes of a job.
+    /// Fewest nodes of a job.
     #[n(24)]
     MinNode,
-    /// Any other limit on a resource.
+    /// Any other limit, by scope and resource.
     #[n(25)]
     Tres(#[n(0)] Scope, #[n(1)] Tres),
 }
 
-/// Over what a limit holds. Append-only.
+/// What a limit counts. Variants are added at the end only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Scope {
     /// All jobs together.
     #[n(0)]
     Grp,
-    /// All jobs together over the time that they ran: resources times seconds.
+    /// All jobs together, usage so far: resources times seconds.
     #[n(1)]
     GrpUsed,
-    /// All jobs that run, over the time that they may still run: resources times seconds.
+    /// All running jobs together, for their remaining time: resources times seconds.
     #[n(2)]
     GrpDue,
-    /// A job.
+    /// Each job by itself.
     #[n(3)]
     Job,
-    /// A job over its time limit: resources times seconds.
+    /// Each job: resources times the seconds of its time limit.
     #[n(4)]
     JobDue,
-    /// A job on each of its nodes.
+    /// Each job on each of its nodes.
     #[n(5)]
     Node,
-    /// Each user in an association or in a QOS.
+    /// All jobs of a user in an association or QOS.
     #[n(6)]
     User,
-    /// Each account in a QOS.
+    /// All jobs of an account in a QOS.
     #[n(7)]
     Account,
-    /// A job at least.
+    /// Each job, where the limit is a minimum.
     #[n(8)]
     Least,
 }
 
-/// A resource that is accounted and can be limited. Append-only.
+/// A resource that is accounted and can be limited. Variants are added at the end only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(index_only)]
 #[expect(missing_docs, reason = "the names say it")]
@@ -145,10 +146,10 @@ pub enum Tres {
 }
 
 impl Tres {
-    /// All that can be limited, in the order of their numbers.
+    /// All resources that can be limited, in the order of their numbers.
     pub const ALL: [Self; 4] = [Self::Cpu, Self::Mem, Self::Node, Self::Gpu];
 
-    /// Slurm's name: `gres/gpu`.
+    /// Returns Slurm's name, as `gres/gpu`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -160,7 +161,7 @@ impl Tres {
 }
 
 impl Limit {
-    /// Limits on resources that have a name of their own.
+    /// Limits on resources that are variants of their own, with scope and resource.
     const NAMED: [(Self, Scope, Tres); 15] = [
         (Self::GrpCpu, Scope::Grp, Tres::Cpu),
         (Self::GrpMem, Scope::Grp, Tres::Mem),
@@ -179,13 +180,13 @@ impl Limit {
         (Self::MinNode, Scope::Least, Tres::Node),
     ];
 
-    /// The limit on a resource.
+    /// Returns the limit on a resource in a scope.
     pub fn of(scope: Scope, tres: Tres) -> Self {
         let named = Self::NAMED.iter().find(|named| (named.1, named.2) == (scope, tres));
         named.map_or(Self::Tres(scope, tres), |named| named.0)
     }
 
-    /// The resource that is limited. None: it is jobs, or time.
+    /// Returns the limited resource. None: the limit is on jobs or time.
     pub fn tres(self) -> Option<Tres> {
         match self {
             Self::Tres(_, tres) => Some(tres),
@@ -193,7 +194,7 @@ impl Limit {
         }
     }
 
-    /// Over what it holds.
+    /// Returns what the limit counts.
     pub fn scope(self) -> Scope {
         match self {
             Self::Tres(scope, _) => scope,
@@ -206,120 +207,120 @@ impl Limit {
         }
     }
 
-    /// Whether it holds for each below: those of all together are their holder's own.
+    /// Returns whether associations below inherit the limit. Limits on totals apply only where they are set.
     fn is_inherited(self) -> bool {
         !matches!(self.scope(), Scope::Grp | Scope::GrpUsed | Scope::GrpDue)
     }
 
-    /// Whether the room that it leaves changes while nothing starts or ends.
+    /// Returns whether the rest below the limit changes even while no job starts or ends.
     pub fn moves(self) -> bool {
         matches!(self.scope(), Scope::GrpUsed | Scope::GrpDue)
     }
 }
 
-/// Whose limit it is.
+/// What a limit is set on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Whose {
-    /// An association's.
+    /// An association.
     #[n(0)]
     Association,
-    /// A QOS's.
+    /// A QOS.
     #[n(1)]
     Qos,
 }
 
-/// Limits that are set; what is not in it is not limited.
+/// Limits that are set. A limit that is missing does not apply.
 pub type Limits = BTreeMap<Limit, u64>;
 
 /// An account.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Account {
-    /// What it is for.
+    /// What the account is for, as a text.
     #[n(0)]
     pub description: String,
-    /// Whose it is.
+    /// Organization that the account belongs to.
     #[n(1)]
     pub organization: String,
-    /// Users who may add users to it and change them.
+    /// Users that may add users to the account and change them.
     #[n(2)]
     pub coordinators: Vec<String>,
 }
 
-/// What a user may change of accounts.
+/// What a user may change of accounts, users, associations and QOS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 #[cbor(index_only)]
 pub enum AdminLevel {
-    /// Nothing.
+    /// May change nothing.
     #[default]
     #[n(0)]
     None,
-    /// As an administrator, here.
+    /// May change the same as an administrator.
     #[n(1)]
     Operator,
-    /// Everything.
+    /// May change everything.
     #[n(2)]
     Administrator,
 }
 
-/// A user.
+/// A user of the accounting system.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct User {
-    /// Account of jobs that name none.
+    /// Account of the user's jobs without `--account`.
     #[n(0)]
     pub default_account: String,
-    /// What may be changed.
+    /// What the user may change of accounts.
     #[n(1)]
     pub admin: AdminLevel,
 }
 
-/// Which association: of an account itself, of a user in it, or of a user in it for one partition.
+/// Identifies an association: of an account, of a user in an account, or of a user in an account for one partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct AssocKey {
     /// The account.
     #[n(0)]
     pub account: String,
-    /// The user; empty: the account itself.
+    /// The user. Empty: the association is the account's.
     #[n(1)]
     pub user: String,
-    /// The partition; empty: any.
+    /// The partition. Empty: any.
     #[n(2)]
     pub partition: String,
 }
 
 impl AssocKey {
-    /// The account's own.
+    /// Returns the key of an account's association.
     pub fn account(account: &str) -> Self {
         Self { account: account.to_owned(), ..Self::default() }
     }
-    /// A user's in an account.
+    /// Returns the key of a user's association in an account, for any partition.
     pub fn user(account: &str, user: &str) -> Self {
         Self { user: user.to_owned(), ..Self::account(account) }
     }
 }
 
-/// A place in the tree of accounts, with shares and limits.
+/// A node in the tree of accounts and users, with its shares and limits.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Association {
-    /// Its number, given by the controller.
+    /// Number of the association, given by the controller.
     #[n(0)]
     pub id: u32,
-    /// Of an account's own: the account above it.
+    /// For an account's association: name of the parent account.
     #[n(1)]
     pub parent: String,
-    /// Shares; None: those of its parent (`fairshare=parent`).
+    /// Fair-share shares. None: the parent's (`fairshare=parent`).
     #[n(2)]
     pub shares: Option<u32>,
-    /// Limits.
+    /// Limits set on the association.
     #[n(3)]
     pub limits: Limits,
-    /// Levels of service that may be used; empty: as above it.
+    /// QOS that its jobs may use. Empty: as its parent.
     #[n(4)]
     pub qos: Vec<String>,
-    /// The one of jobs that name none; empty: as above it.
+    /// QOS of its jobs without `--qos`. Empty: as its parent.
     #[n(5)]
     pub default_qos: String,
-    /// Its priority, where associations have weight.
+    /// Priority of the association, used with `priority_weight_assoc`.
     #[n(6)]
     pub priority: Option<u32>,
 }
@@ -338,61 +339,61 @@ impl Default for Association {
     }
 }
 
-/// What happens to jobs that make room for others.
+/// What happens to preempted jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Encode, Decode)]
 #[cbor(index_only)]
 #[serde(rename_all = "lowercase")]
 pub enum PreemptMode {
-    /// Nothing: they are left alone.
+    /// Jobs are not preempted.
     #[default]
     #[serde(alias = "OFF")]
     #[n(0)]
     Off,
-    /// They end.
+    /// Preempted jobs are cancelled.
     #[serde(alias = "CANCEL")]
     #[n(1)]
     Cancel,
-    /// They go back into the queue, or end where they may not.
+    /// Preempted jobs are requeued, or cancelled if they may not be.
     #[serde(alias = "REQUEUE")]
     #[n(2)]
     Requeue,
-    /// They are stopped while others run on their cores.
+    /// Preempted jobs are suspended while others run on their cores.
     #[serde(alias = "SUSPEND")]
     #[n(3)]
     Suspend,
 }
 
-/// A level of service.
+/// A QOS (quality of service): priority, limits and preemption of the jobs that use it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Qos {
-    /// Its number, given by the controller.
+    /// Number of the QOS, given by the controller.
     #[n(0)]
     pub id: u32,
-    /// What it is for.
+    /// What the QOS is for, as a text.
     #[n(1)]
     pub description: String,
-    /// Its priority.
+    /// Priority of the QOS, used with `priority_weight_qos`.
     #[n(2)]
     pub priority: u32,
-    /// Levels whose jobs make room for its jobs.
+    /// QOS whose jobs may be preempted for jobs of this one.
     #[n(3)]
     pub preempt: Vec<String>,
-    /// How its jobs make room; None: as the cluster says.
+    /// What happens to preempted jobs of the QOS. None: as the cluster's setting.
     #[n(4)]
     pub preempt_mode: Option<PreemptMode>,
-    /// Seconds between notice and end of its jobs that make room.
+    /// Seconds between warning and end of preempted jobs of the QOS.
     #[n(5)]
     pub grace_s: u64,
-    /// Seconds that its jobs run before they have to make room; None: as the cluster says.
+    /// Seconds that jobs of the QOS run before they can be preempted. None: as the cluster's setting.
     #[n(6)]
     pub exempt_s: Option<u64>,
-    /// What a second counts, in millionths.
+    /// Factor by which usage of jobs of the QOS counts, in millionths.
     #[n(7)]
     pub usage_factor: u64,
     /// Flags, by Slurm's names.
     #[n(8)]
     pub flags: Vec<String>,
-    /// Limits.
+    /// Limits set on the QOS.
     #[n(9)]
     pub limits: Limits,
 }
@@ -414,16 +415,16 @@ impl Default for Qos {
     }
 }
 
-/// All of it.
+/// All accounts, users, associations and QOS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Policy {
-    /// How often it was changed.
+    /// Number of changes so far.
     #[n(0)]
     pub version: u64,
-    /// The last number given to an association.
+    /// The highest number given to an association.
     #[n(1)]
     pub last_assoc: u32,
-    /// The last number given to a QOS.
+    /// The highest number given to a QOS.
     #[n(2)]
     pub last_qos: u32,
     /// Accounts, by name.
@@ -432,44 +433,44 @@ pub struct Policy {
     /// Users, by name.
     #[n(4)]
     pub users: BTreeMap<String, User>,
-    /// Associations.
+    /// Associations of accounts and users.
     #[n(5)]
     pub associations: BTreeMap<AssocKey, Association>,
-    /// Levels of service, by name.
+    /// QOS, by name.
     #[n(6)]
     pub qos: BTreeMap<String, Qos>,
 }
 
-/// A change: the whole new value, or None: removed.
+/// A change to one entry: its new value. None: it is removed.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum PolicyChange {
-    /// Of an account.
+    /// Change of the account with this name.
     #[n(0)]
     Account(#[n(0)] String, #[n(1)] Option<Account>),
-    /// Of a user.
+    /// Change of the user with this name.
     #[n(1)]
     User(#[n(0)] String, #[n(1)] Option<User>),
-    /// Of an association. Its number is kept, or given.
+    /// Change of an association. An existing one keeps its number, a new one gets the next.
     #[n(2)]
     Association(#[n(0)] AssocKey, #[n(1)] Option<Association>),
-    /// Of a QOS. Its number is kept, or given.
+    /// Change of the QOS with this name. An existing one keeps its number, a new one gets the next.
     #[n(3)]
     Qos(#[n(0)] String, #[n(1)] Option<Qos>),
-    /// What an association used, or all below an account: it is forgotten.
+    /// Resets the usage of an association, or of all associations below an account, to zero.
     #[n(4)]
     Forget(#[n(0)] AssocKey),
-    /// What jobs of a QOS used: it is forgotten.
+    /// Resets the usage of a QOS to zero.
     #[n(5)]
     ForgetQos(#[n(0)] String),
 }
 
 impl Policy {
-    /// Whether nothing was ever set up.
+    /// Returns whether no association and no QOS exists.
     pub fn is_empty(&self) -> bool {
         self.associations.is_empty() && self.qos.is_empty()
     }
 
-    /// Makes a change.
+    /// Applies a change.
     pub fn change(&mut self, change: &PolicyChange) {
         match change {
             PolicyChange::Account(name, value) => set(&mut self.accounts, name, value.as_ref()),
@@ -491,7 +492,7 @@ impl Policy {
         }
     }
 
-    /// The association of a user's jobs in an account: the partition's own, or the one for any.
+    /// Returns the association of a user's jobs in an account: the one for the partition, otherwise the one for any.
     pub fn association(&self, account: &str, user: &str, partition: &str) -> Option<&Association> {
         let mut key = AssocKey { partition: partition.to_owned(), ..AssocKey::user(account, user) };
         if let Some(own) = self.associations.get(&key).filter(|_| !partition.is_empty()) {
@@ -501,36 +502,36 @@ impl Policy {
         self.associations.get(&key)
     }
 
-    /// The associations of an account and of those above it, the nearest first.
+    /// Iterates over the associations of an account and the accounts above it, nearest first.
     pub fn above<'a>(&'a self, account: &str) -> impl Iterator<Item = (&'a str, &'a Association)> + use<'a> {
         let at = |name: &str| self.associations.get_key_value(&AssocKey::account(name));
         let next = move |(_, own): &(&'a AssocKey, &'a Association)| at(&own.parent).filter(|_| !own.parent.is_empty());
-        // No longer than there are accounts, whatever stands in them.
+        // Bounded by the number of accounts, so that a cycle among parents can't loop for ever.
         std::iter::successors(at(account), next)
             .take(self.accounts.len() + 1)
             .map(|(key, own)| (key.account.as_str(), own))
     }
 
-    /// Levels of service that an association may use.
+    /// Returns the QOS that jobs of an association may use.
     pub fn allowed_qos<'a>(&'a self, account: &str, own: &'a Association) -> Vec<&'a str> {
         let all = std::iter::once(own).chain(self.above(account).map(|(_, above)| above));
         let set = all.map(|association| &association.qos).find(|qos| !qos.is_empty());
         set.map_or_else(|| vec![NORMAL], |qos| qos.iter().map(String::as_str).collect())
     }
 
-    /// The level of service of an association's jobs that name none.
+    /// Returns the QOS of an association's jobs without `--qos`. None: none is set.
     pub fn default_qos<'a>(&'a self, account: &str, own: &'a Association) -> Option<&'a str> {
         let all = std::iter::once(own).chain(self.above(account).map(|(_, above)| above));
         all.map(|association| association.default_qos.as_str()).find(|qos| !qos.is_empty())
     }
 
-    /// A limit of an association: its own, or for limits of each user and job, the nearest above it.
+    /// Returns a limit of an association: its own, or if it is inherited, the nearest one above.
     pub fn limit(&self, account: &str, own: &Association, limit: Limit) -> Option<u64> {
         let above = self.above(account).filter(|_| limit.is_inherited());
         own.limits.get(&limit).or(above.into_iter().find_map(|(_, above)| above.limits.get(&limit))).copied()
     }
 
-    /// All limits of an association, its own and those that it inherits.
+    /// Returns all limits of an association, its own and those that it inherits.
     pub fn limits(&self, account: &str, own: &Association) -> impl Iterator<Item = (Limit, u64)> {
         let mut all = own.limits.clone();
         for (limit, most) in self.above(account).flat_map(|(_, above)| &above.limits) {
@@ -549,19 +550,20 @@ fn set<K: Ord + Clone, V: Clone>(map: &mut BTreeMap<K, V>, key: &K, value: Optio
     };
 }
 
-/// `AccountingStorageEnforce`: what a job must have to be accepted. Limits that are set hold unless it says `none`.
+/// `AccountingStorageEnforce`: what a job must satisfy to be accepted. Limits that are set always apply, unless it is
+/// `none`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Enforce {
     /// Nothing is enforced, not even limits.
     pub none: bool,
-    /// An association of its user and account.
+    /// A job needs an association for its user and account.
     pub associations: bool,
-    /// A QOS that the association may use.
+    /// A job needs a QOS that its association may use.
     pub qos: bool,
-    /// Room for its whole time limit within limits on time.
+    /// A job starts only if its whole time limit fits within limits on time.
     pub safe: bool,
-    /// Said to be enforced.
+    /// The word `limits` was given. Limits apply also without it.
     pub limits: bool,
 }
 
@@ -580,7 +582,7 @@ impl TryFrom<String> for Enforce {
                 "all" => {
                     (enforce.associations, enforce.limits, enforce.qos, enforce.safe) = (true, true, true, true);
                 }
-                // What needs nothing to be enforced here.
+                // Slurm's words that need no effect here.
                 "nojobs" | "nosteps" | "wckeys" => {}
                 _ => return Err(format!("`{word}`: associations, limits, qos, safe, all or none is meant")),
             }
@@ -602,16 +604,16 @@ impl From<Enforce> for String {
     }
 }
 
-/// `EnforcePartLimits`: whether jobs that exceed limits of their partitions are refused, where otherwise they wait there.
+/// `EnforcePartLimits`: whether jobs that exceed limits of their partitions are refused. Otherwise they stay pending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum EnforcePartLimits {
-    /// They wait.
+    /// Such jobs stay pending.
     #[default]
     No,
-    /// They are refused if none of their partitions would take them.
+    /// Such jobs are refused if none of their partitions accepts them.
     Any,
-    /// They are refused if one of their partitions would not take them.
+    /// Such jobs are refused if any of their partitions does not accept them.
     All,
 }
 
@@ -621,7 +623,7 @@ impl TryFrom<String> for EnforcePartLimits {
     fn try_from(text: String) -> Result<Self, String> {
         match text.to_ascii_lowercase().as_str() {
             "no" => Ok(Self::No),
-            // What Slurm had when it knew two of them.
+            // `yes` is Slurm's older word for `any`.
             "any" | "yes" => Ok(Self::Any),
             "all" => Ok(Self::All),
             _ => Err(format!("EnforcePartLimits = `{text}`: NO, ANY or ALL is meant")),
@@ -640,34 +642,34 @@ impl From<EnforcePartLimits> for String {
     }
 }
 
-/// `PriorityType`.
+/// `PriorityType`: how the queue is ordered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PriorityType {
-    /// Who came first goes first.
+    /// By time of submission.
     #[default]
     #[serde(rename = "priority/basic", alias = "basic")]
     Basic,
-    /// By age, shares, size, partition, QOS.
+    /// By age, fair share, size, partition and QOS.
     #[serde(rename = "priority/multifactor", alias = "multifactor")]
     Multifactor,
 }
 
-/// `PreemptType`.
+/// `PreemptType`: which jobs may be preempted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PreemptType {
-    /// Nobody makes room.
+    /// No job is preempted.
     #[default]
     #[serde(rename = "preempt/none", alias = "none")]
     None,
-    /// Jobs of a QOS for those of a QOS that names it.
+    /// Jobs of a QOS, for jobs of a QOS that lists it.
     #[serde(rename = "preempt/qos", alias = "qos")]
     Qos,
-    /// Jobs of a partition for those of a higher tier.
+    /// Jobs of a partition, for jobs of a partition with a higher tier.
     #[serde(rename = "preempt/partition_prio", alias = "partition_prio")]
     Partition,
 }
 
-/// `PriorityUsageResetPeriod`: when all usage is forgotten, by the calendar in UTC.
+/// `PriorityUsageResetPeriod`: when all usage is reset to zero, by the calendar in UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -687,7 +689,7 @@ pub enum ResetPeriod {
     Yearly,
 }
 
-/// Seconds: in a file a number of them, or a text as Slurm writes times (`7-0`, `30`: minutes).
+/// Seconds. In a file either a number, or a text in Slurm's format of times (`7-0` is 7 days, `30` is 30 minutes).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seconds(pub u64);
 
@@ -698,7 +700,7 @@ impl Serialize for Seconds {
 }
 
 impl Seconds {
-    /// Reads a key that is a number of seconds in Slurm too, be it a number or a text (`30`: seconds).
+    /// Reads a key that Slurm counts in seconds too, as a number or a text (`30` is 30 seconds).
     pub(crate) fn plain<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Length::deserialize(deserializer)? {
             Length::Number(seconds) => Ok(Self(seconds)),
@@ -710,7 +712,7 @@ impl Seconds {
     }
 }
 
-/// A length of time as it stands in a file.
+/// A duration as a configuration file has it.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "seconds as a number, or a text such as \"7-0\" is needed")]
 enum Length {
@@ -730,7 +732,7 @@ impl<'de> Deserialize<'de> for Seconds {
     }
 }
 
-/// A number that is not whole. Equal if its bits are.
+/// A floating-point number that compares as equal if its bits are.
 #[derive(Clone, Copy, Debug, Default, Encode, Decode)]
 #[cbor(transparent)]
 pub struct Real(#[n(0)] pub f64);

@@ -1,95 +1,98 @@
-//! What a node reports about the work it was given. Kept by the node until the controller has journaled it.
+//! Reports of a node about its jobs and steps. The node repeats a report until the controller has journaled it.
 
 use crate::id::StepKey;
 use crate::job::{ExitCode, JobAttempt, Usage};
 use crate::time::Time;
 use minicbor::{Decode, Encode};
 
-/// One report. The controller may see a report again after a lost connection; applying it twice changes nothing.
+/// One report. The controller may receive it twice after a lost connection; applying it again changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Report {
-    /// This node's tasks of a step have ended and nothing of the step is left here.
+    /// This node's tasks of a step have ended and none of its processes is left on the node.
     #[n(0)]
     StepEnded {
-        /// The step.
+        /// Identifies the step.
         #[n(0)]
         key: StepKey,
-        /// How.
+        /// How the tasks ended.
         #[n(1)]
         end: StepEnd,
     },
-    /// Nothing of the job is left on this node and its resources are free here. Follows every
-    /// `StepEnded` of that attempt; for a batch job, the end of the script on its node leads to it.
+    /// The job has no processes left on this node and its resources here are free. Sent after every `StepEnded` of that
+    /// attempt. For a batch job, the end of the script on its node leads to it.
     #[n(1)]
     JobGone {
         /// The job and attempt.
         #[n(0)]
         job: JobAttempt,
     },
-    /// The job's batch script, or the tasks of a step, could not be started at all.
+    /// The job's batch script, or the tasks of a step, could not be started.
     #[n(2)]
     LaunchFailed {
-        /// The step.
+        /// Identifies the step or script.
         #[n(0)]
         key: StepKey,
-        /// Why, in words.
+        /// Reason, as a text for users.
         #[n(1)]
         error: String,
-        /// The node's own fault (spool full, daemon missing): another try elsewhere makes sense.
+        /// Whether the cause lies with the node (spool full, daemon missing), so that another attempt elsewhere may
+        /// succeed.
         #[n(2)]
         node_fault: bool,
     },
 }
 
-/// How one node's share of a step ended.
+/// How the tasks of a step on one node ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct StepEnd {
-    /// The first failing task's exit, or the highest; `0:0` if all did well.
+    /// Exit code of the first failing task, or the highest; `0:0` if all succeeded.
     #[n(0)]
     pub exit: ExitCode,
-    /// A task was ended for going over its memory.
+    /// Whether a task was killed for exceeding its memory limit.
     #[n(1)]
     pub oom: bool,
-    /// The exit status could not be learnt (step daemon and node daemon both died, on an old kernel).
+    /// Whether the exit code is unknown, because step daemon and node daemon both crashed (on an old kernel).
     #[n(2)]
     pub lost: bool,
-    /// What the tasks used.
+    /// Resources that the tasks used.
     #[n(3)]
     pub usage: Usage,
     /// When the tasks started.
     #[n(4)]
     pub started: Time,
-    /// When the last of them ended.
+    /// When the last task ended.
     #[n(5)]
     pub ended: Time,
-    /// Something to tell: `0:53` could not open its output file, peak memory against limit, …
+    /// A text for the user, such as the reason of `0:53` (output file could not be opened) or peak memory against the
+    /// limit.
     #[n(6)]
     pub note: Option<String>,
 }
 
-/// The note of a script that ended because it was told to.
+/// Note of a script that ended because it got the signal to end.
 const TOLD_TO: &str = "ended when it was told to";
 const SIGKILL: u8 = 9;
 const SIGTERM: u8 = 15;
 
 impl StepEnd {
-    /// Notes that a script ended because it was told to. Another note stays: it tells of an end of its own.
+    /// Sets the note of a script that ended because it got the signal to end. An earlier note stays, because it gives
+    /// another cause.
     pub fn note_told(&mut self) {
         self.note.get_or_insert_with(|| TOLD_TO.to_owned());
     }
-    /// Whether a script came to its end by itself, although it was to be ended, as far as anybody knows. One that TERM or
-    /// KILL ended was told to, also where the daemons that knew it have died meanwhile.
+    /// Returns whether a script ended by itself although its end had been requested, as far as is known. A script ended
+    /// by TERM or KILL did not, even if the daemons that signalled it have crashed since.
     pub fn is_own(&self) -> bool {
         let by_signal = !self.oom && [SIGTERM, SIGKILL].contains(&self.exit.signal);
         !self.lost && !by_signal && self.note.as_deref() != Some(TOLD_TO)
     }
-    /// Whether the other node's share went the same way, so that [`StepEnd::merge`] tells all there is to tell of both.
+    /// Returns whether the other node's tasks ended in the same way, so that [`StepEnd::merge`] loses nothing.
     pub fn merges_with(&self, other: &Self) -> bool {
         let way = |end: &Self| (end.exit, end.oom, end.lost);
         way(self) == way(other) && self.note == other.note
     }
-    /// Adds another node's share of the step: the highest exit, what any of them met with, the usage of both, from the
-    /// first start to the last end, and of different notes the one that sorts first. Order and grouping don't matter.
+    /// Combines this with another node's end of the step: highest exit code, problems of either, usage of both, first
+    /// start, last end, and of different notes the one that sorts first. Order and grouping don't matter.
     pub fn merge(&mut self, other: &Self) {
         self.exit = self.exit.max(other.exit);
         self.oom |= other.oom;

@@ -1,4 +1,4 @@
-//! Reservations: nodes kept for some users for some time.
+//! Reservations: nodes kept free for some users during some time.
 
 use minicbor::{Decode, Encode};
 use std::collections::BTreeSet;
@@ -7,94 +7,94 @@ use crate::job::Owner;
 use crate::set::NodeSet;
 use crate::time::{Span, Time};
 
-/// Nodes kept for some users for some time, perhaps again and again.
+/// A reservation: nodes kept free for some users, once or at recurring times.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Reservation {
-    /// Its name.
+    /// Name of the reservation.
     #[n(0)]
     pub name: String,
-    /// When it begins; of one that recurs: the present or next time.
+    /// Start; if the reservation recurs, start of the present or next time.
     #[n(1)]
     pub start: Time,
-    /// When it ends.
+    /// End of the same time.
     #[n(2)]
     pub end: Time,
-    /// Its nodes.
+    /// Reserved nodes.
     #[n(3)]
     pub nodes: NodeSet,
-    /// The partition from which they were taken.
+    /// Partition from which the nodes were chosen. None: none was given.
     #[n(4)]
     pub partition: Option<String>,
-    /// Features that they were asked to have.
+    /// Feature expression that the nodes were required to satisfy.
     #[n(5)]
     pub features: Option<String>,
-    /// Users who may use it, by name; `-NAME`: all but these.
+    /// Names of users that may use the reservation; `-NAME`: all but these.
     #[n(6)]
     pub users: Vec<String>,
-    /// Accounts that may use it; `-NAME`: all but these.
+    /// Accounts that may use the reservation; `-NAME`: all but these.
     #[n(7)]
     pub accounts: Vec<String>,
-    /// How it differs from others.
+    /// Flags, as in Slurm: recurrence, how nodes were chosen, what is allowed.
     #[n(8)]
     pub flags: BTreeSet<Flag>,
-    /// Who made it.
+    /// Uid of the operator that created the reservation.
     #[n(9)]
     pub by: u32,
 }
 
-/// How a reservation differs from others. Appended to, never changed: they stand in journals by number.
+/// Flag of a reservation. New ones are added at the end, because journals hold their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Flag {
-    /// For work on the nodes.
+    /// For maintenance of the nodes.
     #[n(0)]
     Maint,
-    /// Made although jobs run there.
+    /// May be created although jobs run on the nodes.
     #[n(1)]
     IgnoreJobs,
-    /// Again every hour.
+    /// Recurs every hour.
     #[n(2)]
     Hourly,
-    /// Again every day.
+    /// Recurs every day.
     #[n(3)]
     Daily,
-    /// Again every working day.
+    /// Recurs every day from Monday to Friday.
     #[n(4)]
     Weekday,
-    /// Again every Saturday and Sunday.
+    /// Recurs every Saturday and Sunday.
     #[n(5)]
     Weekend,
-    /// Again every week.
+    /// Recurs every week.
     #[n(6)]
     Weekly,
-    /// Its jobs may begin before it and end after it.
+    /// Jobs of the reservation may start before it and end after it.
     #[n(7)]
     Flex,
-    /// May share nodes with others.
+    /// May share nodes with other reservations.
     #[n(8)]
     Overlap,
-    /// Any nodes would have done.
+    /// No particular nodes were asked for.
     #[n(9)]
     AnyNodes,
-    /// The nodes were named.
+    /// The nodes were given by name.
     #[n(10)]
     SpecNodes,
-    /// All nodes.
+    /// All nodes of the cluster.
     #[n(11)]
     AllNodes,
     /// All nodes of the partition.
     #[n(12)]
     PartNodes,
-    /// The nodes stay the same.
+    /// The nodes are not replaced if they fail.
     #[n(13)]
     StaticAlloc,
-    /// Jobs that still wait for it when it has gone are not held.
+    /// Jobs still pending in the reservation are not held when it ends.
     #[n(14)]
     NoHoldJobsAfterEnd,
 }
 
 impl Flag {
-    /// All of them, as users write them.
+    /// Each flag with its name as users write it.
     pub const NAMES: [(&'static str, Self); 15] = [
         ("MAINT", Self::Maint),
         ("IGNORE_JOBS", Self::IgnoreJobs),
@@ -112,15 +112,16 @@ impl Flag {
         ("STATIC", Self::StaticAlloc),
         ("NO_HOLD_JOBS_AFTER_END", Self::NoHoldJobsAfterEnd),
     ];
-    /// Its name.
+    /// Returns the flag's name.
     pub fn name(self) -> &'static str {
         Self::NAMES.iter().find(|(_, flag)| *flag == self).map_or("", |(name, _)| name)
     }
-    /// Whether it says when the reservation comes again.
+    /// Returns whether the flag makes a reservation recur.
     pub fn recurs(self) -> bool {
         matches!(self, Self::Hourly | Self::Daily | Self::Weekday | Self::Weekend | Self::Weekly)
     }
-    /// The flag that a word means: its name, or `IGNORE`, `STATIC_ALLOC`.
+    /// Returns the flag for a word: its name, or one of `IGNORE`, `IGN_JOBS` and `STATIC_ALLOC`. None: there is no such
+    /// flag.
     pub fn parse(word: &str) -> Option<Self> {
         match word.to_ascii_uppercase().as_str() {
             "IGNORE" | "IGN_JOBS" => Some(Self::IgnoreJobs),
@@ -134,19 +135,20 @@ const DAY_S: u64 = 86_400;
 const WEEK_S: u64 = 7 * DAY_S;
 
 impl Reservation {
-    /// Whether it has that flag.
+    /// Returns whether the reservation has `flag`.
     pub fn is(&self, flag: Flag) -> bool {
         self.flags.contains(&flag)
     }
-    /// Whether it is on at that time.
+    /// Returns whether the reservation is active at `now`.
     pub fn active(&self, now: Time) -> bool {
         self.start <= now && now < self.end
     }
-    /// Whether some of it lies between two times; None: for ever. (One that recurs is on in each longer stretch.)
+    /// Returns whether the reservation is active at some moment between `from` and `until` (None: without end). Later
+    /// times of a recurring one are not considered.
     pub fn meets(&self, from: Time, until: Option<Time>) -> bool {
         from < self.end && until.is_none_or(|until| self.start < until)
     }
-    /// Whether a user with that account may use it.
+    /// Returns whether a job of `owner` in `account` may use the reservation.
     pub fn admits(&self, owner: &Owner, account: &str) -> bool {
         let listed = |list: &[String], name: &str| {
             let barred = list.iter().any(|entry| entry.strip_prefix('-') == Some(name));
@@ -157,22 +159,24 @@ impl Reservation {
             (true, true) => false,
             (false, true) => listed(&self.users, &owner.user),
             (true, false) => listed(&self.accounts, account),
-            // A user who is named need not be in an account that is, and the other way round; whoever is barred is.
+            // If users and accounts are listed, one of the two is enough, unless the user or account is excluded with
+            // `-`.
             (false, false) => listed(&self.users, &owner.user) || listed(&self.accounts, account),
         }
     }
-    /// The next time after this one; None: it does not recur.
+    /// Returns the reservation with its next time. None: it does not recur.
     pub fn next(&self) -> Option<Self> {
         let step = self.step(self.start)?;
         Some(Self { start: self.start + step, end: self.end + step, ..self.clone() })
     }
-    /// Whether any of its times meets one of the other's, however often they come and however far apart they begin.
+    /// Returns whether any time of this reservation overlaps any time of `other`, however often they recur and however
+    /// far apart they start.
     pub fn ever_meets(&self, other: &Self) -> bool {
         let later = self.start.max(other.start);
         let until = later + Span::from_secs(2 * WEEK_S);
         let (mut one, mut two) = (self.brought_to(later), other.brought_to(later));
         while one.0 >= two.1 || two.0 >= one.1 {
-            // The one that is over sooner comes again, or they never meet.
+            // Advance the one that ends sooner to its next time. Without one the two never overlap.
             let (earlier, whose) = if one.1 <= two.1 { (&mut one, self) } else { (&mut two, other) };
             match whose.step(earlier.0) {
                 Some(step) if earlier.0 + step < until => *earlier = (earlier.0 + step, earlier.1 + step),
@@ -181,17 +185,17 @@ impl Reservation {
         }
         true
     }
-    /// Beginning and end of one of its times, so many weeks on that the next week's would begin after `time`: what
-    /// recurs does so in the same way every week.
+    /// Returns start and end of one of its times, moved by whole weeks so that the same time a week later would start
+    /// after `time`. Every recurrence repeats weekly.
     fn brought_to(&self, time: Time) -> (Time, Time) {
         let weeks = if self.step(self.start).is_some() { time.since(self.start).secs() / WEEK_S } else { 0 };
         let step = Span::from_secs(weeks * WEEK_S);
         (self.start + step, self.end + step)
     }
-    /// How long after the time that begins at `start` the next one does.
+    /// Returns how long after a time that starts at `start` the next one starts. None: the reservation does not recur.
     fn step(&self, start: Time) -> Option<Span> {
         let days = |after: u64| {
-            // The first of January 1970 was a Thursday: 0 is Monday.
+            // 1970-01-01 was a Thursday; 0 is Monday.
             (start.secs() / DAY_S + after + 3) % 7
         };
         let step = match () {

@@ -1,10 +1,10 @@
-//! What a node has, and what a job got of it.
+//! Resources of nodes, and those allocated to jobs.
 
 use crate::id::NodeId;
 use crate::set::{CoreSet, NodeSet};
 use minicbor::{Decode, Encode};
 
-/// What a node daemon found on its machine, or what the configuration lowered it to.
+/// Hardware of a node, as its daemon detected it or with the lower values of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Hardware {
     /// Schedulable CPUs (hardware threads).
@@ -34,7 +34,7 @@ pub struct Hardware {
     /// When the machine booted, seconds since the Unix epoch.
     #[n(8)]
     pub boot_time_s: u64,
-    /// Address at which others reach the node.
+    /// Host name or address at which other nodes reach this one.
     #[n(9)]
     pub address: String,
     /// Feature names for `--constraint`.
@@ -42,10 +42,10 @@ pub struct Hardware {
     pub features: Vec<String>,
 }
 
-/// Memory as a job asks for it.
+/// Memory that a job requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub enum Memory {
-    /// Nothing said: the partition's default, or no limit.
+    /// Not given: the partition's default, or no limit.
     #[default]
     #[n(0)]
     Unset,
@@ -57,7 +57,7 @@ pub enum Memory {
     PerCpuMb(#[n(0)] u64),
 }
 
-/// What a job holds: groups of nodes on which it holds the same cores and memory.
+/// Resources allocated to a job: groups of nodes with the same cores and memory on each.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Alloc {
     /// Disjoint groups; a wide exclusive job on equal nodes is one group.
@@ -65,22 +65,22 @@ pub struct Alloc {
     pub groups: Vec<AllocGroup>,
 }
 
-/// The same cores and memory on each node of a set.
+/// Equal shares of several nodes: the same cores and memory on each.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct AllocGroup {
-    /// The nodes.
+    /// Nodes of the group.
     #[n(0)]
     pub nodes: NodeSet,
-    /// The cores held on each of them.
+    /// Cores allocated on each node.
     #[n(1)]
     pub cores: CoreSet,
-    /// The memory held on each of them, MiB; 0: no memory is held.
+    /// Memory allocated on each node, MiB. 0: none.
     #[n(2)]
     pub memory_mb: u64,
 }
 
 impl Alloc {
-    /// Every node of the allocation.
+    /// Returns all nodes of the allocation.
     pub fn nodes(&self) -> NodeSet {
         let mut all = NodeSet::new();
         for g in &self.groups {
@@ -88,19 +88,19 @@ impl Alloc {
         }
         all
     }
-    /// Cores and memory on one node.
+    /// Returns the group with the cores and memory allocated on `node`. None: the node is not in the allocation.
     pub fn on(&self, node: NodeId) -> Option<&AllocGroup> {
         self.groups.iter().find(|g| g.nodes.contains(node))
     }
-    /// CPUs over all nodes.
+    /// Returns the number of CPUs over all nodes.
     pub fn cpus(&self) -> u32 {
         self.groups.iter().map(|g| (g.nodes.len() * g.cores.len()) as u32).sum()
     }
-    /// Memory over all nodes, MiB.
+    /// Returns the memory over all nodes, MiB.
     pub fn memory_mb(&self) -> u64 {
         self.groups.iter().map(|g| g.nodes.len() as u64 * g.memory_mb).sum()
     }
-    /// Adds one node, joining an existing group where cores and memory are the same. Which group it is in then.
+    /// Adds a node, to an existing group if cores and memory are the same. Returns the index of the group.
     pub fn push(&mut self, node: NodeId, cores: CoreSet, memory_mb: u64) -> usize {
         if let Some(place) = self.groups.iter().position(|g| g.cores == cores && g.memory_mb == memory_mb) {
             self.groups[place].nodes.insert(node);
@@ -109,14 +109,15 @@ impl Alloc {
         self.groups.push(AllocGroup { nodes: NodeSet::one(node), cores, memory_mb });
         self.groups.len() - 1
     }
-    /// Adds nodes that are not in it yet, joining an existing group where cores and memory are the same.
+    /// Adds a group of nodes that are not in the allocation yet, joined to an existing group if cores and memory are
+    /// the same.
     pub fn add(&mut self, group: AllocGroup) {
         match self.groups.iter_mut().find(|g| g.cores == group.cores && g.memory_mb == group.memory_mb) {
             Some(g) => g.nodes.union_with(&group.nodes),
             None => self.groups.push(group),
         }
     }
-    /// What of it is on these nodes, and what is not.
+    /// Splits the allocation into the part on `nodes` and the rest.
     pub fn split(&self, nodes: &NodeSet) -> (Self, Self) {
         let part = |of: &dyn Fn(&mut NodeSet)| {
             let mut groups = self.groups.clone();
@@ -128,7 +129,7 @@ impl Alloc {
         };
         (part(&|all| all.intersect_with(nodes)), part(&|all| all.subtract(nodes)))
     }
-    /// The place of a node among all nodes of the allocation, in the order of their ids: the allocation's order.
+    /// Returns the index of a node among all nodes of the allocation, in the order of their ids.
     pub fn place(&self, node: NodeId) -> Option<usize> {
         self.on(node).map(|_| self.groups.iter().map(|g| g.nodes.rank(node)).sum())
     }

@@ -1,4 +1,4 @@
-//! Sequences in which neighbours are mostly the same: what 10,000 equal nodes have costs one entry.
+//! Run-length encoded sequences: 10,000 equal values, one for each node, take one entry.
 
 use minicbor::encode::Write;
 use minicbor::{Decode, Decoder, Encode, Encoder, decode, encode};
@@ -7,12 +7,12 @@ use smallvec::SmallVec;
 use crate::encoding::small;
 use crate::limits::HOSTLIST_MAX;
 
-/// A sequence of values, kept as how often each comes in a row: at most `HOSTLIST_MAX` in all, as one for each node.
-/// Neighbouring entries differ and none is empty, so equality is equality of the sequences.
+/// A sequence of at most `HOSTLIST_MAX` values, stored as runs of equal ones with their lengths. Adjacent entries
+/// differ and none is empty, so equal sequences have equal entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runs<T>(Entries<T>);
 
-/// Mostly there is one: it takes no memory of its own.
+/// Most sequences have one run, which needs no allocation.
 type Entries<T> = SmallVec<[(T, u32); 1]>;
 
 impl<C, T: Encode<C>> Encode<C> for Runs<T> {
@@ -30,7 +30,7 @@ impl<'b, C, T: Decode<'b, C> + PartialEq> Decode<'b, C> for Runs<T> {
 impl<T: PartialEq> TryFrom<Entries<T>> for Runs<T> {
     type Error = &'static str;
 
-    /// Refuses what comes from elsewhere and is not what a `Runs` keeps.
+    /// Refuses entries from another process that are not in the normal form or too many.
     fn try_from(runs: Entries<T>) -> Result<Self, Self::Error> {
         let total: u64 = runs.iter().map(|(_, count)| u64::from(*count)).sum();
         let folded = runs.iter().all(|(_, count)| *count > 0) && runs.windows(2).all(|w| w[0].0 != w[1].0);
@@ -45,19 +45,19 @@ impl<T> Default for Runs<T> {
 }
 
 impl<T> Runs<T> {
-    /// The empty sequence.
+    /// Returns an empty sequence.
     pub fn new() -> Self {
         Self::default()
     }
-    /// How many values.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.0.iter().map(|(_, count)| *count as usize).sum()
     }
-    /// Whether there are none.
+    /// Returns whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    /// The value at place `i`.
+    /// Returns the value at index `i`.
     pub fn get(&self, i: usize) -> Option<&T> {
         let mut left = i;
         self.0.iter().find_map(|(value, count)| match left.checked_sub(*count as usize) {
@@ -68,15 +68,15 @@ impl<T> Runs<T> {
             }
         })
     }
-    /// The first value.
+    /// Returns the first value.
     pub fn first(&self) -> Option<&T> {
         self.0.first().map(|(value, _)| value)
     }
-    /// All values, in order.
+    /// Iterates over all values, in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.0.iter().flat_map(|(value, count)| std::iter::repeat_n(value, *count as usize))
     }
-    /// Values with how often each comes in a row.
+    /// Iterates over the runs: a value and its number of repetitions.
     pub fn runs(&self) -> impl Iterator<Item = (&T, u32)> {
         self.0.iter().map(|(value, count)| (value, *count))
     }

@@ -1,10 +1,10 @@
-//! Time as machines see it: an argument, never a clock.
+//! Points in time and durations as the state machines get them: as arguments. They never read a clock.
 
 use minicbor::{Decode, Encode};
 use std::ops::{Add, Sub};
 
-/// A point in time, microseconds since the Unix epoch. 0 stands for "never" where a time may be absent
-/// in output structures; optional times inside machines are `Option<Time>`.
+/// A point in time, microseconds since the Unix epoch. 0 means "never" in output structures; elsewhere an optional time
+/// is an `Option<Time>`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct Time(#[n(0)] pub u64);
@@ -15,15 +15,16 @@ pub struct Time(#[n(0)] pub u64);
 pub struct Span(#[n(0)] pub u64);
 
 impl Time {
-    /// From whole seconds since the Unix epoch.
+    /// Converts from whole seconds since the Unix epoch.
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(1_000_000))
     }
-    /// Whole seconds since the Unix epoch, rounded down.
+    /// Returns whole seconds since the Unix epoch, rounded down.
     pub const fn secs(self) -> u64 {
         self.0 / 1_000_000
     }
-    /// The same moment on a clock that is so many microseconds ahead. "Never" and "for ever" are no moments.
+    /// Returns the same moment on a clock that is `us` microseconds ahead. 0 ("never") and the highest value
+    /// ("unlimited") stay.
     #[must_use]
     pub const fn on_clock_ahead(self, us: i64) -> Self {
         match self.0 {
@@ -31,26 +32,26 @@ impl Time {
             time => Self(time.saturating_add_signed(us)),
         }
     }
-    /// How long ago `earlier` was; zero if it lies ahead.
+    /// Returns the time passed since `earlier`; zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
 }
 
 impl Span {
-    /// From whole seconds.
+    /// Converts from whole seconds.
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(1_000_000))
     }
-    /// From milliseconds.
+    /// Converts from milliseconds.
     pub const fn from_millis(ms: u64) -> Self {
         Self(ms.saturating_mul(1_000))
     }
-    /// Whole seconds, rounded down.
+    /// Returns whole seconds, rounded down.
     pub const fn secs(self) -> u64 {
         self.0 / 1_000_000
     }
-    /// Whole milliseconds, rounded down.
+    /// Returns whole milliseconds, rounded down.
     pub const fn millis(self) -> u64 {
         self.0 / 1_000
     }

@@ -1,11 +1,11 @@
-//! `MsgAggregationParams`: how reports of nodes are gathered.
+//! Option `MsgAggregationParams`: how reports of node daemons are combined on their way to the controller.
 
 use serde::{Deserialize, Serialize};
 
 use crate::wire::fabric::Window;
 
-/// `WindowMsgs=N,WindowTime=MS` in Slurm's words. What is not said keeps its default; `WindowMsgs=1` turns
-/// aggregation off: each report is a message of its own.
+/// `WindowMsgs=N,WindowTime=MS`, as in Slurm. An omitted part keeps its default. `WindowMsgs=1` turns aggregation off:
+/// each report is a message of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Aggregation(pub Window);

@@ -1,5 +1,5 @@
-//! Configuration in records and messages: as the text that a file would hold, so that keys may be added and old
-//! journals stay readable. Before there was such text, the fields stood there one after the other.
+//! Configuration in journal records and messages: encoded as the text of a configuration file, so that keys may be
+//! added and old journals stay readable. Older journals hold the fields one after the other instead.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,14 +11,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 
 use super::{Aggregation, Config, Here, NodeConfig, PartitionConfig, PartitionState, RoutePolicy, SwitchConfig};
 
-/// How the text begins: a comment to those who read it, and no name of a cluster or partition.
+/// First bytes of a configuration stored as text, to tell it from the older form, which begins with the name of a
+/// cluster or partition. In the file it is an empty comment line.
 const MARK: &str = "#\n";
 
-/// What was written field by field, after its name.
+/// A configuration type that older journals hold field by field, its name first.
 trait Fields: Sized {
-    /// Its fields but the first, its name.
+    /// The fields after the name.
     type Rest: DeserializeOwned;
-    /// The whole.
+    /// Returns the value that consists of the name and the other fields.
     fn of(name: String, rest: Self::Rest) -> Self;
 }
 
@@ -77,7 +78,7 @@ impl<'de> Deserialize<'de> for PartitionConfig {
 }
 
 impl Config {
-    /// Without what is true of one machine only: where the controllers and nodes listen.
+    /// Returns a copy without the options that concern one machine only: the addresses of controllers and nodes.
     fn of_cluster(&self) -> Self {
         let mut shared = self.clone();
         (shared.slurmctld_host, shared.slurmctld_port) = (Here::default(), Here::default());
@@ -111,7 +112,7 @@ impl<'b, C> Decode<'b, C> for PartitionConfig {
     }
 }
 
-/// The fields of a configuration as they once stood in journals. Never to be changed.
+/// The fields of `Config` after its name, as older journals hold them. Never change their number, order or types.
 #[derive(Deserialize)]
 struct ConfigRest {
     nodes: Vec<NodeFields>,
@@ -134,7 +135,7 @@ struct ConfigRest {
     def_mem_per_cpu_mb: u64,
 }
 
-/// The same of nodes.
+/// The fields of a node's configuration, as older journals hold them. Never change their number, order or types.
 #[derive(Deserialize)]
 struct NodeFields {
     name: String,
@@ -148,7 +149,8 @@ struct NodeFields {
     emulated: bool,
 }
 
-/// The same of a partition.
+/// The fields of a partition's configuration after its name, as older journals hold them. Never change their number,
+/// order or types.
 #[derive(Deserialize)]
 struct PartitionRest {
     nodes: String,

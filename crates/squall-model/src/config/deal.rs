@@ -1,12 +1,14 @@
-//! One configuration dealt to several cells: each gets its part of the nodes and licenses, and everything else.
+//! Splits one configuration into configurations for several cells. Each cell gets a share of the nodes and licenses,
+//! and all other settings.
 
 use super::{Config, NodeConfig, PartitionConfig};
 use crate::limits::CELLS_MAX;
 use crate::{hostlist, license};
 
 impl Config {
-    /// The configuration of each of so many cells: neighbouring nodes in equal parts, partitions as far as they have
-    /// nodes there, and licenses, of which a cell can't lend another one any. Err: what can't be dealt.
+    /// Splits the configuration into one for each of `cells` cells. A cell gets an equal share of consecutive nodes,
+    /// the partitions that have nodes among them, and an equal share of the licenses, because cells can't lend each
+    /// other any. Fails, with a text for users, if a setting can't be split or there are too few nodes.
     pub fn deal(&self, cells: u32) -> Result<Vec<Self>, String> {
         let whole = [
             (self.topology.text.is_empty() && self.switches.is_empty(), "a topology"),
@@ -63,7 +65,7 @@ impl Config {
         Ok(part)
     }
 
-    /// The text of a file that says the same: what differs from what is so anyway.
+    /// Writes the configuration as the text of a file. Keys that have their default are left out.
     pub fn to_toml(&self) -> Result<String, String> {
         let table = |config: &Self| toml::Table::try_from(config).map_err(|e| e.to_string());
         let usual = table(&Self::default())?;

@@ -1,27 +1,27 @@
-//! Nodes that have less than the configuration says of them.
+//! Nodes that have less hardware than the configuration states.
 
 use super::NodeConfig;
 use crate::resource::Hardware;
 
-/// How the reasons begin for which such nodes are drained.
+/// Start of the reason for which a node with less hardware than configured is drained.
 pub const LOW: &str = "Low ";
 
-/// What a node has less of than is configured.
+/// A value of which a node has less than the configuration states.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lack {
-    /// The key, as in `cpus`.
+    /// The configuration key, as in `cpus`.
     pub key: &'static str,
-    /// Its value.
+    /// Value in the configuration.
     pub configured: u64,
-    /// What the node has.
+    /// Value that the node reported.
     pub found: u64,
-    /// The reason in Slurm's words.
+    /// Reason for the drain, in Slurm's words.
     pub reason: String,
 }
 
 impl NodeConfig {
-    /// The first thing of which a node has less than this says. None: it has all, or is not to have it (`force`,
-    /// `emulated`).
+    /// Returns the first value of which a node has less than this entry states. None: it has enough, or the entry
+    /// needn't match real hardware (`force`, `emulated`).
     pub fn lack(&self, has: &Hardware) -> Option<Lack> {
         if self.force || self.emulated {
             return None;

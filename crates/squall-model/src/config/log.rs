@@ -1,4 +1,4 @@
-//! How much daemons log.
+//! Log levels of daemons.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,26 +7,26 @@ use serde::{Deserialize, Serialize};
 
 use super::words::Word;
 
-/// The least serious lines that a daemon logs, in its own words or Slurm's.
+/// The least severe lines that a daemon logs, by Squall's names or Slurm's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "Word", into = "String")]
 pub enum LogLevel {
-    /// None at all.
+    /// Nothing is logged.
     Quiet,
     /// Errors: something was lost or can't be done.
     Error,
-    /// And warnings: something is not as it should be.
+    /// Errors and warnings: an unexpected state.
     Warn,
-    /// And what an operator wants to know: daemons' starts and ends, state changes of nodes.
+    /// Errors, warnings and what an operator needs: daemons' starts and ends, state changes of nodes.
     #[default]
     Info,
-    /// And state changes of jobs.
+    /// Lines of `Info`, and state changes of jobs.
     Debug,
-    /// And what only helps to find a fault.
+    /// Lines of `Debug`, and details for finding a fault.
     Trace,
 }
 
-/// Slurm's levels, by number.
+/// Slurm's level names; a level's index is its number in Slurm.
 const SLURM: [(&str, LogLevel); 10] = [
     ("quiet", LogLevel::Quiet),
     ("fatal", LogLevel::Error),
@@ -43,7 +43,7 @@ const SLURM: [(&str, LogLevel); 10] = [
 impl FromStr for LogLevel {
     type Err = String;
 
-    /// Reads `info`, `debug2` or a number of Slurm.
+    /// Reads a level by name, as `info` or `debug2`, or by Slurm's number.
     fn from_str(text: &str) -> Result<Self, String> {
         let own = [("warn", Self::Warn), ("trace", Self::Trace)];
         let named = || SLURM.iter().chain(&own).find(|(name, _)| name.eq_ignore_ascii_case(text));

@@ -1,4 +1,4 @@
-//! The cluster's configuration: one struct, read from TOML; unknown keys are errors.
+//! The cluster's configuration, read from TOML. Unknown keys are errors.
 
 mod aggregation;
 mod binary;
@@ -26,209 +26,216 @@ pub use log::LogLevel;
 pub use scheduler::{SchedulerParameters, SchedulerType};
 pub use text::similar;
 
-/// All that a site may set. Every key has a default; an empty file is a configuration.
+/// The whole configuration. Every key has a default, so an empty file is valid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, remote = "Self")]
 pub struct Config {
-    /// The cluster's name (SLURM_CLUSTER_NAME).
+    /// The cluster's name (`SLURM_CLUSTER_NAME`). Default `squall`.
     #[serde(alias = "ClusterName")]
     pub cluster: String,
-    /// Which cell of several behind one front this cluster is; None: it is by itself. Its job ids follow from it.
+    /// Number of this cluster among the cells behind one front (their gateway), which determines its job ids. None: it
+    /// is not a cell.
     pub cell: Option<u32>,
-    /// Nodes that are expected. Nodes not named here may register too if `open` is set.
+    /// Expected nodes. Others may register too if `open` is set.
     pub nodes: Vec<NodeConfig>,
-    /// Partitions; none: one named `debug` of all nodes.
+    /// Partitions. None: one named `debug` of all nodes.
     pub partitions: Vec<PartitionConfig>,
-    /// Whether nodes that no entry names may join.
+    /// Whether nodes that no entry of `nodes` lists may register. Default true.
     pub open: bool,
-    /// Seconds between TERM and KILL.
+    /// Seconds between TERM and KILL. Default 30.
     #[serde(alias = "KillWait")]
     pub kill_wait_s: u64,
-    /// Seconds that an ended job stays in memory.
+    /// Seconds that an ended job stays in memory. Default 300.
     #[serde(alias = "MinJobAge")]
     pub min_job_age_s: u64,
     /// Highest array index plus one; 4000001 at most. Default 1001, as in Slurm.
     #[serde(alias = "MaxArraySize")]
     pub max_array_size: u32,
-    /// Most jobs in the queue; a submission above it is refused.
+    /// Most jobs in the queue. A submission above it is refused. Default 10,000,000.
     #[serde(alias = "MaxJobCount")]
     pub max_job_count: u32,
-    /// Most jobs of one user in the queue, each task of an array counted; root and who runs the cluster may have more.
-    /// Default 100000; 0: as many as `max_job_count`.
+    /// Most jobs of one user in the queue; each task of an array counts. Root and the user that runs the cluster may
+    /// have more. Default 100000; 0: as many as `max_job_count`.
     pub max_jobs_per_user: u32,
-    /// Most MiB of scripts and environments of one user's jobs that are known, those that ended lately included; root and
-    /// who runs the cluster may have more. What a job brings up to 64 KiB is not counted. Default 1024; 0: no limit.
+    /// Most MiB of scripts and environments of one user's jobs in the controller's memory, jobs that ended lately
+    /// included. Root and the user that runs the cluster may have more. The first 64 KiB of each job don't count.
+    /// Default 1024; 0: no limit.
     pub max_content_per_user_mb: u32,
-    /// The first job id; after `max_job_id` ids begin there again, with those that no job has. Default 1. Not for cells,
+    /// The first job id. After `max_job_id` numbering starts again here and skips ids in use. Default 1. Not for cells,
     /// whose ids follow from their number.
     #[serde(alias = "FirstJobId")]
     pub first_job_id: u32,
     /// The last job id. Default 67043328, as in Slurm.
     #[serde(alias = "MaxJobId")]
     pub max_job_id: u32,
-    /// Whether jobs without `--requeue` or `--no-requeue` are requeued when a node fails.
+    /// Whether jobs without `--requeue` or `--no-requeue` are requeued when a node fails. Default true.
     pub job_requeue: bool,
-    /// Whether jobs whose dependency can never hold are cancelled.
+    /// Whether jobs whose dependency can never be satisfied are cancelled. Default false.
     pub kill_invalid_depend: bool,
-    /// Seconds of silence until a node is down: it gets no new work. At least the 10 s between two heartbeats.
+    /// Seconds of silence after which a node is down and gets no new work. Default 60; at least the 10 s between two
+    /// heartbeats.
     #[serde(alias = "SlurmdTimeout")]
     pub node_timeout_s: u64,
-    /// Seconds of silence until a node counts as lost; `node_lost_action` says what becomes of its jobs. At least
+    /// Seconds of silence after which a node is lost and `node_lost_action` applies to its jobs. Default 300; at least
     /// `node_timeout_s`.
     pub node_lost_s: u64,
-    /// What becomes of the jobs of a node that is lost, which may still run there: `wait` (default) or `requeue`.
+    /// What happens to the jobs of a lost node, which may still run there: `wait` (default) or `requeue`.
     #[serde(alias = "NodeLostAction")]
     pub node_lost_action: NodeLostAction,
-    /// Account of jobs that name none.
+    /// Account of jobs without `--account`. Default `root`.
     pub default_account: String,
-    /// QOS of jobs that name none.
+    /// QOS of jobs without `--qos`. Default `normal`.
     pub default_qos: String,
-    /// Children of a node in the tree of daemons.
+    /// Most children of a node in the distribution tree of node daemons. Default 16.
     #[serde(alias = "TreeWidth")]
     pub tree_width: u32,
-    /// How reports of nodes are gathered on their way to the controller.
+    /// How reports of nodes are combined on their way to the controller.
     #[serde(alias = "MsgAggregationParams")]
     pub msg_aggregation_params: Aggregation,
-    /// What shapes the tree of daemons.
+    /// What determines the shape of the distribution tree of node daemons.
     #[serde(alias = "RoutePlugin")]
     pub route_plugin: RoutePolicy,
-    /// Leaf switches and the nodes at each, neighbours next to each other.
+    /// Leaf switches with their nodes, adjacent switches next to each other.
     pub switches: Vec<SwitchConfig>,
-    /// What the network is: `topology/tree`, `topology/torus3d` and so on; empty: what the topology file says.
+    /// Kind of network: `topology/tree`, `topology/torus3d` and so on. Empty: as the topology file states.
     #[serde(alias = "TopologyPlugin")]
     pub topology_plugin: String,
-    /// `dragonfly`.
+    /// Options of the topology plugin: `dragonfly`.
     #[serde(alias = "TopologyParam")]
     pub topology_param: String,
-    /// The name and the text of `topology.yaml` or `topology.conf`, which lies beside the configuration.
+    /// Name and text of `topology.yaml` or `topology.conf`, read from the folder of the configuration file.
     pub topology: TopologyFile,
-    /// Memory for each allocated CPU where a job names none, MiB; 0: no limit.
+    /// Memory for each allocated CPU of jobs that request none, MiB. Default 0: no limit.
     pub def_mem_per_cpu_mb: u64,
-    /// Whether jobs may pass others that wait.
+    /// Whether jobs may start before pending jobs that come before them.
     #[serde(alias = "SchedulerType")]
     pub scheduler_type: SchedulerType,
-    /// How far the scheduler looks.
+    /// How many jobs the scheduler tries and how far ahead it reserves.
     #[serde(alias = "SchedulerParameters")]
     pub scheduler_parameters: SchedulerParameters,
-    /// Licenses of the whole cluster: `fluent:10,matlab:2`.
+    /// Licenses of the whole cluster, as `fluent:10,matlab:2`.
     #[serde(alias = "Licenses")]
     pub licenses: String,
-    /// What of accounts a job must have.
+    /// Which of association, QOS and limits a job must satisfy.
     #[serde(alias = "AccountingStorageEnforce")]
     pub accounting_storage_enforce: Enforce,
-    /// Whether jobs that exceed limits of their partitions are refused.
+    /// Whether jobs that exceed limits of their partitions are refused. Otherwise they stay pending.
     #[serde(alias = "EnforcePartLimits")]
     pub enforce_part_limits: EnforcePartLimits,
-    /// Who goes first.
+    /// How priorities of pending jobs are calculated.
     #[serde(alias = "PriorityType")]
     pub priority_type: PriorityType,
-    /// What having waited for `priority_max_age_s` is worth.
+    /// Weight of the age: priority of a job that has waited for `priority_max_age_s`; less for a shorter wait.
     #[serde(alias = "PriorityWeightAge")]
     pub priority_weight_age: u32,
-    /// What being the farthest below one's share is worth.
+    /// Priority of a job whose association has used none of its share; less the more is used.
     #[serde(alias = "PriorityWeightFairshare")]
     pub priority_weight_fairshare: u32,
-    /// What asking for the whole cluster is worth (or for little, with `priority_favor_small`).
+    /// Priority of a job that requests the whole cluster; less for a smaller one. With `priority_favor_small` the other
+    /// way round.
     #[serde(alias = "PriorityWeightJobSize")]
     pub priority_weight_job_size: u32,
-    /// What the partition with the highest `priority_job_factor` is worth.
+    /// Weight of the partition: priority of a job in the partition with the highest `priority_job_factor`.
     #[serde(alias = "PriorityWeightPartition")]
     pub priority_weight_partition: u32,
-    /// What the QOS with the highest priority is worth.
+    /// Weight of the QOS: priority of a job with the QOS of highest priority.
     #[serde(alias = "PriorityWeightQOS")]
     pub priority_weight_qos: u32,
-    /// What the association with the highest priority is worth.
+    /// Weight of the association: priority of a job of the association with the highest priority.
     #[serde(alias = "PriorityWeightAssoc")]
     pub priority_weight_assoc: u32,
-    /// After so many seconds waiting longer is worth no more.
+    /// Seconds of waiting after which the age factor no longer grows. Default 7 days.
     #[serde(alias = "PriorityMaxAge")]
     pub priority_max_age_s: Seconds,
-    /// After so many seconds usage counts half; 0: it counts for ever.
+    /// Half-life of usage, seconds. Default 7 days; 0: usage does not decay.
     #[serde(alias = "PriorityDecayHalfLife")]
     pub priority_decay_half_life_s: Seconds,
-    /// When usage is forgotten.
+    /// When all usage is reset to zero. Default never.
     #[serde(alias = "PriorityUsageResetPeriod")]
     pub priority_usage_reset_period: ResetPeriod,
-    /// Small jobs go first.
+    /// Whether smaller jobs get the higher priority for their size. Default false.
     #[serde(alias = "PriorityFavorSmall")]
     pub priority_favor_small: bool,
-    /// Seconds between two reckonings of shares.
+    /// Seconds between two calculations of fair-share factors. Default 300.
     #[serde(alias = "PriorityCalcPeriod")]
     pub priority_calc_period_s: Seconds,
-    /// Who makes room for whom.
+    /// Which jobs may preempt which. Default none.
     #[serde(alias = "PreemptType")]
     pub preempt_type: PreemptType,
-    /// How, unless partition or QOS say otherwise; and whether jobs that share cores take turns.
+    /// What happens to preempted jobs, unless partition or QOS set it; and whether jobs that share cores run in turn
+    /// (`GANG`).
     #[serde(alias = "PreemptMode")]
     pub preempt_mode: Preempt,
-    /// Seconds that a job runs before it has to make room.
+    /// Seconds that a job runs before it can be preempted. Default 0.
     #[serde(alias = "PreemptExemptTime")]
     pub preempt_exempt_time_s: Seconds,
-    /// Names of generic resources that nodes may have, with commas; empty: any.
+    /// Names of generic resources that nodes may have, with commas. Empty: any.
     #[serde(alias = "GresTypes")]
     pub gres_types: String,
-    /// What of them there is where, in the words of a `gres.conf`.
+    /// Devices of generic resources on nodes, as lines of a `gres.conf`.
     pub gres: Vec<GresConfig>,
-    /// Name or address by which other machines reach the controller; empty: this host's name. An address is also the
-    /// only one that is listened on.
+    /// Name or address by which other machines reach the controller; empty: this host's name. If it is an address, the
+    /// controller listens on that address only.
     #[serde(alias = "SlurmctldHost", alias = "ControlMachine")]
     pub slurmctld_host: Here<String>,
     /// Port for other machines; 0: the cluster is on this machine only.
     #[serde(alias = "SlurmctldPort")]
     pub slurmctld_port: Here<u16>,
-    /// Port on which node daemons listen for each other where nodes are on several machines; 0: any.
+    /// Port on which node daemons listen for each other if nodes are on several machines. 0: a free port.
     #[serde(alias = "SlurmdPort")]
     pub slurmd_port: Here<u16>,
-    /// How much the controller logs, and the front: `info` unless it says otherwise. `SQUALL_LOG` goes before it.
+    /// Log level of controller and front (the gateway of cells); default `info`. The environment variable `SQUALL_LOG`
+    /// takes precedence.
     #[serde(alias = "SlurmctldDebug")]
     pub slurmctld_debug: Here<LogLevel>,
-    /// How much node daemons log.
+    /// Log level of node daemons.
     #[serde(alias = "SlurmdDebug")]
     pub slurmd_debug: Here<LogLevel>,
-    /// Lowest uid for which a node of another machine may vouch: of the commands in jobs there, those of root and of system
-    /// users are not believed. Default 1000, as `UID_MIN` of login.defs.
+    /// Lowest uid in a credential from a node on another machine that the controller accepts. Commands in jobs there
+    /// that claim to be root or a system user are refused. Default 1000, as `UID_MIN` of login.defs.
     pub min_uid: Here<u32>,
-    /// Whether each batch script has a step daemon of its own, where otherwise one process of a node is the parent of all.
-    /// Costs as much as a short job; for sites whose users' files may hang.
+    /// Whether each batch script has a step daemon of its own, instead of one supervising process per node. Costs as
+    /// much as a short job. For sites whose users' file systems may hang.
     pub own_step_daemons: Here<bool>,
-    /// How nodes keep jobs from running out of turn: `auto`, `freeze` or `idle`.
+    /// How nodes stop jobs outside their time slot: `auto`, `freeze` or `idle`.
     pub gang_switch: Here<GangSwitch>,
-    /// IPv4 group and port for files by UDP multicast, as in `239.255.77.1:6819`; empty: files go by TCP only.
+    /// IPv4 group and port for sending files by UDP multicast, as in `239.255.77.1:6819`. Empty: files are sent by TCP
+    /// only.
     pub multicast: Here<String>,
-    /// Address of the controller's interface for multicast; empty: `slurmctld_host` if that is an address, else the
-    /// kernel's choice. Other machines use the interface by which they reach the controller.
+    /// Address of the controller's interface for multicast. Empty: `slurmctld_host` if that is an address, otherwise
+    /// the kernel's choice. Other machines use the interface by which they reach the controller.
     pub multicast_interface: Here<String>,
-    /// A program that runs as the user before each task, the batch script too. Of what it prints, `export NAME=VALUE` and
-    /// `unset NAME` change the task's environment, and what follows `print` goes to its output; empty: none.
+    /// Program that runs as the user before each task, the batch script included; empty: none. Of its output, `export
+    /// NAME=VALUE` and `unset NAME` change the task's environment, and text after `print` goes to the task's output.
     #[serde(alias = "TaskProlog")]
     pub task_prolog: String,
-    /// A program that runs as the user after each task; empty: none.
+    /// Program that runs as the user after each task; empty: none.
     #[serde(alias = "TaskEpilog")]
     pub task_epilog: String,
-    /// How long a slot of a gang-scheduled partition lasts.
+    /// Length of a time slice of gang-scheduled partitions. Default 30 s.
     #[serde(alias = "SchedulerTimeSlice")]
     pub scheduler_time_slice: TimeSlice,
-    /// How jobs that share cores share the time; None: `gang` if `PreemptMode` says `GANG`, else `implicit`.
+    /// How jobs that share cores share the time. None: `gang` if `PreemptMode` has `GANG`, otherwise `implicit`.
     #[serde(alias = "Coscheduling")]
     pub coscheduling: Option<Coscheduling>,
 }
 
-/// What becomes of the jobs of a node that has been silent for `node_lost_s`. Silence is no proof that they have ended: the
-/// network may be cut, or the node daemon stopped, while they run.
+/// What happens to the jobs of a node that was silent for `node_lost_s`. Silence does not prove that they have ended:
+/// the network may be cut, or the node daemon stopped, while they run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeLostAction {
-    /// They wait until the node answers, has restarted, or an operator sets it DOWN (`scontrol update nodename=n1
-    /// state=down`). No attempt of a job ever runs beside another one.
+    /// The jobs stay until the node answers, has restarted, or an operator sets it DOWN (`scontrol update nodename=n1
+    /// state=down`). Two attempts of a job never run at the same time.
     #[default]
     Wait,
-    /// They are given up: those that may be requeued start elsewhere, although the node may still run them. For sites that
-    /// switch silent nodes off before `node_lost_s` is over.
+    /// The jobs are given up. Those that may be requeued start elsewhere, although the node may still run them. For
+    /// sites that switch silent nodes off before `node_lost_s` is over.
     Requeue,
 }
 
-/// A setting that concerns daemons and sockets only: it stands in the file and is no part of the cluster's state, so
-/// that it takes no bytes in the journal and a change of it is no change of the state.
+/// A setting of daemons and sockets that is read from the file but is no part of the cluster's state. It takes no bytes
+/// in the journal, and all values compare as equal, so a change of it is no change of the state.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Here<T>(pub T);
 
@@ -327,12 +334,12 @@ impl Default for Config {
     }
 }
 
-/// Nodes of one kind. Unset values are detected. Where the machine has less than is set, `squall up` refuses, and a node
-/// that registers is drained, unless `force` is set (for trying out: `cpus = 8` with `force = true` on a laptop).
+/// Nodes of one kind. Unset values are detected. If a machine has less than is set, `squall up` refuses to start and a
+/// node that registers is drained, unless `force` is set (for trials: `cpus = 8` with `force = true` on a laptop).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NodeConfig {
-    /// A host list.
+    /// Names of the nodes, as a host list.
     #[serde(alias = "NodeName")]
     pub name: String,
     /// Schedulable CPUs.
@@ -353,59 +360,60 @@ pub struct NodeConfig {
     /// Feature names for `--constraint`.
     #[serde(alias = "Feature", alias = "Features", deserialize_with = "words::names")]
     pub features: Vec<String>,
-    /// Nodes of less weight are given first; None: 1.
+    /// Nodes of lower weight are allocated first. None: 1.
     #[serde(alias = "Weight")]
     pub weight: Option<u32>,
-    /// Take the values as they are even where the machine has less.
+    /// Use the values as they are, even if the machine has less.
     pub force: bool,
-    /// Generic resources of each: `gpu:a100:4`.
+    /// Generic resources of each node, as `gpu:a100:4`.
     #[serde(alias = "Gres")]
     pub gres: String,
-    /// Emulated by a rack: tasks are timers.
+    /// Whether the nodes are emulated: many in one process, where timers take the place of tasks.
     pub emulated: bool,
-    /// On a machine of its own: it is not started here, it joins.
+    /// Whether each node runs on a machine of its own. Such nodes are not started by this host but register by
+    /// themselves.
     pub remote: Here<bool>,
 }
 
-/// A line of `gres.conf`: devices of nodes.
+/// A line of `gres.conf`: devices of one generic resource on some nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GresConfig {
-    /// A host list; empty: every node.
+    /// Names of the nodes, as a host list. Empty: every node.
     #[serde(alias = "NodeName")]
     pub node_name: String,
-    /// `gpu`.
+    /// Name of the generic resource, as `gpu`.
     #[serde(alias = "Name")]
     pub name: String,
-    /// `a100`; empty: no type.
+    /// Type of the devices, as `a100`. Empty: no type.
     #[serde(alias = "Type", rename = "type")]
     pub kind: String,
-    /// Device files, as a list: `/dev/nvidia[0-3]`.
+    /// Device files, as a host list: `/dev/nvidia[0-3]`.
     #[serde(alias = "File")]
     pub file: String,
-    /// How many; 0: as many as there are files, or one.
+    /// Number of devices. 0: as many as there are files, or one.
     #[serde(alias = "Count")]
     pub count: u32,
-    /// Cores that are near them: `0-7,16-23`; empty: all.
+    /// Cores near the devices, as `0-7,16-23`. Empty: all.
     #[serde(alias = "Cores")]
     pub cores: String,
 }
 
 impl GresConfig {
-    /// Its type.
+    /// Returns the type of the devices. None: no type.
     pub fn model(&self) -> Option<String> {
         Some(self.kind.clone()).filter(|kind| !kind.is_empty())
     }
-    /// How many devices it is about.
+    /// Returns the number of devices.
     pub fn devices(&self) -> u32 {
         let files = hostlist::expand(&self.file).map_or(0, |files| files.len() as u32);
         if self.count > 0 { self.count } else { files.max(1) }
     }
-    /// The cores that are near.
+    /// Returns the set of cores near the devices. Empty: all.
     pub fn near(&self) -> CoreSet {
         core_list(&self.cores).unwrap_or_default()
     }
-    /// What is wrong with it.
+    /// Checks the lists and the number of devices. The error is a text for users.
     pub fn check(&self) -> Result<(), String> {
         if hostlist::expand(&self.node_name).is_err() {
             return Err(format!("`{}` is no list of nodes", self.node_name));
@@ -420,7 +428,7 @@ impl GresConfig {
     }
 }
 
-/// `0-3,8`.
+/// Reads a list of cores, as `0-3,8`. None: it is not one.
 fn core_list(text: &str) -> Option<CoreSet> {
     let mut cores = CoreSet::new();
     for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
@@ -434,109 +442,110 @@ fn core_list(text: &str) -> Option<CoreSet> {
     Some(cores)
 }
 
-/// What shapes the tree of daemons.
+/// What determines the shape of the distribution tree of node daemons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RoutePolicy {
-    /// The order of the nodes in the configuration, and `tree_width`.
+    /// The tree follows the order of nodes in the configuration, with `tree_width` children each.
     #[default]
     #[serde(rename = "route/default")]
     FanOut,
-    /// `switches`: what nodes of one switch report is gathered at that switch.
+    /// The tree follows `switches`: reports of the nodes at one switch are combined there.
     #[serde(rename = "route/topology")]
     Topology,
 }
 
-/// A file that says which node stands where in the network.
+/// A file that describes the network and the places of nodes in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TopologyFile {
-    /// Its name; empty: there is none.
+    /// Name of the file. Empty: there is none.
     pub name: String,
-    /// Its content.
+    /// Content of the file.
     pub text: String,
 }
 
-/// A leaf switch.
+/// A leaf switch of the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SwitchConfig {
-    /// Its name.
+    /// Name of the switch.
     #[serde(alias = "SwitchName")]
     pub name: String,
-    /// A host list.
+    /// Nodes at the switch, as a host list.
     #[serde(alias = "Nodes")]
     pub nodes: String,
 }
 
-/// A partition.
+/// A partition: a set of nodes with limits and access rules for its jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, remote = "Self")]
 pub struct PartitionConfig {
-    /// Its name.
+    /// Name of the partition.
     #[serde(alias = "PartitionName")]
     pub name: String,
-    /// A host list; empty or `ALL`: every node.
+    /// Nodes of the partition, as a host list. Empty or `ALL`: every node.
     #[serde(alias = "Nodes")]
     pub nodes: String,
-    /// The one for jobs that name none. Without any, the first that does not say `false`; none if all do.
+    /// Whether jobs without `--partition` come here. If no partition has this set, the first that does not set it to
+    /// `false` is the default; if all set `false`, there is none.
     #[serde(alias = "Default", deserialize_with = "words::yes")]
     pub default: bool,
     /// Longest time limit: seconds, or a text as in Slurm (`"1-00:00:00"`, `"60"`: minutes); None: unlimited.
     #[serde(alias = "MaxTime", deserialize_with = "words::limit")]
     pub max_time_s: Option<u64>,
-    /// Time limit of jobs that set none, as above; None: the longest.
+    /// Time limit of jobs without `--time`, in the same forms as `MaxTime`. None: `max_time_s`.
     #[serde(alias = "DefaultTime", deserialize_with = "words::limit")]
     pub default_time_s: Option<u64>,
-    /// Most nodes of one job; None: all.
+    /// Most nodes of one job. None: no limit.
     #[serde(alias = "MaxNodes", deserialize_with = "words::count")]
     pub max_nodes: Option<u32>,
-    /// Least nodes of one job.
+    /// Fewest nodes of one job. Default 1.
     #[serde(alias = "MinNodes")]
     pub min_nodes: u32,
-    /// Users that may use it, by name; empty: all.
+    /// Names of users that may use the partition. Empty: all.
     #[serde(deserialize_with = "words::names")]
     pub allow_users: Vec<String>,
-    /// Groups that may use it, by name; empty: all.
+    /// Names of groups whose members may use the partition. Empty: all.
     #[serde(alias = "AllowGroups", deserialize_with = "words::names")]
     pub allow_groups: Vec<String>,
-    /// Jobs of a partition with a higher tier go first.
+    /// Jobs of a partition with a higher tier are scheduled first. Default 1.
     #[serde(alias = "PriorityTier")]
     pub priority_tier: u32,
-    /// Whether it takes and starts jobs.
+    /// Whether the partition accepts and starts jobs.
     #[serde(alias = "State")]
     pub state: PartitionState,
-    /// Its worth among partitions, where they have weight.
+    /// Priority factor of the partition relative to the others, used with `priority_weight_partition`. Default 1.
     #[serde(alias = "PriorityJobFactor")]
     pub priority_job_factor: u32,
-    /// How its jobs make room for those of a higher tier; None: as the cluster says.
+    /// What happens to preempted jobs of the partition. None: the cluster's `preempt_mode`.
     #[serde(alias = "PreemptMode")]
     pub preempt_mode: Option<PreemptMode>,
-    /// Seconds between notice and end of its jobs that make room.
+    /// Seconds between warning and end of preempted jobs of the partition.
     #[serde(alias = "GraceTime", deserialize_with = "Seconds::plain")]
     pub grace_time_s: Seconds,
-    /// A QOS whose limits all of its jobs share; empty: none.
+    /// QOS whose limits all jobs of the partition share. Empty: none.
     #[serde(alias = "QOS", alias = "QoS")]
     pub qos: String,
-    /// Accounts that may use it; empty: all.
+    /// Accounts that may use the partition. Empty: all.
     #[serde(alias = "AllowAccounts", deserialize_with = "words::names")]
     pub allow_accounts: Vec<String>,
-    /// Accounts that may not.
+    /// Accounts that may not use the partition.
     #[serde(alias = "DenyAccounts", deserialize_with = "words::names")]
     pub deny_accounts: Vec<String>,
-    /// Levels of service that may use it; empty: all.
+    /// QOS that may use the partition. Empty: all.
     #[serde(alias = "AllowQos", deserialize_with = "words::names")]
     pub allow_qos: Vec<String>,
-    /// Levels of service that may not.
+    /// QOS that may not use the partition.
     #[serde(alias = "DenyQos", deserialize_with = "words::names")]
     pub deny_qos: Vec<String>,
-    /// How many jobs may hold the same core.
+    /// How many jobs may hold the same core at the same time.
     #[serde(alias = "OverSubscribe")]
     pub oversubscribe: OverSubscribe,
-    /// Whether all its jobs are `--exclusive=user`: no job of another user runs on their nodes.
+    /// Whether all jobs of the partition are `--exclusive=user`: no job of another user runs on their nodes.
     #[serde(alias = "ExclusiveUser", deserialize_with = "words::yes")]
     pub exclusive_user: bool,
-    /// How many jobs a node may have in hand behind each that runs, to start them by itself one after the other; 0: none.
-    /// For partitions of short jobs: what is leased waits there whatever comes free elsewhere.
+    /// How many jobs a node may prefetch for each running job, to start them by itself one after the other (leases). 0:
+    /// none. For partitions of short jobs: a prefetched job waits for its node even if others become free.
     pub lease_jobs: u32,
 }
 
@@ -569,32 +578,32 @@ impl Default for PartitionConfig {
     }
 }
 
-/// Whether a partition takes and starts jobs.
+/// Whether a partition accepts and starts jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 #[cbor(index_only)]
 #[serde(rename_all = "lowercase")]
 pub enum PartitionState {
-    /// Takes and starts jobs.
+    /// Accepts and starts jobs.
     #[default]
     #[serde(alias = "UP")]
     #[n(0)]
     Up,
-    /// Takes but does not start jobs.
+    /// Accepts but does not start jobs.
     #[serde(alias = "DOWN")]
     #[n(1)]
     Down,
-    /// Starts but does not take jobs.
+    /// Starts but does not accept jobs.
     #[serde(alias = "DRAIN")]
     #[n(2)]
     Drain,
-    /// Neither.
+    /// Neither accepts nor starts jobs.
     #[serde(alias = "INACTIVE")]
     #[n(3)]
     Inactive,
 }
 
 impl Config {
-    /// Reads TOML. The error names line and key.
+    /// Reads a configuration file. The error, a text for users, has line and key.
     pub fn from_toml(text: &str) -> Result<Self, String> {
         let mut config: Self = toml::from_str(text).map_err(|e| text::shortened(&e.to_string()))?;
         let lines = Lines::of(text);
@@ -605,7 +614,7 @@ impl Config {
         Ok(config)
     }
 
-    /// What is wrong in texts that are lists.
+    /// Checks values that the parser can't check: lists, ids, timeouts, preemption. The error is a text for users.
     pub fn check(&self) -> Result<(), String> {
         if license::parse(&self.licenses).is_none() {
             return Err(format!("licenses = \"{}\": use NAME:COUNT,NAME:COUNT", self.licenses));
@@ -650,7 +659,7 @@ impl Config {
         Ok(())
     }
 
-    /// There are ids for jobs, and for the largest array.
+    /// Checks that the range of job ids is large enough for the largest array.
     fn check_ids(&self) -> Result<(), String> {
         let ids = self.job_ids();
         if self.max_array_size == 0 || self.max_array_size > limits::ARRAY_INDEX_MAX {
@@ -662,7 +671,8 @@ impl Config {
         Ok(())
     }
 
-    /// Jobs are suspended only for those of a partition of a higher tier, and somebody must wake them.
+    /// Checks that SUSPEND is combined with what it needs: jobs are suspended only for a partition of a higher tier,
+    /// and resumed by the gang scheduler.
     fn check_preemption(&self) -> Result<(), String> {
         if self.preempt_mode.way == PreemptMode::Suspend && self.preempt_type == PreemptType::Qos {
             return Err(
@@ -683,17 +693,17 @@ impl Config {
         }
     }
 
-    /// What becomes of jobs of a partition that have to make room for those of a higher tier.
+    /// Returns what happens to jobs of a partition that are preempted for jobs of a higher tier.
     pub fn preempt_mode_of(&self, partition: &PartitionConfig) -> PreemptMode {
         partition.preempt_mode.unwrap_or(self.preempt_mode.way)
     }
 
-    /// Whether jobs of a partition are suspended to make room.
+    /// Returns whether preempted jobs of a partition are suspended.
     pub fn suspends(&self, partition: &PartitionConfig) -> bool {
         self.preempt_type == PreemptType::Partition && self.preempt_mode_of(partition) == PreemptMode::Suspend
     }
 
-    /// Adds what every cluster has: a partition, and one that is the default.
+    /// Adds a partition if there is none, and makes the first one the default if no other is.
     pub fn complete(&mut self) {
         self.have_a_partition();
         if !self.partitions.iter().any(|p| p.default) {
@@ -701,29 +711,30 @@ impl Config {
         }
     }
 
-    /// Adds a partition of all nodes, the default one, where there is none.
+    /// Adds a default partition of all nodes if there is no partition.
     pub fn have_a_partition(&mut self) {
         if self.partitions.is_empty() {
             self.partitions.push(PartitionConfig { default: true, ..PartitionConfig::default() });
         }
     }
 
-    /// The first and the last job id that the cluster may give. A cell's are its own, so that ids tell their cell.
+    /// Returns the range of job ids that the cluster may give. Each cell has a range of its own, so that an id
+    /// determines its cell.
     pub fn job_ids(&self) -> RangeInclusive<u32> {
-        // One below what Slurm has for "no job".
+        // One below Slurm's value for "no job".
         let highest = u32::MAX - 2;
         let Some(cell) = self.cell else { return self.first_job_id.max(1)..=self.max_job_id.min(highest) };
         let first = cell.min(limits::CELLS_MAX - 1) * limits::CELL_IDS;
         first.max(1)..=(first + (limits::CELL_IDS - 1)).min(highest)
     }
 
-    /// How jobs that share cores share the time.
+    /// Returns the policy by which jobs share the time of a core (`coscheduling`, or its default).
     pub fn coscheduling(&self) -> Coscheduling {
         let usual = if self.preempt_mode.gang { Coscheduling::Gang } else { Coscheduling::Implicit };
         self.coscheduling.unwrap_or(usual)
     }
 
-    /// The partition for jobs that name none.
+    /// Returns the partition for jobs without `--partition`. None: they must name one.
     pub fn default_partition(&self) -> Option<&PartitionConfig> {
         self.partitions.iter().find(|p| p.default)
     }

@@ -1,49 +1,50 @@
-//! Who may pass whom, and how far the scheduler looks.
+//! Options of the scheduler: whether jobs may overtake others, and how far it looks ahead.
 
 use serde::{Deserialize, Serialize};
 
 use super::text::similar;
 use crate::time::Span;
 
-/// Whether jobs may pass others that wait.
+/// Whether jobs may start before pending jobs that come before them in the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SchedulerType {
-    /// Those that don't delay the first that waits in their partition.
+    /// Jobs may start early if they don't delay the first pending job of their partition.
     #[default]
     #[serde(rename = "sched/backfill")]
     Backfill,
-    /// Nobody.
+    /// No job starts before one that comes before it.
     #[serde(rename = "sched/builtin")]
     Builtin,
 }
 
-/// How long a job waits for few leaf switches, at most and unless it says less, seconds.
+/// Default of `max_switch_wait`: the longest that a job waits for an allocation on few leaf switches, seconds.
 const SWITCH_WAIT_S: u32 = 300;
 
-/// `bf_window=MINUTES,bf_max_job_test=N,bf_job_part_count_reserve=N,max_switch_wait=SECONDS` in Slurm's words. What is
-/// not said is not limited.
+/// `bf_window=MINUTES,bf_max_job_test=N,bf_job_part_count_reserve=N,max_switch_wait=SECONDS`, as in Slurm. Without
+/// `bf_window` and `bf_max_job_test` there is no such limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SchedulerParameters {
-    /// Room is not kept farther ahead than this, minutes.
+    /// How far ahead resources are reserved for pending jobs, minutes; None: without limit.
     pub bf_window_min: Option<u32>,
-    /// Behind the first job that waits in a partition so many are looked at.
+    /// Most pending jobs tried in a partition after the first pending one.
     pub bf_max_job_test: usize,
-    /// For so many of those that wait in each partition room is kept; 0: for all of them that are looked at.
+    /// Pending jobs of each partition that get a reservation; 0: all that are tried.
     pub bf_job_part_count_reserve: usize,
-    /// A job waits no longer for as few leaf switches as it asked for, seconds.
+    /// Longest that a job waits for as few leaf switches as it asked for, seconds.
     pub max_switch_wait_s: u32,
-    /// Users may say which of their jobs go first (`scontrol top`).
+    /// Whether users may choose which of their jobs go first (`scontrol top`).
     pub enable_user_top: bool,
-    /// Words of Slurm, as they were written, that change nothing here.
+    /// Slurm's words that have no value here, as written.
     pub idle: Vec<String>,
 }
 
-/// Slurm looks at 500 (`bf_max_job_test`), but each 30 s (`bf_interval`) and not whenever something has happened.
+/// Pending jobs tried per partition if all get a reservation and `bf_max_job_test` is not set. Slurm tries 500, but
+/// only every 30 s (`bf_interval`); Squall tries after each event.
 const TESTS: usize = 50;
 
-/// Words that pace or bound a scheduler which looks again and again, or a program's own limits; here the scheduler
-/// looks when something has happened.
+/// Slurm's words that pace a scheduler which runs periodically, or that limit slurmctld itself. They need no effect
+/// here, because the scheduler runs after each event.
 const PACES: [&str; 31] = [
     "batch_sched_delay",
     "bf_continue",
@@ -62,7 +63,7 @@ const PACES: [&str; 31] = [
     "sched_interval",
     "sched_max_job_start",
     "sched_min_interval",
-    // What they ask for holds here anyway, or concerns what is not there.
+    // Words whose effect holds here anyway, or that concern missing features.
     "bb_array_stage_cnt",
     "bf_ignore_newly_avail_nodes",
     "bf_licenses",
@@ -79,7 +80,7 @@ const PACES: [&str; 31] = [
     "step_retry_time",
 ];
 
-/// Words whose effect is not there.
+/// Slurm's words whose effect is not implemented.
 const MISSING: [&str; 43] = [
     "allow_zero_lic",
     "assoc_limit_continue",
@@ -126,11 +127,11 @@ const MISSING: [&str; 43] = [
     "whole_hetjob",
 ];
 
-/// Words that have a value here.
+/// Slurm's words that are stored in a field of their own in `SchedulerParameters`.
 const HERE: [&str; 5] =
     ["bf_window", "bf_max_job_test", "bf_job_part_count_reserve", "max_switch_wait", "enable_user_top"];
 
-/// Words that have an effect and no value that is kept here.
+/// Slurm's words that take effect elsewhere and are stored as written.
 const SWITCHES: [&str; 1] = ["kill_invalid_depend"];
 
 impl Default for SchedulerParameters {
@@ -147,25 +148,26 @@ impl Default for SchedulerParameters {
 }
 
 impl SchedulerParameters {
-    /// How far ahead room is kept.
+    /// Returns how far ahead resources are reserved for pending jobs.
     pub fn window(&self) -> Span {
         self.bf_window_min.map_or(Span(u64::MAX), |minutes| Span::from_secs(60 * u64::from(minutes)))
     }
-    /// Whether a word that is not kept by itself was said.
+    /// Returns whether `word` is among those stored as written (`idle`).
     pub(super) fn has(&self, word: &str) -> bool {
         self.idle.iter().any(|said| name(said) == word)
     }
-    /// Words that change nothing: those for which there is no need here, and those whose effect is not there.
+    /// Returns the words that change nothing, as written: first those that need no effect here, then those whose effect
+    /// is not implemented.
     pub fn without_effect(&self) -> (Vec<&str>, Vec<&str>) {
         let idle = self.idle.iter().map(String::as_str).filter(|word| !SWITCHES.contains(&name(word)));
         idle.partition(|word| !MISSING.contains(&name(word)))
     }
-    /// For how many of those that wait in each partition room is kept.
+    /// Returns how many pending jobs of each partition get a reservation.
     pub fn kept(&self) -> usize {
         if self.bf_job_part_count_reserve == 0 { self.depth() } else { self.bf_job_part_count_reserve }
     }
-    /// How many are looked at in each partition behind the first that waits: where all of them have room kept no more
-    /// than [`TESTS`] unless it is said, for each costs a search over all that ends.
+    /// Returns how many jobs are tried in each partition after the first pending one. If all of them get a reservation
+    /// the default is [`TESTS`], because each reservation costs a search over all ends of jobs.
     pub fn depth(&self) -> usize {
         let most = if self.bf_job_part_count_reserve == 0 { TESTS } else { usize::MAX };
         if self.bf_max_job_test == usize::MAX { most } else { self.bf_max_job_test }

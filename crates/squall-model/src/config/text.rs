@@ -1,4 +1,5 @@
-//! Checks of a configuration's text that need its lines: names that stand twice or nowhere, and wrong keys.
+//! Checks of a configuration that need its source text, to give line numbers in errors: duplicate names, unknown names
+//! and wrong keys.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use toml::Spanned;
 use super::Config;
 use crate::hostlist;
 
-/// The parts of a text of which lines are needed.
+/// Parts of a configuration file for which line numbers are needed.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Lines {
@@ -38,31 +39,32 @@ struct PartitionLines {
     default_time: Option<Spanned<toml::Value>>,
 }
 
-/// Where something stands: `line 3: `.
+/// Returns the beginning of an error message at the place of `found` in `text`, as in `line 3: `.
 fn line<T>(text: &str, found: &Spanned<T>) -> String {
     let before = text.get(..found.span().start).unwrap_or_default();
     format!("line {}: ", before.matches('\n').count() + 1)
 }
 
 impl Lines {
-    /// Of a text that is a configuration.
+    /// Parses the text of a configuration file. Returns empty lists if it can't be parsed.
     pub(super) fn of(text: &str) -> Self {
         toml::from_str(text).unwrap_or_default()
     }
 
-    /// Whether every partition says that it is not the default one.
+    /// Returns whether there are partitions and all of them have `Default` set to false.
     pub(super) fn none_is_default(&self) -> bool {
         let no = |said: &toml::Value| said.as_bool() == Some(false) || said.as_str().is_some();
         !self.partitions.is_empty() && self.partitions.iter().all(|p| p.default.as_ref().is_some_and(no))
     }
 
-    /// The first partition that may be the default one although it does not say so.
+    /// Returns the index of the first partition without `Default`, which may become the default partition; 0 if there
+    /// is none.
     pub(super) fn first_unsaid(&self) -> usize {
         self.partitions.iter().position(|p| p.default.is_none()).unwrap_or(0)
     }
 
-    /// Finds bad host lists, nodes and partitions that stand twice, partitions of unknown nodes, and lengths of time
-    /// whose unit is unclear.
+    /// Checks the file for bad host lists, duplicate nodes and partitions, partitions of unknown nodes, and times whose
+    /// unit is unclear.
     pub(super) fn check(&self, text: &str) -> Result<(), String> {
         let mut nodes: BTreeMap<String, String> = BTreeMap::new();
         for list in self.nodes.iter().filter_map(|node| node.name.as_ref()) {
@@ -97,7 +99,8 @@ impl Lines {
 }
 
 impl PartitionLines {
-    /// Slurm's keys count in minutes, ours in seconds: a number alone would be taken for the other one.
+    /// Refuses `MaxTime` and `DefaultTime` as plain numbers. Slurm counts them in minutes and Squall's own keys in
+    /// seconds, so a number alone could be misread.
     fn check_times(&self, text: &str) -> Result<(), String> {
         let keys = [("MaxTime", "max_time_s", &self.max_time), ("DefaultTime", "default_time_s", &self.default_time)];
         for (slurms, ours, said) in keys {
@@ -115,7 +118,7 @@ impl PartitionLines {
     }
 }
 
-/// Shortens what the parser says of an unknown key to the key and the one that is probably meant.
+/// Shortens the parser's error about an unknown key to that key and the known key most like it.
 pub(super) fn shortened(error: &str) -> String {
     let Some((before, rest)) = error.split_once("unknown field `") else { return error.to_owned() };
     let Some((key, known)) = rest.split_once('`') else { return error.to_owned() };
@@ -124,7 +127,8 @@ pub(super) fn shortened(error: &str) -> String {
     format!("{before}unknown key `{key}`{meant}\n")
 }
 
-/// The name that somebody who wrote another one has probably meant.
+/// Returns the one of `names` that is most like `word`, to suggest it after a typing error. None if all differ too
+/// much.
 pub fn similar<'a>(word: &str, names: &[&'a str]) -> Option<&'a str> {
     let plain =
         |text: &str| -> Vec<char> { text.to_ascii_lowercase().chars().filter(|c| *c != '_' && *c != '-').collect() };
@@ -133,7 +137,7 @@ pub fn similar<'a>(word: &str, names: &[&'a str]) -> Option<&'a str> {
     (nearest.0 <= 1 + word.len() / 4).then_some(nearest.1)
 }
 
-/// How many letters must be changed, left out or put in to make one word the other.
+/// Returns the edit distance of two words: letters to change, remove or insert.
 fn distance(from: &[char], to: &[char]) -> usize {
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (i, a) in from.iter().enumerate() {
@@ -148,7 +152,7 @@ fn distance(from: &[char], to: &[char]) -> usize {
 }
 
 impl Config {
-    /// Adds what every cluster has: a partition, and one that is the default unless all say that they are not.
+    /// Adds a partition if there is none, and makes one the default partition unless all have `Default` set to false.
     pub(super) fn complete_as(&mut self, lines: &Lines) {
         if lines.none_is_default() {
             return;

@@ -1,11 +1,11 @@
-//! Values of keys that Slurm writes in another way: `YES`, `UNLIMITED`, `a,b`, lengths of time.
+//! Reads values that Slurm writes in another form: `YES`, `UNLIMITED`, `a,b`, times.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
 use crate::duration::parse_limit;
 
-/// A value as it stands in a file.
+/// A value of a configuration file, as a number or a text.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a number or a text is needed")]
 pub(super) enum Word {
@@ -13,7 +13,7 @@ pub(super) enum Word {
     Text(String),
 }
 
-/// No limit in Slurm's words.
+/// Returns whether the text is Slurm's word for no limit.
 fn is_unlimited(text: &str) -> bool {
     ["UNLIMITED", "INFINITE", "-1"].iter().any(|word| text.trim().eq_ignore_ascii_case(word))
 }
@@ -45,7 +45,7 @@ pub(super) fn limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
     }
 }
 
-/// Reads a number, as a number or a text. None: unlimited.
+/// Reads a count, as a number or a text. None: unlimited.
 pub(super) fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
     let wrong = |text: &str| D::Error::custom(format!("`{text}` is not a number or \"UNLIMITED\""));
     match Word::deserialize(deserializer)? {
@@ -55,7 +55,7 @@ pub(super) fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
     }
 }
 
-/// Reads names, as a list or as a text with commas. Empty: all, which Slurm writes `ALL`.
+/// Reads names, as a list or as a text with commas. Empty: no restriction, which Slurm writes `ALL`.
 pub(super) fn names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "a list of names, or a text with commas, is needed")]

@@ -6,14 +6,15 @@ use smallvec::SmallVec;
 
 pub(super) type Words = SmallVec<[u64; 2]>;
 
-/// Runs of neighbours: the gap since the run before, and how many.
+/// Runs of consecutive members: the gap since the run before, and the run's length.
 pub(crate) type Gaps = SmallVec<[(u32, u32); 2]>;
 
-/// A set of small integers as 64-bit words. Only the words from the first to the last that is not zero are kept, so
-/// equality is set equality, and a few neighbours cost a word or two wherever they are. Written as all words from 0.
+/// A set of small integers as 64-bit words. Only the words from the first to the last that is not zero are stored, so
+/// equal sets have equal words, and a few members close to each other take one or two words at any position. Encoded as
+/// all words from 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BitSet {
-    /// How many words before the first that is kept; 0 if none is.
+    /// Number of zero words before the first stored word; 0 if none is stored.
     base: usize,
     words: Words,
 }
@@ -40,28 +41,28 @@ impl From<Words> for BitSet {
 }
 
 impl BitSet {
-    /// The empty set.
+    /// Returns the empty set.
     pub fn new() -> Self {
         Self::default()
     }
-    /// {0, 1, …, n-1}.
+    /// Returns the set {0, 1, …, n-1}.
     pub fn first(n: usize) -> Self {
         let mut set = Self::new();
         set.insert_run(0, n);
         set
     }
-    /// All words from 0, as they are written.
+    /// Iterates over all words from 0, as they are encoded.
     pub(super) fn written(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
         (0..self.end()).map(|at| self.word(at))
     }
-    /// The number of the word after the last that is kept.
+    /// Returns the index of the word after the last stored one.
     fn end(&self) -> usize {
         self.base + self.words.len()
     }
     fn word(&self, at: usize) -> u64 {
         at.checked_sub(self.base).and_then(|at| self.words.get(at)).copied().unwrap_or(0)
     }
-    /// Keeps the words from `low` to before `end`, too.
+    /// Extends the stored words so that they include those from `low` up to but not including `end`.
     fn cover(&mut self, low: usize, end: usize) {
         if self.words.is_empty() {
             self.base = low;
@@ -73,7 +74,7 @@ impl BitSet {
             self.words.resize(end - self.base, 0);
         }
     }
-    /// Adds `i`; true if it was not there.
+    /// Adds `i`. Returns true if it was not a member.
     pub fn insert(&mut self, i: usize) -> bool {
         self.cover(i / 64, i / 64 + 1);
         let word = &mut self.words[i / 64 - self.base];
@@ -81,7 +82,7 @@ impl BitSet {
         *word |= 1 << (i % 64);
         fresh
     }
-    /// Adds all from `first` to before `end`.
+    /// Adds all integers from `first` up to but not including `end`.
     pub(super) fn insert_run(&mut self, first: usize, end: usize) {
         if first >= end {
             return;
@@ -95,7 +96,7 @@ impl BitSet {
             *word |= from & to;
         }
     }
-    /// Removes `i`; true if it was there.
+    /// Removes `i`. Returns true if it was a member.
     pub fn remove(&mut self, i: usize) -> bool {
         let there = self.contains(i);
         if there {
@@ -104,19 +105,19 @@ impl BitSet {
         }
         there
     }
-    /// Whether `i` is in the set.
+    /// Returns whether `i` is a member.
     pub fn contains(&self, i: usize) -> bool {
         self.word(i / 64) & (1 << (i % 64)) != 0
     }
-    /// How many members.
+    /// Returns the number of members.
     pub fn len(&self) -> usize {
         self.words.iter().map(|w| w.count_ones() as usize).sum()
     }
-    /// Whether there are none.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
-    /// Members in rising order.
+    /// Iterates over the members in rising order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.words.iter().enumerate().flat_map(move |(at, &word)| {
             let mut rest = word;
@@ -129,7 +130,7 @@ impl BitSet {
             })
         })
     }
-    /// Adds all of `other`.
+    /// Adds all members of `other`.
     pub fn union_with(&mut self, other: &Self) {
         if other.is_empty() {
             return;
@@ -139,7 +140,7 @@ impl BitSet {
             *a |= b;
         }
     }
-    /// Removes all of `other`.
+    /// Removes all members of `other`.
     pub fn subtract(&mut self, other: &Self) {
         let base = self.base;
         for (at, a) in self.words.iter_mut().enumerate() {
@@ -147,11 +148,11 @@ impl BitSet {
         }
         self.trim();
     }
-    /// Keeps only what is also in `other`.
+    /// Removes all members that are not in `other`.
     pub fn intersect_with(&mut self, other: &Self) {
         *self = self.intersection(other);
     }
-    /// What is in both.
+    /// Returns the members of both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let (low, end) = self.shared(other);
@@ -159,27 +160,27 @@ impl BitSet {
         both.trim();
         both
     }
-    /// The words that both keep.
+    /// Returns the range of word indices (start, end) that both sets store.
     fn shared(&self, other: &Self) -> (usize, usize) {
         let low = self.base.max(other.base);
         (low, self.end().min(other.end()).max(low))
     }
-    /// Whether no member is shared.
+    /// Returns whether the sets have no common member.
     pub fn is_disjoint(&self, other: &Self) -> bool {
         let (low, end) = self.shared(other);
         (low..end).all(|at| self.word(at) & other.word(at) == 0)
     }
-    /// Whether every member is in `other`.
+    /// Returns whether every member is in `other`.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.words.iter().enumerate().all(|(at, word)| word & !other.word(self.base + at) == 0)
     }
-    /// How many members are lower than `i`.
+    /// Returns the number of members lower than `i`.
     pub fn rank(&self, i: usize) -> usize {
         let (at, bit) = (i / 64, i % 64);
         let below = self.words.iter().take(at.saturating_sub(self.base)).map(|w| w.count_ones() as usize);
         below.sum::<usize>() + (self.word(at) & ((1 << bit) - 1)).count_ones() as usize
     }
-    /// The members as runs of neighbours: the gap since the run before, and how many.
+    /// Returns the runs of consecutive members: the gap since the run before, and the run's length.
     pub(crate) fn runs(&self) -> Gaps {
         let mut runs = Gaps::new();
         let mut next = 0;
@@ -201,7 +202,7 @@ impl BitSet {
         }
         runs
     }
-    /// The lowest `n` members, or None if there are fewer.
+    /// Returns the lowest `n` members. None: there are fewer.
     pub fn take(&self, n: usize) -> Option<Self> {
         let (mut left, mut taken) = (n, Self { base: self.base, words: Words::new() });
         for &word in &self.words {

@@ -1,4 +1,4 @@
-//! Sets of dense ids: nodes, cores, and the index sets of job arrays.
+//! Sets of dense ids: nodes, cores, and index sets of job arrays.
 
 use minicbor::data::Type;
 use minicbor::encode::Write;
@@ -15,12 +15,13 @@ use bits::Words;
 /// A set of cores (hardware threads) of one node.
 pub type CoreSet = BitSet;
 
-/// A set of nodes. On the wire and in the journal it is the shorter of its runs and its words.
+/// A set of nodes. In messages and the journal it is encoded in the shorter of two forms.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeSet(pub BitSet);
 
 impl<C> Encode<C> for NodeSet {
-    /// As a list of gaps and runs of neighbours, in turns, or as bytes with a bit for each node: what is shorter.
+    /// Encodes the set as a list of alternating gaps and run lengths, or as bytes with a bit for each node, whichever
+    /// is shorter.
     fn encode<W: Write>(&self, e: &mut Encoder<W>, _: &mut C) -> Result<(), encode::Error<W::Error>> {
         let runs = self.0.runs();
         let number = |n: u32| match n {
@@ -41,7 +42,7 @@ impl<C> Encode<C> for NodeSet {
 }
 
 impl<'b, C> Decode<'b, C> for NodeSet {
-    /// Refuses ids that no node can have.
+    /// Decodes either form. Refuses ids above the highest node id.
     fn decode(d: &mut Decoder<'b>, _: &mut C) -> Result<Self, decode::Error> {
         let too_high = || decode::Error::message("a node's id is above the limit");
         let mut set = BitSet::new();
@@ -70,68 +71,68 @@ impl<'b, C> Decode<'b, C> for NodeSet {
 }
 
 impl NodeSet {
-    /// The empty set.
+    /// Returns the empty set.
     pub fn new() -> Self {
         Self::default()
     }
-    /// The set of one node.
+    /// Returns the set of one node.
     pub fn one(node: NodeId) -> Self {
         [node].into_iter().collect()
     }
-    /// Adds a node; true if it was not there.
+    /// Adds a node. Returns true if it was not a member.
     pub fn insert(&mut self, node: NodeId) -> bool {
         self.0.insert(node.index())
     }
-    /// Removes a node; true if it was there.
+    /// Removes a node. Returns true if it was a member.
     pub fn remove(&mut self, node: NodeId) -> bool {
         self.0.remove(node.index())
     }
-    /// Whether the node is in the set.
+    /// Returns whether the node is a member.
     pub fn contains(&self, node: NodeId) -> bool {
         self.0.contains(node.index())
     }
-    /// How many nodes.
+    /// Returns the number of nodes.
     pub fn len(&self) -> usize {
         self.0.len()
     }
-    /// Whether there are none.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    /// Nodes in rising order of id.
+    /// Iterates over the nodes in rising order of id.
     pub fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.0.iter().map(|i| NodeId(i as u32))
     }
-    /// The lowest node.
+    /// Returns the node with the lowest id.
     pub fn first(&self) -> Option<NodeId> {
         self.iter().next()
     }
-    /// Adds all of `other`.
+    /// Adds all nodes of `other`.
     pub fn union_with(&mut self, other: &Self) {
         self.0.union_with(&other.0);
     }
-    /// Removes all of `other`.
+    /// Removes all nodes of `other`.
     pub fn subtract(&mut self, other: &Self) {
         self.0.subtract(&other.0);
     }
-    /// Keeps only what is also in `other`.
+    /// Removes all nodes that are not in `other`.
     pub fn intersect_with(&mut self, other: &Self) {
         self.0.intersect_with(&other.0);
     }
-    /// Whether no node is shared.
+    /// Returns whether the sets have no common node.
     pub fn is_disjoint(&self, other: &Self) -> bool {
         self.0.is_disjoint(&other.0)
     }
-    /// What is in both.
+    /// Returns the nodes of both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         Self(self.0.intersection(&other.0))
     }
-    /// How many nodes have a lower id: the place of `node` among the members.
+    /// Returns the number of nodes with a lower id, which is the index of `node` among the members.
     pub fn rank(&self, node: NodeId) -> usize {
         self.0.rank(node.index())
     }
-    /// Whether every node is in `other`.
+    /// Returns whether every node is in `other`.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.0.is_subset(&other.0)
     }
@@ -143,8 +144,8 @@ impl FromIterator<NodeId> for NodeSet {
     }
 }
 
-/// A set of array indices as sorted, disjoint, non-adjacent inclusive ranges,
-/// so that `0-999999` costs one entry and taking tasks off the front costs nothing.
+/// A set of array indices as sorted, disjoint, non-adjacent inclusive ranges, so that `0-999999` takes one entry and
+/// removing the lowest indices is cheap.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode)]
 #[cbor(transparent)]
 pub struct IndexSet(#[n(0)] Vec<Range>);
@@ -158,7 +159,7 @@ impl<'b, C> Decode<'b, C> for IndexSet {
 impl TryFrom<Vec<Range>> for IndexSet {
     type Error = &'static str;
 
-    /// Refuses ranges that come from elsewhere and are not what an index set keeps.
+    /// Refuses ranges from another process that are not in the normal form.
     fn try_from(ranges: Vec<Range>) -> Result<Self, Self::Error> {
         let ordered = ranges.windows(2).all(|w| w[0].last < w[1].first && w[1].first - w[0].last > 1);
         let whole = ranges.iter().all(|r| r.first <= r.last && r.last < u32::MAX);
@@ -166,60 +167,60 @@ impl TryFrom<Vec<Range>> for IndexSet {
     }
 }
 
-/// `first, first+1, … last`, inclusive.
+/// A range of indices `first, first+1, … last`, inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Range {
-    /// Lowest member.
+    /// Lowest index of the range.
     #[n(0)]
     pub first: u32,
-    /// Highest member.
+    /// Highest index of the range.
     #[n(1)]
     pub last: u32,
 }
 
 impl IndexSet {
-    /// The empty set.
+    /// Returns the empty set.
     pub fn new() -> Self {
         Self::default()
     }
-    /// The set `first..=last`.
+    /// Returns the set `first..=last`.
     pub fn range(first: u32, last: u32) -> Self {
         Self(if first <= last { vec![Range { first, last }] } else { Vec::new() })
     }
-    /// The ranges, sorted, disjoint, not adjacent.
+    /// Returns the ranges, sorted, disjoint, not adjacent.
     pub fn ranges(&self) -> &[Range] {
         &self.0
     }
-    /// How many members.
+    /// Returns the number of members.
     pub fn len(&self) -> usize {
         self.0.iter().map(|r| (r.last - r.first) as usize + 1).sum()
     }
-    /// Whether there are none.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    /// The lowest member.
+    /// Returns the lowest member.
     pub fn first(&self) -> Option<u32> {
         self.0.first().map(|r| r.first)
     }
-    /// The highest member.
+    /// Returns the highest member.
     pub fn last(&self) -> Option<u32> {
         self.0.last().map(|r| r.last)
     }
-    /// Whether `i` is a member.
+    /// Returns whether `i` is a member.
     pub fn contains(&self, i: u32) -> bool {
         let at = self.0.partition_point(|r| r.last < i);
         self.0.get(at).is_some_and(|r| r.first <= i)
     }
-    /// Members in rising order.
+    /// Iterates over the members in rising order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter().flat_map(|r| r.first..=r.last)
     }
-    /// How many members are lower than `i`: the position of `i` among the members.
+    /// Returns the number of members lower than `i`, which is the position of `i` among the members.
     pub fn rank(&self, i: u32) -> u32 {
         self.0.iter().take_while(|r| r.first < i).map(|r| r.last.min(i - 1) - r.first + 1).sum()
     }
-    /// The member at position `rank`.
+    /// Returns the member at position `rank`.
     pub fn at(&self, rank: u32) -> Option<u32> {
         let mut left = rank;
         for r in &self.0 {
@@ -231,7 +232,7 @@ impl IndexSet {
         }
         None
     }
-    /// Adds `i`; true if it was not there.
+    /// Adds `i`. Returns true if it was not a member.
     pub fn insert(&mut self, i: u32) -> bool {
         let at = self.0.partition_point(|r| r.last < i);
         if self.0.get(at).is_some_and(|r| r.first <= i) {
@@ -250,7 +251,7 @@ impl IndexSet {
         }
         true
     }
-    /// Removes `i`; true if it was there.
+    /// Removes `i`. Returns true if it was a member.
     pub fn remove(&mut self, i: u32) -> bool {
         let at = self.0.partition_point(|r| r.last < i);
         let Some(r) = self.0.get(at).copied().filter(|r| r.first <= i) else { return false };
@@ -267,7 +268,7 @@ impl IndexSet {
         }
         true
     }
-    /// Adds all of `other`.
+    /// Adds all members of `other`.
     pub fn union_with(&mut self, other: &Self) {
         let mut all: Vec<Range> = self.0.iter().chain(&other.0).copied().collect();
         all.sort_unstable();
@@ -279,7 +280,7 @@ impl IndexSet {
             }
         }
     }
-    /// What is in both.
+    /// Returns the members of both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let mut out = Vec::new();
@@ -293,7 +294,7 @@ impl IndexSet {
         }
         Self(out)
     }
-    /// What is in `self` but not in `other`.
+    /// Returns the members of `self` that are not in `other`.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         let mut out = Vec::new();
@@ -339,7 +340,7 @@ impl FromIterator<u32> for IndexSet {
 }
 
 impl std::fmt::Display for IndexSet {
-    /// `1,4-9`, as in `123_[1,4-9]`.
+    /// Formats as `1,4-9`, the part in brackets of `123_[1,4-9]`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (at, r) in self.0.iter().enumerate() {
             if at > 0 {

@@ -1,3 +1,3 @@
-//! Bytes of other releases, as this release writes them: readers of the layouts before.
+//! Readers of data from earlier releases, which translate it to this release's encoding.
 
 pub mod v1;

@@ -1,8 +1,8 @@
-//! Release 0.1, which wrote values with postcard: field after field, without numbers.
+//! Data of release 0.1, which encoded values with postcard: field after field, without numbers.
 //!
-//! The layout of its types is data (`v1.txt`) and not code. So types may change, and what 0.1 wrote can still be read: it is
-//! translated into the bytes of [`crate::encoding`] first, where every field has the number of its place. A running step
-//! daemon of 0.1 is spoken to by the way back.
+//! The layout of its types is data (`v1.txt`) and not code, so types may change and data of 0.1 stays readable. It is
+//! first translated to the encoding of [`crate::encoding`], where a field's number is its position. Messages to a
+//! running step daemon of 0.1 are translated the other way.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -16,37 +16,37 @@ use crate::encoding::{self, Decoded, Encoded};
 use crate::set::NodeSet;
 
 const LAYOUT: &str = include_str!("v1.txt");
-/// No value of 0.1 is nested as deeply.
+/// Deepest nesting that is accepted. No value of 0.1 comes near it.
 const DEPTH_MAX: u32 = 64;
 
-/// How a value stands.
+/// Layout of a value.
 #[derive(Debug)]
 enum Type {
-    /// A number of that many bytes, which postcard shortens unless it is one.
+    /// An integer of this many bytes. If it has more than one, postcard encodes it with variable length.
     Unsigned(u8),
     Signed(u8),
-    /// Eight bytes.
+    /// A 64-bit floating-point number.
     Real,
     Bool,
     Str,
     Bytes,
-    /// Bytes without their count.
+    /// Bytes of this number, without a length before them.
     Raw(usize),
     Option(Box<Type>),
     List(Box<Type>),
     Map(Box<Type>, Box<Type>),
     Tuple(Vec<Type>),
     Named(usize),
-    /// Bytes that hold another value.
+    /// Bytes that hold another encoded value.
     Sealed(Box<Type>),
-    /// Its runs, or its words.
+    /// A node set: its runs, or its words.
     Nodes,
-    /// A configuration, which decodes itself.
+    /// A configuration, decoded by its own `Deserialize`.
     Config,
     Partition,
 }
 
-/// What a name stands for.
+/// What a type's name in `v1.txt` stands for.
 #[derive(Debug)]
 enum Definition {
     Alias(Type),
@@ -60,12 +60,12 @@ struct Layout {
     definitions: Vec<Definition>,
 }
 
-/// The value of the type named `root` that squall 0.1 wrote.
+/// Decodes a value that release 0.1 encoded; `root` is the name of its type.
 pub fn read<T: Decoded>(root: &str, bytes: &[u8]) -> Result<T, String> {
     encoding::from_slice(&translate(root, bytes)?)
 }
 
-/// What squall 0.1 wrote, as this release writes it.
+/// Translates a value that release 0.1 encoded to this release's encoding; `root` is the name of its type.
 pub fn translate(root: &str, bytes: &[u8]) -> Result<Vec<u8>, String> {
     let layout = layout();
     let mut reader = Reader { layout, bytes, depth: 0 };
@@ -77,7 +77,7 @@ pub fn translate(root: &str, bytes: &[u8]) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The value as squall 0.1 would write it. What it does not know is left out. Err: it knows no such value.
+/// Encodes a value as release 0.1 would, leaving out what 0.1 has no field for. Fails if 0.1 has no such value.
 pub fn write<T: Encoded + ?Sized>(root: &str, value: &T) -> Result<Vec<u8>, String> {
     let layout = layout();
     let bytes = encoding::to_vec(value);
@@ -92,7 +92,7 @@ fn layout() -> &'static Layout {
 }
 
 impl Layout {
-    /// Reads `v1.txt`, which a test has read before.
+    /// Parses `v1.txt`. Does not fail, because a test parses the same file.
     fn read(text: &'static str) -> Self {
         let lines = || text.lines().filter(|line| !line.starts_with('#'));
         let named = lines().filter(|line| !line.starts_with(' '));
@@ -150,7 +150,7 @@ impl Layout {
                 (Some(count), _) => Type::Raw(count),
                 (None, Some(bytes)) if text.starts_with('u') => Type::Unsigned(bytes),
                 (None, Some(bytes)) if text.starts_with('i') => Type::Signed(bytes),
-                // A name without definition is no type of 0.1: nothing can be read as it.
+                // A name without a definition is no type of 0.1. Decoding it fails.
                 _ => Type::Named(self.names.get(text).copied().unwrap_or(usize::MAX)),
             },
         }
@@ -164,7 +164,7 @@ impl Layout {
     }
 }
 
-/// The parts between commas, but not those within brackets.
+/// Splits at the commas outside of brackets.
 fn split(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0;
     text.split(move |c| {
@@ -173,7 +173,7 @@ fn split(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Reads postcard.
+/// Decodes postcard.
 struct Reader<'a> {
     layout: &'static Layout,
     bytes: &'a [u8],
@@ -292,7 +292,7 @@ impl Reader<'_> {
 
     fn option(&mut self, inner: &Type, out: &mut Out) -> Result<(), String> {
         let some = self.flag()?;
-        // A change of something that may be missing stands as a list of none or one.
+        // A change of an optional value is a list of none or one in this release.
         match inner {
             Type::Option(inner) if some => {
                 let some = self.flag()?;
@@ -331,7 +331,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Gaps and runs in turns, or words of 64 bits.
+    /// Decodes a node set: alternating gaps and run lengths, or words of 64 bits.
     fn nodes(&mut self, out: &mut Out) -> Result<(), String> {
         let (words, count) = (self.flag()?, self.count()?);
         if words {
@@ -356,12 +356,12 @@ impl Reader<'_> {
     }
 }
 
-/// Whether no variant has a field: only the number is written.
+/// Returns whether no variant has fields, so that only its number is encoded.
 fn is_plain(variants: &[Vec<Type>]) -> bool {
     variants.iter().all(Vec::is_empty)
 }
 
-/// Writes a value. A vector takes all.
+/// Appends the encoding of a value. Can't fail, as the output is a vector.
 fn put<T: Encode<()> + ?Sized>(value: &T, out: &mut Out) {
     head(out.encode(value));
 }
@@ -370,7 +370,7 @@ fn head(written: Result<&mut Out, minicbor::encode::Error<Infallible>>) {
     debug_assert!(written.is_ok_and(|_| true), "a vector takes all");
 }
 
-/// Writes postcard.
+/// Encodes postcard.
 struct Writer<'a> {
     layout: &'static Layout,
     from: Decoder<'a>,
@@ -456,7 +456,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Fields by number: more than 0.1 knows are skipped, one that is missing was empty.
+    /// Encodes fields by number. Those beyond the fields of 0.1 are skipped. A missing optional field is encoded as
+    /// None, any other missing field is an error.
     fn fields(&mut self, types: &[Type], out: &mut Vec<u8>) -> Result<(), String> {
         let count = self.list()? as usize;
         for (number, ty) in types.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What `sbcast` and `srun --bcast` ask for.
+//! Requests of `sbcast` and `srun --bcast`.
 
 use crate::encoding::ByteBuf;
 use minicbor::{Decode, Encode};
@@ -6,67 +6,67 @@ use minicbor::{Decode, Encode};
 use crate::id::{JobId, StepNo};
 use crate::job::Digest;
 
-/// A file for nodes.
+/// A file to be sent to nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Broadcast {
-    /// Whom it is for.
+    /// The nodes that get the file.
     #[n(0)]
     pub to: BroadcastTo,
-    /// Of the file's bytes.
+    /// Digest of the file's content.
     #[n(1)]
     pub digest: Digest,
-    /// Its length, bytes.
+    /// Length of the file, bytes.
     #[n(2)]
     pub size: u64,
-    /// Nodes that share a disk share one copy.
+    /// Whether nodes that share a disk share one copy.
     #[n(3)]
     pub shared: bool,
-    /// Where to put it; None: it is only brought into the nodes' keeping.
+    /// Where nodes write the file. None: it is only put into their caches.
     #[n(4)]
     pub place: Option<PlaceAt>,
-    /// How long it may take, milliseconds; None: as long as there is progress.
+    /// Time limit, milliseconds. None: no limit as long as there is progress.
     #[n(5)]
     pub time_ms: Option<u64>,
-    /// A name that the file has for the caller only as long as its bytes stay as they are, to be remembered with the
-    /// digest.
+    /// Name by which the caller recognizes the unchanged file (its content can't have changed while the name is the
+    /// same). The controller remembers it with the digest, so that the file needn't be read again.
     #[n(6)]
     pub known_as: Option<Digest>,
 }
 
-/// Whom a file is for.
+/// Nodes that get a file.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum BroadcastTo {
-    /// The nodes of the caller's running job, or of the components of one.
+    /// The nodes of the caller's running job, or of some components of a heterogeneous job.
     #[n(0)]
     Job {
-        /// Which; one at least.
+        /// Ids of the job or components; at least one.
         #[n(0)]
         jobs: Vec<JobId>,
-        /// Only those of this step.
+        /// If set, only the nodes of this step.
         #[n(1)]
         step: Option<StepNo>,
     },
-    /// These nodes, a host list; empty: all that are connected. For operators.
+    /// Nodes given as a host list; empty: all connected ones. For operators.
     #[n(1)]
     Nodes(#[n(0)] String),
 }
 
-/// Where a file is to be put. See `Placement`.
+/// Where and how nodes write a file. See `Placement`.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct PlaceAt {
     /// Absolute path.
     #[n(0)]
     pub path: ByteBuf,
-    /// Permissions.
+    /// Permission bits of the file.
     #[n(1)]
     pub mode: u32,
-    /// Time of modification.
+    /// Modification time, seconds and nanoseconds. None: the time of writing.
     #[n(2)]
     pub modified: Option<(i64, u32)>,
-    /// Replace what is there.
+    /// Whether to replace an existing file.
     #[n(3)]
     pub replace: bool,
-    /// The path is a folder, in which the file gets Slurm's name for the job's next step and the node:
+    /// Whether the path is a folder, in which the file gets Slurm's name for the job's next step and the node:
     /// `slurm_bcast_JOB.STEP_NODE`.
     #[n(4)]
     pub per_step: bool,

@@ -1,9 +1,9 @@
-//! Between neighbours in the tree of nodes: what a parent says to a child, and a child to its parent.
+//! Messages between neighbours in the distribution tree of nodes: from parent to child and back.
 //!
-//! The controller is the root. A connection between neighbours is a *hop*; what is said on it is numbered, and a gap
-//! ends it. What is new above a node (its parent changed, or the parent's parent) reaches it as `Path`, and then it
-//! registers anew; so everything between two registrations came in order and without loss, and whatever was lost
-//! before is made up for by what the registration compares.
+//! The controller is the root. A connection between neighbours is a *hop*. Messages on it are numbered, and a gap ends
+//! it. When the tree above a node changes (another parent, or another parent of its parent), the node receives `Path`
+//! and registers again. So all messages between two registrations arrive in order and without loss, and earlier losses
+//! are repaired when the controller compares the registration with its state.
 
 use minicbor::encode::Write;
 use minicbor::{Decode, Decoder, Encode, Encoder, decode, encode};
@@ -19,127 +19,128 @@ use crate::wire::node::{Down, Registration};
 use crate::wire::peer::PeerMessage;
 use crate::wire::sealed::Sealed;
 
-/// From parent to child.
+/// Frame from parent to child.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct DownFrame {
-    /// Number of the first thing said; they are numbered 1, 2, 3 … on this connection.
+    /// Number of the first message; messages are numbered 1, 2, 3 … on this connection.
     #[n(0)]
     pub hop: u64,
-    /// What is said, in order; nothing: the connection lives.
+    /// The messages, in order. Empty: a heartbeat.
     #[n(1)]
     pub says: Vec<Downward>,
 }
 
-/// From child to parent.
+/// Frame from child to parent.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct UpFrame {
-    /// Number of the first thing said; they are numbered 1, 2, 3 … on this connection.
+    /// Number of the first message; messages are numbered 1, 2, 3 … on this connection.
     #[n(0)]
     pub hop: u64,
-    /// What is said, in order; nothing: the connection lives.
+    /// The messages, in order. Empty: a heartbeat.
     #[n(1)]
     pub says: Vec<Upward>,
 }
 
-/// The way back to a node that has no known place in the tree yet: at each relay the number of the child's connection,
-/// the relay nearest to the root last.
+/// Way back to a node that has no known place in the tree yet: the number of the child's connection at each relay, the
+/// relay nearest to the root last.
 pub type Route = Vec<u32>;
 
-/// One thing that a parent says.
+/// Message from parent to child.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Downward {
-    /// The way to the controller stands, anew: whoever lives below registers. First on every connection.
+    /// The connection to the controller was established, perhaps by another way. All nodes below register again. First
+    /// message on every connection.
     #[n(0)]
     Path(#[n(0)] Box<Path>),
-    /// For the one node at the end of the route. Relays that pass it on learn where `node` is.
+    /// Messages for the node at the end of the route. Relays on the way learn where `node` is.
     #[n(1)]
     Reply {
-        /// What is left of the way.
+        /// The rest of the route to the node.
         #[n(0)]
         route: Route,
-        /// The node, once it is admitted.
+        /// Id of the node, once it is admitted.
         #[n(1)]
         node: Option<NodeId>,
-        /// What it is told.
+        /// The messages for the node.
         #[n(2)]
         put: Put,
     },
-    /// XFER-AND-SIGNAL: for every node of a set.
+    /// XFER-AND-SIGNAL: messages for every node of a set.
     #[n(2)]
     Put(#[n(0)] Put),
-    /// COMPARE-AND-WRITE's question, for every node of a set.
+    /// Question of a COMPARE-AND-WRITE, for every node of a set.
     #[n(3)]
     Query(#[n(0)] Query),
-    /// The composite of that number is with the controller, durably.
+    /// Acknowledges a composite: the controller has journaled it.
     #[n(4)]
     Taken {
-        /// Its number on this connection.
+        /// Number of the composite on this connection.
         #[n(0)]
         batch: u64,
     },
-    /// XFER-AND-SIGNAL of what is too long for a put: a piece of a file, for every node of a set.
+    /// XFER-AND-SIGNAL of data too long for a put: a piece of a file, for every node of a set.
     #[n(5)]
     Chunk(#[n(0)] Chunk),
-    /// For a step daemon on a node below.
+    /// A message for a step daemon on a node below.
     #[n(6)]
     Letter(#[n(0)] Box<Letter>),
 }
 
-/// What a step daemon tells another one of its step through the tree. One that is lost on its way is not sent again.
+/// A message between step daemons of one step, relayed through the tree. It is not sent again if it is lost.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Letter {
-    /// The step of both.
+    /// The step of both step daemons.
     #[n(0)]
     pub step: StepKey,
-    /// Where it comes from.
+    /// Node of the sender.
     #[n(1)]
     pub sender: NodeId,
-    /// Where it goes.
+    /// Node of the receiver.
     #[n(2)]
     pub to: NodeId,
-    /// What it says; nobody on the way opens it.
+    /// The message. Relays don't decode it.
     #[n(3)]
     pub message: Sealed<PeerMessage>,
 }
 
-/// A piece of a file. Passed on as it comes, before the next one is there.
+/// A piece of a file. A relay passes it on before the next piece arrives.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Chunk {
-    /// For whom, down the tree.
+    /// Nodes that get the piece down the distribution tree.
     #[n(0)]
     pub to: NodeSet,
-    /// From each of them on to these.
+    /// Nodes to which each of those passes it on, by a tree of its own.
     #[n(1)]
     pub cascade: Option<Cascade>,
-    /// Of which file.
+    /// Identifies the file.
     #[n(2)]
     pub content: ContentId,
-    /// Where in the file it begins.
+    /// Offset of the piece in the file, bytes.
     #[n(3)]
     pub at: u64,
-    /// The piece.
+    /// Content of the piece.
     #[n(4)]
     pub bytes: Bytes,
 }
 
-/// A tree of its own for a file, narrower than the one for what is short, so that no node sends a long file many times.
-/// It is laid out over a list as a heap is: below place `p` are the places `p * width + 1` to `p * width + width`. What
-/// is lost on it is sent again down the tree.
+/// A separate tree for one file, narrower than the distribution tree, so that no node sends a long file many times. It
+/// is laid over a list of nodes like a binary heap: the children of place `p` are the places `p * width + 1` to `p *
+/// width + width`. Lost pieces are sent again down the distribution tree.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Cascade {
-    /// All who get the file.
+    /// All nodes that get the file.
     #[n(0)]
     pub nodes: HostList,
-    /// The place of who gets this piece.
+    /// Place of the receiver in `nodes`.
     #[n(1)]
     pub place: u32,
-    /// How many are below each.
+    /// Number of children of each node.
     #[n(2)]
     pub width: u32,
 }
 
 impl Cascade {
-    /// To whom it is passed on.
+    /// Returns the children in this tree of the node that received the piece: name, and the value to send there.
     pub fn below(&self) -> impl Iterator<Item = (String, Self)> + '_ {
         let first = u64::from(self.place) * u64::from(self.width) + 1;
         let places = first..(first + u64::from(self.width)).min(self.nodes.len() as u64);
@@ -150,37 +151,38 @@ impl Cascade {
     }
 }
 
-/// What nodes keep files by: the same bytes of two users are two, for nobody gets at a file by knowing its digest.
+/// Identifies a file in nodes' caches. Equal files of two users are separate, so that no user gets a file by knowing
+/// its digest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct ContentId {
-    /// User id of who brought it.
+    /// Uid of the user that sent it.
     #[n(0)]
     pub owner: u32,
-    /// BLAKE3 of the bytes.
+    /// BLAKE3 digest of the content.
     #[n(1)]
     pub digest: Digest,
 }
 
-/// How a node stands with a file: the values of [`Variable::Content`].
+/// State of a file on a node: the values of [`Variable::Content`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Holding {
-    /// 0: it knows nothing of it.
+    /// 0: the node does not have the file.
     #[default]
     Lacks,
-    /// 1: it has it.
+    /// 1: the node has the file.
     Has,
-    /// 2: it has all of it, in the shadow: it will have it when it is committed.
+    /// 2: the node has received all of it and makes it available when it is committed.
     Shadow,
-    /// 3: a neighbour that shares its disk takes it in.
+    /// 3: a neighbour that shares the node's disk receives it.
     Neighbour,
-    /// 4: it takes it in.
+    /// 4: the node is receiving it.
     Open,
-    /// Below 0: the negative error number of why it can't.
+    /// Below 0: the node can't receive it; the negative errno.
     Failed(i32),
 }
 
 impl Holding {
-    /// As a variable's value.
+    /// Returns the state as a variable's value.
     pub fn value(self) -> i64 {
         match self {
             Self::Lacks => 0,
@@ -193,7 +195,7 @@ impl Holding {
     }
 }
 
-/// The secret of a file that is sent by multicast: who has it can open the datagrams.
+/// Key of a file transfer by multicast. It decrypts the datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(transparent)]
 pub struct StreamKey(
@@ -208,7 +210,7 @@ impl std::fmt::Debug for StreamKey {
     }
 }
 
-/// Bytes that are passed on to several without being copied.
+/// Bytes that can be passed on to several receivers without a copy.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Bytes(pub Arc<[u8]>);
 
@@ -230,13 +232,13 @@ impl<'b, C> Decode<'b, C> for Bytes {
     }
 }
 
-/// What a node must know of the tree above it.
+/// Data about the tree that a parent sends to the nodes below it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Path {
-    /// Addresses of nodes above the parent, nearest first; the controller, which every node knows, is not among them.
+    /// Addresses of the nodes above the parent, nearest first, without the controller.
     #[n(0)]
     pub above: Vec<String>,
-    /// How reports are gathered.
+    /// How reports are combined into composites.
     #[n(1)]
     pub window: Window,
     /// Seconds between heartbeats.
@@ -244,49 +246,51 @@ pub struct Path {
     pub heartbeat_s: u64,
 }
 
-/// How far a relay may gather reports while others are under way (`MsgAggregationParams`).
+/// Limits within which a relay combines reports into one message while earlier ones are on their way
+/// (`MsgAggregationParams`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Window {
-    /// Most messages in one composite; 1: none are gathered.
+    /// Most messages in one composite. 1: no aggregation.
     #[n(0)]
     pub messages: u32,
-    /// Longest wait of a message, milliseconds.
+    /// Longest delay of a message, milliseconds.
     #[n(1)]
     pub time_ms: u32,
 }
 
-/// A block for every node of a set, taken by each at most once: its number must be above all that it has taken.
+/// Messages for every node of a set. A node processes each put at most once: it ignores one whose number is not above
+/// all earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Put {
-    /// The controller's incarnation.
+    /// Epoch of the controller.
     #[n(0)]
     pub epoch: Epoch,
-    /// Rises with every put of that incarnation.
+    /// Number of the put, rising within the epoch.
     #[n(1)]
     pub seq: u64,
-    /// For whom.
+    /// The receivers.
     #[n(2)]
     pub to: NodeSet,
-    /// What all of them will report of it, for relays to gather.
+    /// Reports that every receiver will send for it, which relays combine.
     #[n(3)]
     pub asks: Vec<Ask>,
-    /// What; only those for whom it is open it.
+    /// The content, which only receivers decode.
     #[n(4)]
     pub parcel: Sealed<Parcel>,
 }
 
-/// A report that every node of a put owes for it, sooner or later.
+/// A report that every node has to send for a put, sooner or later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub enum Ask {
-    /// The end of its share of the step.
+    /// The node's tasks of the step have ended.
     #[n(0)]
     Step(#[n(0)] StepKey),
-    /// That nothing of the job is left.
+    /// The job has no processes left on the node.
     #[n(1)]
     Job(#[n(0)] JobAttempt),
 }
 
-/// What a put brings.
+/// Content of a put: messages for a set of nodes, with the files that they need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Parcel {
     /// The messages, in order.
@@ -300,93 +304,94 @@ pub struct Parcel {
 /// A question to every node of a set.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Query {
-    /// The controller's incarnation. A node of another one does not answer.
+    /// Epoch of the controller. A node registered with another one does not answer.
     #[n(0)]
     pub epoch: Epoch,
-    /// Which query of that incarnation.
+    /// Number of the query within the epoch.
     #[n(1)]
     pub number: u64,
-    /// Whom it is for.
+    /// The nodes asked.
     #[n(2)]
     pub to: NodeSet,
-    /// What is asked.
+    /// The comparison that each node makes.
     #[n(3)]
     pub test: Test,
-    /// Answer only when it holds (or time is up).
+    /// Whether a node delays its answer until the comparison holds or time is up.
     #[n(4)]
     pub wait: bool,
     /// Time left for the answer, microseconds.
     #[n(5)]
     pub time_us: u64,
-    /// Say also how you feel.
+    /// Whether the answer includes load and free memory.
     #[n(6)]
     pub health: bool,
 }
 
-/// A comparison of a variable of a node with a value.
+/// A comparison of a node's variable with a value.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Test {
-    /// What is compared.
+    /// The variable.
     #[n(0)]
     pub variable: Variable,
-    /// How.
+    /// The comparison.
     #[n(1)]
     pub comparison: Comparison,
-    /// With what.
+    /// The value to compare with.
     #[n(2)]
     pub value: i64,
 }
 
-/// A variable that every node has; 0 where nothing was ever written.
+/// A variable of every node. Variables never written are 0.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub enum Variable {
-    /// The number of the last put that the node has taken in.
+    /// Number of the last put that the node has processed.
     #[n(0)]
     Heard,
-    /// 1: the node knows the job's attempt.
+    /// 1: the node has this attempt of the job.
     #[n(1)]
     Job(#[n(0)] JobAttempt),
-    /// 1: the node's share of the step runs, 2: it has ended.
+    /// 1: the node's tasks of the step run; 2: they have ended.
     #[n(2)]
     Step(#[n(0)] StepKey),
-    /// How the node stands with that file: [`Holding::value`].
+    /// State of this file on the node: [`Holding::value`].
     #[n(3)]
     Content(#[n(0)] ContentId),
-    /// Written by `Down::Write` only.
+    /// A variable with a name. Written by `Down::Write` only.
     #[n(4)]
     Named(#[n(0)] String),
-    /// How many bytes of that file the node has taken in; more than there are: it has all of it, in the shadow at least;
-    /// below 0: the negative error number of why it can't. On the way up what nodes have that lack some is added up.
+    /// Bytes of this file that the node has received. Above the file's length: it has all of it, committed or not.
+    /// Below 0: it can't receive it; the negative errno. Relays add up the values of the nodes that lack some.
     #[n(5)]
     Taken(#[n(0)] ContentId),
-    /// 1: the file of that put has been laid down, below 0: the negative error number of why it could not be.
+    /// 1: the file of this order (epoch, number) has been written; below 0: writing failed; the negative errno.
     #[n(6)]
     Placed(#[n(0)] Epoch, #[n(1)] u64),
-    /// Blocks of that file that the node lacks: bit `i` for the block (of [`limits::CAST_BLOCK_BYTES`]) that begins `i`
-    /// blocks after that byte. On the way up the bits of all nodes become one answer.
+    /// Blocks of this file that the node lacks, from a byte offset on: bit `i` for block `i` after it (of
+    /// [`limits::CAST_BLOCK_BYTES`]). Relays combine the bits of all nodes with OR.
     ///
     /// [`limits::CAST_BLOCK_BYTES`]: crate::limits::CAST_BLOCK_BYTES
     #[n(7)]
     Missing(#[n(0)] ContentId, #[n(1)] u64),
-    /// By how many microseconds the node's slots of gang scheduling were out of step at most, in the last seconds.
+    /// Largest deviation of the node's gang scheduling slots from the controller's in the last seconds, microseconds.
     #[n(8)]
     Skew,
-    /// 1: what the tasks of the node's share of a step have used so far was measured since this was asked; it comes with
-    /// the answer. Below 0: nothing of it runs.
+    /// 1: the usage of the node's tasks of the step was measured after the question came, and is in the answer. Below
+    /// 0: no task of the step runs there.
     #[n(9)]
     Used(#[n(0)] StepKey),
-    /// How many steps of the node were told to end and have not acknowledged that: tasks of theirs may still begin.
+    /// Number of the node's steps that were told to end and have not acknowledged it, so that more tasks of theirs may
+    /// start.
     #[n(10)]
     Unheeded,
 }
 
 impl Variable {
-    /// Whether that value stays: who waits for another one waits in vain.
+    /// Returns whether `value` can no longer change, so that waiting for another one is useless.
     pub fn is_final(&self, value: i64) -> bool {
         value < 0 && matches!(self, Self::Content(_) | Self::Taken(_) | Self::Placed(..) | Self::Used(_))
     }
 
-    /// Of two nodes where it does not hold, the witness.
+    /// Combines the witnesses (node and value) of two sets of nodes on which a test does not hold.
     pub fn reduce(&self, one: Option<(NodeId, i64)>, other: Option<(NodeId, i64)>) -> Option<(NodeId, i64)> {
         match (self, one, other) {
             (Self::Missing(..), Some((node, bits)), Some((_, more))) => Some((node, bits | more)),
@@ -399,117 +404,118 @@ impl Variable {
     }
 }
 
-/// How a variable is compared with a value.
+/// Comparison of a variable with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Comparison {
-    /// At least.
+    /// The variable is at least the value.
     #[n(0)]
     AtLeast,
-    /// Less than.
+    /// The variable is less than the value.
     #[n(1)]
     Less,
-    /// Equal.
+    /// The variable equals the value.
     #[n(2)]
     Equal,
-    /// Not equal.
+    /// The variable differs from the value.
     #[n(3)]
     Different,
 }
 
-/// One thing that a child says.
+/// Message from child to parent.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Upward {
-    /// Reports of the child and of those below it.
+    /// Reports of the child and the nodes below it.
     #[n(0)]
     Composite {
-        /// Rises on this connection.
+        /// Number of the composite, rising on this connection.
         #[n(0)]
         batch: u64,
-        /// What is reported.
+        /// The reports.
         #[n(1)]
         composite: Box<Composite>,
     },
     /// Answers to a query.
     #[n(1)]
     Tally {
-        /// The controller's incarnation.
+        /// Epoch of the query.
         #[n(0)]
         epoch: Epoch,
-        /// The query.
+        /// Number of the query.
         #[n(1)]
         number: u64,
-        /// The answers.
+        /// The answers of the child and the nodes below it.
         #[n(2)]
         tally: Tally,
     },
-    /// A piece of a file, from a node that is above this one for that file only.
+    /// A piece of a file, from a node that is the receiver's parent in that file's own tree only.
     #[n(2)]
     Chunk(#[n(0)] Chunk),
-    /// For a step daemon on a node that is not below this one.
+    /// A message for a step daemon on a node that is not below the sender.
     #[n(3)]
     Letter(#[n(0)] Box<Letter>),
 }
 
-/// Answers to a query: who is in neither set has not answered.
+/// Combined answers to a query. Nodes in neither set have not answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Tally {
-    /// Where it holds.
+    /// Nodes on which the comparison holds.
     #[n(0)]
     pub yes: NodeSet,
-    /// Where it does not.
+    /// Nodes on which it does not hold.
     #[n(1)]
     pub no: NodeSet,
-    /// One of those where it does not, and the value there ([`Variable::Missing`]: of all of those).
+    /// One of the nodes on which it does not hold, with its value. For [`Variable::Missing`] and `Variable::Taken`
+    /// the value combines all of them.
     #[n(2)]
     pub witness: Option<(NodeId, i64)>,
-    /// How nodes feel, if that was asked.
+    /// Load and free memory of each node, if the query asked for it.
     #[n(3)]
     pub health: Vec<(NodeId, Health)>,
-    /// What tasks have used ([`Variable::Used`]), of all of the nodes together.
+    /// Usage of tasks over all answering nodes ([`Variable::Used`]).
     #[n(4)]
     pub used: Option<Box<Usage>>,
 }
 
-/// Reports of many nodes, reduced by meaning. Taken in the order of the fields.
+/// Reports of many nodes, combined. The controller processes the fields in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Composite {
-    /// Nodes that can't be reached on this way any more, with the session that each had there.
+    /// Nodes no longer reachable by this way, with the number of the session that each had on it.
     #[n(0)]
     pub lost: BTreeMap<NodeId, u64>,
-    /// Ends of steps: nodes whose share ended in the same way stand together.
+    /// Ends of steps. Nodes whose tasks ended in the same way are combined.
     #[n(1)]
     pub ended: BTreeMap<StepKey, Vec<(NodeSet, StepEnd)>>,
-    /// Launches that failed.
+    /// Launches that failed, with the node.
     #[n(2)]
     pub failed: Vec<(NodeId, LaunchFailure)>,
-    /// Nodes on which nothing of a job is left.
+    /// Nodes on which a job has no processes left.
     #[n(3)]
     pub gone: BTreeMap<JobAttempt, NodeSet>,
-    /// Nodes that want to register, and the way to each.
+    /// Names of nodes that ask to register, and the route to each.
     #[n(4)]
     pub knocks: Vec<(Route, String)>,
-    /// Nodes that register.
+    /// Registrations of nodes.
     #[n(5)]
     pub registrations: Vec<Registration>,
-    /// Nodes that have heard a newer controller than the one that answers them.
+    /// Nodes that were in contact with a newer controller than the one that answers them.
     #[n(6)]
     pub newer: Vec<Newer>,
-    /// Reports that nodes made, however few they have become by reduction.
+    /// Number of reports before they were combined.
     #[n(7)]
     pub reports: u64,
 }
 
-/// What a node has heard of that the controller which answers it does not know.
+/// What a node has seen of a newer controller than the present one, which must have older state.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Newer {
-    /// The node.
+    /// Name of the node.
     #[n(0)]
     pub name: String,
-    /// The newest session that it was offered.
+    /// The newest session that the node was offered.
     #[n(1)]
     pub session: Session,
-    /// The highest job id that it has heard.
+    /// The highest job id that the node has seen.
     #[n(2)]
     pub last_job: JobId,
 }
@@ -520,15 +526,15 @@ pub struct LaunchFailure {
     /// The step.
     #[n(0)]
     pub key: StepKey,
-    /// Why, in words.
+    /// Reason, as a text for users.
     #[n(1)]
     pub error: String,
-    /// The node's own fault.
+    /// Whether the cause lies with the node.
     #[n(2)]
     pub node_fault: bool,
 }
 
-/// How a node feels.
+/// Load and free memory of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Health {
     /// Load average over one minute, in hundredths.
@@ -546,7 +552,7 @@ impl Default for Window {
 }
 
 impl Comparison {
-    /// Whether `left` compares so with `right`.
+    /// Returns whether the comparison of `left` with `right` holds.
     pub fn holds(self, left: i64, right: i64) -> bool {
         match self {
             Self::AtLeast => left >= right,
@@ -558,7 +564,8 @@ impl Comparison {
 }
 
 impl Tally {
-    /// Adds the answers of others about a variable. Sets, not counts: an answer that came on two ways counts once.
+    /// Adds the answers of other nodes about a variable. Nodes are sets and not counts, so an answer that arrives by
+    /// two ways counts once.
     pub fn merge(&mut self, variable: &Variable, other: &Self) {
         self.yes.union_with(&other.yes);
         self.no.union_with(&other.no);
@@ -568,7 +575,7 @@ impl Tally {
             self.used.get_or_insert_default().absorb(used);
         }
     }
-    /// Those who answered.
+    /// Returns the nodes that answered.
     pub fn answered(&self) -> NodeSet {
         let mut all = self.yes.clone();
         all.union_with(&self.no);
@@ -577,19 +584,19 @@ impl Tally {
 }
 
 impl Composite {
-    /// Whether it says nothing.
+    /// Returns whether there are no reports.
     pub fn is_empty(&self) -> bool {
         self.reports == 0
     }
-    /// Whether something in it must not wait for others.
+    /// Returns whether it has reports that relays must not delay.
     pub fn is_urgent(&self) -> bool {
         !self.lost.is_empty() || !self.failed.is_empty()
     }
-    /// Whether nodes in it want to be let in.
+    /// Returns whether nodes in it ask to register.
     pub fn lets_in(&self) -> bool {
         !self.knocks.is_empty() || !self.registrations.is_empty() || !self.newer.is_empty()
     }
-    /// The end of a step on some nodes.
+    /// Adds the end of a step on some nodes.
     pub fn add_ended(&mut self, key: StepKey, nodes: &NodeSet, end: &StepEnd) {
         let ends = self.ended.entry(key).or_default();
         match ends.iter_mut().find(|(_, known)| known.merges_with(end)) {
@@ -602,11 +609,11 @@ impl Composite {
             None => ends.push((nodes.clone(), end.clone())),
         }
     }
-    /// Nothing of a job is left on some nodes.
+    /// Adds that a job has no processes left on some nodes.
     pub fn add_gone(&mut self, job: JobAttempt, nodes: &NodeSet) {
         self.gone.entry(job).or_default().union_with(nodes);
     }
-    /// Adds all that another one says.
+    /// Adds all reports of another composite.
     pub fn merge(&mut self, other: Self) {
         for (node, session) in other.lost {
             let known = self.lost.entry(node).or_default();

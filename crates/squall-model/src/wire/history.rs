@@ -1,4 +1,4 @@
-//! What accounting keeps beside jobs: nodes that went and came back, reservations, changes of accounts.
+//! Accounting data other than jobs: nodes that failed and returned, reservations, changes of accounts.
 
 use minicbor::{Decode, Encode};
 
@@ -7,100 +7,101 @@ use crate::policy::PolicyChange;
 use crate::reservation::Reservation;
 use crate::time::Time;
 
-/// What may be changed of a job that accounting keeps. The owner of a job that is not forgotten yet may change the first two.
+/// Fields of a job's accounting record that can be changed. The job's owner may change the first two while the job is
+/// still in memory.
 pub const RECORDED: [&str; 6] = ["comment", "derived-exit-code", "admin-comment", "extra", "system-comment", "wckey"];
 
-/// Something that happened, with names where the journal has numbers.
+/// An event as accounting keeps it, with names where the journal has ids.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct HistoryRow {
-    /// When.
+    /// When the event happened.
     #[n(0)]
     pub time: Time,
-    /// What.
+    /// The event.
     #[n(1)]
     pub what: Happening,
 }
 
-/// What happened. Append-only: the accounting database keeps it in this form.
+/// Kinds of events. Variants are added at the end only, because the accounting database stores them in this form.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Happening {
     /// A node registered for the first time, after a reboot, or with other hardware.
     #[n(0)]
     Registered {
-        /// Its name.
+        /// Name of the node.
         #[n(0)]
         node: String,
-        /// Its CPUs.
+        /// CPUs of the node.
         #[n(1)]
         cpus: u32,
-        /// Its memory in MiB.
+        /// Memory of the node, MiB.
         #[n(2)]
         memory_mb: u64,
     },
-    /// A node does not answer any more.
+    /// A node stopped responding.
     #[n(1)]
     Silent {
-        /// Its name.
+        /// Name of the node.
         #[n(0)]
         node: String,
-        /// Why.
+        /// Reason, as a text for users.
         #[n(1)]
         reason: String,
     },
-    /// A silent node answers again.
+    /// A node responds again.
     #[n(2)]
     Heard {
-        /// Its name.
+        /// Name of the node.
         #[n(0)]
         node: String,
     },
     /// An operator changed what may run on some nodes.
     #[n(3)]
     Set {
-        /// Their names, compressed.
+        /// Names of the nodes, as a host list.
         #[n(0)]
         nodes: String,
-        /// What for.
+        /// Their new state.
         #[n(1)]
         admin: NodeAdmin,
-        /// The reason given.
+        /// The reason that the operator gave.
         #[n(2)]
         reason: Option<String>,
-        /// The operator.
+        /// Uid of the operator.
         #[n(3)]
         by: u32,
     },
-    /// A reservation was made or changed, or comes again.
+    /// A reservation was created or changed, or moved to its next time.
     #[n(4)]
     Reserved {
-        /// All of it.
+        /// The whole reservation.
         #[n(0)]
         reservation: Box<Reservation>,
-        /// Names of its nodes, compressed.
+        /// Names of the reserved nodes, as a host list.
         #[n(1)]
         nodes: String,
     },
-    /// A reservation is over, or was deleted.
+    /// A reservation has ended or was deleted.
     #[n(5)]
     Unreserved {
-        /// Its name.
+        /// Name of the reservation.
         #[n(0)]
         name: String,
     },
     /// Accounts, users, associations or QOS were changed.
     #[n(6)]
     Changed {
-        /// How, in this order.
+        /// The changes, in order.
         #[n(0)]
         changes: Vec<PolicyChange>,
-        /// The user.
+        /// Uid of the user that made the changes.
         #[n(1)]
         by: u32,
     },
 }
 
 impl HistoryRow {
-    /// Puts its times on a clock that is so many microseconds ahead.
+    /// Converts all times to a clock that is `us` microseconds ahead.
     pub fn on_clock_ahead(&mut self, us: i64) {
         self.time = self.time.on_clock_ahead(us);
         if let Happening::Reserved { reservation, .. } = &mut self.what {

@@ -1,77 +1,80 @@
-//! What the node daemon of another machine asks the controller beside the fabric: how the cluster is set up, and where
-//! other nodes are and by which key they are known.
+//! Requests of a node daemon on another machine to the controller, outside of the distribution tree: the cluster's
+//! configuration, and addresses and keys of other nodes.
 
 use minicbor::{Decode, Encode};
 
 /// The public half of a daemon's key (X25519).
 pub type PublicKey = [u8; 32];
 
-/// The name of [`super::Proof::Scheme`] for a token: its bytes are the token's secret.
+/// Name of the [`super::Proof::Scheme`] for a token; its bytes are the token's secret.
 pub const TOKEN: &str = "token";
 
-/// The name of [`super::Proof::Scheme`] for a client that a node vouches for: its bytes are a [`Vouched`].
+/// Name of the [`super::Proof::Scheme`] for a client whose identity a node daemon confirms; its bytes are a
+/// [`Vouched`].
 pub const VOUCHED: &str = "vouched";
 
-/// Who a client on a node's machine is, as the node says. It is believed of users who have a job on that node.
+/// Identity of a client on a node's machine, as the node daemon confirms it. The controller accepts it for users that
+/// have a job on that node.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Vouched {
-    /// The node, whose key the connection has.
+    /// Name of the node. The connection uses the node's key.
     #[n(0)]
     pub node: String,
-    /// The client's user.
+    /// Uid of the client.
     #[n(1)]
     pub uid: u32,
-    /// The client's group.
+    /// Gid of the client.
     #[n(2)]
     pub gid: u32,
-    /// The user is the one who runs the node daemon, which is not root: the cluster's owner, perhaps under another id.
+    /// Whether the client's user is the one that runs the node daemon, and this is not root. That user is the cluster's
+    /// owner, perhaps under another uid.
     #[n(3)]
     pub owner: bool,
 }
 
-/// A question.
+/// A request of a node daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Question {
-    /// How is the cluster set up? Asked at every start.
+    /// Asks for the cluster's configuration. Sent at every start.
     #[n(0)]
     Charter {
-        /// The port on which the asking daemon listens for its children in the tree.
+        /// Port on which the sending node daemon listens for its children in the distribution tree.
         #[n(0)]
         port: u16,
     },
-    /// Where is the node of that name, and what is its key?
+    /// Asks for address and key of the node with this name.
     #[n(1)]
     Peer(#[n(0)] String),
 }
 
-/// The answer.
+/// The answer to a `Question`.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Told {
-    /// How the cluster is set up.
+    /// The cluster's configuration.
     #[n(0)]
     Charter {
-        /// The configuration: the text of the controller's `squall.toml`.
+        /// Text of the controller's `squall.toml`.
         #[n(0)]
         config: String,
-        /// Where others find the asking daemon, `ADDRESS:PORT`, as the controller sees it.
+        /// Address of the sending node daemon for other nodes, `ADDRESS:PORT`, as the controller sees it.
         #[n(1)]
         address: String,
     },
-    /// What is known of that node; None: it has no key (any more).
+    /// Address and key of the node. None: it has no key (any more).
     #[n(1)]
     Peer(#[n(0)] Option<Peer>),
-    /// No, and the connection ends.
+    /// The request is refused for this reason, and the connection ends.
     #[n(2)]
     Refused(#[n(0)] String),
 }
 
-/// A node with a key.
+/// Address and key of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Peer {
-    /// Its key, the only one that may speak for its name.
+    /// The node's public key. Only its holder may act under the node's name.
     #[n(0)]
     pub key: PublicKey,
-    /// Where it listens, `ADDRESS:PORT`; empty: nowhere yet.
+    /// Address on which the node listens, `ADDRESS:PORT`. Empty: it does not listen yet.
     #[n(1)]
     pub address: String,
 }

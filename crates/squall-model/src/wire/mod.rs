@@ -1,4 +1,4 @@
-//! Every message, by kind of link: clients, nodes, step daemons.
+//! Every message, by kind of connection: clients, nodes, step daemons.
 
 pub mod broadcast;
 pub mod client;
@@ -19,54 +19,55 @@ use std::ops::RangeInclusive;
 
 use minicbor::{Decode, Encode};
 
-/// The versions of messages that this release understands. A change that the other release could misread gets a new one.
+/// Protocol versions that this release understands. A change that another release could misread gets a new version.
 pub const PROTOCOLS: RangeInclusive<u16> = 2..=2;
 
-/// The first frame of either side on every link. A side that has no version in common with the other answers with its own
-/// `Hello` and closes. `proof` has room for keys and credentials; on local sockets the kernel vouches (`Peer`).
+/// First frame of either side on every connection. A side that has no protocol version in common with the other answers
+/// with its own `Hello` and closes. `proof` carries keys and credentials; on local sockets the kernel identifies the
+/// peer (`Peer`).
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Hello {
-    /// The newest version of messages that the side understands: the last of its [`PROTOCOLS`].
+    /// The newest protocol version that the sender understands: the last of its [`PROTOCOLS`].
     #[n(0)]
     pub protocol: u16,
-    /// The cluster's name; empty: any.
+    /// Name of the cluster. Empty: any.
     #[n(1)]
     pub cluster: String,
-    /// What the side is.
+    /// What kind of process the sender is.
     #[n(2)]
     pub role: Role,
-    /// How it proves that.
+    /// Proof of the sender's identity.
     #[n(3)]
     pub proof: Proof,
-    /// The oldest version that it understands; None: no other than the newest.
+    /// The oldest protocol version that the sender understands. None: only the newest.
     #[n(4)]
     pub oldest: Option<u16>,
-    /// Its release, for people.
+    /// Release of the sender, for messages to users.
     #[n(5)]
     pub release: Option<String>,
 }
 
-/// The other side has no version of messages in common with this one.
+/// Error: the peer has no protocol version in common with this release.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is squall {release}, which speaks protocol {protocol}, and this is squall {OWN_RELEASE}, which speaks {}; \
     upgrade the older of the two", PROTOCOLS.end())]
 pub struct Incompatible {
-    /// The newest version that it understands.
+    /// The newest protocol version that the peer understands.
     pub protocol: u16,
-    /// Its release.
+    /// Release of the peer.
     pub release: String,
 }
 
 const OWN_RELEASE: &str = env!("CARGO_PKG_VERSION");
 
 impl Hello {
-    /// The greeting of this release.
+    /// Returns the greeting of this release.
     pub fn new(role: Role) -> Self {
         let (oldest, release) = (Some(*PROTOCOLS.start()), Some(OWN_RELEASE.to_owned()));
         Self { protocol: *PROTOCOLS.end(), cluster: String::new(), role, proof: Proof::Peer, oldest, release }
     }
 
-    /// The newest version that both sides understand.
+    /// Returns the newest protocol version that both sides understand.
     pub fn agreed(&self) -> Result<u16, Incompatible> {
         let newest = self.protocol.min(*PROTOCOLS.end());
         if newest >= self.oldest.unwrap_or(self.protocol) && PROTOCOLS.contains(&newest) {
@@ -77,33 +78,33 @@ impl Hello {
     }
 }
 
-/// Who is at the end of a link.
+/// Kind of process at the end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Role {
     /// The controller.
     #[n(0)]
     Controller,
-    /// The node daemon of that name.
+    /// The node daemon of the node with this name.
     #[n(1)]
     Node(#[n(0)] String),
     /// A step daemon.
     #[n(2)]
     Step,
-    /// A client command, by its name.
+    /// A client command with this name, as `squeue`.
     #[n(3)]
     Client(#[n(0)] String),
-    /// The node daemon of that name, on another machine, with [`join::Question`]s.
+    /// The node daemon of the node with this name, on another machine, which sends [`join::Question`]s.
     #[n(4)]
     Enquirer(#[n(0)] String),
 }
 
-/// How a side proves who it is.
+/// How a side proves its identity.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Proof {
     /// By the peer credentials of a local socket.
     #[n(0)]
     Peer,
-    /// By bytes that the scheme of that name understands (keys, credentials).
+    /// By bytes of a scheme with this name (keys, credentials).
     #[n(1)]
     Scheme(
         #[n(0)] String,

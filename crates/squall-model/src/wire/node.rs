@@ -1,4 +1,4 @@
-//! What controller and nodes say to each other, whatever lies between them.
+//! Messages between controller and nodes, independent of the way they are sent.
 
 use crate::encoding::ByteBuf;
 use minicbor::{Decode, Encode};
@@ -11,51 +11,52 @@ use crate::resource::Hardware;
 use crate::step::{BatchStart, JobFacts, StepStart, Watcher};
 use crate::wire::fabric::{Ask, ContentId, Health, StreamKey, Variable};
 
-/// What the controller tells a node. All are idempotent.
+/// Message from the controller to a node. All messages are idempotent.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Down {
-    /// To a node that knocked: say who you are. The number of the put that brings this is the session's.
+    /// Offers a session to a node that asked to register. The number of the put that carries this is the session's
+    /// number.
     #[n(0)]
     Identify,
-    /// To a node that answers though its session is over: knock.
+    /// Asks a node to register again, because it sent something although its session is over.
     #[n(1)]
     Knock,
-    /// Registration accepted. First message of a session.
+    /// The registration is accepted. First message of a session.
     #[n(2)]
     Welcome {
-        /// The node's id.
+        /// Id of the node.
         #[n(0)]
         node: NodeId,
     },
-    /// The job holds this node from now on: make ready (cgroup, spool). The same message serves all nodes of the job,
-    /// but only the batch script's node needs `batch`, and what is attached to a frame for its sake.
+    /// A job got resources on this node: create its cgroup and spool. All nodes of the job get the same message. Only
+    /// the batch script's node uses `batch` and the content attached to the frame for it.
     #[n(3)]
     StartJob {
-        /// The job.
+        /// The job's specification and allocation.
         #[n(0)]
         #[cbor(with = "crate::encoding::arc")]
         facts: Arc<JobFacts>,
-        /// The launch of its script.
+        /// How to start the job's script. None: the job has none.
         #[n(1)]
         batch: Option<BatchStart>,
     },
-    /// Run this node's share of a step. The job was started here earlier. The same for all nodes of the step.
+    /// Starts this node's tasks of a step. `StartJob` was sent before. All nodes of the step get the same message.
     #[n(4)]
     StartStep(#[n(0)] Box<StepStart>),
-    /// Send a signal to processes of a job.
+    /// Sends a signal to processes of a job.
     #[n(5)]
     Signal {
         /// The job.
         #[n(0)]
         job: JobAttempt,
-        /// Which processes.
+        /// The processes.
         #[n(1)]
         target: SignalTarget,
         /// Signal number.
         #[n(2)]
         signal: i32,
     },
-    /// End a step: TERM, then KILL after `kill_wait_s`. Reported as `StepEnded`.
+    /// Ends a step: TERM, then KILL after `kill_wait_s`. Reported as `StepEnded`.
     #[n(6)]
     EndStep {
         /// The step.
@@ -64,11 +65,12 @@ pub enum Down {
         /// Seconds between TERM and KILL; 0: KILL at once.
         #[n(1)]
         kill_wait_s: u64,
-        /// What for, told to the user.
+        /// Reason, shown to the user.
         #[n(2)]
         why: EndReason,
     },
-    /// End the job here: every step, then all that is left. Reported as `JobGone`, also when nothing was there.
+    /// Ends the job on this node: every step, then all processes that are left. Reported as `JobGone`, also if the node
+    /// had no such job.
     #[n(7)]
     EndJob {
         /// The job.
@@ -77,159 +79,160 @@ pub enum Down {
         /// Seconds between TERM and KILL; 0: KILL at once.
         #[n(1)]
         kill_wait_s: u64,
-        /// First bring stopped processes to life (`CONT`).
+        /// Whether to resume stopped processes first (signal CONT).
         #[n(2)]
         cont: bool,
-        /// What for, told to the user in the job's standard error.
+        /// Reason, shown to the user in the job's standard error.
         #[n(3)]
         why: EndReason,
     },
-    /// What was reported of these is journaled: forget it.
+    /// Acknowledges reports: they are journaled, and the node may forget them.
     #[n(8)]
     Known {
-        /// Steps that ended or could not be started.
+        /// Steps that were reported as ended or failed to start.
         #[n(0)]
         steps: Vec<StepKey>,
-        /// Jobs of which nothing is left.
+        /// Jobs that were reported as gone.
         #[n(1)]
         jobs: Vec<JobAttempt>,
     },
-    /// Write a variable (the second half of COMPARE-AND-WRITE).
+    /// Writes a variable (the second half of COMPARE-AND-WRITE).
     #[n(9)]
     Write {
-        /// Which.
+        /// The variable.
         #[n(0)]
         variable: Variable,
-        /// Its new value.
+        /// Value to write.
         #[n(1)]
         value: i64,
     },
-    /// The registration can't be accepted; the daemon says so and ends.
+    /// The registration is refused. The node daemon logs the reason and exits.
     #[n(10)]
     Refused {
-        /// Why.
+        /// Reason, as a text for users.
         #[n(0)]
         reason: String,
     },
-    /// End: `keep_jobs` false ends all work first (without reports).
+    /// Ends the node daemon.
     #[n(11)]
     ShutDown {
-        /// Whether running steps are left alone.
+        /// Whether running steps continue. If false, all work ends first, without reports.
         #[n(0)]
         keep_jobs: bool,
     },
-    /// A file will come in chunks: make room for it, in the shadow. What became of it is in `Variable::Content`.
+    /// A file will arrive in chunks: create space for it, not visible yet. `Variable::Content` has the state of the
+    /// file.
     #[n(12)]
     Expect {
-        /// Which.
+        /// Identifies the file.
         #[n(0)]
         content: ContentId,
-        /// Its length, bytes.
+        /// Length of the file, bytes.
         #[n(1)]
         size: u64,
-        /// One of the nodes that share a disk is enough to take it in; the others take it from there.
+        /// Whether one of the nodes that share a disk receives the file and the others use its copy.
         #[n(2)]
         shared: bool,
     },
-    /// Every node has all of the file: it is there now.
+    /// Every node has the whole file: make it available.
     #[n(13)]
     Commit {
-        /// Which.
+        /// Identifies the file.
         #[n(0)]
         content: ContentId,
     },
-    /// Not every node could take in the file: what of it is in the shadow goes.
+    /// Not every node could receive the file: delete what has arrived.
     #[n(14)]
     Abort {
-        /// Which.
+        /// Identifies the file.
         #[n(0)]
         content: ContentId,
     },
-    /// Lay down a file that is there, as its user. What became of it is in `Variable::Placed`.
+    /// Writes an available file to its place, as its user. `Variable::Placed` has the result.
     #[n(15)]
     Place(#[n(0)] Box<Placement>),
-    /// Pieces of a file may come by multicast.
+    /// Chunks of a file may arrive by multicast.
     #[n(16)]
     Hear {
-        /// Of which file.
+        /// Identifies the file.
         #[n(0)]
         content: ContentId,
-        /// What the datagrams say to which stream they belong.
+        /// Number in the datagrams of this transfer.
         #[n(1)]
         stream: u64,
-        /// What opens them.
+        /// Key that decrypts the datagrams.
         #[n(2)]
         key: StreamKey,
     },
-    /// The time: the slots of gang scheduling follow from it. Late or lost it does no harm.
+    /// The controller's time, from which nodes work out the slots of gang scheduling. Delay or loss does no harm.
     #[n(17)]
     Strobe(#[n(0)] Strobe),
-    /// When these jobs run; those that are not here are no concern of this node.
+    /// Slots of gang-scheduled jobs. Jobs that this node does not have are ignored.
     #[n(18)]
     Turns(#[n(0)] Turns),
-    /// Give a leased job back, unless it has begun: that nothing of it is here is reported as at any end.
+    /// Returns a leased job unless it has started. Reported as `JobGone`, as if it had ended.
     #[n(19)]
     Recall {
-        /// The job.
+        /// The job and its attempt.
         #[n(0)]
         job: JobAttempt,
     },
-    /// Let somebody watch a step.
+    /// Lets an `sattach` client follow a step.
     #[n(20)]
     Watch {
         /// The step.
         #[n(0)]
         key: StepKey,
-        /// Who.
+        /// Address of the `sattach` client.
         #[n(1)]
         watcher: Watcher,
     },
-    /// Tell the user something, in the standard error of a batch script.
+    /// Shows a text to the user, in the standard error of a batch script.
     #[n(21)]
     Notify {
         /// The job.
         #[n(0)]
         job: JobAttempt,
-        /// What.
+        /// The text.
         #[n(1)]
         text: String,
     },
 }
 
-/// A file to be laid down.
+/// A file that nodes write to a path.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Placement {
-    /// The incarnation of the controller that ordered it.
+    /// Epoch of the controller that ordered it.
     #[n(0)]
     pub epoch: Epoch,
-    /// Which order of that incarnation.
+    /// Number of the order within that epoch.
     #[n(1)]
     pub number: u64,
-    /// The file.
+    /// Identifies the file's content.
     #[n(2)]
     pub content: ContentId,
-    /// Who writes it.
+    /// The user as which nodes write the file.
     #[n(3)]
     pub owner: Owner,
-    /// Where to, absolute.
+    /// Absolute path of the file.
     #[n(4)]
     pub path: ByteBuf,
-    /// Its permissions.
+    /// Permission bits of the file.
     #[n(5)]
     pub mode: u32,
-    /// Its time of modification, seconds and nanoseconds; None: now.
+    /// Modification time, seconds and nanoseconds. None: the time of writing.
     #[n(6)]
     pub modified: Option<(i64, u32)>,
-    /// Replace what is there; otherwise only the same file may be there.
+    /// Whether to replace an existing file. If false, an existing file is an error unless it has the same content.
     #[n(7)]
     pub replace: bool,
-    /// `_` and the node's name end the path.
+    /// Whether `_` and the node's name are appended to the path.
     #[n(8)]
     pub per_node: bool,
 }
 
 impl Down {
-    /// The report that every node owes for this message.
+    /// Returns the report that every node has to send for this message. None: no report.
     pub fn ask(&self) -> Option<Ask> {
         match self {
             Self::StartStep(start) => Some(Ask::Step(start.key)),
@@ -237,7 +240,8 @@ impl Down {
             _ => None,
         }
     }
-    /// The scripts and environments that the message refers to, for the host to attach.
+    /// Returns the digests of scripts and environments that the message refers to, for the host to attach their
+    /// content.
     pub fn digests(&self) -> impl Iterator<Item = Digest> {
         let spec = match self {
             Self::StartJob { facts, batch: Some(_) } => Some(&facts.spec),
@@ -247,85 +251,86 @@ impl Down {
     }
 }
 
-/// Why a job or step is ended before its time: `*** JOB 12 ON n1 CANCELLED AT … DUE TO TIME LIMIT ***`.
+/// Why a job or step is ended before its time, for the message to the user: `*** JOB 12 ON n1 CANCELLED AT … DUE TO
+/// TIME LIMIT ***`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 #[cbor(index_only)]
 pub enum EndReason {
-    /// Nothing to tell: it had ended anyway, or only leftovers are cleared.
+    /// No message: it had ended already, or only remaining processes are killed.
     #[default]
     #[n(0)]
     None,
-    /// `scancel`.
+    /// By `scancel`.
     #[n(1)]
     Cancelled,
-    /// Its time limit.
+    /// Time limit reached.
     #[n(2)]
     TimeLimit,
-    /// Another node of its allocation died.
+    /// Another node of the job's allocation failed.
     #[n(3)]
     NodeFail,
-    /// To make room.
+    /// Preempted for another job.
     #[n(4)]
     Preempted,
-    /// `scontrol requeue` by others, `squall down`.
+    /// By `scontrol requeue` from outside the job, or `squall down`.
     #[n(5)]
     Requeued,
-    /// `scontrol requeue` by the job itself: its script has a moment to hear the answer.
+    /// By `scontrol requeue` from within the job. The script gets a moment to receive the answer first.
     #[n(6)]
     RequeuesItself,
 }
 
-/// Which processes of a job a signal goes to.
+/// Which processes of a job get a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum SignalTarget {
-    /// Every step's tasks, not the batch script (`scancel --signal`).
+    /// The tasks of every step, but not the batch script (`scancel --signal`).
     #[n(0)]
     Steps,
-    /// Every step's tasks and the batch script's own process.
+    /// The tasks of every step and the batch script's own process.
     #[n(1)]
     All,
-    /// The batch script's process only (`--batch`).
+    /// Only the batch script's own process (`--batch`).
     #[n(2)]
     Batch,
-    /// The batch script and all its children (`--full`).
+    /// The batch script and all its descendants (`--full`).
     #[n(3)]
     Full,
-    /// One step.
+    /// The tasks of one step.
     #[n(4)]
     Step(#[n(0)] StepNo),
 }
 
-/// What a node says of itself when it connects.
+/// What a node reports about itself when it registers.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Registration {
-    /// Its name.
+    /// Name of the node.
     #[n(0)]
     pub name: String,
     /// The session that the controller offered.
     #[n(1)]
     pub session: Session,
-    /// Its life.
+    /// Incarnation of the node.
     #[n(2)]
     pub incarnation: Incarnation,
-    /// What it has.
+    /// Hardware of the node.
     #[n(3)]
     pub hardware: Hardware,
-    /// Jobs that it knows: started here and not yet reported gone.
+    /// Jobs that were started on the node and not yet reported gone.
     #[n(4)]
     pub jobs: Vec<JobAttempt>,
-    /// Steps that it knows: launched here and not yet reported ended.
+    /// Steps that were launched on the node and not yet reported ended.
     #[n(5)]
     pub steps: Vec<StepKey>,
-    /// Jobs that it took in an earlier life, of which it is proven that nothing ran.
+    /// Jobs that the node accepted in an earlier incarnation and of which certainly no process started.
     #[n(6)]
     pub unstarted: Vec<JobAttempt>,
-    /// The highest job id that it has heard in this life of its daemon.
+    /// The highest job id that this node daemon has seen since its start.
     #[n(7)]
     pub last_job: JobId,
-    /// How it feels.
+    /// Load and free memory.
     #[n(8)]
     pub health: Health,
-    /// Version of the daemon.
+    /// Version of the node daemon.
     #[n(9)]
     pub version: String,
 }

@@ -1,239 +1,242 @@
-//! Between the step daemons of one step: how its processes find each other (PMIx, PMI).
+//! Messages between the step daemons of one step, by which its processes exchange addresses and synchronize (PMIx,
+//! PMI).
 
 use crate::encoding::ByteBuf;
 use minicbor::{Decode, Encode};
 
 use crate::set::IndexSet;
 
-/// Frames between two step daemons of a step. Either may have made the connection; each says `Hello` first.
+/// Message between two step daemons of a step. Either may have opened the connection; each sends `Hello` first.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum PeerMessage {
-    /// First frame, from both sides.
+    /// First message, from both sides.
     #[n(0)]
     Hello {
-        /// The cookie of the launch.
+        /// Secret of this launch, known to its step daemons only.
         #[n(0)]
         #[cbor(with = "minicbor::bytes")]
         cookie: [u8; 16],
-        /// The speaker's place in the layout.
+        /// Index of the sender's node in the step's layout.
         #[n(1)]
         place: u32,
     },
-    /// Up the tree: all below the speaker, and its own ranks, have come; this is what they brought.
+    /// Up the tree: all ranks of the sender's node and of those below it have reached the synchronization point.
     #[n(1)]
     Up {
-        /// Where they have come.
+        /// The synchronization point.
         #[n(0)]
         gathering: Gathering,
-        /// What they brought, one after the other.
+        /// Data of the ranks, concatenated.
         #[n(1)]
         data: ByteBuf,
     },
-    /// Down the tree: all have come.
+    /// Down the tree: all ranks have reached the synchronization point.
     #[n(2)]
     Down {
-        /// Where.
+        /// The synchronization point.
         #[n(0)]
         gathering: Gathering,
-        /// What all brought together.
+        /// Data of all ranks, concatenated.
         #[n(1)]
         data: ByteBuf,
-        /// A number that no other gathering of the step under this root has.
+        /// A number unique among the synchronization points of the step under this root.
         #[n(2)]
         context: u64,
     },
-    /// It will not come together.
+    /// A synchronization point failed.
     #[n(3)]
     Failed {
-        /// Which.
+        /// The synchronization point.
         #[n(0)]
         gathering: Gathering,
-        /// Why.
+        /// Reason of the failure.
         #[n(1)]
         fault: Fault,
     },
-    /// Direct modex: what has this rank of yours published?
+    /// Direct modex: asks for the data that a rank on the receiver's node has published.
     #[n(4)]
     Ask {
-        /// The speaker's number for it.
+        /// The sender's number for the request.
         #[n(0)]
         ticket: u64,
-        /// Which rank.
+        /// The rank.
         #[n(1)]
         rank: u32,
     },
-    /// The answer to `Ask`.
+    /// Answer to `Ask`.
     #[n(5)]
     Answer {
-        /// The asker's number.
+        /// Number of the request.
         #[n(0)]
         ticket: u64,
-        /// What the rank has published.
+        /// Data that the rank has published.
         #[n(1)]
         result: Result<ByteBuf, Fault>,
     },
-    /// To the keeper of the board: publish these.
+    /// Publishes data. Sent to the step daemon that stores it for the whole step.
     #[n(6)]
     Post {
-        /// The speaker's number for it.
+        /// The sender's number for the request.
         #[n(0)]
         ticket: u64,
-        /// What.
+        /// Data to publish, with names.
         #[n(1)]
         notices: Vec<Notice>,
     },
-    /// To the keeper: take back what a rank has published.
+    /// Removes data that a rank has published. Sent to the step daemon that stores it.
     #[n(7)]
     Withdraw {
-        /// The speaker's number for it.
+        /// The sender's number for the request.
         #[n(0)]
         ticket: u64,
-        /// The rank.
+        /// The rank that published the data.
         #[n(1)]
         owner: u32,
-        /// Under these names; none: all.
+        /// Names of the data; empty: all of the rank's.
         #[n(2)]
         keys: Vec<String>,
     },
-    /// To the keeper: what was published under these names?
+    /// Asks for published data by name. Sent to the step daemon that stores it.
     #[n(8)]
     Find {
-        /// The speaker's number for it.
+        /// The sender's number for the request.
         #[n(0)]
         ticket: u64,
-        /// The names.
+        /// Names of the data.
         #[n(1)]
         keys: Vec<String>,
-        /// Answer when all of them are there.
+        /// Whether to delay the answer until data with all of the names is published.
         #[n(2)]
         wait: bool,
     },
-    /// The keeper's answer.
+    /// Answer to `Post`, `Withdraw` or `Find`, from the step daemon that stores published data.
     #[n(9)]
     Found {
-        /// The asker's number.
+        /// Number of the request.
         #[n(0)]
         ticket: u64,
-        /// What was found of it.
+        /// The data found. Names without data are left out.
         #[n(1)]
         result: Result<Vec<Notice>, Fault>,
     },
-    /// `Up`, but what they brought is too much for the tree: it stays where it is.
+    /// Sent instead of `Up` if the data is too long for the tree. The data stays on its node.
     #[n(10)]
     Held {
-        /// Where they have come.
+        /// The synchronization point.
         #[n(0)]
         gathering: Gathering,
-        /// How much they brought.
+        /// Length of the data, bytes.
         #[n(1)]
         bytes: u64,
     },
-    /// `Down`, but what all brought goes round a ring, from each node to the next.
+    /// Like `Down`, when the data is too long for the tree. The data goes round a ring instead, from each node to the
+    /// next.
     #[n(11)]
     Round {
-        /// Where all have come.
+        /// The synchronization point.
         #[n(0)]
         gathering: Gathering,
-        /// As in `Down`.
+        /// A number unique among the synchronization points of the step under this root.
         #[n(1)]
         context: u64,
     },
-    /// Round the ring: what the ranks of one node brought.
+    /// Data of the ranks of one node, sent round the ring.
     #[n(12)]
     Piece {
-        /// Where.
+        /// The synchronization point.
         #[n(0)]
         gathering: Gathering,
-        /// That node's position among those that take part.
+        /// Index of that node among those that take part.
         #[n(1)]
         origin: u32,
-        /// What they brought.
+        /// The data, concatenated.
         #[n(2)]
         data: ByteBuf,
     },
-    /// How the speaker can be reached from now on.
+    /// New addresses of the sender.
     #[n(13)]
     Endpoint {
-        /// `HOST:PORT` of its TCP socket, if it has one; what is said there between machines is encrypted, by the cookie of the launch.
+        /// `HOST:PORT` of the sender's TCP socket. Empty: none. Between machines the traffic is encrypted with a key
+        /// derived from the cookie of the launch.
         #[n(0)]
         tcp: String,
-        /// The address of its UCX worker, if it has one.
+        /// Address of the sender's UCX worker. Empty: none.
         #[n(1)]
         ucx: ByteBuf,
     },
-    /// For measuring: say it back.
+    /// Measures the round trip; the receiver answers with `Pong`.
     #[n(14)]
     Ping {
-        /// Counted up.
+        /// Number of the ping, rising.
         #[n(0)]
         number: u64,
-        /// Anything.
+        /// Payload of any content.
         #[n(1)]
         data: ByteBuf,
     },
-    /// The answer to `Ping`.
+    /// Answer to `Ping`.
     #[n(15)]
     Pong {
-        /// Its number.
+        /// Number of the ping.
         #[n(0)]
         number: u64,
-        /// Its data.
+        /// Payload of the ping.
         #[n(1)]
         data: ByteBuf,
     },
-    /// A rank of the speaker's node tells others of something: a PMIx event.
+    /// A PMIx event that a rank on the sender's node raised.
     #[n(16)]
     Event {
-        /// What, by PMIx's number.
+        /// PMIx's status code of the event.
         #[n(0)]
         code: i32,
-        /// The rank.
+        /// The rank that raised the event.
         #[n(1)]
         source: u32,
-        /// Whom it is for, by PMIx's number.
+        /// PMIx's code for the range of ranks that get the event.
         #[n(2)]
         range: u8,
-        /// What belongs to it, as PMIx packs it.
+        /// Details of the event, as PMIx packs them.
         #[n(3)]
         details: Vec<ByteBuf>,
     },
 }
 
-/// Something published under a name.
+/// Data that a rank published under a name.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Notice {
-    /// The rank that has published it.
+    /// The rank that published the data.
     #[n(0)]
     pub owner: u32,
-    /// Its name.
+    /// Name of the data.
     #[n(1)]
     pub key: String,
-    /// Its value, as the protocol packs it.
+    /// The data, as PMIx or PMI packs it.
     #[n(2)]
     pub value: ByteBuf,
 }
 
-/// A point at which ranks wait for each other.
+/// A synchronization point: ranks that wait for each other, and perhaps exchange data.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Gathering {
-    /// What kind.
+    /// Kind of the synchronization point.
     #[n(0)]
     pub what: What,
-    /// Which ranks.
+    /// The ranks that take part.
     #[n(1)]
     pub ranks: IndexSet,
-    /// How many of this kind these ranks had before.
+    /// Number of earlier synchronization points of the same kind and ranks.
     #[n(2)]
     pub number: u64,
 }
 
-/// Kinds of gatherings.
+/// Kinds of synchronization points.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub enum What {
     /// A PMIx fence, with or without data.
     #[n(0)]
     Fence,
-    /// A barrier of PMI, which brings the keys that were put.
+    /// A barrier of PMI, which also exchanges the keys that were put.
     #[n(1)]
     Barrier,
     /// `PMIx_Connect`.
@@ -242,34 +245,34 @@ pub enum What {
     /// `PMIx_Disconnect`.
     #[n(3)]
     Disconnect,
-    /// A group is made.
+    /// Construction of the PMIx group with this name.
     #[n(4)]
     Group(#[n(0)] String),
-    /// A group is given up.
+    /// Destruction of the PMIx group with this name.
     #[n(5)]
     Ungroup(#[n(0)] String),
-    /// Step daemons measure how long it takes.
+    /// A measurement by the step daemons of how long synchronization takes.
     #[n(6)]
     Trial,
 }
 
-/// Why something between ranks came to nothing.
+/// Why an exchange between ranks failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Fault {
-    /// Not all came in time.
+    /// Some ranks did not reach the synchronization point in time.
     #[n(0)]
     Timeout,
-    /// A node that takes part can't be reached, or its tasks have ended.
+    /// A node that takes part is unreachable, or its tasks have ended.
     #[n(1)]
     Gone,
-    /// More data than a frame carries.
+    /// The data is too long for a frame.
     #[n(2)]
     TooLarge,
-    /// There is no such thing.
+    /// The rank, name or group does not exist.
     #[n(3)]
     NotFound,
-    /// There is such a thing already.
+    /// The name or group exists already.
     #[n(4)]
     Taken,
 }

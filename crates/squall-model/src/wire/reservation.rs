@@ -1,48 +1,48 @@
-//! What `scontrol create|update reservation` asks of the controller.
+//! Values of `scontrol create|update reservation`, as sent to the controller.
 
 use minicbor::{Decode, Encode};
 
 use crate::time::Time;
 
-/// What `scontrol create|update reservation` asks, by Slurm's words. None: unchanged.
+/// Values of `scontrol create|update reservation`, each documented by Slurm's key. None: unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct ReservationChange {
-    /// ReservationName.
+    /// Name of the reservation (ReservationName).
     #[n(0)]
     pub name: Option<String>,
-    /// StartTime.
+    /// Start (StartTime).
     #[n(1)]
     pub start: Option<Time>,
-    /// EndTime.
+    /// End (EndTime).
     #[n(2)]
     pub end: Option<Time>,
-    /// Duration, seconds.
+    /// Length, seconds (Duration).
     #[n(3)]
     pub duration_s: Option<u64>,
-    /// Nodes, a host list or `ALL`.
+    /// Nodes, as a host list or `ALL` (Nodes).
     #[n(4)]
     pub nodes: Option<String>,
-    /// NodeCnt.
+    /// Number of nodes (NodeCnt).
     #[n(5)]
     pub node_count: Option<u32>,
-    /// PartitionName.
+    /// Partition from which nodes are chosen (PartitionName).
     #[n(6)]
     pub partition: Option<String>,
-    /// Features.
+    /// Features that the nodes must have (Features).
     #[n(7)]
     pub features: Option<String>,
-    /// Users.
+    /// Users that may use the reservation (Users).
     #[n(8)]
     pub users: Option<ListChange>,
-    /// Accounts.
+    /// Accounts that may use the reservation (Accounts).
     #[n(9)]
     pub accounts: Option<ListChange>,
-    /// Flags.
+    /// Flags by Slurm's names (Flags).
     #[n(10)]
     pub flags: Option<ListChange>,
 }
 
-/// A new list, or what is added to or taken from the one that there is.
+/// Change of a list: a new list, or entries to add to or remove from the present one.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum ListChange {
     /// `Key=a,b`
@@ -57,7 +57,7 @@ pub enum ListChange {
 }
 
 impl ListChange {
-    /// The list with the change.
+    /// Returns `list` with the change applied.
     pub fn apply(&self, list: &[String]) -> Vec<String> {
         match self {
             Self::Set(new) => new.clone(),

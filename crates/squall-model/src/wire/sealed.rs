@@ -1,4 +1,4 @@
-//! A value that those who only pass it on need not understand: bytes on the wire, decoded by who opens it.
+//! A value that is relayed without being decoded: it travels as bytes, and only its receiver decodes it.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -10,28 +10,28 @@ use crate::codec::CodecError;
 use crate::encoding::{self, Decoded, Encoded};
 
 thread_local! {
-    /// Where a thread encodes, so that memory need not grow anew for each value.
+    /// Buffer for encoding, kept per thread to save allocations.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What a thread keeps of it.
+/// Most bytes of the buffer that are kept between two values.
 const SCRATCH_BYTES_MAX: usize = 64 << 10;
 
 /// A value, or its encoding.
 #[derive(Clone, Debug)]
 pub enum Sealed<T> {
-    /// Not encoded yet, or opened.
+    /// The decoded value, from which it is encoded when sent.
     Open(Arc<T>),
-    /// As it came.
+    /// The encoded value, as received.
     Bytes(Arc<[u8]>),
 }
 
 impl<T: Encoded + Decoded> Sealed<T> {
-    /// Seals a value.
+    /// Wraps a value.
     pub fn new(value: T) -> Self {
         Self::Open(Arc::new(value))
     }
-    /// The value. Err: the bytes are none.
+    /// Returns the value, decoded if necessary. Fails if the bytes are not such a value.
     pub fn open(&self) -> Result<Arc<T>, CodecError> {
         match self {
             Self::Open(value) => Ok(Arc::clone(value)),
@@ -41,7 +41,7 @@ impl<T: Encoded + Decoded> Sealed<T> {
             }
         }
     }
-    /// Encodes it now, so that copies for several receivers share one encoding; returns its length.
+    /// Encodes the value now, so that copies for several receivers share one encoding. Returns its length in bytes.
     pub fn encode(&mut self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes.len(),

@@ -1,7 +1,8 @@
-//! Specs in messages: many jobs have the same one, which a thread encodes once and decodes once.
+//! Encoding of job specifications in messages. Many jobs have the same one, which a thread encodes once and decodes
+//! once.
 //!
-//! On the wire a spec is the bytes of its encoding, so that who has seen the same bytes just now need not look into them.
-//! For `#[cbor(with = "…")]`.
+//! In a message a specification is a byte string, so a receiver that has just decoded the same bytes needn't decode
+//! them again. For `#[cbor(with = "…")]`.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,29 +15,29 @@ use minicbor::{Decoder, Encoder};
 use crate::encoding;
 use crate::job::JobSpec;
 
-/// How many specs a thread remembers, and how long an encoding that it remembers may be.
+/// Number of specifications that a thread remembers. Encodings longer than `BYTES_MAX` are not remembered.
 const KEPT: usize = 4;
 const BYTES_MAX: usize = 64 << 10;
 
-/// An encoding, and whose it is.
+/// A remembered encoding with its specification.
 #[derive(Default)]
 struct Known {
     bytes: Vec<u8>,
-    /// None: it came once, and may never come again.
+    /// None: it was received once and is decoded into a shared value only if it is received again.
     spec: Option<Arc<JobSpec>>,
 }
 
-/// The latest first.
+/// Remembered encodings, the latest first.
 type Recent = VecDeque<Known>;
 
 thread_local! {
-    /// Those that were encoded, known by their place in memory, where they stay as long as they stand here.
+    /// Specifications encoded lately, found by their address, which is not reused while they are remembered.
     static ENCODED: RefCell<Recent> = const { RefCell::new(VecDeque::new()) };
-    /// Those that were decoded, known by their bytes.
+    /// Specifications decoded lately, found by their bytes.
     static DECODED: RefCell<Recent> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// Room for one more: that of the oldest, if so many are known.
+/// Returns an empty entry. Reuses the memory of the oldest one if `KEPT` are remembered.
 fn room(recent: &mut Recent) -> Known {
     let mut known = if recent.len() < KEPT { Known::default() } else { recent.pop_back().unwrap_or_default() };
     known.bytes.clear();
@@ -50,7 +51,7 @@ fn remember(recent: &mut Recent, known: Known) {
     }
 }
 
-/// Writes the spec's encoding, as it was written before if it is one of the last.
+/// Writes the specification's encoding. Reuses an earlier encoding if it was among the last ones.
 pub fn encode<C, W: Write>(
     spec: &Arc<JobSpec>,
     e: &mut Encoder<W>,
@@ -70,7 +71,7 @@ pub fn encode<C, W: Write>(
     })
 }
 
-/// Reads a spec. One whose bytes came before is shared; another is the only one.
+/// Reads a specification. One whose bytes were read lately is shared with the earlier one; any other is a new value.
 pub fn decode<C>(d: &mut Decoder<'_>, _: &mut C) -> Result<Arc<JobSpec>, Error> {
     let bytes = d.bytes()?;
     let decode = || encoding::from_slice(bytes).map(Arc::new).map_err(Error::message);

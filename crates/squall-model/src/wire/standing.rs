@@ -1,4 +1,4 @@
-//! What clients are shown of priorities and shares: `sprio`, `sshare`.
+//! Priorities and fair shares of jobs and users, as shown by `sprio` and `sshare`.
 
 use minicbor::{Decode, Encode};
 
@@ -6,10 +6,10 @@ use crate::id::JobId;
 use crate::job::ArrayTask;
 use crate::policy::Real;
 
-/// What the priorities of pending jobs are made of.
+/// Priorities of pending jobs with their factors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Priorities {
-    /// What each factor is worth: nothing where there is one order, that of submission.
+    /// Weight of each factor. All are 0 if jobs are ordered by submission only.
     #[n(0)]
     pub weights: Factors,
     /// The jobs, each once for each of its partitions.
@@ -17,25 +17,25 @@ pub struct Priorities {
     pub jobs: Vec<JobPriority>,
 }
 
-/// One value for each factor of a priority: its size between 0 and 1, or its weight.
+/// One value for each factor of a priority: either the factor, between 0 and 1, or its weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Factors {
-    /// How long it has waited.
+    /// Factor or weight of the time that the job has waited.
     #[n(0)]
     pub age: Real,
-    /// The association's priority.
+    /// Factor or weight of the association's priority.
     #[n(1)]
     pub assoc: Real,
-    /// How far it is below its share.
+    /// Factor or weight of how far its association is below its share.
     #[n(2)]
     pub fairshare: Real,
-    /// How large it is.
+    /// Factor or weight of the job's size.
     #[n(3)]
     pub size: Real,
-    /// The partition.
+    /// Factor or weight of the partition.
     #[n(4)]
     pub partition: Real,
-    /// The QOS.
+    /// Factor or weight of the QOS.
     #[n(5)]
     pub qos: Real,
 }
@@ -43,81 +43,81 @@ pub struct Factors {
 /// A pending job's priority.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct JobPriority {
-    /// The job; of untouched tasks: their array.
+    /// Id of the job; of tasks that were never separated: id of their array.
     #[n(0)]
     pub id: JobId,
-    /// Which array task it is.
+    /// Array and index, if it is an array task.
     #[n(1)]
     pub task: Option<ArrayTask>,
-    /// Its user's name.
+    /// Name of the job's user.
     #[n(2)]
     pub user: String,
-    /// Its user's id.
+    /// Uid of the job's user.
     #[n(3)]
     pub uid: u32,
-    /// Account.
+    /// Account of the job.
     #[n(4)]
     pub account: String,
-    /// QOS.
+    /// QOS of the job.
     #[n(5)]
     pub qos: String,
-    /// Partition.
+    /// Partition for which this priority holds.
     #[n(6)]
     pub partition: String,
-    /// All together.
+    /// The whole priority.
     #[n(7)]
     pub priority: u32,
-    /// Set by somebody: the factors have no say.
+    /// Whether a user or operator set the priority, so that the factors don't count.
     #[n(8)]
     pub fixed: bool,
-    /// `--nice`.
+    /// Value of `--nice`.
     #[n(9)]
     pub nice: i32,
-    /// The factors.
+    /// The factors of the priority.
     #[n(10)]
     pub factors: Factors,
 }
 
-/// A line of `sshare`: an account, or a user in it.
+/// A line of `sshare`: the share of an account, or of a user in it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Share {
-    /// The association's number.
+    /// Number of the association.
     #[n(0)]
     pub id: u32,
-    /// How far below the root.
+    /// Depth in the tree of accounts; 0 for the root account.
     #[n(1)]
     pub depth: u32,
-    /// Account.
+    /// Name of the account.
     #[n(2)]
     pub account: String,
-    /// User; empty: the account itself.
+    /// Name of the user. Empty: the line is the account's.
     #[n(3)]
     pub user: String,
-    /// Partition; empty: any.
+    /// Partition of the association. Empty: any.
     #[n(4)]
     pub partition: String,
-    /// Shares; None: as its parent.
+    /// Number of shares. None: the parent's.
     #[n(5)]
     pub shares: Option<u32>,
-    /// Its part of its siblings' shares.
+    /// Fraction of its siblings' shares.
     #[n(6)]
     pub norm_shares: Real,
-    /// CPU seconds used, decayed.
+    /// CPU seconds used, decayed over time.
     #[n(7)]
     pub raw_usage: Real,
-    /// Its part of all usage.
+    /// Fraction of the whole cluster's usage.
     #[n(8)]
     pub norm_usage: Real,
-    /// Its part of its siblings' usage.
+    /// Fraction of its siblings' usage.
     #[n(9)]
     pub effective_usage: Real,
-    /// Users: place in the order of all, between 0 and 1.
+    /// For a user: position among all users by fair share, between 0 and 1; 1 is served first.
     #[n(10)]
     pub fairshare: Real,
-    /// Shares by usage, among siblings.
+    /// Ratio of shares to usage, among siblings; above 1: less used than its share.
     #[n(11)]
     pub level: Real,
-    /// Minutes of CPUs, MiB and nodes that its running jobs may still use.
+    /// What its running jobs may still use: CPU minutes, MiB minutes of memory, and node minutes.
     #[n(12)]
     pub run_minutes: [u64; 3],
 }

@@ -1,4 +1,4 @@
-//! Between a node daemon and the step daemons that it started (over each step daemon's own socket).
+//! Messages between a node daemon and the step daemons that it started, over each step daemon's own socket.
 
 use minicbor::{Decode, Encode};
 
@@ -10,96 +10,96 @@ use crate::wire::node::EndReason;
 use crate::wire::peer::PeerMessage;
 use crate::wire::sealed::Sealed;
 
-/// What the node daemon tells a step daemon.
+/// Message from the node daemon to a step daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum ToStepd {
-    /// Signal the tasks (`all`: with all their children).
+    /// Sends a signal to the tasks.
     #[n(0)]
     Signal {
         /// Signal number.
         #[n(0)]
         signal: i32,
-        /// With all their descendants.
+        /// Whether all descendants of the tasks get it too.
         #[n(1)]
         all: bool,
     },
-    /// End: TERM, then KILL after so many seconds.
+    /// Ends the step: TERM, then KILL after `kill_wait_s`.
     #[n(1)]
     End {
         /// Seconds between TERM and KILL; 0: KILL at once.
         #[n(0)]
         kill_wait_s: u64,
-        /// What for, told to the user.
+        /// Reason, shown to the user.
         #[n(1)]
         why: EndReason,
     },
-    /// Say what the tasks have used so far.
+    /// Asks for the resources that the tasks have used so far.
     #[n(2)]
     Usage,
-    /// Call somebody who wants to watch.
+    /// Connect to an `sattach` client that wants to follow the step.
     #[n(3)]
     Watch(#[n(0)] Watcher),
-    /// Tell the user.
+    /// Show this text to the user.
     #[n(4)]
     Notice(#[n(0)] String),
-    /// From the step daemon on another node, through the tree.
+    /// A message from the step daemon on another node, relayed through the distribution tree.
     #[n(5)]
     Letter {
-        /// The node.
+        /// The sender's node.
         #[n(0)]
         from: NodeId,
-        /// What it says.
+        /// The message.
         #[n(1)]
         message: Sealed<PeerMessage>,
     },
 }
 
-/// What a step daemon tells the node daemon.
+/// Message from a step daemon to the node daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum FromStepd {
     /// First frame on each connection.
     #[n(0)]
     Hello {
-        /// Which step it serves.
+        /// The step that the daemon runs.
         #[n(0)]
         key: StepKey,
-        /// Its tasks' process ids, as far as started: (rank, pid).
+        /// Process ids of the tasks started so far: (rank, pid).
         #[n(1)]
         tasks: Vec<(u32, u32)>,
     },
-    /// The tasks run.
+    /// The tasks were started.
     #[n(1)]
     Started {
-        /// (rank, pid).
+        /// Process ids of the tasks: (rank, pid).
         #[n(0)]
         tasks: Vec<(u32, u32)>,
     },
-    /// What the tasks have used so far.
+    /// Resources that the tasks have used so far.
     #[n(2)]
     Usage(#[n(0)] Usage),
-    /// The answer to `End`: no task begins any more, and those that run were told.
+    /// Acknowledges `End`: no further task starts, and running tasks have been signalled.
     #[n(3)]
     Ending,
-    /// Nothing could be started.
+    /// No task could be started.
     #[n(4)]
     Failed {
-        /// Why.
+        /// Reason, as a text for users.
         #[n(0)]
         error: String,
-        /// The node's own fault.
+        /// Whether the cause lies with the node.
         #[n(1)]
         node_fault: bool,
     },
-    /// All tasks have ended; also written to the spool before it is sent. The daemon exits after it.
+    /// All tasks have ended. Also written to the spool before it is sent. The daemon exits after it.
     #[n(5)]
     Ended(#[n(0)] StepEnd),
-    /// For the step daemon on another node, through the tree.
+    /// A message to the step daemon on another node, to be relayed through the distribution tree.
     #[n(6)]
     Letter {
-        /// The node.
+        /// The receiver's node.
         #[n(0)]
         to: NodeId,
-        /// What it is to hear.
+        /// The message.
         #[n(1)]
         message: Sealed<PeerMessage>,
     },

@@ -1,4 +1,4 @@
-//! Between the controller's clock, which nobody sets, and the wall clock, by which people ask and to which they are answered.
+//! Converts times in messages between the controller's clock, which is never set, and the wall clock that clients use.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::info::{AccountingRow, JobInfo, Why};
 use crate::job::JobSpec;
 use crate::time::Time;
 
-/// A moment on the other clock.
+/// Converts one time to a clock that is `us` microseconds ahead.
 fn put(time: &mut Time, us: i64) {
     *time = time.on_clock_ahead(us);
 }
@@ -16,12 +16,12 @@ fn put_all<'a>(times: impl IntoIterator<Item = &'a mut Time>, us: i64) {
     times.into_iter().for_each(|time| put(time, us));
 }
 
-/// A specification whose times are on a clock that is so many microseconds ahead.
+/// Converts the times of a specification to a clock that is `us` microseconds ahead.
 fn put_spec(spec: &mut JobSpec, us: i64) {
     put_all(spec.begin.iter_mut().chain(&mut spec.deadline), us);
 }
 
-/// The same of one that others may share.
+/// Converts the times of a shared specification, which is copied only if it has any.
 fn put_shared(spec: &mut Arc<JobSpec>, us: i64) {
     if spec.begin.is_some() || spec.deadline.is_some() {
         put_spec(Arc::make_mut(spec), us);
@@ -29,7 +29,7 @@ fn put_shared(spec: &mut Arc<JobSpec>, us: i64) {
 }
 
 impl Request {
-    /// Puts its times on a clock that is so many microseconds ahead.
+    /// Converts all times to a clock that is `us` microseconds ahead.
     pub fn on_clock_ahead(&mut self, us: i64) {
         if us == 0 {
             return;
@@ -46,21 +46,21 @@ impl Request {
 }
 
 impl AccountingQuery {
-    /// Puts its times on a clock that is so many microseconds ahead.
+    /// Converts all times to a clock that is `us` microseconds ahead.
     pub fn on_clock_ahead(&mut self, us: i64) {
         put_all(self.start.iter_mut().chain(&mut self.end), us);
     }
 }
 
 impl AccountingRow {
-    /// Puts its times on a clock that is so many microseconds ahead.
+    /// Converts all times to a clock that is `us` microseconds ahead.
     pub fn on_clock_ahead(&mut self, us: i64) {
         put_all([&mut self.submit, &mut self.eligible].into_iter().chain(&mut self.start).chain(&mut self.end), us);
     }
 }
 
 impl Answer {
-    /// Puts its times on a clock that is so many microseconds ahead.
+    /// Converts all times to a clock that is `us` microseconds ahead.
     pub fn on_clock_ahead(&mut self, us: i64) {
         if us == 0 {
             return;

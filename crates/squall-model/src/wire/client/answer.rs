@@ -1,4 +1,4 @@
-//! What the controller answers to clients, and why it refuses.
+//! Answers of the controller to clients, and reasons for refusing a request.
 
 use crate::config::Config;
 use crate::encoding::ByteBuf;
@@ -17,61 +17,61 @@ use minicbor::{Decode, Encode};
 /// An answer. Some requests get several, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Answer {
-    /// Accepted, durably. No other job gets the id.
+    /// The job is accepted, durably. No other job gets its id.
     #[n(0)]
     Submitted {
         /// The job's or array's id.
         #[n(0)]
         job: JobId,
-        /// Why an allocation will wait, if that can be said at once: what `--immediate` would be refused for.
+        /// Why an allocation has to wait, if it is known at once: the reason for which `--immediate` would be refused.
         #[n(1)]
         note: Option<Refusal>,
     },
-    /// When it would start.
+    /// Expected start of a job that was not submitted.
     #[n(1)]
     WouldStart {
-        /// The id that it might have.
+        /// Id that the job would get.
         #[n(0)]
         job: JobId,
-        /// When.
+        /// Expected start.
         #[n(1)]
         time: Time,
-        /// CPUs.
+        /// Number of CPUs.
         #[n(2)]
         cpus: u32,
-        /// Host list.
+        /// Nodes, as a host list.
         #[n(3)]
         nodes: String,
         /// Name of the partition.
         #[n(4)]
         partition: String,
     },
-    /// The allocation runs.
+    /// The allocation has started.
     #[n(2)]
     Allocated(#[n(0)] Box<JobFacts>),
-    /// The step runs (or is about to).
+    /// The step has started, or is about to.
     #[n(3)]
     StepCreated {
-        /// Its number.
+        /// Number of the step.
         #[n(0)]
         step: StepNo,
-        /// Which task runs where.
+        /// Nodes and tasks of the step.
         #[n(1)]
         layout: Box<Layout>,
-        /// Facts of the allocation.
+        /// Specification and allocation of the job.
         #[n(2)]
         facts: Box<JobFacts>,
-        /// Seconds between TERM and KILL for a step that is ended.
+        /// Seconds between TERM and KILL when the step is ended.
         #[n(3)]
         kill_wait_s: u64,
     },
     /// The step has ended, durably.
     #[n(4)]
     StepDone {
-        /// Its number.
+        /// Number of the step.
         #[n(0)]
         step: StepNo,
-        /// How.
+        /// How the step ended.
         #[n(1)]
         outcome: Outcome,
     },
@@ -81,24 +81,24 @@ pub enum Answer {
         /// The job.
         #[n(0)]
         job: JobId,
-        /// How (arrays: of the task with the highest exit code).
+        /// How the job ended. For an array: the outcome of the task with the highest exit code.
         #[n(1)]
         outcome: Outcome,
     },
-    /// Done, durably.
+    /// The request was carried out, durably.
     #[n(6)]
     Done,
-    /// What was done to which jobs, durably; and to which it could not be done.
+    /// The jobs to which a request was applied, durably, and those to which it could not be.
     #[n(7)]
     Affected {
-        /// The jobs.
+        /// The jobs to which it was applied.
         #[n(0)]
         jobs: Vec<JobName>,
-        /// Why not: the job as asked for, and the refusal.
+        /// The others: each as the request named it, with the reason.
         #[n(1)]
         refused: Vec<(JobName, Refusal)>,
     },
-    /// Jobs.
+    /// A page of jobs.
     #[n(8)]
     Jobs(#[n(0)] Box<JobsPage>),
     /// Nodes.
@@ -110,129 +110,129 @@ pub enum Answer {
     /// The configuration.
     #[n(11)]
     Config(#[n(0)] Box<Config>),
-    /// The controller lives.
+    /// The controller is running.
     #[n(12)]
     Pong {
-        /// Its host.
+        /// Host name of the controller.
         #[n(0)]
         host: String,
-        /// Its version.
+        /// Version of the controller.
         #[n(1)]
         version: String,
-        /// Nodes that have registered and are not down.
+        /// Number of nodes that have registered and are not down.
         #[n(2)]
         nodes_up: u32,
-        /// Nodes that the configuration expects.
+        /// Number of nodes that the configuration expects.
         #[n(3)]
         nodes_expected: u32,
-        /// Why submissions are refused at present, if they are.
+        /// Why submissions are refused at present. None: they are accepted.
         #[n(4)]
         trouble: Option<String>,
-        /// When it started.
+        /// When the controller started.
         #[n(5)]
         started: Time,
-        /// The id of the next job.
+        /// Id that the next job will get.
         #[n(6)]
         next_job: JobId,
     },
-    /// Counters.
+    /// Counters, for `sdiag`.
     #[n(13)]
     Diag(#[n(0)] Box<Diag>),
     /// Accounting rows.
     #[n(14)]
     Accounting {
-        /// The rows, by submission.
+        /// The rows, in order of submission.
         #[n(0)]
         rows: Vec<AccountingRow>,
-        /// Another page follows.
+        /// Whether another page follows.
         #[n(1)]
         more: bool,
-        /// On the last page: of jobs in these ranges, both ends included, rows may be missing.
+        /// On the last page: ranges of job ids (both ends included) of which rows may be missing.
         #[n(2)]
         lost: Vec<(JobId, JobId)>,
     },
-    /// What accounting keeps beside jobs, in the order in which it happened, and whether another page follows.
+    /// Accounting data other than jobs, in order of time, and whether another page follows.
     #[n(15)]
     History(#[n(0)] Vec<crate::wire::history::HistoryRow>, #[n(1)] bool),
     /// A batch script.
     #[n(16)]
     Script(#[n(0)] ByteBuf),
-    /// No.
+    /// The request is refused for this reason.
     #[n(17)]
     Refused(#[n(0)] Refusal),
-    /// Of the nodes that were asked, it holds on all but these.
+    /// Result of a query: the comparison holds on all nodes asked but these.
     #[n(18)]
     Queried {
-        /// Where it does not hold.
+        /// Nodes on which the comparison does not hold.
         #[n(0)]
         no: Vec<String>,
         /// The nodes that did not answer in time.
         #[n(1)]
         unreachable: Vec<String>,
     },
-    /// These bytes of the file are wanted, in pieces of that length, after all that were wanted before.
+    /// Asks the client for these bytes of the file, in pieces of `chunk_bytes`, after all bytes asked for before.
     #[n(19)]
     Want {
-        /// The first.
+        /// Offset of the first byte.
         #[n(0)]
         from: u64,
-        /// After the last.
+        /// Offset after the last byte.
         #[n(1)]
         through: u64,
-        /// Length of a piece.
+        /// Length of a piece, bytes.
         #[n(2)]
         chunk_bytes: u32,
     },
-    /// All nodes have the file, or none has got it.
+    /// The broadcast has ended: either all nodes have the file, or none got it.
     #[n(20)]
     Broadcast {
-        /// Nodes that have it.
+        /// Number of nodes that have the file.
         #[n(0)]
         nodes: u32,
-        /// Nodes to which its bytes had to be sent.
+        /// Number of nodes to which its content was sent.
         #[n(1)]
         sent: u32,
-        /// Where it failed, with one of the reasons: an error number, 0 if the node does not answer.
+        /// Nodes on which the broadcast failed, and one of the reasons: an errno, or 0 if the node did not answer.
         #[n(2)]
         failed: Option<(Vec<String>, i32)>,
     },
-    /// What the tasks of a running step have used so far, and how many of its nodes did not say.
+    /// Usage of the tasks of a running step so far, and the number of its nodes that did not answer.
     #[n(21)]
     Measured(#[n(0)] Usage, #[n(1)] u32),
-    /// To the owner of an allocation: for its user.
+    /// Sent to the owner of an allocation: a text to show to the user.
     #[n(22)]
     Notice(#[n(0)] String),
-    /// The digest of a file.
+    /// Digest of a file that the caller sent before. None: the controller does not remember it.
     #[n(23)]
     Recalled(#[n(0)] Option<Digest>),
     /// Licenses, by name.
     #[n(24)]
     Licenses(#[n(0)] Vec<LicenseInfo>),
-    /// Accounts, users, associations, levels of service.
+    /// All accounts, users, associations and QOS.
     #[n(25)]
     Policy(#[n(0)] Box<Policy>),
-    /// What priorities are made of.
+    /// Priorities of pending jobs with their factors.
     #[n(26)]
     Priorities(#[n(0)] Box<Priorities>),
-    /// Accounts and their users, each account before what is below it.
+    /// Fair shares of accounts and users, each account before those below it.
     #[n(27)]
     Shares(#[n(0)] Vec<Share>),
-    /// Starts as they are foretold, of jobs that wait.
+    /// Expected starts of pending jobs.
     #[n(28)]
     Expected(#[n(0)] Vec<ExpectedStart>),
     /// Reservations, by name.
     #[n(29)]
     Reservations(#[n(0)] Vec<ReservationInfo>),
-    /// The reservation of that name stands, durably.
+    /// The reservation with this name was created or changed, durably.
     #[n(30)]
     Reserved(#[n(0)] String),
-    /// Why a job waits.
+    /// Why a job is pending.
     #[n(31)]
     Why(#[n(0)] Box<Why>),
-    /// What comes next is without what these cells have, which don't answer.
+    /// The answers that follow lack the data of these cells, which don't respond.
     #[n(32)]
     Without(#[n(0)] Vec<u32>),
-    /// Questions for other cells that were not told on this connection.
+    /// Questions for other cells that were not sent on this connection yet.
     #[n(33)]
     Unresolved(#[n(0)] Vec<Question>),
     /// Answers for another cell.
@@ -240,13 +240,13 @@ pub enum Answer {
     Resolved(#[n(0)] Vec<(Question, Reply)>),
 }
 
-/// A job as users name it: `123` or `123_4`.
+/// A job as users write it: `123` or `123_4`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct JobName {
     /// The job's own id.
     #[n(0)]
     pub id: JobId,
-    /// Which array task it is.
+    /// Array and index, if it is an array task.
     #[n(1)]
     pub task: Option<ArrayTask>,
 }
@@ -260,31 +260,31 @@ impl std::fmt::Display for JobName {
     }
 }
 
-/// Why a request is refused. The texts that users see are Slurm's and stand in the cli.
+/// Why a request is refused. The cli has Slurm's texts for users.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Refusal {
-    /// No such job.
+    /// The job does not exist.
     #[n(0)]
     InvalidJobId,
-    /// No such step.
+    /// The step does not exist.
     #[n(1)]
     InvalidStepId,
-    /// No such partition.
+    /// The partition with this name does not exist.
     #[n(2)]
     InvalidPartition(#[n(0)] String),
-    /// The partition takes no jobs.
+    /// The partition with this name does not accept jobs.
     #[n(3)]
     PartitionNotAvailable(#[n(0)] String),
-    /// No such node: the name.
+    /// The node with this name does not exist.
     #[n(4)]
     InvalidNode(#[n(0)] String),
-    /// No such account.
+    /// The account with this name does not exist.
     #[n(5)]
     InvalidAccount(#[n(0)] String),
-    /// No such QOS.
+    /// The QOS with this name does not exist.
     #[n(6)]
     InvalidQos(#[n(0)] String),
-    /// A value can't be: option and value and what is wrong.
+    /// An option has a value that is not possible.
     #[n(7)]
     InvalidValue {
         /// The option.
@@ -293,20 +293,20 @@ pub enum Refusal {
         /// The value.
         #[n(1)]
         value: String,
-        /// What is wrong, and what would be right.
+        /// What is wrong with the value, and what would be right.
         #[n(2)]
         problem: String,
     },
-    /// No node of the partition could ever hold it: which resource.
+    /// No node of the partition has enough of this resource.
     #[n(8)]
     NodeConfigNotAvailable(#[n(0)] String),
-    /// More nodes or tasks than the allocation has.
+    /// More of this (nodes or tasks) than the allocation has.
     #[n(9)]
     TooManyRequested(#[n(0)] String),
-    /// A dependency names a job that is not known, or itself.
+    /// A dependency is on an unknown job, or on the job itself.
     #[n(10)]
     DependencyProblem,
-    /// The caller may not.
+    /// The caller has no permission.
     #[n(11)]
     AccessDenied,
     /// The job has ended already.
@@ -318,86 +318,86 @@ pub enum Refusal {
     /// The job is not running.
     #[n(14)]
     NotRunning,
-    /// The job is not in a state for that.
+    /// The job's state, given as a text, does not allow the request.
     #[n(15)]
     WrongState(#[n(0)] String),
     /// The job was submitted with `--no-requeue`, or is not a batch job.
     #[n(16)]
     NotRequeueable,
-    /// Held by the operator: the user can't release it.
+    /// The job was held by an operator, so the user can't release it.
     #[n(17)]
     HeldByAdmin,
-    /// The job is held: only a release changes that.
+    /// The job is held and must be released first.
     #[n(18)]
     Held,
-    /// The array is larger than the site allows.
+    /// The array has higher indices than the site allows.
     #[n(19)]
     ArrayTooLarge {
         /// The highest index allowed.
         #[n(0)]
         highest: u32,
     },
-    /// A script, environment or string is too long: what, and the limit in bytes.
+    /// A script, environment or string (named in the text) is longer than this limit in bytes.
     #[n(20)]
     TooLarge(#[n(0)] String, #[n(1)] u64),
-    /// The queue holds as many jobs as the site allows.
+    /// The queue has this many jobs, the most that the site allows.
     #[n(21)]
     QueueFull(#[n(0)] u32),
-    /// The controller's disk is full: nothing new is accepted, running jobs go on.
+    /// The controller's disk is full. New jobs are refused, running jobs continue.
     #[n(22)]
     DiskFull,
-    /// The key was used before for something else.
+    /// The client's key was used before for another request.
     #[n(23)]
     KeyReused,
-    /// `--immediate`: nothing was free in time.
+    /// `--immediate`: the resources did not become free in time.
     #[n(24)]
     Busy,
-    /// `--immediate`: jobs of the partition do not start now.
+    /// `--immediate`: the partition with this name does not start jobs at present.
     #[n(25)]
     PartitionDown(#[n(0)] String),
-    /// `--immediate`: nodes that are named are down, drained or reserved.
+    /// `--immediate`: nodes that the job names are down, drained or reserved.
     #[n(26)]
     NodeNotAvailable,
-    /// The allocation has been ended or cancelled.
+    /// The allocation was ended or cancelled.
     #[n(27)]
     Revoked,
-    /// The request is not one that this controller understands.
+    /// This controller does not understand the request.
     #[n(28)]
     NotSupported(#[n(0)] String),
     /// The controller is going down.
     #[n(29)]
     ShuttingDown,
-    /// A limit is reached, and jobs above it are not even queued.
+    /// A limit is reached, and jobs beyond it are not accepted into the queue.
     #[n(30)]
     Limit(#[n(0)] Whose, #[n(1)] Limit),
-    /// What was to be changed has changed meanwhile.
+    /// The object to be changed has been changed by another request meanwhile.
     #[n(31)]
     Stale,
-    /// What is set up would contradict itself: what, and why.
+    /// The change of accounts would contradict other settings: the object, and the reason.
     #[n(32)]
     Contradiction(#[n(0)] String, #[n(1)] String),
-    /// There is no such reservation, or what is asked of it can't be: in words.
+    /// The reservation does not exist, or can't be made or changed like this; the text has the reason.
     #[n(33)]
     ReservationInvalid(#[n(0)] String),
-    /// The reservation is not for this user.
+    /// The user may not use the reservation with this name.
     #[n(34)]
     ReservationAccess(#[n(0)] String),
-    /// Running jobs use the reservation.
+    /// Running jobs use the reservation with this name.
     #[n(35)]
     ReservationBusy(#[n(0)] String),
-    /// Another reservation has some of the nodes at some of the time: which.
+    /// The reservation with this name has some of the nodes at the same time.
     #[n(36)]
     ReservationOverlap(#[n(0)] String),
     /// An array can't be a component of a heterogeneous job.
     #[n(37)]
     HetArray,
-    /// That cell does not answer, and was not told of the request.
+    /// The cell with this number does not respond. The request was not sent to it.
     #[n(38)]
     CellAway(#[n(0)] u32),
-    /// So many job ids are not left.
+    /// Fewer job ids are free than this request needs.
     #[n(39)]
     OutOfIds,
-    /// Jobs of the partition wait or run.
+    /// The partition with this name has pending or running jobs.
     #[n(40)]
     PartitionBusy(#[n(0)] String),
 }

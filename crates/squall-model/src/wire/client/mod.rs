@@ -1,4 +1,4 @@
-//! Between client commands and the controller.
+//! Messages between client commands and the controller.
 
 mod answer;
 
@@ -21,13 +21,13 @@ use crate::wire::broadcast::Broadcast;
 use crate::wire::fabric::{Bytes, Test, Variable};
 use crate::wire::reservation::ReservationChange;
 
-/// What a client asks. Who asks is what the socket says, never part of the message.
+/// A request of a client. The socket identifies the user, so no message has a user id for it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Request {
     /// `sbatch`. Answer: `Submitted`.
     #[n(0)]
     Submit {
-        /// What.
+        /// Specification of the job.
         #[n(0)]
         #[cbor(with = "crate::wire::shared")]
         spec: Arc<JobSpec>,
@@ -37,47 +37,48 @@ pub enum Request {
         /// Content of the environment, entries ended by NUL.
         #[n(2)]
         env: ByteBuf,
-        /// Makes a retry harmless.
+        /// Key that makes a retry safe.
         #[n(3)]
         key: ClientKey,
     },
     /// `sbatch --test-only`. Answer: `WouldStart`.
     #[n(1)]
     TestSubmit {
-        /// What.
+        /// Specification of the job.
         #[n(0)]
         #[cbor(with = "crate::wire::shared")]
         spec: Arc<JobSpec>,
     },
-    /// `salloc`, and `srun` outside of an allocation. Answers: `Submitted`, then `Allocated` when it starts.
-    /// The allocation lives as long as the connection (after a lost one: until `OWNER_GRACE_S` without `Attach`).
+    /// `salloc`, and `srun` outside of an allocation. Answers: `Submitted`, then `Allocated` when it starts. The
+    /// allocation ends with the connection, unless the client sends `Attach` on a new one within `OWNER_GRACE_S` of its
+    /// loss.
     #[n(2)]
     Allocate {
-        /// What.
+        /// Specification of the job.
         #[n(0)]
         #[cbor(with = "crate::wire::shared")]
         spec: Arc<JobSpec>,
-        /// Content of the environment.
+        /// Content of the environment, entries ended by NUL.
         #[n(1)]
         env: ByteBuf,
-        /// Makes a retry harmless.
+        /// Key that makes a retry safe.
         #[n(2)]
         key: ClientKey,
-        /// Refuse instead of waiting longer than so many seconds (`--immediate`).
+        /// `--immediate`: refuse the request if it has to wait longer than this many seconds.
         #[n(3)]
         immediate_s: Option<u32>,
-        /// What `srun` wants to run there: `Allocated` is followed by the answers of `CreateStep`.
+        /// First step of `srun`. The answers of `CreateStep` follow `Allocated`.
         #[n(4)]
         step: Option<Box<FirstStep>>,
     },
-    /// The owner of an allocation is back on a new connection. Answer: `Allocated` when it has started.
+    /// Resumes ownership of an allocation on a new connection. Answer: `Allocated` when it has started.
     #[n(3)]
     Attach {
         /// The job.
         #[n(0)]
         job: JobId,
     },
-    /// The owner is done with its allocation. Answer: `Done`.
+    /// Ends the caller's allocation. Answer: `Done`.
     #[n(4)]
     Finish {
         /// The job.
@@ -87,99 +88,101 @@ pub enum Request {
         #[n(1)]
         exit: ExitCode,
     },
-    /// What a running allocation is, for `srun --jobid` and `srun` inside a job. Answer: `Allocated`.
+    /// Returns a running allocation, for `srun --jobid` and `srun` inside a job. Answer: `Allocated`.
     #[n(5)]
     Facts {
         /// The job.
         #[n(0)]
         job: JobId,
     },
-    /// `srun` in an allocation. Answers: `StepCreated` when it has cores, `StepDone` when it has ended.
+    /// Starts a step: `srun` in an allocation. Answers: `StepCreated` when it has resources, `StepDone` when it has
+    /// ended.
     #[n(6)]
     CreateStep {
         /// The job.
         #[n(0)]
         job: JobId,
-        /// What.
+        /// Specification of the step.
         #[n(1)]
         spec: Box<StepSpec>,
-        /// What to run.
+        /// The program and its environment.
         #[n(2)]
         program: Box<TaskProgram>,
-        /// Makes a retry harmless, and brings the program again to a restarted controller.
+        /// Key that makes a retry safe, and sends the program again to a restarted controller.
         #[n(3)]
         key: ClientKey,
     },
-    /// Tell me when the job has ended (`sbatch --wait`). Answer: `JobDone`.
+    /// Waits until a job has ended (`sbatch --wait`). Answer: `JobDone`.
     #[n(7)]
     AwaitJob {
-        /// The job; an array: when all its tasks have ended, with the highest exit code.
+        /// The job, or an array: answered when all its tasks have ended, with the highest exit code.
         #[n(0)]
         job: JobId,
     },
     /// `scancel`. Answer: `Affected`.
     #[n(8)]
     Cancel {
-        /// Which jobs.
+        /// The jobs.
         #[n(0)]
         jobs: JobSelection,
-        /// Signal and target instead of the end.
+        /// Signal and receiving processes, if the jobs are only signalled instead of ended.
         #[n(1)]
         signal: Option<(i32, crate::wire::node::SignalTarget)>,
-        /// Only this step.
+        /// If set, only this step.
         #[n(2)]
         step: Option<StepNo>,
-        /// Name those to whom it does not apply (already ended, not found) in the answer.
+        /// Whether the answer lists jobs to which the request does not apply (already ended, not found).
         #[n(3)]
         verbose: bool,
     },
     /// `scontrol hold`, `uhold`. Answer: `Affected`.
     #[n(9)]
     Hold {
-        /// Which jobs.
+        /// The jobs.
         #[n(0)]
         jobs: JobSelection,
-        /// `uhold`: as its user would.
+        /// `uhold`: the hold counts as the user's, so the user can release it.
         #[n(1)]
         user: bool,
     },
     /// `scontrol release`. Answer: `Affected`.
     #[n(10)]
     Release {
-        /// Which jobs.
+        /// The jobs.
         #[n(0)]
         jobs: JobSelection,
     },
     /// `scontrol requeue`, `requeuehold`. Answer: `Affected`, before the job's processes are ended.
     #[n(11)]
     Requeue {
-        /// Which jobs.
+        /// The jobs.
         #[n(0)]
         jobs: JobSelection,
-        /// Held afterwards.
+        /// Whether the jobs are held afterwards.
         #[n(1)]
         hold: bool,
-        /// The job from within which is asked, as it says: that one runs again however its script ends.
+        /// The job in which the caller runs, as the caller states. That job is requeued whatever the exit code of its
+        /// script.
         #[n(2)]
         from: Option<JobId>,
     },
     /// `scontrol suspend`, `resume`. Answer: `Affected`.
     #[n(12)]
     Suspend {
-        /// Which jobs.
+        /// The jobs.
         #[n(0)]
         jobs: JobSelection,
-        /// False: go on.
+        /// True: suspend; false: resume.
         #[n(1)]
         suspend: bool,
     },
     /// `scontrol update jobid=`. Answer: `Affected`.
     #[n(13)]
     UpdateJob {
-        /// Which jobs.
+        /// The jobs.
         #[n(0)]
         jobs: JobSelection,
-        /// What.
+        /// The new values.
         #[n(1)]
         change: Box<JobUpdate>,
     },
@@ -189,10 +192,10 @@ pub enum Request {
         /// The job.
         #[n(0)]
         job: JobId,
-        /// A step of it that runs.
+        /// Number of a running step of the job.
         #[n(1)]
         step: StepNo,
-        /// Whom its step daemons are to call; None: nobody, only the layout is wanted.
+        /// Address of the client to which the step daemons connect. None: only the layout is wanted.
         #[n(2)]
         watcher: Option<Watcher>,
     },
@@ -202,7 +205,7 @@ pub enum Request {
         /// The job.
         #[n(0)]
         job: JobId,
-        /// What its user is to be told: a batch script in its standard error, `srun` and `salloc` in theirs.
+        /// Text for the user: shown in the standard error of a batch script, or by `srun` and `salloc` in theirs.
         #[n(1)]
         text: String,
     },
@@ -212,59 +215,59 @@ pub enum Request {
         /// The job.
         #[n(0)]
         job: JobId,
-        /// A step of it that runs.
+        /// Number of a running step of the job.
         #[n(1)]
         step: StepNo,
     },
     /// `scontrol update nodename=`. Answer: `Done`.
     #[n(17)]
     UpdateNodes {
-        /// A host list.
+        /// The nodes, as a host list.
         #[n(0)]
         nodes: String,
-        /// What they are for; None: as before.
+        /// New state of the nodes. None: unchanged.
         #[n(1)]
         admin: Option<NodeAdmin>,
-        /// The reason given.
+        /// The reason for the state.
         #[n(2)]
         reason: Option<String>,
-        /// What else changes.
+        /// Other changes of the nodes' description.
         #[n(3)]
         change: Option<Box<NodeChange>>,
     },
     /// `scontrol update partitionname=`. Answer: `Done`.
     #[n(18)]
     UpdatePartition {
-        /// Its name.
+        /// Name of the partition.
         #[n(0)]
         name: String,
-        /// Its new state.
+        /// New state of the partition.
         #[n(1)]
         state: PartitionState,
     },
     /// `scontrol create`, `update` and `delete partition`. Answer: `Done`.
     #[n(19)]
     ChangePartition {
-        /// Its name.
+        /// Name of the partition.
         #[n(0)]
         name: String,
-        /// What it was when the caller looked (`Stale` if it is another by now); None: there was none.
+        /// Configuration that the caller saw; `Stale` if it is different by now. None: there was no such partition.
         #[n(1)]
         was: Option<Box<PartitionConfig>>,
-        /// What it is to be; None: nothing.
+        /// New configuration. None: delete the partition.
         #[n(2)]
         now: Option<Box<PartitionConfig>>,
     },
-    /// `squeue`, `scontrol show job`. Answers: `Jobs` pages.
+    /// `squeue`, `scontrol show job`. Answers: pages of `Jobs`.
     #[n(20)]
     Jobs {
-        /// Which jobs; pending tasks of an array come as one.
+        /// The jobs. Pending tasks of an array come as one entry.
         #[n(0)]
         jobs: JobSelection,
-        /// With jobs that have ended but are still in memory.
+        /// Whether to include ended jobs that are still in memory.
         #[n(1)]
         ended: bool,
-        /// With their steps.
+        /// Whether to include the jobs' steps.
         #[n(2)]
         steps: bool,
     },
@@ -283,108 +286,109 @@ pub enum Request {
     /// `sdiag`. Answer: `Diag`.
     #[n(25)]
     Diag {
-        /// Set the counters to zero afterwards.
+        /// Whether to reset the counters after the answer.
         #[n(0)]
         reset: bool,
     },
-    /// `sacct`. Answers: `Accounting` pages. Consistent with everything acknowledged before.
+    /// `sacct`. Answers: pages of `Accounting`, which include all changes acknowledged before.
     #[n(26)]
     Accounting(#[n(0)] Box<AccountingQuery>),
-    /// `sacctmgr modify job`: names of [`super::history::RECORDED`] and their new values. Answer: `Done`.
+    /// `sacctmgr modify job`: names from [`super::history::RECORDED`] with their new values. Answer: `Done`.
     #[n(27)]
     Record(#[n(0)] JobId, #[n(1)] Vec<(String, String)>),
-    /// `sreport cluster utilization`, `sacctmgr show event`, `transaction` and `reservation`. Answers: `History` pages.
+    /// `sreport cluster utilization`, `sacctmgr show event`, `transaction` and `reservation`. Answers: pages of
+    /// `History`.
     #[n(28)]
     History,
-    /// `scontrol write batch_script`: the script of a job. Answer: `Script`.
+    /// `scontrol write batch_script`: returns the script of a job. Answer: `Script`.
     #[n(29)]
     Script {
         /// The job.
         #[n(0)]
         job: JobId,
     },
-    /// `scontrol reconfigure`: the host reads the file and fills in `config`. Answer: `Done`.
+    /// `scontrol reconfigure`. The host reads the file and sets `config`. Answer: `Done`.
     #[n(30)]
     Reconfigure {
-        /// The new configuration; None as sent by a client.
+        /// The new configuration. None in the client's message.
         #[n(0)]
         config: Option<Box<Config>>,
     },
-    /// `squall down`, `scontrol shutdown`. Answer: `Done` when running jobs were dealt with.
+    /// `squall down`, `scontrol shutdown`. Answer: `Done` when running jobs were handled.
     #[n(31)]
     ShutDown {
-        /// Running jobs are left alone (else ended and requeued).
+        /// Whether running jobs continue. If false they are ended and requeued.
         #[n(0)]
         keep_jobs: bool,
     },
-    /// COMPARE-AND-WRITE, for operators. Answer: `Queried`.
+    /// COMPARE-AND-WRITE on nodes, for operators. Answer: `Queried`.
     #[n(32)]
     QueryNodes {
-        /// Of which nodes, a host list; empty: all that are connected.
+        /// The nodes, as a host list. Empty: all that are connected.
         #[n(0)]
         nodes: String,
-        /// What is asked.
+        /// The comparison that each node makes.
         #[n(1)]
         test: Test,
-        /// Answer only when it holds, or time is up.
+        /// Whether nodes delay their answers until the comparison holds or time is up.
         #[n(2)]
         wait: bool,
-        /// Written on all of these nodes if it holds on all.
+        /// Variable and value written on all of these nodes if the comparison holds on all.
         #[n(3)]
         write: Option<(Variable, i64)>,
-        /// How long it may take, milliseconds.
+        /// Time limit, milliseconds.
         #[n(4)]
         time_ms: u64,
     },
-    /// XFER-AND-SIGNAL: a file to nodes (`sbcast`, `srun --bcast`). Answers: `Want` for pieces that some node lacks, each
-    /// to be followed by the `Chunk`s, and `Broadcast` at the end.
+    /// XFER-AND-SIGNAL: sends a file to nodes (`sbcast`, `srun --bcast`). Answers: `Want` for pieces that some node
+    /// lacks, after each of which the client sends the `Chunk`s, and `Broadcast` at the end.
     #[n(33)]
     Broadcast(#[n(0)] Box<Broadcast>),
-    /// A piece of the file that is being broadcast on this connection. No answer.
+    /// A piece of the file that is broadcast on this connection. No answer.
     #[n(34)]
     Chunk {
-        /// Where it begins.
+        /// Offset of the piece in the file, bytes.
         #[n(0)]
         at: u64,
-        /// The piece.
+        /// Content of the piece.
         #[n(1)]
         bytes: Bytes,
     },
-    /// The digest of a file that the caller brought before, if its name (see `Broadcast::known_as`) is remembered: so
-    /// that who brings it again need not read it. Answer: `Recalled`.
+    /// Returns the digest of a file that the caller sent before, if the controller remembers its name (see
+    /// `Broadcast::known_as`), so that the client needn't read the file again. Answer: `Recalled`.
     #[n(35)]
     Recall {
-        /// The name.
+        /// Name of the file.
         #[n(0)]
         known_as: Digest,
     },
     /// `scontrol show licenses`. Answer: `Licenses`.
     #[n(36)]
     Licenses,
-    /// `sacctmgr show`: accounts, users, associations, levels of service. Answer: `Policy`.
+    /// `sacctmgr show`: returns accounts, users, associations and QOS. Answer: `Policy`.
     #[n(37)]
     Policy,
     /// `sacctmgr add`, `modify`, `delete`. Answer: `Done`.
     #[n(38)]
     ChangePolicy {
-        /// The version of what was changed.
+        /// Version of the policy that the caller saw.
         #[n(0)]
         version: u64,
-        /// The changes, in this order.
+        /// The changes, in order.
         #[n(1)]
         changes: Vec<PolicyChange>,
     },
     /// `sprio`. Answer: `Priorities`.
     #[n(39)]
     Priorities {
-        /// Which jobs.
+        /// The jobs.
         #[n(0)]
         jobs: JobSelection,
     },
     /// `sshare`. Answer: `Shares`.
     #[n(40)]
     Shares,
-    /// `squeue --start`: when those that wait first are expected to start. Answer: `Expected`.
+    /// `squeue --start`: returns expected starts of the first pending jobs. Answer: `Expected`.
     #[n(41)]
     Expected,
     /// `scontrol show reservation`. Answer: `Reservations`.
@@ -393,17 +397,17 @@ pub enum Request {
     /// `scontrol create reservation`, `update reservation`. Answer: `Reserved`.
     #[n(43)]
     Reserve {
-        /// What.
+        /// The values given.
         #[n(0)]
         change: Box<ReservationChange>,
-        /// A new one: without a name it gets one.
+        /// Whether a new reservation is created. It gets a name if none is given.
         #[n(1)]
         create: bool,
     },
     /// `scontrol delete reservation`. Answer: `Done`.
     #[n(44)]
     Unreserve {
-        /// Its name.
+        /// Name of the reservation.
         #[n(0)]
         name: String,
     },
@@ -414,10 +418,11 @@ pub enum Request {
         #[n(0)]
         job: JobId,
     },
-    /// A heterogeneous job. Answers: those of `Submit` or `Allocate`, whichever the first component is for.
+    /// Submits a heterogeneous job. Answers: those of `Submit` if the first component has a script, otherwise those of
+    /// `Allocate`.
     #[n(46)]
     SubmitHet {
-        /// The components, the first of which has the script or the owner.
+        /// The components. Script or owner belong to the first.
         #[n(0)]
         specs: Vec<JobSpec>,
         /// Content of the script; empty for an allocation.
@@ -426,28 +431,29 @@ pub enum Request {
         /// Content of the environment, entries ended by NUL.
         #[n(2)]
         env: ByteBuf,
-        /// Makes a retry harmless.
+        /// Key that makes a retry safe.
         #[n(3)]
         key: ClientKey,
-        /// Refuse instead of waiting longer than so many seconds (`--immediate`).
+        /// `--immediate`: refuse the request if it has to wait longer than this many seconds.
         #[n(4)]
         immediate_s: Option<u32>,
     },
-    /// A front carries questions between cells: what jobs of this one depend on in others. Answers: `Unresolved`, now and
-    /// as long as the connection lasts. For operators, as are the next two.
+    /// Sent by the front (gateway of the cells), which relays questions between cells. Answers: `Unresolved` with
+    /// questions about jobs of other cells, now and whenever there are new ones. For operators, like `Resolve` and
+    /// `Resolved`.
     #[n(47)]
     Unresolved,
-    /// What another cell wants to know. Answers: `Resolved`, each question once, when it has come about.
+    /// Questions of another cell. Answers: `Resolved`, once for each question when its answer is known.
     #[n(48)]
     Resolve {
         /// The questions.
         #[n(0)]
         questions: Vec<Question>,
     },
-    /// What other cells have answered. Answer: `Done`.
+    /// Answers of other cells. Answer: `Done`.
     #[n(49)]
     Resolved {
-        /// Questions and answers.
+        /// Questions with their answers.
         #[n(0)]
         replies: Vec<(Question, Reply)>,
     },
@@ -457,24 +463,24 @@ pub enum Request {
         /// The job.
         #[n(0)]
         job: JobId,
-        /// A step of it that runs; None: all of them.
+        /// Number of a running step. None: all of the job's steps.
         #[n(1)]
         step: Option<StepNo>,
-        /// Seconds since the step's start; None: as long as the job.
+        /// Limit in seconds since the step's start. None: as long as the job.
         #[n(2)]
         time_limit_s: Option<u64>,
     },
     /// `scontrol top`. Answer: `Affected`.
     #[n(51)]
     Top {
-        /// Which jobs, by id, in the order in which they are to go.
+        /// The jobs, by id, in the order in which they are to be scheduled.
         #[n(0)]
         jobs: JobSelection,
     },
 }
 
 impl Request {
-    /// The same submission under another key: another one, to all who don't know the first.
+    /// Replaces the key of a submission, so that a controller which does not know it takes it for another submission.
     pub fn rekey(&mut self, new: ClientKey) {
         if let Self::Submit { key, .. } | Self::Allocate { key, .. } | Self::SubmitHet { key, .. } = self {
             *key = new;
@@ -482,50 +488,50 @@ impl Request {
     }
 }
 
-/// Which jobs a request is about. All conditions that are set must hold.
+/// Selects the jobs of a request. All conditions that are set must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct JobSelection {
-    /// By id; empty: any.
+    /// Jobs and array tasks. Empty: any.
     #[n(0)]
     pub ids: Vec<JobRef>,
-    /// By user id; empty: any.
+    /// Uids of the jobs' users. Empty: any.
     #[n(1)]
     pub users: Vec<u32>,
-    /// By partition name; empty: any.
+    /// Names of partitions. Empty: any.
     #[n(2)]
     pub partitions: Vec<String>,
-    /// By job name; empty: any.
+    /// Job names. Empty: any.
     #[n(3)]
     pub names: Vec<String>,
-    /// By account; empty: any.
+    /// Accounts. Empty: any.
     #[n(4)]
     pub accounts: Vec<String>,
-    /// By QOS; empty: any.
+    /// QOS. Empty: any.
     #[n(5)]
     pub qos: Vec<String>,
-    /// By state; empty: any (of those not ended, if the request doesn't ask for ended ones).
+    /// States. Empty: any; without ended jobs, unless the request includes them.
     #[n(6)]
     pub states: Vec<StateFilter>,
-    /// By node: jobs that hold one of these (a host list).
+    /// Nodes, as a host list: jobs that hold at least one of them. None: any.
     #[n(7)]
     pub nodes: Option<String>,
 }
 
-/// How users name jobs.
+/// A job, array tasks or a component, as users write it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum JobRef {
     /// `123`: a job, all tasks of an array, or all components of a heterogeneous job.
     #[n(0)]
     Job(#[n(0)] JobId),
-    /// `123_4`, `123_[1-4,9]`: tasks of an array.
+    /// `123_4`, `123_[1-4,9]`: tasks of an array, by id and indices.
     #[n(1)]
     Tasks(#[n(0)] JobId, #[n(1)] IndexSet),
-    /// `123+1`: one component of a heterogeneous job.
+    /// `123+1`: a component of a heterogeneous job, by id and offset.
     #[n(2)]
     Component(#[n(0)] JobId, #[n(1)] u32),
 }
 
-/// A state as a filter.
+/// State of a job to filter by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 #[cbor(index_only)]
 pub enum StateFilter {
@@ -571,31 +577,31 @@ pub enum StateFilter {
     /// REQUEUED: pending again after a requeue
     #[n(13)]
     Requeued,
-    /// A state that Slurm knows and Squall never has (STOPPED, CONFIGURING, …): matches nothing.
+    /// A state of Slurm that Squall does not have (STOPPED, CONFIGURING, …): matches nothing.
     #[n(14)]
     Never,
 }
 
-/// What `scontrol update job` asks, by Slurm's words. None: unchanged.
+/// Values of `scontrol update job`, each documented by Slurm's key. None: unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct JobUpdate {
-    /// TimeLimit, seconds; Some(None): UNLIMITED. (The client resolves `+` and `-` itself.)
+    /// TimeLimit, seconds; Some(None): UNLIMITED. (The client resolves `+` and `-` to a value.)
     #[n(0)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub time_limit_s: Option<Option<u64>>,
-    /// Priority; 0 holds.
+    /// Priority; 0 holds the job.
     #[n(1)]
     pub priority: Option<u32>,
-    /// Nice.
+    /// Nice value.
     #[n(2)]
     pub nice: Option<i32>,
-    /// JobName.
+    /// Name of the job (JobName).
     #[n(3)]
     pub name: Option<String>,
-    /// Partition.
+    /// Partition, or several with commas (Partition).
     #[n(4)]
     pub partition: Option<String>,
-    /// Account.
+    /// Account (Account).
     #[n(5)]
     pub account: Option<String>,
     /// QOS.
@@ -604,143 +610,143 @@ pub struct JobUpdate {
     /// Comment.
     #[n(7)]
     pub comment: Option<String>,
-    /// StartTime / EligibleTime.
+    /// Earliest start (StartTime, EligibleTime).
     #[n(8)]
     pub begin: Option<Time>,
-    /// Dependency; Some(None): none any more.
+    /// Dependency; Some(None): removed.
     #[n(9)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub dependency: Option<Option<crate::job::Dependency>>,
-    /// NumNodes (minimum, maximum).
+    /// Number of nodes: fewest, most (NumNodes).
     #[n(10)]
     pub nodes: Option<(u32, Option<u32>)>,
-    /// NumTasks.
+    /// Number of tasks (NumTasks).
     #[n(11)]
     pub ntasks: Option<u32>,
-    /// NumCPUs per task.
+    /// CPUs per task (NumCPUs).
     #[n(12)]
     pub cpus_per_task: Option<u32>,
-    /// MinMemoryNode / MinMemoryCPU.
+    /// Memory of each node or CPU (MinMemoryNode, MinMemoryCPU).
     #[n(13)]
     pub memory: Option<crate::resource::Memory>,
-    /// ReqNodeList; Some(None): none any more.
+    /// ReqNodeList, a host list; Some(None): removed.
     #[n(14)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub nodelist: Option<Option<String>>,
-    /// ExcNodeList; Some(None): none any more.
+    /// ExcNodeList, a host list; Some(None): removed.
     #[n(15)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub exclude: Option<Option<String>>,
-    /// Features; Some(None): none any more.
+    /// Features; Some(None): removed.
     #[n(16)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub constraint: Option<Option<String>>,
-    /// Requeue=0|1.
+    /// Whether the job may be requeued (Requeue=0|1).
     #[n(17)]
     pub requeue: Option<bool>,
-    /// ArrayTaskThrottle; Some(None): no limit.
+    /// Most tasks of an array that run at once (ArrayTaskThrottle); Some(None): no limit.
     #[n(18)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub array_limit: Option<Option<u32>>,
-    /// StdOut pattern.
+    /// Path of standard output, with patterns (StdOut).
     #[n(19)]
     pub stdout: Option<String>,
-    /// StdErr pattern.
+    /// Path of standard error, with patterns (StdErr).
     #[n(20)]
     pub stderr: Option<String>,
-    /// WorkDir.
+    /// Working directory (WorkDir).
     #[n(21)]
     pub work_dir: Option<String>,
-    /// MailUser.
+    /// Receiver of mail (MailUser).
     #[n(22)]
     pub mail_user: Option<String>,
-    /// MailType.
+    /// Events for which mail is sent (MailType).
     #[n(23)]
     pub mail_type: Option<String>,
-    /// Deadline.
+    /// Time by which the job must have ended (Deadline).
     #[n(24)]
     pub deadline: Option<Time>,
-    /// TimeMin, seconds; 0: none any more.
+    /// TimeMin, seconds; 0: removed.
     #[n(25)]
     pub time_min_s: Option<u64>,
-    /// EndTime of a running job.
+    /// End of a running job's time limit (EndTime).
     #[n(26)]
     pub end: Option<Time>,
-    /// WCKey.
+    /// Accounting label (WCKey).
     #[n(27)]
     pub wckey: Option<String>,
-    /// ReservationName; Some(None): none any more.
+    /// ReservationName; Some(None): removed.
     #[n(28)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub reservation: Option<Option<String>>,
-    /// OverSubscribe: whether it shares its resources, and whether it wants whole nodes.
+    /// OverSubscribe: whether the job shares its resources, and whether it gets whole nodes.
     #[n(29)]
     pub oversubscribe: Option<(bool, bool)>,
-    /// Contiguous.
+    /// Contiguous: whether its nodes must be adjacent.
     #[n(30)]
     pub contiguous: Option<bool>,
-    /// Gres, TresPerNode; Some(None): none any more.
+    /// Gres, TresPerNode; Some(None): removed.
     #[n(31)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub gres: Option<Option<String>>,
-    /// Licenses; Some(None): none any more.
+    /// Licenses; Some(None): removed.
     #[n(32)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub licenses: Option<Option<String>>,
-    /// MinCPUsNode.
+    /// MinCPUsNode: fewest CPUs of each node.
     #[n(33)]
     pub cpus_min: Option<u32>,
-    /// MinTmpDiskNode, MiB.
+    /// Least scratch space of each node, MiB (MinTmpDiskNode).
     #[n(34)]
     pub tmp_disk_mb: Option<u64>,
-    /// TasksPerNode.
+    /// Tasks on each node (TasksPerNode).
     #[n(35)]
     pub ntasks_per_node: Option<u32>,
-    /// StdIn pattern.
+    /// Path of standard input, with patterns (StdIn).
     #[n(36)]
     pub stdin: Option<String>,
-    /// Options that are kept by name (`admin-comment`, `extra`, `switches`, …); None: none any more.
+    /// Options stored by name (`admin-comment`, `extra`, `switches`, …), with the new value; None: removed.
     #[n(37)]
     pub others: Vec<(String, Option<String>)>,
 }
 
-/// What `sacct` asks for.
+/// Conditions of a `sacct` query. All that are set must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct AccountingQuery {
-    /// By id; empty: any.
+    /// Jobs and array tasks. Empty: any.
     #[n(0)]
     pub ids: Vec<JobRef>,
-    /// By step of these ids (`-j 12.0`, `12.batch`): only that step's rows.
+    /// If set, only the rows of the step with this number (`-j 12.0`, `12.batch`).
     #[n(1)]
     pub step: Option<StepNo>,
-    /// By user id; empty: any.
+    /// Uids of the jobs' users. Empty: any.
     #[n(2)]
     pub users: Vec<u32>,
-    /// By state; empty: any.
+    /// States. Empty: any.
     #[n(3)]
     pub states: Vec<StateFilter>,
-    /// By job name; empty: any.
+    /// Job names. Empty: any.
     #[n(4)]
     pub names: Vec<String>,
-    /// By partition; empty: any.
+    /// Names of partitions. Empty: any.
     #[n(5)]
     pub partitions: Vec<String>,
-    /// By account; empty: any.
+    /// Accounts. Empty: any.
     #[n(6)]
     pub accounts: Vec<String>,
-    /// By node (a host list).
+    /// Nodes, as a host list: jobs that held at least one of them. None: any.
     #[n(7)]
     pub nodes: Option<String>,
-    /// Jobs in the given states (or, without states, that existed) after this time.
+    /// Start of the period in which the jobs had one of the states or, without states, existed.
     #[n(8)]
     pub start: Option<Time>,
-    /// … and before this time.
+    /// End of that period.
     #[n(9)]
     pub end: Option<Time>,
-    /// Without step rows.
+    /// Whether to leave out rows of steps.
     #[n(10)]
     pub allocations_only: bool,
-    /// Also earlier attempts of requeued jobs.
+    /// Whether to include earlier attempts of requeued jobs.
     #[n(11)]
     pub duplicates: bool,
 }

@@ -1,4 +1,4 @@
-//! What clients are shown of jobs, nodes, partitions and counters.
+//! Data of jobs, nodes, partitions and counters as clients show it.
 
 mod why;
 
@@ -18,28 +18,28 @@ use crate::resource::Hardware;
 use crate::set::IndexSet;
 use crate::time::{Span, Time};
 
-/// Some jobs. What several of them share is sent once.
+/// A page of jobs. Specifications, owners and classes that several jobs share are sent once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct JobsPage {
-    /// Specs that `jobs` refer to.
+    /// Specifications of the jobs, each once. Jobs refer to them by index.
     #[n(0)]
     #[cbor(with = "crate::encoding::arcs")]
     pub specs: Vec<Arc<JobSpec>>,
-    /// Owners that `jobs` refer to.
+    /// Owners of the jobs, each once. Jobs refer to them by index.
     #[n(1)]
     #[cbor(with = "crate::encoding::arcs")]
     pub owners: Vec<Arc<Owner>>,
-    /// Classes that `jobs` refer to.
+    /// Partition, account and QOS of the jobs, each combination once. Jobs refer to them by index.
     #[n(2)]
     #[cbor(with = "crate::encoding::arcs")]
     pub classes: Vec<Arc<JobClass>>,
     /// The jobs, by rising id.
     #[n(3)]
     pub jobs: Vec<JobInfo>,
-    /// Another page follows.
+    /// Whether another page follows.
     #[n(4)]
     pub more: bool,
-    /// Ids asked for that are not known.
+    /// Requested ids that don't exist.
     #[n(5)]
     pub unknown: Vec<JobId>,
     /// The controller's time.
@@ -48,7 +48,7 @@ pub struct JobsPage {
 }
 
 impl JobsPage {
-    /// Adds the page that follows.
+    /// Appends the next page.
     pub fn append(&mut self, page: Self) {
         let count = |list: usize| list as u32;
         let (specs, owners, classes) = (count(self.specs.len()), count(self.owners.len()), count(self.classes.len()));
@@ -65,39 +65,39 @@ impl JobsPage {
         (self.now, self.more) = (page.now, page.more);
     }
 
-    /// The class of one of its jobs.
+    /// Returns the class of one of the page's jobs.
     pub fn class(&self, job: &JobInfo) -> Option<&JobClass> {
         self.classes.get(job.class as usize).map(|class| &**class)
     }
 }
 
-/// Where a job waits or runs, and to whom it is charged.
+/// Partition, account and QOS of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct JobClass {
-    /// The partition: where it runs, else as asked, else the default.
+    /// The partition in which the job runs; of a pending job: as requested, or the default.
     #[n(0)]
     pub partition: String,
-    /// Account, or the default.
+    /// Account, as requested or the default.
     #[n(1)]
     pub account: String,
-    /// QOS, or the default.
+    /// QOS, as requested or the default.
     #[n(2)]
     pub qos: String,
 }
 
-/// A job, an array task, or tasks of an array that all wait, or all ended alike without starting.
+/// A job, an array task, or several tasks of an array that are all pending or all ended alike without starting.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct JobInfo {
-    /// Its id; of tasks together: the array's.
+    /// Id of the job; of several tasks: of their array.
     #[n(0)]
     pub id: JobId,
-    /// Which array task it is.
+    /// Array and index, if it is an array task.
     #[n(1)]
     pub task: Option<ArrayTask>,
-    /// Tasks that this entry stands for: none of them ever started.
+    /// Tasks that the entry stands for, none of which ever started. None: it is a single job.
     #[n(2)]
     pub pending_tasks: Option<IndexSet>,
-    /// Most tasks of the array that run at once.
+    /// Most tasks of the array that run at once. None: no limit.
     #[n(3)]
     pub array_limit: Option<u32>,
     /// Index into [`JobsPage::specs`].
@@ -109,58 +109,58 @@ pub struct JobInfo {
     /// Index into [`JobsPage::classes`].
     #[n(6)]
     pub class: u32,
-    /// What it is doing.
+    /// State of the job.
     #[n(7)]
     pub state: JobState,
-    /// Why it waits.
+    /// Why the job is pending.
     #[n(8)]
     pub reason: PendingReason,
-    /// Attempt (0: never started).
+    /// Number of the attempt. 0: never started.
     #[n(9)]
     pub attempt: Attempt,
-    /// Priority; 0: held.
+    /// Priority. 0: held.
     #[n(10)]
     pub priority: u32,
-    /// When submitted.
+    /// When the job was submitted.
     #[n(11)]
     pub submit: Time,
-    /// When it could start for the first time; 0: not known yet.
+    /// When the job first could have started. 0: not known yet.
     #[n(12)]
     pub eligible: Time,
-    /// When the last attempt started; of a pending job: when it is expected to.
+    /// When the last attempt started; of a pending job: the expected start.
     #[n(13)]
     pub start: Option<Time>,
-    /// When it ended; of a running job: when its limit ends it.
+    /// When the job ended; of a running job: when its time limit ends it.
     #[n(14)]
     pub end: Option<Time>,
     /// Time limit in seconds; None: unlimited.
     #[n(15)]
     pub time_limit_s: Option<u64>,
-    /// How many nodes it has, or will have at least.
+    /// Number of nodes; of a pending job: the fewest that it will have.
     #[n(16)]
     pub num_nodes: u32,
-    /// How many CPUs it has, or will have at least.
+    /// Number of CPUs; of a pending job: the fewest that it will have.
     #[n(17)]
     pub num_cpus: u32,
-    /// How many tasks.
+    /// Number of tasks.
     #[n(18)]
     pub num_tasks: u32,
-    /// Memory that it has over all nodes, MiB; pending: that it will have; 0: no limit.
+    /// Memory over all nodes, MiB; of a pending job: the memory that it will have. 0: no limit.
     #[n(19)]
     pub memory_mb: u64,
-    /// Dependencies that have not come true yet, as text (`afterok:12(unfulfilled)`).
+    /// Dependencies not satisfied yet, as text (`afterok:12(unfulfilled)`).
     #[n(20)]
     pub dependency: String,
-    /// Of which heterogeneous job it is a component.
+    /// The heterogeneous job of which this is a component.
     #[n(21)]
     pub het: Option<Het>,
-    /// What is known of its last run, or of its end without one; None: it waits and has never run.
+    /// Data of the last attempt, or of an end without one. None: the job is pending and has never run.
     #[n(22)]
     pub run: Option<Box<RunInfo>>,
 }
 
 impl JobInfo {
-    /// Of its last run; of one that has never run, of an empty one.
+    /// Returns the data of the last attempt, or empty data if there was none.
     pub fn run(&self) -> &RunInfo {
         static NONE: RunInfo = RunInfo {
             outcome: None,
@@ -177,124 +177,124 @@ impl JobInfo {
     }
 }
 
-/// What a job has that runs, or had when it did.
+/// Data of a job's last attempt, running or ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct RunInfo {
-    /// The exit codes, when ended or completing.
+    /// Exit codes, if the job has ended or is completing.
     #[n(0)]
     pub outcome: Option<Outcome>,
-    /// Highest exit code of its steps.
+    /// Highest exit code of the job's steps.
     #[n(1)]
     pub derived_exit: ExitCode,
-    /// When suspended last.
+    /// When the job was last suspended.
     #[n(2)]
     pub suspended: Option<Time>,
-    /// How long it did not run since its start: suspended, or out of turn.
+    /// How long the job did not run since its start, because it was suspended or outside its gang scheduling slots.
     #[n(3)]
     pub idle: Span,
-    /// Names of the nodes, compressed; empty: none.
+    /// Names of the nodes, as a host list. Empty: none.
     #[n(4)]
     pub nodes: String,
-    /// Name of the first node, where the script runs.
+    /// Name of the first node, on which the batch script runs.
     #[n(5)]
     pub batch_host: String,
-    /// CPUs on each node, for `CPU_IDs` and the like: (host list, cores as a list, memory in MiB).
+    /// CPUs on each node, for `CPU_IDs` and the like: nodes as a host list, cores as a list, memory in MiB.
     #[n(6)]
     pub per_node: Vec<(String, String, u64)>,
-    /// Generic resources on its nodes: (host list, `gpu:2(IDX:0-1)`).
+    /// Generic resources on the nodes: host list, and text such as `gpu:2(IDX:0-1)`.
     #[n(7)]
     pub gres: Vec<(String, String)>,
-    /// Its steps, if asked for.
+    /// Steps, if the request includes them.
     #[n(8)]
     pub steps: Vec<StepInfo>,
 }
 
-/// When and where a job that waits is expected to start.
+/// Expected start of a pending job.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct ExpectedStart {
-    /// The job; an array's next task: the array.
+    /// Id of the job; for an array's next task: of the array.
     #[n(0)]
     pub id: JobId,
-    /// When.
+    /// Expected start.
     #[n(1)]
     pub time: Time,
-    /// Names of the nodes, compressed.
+    /// Names of the nodes, as a host list.
     #[n(2)]
     pub nodes: String,
 }
 
-/// A step of a running job.
+/// A step of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct StepInfo {
-    /// Its number.
+    /// Number of the step.
     #[n(0)]
     pub step: StepNo,
-    /// Its name.
+    /// Name of the step.
     #[n(1)]
     pub name: String,
-    /// Names of its nodes, compressed.
+    /// Names of the step's nodes, as a host list.
     #[n(2)]
     pub nodes: String,
-    /// How many nodes.
+    /// Number of nodes.
     #[n(3)]
     pub num_nodes: u32,
-    /// How many CPUs.
+    /// Number of CPUs.
     #[n(4)]
     pub num_cpus: u32,
-    /// How many tasks.
+    /// Number of tasks.
     #[n(5)]
     pub num_tasks: u32,
-    /// Memory on all of its nodes, MiB; 0: none was asked for.
+    /// Memory over all nodes of the step, MiB. 0: none was requested.
     #[n(6)]
     pub memory_mb: u64,
-    /// When it started.
+    /// When the step started.
     #[n(7)]
     pub start: Time,
-    /// Its own time limit, seconds.
+    /// Time limit of the step, seconds. None: as long as the job.
     #[n(8)]
     pub time_limit_s: Option<u64>,
-    /// When and how it ended.
+    /// When and how the step ended.
     #[n(9)]
     pub end: Option<(Time, Outcome)>,
 }
 
-/// A node.
+/// Data of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct NodeInfo {
-    /// Its name.
+    /// Name of the node.
     #[n(0)]
     pub name: String,
-    /// Whether it answers.
+    /// Whether the node is up, which it stays for a while after it stops responding.
     #[n(1)]
     pub up: bool,
-    /// Whether it answers at present: it may be up and silent for a while.
+    /// Whether the node responds at present.
     #[n(2)]
     pub responds: bool,
-    /// Whether it has ever registered.
+    /// Whether the node has ever registered.
     #[n(3)]
     pub known: bool,
-    /// What the operator wants of it.
+    /// State set by an operator.
     #[n(4)]
     pub admin: NodeAdmin,
-    /// Why it is down or drained, who said so, when.
+    /// Why the node is down or drained: reason, uid of the user that set it, time.
     #[n(5)]
     pub reason: Option<(String, u32, Time)>,
-    /// What it has.
+    /// Hardware of the node.
     #[n(6)]
     pub hardware: Hardware,
-    /// Features that it may have.
+    /// Features that the node may have.
     #[n(7)]
     pub features: Vec<String>,
-    /// Nodes of less weight are given first.
+    /// Weight: nodes of lower weight are allocated first.
     #[n(8)]
     pub weight: u32,
     /// The operator's comment.
     #[n(9)]
     pub comment: String,
-    /// Any text, for programs.
+    /// Any text, for other programs.
     #[n(10)]
     pub extra: String,
-    /// Id and type of a machine in a cloud.
+    /// Id and type of the machine in a cloud.
     #[n(11)]
     pub instance: (String, String),
     /// CPUs held by jobs.
@@ -303,77 +303,77 @@ pub struct NodeInfo {
     /// Memory held by jobs, MiB.
     #[n(13)]
     pub memory_used_mb: u64,
-    /// Whether a job holds it exclusively or fully.
+    /// Number of jobs running on the node.
     #[n(14)]
     pub jobs_running: u32,
-    /// Jobs on it that are completing.
+    /// Number of jobs completing on the node.
     #[n(15)]
     pub jobs_completing: u32,
-    /// Load average, hundredths.
+    /// Load average over one minute, in hundredths.
     #[n(16)]
     pub load_centi: u32,
     /// Free memory, MiB.
     #[n(17)]
     pub free_mb: u64,
-    /// When the daemon registered last.
+    /// When the node daemon last registered.
     #[n(18)]
     pub registered: Time,
-    /// When it was heard of last.
+    /// When the controller last received a message of the node.
     #[n(19)]
     pub heard: Time,
-    /// Names of its partitions.
+    /// Names of the node's partitions.
     #[n(20)]
     pub partitions: Vec<String>,
-    /// Version of its daemon.
+    /// Version of the node daemon.
     #[n(21)]
     pub version: String,
-    /// Generic resources: `gpu:a100:4`.
+    /// Generic resources, as `gpu:a100:4`.
     #[n(22)]
     pub gres: String,
-    /// What jobs hold of them: `gpu:a100:2(IDX:0-1)`.
+    /// Generic resources held by jobs, as `gpu:a100:2(IDX:0-1)`.
     #[n(23)]
     pub gres_used: String,
-    /// The reservation that is on there; empty: none.
+    /// Name of the reservation that is active on the node. Empty: none.
     #[n(24)]
     pub reservation: String,
-    /// It is for work on the node.
+    /// Whether that reservation is for maintenance.
     #[n(25)]
     pub maint: bool,
 }
 
-/// A partition.
+/// Data of a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct PartitionInfo {
-    /// Its configuration and present state.
+    /// Configuration of the partition, with its present state.
     #[n(0)]
     pub config: PartitionConfig,
-    /// How its jobs make room, by its own word or the cluster's.
+    /// What happens to preempted jobs of the partition, by its own setting or the cluster's.
     #[n(1)]
     pub preempt_mode: PreemptMode,
-    /// Names of its nodes, compressed.
+    /// Names of the partition's nodes, as a host list.
     #[n(2)]
     pub nodes: String,
-    /// How many nodes.
+    /// Number of nodes.
     #[n(3)]
     pub num_nodes: u32,
-    /// How many CPUs.
+    /// Number of CPUs.
     #[n(4)]
     pub num_cpus: u32,
 }
 
-/// A license of the cluster.
+/// Data of a license.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct LicenseInfo {
-    /// Its name.
+    /// Name of the license.
     #[n(0)]
     pub name: String,
-    /// How many there are.
+    /// Number of this license in the cluster.
     #[n(1)]
     pub total: u32,
-    /// How many jobs hold.
+    /// Number held by jobs.
     #[n(2)]
     pub used: u32,
-    /// How many reservations keep.
+    /// Number kept by reservations.
     #[n(3)]
     pub reserved: u32,
 }
@@ -384,44 +384,44 @@ pub struct ReservationInfo {
     /// The reservation.
     #[n(0)]
     pub reservation: Reservation,
-    /// Names of its nodes, compressed.
+    /// Names of the nodes, as a host list.
     #[n(1)]
     pub nodes: String,
-    /// How many cores its nodes have.
+    /// Number of cores of the nodes.
     #[n(2)]
     pub cores: u32,
-    /// How many CPUs.
+    /// Number of CPUs of the nodes.
     #[n(3)]
     pub cpus: u32,
 }
 
-/// A row of accounting: a job's attempt or a step of it.
+/// A row of accounting: an attempt of a job, or a step of it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct AccountingRow {
     /// The job.
     #[n(0)]
     pub id: JobId,
-    /// Which array task it is.
+    /// Array and index, if it is an array task.
     #[n(1)]
     pub task: Option<ArrayTask>,
-    /// Of an array's record: its tasks that have not started.
+    /// In the row of an array: its tasks that have not started.
     #[n(2)]
     pub pending_tasks: Option<IndexSet>,
-    /// Attempt; 0: never started.
+    /// Number of the attempt. 0: never started.
     #[n(3)]
     pub attempt: Attempt,
-    /// The step; None: the job itself.
+    /// Number of the step. None: the row is the job's.
     #[n(4)]
     pub step: Option<StepNo>,
-    /// What was asked.
+    /// Specification of the job.
     #[n(5)]
     #[cbor(with = "crate::encoding::arc")]
     pub spec: Arc<JobSpec>,
-    /// Who.
+    /// The job's user.
     #[n(6)]
     #[cbor(with = "crate::encoding::arc")]
     pub owner: Arc<Owner>,
-    /// Name of job or step.
+    /// Name of the job or step.
     #[n(7)]
     pub name: String,
     /// The partition.
@@ -433,67 +433,67 @@ pub struct AccountingRow {
     /// QOS.
     #[n(10)]
     pub qos: String,
-    /// What it is doing or how it ended.
+    /// State, or how it ended.
     #[n(11)]
     pub state: JobState,
-    /// Exit codes.
+    /// Exit code.
     #[n(12)]
     pub exit: ExitCode,
-    /// Highest exit code of its steps.
+    /// Highest exit code of the job's steps.
     #[n(13)]
     pub derived_exit: ExitCode,
-    /// What the state doesn't say.
+    /// Reason for the state, if there is one to give.
     #[n(14)]
     pub reason: Option<String>,
-    /// When submitted.
+    /// When the job was submitted.
     #[n(15)]
     pub submit: Time,
-    /// When it could start; 0: not known yet.
+    /// When the job could start. 0: not known yet.
     #[n(16)]
     pub eligible: Time,
-    /// When started.
+    /// When the job or step started.
     #[n(17)]
     pub start: Option<Time>,
-    /// When ended.
+    /// When the job or step ended.
     #[n(18)]
     pub end: Option<Time>,
-    /// Seconds suspended.
+    /// Seconds for which it was suspended.
     #[n(19)]
     pub suspended_s: u64,
     /// Time limit in seconds; None: unlimited.
     #[n(20)]
     pub time_limit_s: Option<u64>,
-    /// Names of its nodes, compressed.
+    /// Names of the nodes, as a host list.
     #[n(21)]
     pub nodes: String,
-    /// How many nodes.
+    /// Number of nodes.
     #[n(22)]
     pub num_nodes: u32,
-    /// How many CPUs held (0: never started).
+    /// Number of CPUs held. 0: never started.
     #[n(23)]
     pub num_cpus: u32,
-    /// CPUs asked for.
+    /// Number of CPUs requested.
     #[n(24)]
     pub req_cpus: u32,
-    /// How many tasks.
+    /// Number of tasks.
     #[n(25)]
     pub num_tasks: u32,
     /// Memory held over all nodes, MiB.
     #[n(26)]
     pub memory_mb: u64,
-    /// What its tasks used.
+    /// Resources that the tasks used.
     #[n(27)]
     pub usage: Usage,
-    /// The whole command line.
+    /// The command line that submitted the job.
     #[n(28)]
     pub submit_line: String,
-    /// Of which heterogeneous job it is a component.
+    /// The heterogeneous job of which this is a component.
     #[n(29)]
     pub het: Option<Het>,
 }
 
 impl AccountingRow {
-    /// Of a job of one CPU of which nothing is known but that it was submitted.
+    /// Returns the row of a job that was just submitted, with one node and one CPU and nothing else known.
     pub fn submitted(id: JobId, submit: Time, owner: Arc<Owner>, spec: Arc<JobSpec>) -> Self {
         Self {
             id,
@@ -530,10 +530,10 @@ impl AccountingRow {
     }
 }
 
-/// Counters of the controller since its start or the last reset: the one source of sdiag, metrics and benches.
+/// Counters of the controller since its start or the last reset. sdiag, metrics and benchmarks all read these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Diag {
-    /// When the counters start.
+    /// Since when the counters count.
     #[n(0)]
     pub since: Time,
     /// The controller's time.
@@ -554,25 +554,25 @@ pub struct Diag {
     /// Jobs failed.
     #[n(6)]
     pub jobs_failed: u64,
-    /// Pending at present (array tasks counted).
+    /// Jobs pending at present, each task of an array counted.
     #[n(7)]
     pub jobs_pending: u64,
-    /// Running at present.
+    /// Jobs running at present.
     #[n(8)]
     pub jobs_running: u64,
     /// Scheduling passes.
     #[n(9)]
     pub cycles: u64,
-    /// Time of the last pass, microseconds.
+    /// Duration of the last pass, microseconds.
     #[n(10)]
     pub cycle_last_us: u64,
-    /// Longest pass, microseconds.
+    /// Duration of the longest pass, microseconds.
     #[n(11)]
     pub cycle_max_us: u64,
-    /// All passes together, microseconds.
+    /// Duration of all passes together, microseconds.
     #[n(12)]
     pub cycle_total_us: u64,
-    /// Jobs looked at in all passes.
+    /// Jobs tried in all passes.
     #[n(13)]
     pub cycle_depth_total: u64,
     /// Jobs in the queue at the last pass.
@@ -587,114 +587,115 @@ pub struct Diag {
     /// Bytes of these records.
     #[n(17)]
     pub journal_bytes: u64,
-    /// Flushes.
+    /// Flushes of the journal.
     #[n(18)]
     pub journal_flushes: u64,
-    /// All flushes together, microseconds.
+    /// Duration of all flushes together, microseconds.
     #[n(19)]
     pub flush_total_us: u64,
-    /// Longest flush, microseconds.
+    /// Duration of the longest flush, microseconds.
     #[n(20)]
     pub flush_max_us: u64,
     /// Requests and node messages by kind: name, count, total microseconds.
     #[n(21)]
     pub messages: Vec<(String, u64, u64)>,
-    /// Requests by user id: count, total microseconds.
+    /// Requests by user: uid, count, total microseconds.
     #[n(22)]
     pub users: Vec<(u32, u64, u64)>,
-    /// Connections of clients at present.
+    /// Client connections at present.
     #[n(23)]
     pub clients: u64,
-    /// Connections of nodes at present.
+    /// Node connections at present.
     #[n(24)]
     pub nodes: u64,
-    /// What came up the fabric's tree, and how.
+    /// Counters of messages from nodes and of file transfers.
     #[n(25)]
     pub fabric: FabricCounts,
-    /// Gang scheduling.
+    /// State and counters of gang scheduling.
     #[n(26)]
     pub gang: GangCounts,
-    /// Who passed those that wait.
+    /// Counters of backfill scheduling.
     #[n(27)]
     pub backfill: BackfillCounts,
-    /// How often an invariant of the controller was broken, since it began: a fault of the program.
+    /// Number of broken invariants since the controller started, each of which is a fault of the program.
     #[n(28)]
     #[cbor(default)]
     pub broken: u64,
 }
 
-/// How jobs share cores at present.
+/// State and counters of gang scheduling.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct GangCounts {
-    /// By which policy.
+    /// How jobs share cores.
     #[n(0)]
     pub policy: Coscheduling,
-    /// How long a slot lasts.
+    /// Length of a time slot.
     #[n(1)]
     pub slice: Span,
-    /// Jobs that share.
+    /// Number of jobs that share cores.
     #[n(2)]
     pub jobs: u64,
-    /// Slots of the longest round.
+    /// Number of time slots in the longest round of the gang matrix.
     #[n(3)]
     pub rows: u32,
-    /// Their nodes.
+    /// Number of nodes on which jobs share cores.
     #[n(4)]
     pub nodes: u64,
-    /// How often the matrix changed.
+    /// Changes of the gang matrix (jobs by time slot).
     #[n(5)]
     pub changes: u64,
-    /// How often these nodes were told the time.
+    /// Messages that told nodes the controller's time, to keep their slots aligned.
     #[n(6)]
     pub strobes: u64,
-    /// Their slots were out of step by less than this when they were asked last, microseconds; None: not known yet.
+    /// The slots of all nodes deviated by less than this from the controller's at the last query, microseconds. None:
+    /// not known yet, or a node deviated more.
     #[n(7)]
     pub skew_us: Option<u64>,
-    /// A node that is worse, and by how much, if one is known.
+    /// Name of a node that deviated more at the last query, and its deviation in microseconds. None: none did.
     #[n(8)]
     pub worst: Option<(String, u64)>,
 }
 
-/// Passes in which some job waited and others behind it were looked at: who is backfilled starts in these.
+/// Counters of backfill passes: scheduling passes in which a job stayed pending and jobs after it were tried.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct BackfillCounts {
-    /// Jobs that passed one that waits, since the controller started.
+    /// Jobs started before a pending one that comes before them, since the controller started.
     #[n(0)]
     pub jobs_ever: u64,
-    /// The same since the counters start.
+    /// Jobs started before a pending one that comes before them, since the counters' start.
     #[n(1)]
     pub jobs: u64,
-    /// Such passes.
+    /// Number of backfill passes.
     #[n(2)]
     pub cycles: u64,
-    /// When the last of them was.
+    /// When the last backfill pass was.
     #[n(3)]
     pub last: Option<Time>,
-    /// Its time, microseconds.
+    /// Duration of the last backfill pass, microseconds.
     #[n(4)]
     pub last_us: u64,
-    /// The longest, microseconds.
+    /// Duration of the longest backfill pass, microseconds.
     #[n(5)]
     pub max_us: u64,
-    /// All together, microseconds.
+    /// Duration of all backfill passes together, microseconds.
     #[n(6)]
     pub total_us: u64,
-    /// Jobs looked at behind one that waits, alike ones once: in the last, in all.
+    /// Jobs tried after a pending one, equal ones counted once: in the last pass, in all passes.
     #[n(7)]
     pub depth: (u64, u64),
-    /// Those of them for which there was room beside what runs.
+    /// Jobs tried that fit next to running jobs: in the last pass, in all passes.
     #[n(8)]
     pub tried: (u64, u64),
-    /// Jobs that were pending.
+    /// Pending jobs: in the last pass, in all passes.
     #[n(9)]
     pub queue: (u64, u64),
-    /// Times at which room was looked for to be kept.
+    /// Points in time examined for reservations: in the last pass, in all passes.
     #[n(10)]
     pub times: (u64, u64),
 }
 
 impl BackfillCounts {
-    /// Counts a pass.
+    /// Adds a pass.
     pub fn pass(&mut self, now: Time, looks: Looks, started: u64, queue: u64) {
         self.jobs_ever += started;
         self.jobs += started;
@@ -710,51 +711,52 @@ impl BackfillCounts {
     }
 }
 
-/// What a pass looked at behind jobs that wait.
+/// Numbers of one scheduling pass about jobs after a pending one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Looks {
-    /// Jobs.
+    /// Jobs tried.
     pub depth: u64,
-    /// Jobs for which there was room beside what runs.
+    /// Jobs tried that fit next to running jobs.
     pub tried: u64,
-    /// Times at which room was looked for to be kept.
+    /// Points in time examined for reservations.
     pub times: u64,
 }
 
-/// What nodes told the controller, and in what packing it came.
+/// Counters of messages from nodes and of file transfers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct FabricCounts {
     /// Messages of nodes that reached the controller, of all kinds.
     #[n(0)]
     pub messages: u64,
-    /// Time spent on them, microseconds.
+    /// Time spent on these messages, microseconds.
     #[n(1)]
     pub messages_us: u64,
-    /// Nodes that let go of a job, each counted once however often it was said: the oracle of `bench aggregate`.
+    /// Reports that a node released a job, repetitions not counted. `bench aggregate` checks its counts against this.
     #[n(2)]
     pub node_epilogs: u64,
-    /// Messages that carried reports of more than one node.
+    /// Messages with reports of more than one node.
     #[n(3)]
     pub composites: u64,
-    /// Reports of single nodes that these stood for.
+    /// Reports of single nodes combined in these messages.
     #[n(4)]
     pub composite_reports: u64,
-    /// Messages with reports by how many they stood for: 1, 2-3, 4-7, …; index is the power of two.
+    /// Messages by the number of reports combined in them: 1, 2-3, 4-7, …; the index is the power of two.
     #[n(5)]
     pub windows: Vec<u64>,
-    /// Reports of single nodes that told nothing new: said again after a way was lost, or of what had been given up.
+    /// Reports of single nodes that were known already: repeated after a lost connection, or about work that had been
+    /// given up.
     #[n(6)]
     pub repeats: u64,
-    /// Pieces of files that were sent again because some node lacked them.
+    /// Pieces of files sent again because some node lacked them.
     #[n(7)]
     pub retransmits: u64,
-    /// Bytes of files that were sent by multicast, each once for all nodes.
+    /// Bytes of files sent by multicast, counted once for all nodes.
     #[n(8)]
     pub multicast_bytes: u64,
 }
 
 impl FabricCounts {
-    /// Counts a message that stood for so many reports (none: nothing to count).
+    /// Counts a message with this many combined reports. 0: it is not counted.
     pub fn window(&mut self, reports: u64) {
         let Some(power) = reports.checked_ilog2() else { return };
         let power = power as usize;

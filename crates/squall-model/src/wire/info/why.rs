@@ -1,4 +1,4 @@
-//! Why a job waits, and what would start it: what `squall why` shows.
+//! Why a job is pending and what would let it start: data of `squall why`.
 
 use crate::id::JobId;
 use crate::job::{JobState, NodeTest, PendingReason, Seat, Together};
@@ -7,46 +7,47 @@ use crate::time::Time;
 use crate::wire::client::JobName;
 use minicbor::{Decode, Encode};
 
-/// Why a job waits.
+/// Why a job is pending.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Why {
     /// The job.
     #[n(0)]
     pub job: JobName,
-    /// What it is doing; all else is empty unless it is pending, but where it runs.
+    /// State of the job. The other fields are empty unless it is pending, except `runs`.
     #[n(1)]
     pub state: JobState,
-    /// The nodes on which it runs, compressed, and how they stand in the network if nodes are not all alike.
+    /// For a running job: names of its nodes as a host list, and their places in the network if nodes are not all
+    /// alike.
     #[n(2)]
     pub runs: Option<(String, Option<Seat>)>,
-    /// All that keeps it, the one that counts first.
+    /// All reasons for which it is pending, the most important first.
     #[n(3)]
     pub reasons: Vec<PendingReason>,
-    /// Before this time it does not start.
+    /// The job does not start before this time (`--begin`).
     #[n(4)]
     pub begin: Option<Time>,
-    /// Dependencies that have not come true, as text.
+    /// Dependencies not satisfied yet, as text.
     #[n(5)]
     pub dependency: String,
-    /// Its licenses: name, how many it wants, how many are free.
+    /// Licenses that it requests: name, requested, free.
     #[n(6)]
     pub licenses: Vec<(String, u32, u32)>,
-    /// Reservations that keep nodes from it, and its own: name, begin, end.
+    /// Reservations that keep it from nodes, and its own: name, start, end.
     #[n(7)]
     pub reservations: Vec<(String, Time, Time)>,
-    /// How it stands in each of its partitions.
+    /// What the job lacks in each of its partitions.
     #[n(8)]
     pub partitions: Vec<WhyPartition>,
-    /// The first of those ahead of it.
+    /// The first jobs before it in the queue.
     #[n(9)]
     pub ahead: Vec<JobName>,
-    /// How many are ahead of it.
+    /// Number of all jobs before it in the queue.
     #[n(10)]
     pub ahead_total: u32,
-    /// When and where it is expected to start, if that can be foretold.
+    /// Expected start. None: it can't be predicted.
     #[n(11)]
     pub start: Option<WhyStart>,
-    /// Changes each of which, by itself, would let it start sooner, and when.
+    /// Changes each of which alone would let it start sooner, with the start expected then.
     #[n(12)]
     pub changes: Vec<(WhyChange, Time)>,
 }
@@ -74,121 +75,121 @@ impl Default for Why {
 /// When and where a job is expected to start.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct WhyStart {
-    /// When.
+    /// Expected start.
     #[n(0)]
     pub time: Time,
-    /// In which partition.
+    /// Partition in which it would start.
     #[n(1)]
     pub partition: String,
-    /// Names of the nodes, compressed.
+    /// Names of the nodes, as a host list.
     #[n(2)]
     pub nodes: String,
-    /// The prism that these are, on a torus.
+    /// On a torus: the prism that the nodes form.
     #[n(3)]
     pub prism: Option<String>,
 }
 
-/// How a job stands in a partition.
+/// What a pending job lacks in one of its partitions.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct WhyPartition {
-    /// The partition.
+    /// Name of the partition.
     #[n(0)]
     pub name: String,
-    /// How many nodes it has.
+    /// Number of nodes of the partition.
     #[n(1)]
     pub nodes: u32,
-    /// How many of them the job needs at least.
+    /// Fewest nodes that the job needs.
     #[n(2)]
     pub nodes_min: u32,
-    /// There is room for it now, whoever is ahead and whatever else it waits for.
+    /// Whether the job fits into the free resources now, regardless of the queue and other reasons.
     #[n(3)]
     pub room: bool,
-    /// It would start if nothing ran.
+    /// Whether it could start if no job ran.
     #[n(4)]
     pub empty: bool,
-    /// It would start if nothing ran, all nodes were up and none was reserved.
+    /// Whether it could start if no job ran, all nodes were up and none was reserved.
     #[n(5)]
     pub ideal: bool,
-    /// Nodes by the first test that they fail: the test, their names, how many.
+    /// Nodes by the first test that they fail: test, names as a host list, number.
     #[n(6)]
     pub tests: Vec<(NodeTest, String, u32)>,
-    /// There would be nodes enough, but not such that stand together as it wants them.
+    /// Set if there are enough nodes but not in the positions that the job requires.
     #[n(7)]
     pub misfit: Option<WhyMisfit>,
 }
 
-/// What keeps a job from nodes that pass all other tests.
+/// Why a job can't use nodes that pass all other tests: their positions in the network.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct WhyMisfit {
-    /// How they have to stand together.
+    /// The required positions.
     #[n(0)]
     pub together: Together,
-    /// The options that say so, with their values; none: it is so of all jobs of that size.
+    /// Options that require these positions, with their values. Empty: every job of that size requires them.
     #[n(1)]
     pub options: Vec<(String, String)>,
-    /// Enough are free now. Else they would be if nothing ran.
+    /// True: enough nodes are free now. False: only if no job ran.
     #[n(2)]
     pub free: bool,
-    /// The first of the shapes that would do, if it is one.
+    /// The first of the shapes that would do, if a shape is required.
     #[n(3)]
     pub shapes: Vec<String>,
 }
 
-/// A change of a job.
+/// A change of a job that could let it start sooner.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum WhyChange {
-    /// No `--nodelist`.
+    /// Without `--nodelist`.
     #[n(0)]
     WithoutNodelist,
-    /// No `--exclude`.
+    /// Without `--exclude`.
     #[n(1)]
     WithoutExclude,
-    /// No `--constraint`.
+    /// Without `--constraint`.
     #[n(2)]
     WithoutConstraint,
-    /// No `--exclusive`.
+    /// Without `--exclusive`.
     #[n(3)]
     WithoutExclusive,
-    /// No `--contiguous`.
+    /// Without `--contiguous`.
     #[n(4)]
     WithoutContiguous,
-    /// No `--switches`.
+    /// Without `--switches`.
     #[n(5)]
     WithoutSwitches,
-    /// No `--geometry`, on as many nodes.
+    /// Without `--geometry`, on the same number of nodes.
     #[n(6)]
     WithoutGeometry,
-    /// No `--grid`.
+    /// Without `--grid`.
     #[n(7)]
     WithoutGrid,
-    /// `--network=local`, or tolerant.
+    /// With `--network=local` or `--network=tolerant`.
     #[n(8)]
     Network,
-    /// No `--licenses`.
+    /// Without `--licenses`.
     #[n(9)]
     WithoutLicenses,
-    /// No `--reservation`.
+    /// Without `--reservation`.
     #[n(10)]
     WithoutReservation,
-    /// No `--gres` and no `--gpus…`.
+    /// Without `--gres` and `--gpus…`.
     #[n(11)]
     WithoutGres,
-    /// `--ntasks`.
+    /// Other number of tasks (`--ntasks`).
     #[n(12)]
     Tasks(#[n(0)] u32),
-    /// `--nodes`.
+    /// Other number of nodes (`--nodes`).
     #[n(13)]
     Nodes(#[n(0)] u32),
-    /// `--cpus-per-task`.
+    /// Other number of CPUs per task (`--cpus-per-task`).
     #[n(14)]
     CpusPerTask(#[n(0)] u32),
-    /// `--mem`, `--mem-per-cpu`.
+    /// Other memory (`--mem`, `--mem-per-cpu`).
     #[n(15)]
     Memory(#[n(0)] Memory),
-    /// `--time`, seconds.
+    /// Other time limit (`--time`), seconds.
     #[n(16)]
     TimeLimit(#[n(0)] u64),
-    /// `--partition`.
+    /// Other partition (`--partition`).
     #[n(17)]
     Partition(#[n(0)] String),
 }
