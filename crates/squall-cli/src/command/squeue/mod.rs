@@ -339,7 +339,7 @@ pub(crate) fn job_rows(call: &mut Call<'_>, page: JobsPage) -> Result<Vec<JobRow
 struct Frame {
     clock: Rc<Clock>,
     cluster: Rc<str>,
-    /// Longest list of array tasks to print, in characters; None: no limit.
+    /// Characters of an array's list of tasks that are printed (SLURM_BITSTR_LEN); 0: all; None: the default.
     task_list: Option<usize>,
 }
 
