@@ -81,7 +81,7 @@ fn limited(env: Vec<u8>) -> Result<Vec<u8>, Stop> {
     Ok(env)
 }
 
-/// Whether a variable set for an outer job or its task must not reach an inner job.
+/// Returns whether a variable set for an outer job or its task must not reach an inner job.
 fn leaks(name: &str, inside: bool) -> bool {
     const ALWAYS: [&str; 6] = ["SLURM_HET_", "SLURM_RLIMIT_", "SLURMD_", "SRUN_DEBUG", "SLURM_STEPMGR", TASK_MARK];
     const KEPT: [&str; 5] =

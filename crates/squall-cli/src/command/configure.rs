@@ -111,8 +111,8 @@ fn complete(options: &Options, files: ConfigFiles) -> Result<ConfigFiles, String
     Ok(files.with_text(text))
 }
 
-/// Whether an existing cluster can be started again with the given files: both have the same content, and the existing
-/// configuration is valid.
+/// Returns whether an existing cluster can be started again with the given files: both have the same content, and the
+/// existing configuration is valid.
 fn resumes(there: &ConfigFiles, given: &ConfigFiles) -> bool {
     let has_nodes = Config::from_toml(given.text()).is_ok_and(|config| !config.nodes.is_empty());
     let same = [there.text(), life::without_listen(there.text())].into_iter().any(|text| {

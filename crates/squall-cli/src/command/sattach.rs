@@ -222,7 +222,7 @@ impl Watch {
         sources
     }
 
-    /// Whether every node that will connect has connected. Input is read only then: it goes to all of them.
+    /// Returns whether every node that will connect has connected. Input is read only then: it goes to all of them.
     fn is_complete(&self, now: Instant) -> bool {
         let here = self.links.iter().filter(|link| link.node().is_some()).count();
         here >= self.layout.nodes.len() || now >= self.begun + CALLS
@@ -298,8 +298,8 @@ impl Watch {
         !missing.is_empty()
     }
 
-    /// Whether nothing more will come: the step has ended and its nodes have sent everything, or all connections are
-    /// lost.
+    /// Returns whether nothing more will come: the step has ended and its nodes have sent everything, or all
+    /// connections are lost.
     fn is_over(&self, now: Instant, idle: bool) -> bool {
         let open = self.links.iter().any(Link::is_open);
         match self.done {

@@ -200,7 +200,7 @@ fn chosen(
     Ok(all)
 }
 
-/// Whether a job is one of those that a word of the command line names.
+/// Returns whether a job is one of those that a word of the command line names.
 fn of_job(meant: &JobRef, job: &JobInfo) -> bool {
     match meant {
         JobRef::Job(id) | JobRef::Tasks(id, _) => *id == job.id || job.task.is_some_and(|task| task.array == *id),

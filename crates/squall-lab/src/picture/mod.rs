@@ -184,7 +184,7 @@ fn draw<B: DrawingBackend>(chart: &Chart, area: &DrawingArea<B, Shift>) -> Resul
         draw_series(&mut context, chart, series).map_err(|e| failed(&e))?;
     }
     if chart.series.iter().filter(|series| !series.name.is_empty()).count() < 2 {
-        // A chart without names of series needs no legend: its title says what it shows.
+        // With fewer than two named series no legend is needed: the title says what the chart shows.
         return area.present().map_err(|e| failed(&e));
     }
     context

@@ -72,7 +72,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Whether the option `name` was given.
+    /// Returns whether the option `name` was given.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.options.iter().any(|o| o.name == name)
     }

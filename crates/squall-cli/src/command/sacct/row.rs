@@ -79,12 +79,12 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Whether the row is a step.
+    /// Returns whether the row is a step.
     pub(crate) fn is_step(&self) -> bool {
         self.data.step.is_some()
     }
 
-    /// Whether the row is the batch script's step.
+    /// Returns whether the row is the batch script's step.
     pub(crate) fn is_batch(&self) -> bool {
         self.data.step == Some(StepNo::BATCH)
     }

@@ -118,7 +118,7 @@ impl Row {
     }
 }
 
-/// Whether limits of a scope are resources times seconds. Users write resource-minutes.
+/// Returns whether limits of a scope are resources times seconds. Users write resource-minutes.
 pub(crate) fn is_timed(scope: Scope) -> bool {
     matches!(scope, Scope::GrpUsed | Scope::GrpDue | Scope::JobDue)
 }

@@ -140,7 +140,7 @@ const CHANGES: [(&str, usize); 9] = [
     ("update", 1),
 ];
 
-/// Whether `word` abbreviates `name`, ignoring case.
+/// Returns whether `word` abbreviates `name`, ignoring case.
 fn starts(name: &str, word: &str) -> bool {
     name.get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word))
 }

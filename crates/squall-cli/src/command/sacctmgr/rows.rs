@@ -53,7 +53,7 @@ pub(super) fn rows(
     Ok(all.into_iter().filter(|row| fits(entity, row, wanted) && fulfils(row, wanted)).collect())
 }
 
-/// Whether a row meets the further conditions of a listing.
+/// Returns whether a row meets the further conditions of a listing.
 fn fulfils(row: &Row, wanted: &Wanted) -> bool {
     let any = |value: &str, texts: &[&str]| {
         let mut names = names(value).into_iter();
@@ -83,7 +83,7 @@ fn fulfils(row: &Row, wanted: &Wanted) -> bool {
     })
 }
 
-/// Whether any node has GPUs.
+/// Returns whether any node has GPUs.
 fn has_gpus(config: &Config) -> bool {
     let of_nodes = config.nodes.iter().filter_map(|node| gres::parse(&node.gres)).flatten().map(|count| count.name);
     of_nodes.chain(config.gres.iter().map(|line| line.name.clone())).any(|name| name == "gpu")
@@ -242,7 +242,7 @@ fn users(wanted: &Wanted, config: &Config, policy: &Policy) -> Vec<Row> {
     all.into_iter().flat_map(of_user).collect()
 }
 
-/// Whether the format names fields that only associations have.
+/// Returns whether the format names fields that only associations have.
 fn wants_association(wanted: &Wanted) -> bool {
     let plain = ["user", "defaulta", "def", "admin", "coord", "name"];
     wanted.format.iter().any(|field| {

@@ -33,7 +33,7 @@ impl Setting {
         Self { key: key.to_ascii_lowercase(), sign, value, text: word.to_owned() }
     }
 
-    /// Whether the key abbreviates `name` with at least `least` letters.
+    /// Returns whether the key abbreviates `name` with at least `least` letters.
     pub(super) fn is(&self, name: &str, least: usize) -> bool {
         self.key.len() >= least && starts(name, &self.key)
     }
@@ -43,7 +43,7 @@ impl Setting {
         names(&self.value)
     }
 
-    /// Whether the setting adds to, or removes from, the list of QOS.
+    /// Returns whether the setting adds to, or removes from, the list of QOS.
     pub(super) fn alters_levels(&self) -> bool {
         self.is("qoslevel", 1) && (self.sign.is_some() || (self.value != "-1" && self.value.starts_with(['+', '-'])))
     }
@@ -269,7 +269,7 @@ impl Setting {
     }
 }
 
-/// Whether Slurm accounts for a resource, given by name or by number.
+/// Returns whether Slurm accounts for a resource, given by name or by number.
 fn is_resource(name: &str) -> bool {
     let named = TRES.contains(&name) || ["gres/", "license/", "bb/"].iter().any(|kind| name.starts_with(kind));
     named || name.parse::<u32>().is_ok_and(|id| (1..=TRES.len() as u32).contains(&id) || id > 1000)

@@ -39,7 +39,7 @@ const FIXED: &[(&str, usize, &[&str])] = &[
 const NO: &[&str] = &["NO", "N"];
 const NO_LIMIT: &[&str] = &["UNLIMITED", "INFINITE"];
 
-/// Whether the arguments are about a partition: `partition …` or `… PartitionName=NAME …`.
+/// Returns whether the arguments are about a partition: `partition …` or `… PartitionName=NAME …`.
 pub(super) fn is_meant(words: &[String]) -> bool {
     words.iter().any(|word| match word.split_once('=') {
         Some((key, _)) => means(key, "PartitionName", 3) && words.iter().all(|w| !means(w, "reservation", 3)),
@@ -136,7 +136,7 @@ fn changed(call: &mut Call<'_>, mut config: PartitionConfig, words: &[Change<'_>
     Ok(config)
 }
 
-/// Whether a key of [`FIXED`] has a value that switches the feature off.
+/// Returns whether a key of [`FIXED`] has a value that switches the feature off.
 fn asks_for_nothing(word: &Change<'_>) -> bool {
     let fixed = FIXED.iter().find(|(name, least, _)| means(word.key, name, *least));
     fixed.is_some_and(|(_, _, values)| values.iter().any(|value| value.eq_ignore_ascii_case(word.value)))

@@ -74,7 +74,7 @@ fn addresses(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Whether a word is a log level, by name or number.
+/// Returns whether a word is a log level, by name or number.
 fn is_level(word: &str) -> bool {
     word.parse::<usize>().map_or_else(|_| LEVELS.contains(&word.to_lowercase().as_str()), |at| at < LEVELS.len())
 }

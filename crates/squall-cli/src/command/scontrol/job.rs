@@ -97,7 +97,7 @@ fn text(row: &JobRow, manner: Manner) -> String {
     record(manner.oneliner, &lines)
 }
 
-/// Whether two lists of nodes have a node in common.
+/// Returns whether two lists of nodes have a node in common.
 fn alike(a: &str, b: &str) -> bool {
     a == b || hostlist::expand(a).unwrap_or_default().iter().any(|name| hostlist::contains(b, name))
 }

@@ -181,7 +181,7 @@ fn converse(call: &mut Call<'_>, mut manner: Manner) -> Result<(), Fail> {
     }
 }
 
-/// Whether `word` abbreviates `name` with at least `least` letters.
+/// Returns whether `word` abbreviates `name` with at least `least` letters.
 fn means(word: &str, name: &str, least: usize) -> bool {
     word.len() >= least && name.get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word))
 }

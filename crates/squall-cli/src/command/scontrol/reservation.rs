@@ -75,7 +75,7 @@ pub(super) fn delete(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> 
     }
 }
 
-/// Whether a word is `ReservationName` or an abbreviation such as `reservation` or `res`.
+/// Returns whether a word is `ReservationName` or an abbreviation such as `reservation` or `res`.
 pub(super) fn is_entity(word: &str) -> bool {
     means(word, "ReservationName", 3)
 }
