@@ -33,7 +33,7 @@ pub(crate) fn export(tool: Tool, vars: &Vars, list: Option<&str>) -> Result<Expo
     let all = list.is_none() || words.iter().any(|w| w.eq_ignore_ascii_case("ALL"));
     let (none, nil) = (is("NONE"), is("NIL"));
     let mut chosen: Vars = Vec::new();
-    // Slurm's variables are always exported (but with NIL), and so is the variable that names the cluster.
+    // Slurm's variables are always exported (except with NIL), and so is the variable that names the cluster.
     let ours = |name: &OsStr| name.as_bytes().starts_with(b"SLURM_") || name == STATE_VARIABLE;
     for (name, value) in vars.iter().filter(|(name, _)| all || (ours(name) && !nil)) {
         set(&mut chosen, name, value);
@@ -117,7 +117,7 @@ fn entry(env: &mut Vec<u8>, name: &OsStr, value: &OsStr) {
     env.push(0);
 }
 
-/// Splits at commas outside quotes and removes the quotes.
+/// Splits at commas outside quotes.
 fn words(list: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quote = None;

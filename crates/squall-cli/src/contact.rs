@@ -16,7 +16,7 @@ use crate::client::{Client, ClientError, SILENCE, random};
 
 /// Timeout where no cluster runs on this machine.
 const NOWHERE: Duration = Duration::from_secs(1);
-/// Timeout for a controller that was lost after a request was sent.
+/// Timeout for a controller that is lost, or doesn't answer, after a request was sent.
 const INTERRUPTED: Duration = Duration::from_mins(1);
 /// After this time a message tells the user that the controller is being waited for.
 const EXPLAINED: Duration = Duration::from_secs(2);

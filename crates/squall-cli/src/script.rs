@@ -105,7 +105,7 @@ impl Script {
         words(rest).map_err(|what| Stop::bad(format!("fatal: {}: line {number}: {what}", self.name())))
     }
 
-    /// Returns the words of all lines that begin with `mark`, up to the line after `commands` lines that are not
+    /// Returns the words of all lines that begin with `mark`. Reading stops after `commands` lines that are not
     /// comments. None: no line begins so.
     fn words_after(&self, mark: &str, commands: usize) -> Result<Option<Vec<String>>, Stop> {
         let (mut found, mut seen) = (None, 0);

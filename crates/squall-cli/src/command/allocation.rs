@@ -26,7 +26,8 @@ const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTE
 /// An allocation that has started.
 #[derive(Debug)]
 pub(crate) struct Granted {
-    /// Connection that the controller binds the allocation to: the allocation ends with it.
+    /// Connection that owns the allocation: the allocation ends if this connection closes and no other attaches in
+    /// time.
     pub(crate) client: Client,
     /// Whether the first step was requested on this connection: the next answer is about that step.
     pub(crate) step_asked: bool,
@@ -72,7 +73,7 @@ pub(crate) fn allocate(ask: Ask, signals: &SignalFd) -> Result<Granted, Stop> {
 struct Waiting {
     tool: Tool,
     job: JobId,
-    /// Whether the job is heterogeneous. As in Slurm, where such jobs always wait, every message is then printed.
+    /// Whether the job is heterogeneous. As in Slurm, where such jobs always wait, its start is then always reported.
     several: bool,
     quiet: bool,
     client: Client,

@@ -130,7 +130,7 @@ fn why(rehearsal: &mut Rehearsal) -> [f64; 3] {
     })
 }
 
-/// Returns a cluster of equal, idle nodes.
+/// Returns a cluster of equal, idle nodes that reserves nodes for `kept` pending jobs.
 fn cluster(nodes: u32, kept: usize) -> Rehearsal {
     let mut rehearsal = Rehearsal::new();
     let mut config = Config::default();

@@ -39,7 +39,7 @@ struct Job {
 
 /// Times of one job, in milliseconds.
 struct Times {
-    /// From the submission to its acknowledgement.
+    /// From the submission to the controller's acknowledgement.
     submitted: f64,
     /// From the submission until a query finds the job on all nodes.
     started: f64,

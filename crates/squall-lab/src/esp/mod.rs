@@ -54,11 +54,11 @@ const NODES: u32 = 10_080;
 /// Whether the cluster aggregates messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// With aggregation.
+    /// Messages are aggregated.
     On,
-    /// Without aggregation.
+    /// Messages are not aggregated.
     Off,
-    /// With aggregation, while collectors are killed.
+    /// Messages are aggregated, and collectors are killed meanwhile.
     Kills,
 }
 

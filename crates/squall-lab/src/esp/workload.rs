@@ -43,9 +43,9 @@ const FIRST_JOBS: usize = 50;
 /// Variant of the suite, which determines the run times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Variant {
-    /// Light-ESP.
+    /// Light-ESP, with a twelfth of ESP-2's run times.
     Light,
-    /// ESP-2.
+    /// ESP-2, with the full run times.
     Full,
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum Variant {
 pub(crate) struct Setup {
     pub(crate) variant: Variant,
     pub(crate) nodes: u32,
-    /// Cores of each node.
+    /// Number of cores of each node.
     pub(crate) cores: u32,
     /// Mean seconds between submissions after the first 50; 0: all jobs at once.
     pub(crate) interval_s: u32,

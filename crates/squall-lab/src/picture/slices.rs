@@ -18,7 +18,7 @@ const HOLE: RGBColor = RGBColor(70, 70, 70);
 /// Colour of a cell (red, green, blue from 0 to 1); None: a hole.
 pub(crate) type Shade = Option<[f64; 3]>;
 
-/// Slices of a box.
+/// A picture of a box of cells, slice by slice.
 #[derive(Clone, Debug)]
 pub(crate) struct Slices {
     pub(crate) title: String,

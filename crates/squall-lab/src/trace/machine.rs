@@ -130,7 +130,7 @@ fn number(text: &str, most: u32) -> Option<u32> {
     text.parse().ok().filter(|n| (1..=most).contains(n))
 }
 
-/// Configures a controller for a policy.
+/// Changes a configuration so that its controller follows a policy. Fails for an unknown policy.
 pub fn choose(config: &mut Config, policy: &str) -> Result<(), String> {
     let (scheduler, kept) = match policy {
         "fcfs" | "fifo" => (SchedulerType::Builtin, 1),

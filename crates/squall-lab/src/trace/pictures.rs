@@ -13,7 +13,7 @@ const POINTS: usize = 600;
 /// Days that a Gantt chart shows.
 const GANTT_DAYS: u64 = 3;
 const DAY_S: u64 = 86_400;
-/// Traces of at most this many days are shown in hours.
+/// Traces shorter than this many days are shown in hours.
 const HOURS_DAYS: u64 = 3;
 /// Most rows of a Gantt chart. Of a larger machine this many processors are shown, evenly spread.
 const ROWS: u32 = 300;
@@ -98,8 +98,8 @@ fn gantt(trace: &Trace, run: &Run) -> Vec<Series> {
     series
 }
 
-/// Returns the range of processors covered by rows whose middle processor is in the given range; each row has `height`
-/// processors. None: no row's is.
+/// Returns the processors covered by those rows of the chart (`height` processors each) whose middle processor is among
+/// the `count` from `low` on, as (first, end). None: there is no such row.
 fn rows(height: u32, low: u32, count: u32) -> Option<(u32, u32)> {
     let first = |at: u32| (at + height - 1 - height / 2) / height;
     let (from, to) = (first(low), first(low + count));

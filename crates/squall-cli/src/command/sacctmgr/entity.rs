@@ -26,13 +26,13 @@ pub(crate) struct Row {
     pub(crate) name: String,
     /// The user; empty for an account's record.
     pub(crate) user: String,
-    /// The account.
+    /// The account's name.
     pub(crate) account: String,
-    /// The cluster.
+    /// The cluster's name.
     pub(crate) cluster: String,
     /// The host of the controller, for a cluster.
     pub(crate) host: String,
-    /// The partition; empty: any.
+    /// The partition's name; empty: any partition.
     pub(crate) partition: String,
     /// The parent account.
     pub(crate) parent: String,

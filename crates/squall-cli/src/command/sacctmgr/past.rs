@@ -37,7 +37,7 @@ pub(crate) struct Past {
     pub(super) by: String,
     /// The kind of change, such as `Add Users`.
     pub(super) action: String,
-    /// The object of the change.
+    /// The object of the change: a name, or `id_assoc=N`.
     pub(super) to: String,
     /// Resources, such as `cpu=4`.
     pub(super) tres: String,

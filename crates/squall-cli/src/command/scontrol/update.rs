@@ -7,11 +7,11 @@ use crate::command::scontrol::{change_partition, means, reservation, update_job,
 
 /// An argument of `update`: `Key=Value`, `Key+=Value` or `Key-=Value`.
 pub(super) struct Change<'a> {
-    /// The key.
+    /// The text before the equals sign, without its `+` or `-`.
     pub(super) key: &'a str,
     /// The `+` or `-` before the equals sign, if there is one.
     pub(super) sign: Option<char>,
-    /// The value.
+    /// The text after the equals sign.
     pub(super) value: &'a str,
 }
 

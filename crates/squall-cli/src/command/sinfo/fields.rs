@@ -28,13 +28,13 @@ pub(crate) struct Group {
 /// Counts of nodes or CPUs: in use, free, unavailable, total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// In use.
+    /// CPUs or nodes in use.
     pub(crate) allocated: u64,
-    /// Free.
+    /// CPUs or nodes that are free.
     pub(crate) idle: u64,
     /// Neither in use nor free: unavailable.
     pub(crate) other: u64,
-    /// The total.
+    /// CPUs or nodes altogether.
     pub(crate) total: u64,
 }
 

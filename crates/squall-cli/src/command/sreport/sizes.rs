@@ -147,8 +147,8 @@ fn bounds(asked: &Asked, rows: &[AccountingRow]) -> Result<(Vec<u64>, Vec<String
     Ok((bounds, titles))
 }
 
-/// Returns the groups in which a job counts: of the accounts asked for, those that are or contain its own; otherwise
-/// the root account.
+/// Returns the groups in which a job counts. Accounts: with `flatview` its own; of those asked for, the ones that are
+/// or contain its own; otherwise the root account.
 fn names_of(asked: &Asked, by: By, row: &AccountingRow, policy: &Policy) -> Vec<String> {
     let wanted = asked.list("accounts");
     let above = |name: &String| row.account == *name || policy.above(&row.account).any(|(above, _)| above == name);

@@ -31,7 +31,7 @@ use crate::refusal;
 pub(super) struct Part {
     /// The part's options, without `--het-group` and `--jobid`.
     options: Vec<Found>,
-    /// `--jobid`.
+    /// `--jobid`: id of the job in which the step runs; None: the option isn't given.
     job: Option<u32>,
     /// Components in which the part runs; None: the one with the part's own position on the command line.
     groups: Option<IndexSet>,

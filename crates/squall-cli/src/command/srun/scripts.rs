@@ -77,7 +77,8 @@ pub(super) fn around<T>(
     result
 }
 
-/// Runs a program and returns its exit code; 1 if it was killed by a signal.
+/// Runs a program and returns its exit code; 1 if it was killed by a signal, 0 if it can't be started (which is
+/// reported).
 fn run(script: &str, option: &str, command: &[OsString], facts: Option<&JobFacts>) -> i32 {
     let mut child = Command::new(script);
     child.args(command).envs(facts.map(job_env).unwrap_or_default());

@@ -43,7 +43,7 @@ const WAIT_S: u64 = 2;
 /// Options that affect the session itself.
 #[derive(Debug, Default)]
 pub(crate) struct Manners {
-    /// `--quiet`.
+    /// `--quiet`: messages are not printed.
     pub(crate) quiet: bool,
     /// Number of `--verbose`.
     pub(crate) verbose: u8,
@@ -51,13 +51,13 @@ pub(crate) struct Manners {
     pub(crate) cpu_bind: String,
     /// `--slurmd-debug`: level of messages about each step daemon.
     pub(crate) slurmd_debug: u32,
-    /// `--kill-on-bad-exit`.
+    /// `--kill-on-bad-exit`: the first task that fails ends the step.
     pub(crate) kill_on_bad_exit: bool,
     /// `--wait`: time for other tasks after the first one has ended; zero: no limit.
     pub(crate) wait: Duration,
-    /// `--disable-status`.
+    /// `--disable-status`: an interrupt is forwarded to the tasks at once, instead of printing their states.
     pub(crate) disable_status: bool,
-    /// `--quit-on-interrupt`.
+    /// `--quit-on-interrupt`: a single interrupt ends the step.
     pub(crate) quit_on_interrupt: bool,
     /// `--immediate`: time to wait for free cores; None: no limit.
     pub(crate) immediate: Option<Duration>,
@@ -122,7 +122,7 @@ pub(crate) struct Session<'a> {
     kill_at: Option<Instant>,
     wait_until: Option<Instant>,
     forced: bool,
-    /// Whether the user has interrupted srun twice.
+    /// Whether an interrupt has ended the step already: the next one ends srun.
     aborting: bool,
     /// Nodes on which a task has called MPI_Init (`spoke`), and those of them where not all tasks have called
     /// MPI_Finalize since (`within`).
