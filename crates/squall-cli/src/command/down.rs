@@ -27,11 +27,11 @@ the queue if they may be requeued; the state stays, and `squall up` goes on with
   --keep-jobs   leave running jobs alone: the next `squall up` takes them over again
 ";
 
-/// Time within which the controller must end running jobs, in addition to the cluster's KillWait.
+/// Timeout for the controller to end running jobs, in addition to the cluster's KillWait.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(30);
-/// Time within which a killed controller's process must disappear.
+/// Timeout for the process of a killed controller to disappear.
 const DYING_TIME: Duration = Duration::from_millis(500);
-/// Time within which a daemon must end by itself, and again after a signal.
+/// Timeout for a daemon to end by itself, and again to end after a signal.
 pub(super) const END_TIME: Duration = Duration::from_secs(3);
 
 /// Runs `squall down`.

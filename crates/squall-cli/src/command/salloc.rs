@@ -28,7 +28,7 @@ use crate::options::{Stop, Tool, collect};
 
 const SALLOC: Tool = Tool::Salloc;
 
-/// After a longer wait the terminal's bell rings.
+/// Length of the wait for an allocation after which the terminal's bell rings.
 const BELL_AFTER: Duration = Duration::from_secs(10);
 
 const SIGNALS: [i32; 10] = [

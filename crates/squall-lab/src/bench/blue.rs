@@ -17,8 +17,8 @@ const SEEDS: u64 = 5;
 /// Results of the Blue Waters talk of 2014: utilisation with prisms, utilisation in list order, and the gain of users
 /// with prisms relative to list order.
 const TALK: (f64, f64, f64) = (0.77, 0.90, 1.19);
-/// How many times longer jobs ran in the talk's default order. The communication of the simulated applications is
-/// fitted to it.
+/// How many times longer jobs ran in the default order of the Blue Waters talk. The communication of the simulated
+/// applications is fitted to it.
 const TALK_STRETCH: f64 = 1.79;
 /// Utilisation that must be reached.
 const BAR_UTILISATION: f64 = 0.80;

@@ -14,7 +14,7 @@ const JOBS: u64 = 1_000_000;
 const CLIENTS: u64 = 2;
 /// Interval at which the controller is asked for its progress.
 const POLL: Duration = Duration::from_millis(20);
-/// Timeout without the end of a job.
+/// Timeout for the next end of a job.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) fn run(options: &Options, nodes: u32) -> Result<Finding, String> {

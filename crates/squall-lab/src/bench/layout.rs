@@ -10,7 +10,7 @@ use super::{Finding, Options, round};
 /// Exchanges of two routers that are tried for each layout.
 const TRIALS: u32 = 10_000;
 
-/// Returns the model's largest error, in percent, relative to the talk's measurements, and the table.
+/// Returns the model's largest error, in percent, relative to the measurements of the Blue Waters talk, and the table.
 pub(super) fn run(_: &Options) -> Result<Finding, String> {
     let model = Model::default();
     let rows = table(&model, TRIALS);

@@ -179,8 +179,8 @@ fn layouts(found: &Found) -> Vec<Line> {
     lines
 }
 
-/// Counts times that break the talk's order: each of the first three placements is quicker than the one before, and all
-/// others are quicker than the third.
+/// Counts times that break the order of the Blue Waters talk: each of the first three placements is quicker than the
+/// one before, and all others are quicker than the third.
 fn out_of_order(times: &[f64]) -> usize {
     (1..times.len()).filter(|&at| times[at] >= times[(at - 1).min(2)]).count()
 }

@@ -7,7 +7,7 @@ use super::entity::{TRES, is_timed};
 use super::starts;
 use crate::command::listing::select::names;
 
-/// A setting or a condition.
+/// An argument `KEY=VALUE` of sacctmgr: a setting or a condition.
 #[derive(Clone, Debug)]
 pub(super) struct Setting {
     /// The key, in lower case.

@@ -240,7 +240,7 @@ fn among_text(Among { tasks_before, own, tasks, nodes_before, nodes }: &Among) -
     [tasks_before, own, tasks, nodes_before, nodes].map(ToString::to_string).join(",")
 }
 
-/// Returns srun's environment without that variable, for its tasks.
+/// Returns srun's environment without the variable for its position among components: the environment of its tasks.
 pub(super) fn without_among(vars: &Vars) -> Vars {
     vars.iter().filter(|(name, _)| name != AMONG).cloned().collect()
 }

@@ -26,7 +26,7 @@ pub(crate) struct Listener {
     socket: UnixListener,
     /// Socket for step daemons on other machines, if the cluster has any.
     far: Option<TcpListener>,
-    /// The address of that socket: `HOST:PORT`.
+    /// Address of the socket for other machines: `HOST:PORT`.
     address: Option<String>,
     name: String,
     cookie: [u8; 16],

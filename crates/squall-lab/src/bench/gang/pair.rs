@@ -17,7 +17,7 @@ use crate::bench::round;
 const SOURCE: &str = include_str!("work.c");
 const COMPILER: &str = "mpicc.openmpi";
 
-/// Timeout for any wait; and below, the interval between checks.
+/// Timeout for the ranks or jobs that are waited for; and below, the interval between checks.
 const PATIENCE: Duration = Duration::from_mins(2);
 const LOOK: Duration = Duration::from_millis(10);
 

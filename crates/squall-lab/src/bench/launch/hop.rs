@@ -11,7 +11,7 @@ use squall_model::encoding::ByteBuf;
 use super::fit::fit;
 
 const SIZES: [usize; 7] = [64, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
-/// Bytes sent for each size, and below, the most frames.
+/// Bytes sent for each size, and below, the most frames sent.
 const PASS_BYTES: usize = 64 << 20;
 const FRAMES_MAX: usize = 4000;
 

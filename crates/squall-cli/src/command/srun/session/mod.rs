@@ -45,7 +45,7 @@ const WAIT_S: u64 = 2;
 pub(crate) struct Manners {
     /// `--quiet`: messages are not printed.
     pub(crate) quiet: bool,
-    /// Number of `--verbose`.
+    /// `--verbose`: how often it was given.
     pub(crate) verbose: u8,
     /// The value of `--cpu-bind`, as `--verbose` shows it.
     pub(crate) cpu_bind: String,
