@@ -44,7 +44,7 @@ impl Patience {
         Self { limit: INTERRUPTED, ..Self::new(command) }
     }
 
-    /// Pauses after a failure. Returns false if it is time to give up.
+    /// Pauses after a failure. Returns false, without a pause, if it is time to give up or a retry can't help.
     pub(crate) fn wait(&mut self, error: &ClientError) -> bool {
         let there = Place::find().is_some_and(|place| place.run().is_dir());
         let limit = if there { self.limit } else { NOWHERE };

@@ -35,7 +35,8 @@ impl Route {
         Self { stream: Stream::Client, file: Some(text.to_owned()) }
     }
 
-    /// Returns standard error's route. Without a value of its own it follows standard output, unless that is srun's.
+    /// Returns standard error's route. Without a value of its own it follows standard output, unless that is srun's own
+    /// stream.
     pub(crate) fn of_error(text: Option<&str>, output: &Self) -> Self {
         match text {
             Some(text) => {
