@@ -1,4 +1,5 @@
-//! What a submitting process hands on of itself: environment, limits, mask, folder, host, command line.
+//! What a job inherits from the submitting process: environment, resource limits, umask, working directory, host,
+//! command line.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -13,26 +14,26 @@ use squall_model::limits::ENV_BYTES_MAX;
 
 use crate::options::{Stop, Tool, table};
 
-/// Variables as the kernel gave them.
+/// Environment variables (name, value), as bytes.
 pub(crate) type Vars = Vec<(OsString, OsString)>;
 
-/// What `--export` makes of the environment.
+/// Environment of a job, as `--export` selects it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Exported {
-    /// Entries, each ended by a NUL byte.
+    /// Entries `NAME=VALUE`, each ended by a NUL byte.
     pub(crate) env: Vec<u8>,
-    /// The user's own environment is left out and must be made anew by a login shell.
+    /// Whether the user's login environment is missing and must be set up by a login shell (`--export=NONE` or `NIL`).
     pub(crate) incomplete: bool,
 }
 
-/// Takes what `--export` names of the variables.
+/// Selects the variables that `--export` names; no list means all.
 pub(crate) fn export(tool: Tool, vars: &Vars, list: Option<&str>) -> Result<Exported, Stop> {
     let words = list.map(words).unwrap_or_default();
     let is = |text: &str| words.len() == 1 && words[0].eq_ignore_ascii_case(text);
     let all = list.is_none() || words.iter().any(|w| w.eq_ignore_ascii_case("ALL"));
     let (none, nil) = (is("NONE"), is("NIL"));
     let mut chosen: Vars = Vec::new();
-    // Slurm's variables always come along, and so does the name of the cluster.
+    // Slurm's variables are always exported (except with NIL), and so is the variable that names the cluster.
     let ours = |name: &OsStr| name.as_bytes().starts_with(b"SLURM_") || name == STATE_VARIABLE;
     for (name, value) in vars.iter().filter(|(name, _)| all || (ours(name) && !nil)) {
         set(&mut chosen, name, value);
@@ -58,7 +59,7 @@ pub(crate) fn export(tool: Tool, vars: &Vars, list: Option<&str>) -> Result<Expo
     limited(env).map(|env| Exported { env, incomplete: !all && !nil })
 }
 
-/// Reads `--export-file`: entries ended by NUL bytes (or, for files made by hand, by line ends).
+/// Reads the file of `--export-file`: entries ended by NUL bytes, or by line ends in a file written by hand.
 pub(crate) fn export_file(path: &str) -> Result<Vec<u8>, Stop> {
     let bytes = std::fs::read(path).map_err(|e| Stop::bad(format!("--export-file={path}: {e}")))?;
     let end = if bytes.contains(&0) { 0 } else { b'\n' };
@@ -80,7 +81,7 @@ fn limited(env: Vec<u8>) -> Result<Vec<u8>, Stop> {
     Ok(env)
 }
 
-/// Whether a variable of an outer job, or of its task, would mislead an inner one.
+/// Returns whether a variable set for an outer job or its task must not reach an inner job.
 fn leaks(name: &str, inside: bool) -> bool {
     const ALWAYS: [&str; 6] = ["SLURM_HET_", "SLURM_RLIMIT_", "SLURMD_", "SRUN_DEBUG", "SLURM_STEPMGR", TASK_MARK];
     const KEPT: [&str; 5] =
@@ -95,7 +96,7 @@ fn leaks(name: &str, inside: bool) -> bool {
         return false;
     }
     if !inside {
-        // What the user may have set for the srun commands of the job.
+        // Users may set these variables for the srun commands of the job.
         return is_output(name) && !OTHERS.iter().any(|(_, variable)| *variable == name);
     }
     let input = table::options_of(Tool::Srun).any(|option| option.env.contains(&name));
@@ -116,7 +117,7 @@ fn entry(env: &mut Vec<u8>, name: &OsStr, value: &OsStr) {
     env.push(0);
 }
 
-/// Splits at commas outside of quotes.
+/// Splits at commas outside quotes.
 fn words(list: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quote = None;
@@ -147,7 +148,7 @@ fn unquoted(value: &str) -> &str {
     value
 }
 
-/// Slurm's limits to hand on, by name.
+/// Resource limits that can be propagated: Slurm's name, number in messages, resource.
 const LIMITS: [(&str, u32, Resource); 10] = [
     ("CPU", 0, Resource::Cpu),
     ("FSIZE", 1, Resource::Fsize),
@@ -161,7 +162,7 @@ const LIMITS: [(&str, u32, Resource); 10] = [
     ("AS", 9, Resource::As),
 ];
 
-/// The soft limits that `--propagate` names (all, where it isn't given).
+/// Returns the soft limits that `--propagate` names, as (number, value); all limits where the option isn't given.
 pub(crate) fn rlimits(list: Option<&str>) -> Result<Vec<(u32, u64)>, Stop> {
     let list = list.unwrap_or("ALL");
     if list.eq_ignore_ascii_case("NONE") {
@@ -184,7 +185,7 @@ pub(crate) fn rlimits(list: Option<&str>) -> Result<Vec<(u32, u64)>, Stop> {
     Ok(chosen.map(|(_, number, resource)| (*number, getrlimit(*resource).current.unwrap_or(u64::MAX))).collect())
 }
 
-/// What a job inherits of this process, as `-vv` shows it.
+/// Lists what a job inherits from this process (limits, nice value, umask), one line each, for `-vv`.
 pub(crate) fn propagated(rlimits: &[(u32, u64)], umask: u32) -> Vec<String> {
     let name = |number| LIMITS.iter().find(|(_, known, _)| *known == number).map_or("?", |(name, ..)| name);
     let mut lines: Vec<String> =
@@ -194,25 +195,25 @@ pub(crate) fn propagated(rlimits: &[(u32, u64)], umask: u32) -> Vec<String> {
     lines
 }
 
-/// The mask for new files. Not for programs with several threads: it is changed for a moment.
+/// Returns the umask. Not for programs with several threads: the umask is changed for a moment to read it.
 pub(crate) fn file_mask() -> u32 {
     let mask = umask(Mode::from_raw_mode(0o022));
     umask(mask);
     mask.as_raw_mode()
 }
 
-/// The present folder.
+/// Returns the working directory.
 pub(crate) fn folder() -> Result<PathBuf, Stop> {
     std::env::current_dir().map_err(|e| Stop::bad(format!("getcwd failed: {e}; change to a folder that exists")))
 }
 
-/// This host's short name.
+/// Returns this host's short name: the part before the first dot.
 pub(crate) fn host() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     name.split('.').next().unwrap_or_default().to_owned()
 }
 
-/// The command line as it was typed, as far as that can be known.
+/// Returns the command line, arguments joined by spaces (the shell's quotes are lost), cut at `STRING_BYTES_MAX`.
 pub(crate) fn submit_line(tool: Tool, args: &[OsString]) -> String {
     let mut line = tool.name().to_owned();
     for arg in args {

@@ -1,4 +1,5 @@
-//! Asking the controller for as long as it may be restarting: the same request with the same key is harmless.
+//! Requests that are retried while the controller may be restarting. Repeating a request under the same key is
+//! harmless.
 
 use std::borrow::Cow;
 use std::io;
@@ -13,16 +14,16 @@ use squall_model::wire::client::{Answer, Refusal, Request};
 
 use crate::client::{Client, ClientError, SILENCE, random};
 
-/// How long to look for a cluster where there is none.
+/// Timeout where no cluster runs on this machine.
 const NOWHERE: Duration = Duration::from_secs(1);
-/// How long a controller that went away with a request, or keeps it to itself, may take to come back.
+/// Timeout for a controller that is lost, or doesn't answer, after a request was sent.
 const INTERRUPTED: Duration = Duration::from_mins(1);
-/// After so long the user hears why nothing happens.
+/// After this time a message tells the user that the controller is being waited for.
 const EXPLAINED: Duration = Duration::from_secs(2);
 /// First and longest pause between attempts.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 
-/// Who asks again and again.
+/// A series of attempts to reach the controller.
 #[derive(Debug)]
 pub(crate) struct Patience {
     command: &'static str,
@@ -33,17 +34,17 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// For a first request.
+    /// Starts a series for a first request, with the usual timeout.
     pub(crate) fn new(command: &'static str) -> Self {
         Self { command, since: Instant::now(), limit: SILENCE, pause: PAUSES.0, explained: false }
     }
 
-    /// For a request that was sent already: its answer matters.
+    /// Starts a series for a request that was sent already; the timeout is longer, as its answer matters.
     pub(crate) fn interrupted(command: &'static str) -> Self {
         Self { limit: INTERRUPTED, ..Self::new(command) }
     }
 
-    /// After a failure: waits a little, or says that it is time to give up.
+    /// Pauses after a failure. Returns false, without a pause, if it is time to give up or a retry can't help.
     pub(crate) fn wait(&mut self, error: &ClientError) -> bool {
         let there = Place::find().is_some_and(|place| place.run().is_dir());
         let limit = if there { self.limit } else { NOWHERE };
@@ -59,7 +60,7 @@ impl Patience {
         true
     }
 
-    /// A connection, as soon as there is one.
+    /// Connects to the controller, with retries.
     pub(crate) fn connect(&mut self) -> Result<Client, ClientError> {
         loop {
             let greeted = Client::connect(self.command).and_then(|mut client| {
@@ -73,12 +74,12 @@ impl Patience {
         }
     }
 
-    /// The cluster's name, as soon as its controller says it.
+    /// Returns the cluster's name, with retries.
     pub(crate) fn cluster(&mut self) -> Result<String, ClientError> {
         Ok(self.connect()?.cluster()?.to_owned())
     }
 
-    /// Connects, greets and sends in one, and takes the first answer; begins anew when the connection is lost.
+    /// Connects, sends a request and returns the first answer; retries when the connection is lost.
     pub(crate) fn ask(&mut self, request: &Request) -> Result<(Client, Answer), ClientError> {
         let (mut request, mut heard) = (Cow::Borrowed(request), false);
         loop {
@@ -90,7 +91,7 @@ impl Patience {
                 Ok(answer) => return Ok((client, answer)),
                 Err(error) => {
                     match &error {
-                        // Nobody has heard of it: under another key it may be for another cell.
+                        // The request reached no cell: under another key another cell may get it.
                         ClientError::Refused(Refusal::CellAway(_)) if !heard => request.to_mut().rekey(fresh_key()),
                         ClientError::Refused(_) => {}
                         _ => heard = true,
@@ -105,17 +106,17 @@ impl Patience {
     }
 }
 
-/// Whether asking again may help.
+/// Returns whether a retry may help.
 pub(crate) fn may_pass(error: &ClientError) -> bool {
     error.is_transient() || matches!(error, ClientError::Refused(Refusal::ShuttingDown))
 }
 
-/// A key that nobody else has.
+/// Returns a random, hence unique, key for a request.
 pub(crate) fn fresh_key() -> ClientKey {
     ClientKey(u128::from_le_bytes(random()))
 }
 
-/// A connection that a thread looks for, so that nothing else has to wait.
+/// A connection attempt in a thread, so that the rest of the command needn't wait.
 #[derive(Debug)]
 pub(crate) struct Search {
     found: Receiver<Result<Client, ClientError>>,
@@ -123,19 +124,19 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// Begins to look, for as long as an interrupted request is worth.
+    /// Starts the attempt, with the timeout for an interrupted request.
     pub(crate) fn begin(command: &'static str) -> io::Result<Self> {
         let (wake, waker) = UnixStream::pair()?;
         let (sender, found) = sync_channel(1);
         std::thread::spawn(move || {
-            // Nobody listens any more if the command has ended meanwhile.
+            // Fails if the command has ended meanwhile.
             drop(sender.send(Patience::interrupted(command).connect()));
             drop(waker);
         });
         Ok(Self { found, wake })
     }
 
-    /// The result; it waits for it. The descriptor of this is readable when there is one.
+    /// Waits for the result and returns it. The descriptor becomes readable when there is one.
     pub(crate) fn found(self) -> Result<Client, ClientError> {
         self.found.recv().unwrap_or_else(|_| Err(ClientError::Lost("the search ended".into())))
     }

@@ -1,4 +1,4 @@
-//! The commands of the laboratory, if this build has them (feature `lab`).
+//! Commands of the laboratory, present in builds with the feature `lab`.
 
 use crate::Run;
 

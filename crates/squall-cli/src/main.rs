@@ -1,11 +1,12 @@
-//! Squall's one binary: answers to Slurm's command names by the name it is called by, else by its first word.
+//! Squall's one binary. It runs the command that it is called by (such as `squeue`), otherwise the one that its first
+//! argument names.
 
-/// Text for stderr. Who has closed it hears nothing, and that is nobody's error; `std`'s own would panic.
+/// Prints to standard error. Unlike `std`'s macro it does not panic if standard error is closed.
 macro_rules! eprint {
     ($($text:tt)*) => { $crate::complain(&format!($($text)*)) };
 }
 
-/// The same, a line.
+/// Prints a line to standard error. Unlike `std`'s macro it does not panic if standard error is closed.
 macro_rules! eprintln {
     ($($text:tt)*) => { $crate::complain(&(format!($($text)*) + "\n")) };
 }
@@ -28,16 +29,16 @@ use squall_client as client;
 use squall_client::refusal;
 use squall_model::plain::plain;
 
-/// A command: what it is called, what it is for, what runs it (arguments without the command's name).
+/// A command: its name, a description, and the function that runs it, which gets the arguments after the name.
 struct Command {
     name: &'static str,
     about: &'static str,
     run: Run,
-    /// Made as a link by `squall links`: a Slurm command.
+    /// Whether it is one of Slurm's commands, for which `squall links` creates a link.
     slurm: bool,
 }
 
-/// Every command. Order is that of `squall help`.
+/// Every command, in the order of `squall help`.
 const COMMANDS: &[Command] = &[
     ours("up", "start a cluster on this machine, or resume it", command::up::run),
     ours("down", "end it; the state stays", command::down::run),
@@ -108,7 +109,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// `squall help COMMAND`.
+/// Runs `squall help COMMAND`.
 fn help_of(name: &str) -> ExitCode {
     find(name).map_or_else(|| unknown(name), |command| (command.run)(&["--help".into()]))
 }
@@ -120,7 +121,7 @@ fn unknown(word: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Whether a command is asked what it is, before anything else.
+/// Returns whether `--help` or `-h` is among the arguments.
 pub(crate) fn asks_for_help(args: &[OsString]) -> bool {
     args.iter().any(|arg| arg == "--help" || arg == "-h")
 }
@@ -144,13 +145,13 @@ fn help() {
     print(&text);
 }
 
-/// Writes to stdout; a closed pipe is nobody's error.
+/// Writes to standard output; a closed pipe is no error.
 pub(crate) fn print(text: &str) {
     use std::io::Write;
     drop(std::io::stdout().write_all(plain(text).as_bytes()));
 }
 
-/// Writes to stderr at once; a closed pipe is nobody's error.
+/// Writes to standard error without buffering; a closed pipe is no error.
 pub(crate) fn complain(text: &str) {
     use std::io::Write;
     drop(std::io::stderr().write_all(plain(text).as_bytes()));

@@ -1,4 +1,4 @@
-//! Batch scripts: reading them, refusing what is none, and the options in their comments.
+//! Batch scripts: reads and checks them, and finds the options in their comments.
 
 pub(crate) mod translate;
 
@@ -11,34 +11,34 @@ use squall_model::limits::SCRIPT_BYTES_MAX;
 
 use crate::options::Stop;
 
-/// What marks an option line.
+/// Prefix of a line with options.
 const MARK: &str = "#SBATCH";
 
-/// What marked it long ago.
+/// Obsolete prefix of a line with options.
 const OLD_MARK: &str = "#SLURM";
 
 /// A batch script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Script {
-    /// Where it comes from, as the user named it; None: standard input or `--wrap`.
+    /// Path of the file, as the user named it; None: standard input or `--wrap`.
     pub(crate) path: Option<PathBuf>,
-    /// Its content.
+    /// The script's content.
     pub(crate) body: Vec<u8>,
 }
 
-/// The words of one `#SBATCH` line.
+/// The options in one `#SBATCH` line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Directive {
-    /// Its number, from 1.
+    /// Line number, from 1.
     pub(crate) line: u32,
-    /// Its words, quotes taken off.
+    /// The words, without quotes.
     pub(crate) words: Vec<String>,
-    /// Which component of a heterogeneous job it is about, from 0: `#SBATCH hetjob` begins the next.
+    /// Component of a heterogeneous job to which the options belong, from 0: `#SBATCH hetjob` starts the next one.
     pub(crate) component: usize,
 }
 
 impl Script {
-    /// From a file, looked for in `dir` and then in PATH if it is a bare name.
+    /// Reads a script from a file; a bare name is looked for in `dir`, then in PATH.
     pub(crate) fn open(name: &Path, dir: &Path) -> Result<Self, Stop> {
         let path = find(name, dir);
         let Ok(file) = File::open(&path) else {
@@ -48,23 +48,23 @@ impl Script {
         Self { path: Some(path), body }.checked()
     }
 
-    /// From standard input.
+    /// Reads a script from standard input.
     pub(crate) fn stdin() -> Result<Self, Stop> {
         Self { path: None, body: read(std::io::stdin().lock(), "standard input")? }.checked()
     }
 
-    /// Around a shell command, as Slurm makes it.
+    /// Makes a script of a shell command, as Slurm does for `--wrap`.
     pub(crate) fn wrap(command: &str) -> Result<Self, Stop> {
         let body = format!("#!/bin/sh\n# This script was created by sbatch --wrap.\n\n{command}\n").into_bytes();
         Self { path: None, body }.checked()
     }
 
-    /// Its name in messages.
+    /// Returns the script's name in messages.
     pub(crate) fn name(&self) -> String {
         self.path.as_ref().map_or_else(|| "script".to_owned(), |p| p.display().to_string())
     }
 
-    /// Refuses what is no script, in Slurm's words.
+    /// Checks that this is a script; errors are Slurm's.
     fn checked(self) -> Result<Self, Stop> {
         let body = &self.body;
         let lines: &[&str] = if body.is_empty() {
@@ -89,23 +89,24 @@ impl Script {
         Err(Stop::Bad { lines: lines.iter().map(|line| (*line).to_owned()).collect(), exit: 1 })
     }
 
-    /// Whether an option line bears the mark of long ago.
+    /// Returns whether the script has lines with the obsolete prefix `#SLURM`.
     pub(crate) fn has_old_marks(&self) -> bool {
         self.lines().take_while(|(_, line)| !is_command(line)).any(|(_, line)| line.starts_with(OLD_MARK))
     }
 
-    /// Its lines with their numbers, from 1.
+    /// Returns the lines with their numbers, from 1.
     fn lines(&self) -> impl Iterator<Item = (u32, Cow<'_, str>)> {
         let numbered = |(at, line)| (at as u32 + 1, String::from_utf8_lossy(line));
         self.body.split(|b| *b == b'\n').enumerate().map(numbered)
     }
 
-    /// The words of a line, which end the command where they are none.
+    /// Splits a line into words. An invalid line is a fatal error.
     fn words_of(&self, number: u32, rest: &str) -> Result<Vec<String>, Stop> {
         words(rest).map_err(|what| Stop::bad(format!("fatal: {}: line {number}: {what}", self.name())))
     }
 
-    /// The words of all lines with that mark, until `commands` lines were seen that are no comments. None: no line has it.
+    /// Returns the words of all lines that begin with `mark`. Reading stops after `commands` lines that are not
+    /// comments. None: no line begins so.
     fn words_after(&self, mark: &str, commands: usize) -> Result<Option<Vec<String>>, Stop> {
         let (mut found, mut seen) = (None, 0);
         for (number, line) in self.lines() {
@@ -121,7 +122,7 @@ impl Script {
         Ok(found)
     }
 
-    /// Its `#SBATCH` lines up to the first command.
+    /// Returns the `#SBATCH` lines before the first command.
     pub(crate) fn directives(&self) -> Result<Vec<Directive>, Stop> {
         let (mut found, mut component) = (Vec::new(), 0);
         for (number, line) in self.lines() {
@@ -142,12 +143,12 @@ impl Script {
     }
 }
 
-/// Whether a line is more than a comment.
+/// Returns whether a line has more than white space or a comment.
 fn is_command(line: &str) -> bool {
     !matches!(line.trim_start().chars().next(), None | Some('#'))
 }
 
-/// Where a script of that name is: as it stands if it has a slash, else in `dir`, else in PATH.
+/// Returns the path of a script: as given if the name has a slash, otherwise in `dir` or in PATH.
 fn find(name: &Path, dir: &Path) -> PathBuf {
     let here = dir.join(name);
     if name.components().count() > 1 || here.exists() {
@@ -178,12 +179,12 @@ fn too_large(name: &str) -> Stop {
     }
 }
 
-/// Splits a line into words: quotes group, a backslash takes the next character as it is, `#` begins a comment.
+/// Splits a line into words: quotes group, a backslash takes the next character literally, `#` begins a comment.
 pub(crate) fn words(line: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quote: Option<char> = None;
-    // Where the text begins that errors show: behind the word before.
+    // Start of the text that errors show: the end of the word before.
     let mut shown = 0;
     let mut chars = line.char_indices();
     while let Some((at, c)) = chars.next() {

@@ -1,5 +1,5 @@
-//! `squall layout`: where the ranks of a process grid go on a torus, as a listing, as pictures, and as files that MPI
-//! launchers read.
+//! `squall layout`: places the ranks of a process grid on a torus; prints a listing, draws pictures, and writes files
+//! that MPI launchers read.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use squall_sched::torus::{AXES_MAX, Axis, Coords, Frame, Prism};
 use crate::picture;
 use crate::picture::slices::{Shade, Slices};
 
-/// Pixels from a router to the next in pictures, and between them.
+/// Pixels from a router to the next in pictures, and below, of the gap between them.
 const CELL: u32 = 26;
 const GAP: u32 = 2;
 
@@ -67,7 +67,7 @@ struct Options {
     json: bool,
 }
 
-/// Runs the command.
+/// Runs `squall layout`.
 pub fn run(args: &[OsString]) -> ExitCode {
     match parse(args) {
         Ok(Some(options)) if options.table => {
@@ -201,7 +201,8 @@ fn too_large(frame: &Frame, grid: &Grid, per_node: u32) -> String {
     format!("no prism takes this grid: {} tasks, and the whole torus has {slots} places", grid.tasks())
 }
 
-/// Why a grid does not fit, and what comes nearest: prisms that take it, or a grid that the prism takes.
+/// Returns the message that a grid doesn't fit, with the nearest alternatives: prisms that take it, or a grid that the
+/// prism takes.
 fn unfit(frame: &Frame, grid: &Grid, site: &Site<'_>) -> String {
     let nodes: u64 = site.usable.iter().map(|n| u64::from(*n)).sum();
     let places = nodes * u64::from(site.per_node);
@@ -211,7 +212,7 @@ fn unfit(frame: &Frame, grid: &Grid, site: &Site<'_>) -> String {
         let named: Vec<String> = prisms.iter().take(3).map(|size| frame.text(size)).collect();
         let _ = write!(text, "; the nearest prisms on which they do: {}", named.join(", "));
     }
-    // The longest dimension gives way until it fits.
+    // The longest dimension shrinks until the grid fits.
     let mut smaller = grid.clone();
     while smaller.tasks() > 1 {
         let Some(longest) = smaller.extents.iter_mut().max() else { break };
@@ -225,7 +226,7 @@ fn unfit(frame: &Frame, grid: &Grid, site: &Site<'_>) -> String {
     text
 }
 
-/// Where a cell is on the torus.
+/// Formats the position of a router on the torus.
 fn place(site: &Site<'_>, cell: usize) -> String {
     let coords = site.frame.coords(cell);
     let named: Vec<String> = coords[..site.frame.axes().len()].iter().map(u32::to_string).collect();
@@ -277,7 +278,7 @@ fn as_json(site: &Site<'_>, layout: &Layout, others: &[Layout]) -> String {
     format!("{value}\n")
 }
 
-/// The ranks of every node, node by node: routers with the first axis counting fastest.
+/// Returns the ranks of every node. Nodes are ordered by router, with the first axis changing fastest.
 fn order(site: &Site<'_>, layout: &Layout) -> Vec<Vec<usize>> {
     let per_router = site.frame.per_router() as usize;
     let mut routers: Vec<usize> = (0..site.prism.volume()).collect();
@@ -295,7 +296,7 @@ fn order(site: &Site<'_>, layout: &Layout) -> Vec<Vec<usize>> {
     nodes
 }
 
-/// The socket of each rank of a node, and its place there; ranks of one socket after each other.
+/// Sorts the ranks of a node by socket; returns each rank's socket and its position there.
 fn by_sockets(grid: &Grid, ranks: &mut [usize], count: u32) -> Vec<(usize, usize)> {
     let all: Vec<u32> = ranks.iter().map(|rank| *rank as u32).collect();
     let mut sorted: Vec<(usize, usize)> =
@@ -347,7 +348,7 @@ fn put(path: &Path, text: &str) -> Result<(), String> {
     std::fs::write(path, text).map_err(|e| format!("cannot write {}: {e}", path.display()))
 }
 
-/// Slices along the second axis; a router's colour says where the ranks on it are in the grid.
+/// Draws slices along the second axis; a router's colour shows the position of its ranks in the grid.
 fn slices(site: &Site<'_>, grid: &Grid, layout: &Layout) -> Slices {
     let mut sums = vec![([0.0; 3], 0_u32); site.prism.volume()];
     for (rank, cell) in layout.cells.iter().enumerate() {
@@ -432,7 +433,7 @@ mod tests {
         lay_out(&options(&line)).unwrap();
         let [order, ranks] = ["order", "ranks"].map(|name| std::fs::read_to_string(path(name)).unwrap());
         std::fs::remove_dir_all(folder).unwrap();
-        // Half of the last dimension lies on each node, and each socket has one half of the second.
+        // Each node has half of the last dimension, and each socket half of the second.
         assert_eq!(order, "0,1,8,9,4,5,12,13\n2,3,10,11,6,7,14,15\n");
         assert!(ranks.contains("rank 8=n1 slot=0:2\n") && ranks.contains("rank 15=n2 slot=1:3\n"), "{ranks}");
     }

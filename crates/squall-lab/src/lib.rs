@@ -1,14 +1,15 @@
-//! Squall's laboratory: benchmarks, the ESP workload, simulation, trace replay, rank layouts, and pictures of all that.
+//! Squall's laboratory: benchmarks, the ESP workload, simulation, trace replay, rank layouts, and pictures of their
+//! results.
 //!
-//! The commands print for people as those of `squall-cli` do, which links this crate behind its feature `lab`. Programs that
-//! run as root need nothing of it.
+//! The commands print text for people, like those of `squall-cli`, which links this crate with its feature `lab`.
+//! Programs that run as root don't need this crate.
 
-/// Text for stderr. Who has closed it hears nothing, and that is nobody's error; `std`'s own would panic.
+/// Prints to standard error. Unlike `std`'s macro it does not panic if standard error is closed.
 macro_rules! eprint {
     ($($text:tt)*) => { $crate::complain(&format!($($text)*)) };
 }
 
-/// The same, a line.
+/// Prints a line to standard error. Unlike `std`'s macro it does not panic if standard error is closed.
 macro_rules! eprintln {
     ($($text:tt)*) => { $crate::complain(&(format!($($text)*) + "\n")) };
 }
@@ -27,22 +28,22 @@ use std::process::ExitCode;
 use squall_client as client;
 use squall_model::plain::plain;
 
-/// Whether a command is asked what it is, before anything else.
+/// Returns whether `--help` or `-h` is among the arguments.
 fn asks_for_help(args: &[OsString]) -> bool {
     args.iter().any(|arg| arg == "--help" || arg == "-h")
 }
 
-/// Writes to stdout; a closed pipe is nobody's error.
+/// Writes to standard output; a closed pipe is no error.
 fn print(text: &str) {
     drop(std::io::stdout().write_all(plain(text).as_bytes()));
 }
 
-/// Writes to stderr at once; a closed pipe is nobody's error.
+/// Writes to standard error without buffering; a closed pipe is no error.
 fn complain(text: &str) {
     drop(std::io::stderr().write_all(plain(text).as_bytes()));
 }
 
-/// How a command is over: it prints what it found, or why it could not.
+/// Ends a command: prints its result or its error, and returns the exit code.
 fn end(command: &str, done: Result<String, String>) -> ExitCode {
     match done {
         Ok(text) => {

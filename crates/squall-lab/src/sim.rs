@@ -1,4 +1,4 @@
-//! `squall sim`: stories and random worlds, run by the simulator.
+//! `squall sim`: runs scenarios and random worlds in the simulator.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -22,10 +22,10 @@ options: --threads N   worlds at a time (all CPUs)
          --mutation NAME   with this bug planted
 ";
 
-/// Seeds within which every planted bug must be found.
+/// Number of seeds within which every planted bug must be found.
 const MUTATION_SEEDS: u64 = 1000;
 
-/// What the command line asks for.
+/// Options of the command line.
 struct Ask {
     files: Vec<String>,
     seeds: Option<RangeInclusive<u64>>,
@@ -39,7 +39,7 @@ struct Ask {
     threads: usize,
 }
 
-/// Runs the command.
+/// Runs `squall sim`.
 pub fn run(args: &[OsString]) -> ExitCode {
     if trace::is_meant(args) {
         return trace::run(args);
@@ -142,7 +142,7 @@ impl Ask {
         let span = Span((self.hours * 3_600_000_000.0) as u64);
         Settings { seed, nodes: self.nodes, cells: self.cells, span, mutation: self.mutation, trace: self.trace }
     }
-    /// The command that shows what this seed did.
+    /// Returns the command that replays this seed.
     fn replay(&self, seed: u64) -> String {
         let bug = self.mutation.map(|m| format!(" --mutation {}", m.name())).unwrap_or_default();
         let cells = if self.cells > 0 { format!(" --cells {}", self.cells) } else { String::new() };
@@ -150,7 +150,7 @@ impl Ask {
     }
 }
 
-/// All seeds together.
+/// Sums over all seeds.
 #[derive(Default)]
 struct Sum {
     worlds: u64,
@@ -200,7 +200,7 @@ thread_local! {
     static CURRENT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A release build ends at the first panic of a machine: it should say how to see it again.
+/// Makes a panic print the command that replays its seed: a release build ends at the first panic.
 fn name_seed_in_panics(ask: &Ask) {
     let replay = ask.replay(0);
     std::panic::set_hook(Box::new(move |panic| {
@@ -209,7 +209,7 @@ fn name_seed_in_panics(ask: &Ask) {
     }));
 }
 
-/// Counts one world; what it violated is told at once.
+/// Adds the report of one world to the sums; prints a violation at once.
 fn take(ask: &Ask, sum: &Mutex<Sum>, report: Report) {
     let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
     sum.worlds += 1;
@@ -258,7 +258,7 @@ fn figures(ask: &Ask, sum: &Sum, elapsed_s: f64) -> Value {
     })
 }
 
-/// A planted bug and the first seed that found it.
+/// A planted bug, and the first seed that found it.
 type Finding = (Mutation, Option<(u64, Report)>);
 
 fn mutations(ask: &Ask) -> bool {
@@ -292,7 +292,7 @@ fn mutations(ask: &Ask) -> bool {
     found == findings.len()
 }
 
-/// Small worlds, one after the other, until one notices.
+/// Runs small worlds, one after the other, until one detects the planted bug.
 fn hunt(mutation: Mutation) -> Option<(u64, Report)> {
     (1..=MUTATION_SEEDS).find_map(|seed| {
         let settings =

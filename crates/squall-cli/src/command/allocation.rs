@@ -1,4 +1,4 @@
-//! Getting an allocation and giving it back, for salloc and srun.
+//! Requests and releases allocations, for salloc and srun.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -17,41 +17,42 @@ use crate::contact::{Patience, fresh_key, may_pass};
 use crate::options::{Stop, Tool};
 use crate::refusal;
 
-/// An allocation that starts within this time was not worth a word on waiting.
+/// An allocation granted within this time is reported without a message about queueing.
 const QUEUED: Duration = Duration::from_millis(150);
 
-/// Signals that end a wait.
+/// Signals that cancel the wait for an allocation.
 const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 
-/// A running allocation.
+/// An allocation that has started.
 #[derive(Debug)]
 pub(crate) struct Granted {
-    /// The connection with which it lives.
+    /// Connection that owns the allocation: the allocation ends if this connection closes and no other attaches in
+    /// time.
     pub(crate) client: Client,
-    /// The step was asked for on it: what comes next answers that.
+    /// Whether the first step was requested on this connection: the next answer is about that step.
     pub(crate) step_asked: bool,
-    /// What it is.
+    /// The job: its id, nodes and environment.
     pub(crate) facts: JobFacts,
 }
 
-/// What is asked for.
+/// Parameters of a request for an allocation.
 #[derive(Debug)]
 pub(crate) struct Ask {
-    /// By whom.
+    /// The command that makes the request: salloc or srun.
     pub(crate) tool: Tool,
-    /// What: the components, mostly one.
+    /// Specifications of the job's components; one unless the job is heterogeneous.
     pub(crate) specs: Vec<JobSpec>,
-    /// With which environment.
+    /// The job's environment: entries ended by NUL bytes.
     pub(crate) env: Vec<u8>,
-    /// How long at most.
+    /// `--immediate`: seconds to wait for the allocation at most; None: no limit.
     pub(crate) immediate_s: Option<u32>,
-    /// Without a word.
+    /// Whether messages about waiting are suppressed (`--quiet`).
     pub(crate) quiet: bool,
-    /// The step that is wanted as soon as it is there, if that can be said now; of a single component.
+    /// First step, if it is known already: it starts together with the allocation. Only for a job of one component.
     pub(crate) step: Option<Box<FirstStep>>,
 }
 
-/// Waits for an allocation, across restarts of the controller. A signal gives the request up.
+/// Requests an allocation and waits for it, across restarts of the controller. A signal cancels the request.
 pub(crate) fn allocate(ask: Ask, signals: &SignalFd) -> Result<Granted, Stop> {
     let Ask { tool, specs, env, immediate_s, quiet, step } = ask;
     let step_asked = step.is_some();
@@ -72,7 +73,7 @@ pub(crate) fn allocate(ask: Ask, signals: &SignalFd) -> Result<Granted, Stop> {
 struct Waiting {
     tool: Tool,
     job: JobId,
-    /// It is heterogeneous: as with Slurm, which has those wait always, all is told of it.
+    /// Whether the job is heterogeneous. As in Slurm, where such jobs always wait, its start is then always reported.
     several: bool,
     quiet: bool,
     client: Client,
@@ -130,7 +131,7 @@ impl Waiting {
     }
 
     fn give_up(mut self) -> Stop {
-        // If the controller does not hear it, the end of the connection says the same.
+        // If this message is lost, the end of the connection has the same effect.
         drop(self.client.send(&Request::Finish { job: self.job, exit: ExitCode { code: 0, signal: 15 } }));
         drop(self.client.receive());
         if self.tool == Tool::Salloc {
@@ -147,7 +148,7 @@ fn failed(tool: Tool, error: &ClientError) -> Stop {
     Stop::Bad { lines: refusal::lines(tool.failed(), error), exit: 1 }
 }
 
-/// A new connection to which the allocation belongs from now on.
+/// Opens a new connection and binds the allocation to it.
 fn attach(tool: Tool, job: JobId) -> Result<Client, Stop> {
     let mut patience = Patience::interrupted(tool.name());
     loop {
@@ -162,7 +163,7 @@ fn attach(tool: Tool, job: JobId) -> Result<Client, Stop> {
     }
 }
 
-/// Gives an allocation back. True: the controller knows.
+/// Releases an allocation. Returns whether the controller has acknowledged it.
 pub(crate) fn release(tool: Tool, client: Option<Client>, job: JobId, exit: ExitCode) -> bool {
     let request = Request::Finish { job, exit };
     let finished = |client: &mut Client| {
@@ -175,7 +176,7 @@ pub(crate) fn release(tool: Tool, client: Option<Client>, job: JobId, exit: Exit
             }
         }
     };
-    // Who has looked for the controller in vain before does not wait for long again.
+    // A caller whose connection is lost has retried before: it retries only for a short time here.
     let mut patience = match client {
         Some(mut client) => {
             if finished(&mut client).is_ok() {
@@ -194,7 +195,7 @@ pub(crate) fn release(tool: Tool, client: Option<Client>, job: JobId, exit: Exit
     }
 }
 
-/// Which of these descriptors have something, after waiting until one does or the time is up.
+/// Waits until a descriptor is ready or the timeout has passed; returns for each whether it is ready.
 pub(crate) fn ready(sources: &[(BorrowedFd<'_>, PollFlags)], timeout: Option<Duration>) -> Vec<bool> {
     let mut fds: Vec<PollFd<'_>> = sources.iter().map(|(fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
     let limit = timeout.map(|t| Timespec { tv_sec: t.as_secs() as i64, tv_nsec: i64::from(t.subsec_nanos()) });

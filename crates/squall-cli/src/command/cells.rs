@@ -1,4 +1,5 @@
-//! `squall up --cells` and `squall down` of such a cluster: cells, each a cluster as any other, and their front.
+//! `squall up --cells` and `squall down` for a cluster divided into cells: each cell is a cluster of its own, with one
+//! front for all.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -16,7 +17,7 @@ use super::configure;
 use super::down::{self, END_TIME};
 use super::up::{self, CONTROLLER_TIME, LOOK_EVERY, Options};
 
-/// Into how many cells the cluster is or will be divided; None: it is one by itself.
+/// Returns the number of cells that the cluster has or will have; None: it is not divided into cells.
 pub(super) fn meant(options: &Options) -> Result<Option<u32>, String> {
     let place = &options.place;
     let there = place.cells().map_err(|e| e.to_string())?.len() as u32;
@@ -33,7 +34,7 @@ pub(super) fn meant(options: &Options) -> Result<Option<u32>, String> {
     }
 }
 
-/// Starts cells and front, or whatever of them does not run.
+/// Starts the cells and the front; those that run already are left alone.
 pub(super) fn up(options: &Options, cells: u32) -> Result<String, String> {
     let place = &options.place;
     if options.strict {
@@ -81,7 +82,7 @@ pub(super) fn up(options: &Options, cells: u32) -> Result<String, String> {
     Ok(text)
 }
 
-/// Makes the folders of new cells, all or none.
+/// Creates the folders of all new cells; on an error none is left.
 fn make(options: &Options, cells: u32) -> Result<(), String> {
     let place = &options.place;
     if options.listen.is_some() {
@@ -142,7 +143,7 @@ pub(super) fn down(place: &Place, keep_jobs: bool) -> Result<String, String> {
     if let Some(process) = front.process(place).map_err(|e| format!("{front} can't be watched: {e}"))? {
         process.end(END_TIME).map_err(|e| format!("{front} does not end: {e}"))?;
     }
-    // What a front that was killed has left.
+    // A front that was killed has left these files behind.
     drop(std::fs::remove_file(place.controller_socket()));
     drop(std::fs::remove_file(place.front_pid()));
     let cells = place.cells().map_err(|e| e.to_string())?;

@@ -1,5 +1,5 @@
-//! The configuration with which `squall up` starts a cluster: checked before anything of it is written, and taken back if
-//! the cluster does not start with it.
+//! The configuration with which `squall up` starts a cluster. It is checked before any file is written, and restored to
+//! the previous one if the cluster does not start.
 
 use squall_files::place::Place;
 use squall_host::config_files::{Checked, ConfigFiles};
@@ -8,18 +8,18 @@ use squall_model::config::Config;
 
 use super::up::Options;
 
-/// What a start does to the files of a state folder.
+/// Changes that `squall up` makes to the configuration files of a state folder.
 pub(super) struct Plan {
-    /// The configuration that will be in force.
+    /// The configuration that will be in force, checked.
     pub(super) checked: Checked,
-    /// Files to be written; None: those that are there stay.
+    /// Configuration files to write; None: the existing files stay.
     pub(super) files: Option<ConfigFiles>,
-    /// Those that are there.
+    /// Configuration files that exist already; None: a new cluster.
     before: Option<ConfigFiles>,
 }
 
 impl Plan {
-    /// Compares what is asked for with what is there, and checks it. Nothing is written.
+    /// Compares the requested configuration with the existing one and checks it. Writes nothing.
     pub(super) fn of(options: &Options) -> Result<Self, String> {
         let place = &options.place;
         let before = ConfigFiles::read(&place.config()).map_err(|e| e.to_string())?;
@@ -47,7 +47,7 @@ impl Plan {
         Self { checked, files: Some(files), before }.accepted(options)
     }
 
-    /// Says what is odd, or refuses it with `--strict`.
+    /// Prints warnings about the configuration; with `--strict` the first one is an error.
     fn accepted(self, options: &Options) -> Result<Self, String> {
         match self.checked.oddities.first() {
             Some(odd) if options.strict => Err(odd.clone()),
@@ -59,7 +59,7 @@ impl Plan {
         }
     }
 
-    /// Writes the files.
+    /// Writes the configuration files, if the plan has any.
     pub(super) fn carry_out(&self, place: &Place) -> Result<(), String> {
         let Some(files) = &self.files else { return Ok(()) };
         files.write(place)?;
@@ -70,7 +70,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Sets the files back to what they were: the controller does not start with the new ones.
+    /// Restores the previous configuration files after a failed start, unless the controller runs.
     pub(super) fn take_back(&self, place: &Place) {
         if self.files.is_none() || Daemon::Controller.pid(place).is_some() {
             return;
@@ -86,13 +86,14 @@ impl Plan {
     }
 }
 
-/// The files that `--config` names.
+/// Reads the configuration files that `--config` names; None: the option isn't given.
 pub(super) fn given(options: &Options) -> Result<Option<ConfigFiles>, String> {
     let (Some(file), Some(text)) = (&options.config, options.given()?) else { return Ok(None) };
     ConfigFiles::beside(file, text).map(Some).map_err(|e| e.to_string())
 }
 
-/// The files of a cluster that has none, with those that somebody has laid beside its place already.
+/// Returns the configuration files of a new cluster, with files such as a topology that already lie in its state
+/// folder.
 fn fresh(options: &Options, given: Option<ConfigFiles>) -> Result<ConfigFiles, String> {
     let own = || ConfigFiles::beside(&options.place.config(), String::new()).map_err(|e| e.to_string());
     let files = match given {
@@ -102,7 +103,7 @@ fn fresh(options: &Options, given: Option<ConfigFiles>) -> Result<ConfigFiles, S
     complete(options, files)
 }
 
-/// Adds to a text the nodes and the address that options say.
+/// Adds the nodes and the address that options name to the text of `squall.toml`.
 fn complete(options: &Options, files: ConfigFiles) -> Result<ConfigFiles, String> {
     let listen = options.listen.as_ref().map(|(host, port)| (host.as_str(), *port));
     let given = options.config.as_ref().map(|_| files.text());
@@ -110,12 +111,12 @@ fn complete(options: &Options, files: ConfigFiles) -> Result<ConfigFiles, String
     Ok(files.with_text(text))
 }
 
-/// Whether a cluster that has these files is started again with the given ones: they say the same, and what is there is
-/// good.
+/// Returns whether an existing cluster can be started again with the given files: both have the same content, and the
+/// existing configuration is valid.
 fn resumes(there: &ConfigFiles, given: &ConfigFiles) -> bool {
     let has_nodes = Config::from_toml(given.text()).is_ok_and(|config| !config.nodes.is_empty());
     let same = [there.text(), life::without_listen(there.text())].into_iter().any(|text| {
-        // What `squall up` has added are nodes, where the text names none.
+        // `squall up` has added nodes where the given text names none.
         text == given.text()
             || (!has_nodes && text.strip_prefix(given.text()).is_some_and(|more| more.starts_with('\n')))
     });

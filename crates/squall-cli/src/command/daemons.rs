@@ -116,7 +116,7 @@ pub(crate) fn controller(args: &[OsString]) -> ExitCode {
         let place = super::place(options.state.as_deref())?;
         log(options, &place, &Daemon::Controller)?;
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        // Why it ends stands in its log, which is standard error.
+        // The log, which is standard error, says why the daemon ended.
         let durable = !options.without_durability;
         let done = controld::run(Settings { place, version, accept_loss: options.accept_loss, durable });
         Ok(if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -133,7 +133,7 @@ pub(crate) fn front(args: &[OsString]) -> ExitCode {
         life::make_folders(&place)?;
         log(options, &place, &Daemon::Front)?;
         let _pid = hold(&place, &Daemon::Front)?;
-        // Why it ends stands in its log, which is standard error.
+        // The log, which is standard error, says why the daemon ended.
         Ok(if front::run(&place).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     })
 }
@@ -160,7 +160,8 @@ pub(crate) fn node(args: &[OsString]) -> ExitCode {
     })
 }
 
-/// Begins anew with the token on standard input: everybody may read the arguments of a process. Returns only if it can't.
+/// Executes this program again and passes the token on standard input: every user may read the arguments of a process.
+/// Returns only on an error.
 fn conceal(options: &Options) -> std::io::Error {
     let begin_anew = || {
         let (reader, mut writer) = std::io::pipe()?;
@@ -184,7 +185,7 @@ fn conceal(options: &Options) -> std::io::Error {
     begin_anew().unwrap_or_else(|e| e)
 }
 
-/// Joins the cluster of another machine.
+/// Registers this node with the controller of another machine.
 fn join(place: &Place, controller: &str, name: &str, token: Option<&str>) -> Result<(), String> {
     let needed = "which token? `squall token NAME` on the controller's machine prints one";
     let token = match token.ok_or(needed)? {
@@ -214,12 +215,12 @@ fn rack(place: &Place, options: &Options) -> Result<ExitCode, String> {
     Ok(rack::run(&RackArgs { place: place.clone(), config, names }))
 }
 
-/// Sets up the daemon's log: in its file if it was started detached, otherwise where its standard error goes.
+/// Sets up the daemon's log: in its file if it was started detached, otherwise on standard error.
 fn log(options: &Options, place: &Place, daemon: &Daemon) -> Result<(), String> {
     logging::start(options.detached.then(|| daemon.log_file(place)))
 }
 
-/// The daemon's pid file, for as long as it runs.
+/// Writes the daemon's pid file, which is removed when the returned value is dropped. Fails if the daemon runs already.
 fn hold(place: &Place, daemon: &Daemon) -> Result<PidFile, String> {
     let path = daemon.pid_file(place);
     PidFile::write(&path).map_err(|e| match e.kind() {

@@ -1,4 +1,4 @@
-//! `squall down`: ends precisely the daemons that `squall up` started, and leaves the state.
+//! `squall down`: ends exactly the daemons that `squall up` started, and keeps the state folder.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -27,14 +27,14 @@ the queue if they may be requeued; the state stays, and `squall up` goes on with
   --keep-jobs   leave running jobs alone: the next `squall up` takes them over again
 ";
 
-/// How long the controller may take to deal with running jobs, beyond the cluster's KillWait.
+/// Timeout for the controller to end running jobs, in addition to the cluster's KillWait.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(30);
-/// How long a killed controller may take to be gone.
+/// Timeout for the process of a killed controller to disappear.
 const DYING_TIME: Duration = Duration::from_millis(500);
-/// How long a daemon may take to end by itself, and again when asked by signal.
+/// Timeout for a daemon to end by itself, and again to end after a signal.
 pub(super) const END_TIME: Duration = Duration::from_secs(3);
 
-/// Runs the command.
+/// Runs `squall down`.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     super::end(
         "down",
@@ -76,20 +76,20 @@ fn down(place: &Place, keep_jobs: bool) -> Result<String, String> {
     down_one(place, keep_jobs)
 }
 
-/// What of a cluster's configuration its end needs.
+/// Facts about a cluster that are needed to shut it down.
 struct Known {
-    /// The configuration, if it is good.
+    /// The configuration; None: it can't be read or is invalid.
     config: Option<Config>,
     /// The cluster's name.
     cluster: String,
-    /// Nodes that have, or had, a daemon here.
+    /// Names of nodes that have, or had, a daemon on this machine.
     names: Vec<String>,
-    /// Daemons of nodes that live.
+    /// Node daemons that run.
     nodes: Vec<Daemon>,
 }
 
 impl Known {
-    /// Reads the configuration, and does without one that is faulty: processes and folders say what there is.
+    /// Reads the configuration. Without a valid one the running processes and the node folders are used alone.
     fn of(place: &Place) -> Result<Self, String> {
         let config = read_config(place).map_err(|e| eprintln!("squall down: going on without the configuration: {e}"));
         let config = config.ok();
@@ -105,17 +105,17 @@ impl Known {
     }
 }
 
-/// Ends a cluster by itself, or a cell.
+/// Shuts down an undivided cluster or one cell. With `keep_jobs` its jobs go on.
 pub(super) fn down_one(place: &Place, keep_jobs: bool) -> Result<String, String> {
     let Known { config, cluster, names, nodes } = Known::of(place)?;
-    // A controller that was just killed may seem to live for a moment.
+    // A controller that was just killed may still seem to run for a moment.
     let dead = !up::is_answering(place) && Daemon::Controller.wait_gone(place, DYING_TIME);
     let living = nodes.iter().any(|node| node.pid(place).is_some()) || names.iter().any(|n| life::has_steps(place, n));
     if !living && dead {
         sweep(place, &names, keep_jobs);
         return Ok(format!("cluster {cluster} was not running\n"));
     }
-    // A dead controller can't requeue what runs: it is worth a start.
+    // Without a controller running jobs can't be requeued: it is started for that.
     if living && !keep_jobs && dead {
         let restarted = match &config {
             Some(config) => up::start_controller(place, &[]).and_then(|()| up::start_nodes(place, config).map(drop)),
@@ -125,7 +125,7 @@ pub(super) fn down_one(place: &Place, keep_jobs: bool) -> Result<String, String>
             eprintln!("squall down: the controller is dead and can't be started; running jobs are lost: {problem}");
         }
     }
-    // Taken before they are told to end: who says that a cluster is down has seen its last process end.
+    // Opened before the shutdown request: when the command reports the end, the last of these processes has ended.
     let mut processes = Vec::new();
     for daemon in std::iter::once(&Daemon::Controller).chain(&nodes) {
         let process = daemon.process(place).map_err(|e| format!("{daemon} can't be watched: {e}"))?;
@@ -146,7 +146,7 @@ pub(super) fn down_one(place: &Place, keep_jobs: bool) -> Result<String, String>
     Ok(format!("{ended}cluster {cluster} is down\n"))
 }
 
-/// Asks the controller to end the cluster; returns what is worth saying.
+/// Asks the controller to shut down the cluster; returns lines to print.
 fn shut_down(place: &Place, keep_jobs: bool, patience: Duration) -> Result<String, String> {
     let text = |e: ClientError| e.detail().map_or_else(|| e.to_string(), str::to_owned);
     let mut client = Client::connect_to(place, "down").map_err(text)?;
@@ -166,7 +166,7 @@ fn shut_down(place: &Place, keep_jobs: bool, patience: Duration) -> Result<Strin
     })
 }
 
-/// Removes what a daemon that was killed has left.
+/// Kills steps (unless `keep_jobs`) and removes the pid files and sockets that killed daemons left behind.
 fn sweep(place: &Place, names: &[String], keep_jobs: bool) {
     if !keep_jobs {
         for name in names {
@@ -176,7 +176,7 @@ fn sweep(place: &Place, names: &[String], keep_jobs: bool) {
     let sockets = [place.controller_socket()];
     let pids = names.iter().map(|name| place.node_pid(name)).chain([place.controller_pid()]);
     for file in pids.chain(sockets) {
-        // Only what no daemon uses is left; a file that is not there is as good.
+        // No daemon uses these files any more; a missing file is no error.
         drop(std::fs::remove_file(file));
     }
 }

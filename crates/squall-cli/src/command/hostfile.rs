@@ -10,10 +10,11 @@ use crate::capture::Vars;
 use crate::options::Stop;
 use crate::options::asked::Asked;
 
-/// Ranks on one node may be written as one name: `n1*4`.
+/// Most ranks that a host list may name.
 const MOST: usize = squall_model::limits::TASKS_MAX as usize;
 
-/// As Slurm: a hostfile overrides whatever else was said of the distribution, unless nodes are named.
+/// Applies a host list to the request: `--nodelist` with `--distribution=arbitrary`, or `SLURM_HOSTFILE` where no nodes
+/// are named. As in Slurm, the latter overrides any other distribution.
 pub(crate) fn obey(asked: &mut Asked, vars: &Vars) -> Result<(), Stop> {
     let file = vars.iter().find(|(name, path)| name == "SLURM_HOSTFILE" && !path.is_empty()).map(|(_, path)| path);
     let named = asked.spec.need.nodelist.clone();
@@ -30,7 +31,8 @@ pub(crate) fn obey(asked: &mut Asked, vars: &Vars) -> Result<(), Stop> {
         _ => {
             let arbitrary = matches!(asked.run.distribution, Distribution::Arbitrary(_));
             if arbitrary && !asked.on_line("distribution") {
-                // What the job has by its variable holds for its nodes, which are in the list's order.
+                // The job's own variable sets `arbitrary` here: without a list, the job's nodes are in its list's order
+                // already.
                 asked.run.distribution = Distribution::Block;
             } else if arbitrary {
                 return Err(Stop::bad(
@@ -61,11 +63,11 @@ pub(crate) fn obey(asked: &mut Asked, vars: &Vars) -> Result<(), Stop> {
         tasks_of[place as usize] += 1;
     }
     asked.run.distribution = Distribution::Arbitrary(Arc::new(places.into_iter().collect()));
-    // What comes within the job goes by it, too.
+    // Steps within the job inherit the distribution.
     asked.others.insert("distribution", "arbitrary".to_owned());
     let need = &mut asked.spec.need;
     need.ntasks = Some(tasks as u32);
-    // An allocation is asked for by what each node has at least: as much as the one with the most tasks needs.
+    // An allocation names a minimum for each node: what the node with the most tasks needs.
     let most = tasks_of.into_iter().max().filter(|_| !need.overcommit).unwrap_or(1) * need.task_cpus();
     need.cpus_min = need.cpus_min.max((most > 1).then_some(most));
     need.nodes_min = Some(nodes.len() as u32);
@@ -74,7 +76,7 @@ pub(crate) fn obey(asked: &mut Asked, vars: &Vars) -> Result<(), Stop> {
     Ok(())
 }
 
-/// One for each rank.
+/// Returns the node of each rank. Several ranks on one node may be written as one word: `n1*4`.
 fn names(list: &str) -> Result<Vec<String>, String> {
     let mut names = Vec::new();
     for line in list.lines().map(|line| line.split('#').next().unwrap_or_default()) {

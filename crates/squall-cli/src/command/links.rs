@@ -1,4 +1,4 @@
-//! `squall links DIR`: Slurm's command names as links to this program.
+//! `squall links DIR`: creates links to this program under the names of Slurm's commands.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Runs the command.
+/// Runs `squall links`.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     if crate::asks_for_help(args) {
         crate::print(
@@ -27,7 +27,7 @@ fn link_all(dir: &Path) -> Result<String, String> {
     let mut text = String::new();
     for name in crate::COMMANDS.iter().filter(|c| c.slurm).map(|c| c.name).chain(["squall"]) {
         let link = dir.join(name);
-        // Not over itself: this program may lie there.
+        // Don't replace the program itself, which may be in this folder.
         if link.canonicalize().is_ok_and(|there| there == program) && !link.is_symlink() {
             continue;
         }
@@ -42,7 +42,7 @@ fn link_all(dir: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// Makes a link; an older link gives way, anything else does not.
+/// Creates a link in place of an older link. Fails if anything other than a link has that name.
 fn replace(program: &Path, link: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(link) {
         Ok(meta) if meta.is_symlink() => std::fs::remove_file(link)?,

@@ -40,7 +40,7 @@ use std::process::ExitCode;
 use squall_files::place::{Place, STATE_VARIABLE};
 use squall_host::life;
 
-/// How a command that starts or ends things is over: it prints what it did, or why it could not.
+/// Ends a command that starts or ends daemons: prints its result or its error, and returns the exit code.
 fn end(command: &str, done: Result<String, String>) -> ExitCode {
     match done {
         Ok(text) => {
@@ -54,7 +54,8 @@ fn end(command: &str, done: Result<String, String>) -> ExitCode {
     }
 }
 
-/// Refuses what only the owner of a cluster's state and root may do, before anything is said or done.
+/// Refuses users other than root and the owner of the cluster's state folder. Called before anything is printed or
+/// done.
 fn owned(place: &Place) -> Result<(), String> {
     let dir = place.dir();
     let owner = std::fs::metadata(dir).map_err(|e| format!("{}: {e}", dir.display()))?.uid();
@@ -66,7 +67,7 @@ fn owned(place: &Place) -> Result<(), String> {
     Err(format!("the cluster in {} is {name}'s: only {name} and root may do that", dir.display()))
 }
 
-/// Says which cluster commands talk to, after one was started.
+/// Tells which cluster commands will talk to, for the message after a start.
 fn how_to_reach(place: &Place) -> String {
     let same = |other: &Place| {
         let path = |place: &Place| place.dir().canonicalize().ok();
@@ -85,7 +86,7 @@ fn how_to_reach(place: &Place) -> String {
     format!("{}to talk to this one: export SQUALL_STATE={path}\n", others.unwrap_or_default())
 }
 
-/// The cluster that `--state` names; otherwise this user's.
+/// Returns the cluster's state folder: the one that `--state` names, otherwise this user's default.
 fn place(state: Option<&Path>) -> Result<Place, String> {
     match state {
         Some(dir) => Place::at(dir).map_err(|e| format!("{}: {e}", dir.display())),

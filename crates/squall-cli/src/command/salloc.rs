@@ -1,4 +1,4 @@
-//! salloc: an allocation for a command on this host.
+//! salloc: requests an allocation and runs a command in it, on this host.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -28,7 +28,7 @@ use crate::options::{Stop, Tool, collect};
 
 const SALLOC: Tool = Tool::Salloc;
 
-/// Who waited longer than this hears a bell.
+/// Length of the wait for an allocation after which the terminal's bell rings.
 const BELL_AFTER: Duration = Duration::from_secs(10);
 
 const SIGNALS: [i32; 10] = [
@@ -44,7 +44,7 @@ const SIGNALS: [i32; 10] = [
     libc::SIGTTOU,
 ];
 
-/// Runs the command.
+/// Runs salloc.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     submission::ended(SALLOC, start(args))
 }
@@ -72,7 +72,7 @@ fn start(args: &[OsString]) -> Result<u8, Stop> {
         eprintln!("salloc: Granted job allocation {}", facts.key.job);
     }
     if asked.alloc.bell.unwrap_or(begun.elapsed() > BELL_AFTER) && isatty(std::io::stdout()) {
-        // A terminal that is gone hears nothing.
+        // A terminal that was closed is no error.
         drop(std::io::stdout().write_all(b"\x07"));
     }
     if asked.alloc.no_shell {
@@ -82,7 +82,7 @@ fn start(args: &[OsString]) -> Result<u8, Stop> {
         .run(&command, &vars, &facts)
 }
 
-/// Variables and command line into requests, one for each component, and the command to run.
+/// Builds requests from variables and command line, one for each component, and the command to run.
 fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<Asked>, Vec<OsString>), Stop> {
     let mut lines = collect::lines(SALLOC, args)?;
     let operands = lines.last().map_or(&[][..], |line| line.operands);
@@ -112,13 +112,13 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<Asked>, Vec<OsString>),
     Ok((all, command))
 }
 
-/// The user's shell.
+/// Returns the user's shell: `SHELL`, or `/bin/sh`.
 fn shell(vars: &Vars) -> OsString {
     let named = vars.iter().find(|(name, value)| name == "SHELL" && !value.is_empty());
     named.map_or_else(|| OsString::from("/bin/sh"), |(_, value)| value.clone())
 }
 
-/// The terminal of an interactive session, given back as it was.
+/// The terminal of an interactive session; its settings are restored at the end.
 struct Terminal {
     before: Option<Termios>,
 }
@@ -137,7 +137,7 @@ impl Terminal {
     /// Puts a process group into the foreground.
     fn give_to(&self, group: Pid) {
         if self.before.is_some() {
-            // Without the terminal there is no foreground to be in.
+            // Fails without a terminal; then there is no foreground.
             let _ = tcsetpgrp(rustix::stdio::stdin(), group);
         }
     }
@@ -159,7 +159,7 @@ struct Hold {
     terminal: Terminal,
     signals: SignalFd,
     client: Option<Client>,
-    /// A connection that is being looked for.
+    /// Reconnection to the controller in progress; None: connected, or given up.
     search: Option<Search>,
     revoked: bool,
 }
@@ -192,7 +192,7 @@ impl Hold {
     fn spawn(&self, command: &[OsString], vars: &Vars, facts: &JobFacts) -> Result<Child, Stop> {
         let mut program = Command::new(&command[0]);
         program.args(&command[1..]).env_clear().current_dir(&facts.spec.work_dir).process_group(0);
-        // What an outer job set must not be mixed with what this one has.
+        // Variables set by an outer job must not mix with those of this job.
         let own = vars.iter().filter(|(name, _)| name.to_str().is_none_or(|name| !is_output(name)));
         program.envs(own.map(|(name, value)| (name.as_os_str(), value.as_os_str())));
         program.envs(job_env(facts));
@@ -206,7 +206,7 @@ impl Hold {
         if let Some(group) = group_of(&child) {
             self.terminal.give_to(group);
             if self.terminal.before.is_some() {
-                // It may have stopped for want of the foreground before it got it.
+                // The command may have stopped because it was not in the foreground yet.
                 let _ = kill_process_group(group, Signal::CONT);
             }
         }
@@ -252,7 +252,7 @@ impl Hold {
     fn returned(&mut self) {
         let Some(search) = self.search.take() else { return };
         let Ok(mut client) = search.found() else {
-            // Still not there: the command goes on, and its end tries again.
+            // Still no controller: the command goes on, and the release at its end tries again.
             return;
         };
         if client.send(&Request::Attach { job: self.job }).is_ok() {
@@ -262,7 +262,8 @@ impl Hold {
         }
     }
 
-    /// The allocation ended before the command, which is left alone unless `--kill-command` says otherwise.
+    /// Handles the end of the allocation before the command's. The command is left alone unless `--kill-command` is
+    /// given.
     fn revoke(&mut self, child: &Child, outcome: Option<&Outcome>) {
         if std::mem::replace(&mut self.revoked, true) {
             return;
@@ -286,7 +287,7 @@ impl Hold {
     }
 }
 
-/// What asks salloc to end asks its command; keys of an interactive terminal go there by themselves.
+/// Forwards signals to the command. Keys of an interactive terminal reach the command directly.
 fn pass_on(child: &Child, signal: i32) {
     let forwarded = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
     if forwarded.contains(&signal) {
@@ -300,12 +301,12 @@ fn group_of(child: &Child) -> Option<Pid> {
 
 fn signal_group(child: &Child, signal: i32) {
     if let (Some(group), Some(signal)) = (group_of(child), Signal::from_named_raw(signal)) {
-        // Nobody there: it has just ended.
+        // Fails if the command has just ended.
         let _ = kill_process_group(group, signal);
     }
 }
 
-/// salloc's exit status by its command's. What a user does to end a session is no failure.
+/// Returns salloc's exit status for the command's. Signals with which users end a session count as success.
 fn code_of(status: ExitStatus) -> u8 {
     match (status.code(), status.signal()) {
         (Some(code), _) => code as u8,

@@ -1,4 +1,4 @@
-//! sattach: listens to the tasks of a running step, beside the srun that started them, and speaks to them.
+//! sattach: prints the output of a running step's tasks, in addition to their srun, and sends them input.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -57,7 +57,7 @@ Help options:
 
 const WHAT: &str = "Could not get job step info";
 
-/// Nodes that have not called by then have none of its tasks any more.
+/// Nodes that have not connected within this time run none of the step's tasks any more.
 const CALLS: Duration = Duration::from_secs(2);
 
 /// Runs sattach.
@@ -127,7 +127,7 @@ fn not_there<T>(call: &mut Call<'_>, error: &ClientError) -> Result<T, Fail> {
     call.fail(&format!("{WHAT}: {}", refusal::error_text(error)))
 }
 
-/// As Slurm shows it.
+/// Formats a step's layout as Slurm does.
 fn layout_text(layout: &Layout) -> String {
     let names = layout.nodes.names();
     let mut text = "Job step layout:\n".to_owned();
@@ -143,7 +143,7 @@ fn layout_text(layout: &Layout) -> String {
     text
 }
 
-/// Has the step daemons call here.
+/// Asks the controller to have the step daemons connect to this process.
 fn attach(job: JobId, step: StepNo) -> Result<(Client, Listener, Layout), ClientError> {
     let mut client = Patience::new("sattach").connect()?;
     let runner = socket_peercred(client.stream()).map_or(0, |peer| peer.uid.as_raw());
@@ -158,9 +158,9 @@ fn attach(job: JobId, step: StepNo) -> Result<(Client, Listener, Layout), Client
     }
 }
 
-/// A step that is being watched.
+/// A running step to which sattach is attached.
 struct Watch {
-    /// None: the controller is gone; the links end by themselves.
+    /// Connection to the controller; None: lost, and the links to the step daemons end by themselves.
     client: Option<Client>,
     listener: Listener,
     layout: Layout,
@@ -169,11 +169,11 @@ struct Watch {
     input: Input,
     exits: Exits,
     begun: Instant,
-    /// When it was told that the step has ended.
+    /// When the controller reported the step's end.
     done: Option<Instant>,
 }
 
-/// What a poll is about.
+/// The source of an event in a poll.
 #[derive(Clone, Copy)]
 enum Source {
     Controller,
@@ -183,7 +183,7 @@ enum Source {
 }
 
 impl Watch {
-    /// Until the step has ended; the exit status by its tasks.
+    /// Runs until the step has ended; returns the exit status derived from its tasks.
     fn run(mut self) -> u8 {
         loop {
             let now = Instant::now();
@@ -198,7 +198,7 @@ impl Watch {
             let unread = self.output.flush(now, false).is_err();
             self.tell_exits(now, false);
             if unread || self.is_over(now, hit.is_empty()) {
-                // Who reads may be gone.
+                // The reader of the output may be gone.
                 drop(self.output.flush(now, true));
                 self.tell_exits(now, true);
                 let missing = !unread && self.tell_missing();
@@ -222,7 +222,7 @@ impl Watch {
         sources
     }
 
-    /// Whether every node that will call has called: input is for all of them.
+    /// Returns whether every node that will connect has connected. Input is read only then: it goes to all of them.
     fn is_complete(&self, now: Instant) -> bool {
         let here = self.links.iter().filter(|link| link.node().is_some()).count();
         here >= self.layout.nodes.len() || now >= self.begun + CALLS
@@ -275,7 +275,7 @@ impl Watch {
     fn hear(&mut self, frame: FromStep, now: Instant) {
         match frame {
             FromStep::Output { rank, stderr, bytes } => {
-                // Who reads it may be gone: seen at the next flush.
+                // The reader of the output may be gone: the next flush reports it.
                 drop(self.output.take(now, rank, stderr, &bytes));
             }
             FromStep::Exited { rank, exit, oom } => self.exits.add(now, rank, exit, oom),
@@ -289,7 +289,7 @@ impl Watch {
         }
     }
 
-    /// Tells which tasks' output may be missing, if any.
+    /// Reports tasks whose output may be incomplete. Returns whether there are any.
     fn tell_missing(&self) -> bool {
         let missing = missing_output(&self.links, &self.layout, 0);
         for text in &missing {
@@ -298,7 +298,8 @@ impl Watch {
         !missing.is_empty()
     }
 
-    /// Nothing more comes: the step has ended, and the nodes have said all; or nobody is there any more.
+    /// Returns whether nothing more will come: the step has ended and its nodes have sent everything, or all
+    /// connections are lost.
     fn is_over(&self, now: Instant, idle: bool) -> bool {
         let open = self.links.iter().any(Link::is_open);
         match self.done {

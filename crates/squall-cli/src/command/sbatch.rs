@@ -1,4 +1,4 @@
-//! sbatch: queues a batch script.
+//! sbatch: submits a batch script.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use crate::script::{Script, translate};
 
 const SBATCH: Tool = Tool::Sbatch;
 
-/// Runs the command.
+/// Runs sbatch.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     submission::ended(SBATCH, submit(args))
 }
@@ -58,7 +58,7 @@ fn failed(error: &ClientError) -> Stop {
     Stop::Bad { lines: refusal::lines(SBATCH.failed(), error), exit: 1 }
 }
 
-/// Script, variables and command line into requests: one for each component, the first of which has the script.
+/// Builds requests from script, variables and command line: one for each component, of which the first has the script.
 fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<Asked>, Script), Stop> {
     let mut lines = collect::lines(SBATCH, args)?;
     let script = script(&lines)?;
@@ -97,7 +97,7 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<Asked>, Script), Stop> 
     Ok((all, script))
 }
 
-/// The options of a component in the script, after those that the component before hands on.
+/// Applies the options that a component has in the script, after those inherited from the component before.
 fn obey_script(asked: &mut Asked, said: Vec<Said>, of_script: &mut Vec<Found>) -> Result<(), Stop> {
     for option in of_script.iter() {
         collect::obey(asked, SBATCH, option, &Source::Script(0))?;
@@ -109,17 +109,17 @@ fn obey_script(asked: &mut Asked, said: Vec<Said>, of_script: &mut Vec<Found>) -
     Ok(())
 }
 
-/// `-vvv`: the words of options that the script has.
+/// Prints the words of the script's options, for `-vvv`.
 fn show_words(words: &[String], shown: bool) {
     for word in words.iter().filter(|_| shown) {
         eprintln!("sbatch: debug2: Found in script, argument \"{word}\"");
     }
 }
 
-/// An option of a script, its line, and how that is called.
+/// An option in a script, its line number, and the text that names its place in errors.
 type Said = (Found, u32, String);
 
-/// The options of a script, by component.
+/// Returns the options in a script, one list for each component.
 fn directives(script: &Script, shown: bool) -> Result<Vec<Vec<Said>>, Stop> {
     let mut all: Vec<Vec<Said>> = vec![Vec::new()];
     for directive in script.directives()? {
@@ -147,7 +147,7 @@ fn script(lines: &[Line<'_>]) -> Result<Script, Stop> {
             let here = capture::folder()?;
             let dir = value("chdir").map_or(here.clone(), |dir| here.join(dir));
             Script::open(Path::new(name), &dir).or_else(|stop| {
-                // Found here though not there: Slurm looks from the folder of --chdir only, people don't.
+                // Slurm looks only in the folder of --chdir; users expect a script here to be found, too.
                 if dir == here { Err(stop) } else { Script::open(Path::new(name), &here).map_err(|_| stop) }
             })
         }
@@ -155,7 +155,7 @@ fn script(lines: &[Line<'_>]) -> Result<Script, Stop> {
     }
 }
 
-/// The job's environment, by `--export` or `--export-file`.
+/// Returns the job's environment according to `--export` or `--export-file`.
 fn environment(asked: &mut Asked, vars: &Vars) -> Result<Vec<u8>, Stop> {
     if let Some(list) = &asked.export {
         asked.others.insert("export", list.clone());
@@ -168,7 +168,7 @@ fn environment(asked: &mut Asked, vars: &Vars) -> Result<Vec<u8>, Stop> {
     }
 }
 
-/// What the options leave open.
+/// Fills in what the options leave open: working directory, umask, name, command.
 fn complete(asked: &mut Asked, script: &Script, wrapped: bool, args: &[OsString]) -> Result<(), Stop> {
     let here = submission::place(asked, SBATCH, args)?;
     asked.spec.umask = asked.batch.umask.unwrap_or(asked.spec.umask);
@@ -183,12 +183,12 @@ fn complete(asked: &mut Asked, script: &Script, wrapped: bool, args: &[OsString]
     Ok(())
 }
 
-/// Without `.` and `..` where that needs no look at the disk.
+/// Makes a path absolute and removes `.` parts, without looking at the disk.
 fn absolute(path: &Path, here: &Path) -> PathBuf {
     here.join(path).components().filter(|part| !matches!(part, std::path::Component::CurDir)).collect()
 }
 
-/// What the user sees of an accepted job.
+/// Prints the message for an accepted job.
 fn tell(asked: &Asked, job: JobId, cluster: &str) {
     if asked.quiet {
         return;
@@ -216,7 +216,7 @@ fn test_only(specs: Vec<JobSpec>) -> Result<u8, Stop> {
     }
 }
 
-/// Waits for the end of a job, across restarts of the controller; the exit code for the shell.
+/// Waits for the end of a job, across restarts of the controller; returns the exit code for the shell.
 fn wait(first: Client, job: JobId) -> u8 {
     let mut client = Some(first);
     loop {
@@ -241,7 +241,7 @@ fn wait(first: Client, job: JobId) -> u8 {
     }
 }
 
-/// The script's exit code; 1 for a signal or for an end that has no code of its own.
+/// Returns the script's exit code; 1 for a signal or for an end without an exit code.
 fn code_of(outcome: &Outcome) -> u8 {
     match (outcome.exit.signal, outcome.exit.code, outcome.state) {
         (0, 0, EndState::Completed) => 0,

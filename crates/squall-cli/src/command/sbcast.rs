@@ -1,4 +1,4 @@
-//! sbcast: a file to the nodes of a job, of a component of one, or of a step.
+//! sbcast: copies a file to the nodes of a job, of a job's component, or of a step.
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
@@ -49,7 +49,7 @@ Usage: sbcast [OPTIONS] SOURCE DEST
   -V, --version         print version information and exit
 ";
 
-/// Slurm's block size where none is asked for.
+/// Slurm's default block size, in bytes.
 const BLOCK_BYTES: u64 = 8 << 20;
 
 /// Exit code for a job, step or file that does not exist or cannot be used.
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sbcast", args, sbcast)
 }
 
-/// What options and variables ask for.
+/// The request, from options and variables.
 struct Asked {
     force: bool,
     preserve: bool,
@@ -105,7 +105,7 @@ fn sbcast(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     }
 }
 
-/// A step that is not there is called as Slurm calls it.
+/// Returns the text of an error; a missing step has the text that Slurm has for it.
 fn error_text(error: &ClientError) -> String {
     match error {
         ClientError::Refused(Refusal::InvalidStepId) => "Invalid job id specified".to_owned(),
@@ -121,7 +121,7 @@ fn lookup_error<T>(call: &mut Call<'_>, job: &str, why: &str) -> Result<T, Fail>
     Err(Fail(NOT_THERE))
 }
 
-/// Options before variables, and what `-v` says of them.
+/// Reads options, then variables; prints the settings with `-v`.
 fn asked(call: &mut Call<'_>, given: &Arguments) -> Result<Asked, Fail> {
     let value = |call: &Call<'_>, long: &str, variable: &str| {
         given.last(long).map(str::to_owned).or_else(|| call.variable(variable))
@@ -211,7 +211,7 @@ fn libraries(call: &mut Call<'_>, given: &Arguments) -> Result<(), Fail> {
     }
 }
 
-/// `512`, `64k`, `8M`.
+/// Parses a number of bytes: `512`, `64k`, `8M`.
 fn bytes(text: &str) -> Option<u64> {
     let (digits, factor) = match text.char_indices().last()? {
         (at, 'k' | 'K') => (&text[..at], 1 << 10),
@@ -221,7 +221,7 @@ fn bytes(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// The file to send.
+/// Opens the file to send.
 fn open(call: &mut Call<'_>, asked: &Asked) -> Result<(File, Metadata), Fail> {
     let source = &asked.source;
     let opened = match File::open(source).and_then(|file| file.metadata().map(|meta| (file, meta))) {
@@ -266,7 +266,7 @@ fn open(call: &mut Call<'_>, asked: &Asked) -> Result<(File, Metadata), Fail> {
 fn receivers(call: &mut Call<'_>, job: &str, verbose: usize) -> Result<BroadcastTo, Fail> {
     const UNKNOWN: &str = "Invalid job id specified";
     let Some(Target { job: named, step, .. }) = target(job) else { return lookup_error(call, job, UNKNOWN) };
-    // A job that has no components is its own first one.
+    // A job without components is its own component 0.
     let (named, id, whole) = match named {
         JobRef::Job(id) if verbose == 0 && step.is_some() => return Ok(BroadcastTo::Job { jobs: vec![id], step }),
         JobRef::Job(id) => (JobRef::Job(id), Some(id), true),
@@ -278,7 +278,7 @@ fn receivers(call: &mut Call<'_>, job: &str, verbose: usize) -> Result<Broadcast
         Ok(page) => page,
         Err(e) => return lookup_error(call, job, &refusal::error_text(&e)),
     };
-    // Of an array that is named as a whole the task that has its id is meant.
+    // If an array is named as a whole, this means the task that has the array's id.
     let meant = |of: JobId, het: bool| id.is_none_or(|id| of == id || whole && het);
     let jobs: Vec<_> = page.jobs.iter().filter(|info| meant(info.id, info.het.is_some())).collect();
     match jobs.first().map(|info| info.state) {
@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(seen(&["-j1", "a", "b/"]), error(1, "Target filename cannot be a directory."));
     }
 
-    /// faults.md D12.
+    /// Fault D12: options of sbcast take effect or are refused.
     #[test]
     fn d12_options_of_sbcast_are_done_or_refused() {
         assert_eq!(

@@ -1,4 +1,4 @@
-//! scancel: ends jobs and steps, or sends them signals.
+//! scancel: cancels jobs and steps, or sends them signals.
 
 #[cfg(test)]
 mod tests;
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("scancel", args, scancel)
 }
 
-/// How to do it.
+/// How jobs are cancelled: the signal and the other options.
 struct Way {
     signal: Option<i32>,
     batch: bool,
@@ -150,13 +150,13 @@ fn selection(call: &mut Call<'_>, given: &Arguments) -> Result<JobSelection, Fai
     Ok(selection)
 }
 
-/// Conditions that only a listing can answer.
+/// Returns the conditions reservation and wckey, for which the jobs must be listed first; None: neither is given.
 fn narrow(given: &Arguments) -> Option<(Option<&str>, Option<&str>)> {
     let both = (given.last("reservation"), given.last("wckey"));
     (both != (None, None)).then_some(both)
 }
 
-/// The jobs that the listing shows, each asked for with `--interactive`.
+/// Lists jobs and returns those to cancel, each confirmed by the user with `--interactive`.
 fn chosen(
     call: &mut Call<'_>,
     given: &Arguments,
@@ -200,7 +200,7 @@ fn chosen(
     Ok(all)
 }
 
-/// Whether a job is among those that a word of the command line means.
+/// Returns whether a job is one of those that a word of the command line names.
 fn of_job(meant: &JobRef, job: &JobInfo) -> bool {
     match meant {
         JobRef::Job(id) | JobRef::Tasks(id, _) => *id == job.id || job.task.is_some_and(|task| task.array == *id),
@@ -223,7 +223,7 @@ fn agreed(call: &mut Call<'_>, question: &str) -> bool {
     }
 }
 
-/// One request for the jobs, one for each step.
+/// Sends one request for all jobs and one for each step.
 fn all(call: &mut Call<'_>, way: &Way, selection: &JobSelection, targets: &[Target]) -> Result<(), Fail> {
     let mut result = Ok(());
     let jobs: Vec<JobRef> = targets.iter().filter(|t| t.step.is_none()).map(|t| t.job.clone()).collect();
@@ -246,7 +246,7 @@ fn one(call: &mut Call<'_>, way: &Way, jobs: JobSelection, step: Option<StepNo>)
         Some(step) => SignalTarget::Step(step),
         None => SignalTarget::Steps,
     };
-    // KILL for all of a job is its end, as it is without any signal.
+    // KILL to all processes of a job cancels it, as does no signal.
     let signal = match way.signal {
         None | Some(SIGKILL) if !way.batch && !way.full => None,
         signal => Some((signal.unwrap_or(SIGKILL), target)),
@@ -281,7 +281,7 @@ fn one(call: &mut Call<'_>, way: &Way, jobs: JobSelection, step: Option<StepNo>)
     }
     let mut result = Ok(());
     for (job, why) in &refused {
-        // As Slurm: what has ended or is not known is cancelled well enough.
+        // As in Slurm, cancelling a job that has ended or is unknown is no failure.
         let harmless = matches!(why, Refusal::InvalidJobId | Refusal::AlreadyDone | Refusal::InvalidStepId);
         if way.verbose || !(harmless || way.quiet) {
             let name = step.map_or_else(|| job.to_string(), |step| format!("{job}.{step}"));

@@ -50,7 +50,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sdiag", args, sdiag)
 }
 
-/// The command, in its surroundings.
+/// Runs sdiag in the given surroundings.
 pub(crate) fn sdiag(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     if given.has("") {
@@ -83,12 +83,12 @@ pub(crate) fn sdiag(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     Ok(())
 }
 
-/// The mean of a sum.
+/// Returns the mean; 0 without any items.
 pub(crate) fn average(total: u64, count: u64) -> u64 {
     total.checked_div(count).unwrap_or(0)
 }
 
-/// By how often, as Slurm does without an option.
+/// Sorts the counters by number of requests, as Slurm does by default, or as an option says.
 fn sort(diag: &mut Diag, by_id: bool, by_time: bool, by_average: bool) {
     if by_id {
         diag.messages.sort_by(|a, b| a.0.cmp(&b.0));
@@ -153,12 +153,12 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = writeln!(out, "{text}");
 }
 
-/// `Sun Nov 22 00:59:41 2026 (1795309181)`.
+/// Formats a time as `Sun Nov 22 00:59:41 2026 (1795309181)`.
 fn date(clock: &Clock, time: Time) -> String {
     format!("{} ({})", clock.local(time).strftime("%a %b %d %H:%M:%S %Y"), time.secs())
 }
 
-/// Minutes that the counters cover.
+/// Returns the minutes that the counters cover.
 pub(crate) fn minutes(diag: &Diag) -> u64 {
     diag.now.since(diag.since).secs() / 60
 }
@@ -178,7 +178,8 @@ fn schedule(out: &mut String, diag: &Diag) {
     line(out, format_args!("\tLast queue length: {}", diag.queue_length));
 }
 
-/// Who passed those that wait. There is no scheduler of its own for that: these are the passes in which somebody waited.
+/// Prints the backfill statistics. Squall has no separate backfill scheduler: a cycle here is a scheduling pass in
+/// which jobs behind a waiting one were tried.
 fn backfill(out: &mut String, counts: &BackfillCounts, clock: &Clock) {
     out.push_str("\nBackfilling stats\n");
     line(out, format_args!("\tTotal backfilled jobs (since last slurm start): {}", counts.jobs_ever));
@@ -236,7 +237,7 @@ fn fabric(out: &mut String, fabric: &FabricCounts) {
     line(out, format_args!("\tMessages by reports: {windows}"));
 }
 
-/// Nothing of it where no job shares.
+/// Prints the gang scheduling statistics; nothing if no jobs share nodes.
 fn gang(out: &mut String, gang: &GangCounts) {
     if gang.jobs == 0 && gang.changes == 0 {
         return;
@@ -254,7 +255,7 @@ fn gang(out: &mut String, gang: &GangCounts) {
     line(out, format_args!("\tOut of step: {skew}"));
 }
 
-/// How many messages stood for 1, 2-3, 4-7, … reports; ranges without any are left out.
+/// Returns how many messages carried 1, 2-3, 4-7, … merged reports; ranges without any are left out.
 pub(crate) fn windows(fabric: &FabricCounts) -> impl Iterator<Item = (String, u64)> {
     fabric.windows.iter().enumerate().filter(|(_, count)| **count > 0).map(|(power, count)| {
         let least = 1_u64 << power;

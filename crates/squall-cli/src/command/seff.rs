@@ -1,4 +1,4 @@
-//! seff: how well a job used what it had.
+//! seff: how much of its allocated CPU and memory a job used.
 
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -115,7 +115,7 @@ fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }
 
-/// KiB in the unit that leaves the fewest digits: `1.50 GB`.
+/// Formats KiB in the largest fitting unit of MB, GB and TB: `1.50 GB`.
 fn amount(kib: u64) -> String {
     let (mut value, mut unit) = (kib as f64 / 1024.0, "MB");
     for larger in ["GB", "TB"] {

@@ -1,4 +1,4 @@
-//! sprio: what the priorities of pending jobs are made of.
+//! sprio: lists the factors of pending jobs' priorities.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -55,12 +55,12 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sprio", args, sprio)
 }
 
-/// One column: its letter and title.
+/// A column: its letter, its title, and its text for a job.
 struct Field {
     letter: char,
     title: &'static str,
     get: fn(&JobPriority, &Factors) -> String,
-    /// What stands there in the line of weights.
+    /// The column's text in the line of weights.
     weight: fn(&Factors) -> String,
 }
 
@@ -185,7 +185,7 @@ fn sprio(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Slurm's: columns of factors that have weight, or all with `-l`.
+/// Returns the default format, as in Slurm: columns of factors with a weight, or all with `-l`.
 fn default_format(given: &Arguments, weights: &Factors) -> String {
     let norm = given.has("norm");
     let factors = [
@@ -219,13 +219,14 @@ fn default_format(given: &Arguments, weights: &Factors) -> String {
     format
 }
 
-/// A piece of a format.
+/// A part of a format: text, or a column with its width and whether it is right-aligned.
 enum Piece {
     Text(String),
     Column(&'static Field, usize, bool),
 }
 
-/// `%.15i %9r`: width, with a point on the right; without one as wide as it is. The error is the letter that means nothing.
+/// Parses a format such as `%.15i %9r`: width, with a point for right alignment; without a width the text is not
+/// padded. The error is an unknown letter.
 fn pieces(format: &str) -> Result<Vec<Piece>, char> {
     const WIDTH_MAX: usize = 4096;
     let (mut pieces, mut chars) = (Vec::new(), format.chars().peekable());
@@ -267,7 +268,7 @@ fn line(out: &mut String, pieces: &[Piece], get: impl Fn(&Field) -> String) {
     out.push('\n');
 }
 
-/// `i,-Y`: the last letter counts least.
+/// Sorts by a list of letters such as `i,-Y`: the first is the most significant, `-` means descending.
 fn sort(jobs: &mut [JobPriority], letters: &str, weights: &Factors) {
     for word in letters.split(',').rev() {
         let (falls, letter) = match word.strip_prefix('-') {

@@ -1,4 +1,4 @@
-//! sstat: running steps, and what their tasks have used so far: the nodes are asked for it.
+//! sstat: lists running steps with the resources that their tasks have used so far. The nodes are asked for these.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -50,7 +50,7 @@ sstat [<OPTION>] -j <job(.stepid)>
   What tasks use is measured when this command asks. See sacct for steps that have ended.
 ";
 
-/// Fields of the default table.
+/// Fields printed without `--format`.
 const SHOWN: &str = "JobID,MaxVMSize,MaxVMSizeNode,MaxVMSizeTask,AveVMSize,MaxRSS,MaxRSSNode,MaxRSSTask,AveRSS,\
 MaxPages,MaxPagesNode,MaxPagesTask,AvePages,MinCPU,MinCPUNode,MinCPUTask,AveCPU,NTasks,AveCPUFreq,ReqCPUFreqMin,\
 ReqCPUFreqMax,ReqCPUFreqGov,ConsumedEnergy,MaxDiskRead,MaxDiskReadNode,MaxDiskReadTask,AveDiskRead,MaxDiskWrite,\
@@ -58,7 +58,7 @@ MaxDiskWriteNode,MaxDiskWriteTask,AveDiskWrite,TRESUsageInAve,TRESUsageInMax,TRE
 TRESUsageInMin,TRESUsageInMinNode,TRESUsageInMinTask,TRESUsageInTot,TRESUsageOutAve,TRESUsageOutMax,\
 TRESUsageOutMaxNode,TRESUsageOutMaxTask,TRESUsageOutMin,TRESUsageOutMinNode,TRESUsageOutMinTask,TRESUsageOutTot";
 
-/// All fields, in the order in which Slurm lists them.
+/// All fields, in the order of Slurm's list.
 const KNOWN: &str = "AveCPU,AveCPUFreq,AveDiskRead,AveDiskWrite,AvePages,AveRSS,AveVMSize,ConsumedEnergy,ConsumedEnergyRaw,JobID,\
 MaxDiskRead,MaxDiskReadNode,MaxDiskReadTask,MaxDiskWrite,MaxDiskWriteNode,MaxDiskWriteTask,MaxPages,\
 MaxPagesNode,MaxPagesTask,MaxRSS,MaxRSSNode,MaxRSSTask,MaxVMSize,MaxVMSizeNode,MaxVMSizeTask,MinCPU,\
@@ -67,12 +67,12 @@ TRESUsageInAve,TRESUsageInMax,TRESUsageInMaxNode,TRESUsageInMaxTask,TRESUsageInM
 TRESUsageInMinTask,TRESUsageInTot,TRESUsageOutAve,TRESUsageOutMax,TRESUsageOutMaxNode,TRESUsageOutMaxTask,\
 TRESUsageOutMin,TRESUsageOutMinNode,TRESUsageOutMinTask,TRESUsageOutTot";
 
-/// The field that only steps which run have.
+/// Name of the field with process ids, which only running steps have.
 const PIDS: &str = "Pids";
 
 static PROCESSES: &[Column<Row>] = &[Column::new(PIDS, 20, |row| row.pids.clone())];
 
-/// What `-i` shows.
+/// Fields printed with `-i`.
 const OF_PROCESSES: &str = "JobID,NodeList,Pids";
 
 /// Runs sstat.
@@ -111,7 +111,7 @@ fn sstat(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     }
     let units = if given.has("noconvert") { Units::Plain } else { Units::Exact };
     let (clock, cluster) = (call.clock(call.now), call.cluster(WHAT)?);
-    // Process ids are known for this machine only.
+    // Process ids are known on this machine only.
     let processes = if sheet.has(PIDS) { here() } else { Vec::new() };
     let rows: Vec<Row> = rows
         .into_iter()
@@ -127,7 +127,7 @@ fn sstat(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     Ok(())
 }
 
-/// What is none ends the command in Slurm's words.
+/// Parses a list of jobs and steps. An invalid word fails with Slurm's message.
 fn targets(call: &mut Call<'_>, list: &str) -> Result<Vec<Target>, Fail> {
     let mut all = Vec::new();
     for part in parts(list) {
@@ -167,12 +167,13 @@ fn sheet(call: &mut Call<'_>, given: &Arguments) -> Result<Sheet<Row>, Fail> {
     Ok(sheet)
 }
 
-/// The running steps that a target means: the one that it names, all, or the numbered one with the lowest number.
+/// Returns the running steps of a target: the step that it names; with `all` every step of the job; otherwise the
+/// numbered step with the lowest number.
 fn running(call: &mut Call<'_>, target: &Target, all: bool) -> Result<Vec<AccountingRow>, Fail> {
     let query = AccountingQuery { ids: vec![target.job.clone()], step: target.step, ..AccountingQuery::default() };
     let mut rows = call.accounting(WHAT, query)?;
     rows.retain(|row| row.end.is_none() && row.step.is_some() && (target.step.is_none() || row.step == target.step));
-    // The script first, then steps by number.
+    // The batch script first, then steps by number.
     rows.sort_by_key(|row| (row.step != Some(StepNo::BATCH), row.step));
     if all || target.step.is_some() {
         return Ok(rows);
@@ -182,7 +183,8 @@ fn running(call: &mut Call<'_>, target: &Target, all: bool) -> Result<Vec<Accoun
     Ok(rows)
 }
 
-/// Why there is nothing to show of a target, in Slurm's words: no such job, no such step, or none that runs. It is no error.
+/// Returns Slurm's message for a target without running steps: no such job, no such step, or none running. This is no
+/// error.
 fn why_none(call: &mut Call<'_>, target: &Target) -> Result<String, Fail> {
     let (id, step) = (id_of(&target.job), target.step);
     let selection = JobSelection { ids: vec![target.job.clone()], ..JobSelection::default() };
@@ -197,7 +199,7 @@ fn why_none(call: &mut Call<'_>, target: &Target) -> Result<String, Fail> {
     })
 }
 
-/// Asks for what a step has used so far. One that has just ended keeps what accounting says.
+/// Asks the nodes for a step's usage so far. For a step that has just ended, accounting's data stay.
 fn measure(call: &mut Call<'_>, row: &mut AccountingRow) -> Result<(), Fail> {
     let Some(step) = row.step else { return Ok(()) };
     match call.controller.ask(&Request::Measure { job: row.id, step }) {
@@ -231,7 +233,7 @@ mod tests {
         }
     }
 
-    /// faults.md D12.
+    /// Fault D12: running steps are listed in order.
     #[test]
     fn d12_running_steps_in_order() {
         let mut fake = fake();
@@ -245,7 +247,7 @@ mod tests {
             .collect();
         let mut seen = |args: &[&str]| run_with(&mut fake, "sstat", sstat, args, &[]);
         assert_eq!(seen(&["-nP", "-o", "jobid,maxrss", "-j", "40"]).out, "40.0|2M\n");
-        // faults.md D9
+        // Fault D9: process ids.
         assert_eq!(seen(&["-nP", "-o", "jobid,pids", "-j", "40"]).out, "40.0|\n");
         assert_eq!(seen(&["-P", "-i", "-j", "40"]).out, "JobID|NodeList|Pids\n40.0|n[1-2]|\n");
         assert_eq!(seen(&["40.batch", "-n", "-p", "--format=JobID"]).out, "40.batch|\n");

@@ -1,10 +1,10 @@
-//! `squall step --spool FOLDER`: the daemon of one step on one node; started by the node daemon.
+//! `squall step --spool FOLDER`: the daemon of one step on one node, started by the node daemon.
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Runs the step of that folder.
+/// Runs the step of the folder, or one of the step daemon's helper processes.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     if let Err(problem) = squall_host::logging::start(None) {
         eprintln!("squall step: error: {problem}");

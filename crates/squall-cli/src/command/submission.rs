@@ -1,4 +1,4 @@
-//! What sbatch, srun and salloc do alike: complete a request from their own process, name clusters, end.
+//! Shared by sbatch, srun and salloc: complete a request from the own process, check cluster names, end the command.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::options::asked::{Asked, RunAs};
 use crate::options::collect::{self, Line};
 use crate::options::{Stop, Tool, counts, shown};
 
-/// Tells the user why a command stopped, and makes the exit code.
+/// Prints why a command stopped, if it failed, and returns its exit code.
 pub(crate) fn ended(tool: Tool, result: Result<u8, Stop>) -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
@@ -29,14 +29,14 @@ pub(crate) fn ended(tool: Tool, result: Result<u8, Stop>) -> ExitCode {
                 crate::print(text);
             }
             eprint!("{}", stop.complaint(tool));
-            // Users may choose the code that tells Slurm's errors from those of their programs.
+            // Users may choose an exit code that distinguishes Slurm's errors from those of their programs.
             let chosen = std::env::var("SLURM_EXIT_ERROR").ok().and_then(|code| code.parse().ok()).filter(|c| *c != 0);
             ExitCode::from(if stop.exit() == 1 { chosen.unwrap_or(1) } else { stop.exit() })
         }
     }
 }
 
-/// Variables and command line into the request, which may know options of a lower rank already.
+/// Applies variables, then the command line, to a request. The request may contain options of lower precedence already.
 pub(crate) fn obey(asked: &mut Asked, tool: Tool, line: &Line<'_>, vars: &Vars) -> Result<(), Stop> {
     let lookup = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, v)| v.to_string_lossy().into_owned());
     collect::obey_variables(asked, tool, &lookup)?;
@@ -59,8 +59,8 @@ pub(crate) fn obey(asked: &mut Asked, tool: Tool, line: &Line<'_>, vars: &Vars) 
     Ok(())
 }
 
-/// `--uid` and `--gid` of root: this process becomes that user before it asks anything, so that the kernel vouches for the
-/// owner of the job as for everybody's.
+/// Applies `--uid` and `--gid`, which root may use: this process becomes that user before its first request, so the
+/// kernel confirms the job's owner as for any user.
 pub(crate) fn become_owner(run_as: RunAs) -> Result<(), Stop> {
     let RunAs { user, group } = run_as;
     if user.is_none() && group.is_none() {
@@ -70,7 +70,7 @@ pub(crate) fn become_owner(run_as: RunAs) -> Result<(), Stop> {
     become_user(uid, group.unwrap_or(login)).map_err(|error| Stop::bad(error.to_string()))
 }
 
-/// Working folder, mask, limits, host and command line into the request. Gives the present folder.
+/// Adds working directory, umask, limits, host and command line to the request. Returns the current directory.
 pub(crate) fn place(asked: &mut Asked, tool: Tool, args: &[OsString]) -> Result<PathBuf, Stop> {
     let here = capture::folder()?;
     let shown = here.to_string_lossy().into_owned();
@@ -93,7 +93,7 @@ pub(crate) fn place(asked: &mut Asked, tool: Tool, args: &[OsString]) -> Result<
     Ok(here)
 }
 
-/// Refuses the name of a cluster that is not this one. Costs nothing where none was named.
+/// Fails if none of the named clusters is this one. Without names the controller isn't asked.
 pub(crate) fn known_cluster(tool: Tool, names: Option<&str>) -> Result<(), Stop> {
     let Some(names) = names else { return Ok(()) };
     let failed = |e| Stop::Bad { lines: crate::refusal::lines(tool.failed(), &e), exit: 1 };
@@ -107,7 +107,7 @@ pub(crate) fn known_cluster(tool: Tool, names: Option<&str>) -> Result<(), Stop>
     )))
 }
 
-/// `--test-only`: the line that says when the job would start.
+/// Returns the line for `--test-only`, which says when the job would start.
 pub(crate) fn would_start(tool: Tool, spec: JobSpec) -> Result<String, ClientError> {
     let request = Request::TestSubmit { spec: Arc::new(spec) };
     match Patience::new(tool.name()).ask(&request)?.1 {
@@ -119,7 +119,7 @@ pub(crate) fn would_start(tool: Tool, spec: JobSpec) -> Result<String, ClientErr
     }
 }
 
-/// A time as users read it.
+/// Formats a time in the local time zone: `2026-11-21T08:00:00`.
 fn shown(time: Time) -> String {
     let at = Timestamp::from_microsecond(time.0 as i64).unwrap_or(Timestamp::UNIX_EPOCH);
     at.to_zoned(TimeZone::system()).strftime("%Y-%m-%dT%H:%M:%S").to_string()

@@ -1,4 +1,4 @@
-//! `squall token`: invites machines into the cluster as its nodes, or withdraws a node's key.
+//! `squall token`: prints a token with which machines join the cluster as nodes, or revokes a node's key.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ for one machine, once, and for an hour. Run it on the controller's machine, as t
   --state DIR   the cluster's state (otherwise your own cluster, or SQUALL_STATE)
 ";
 
-/// Runs the command.
+/// Runs `squall token`.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     super::end("token", parse(args).and_then(|options| options.map_or_else(|| Ok(HELP.to_owned()), |o| token(&o))))
 }

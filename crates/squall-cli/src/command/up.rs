@@ -1,4 +1,4 @@
-//! `squall up`: a cluster on this machine in one command.
+//! `squall up`: starts a cluster on this machine.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -44,14 +44,14 @@ commands talk. To one elsewhere they talk while SQUALL_STATE names it.
 Where a machine has joined another one's cluster (`squall node --controller`), its node daemon is started.
 ";
 
-/// How long a controller may take to read its journal.
+/// Timeout for the controller's start, in which it reads its journal.
 pub(super) const CONTROLLER_TIME: Duration = Duration::from_mins(2);
-/// How long nodes may take to register.
+/// Timeout for the registration of all nodes.
 const NODE_TIME: Duration = Duration::from_mins(1);
-/// Most nodes of either kind.
+/// Most nodes that `--nodes` may name (real ones), and below, `--rack` (emulated ones).
 const NODES_MAX: u32 = 1024;
 const RACK_MAX: u32 = 200_000;
-/// Pause between looks.
+/// Interval between checks.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 pub(super) struct Options {
@@ -66,14 +66,14 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// What the controller is told beside its place.
+    /// Returns further arguments for the controller.
     pub(super) fn further(&self) -> &'static [&'static str] {
         if self.accept_loss { &["--accept-loss"] } else { &[] }
     }
 }
 
 impl Options {
-    /// What is wrong with a configuration, with the file that it is from.
+    /// Returns an error message about the configuration, with the file's name if `--config` names one.
     pub(super) fn in_config(&self, problem: String) -> String {
         match &self.config {
             Some(file) => format!("{}: {problem}", file.display()),
@@ -81,7 +81,7 @@ impl Options {
         }
     }
 
-    /// The text of the file that was named.
+    /// Returns the content of the file that `--config` names; None: the option isn't given.
     pub(super) fn given(&self) -> Result<Option<String>, String> {
         let read =
             |file: &PathBuf| std::fs::read_to_string(file).map_err(|e| format!("cannot read {}: {e}", file.display()));
@@ -89,7 +89,7 @@ impl Options {
     }
 }
 
-/// Runs the command.
+/// Runs `squall up`.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     super::end(
         "up",
@@ -185,7 +185,7 @@ fn up(options: &Options) -> Result<String, String> {
     ))
 }
 
-/// Refuses `--listen` where the cluster listens elsewhere.
+/// Refuses `--listen` with an address other than the cluster's.
 fn check_listen(options: &Options, config: &Config) -> Result<(), String> {
     match &options.listen {
         Some((host, port)) if config.slurmctld_port.0 != *port || config.slurmctld_host.0 != *host => Err(format!(
@@ -196,14 +196,14 @@ fn check_listen(options: &Options, config: &Config) -> Result<(), String> {
     }
 }
 
-/// The nodes of this machine.
+/// Returns the names of the nodes on this machine.
 pub(super) fn here(config: &Config) -> Result<Vec<String>, String> {
     let (mut names, emulated) = (life::real_names(config)?, life::emulated_names(config)?);
     names.extend(emulated);
     Ok(names)
 }
 
-/// Starts the node daemon of a machine that has joined another one's cluster.
+/// Starts the node daemon of this machine, which has joined another machine's cluster.
 fn resume_node(place: &Place, joined: &Joined) -> Result<String, String> {
     let daemon = Daemon::Node(joined.name.clone());
     let node = format!("{daemon} of the cluster at {}", joined.controller);
@@ -224,7 +224,7 @@ fn resume_node(place: &Place, joined: &Joined) -> Result<String, String> {
     Ok(format!("{node} is up\n"))
 }
 
-/// Starts the controller, with these arguments, unless it runs, and waits until it answers.
+/// Starts the controller with the given arguments, unless it runs, and waits until it answers.
 pub(super) fn start_controller(place: &Place, further: &[&str]) -> Result<(), String> {
     let daemon = Daemon::Controller;
     let mut started = None;
@@ -241,7 +241,8 @@ pub(super) fn start_controller(place: &Place, further: &[&str]) -> Result<(), St
     }
 }
 
-/// Starts a daemon that doesn't live, once: one that was just killed may seem to live for a moment.
+/// Starts a daemon that doesn't run. Callers repeat this while they wait, since a daemon that was just killed may seem
+/// to run for a moment; `started` makes sure that it is started once.
 pub(super) fn ensure(
     daemon: &Daemon,
     place: &Place,
@@ -261,12 +262,13 @@ pub(super) fn ensure(
     }
 }
 
-/// Whether a controller answers.
+/// Returns whether a controller answers.
 pub(super) fn is_answering(place: &Place) -> bool {
     Client::connect_to(place, "up").and_then(|mut c| c.ask(&Request::Ping)).is_ok()
 }
 
-/// Starts the nodes that do not run, and waits until all have registered. Returns how many were started.
+/// Starts the node daemons that don't run, and waits until all nodes have registered. Returns the number of daemons
+/// started.
 pub(super) fn start_nodes(place: &Place, config: &Config) -> Result<usize, String> {
     let names = &here(config)?;
     let mut daemons: Vec<_> = daemons(config)?.into_iter().map(|daemon| (daemon, None)).collect();
@@ -291,13 +293,13 @@ pub(super) fn start_nodes(place: &Place, config: &Config) -> Result<usize, Strin
     }
 }
 
-/// The daemons of all nodes.
+/// Returns the daemons of all nodes on this machine.
 pub(super) fn daemons(config: &Config) -> Result<Vec<Daemon>, String> {
     let racks = life::racks(life::emulated_names(config)?.len());
     Ok(life::real_names(config)?.into_iter().map(Daemon::Node).chain(racks).collect())
 }
 
-/// That the controller has ended, with its last words.
+/// Returns the message that the controller has ended, with the reason from its log.
 fn ended(place: &Place) -> String {
     let log = Daemon::Controller.log_file(place);
     let text = std::fs::read_to_string(&log).unwrap_or_default();
@@ -307,17 +309,18 @@ fn ended(place: &Place) -> String {
     }
 }
 
-/// Nodes that don't answer the controller; unless all of them are to be known it is enough that there are some.
+/// Returns the nodes that have not registered with the controller. Unless `all` is set, the list may be incomplete as
+/// long as there are any: `all` is needed to report them.
 fn missing_nodes(place: &Place, names: &[String], all: bool) -> Result<Vec<String>, String> {
     let answer =
         Client::connect_to(place, "up").and_then(|mut client| match client.ask(&Request::Diag { reset: false })? {
-            // All their names would be much to ask for again and again.
+            // Asking for every node's name in each round would be expensive.
             Answer::Diag(diag) if !all && diag.nodes < names.len() as u64 => Ok(Answer::Nodes(Vec::new())),
             _ => client.ask(&Request::Nodes),
         });
     match answer {
         Ok(Answer::Nodes(nodes)) => {
-            // The state remembers nodes as up over a restart; only a connected one has a version.
+            // After a restart the state still has nodes as up; only a connected one has a version.
             let up = nodes.iter().filter(|n| n.up && !n.version.is_empty()).map(|n| n.name.as_str());
             let up: HashSet<&str> = up.collect();
             Ok(names.iter().filter(|name| !up.contains(name.as_str())).cloned().collect())

@@ -1,5 +1,5 @@
-//! `squall what-if`: the jobs that a cluster has run, once more under another policy, another configuration or on more
-//! nodes; or a trace.
+//! `squall what-if`: simulates a cluster's past jobs, or a trace, under another policy, with another configuration, or
+//! on more nodes.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -39,29 +39,29 @@ usage: squall what-if [--policy fcfs|easy|conservative] [--config FILE] [--nodes
   reservations have no part in it.
 ";
 
-/// Days that are looked back unless said otherwise.
+/// Days of history that are simulated by default.
 const DAYS: u64 = 30;
 
-/// Runs the command.
+/// Runs `squall what-if`.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     if trace::is_meant(args) { trace::run(args) } else { live("squall what-if", args, what_if) }
 }
 
-/// A cluster as it is or might be.
+/// A cluster's configuration and hardware, real or hypothetical.
 struct World {
     config: Config,
     nodes: Vec<(String, Hardware)>,
 }
 
-/// What jobs were, and when they started.
+/// The jobs of the past, and their actual start times.
 struct History {
     jobs: Vec<Past>,
     starts: Vec<Time>,
-    /// Jobs that have not started.
+    /// Number of jobs that have not started, which are left out.
     pending: usize,
 }
 
-/// What a course of events is judged by, seconds.
+/// Statistics of one course of events: waiting times and makespan in seconds.
 struct Figures {
     name: String,
     started: usize,
@@ -100,7 +100,7 @@ fn what_if(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     Ok(())
 }
 
-/// The cluster as it is.
+/// Asks the controller for the present configuration and nodes.
 fn world(call: &mut Call<'_>) -> Result<World, crate::client::ClientError> {
     let Answer::Config(config) = call.controller.ask(&Request::Config)? else { return Err(unexpected()) };
     let Answer::Nodes(nodes) = call.controller.ask(&Request::Nodes)? else { return Err(unexpected()) };
@@ -108,7 +108,7 @@ fn world(call: &mut Call<'_>) -> Result<World, crate::client::ClientError> {
     Ok(World { config: *config, nodes: known.map(|node| (node.name, node.hardware)).collect() })
 }
 
-/// The cluster as it might be.
+/// Returns the hypothetical cluster that the options describe.
 fn changed(is: &World, given: &Arguments) -> Result<World, String> {
     let mut config = match given.last("config") {
         None => is.config.clone(),
@@ -142,19 +142,19 @@ fn changed(is: &World, given: &Arguments) -> Result<World, String> {
     Ok(World { config, nodes })
 }
 
-/// The configuration for just these nodes.
+/// Reduces the configuration to these nodes, all with the first entry's settings.
 fn keep_only(config: &mut Config, nodes: &[(String, Hardware)]) {
     let names: Vec<String> = nodes.iter().map(|(name, _)| name.clone()).collect();
     let entry = config.nodes.first().cloned().unwrap_or_default();
     config.nodes = vec![NodeConfig { name: hostlist::compress(&names), ..entry }];
-    // Where nodes are in the network nobody knows; and who was in a partition need not be there.
+    // Their places in the network are unknown, and nodes of partitions may be missing: neither is kept.
     config.topology = TopologyFile::default();
     for partition in &mut config.partitions {
         partition.nodes = "ALL".into();
     }
 }
 
-/// Jobs that have started, as if each had come when it could start.
+/// Returns the jobs that have started; each enters the simulation when it was eligible to start.
 fn history(rows: &[AccountingRow], now: Time) -> History {
     let mut history = History { jobs: Vec::new(), starts: Vec::new(), pending: 0 };
     for row in rows.iter().filter(|row| row.step.is_none() && row.pending_tasks.is_none()) {

@@ -1,4 +1,5 @@
-//! `squall why JOB`: every reason why a job waits, which nodes fail which test, who is ahead, what would help.
+//! `squall why JOB`: every reason why a job is pending, which nodes fail which test, which jobs are ahead, and what
+//! would help.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -116,7 +117,7 @@ fn text(told: &Why, clock: &Clock) -> String {
     text
 }
 
-/// How a job's nodes stand, and why so.
+/// Describes how a job's nodes lie in the network, and why these were chosen.
 fn seat_text(seat: &Seat) -> String {
     match seat {
         Seat::Asked(prism) => format!("These are the prism {prism}, as it asked for."),
@@ -160,7 +161,7 @@ fn partition_text(partition: &WhyPartition) -> String {
     text
 }
 
-/// Nodes enough, but not where they would have to be.
+/// Describes why enough nodes don't suffice: they don't lie together as the job requires.
 fn misfit_text(misfit: &WhyMisfit) -> String {
     let enough = if misfit.free { "Enough nodes have room" } else { "There are nodes enough" };
     let shapes = misfit.shapes.join(", ");
@@ -185,7 +186,7 @@ fn misfit_text(misfit: &WhyMisfit) -> String {
     format!("{enough}, but {what}{by}")
 }
 
-/// What a reason means and what may be done, in a few words.
+/// Returns a short explanation of a pending reason, and what may be done.
 fn meaning(reason: &PendingReason) -> Cow<'static, str> {
     let words = match reason {
         PendingReason::None => "it starts soon",
@@ -214,7 +215,7 @@ fn meaning(reason: &PendingReason) -> Cow<'static, str> {
     Cow::Borrowed(words)
 }
 
-/// Which limit it is, and where it is shown.
+/// Returns a text that says which limit was reached, and where it is shown.
 fn limit_text(whose: Whose, limit: Limit) -> String {
     use Limit as L;
     let what = match (limit, limit.tres()) {
@@ -234,7 +235,7 @@ fn limit_text(whose: Whose, limit: Limit) -> String {
     }
 }
 
-/// What is limited of a resource.
+/// Returns a text about a limit of one resource.
 fn tres_text(scope: Scope, tres: Tres) -> Cow<'static, str> {
     let (many, more, fewer, noun) = match tres {
         Tres::Cpu => ("many", "more", "fewer", "CPUs"),

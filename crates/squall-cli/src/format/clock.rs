@@ -1,4 +1,4 @@
-//! Points of time as users see them: local time, by SLURM_TIME_FORMAT.
+//! Times as users see them: local time, in the format of SLURM_TIME_FORMAT.
 
 use jiff::Timestamp;
 use jiff::Zoned;
@@ -6,19 +6,19 @@ use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::TimeZone;
 use squall_model::time::Time;
 
-/// How times are printed.
+/// The format of times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// `2026-11-21T08:03:44`.
+    /// ISO format: `2026-11-21T08:03:44`.
     Standard,
-    /// `08:03:44` today, `Ystday 08:03`, `21 Nov 08:03`, …
+    /// The nearer, the shorter: `08:03:44` today, `Ystday 08:03`, `21 Nov 08:03`, …
     Relative,
-    /// A format of strftime.
+    /// A pattern of strftime.
     Pattern(String),
 }
 
 impl Style {
-    /// From the value of SLURM_TIME_FORMAT.
+    /// Parses the value of SLURM_TIME_FORMAT.
     pub(crate) fn from_variable(value: Option<&str>) -> Self {
         match value {
             None | Some("" | "standard") => Self::Standard,
@@ -28,19 +28,19 @@ impl Style {
     }
 }
 
-/// What it takes to print a time.
+/// Format, time zone and current time for printing times.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {
-    /// Where the user is.
+    /// The user's time zone.
     pub(crate) zone: TimeZone,
-    /// How times are printed.
+    /// The format of times.
     pub(crate) style: Style,
-    /// The present, as the controller sees it.
+    /// The controller's current time.
     pub(crate) now: Time,
 }
 
 impl Clock {
-    /// A time by the user's choice.
+    /// Formats a time in the user's format.
     pub(crate) fn show(&self, time: Time) -> String {
         let at = self.local(time);
         match &self.style {
@@ -52,7 +52,7 @@ impl Clock {
         }
     }
 
-    /// A time by the user's choice, or a word where there is none.
+    /// Formats a time in the user's format, or returns `none` if there is no time.
     pub(crate) fn show_or(&self, time: Option<Time>, none: &str) -> String {
         match time {
             Some(time) if time.0 > 0 => self.show(time),
@@ -60,18 +60,18 @@ impl Clock {
         }
     }
 
-    /// `Sat Nov 21 08:03:44 2026`, which stands over long listings.
+    /// Returns the current time for the head of long listings: `Sat Nov 21 08:03:44 2026`.
     pub(crate) fn long_now(&self) -> String {
         self.local(self.now).strftime("%a %b %d %H:%M:%S %Y").to_string()
     }
 
-    /// The time where the user is.
+    /// Converts a time to the user's time zone.
     pub(crate) fn local(&self, time: Time) -> Zoned {
         local(time, &self.zone)
     }
 }
 
-/// The time in a zone.
+/// Converts a time to a time zone.
 pub(crate) fn local(time: Time, zone: &TimeZone) -> Zoned {
     let seconds = i64::try_from(time.secs()).unwrap_or(i64::MAX);
     Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX).to_zoned(zone.clone())
@@ -81,7 +81,7 @@ fn standard(at: &Zoned) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S").to_string()
 }
 
-/// Slurm's relative form: the nearer, the shorter.
+/// Formats a time in Slurm's relative style: the nearer, the shorter.
 fn relative(at: &Zoned, now: &Zoned) -> String {
     let days = at.date().since(now.date()).map_or(i64::from(i32::MAX), |span| i64::from(span.get_days()));
     let pattern = match days {

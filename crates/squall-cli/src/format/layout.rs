@@ -1,21 +1,21 @@
-//! Output formats: `-o "%.18i %9P"` and `-O "jobid:12,state:|"` to lines of columns.
+//! Output formats: parses `-o "%.18i %9P"` and `-O "jobid:12,state:|"`, and prints rows as lines of columns.
 
 use std::borrow::Borrow;
 
 use crate::format::{Field, by_letter, by_name, harmless, is_plain};
 
-/// Text that is handed on at once, bytes.
+/// Bytes of output that are collected before they are written.
 const PORTION_BYTES: usize = 64 << 10;
 
-/// Width of a column of `-O` that names none.
+/// Width of a column of `-O` without a width of its own, in characters.
 const LONG_WIDTH: usize = 20;
-/// Widest column.
+/// Widest column, in characters.
 const WIDTH_MAX: usize = 65_536;
 
 /// A parsed format.
 pub(crate) struct Layout<R: 'static> {
     parts: Vec<Part<R>>,
-    /// Fields that do not exist, as given.
+    /// Names or letters of unknown fields, as given.
     pub(crate) unknown: Vec<String>,
 }
 
@@ -33,17 +33,17 @@ struct Column<R: 'static> {
 
 #[derive(Clone, Copy)]
 enum Width {
-    /// As wide as each text is.
+    /// Each text has its own width.
     Natural,
-    /// Filled up and cut to so many characters.
+    /// Texts are padded and cut to this many characters.
     Cells(usize),
-    /// As wide as the widest text of the column.
+    /// The width of the widest text in the column.
     Widest,
 }
 
 impl<R> Layout<R> {
-    /// `-o`: `%[[.]size]letter`, with any text between. `#` as the size: as wide as the widest.
-    /// `%all`: every field that has a letter.
+    /// Parses the format of `-o`: `%[[.]size]letter`, with any text in between. The size `#` means the width of the
+    /// widest text. `%all` means every field that has a letter.
     pub(crate) fn short(text: &str, fields: &'static [Field<R>]) -> Self {
         let mut layout = Self { parts: Vec::new(), unknown: Vec::new() };
         if text == "%all" {
@@ -93,7 +93,8 @@ impl<R> Layout<R> {
         layout
     }
 
-    /// `-O`: `name[:[.][size][suffix]]`, separated by commas. After a colon without a size the text is as wide as it is.
+    /// Parses the format of `-O`: `name[:[.][size][suffix]]`, separated by commas. With a colon but no size, texts have
+    /// their own width.
     pub(crate) fn long(text: &str, fields: &'static [Field<R>]) -> Self {
         let mut layout = Self { parts: Vec::new(), unknown: Vec::new() };
         for item in text.split(',').filter(|item| !item.trim_matches(' ').is_empty()) {
@@ -122,7 +123,7 @@ impl<R> Layout<R> {
         }
     }
 
-    /// The fields that are printed.
+    /// Returns the fields of all columns.
     pub(crate) fn fields(&self) -> impl Iterator<Item = &'static Field<R>> + '_ {
         self.parts.iter().filter_map(|part| match part {
             Part::Column(column) => Some(column.field),
@@ -130,14 +131,15 @@ impl<R> Layout<R> {
         })
     }
 
-    /// All lines: the titles if wanted, then one line for each row.
+    /// Returns all lines: the titles if `header` is set, then one line for each row.
     pub(crate) fn lines(&self, header: bool, rows: &[R]) -> String {
         let mut out = String::new();
         self.write(header, rows, rows, &mut |text| out.push_str(text));
         out
     }
 
-    /// As [`Self::lines`], in portions. Columns that are as wide as their widest text are fitted to `fit`.
+    /// Writes the lines of [`Self::lines`] to `sink` in portions. Columns of the width of their widest text are fitted
+    /// to the rows `fit`.
     pub(crate) fn write(
         &self,
         header: bool,
@@ -174,7 +176,7 @@ impl<R> Layout<R> {
             .collect()
     }
 
-    /// Adds a line; `text` is used for one column after the other.
+    /// Appends a line to `out`; `text` is a buffer for one column at a time.
     fn line(
         &self,
         out: &mut String,
@@ -212,7 +214,7 @@ fn cells(digits: &str) -> Width {
     }
 }
 
-/// A text filled up to a width, and cut to it unless `uncut`.
+/// Appends a text padded to a width, and cut to it unless `uncut` is set.
 fn cell(out: &mut String, text: &str, width: Option<usize>, right: bool, uncut: bool) {
     let Some(width) = width else {
         out.push_str(text);
@@ -223,7 +225,7 @@ fn cell(out: &mut String, text: &str, width: Option<usize>, right: bool, uncut: 
     padded(out, cut.map_or(text, |(end, _)| &text[..end]), blanks, right);
 }
 
-/// A text with so many blanks on its left or on its right.
+/// Appends a text with blanks on its left (`right` aligned) or on its right.
 fn padded(out: &mut String, text: &str, blanks: usize, right: bool) {
     if right {
         fill(out, blanks);
@@ -234,7 +236,7 @@ fn padded(out: &mut String, text: &str, blanks: usize, right: bool) {
     }
 }
 
-/// So many blanks: there are as many of them in a long list as of all else.
+/// Appends blanks, eight at a time: much of a long list is blanks.
 fn fill(out: &mut String, mut blanks: usize) {
     const SOME: &str = "                                ";
     while blanks > 0 {

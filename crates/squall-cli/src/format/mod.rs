@@ -1,4 +1,4 @@
-//! Listings: rows of a struct become columns, by one table of fields for each command.
+//! Listings: rows of a struct are printed as columns, by one table of fields for each command.
 
 pub(crate) mod clock;
 pub(crate) mod job;
@@ -11,28 +11,28 @@ pub(crate) mod words;
 
 use std::borrow::Cow;
 
-/// Something that can be printed of a row: its names, its title, how to get it.
+/// A field that can be printed of a row: its names, its title, and how to get its text.
 pub(crate) struct Field<R: 'static> {
-    /// Long names, as in `-O`; the first is the one shown in lists.
+    /// Long names, as in `-O`; the first is shown in lists of fields.
     pub(crate) names: &'static [&'static str],
-    /// The letter, as in `-o`; `\0`: it has none.
+    /// The letter in `-o`; `\0`: none.
     pub(crate) letter: char,
-    /// What stands over the column.
+    /// The column's title.
     pub(crate) title: &'static str,
     get: Get<R>,
-    /// Never cut to the column's width.
+    /// Whether texts are never cut to the column's width.
     pub(crate) uncut: bool,
 }
 
 /// How to get the text of a row.
 enum Get<R> {
     Make(fn(&R) -> String),
-    /// Adds it to another one: for what is printed by the hundred thousand.
+    /// Appends to an existing text, which is faster for fields of very long lists.
     Add(fn(&R, &mut String)),
 }
 
 impl<R> Field<R> {
-    /// A field that is cut to its column's width.
+    /// Describes a field whose texts are cut to the column's width.
     pub(crate) const fn new(
         names: &'static [&'static str],
         letter: char,
@@ -41,7 +41,7 @@ impl<R> Field<R> {
     ) -> Self {
         Self { names, letter, title, get: Get::Make(get), uncut: false }
     }
-    /// A field of long lists: `add` adds the text of a row.
+    /// Describes a field of long lists: `add` appends the text of a row.
     pub(crate) const fn quick(
         names: &'static [&'static str],
         letter: char,
@@ -50,18 +50,18 @@ impl<R> Field<R> {
     ) -> Self {
         Self { names, letter, title, get: Get::Add(add), uncut: false }
     }
-    /// The same, printed whole whatever the width: node lists.
+    /// Makes the field's texts, such as node lists, never be cut to the column's width.
     pub(crate) const fn whole(self) -> Self {
         Self { uncut: true, ..self }
     }
-    /// Adds the text of a row.
+    /// Appends the text of a row.
     pub(crate) fn add(&self, row: &R, text: &mut String) {
         match self.get {
             Get::Make(make) => text.push_str(&make(row)),
             Get::Add(add) => add(row, text),
         }
     }
-    /// The text of a row.
+    /// Returns the text of a row.
     pub(crate) fn text(&self, row: &R) -> String {
         let mut text = String::new();
         self.add(row, &mut text);
@@ -69,22 +69,23 @@ impl<R> Field<R> {
     }
 }
 
-/// The field of that long name, letter case aside.
+/// Finds the field with this long name, ignoring case.
 pub(crate) fn by_name<R>(fields: &'static [Field<R>], name: &str) -> Option<&'static Field<R>> {
     fields.iter().find(|f| f.names.iter().any(|n| n.eq_ignore_ascii_case(name)))
 }
 
-/// The field of that letter.
+/// Finds the field with this letter.
 pub(crate) fn by_letter<R>(fields: &'static [Field<R>], letter: char) -> Option<&'static Field<R>> {
     fields.iter().find(|f| f.letter == letter && letter != '\0')
 }
 
-/// Whether a text is made of ASCII letters, figures, signs and blanks, as nearly all are: one column for each byte.
+/// Returns whether a text consists of printable ASCII characters only, so that each byte takes one column.
 pub(crate) fn is_plain(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
-/// A text that stays on its line and leaves the terminal alone: names and comments are other people's words.
+/// Replaces control characters, which could break the line or control the terminal: names and comments may come from
+/// other users.
 pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
     if is_plain(text) {
         return Cow::Borrowed(text);

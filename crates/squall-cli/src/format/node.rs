@@ -1,4 +1,4 @@
-//! The state of a node, and what it has, in Slurm's words.
+//! The state of a node and its resources, in Slurm's words.
 
 use std::collections::BTreeMap;
 
@@ -7,42 +7,42 @@ use squall_model::event::NodeAdmin;
 use squall_model::gres;
 use squall_model::wire::info::NodeInfo;
 
-/// What a node is doing.
+/// The part of a node's state that says what it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Base {
-    /// Never heard of.
+    /// Never registered.
     Unknown,
     /// Out of service.
     Down,
-    /// No job.
+    /// No job runs on the node.
     Idle,
-    /// All CPUs held.
+    /// All CPUs are allocated.
     Allocated,
-    /// Some CPUs held.
+    /// Some CPUs are allocated.
     Mixed,
 }
 
-/// A node's state: what it does, and the flags.
+/// A node's state: the base state and flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NodeState {
-    /// It does not answer.
+    /// The node does not answer.
     pub(crate) silent: bool,
-    /// No job may start.
+    /// No job may start on the node.
     pub(crate) drain: bool,
-    /// No job may start, for it is expected to fail.
+    /// No job may start on the node: it is expected to fail.
     pub(crate) fail: bool,
-    /// Jobs on it are ending.
+    /// Jobs on the node are ending.
     pub(crate) completing: bool,
-    /// A reservation is on there.
+    /// A reservation of the node is active.
     pub(crate) reserved: bool,
-    /// It is for work on the node.
+    /// That reservation is for maintenance.
     pub(crate) maint: bool,
-    /// What it does.
+    /// The base state.
     pub(crate) base: Base,
 }
 
 impl NodeState {
-    /// A node's state.
+    /// Derives the state of a node.
     pub(crate) fn of(node: &NodeInfo) -> Self {
         let base = if !node.known {
             Base::Unknown
@@ -66,22 +66,22 @@ impl NodeState {
         }
     }
 
-    /// Whether jobs hold CPUs of it.
+    /// Returns whether jobs hold CPUs of the node.
     pub(crate) fn busy(self) -> bool {
         matches!(self.base, Base::Allocated | Base::Mixed)
     }
 
-    /// Whether a job could start on it.
+    /// Returns whether a job could start on the node.
     pub(crate) fn usable(self) -> bool {
         !self.drain && !self.fail && !matches!(self.base, Base::Down | Base::Unknown)
     }
 
-    /// `idle`, `drained`, `down*`.
+    /// Returns the state's long form: `idle`, `drained`, `down*`.
     pub(crate) fn long(self) -> String {
         self.with_star(self.words().0)
     }
 
-    /// `idle`, `drain`, `down*`.
+    /// Returns the state's short form: `idle`, `drain`, `down*`.
     pub(crate) fn compact(self) -> String {
         self.with_star(self.words().1)
     }
@@ -108,7 +108,7 @@ impl NodeState {
         if self.silent { format!("{word}*") } else { word.to_owned() }
     }
 
-    /// `IDLE`, `DOWN+DRAIN+NOT_RESPONDING`: base and flags, as scontrol and JSON have them.
+    /// Returns base state and flags, as scontrol and JSON have them: `IDLE`, `DOWN+DRAIN+NOT_RESPONDING`.
     pub(crate) fn list(self) -> Vec<&'static str> {
         let mut out = vec![match self.base {
             Base::Unknown => "UNKNOWN",
@@ -138,7 +138,7 @@ impl NodeState {
         out
     }
 
-    /// Whether `sinfo -t WORD` means this state. None: no such word.
+    /// Returns whether `sinfo -t WORD` selects this state; None: no such word.
     pub(crate) fn is(self, word: &str) -> Option<bool> {
         Some(match word.trim_end_matches('*').to_ascii_lowercase().as_str() {
             "all" => true,
@@ -166,13 +166,13 @@ impl NodeState {
     }
 }
 
-/// `cpu=8,mem=16G,billing=8,gres/gpu=4`: what a node has.
+/// Formats a node's resources: `cpu=8,mem=16G,billing=8,gres/gpu=4`.
 pub(crate) fn has(node: &NodeInfo) -> String {
     let hardware = &node.hardware;
     format!("cpu={}{},billing={}{}", hardware.cpus, memory(hardware.memory_mb), hardware.cpus, devices(&node.gres))
 }
 
-/// The same of what jobs hold there; empty: nothing.
+/// Formats the resources of a node that jobs hold: `cpu=8,mem=16G,gres/gpu=4`; empty if there are none.
 pub(crate) fn holds(node: &NodeInfo) -> String {
     if node.cpus_used == 0 {
         return String::new();
@@ -184,10 +184,10 @@ fn memory(mb: u64) -> String {
     if mb > 0 { format!(",mem={}", format_memory_mb(mb)) } else { String::new() }
 }
 
-/// `,gres/gpu=4`: the sum over the types of each name.
+/// Formats generic resources, summed over the types of each name: `,gres/gpu=4`.
 fn devices(list: &str) -> String {
     let mut sums: BTreeMap<String, u32> = BTreeMap::new();
-    // Commas stand between indices, too.
+    // Parts in parentheses are removed: their indices contain commas, too.
     let bare: String = list.split('(').map(|part| part.split_once(')').map_or(part, |(_, rest)| rest)).collect();
     for count in gres::parse(&bare).unwrap_or_default() {
         *sums.entry(count.name).or_default() += count.count;
@@ -205,7 +205,7 @@ pub(crate) mod tests {
 
     use super::NodeState;
 
-    /// A node of 4 CPUs that is idle.
+    /// Returns an idle node with 4 CPUs.
     pub(crate) fn node(name: &str) -> NodeInfo {
         NodeInfo {
             name: name.into(),

@@ -1,22 +1,22 @@
-//! Where a job's output goes, as it is shown: patterns filled in as far as they are known.
+//! Paths of a job's output files as they are shown: patterns are replaced as far as their values are known.
 
 use std::fmt::Write;
 
-/// What a pattern may name.
+/// Values of the letters in a pattern.
 pub(crate) struct Known<'a> {
-    /// `%j`, `%J`.
+    /// `%j`, `%J`: job id.
     pub(crate) job: u32,
-    /// `%A`, `%a`.
+    /// `%A`, `%a`: the array's job id and the task's index.
     pub(crate) array: Option<(u32, u32)>,
-    /// `%u`.
+    /// `%u`: user name.
     pub(crate) user: &'a str,
-    /// `%x`.
+    /// `%x`: job name.
     pub(crate) name: &'a str,
-    /// `%N`.
+    /// `%N`: name of the first node.
     pub(crate) host: &'a str,
 }
 
-/// The absolute path that a pattern means for a batch script.
+/// Returns the absolute path that a pattern names for a batch script.
 pub(crate) fn expand(pattern: &str, work_dir: &str, known: &Known<'_>) -> String {
     let mut out = String::new();
     let mut rest = pattern.chars().peekable();

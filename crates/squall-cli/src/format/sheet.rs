@@ -1,31 +1,31 @@
-//! sacct's way to print: fields with their own widths, cut with a `+`, or separated by a delimiter.
+//! Tables of sacct and similar commands: fields with widths of their own, cut with a `+`, or separated by a delimiter.
 
 use std::borrow::Cow;
 
 use crate::format::harmless;
 
-/// Widest column.
+/// Widest column, in characters.
 const WIDTH_MAX: usize = 65_536;
 
-/// Something that can be printed of a row.
+/// A field that can be printed of a row.
 pub(crate) struct Column<R: 'static> {
-    /// Name.
+    /// The field's name.
     pub(crate) name: &'static str,
-    /// What stands over it.
+    /// The column's title.
     title: &'static str,
-    /// Width; negative: on the left.
+    /// Default width in characters; negative: left-aligned.
     pub(crate) width: i32,
-    /// The text of a row.
+    /// Returns the text of a row.
     pub(crate) get: fn(&R) -> String,
 }
 
 impl<R> Column<R> {
-    /// A column.
+    /// Describes a column with its name as title.
     pub(crate) const fn new(name: &'static str, width: i32, get: fn(&R) -> String) -> Self {
         Self { name, title: name, width, get }
     }
 
-    /// A column whose title is not its name.
+    /// Describes a column whose title is not its name.
     pub(crate) const fn titled(name: &'static str, title: &'static str, width: i32, get: fn(&R) -> String) -> Self {
         Self { name, title, width, get }
     }
@@ -34,27 +34,27 @@ impl<R> Column<R> {
 /// How rows are printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// Filled up and cut.
+    /// As a table: texts are padded and cut to the column's width.
     Table,
     /// With a delimiter between fields, and after the last one if `ending`.
     Parsable {
-        /// What stands between.
+        /// The text between fields.
         delimiter: String,
-        /// Also after the last field.
+        /// Whether the delimiter also follows the last field.
         ending: bool,
     },
 }
 
-/// Columns that were chosen, each with its width.
+/// The chosen columns, each with its width and whether it is left-aligned.
 pub(crate) struct Sheet<R: 'static> {
     chosen: Vec<(&'static Column<R>, usize, bool)>,
-    /// Titles and widths of columns after these, which only a row knows how to fill.
+    /// Titles and widths of further columns on the right, whose texts come with each row.
     further: Vec<(String, usize)>,
 }
 
 impl<R> Sheet<R> {
-    /// `jobid,state%20,jobname%-30`; a beginning of a name is enough, `ALL` is every column.
-    /// The error is the field that does not exist.
+    /// Parses a list of fields such as `jobid,state%20,jobname%-30`; names may be abbreviated, `ALL` means every
+    /// column. The error is a field that does not exist.
     pub(crate) fn parse(text: &str, columns: &'static [Column<R>]) -> Result<Self, String> {
         let mut chosen = Vec::new();
         for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
@@ -74,40 +74,40 @@ impl<R> Sheet<R> {
         Ok(Self { chosen, further: Vec::new() })
     }
 
-    /// No column.
+    /// Returns a sheet without columns.
     pub(crate) const fn empty() -> Self {
         Self { chosen: Vec::new(), further: Vec::new() }
     }
 
-    /// Adds the columns of another one.
+    /// Appends the columns of another sheet.
     pub(crate) fn append(&mut self, mut other: Self) {
         self.chosen.append(&mut other.chosen);
     }
 
-    /// Whether a column of that name was chosen.
+    /// Returns whether the column `name` was chosen.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.chosen.iter().any(|(column, ..)| column.name == name)
     }
 
-    /// With further columns after those that were chosen.
+    /// Adds further columns after the chosen ones, as (title, width).
     pub(crate) fn followed_by(mut self, further: Vec<(String, usize)>) -> Self {
         self.further = further;
         self
     }
 
-    /// Gives the columns of a name at least that width.
+    /// Makes the columns of this name at least `least` characters wide.
     pub(crate) fn widen(&mut self, name: &str, least: usize) {
         for (_, width, _) in self.chosen.iter_mut().filter(|(column, ..)| column.name == name) {
             *width = least.max(*width);
         }
     }
 
-    /// All lines.
+    /// Returns all lines: the titles if `header` is set, then one line for each row.
     pub(crate) fn lines(&self, header: bool, style: &Style, rows: &[R]) -> String {
         self.all_lines(header, style, rows, |_| &[])
     }
 
-    /// All lines, with the texts of the further columns.
+    /// Returns all lines; `further` returns a row's texts for the further columns.
     pub(crate) fn all_lines<'r>(
         &self,
         header: bool,
@@ -143,7 +143,7 @@ impl<R> Sheet<R> {
         let further = self.further.iter().zip(further).map(|((_, width), text)| ("", text.clone(), *width, false));
         let last = self.chosen.len() + self.further.len();
         for (at, (name, text, width, left)) in chosen.chain(further).enumerate() {
-            // A submission's line is kept as it was written.
+            // A submission's command line keeps its line breaks.
             let kept = |text: &str| text.split('\n').map(harmless).collect::<Vec<_>>().join("\n");
             let text = if name == "SubmitLine" { Cow::Owned(kept(&text)) } else { harmless(&text) };
             match style {
@@ -171,7 +171,7 @@ fn find<R>(columns: &'static [Column<R>], name: &str) -> Option<&'static Column<
         .or_else(|| columns.iter().find(starts).filter(|_| !name.is_empty()))
 }
 
-/// A text filled up to a width; a longer one is cut and ends with `+`.
+/// Appends a text padded to a width; a longer one is cut and ends with `+`.
 fn cell(out: &mut String, text: &str, width: usize, left: bool) {
     let length = text.chars().count();
     if length > width {

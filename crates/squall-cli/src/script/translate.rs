@@ -1,4 +1,4 @@
-//! Job options that scripts of PBS and LSF carry (`#PBS`, `#BSUB`), as sbatch's options; read as Slurm's sbatch reads them.
+//! Options of PBS and LSF in scripts (`#PBS`, `#BSUB`), translated to sbatch's options as Slurm's sbatch does.
 
 use std::ffi::OsString;
 
@@ -10,13 +10,13 @@ use crate::options::getopt::{Getopt, Shape};
 use crate::options::{Source, Stop, Tool, collect, table};
 use crate::script::Script;
 
-/// So many lines that are no comments are looked at, as by Slurm.
+/// Lines that are not comments up to which options are looked for, as in Slurm.
 const COMMANDS_MAX: usize = 100;
 
-/// How sbatch takes an option of another scheduler.
+/// Applies an option of another scheduler, with its value, to the request.
 type Translate = fn(&mut Asked, &str) -> Result<(), Stop>;
 
-/// One option of another scheduler.
+/// An option of another scheduler.
 struct Foreign {
     long: &'static str,
     short: char,
@@ -45,14 +45,14 @@ const fn option(long: &'static str, short: char, arg: Arg, translate: Translate)
 
 const VALUE: Arg = Needed("value");
 
-/// What `bsub` takes.
+/// Options of `bsub`.
 static BSUB: [Foreign; 10] = [
     option("cwd", 'c', VALUE, |asked, value| give(asked, "chdir", value)),
     option("error_file", 'e', VALUE, |asked, value| give(asked, "error", value)),
     option("job_name", 'J', VALUE, |asked, value| give(asked, "job-name", value)),
     option("hostname", 'm', VALUE, |asked, value| give(asked, "nodelist", &value.replace(' ', ","))),
     option("memory_limit", 'M', VALUE, |asked, value| {
-        // LSF's unit is the kilobyte.
+        // LSF's unit of memory is the kilobyte.
         let unit = if value.ends_with(|c: char| c.is_ascii_digit()) { "K" } else { "" };
         give(asked, "mem-per-cpu", &format!("{value}{unit}"))
     }),
@@ -67,7 +67,8 @@ static BSUB: [Foreign; 10] = [
     option("exclusive", 'x', Flag, |asked, _| set(asked, "exclusive", None)),
 ];
 
-/// What `qsub` takes. The last ones have no counterpart: what they ask for is so anyway, or not to be had.
+/// Options of `qsub`. The last ones have no counterpart in sbatch: they name defaults or missing features, and are
+/// ignored.
 static PBS: [Foreign; 25] = [
     option("start_time", 'a', VALUE, |asked, value| give(asked, "begin", value)),
     option("account", 'A', VALUE, |asked, value| give(asked, "account", value)),
@@ -110,12 +111,12 @@ static PBS: [Foreign; 25] = [
     option("no_std", 'z', Flag, nothing),
 ];
 
-/// Takes the options of another scheduler, of one at most, and LSF's first. Returns the words that were read.
+/// Applies the options of one other scheduler: LSF's if there are any, otherwise those of PBS. Returns the words read.
 pub(crate) fn obey(asked: &mut Asked, script: &Script) -> Result<Vec<String>, Stop> {
     for (mark, options) in [("#BSUB", &BSUB[..]), ("#PBS", &PBS[..])] {
         let Some(mut words) = script.words_after(mark, COMMANDS_MAX)? else { continue };
         if mark == "#BSUB" {
-            // The only long name that LSF writes with one dash.
+            // `-cwd` is the only long name that LSF writes with one dash.
             words.iter_mut().filter(|word| *word == "-cwd").for_each(|word| "-c".clone_into(word));
         }
         let args: Vec<OsString> = words.iter().map(OsString::from).collect();
@@ -133,7 +134,7 @@ pub(crate) fn obey(asked: &mut Asked, script: &Script) -> Result<Vec<String>, St
     Ok(Vec::new())
 }
 
-/// Slurm's words after those of getopt.
+/// Adds Slurm's message to that of getopt.
 fn unknown(stop: Stop) -> Stop {
     match stop {
         Stop::Usage(line) => {
@@ -152,13 +153,13 @@ fn give(asked: &mut Asked, long: &str, value: &str) -> Result<(), Stop> {
     set(asked, long, Some(value.to_owned()))
 }
 
-/// Obeys an option of sbatch.
+/// Applies an option of sbatch.
 fn set(asked: &mut Asked, long: &str, value: Option<String>) -> Result<(), Stop> {
     let option = table::options_of(Tool::Sbatch).find(|option| option.long == long).expect("sbatch has that option");
     collect::obey(asked, Tool::Sbatch, &(option, value), &Source::Script(0))
 }
 
-/// `-m`: letters.
+/// Translates PBS's `-m`, a list of letters, to values of `--mail-type`.
 fn mail(letters: &str) -> String {
     let has = |letter: char| letters.chars().any(|c| c.eq_ignore_ascii_case(&letter));
     if has('n') {
@@ -168,7 +169,7 @@ fn mail(letters: &str) -> String {
     types.into_iter().filter(|(letter, _)| has(*letter)).map(|(_, name)| name).collect::<Vec<_>>().join(",")
 }
 
-/// `-l`: `nodes=2:ppn=4,walltime=1:00:00,mem=4gb`, or PBS Pro's `select=2:ncpus=4:mpiprocs=2`.
+/// Applies `-l`: `nodes=2:ppn=4,walltime=1:00:00,mem=4gb`, or PBS Pro's `select=2:ncpus=4:mpiprocs=2`.
 fn resources(asked: &mut Asked, list: &str) -> Result<(), Stop> {
     let (mut select, mut devices) = ([false; 3], 0);
     let mut rest = list;
@@ -179,7 +180,7 @@ fn resources(asked: &mut Asked, list: &str) -> Result<(), Stop> {
             continue;
         };
         let name = name.to_ascii_lowercase();
-        // Times and lists of nodes have colons of their own.
+        // Times and lists of nodes contain colons.
         let ends: &[char] = match name.as_str() {
             "walltime" | "cput" | "pcput" | "nodes" => &[','],
             _ => &[',', ':'],
@@ -217,7 +218,7 @@ fn resources(asked: &mut Asked, list: &str) -> Result<(), Stop> {
     give(asked, "gres", &format!("{before}gpu:{devices}"))
 }
 
-/// PBS Pro's `ncpus` and `mpiprocs` of a node: so many CPUs for each task.
+/// Sets CPUs per task from PBS Pro's `ncpus` and `mpiprocs` of a node.
 fn tasks_of_a_selection(asked: &mut Asked) -> Result<(), Stop> {
     let count = |long| asked.given.get(long).and_then(|value| value.as_deref()?.parse::<u32>().ok());
     match (count("mincpus"), count("ntasks-per-node")) {
@@ -228,12 +229,12 @@ fn tasks_of_a_selection(asked: &mut Asked) -> Result<(), Stop> {
     }
 }
 
-/// `100mb` as Slurm writes it: `100m`.
+/// Rewrites a size such as `100mb` in Slurm's form: `100m`.
 fn size(value: &str) -> &str {
     value.strip_suffix(['b', 'B']).unwrap_or(value)
 }
 
-/// `nodes=`: counts and names, with `ppn` and `gpus` of each.
+/// Applies `nodes=`: counts and names, with `ppn` (tasks) and `gpus` of each node.
 fn nodes(asked: &mut Asked, list: &str) -> Result<(), Stop> {
     let (mut count, mut tasks) = (0u32, 0u32);
     let mut names = Vec::new();

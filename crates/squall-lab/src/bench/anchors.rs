@@ -1,23 +1,23 @@
-//! What is known of published workload traces: what a correct simulator finds on them.
+//! Known results on published workload traces, which a correct simulator must reproduce.
 //!
-//! The figures are those of an independent simulator of one file, with the rules of this one for what is left out and for
-//! ties. Its FCFS was held against AccaSim 1.1.3 and pyss on KTH-SP2 (the same start of every job), and against AccaSim
-//! and the published mean of HPCOpt on HPC2N.
+//! The figures come from an independent simulator in one file, which has this one's rules for jobs left out and for
+//! ties. Its FCFS was compared with AccaSim 1.1.3 and pyss on KTH-SP2 (every job starts at the same time), and with
+//! AccaSim and the published mean of HPCOpt on HPC2N.
 
 use std::path::Path;
 
-/// A trace of which results are known. Times in seconds.
+/// A trace with known results. Times in seconds.
 pub(super) struct Anchor {
-    /// How its file's name begins.
+    /// Beginning of the file's name.
     pub(super) name: &'static str,
     pub(super) processors: u32,
     pub(super) jobs: u64,
-    /// Waits by FCFS, all together.
+    /// Sum of all waits with FCFS.
     pub(super) fcfs_sum_s: f64,
-    /// Mean wait by EASY, and with the shortest jobs first in what passes others.
+    /// Mean wait with EASY, and below, with EASY that tries the shortest jobs first for backfilling.
     pub(super) easy_mean_s: f64,
     pub(super) shortest_mean_s: f64,
-    /// What other programs found by FCFS, by EASY, and by conservative backfill.
+    /// Results of other programs with FCFS, with EASY, and with conservative backfill.
     pub(super) others: [&'static str; 3],
 }
 
@@ -30,7 +30,8 @@ const fn anchor(
     Anchor { name, processors, jobs, fcfs_sum_s, easy_mean_s, shortest_mean_s, others: [""; 3] }
 }
 
-/// All of them; the traces are those of the Parallel Workloads Archive but for Theta's, DOST-ASTI's and Lublin's model.
+/// All known traces. They are from the Parallel Workloads Archive, except Theta's, DOST-ASTI's and that of Lublin's
+/// model.
 const ANCHORS: [Anchor; 9] = [
     Anchor {
         others: ["AccaSim and pyss the same", "pyss 6804.721", "pyss 7295.102"],
@@ -49,7 +50,7 @@ const ANCHORS: [Anchor; 9] = [
     anchor(("DOST-ASTI_COARE-Saliksik-2020-cln", 1728, 19_760), 21_704_883.0, 283.159, 242.973),
 ];
 
-/// What is known of a trace by its file's name.
+/// Returns the known results of a trace by its file's name.
 pub(super) fn of(trace: &Path) -> Option<&'static Anchor> {
     let name = trace.file_name()?.to_str()?;
     let end = |anchor: &Anchor| name.strip_prefix(anchor.name).map(|end| matches!(end, ".swf" | ".swf.gz"));

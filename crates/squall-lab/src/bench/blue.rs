@@ -1,5 +1,5 @@
-//! `bench bluewaters`: the synthetic workload of Blue Waters under different placements: how much of the machine is
-//! used, and how much of that users get.
+//! `bench bluewaters`: a synthetic workload of Blue Waters with different placements. Measures how much of the machine
+//! is used, and how much work jobs get done with that.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,16 +12,18 @@ use super::{Finding, Options, round, spawn};
 use crate::picture::slices::{Shade, Slices};
 use crate::picture::{Axis, Chart, Series, Stroke, write};
 
-/// Seeds unless said otherwise.
+/// Number of seeds by default.
 const SEEDS: u64 = 5;
-/// The talk's: utilisation with prisms and by list, and what users got with prisms beside the list.
+/// Results of the Blue Waters talk of 2014: utilisation with prisms, utilisation in list order, and the gain of users
+/// with prisms relative to list order.
 const TALK: (f64, f64, f64) = (0.77, 0.90, 1.19);
-/// How much longer run times were in its default order: what our applications' communication is fitted to.
+/// How many times longer jobs ran in the default order of the Blue Waters talk. The communication of the simulated
+/// applications is fitted to it.
 const TALK_STRETCH: f64 = 1.79;
-/// What is to be reached.
+/// Utilisation that must be reached.
 const BAR_UTILISATION: f64 = 0.80;
 
-/// Utilisation with prisms by the exact rule; a row for each placement, means over seeds.
+/// Returns the utilisation with prisms by the exact rule, and a row for each placement; means over all seeds.
 pub(super) fn run(options: &Options) -> Result<Finding, String> {
     let seeds = options.seeds.unwrap_or(SEEDS).max(1);
     let mut settings = Settings::default();
@@ -48,7 +50,8 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     }
     let base = |pick: fn(&Outcome) -> f64| mean(by_placement[0].1, pick);
     let (base, plain) = (base(|outcome| outcome.throughput), base(|outcome| outcome.efficiency));
-    // By the talk's formula: utilisation beside its default scheduler's, times how much shorter run times are.
+    // The gain by the talk's formula: utilisation relative to its default scheduler's, times the shortening of run
+    // times.
     let by_talk = |all: &[Outcome]| {
         mean(all, |outcome| outcome.utilisation) / TALK.1 * mean(all, |outcome| outcome.efficiency) / plain
     };
@@ -95,7 +98,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     Ok(Finding { bench: "bluewaters", figure, unit: "of the machine used (model), all in prisms", limit, fields })
 }
 
-/// What is different about the workload.
+/// Applies a variant of the workload to the settings.
 fn vary(settings: &mut Settings, variant: &str) -> Result<(), String> {
     let switch = match variant {
         "equal" => &mut settings.equal_runs,
@@ -114,14 +117,14 @@ fn mean(all: &[Outcome], pick: impl Fn(&Outcome) -> f64) -> f64 {
     all.iter().map(pick).sum::<f64>() / all.len().max(1) as f64
 }
 
-/// From the least to the most.
+/// Returns the difference between the largest and the smallest value.
 fn spread(all: &[Outcome], pick: impl Fn(&Outcome) -> f64) -> f64 {
     let values = all.iter().map(pick);
     let (low, high) = values.fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
     if low > high { 0.0 } else { high - low }
 }
 
-/// One simulation on each hardware thread at a time.
+/// Runs all simulations, one at a time on each hardware thread.
 fn in_parallel(cases: &[Settings]) -> Result<Vec<Outcome>, String> {
     let next = AtomicUsize::new(0);
     let worker = || {
@@ -141,8 +144,8 @@ fn in_parallel(cases: &[Settings]) -> Result<Vec<Outcome>, String> {
     Ok(all.into_iter().map(|(_, outcome)| outcome).collect())
 }
 
-/// How much of the machine each placement uses against how quickly jobs run there, seed by seed; and who is where at the
-/// end of a seed, by list and in prisms.
+/// Draws two pictures: utilisation and job speed of each placement, one dot a seed; and the machine's occupation at the
+/// end of a seed, in list order and in prisms.
 fn draw(by_placement: &[(Placement, &[Outcome])], folder: &Path) -> Result<(), String> {
     let dots = |(color, (placement, all)): (usize, &(Placement, &[Outcome]))| Series {
         name: placement.name(),
@@ -167,14 +170,14 @@ fn draw(by_placement: &[(Placement, &[Outcome])], folder: &Path) -> Result<(), S
     Ok(())
 }
 
-/// Slices across y, every sixth: a colour for each job.
+/// Draws slices of the machine across y, every sixth, with a colour for each job.
 fn who_is_where(placement: Placement, outcome: &Outcome) -> Slices {
     let [x, y, z] = MACHINE;
     let shade = |spot: &Spot| -> Shade {
         match spot {
             Spot::Service => None,
             Spot::Free => Some([0.0, 0.0, 0.94]),
-            // The golden ratio keeps the hues of neighbours apart.
+            // Steps by the golden ratio give neighbours different hues.
             Spot::Job(job) => {
                 let turn = |by: f64| (f64::from(*job) * by).fract();
                 Some([turn(0.618_034), 0.45 + 0.4 * turn(0.414_214), 0.42 + 0.3 * turn(0.732_051)])
@@ -196,7 +199,7 @@ fn who_is_where(placement: Placement, outcome: &Outcome) -> Slices {
     }
 }
 
-/// The jobs of the first seed, prisms for all, as a trace.
+/// Returns the jobs of the first seed, with prisms for all, as a trace.
 fn as_trace(by_placement: &[(Placement, &[Outcome])]) -> Option<String> {
     let (_, all) = by_placement.iter().find(|(placement, _)| *placement == Placement::Exact)?;
     let outcome = all.first()?;

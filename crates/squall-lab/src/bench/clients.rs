@@ -1,5 +1,5 @@
-//! `bench clients`: what users' own commands take, and what jobs that wait cost: `srun` on an idle cluster, `sbatch` one
-//! after another, a long array, a long queue and `squeue` of it, and what becomes of others meanwhile.
+//! `bench clients`: cost of users' commands and of pending jobs: `srun` on an idle cluster, `sbatch` one after another,
+//! a long array, a long queue and `squeue` of it, and the slowdown of other jobs meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,17 +10,18 @@ use squall_model::wire::client::JobSelection;
 use super::cluster::{Cluster, submission};
 use super::{Finding, Options, median, round};
 
-/// Idle `srun`s of which the median counts.
+/// Number of `srun`s on an idle cluster; the median counts.
 const SRUNS: usize = 21;
-/// `sbatch` processes, one after another.
+/// Number of `sbatch` processes, one after another.
 const SBATCHES: u32 = 300;
-/// Tasks of the array.
+/// Number of tasks in the array.
 const TASKS: u32 = 1_000_000;
-/// Individual jobs that wait.
+/// Number of individual pending jobs.
 const JOBS: u64 = 100_000;
-/// `squeue`s of which the median counts.
+/// Number of `squeue`s; the median counts.
 const SQUEUES: usize = 5;
-/// Jobs that run on emulated nodes, alone and while others look at the queue without a pause.
+/// Number of jobs on emulated nodes, first alone, then while clients list the queue without a pause; and below, the
+/// number of these nodes.
 const BESIDE: u64 = 50_000;
 const BESIDE_NODES: u32 = 100;
 
@@ -66,7 +67,8 @@ fn per(kb: f64, count: u64) -> f64 {
     kb * 1024.0 / count as f64
 }
 
-/// Durable no-op jobs per second behind a long queue: alone, and while a client asks for all of it again and again.
+/// Returns durable no-op jobs per second behind a long queue: alone, and while a client lists the whole queue
+/// repeatedly.
 fn beside(jobs: u64) -> Result<(f64, f64), String> {
     let cluster = Cluster::rack(BESIDE_NODES, "")?;
     Cluster::wait_for(&mut cluster.client()?, BESIDE_NODES)?;
@@ -90,7 +92,8 @@ fn beside(jobs: u64) -> Result<(f64, f64), String> {
     Ok((alone, looked_at))
 }
 
-/// Jobs per second from the first submission to the last durable end; `from`: of those so many were submitted before.
+/// Returns jobs per second from the first submission to the last durable end. `from`: number of these jobs that earlier
+/// calls have submitted.
 fn rate(cluster: &Cluster, held: u64, from: u64) -> Result<f64, String> {
     let mut watch = cluster.client()?;
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! A cluster of its own for one bench: in a temporary folder, ended and removed afterwards.
+//! A cluster for one benchmark, in a temporary folder; it is shut down and removed afterwards.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -16,16 +16,16 @@ use squall_model::wire::info::Diag;
 
 use crate::client::Client;
 
-/// How long nodes may take to start, and how often to look.
+/// Timeout for the nodes' start, and interval between checks.
 const START_TIME: Duration = Duration::from_mins(1);
 const START_POLL: Duration = Duration::from_millis(20);
 
-/// How large a cluster is.
+/// Size of a cluster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Scale {
-    /// One real node that claims so many CPUs.
+    /// One real node, configured with this number of CPUs.
     Slots(u32),
-    /// So many emulated nodes.
+    /// This number of emulated nodes.
     Rack(u32),
 }
 
@@ -36,12 +36,12 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts it with a node that claims `slots` CPUs.
+    /// Starts a cluster with one real node, configured with `slots` CPUs.
     pub(crate) fn start(slots: u32) -> Result<Self, String> {
         Self::of(Scale::Slots(slots), "", true)
     }
 
-    /// Starts it at that scale, with that configuration of everything else; its journal is flushed if it is `durable`.
+    /// Starts a cluster of this size with further configuration; without `durable` its journal is not flushed.
     pub(crate) fn of(scale: Scale, config: &str, durable: bool) -> Result<Self, String> {
         let (text, rack) = match scale {
             Scale::Slots(cpus) => {
@@ -58,7 +58,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Starts its controller with these arguments, and waits until it answers: `squall up` would start it without them.
+    /// Starts the controller with further arguments, which `squall up` would not pass on, and waits until it answers.
     fn start_controller(&self, further: &[&str]) -> Result<(), String> {
         let daemon = Daemon::Controller;
         let mut started = daemon.start(&self.place, further).map_err(|e| format!("cannot start {daemon}: {e}"))?;
@@ -75,7 +75,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// The same with so many cells behind a front, each with its part; those are always durable.
+    /// Starts a cluster divided into cells behind a front, each with a part of the nodes. Such a cluster is always
+    /// durable.
     pub(crate) fn of_cells(cells: u32, scale: Scale, config: &str, durable: bool) -> Result<Self, String> {
         let count = cells.to_string();
         match scale {
@@ -89,17 +90,17 @@ impl Cluster {
         }
     }
 
-    /// Starts it with so many real node daemons, each with this machine's CPUs.
+    /// Starts a cluster with real node daemons, each with this machine's CPUs.
     pub(crate) fn nodes(nodes: u32) -> Result<Self, String> {
         Self::with("", &["--nodes", &nodes.to_string()])
     }
 
-    /// Starts it with so many emulated nodes and that configuration of everything else.
+    /// Starts a cluster with emulated nodes and further configuration.
     pub(crate) fn rack(nodes: u32, config: &str) -> Result<Self, String> {
         Self::of(Scale::Rack(nodes), config, true)
     }
 
-    /// Starts it with that configuration and these further arguments of `squall up`.
+    /// Starts a cluster with a configuration and further arguments of `squall up`.
     pub(crate) fn with(text: &str, args: &[&str]) -> Result<Self, String> {
         let cluster = Self::somewhere()?;
         let config = cluster.folder.join("bench.toml");
@@ -109,7 +110,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// A folder for it.
+    /// Creates the cluster's folder.
     fn somewhere() -> Result<Self, String> {
         let folder = std::env::temp_dir().join(format!("squall-bench-{}", std::process::id()));
         std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -117,17 +118,17 @@ impl Cluster {
         Ok(Self { folder, place })
     }
 
-    /// Where it is.
+    /// Returns the cluster's state folder.
     pub(crate) fn place(&self) -> &Place {
         &self.place
     }
 
-    /// A new connection to its controller.
+    /// Opens a new connection to the controller.
     pub(crate) fn client(&self) -> Result<Client, String> {
         Client::connect_to(&self.place, "bench").map_err(|e| e.to_string())
     }
 
-    /// Waits until so many nodes are in session.
+    /// Waits until this number of nodes is connected.
     pub(crate) fn wait_for(client: &mut Client, nodes: u32) -> Result<(), String> {
         let start = Instant::now();
         loop {
@@ -139,7 +140,7 @@ impl Cluster {
         }
     }
 
-    /// The controller's counters.
+    /// Returns the controller's counters.
     pub(crate) fn diag(client: &mut Client) -> Result<Diag, String> {
         match client.ask(&Request::Diag { reset: false }) {
             Ok(Answer::Diag(diag)) => Ok(*diag),
@@ -148,24 +149,25 @@ impl Cluster {
         }
     }
 
-    /// CPU time of the controller, or of all cells', and of the node daemons with all that they have started.
+    /// Returns the CPU time of the controller (or all cells' controllers), and that of the node daemons with all
+    /// processes they started.
     pub(crate) fn cpu(&self) -> (Duration, Duration) {
         let cells: Vec<Place> = self.place.cells().unwrap_or_default().into_values().collect();
         let places = if cells.is_empty() { vec![self.place.clone()] } else { cells };
         places.iter().map(cpu_in).fold((Duration::ZERO, Duration::ZERO), |sum, cpu| (sum.0 + cpu.0, sum.1 + cpu.1))
     }
 
-    /// Resident memory of the controller, KiB; 0: there is none.
+    /// Returns the controller's resident memory in KiB; 0: it does not run.
     pub(crate) fn controller_kb(&self) -> f64 {
         pid_in(&self.place.controller_pid()).map_or(0.0, |pid| resident_kb(pid) as f64)
     }
 
-    /// CPU time of the front of cells.
+    /// Returns the CPU time of the cells' front.
     pub(crate) fn front_cpu(&self) -> Duration {
         used(&self.place.front_pid())
     }
 
-    /// Milliseconds of one of this program's commands there, from its start to its end.
+    /// Runs one of this program's commands on the cluster and returns its duration in milliseconds.
     pub(crate) fn command_ms<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<f64, String> {
         let me = std::env::current_exe().map_err(|e| e.to_string())?;
         let start = Instant::now();
@@ -199,7 +201,7 @@ impl Cluster {
     }
 }
 
-/// CPU time of the daemon with that pid file.
+/// Returns the CPU time of the daemon with this pid file.
 fn used(pid_file: &Path) -> Duration {
     pid_in(pid_file).map_or(Duration::ZERO, squall_host::processes::cpu_time)
 }
@@ -208,14 +210,14 @@ fn pid_in(pid_file: &Path) -> Option<u32> {
     std::fs::read_to_string(pid_file).ok()?.split_whitespace().next()?.parse().ok()
 }
 
-/// Resident memory of a process, KiB.
+/// Returns the resident memory of a process in KiB.
 pub(super) fn resident_kb(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap_or_default();
     line.split_whitespace().nth(1).and_then(|kb| kb.parse().ok()).unwrap_or_default()
 }
 
-/// CPU time of a controller, and of its node daemons.
+/// Returns the CPU time of a controller, and of its node daemons.
 fn cpu_in(place: &Place) -> (Duration, Duration) {
     let files = std::fs::read_dir(place.run()).into_iter().flatten().flatten().map(|entry| entry.path());
     let nodes = files.filter(|path| {
@@ -236,16 +238,16 @@ impl Drop for Cluster {
     }
 }
 
-/// A submission of a script that is itself `/bin/true`: the least that a batch job can be.
+/// Returns a submission of the smallest possible batch job: its script is executed by `/bin/true`.
 pub(crate) fn submission(number: u64, hold: bool) -> Request {
     submission_of(number, hold, TRUE)
 }
 
-/// Scripts that do nothing: without a shell, and by one.
+/// Scripts that do nothing: without a shell, and below, in a shell.
 pub(super) const TRUE: &str = "#!/bin/true\n";
 pub(super) const SHELL: &str = "#!/bin/sh\ntrue\n";
 
-/// A submission of that script.
+/// Returns a submission of a batch script.
 pub(super) fn submission_of(number: u64, hold: bool, script: &str) -> Request {
     let spec = JobSpec {
         name: "bench".into(),
@@ -268,12 +270,12 @@ fn serde_bytes(bytes: &[u8]) -> squall_model::encoding::ByteBuf {
     squall_model::encoding::ByteBuf::from(bytes)
 }
 
-/// Node counts to measure: powers of `1 << power`, and all.
+/// Returns node counts to measure: powers of `1 << power` below `all`, then `all`.
 pub(crate) fn counts(all: u32, power: u32) -> Vec<u32> {
     (0..32 / power).map(|step| 1_u32 << (power * step)).filter(|count| *count < all).chain([all]).collect()
 }
 
-/// The first so many nodes, as a host list.
+/// Returns the first `nodes` nodes as a host list.
 pub(crate) fn list(nodes: u32) -> String {
     if nodes == 1 { "n1".to_owned() } else { format!("n[1-{nodes}]") }
 }

@@ -1,5 +1,5 @@
-//! `bench throughput --emulated`: durable jobs that do nothing on emulated nodes: what the controller itself can do, and
-//! whether it is as fast at the end of a long run as at its beginning.
+//! `bench throughput --emulated`: durable no-op jobs on emulated nodes. Shows the controller's own limit, and whether
+//! it is as fast at the end of a long run as at the beginning.
 
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,9 @@ use crate::client::unexpected;
 
 const JOBS: u64 = 1_000_000;
 const CLIENTS: u64 = 2;
-/// How often the controller is asked how far it is.
+/// Interval at which the controller is asked for its progress.
 const POLL: Duration = Duration::from_millis(20);
-/// Longest time without the end of a job.
+/// Timeout for the next end of a job.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) fn run(options: &Options, nodes: u32) -> Result<Finding, String> {
@@ -34,7 +34,7 @@ pub(super) fn run(options: &Options, nodes: u32) -> Result<Finding, String> {
     Ok(finding)
 }
 
-/// Runs so many jobs on a cluster of so many nodes and cells.
+/// Runs jobs on a cluster with this number of nodes and cells.
 fn measure(cluster: &Cluster, (nodes, cells): (u32, u32), jobs: u64, clients: u64) -> Result<Finding, String> {
     let mut watch = cluster.client()?;
     Cluster::wait_for(&mut watch, nodes)?;
@@ -83,21 +83,21 @@ fn measure(cluster: &Cluster, (nodes, cells): (u32, u32), jobs: u64, clients: u6
     })
 }
 
-/// What so many cells could do where each controller and the front has a core of its own, by the CPU time that they took
-/// for a job here: cells until the front is busy all the time.
+/// Estimates jobs per second for several numbers of cells if each controller and the front had its own core, from the
+/// CPU time per job. More cells help until the front is busy all the time.
 fn reckoned(controller_us: f64, front_us: f64) -> Value {
     let rate = |cells: u32| (f64::from(cells) * 1e6 / controller_us).min(1e6 / front_us).round();
     let rows = (0..7).map(|power| 1 << power);
     rows.map(|cells| json!({ "cells": cells.to_string(), "jobs_per_s": rate(cells) })).collect()
 }
 
-/// Submits jobs one after another, many of them under way.
+/// Submits jobs, with many submissions in flight.
 fn submit(cluster: &Cluster, numbers: impl Iterator<Item = u64>) -> Result<(), String> {
     let requests = numbers.map(|number| submission(number, false));
     cluster.client()?.submit(requests, |_, _| {}).map_err(|e| e.to_string())
 }
 
-/// How many jobs had ended when, in seconds since the start.
+/// Waits until all jobs have ended; returns (seconds since the start, jobs ended so far).
 fn until_all_ended(cluster: &Cluster, jobs: u64, start: Instant) -> Result<Vec<(f64, u64)>, String> {
     let mut watch = cluster.client()?;
     let (mut seen, mut news) = (vec![(0.0, 0)], Instant::now());
@@ -122,7 +122,7 @@ fn until_all_ended(cluster: &Cluster, jobs: u64, start: Instant) -> Result<Vec<(
     }
 }
 
-/// When so many had ended: on the line between the two looks around it.
+/// Returns when `count` jobs had ended, in seconds, interpolated between two observations.
 fn reached(seen: &[(f64, u64)], count: u64) -> f64 {
     let after = seen.partition_point(|(_, ended)| *ended < count).clamp(1, seen.len() - 1);
     let ((t0, n0), (t1, n1)) = (seen[after - 1], seen[after]);

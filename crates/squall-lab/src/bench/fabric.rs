@@ -1,4 +1,4 @@
-//! `bench fabric`: all figures of the fabric in one table, each beside what it is to beat and what others have.
+//! `bench fabric`: all figures of the fabric in one table, each with its target and the results of others.
 
 use std::path::Path;
 
@@ -7,13 +7,13 @@ use serde_json::json;
 use super::table::{self, Bar, Found, Line};
 use super::{Finding, Options};
 
-/// How much of the workload's time is played.
+/// Factor by which the ESP workload's time is shortened.
 const SCALE: &str = "0.1";
-/// A disk in memory, on most machines.
+/// A file system in memory that most machines have.
 const MEMORY: &str = "/dev/shm";
 
-/// Runs a part. `in_memory`: what nodes keep lies in memory where there is such a disk, as the talk's did; a journal
-/// never does.
+/// Runs one benchmark of the table. With `in_memory` the nodes' files are kept in memory if possible, as in the STORM
+/// talk; a journal never is.
 fn part(options: &Options, in_memory: bool, args: &str) -> Result<Found, String> {
     let mut command = table::bench()?;
     command.args(args.split_whitespace());

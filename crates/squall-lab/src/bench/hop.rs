@@ -1,18 +1,18 @@
-//! `bench hop`: what a hop between machines costs, encrypted, beside one on this machine.
+//! `bench hop`: cost of an encrypted hop between machines, compared with a hop within this machine.
 
 use serde_json::json;
 use squall_host::trial::{Cost, Stream, hop};
 
 use super::{Finding, Options};
 
-/// Short frames there and back.
+/// Number of round trips of a short frame.
 const ROUNDS: usize = 20_000;
-/// Bytes of a long frame: a piece of a file on its way to nodes.
+/// Bytes of a long frame, such as a piece of a file on its way to nodes.
 const FRAME_BYTES: usize = 128 << 10;
-/// Bytes in long frames.
+/// Bytes sent in long frames altogether.
 const BYTES: u64 = 512 << 20;
 
-/// Both streams, one after the other.
+/// Measures both kinds of streams, one after the other.
 pub(super) fn run(options: &Options) -> Result<Finding, String> {
     let bytes = options.size.unwrap_or(BYTES) as usize;
     let measure = |stream| hop(stream, ROUNDS, FRAME_BYTES, bytes).map_err(|e| format!("{stream:?}: {e}"));

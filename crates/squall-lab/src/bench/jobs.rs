@@ -1,4 +1,4 @@
-//! `bench jobs`: all figures of jobs by the thousand in one table, each beside what it is to be and what others have.
+//! `bench jobs`: all figures of job throughput in one table, each with its target and the results of others.
 
 use serde_json::json;
 

@@ -1,24 +1,25 @@
-//! `bench throughput --ladder`: the same jobs again and again, each time with one optimisation more.
+//! `bench throughput --ladder`: the same jobs repeatedly, each time with one more optimisation.
 
 use serde_json::{Value, json};
 
-/// Slots for each core of a real node: few, and so many that ends of several jobs share a flush of the journal.
+/// Slots for each core of a real node: few, and below, enough for the ends of several jobs to share a flush of the
+/// journal.
 const FEW_SLOTS: u32 = 2;
 pub(super) const SLOTS_PER_CORE: u32 = 8;
 
-/// A rung: an optimisation is there from it on.
+/// A rung of the ladder: from it on, one more optimisation is in use.
 pub(super) struct Rung {
     name: &'static str,
     /// Slots for each core of a real node.
     pub(super) slots: u32,
-    /// Parts of the configuration.
+    /// Fragments of the configuration.
     config: &'static [&'static str],
-    /// The journal is flushed.
+    /// Whether the journal is flushed.
     pub(super) durable: bool,
-    /// It concerns real processes only.
+    /// Whether the optimisation concerns real processes only.
     real: bool,
-    /// Controllers, behind a front if there are several. What comes after such a rung has one again, and is compared with
-    /// the last that had one.
+    /// Number of cells; several are behind a front. The rung after one with several cells has a single one again, and
+    /// is compared with the last rung that had one.
     pub(super) cells: u32,
 }
 
@@ -27,10 +28,10 @@ const fn rung(name: &'static str, slots: u32, config: &'static [&'static str]) -
 }
 
 const FIFO: &str = "SchedulerType = \"sched/builtin\"";
-/// A partition for short jobs: with this the headline is measured.
+/// Configuration of a partition for short jobs, with leases. The main figure is measured with it.
 pub(super) const LEASES: &str = "[[partitions]]\nname = \"debug\"\nlease_jobs = 8\ndefault_time_s = 60\n";
 
-/// What [`LEASES`] says of jobs in hand.
+/// Returns the number of prefetched jobs that [`LEASES`] configures.
 pub(super) fn in_hand() -> &'static str {
     LEASES.lines().find_map(|line| line.strip_prefix("lease_jobs = ")).unwrap_or_default()
 }
@@ -46,14 +47,14 @@ const LADDER: [Rung; 7] = [
 ];
 
 impl Rung {
-    /// The configuration.
+    /// Returns the rung's configuration.
     pub(super) fn config(&self) -> String {
         self.config.join("\n")
     }
 }
 
-/// Measures the rungs, of real or emulated nodes, in jobs per second: a row for each, with what it brings over the one
-/// before.
+/// Measures jobs per second on each rung, on real or emulated nodes; returns a row for each, with its gain over the
+/// rung before.
 pub(super) fn climb(real: bool, mut measure: impl FnMut(&Rung) -> Result<f64, String>) -> Result<Value, String> {
     let (mut rows, mut before) = (Vec::new(), None);
     for rung in LADDER.iter().filter(|rung| real || !rung.real) {

@@ -1,4 +1,5 @@
-//! `bench layout`: the talk's halo exchange, row by row, beside the layouts found here; one hole; MILC.
+//! `bench layout`: the halo exchange of the Blue Waters talk of 2014, row by row, compared with the layouts found here;
+//! the effect of a missing router; MILC.
 
 use serde_json::{Value, json};
 use squall_sched::layout::{Grid, MILC, Model, Site, best, grid_order, layouts, table};
@@ -6,10 +7,10 @@ use squall_sched::torus::{AXES_MAX, Frame, Prism};
 
 use super::{Finding, Options, round};
 
-/// Exchanges of routers that are tried for each layout.
+/// Exchanges of two routers that are tried for each layout.
 const TRIALS: u32 = 10_000;
 
-/// The largest error of the model against the talk's measurements, and the table.
+/// Returns the model's largest error, in percent, relative to the measurements of the Blue Waters talk, and the table.
 pub(super) fn run(_: &Options) -> Result<Finding, String> {
     let model = Model::default();
     let rows = table(&model, TRIALS);
@@ -53,8 +54,8 @@ fn prism(size: &[u32]) -> Prism {
     Prism { at: [0; AXES_MAX], size: extents }
 }
 
-/// 32 x 32 x 32 tasks on 8 x 8 x 9 routers one of which is missing: the worst load with only its pencil going round
-/// it, and of the best layout.
+/// Places 32 x 32 x 32 tasks on 8 x 8 x 9 routers, one of which is missing. Returns the worst link's load if only the
+/// missing router's pencil is rerouted, and with the best layout.
 fn hole(model: &Model) -> Option<(f64, f64)> {
     let frame = Frame::blue_waters(false);
     let grid = Grid::parse("32x32x32", "").ok()?;
@@ -66,7 +67,7 @@ fn hole(model: &Model) -> Option<(f64, f64)> {
     Some((naive.score.worst, found.first()?.score.worst))
 }
 
-/// MILC by `grid_order -c 2,2,2,2` and by layout.
+/// Returns MILC's time with `grid_order -c 2,2,2,2` and with the best layout.
 fn milc(model: &Model) -> Option<(f64, f64)> {
     let frame = Frame::blue_waters(false);
     let (extents, size, per_node) = MILC;

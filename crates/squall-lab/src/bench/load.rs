@@ -1,4 +1,4 @@
-//! Load that a bench puts on this machine while it measures.
+//! Load on this machine while a benchmark measures.
 
 use std::hint::black_box;
 use std::io::{self, Read, Write};
@@ -9,23 +9,23 @@ use std::thread::JoinHandle;
 
 use super::spawn::cores;
 
-/// Bytes of one write of the network load.
+/// Bytes of one write by the network load.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// What kind of load.
+/// The kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Load {
     None,
-    /// A thread that computes on each core.
+    /// A computing thread on each core.
     Cpu,
-    /// A stream through the loopback device for each core.
+    /// A stream over the loopback device for each core.
     Network,
 }
 
 impl Load {
     pub(super) const ALL: [Self; 3] = [Self::None, Self::Cpu, Self::Network];
 
-    /// As users name it.
+    /// Returns the load's name on the command line.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::None => "unloaded",
@@ -38,7 +38,7 @@ impl Load {
         Self::ALL.into_iter().find(|load| load.name() == name)
     }
 
-    /// Puts it on the machine until the burden is dropped.
+    /// Starts the load, which lasts until the returned value is dropped.
     pub(super) fn start(self) -> io::Result<Burden> {
         let mut burden = Burden { stop: Arc::default(), threads: Vec::new() };
         for _ in 0..cores() {
@@ -52,7 +52,7 @@ impl Load {
     }
 }
 
-/// Load under way.
+/// A running load.
 #[derive(Debug)]
 pub(super) struct Burden {
     stop: Arc<AtomicBool>,
@@ -80,7 +80,7 @@ impl Burden {
         self.threads.push(std::thread::spawn(move || {
             let bytes = vec![0; WRITE_BYTES];
             while !stop.load(Ordering::Relaxed) && to.write_all(&bytes).is_ok() {}
-            // The reader ends with it.
+            // The reader then ends, too.
             let _ = to.shutdown(Shutdown::Both);
         }));
         self.threads.push(std::thread::spawn(move || {
@@ -95,7 +95,7 @@ impl Drop for Burden {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // It has nothing to say.
+            // The thread has no result.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! `squall bench`: the figures of this machine, each with the bare limit measured in the same run.
+//! `squall bench`: performance figures of this machine, each with the bare limit measured in the same run.
 
 mod anchors;
 mod blue;
@@ -40,7 +40,7 @@ use serde_json::{Map, Value, json};
 
 use self::load::Load;
 
-/// Node counts and links of the models: beside the link measured here, names and bytes per second.
+/// Node counts of the models, and below, their links in addition to the one measured here: name, bytes per second.
 const MODEL_NODES: [u64; 5] = [64, 1024, 4096, 16_384, 100_000];
 const NETWORKS: [(&str, f64); 2] = [("10 GbE", 1.165e9), ("100 GbE", 9e9)];
 
@@ -78,14 +78,14 @@ usage: squall bench spawn      [--workers N] [--seconds S] [--json]
        squall bench fabric     [--pictures DIR] [--json]       (launch, put, query, hop, wide, aggregate in one table)
 ";
 
-/// What may be set on the command line; every bench takes what it knows.
+/// Options of all benchmarks; each reads those that it has.
 #[derive(Default)]
 struct Options {
     jobs: Option<u64>,
     clients: Option<usize>,
     workers: Option<usize>,
     slots: Option<u32>,
-    /// Controllers, behind a front.
+    /// Number of cells behind a front.
     cells: Option<u32>,
     seconds: Option<f64>,
     seeds: Option<u64>,
@@ -94,35 +94,35 @@ struct Options {
     nodes: Option<u32>,
     real: Option<u32>,
     size: Option<u64>,
-    /// Programs of several sizes are sent, too.
+    /// Whether programs of several sizes are sent, too.
     sizes: bool,
-    /// What each optimisation brings is measured, too.
+    /// Whether the gain of each optimisation is measured, too.
     ladder: bool,
     emulated: Option<u32>,
-    /// Workload traces, and on how many processors.
+    /// Workload traces, and below, the number of processors for them.
     traces: Vec<PathBuf>,
     procs: Option<u32>,
-    /// A command that does the same.
+    /// Command of another simulator to compare with.
     peer: Option<String>,
     loads: Vec<Load>,
     pictures: Option<PathBuf>,
-    /// Where the workload is written to, as a trace.
+    /// File to which the workload is written as a trace.
     swf: Option<PathBuf>,
-    /// What is different about a workload.
+    /// Variants of the workload.
     variants: Vec<String>,
-    /// Parts of a bench; none: all.
+    /// Parts of the benchmark to run; none: all.
     parts: Vec<String>,
-    /// Slots of gang scheduling, microseconds.
+    /// Time slices of gang scheduling, in microseconds.
     quanta_us: Vec<u64>,
     json: bool,
 }
 
-/// What a bench found out. `fields` come after the fixed ones, in order.
+/// Result of a benchmark. `fields` follow the fixed ones, in this order.
 pub(crate) struct Finding {
     pub(crate) bench: &'static str,
     pub(crate) figure: f64,
     pub(crate) unit: &'static str,
-    /// What it is measured against in the same run: value and name.
+    /// The limit measured in the same run: value and name.
     pub(crate) limit: Option<(f64, &'static str)>,
     pub(crate) fields: Vec<(&'static str, Value)>,
 }
@@ -232,7 +232,7 @@ fn parse(args: &[OsString]) -> Result<Options, String> {
     Ok(options)
 }
 
-/// The value of an option, as a number.
+/// Reads an option's value as a number.
 pub(crate) fn number<T: std::str::FromStr>(parser: &mut lexopt::Parser) -> Result<T, String>
 where
     T::Err: std::fmt::Display,
@@ -241,19 +241,19 @@ where
     text.parse().map_err(|e| format!("`{text}`: {e}"))
 }
 
-/// The one in the middle; NaN of none.
+/// Returns the median; NaN without values.
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// A thousandth is enough.
+/// Rounds to three decimals.
 fn round(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
 impl Finding {
-    /// As text, or as one JSON object.
+    /// Returns the result as text, or as one JSON object.
     pub(crate) fn show(&self, json: bool) -> String {
         if json { format!("{}\n", self.value()) } else { text(&self.value()) }
     }
@@ -273,9 +273,9 @@ impl Finding {
     }
 }
 
-/// What a bench found out, for people.
+/// Formats a result as text for people.
 fn text(value: &Value) -> String {
-    /// Those that stand in the first line.
+    /// Fields in the first line of the text.
     const HEAD: [&str; 6] = ["bench", "figure", "unit", "limit", "limit_name", "ratio"];
     let plain = |name: &str| value[name].as_str().unwrap_or_default();
     let number = |name: &str| value[name].as_f64();

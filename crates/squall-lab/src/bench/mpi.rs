@@ -1,6 +1,6 @@
-//! `bench mpi`: how long a whole step of an MPI program that does nothing lasts, beside the same program by the library's
-//! own launcher, in turn, on this machine. Beside it what CPU time the tasks themselves take: on few cores that, shared among
-//! them, is the floor for both.
+//! `bench mpi`: duration of a whole step of an MPI program that does nothing, compared with the same program under the
+//! library's own launcher, alternately, on this machine. Also the tasks' CPU time: on few cores, this time divided by
+//! the cores is a lower bound for both.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,20 +12,20 @@ use serde_json::{Value, json};
 use super::cluster::Cluster;
 use super::{Finding, Options, median, round};
 
-/// Initialises, meets all others, ends, and prints what CPU time it has taken, milliseconds.
+/// Source of the program: it initialises MPI, passes a barrier, ends, and prints its CPU time in milliseconds.
 const HELLO: &str = "#include <mpi.h>\n#include <stdio.h>\n#include <sys/resource.h>\nint main(int c, char **v) {\n  \
                      struct rusage r;\n  MPI_Init(&c, &v);\n  MPI_Barrier(MPI_COMM_WORLD);\n  MPI_Finalize();\n  \
                      getrusage(RUSAGE_SELF, &r);\n  printf(\"%f\\n\", (r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1e3 + \
                      (r.ru_utime.tv_usec + r.ru_stime.tv_usec) / 1e3);\n  return 0;\n}\n";
 
-/// Nodes, unless `--nodes` allows fewer, and tasks on each.
+/// Numbers of nodes, up to `--nodes`, and below, of tasks on each node.
 const NODES: [u32; 4] = [1, 2, 4, 8];
 const EACH: [u32; 3] = [1, 2, 4];
 
-/// Runs of each kind; the median counts.
+/// Number of runs of each kind; the median counts.
 const RUNS: usize = 5;
 
-/// An MPI library as Debian has it.
+/// An MPI library, with the names of its programs in Debian.
 struct Library {
     name: &'static str,
     compiler: &'static str,
@@ -37,7 +37,7 @@ const LIBRARIES: [Library; 2] = [
     Library { name: "MPICH", compiler: "mpicc.mpich", launcher: &["mpiexec.hydra"] },
 ];
 
-/// The figure is the step of one Open MPI task, its limit `mpirun` of the same; the table has all shapes.
+/// Returns the time of a step with one Open MPI task, with `mpirun` of the same as limit; the table has all sizes.
 pub(super) fn run(options: &Options) -> Result<Finding, String> {
     let most = options.nodes.unwrap_or(8);
     let cluster = Cluster::nodes(most)?;
@@ -104,7 +104,7 @@ fn compare(cluster: &Cluster, library: &Library, program: &Path, shape: (u32, u3
     }))
 }
 
-/// How long each run lasted, and what CPU time its tasks took together.
+/// Duration of each run, and the CPU time of its tasks together, in milliseconds.
 #[derive(Default)]
 struct Times {
     wall_ms: Vec<f64>,

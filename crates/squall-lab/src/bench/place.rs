@@ -1,4 +1,4 @@
-//! `bench place`: how long it takes to find every free prism for a job on a torus, and that jobs share no link.
+//! `bench place`: time to find every free prism for a job on a torus; and a check that jobs share no link.
 
 use std::time::Instant;
 
@@ -10,23 +10,23 @@ use squall_sim::Seed;
 
 use super::{Finding, Options, round};
 
-/// Placements that are timed on each torus.
+/// Number of placements that are timed on each torus.
 const PLACEMENTS: usize = 400;
-/// How often each is done.
+/// Number of repetitions of each placement.
 const REPEATS: u32 = 3;
-/// Routers of the torus without usable nodes, as on Blue Waters.
+/// Routers without usable nodes, as many as on Blue Waters.
 const HOLES: u32 = 108;
-/// Allocations that are checked unless said otherwise.
+/// Number of allocations checked by default.
 const ALLOCATIONS: u64 = 1_000_000;
-/// Slack within which all shapes are looked at, percent.
+/// Slack in percent: shapes with this many more routers than needed are searched, too.
 const SLACK: u32 = 10;
-/// What is to be reached, microseconds.
+/// Targets in microseconds: for a torus of 24 x 24 x 24, and below, of 64 x 64 x 64.
 const BAR_24_US: f64 = 300.0;
 const BAR_64_US: f64 = 5000.0;
-/// Pairs of a job's cells whose messages are routed; of smaller jobs all.
+/// Pairs of a job's routers between which messages are routed; small jobs use all pairs.
 const PAIRS: usize = 96;
 
-/// The 99th percentile on 24 x 24 x 24.
+/// Returns the 99th percentile of the search time on a torus of 24 x 24 x 24.
 pub(super) fn run(options: &Options) -> Result<Finding, String> {
     let mut random = Seed::new(24);
     let (small, small_rows) = timed(&Frame::blue_waters(false), HOLES, &mut random);
@@ -59,7 +59,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     })
 }
 
-/// Times, rising.
+/// Times in ascending order.
 struct Times(Vec<f64>);
 
 impl Times {
@@ -73,7 +73,7 @@ impl Times {
     }
 }
 
-/// Search and choice on a torus with holes that fills up and empties.
+/// Times the search and the choice of prisms on a torus with holes while it fills up and empties; both in microseconds.
 fn timed(frame: &Frame, holes: u32, random: &mut Seed) -> (Times, Times) {
     let mut board = Board::new(frame.clone());
     let mut sums = Sums::default();
@@ -106,7 +106,7 @@ fn timed(frame: &Frame, holes: u32, random: &mut Seed) -> (Times, Times) {
     (Times::new(searches), Times::new(choices))
 }
 
-/// Microseconds of the quickest of several times: that somebody else had the processor in between is no time of ours.
+/// Returns the microseconds of the quickest of several runs, so that interruptions by other processes don't count.
 fn quickest(mut work: impl FnMut()) -> f64 {
     let times = (0..REPEATS).map(|_| {
         let started = Instant::now();
@@ -116,7 +116,7 @@ fn quickest(mut work: impl FnMut()) -> f64 {
     times.fold(f64::MAX, f64::min)
 }
 
-/// How many free prisms there are of all shapes.
+/// Counts the free prisms of all shapes.
 fn search(fits: &mut Fits, board: &Board, shapes: &[Shape]) -> u32 {
     fits.renew();
     let mut count = 0;
@@ -126,7 +126,7 @@ fn search(fits: &mut Fits, board: &Board, shapes: &[Shape]) -> u32 {
     count
 }
 
-/// The job runs; if it found no place, or sometimes, another one ends.
+/// Starts the placed job. If there was no place, and also at random, ends other jobs.
 fn settle(board: &mut Board, running: &mut Vec<Prism>, placed: Option<Placed>, random: &mut Seed) {
     let full = placed.is_none();
     if let Some(placed) = placed {
@@ -139,8 +139,8 @@ fn settle(board: &mut Board, running: &mut Vec<Prism>, placed: Option<Placed>, r
     }
 }
 
-/// Allocates and frees on small and large tori, and routes messages between the cells of every job: messages routed,
-/// and links that two jobs had at the same time.
+/// Allocates and frees on small and large tori, and routes messages between the routers of every job. Returns the
+/// number of messages, and of links that two jobs used at the same time.
 fn check(allocations: u64, random: &mut Seed) -> Result<(u64, u64), String> {
     let axis = |extent, weight, wrap| Axis { extent, wrap, weight };
     let frames = [
@@ -187,7 +187,7 @@ fn check(allocations: u64, random: &mut Seed) -> Result<(u64, u64), String> {
     Ok((messages, shared))
 }
 
-/// Which job each link carries.
+/// The job that uses each link, with counts of messages and of shared links.
 #[derive(Default)]
 struct Owners {
     owner: Vec<u32>,
@@ -196,7 +196,7 @@ struct Owners {
 }
 
 impl Owners {
-    /// Routes messages between the cells of a job; the links that they took.
+    /// Routes messages between the routers of a job; returns the links used.
     fn book(&mut self, frame: &Frame, prism: &Prism, job: u32, random: &mut Seed) -> Vec<usize> {
         let volume = prism.volume();
         let mut used = Vec::new();

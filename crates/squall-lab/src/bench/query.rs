@@ -1,4 +1,4 @@
-//! `bench query`: how long all nodes take to answer a question, real node daemons and emulated ones.
+//! `bench query`: time for all nodes to answer a query, with real node daemons and with emulated ones.
 
 use std::time::Instant;
 
@@ -15,19 +15,19 @@ use super::{Finding, MODEL_NODES, Options, round};
 use crate::client::Client;
 use crate::picture::{Axis, Chart, Series, Stroke, write};
 
-/// Nodes of the rack, and real ones.
+/// Number of emulated nodes, and below, of real ones.
 const RACK: u32 = 10_080;
 const REAL: u32 = 64;
-/// Questions of which the median counts; before them some that do not.
+/// Number of queries, of which the median counts; and below, of earlier ones that don't count.
 const QUESTIONS: usize = 200;
 const WARM: usize = 5;
 
-/// Times of one set of nodes under one load.
+/// Measured times for one set of nodes under one load.
 struct Row {
     kind: &'static str,
     load: Load,
     nodes: u32,
-    /// Microseconds, sorted.
+    /// Times in microseconds, sorted.
     times: Vec<f64>,
 }
 
@@ -63,10 +63,10 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     Ok(Finding { bench: "query", figure, unit: "us, median", limit: Some((limit, "us, 46*log2(n)")), fields })
 }
 
-/// Of so many nodes.
+/// A network's time in microseconds as a function of the number of nodes.
 type Microseconds = fn(f64) -> f64;
 
-/// What the talk says of networks.
+/// Query times of networks, from the STORM talk.
 const OTHERS: [(&str, Microseconds); 5] = [
     ("Gigabit Ethernet, 46 log2 n", |n| 46.0 * n.max(2.0).log2()),
     ("Myrinet, 20 log2 n", |n| 20.0 * n.max(2.0).log2()),
@@ -79,7 +79,7 @@ fn other(name: &str, us: Microseconds) -> Value {
     json!({ "network": name, "at_64_us": round(us(64.0)), "at_16384_us": round(us(16_384.0)) })
 }
 
-/// What emulated nodes cost here: at once, for each level of the tree, for each node.
+/// Fits the cost of emulated nodes on this machine: fixed, for each level of the tree, and for each node.
 fn model(rows: &[Row], load: Load) -> Fit<3> {
     let emulated = rows.iter().filter(|row| row.kind == "emulated" && row.load == load);
     let measured: Vec<_> = emulated.map(|row| (factors(row.nodes), at(&row.times, 0.5))).collect();
@@ -90,7 +90,7 @@ fn factors(nodes: u32) -> [f64; 3] {
     [1.0, Shape::Wide.depth(u64::from(nodes)) as f64, f64::from(nodes)]
 }
 
-/// Nodes of their own: each level has its children to deal with, not all nodes.
+/// Returns the model's microseconds for separate machines: each level handles its own children only, not all nodes.
 fn model_us(model: &Fit<3>, nodes: f64) -> f64 {
     let [start, level, node] = model.parameters;
     let depth = Shape::Wide.depth(nodes as u64) as f64;
@@ -118,7 +118,7 @@ fn chart(rows: &[Row], model: &Fit<3>, load: Load) -> Chart {
     Chart { title: "Query".into(), x: axis("nodes"), y: axis("microseconds"), series }
 }
 
-/// What the talk says of Gigabit Ethernet.
+/// Returns the STORM talk's query time of Gigabit Ethernet, in microseconds.
 fn ethernet_us(nodes: u32) -> f64 {
     46.0 * f64::from(nodes.max(2)).log2()
 }
@@ -147,7 +147,7 @@ fn measure(
     Ok(())
 }
 
-/// Microseconds of one question that is true on all nodes.
+/// Asks one query that is true on all nodes; returns microseconds.
 fn ask(client: &mut Client, nodes: &str) -> Result<f64, String> {
     let test = Test { variable: Variable::Heard, comparison: Comparison::AtLeast, value: 0 };
     let request = Request::QueryNodes { nodes: nodes.to_owned(), test, wait: false, write: None, time_ms: 30_000 };
@@ -160,7 +160,7 @@ fn ask(client: &mut Client, nodes: &str) -> Result<f64, String> {
     }
 }
 
-/// The value below which that part of the values lies.
+/// Returns the quantile of sorted values; `part` is from 0 to 1.
 fn at(sorted: &[f64], part: f64) -> f64 {
     sorted.get(((sorted.len() - 1) as f64 * part) as usize).copied().unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! `squall bench replay`: how many jobs of a workload trace the controller's policy schedules in a second, and what comes
-//! of it.
+//! `squall bench replay`: how many jobs of a workload trace the controller's policy schedules per second, and the
+//! resulting waits.
 
 use std::process::Command;
 
@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::{Finding, Options, round};
 use crate::trace::{Run, load, named, under};
 
-/// Policies for which the rate is asked run so often, and the best counts; the others once.
+/// Number of runs of policies whose rate counts, of which the best is taken, and below, these policies. Others run
+/// once.
 const TIMES: usize = 3;
 const TIMED: [&str; 2] = ["fcfs", "easy"];
 
@@ -56,7 +57,7 @@ fn row(run: &Run) -> Value {
     })
 }
 
-/// Another simulator on the same trace: a command that is given trace and processors and prints JSON.
+/// Runs another simulator on the same trace: a command that gets trace and processors and prints JSON.
 fn ask(command: &str, trace: &std::path::Path, processors: u32) -> Result<Value, String> {
     let script = format!("{command} \"$0\" \"$1\"");
     let output = Command::new("sh").arg("-c").arg(script).arg(trace).arg(processors.to_string()).output();

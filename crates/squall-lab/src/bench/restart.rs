@@ -1,4 +1,4 @@
-//! `bench restart`: how long a controller takes from its start to its first answer, with a full queue.
+//! `bench restart`: time from a controller's start to its first answer, with a full queue.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -24,11 +24,11 @@ use crate::client::Client;
 const PENDING: u32 = 1_000_000;
 const RUNNING: u32 = 100_000;
 const CORES: u32 = 100;
-/// Events in one journal record, as group commit makes them under load.
+/// Events in one journal record, as many as group commit collects under load.
 const EVENTS_PER_RECORD: usize = 50;
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// The bar of the design: seconds until a full queue is served again.
+/// Target of the design: seconds until a full queue is served again.
 const LIMIT_S: f64 = 3.0;
 
 pub(super) fn run(options: &Options) -> Result<Finding, String> {
@@ -51,7 +51,7 @@ fn measure(place: &Place, pending: u32, running: u32) -> Result<Finding, String>
     let served = first_answer(place, start);
     let memory = resident_kb(controller.id()) / 1024;
     let counted = served.and_then(|seconds| Ok((seconds, count(place)?)));
-    // It serves nobody but this bench.
+    // Only this benchmark uses the controller.
     drop(controller.kill());
     drop(controller.wait());
     let (seconds, (waits, runs)) = counted?;
@@ -82,7 +82,7 @@ fn start_controller(dir: &Path) -> Result<Child, String> {
         .map_err(|e| e.to_string())
 }
 
-/// Seconds until the controller answers.
+/// Returns the seconds until the controller answers.
 fn first_answer(place: &Place, start: Instant) -> Result<f64, String> {
     loop {
         let answer = Client::connect_to(place, "bench").and_then(|mut client| client.ask(&Request::Ping));
@@ -94,14 +94,14 @@ fn first_answer(place: &Place, start: Instant) -> Result<f64, String> {
     }
 }
 
-/// Jobs that wait and that run, as the controller counts them.
+/// Returns the numbers of pending and of running jobs, as the controller counts them.
 fn count(place: &Place) -> Result<(u64, u64), String> {
     let mut client = Client::connect_to(place, "bench").map_err(|e| e.to_string())?;
     let diag = super::cluster::Cluster::diag(&mut client)?;
     Ok((diag.jobs_pending, diag.jobs_running))
 }
 
-/// The life of a cluster in which `running` jobs run and `pending` individual ones, no two alike, wait.
+/// Returns the journal of a cluster with `running` running jobs and `pending` pending ones, all different.
 fn records(pending: u32, running: u32) -> Vec<Record> {
     let time = Time::from_secs(1_700_000_000);
     let nodes = running.div_ceil(CORES);
@@ -140,7 +140,7 @@ fn submitted(n: u32, owner: &Arc<Owner>) -> Event {
         time_limit_s: Some(3600),
         ..JobSpec::default()
     };
-    // Clients draw their keys at random: they come in no order.
+    // Clients choose random keys, which are not in order.
     let key = ClientKey(u128::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
     Event::JobSubmitted { id: JobId(n), key, owner: Arc::clone(owner), spec: Arc::new(spec) }
 }

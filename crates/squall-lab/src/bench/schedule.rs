@@ -1,4 +1,4 @@
-//! `squall bench schedule`: what a scheduling pass of the controller takes when very many jobs wait.
+//! `squall bench schedule`: duration of a scheduling pass of the controller with very many pending jobs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,34 +19,35 @@ use super::{Finding, Options, round};
 const NODES: u32 = 10_000;
 const PENDING: u32 = 100_000;
 const CPUS: u32 = 16;
-/// Passes of each kind that are timed.
+/// Number of timed passes of each kind.
 const TIMES: usize = 30;
-/// For how many that wait room is kept, besides the first alone.
+/// Numbers of pending jobs with reservations that are tried, in addition to one.
 const KEPT: [usize; 2] = [10, 50];
-/// When it begins.
+/// Simulated time of the start.
 const BEGIN: Time = Time::from_secs(1_000_000);
-/// Longest time limit.
+/// Longest time limit, in seconds.
 const LIMIT_S: u32 = 48 * 3600;
 
-/// What is asked for.
+/// Distribution of the jobs' requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mix {
-    /// Sizes are powers of two, limits multiples of five minutes, as people have it.
+    /// Sizes are powers of two, limits multiples of five minutes, as users tend to choose them.
     Round,
-    /// Hardly two jobs ask for the same.
+    /// Hardly any two jobs have the same request.
     Odd,
 }
 
-/// What passes took.
+/// Durations of scheduling passes, with counts.
 struct Times {
-    /// Over all that waits, with nothing to start.
+    /// A pass over all pending jobs that starts none, in microseconds.
     full_us: f64,
-    /// After one job's end, with what starts in its place: half of them, and the longest.
+    /// A pass after the end of one job, which starts others in its place: the median, and below, the longest.
     next_us: f64,
     next_max_us: f64,
     looked_at: u64,
     started: u64,
-    /// `squall why` of the first that waits, of the last for which those ahead are planned, and of the last.
+    /// Milliseconds of `squall why` for the first pending job, for the last one whose predecessors are planned, and for
+    /// the last job.
     why_ms: [f64; 3],
 }
 
@@ -75,10 +76,10 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     Ok(Finding { bench: "schedule", figure: round_mix.full_us / 1e3, unit: "ms for a pass", limit: None, fields })
 }
 
-/// Passes with room kept for so many.
+/// Times passes that reserve nodes for `kept` pending jobs.
 fn time(mix: Mix, kept: usize, nodes: u32, pending: u32) -> Times {
     let (mut rehearsal, mut seed) = (cluster(nodes, kept), Seed::new(7));
-    // What fills the cluster is submitted first.
+    // The jobs that fill the cluster are submitted first.
     let mut submitted = 0;
     let mut waiting = 0;
     while waiting < u64::from(pending) {
@@ -129,7 +130,7 @@ fn why(rehearsal: &mut Rehearsal) -> [f64; 3] {
     })
 }
 
-/// Nodes, all alike, and nothing on them.
+/// Returns a cluster of equal, idle nodes that reserves nodes for `kept` pending jobs.
 fn cluster(nodes: u32, kept: usize) -> Rehearsal {
     let mut rehearsal = Rehearsal::new();
     let mut config = Config::default();
@@ -163,7 +164,7 @@ fn submit(rehearsal: &mut Rehearsal, id: JobId, spec: JobSpec) {
     rehearsal.happens(BEGIN, Event::JobSubmitted { id, key, owner, spec: Arc::new(spec) });
 }
 
-/// The first job that runs ends. False: none does.
+/// Ends the first running job. Returns false if none runs.
 fn end_one(rehearsal: &mut Rehearsal, now: Time) -> bool {
     let jobs = &rehearsal.state().jobs;
     let running = jobs.iter().find_map(|(id, job)| Some((*id, job.attempt, job.run()?.left.clone())));

@@ -1,4 +1,5 @@
-//! `bench scheduling`: all figures of scheduling in one table, each beside what it is to be, the talk's, and others'.
+//! `bench scheduling`: all figures of scheduling in one table, each with its target, and the results of the Blue Waters
+//! talk and of others.
 
 use std::path::PathBuf;
 
@@ -9,11 +10,11 @@ use super::table::{self, Bar, Found, Line};
 use super::{Finding, Options};
 use crate::trace::is_trace;
 
-/// Mean waits are to be so exact, percent.
+/// Allowed deviation of mean waits, in percent.
 const MEAN_PERCENT: f64 = 0.1;
-/// The model of the halo exchange, percent.
+/// Allowed error of the model of the halo exchange, in percent.
 const HALO_PERCENT: f64 = 15.0;
-/// The trace for which rates were asked, and the rates: jobs in a second by FCFS and by EASY.
+/// The trace with target rates, and these rates in jobs per second: FCFS, EASY.
 const RATED: (&str, f64, f64) = ("HPC2N-2002-2.1-cln", 1e6, 3e5);
 
 pub(super) fn run(options: &Options) -> Result<Finding, String> {
@@ -23,7 +24,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
         command.arg(name);
         table::part(options, command)
     };
-    // Traces first: what is wrong with one is told at once.
+    // Traces first: an unreadable trace is then reported at once.
     let mut replays = Vec::new();
     for trace in &traces {
         let known = anchors::of(trace);
@@ -46,7 +47,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     Ok(table::of("scheduling", &lines))
 }
 
-/// The traces that are named, and those in folders that are.
+/// Returns the named traces, and those in named folders.
 fn all(named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     let mut traces = Vec::new();
     for path in named {
@@ -81,11 +82,11 @@ fn passes(found: &Found) -> Vec<Line> {
     ]
 }
 
-/// A trace: what is known of it, and what was found.
+/// Returns the lines of the table for one trace: found results, with the known ones as targets.
 fn replayed(known: Option<&Anchor>, found: &Found) -> Vec<Line> {
     let file = found.0["trace"].as_str().unwrap_or_default();
     let trace = file.split_once(".swf").map_or(file, |(name, _)| name);
-    // Who has another trace under that name is not told that ours is wrong.
+    // A different trace with the same name has no known results.
     let known = known.filter(|known| found.0["jobs"].as_u64() == Some(known.jobs));
     let of = |policy: &str, cell: &str| found.cell("policies", &[("policy", json!(policy))], cell);
     let others = |at: usize| known.map_or("", |known| known.others[at]);
@@ -178,7 +179,8 @@ fn layouts(found: &Found) -> Vec<Line> {
     lines
 }
 
-/// In the talk each of the first three placements is quicker than the one before, and all others than the third.
+/// Counts times that break the order of the Blue Waters talk: each of the first three placements is quicker than the
+/// one before, and all others are quicker than the third.
 fn out_of_order(times: &[f64]) -> usize {
     (1..times.len()).filter(|&at| times[at] >= times[(at - 1).min(2)]).count()
 }

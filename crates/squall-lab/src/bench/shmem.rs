@@ -1,7 +1,7 @@
-//! `bench shmem`: how long `shmem_init` takes against the number of processes of a node, with full and with direct modex,
-//! as in the PMIx talk of 2017: on one node of this machine, up to a process on each CPU, which is the figure; beyond, and
-//! on several nodes. Beside it the CPU time that the processes take in it together: where there are more of them than
-//! CPUs, it cannot last less than that, shared among the CPUs.
+//! `bench shmem`: duration of `shmem_init` for several numbers of processes on a node, with full and with direct modex,
+//! as in the PMIx talk of 2017. The figure is for one node of this machine with a process on each CPU; more processes
+//! and several nodes are measured, too. Also the CPU time of the processes: with more processes than CPUs, this time
+//! divided by the CPUs is a lower bound.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::cluster::Cluster;
 use super::{Finding, Options, round};
 
-/// Prints how long `shmem_init` took at this process, and what CPU time, milliseconds.
+/// Source of the program: it prints how long `shmem_init` took in this process, and its CPU time, in milliseconds.
 const PROGRAM: &str = "#include <shmem.h>\n#include <stdio.h>\n#include <time.h>\nstatic double ms(int clock) {\n  \
                        struct timespec t;\n  clock_gettime(clock, &t);\n  return t.tv_sec * 1e3 + t.tv_nsec / 1e6;\n}\n\
                        int main(void) {\n  double wall = ms(CLOCK_MONOTONIC), cpu = ms(CLOCK_PROCESS_CPUTIME_ID);\n  \
@@ -20,20 +20,20 @@ const PROGRAM: &str = "#include <shmem.h>\n#include <stdio.h>\n#include <time.h>
                        shmem_barrier_all();\n  printf(\"%f %f\\n\", wall, cpu);\n  shmem_finalize();\n  return 0;\n}\n";
 
 const NODES: u32 = 2;
-/// Processes of a node go up to this, or to its CPUs.
+/// Processes on a node go up to this number, or to its CPUs if these are more.
 const EACH_MIN: u32 = 8;
 const RUNS: usize = 5;
 
-/// Name, and Open MPI's switches.
+/// Modes of the modex: name, and Open MPI's variables for it.
 const MODES: [(&str, &[(&str, &str)]); 2] =
     [("full", &[]), ("direct", &[("OMPI_MCA_pmix_base_async_modex", "1"), ("OMPI_MCA_pmix_base_collect_data", "0")])];
 
-/// One number of nodes and processes, in one mode.
+/// A number of nodes and of processes on each, in one mode.
 struct Shape {
     mode: &'static str,
     nodes: u32,
     each: u32,
-    /// The slowest process, and the CPU time of all; milliseconds.
+    /// Time of the slowest process, and below, CPU time of all processes, in milliseconds.
     ms: f64,
     cpu_ms: f64,
 }
@@ -45,7 +45,7 @@ impl Shape {
     }
 }
 
-/// The figure is the slowest process with one on each CPU of a node, its limit one process alone.
+/// Returns the slowest process's time with one process on each CPU of a node, with that of one process alone as limit.
 pub(super) fn run(options: &Options) -> Result<Finding, String> {
     let nodes = options.nodes.unwrap_or(NODES);
     let cluster = Cluster::nodes(nodes)?;
@@ -78,7 +78,8 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     Ok(Finding { bench: "shmem", figure, unit, limit: Some((limit, "1 process")), fields })
 }
 
-/// Medians of the slowest process and of the CPU time of all.
+/// Runs the program several times; returns the medians of the slowest process's time and of the CPU time of all, in
+/// milliseconds.
 fn measure(
     cluster: &Cluster,
     program: &Path,

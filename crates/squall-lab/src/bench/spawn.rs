@@ -1,4 +1,4 @@
-//! `bench spawn`: how many processes per second this machine starts and waits for, with nothing around them.
+//! `bench spawn`: how many bare processes per second this machine starts and waits for.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -7,10 +7,10 @@ use serde_json::json;
 
 use super::{Finding, Options};
 
-/// Seconds that each measurement lasts unless said otherwise.
+/// Seconds that each measurement lasts by default.
 const SECONDS: f64 = 2.0;
 
-/// The ceiling for `/bin/true` and, as a field, for `sh -c true`.
+/// Returns the rate of `/bin/true` and, as a field, that of `sh -c true`.
 pub(super) fn run(options: &Options) -> Result<Finding, String> {
     let workers = options.workers.unwrap_or_else(cores);
     let seconds = options.seconds.unwrap_or(SECONDS);
@@ -20,7 +20,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     Ok(Finding { bench: "spawn", figure: bare, unit: "processes/s", limit: None, fields })
 }
 
-/// Processes per second by posix_spawn + wait from `workers` threads.
+/// Returns the processes per second that `workers` threads start with posix_spawn and wait for.
 pub(super) fn rate(command: &[&str], workers: usize, seconds: f64) -> Result<f64, String> {
     let start = Instant::now();
     let end = start + Duration::from_secs_f64(seconds);
@@ -31,7 +31,7 @@ pub(super) fn rate(command: &[&str], workers: usize, seconds: f64) -> Result<f64
     Ok(count as f64 / start.elapsed().as_secs_f64())
 }
 
-/// Hardware threads that this process may use.
+/// Returns the number of hardware threads that this process may use.
 pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -39,7 +39,7 @@ pub(super) fn cores() -> usize {
 fn spawn_until(command: &[&str], end: Instant) -> Result<u64, String> {
     let mut count = 0;
     while Instant::now() < end {
-        // The standard library uses posix_spawn where nothing has to run between fork and exec.
+        // The standard library uses posix_spawn if nothing has to run between fork and exec.
         let status = Command::new(command[0]).args(&command[1..]).stdin(Stdio::null()).status();
         if !status.map_err(|e| format!("{}: {e}", command[0]))?.success() {
             return Err(format!("{} failed", command[0]));

@@ -1,5 +1,5 @@
-//! `bench submit`: durable submissions per second, and how long the answer takes. Each client has a few under way at once,
-//! as the library's batch form has it.
+//! `bench submit`: durable submissions per second, and the time until each answer. Each client has several submissions
+//! in flight, as the library's batch function does.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use super::{Finding, Options};
 
 const JOBS: u64 = 20_000;
 const CLIENTS: usize = 8;
-/// Submissions that a client sends at once; then it waits for all their answers.
+/// Submissions that a client sends at once, before it waits for all their answers.
 const BATCH: usize = 16;
 
 pub(super) fn run(options: &Options) -> Result<Finding, String> {
@@ -43,7 +43,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     Ok(Finding { bench: "submit", figure: jobs as f64 / seconds, unit: "submissions/s", limit: None, fields })
 }
 
-/// Submits held jobs; the wait for each answer in microseconds.
+/// Submits held jobs; returns the wait for each answer in microseconds.
 fn submit(cluster: &Cluster, numbers: impl Iterator<Item = u64>) -> Result<Vec<u64>, String> {
     let mut client = cluster.client()?;
     let (mut waits, mut numbers) = (Vec::new(), numbers.peekable());

@@ -1,4 +1,5 @@
-//! Figures of several benches in one table, each beside what it is to be and what others have; and tables as text.
+//! Figures of several benchmarks in one table, each with its target and the results of others; and formatting of
+//! tables.
 
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
@@ -7,26 +8,26 @@ use serde_json::{Value, json};
 
 use super::{Finding, Options, round};
 
-/// A figure of the table.
+/// A figure in the table.
 pub(super) struct Line {
     what: String,
-    /// None: it was not found.
+    /// The measured value; None: the benchmark did not return it.
     measured: Option<f64>,
     unit: &'static str,
     bar: Bar,
-    /// What others have, with their names.
+    /// Results of others, with their names.
     others: String,
 }
 
-/// What a figure is to be.
+/// The target of a figure.
 #[derive(Clone, Copy)]
 pub(super) enum Bar {
     Most(f64),
     Least(f64),
     Exactly(f64),
-    /// A figure, give or take so many percent of it.
+    /// A value, and the allowed deviation in percent.
     Within(f64, f64),
-    /// Nothing was said of it: it is there to be compared.
+    /// No target: the figure is there for comparison.
     Any,
 }
 
@@ -41,7 +42,7 @@ impl Line {
         Self { what: what.into(), measured, unit, bar, others: others.into() }
     }
 
-    /// None: there is nothing that could hold.
+    /// Returns whether the target is met; None: there is no target.
     fn holds(&self) -> Option<bool> {
         let holds = |test: &dyn Fn(f64) -> bool| Some(self.measured.is_some_and(test));
         match self.bar {
@@ -72,7 +73,7 @@ impl Line {
     }
 }
 
-/// The table: how many of its figures hold.
+/// Returns the table; its figure is the number of targets met.
 pub(super) fn of(bench: &'static str, lines: &[Line]) -> Finding {
     let bars: Vec<bool> = lines.iter().filter_map(Line::holds).collect();
     let held = bars.iter().filter(|holds| **holds).count();
@@ -81,7 +82,7 @@ pub(super) fn of(bench: &'static str, lines: &[Line]) -> Finding {
     Finding { bench, figure: held as f64, unit: "figures hold", limit, fields }
 }
 
-/// What one part found, to be looked up.
+/// Result of one benchmark, as JSON.
 pub(super) struct Found(pub(super) Value);
 
 impl Found {
@@ -89,26 +90,26 @@ impl Found {
         self.0.get(name)?.as_f64()
     }
 
-    /// The rows of a table.
+    /// Returns the rows of a table.
     pub(super) fn rows(&self, table: &str) -> &[Value] {
         self.0.get(table).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The cell of the first row of a table in which these cells are so.
+    /// Returns the cell `cell` of the first row of `table` in which all cells of `is` have the given values.
     pub(super) fn cell(&self, table: &str, is: &[(&str, Value)], cell: &str) -> Option<f64> {
         let row = self.rows(table).iter().find(|row| is.iter().all(|(name, value)| row.get(*name) == Some(value)))?;
         row.get(cell)?.as_f64()
     }
 }
 
-/// This program's command for a part.
+/// Returns this program's command `bench`, to which arguments are added.
 pub(super) fn bench() -> Result<Command, String> {
     let mut command = Command::new(std::env::current_exe().map_err(|e| e.to_string())?);
     command.arg("bench");
     Ok(command)
 }
 
-/// Runs a part, as its own command, and shows people at once what it found.
+/// Runs a benchmark as a process of its own; prints its result at once unless `--json` is given.
 pub(super) fn part(options: &Options, mut command: Command) -> Result<Found, String> {
     let output = command.arg("--json").stderr(Stdio::inherit()).output().map_err(|e| e.to_string())?;
     let found: Value = serde_json::from_slice(&output.stdout).map_err(|_| {
@@ -121,8 +122,8 @@ pub(super) fn part(options: &Options, mut command: Command) -> Result<Found, Str
     Ok(Found(found))
 }
 
-/// Rows in columns below the names of their cells, numbers to the right, or, if not all rows have the same cells, one
-/// after another.
+/// Formats rows as columns under the names of their cells, numbers right-aligned. Rows with different cells are
+/// formatted one by one.
 pub(super) fn columns(rows: &[Value]) -> String {
     let names = |row: &Value| row.as_object().map(|row| row.keys().cloned().collect::<Vec<_>>());
     let mut text = String::new();
@@ -153,7 +154,7 @@ pub(super) fn columns(rows: &[Value]) -> String {
     text
 }
 
-/// A row by itself: its first cell at a fixed width, the others with their names.
+/// Formats a single row: its first cell with a fixed width, the others with their names.
 fn one_after_another(row: &Value) -> String {
     let Value::Object(map) = row else { return plain(row) };
     let mut cells = map.iter();
@@ -164,7 +165,7 @@ fn one_after_another(row: &Value) -> String {
     line.trim_end().to_owned()
 }
 
-/// A cell without quotes; whole numbers without a fraction, nothing for what is not known.
+/// Formats a cell: texts without quotes, whole numbers without a fraction, null as nothing.
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,5 +1,5 @@
-//! `bench throughput`: jobs per second from the first submission to the last durable completion,
-//! with real processes, as a share of what this machine can spawn at all.
+//! `bench throughput`: jobs per second from the first submission to the last durable completion, with real processes,
+//! as a share of the rate at which this machine spawns processes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use super::{Finding, Options, spawn};
 
 const JOBS: u64 = 5000;
 const CLIENTS: usize = 4;
-/// Longest wait for the end of all jobs.
+/// Timeout for the end of all jobs.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// What one run found.
+/// Result of one run.
 struct Rate {
     jobs_per_s: f64,
     fields: Vec<(&'static str, Value)>,
@@ -57,7 +57,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     Ok(Finding { bench: "throughput", figure: jobs_per_s, unit: "jobs/s", limit: Some(limit), fields })
 }
 
-/// Runs so many jobs with that script on a cluster.
+/// Runs jobs with a script on a cluster.
 fn measure((jobs, script): (u64, &str), clients: usize, cluster: &Cluster) -> Result<Rate, String> {
     let mut watch = cluster.client()?;
     let start = Instant::now();
@@ -94,7 +94,8 @@ fn measure((jobs, script): (u64, &str), clients: usize, cluster: &Cluster) -> Re
     Ok(Rate { jobs_per_s: jobs as f64 / seconds, fields })
 }
 
-/// Several clients at once, each by the batch form: many submissions under way, each acknowledged when it is durable.
+/// Submits jobs from several clients at once, each with many submissions in flight; a submission is acknowledged when
+/// it is durable.
 fn submit_all(cluster: &Cluster, (jobs, script): (u64, &str), clients: usize) -> Result<(), String> {
     let next = AtomicU64::new(0);
     let numbers = || std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)).filter(|number| *number < jobs));

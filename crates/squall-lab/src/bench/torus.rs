@@ -1,5 +1,5 @@
-//! `bench torus`: the synthetic Blue Waters workload through a live controller with emulated nodes on a torus, and in the
-//! simulator: the same seed, the same placements.
+//! `bench torus`: the synthetic Blue Waters workload on a live controller with emulated nodes on a torus, and in the
+//! simulator. The same seed must give the same placements.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,13 +14,13 @@ use super::cluster::Cluster;
 use super::{Finding, Options, round};
 use crate::client::Client;
 
-/// Routers along each axis, and jobs.
+/// Routers along each axis, and below, number of jobs.
 const EXTENT: u32 = 8;
 const JOBS: u64 = 200;
-/// Partition of a cluster that names none.
+/// Partition of a cluster whose configuration names none.
 const PARTITION: &str = "debug";
 
-/// How many of the jobs got in the live cluster just the nodes that the simulator gave them.
+/// Returns how many jobs had exactly the same nodes in the live cluster as in the simulator.
 pub(super) fn run(options: &Options) -> Result<Finding, String> {
     let extents = [options.nodes.unwrap_or(EXTENT); 3];
     if !(2..=32).contains(&extents[0]) {
@@ -59,7 +59,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     Ok(Finding { bench: "torus", figure: same as f64, unit: "jobs placed alike", limit, fields })
 }
 
-/// Does to a cluster what was done in the simulator. Which nodes each job got, compressed.
+/// Repeats the simulator's actions on a live cluster. Returns each job's nodes as a host list.
 fn live(client: &mut Client, course: &Course) -> Result<Vec<String>, String> {
     let mut ids = Vec::new();
     for act in &course.acts {
@@ -86,7 +86,8 @@ fn live(client: &mut Client, course: &Course) -> Result<Vec<String>, String> {
     Ok(ids.iter().map(nodes).collect())
 }
 
-/// A job ends. Nothing starts before all of its nodes have said so, for in the simulator they say so at once.
+/// Ends a job. The partition is down until all of the job's nodes have reported, so that nothing starts earlier: in the
+/// simulator all nodes report at once.
 fn end(client: &mut Client, id: JobId) -> Result<(), String> {
     set(client, PartitionState::Down)?;
     let jobs = JobSelection { ids: vec![JobRef::Job(id)], ..JobSelection::default() };

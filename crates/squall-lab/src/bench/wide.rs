@@ -1,6 +1,6 @@
-//! `bench wide`: a job on all nodes at once: from its submission until it is on all of them, and from the end of its
-//! script until that is durable and all nodes are free again. And an only report of the node that is the farthest down,
-//! with aggregation and without: an idle tree holds up nothing.
+//! `bench wide`: a job on all nodes at once: time from its submission until it runs on all of them, and from the end of
+//! its script until that is durable and all nodes are free. Also the delay of a single report from the deepest node of
+//! the tree, with aggregation and without: in an idle tree, aggregation must not delay it.
 
 use std::sync::Arc;
 use std::time::{Instant, UNIX_EPOCH};
@@ -18,32 +18,32 @@ use super::{Finding, Options};
 use crate::client::{Client, unexpected};
 
 const NODES: u32 = 10_080;
-/// Jobs of which the median counts, after one that does not.
+/// Number of jobs, of which the median counts; one more before them does not.
 const JOBS: u64 = 9;
-/// How long a script runs: longer than its job takes to start.
+/// Milliseconds that a script runs: longer than its job takes to start.
 const RUN_MS: u64 = 500;
 
-/// Jobs that report alone, and how long they run.
+/// Number of jobs that report alone, and below, their run time in milliseconds.
 const ONLY_JOBS: u64 = 40;
 const ONLY_RUN_MS: u64 = 20;
-/// Every report travels by itself.
+/// Configuration without aggregation: every report is sent by itself.
 const ONE_BY_ONE: &str = "msg_aggregation_params = \"WindowMsgs=1\"\n";
 
-/// What is submitted.
+/// A job to submit.
 struct Job {
     nodes: u32,
-    /// That node; none: any.
+    /// The node on which it must run; None: any.
     on: Option<String>,
     run_ms: u64,
 }
 
-/// The times of one job, in milliseconds.
+/// Times of one job, in milliseconds.
 struct Times {
-    /// From the submission to its acknowledgement.
+    /// From the submission to the controller's acknowledgement.
     submitted: f64,
-    /// From the submission until a query has found it on all nodes.
+    /// From the submission until a query finds the job on all nodes.
     started: f64,
-    /// From the end of its script until its durable completion.
+    /// From the end of the script to its durable completion.
     ended: f64,
 }
 
@@ -88,7 +88,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     Ok(Finding { bench: "wide", figure, unit: "ms, submit to all started", limit: None, fields })
 }
 
-/// Jobs on the last node only.
+/// Measures jobs on the last node only.
 fn only(cluster: &Cluster, nodes: u32) -> Result<Vec<Times>, String> {
     let last = Job { nodes: 1, on: Some(format!("n{nodes}")), run_ms: ONLY_RUN_MS };
     one(cluster, &last, ONLY_JOBS)?;
@@ -121,7 +121,7 @@ fn one(cluster: &Cluster, wanted: &Job, number: u64) -> Result<Times, String> {
     Ok(Times { submitted, started, ended })
 }
 
-/// When the script ended by its own node's clock, which is that of this machine.
+/// Returns when the script ended, in microseconds, by its node's clock, which is this machine's.
 fn script_end_us(client: &mut Client, job: JobId) -> Result<f64, String> {
     let query = AccountingQuery { ids: vec![JobRef::Job(job)], ..AccountingQuery::default() };
     client.send(&Request::Accounting(Box::new(query))).map_err(|e| e.to_string())?;

@@ -1,5 +1,5 @@
-//! `bench pingpong` and `bench fence`: the step daemons' own links, measured by the step daemons themselves, as the PMIx
-//! talk of 2017 did in its back-up slides, and with its variables.
+//! `bench pingpong` and `bench fence`: the links between step daemons, measured by the step daemons themselves, with
+//! the variables and the measurements of the PMIx talk of 2017 (back-up slides).
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use super::cluster::Cluster;
 use super::{Finding, Options, median, round};
 use crate::picture::{Axis, Chart, Series, Stroke, write};
 
-/// A way in which step daemons speak with each other: its name, and the variables that choose it.
+/// A transport between step daemons: its name, and the environment variables that select it.
 type Way = (&'static str, &'static [(&'static str, &'static str)]);
 
 const TREE: Way = ("tree of nodes", &[("SLURM_PMIX_DIRECT_CONN", "false")]);
@@ -23,21 +23,21 @@ const TCP: Way = ("TCP", &[("SLURM_PMIX_DIRECT_CONN", "tcp")]);
 const UNIX: Way = ("Unix", &[]);
 const UCX: Way = ("UCX", &[("SLURM_PMIX_DIRECT_CONN_UCX", "true")]);
 
-/// Bytes at which the figures are taken: a small message, and what a node brings to a fence.
+/// Message sizes of the figures, in bytes: a small message, and below, a node's contribution to a fence.
 const SMALL_BYTES: u64 = 8;
 const FENCE_BYTES: u64 = 1024;
 
-/// Nodes of the fence.
+/// Number of nodes in the fence.
 const NODES: u32 = 32;
-/// Fences of each size.
+/// Number of fences of each size.
 const FENCES: &str = "40";
-/// Round trips of the bare stream.
+/// Number of round trips over the bare stream.
 const BARE_TURNS: u32 = 2000;
-/// How often step daemons over TCP and the bare stream are measured, in turn: where the kernel puts both ends makes a
-/// difference.
+/// Number of alternating measurements of step daemons over TCP and of the bare stream. The results depend on the cores
+/// where the kernel places both ends.
 const PAIRS: usize = 5;
 
-/// What was measured of one way: bytes, and microseconds.
+/// Measurements of one transport: bytes, microseconds.
 struct Line {
     way: &'static str,
     points: Vec<(u64, f64)>,
@@ -49,7 +49,8 @@ impl Line {
     }
 }
 
-/// Half a round trip between two step daemons, against size, over every way; beside it a bare TCP stream with such a loop.
+/// Measures half a round trip between two step daemons, for several sizes and every transport, and the same over a bare
+/// TCP stream.
 pub(super) fn pingpong(options: &Options) -> Result<Finding, String> {
     let cluster = Cluster::nodes(2)?;
     let want = [("SLURM_PMIX_WANT_PP", "1")];
@@ -69,8 +70,8 @@ pub(super) fn pingpong(options: &Options) -> Result<Finding, String> {
     finding(options, "pingpong", "us for half a round trip of 8 bytes over TCP", figure, (bare, "bare TCP"), &lines)
 }
 
-/// A fence of step daemons, each of which brings data, against size, by tree and ring, directly, through the node daemons
-/// (where Slurm has its RPCs), and by way of `srun`.
+/// Measures a fence of step daemons that each contribute data, for several sizes: by tree and ring, directly, through
+/// the node daemons (where Slurm has its RPCs), and through `srun`.
 pub(super) fn fence(options: &Options) -> Result<Finding, String> {
     let nodes = options.nodes.unwrap_or(NODES);
     let cluster = Cluster::nodes(nodes)?;
@@ -102,7 +103,7 @@ pub(super) fn fence(options: &Options) -> Result<Finding, String> {
     )
 }
 
-/// Runs a step that lasts until its step daemons have measured.
+/// Runs a step until its step daemons have printed their measurements.
 fn measure(cluster: &Cluster, nodes: u32, way: Way, more: &[(&str, &str)]) -> Result<Line, String> {
     let me = std::env::current_exe().map_err(|e| e.to_string())?;
     let nodes = nodes.to_string();
@@ -162,7 +163,7 @@ fn chart(bench: &str, lines: &[Line]) -> Chart {
     }
 }
 
-/// Half a round trip of 8 bytes over a bare TCP stream, both ends of which wait in `poll`, microseconds.
+/// Measures half a round trip of 8 bytes over a bare TCP stream whose ends both wait in `poll`; returns microseconds.
 fn bare_us() -> std::io::Result<f64> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
@@ -189,7 +190,7 @@ fn bare_us() -> std::io::Result<f64> {
     Ok(us)
 }
 
-/// What comes next; none: the stream has ended.
+/// Reads the next message; None: the stream has ended.
 fn hear(stream: &mut TcpStream) -> std::io::Result<Option<[u8; SMALL_BYTES as usize]>> {
     let (mut bytes, mut heard) = ([0; SMALL_BYTES as usize], 0);
     while heard < bytes.len() {

@@ -1,4 +1,4 @@
-//! Drives a workload through a cluster as any client would, and reads back what became of it.
+//! Runs a workload on a cluster as any client could, and reads the results from accounting.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,37 +18,37 @@ use super::report::Ran;
 use super::workload::Job;
 use crate::client::{Client, unexpected};
 
-/// The highest priority that a user can ask for.
+/// The highest priority that a user can request.
 const PRIORITY_TOP: u32 = u32::MAX - 1;
-/// Longer than the longest job takes nothing may happen.
+/// Timeout without any event, in addition to the longest job's run time.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// How the jobs are handed in.
+/// How the jobs are submitted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
     /// Real seconds for each second of the workload.
     pub(crate) scale: f64,
-    /// Who goes first.
+    /// The jobs' order of priority.
     pub(crate) first: First,
 }
 
-/// Who goes first. All but the first asks for priorities, which takes an operator.
+/// The jobs' order of priority. All but `Come` set priorities, which needs an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum First {
-    /// Who came first.
+    /// First come, first served.
     Come,
-    /// The widest, as with PriorityWeightJobSize.
+    /// The widest first, as with PriorityWeightJobSize.
     Wide,
-    /// The longest.
+    /// The longest first.
     Long,
 }
 
 impl First {
-    /// By its word on the command line.
+    /// Returns the order with this name on the command line.
     pub(crate) fn named(word: &str) -> Option<Self> {
         [Self::Come, Self::Wide, Self::Long].into_iter().find(|first| first.word() == word)
     }
-    /// Its word.
+    /// Returns the name on the command line.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Come => "come",
@@ -58,20 +58,21 @@ impl First {
     }
 }
 
-/// What happened.
+/// Results of a workload.
 #[derive(Debug)]
 pub(crate) struct Driven {
-    /// The jobs that ran, in the order of their submission.
+    /// Jobs that ran, in the order of submission.
     pub(crate) runs: Vec<Ran>,
-    /// Jobs that did not end well.
+    /// Number of jobs that did not complete successfully.
     pub(crate) failed: usize,
     /// The controller's counters before the first submission.
     pub(crate) before: Diag,
-    /// … and after the last end.
+    /// The controller's counters after the last end.
     pub(crate) after: Diag,
 }
 
-/// Nodes of the cluster and cores of each: the workload knows machines of equal nodes only.
+/// Returns the number of nodes and the cores of each. Fails if nodes differ: the workload is defined for equal nodes
+/// only.
 pub(crate) fn machine(place: &Place) -> Result<(u32, u32), String> {
     let Answer::Nodes(nodes) = ask(&mut connect(place)?, &Request::Nodes)? else {
         return Err(unexpected().to_string());
@@ -118,7 +119,7 @@ pub(crate) fn drive(place: &Place, jobs: &[Job], manner: Manner) -> Result<Drive
     Ok(Driven { runs: runs(jobs, manner, &ids, &rows, &done), failed, before, after })
 }
 
-/// Whether an answer comes within that time.
+/// Waits for an answer for at most `time`; returns whether there is one.
 fn is_readable(client: &Client, time: Duration) -> Result<bool, String> {
     let until = Instant::now() + time;
     loop {
@@ -130,7 +131,7 @@ fn is_readable(client: &Client, time: Duration) -> Result<bool, String> {
     }
 }
 
-/// Takes the next end and notes when it came.
+/// Receives the next end of a job and records the time.
 fn hear(watch: &mut Client, done: &mut BTreeMap<JobId, Time>) -> Result<(), String> {
     let Answer::JobDone { job, .. } = watch.receive().map_err(|e| e.to_string())? else {
         return Err(unexpected().to_string());
@@ -140,7 +141,7 @@ fn hear(watch: &mut Client, done: &mut BTreeMap<JobId, Time>) -> Result<(), Stri
     Ok(())
 }
 
-/// The rows as seconds since the first submission.
+/// Converts accounting rows to times in seconds since the first submission.
 fn runs(
     jobs: &[Job],
     manner: Manner,
@@ -165,7 +166,8 @@ fn runs(
     jobs.iter().zip(ids).filter_map(ran).collect()
 }
 
-/// A job that sleeps: an emulated node keeps time by the comment, a real one by the script.
+/// Returns the submission of a job that sleeps: an emulated node takes its duration from the comment, a real one runs
+/// the script.
 fn submission(job: &Job, manner: Manner, key: ClientKey) -> Request {
     let run_s = f64::from(job.run_s) * manner.scale;
     let priority = match () {
@@ -187,7 +189,7 @@ fn submission(job: &Job, manner: Manner, key: ClientKey) -> Request {
         name: job.name.clone(),
         comment: Some(format!("timer_ms={}", (run_s * 1000.0).round())),
         need,
-        // One and a half times the run time, as the suite asks. In scaled time that is only an upper bound.
+        // One and a half times the run time, as the suite requests. With scaled time this is only an upper bound.
         time_limit_s: Some((u64::from(job.run_s) * 3).div_ceil(2)),
         priority,
         work_dir: "/".into(),
@@ -204,7 +206,7 @@ fn submission(job: &Job, manner: Manner, key: ClientKey) -> Request {
     }
 }
 
-/// Keys that no other run has used: from the process and the time it began.
+/// Returns the base of keys that no other run uses, from the process id and the time.
 fn fresh_keys() -> u128 {
     let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
     (now << 64) | (u128::from(std::process::id()) << 32)

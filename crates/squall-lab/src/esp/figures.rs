@@ -1,4 +1,4 @@
-//! What is told of the runs of a workload: tables, pictures, and what is wrong with them.
+//! Results of a workload's runs: tables, pictures and failed checks.
 
 use std::path::Path;
 
@@ -11,14 +11,14 @@ use super::{Options, Way, report};
 use crate::bench::Finding;
 use crate::picture::{Axis, Chart, Series, Stroke};
 
-/// One run.
+/// One run of the workload, with its results.
 pub(super) struct Run {
     pub(super) way: Way,
     pub(super) setup: Setup,
     pub(super) scale: f64,
     pub(super) jobs: Vec<Job>,
     pub(super) driven: Driven,
-    /// Collectors that were killed.
+    /// Number of collectors that were killed.
     pub(super) kills: usize,
 }
 
@@ -31,7 +31,7 @@ impl Run {
         }
     }
 
-    /// How a counter has grown.
+    /// Returns the growth of a counter during the run.
     fn grown(&self, counter: fn(&Diag) -> u64) -> u64 {
         counter(&self.driven.after).saturating_sub(counter(&self.driven.before))
     }
@@ -44,7 +44,7 @@ impl Run {
         self.grown(|diag| diag.fabric.node_epilogs)
     }
 
-    /// Of those that had to be counted.
+    /// Returns how many ends of jobs on nodes were lost, of all that had to be counted.
     fn lost(&self) -> i64 {
         node_epilogs(&self.jobs) as i64 - self.node_epilogs() as i64
     }
@@ -53,7 +53,7 @@ impl Run {
         self.driven.failed + self.jobs.len() - self.driven.runs.len()
     }
 
-    /// What is told of it first, and once more in the table of all runs.
+    /// Returns the run's main figures.
     fn figures(&self) -> Vec<(&'static str, Value)> {
         let runs = &self.driven.runs;
         let elapsed_s = report::elapsed_s(runs);
@@ -80,7 +80,7 @@ impl Run {
     }
 }
 
-/// All figures: those of the first run, then the table.
+/// Returns all figures: those of the first run, then the table of all runs.
 pub(super) fn finding(options: &Options, name: &'static str, runs: &[Run]) -> Finding {
     let first = &runs[0];
     let off = runs.iter().find(|run| run.way == Way::Off).filter(|_| first.way != Way::Off);
@@ -114,8 +114,9 @@ fn row(title: &str, name: &str, cells: impl IntoIterator<Item = (&'static str, V
     Value::Object(std::iter::once(title).chain(cells.into_iter().map(|(key, value)| (key.to_owned(), value))).collect())
 }
 
-/// Slurm 15.08 under Light-ESP on emulated nodes of 16 cores, as its talk has it: ends of jobs on nodes, or composites.
-/// The time of its run on 5040 nodes with aggregation does not fit its count, and is left out.
+/// Figures of Slurm 15.08 with Light-ESP on emulated nodes of 16 cores, from the talk "Message Aggregation" (Slurm User
+/// Group 2015): messages are ends of jobs on nodes, or composites. The time of the run on 5040 nodes with aggregation
+/// does not fit its count, and is left out.
 fn talk() -> impl Iterator<Item = Value> {
     let rows = [
         ("Slurm 15.08, 10080 nodes, on", 7114, Some(331)),
@@ -128,7 +129,7 @@ fn talk() -> impl Iterator<Item = Value> {
     })
 }
 
-/// Counters of all kinds of messages, requests of clients among them.
+/// Returns the counters of all message types, clients' requests included.
 fn by_type(run: &Run) -> Vec<Value> {
     let counted = since(&run.driven.before, &run.driven.after);
     let row_of = |(kind, count, us): (&str, u64, u64)| {
@@ -143,7 +144,7 @@ fn by_type(run: &Run) -> Vec<Value> {
     counted.into_iter().map(row_of).collect()
 }
 
-/// Name, count, microseconds of each kind of message between two looks at the counters.
+/// Returns name, count and microseconds of each message type between two readings of the counters.
 fn since<'a>(before: &Diag, after: &'a Diag) -> Vec<(&'a str, u64, u64)> {
     let earlier = |kind: &str| before.messages.iter().find(|m| m.0 == kind).map_or((0, 0), |m| (m.1, m.2));
     let grown = |(kind, count, us): &'a (String, u64, u64)| {
@@ -153,7 +154,7 @@ fn since<'a>(before: &Diag, after: &'a Diag) -> Vec<(&'a str, u64, u64)> {
     after.messages.iter().map(grown).filter(|(_, count, _)| *count > 0).collect()
 }
 
-/// What must not be.
+/// Returns the checks that failed.
 pub(super) fn wrong(run: &Run) -> Vec<String> {
     let overtakers = report::overtakers(&run.driven.runs);
     let mut wrong = Vec::new();
@@ -196,7 +197,7 @@ pub(super) fn draw(folder: &Path, name: &str, runs: &[Run]) -> Result<(), String
     crate::picture::write(&waits, folder, "esp-waits")
 }
 
-/// To a ten thousandth.
+/// Rounds to four decimals.
 fn rounded(value: f64) -> Value {
     json!((value * 1e4).round() / 1e4)
 }
@@ -222,7 +223,8 @@ mod tests {
         assert_eq!(since(&before, &after), [("MESSAGE_COMPOSITE", 3, 30), ("MESSAGE_NODE_REPORTS", 2, 50)]);
     }
 
-    /// A run in which jobs took no time at all and the controller counted that many messages and ends.
+    /// Returns a run with jobs of no duration, in which the controller counted `messages` messages and `ends` ends too
+    /// many.
     fn run(way: Way, messages: u64, ends: i64) -> Run {
         let (variant, interval_s, compress) = (Variant::Light, 0, 1.0);
         let setup = Setup { variant, nodes: 64, cores: 16, interval_s, compress, throughput: false };

@@ -1,4 +1,4 @@
-//! Deaths of collectors while a workload runs.
+//! Kills collectors while a workload runs.
 
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use squall_files::place::Place;
 use squall_host::life::{self, Daemon, Process};
 
-/// A thread that tells racks, in turn, to kill one of their collectors.
+/// A thread that makes the daemons of emulated nodes, in turn, kill one of their collectors.
 pub(crate) struct Kills {
     racks: Vec<Daemon>,
     place: Place,
@@ -17,7 +17,7 @@ pub(crate) struct Kills {
 }
 
 impl Kills {
-    /// Begins with it.
+    /// Starts the thread: `count` kills, one after each interval `every`.
     pub(crate) fn start(place: &Place, nodes: u32, every: Duration, count: u32) -> Result<Self, String> {
         let racks = life::racks(nodes as usize);
         let process = |rack: &Daemon| match rack.process(place) {
@@ -37,7 +37,7 @@ impl Kills {
         Ok(Self { racks, place: place.clone(), thread, stop })
     }
 
-    /// Ends it; returns how many were killed, as the racks say.
+    /// Stops the thread; returns how many collectors were killed, from the daemons' logs.
     pub(crate) fn end(self) -> Result<usize, String> {
         drop(self.stop);
         self.thread.join().map_err(|_| "the thread that kills has panicked")?;

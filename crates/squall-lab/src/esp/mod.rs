@@ -1,4 +1,4 @@
-//! `squall esp` and `squall bench aggregate`: the ESP workload on a cluster, and what it cost the controller.
+//! `squall esp` and `squall bench aggregate`: runs the ESP workload on a cluster and measures the controller's cost.
 
 mod drive;
 mod figures;
@@ -48,17 +48,17 @@ submitted at once, with aggregation and then without.
   --json            one JSON object
 ";
 
-/// Nodes of `bench aggregate`.
+/// Default number of nodes of `bench aggregate`.
 const NODES: u32 = 10_080;
 
-/// How the cluster is run.
+/// Whether the cluster aggregates messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// With aggregation.
+    /// Messages are aggregated.
     On,
-    /// Without.
+    /// Messages are not aggregated.
     Off,
-    /// With it, while collectors are killed.
+    /// Messages are aggregated, and collectors are killed meanwhile.
     Kills,
 }
 
@@ -187,7 +187,7 @@ fn parse(args: &[OsString], mut options: Options, ways: &[Way]) -> Result<Option
         return Err("--run and --window are for clusters that are started for it: they need --nodes".into());
     }
     if options.ways.is_empty() {
-        // A cluster that runs already is taken as it is.
+        // A cluster that runs already keeps its configuration.
         options.ways = if options.nodes.is_some() { ways.to_vec() } else { vec![Way::On] };
     }
     Ok(Some(options))
@@ -203,7 +203,7 @@ fn positive(parser: &mut lexopt::Parser) -> Result<f64, String> {
     if value.is_finite() && value > 0.0 { Ok(value) } else { Err(format!("`{value}`: more than 0 is needed")) }
 }
 
-/// The figures, and what is wrong with them.
+/// Runs the workload; returns the figures and the failed checks.
 fn measure(options: &Options) -> Result<(Finding, Vec<String>), String> {
     let runs: Vec<Run> = options.ways.iter().map(|&way| run_once(options, way)).collect::<Result<_, _>>()?;
     let name = if options.variant == Variant::Light { "Light-ESP" } else { "ESP-2" };
@@ -214,12 +214,12 @@ fn measure(options: &Options) -> Result<(Finding, Vec<String>), String> {
 }
 
 fn run_once(options: &Options, way: Way) -> Result<Run, String> {
-    // Ended when the figure is there.
+    // The cluster is shut down when the figures are there.
     let (_own, place) = match (&options.state, options.nodes) {
         (Some(dir), _) => (None, Place::at(dir).map_err(|e| format!("{}: {e}", dir.display()))?),
         (None, Some(nodes)) => {
             let window = if way == Way::Off { "WindowMsgs=1".to_owned() } else { options.window.into() };
-            // Nobody is to overtake a job for the whole machine.
+            // No job may overtake one that takes the whole machine.
             let scheduler = "SchedulerType = \"sched/builtin\"";
             let cluster = Cluster::rack(nodes, &format!("msg_aggregation_params = \"{window}\"\n{scheduler}\n"))?;
             let place = cluster.place().clone();

@@ -1,27 +1,27 @@
-//! What became of a workload: utilisation over time, waits, efficiency, and whether the rules were kept. Pure.
+//! Figures of a workload that has run: utilisation over time, waits, efficiency, and broken rules. Pure.
 
-/// One job as it ran. Seconds since the first submission, on the cluster's clock.
+/// A job that has run. Times in seconds since the first submission, by the cluster's clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ran {
     pub(crate) nodes: u32,
-    /// It took the whole machine: nothing may start between its submission and its start.
+    /// Whether the job took the whole machine: no other may start between its submission and its start.
     pub(crate) full: bool,
     pub(crate) submit_s: f64,
     pub(crate) start_s: f64,
-    /// When the controller took it for ended.
+    /// When the controller recorded its end.
     pub(crate) end_s: f64,
-    /// When nothing of it was left on any node, durably, and whoever waited for it was told.
+    /// When it had left all nodes, durably, and clients waiting for it were told.
     pub(crate) done_s: f64,
-    /// How long its tasks took.
+    /// Run time of its tasks.
     pub(crate) run_s: f64,
 }
 
-/// Seconds from the first submission to the last durable end.
+/// Returns the seconds from the first submission to the last durable end.
 pub(crate) fn elapsed_s(runs: &[Ran]) -> f64 {
     runs.iter().fold(0.0, |last, run| run.done_s.max(last))
 }
 
-/// Milliseconds from a job's start to its durable end beyond its run time, for the given shares of all jobs.
+/// Returns quantiles (`shares`) of the jobs' overhead: milliseconds from start to durable end, without the run time.
 pub(crate) fn overheads_ms(runs: &[Ran], shares: [f64; 3]) -> [f64; 3] {
     let mut all: Vec<f64> = runs.iter().map(|run| 1e3 * (run.done_s - run.start_s - run.run_s)).collect();
     all.sort_by(f64::total_cmp);
@@ -31,7 +31,7 @@ pub(crate) fn overheads_ms(runs: &[Ran], shares: [f64; 3]) -> [f64; 3] {
     })
 }
 
-/// Percent of `nodes` in use from each point in time to the next.
+/// Returns utilisation over time: (seconds, percent of `nodes` in use from then on).
 pub(crate) fn utilisation(runs: &[Ran], nodes: u32) -> Vec<(f64, f64)> {
     let change = |run: &Ran| [(run.start_s, i64::from(run.nodes)), (run.end_s, -i64::from(run.nodes))];
     let mut changes: Vec<(f64, i64)> = runs.iter().flat_map(change).collect();
@@ -49,13 +49,13 @@ pub(crate) fn utilisation(runs: &[Ran], nodes: u32) -> Vec<(f64, f64)> {
     points
 }
 
-/// Mean of [`utilisation`] until the last end, percent.
+/// Returns the mean of [`utilisation`] until the last end, in percent.
 pub(crate) fn mean_utilisation(runs: &[Ran], nodes: u32) -> f64 {
     let busy: f64 = runs.iter().map(|run| (run.end_s - run.start_s) * f64::from(run.nodes)).sum();
     100.0 * busy / (elapsed_s(runs) * f64::from(nodes)).max(f64::MIN_POSITIVE)
 }
 
-/// Waits by rising length, each with the percentage of jobs that waited no longer.
+/// Returns waits in seconds in ascending order, each with the percentage of jobs that waited no longer.
 pub(crate) fn wait_cdf(runs: &[Ran]) -> Vec<(f64, f64)> {
     let mut waits: Vec<f64> = runs.iter().map(wait_s).collect();
     waits.sort_by(f64::total_cmp);
@@ -65,7 +65,7 @@ pub(crate) fn wait_cdf(runs: &[Ran]) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// Mean wait in seconds.
+/// Returns the mean wait in seconds.
 pub(crate) fn mean_wait_s(runs: &[Ran]) -> f64 {
     runs.iter().map(wait_s).sum::<f64>() / runs.len().max(1) as f64
 }
@@ -74,7 +74,7 @@ fn wait_s(run: &Ran) -> f64 {
     (run.start_s - run.submit_s).max(0.0)
 }
 
-/// Jobs that started while one for the whole machine waited: there must be none.
+/// Counts jobs that started while one for the whole machine was pending. It must be 0.
 pub(crate) fn overtakers(runs: &[Ran]) -> usize {
     let waiting = |at: f64| runs.iter().any(|z| z.full && z.submit_s < at && at < z.start_s);
     runs.iter().filter(|run| !run.full && waiting(run.start_s)).count()

@@ -1,8 +1,9 @@
-//! The Effective System Performance workload: which jobs, how wide, how long, in which order and when. Pure.
+//! The Effective System Performance workload: number, width, run time, order and submission times of its jobs. Pure.
 //!
-//! ESP-2 of suite 2.2.1 and its light variant of a twelfth of the run time, reproduced to the submission order.
+//! It is ESP-2 of suite 2.2.1, and its light variant with a twelfth of the run times, in the suite's exact submission
+//! order.
 
-/// A type of job: how many of it there are, which share of the machine each takes, how long it runs.
+/// A type of job: number of jobs, share of the machine that each takes, run times.
 struct Kind {
     letter: char,
     fraction: f64,
@@ -32,60 +33,60 @@ const KINDS: [Kind; 14] = [
     kind('Z', 1.00000, 2, 100, 10),
 ];
 
-/// Seed, multiplier and modulus of the suite's generator.
+/// Seed, multiplier and modulus of the suite's random generator.
 const SEED: u64 = 142;
 const MULTIPLIER: u64 = 3_476_221;
 const ORDER_MODULUS: u64 = 1_000_000;
-/// So many jobs come one second apart before the drawn gaps begin.
+/// Number of jobs that are submitted one second apart, before the random gaps begin.
 const FIRST_JOBS: usize = 50;
 
-/// How long the jobs run.
+/// Variant of the suite, which determines the run times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Variant {
-    /// Light-ESP.
+    /// Light-ESP, with a twelfth of ESP-2's run times.
     Light,
-    /// ESP-2.
+    /// ESP-2, with the full run times.
     Full,
 }
 
-/// What the jobs are to run on, and how they come.
+/// The machine for which the workload is made, and the submission times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Setup {
     pub(crate) variant: Variant,
     pub(crate) nodes: u32,
-    /// Cores of each node.
+    /// Number of cores of each node.
     pub(crate) cores: u32,
-    /// Mean seconds between submissions after the first 50; 0: all at once.
+    /// Mean seconds between submissions after the first 50; 0: all jobs at once.
     pub(crate) interval_s: u32,
-    /// The gaps are divided by it.
+    /// Divisor of the gaps between submissions.
     pub(crate) compress: f64,
     /// Throughput mode: without the two jobs that take the whole machine.
     pub(crate) throughput: bool,
 }
 
-/// One job.
+/// A job of the workload.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Job {
-    /// As the suite names it: type, tasks, number.
+    /// The suite's name of the job: type, tasks, number.
     pub(crate) name: String,
     pub(crate) letter: char,
-    /// Share of the machine.
+    /// Share of the machine that it takes, from 0 to 1.
     pub(crate) fraction: f64,
     pub(crate) tasks: u32,
     pub(crate) nodes: u32,
     pub(crate) run_s: u32,
-    /// When it is submitted, seconds after the first.
+    /// Time of submission, in seconds after the first one.
     pub(crate) submit_s: f64,
 }
 
 impl Job {
-    /// Whether it takes the whole machine: nothing may start once it is submitted until it has run.
+    /// Returns whether the job takes the whole machine: from its submission until its end no other may start.
     pub(crate) fn is_full(&self) -> bool {
         self.letter == 'Z'
     }
 }
 
-/// All jobs in the order of their submission.
+/// Returns all jobs in the order of their submission.
 pub(crate) fn workload(setup: &Setup) -> Vec<Job> {
     let mut jobs = shuffled(regular(setup));
     let gaps = gaps(setup.interval_s, jobs.len().saturating_sub(FIRST_JOBS));
@@ -102,23 +103,23 @@ pub(crate) fn workload(setup: &Setup) -> Vec<Job> {
     let last_s = jobs.last().map_or(0.0, |job| job.submit_s);
     if !setup.throughput {
         let due = if setup.variant == Variant::Light { [200.0, 600.0] } else { [2400.0, 7200.0] };
-        // Only after the regular list has ended.
+        // Jobs for the whole machine follow the regular ones.
         jobs.extend(full(setup).into_iter().zip(due).map(|(job, due)| Job { submit_s: last_s.max(due), ..job }));
     }
     jobs
 }
 
-/// Seconds that a machine without any waste would take: the sum of share times run time.
+/// Returns the seconds on an ideally used machine: the sum of share times run time.
 pub(crate) fn ideal_s(jobs: &[Job]) -> f64 {
     jobs.iter().map(|job| job.fraction * f64::from(job.run_s)).sum()
 }
 
-/// Each job ends once on each of its nodes: so many ends must have been counted, no more and no less.
+/// Returns the number of ends that must be counted: each job ends once on each of its nodes.
 pub(crate) fn node_epilogs(jobs: &[Job]) -> u64 {
     jobs.iter().map(|job| u64::from(job.nodes)).sum()
 }
 
-/// The jobs without Z, sorted by name: types in order, each type by number.
+/// Returns the jobs without type Z, sorted by name: by type, then by number.
 fn regular(setup: &Setup) -> Vec<Job> {
     KINDS[..KINDS.len() - 1].iter().flat_map(|kind| of_kind(setup, kind)).collect()
 }
@@ -142,7 +143,7 @@ fn of_kind<'a>(setup: &Setup, kind: &'a Kind) -> impl Iterator<Item = Job> + use
     })
 }
 
-/// The order that is the same in every run of the suite: of those left, the one at a drawn place comes next.
+/// Shuffles jobs into the order that every run of the suite has: the next is drawn from those left.
 fn shuffled(mut jobs: Vec<Job>) -> Vec<Job> {
     let mut x = SEED;
     let mut order = Vec::with_capacity(jobs.len());
@@ -154,7 +155,8 @@ fn shuffled(mut jobs: Vec<Job>) -> Vec<Job> {
     order
 }
 
-/// Seconds between submissions: each the sum of twelve draws, so nearly normal, of that mean and a sixth of it as deviation.
+/// Returns the seconds between submissions. Each is the sum of twelve draws, so nearly normal, with this mean and a
+/// sixth of it as standard deviation.
 fn gaps(mean_s: u32, count: usize) -> Vec<u32> {
     let modulus = u64::from(mean_s) * 1000;
     let mut y = SEED;
@@ -172,7 +174,7 @@ mod tests {
     const LIGHT: Setup =
         Setup { variant: Variant::Light, nodes: 10_080, cores: 16, interval_s: 30, compress: 1.0, throughput: false };
 
-    /// As the suite prints it.
+    /// The order of types that the suite prints.
     const ORDER: &str = "AAAIIBAJFJLIAEAIAAAKLLAALDBFAAKJKALHAABMLAAJAFBIAKALKIIAMLAAAIMEAAIGBLFBLAGLAADAGLIALAAKALLHLLIA\
                          AICIJALGBFAALGAJMALLLAALAAJLJAIJILLMAIJIFJLIALAAKFIAJLJIAAAMLJAMGKKCBLBLAMIAAHAHCAAJAAHDJALJFMKA\
                          LKJAJAIMAKAAMMALJMKIEJJMMKAAIALHKFJJ";

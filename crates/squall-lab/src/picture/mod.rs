@@ -21,43 +21,43 @@ use plotters_svg::SVGBackend;
 
 use raster::Raster;
 
-/// Pixels of a picture.
+/// Width and height of a picture in pixels; and below, fonts of its texts.
 const SIZE: (u32, u32) = (1280, 800);
 const TEXT: (&str, i32) = ("sans-serif", 20);
 const TITLE: (&str, i32) = ("sans-serif", 24);
-/// About so many labels stand on a linear axis.
+/// Approximate number of labels on a linear axis.
 const LABELS: f64 = 8.0;
 
-/// What a series looks like. Colours come by its place, so that the same series has the same in every picture.
+/// How a series is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stroke {
     /// A line through the points.
     Line,
-    /// A dashed line: what was not measured.
+    /// A dashed line, for values that were not measured.
     Dashes,
-    /// A level from each point to the next.
+    /// Steps: the level of a point holds until the next one.
     Steps,
     /// The points alone.
     Dots,
-    /// A box from each first to each second point.
+    /// Boxes: each pair of points are opposite corners.
     Boxes,
 }
 
-/// Some points with a name.
+/// A named list of points.
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
     pub(crate) name: String,
     pub(crate) stroke: Stroke,
-    /// Which of the colours; what belongs together has the same.
+    /// Index of the colour; series that belong together share one.
     pub(crate) color: usize,
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// An axis.
+/// An axis of a chart.
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
     pub(crate) label: String,
-    /// Equal distances are equal factors. Points at or below zero are not shown.
+    /// Whether the axis is logarithmic. Points at or below zero are then left out.
     pub(crate) log: bool,
 }
 
@@ -82,13 +82,13 @@ const COLORS: [RGBColor; 9] = [
     RGBColor(170, 175, 20),
 ];
 
-/// What can be drawn on any surface.
+/// A picture that can be drawn on any surface.
 pub(crate) trait Drawing {
-    /// Pixels.
+    /// Returns width and height in pixels.
     fn size(&self) -> (u32, u32) {
         SIZE
     }
-    /// Draws it.
+    /// Draws the picture on a surface.
     fn draw<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>) -> Result<(), String>;
 }
 
@@ -98,7 +98,7 @@ impl Drawing for Chart {
     }
 }
 
-/// Writes `NAME.svg` and `NAME.png` into the folder, which is made.
+/// Writes `NAME.svg` and `NAME.png` into a folder, which is created if needed.
 pub(crate) fn write(drawing: &impl Drawing, folder: &Path, name: &str) -> Result<(), String> {
     std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let path = folder.join(name).with_extension("svg");
@@ -128,7 +128,7 @@ fn png(drawing: &impl Drawing, file: File) -> Result<(), String> {
 
 type Plane = Cartesian2d<Scale, Scale>;
 
-/// Where values of an axis stand (logarithms on a logarithmic one) and which get labels.
+/// The range of an axis and its labels (logarithms for a logarithmic axis).
 #[derive(Clone, Debug, PartialEq)]
 struct Scale {
     range: Range<f64>,
@@ -184,7 +184,7 @@ fn draw<B: DrawingBackend>(chart: &Chart, area: &DrawingArea<B, Shift>) -> Resul
         draw_series(&mut context, chart, series).map_err(|e| failed(&e))?;
     }
     if chart.series.iter().filter(|series| !series.name.is_empty()).count() < 2 {
-        // The title says what it is.
+        // With fewer than two named series no legend is needed: the title says what the chart shows.
         return area.present().map_err(|e| failed(&e));
     }
     context
@@ -198,7 +198,7 @@ fn draw<B: DrawingBackend>(chart: &Chart, area: &DrawingArea<B, Shift>) -> Resul
     area.present().map_err(|e| failed(&e))
 }
 
-/// The corner with the fewest points, an upper one rather than a lower: there the names stand.
+/// Returns the corner with the fewest points for the legend, preferring the upper corners.
 fn corner(chart: &Chart, x: &Scale, y: &Scale) -> SeriesLabelPosition {
     let share = |value: f64, axis: &Axis, scale: &Scale| {
         let value = if axis.log { value.log10() } else { value };
@@ -212,7 +212,7 @@ fn corner(chart: &Chart, x: &Scale, y: &Scale) -> SeriesLabelPosition {
     ];
     for point in chart.series.iter().flat_map(|series| &series.points) {
         let (across, up) = (share(point.0, &chart.x, x), share(point.1, &chart.y, y));
-        // What is in the middle is in nobody's way.
+        // Points in the middle don't collide with a legend.
         if (across - 0.5).abs() > 0.05 {
             corners[usize::from(across > 0.5) + if up > 0.5 { 0 } else { 2 }].0 += 1;
         }
@@ -258,13 +258,13 @@ fn draw_series<B: DrawingBackend>(
     Ok(())
 }
 
-/// A corner before each point but the first.
+/// Inserts a corner before each point but the first.
 fn steps(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let corners = points.windows(2).flat_map(|pair| [(pair[1].0, pair[0].1), pair[1]]);
     points.first().copied().into_iter().chain(corners).collect()
 }
 
-/// The scale of an axis that has to show these values.
+/// Returns the scale of an axis that shows these values.
 fn scale(axis: &Axis, values: impl Iterator<Item = f64>) -> Scale {
     let fitting = values.filter(|v| v.is_finite() && (!axis.log || *v > 0.0));
     let (low, high) = fitting.fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(v), high.max(v)));
@@ -275,14 +275,14 @@ fn scale(axis: &Axis, values: impl Iterator<Item = f64>) -> Scale {
         let (low, high) = (low.log10().floor(), high.log10().ceil().max(low.log10().floor() + 1.0));
         return Scale { range: low..high, labels: (low as i32..=high as i32).map(f64::from).collect() };
     }
-    // What is shown on a linear axis starts at nothing.
+    // A linear axis begins at zero.
     let high = if high > 0.0 { high } else { 1.0 };
     let step = nice(high / LABELS);
     let count = (high / step).ceil();
     Scale { range: 0.0..count * step, labels: (0..=count as u32).map(|n| f64::from(n) * step).collect() }
 }
 
-/// The next of 1, 2, 5, 10, 20, … from there.
+/// Rounds up to the next of 1, 2, 5, 10, 20, …
 fn nice(value: f64) -> f64 {
     let power = 10_f64.powf(value.log10().floor());
     [1.0, 2.0, 5.0].into_iter().map(|n| n * power).find(|n| *n >= value).unwrap_or(10.0 * power)
@@ -295,7 +295,7 @@ fn label(value: f64, log: bool) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// What a decoder reads from a PNG: red, green and blue of each pixel.
+/// Decodes a PNG: red, green and blue of each pixel.
 #[cfg(test)]
 pub(crate) fn pixels(path: &Path) -> Vec<u8> {
     let mut reader = png::Decoder::new(std::io::BufReader::new(File::open(path).unwrap())).read_info().unwrap();

@@ -1,4 +1,4 @@
-//! A drawing surface of pixels with letters of its own, so that a PNG needs no fonts on the machine.
+//! A drawing surface of pixels with built-in fonts, so that a PNG needs no fonts on the machine.
 
 use std::convert::Infallible;
 
@@ -16,10 +16,10 @@ use plotters_backend::{
 
 /// Bytes of a pixel: red, green, blue.
 const PIXEL_BYTES: usize = 3;
-/// Text asked for at this size or above gets the larger letters.
+/// Texts of this size or above use the larger font.
 const LARGE: f64 = 22.0;
 
-/// A white sheet.
+/// A white bitmap to draw on.
 #[derive(Debug)]
 pub(super) struct Raster<'a> {
     size: (u32, u32),
@@ -27,12 +27,12 @@ pub(super) struct Raster<'a> {
 }
 
 impl<'a> Raster<'a> {
-    /// Bytes that a sheet of that size takes.
+    /// Returns the bytes that a bitmap of this size needs.
     pub(super) fn bytes((width, height): (u32, u32)) -> usize {
         width as usize * height as usize * PIXEL_BYTES
     }
 
-    /// A sheet over `pixels`, which are as many as [`Raster::bytes`] says.
+    /// Wraps `pixels`, whose length is that of [`Raster::bytes`].
     pub(super) fn new(size: (u32, u32), pixels: &'a mut [u8]) -> Self {
         Self { size, pixels }
     }
@@ -69,8 +69,8 @@ impl DrawingBackend for Raster<'_> {
         Ok(())
     }
 
-    /// What is filled is filled whatever its outline: plotters' own way draws lines of the outline's width, and where that
-    /// is nothing, nothing.
+    /// Fills a rectangle regardless of its outline: plotters' default draws lines as wide as the outline, so nothing
+    /// without one.
     fn draw_rect<S: BackendStyle>(&mut self, one: BackendCoord, other: BackendCoord, style: &S, fill: bool) -> Drawn {
         if !fill {
             return rasterizer::draw_rect(self, one, other, style, fill);
@@ -123,7 +123,7 @@ fn extent(font: &MonoFont<'_>, text: &str) -> (i32, i32) {
     (letter.width as i32 * text.chars().count() as i32, letter.height as i32)
 }
 
-/// The pixels of a text whose upper left corner is the origin.
+/// Returns the pixels of a text whose upper left corner is the origin.
 fn ink(font: &MonoFont<'_>, text: &str) -> Vec<(i32, i32)> {
     let mut ink = Ink(Vec::new());
     let style = MonoTextStyle::new(font, BinaryColor::On);
@@ -133,7 +133,7 @@ fn ink(font: &MonoFont<'_>, text: &str) -> Vec<(i32, i32)> {
     }
 }
 
-/// Takes pixels anywhere.
+/// Collects pixels at any position.
 struct Ink(Vec<(i32, i32)>);
 
 impl OriginDimensions for Ink {

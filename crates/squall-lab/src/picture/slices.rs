@@ -1,4 +1,4 @@
-//! A box of coloured cells, slice by slice.
+//! Draws a box of coloured cells, slice by slice.
 
 use plotters::coord::Shift;
 use plotters::drawing::DrawingArea;
@@ -8,31 +8,31 @@ use plotters_backend::DrawingBackend;
 
 use super::{Drawing, TEXT, TITLE};
 
-/// Pixels around slices.
+/// Pixels around each slice, and below, above all slices.
 const MARGIN: u32 = 24;
 const HEAD: u32 = 90;
-/// Slices beside each other.
+/// Number of slices in a row.
 const ACROSS: usize = 4;
 const HOLE: RGBColor = RGBColor(70, 70, 70);
 
-/// A cell: its colour, each part from 0 to 1.
+/// Colour of a cell (red, green, blue from 0 to 1); None: a hole.
 pub(crate) type Shade = Option<[f64; 3]>;
 
-/// Slices of a box.
+/// A picture of a box of cells, slice by slice.
 #[derive(Clone, Debug)]
 pub(crate) struct Slices {
     pub(crate) title: String,
-    /// What is said below the title.
+    /// A line of text below the title.
     pub(crate) note: String,
-    /// What the columns and the rows are.
+    /// Names of the axes along the columns and along the rows.
     pub(crate) axes: (String, String),
-    /// Columns and rows of every slice.
+    /// Number of columns and of rows of every slice.
     pub(crate) extents: (u32, u32),
-    /// Pixels from a cell to the next, and of what is left between them. Without that, neighbours in a row that look
-    /// alike are one bar.
+    /// Pixels from a cell to the next, and below, of the gap between them. Without a gap, equal neighbours in a row are
+    /// drawn as one bar.
     pub(crate) cell: u32,
     pub(crate) gap: u32,
-    /// Name and cells, row by row; None: a hole.
+    /// Name and cells of each slice, row by row.
     pub(crate) cuts: Vec<(String, Vec<Shade>)>,
 }
 
@@ -40,7 +40,7 @@ impl Slices {
     fn across(&self) -> usize {
         self.cuts.len().clamp(1, ACROSS)
     }
-    /// What is drawn of a slice: column, row, length.
+    /// Returns the bars of a slice: column, row, length, colour.
     fn bars<'a>(&self, cells: &'a [Shade]) -> Vec<(u32, u32, u32, &'a Shade)> {
         let mut bars: Vec<(u32, u32, u32, &Shade)> = Vec::new();
         for (index, shade) in cells.iter().enumerate() {
@@ -118,7 +118,7 @@ mod tests {
         };
         let text = svg(&slices).unwrap();
         assert!(text.matches("<rect").count() >= 24 && text.contains("worst link") && text.contains("y=1"), "{text}");
-        // A row is one bar, and that with the hole three.
+        // Without a gap, a row of equal cells is one bar, and the row with the hole is three.
         let joined = Slices { gap: 0, ..slices };
         assert_eq!(joined.cuts.iter().map(|(_, cells)| joined.bars(cells).len()).collect::<Vec<_>>(), [3, 5]);
     }

@@ -1,4 +1,4 @@
-//! Machines of nodes that a trace is replayed on: a list of sizes, or the nodes of a configuration.
+//! Machines with nodes on which a trace is replayed: from a list of sizes, or from a configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,22 +10,22 @@ use squall_model::resource::Hardware;
 
 use super::POLICIES;
 
-/// Nodes of a machine, at most.
+/// Most nodes of a machine.
 const NODES_MAX: u32 = 100_000;
-/// CPUs of a node, at most.
+/// Most CPUs of a node.
 const CPUS_MAX: u32 = 4096;
 
-/// Nodes and how they are configured.
+/// A machine's nodes and configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Machine {
-    /// The scheduler's settings, partitions and topology among them.
+    /// The configuration: scheduler, partitions, topology.
     pub(crate) config: Config,
-    /// Names and what they have.
+    /// Names and hardware of the nodes.
     pub(crate) nodes: Vec<(String, Hardware)>,
 }
 
 impl Machine {
-    /// Nodes by number and CPUs: `20x80+48x12` are 20 of 80 and 48 of 12.
+    /// Parses numbers and CPUs of nodes: `20x80+48x12` means 20 nodes with 80 CPUs and 48 with 12.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let wrong = |why: &str| format!("--machine: `{text}` {why}");
         let mut config = Config::default();
@@ -44,7 +44,7 @@ impl Machine {
         Self::of(config)
     }
 
-    /// The nodes that a configuration names, with what it says of them, and the topology that lies beside it.
+    /// Reads a configuration with the nodes it names, and the topology file in its folder.
     pub(super) fn read(file: &Path) -> Result<Self, String> {
         let at = |e: &dyn std::fmt::Display| format!("{}: {e}", file.display());
         let text = std::fs::read_to_string(file).map_err(|e| at(&e))?;
@@ -52,9 +52,9 @@ impl Machine {
         Self::of(checked.config).map_err(|e| at(&e))
     }
 
-    /// The machine that lies beside an extended trace, as the simulator Alea has it: `X.machines` beside
-    /// `X.swf-ext[.gz]`, with a cluster in each line: a number, its name, how many nodes, CPUs of each, and more that does
-    /// not count here. Jobs ask for a cluster as `cl_NAME`.
+    /// Reads the machine of an extended trace, in the format of the simulator Alea: `X.machines` in the folder of
+    /// `X.swf-ext[.gz]`. Each line is a cluster: a number, its name, number of nodes, CPUs of each, and further fields
+    /// that are ignored. Jobs request a cluster as `cl_NAME`.
     pub(super) fn beside(trace: &Path) -> Result<Option<Self>, String> {
         let name = trace.file_name().unwrap_or_default().to_string_lossy();
         let Some((name, _)) = name.split_once(".swf-ext") else { return Ok(None) };
@@ -83,7 +83,7 @@ impl Machine {
         for entry in &config.nodes {
             let hardware = hardware(entry)?;
             let names = hostlist::expand(&entry.name).map_err(|e| format!("node {}: {e}", entry.name))?;
-            // What the first entry says of a node holds, as in a cluster.
+            // As in a cluster, the first entry that names a node counts.
             let fresh = names.into_iter().filter(|name| seen.insert(name.clone()));
             nodes.extend(fresh.map(|name| (name, hardware.clone())));
         }
@@ -93,12 +93,12 @@ impl Machine {
         Ok(Self { config, nodes })
     }
 
-    /// CPUs of all nodes.
+    /// Returns the CPUs of all nodes together.
     pub(super) fn processors(&self) -> u32 {
         self.nodes.iter().fold(0, |sum, (_, hardware)| sum.saturating_add(hardware.cpus))
     }
 
-    /// What nodes are said to have, and which; names of nodes among them.
+    /// Returns the nodes that have each feature, as a host list; a node's name counts as a feature of it.
     pub(super) fn features(&self) -> BTreeMap<String, String> {
         let mut having: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (name, hardware) in &self.nodes {
@@ -108,14 +108,14 @@ impl Machine {
         features.chain(self.nodes.iter().map(|(name, _)| (name.clone(), name.clone()))).collect()
     }
 
-    /// The machine under a policy, as far as a controller can be configured so.
+    /// Returns the machine configured for a policy. Fails for a policy that a controller doesn't have.
     pub(super) fn under(&self, policy: &str) -> Result<Self, String> {
         let mut config = self.config.clone();
         choose(&mut config, policy)?;
         Ok(Self { config, nodes: self.nodes.clone() })
     }
 
-    /// The policy that is configured.
+    /// Returns the name of the configured policy.
     pub(super) fn policy(&self) -> &'static str {
         match self.config.scheduler_type {
             SchedulerType::Builtin => "fcfs",
@@ -125,12 +125,12 @@ impl Machine {
     }
 }
 
-/// A number from 1 to `most`.
+/// Parses a number from 1 to `most`.
 fn number(text: &str, most: u32) -> Option<u32> {
     text.parse().ok().filter(|n| (1..=most).contains(n))
 }
 
-/// Configures a controller for a policy.
+/// Changes a configuration so that its controller follows a policy. Fails for an unknown policy.
 pub fn choose(config: &mut Config, policy: &str) -> Result<(), String> {
     let (scheduler, kept) = match policy {
         "fcfs" | "fifo" => (SchedulerType::Builtin, 1),
@@ -149,7 +149,7 @@ pub fn choose(config: &mut Config, policy: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What a node has that nobody has seen: what is said of it.
+/// Returns a node's hardware from its configuration alone, as there is no machine to ask.
 fn hardware(entry: &NodeConfig) -> Result<Hardware, String> {
     let (sockets, threads) = (entry.sockets.unwrap_or(1).max(1), entry.threads_per_core.unwrap_or(1).max(1));
     let by_cores = entry.cores_per_socket.map(|cores| sockets.saturating_mul(cores).saturating_mul(threads));

@@ -1,4 +1,5 @@
-//! `squall sim TRACE.swf`: a workload trace under one policy or several, by the policy code that runs the controller.
+//! `squall sim TRACE.swf`: replays a workload trace under one or several policies, with the policy code of the
+//! controller.
 
 pub mod machine;
 mod pictures;
@@ -33,7 +34,7 @@ usage: squall sim TRACE.swf[.gz] [--policy POLICY[,POLICY…]] [--procs N]   a w
 policies: fcfs, easy (the default), easy-sjbf, conservative; or all. On nodes: all but easy-sjbf, as a controller has them
 ";
 
-/// Policies by the names under which traces' literature knows them.
+/// Policies, by the names that literature on traces uses.
 const POLICIES: [(&str, Discipline); 4] = [
     ("fcfs", Discipline::Fifo),
     ("easy", Discipline::Easy),
@@ -41,7 +42,7 @@ const POLICIES: [(&str, Discipline); 4] = [
     ("conservative", Discipline::Conservative),
 ];
 
-/// What the command line asks for.
+/// Options of the command line.
 struct Ask {
     trace: PathBuf,
     policies: Vec<&'static str>,
@@ -55,30 +56,30 @@ struct Ask {
     strict: bool,
 }
 
-/// A trace under a policy.
+/// Result of a trace replayed under a policy.
 pub(crate) struct Run {
-    /// Its name.
+    /// The policy's name.
     pub(crate) policy: &'static str,
-    /// How many nodes it was placed on, if on any.
+    /// Number of nodes on which jobs were placed; None: a pool of processors.
     pub(crate) nodes: Option<usize>,
-    /// Properties that jobs wanted of nodes and that none of these is said to have.
+    /// Features that jobs requested and no node has; these requests were ignored.
     pub(crate) passed_over: Vec<String>,
-    /// When each job started.
+    /// Start time of each job.
     pub(crate) schedule: Schedule,
-    /// What it is judged by.
+    /// Waits and other metrics.
     pub(crate) metrics: Metrics,
-    /// How long the replay took, seconds.
+    /// Duration of the replay in seconds.
     pub(crate) took_s: f64,
 }
 
 impl Run {
-    /// Jobs replayed each second.
+    /// Returns the jobs replayed per second.
     pub(crate) fn jobs_per_s(&self) -> f64 {
         self.metrics.jobs as f64 / self.took_s.max(1e-9)
     }
 }
 
-/// Whether these arguments name a trace.
+/// Returns whether these arguments name a trace.
 pub fn is_meant(args: &[OsString]) -> bool {
     args.iter().any(|arg| is_trace(Path::new(arg)))
 }
@@ -88,7 +89,7 @@ pub(crate) fn is_trace(path: &Path) -> bool {
     !name.starts_with('-') && [".swf", ".swf.gz", ".swf-ext", ".swf-ext.gz"].iter().any(|end| name.ends_with(end))
 }
 
-/// Runs the command.
+/// Replays a trace, as `squall sim TRACE` does.
 pub fn run(args: &[OsString]) -> ExitCode {
     if crate::asks_for_help(args) {
         crate::print(USAGE);
@@ -151,7 +152,7 @@ fn parse(args: &[OsString]) -> Result<Ask, String> {
     Ok(Ask { trace, policies, processors, machine, config, json, csv, pictures, threads: wanted.max(1), strict })
 }
 
-/// Policies by name.
+/// Parses a list of policies; `all` means every policy.
 pub(crate) fn named(text: &str) -> Result<Vec<&'static str>, String> {
     if text == "all" {
         return Ok(POLICIES.iter().map(|(name, _)| *name).collect());
@@ -163,7 +164,7 @@ pub(crate) fn named(text: &str) -> Result<Vec<&'static str>, String> {
     text.split(',').map(find).collect()
 }
 
-/// Reads a trace, packed by gzip or not; for so many processors, or as many as it says that there are.
+/// Reads a trace, compressed by gzip or not. `processors`: size of the machine; None: the size that the trace states.
 pub(crate) fn load(path: &Path, processors: Option<u32>) -> Result<Trace, String> {
     let problem = |e: std::io::Error| format!("{}: {e}", path.display());
     let mut bytes = Vec::new();
@@ -187,7 +188,7 @@ pub(crate) fn load(path: &Path, processors: Option<u32>) -> Result<Trace, String
     Ok(trace)
 }
 
-/// Replays a trace under a policy.
+/// Replays a trace under a policy on a pool of processors.
 pub(crate) fn under(policy: &'static str, trace: &Trace, watch: impl FnMut(usize)) -> Run {
     let discipline = POLICIES.iter().find(|(name, _)| *name == policy).map(|(_, d)| *d).unwrap_or_default();
     let processors = trace.processors.unwrap_or(1);
@@ -198,7 +199,7 @@ pub(crate) fn under(policy: &'static str, trace: &Trace, watch: impl FnMut(usize
     Run { policy, nodes: None, passed_over: Vec::new(), schedule, metrics, took_s }
 }
 
-/// Replays a trace under a policy, each job placed on nodes by the controller.
+/// Replays a trace under a policy; the controller places each job on nodes.
 fn on(policy: &'static str, machine: &Machine, trace: &Trace, watch: impl FnMut(usize)) -> Result<Run, String> {
     let machine = machine.under(policy)?;
     let begin = Instant::now();
@@ -250,7 +251,7 @@ fn answer(ask: &Ask) -> Result<String, String> {
     Ok(if ask.json { show::json(&name, &trace, &runs) } else { show::table(&name, &trace, &runs) })
 }
 
-/// All policies, each on a CPU of its own as far as there are some.
+/// Replays a trace under all policies, in parallel as far as there are CPUs.
 fn all(ask: &Ask, machine: Option<&Machine>, trace: &Trace) -> Result<Vec<Run>, String> {
     let usual = [machine.map_or("easy", Machine::policy)];
     let policies = if ask.policies.is_empty() { &usual[..] } else { &ask.policies };
@@ -337,7 +338,7 @@ mod tests {
             let said = answer(&parse(&words).ok().unwrap());
             said.map(|text| serde_json::from_str::<serde_json::Value>(&text).unwrap()["jobs"].as_u64().unwrap())
         };
-        // The third line is job 2's.
+        // The third line is that of job 2.
         let lacks = TRACE.replace("2 1 -1 100", "2 -1 -1 100");
         assert_eq!(said(&lacks, ""), Ok(3));
         let refused = said(&lacks, "--strict").unwrap_err();
@@ -347,7 +348,7 @@ mod tests {
         std::fs::remove_dir_all(folder).unwrap();
     }
 
-    /// What is answered, of `a.swf` in a folder with this configuration and, after `---`, this topology.
+    /// Returns the answer for the trace `a.swf`, in a folder with this configuration and, after `---`, this topology.
     fn on_nodes(name: &str, config: &str, options: &str) -> Result<serde_json::Value, String> {
         let folder = std::env::temp_dir().join(format!("squall-trace-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
@@ -372,11 +373,11 @@ mod tests {
             let number = |name: &str| value[name].as_u64();
             (number("nodes"), number("procs"), number("jobs"), number("sum_wait_s"))
         };
-        // As on four processors.
+        // The results are those of a pool of four processors.
         assert_eq!(waited("--machine 4x1 --policy fcfs"), (Some(4), Some(4), Some(4), Some(494)));
         assert_eq!(waited("--machine 1x2+2x1 --policy easy"), (Some(3), Some(4), Some(4), Some(296)));
         assert_eq!(waited("--machine 4x1 --policy conservative"), (Some(4), Some(4), Some(4), Some(296)));
-        // The whole machine is smaller than job 2; on it nobody waits but the last.
+        // Job 2 doesn't fit on this machine; of the others only the last one waits.
         assert_eq!(waited("--machine 1x3").2, Some(3));
         let refused = |options: &str| on_nodes("refused", "", options).unwrap_err();
         assert_eq!(refused("--machine 4"), "--machine: `4` should be NODESxCPUS+NODESxCPUS…");
@@ -406,16 +407,17 @@ mod tests {
             Ok::<_, String>((value["sum_wait_s"].as_u64().unwrap(), value["properties_passed_over"].to_string()))
         };
         let config = "--config DIR/a.toml";
-        // Eight processors are two nodes; one on each of four nodes leaves room for others unless they are asked for alone.
+        // Eight processors are two nodes. One processor on each of four nodes leaves room for other jobs, unless the
+        // job is exclusive.
         let two = |first: &str, second: &str| line(1, 4, first) + &line(2, 4, second);
         assert_eq!(waited(two("4:ppn=1", "1:ppn=4"), config).unwrap(), (100, "[]".into()), "no node has four left");
         assert_eq!(waited(two("4:ppn=1", "2:ppn=2"), config).unwrap().0, 0);
         assert_eq!(waited(two("4:ppn=1#excl", "2:ppn=2"), config).unwrap().0, 100);
-        // Three jobs on the two fast nodes; of `brno` nobody was told.
+        // Three jobs request the two fast nodes; no node has the feature `brno`.
         let fast = |of: &str| (1..=3).map(|id| line(id, 4, &format!("1:ppn=4:{of}"))).collect::<String>();
         assert_eq!(waited(fast("brno:fast"), config).unwrap(), (100, "[\"brno\"]".into()));
         assert_eq!(waited(fast("brno"), config).unwrap().0, 0);
-        // The machine may lie beside the trace.
+        // The machine may be in the trace's folder.
         let beside = folder.join("a.machines");
         std::fs::write(&beside, "0 zewura 2 4 1 64\n1 zegox 2 4 1 64\n").unwrap();
         assert_eq!(waited(fast("cl_zegox"), "--policy fcfs").unwrap(), (100, "[]".into()));
@@ -427,7 +429,7 @@ mod tests {
         let bad = waited(fast("cl_zegox"), "--policy fcfs").unwrap_err();
         assert!(bad.ends_with("a.machines: line 1: should be NUMBER NAME NODES CPUS"), "{bad}");
         std::fs::remove_file(&beside).unwrap();
-        // By count alone nobody asks what nodes have.
+        // On a pool of processors, features don't matter.
         assert_eq!(waited(fast("fast"), "--procs 16").unwrap(), (0, "[]".into()));
         let refused = waited(two("4:ppn=1", "4:ppn=2"), config).unwrap_err();
         assert!(
@@ -448,7 +450,7 @@ mod tests {
         assert_eq!((easy["policy"].as_str(), easy["sum_wait_s"].as_u64()), (Some("easy"), Some(296)));
         let said = with(&format!("{node}[[partitions]]\nname = \"p\"\nmax_time_s = 60\n")).unwrap_err();
         assert!(said.starts_with("3 of 4 jobs can never start on this machine, first of them job 1 (3 pro"), "{said}");
-        // The topology beside it counts: nodes have to have their places.
+        // The topology in the configuration's folder is used: all nodes must have positions in it.
         let torus = |dims: &str| with(&format!("{node}---\nTorusName=t Dims={dims} Nodes=n[1-2]\n"));
         assert_eq!(torus("2x1x1").unwrap()["jobs"].as_u64(), Some(4));
         assert!(torus("3x1x1").unwrap_err().contains("topology.conf: line 1: 2 nodes for 3x1x1"));

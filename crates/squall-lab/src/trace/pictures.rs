@@ -1,4 +1,4 @@
-//! Pictures of a replayed trace: what was busy, who waited, how long, and a Gantt chart of its busiest days.
+//! Pictures of a replayed trace: busy processors, pending jobs, waits, and a Gantt chart of its busiest days.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,19 +8,19 @@ use squall_sim::{Trace, course};
 use super::Run;
 use crate::picture::{Axis, Chart, Series, Stroke, write};
 
-/// Points of a line.
+/// Number of points of a line.
 const POINTS: usize = 600;
 /// Days that a Gantt chart shows.
 const GANTT_DAYS: u64 = 3;
 const DAY_S: u64 = 86_400;
-/// What takes no longer than so many days is shown in hours.
+/// Traces shorter than this many days are shown in hours.
 const HOURS_DAYS: u64 = 3;
-/// Rows of a Gantt chart: of a machine with more processors as many are shown, evenly spread.
+/// Most rows of a Gantt chart. Of a larger machine this many processors are shown, evenly spread.
 const ROWS: u32 = 300;
-/// Neighbours in a Gantt chart are told apart by colour.
+/// Number of colours that distinguish neighbours in a Gantt chart.
 const COLORS: usize = 8;
 
-/// Draws them into a folder.
+/// Draws the pictures into a folder.
 pub(super) fn draw(trace: &Trace, runs: &[Run], folder: &Path) -> Result<(), String> {
     let processors = f64::from(trace.processors.unwrap_or(1));
     let courses: Vec<_> = runs.iter().map(|run| course(&trace.jobs, &run.schedule.starts, POINTS)).collect();
@@ -57,7 +57,7 @@ fn linear(label: &str) -> Axis {
     Axis { label: label.into(), log: false }
 }
 
-/// The share of jobs that waited no longer, over the wait.
+/// Returns the share of jobs that waited no longer, as a function of the wait.
 fn cumulated(trace: &Trace, run: &Run, color: usize) -> Series {
     let mut waits: Vec<u64> =
         run.schedule.starts.iter().zip(&trace.jobs).map(|(start, job)| start - job.submit).collect();
@@ -68,7 +68,7 @@ fn cumulated(trace: &Trace, run: &Run, color: usize) -> Series {
     Series { name: run.policy.into(), stroke: Stroke::Line, color, points }
 }
 
-/// Boxes of jobs on processors, in the days around the longest queue.
+/// Returns the boxes of jobs on processors, in the days around the longest queue.
 fn gantt(trace: &Trace, run: &Run) -> Vec<Series> {
     let first = trace.jobs.first().map_or(0, |job| job.submit);
     let course = course(&trace.jobs, &run.schedule.starts, POINTS);
@@ -98,18 +98,19 @@ fn gantt(trace: &Trace, run: &Run) -> Vec<Series> {
     series
 }
 
-/// The rows, of so many processors each, in whose middle one of these processors is: from which processor to which.
+/// Returns the processors covered by those rows of the chart (`height` processors each) whose middle processor is among
+/// the `count` from `low` on, as (first, end). None: there is no such row.
 fn rows(height: u32, low: u32, count: u32) -> Option<(u32, u32)> {
     let first = |at: u32| (at + height - 1 - height / 2) / height;
     let (from, to) = (first(low), first(low + count));
     (from < to).then_some((from * height, to * height))
 }
 
-/// Which processors are free: the lowest are given first.
+/// Free processors. The lowest are given first.
 struct Floor {
-    /// First and number of neighbours.
+    /// Ranges of free processors: first processor, number.
     free: BTreeMap<u32, u32>,
-    /// Who gives back what, by end.
+    /// Ranges in use, by the time at which they become free.
     ends: BTreeMap<u64, Vec<(u32, u32)>>,
 }
 
@@ -156,10 +157,10 @@ mod tests {
     #[test]
     fn a_small_machine_is_drawn_whole_and_of_a_large_one_every_row() {
         assert_eq!(rows(1, 3, 2), Some((3, 5)));
-        // Rows of 10, seen at processor 5, 15 and so on.
+        // Rows of 10: their middles are processors 5, 15 and so on.
         assert_eq!([rows(10, 0, 5), rows(10, 0, 6), rows(10, 5, 1)], [None, Some((0, 10)), Some((0, 10))]);
         assert_eq!([rows(10, 6, 30), rows(10, 6, 9)], [Some((10, 40)), None]);
-        // Whatever processors are divided into, each row is somebody's, once.
+        // However processors are divided among jobs, each row belongs to exactly one.
         let parts = [(0, 7), (7, 13), (20, 5), (25, 15)].map(|(low, count)| rows(10, low, count));
         assert_eq!(parts.into_iter().flatten().collect::<Vec<_>>(), [(0, 10), (10, 20), (20, 40)]);
     }

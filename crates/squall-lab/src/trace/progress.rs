@@ -1,15 +1,15 @@
-//! How far a long computation is, on standard error where a person watches.
+//! Progress of a long computation, shown on standard error if that is a terminal.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Cells of the bar.
+/// Width of the bar in characters.
 const WIDTH: usize = 40;
-/// No more often than this it is drawn.
+/// Shortest time between two updates of the bar.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A bar.
+/// A progress bar.
 pub(super) struct Progress {
     all: usize,
     state: Option<Mutex<State>>,
@@ -22,13 +22,13 @@ struct State {
 }
 
 impl Progress {
-    /// Of so much nothing is done.
+    /// Starts at 0 of `all`.
     pub(super) fn new(all: usize) -> Self {
         let watched = std::io::stderr().is_terminal();
         let state = State { done: 0, drawn: Instant::now(), visible: false };
         Self { all: all.max(1), state: watched.then(|| Mutex::new(state)) }
     }
-    /// So much more is done.
+    /// Adds `count` to what is done, and redraws the bar if it is due.
     pub(super) fn more(&self, count: usize) {
         let Some(Ok(mut state)) = self.state.as_ref().map(Mutex::lock) else { return };
         state.done += count;
@@ -40,7 +40,7 @@ impl Progress {
             let _ = std::io::stderr().flush();
         }
     }
-    /// The line is cleared.
+    /// Clears the line.
     pub(super) fn end(&self) {
         if let Some(Ok(state)) = self.state.as_ref().map(Mutex::lock)
             && state.visible

@@ -1,4 +1,4 @@
-//! What a replayed trace is told in: a table, JSON, a line for each job.
+//! Output formats of a replayed trace: a table, JSON, and CSV with a line for each job.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use squall_sim::Trace;
 
 use super::Run;
 
-/// For people.
+/// Formats the results as a table for people.
 pub(super) fn table(name: &str, trace: &Trace, runs: &[Run]) -> String {
     let mut text = format!("{name}: {} jobs on {} processors", trace.jobs.len(), trace.processors.unwrap_or_default());
     if let Some(nodes) = runs.first().and_then(|run| run.nodes) {
@@ -53,7 +53,7 @@ pub(super) fn table(name: &str, trace: &Trace, runs: &[Run]) -> String {
     text
 }
 
-/// For programs: one object for one policy, a list for several.
+/// Formats the results as JSON: one object for one policy, a list for several.
 pub(super) fn json(name: &str, trace: &Trace, runs: &[Run]) -> String {
     let all: Vec<Value> = runs.iter().map(|run| of(name, trace, run)).collect();
     match <[Value; 1]>::try_from(all) {
@@ -94,7 +94,7 @@ fn of(name: &str, trace: &Trace, run: &Run) -> Value {
     })
 }
 
-/// A line for each job and policy.
+/// Formats the results as CSV: a line for each job and policy.
 pub(super) fn csv(trace: &Trace, runs: &[Run]) -> String {
     let mut text = "policy,job,submit_s,start_s,end_s,wait_s,procs,estimate_s\n".to_owned();
     for run in runs {

@@ -1,4 +1,4 @@
-//! The command lines of listing and control commands: options and operands in any order.
+//! Parses the command lines of listing and control commands: options and operands in any order.
 
 use std::ffi::OsString;
 
@@ -9,15 +9,15 @@ use crate::options::{Arg, Stop};
 /// Whether an option takes a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
-    /// It takes none.
+    /// The option takes no value.
     None,
-    /// It needs one.
+    /// The option requires a value.
     Needed,
-    /// It may have one, attached.
+    /// The option may have a value, attached to it (`--name=value`).
     Maybe,
 }
 
-/// An option: long name (empty: none), letter (`\0`: none), value. Names of one letter are one option.
+/// An option: long name (empty: none), letter (`\0`: none), value. Names with the same letter are the same option.
 pub(crate) type Known = (&'static str, char, Value);
 
 impl Shape for Known {
@@ -42,41 +42,41 @@ impl Shape for Known {
     }
 }
 
-/// Options that every command of this kind has.
+/// Options that every listing and control command has.
 pub(crate) const SHARED: &[Known] =
     &[("help", '\0', Value::None), ("usage", '\0', Value::None), ("version", 'V', Value::None)];
 
-/// An option as it was given: its long name (or letter) and value.
+/// An option on a command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Given {
-    /// The long name, or the letter where there is none.
+    /// The option's long name, or its letter where it has none.
     pub(crate) name: &'static str,
-    /// The value.
+    /// The option's value, if it has one.
     pub(crate) value: Option<String>,
 }
 
 impl Given {
-    /// The value, or nothing.
+    /// Returns the option's value, or an empty text.
     pub(crate) fn text(&self) -> &str {
         self.value.as_deref().unwrap_or_default()
     }
 }
 
-/// A command line, taken apart.
+/// A parsed command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Arguments {
-    /// The options in order.
+    /// Options in the order given.
     pub(crate) options: Vec<Given>,
-    /// What is left.
+    /// Operands: the arguments that are not options.
     pub(crate) operands: Vec<String>,
 }
 
 impl Arguments {
-    /// Whether an option was given.
+    /// Returns whether the option `name` was given.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.options.iter().any(|o| o.name == name)
     }
-    /// What `--verbose` shows: every option that has a name, and what it is.
+    /// Formats the value of every named option, as `--verbose` prints them.
     pub(crate) fn in_force(&self, known: &[Known]) -> String {
         let value = |name| match (self.options.iter().filter(|o| o.name == name).count(), self.last(name)) {
             (0, _) => "(null)".to_owned(),
@@ -88,7 +88,7 @@ impl Arguments {
         let rule = "-".repeat(29);
         format!("{rule}\n{}{rule}\n\n", lines.concat())
     }
-    /// The last value of an option.
+    /// Returns the last value given for the option `name`.
     pub(crate) fn last(&self, name: &str) -> Option<&str> {
         self.options.iter().rev().find(|o| o.name == name).map(Given::text)
     }
@@ -103,7 +103,7 @@ impl Arguments {
     }
 }
 
-/// Takes a command line apart. The error is what getopt says, without the command's name.
+/// Parses a command line. The error is getopt's message, without the command's name.
 pub(crate) fn parse(known: &[&'static [Known]], args: &[String]) -> Result<Arguments, String> {
     let args: Vec<OsString> = args.iter().map(OsString::from).collect();
     let mut getopt = Getopt::new(known.iter().flat_map(|list| list.iter()), &args);

@@ -1,4 +1,4 @@
-//! The surroundings of a command: where it asks, what it reads, where it prints. Tests put others in place.
+//! The surroundings of a command: controller, users, environment, clock, output. Tests replace them with fakes.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -30,15 +30,17 @@ use crate::format::words;
 use crate::refusal;
 use squall_client::broadcast::{self, Sent};
 
-/// Whom a command asks.
+/// The controller as a listing or control command uses it.
 pub(crate) trait Controller {
-    /// The cluster's name.
+    /// Returns the cluster's name.
     fn cluster(&mut self) -> Result<String, ClientError>;
-    /// Where the cluster's configuration is and as whom its controller runs; None: nobody knows here.
+    /// Returns the path of the cluster's configuration and the user id of its controller; None: unknown on this
+    /// machine.
     fn home(&mut self) -> Option<(PathBuf, u32)>;
-    /// The answer to a request.
+    /// Sends a request and returns the answer.
     fn ask(&mut self, request: &Request) -> Result<Answer, ClientError>;
-    /// The pages of a job listing, as they come; None: from the beginning, what came so far is void.
+    /// Calls `take` with each page of a job listing. None means that the listing starts over: discard the earlier
+    /// pages.
     fn pages(
         &mut self,
         jobs: JobSelection,
@@ -46,7 +48,7 @@ pub(crate) trait Controller {
         steps: bool,
         take: &mut dyn FnMut(Option<JobsPage>),
     ) -> Result<(), ClientError>;
-    /// All of them joined into one.
+    /// Returns all pages of a job listing joined into one.
     fn jobs(&mut self, jobs: JobSelection, ended: bool, steps: bool) -> Result<JobsPage, ClientError> {
         let mut all = JobsPage::default();
         self.pages(jobs, ended, steps, &mut |page| match page {
@@ -55,45 +57,45 @@ pub(crate) trait Controller {
         })?;
         Ok(all)
     }
-    /// All pages of an accounting query.
+    /// Returns all rows of an accounting query.
     fn accounting(&mut self, query: AccountingQuery) -> Result<Vec<AccountingRow>, ClientError>;
-    /// What accounting keeps beside jobs, in the order in which it happened.
+    /// Returns what accounting has recorded apart from jobs (nodes, reservations, changes of accounts), oldest first.
     fn history(&mut self) -> Result<Vec<HistoryRow>, ClientError>;
-    /// A file to nodes.
+    /// Copies a file to nodes.
     fn broadcast(&mut self, _file: &File, _wanted: Broadcast) -> Result<Sent, ClientError> {
         Err(unexpected())
     }
 }
 
-/// Names of users and groups, and who asks.
+/// Looks up users and groups.
 pub(crate) trait People {
-    /// The caller.
+    /// Returns the id of the user who runs the command.
     fn me(&self) -> u32;
-    /// A user's id.
+    /// Returns the id of the user `name`; None: no such user.
     fn uid(&self, name: &str) -> Option<u32>;
-    /// A user's name, or the number where there is none.
+    /// Returns the name of a user, or the number where there is none.
     fn user(&self, uid: u32) -> String;
-    /// The name of a user's own group, or its number where there is none.
+    /// Returns the name of a user's primary group, or its number where there is none.
     fn group(&self, uid: u32) -> String;
 }
 
-/// A command that can't go on: what it said stands on standard error already.
+/// Exit code of a command that failed; the message is on standard error already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fail(pub(crate) u8);
 
-/// The surroundings.
+/// The surroundings of a running command.
 pub(crate) struct Call<'a> {
     /// The command's name.
     pub(crate) name: &'static str,
-    /// Whom it asks.
+    /// The controller to which requests are sent.
     pub(crate) controller: &'a mut dyn Controller,
-    /// Who is who.
+    /// Names of users and groups.
     pub(crate) people: &'a dyn People,
-    /// The environment.
+    /// Reads an environment variable.
     pub(crate) env: &'a dyn Fn(&str) -> Option<String>,
-    /// Where the user is.
+    /// The user's time zone.
     pub(crate) zone: TimeZone,
-    /// The present by this machine's clock.
+    /// Current time by this machine's clock.
     pub(crate) now: Time,
     /// Standard output.
     pub(crate) out: &'a mut dyn Write,
@@ -102,33 +104,33 @@ pub(crate) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Prints data. A closed pipe is nobody's error.
+    /// Prints to standard output. A closed pipe is no error.
     pub(crate) fn print(&mut self, text: &str) {
         drop(self.out.write_all(text.as_bytes()));
         drop(self.out.flush());
     }
 
-    /// Says something on standard error, as it is.
+    /// Prints a line on standard error, without a prefix.
     pub(crate) fn say(&mut self, text: &str) {
         drop(writeln!(self.err, "{}", plain(text)));
     }
 
-    /// `NAME: error: TEXT` on standard error.
+    /// Prints `NAME: error: TEXT` on standard error.
     pub(crate) fn complain(&mut self, text: &str) {
         drop(writeln!(self.err, "{}: error: {}", self.name, plain(text)));
     }
 
-    /// Complains and gives up.
+    /// Prints an error message and fails with exit code 1.
     pub(crate) fn fail<T>(&mut self, text: &str) -> Result<T, Fail> {
         self.complain(text);
         Err(Fail(1))
     }
 
-    /// A request failed: `WHAT: WORDS` as Slurm's `slurm_perror` prints it, and what stands behind it.
+    /// Reports a failed request: `WHAT: WORDS` as Slurm's `slurm_perror` prints it, then the details if there are any.
     pub(crate) fn failed<T>(&mut self, what: &str, error: &ClientError) -> Result<T, Fail> {
         self.say(&format!("{what}: {}", refusal::error_text(error)));
         let behind = match error {
-            // Slurm's words alone would not tell what to do.
+            // For these refusals Slurm's text alone would not say what to do.
             ClientError::Refused(
                 refusal @ (Refusal::NotSupported(_)
                 | Refusal::CellAway(_)
@@ -143,12 +145,12 @@ impl Call<'_> {
         Err(Fail(1))
     }
 
-    /// A variable that is set and not empty.
+    /// Returns an environment variable that is set and not empty.
     pub(crate) fn variable(&self, name: &str) -> Option<String> {
         (self.env)(name).filter(|value| !value.is_empty())
     }
 
-    /// Takes the command line apart; answers `--help`, `--usage`, `--version` itself: None.
+    /// Parses the command line. Returns None after it has answered `--help`, `--usage` or `--version` itself.
     pub(crate) fn arguments(
         &mut self,
         known: &'static [Known],
@@ -178,13 +180,13 @@ impl Call<'_> {
         Ok(Some(arguments))
     }
 
-    /// How to print times when the controller's present is `now`.
+    /// Returns the format for times, given the controller's current time `now`.
     pub(crate) fn clock(&self, now: Time) -> Rc<Clock> {
         let style = Style::from_variable(self.variable("SLURM_TIME_FORMAT").as_deref());
         Rc::new(Clock { zone: self.zone.clone(), style, now })
     }
 
-    /// The cluster's name, or why it can't be asked.
+    /// Returns the cluster's name; reports why if the controller can't be asked.
     pub(crate) fn cluster(&mut self, what: &str) -> Result<Rc<str>, Fail> {
         match self.controller.cluster() {
             Ok(name) => Ok(name.into()),
@@ -192,12 +194,13 @@ impl Call<'_> {
         }
     }
 
-    /// Asks for all rows of an accounting query. `what` begins the error message.
+    /// Returns all rows of an accounting query. `what` begins the error message.
     pub(crate) fn accounting(&mut self, what: &str, query: AccountingQuery) -> Result<Vec<AccountingRow>, Fail> {
         self.controller.accounting(query).or_else(|e| self.failed(what, &e))
     }
 
-    /// `-M`: only this cluster is known. Prints Slurm's `CLUSTER:` line where there is a header.
+    /// Checks the cluster names of `-M`: only this cluster can be asked. Prints Slurm's line `CLUSTER: NAME` if
+    /// `header` is set.
     pub(crate) fn check_cluster(&mut self, asked: Option<&str>, header: bool, what: &str) -> Result<(), Fail> {
         let Some(asked) = asked else { return Ok(()) };
         let here = self.cluster(what)?;
@@ -214,7 +217,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Names that do not exist in a format: said, and left out.
+    /// Reports each unknown field name of a format; these fields are left out.
     pub(crate) fn unknown_fields(&mut self, kind: &str, unknown: &[String]) {
         for name in unknown {
             self.complain(&format!("Invalid {kind} specification: {name}"));
@@ -222,10 +225,10 @@ impl Call<'_> {
     }
 }
 
-/// How long accounting may take for its first rows, and for more: it may have a large database to read.
+/// Timeout for accounting's first rows and for each further page: it may have to read a large database.
 const ACCOUNTING_TIME: Duration = Duration::from_mins(1);
 
-/// The running cluster, connected to when it is first asked.
+/// Connection to the running cluster, opened by the first request.
 struct Live {
     command: &'static str,
     client: Option<Client>,
@@ -240,7 +243,7 @@ impl Live {
         Ok(self.client.insert(client))
     }
 
-    /// Asks what may be asked twice; begins anew as long as the controller may be restarting.
+    /// Sends a request that may safely be repeated; retries while the controller may be restarting.
     fn again<T>(&mut self, mut ask: impl FnMut(&mut Client) -> Result<T, ClientError>) -> Result<T, ClientError> {
         let mut patience = Patience::new(self.command);
         loop {
@@ -260,7 +263,7 @@ impl Live {
         }
     }
 
-    /// What is missing in an answer, where there are cells.
+    /// Reports cells whose part of the answer is missing.
     fn tell_absent(&mut self) {
         let mut absent = self.client.as_mut().map(Client::take_absent).unwrap_or_default();
         absent.sort_unstable();
@@ -284,9 +287,9 @@ impl Controller for Live {
 
     fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
         match request {
-            // Whether it answers now is the question.
+            // The question is whether the controller answers now: no retries.
             Request::Ping => Client::connect(self.command)?.ask(request),
-            // Once is not the same as twice.
+            // Doing these twice differs from doing them once: no retries.
             Request::Requeue { .. } | Request::Suspend { .. } | Request::ShutDown { .. } => {
                 self.client(&mut Patience::new(self.command))?.ask(request)
             }
@@ -352,7 +355,7 @@ impl Controller for Live {
     }
 }
 
-/// Jobs as `12, 14-20`.
+/// Formats ranges of jobs: `12, 14-20`.
 fn ranges(all: &[(JobId, JobId)]) -> String {
     let ranges = all.iter().map(|(first, last)| match (first == last, last.0) {
         (true, _) => format!("{first}"),
@@ -362,7 +365,7 @@ fn ranges(all: &[(JobId, JobId)]) -> String {
     ranges.collect::<Vec<_>>().join(", ")
 }
 
-/// The machine's users, by its name service.
+/// The users of this machine, as its name service has them.
 struct Machine;
 
 impl People for Machine {
@@ -381,7 +384,7 @@ impl People for Machine {
     }
 }
 
-/// Runs a command in the real surroundings.
+/// Runs a command with the real controller, users, clock and output.
 pub(crate) fn live(
     name: &'static str,
     args: &[OsString],

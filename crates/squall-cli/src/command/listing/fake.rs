@@ -1,4 +1,4 @@
-//! A controller without a cluster, and jobs, nodes and rows made by hand, for tests of the commands.
+//! A fake controller with jobs, nodes and accounting rows, for tests of the commands.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -27,10 +27,10 @@ use crate::command::listing::call::{Call, Controller, Fail, People};
 use crate::command::listing::select::id_of;
 use crate::format::node::tests::node;
 
-/// The present in all tests: 2026-11-21T08:00:00 UTC.
+/// Current time in all tests, in seconds: 2026-11-21T08:00:00 UTC.
 pub(crate) const NOW: u64 = 1_795_248_000;
 
-/// What the cluster of the tests holds, and what it was asked.
+/// The fake cluster's content, and the requests that it received.
 pub(crate) struct Fake {
     pub(crate) page: JobsPage,
     pub(crate) nodes: Vec<NodeInfo>,
@@ -39,7 +39,7 @@ pub(crate) struct Fake {
     pub(crate) diag: Diag,
     pub(crate) asked: Vec<Request>,
     pub(crate) queries: Vec<AccountingQuery>,
-    /// Answers to other requests, first come, first served.
+    /// Answers to further requests, in this order.
     pub(crate) answers: Vec<Answer>,
     pub(crate) down: bool,
     pub(crate) policy: Policy,
@@ -195,7 +195,7 @@ impl People for TestPeople {
     }
 }
 
-/// What a command did.
+/// Result of a command: exit code, standard output, standard error.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) code: u8,
@@ -205,7 +205,7 @@ pub(crate) struct Seen {
 
 type Main = fn(&mut Call<'_>, &[String]) -> Result<(), Fail>;
 
-/// Runs a command against a fake.
+/// Runs a command with the given fake controller and environment.
 pub(crate) fn run_with(fake: &mut Fake, name: &'static str, main: Main, args: &[&str], env: &[(&str, &str)]) -> Seen {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let args: Vec<String> = args.iter().map(|a| (*a).to_owned()).collect();
@@ -223,7 +223,7 @@ pub(crate) fn run_with(fake: &mut Fake, name: &'static str, main: Main, args: &[
     Seen { code, out: String::from_utf8(out).unwrap(), err: String::from_utf8(err).unwrap() }
 }
 
-/// Runs a command against the usual cluster.
+/// Runs a command with the usual fake cluster.
 pub(crate) fn run(name: &'static str, main: Main, args: &[&str]) -> Seen {
     run_with(&mut fake(), name, main, args, &[])
 }
@@ -368,7 +368,7 @@ fn partition(name: &str, default: bool, nodes: &str, count: u32) -> PartitionInf
     }
 }
 
-/// A row of a job's accounting; with `step` one of its steps.
+/// Returns an accounting row of a job, or of one of its steps.
 pub(crate) fn accounting(id: u32, step: Option<StepNo>, state: JobState) -> AccountingRow {
     AccountingRow {
         id: JobId(id),
@@ -445,7 +445,7 @@ fn rows() -> Vec<AccountingRow> {
     ]
 }
 
-/// The usual cluster: two partitions of four nodes, a few jobs of one user.
+/// Returns the usual fake cluster: two partitions, four nodes, a few jobs of one user.
 pub(crate) fn fake() -> Fake {
     let mut nodes: Vec<NodeInfo> = (1..=4).map(|i| node(&format!("n{i}"))).collect();
     (nodes[0].cpus_used, nodes[0].memory_used_mb, nodes[0].jobs_running) = (1, 1024, 1);
@@ -515,12 +515,12 @@ pub(crate) fn fake() -> Fake {
     }
 }
 
-/// An answer that says no.
+/// Returns an answer that refuses the request.
 pub(crate) fn refused(refusal: Refusal) -> Answer {
     Answer::Refused(refusal)
 }
 
-/// Several calls as one text: the command line, what it printed, what it complained, its exit code if not 0.
+/// Runs a command several times and returns one text: command line, output, errors, exit code if not 0.
 pub(crate) fn transcript(name: &'static str, main: Main, lines: &[&[&str]]) -> String {
     let mut text = String::new();
     for args in lines {
@@ -547,7 +547,7 @@ pub(crate) fn transcript(name: &'static str, main: Main, lines: &[&[&str]]) -> S
     text
 }
 
-/// Compares with the stored snapshot of that name.
+/// Compares `text` with the stored snapshot `name`.
 pub(crate) fn check(name: &str, text: &str) {
     insta::with_settings!({omit_expression => true, prepend_module_to_snapshot => false}, {
         insta::assert_snapshot!(name, text);

@@ -1,19 +1,20 @@
-//! `--help` and `--usage` of the commands that list: their texts, completed by the options they know, 80 columns wide.
+//! Texts of `--help` and `--usage` for listing and control commands: completed with the options that the text leaves
+//! out, wrapped at 80 columns.
 
 use crate::command::listing::arguments::{Known, SHARED, Value};
 
-/// Columns of a terminal.
+/// Width of a terminal in columns.
 const COLUMNS: usize = 80;
 
-/// Options of a command that have a long name, with those of all commands.
+/// Returns options that have a long name: the command's own and those that all commands have.
 fn options(known: &[Known]) -> impl Iterator<Item = &Known> {
     known.iter().chain(SHARED).filter(|(long, ..)| !long.is_empty())
 }
 
-/// `--help`: "Usage:", the text, and options that it does not name.
+/// Returns the text of `--help`: "Usage:", the text wrapped, then options that it does not name.
 pub(crate) fn help(text: &str, known: &[Known]) -> String {
     let mut lines: Vec<String> = text.lines().flat_map(wrapped).collect();
-    // Those before text that stands by itself.
+    // The missing options go in front of the first empty line.
     let end = lines.iter().position(String::is_empty).unwrap_or(lines.len());
     let named = |long: &str| {
         let name = format!("--{long}");
@@ -32,7 +33,7 @@ pub(crate) fn help(text: &str, known: &[Known]) -> String {
     lines.join("\n") + "\n"
 }
 
-/// `--usage`: the first line, and the options in brackets.
+/// Returns the text of `--usage`: the first line of `text`, then the options in brackets.
 pub(crate) fn usage(text: &str, known: &[Known]) -> String {
     let first = text.lines().next().unwrap_or_default().trim_start_matches("Usage:").trim();
     let mut usage = String::new();
@@ -57,7 +58,7 @@ fn argument(value: Value) -> &'static str {
     }
 }
 
-/// A line whose description, which begins after a gap, goes on below itself.
+/// Wraps a line; the description after the option continues below its own beginning.
 fn wrapped(line: &str) -> Vec<String> {
     if line.len() <= COLUMNS {
         return vec![line.to_owned()];
@@ -86,7 +87,7 @@ mod tests {
 
     const KNOWN: &[Known] = &[("all", 'a', Value::None), ("sort", '\0', Value::Needed), ("job", 'j', Value::Maybe)];
 
-    /// faults.md D13.
+    /// Fault D13: `--help` begins with "Usage:", names every option and fits the terminal.
     #[test]
     fn d13_help_begins_with_usage_names_every_option_and_fits() {
         let text = "x [OPTIONS]\n  -a, --all    a long text that goes on and on, until it does not fit on the line at all\n\nMore.\n";

@@ -1,4 +1,4 @@
-//! What the commands that list and control share: their surroundings, their arguments, lists of names.
+//! Shared by commands that list and control: their surroundings, arguments, lists of names.
 
 pub(crate) mod arguments;
 pub(crate) mod call;

@@ -1,4 +1,5 @@
-//! What accounting keeps beside jobs, put together: when nodes were there, down or drained, and what was reserved.
+//! Times of nodes and reservations, derived from accounting's history: when nodes registered, were down or drained, and
+//! when reservations existed.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use squall_model::wire::info::NodeInfo;
 use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
 
-/// Asks for the nodes of the cluster and adds what the history tells of them.
+/// Asks the controller for its nodes and adds the time of first registration from the history.
 pub(crate) fn seen(call: &mut Call<'_>, what: &str, history: &[HistoryRow]) -> Result<Vec<Seen>, Fail> {
     match call.controller.ask(&Request::Nodes) {
         Ok(Answer::Nodes(nodes)) => Ok(self::nodes(history, &nodes)),
@@ -22,31 +23,31 @@ pub(crate) fn seen(call: &mut Call<'_>, what: &str, history: &[HistoryRow]) -> R
     }
 }
 
-/// A node from when it was first seen.
+/// A node of the cluster, with the time of its first registration.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    /// Its name.
+    /// The node's name.
     pub(crate) node: String,
-    /// When it registered first; 0: before accounting kept that.
+    /// Time of the first registration; 0: before accounting recorded it.
     pub(crate) since: Time,
-    /// What it has now.
+    /// Number of CPUs at present.
     pub(crate) cpus: u32,
-    /// Memory in MiB.
+    /// Memory in MiB at present.
     pub(crate) memory_mb: u64,
-    /// GPUs.
+    /// Number of GPUs at present.
     pub(crate) gpus: u32,
 }
 
-/// A time in which a node took no jobs.
+/// A period in which a node took no jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outage {
-    /// The node.
+    /// The node's name.
     pub(crate) node: String,
-    /// When it began.
+    /// Start of the outage.
     pub(crate) start: Time,
-    /// When it ended; None: it has not.
+    /// End of the outage; None: it goes on.
     pub(crate) end: Option<Time>,
-    /// Slurm's name for the node's state.
+    /// Slurm's name for the node's state, such as `DOWN*`.
     pub(crate) state: &'static str,
     /// The reason that the operator or Squall gave.
     pub(crate) reason: String,
@@ -54,18 +55,18 @@ pub(crate) struct Outage {
     pub(crate) by: Option<u32>,
 }
 
-/// A reservation as it was until it was changed, over or deleted.
+/// One version of a reservation: from its start or last change until it was changed, ended or deleted.
 #[derive(Clone, Debug)]
 pub(crate) struct Reserved {
-    /// All of it, with the end that it really had.
+    /// The reservation, with its actual end.
     pub(crate) reservation: Reservation,
-    /// Names of its nodes, compressed.
+    /// Names of the reserved nodes as a host list, such as `n[1-4]`.
     pub(crate) nodes: String,
-    /// Its number, from 1 on.
+    /// The reservation's number, from 1 on.
     pub(crate) id: u32,
 }
 
-/// Nodes that are there now, with the time since when.
+/// Returns the nodes that are registered now, with the time of their first registration.
 fn nodes(history: &[HistoryRow], now: &[NodeInfo]) -> Vec<Seen> {
     let mut since: BTreeMap<&str, Time> = BTreeMap::new();
     for row in history {
@@ -89,7 +90,7 @@ fn gpus(gres: &str) -> u32 {
     counts.filter(|count| count.name == "gpu").map(|count| count.count).sum()
 }
 
-/// How a node stands.
+/// State of a node at one point of the history.
 #[derive(Clone, Default)]
 struct Standing {
     silent: Option<String>,
@@ -98,7 +99,7 @@ struct Standing {
 }
 
 impl Standing {
-    /// The state in which it takes no jobs, and why; None: it takes jobs.
+    /// Returns the state in which the node takes no jobs, the reason, and the user who set it; None: it takes jobs.
     fn outage(&self) -> Option<(&'static str, String, Option<u32>)> {
         let (reason, by) = match &self.reason {
             Some((reason, by)) => (reason.clone(), Some(*by)),
@@ -116,10 +117,10 @@ impl Standing {
     }
 }
 
-/// What an event changes of a node.
+/// Effect of an event on a node's state.
 type Change<'a> = &'a dyn Fn(&mut Standing);
 
-/// All outages, by their beginning.
+/// Returns all outages, ordered by their start.
 pub(crate) fn outages(history: &[HistoryRow]) -> Vec<Outage> {
     let mut standing: BTreeMap<String, Standing> = BTreeMap::new();
     let mut open: BTreeMap<String, usize> = BTreeMap::new();
@@ -161,7 +162,8 @@ pub(crate) fn outages(history: &[HistoryRow]) -> Vec<Outage> {
     all
 }
 
-/// All reservations that began, each time that they did, and as they were before and after each change.
+/// Returns every version of every reservation that began, ordered by start; each change of a reservation ends a
+/// version.
 pub(crate) fn reservations(history: &[HistoryRow]) -> Vec<Reserved> {
     let mut open: BTreeMap<&str, Reserved> = BTreeMap::new();
     let mut ids: BTreeMap<&str, u32> = BTreeMap::new();
@@ -191,7 +193,7 @@ pub(crate) fn reservations(history: &[HistoryRow]) -> Vec<Reserved> {
                 if let Some(was) = open.remove(name.as_str()) {
                     end(was, row.time, &mut all);
                 }
-                // Another one of that name is another one.
+                // A later reservation of the same name gets a new number.
                 ids.remove(name.as_str());
             }
             _ => {}

@@ -1,4 +1,4 @@
-//! Lists of jobs, users and states as they stand on command lines.
+//! Parses lists of jobs, users and states on command lines.
 
 use squall_model::id::{JobId, StepNo};
 use squall_model::set::IndexSet;
@@ -7,21 +7,21 @@ use squall_model::wire::client::{JobRef, StateFilter};
 use crate::command::listing::call::{Call, Fail};
 use crate::format::words;
 
-/// Most indices that `123_[…]` may name.
+/// Bound of the array indices in `123_[…]`: each must be below it.
 const INDEX_MAX: u32 = squall_model::limits::ARRAY_INDEX_MAX;
 
-/// A job, a task of an array, or a step.
+/// A job, tasks of an array, or a step, as a command line names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// The job or the tasks.
+    /// The job or the array tasks.
     pub(crate) job: JobRef,
-    /// The step.
+    /// The step; None: the job itself.
     pub(crate) step: Option<StepNo>,
-    /// As it was given.
+    /// The text on the command line.
     pub(crate) text: String,
 }
 
-/// The parts of a list, separated by commas outside of brackets or white space.
+/// Splits a list at white space and at commas outside brackets; empty parts are left out.
 pub(crate) fn parts(text: &str) -> Vec<&str> {
     let mut out = Vec::new();
     let (mut start, mut depth) = (0, 0_u32);
@@ -41,7 +41,7 @@ pub(crate) fn parts(text: &str) -> Vec<&str> {
     out
 }
 
-/// `123`, `123_4`, `123_[1-4,9]`, `123_*`, each with `.0`, `.batch`.
+/// Parses `123`, `123_4`, `123_[1-4,9]` or `123_*`, each with or without a step: `.0`, `.batch`.
 pub(crate) fn target(text: &str) -> Option<Target> {
     let (job, step) = match text.split_once('.') {
         Some((job, "batch")) => (job, Some(StepNo::BATCH)),
@@ -51,7 +51,7 @@ pub(crate) fn target(text: &str) -> Option<Target> {
     Some(Target { job: job_ref(job)?, step, text: text.to_owned() })
 }
 
-/// `123`, `123_4`, `123_[1-4,9]`, `123+1`.
+/// Parses `123`, `123_4`, `123_[1-4,9]` or `123+1`.
 pub(crate) fn job_ref(text: &str) -> Option<JobRef> {
     if let Some((leader, offset)) = text.split_once('+') {
         return Some(JobRef::Component(JobId(job_number(leader)?), number(offset)?));
@@ -62,7 +62,7 @@ pub(crate) fn job_ref(text: &str) -> Option<JobRef> {
         Some(inside) => inside.strip_suffix(']')?,
         None => tasks,
     };
-    // `[1-4%2]`: the limit says nothing about which tasks.
+    // In `[1-4%2]` the limit `%2` does not select tasks.
     let inside = inside.split_once('%').map_or(inside, |(indices, _)| indices);
     if inside == "*" { Some(JobRef::Job(array)) } else { Some(JobRef::Tasks(array, indices(inside)?)) }
 }
@@ -75,7 +75,7 @@ fn number(text: &str) -> Option<u32> {
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) { None } else { text.parse().ok() }
 }
 
-/// `1-4,9`, `0-20:5`.
+/// Parses array indices: `1-4,9` or `0-20:5`.
 fn indices(text: &str) -> Option<IndexSet> {
     let mut all = IndexSet::new();
     for item in text.split(',') {
@@ -98,7 +98,7 @@ fn indices(text: &str) -> Option<IndexSet> {
     Some(all)
 }
 
-/// The id that a job or an array was asked by.
+/// Returns the job id that a reference names: of a job, an array, or a component.
 pub(crate) fn id_of(job: &JobRef) -> JobId {
     match job {
         JobRef::Job(id) | JobRef::Tasks(id, _) => *id,
@@ -107,7 +107,7 @@ pub(crate) fn id_of(job: &JobRef) -> JobId {
 }
 
 impl Call<'_> {
-    /// Jobs of a list; what is none is an error.
+    /// Parses a list of jobs. A word that names no job is an error.
     pub(crate) fn targets(&mut self, text: &str) -> Result<Vec<Target>, Fail> {
         let mut all = Vec::new();
         for part in parts(text) {
@@ -119,7 +119,7 @@ impl Call<'_> {
         Ok(all)
     }
 
-    /// Users of a list, by name or number.
+    /// Returns the ids of the users in a list of names or numbers.
     pub(crate) fn user_ids(&mut self, text: &str) -> Result<Vec<u32>, Fail> {
         let mut all = Vec::new();
         for part in parts(text) {
@@ -131,7 +131,7 @@ impl Call<'_> {
         Ok(all)
     }
 
-    /// States of a list by name or code. None: `all`.
+    /// Parses a list of states, by name or code. None: the list has `all`.
     pub(crate) fn states(&mut self, text: &str) -> Result<Option<Vec<StateFilter>>, Fail> {
         let mut all = Vec::new();
         for part in parts(text) {
@@ -151,7 +151,7 @@ impl Call<'_> {
     }
 }
 
-/// Names, one on each line.
+/// Joins names, one on each line.
 pub(crate) fn lines<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String {
     let mut out = String::new();
     for name in names {
@@ -161,7 +161,7 @@ pub(crate) fn lines<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String
     out
 }
 
-/// Owned parts of a list of names.
+/// Splits a list of names at commas.
 pub(crate) fn names(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|n| !n.is_empty()).map(str::to_owned).collect()
 }

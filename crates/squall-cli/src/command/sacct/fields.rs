@@ -1,4 +1,4 @@
-//! What sacct can print: one table for `--format` and `--helpformat`.
+//! Fields that sacct can print: one table for `--format` and `--helpformat`.
 
 use squall_model::duration::{format_elapsed, format_limit, whole_minutes};
 use squall_model::job::JobKind;
@@ -10,7 +10,7 @@ use crate::format::words::exit_code;
 
 type C = Column<Row>;
 
-/// Every field, in the order of `--helpformat`.
+/// Every field of sacct, in the order of `--helpformat`.
 pub(crate) static FIELDS: &[C] = &[
     C::new("Account", 10, |r| r.data.account.clone()),
     C::new("AdminComment", 15, |r| r.job(|d| other(d, "admin-comment"))),
@@ -143,13 +143,13 @@ pub(crate) static FIELDS: &[C] = &[
     C::new("WorkDir", 20, |r| r.job(|d| d.spec.work_dir.clone())),
 ];
 
-/// What is printed by default.
+/// Fields printed without `--format`.
 pub(crate) const DEFAULT: &str = "jobid,jobname,partition,account,alloccpus,state,exitcode";
 
-/// What `--brief` prints.
+/// Fields printed with `--brief`.
 pub(crate) const BRIEF: &str = "jobid,state,exitcode";
 
-/// What `--long` prints.
+/// Fields printed with `--long`.
 pub(crate) const LONG: &str = "jobid,jobidraw,jobname,partition,maxvmsize,maxvmsizenode,maxvmsizetask,avevmsize,maxrss,\
     maxrssnode,maxrsstask,averss,maxpages,maxpagesnode,maxpagestask,avepages,mincpu,mincpunode,mincputask,avecpu,ntasks,\
     alloccpus,elapsed,state,exitcode,avecpufreq,reqcpufreqmin,reqcpufreqmax,reqcpufreqgov,reqmem,consumedenergy,\
@@ -169,7 +169,7 @@ fn text(value: Option<&String>) -> String {
     value.cloned().unwrap_or_default()
 }
 
-/// What stands in a job's specification by name.
+/// Returns the option `name` of a job's specification, for options without a field of their own; empty if it isn't set.
 fn other(row: &squall_model::wire::info::AccountingRow, name: &str) -> String {
     row.spec.others.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone()).unwrap_or_default()
 }
@@ -211,23 +211,23 @@ fn file(row: &Row, pattern: &str) -> String {
     })
 }
 
-/// Where its input is.
+/// Returns the path of a job's standard input.
 pub(crate) fn stdin(row: &Row) -> String {
     file(row, row.data.spec.stdin.as_deref().unwrap_or("/dev/null"))
 }
 
-/// Where its output is.
+/// Returns the path of a job's standard output.
 pub(crate) fn stdout(row: &Row) -> String {
     let default = if row.data.task.is_some() { "slurm-%A_%a.out" } else { "slurm-%j.out" };
     file(row, row.data.spec.stdout.as_deref().unwrap_or(default))
 }
 
-/// Where its errors are.
+/// Returns the path of a job's standard error.
 pub(crate) fn stderr(row: &Row) -> String {
     row.data.spec.stderr.as_deref().map_or_else(|| stdout(row), |pattern| file(row, pattern))
 }
 
-/// `cpu=…,energy=…,fs/disk=…,mem=…,pages=…,vmem=…` of a step: what came in.
+/// Formats what a step has read and used: `cpu=…,energy=…,fs/disk=…,mem=…,pages=…,vmem=…`, per task with `average`.
 fn usage_in(row: &Row, average: bool) -> String {
     row.step(|d| {
         let of = |value: u64| if average { row.average(value) } else { value };
@@ -247,7 +247,7 @@ fn usage_in_of(row: &Row, who: &str) -> String {
     row.step(|_| format!("cpu={who},energy={who},fs/disk={who},mem={who},pages={who},vmem={who}"))
 }
 
-/// What went out.
+/// Formats what a step has written: `energy=0,fs/disk=BYTES`, per task with `average`.
 fn usage_out(row: &Row, average: bool) -> String {
     let bytes = row.data.usage.write_bytes;
     row.step(|_| format!("energy=0,fs/disk={}", if average { row.average(bytes) } else { bytes }))

@@ -1,4 +1,4 @@
-//! sacct: what jobs and steps were, and what they used.
+//! sacct: lists jobs and steps from accounting, with the resources they used.
 
 pub(crate) mod fields;
 mod query;
@@ -138,7 +138,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sacct", args, sacct)
 }
 
-/// The command, in its surroundings.
+/// Runs sacct in the given surroundings.
 pub(crate) fn sacct(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     if let Some(text) = list_of_words(&given) {
@@ -160,7 +160,7 @@ pub(crate) fn sacct(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let mut rows = call.accounting(WHAT, query.clone())?;
     let leaders: BTreeSet<JobId> = rows.iter().filter_map(|row| row.het).map(|het| het.leader).collect();
     if given.has("whole-hetjob") && given.last("whole-hetjob") != Some("no") && !leaders.is_empty() {
-        // A component by a number of its own means the others, too.
+        // Components with job ids of their own: the query is repeated for the whole heterogeneous job.
         query.ids.extend(leaders.into_iter().map(JobRef::Job));
         rows = call.accounting(WHAT, query.clone())?;
     }
@@ -187,7 +187,7 @@ pub(crate) fn sacct(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     Ok(())
 }
 
-/// What is printed without asking anybody.
+/// Returns the text of options that need no controller, such as `--helpformat`; None: none of these is given.
 fn list_of_words(given: &Arguments) -> Option<String> {
     if given.options.iter().any(|o| o.name.is_empty()) {
         return Some(HELP.to_owned());
@@ -198,7 +198,7 @@ fn list_of_words(given: &Arguments) -> Option<String> {
     (given.has("helpformat") || given.has("help-fields")).then(|| in_columns(FIELDS.iter().map(|field| field.name)))
 }
 
-/// Names of fields, four to a line.
+/// Formats names of fields, four on a line.
 pub(crate) fn in_columns(names: impl Iterator<Item = &'static str>) -> String {
     let names: Vec<String> = names.map(|name| format!("{name:<20}")).collect();
     lines(names.chunks(4).map(|four| four.concat().trim_end().to_owned()))
@@ -231,7 +231,7 @@ fn units(call: &mut Call<'_>, given: &Arguments) -> Result<Units, Fail> {
     }
 }
 
-/// `--truncate`: nothing lies outside of the time asked for.
+/// Applies `--truncate`: moves start and end of a row into the requested period.
 fn truncate(row: &mut AccountingRow, query: &AccountingQuery) {
     let low = query.start.unwrap_or_default();
     let high = query.end.unwrap_or(Time(u64::MAX)).max(low);

@@ -1,4 +1,4 @@
-//! What sacct asks the controller for, and the conditions that it looks after itself.
+//! Builds sacct's query to the controller, and filters rows by conditions that the query doesn't have.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::{id_of, names, parts, target};
 use crate::format::when::looking_back;
 
-/// The query that a command line means.
+/// Builds the query for a command line.
 pub(crate) fn query(call: &mut Call<'_>, given: &Arguments) -> Result<AccountingQuery, Fail> {
     let list = |option: &str| given.last(option).map(names).unwrap_or_default();
     let mut query = AccountingQuery {
@@ -29,7 +29,7 @@ pub(crate) fn query(call: &mut Call<'_>, given: &Arguments) -> Result<Accounting
         nodes: given.last("nodelist").map(str::to_owned),
         ..AccountingQuery::default()
     };
-    // Several -j add up.
+    // The option -j may be repeated: the lists add up.
     for jobs in given.options.iter().filter(|o| o.name == "jobs") {
         for target in call.targets(jobs.text())? {
             query.step = target.step;
@@ -53,7 +53,7 @@ pub(crate) fn query(call: &mut Call<'_>, given: &Arguments) -> Result<Accounting
     Ok(query)
 }
 
-/// `--whole-hetjob`: all components of those that are named.
+/// Applies `--whole-hetjob`: selects all components of the jobs of which one is named.
 fn whole_het(call: &mut Call<'_>, given: &Arguments, query: &mut AccountingQuery) -> Result<(), Fail> {
     match given.last("whole-hetjob") {
         Some(text) if !["", "yes", "no"].contains(&text) => {
@@ -71,14 +71,14 @@ fn whole_het(call: &mut Call<'_>, given: &Arguments, query: &mut AccountingQuery
     Ok(())
 }
 
-/// Options of Slurm for which nothing is kept here, and why.
+/// Options of Slurm for data that Squall doesn't keep, with the error text.
 const ABSENT: &[(&str, &str)] = &[
     ("completion", "Slurm job completion is disabled"),
     ("file", "--file: there is no file of a job completion log here: ask without it"),
     ("flags", "--flags: which scheduler started a job is not kept here: ask without it"),
 ];
 
-/// Refuses what can't be answered.
+/// Refuses options for data that Squall doesn't keep.
 pub(crate) fn refuse_absent(call: &mut Call<'_>, given: &Arguments) -> Result<(), Fail> {
     match ABSENT.iter().find(|(option, _)| given.has(option)) {
         Some((_, why)) => call.fail(why),
@@ -86,7 +86,8 @@ pub(crate) fn refuse_absent(call: &mut Call<'_>, given: &Arguments) -> Result<()
     }
 }
 
-/// Slurm's default: the caller's own jobs, but everybody's for root and where jobs or nodes are named.
+/// Sets the query's users. Slurm's default: the caller's own jobs; all users' for root and where jobs or nodes are
+/// named.
 fn users(call: &mut Call<'_>, given: &Arguments, query: &mut AccountingQuery) -> Result<(), Fail> {
     let mut everybody =
         given.has("allusers") || !query.ids.is_empty() || query.nodes.is_some() || call.people.me() == 0;
@@ -106,7 +107,8 @@ fn users(call: &mut Call<'_>, given: &Arguments, query: &mut AccountingQuery) ->
     Ok(())
 }
 
-/// Slurm's defaults: from midnight; with jobs, from the beginning; with states, just now.
+/// Sets the query's period. Slurm's defaults: from midnight; with jobs, from the beginning; with states, the present
+/// moment.
 fn times(call: &mut Call<'_>, given: &Arguments, query: &mut AccountingQuery) -> Result<(), Fail> {
     let now = call.clock(call.now).local(call.now);
     let mut read = |text: Option<&str>| match text {
@@ -127,7 +129,7 @@ fn times(call: &mut Call<'_>, given: &Arguments, query: &mut AccountingQuery) ->
         };
     }
     if given.has("starttime") && !query.states.is_empty() {
-        // With a state and without an end the end is the start (sacct(1), --state).
+        // With a state and without an end, the period ends at its start (sacct(1), --state).
         query.end = query.end.or(query.start);
     }
     match (query.start, query.end) {
@@ -136,7 +138,7 @@ fn times(call: &mut Call<'_>, given: &Arguments, query: &mut AccountingQuery) ->
     }
 }
 
-/// Conditions that the controller does not know.
+/// Drops the rows that don't meet conditions which the controller's query doesn't have.
 pub(crate) fn filter(call: &mut Call<'_>, given: &Arguments, rows: &mut Vec<AccountingRow>) -> Result<(), Fail> {
     let list = |option: &str| given.last(option).map(parts);
     if let Some(groups) = list("gid").or(list("group")) {
@@ -207,7 +209,7 @@ pub(crate) fn filter(call: &mut Call<'_>, given: &Arguments, rows: &mut Vec<Acco
     Ok(())
 }
 
-/// A row for each task of an array that has not started.
+/// Splits the row of an array's pending tasks into one row for each task.
 fn each_task(row: AccountingRow) -> Vec<AccountingRow> {
     let Some(tasks) = &row.pending_tasks else { return vec![row] };
     let of = |index| {

@@ -1,4 +1,4 @@
-//! A job or a step as a row of sacct, and the texts about it.
+//! A job or a step as a row of sacct, and the texts of its fields.
 
 use std::rc::Rc;
 
@@ -13,29 +13,29 @@ use squall_model::wire::info::AccountingRow;
 use crate::format::clock::Clock;
 use crate::format::words;
 
-/// How amounts of memory are printed.
+/// Unit in which amounts of memory are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Units {
-    /// In the largest unit that divides them.
+    /// The largest unit that divides the amount.
     Exact,
-    /// As they are counted (`--noconvert`).
+    /// The unit in which the amount is counted (`--noconvert`).
     Plain,
-    /// `--units`: K, M, G, T or P.
+    /// The unit that `--units` names: K, M, G, T or P.
     In(char),
 }
 
 impl Units {
-    /// KiB as text.
+    /// Formats an amount in KiB.
     pub(crate) fn kib(self, kib: u64) -> String {
         self.show(kib, 'K')
     }
 
-    /// MiB as text.
+    /// Formats an amount in MiB.
     pub(crate) fn mib(self, mib: u64) -> String {
         self.show(mib, 'M')
     }
 
-    /// Bytes as MiB: `1M`, `0.25M`, `0`.
+    /// Formats an amount in bytes as MiB: `1M`, `0.25M`, `0`.
     pub(crate) fn disk(self, bytes: u64) -> String {
         let mib = bytes as f64 / f64::from(1 << 20);
         if bytes == 0 || self == Self::Plain {
@@ -53,7 +53,7 @@ impl Units {
             _ if value == 0 => "0".to_owned(),
             Self::Exact if unit == 'K' => format_memory_kb(value),
             Self::Exact => format_memory_mb(value),
-            // As Slurm: what was measured is in bytes, what was asked for in MiB.
+            // As in Slurm, measured amounts are printed in bytes and requested ones in MiB.
             Self::Plain if unit == 'K' => value.saturating_mul(1024).to_string(),
             Self::Plain => format!("{value}{unit}"),
             Self::In(wanted) => {
@@ -64,32 +64,32 @@ impl Units {
     }
 }
 
-/// A row with what it takes to print it.
+/// A row of accounting, with everything needed to print it.
 pub(crate) struct Row {
-    /// The job or step.
+    /// The job's or step's accounting data.
     pub(crate) data: AccountingRow,
-    /// The present.
+    /// The current time, time zone and format of times.
     pub(crate) clock: Rc<Clock>,
     /// The cluster's name.
     pub(crate) cluster: Rc<str>,
-    /// How amounts are printed.
+    /// Unit in which amounts of memory are printed.
     pub(crate) units: Units,
-    /// Processes of a running step, where `sstat` has looked for them.
+    /// Process ids of a running step; empty unless `sstat` has asked for them.
     pub(crate) pids: String,
 }
 
 impl Row {
-    /// Whether it is a step.
+    /// Returns whether the row is a step.
     pub(crate) fn is_step(&self) -> bool {
         self.data.step.is_some()
     }
 
-    /// Whether it is the batch script.
+    /// Returns whether the row is the batch script's step.
     pub(crate) fn is_batch(&self) -> bool {
         self.data.step == Some(StepNo::BATCH)
     }
 
-    /// `40`, `50_2`, `50_[3-9]`, with `.batch` or `.0`.
+    /// Returns the id with an array task's index: `40`, `50_2` or `50_[3-9]`; a step's with `.batch` or `.0`.
     pub(crate) fn id(&self) -> String {
         self.with_step(match (&self.data.pending_tasks, self.data.task) {
             (Some(tasks), _) => {
@@ -104,7 +104,7 @@ impl Row {
         })
     }
 
-    /// `51`, with `.batch` or `.0`.
+    /// Returns the plain job id: `51`; a step's with `.batch` or `.0`.
     pub(crate) fn raw_id(&self) -> String {
         self.with_step(self.data.id.to_string())
     }
@@ -116,7 +116,7 @@ impl Row {
         }
     }
 
-    /// The state: a step's without who cancelled it.
+    /// Returns the state's name. A step's omits the user who cancelled it.
     pub(crate) fn state(&self) -> String {
         let text = words::accounting_state(self.data.state);
         if self.is_step() && text.starts_with("CANCELLED") { "CANCELLED".to_owned() } else { text }
@@ -126,36 +126,36 @@ impl Row {
         matches!(self.data.state, JobState::Ended(_) | JobState::Completing(_))
     }
 
-    /// Seconds that it ran.
+    /// Returns the seconds that the job or step ran, without the time it was suspended.
     pub(crate) fn elapsed(&self) -> u64 {
         let Some(start) = self.data.start else { return 0 };
         let until = self.data.end.filter(|_| self.over()).unwrap_or(self.clock.now);
         until.secs().saturating_sub(start.secs()).saturating_sub(self.data.suspended_s)
     }
 
-    /// Seconds of all its CPUs.
+    /// Returns CPU-seconds allocated: elapsed seconds times CPUs.
     pub(crate) fn cpu_time(&self) -> u64 {
         self.elapsed() * u64::from(self.data.num_cpus)
     }
 
-    /// Seconds that it waited.
+    /// Returns the seconds that the job waited since it was eligible to start.
     pub(crate) fn planned(&self) -> u64 {
         let until = self.data.start.or(self.data.end).unwrap_or(self.clock.now);
         let since = Some(self.data.eligible).filter(|eligible| *eligible > Time::default());
         since.map_or(0, |since| until.secs().saturating_sub(since.secs()))
     }
 
-    /// User and system time.
+    /// Returns the CPU time used: user plus system.
     pub(crate) fn total_cpu(&self) -> Span {
         Span(self.data.usage.user.0.saturating_add(self.data.usage.system.0))
     }
 
-    /// When it ended, if it has.
+    /// Returns the end; None: it has not ended.
     pub(crate) fn end(&self) -> Option<Time> {
         self.data.end.filter(|_| self.over())
     }
 
-    /// MiB asked for over all nodes.
+    /// Returns the memory requested on all nodes together, in MiB.
     pub(crate) fn req_memory_mb(&self) -> u64 {
         match self.data.spec.need.memory {
             Memory::Unset | Memory::PerNodeMb(0) => self.data.memory_mb,
@@ -164,12 +164,12 @@ impl Row {
         }
     }
 
-    /// `billing=2,cpu=2,mem=2G,node=2` of what it asked for.
+    /// Formats the requested resources: `billing=2,cpu=2,mem=2G,node=2`.
     pub(crate) fn req_tres(&self) -> String {
         self.tres(self.data.req_cpus, self.req_memory_mb(), self.req_nodes())
     }
 
-    /// The same of what it held; nothing before it started.
+    /// Formats the allocated resources: `billing=2,cpu=2,mem=2G,node=2`; empty before the start.
     pub(crate) fn alloc_tres(&self) -> String {
         if self.data.start.is_none() || self.data.num_cpus == 0 {
             return String::new();
@@ -190,7 +190,7 @@ impl Row {
         format!("{billing}cpu={cpus},{gres}{memory}node={nodes}")
     }
 
-    /// Nodes asked for.
+    /// Returns the number of nodes requested.
     pub(crate) fn req_nodes(&self) -> u32 {
         if self.is_step() {
             return self.data.num_nodes;
@@ -198,32 +198,32 @@ impl Row {
         self.data.spec.need.nodes_min.unwrap_or(self.data.num_nodes).max(1)
     }
 
-    /// Only on the line of the job.
+    /// Returns the text of a field that only rows of jobs have; empty for a step.
     pub(crate) fn job(&self, of: impl Fn(&AccountingRow) -> String) -> String {
         if self.is_step() { String::new() } else { of(&self.data) }
     }
 
-    /// Only on the lines of steps, as soon as there is something to tell.
+    /// Returns the text of a field that only rows of started steps have; otherwise empty.
     pub(crate) fn step(&self, of: impl Fn(&AccountingRow) -> String) -> String {
         if self.is_step() && self.data.start.is_some() { of(&self.data) } else { String::new() }
     }
 
-    /// A sum over tasks as the average.
+    /// Returns the average per task of a sum over all tasks.
     pub(crate) fn average(&self, sum: u64) -> u64 {
         sum / u64::from(self.data.num_tasks.max(1))
     }
 
-    /// The first node of its list.
+    /// Returns the name of the first node; empty if there is none.
     pub(crate) fn first_node(&self) -> String {
         squall_model::hostlist::expand(&self.data.nodes).ok().and_then(|n| n.into_iter().next()).unwrap_or_default()
     }
 
-    /// What the state does not say.
+    /// Returns why the job is in its state; `None` if no reason is recorded.
     pub(crate) fn reason(&self) -> String {
         self.data.reason.clone().unwrap_or_else(|| "None".to_owned())
     }
 
-    /// Who cancelled it.
+    /// Returns the id of the user who cancelled it; None: it was not cancelled.
     pub(crate) fn cancelled_by(&self) -> Option<u32> {
         match self.data.state {
             JobState::Ended(EndState::Cancelled { by }) | JobState::Completing(EndState::Cancelled { by }) => Some(by),
@@ -232,7 +232,7 @@ impl Row {
     }
 }
 
-/// `MM:SS.mmm`; longer times without fractions.
+/// Formats a CPU time as `MM:SS.mmm`; from one hour on without fractions.
 pub(crate) fn cpu_text(span: Span) -> String {
     let seconds = span.secs();
     if seconds >= 3600 {

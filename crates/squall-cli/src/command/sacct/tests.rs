@@ -1,4 +1,4 @@
-//! Tests of sacct: the tables that users see, and every call that clients make.
+//! Tests of sacct: the tables that users see, and calls that client programs make.
 
 use std::fmt::Write;
 
@@ -209,7 +209,7 @@ fn d10_steps_have_nodes_and_a_submission_keeps_its_lines() {
     assert_eq!(line, "sbatch --wrap a\nb?[2J\n");
 }
 
-/// audit-admin.md 2.1: a filter filters, or is refused by its name.
+/// Audit 2.1: a filter takes effect, or is refused by its name.
 #[test]
 fn audit_filters_filter_or_are_refused() {
     let ids = |args: &[&str]| {

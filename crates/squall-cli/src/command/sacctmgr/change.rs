@@ -1,4 +1,5 @@
-//! sacctmgr add, modify, delete: what is set up is read, changed here, and sent back if nobody changed it meanwhile.
+//! sacctmgr add, modify, delete: accounts, users and QOS are read, changed here and sent back. The controller refuses
+//! the change if they were changed in between.
 
 use std::fmt::Write;
 
@@ -13,25 +14,25 @@ use crate::command::listing::arguments::Arguments;
 use crate::command::listing::call::{Call, Fail};
 use crate::refusal;
 
-/// A change in the making.
+/// A copy of the accounting policy with changes that are not sent yet.
 pub(super) struct Draft {
     pub(super) policy: Policy,
     pub(super) changes: Vec<PolicyChange>,
 }
 
 impl Draft {
-    /// From what is set up now.
+    /// Reads the policy from the controller.
     pub(super) fn new(call: &mut Call<'_>) -> Result<Self, Fail> {
         Ok(Self { policy: rows::with_root(policy(call)?), changes: Vec::new() })
     }
 
-    /// Notes a change, which the next ones build upon.
+    /// Applies a change to the copy; later changes build on it.
     pub(super) fn change(&mut self, change: PolicyChange) {
         self.policy.change(&change);
         self.changes.push(change);
     }
 
-    /// Sends all changes, if they are wanted.
+    /// Sends all changes, after the user has confirmed them.
     pub(super) fn commit(self, call: &mut Call<'_>, given: &Arguments) -> Result<(), Fail> {
         if !given.has("immediate") && !agreed(call) {
             call.print(" Changes Discarded\n");
@@ -41,7 +42,7 @@ impl Draft {
         let of_root =
             |change: &PolicyChange| matches!(change, PolicyChange::Association(key, Some(_)) if key.user == ROOT);
         if let Some(root) = self.policy.users.get(ROOT).filter(|_| changes.iter().any(of_root)) {
-            // Until something is said of it, root is a user that nobody has set up.
+            // The user root exists by default: its record must be created before an association refers to it.
             changes.insert(0, PolicyChange::User(ROOT.to_owned(), Some(root.clone())));
         }
         let request = Request::ChangePolicy { version: self.policy.version, changes };
@@ -66,14 +67,15 @@ impl Draft {
     }
 }
 
-/// Whether the user wants it.
+/// Asks the user to confirm.
 pub(super) fn agreed(call: &mut Call<'_>) -> bool {
     call.print("Would you like to commit changes? (You have 30 seconds to decide)\n(N/y): ");
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).is_ok() && line.trim_start().starts_with(['y', 'Y'])
 }
 
-/// The entity, the conditions (after `where`, or before any word) and what is `set`, in either order.
+/// Splits a command into entity, conditions (after `where` or before any keyword) and settings (after `set`), in either
+/// order.
 fn parts<'a>(
     call: &mut Call<'_>,
     verb: &str,
@@ -121,7 +123,7 @@ fn nothing_new(call: &mut Call<'_>) -> Result<(), Fail> {
     Err(Fail(1))
 }
 
-/// Who and what is meant.
+/// Names in a command: the accounts, users and others that it applies to.
 #[derive(Default)]
 struct Meant {
     names: Vec<String>,
@@ -132,7 +134,7 @@ struct Meant {
 }
 
 impl Meant {
-    /// Takes a setting that names something. False: it names nothing.
+    /// Takes a setting that names accounts, users or others. Returns false for any other setting.
     fn take(&mut self, call: &mut Call<'_>, setting: &Setting) -> Result<bool, Fail> {
         if setting.is("names", 1) {
             self.names.extend(setting.list());
@@ -161,7 +163,7 @@ impl Meant {
     }
 }
 
-/// sacctmgr add.
+/// Runs `sacctmgr add`.
 pub(super) fn add(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), Fail> {
     let (word, mut settings, after) = parts(call, "add", words)?;
     settings.extend(after);
@@ -304,7 +306,7 @@ fn add_users(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> Re
     draft.commit(call, given)
 }
 
-/// Notes users and their associations in known accounts; returns what is said of it.
+/// Adds users and their associations in the accounts `known` to the draft; returns the text to print.
 fn enter_users(
     draft: &mut Draft,
     names: &Meant,
@@ -382,7 +384,7 @@ fn add_levels(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> R
     draft.commit(call, given)
 }
 
-/// Users who may change others of an account.
+/// Adds or removes coordinators: users who may change the users of an account.
 fn coordinators(call: &mut Call<'_>, given: &Arguments, settings: &[Setting], add: bool) -> Result<(), Fail> {
     let mut names = Meant::default();
     for setting in settings {
@@ -429,7 +431,7 @@ fn note_value(text: &mut String, key: &str, value: &str) {
     let _ = writeln!(text, "  {key:<13} = {value}");
 }
 
-/// sacctmgr modify.
+/// Runs `sacctmgr modify`.
 pub(super) fn modify(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), Fail> {
     let (word, conditions, settings) = parts(call, "modify", words)?;
     if !word.is_empty() && starts("jobs", word) {
@@ -457,7 +459,7 @@ pub(super) fn modify(call: &mut Call<'_>, given: &Arguments, words: &[String]) -
         _ => {
             let here = call.cluster("sacctmgr: error: Problem with the query")?;
             let meant = chosen(&names.names, &here);
-            // What a cluster has for all is what its first account has.
+            // Limits of the whole cluster are those of the root account.
             let root = Meant { names: vec![ROOT.to_owned()], ..Meant::default() };
             if meant {
                 modify_accounts(call, &mut draft, &root, &settings, (&mut own, &mut associations))?;
@@ -490,7 +492,7 @@ fn modify_levels(
     settings: &[Setting],
     text: &mut String,
 ) -> Result<(), Fail> {
-    // The one that is always there becomes one that is set up.
+    // The QOS `normal` exists by default: changing it creates a record.
     let always = names.names.iter().any(|n| n == squall_model::policy::NORMAL);
     let mut all = draft.policy.qos.clone();
     if always {
@@ -517,7 +519,7 @@ fn modify_levels(
     Ok(())
 }
 
-/// Changes an association by all settings but those that `others` takes.
+/// Applies all settings to an association but those for which `others` is true. Returns whether any was applied.
 fn change_association(
     call: &mut Call<'_>,
     own: &mut Association,
@@ -528,7 +530,7 @@ fn change_association(
     let mut changed = false;
     for setting in settings.iter().filter(|setting| !others(setting)) {
         if setting.alters_levels() && own.qos.is_empty() {
-            // `qos+=` and `qos-=` start from the list that it inherits.
+            // `qos+=` and `qos-=` start from the list that the association inherits.
             own.qos = policy.allowed_qos(account, own).into_iter().map(str::to_owned).collect();
         }
         match setting.change_association(own) {
@@ -649,7 +651,7 @@ fn modify_accounts(
     Ok(())
 }
 
-/// sacctmgr delete.
+/// Runs `sacctmgr delete`.
 pub(super) fn delete(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), Fail> {
     let (word, conditions, _) = parts(call, "delete", words)?;
     if word.len() >= 2 && starts("coordinators", word) {
@@ -728,7 +730,7 @@ fn delete_associations(draft: &mut Draft, which: impl Fn(&AssocKey) -> bool) -> 
     keys
 }
 
-/// An account goes with all below it.
+/// Deletes an account with all accounts and associations below it.
 fn delete_account(draft: &mut Draft, name: &str) {
     let below = |policy: &Policy, key: &AssocKey| {
         key.account == name || policy.above(&key.account).any(|(above, _)| above == name)
@@ -749,7 +751,7 @@ fn delete_account(draft: &mut Draft, name: &str) {
     }
 }
 
-/// A user whose default account has gone gets another one of theirs.
+/// Gives a user whose default account was deleted another of the user's accounts as default.
 fn new_default(draft: &mut Draft, name: &str) {
     let Some(user) = draft.policy.users.get(name).cloned() else { return };
     if draft.policy.associations.keys().any(|key| key.user == name && key.account == user.default_account) {
@@ -760,7 +762,7 @@ fn new_default(draft: &mut Draft, name: &str) {
     draft.change(PolicyChange::User(name.to_owned(), Some(user)));
 }
 
-/// A level of service goes, and from wherever it is named.
+/// Deletes a QOS, also from all lists that name it.
 fn delete_level(draft: &mut Draft, name: &str) {
     let named = |own: &Association| own.qos.iter().any(|q| q == name) || own.default_qos == name;
     let associations: Vec<(AssocKey, Association)> =

@@ -1,4 +1,4 @@
-//! sacctmgr dump and load: all accounts as text, one line each, in Slurm's form.
+//! sacctmgr dump and load: all accounts as text, one on each line, in Slurm's format.
 
 use std::fmt::Write;
 
@@ -30,7 +30,7 @@ const HEAD: &str = "\
 # User - 'adam':MaxTRESPerJob=node=2:MaxJobs=3:FairShare=1:MaxWallDuration=1:AdminLevel='Operator':Coordinator='test'
 ";
 
-/// Writes everything to a file, by default `CLUSTER.cfg` here.
+/// Runs `sacctmgr dump`: writes all accounts to a file, by default `./CLUSTER.cfg`.
 pub(super) fn dump(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     let settings: Vec<Setting> = words.iter().map(|word| Setting::of(word)).collect();
     let cluster = call.cluster("sacctmgr: error: Problem with the query")?;
@@ -94,7 +94,7 @@ fn below(policy: &Policy, account: &str, depth: usize, text: &mut String) {
     }
 }
 
-/// `:Fairshare=1:GrpJobs=3`.
+/// Formats an association's settings for a dump: `:Fairshare=1:GrpJobs=3`.
 pub(super) fn options(own: &Association) -> String {
     let mut text = match own.shares {
         Some(shares) => format!(":Fairshare={shares}"),
@@ -123,7 +123,7 @@ pub(super) fn options(own: &Association) -> String {
             _ => continue,
         };
         let value = match limit {
-            // Colons part the options.
+            // The quotes are needed: colons separate the options.
             Limit::GrpWall | Limit::MaxWall => format!("'{}'", format_limit(Some(*value))),
             Limit::Tres(scope, tres) => {
                 format!("{}={}", tres.name(), if is_timed(*scope) { value / 60 } else { *value })
@@ -144,7 +144,7 @@ pub(super) fn options(own: &Association) -> String {
     text
 }
 
-/// Adds what a file says and is not there yet.
+/// Runs `sacctmgr load`: adds the records of a dump that don't exist yet.
 pub(super) fn load(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), Fail> {
     let settings: Vec<Setting> = words.iter().map(|word| Setting::of(word)).collect();
     let Some(file) = settings.iter().find(|s| s.is("file", 1) || s.is("name", 1)).map(|s| s.value.clone()) else {
@@ -255,7 +255,7 @@ fn load_line(
     Ok(())
 }
 
-/// At colons that are not within quotes.
+/// Splits at colons outside quotes.
 fn split(text: &str) -> Vec<String> {
     let (mut parts, mut quoted) = (vec![String::new()], false);
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! What sacctmgr lists, and the fields of each entity.
+//! Entities that sacctmgr lists, and the fields of each.
 
 use squall_model::duration::{format_elapsed, format_limit, format_memory_mb};
 use squall_model::policy::{AdminLevel, Association, Limit, PreemptMode, Qos, Scope, Tres};
@@ -6,60 +6,60 @@ use squall_model::policy::{AdminLevel, Association, Limit, PreemptMode, Qos, Sco
 use super::past::Past;
 use crate::format::sheet::Column;
 
-/// Resources that are accounted, in the order of their ids.
+/// Names of accounted resources (Slurm's TRES), in the order of their ids, from 1 on.
 pub(crate) const TRES: &[&str] = &["cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages"];
 
-/// The port that `scontrol show config` names.
+/// The controller's port, as `scontrol show config` names it.
 pub(crate) const CONTROL_PORT: u32 = 6817;
 
-/// The number of a resource that is accounted.
+/// Returns the id of an accounted resource (TRES); None: not an accounted resource.
 pub(crate) fn tres_id(name: &str) -> Option<u32> {
-    // Generic resources have theirs from 1001 on.
+    // Ids of generic resources begin at 1001.
     let of_gpus = (name == Tres::Gpu.name()).then_some(1001);
     of_gpus.or_else(|| TRES.iter().position(|known| *known == name).map(|at| at as u32 + 1))
 }
 
-/// A record of any entity: most of what they have is alike.
+/// A record of any entity; fields that the entity doesn't have are empty.
 #[derive(Clone, Default)]
 pub(crate) struct Row {
-    /// Its own name.
+    /// The record's own name.
     pub(crate) name: String,
-    /// The user; empty: an account's record.
+    /// The user; empty for an account's record.
     pub(crate) user: String,
-    /// The account.
+    /// The account's name.
     pub(crate) account: String,
-    /// The cluster.
+    /// The cluster's name.
     pub(crate) cluster: String,
-    /// Of a cluster: where its controller runs.
+    /// The host of the controller, for a cluster.
     pub(crate) host: String,
-    /// The partition; empty: any.
+    /// The partition's name; empty: any partition.
     pub(crate) partition: String,
-    /// The account above it.
+    /// The parent account.
     pub(crate) parent: String,
-    /// What it is for.
+    /// The description of an account.
     pub(crate) description: String,
-    /// Whose it is.
+    /// The organization of an account.
     pub(crate) organization: String,
-    /// What a user may change.
+    /// A user's rights as an administrator.
     pub(crate) admin: AdminLevel,
-    /// A user's account unless another is named.
+    /// The account of a user's jobs that name none.
     pub(crate) default_account: String,
     /// Accounts that a user coordinates, or coordinators of an account.
     pub(crate) coordinators: String,
-    /// Levels of service that may be used.
+    /// Names of the QOS that may be used, separated by commas.
     pub(crate) qos: String,
-    /// The association, with what it inherits; of levels of service: their limits.
+    /// The association, with inherited limits; for a QOS: its limits.
     pub(crate) own: Association,
-    /// The level of service.
+    /// The QOS.
     pub(crate) level: Qos,
-    /// Of a reservation: its number.
+    /// The number of a reservation.
     pub(crate) numbered: u32,
-    /// Of events, transactions and reservations.
+    /// Fields of events, transactions and reservations.
     pub(crate) past: Past,
 }
 
 impl Row {
-    /// The word for what a user may change.
+    /// Returns the name of a user's rights: None, Operator or Administrator.
     pub(crate) fn admin(&self) -> String {
         match self.admin {
             AdminLevel::None => "None",
@@ -69,7 +69,7 @@ impl Row {
         .to_owned()
     }
 
-    /// The number of what is accounted, or of an association or QOS.
+    /// Returns the id of a TRES, an association, a QOS or a reservation; 1 if there is none.
     pub(crate) fn number(&self) -> u32 {
         tres_id(&self.name).unwrap_or(self.own.id.max(self.level.id).max(self.numbered).max(1))
     }
@@ -82,22 +82,22 @@ impl Row {
         self.own.shares.map_or_else(|| "parent".to_owned(), |shares| shares.to_string())
     }
 
-    /// A number.
+    /// Formats a limit that is a count; empty if it isn't set.
     fn count(&self, limit: Limit) -> String {
         self.own.limits.get(&limit).map(u64::to_string).unwrap_or_default()
     }
 
-    /// A length of time.
+    /// Formats a limit that is a length of time; empty if it isn't set.
     fn time(&self, limit: Limit) -> String {
         self.own.limits.get(&limit).map(|seconds| format_limit(Some(*seconds))).unwrap_or_default()
     }
 
-    /// Memory.
+    /// Formats a limit of memory; empty if it isn't set.
     fn memory(&self, limit: Limit) -> String {
         self.own.limits.get(&limit).map(|mb| format_memory_mb(*mb)).unwrap_or_default()
     }
 
-    /// `cpu=10,mem=4G,node=2`, or minutes of these.
+    /// Formats limits of resources as `cpu=10,mem=4G,node=2`, in resource-minutes for limits over time.
     fn tres(&self, scope: Scope) -> String {
         let set = Tres::ALL.into_iter().filter_map(|tres| {
             let most = *self.own.limits.get(&Limit::of(scope, tres))?;
@@ -111,42 +111,42 @@ impl Row {
         set.collect::<Vec<_>>().join(",")
     }
 
-    /// One resource of these.
+    /// Formats the limit of one resource; empty if it isn't set.
     fn one(&self, scope: Scope, tres: Tres) -> String {
         let most = self.own.limits.get(&Limit::of(scope, tres));
         most.map(|most| if is_timed(scope) { most / 60 } else { *most }.to_string()).unwrap_or_default()
     }
 }
 
-/// Whether limits of that scope are resources times seconds; users write minutes.
+/// Returns whether limits of a scope are resources times seconds. Users write resource-minutes.
 pub(crate) fn is_timed(scope: Scope) -> bool {
     matches!(scope, Scope::GrpUsed | Scope::GrpDue | Scope::JobDue)
 }
 
 type C = Column<Row>;
 
-/// A kind of record.
+/// A kind of record that sacctmgr lists.
 pub(crate) struct Entity {
-    /// Its name.
+    /// The entity's name, in the singular.
     pub(crate) name: &'static str,
-    /// Least letters of it.
+    /// Fewest letters that may abbreviate the name.
     least: usize,
-    /// Fields that are shown unless others are asked for.
+    /// Fields shown without `format=`, separated by commas.
     shown: &'static str,
-    /// Further fields with the associations.
+    /// Further fields shown with the option `--associations`.
     associated: &'static str,
-    /// Its fields.
+    /// All fields of the entity.
     pub(crate) columns: &'static [C],
 }
 
 impl Entity {
-    /// The format unless another is asked for.
+    /// Returns the fields shown without `format=`.
     pub(crate) fn format(&self, associations: bool) -> String {
         if associations { format!("{},{}", self.shown, self.associated) } else { self.shown.to_owned() }
     }
 }
 
-/// The entity that a word means, in the singular or plural, from as many letters as are not another's.
+/// Returns the entity that a word names, in singular or plural, abbreviated down to the letters that are unambiguous.
 pub(crate) fn find(word: &str) -> Option<&'static Entity> {
     let plural = |e: &Entity| {
         let singular = word.strip_suffix(['s', 'S']).unwrap_or(word);
@@ -237,7 +237,7 @@ fn none(_: &Row) -> String {
     String::new()
 }
 
-/// Fields of most entities. Without limits, most are empty.
+/// Fields of all entities but QOS; most are empty where no limits are set.
 static COLUMNS: &[C] = &[
     C::new("Account", 10, |r| r.account.clone()),
     C::new("Acct", 10, |r| r.account.clone()),
@@ -315,7 +315,7 @@ static COLUMNS: &[C] = &[
     C::new("Where", 20, |r| r.past.to.clone()),
 ];
 
-/// The word for a way to make room.
+/// Returns the name of a preemption mode.
 pub(crate) fn preempt_mode(mode: Option<PreemptMode>) -> &'static str {
     match mode {
         None => "cluster",

@@ -1,4 +1,4 @@
-//! `sacctmgr modify job`: what accounting keeps of jobs, whether they have ended or not.
+//! `sacctmgr modify job`: changes a job's record in accounting, also after its end.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use crate::client::unexpected;
 use crate::command::listing::arguments::Arguments;
 use crate::command::listing::call::{Call, Fail};
 
-/// Slurm's keys, the fewest letters of these, and the names that accounting has for them.
+/// Slurm's keys, the fewest letters that abbreviate each, and the name of the field in accounting.
 const KEYS: &[(&str, usize, &str)] = &[
     ("admincomment", 2, "admin-comment"),
     ("comment", 2, "comment"),
@@ -23,7 +23,7 @@ const KEYS: &[(&str, usize, &str)] = &[
     ("wckey", 1, "wckey"),
 ];
 
-/// Changes them.
+/// Runs `sacctmgr modify job`.
 pub(super) fn modify(
     call: &mut Call<'_>,
     given: &Arguments,
@@ -69,7 +69,7 @@ pub(super) fn modify(
     let ids = call.targets(&wanted.join(","))?.into_iter().map(|target| target.job).collect();
     let query = AccountingQuery { ids, allocations_only: true, ..AccountingQuery::default() };
     let rows = call.accounting("sacctmgr: error: Problem with the query", query)?;
-    // Tasks of arrays that have not started are not jobs yet.
+    // Pending tasks of an array have no record of their own yet.
     let rows: Vec<_> = rows.into_iter().filter(|row| row.pending_tasks.is_none()).collect();
     if rows.is_empty() {
         call.say(
@@ -93,7 +93,7 @@ pub(super) fn modify(
     Ok(())
 }
 
-/// Prints the jobs that are about to be changed.
+/// Prints the jobs that will be changed.
 fn show(call: &mut Call<'_>, rows: &[AccountingRow]) {
     let clock = call.clock(call.now);
     let mut text = " Modified jobs...\n".to_owned();

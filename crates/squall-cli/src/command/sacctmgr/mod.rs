@@ -1,4 +1,4 @@
-//! sacctmgr: what accounting knows of clusters, accounts, users and their limits. Here it is shown; `change` changes it.
+//! sacctmgr: clusters, accounts, users and their limits in accounting. This file lists them; `change` changes them.
 
 mod change;
 mod dump;
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sacctmgr", args, sacctmgr)
 }
 
-/// The command, in its surroundings.
+/// Runs sacctmgr in the given surroundings.
 pub(crate) fn sacctmgr(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     let Some((word, specs)) = given.operands.split_first().filter(|_| !given.has("")) else {
@@ -127,7 +127,7 @@ pub(crate) fn sacctmgr(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail>
     }
 }
 
-/// Commands that change something, with the fewest letters that mean them.
+/// Commands that change something, with the fewest letters that abbreviate each.
 const CHANGES: [(&str, usize); 9] = [
     ("add", 2),
     ("archive", 2),
@@ -140,12 +140,12 @@ const CHANGES: [(&str, usize); 9] = [
     ("update", 1),
 ];
 
-/// Whether `word` is a beginning of `name`, letter case aside.
+/// Returns whether `word` abbreviates `name`, ignoring case.
 fn starts(name: &str, word: &str) -> bool {
     name.get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word))
 }
 
-/// What is listed of an entity.
+/// Conditions and format of a listing.
 #[derive(Debug, Default)]
 struct Wanted {
     names: Vec<String>,
@@ -155,7 +155,7 @@ struct Wanted {
     format: Vec<String>,
     associations: bool,
     all_time: bool,
-    /// Further conditions, by their names.
+    /// Conditions that the fields above don't have: key and value.
     conditions: Vec<(&'static str, String)>,
 }
 
@@ -211,7 +211,7 @@ fn show(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), 
     Ok(())
 }
 
-/// `[where] [name=]a,b account=x format=user,account withassoc`.
+/// Parses a listing's arguments: `[where] [name=]a,b account=x format=user,account withassoc`.
 fn wanted(call: &mut Call<'_>, words: &[String]) -> Result<Wanted, Fail> {
     let mut wanted = Wanted::default();
     for word in words {
@@ -246,7 +246,7 @@ fn wanted(call: &mut Call<'_>, words: &[String]) -> Result<Wanted, Fail> {
     Ok(wanted)
 }
 
-/// Further conditions. What none of these limits is refused.
+/// Keys of further conditions. A listing with any other key is refused.
 const CONDITIONS: &[&str] = &[
     "actions",
     "actors",
@@ -277,7 +277,7 @@ fn is_flag(word: &str) -> bool {
     word == "where" || word == "tree" || word.starts_with("with") || word.starts_with("wo") || word.starts_with("only")
 }
 
-/// All that is set up.
+/// Reads the accounting policy: all accounts, users, associations and QOS.
 fn policy(call: &mut Call<'_>) -> Result<Policy, Fail> {
     let what = "sacctmgr: error: Problem with the query";
     match call.controller.ask(&Request::Policy) {

@@ -1,4 +1,4 @@
-//! What accounting keeps beside jobs, as rows: events of nodes, changes of accounts, reservations.
+//! Accounting's history as rows: events of nodes, changes of accounts, reservations.
 
 use jiff::Timestamp;
 use squall_model::config::Config;
@@ -16,38 +16,38 @@ use crate::format::when::looking_back;
 
 const WHAT: &str = "sacctmgr: error: Problem with the query";
 
-/// What a row has of the past.
+/// Fields of a row about an event, a transaction or a reservation.
 #[derive(Clone, Default)]
 pub(crate) struct Past {
-    /// When it began, or happened.
+    /// Start of the event or reservation; time of the transaction.
     pub(super) start: String,
-    /// When it ended.
+    /// End of the event or reservation.
     pub(super) end: String,
-    /// How long it was.
+    /// Duration in seconds.
     pub(super) seconds: u64,
-    /// A node.
+    /// The node's name, for an event.
     pub(super) node: String,
-    /// All nodes.
+    /// Names of the nodes as a host list.
     pub(super) nodes: String,
-    /// The node's state.
+    /// The node's state, for an event.
     pub(super) state: String,
-    /// The reason, or the values that were changed.
+    /// The reason of an event, or the new values of a transaction.
     pub(super) info: String,
     /// The user who made the change.
     pub(super) by: String,
-    /// The kind of change.
+    /// The kind of change, such as `Add Users`.
     pub(super) action: String,
-    /// The object of the change.
+    /// The object of the change: a name, or `id_assoc=N`.
     pub(super) to: String,
-    /// Resources.
+    /// Resources, such as `cpu=4`.
     pub(super) tres: String,
-    /// Seconds that no job used.
+    /// Seconds of a reservation that no job used, averaged over its CPUs.
     pub(super) unused: String,
     /// Flags of a reservation.
     pub(super) flags: String,
 }
 
-/// The rows of events, transactions or reservations.
+/// Returns the rows of events, transactions or reservations, as `entity` says.
 pub(super) fn rows(call: &mut Call<'_>, entity: &str, wanted: &Wanted, config: &Config) -> Result<Vec<Row>, Fail> {
     let history = match call.controller.history() {
         Ok(history) => history,
@@ -61,7 +61,7 @@ pub(super) fn rows(call: &mut Call<'_>, entity: &str, wanted: &Wanted, config: &
     }
 }
 
-/// `start=` and `end=`. Events are those since yesterday, unless it is said otherwise.
+/// Returns the period that `start=` and `end=` name. Events are those since yesterday unless a start is given.
 fn span(call: &mut Call<'_>, entity: &str, wanted: &Wanted) -> Result<(Time, Time), Fail> {
     let now = Timestamp::from_microsecond(call.now.0 as i64).unwrap_or_default().to_zoned(call.zone.clone());
     let yesterday = now.yesterday().and_then(|day| day.start_of_day()).unwrap_or_else(|_| now.clone());
@@ -198,7 +198,7 @@ fn transactions(call: &mut Call<'_>, config: &Config, history: &[HistoryRow], (f
     all
 }
 
-/// What a change did, to what, and how exactly.
+/// Describes a change: what was done, the object, the new values.
 fn told(policy: &Policy, change: &PolicyChange) -> (String, String, String) {
     let verb = |before: bool, after: bool| match (before, after) {
         (false, _) => "Add",

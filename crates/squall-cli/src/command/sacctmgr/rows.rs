@@ -1,4 +1,4 @@
-//! What is set up, as rows to be shown.
+//! Accounts, users, QOS and other entities of sacctmgr as rows of a listing.
 
 use squall_model::config::Config;
 use squall_model::gres;
@@ -14,7 +14,7 @@ use super::settings::admin_level;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::names;
 
-/// The rows that are asked for. As long as nobody is set up, everybody runs in the default account.
+/// Returns the rows of a listing. As long as no user is set up, all users run in the default account.
 pub(super) fn rows(
     call: &mut Call<'_>,
     entity: &Entity,
@@ -53,7 +53,7 @@ pub(super) fn rows(
     Ok(all.into_iter().filter(|row| fits(entity, row, wanted) && fulfils(row, wanted)).collect())
 }
 
-/// Whether a row is as the further conditions want it.
+/// Returns whether a row meets the further conditions of a listing.
 fn fulfils(row: &Row, wanted: &Wanted) -> bool {
     let any = |value: &str, texts: &[&str]| {
         let mut names = names(value).into_iter();
@@ -77,13 +77,13 @@ fn fulfils(row: &Row, wanted: &Wanted) -> bool {
         "reasons" => any(value, &[&row.past.info]),
         "states" => any(value, &row.past.state.split(['+', '*']).collect::<Vec<_>>()),
         "type" => any(value, &[row.name.split('/').next().unwrap_or_default()]),
-        // No user has one here.
+        // Squall keeps no default wckey: only an empty value fits.
         "defaultwckey" | "wckeys" => value.is_empty(),
         _ => true,
     })
 }
 
-/// Whether any node has GPUs.
+/// Returns whether any node has GPUs.
 fn has_gpus(config: &Config) -> bool {
     let of_nodes = config.nodes.iter().filter_map(|node| gres::parse(&node.gres)).flatten().map(|count| count.name);
     of_nodes.chain(config.gres.iter().map(|line| line.name.clone())).any(|name| name == "gpu")
@@ -106,7 +106,7 @@ fn fits(entity: &Entity, row: &Row, wanted: &Wanted) -> bool {
     }
 }
 
-/// The users who are asked for and exist; without names: root and who asks.
+/// Returns rows for users while none is set up: those named, if they exist; without names, root and the caller.
 fn nobody_is_set_up(call: &Call<'_>, wanted: &Wanted, config: &Config, as_users: bool) -> Vec<Row> {
     let asked: Vec<&String> = wanted.names.iter().filter(|_| as_users).chain(&wanted.users).collect();
     let mut users: Vec<String> = if asked.is_empty() {
@@ -130,7 +130,7 @@ fn nobody_is_set_up(call: &Call<'_>, wanted: &Wanted, config: &Config, as_users:
     account.into_iter().chain(users.iter().map(|user| row(user))).collect()
 }
 
-/// With the user root and its association, which are there from the beginning, as an administrator.
+/// Adds the user root, an administrator, and its association, which exist by default.
 pub(crate) fn with_root(mut policy: Policy) -> Policy {
     let root = policy.users.entry(ROOT.to_owned()).or_default();
     root.admin = AdminLevel::Administrator;
@@ -144,7 +144,7 @@ pub(crate) fn with_root(mut policy: Policy) -> Policy {
     policy
 }
 
-/// An association with what it inherits.
+/// Returns an association's row, with inherited limits.
 fn associated(config: &Config, policy: &Policy, key: &AssocKey, own: &Association) -> Row {
     let mut own = own.clone();
     own.limits = policy.limits(&key.account, &own).collect();
@@ -177,7 +177,7 @@ fn root_text() -> String {
     "default root account".to_owned()
 }
 
-/// Root and what is below it: each account, its users, the accounts below it.
+/// Returns the tree of associations from the root account down: each account, its users, then the accounts below.
 fn associations(config: &Config, policy: &Policy) -> Vec<Row> {
     let root = Association { id: 1, ..Association::default() };
     let row = |key: AssocKey, own: &Association| associated(config, policy, &key, own);
@@ -204,7 +204,7 @@ fn below(config: &Config, policy: &Policy, account: &str, depth: usize, rows: &m
     }
 }
 
-/// Users, or with their associations a row for each of these.
+/// Returns one row for each user, or with associations one for each of the user's associations.
 fn users(wanted: &Wanted, config: &Config, policy: &Policy) -> Vec<Row> {
     let plain = |name: &str, default_account: &str, admin: AdminLevel| {
         let coordinated = policy.accounts.iter().filter(|(_, a)| a.coordinators.iter().any(|c| c == name));
@@ -242,7 +242,7 @@ fn users(wanted: &Wanted, config: &Config, policy: &Policy) -> Vec<Row> {
     all.into_iter().flat_map(of_user).collect()
 }
 
-/// Fields that only associations have.
+/// Returns whether the format names fields that only associations have.
 fn wants_association(wanted: &Wanted) -> bool {
     let plain = ["user", "defaulta", "def", "admin", "coord", "name"];
     wanted.format.iter().any(|field| {

@@ -1,4 +1,4 @@
-//! `key=value` of sacctmgr: what is to be changed, and of whom.
+//! `key=value` arguments of sacctmgr: settings and conditions.
 
 use squall_model::duration::{parse_limit, parse_memory_mb};
 use squall_model::policy::{AdminLevel, Association, Limit, Limits, PreemptMode, Qos, Scope, Tres};
@@ -7,21 +7,21 @@ use super::entity::{TRES, is_timed};
 use super::starts;
 use crate::command::listing::select::names;
 
-/// One setting or condition.
+/// An argument `KEY=VALUE` of sacctmgr: a setting or a condition.
 #[derive(Clone, Debug)]
 pub(super) struct Setting {
     /// The key, in lower case.
     pub(super) key: String,
-    /// `+=`, `-=` or `=`.
+    /// Some(true) for `+=`, Some(false) for `-=`, None for `=`.
     pub(super) sign: Option<bool>,
-    /// The value.
+    /// The value without quotes.
     pub(super) value: String,
-    /// As it stands there.
+    /// The argument as it was typed.
     pub(super) text: String,
 }
 
 impl Setting {
-    /// Takes a word apart; a word without `=` is a name.
+    /// Parses an argument; one without `=` is a name.
     pub(super) fn of(word: &str) -> Self {
         let (key, value) = word.split_once('=').unwrap_or(("name", word));
         let (key, sign) = match key.as_bytes().last() {
@@ -33,24 +33,24 @@ impl Setting {
         Self { key: key.to_ascii_lowercase(), sign, value, text: word.to_owned() }
     }
 
-    /// Whether the key is a beginning of that name, of so many letters at least.
+    /// Returns whether the key abbreviates `name` with at least `least` letters.
     pub(super) fn is(&self, name: &str, least: usize) -> bool {
         self.key.len() >= least && starts(name, &self.key)
     }
 
-    /// The value as a list of names.
+    /// Splits the value into names.
     pub(super) fn list(&self) -> Vec<String> {
         names(&self.value)
     }
 
-    /// Whether it adds to, or takes from, a list of levels of service.
+    /// Returns whether the setting adds to, or removes from, the list of QOS.
     pub(super) fn alters_levels(&self) -> bool {
         self.is("qoslevel", 1) && (self.sign.is_some() || (self.value != "-1" && self.value.starts_with(['+', '-'])))
     }
 
-    /// A list that is set, added to, or taken from.
+    /// Applies the setting to a list: replaces it, adds names, or removes names; -1 empties it.
     fn change_list(&self, list: &mut Vec<String>) {
-        // `qos+=a`, `qos=+a`, `qos=-a` and `qos=+a,-b` are all written.
+        // All these are accepted: `qos+=a`, `qos=+a`, `qos=-a` and `qos=+a,-b`.
         let signed = self.sign.is_some() || self.value.starts_with(['+', '-']);
         if self.value == "-1" || !signed {
             list.clear();
@@ -65,13 +65,13 @@ impl Setting {
         }
     }
 
-    /// Flags of a QOS by their names; those that nothing here goes by are refused.
+    /// Checks flags of a QOS and spells them as Slurm does. Flags without effect in Squall are refused.
     fn as_flags(&self) -> Result<Self, String> {
         const KNOWN: [&str; 2] = ["DenyOnLimit", "NoDecay"];
         let named = |word: &str| {
             let bare = word.trim_start_matches(['+', '-']);
             let known = KNOWN.into_iter().find(|flag| flag.eq_ignore_ascii_case(bare)).map(str::to_owned);
-            // What an older version has taken can be taken away.
+            // An unknown flag, which an older version accepted, may still be removed.
             let goes = self.sign == Some(false) || word.starts_with('-');
             let name = known.or_else(|| goes.then(|| bare.to_owned()));
             let name = name.ok_or_else(|| {
@@ -95,7 +95,7 @@ impl Setting {
         limit.map(|limit| limit.unwrap_or(u64::from(u32::MAX)))
     }
 
-    /// A limit that is set or, with -1, cleared.
+    /// Sets a limit, or clears it with -1.
     fn change_limit(&self, limits: &mut Limits, limit: Limit) -> Result<(), String> {
         if self.value == "-1" {
             limits.remove(&limit);
@@ -114,7 +114,7 @@ impl Setting {
         Ok(())
     }
 
-    /// `cpu=10,mem=4G,node=-1,gres/gpu=2`.
+    /// Sets limits of several resources: `cpu=10,mem=4G,node=-1,gres/gpu=2`.
     fn change_tres(&self, limits: &mut Limits, scope: Scope) -> Result<(), String> {
         for part in self.value.split(',').filter(|part| !part.is_empty()) {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
@@ -123,7 +123,7 @@ impl Setting {
                 "mem" | "2" => Tres::Mem,
                 "node" | "4" if scope != Scope::Node => Tres::Node,
                 "gres/gpu" | "1001" => Tres::Gpu,
-                // Nothing can have set it.
+                // This resource can't be limited, so there is nothing to clear.
                 known if value == "-1" && is_resource(known) => continue,
                 _ => {
                     return Err(format!(
@@ -138,7 +138,7 @@ impl Setting {
         Ok(())
     }
 
-    /// Changes the limit that the key names. False: it names none.
+    /// Sets the limit that the key names. Returns false if it names no limit.
     fn change_limits(&self, limits: &mut Limits, of_qos: bool) -> Result<bool, String> {
         let singular: &[(&str, usize, Limit)] = &[
             ("grpjobs", 4, Limit::GrpJobs),
@@ -196,7 +196,7 @@ impl Setting {
             ("mintresperjob", 4, Scope::Least),
         ];
         let tres = || of_both.iter().chain(of_levels.iter().filter(|_| of_qos));
-        // Whole names first: some are beginnings of others.
+        // Exact names first: some names abbreviate others.
         let exact = |name: &str| name == self.key;
         let of_tres = tres().find(|t| exact(t.0)).or_else(|| tres().find(|t| self.is(t.0, t.1)));
         let singles = || own.iter().chain(singular);
@@ -209,11 +209,11 @@ impl Setting {
         Ok(true)
     }
 
-    /// Changes an association. False: the key is none of its.
+    /// Applies the setting to an association. Returns false if associations have no such key.
     pub(super) fn change_association(&self, own: &mut Association) -> Result<bool, String> {
         if self.is("fairshare", 1) || self.is("shares", 1) {
             own.shares = match self.value.as_str() {
-                // The number is Slurm's word for it in dumps.
+                // Slurm's dumps have this number for `parent`.
                 "parent" | "2147483647" => None,
                 "-1" => Some(1),
                 _ => Some(self.number()?.min(u64::from(u32::MAX)) as u32),
@@ -230,7 +230,7 @@ impl Setting {
         Ok(true)
     }
 
-    /// Changes a QOS. False: the key is none of its.
+    /// Applies the setting to a QOS. Returns false if QOS have no such key.
     pub(super) fn change_qos(&self, qos: &mut Qos) -> Result<bool, String> {
         if self.is("description", 1) {
             qos.description.clone_from(&self.value);
@@ -269,13 +269,13 @@ impl Setting {
     }
 }
 
-/// Whether Slurm accounts for such a resource: by name, or by number.
+/// Returns whether Slurm accounts for a resource, given by name or by number.
 fn is_resource(name: &str) -> bool {
     let named = TRES.contains(&name) || ["gres/", "license/", "bb/"].iter().any(|kind| name.starts_with(kind));
     named || name.parse::<u32>().is_ok_and(|id| (1..=TRES.len() as u32).contains(&id) || id > 1000)
 }
 
-/// `0.5` as 500000; `-1`: one.
+/// Parses a factor into millionths: `0.5` is 500000, `-1` the default 1.
 fn millionths(text: &str) -> Option<u64> {
     if text == "-1" {
         return Some(1_000_000);
@@ -284,7 +284,7 @@ fn millionths(text: &str) -> Option<u64> {
     (0.0..=1e6).contains(&value).then(|| (value * 1e6).round() as u64)
 }
 
-/// The level that a word means.
+/// Returns the administrator level that a word names.
 pub(super) fn admin_level(word: &str) -> Option<AdminLevel> {
     let word = word.to_ascii_lowercase();
     let level = match word.as_bytes().first()? {

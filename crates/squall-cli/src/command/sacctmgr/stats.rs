@@ -1,5 +1,5 @@
-//! `sacctmgr show stats` and `show configuration`: what was asked of accounting, which is the controller here, and where it
-//! is kept.
+//! `sacctmgr show stats` and `show configuration`. Accounting is part of the controller: its requests are counted, and
+//! its settings shown.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use crate::format::words;
 
 const WHAT: &str = "sacctmgr: error: slurmdb_get_stats";
 
-/// What was asked, by message and by user.
+/// Prints the number of requests, by message type and by user.
 pub(super) fn stats(call: &mut Call<'_>) -> Result<(), Fail> {
     let diag = match call.controller.ask(&Request::Diag { reset: false }) {
         Ok(Answer::Diag(diag)) => *diag,
@@ -47,7 +47,7 @@ pub(super) fn stats(call: &mut Call<'_>) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Where accounting is kept, and how.
+/// Prints the settings of accounting and the path of its configuration.
 pub(super) fn configuration(call: &mut Call<'_>) -> Result<(), Fail> {
     let config: Config = match call.controller.ask(&Request::Config) {
         Ok(Answer::Config(config)) => *config,

@@ -1,4 +1,4 @@
-//! Tests of scancel: what is asked, what is said, how it ends.
+//! Tests of scancel: requests, messages, exit codes.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::command::listing::fake::{Seen, check, fake, run_with, transcript};
 
 type Cancelled = (JobSelection, Option<(i32, SignalTarget)>, Option<StepNo>);
 
-/// What the controller was asked to do.
+/// Returns the cancellations that the controller was asked for.
 fn asked(args: &[&str]) -> Vec<Cancelled> {
     let mut fake = fake();
     let seen = run_with(&mut fake, "scancel", scancel, args, &[]);
@@ -30,7 +30,7 @@ fn ids(ids: &[u32]) -> Vec<JobRef> {
     ids.iter().map(|id| JobRef::Job(JobId(*id))).collect()
 }
 
-/// What the user sees when the controller answers so.
+/// Returns what the user sees for a given answer of the controller.
 fn answered(args: &[&str], done: &[u32], refused: &[(u32, Refusal)]) -> Seen {
     let mut fake = fake();
     let name = |id: &u32| JobName { id: JobId(*id), task: None };

@@ -1,4 +1,4 @@
-//! `scontrol show assoc_mgr`: users, associations and QOS with their limits, and what counts against these.
+//! `scontrol show assoc_mgr`: users, associations and QOS with their limits and usage.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,16 +17,16 @@ use crate::command::sacctmgr::{TRES, with_root};
 
 const WHAT: &str = "slurm_load_assoc_mgr_info error";
 
-/// What is shown.
+/// The records to show; an empty list: all.
 struct Asked {
     users: Vec<String>,
     accounts: Vec<String>,
     qos: Vec<String>,
-    /// Users, associations, QOS.
+    /// Whether to show users, associations and QOS, in this order.
     flags: [bool; 3],
 }
 
-/// Jobs that count against the same limits.
+/// Sums over jobs that count against the same limits.
 #[derive(Clone, Copy, Default)]
 struct Tally {
     submitted: u64,
@@ -55,17 +55,17 @@ impl Tally {
     }
 }
 
-/// All that a record is made of.
+/// Data from the controller from which the records are printed.
 struct Known {
     policy: Policy,
     shares: Vec<Share>,
-    /// By account, user and QOS.
+    /// Sums by (account, user, QOS).
     tallies: BTreeMap<(String, String, String), Tally>,
     cluster: String,
     newline: &'static str,
 }
 
-/// Prints what is asked for.
+/// Runs `scontrol show assoc_mgr`.
 pub(super) fn show(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), Fail> {
     let asked = asked(call, words)?;
     let policy = match call.controller.ask(&Request::Policy) {
@@ -109,7 +109,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Res
     Ok(())
 }
 
-/// `users=`, `accounts=`, `qos=` and `flags=`.
+/// Parses `users=`, `accounts=`, `qos=` and `flags=`.
 fn asked(call: &mut Call<'_>, words: &[String]) -> Result<Asked, Fail> {
     let mut asked = Asked { users: Vec::new(), accounts: Vec::new(), qos: Vec::new(), flags: [true; 3] };
     for word in words {
@@ -177,17 +177,17 @@ fn tallies(page: &JobsPage) -> BTreeMap<(String, String, String), Tally> {
     tallies
 }
 
-/// `ann(1000)`; nothing of an account.
+/// Formats a user as `ann(1000)`; empty for an account's record.
 fn named(call: &Call<'_>, user: &str) -> String {
     if user.is_empty() { String::new() } else { format!("{user}({})", call.people.uid(user).unwrap_or(u32::MAX - 1)) }
 }
 
-/// A limit, and what counts against it.
+/// Formats a limit and its usage: `10(4)`; `N(4)` without a limit.
 fn counted(limits: &Limits, limit: Limit, used: u64) -> String {
     limits.get(&limit).map_or_else(|| format!("N({used})"), |most| format!("{most}({used})"))
 }
 
-/// A limit that is printed only if there is one.
+/// Formats a limit and its usage, `10(4)`, or nothing without a limit.
 fn perhaps(limits: &Limits, limit: Limit, used: u64) -> String {
     limits.get(&limit).map(|most| format!("{most}({used})")).unwrap_or_default()
 }
@@ -196,7 +196,7 @@ fn minutes(limits: &Limits, limit: Limit) -> String {
     limits.get(&limit).map(|seconds| (seconds / 60).to_string()).unwrap_or_default()
 }
 
-/// `cpu=10(4),mem=N(0),...`: all resources with what is used of them, or without only those that are limited.
+/// Formats limits of resources: `cpu=10(4),mem=N(0),...` with usage, or without it only those that are set.
 fn tres(limits: &Limits, scope: Scope, used: Option<&dyn Fn(&str) -> u64>) -> String {
     let seconds = if matches!(scope, Scope::GrpUsed | Scope::GrpDue | Scope::JobDue) { 60 } else { 1 };
     let one = |name: &&str| {
@@ -353,7 +353,7 @@ impl Known {
         text + "\n"
     }
 
-    /// What each account (0) or user (1) has in a QOS.
+    /// Sums the jobs of a QOS by account (`at` 0) or by user (`at` 1).
     fn each(&self, qos: &str, at: usize) -> BTreeMap<&str, Tally> {
         let mut each: BTreeMap<&str, Tally> = BTreeMap::new();
         for ((account, user, _), tally) in self.tallies.iter().filter(|((_, _, level), _)| level == qos) {

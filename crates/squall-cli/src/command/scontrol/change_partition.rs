@@ -1,4 +1,4 @@
-//! `scontrol create`, `update` and `delete partition`.
+//! `scontrol create partition`, `update partition` and `delete partition`.
 
 use squall_model::config::{PartitionConfig, PartitionState};
 use squall_model::duration::{parse_limit, whole_minutes};
@@ -14,7 +14,8 @@ use crate::command::sinfo::all_partitions;
 
 const STATES: &str = "Acceptable State values are \"UP\", \"DOWN\", \"DRAIN\" and \"INACTIVE\"";
 
-/// Keys of scontrol(1) for what no partition has here: name, shortest abbreviation, and the values that ask for none of it.
+/// Keys of scontrol(1) for features that Squall's partitions don't have: name, fewest letters, and the values that
+/// switch the feature off.
 const FIXED: &[(&str, usize, &[&str])] = &[
     ("AllocNodes", 6, &["ALL", ""]),
     ("Alternate", 3, &["NONE", ""]),
@@ -38,7 +39,7 @@ const FIXED: &[(&str, usize, &[&str])] = &[
 const NO: &[&str] = &["NO", "N"];
 const NO_LIMIT: &[&str] = &["UNLIMITED", "INFINITE"];
 
-/// Whether words are about a partition: `partition …` or `… PartitionName=NAME …`.
+/// Returns whether the arguments are about a partition: `partition …` or `… PartitionName=NAME …`.
 pub(super) fn is_meant(words: &[String]) -> bool {
     words.iter().any(|word| match word.split_once('=') {
         Some((key, _)) => means(key, "PartitionName", 3) && words.iter().all(|w| !means(w, "reservation", 3)),
@@ -46,7 +47,7 @@ pub(super) fn is_meant(words: &[String]) -> bool {
     })
 }
 
-/// `create PartitionName=NAME Nodes=LIST KEY=VALUE …`.
+/// Runs `create PartitionName=NAME Nodes=LIST KEY=VALUE …`.
 pub(super) fn create(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     let words = joined(words);
     let words = changes(call, &words)?;
@@ -59,7 +60,7 @@ pub(super) fn create(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> 
     ask_done(call, &request, "Error creating the partition")
 }
 
-/// `update PartitionName=NAME KEY=VALUE …`.
+/// Runs `update PartitionName=NAME KEY=VALUE …`.
 pub(super) fn update(call: &mut Call<'_>, words: &[Change<'_>]) -> Result<(), Fail> {
     const WHAT: &str = "slurm_update error";
     let name = name(words);
@@ -71,7 +72,7 @@ pub(super) fn update(call: &mut Call<'_>, words: &[Change<'_>]) -> Result<(), Fa
     let now = changed(call, was.clone(), words)?;
     let is_state = |word: &Change<'_>| means(word.key, "State", 2) || means(word.key, "PartitionName", 3);
     let request = if words.iter().all(is_state) {
-        // The only change that the cells of a cluster take together.
+        // A new state is the only change that a cluster divided into cells accepts.
         Request::UpdatePartition { name: name.to_owned(), state: now.state }
     } else {
         Request::ChangePartition { name: name.to_owned(), was: Some(Box::new(was)), now: Some(Box::new(now)) }
@@ -79,7 +80,7 @@ pub(super) fn update(call: &mut Call<'_>, words: &[Change<'_>]) -> Result<(), Fa
     ask_done(call, &request, WHAT)
 }
 
-/// `delete PartitionName=NAME`.
+/// Runs `delete PartitionName=NAME`.
 pub(super) fn delete(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     let given = joined(words);
     let what = format!("delete_partition {}", given.join(" "));
@@ -89,7 +90,7 @@ pub(super) fn delete(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> 
     ask_done(call, &Request::ChangePartition { name: name.to_owned(), was: Some(Box::new(was)), now: None }, &what)
 }
 
-/// `partition NAME …` and `partition PartitionName=NAME …` as `PartitionName=NAME …`.
+/// Rewrites `partition NAME …` and `partition PartitionName=NAME …` as `PartitionName=NAME …`.
 fn joined(words: &[String]) -> Vec<String> {
     match words {
         [entity, name, rest @ ..] if !entity.contains('=') && !name.contains('=') => {
@@ -104,7 +105,7 @@ fn name<'a>(words: &[Change<'a>]) -> &'a str {
     words.iter().find(|word| means(word.key, "PartitionName", 3)).map_or("", |word| word.value)
 }
 
-/// A partition as it is.
+/// Returns the present configuration of the partition `name`.
 fn present(call: &mut Call<'_>, name: &str, what: &str) -> Result<PartitionConfig, Fail> {
     let all = match all_partitions(call) {
         Ok(all) => all,
@@ -117,7 +118,7 @@ fn present(call: &mut Call<'_>, name: &str, what: &str) -> Result<PartitionConfi
     Err(Fail(1))
 }
 
-/// A partition with what the words say.
+/// Returns the configuration with all changes applied.
 fn changed(call: &mut Call<'_>, mut config: PartitionConfig, words: &[Change<'_>]) -> Result<PartitionConfig, Fail> {
     for word in words {
         if means(word.key, "State", 2) {
@@ -135,13 +136,13 @@ fn changed(call: &mut Call<'_>, mut config: PartitionConfig, words: &[Change<'_>
     Ok(config)
 }
 
-/// Returns whether a key of [`FIXED`] has the value that every partition has.
+/// Returns whether a key of [`FIXED`] has a value that switches the feature off.
 fn asks_for_nothing(word: &Change<'_>) -> bool {
     let fixed = FIXED.iter().find(|(name, least, _)| means(word.key, name, *least));
     fixed.is_some_and(|(_, _, values)| values.iter().any(|value| value.eq_ignore_ascii_case(word.value)))
 }
 
-/// A state by any beginning of its name. Slurm looks in this order: `D` is `DOWN`.
+/// Parses a state, abbreviated down to one letter. The order is Slurm's: `D` is `DOWN`.
 fn state(text: &str) -> Option<PartitionState> {
     let states = [
         ("INACTIVE", PartitionState::Inactive),
@@ -152,7 +153,7 @@ fn state(text: &str) -> Option<PartitionState> {
     states.into_iter().find(|(name, _)| means(text, name, 1)).map(|(_, state)| state)
 }
 
-/// Keys with times and counts. Some(false): the value can't be; None: it is another key.
+/// Sets a key that has a time or a count. Some(false): the value is invalid; None: it is another key.
 fn set_limit(config: &mut PartitionConfig, word: &Change<'_>) -> Option<bool> {
     let is = |name, least| means(word.key, name, least);
     let limit = || match word.value {
@@ -188,7 +189,7 @@ fn set_limit(config: &mut PartitionConfig, word: &Change<'_>) -> Option<bool> {
     Some(done.is_some())
 }
 
-/// The other keys, as [`set_limit`].
+/// Sets any other key; returns the same as [`set_limit`].
 fn set_other(config: &mut PartitionConfig, word: &Change<'_>) -> Option<bool> {
     let is = |name, least| means(word.key, name, least);
     let value = word.value;
@@ -237,14 +238,15 @@ fn yes(text: &str) -> Option<bool> {
     }
 }
 
-/// `FORCE:2`, the word by any beginning of its name.
+/// Parses a value such as `FORCE:2`; the word may be abbreviated down to one letter.
 fn oversubscribe(text: &str) -> Option<OverSubscribe> {
     let word = text.split(':').next().unwrap_or_default();
     let name = ["NO", "EXCLUSIVE", "YES", "FORCE"].into_iter().find(|name| means(word, name, 1))?;
     OverSubscribe::try_from(format!("{name}{}", &text[word.len()..])).ok()
 }
 
-/// Names with commas; `ALL` and nothing are everybody, or nobody denied. `+=` adds, `-=` takes away.
+/// Changes a list of names: `=` replaces it, `+=` adds, `-=` removes. Returns an empty list for `ALL` or an empty
+/// value.
 fn list(present: &[String], word: &Change<'_>) -> Vec<String> {
     let everybody = word.value.eq_ignore_ascii_case("ALL") || word.value == "(null)";
     let names = || word.value.split(',').filter(|name| !name.is_empty() && !everybody).map(str::to_owned);
@@ -255,7 +257,7 @@ fn list(present: &[String], word: &Change<'_>) -> Vec<String> {
     }
 }
 
-/// Nodes as a list, `+=` and `-=` against those present.
+/// Changes a list of nodes: `=` replaces it, `+=` adds, `-=` removes. None: the list is invalid or empty.
 fn nodes(present: &str, word: &Change<'_>) -> Option<String> {
     let Some(sign) = word.sign else { return Some(word.value.to_owned()).filter(|list| !list.is_empty()) };
     let (mut all, named) = (hostlist::expand(present).ok()?, hostlist::expand(word.value).ok()?);

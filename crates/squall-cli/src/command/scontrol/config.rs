@@ -1,4 +1,4 @@
-//! `scontrol show config`.
+//! `scontrol show config` and `scontrol write config`.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::format::words;
 
 const WHAT: &str = "slurm_ctl_conf_ptr error";
 
-/// The configuration as Slurm prints its own.
+/// Prints the configuration in Slurm's format.
 pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
     let config = match call.controller.ask(&Request::Config) {
         Ok(Answer::Config(config)) => *config,
@@ -58,7 +58,7 @@ pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Where the cluster lives, and as whom it runs.
+/// Returns the settings that name the state folder's files and the user who runs the daemons.
 fn home(call: &mut Call<'_>) -> Vec<(&'static str, String)> {
     let none = || "(null)".to_owned();
     let Some((file, uid)) = call.controller.home() else {
@@ -78,7 +78,7 @@ fn home(call: &mut Call<'_>) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// `write config [FILE]`: the configuration with what was made of partitions meanwhile.
+/// Runs `write config [FILE]`: writes the configuration, with partitions as they are now.
 pub(super) fn write(call: &mut Call<'_>, file: Option<&str>) -> Result<(), Fail> {
     let mut config = match call.controller.ask(&Request::Config) {
         Ok(Answer::Config(config)) => *config,
@@ -109,7 +109,7 @@ pub(super) fn write(call: &mut Call<'_>, file: Option<&str>) -> Result<(), Fail>
     }
 }
 
-/// What is so in every cluster, for programs that look whether something of Slurm's is in use.
+/// Settings that are the same in every cluster. Programs read them to find out whether a feature of Slurm is in use.
 const FIXED: &[(&str, &str)] = &[
     ("AccountingStorageBackupHost", "(null)"),
     ("AccountingStorageExternalHost", "(null)"),
@@ -238,7 +238,7 @@ const FIXED: &[(&str, &str)] = &[
     ("VSizeFactor", "0 percent"),
 ];
 
-/// What of Slurm's plugin for PMIx holds for the step daemons.
+/// Settings of Slurm's PMIx plugin, as they apply to Squall's step daemons.
 const PMIX: &[(&str, &str)] = &[
     ("PMIxCliTmpDirBase", "(null)"),
     ("PMIxCollFence", "(null)"),
@@ -258,7 +258,7 @@ fn yes(value: bool) -> String {
     if value { "Yes" } else { "No" }.to_owned()
 }
 
-/// A text, or what Slurm says where there is none.
+/// Returns `text`, or `none` if it is empty.
 fn or(text: &str, none: &str) -> String {
     if text.is_empty() { none } else { text }.to_owned()
 }
@@ -267,7 +267,7 @@ fn number(value: bool) -> String {
     u32::from(value).to_string()
 }
 
-/// As in Slurm, if it is in whole seconds.
+/// Formats a time slice as Slurm does (`30 sec`) if it is whole seconds.
 fn time_slice(slice: TimeSlice) -> String {
     match slice.to_string() {
         whole if whole.bytes().all(|b| b.is_ascii_digit()) => format!("{whole} sec"),
@@ -275,7 +275,7 @@ fn time_slice(slice: TimeSlice) -> String {
     }
 }
 
-/// Who goes first and who makes room; how priorities are made, if they are.
+/// Returns the settings of preemption and of priorities.
 fn precedence(config: &Config) -> Vec<(&'static str, String)> {
     let time = |seconds: Seconds| format_limit(Some(seconds.0));
     let preempt = match config.preempt_type {
@@ -312,7 +312,7 @@ fn precedence(config: &Config) -> Vec<(&'static str, String)> {
     all
 }
 
-/// How many nodes the configuration names.
+/// Returns the number of nodes that the configuration names.
 fn nodes(config: &Config) -> usize {
     config.nodes.iter().filter_map(|node| hostlist::expand(&node.name).ok()).map(|names| names.len()).sum()
 }
@@ -324,7 +324,7 @@ fn memory(mb: u64) -> String {
     }
 }
 
-/// Keys and values, by name.
+/// Returns the settings that depend on the configuration, as (key, value).
 fn values(config: &Config) -> Vec<(&'static str, String)> {
     let seconds = |s: u64| format!("{s} sec");
     let words = |text: &str| text.to_owned();

@@ -1,4 +1,4 @@
-//! Commands of scontrol that act on jobs: hold, release, requeue, suspend, resume; and on the controller.
+//! Commands of scontrol that act on jobs (hold, release, requeue, suspend, resume), and on the controller.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -13,44 +13,44 @@ use crate::command::listing::select::{id_of, target};
 use crate::command::scontrol::{Manner, ask_done, config, job, means};
 use crate::refusal;
 
-/// How often `wait_job` looks.
+/// Interval at which `wait_job` asks for the job's state.
 const WAIT: std::time::Duration = std::time::Duration::from_millis(500);
 const SUSPEND: &str = "slurm_suspend error";
 
-/// `hold`, `uhold`.
+/// Runs `hold` or, with `user`, `uhold`.
 pub(super) fn hold(call: &mut Call<'_>, manner: Manner, words: &[String], user: bool) -> Result<(), Fail> {
     let jobs = selection(call, "hold", words, Some(SUSPEND))?;
     act(call, manner, &Request::Hold { jobs, user }, Some(SUSPEND))
 }
 
-/// `release`.
+/// Runs `release`.
 pub(super) fn release(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), Fail> {
     let jobs = selection(call, "release", words, Some(SUSPEND))?;
     act(call, manner, &Request::Release { jobs }, Some(SUSPEND))
 }
 
-/// `requeue`, `requeuehold`.
+/// Runs `requeue` or, with `hold`, `requeuehold`.
 pub(super) fn requeue(call: &mut Call<'_>, manner: Manner, words: &[String], hold: bool) -> Result<(), Fail> {
-    // `requeuehold State=SpecialExit ID`: the state is what it is.
+    // `State=SpecialExit`, as in `requeuehold State=SpecialExit ID`, is accepted and ignored.
     let words: Vec<String> = words.iter().filter(|w| !w.to_lowercase().starts_with("state=")).cloned().collect();
     let jobs = selection(call, if hold { "requeuehold" } else { "requeue" }, &words, None)?;
     let from = call.variable("SLURM_JOB_ID").and_then(|id| id.parse().ok()).map(JobId);
     act(call, manner, &Request::Requeue { jobs, hold, from }, None)
 }
 
-/// `top`.
+/// Runs `top`.
 pub(super) fn top(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), Fail> {
     let jobs = selection(call, "top", words, None)?;
     act(call, manner, &Request::Top { jobs }, None)
 }
 
-/// `suspend`, `resume`.
+/// Runs `suspend` or `resume`.
 pub(super) fn suspend(call: &mut Call<'_>, manner: Manner, words: &[String], suspend: bool) -> Result<(), Fail> {
     let jobs = selection(call, if suspend { "suspend" } else { "resume" }, words, None)?;
     act(call, manner, &Request::Suspend { jobs, suspend }, None)
 }
 
-/// `wait_job JOB`: returns when the job runs; an error if it never will.
+/// Runs `wait_job JOB`: returns when the job runs; fails if the job has ended.
 pub(super) fn wait_job(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     if let Some(word) = words.first().filter(|word| target(word.trim_start_matches("jobid=")).is_none()) {
         call.say(&format!("Invalid job_id {word}"));
@@ -73,12 +73,12 @@ pub(super) fn wait_job(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail
     }
 }
 
-/// Something without arguments.
+/// Sends a request that has no arguments. `what` begins the error message.
 pub(super) fn simple(call: &mut Call<'_>, request: &Request, what: &str) -> Result<(), Fail> {
     ask_done(call, request, what)
 }
 
-/// Jobs by ids, separated by commas or blanks, or by `jobname=`.
+/// Parses jobs: ids separated by commas or blanks, or `jobname=NAME`. An empty list is an error.
 fn selection(call: &mut Call<'_>, keyword: &str, words: &[String], what: Option<&str>) -> Result<JobSelection, Fail> {
     if words.is_empty() {
         call.say(&format!("too few arguments for keyword:{keyword}"));
@@ -87,7 +87,7 @@ fn selection(call: &mut Call<'_>, keyword: &str, words: &[String], what: Option<
     select(call, words, what)
 }
 
-/// As [`selection`], of a list that is known not to be empty.
+/// Parses a list of jobs that isn't empty, as [`selection`] does.
 pub(super) fn select(call: &mut Call<'_>, words: &[String], what: Option<&str>) -> Result<JobSelection, Fail> {
     let mut ids = Vec::new();
     for word in words {
@@ -111,7 +111,7 @@ pub(super) fn select(call: &mut Call<'_>, words: &[String], what: Option<&str>) 
     if ids.is_empty() { call.fail("No job ID specified") } else { Ok(JobSelection { ids, ..JobSelection::default() }) }
 }
 
-/// As of a job that does not exist.
+/// Fails with the message for a job that does not exist.
 fn not_a_job<T>(call: &mut Call<'_>, word: &str, what: Option<&str>) -> Result<T, Fail> {
     const WORDS: &str = "Invalid job id specified";
     call.say(&format!("{WORDS} for job {word}"));
@@ -121,7 +121,7 @@ fn not_a_job<T>(call: &mut Call<'_>, word: &str, what: Option<&str>) -> Result<T
     Err(Fail(1))
 }
 
-/// Asks, and says of which jobs it could not be done.
+/// Sends a request about jobs and reports each job for which it was refused.
 pub(super) fn act(call: &mut Call<'_>, manner: Manner, request: &Request, what: Option<&str>) -> Result<(), Fail> {
     let refused = match call.controller.ask(request) {
         Ok(Answer::Affected { refused, .. }) => refused,
@@ -148,7 +148,7 @@ pub(super) fn act(call: &mut Call<'_>, manner: Manner, request: &Request, what: 
     if refused.is_empty() { Ok(()) } else { Err(Fail(1)) }
 }
 
-/// The job that a request names, for messages.
+/// Returns the ids of the jobs that a request names, for messages.
 fn name_of(request: &Request) -> String {
     let (Request::Hold { jobs, .. }
     | Request::Release { jobs }
@@ -170,7 +170,7 @@ fn name_of(request: &Request) -> String {
         .join(",")
 }
 
-/// `write batch_script JOB [FILE|-]`.
+/// Runs `write batch_script JOB [FILE|-]` and `write config [FILE]`.
 pub(super) fn write(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     if let [kind, rest @ ..] = words
         && means(kind, "config", 1)

@@ -1,5 +1,5 @@
-//! Commands of scontrol about daemons and nodes: what they are given is checked as Slurm checks it, then it is done, or
-//! refused where Squall has nothing of the kind.
+//! Commands of scontrol about daemons and nodes. Arguments are checked as in Slurm; then the command runs, or is
+//! refused where Squall has no such feature.
 
 use std::fmt::Write as _;
 
@@ -10,11 +10,11 @@ use crate::command::scontrol::means;
 use crate::command::sinfo::all_nodes;
 use crate::shapes::node::PORT;
 
-/// Levels of Slurm's logs, in their order: their numbers will do as well.
+/// Slurm's log levels in ascending order; users may also name a level by its index.
 const LEVELS: &[&str] =
     &["quiet", "fatal", "error", "info", "verbose", "debug", "debug2", "debug3", "debug4", "debug5"];
 
-/// Runs a command if it is one of these.
+/// Runs a command of this file; None: `word` is another command.
 pub(super) fn run(call: &mut Call<'_>, word: &str, words: &[String]) -> Option<Result<(), Fail>> {
     let is = |name, least| means(word, name, least);
     Some(if is("getaddrs", 4) {
@@ -41,7 +41,7 @@ pub(super) fn run(call: &mut Call<'_>, word: &str, words: &[String]) -> Option<R
     })
 }
 
-/// What Slurm has and Squall has not.
+/// Refuses a command that Squall does not have.
 fn absent<T>(call: &mut Call<'_>, name: &str) -> Result<T, Fail> {
     call.fail(&format!("{name}: Requested operation not supported on this system"))
 }
@@ -55,7 +55,7 @@ fn few(call: &mut Call<'_>, words: &[String], text: &str) -> Result<(), Fail> {
     if words.is_empty() { say(call, text) } else { Ok(()) }
 }
 
-/// `getaddrs NODES`: where their daemons are; of nodes that do not exist nothing is said.
+/// Runs `getaddrs NODES`: prints the addresses of node daemons. Unknown nodes are left out.
 fn addresses(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     let [list] = words else { return say(call, "one argument required for keyword:getaddrs") };
     let names = match hostlist::expand(list) {
@@ -74,12 +74,12 @@ fn addresses(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Whether a word is a level of logs.
+/// Returns whether a word is a log level, by name or number.
 fn is_level(word: &str) -> bool {
     word.parse::<usize>().map_or_else(|_| LEVELS.contains(&word.to_lowercase().as_str()), |at| at < LEVELS.len())
 }
 
-/// `setdebug LEVEL [nodes=LIST]`.
+/// Runs `setdebug LEVEL [nodes=LIST]`: checks the arguments, then refuses.
 fn level(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     few(call, words, "too few arguments for keyword:setdebug")?;
     if !is_level(&words[0]) {
@@ -88,17 +88,17 @@ fn level(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     absent(call, "setdebug")
 }
 
-/// `schedloglevel LEVEL`.
+/// Runs `schedloglevel LEVEL`: checks the arguments, then refuses.
 fn scheduler_level(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     few(call, words, "too few arguments for keyword:schedloglevel")?;
     if !["0", "1", "enable", "disable"].contains(&words[0].to_lowercase().as_str()) {
         return say(call, &format!("invalid schedlog level: {}", words[0]));
     }
-    // As Slurm answers without SlurmSchedLogFile.
+    // Slurm's answer where SlurmSchedLogFile is not set.
     say(call, "slurm_set_schedlog_level error: Requested operation is presently disabled")
 }
 
-/// `fsdampeningfactor N`.
+/// Runs `fsdampeningfactor N`: checks the argument, then refuses.
 fn dampening(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     few(call, words, "too few arguments for keyword:fsdampeningfactor")?;
     if words[0].parse::<u16>().is_err() {
@@ -107,7 +107,7 @@ fn dampening(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     absent(call, "fsdampeningfactor")
 }
 
-/// `errnumstr N`: numbers of the system; Slurm's own do not occur here.
+/// Runs `errnumstr N`: prints the system's text for an error number. Slurm's own numbers don't occur in Squall.
 fn error_text(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     let [word] = words else { return say(call, "one arguments required for keyword:errnumstr") };
     let Ok(number) = word.parse::<i32>() else { return say(call, "numeric arguments required for keyword:errnumstr") };
@@ -117,7 +117,7 @@ fn error_text(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     Ok(())
 }
 
-/// `reboot [ASAP] [nextstate=] [reason=] NODES`: no program for it is configured.
+/// Runs `reboot [ASAP] [nextstate=] [reason=] NODES`: always refused, as Squall has no RebootProgram.
 fn reboot(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     let is_option = |word: &&String| word.eq_ignore_ascii_case("asap") || word.contains('=');
     if words.iter().all(|word| is_option(&word)) {
@@ -127,7 +127,7 @@ fn reboot(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     say(call, "scontrol_reboot_nodes error: Unspecified error")
 }
 
-/// `cancel_reboot NODES`: none is about to reboot.
+/// Runs `cancel_reboot NODES`: always refused, as no node is about to reboot.
 fn cancel_reboot(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     let [list] = words else { return say(call, "missing argument for keyword:cancel_reboot") };
     let names = hostlist::expand(list).unwrap_or_default();

@@ -20,7 +20,7 @@ use crate::shapes::{self, Kind, document};
 
 const WHAT: &str = "slurm_load_jobs error";
 
-/// Jobs by id, or all.
+/// Prints jobs by id, or all.
 pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Result<(), Fail> {
     let targets = call.targets(&ids.join(","))?;
     let selection = JobSelection { ids: targets.iter().map(|t| t.job.clone()).collect(), ..JobSelection::default() };
@@ -53,7 +53,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
     if missing { Err(Fail(1)) } else { Ok(()) }
 }
 
-/// Jobs of that name that have not ended.
+/// Selects the jobs of a name that have not ended. An error if there are none.
 pub(super) fn named(call: &mut Call<'_>, name: &str) -> Result<JobSelection, Fail> {
     let states = vec![StateFilter::Pending, StateFilter::Running, StateFilter::Suspended];
     let selection = JobSelection { names: vec![name.to_owned()], states, ..JobSelection::default() };
@@ -64,7 +64,7 @@ pub(super) fn named(call: &mut Call<'_>, name: &str) -> Result<JobSelection, Fai
     }
 }
 
-/// `completing`: jobs that are over but for what their nodes still clear away.
+/// Runs `completing`: prints jobs that have ended while their nodes still clean up.
 pub(super) fn completing(call: &mut Call<'_>) -> Result<(), Fail> {
     let selection = JobSelection { states: vec![StateFilter::Completing], ..JobSelection::default() };
     let page = match call.controller.jobs(selection, false, false) {
@@ -88,7 +88,7 @@ pub(super) fn completing(call: &mut Call<'_>) -> Result<(), Fail> {
     Ok(())
 }
 
-/// The record of one job.
+/// Formats the record of one job.
 fn text(row: &JobRow, manner: Manner) -> String {
     let mut lines = identity(row, manner);
     lines.extend(times(row));
@@ -97,7 +97,7 @@ fn text(row: &JobRow, manner: Manner) -> String {
     record(manner.oneliner, &lines)
 }
 
-/// Whether two lists of nodes have one in common.
+/// Returns whether two lists of nodes have a node in common.
 fn alike(a: &str, b: &str) -> bool {
     a == b || hostlist::expand(a).unwrap_or_default().iter().any(|name| hostlist::contains(b, name))
 }

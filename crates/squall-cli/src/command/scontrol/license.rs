@@ -10,7 +10,7 @@ use crate::shapes::{self, Kind, document};
 
 const WHAT: &str = "slurm_load_licenses error";
 
-/// Licenses by name, or all.
+/// Prints licenses by name, or all.
 pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Result<(), Fail> {
     let mut licenses = match call.controller.ask(&Request::Licenses) {
         Ok(Answer::Licenses(licenses)) => licenses,
@@ -36,7 +36,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
     Ok(())
 }
 
-/// How many are left.
+/// Returns the number of licenses not in use.
 pub(crate) fn free(license: &LicenseInfo) -> u32 {
     license.total.saturating_sub(license.used)
 }

@@ -110,7 +110,7 @@ scontrol [<OPTION>] [<COMMAND>]
   <SPECIFICATIONS> are keyword=value pairs as \"scontrol show\" prints them.
 ";
 
-/// How things are shown.
+/// Options that affect the output.
 #[derive(Clone, Copy, Debug, Default)]
 struct Manner {
     oneliner: bool,
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("scontrol", args, scontrol)
 }
 
-/// The command, in its surroundings.
+/// Runs scontrol in the given surroundings.
 pub(crate) fn scontrol(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     if given.has("") {
@@ -154,7 +154,7 @@ fn manner(call: &mut Call<'_>, given: &Arguments) -> Result<Manner, Fail> {
     })
 }
 
-/// Without a command: commands from standard input.
+/// Reads commands from standard input and runs them, until its end.
 fn converse(call: &mut Call<'_>, mut manner: Manner) -> Result<(), Fail> {
     let mut result = Ok(());
     let mut last = Vec::new();
@@ -181,12 +181,12 @@ fn converse(call: &mut Call<'_>, mut manner: Manner) -> Result<(), Fail> {
     }
 }
 
-/// Whether a word is an abbreviation, of at least so many letters, of a command's name.
+/// Returns whether `word` abbreviates `name` with at least `least` letters.
 fn means(word: &str, name: &str, least: usize) -> bool {
     word.len() >= least && name.get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word))
 }
 
-/// A command with its words. Abbreviations are those of Slurm, looked at in the same order.
+/// Runs a command with its arguments. Abbreviations are tried in Slurm's order.
 fn command(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), Fail> {
     let [word, rest @ ..] = words else { return Ok(()) };
     let is = |name, least| means(word, name, least);
@@ -254,7 +254,7 @@ fn command(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), 
     }
 }
 
-/// `create partition|reservation …`.
+/// Runs `create partition|reservation …`.
 fn create(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     let Some(first) = words.first() else {
         call.say("too few arguments for create keyword");
@@ -269,7 +269,7 @@ fn create(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     }
 }
 
-/// `delete ENTITY=ID`, `delete ENTITY ID`.
+/// Runs `delete ENTITY=ID` or `delete ENTITY ID`.
 fn delete(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     let Some(first) = words.first() else {
         call.say("too few arguments for delete keyword");
@@ -285,7 +285,7 @@ fn delete(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     }
 }
 
-/// Asks for something whose answer is but yes or no.
+/// Sends a request that is answered by `Done` or a refusal. `what` begins the error message.
 fn ask_done(call: &mut Call<'_>, request: &Request, what: &str) -> Result<(), Fail> {
     match call.controller.ask(request) {
         Ok(Answer::Done) => Ok(()),
@@ -294,8 +294,8 @@ fn ask_done(call: &mut Call<'_>, request: &Request, what: &str) -> Result<(), Fa
     }
 }
 
-/// Lines of words as `show` prints them: the first at the margin, the others indented, a blank line after;
-/// or all on one line.
+/// Formats a record as `show` prints it: the first line at the margin, the others indented, then a blank line. With
+/// `oneliner` all are on one line.
 fn record(oneliner: bool, lines: &[String]) -> String {
     let between = if oneliner { " " } else { "\n   " };
     let lines: Vec<Cow<'_, str>> = lines.iter().map(|line| harmless(line)).collect();

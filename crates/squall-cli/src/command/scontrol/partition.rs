@@ -14,7 +14,7 @@ use crate::shapes::{Kind, document};
 
 const WHAT: &str = "slurm_load_partitions error";
 
-/// Partitions by name, or all.
+/// Prints partitions by name, or all.
 pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Result<(), Fail> {
     let wanted: Vec<&str> = ids.iter().flat_map(|id| id.split(',')).filter(|id| !id.is_empty()).collect();
     let (mut partitions, nodes) = match all_partitions(call).and_then(|p| Ok((p, all_nodes(call)?))) {
@@ -47,7 +47,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
     result
 }
 
-/// `UP`, `DOWN`, `DRAIN`, `INACTIVE`.
+/// Returns the name of a state: `UP`, `DOWN`, `DRAIN`, `INACTIVE`.
 pub(crate) fn state(of: PartitionState) -> &'static str {
     match of {
         PartitionState::Up => "UP",
@@ -96,7 +96,7 @@ fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
         "DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED".to_owned(),
         format!("TRES=cpu={},{memory}node={},billing={}", partition.num_cpus, partition.num_nodes, partition.num_cpus),
     ];
-    // What Slurm does not have.
+    // Settings that Slurm does not have.
     if !config.allow_users.is_empty() {
         lines.push(format!("AllowUsers={}", config.allow_users.join(",")));
     }
@@ -114,7 +114,7 @@ fn levels(config: &PartitionConfig) -> String {
     allowed("Qos", &config.allow_qos, &config.deny_qos)
 }
 
-/// Those that may use the partition or, if that is all, those that may not.
+/// Formats who may use the partition: `AllowX=…`, or `DenyX=…` if there is only a list of excluded names.
 fn allowed(what: &str, allowed: &[String], denied: &[String]) -> String {
     match (allowed, denied) {
         ([], []) => format!("Allow{what}=ALL"),

@@ -1,4 +1,4 @@
-//! `scontrol listpids`, `pidinfo`: processes of jobs on this machine; `notify`: a word for the user of a job.
+//! `scontrol listpids` and `pidinfo`: processes of jobs on this machine; `notify`: a message to the user of a job.
 
 use std::fmt::Write as _;
 
@@ -12,15 +12,15 @@ use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::{Target, target};
 use crate::command::scontrol::ask_done;
 
-/// What is left of a job without a time limit, as in Slurm: a year.
+/// Time left for a job without a time limit, in seconds: a year, as in Slurm.
 const UNLIMITED_S: u64 = 365 * 86_400;
 
-/// Processes of jobs on this machine.
+/// Returns the processes of jobs on this machine.
 pub(crate) fn here() -> Vec<OfJob> {
     Place::find().map(|place| of_jobs(place.dir())).unwrap_or_default()
 }
 
-/// `listpids [JOB[.STEP] [NODE]]`.
+/// Runs `listpids [JOB[.STEP] [NODE]]`.
 pub(super) fn list(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     if words.len() > 2 {
         call.say("too many arguments for keyword:listpids");
@@ -53,7 +53,7 @@ pub(super) fn list(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     }
 }
 
-/// `listjobs`, `liststeps`: of which jobs or steps there are processes on this machine.
+/// Runs `listjobs` or, with `steps`, `liststeps`: prints the jobs or steps that have processes on this machine.
 pub(super) fn jobs(call: &mut Call<'_>, steps: bool) {
     let mut ids: Vec<String> = here().iter().map(|process| id(process, steps)).collect();
     ids.dedup();
@@ -88,7 +88,7 @@ fn table(processes: &[OfJob]) -> String {
     text
 }
 
-/// `pidinfo PID`.
+/// Runs `pidinfo PID`.
 pub(super) fn of_process(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     let [word] = words else {
         let many = if words.is_empty() { "missing argument" } else { "too many arguments" };
@@ -119,7 +119,7 @@ pub(super) fn of_process(call: &mut Call<'_>, words: &[String]) -> Result<(), Fa
     Ok(())
 }
 
-/// `notify JOB WORD...`.
+/// Runs `notify JOB WORD...`.
 pub(super) fn notify(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     let [id, text @ ..] = words else { return few(call) };
     if text.is_empty() {

@@ -15,10 +15,10 @@ use crate::options::values::when::{REMEDY, when_here};
 use crate::refusal;
 use crate::shapes::{self, Kind, document};
 
-/// Seconds that stand for `Duration=infinite`: a year, as in Slurm.
+/// Length of a reservation with `Duration=infinite`, in seconds: a year, as in Slurm.
 const INFINITE_S: u64 = 365 * 86_400;
 
-/// `create reservation KEY=VALUE …`.
+/// Runs `create reservation KEY=VALUE …`.
 pub(super) fn create(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     const END: &str = "No reservation created.";
     let words = match words.split_first() {
@@ -44,7 +44,7 @@ pub(super) fn create(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> 
     Ok(())
 }
 
-/// `update ReservationName=NAME KEY=VALUE …`.
+/// Runs `update ReservationName=NAME KEY=VALUE …`.
 pub(super) fn update(call: &mut Call<'_>, words: &[Change<'_>]) -> Result<(), Fail> {
     let change = read(call, words, "No reservation update.")?;
     send(call, change, false, "Error updating the reservation")?;
@@ -52,7 +52,7 @@ pub(super) fn update(call: &mut Call<'_>, words: &[Change<'_>]) -> Result<(), Fa
     Ok(())
 }
 
-/// `delete ReservationName=NAME`.
+/// Runs `delete ReservationName=NAME`.
 pub(super) fn delete(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     let joined = match words {
         [entity, name] if !entity.contains('=') && !name.contains('=') => vec![format!("{entity}={name}")],
@@ -75,7 +75,7 @@ pub(super) fn delete(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> 
     }
 }
 
-/// Whether a word is `ReservationName`, `reservation`, `res`.
+/// Returns whether a word is `ReservationName` or an abbreviation such as `reservation` or `res`.
 pub(super) fn is_entity(word: &str) -> bool {
     means(word, "ReservationName", 3)
 }
@@ -88,7 +88,7 @@ fn send(call: &mut Call<'_>, change: ReservationChange, create: bool, what: &str
     }
 }
 
-/// The words that Slurm has for it last, what is behind it before.
+/// Reports a refused request: details first, then the message with Slurm's text.
 fn refused<T>(call: &mut Call<'_>, what: &str, error: &ClientError) -> Result<T, Fail> {
     let lines = refusal::lines(what, error);
     let (last, before) = lines.split_last().map_or((what, &[][..]), |(last, before)| (last.as_str(), before));
@@ -155,7 +155,7 @@ fn read(call: &mut Call<'_>, words: &[Change<'_>], end: &str) -> Result<Reservat
             }
             let known = entries().into_iter().filter_map(|entry| Flag::parse(&entry));
             let names: Vec<String> = known.map(|flag| flag.name().to_owned()).collect();
-            // As in Slurm: flags are added to those that there are, unless they are taken away.
+            // As in Slurm, flags are added to the present ones, unless the sign is `-=`.
             change.flags = Some(if *sign == Some('-') { ListChange::Remove(names) } else { ListChange::Add(names) });
         } else {
             return call.fail(&format!("Unknown parameter {key}={value}.  {end}"));
@@ -164,7 +164,7 @@ fn read(call: &mut Call<'_>, words: &[Change<'_>], end: &str) -> Result<Reservat
     Ok(change)
 }
 
-/// All reservations.
+/// Returns all reservations.
 pub(crate) fn all(call: &mut Call<'_>) -> Result<Vec<ReservationInfo>, Fail> {
     const WHAT: &str = "slurm_load_reservations error";
     match call.controller.ask(&Request::Reservations) {
@@ -174,7 +174,7 @@ pub(crate) fn all(call: &mut Call<'_>) -> Result<Vec<ReservationInfo>, Fail> {
     }
 }
 
-/// `show reservation [NAME]`.
+/// Runs `show reservation [NAME]`.
 pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Result<(), Fail> {
     let mut found = all(call)?;
     let none = found.is_empty();
@@ -240,7 +240,7 @@ fn lines(one: &ReservationInfo, clock: &Clock) -> Vec<String> {
     ]
 }
 
-/// `sinfo -T`.
+/// Prints the reservations for `sinfo -T`.
 pub(crate) fn list(call: &mut Call<'_>, header: bool) -> Result<(), Fail> {
     let found = all(call)?;
     if found.is_empty() {

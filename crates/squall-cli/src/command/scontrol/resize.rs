@@ -1,4 +1,4 @@
-//! What a running job that has given back nodes has to tell its shell: scripts that set Slurm's variables anew.
+//! Scripts that set Slurm's variables anew in the shell of a running job after it has released nodes.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -13,7 +13,8 @@ use squall_model::wire::info::JobInfo;
 
 use crate::command::listing::call::{Call, Fail};
 
-/// Within a job: `slurm_job_ID_resize.sh` and `.csh` for each of the jobs that runs, in the working directory.
+/// Writes `slurm_job_ID_resize.sh` and `.csh` into the working directory for each running job, if this command runs
+/// within a job.
 pub(super) fn scripts(call: &mut Call<'_>, jobs: JobSelection) -> Result<(), Fail> {
     if call.variable("SLURM_JOBID").is_none() {
         return Ok(());
@@ -25,7 +26,7 @@ pub(super) fn scripts(call: &mut Call<'_>, jobs: JobSelection) -> Result<(), Fai
     for info in page.jobs.iter().filter(|info| info.state == JobState::Running) {
         let [sh, csh] = ["sh", "csh"].map(|shell| format!("slurm_job_{}_resize.{shell}", info.id));
         for (name, text) in [(&csh, text(call, info, true)), (&sh, text(call, info, false))] {
-            // What stands there may be a link that somebody laid down: a new file it is.
+            // The old file is removed, not overwritten: it could be a link placed there by another user.
             drop(std::fs::remove_file(name));
             let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o700).open(name);
             if let Err(e) = file.and_then(|mut file| file.write_all(text.as_bytes())) {
@@ -41,7 +42,7 @@ pub(super) fn scripts(call: &mut Call<'_>, jobs: JobSelection) -> Result<(), Fai
     Ok(())
 }
 
-/// The lines of a script: those variables that there are.
+/// Returns a script's lines: one for each of Slurm's variables that is set at present.
 fn text(call: &Call<'_>, info: &JobInfo, csh: bool) -> String {
     let count = info.num_nodes.to_string();
     let cpus = cpus_per_node(info);
@@ -66,7 +67,7 @@ fn text(call: &Call<'_>, info: &JobInfo, csh: bool) -> String {
     text
 }
 
-/// `4(x2),2`, in the order of the nodes.
+/// Formats the CPUs per node in the order of the nodes: `4(x2),2`.
 fn cpus_per_node(info: &JobInfo) -> String {
     let mut cpus = Runs::new();
     for node in hostlist::expand(&info.run().nodes).unwrap_or_default() {
@@ -76,7 +77,7 @@ fn cpus_per_node(info: &JobInfo) -> String {
     counts_text(&cpus)
 }
 
-/// How many `0-3,6` are.
+/// Counts the cores in a list such as `0-3,6`.
 fn count(cores: &str) -> u32 {
     let number = |text: &str| text.parse::<u32>().unwrap_or(0);
     let ranges = cores.split(',').filter(|range| !range.is_empty());

@@ -1,4 +1,4 @@
-//! `scontrol show`: which entity, and the small ones.
+//! `scontrol show`: selects the entity, and prints those without a file of their own.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -20,7 +20,7 @@ use crate::format::job::{JobRow, tres};
 use crate::format::words;
 use crate::shapes::{Kind, document, step as shapes};
 
-/// `show ENTITY [ID …]`, `show ENTITY=ID`.
+/// Runs `show ENTITY [ID …]` or `show ENTITY=ID`.
 pub(super) fn show(call: &mut Call<'_>, manner: Manner, given: &[String]) -> Result<(), Fail> {
     let Some((entity, ids)) = given.split_first() else {
         if !manner.quiet {
@@ -61,7 +61,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, given: &[String]) -> Res
     } else if is("topology", 1) {
         topology::show(call, &ids)
     } else if is("burstbuffer", 2) || is("bbstat", 2) || is("dwstat", 2) {
-        // As Slurm where there are none.
+        // Prints nothing, as Slurm does where there are none.
         Ok(())
     } else if is("federations", 1) {
         Ok(())
@@ -77,7 +77,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, given: &[String]) -> Res
     }
 }
 
-/// With `-v`: as of when, and how many records there are.
+/// Prints the current time and the number of records, for `-v`.
 pub(super) fn count(call: &mut Call<'_>, manner: Manner, records: usize) {
     if manner.verbose && manner.dialect.is_none() {
         let at = call.clock(call.now).show(call.now);
@@ -85,12 +85,12 @@ pub(super) fn count(call: &mut Call<'_>, manner: Manner, records: usize) {
     }
 }
 
-/// What is said of a controller that answers.
+/// Returns the message about a controller that answers.
 pub(super) fn up(host: &str) -> String {
     format!("Slurmctld(primary) at {host} is UP\n")
 }
 
-/// `scontrol ping`.
+/// Runs `scontrol ping`.
 pub(super) fn ping(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), Fail> {
     if !words.is_empty() {
         call.say("too many arguments for keyword:ping");
@@ -129,12 +129,12 @@ pub(super) fn ping(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Res
     }
 }
 
-/// `show hostnames`: one name on each line; without a list, those of the job in whose environment it runs.
+/// Runs `show hostnames`: prints one name on each line. Without a list, those of the job in which it runs.
 fn hostnames(call: &mut Call<'_>, ids: &[String]) -> Result<(), Fail> {
     let variable = || call.variable("SLURM_JOB_NODELIST").or_else(|| call.variable("SLURM_NODELIST"));
     let list = if ids.is_empty() { variable() } else { Some(ids.join(",")) };
     let Some(list) = list else {
-        // As Slurm: said, and no failure.
+        // As in Slurm, this prints an error but is no failure.
         call.complain("host list is empty");
         return Ok(());
     };
@@ -147,7 +147,7 @@ fn hostnames(call: &mut Call<'_>, ids: &[String]) -> Result<(), Fail> {
     }
 }
 
-/// `show hostlist`: names to a list; a path names a file of them.
+/// Runs `show hostlist`: compresses names into a list. A path names a file with names.
 fn host_list(call: &mut Call<'_>, ids: &[String], sorted: bool) -> Result<(), Fail> {
     let list = match ids {
         [] => {
@@ -173,7 +173,7 @@ fn host_list(call: &mut Call<'_>, ids: &[String], sorted: bool) -> Result<(), Fa
     }
 }
 
-/// Names sorted as host lists sort them, each as often as it is there.
+/// Sorts names as host lists are sorted, keeping duplicates.
 fn in_their_order(names: &[String]) -> Vec<String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for name in names {
@@ -184,7 +184,7 @@ fn in_their_order(names: &[String]) -> Vec<String> {
     sorted.into_iter().flat_map(often).collect()
 }
 
-/// `show aliases [HOST]`: the nodes of a machine, by default of this one.
+/// Runs `show aliases [HOST]`: prints the nodes of a machine, by default of this one.
 fn aliases(call: &mut Call<'_>, ids: &[String]) -> Result<(), Fail> {
     let nodes = match all_nodes(call) {
         Ok(nodes) => nodes,
@@ -200,7 +200,7 @@ fn aliases(call: &mut Call<'_>, ids: &[String]) -> Result<(), Fail> {
     Ok(())
 }
 
-/// `show step [JOB[.STEP]]`.
+/// Runs `show step [JOB[.STEP]]`.
 fn steps(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Result<(), Fail> {
     let targets = call.targets(&ids.join(","))?;
     let selection = JobSelection { ids: targets.iter().map(|t| t.job.clone()).collect(), ..JobSelection::default() };

@@ -1,4 +1,4 @@
-//! Tests of scontrol: what it shows, what it asks for, how it fails.
+//! Tests of scontrol: its output, its requests, its errors.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use squall_model::wire::client::{Answer, JobName, JobRef, JobSelection, JobUpdat
 use super::scontrol;
 use crate::command::listing::fake::{Fake, NOW, Seen, check, fake, refused, run, run_with, transcript};
 
-/// What the controller was asked to do.
+/// Returns the requests that the controller received, listings left out.
 fn asked(args: &[&str]) -> Vec<Request> {
     let mut fake = fake();
     let seen = run_with(&mut fake, "scontrol", scontrol, args, &[]);
@@ -85,8 +85,8 @@ fn show_what_was_asked_of_the_network() {
     assert_eq!((network("30"), network("10")), (Some("devname=ib0,us".to_owned()), Some("(null)".to_owned())));
 }
 
-// Lines of Slurm 22.05.8 with GresTypes=gpu,fpga and nodes of gpu:a100:2,gpu:h100:2,fpga:3, but for one word: Slurm numbers
-// only devices with files, and has `fpga(CNT:2)`.
+// Lines of Slurm 22.05.8 with GresTypes=gpu,fpga and nodes of gpu:a100:2,gpu:h100:2,fpga:3. One word differs: Slurm
+// numbers only devices with files, and prints `fpga(CNT:2)`.
 #[test]
 fn show_job_details_names_generic_resources_as_slurm_does() {
     let details = |job: u32, gres: &[(&str, &str)], per_node: &[(&str, &str)]| {
@@ -104,7 +104,8 @@ fn show_job_details_names_generic_resources_as_slurm_does() {
             shown.lines().map(str::trim_start).filter(tells).map(|line| line.split(" Min").next().unwrap_or(line));
         lines.map(|line| line.split(" Ntasks").next().unwrap_or(line).to_owned()).collect::<Vec<_>>()
     };
-    // `--gres=gpu:a100:1,fpga:2`: the lines stand between those two, names and types in the nodes' order.
+    // `--gres=gpu:a100:1,fpga:2`: the lines stand between Socks/Node and MinCPUsNode; names and types are in the nodes'
+    // order.
     assert_eq!(
         details(10, &[("n1", "gpu:a100:1(IDX:0)"), ("n1", "fpga:2(IDX:0-1)")], &[("n1", "0")]),
         [
@@ -114,11 +115,12 @@ fn show_job_details_names_generic_resources_as_slurm_does() {
             "MinCPUsNode=1"
         ]
     );
-    // `-N2 --gres=gpu:h100:1`: the sum over the nodes, and each node's devices. Alike nodes share a line.
+    // `-N2 --gres=gpu:h100:1`: the sum over the nodes, then each node's devices. Nodes with the same devices share a
+    // line.
     let (gres, nodes) = ([("n[1-2]", "gpu:h100:1(IDX:2)")], [("n[1-2]", "3")]);
     let lines = details(10, &gres, &nodes);
     assert_eq!(lines[1..3], ["JOB_GRES=gpu:h100:2", "Nodes=n[1-2] CPU_IDs=3 Mem=0 GRES=gpu:h100:1(IDX:2)"]);
-    // No generic resources, and no allocation.
+    // A job without generic resources, and one without an allocation.
     assert_eq!(details(10, &[], &nodes)[1..3], ["JOB_GRES=(null)", "Nodes=n[1-2] CPU_IDs=3 Mem=0 GRES="]);
     assert_eq!(details(30, &[], &[]), ["Socks/Node=*", "MinCPUsNode=1"]);
 }
@@ -190,7 +192,7 @@ fn host_names_of_the_job() {
     let with = |env: &[(&str, &str)]| run_with(&mut fake(), "scontrol", scontrol, &["show", "hostnames"], env);
     assert_eq!(with(&[("SLURM_JOB_NODELIST", "n[1-2]")]).out, "n1\nn2\n");
     assert_eq!(with(&[("SLURM_NODELIST", "n3")]).out, "n3\n");
-    // As Slurm: said, and no failure.
+    // As in Slurm, this prints an error but is no failure.
     let none = with(&[]);
     assert_eq!((none.code, none.err.as_str()), (0, "scontrol: error: host list is empty\n"));
 }
@@ -295,7 +297,7 @@ fn updates_of_nodes_and_partitions() {
     );
 }
 
-// faults.md E: `update node` Weight, Comment, Extra, Gres, features, and the states of a node.
+// Fault E: `update node` with Weight, Comment, Extra, Gres, features, and the states of a node.
 #[test]
 fn e_update_node_changes_how_nodes_are_described() {
     let change = |word: &str| match asked(&["update", "NodeName=n1", word]).pop() {
@@ -339,7 +341,7 @@ fn e_update_node_changes_how_nodes_are_described() {
     }
 }
 
-// faults.md E: what scontrol says and its status, beside Debian's Slurm 22.05.8 and 24.11.5.
+// Fault E: messages and exit codes of scontrol are those of Debian's Slurm 22.05.8 and 24.11.5.
 #[test]
 fn e_scontrol_says_what_slurm_says() {
     let cases: &[(&[&str], u8, &str)] = &[
@@ -450,11 +452,11 @@ fn every_key_of_a_partition_is_updated_or_refused_by_name() {
         other => panic!("{word}: {other:?}"),
     };
     let is = change("MaxTime=UNLIMITED");
-    // Squall's own.
+    // Keys that only Squall has.
     let users = |word: &str| change(word).allow_users;
     assert_eq!((users("AllowUsers=ann,bob"), users("AllowUsers=ALL")), (vec!["ann".into(), "bob".into()], vec![]));
     assert_eq!(change("LeaseJobs=4").lease_jobs, 4);
-    // Abbreviations are Slurm's, and `Priority` is both of its kinds.
+    // Abbreviations are Slurm's; `Priority` sets both tier and job factor.
     let priority = |word: &str| (change(word).priority_tier, change(word).priority_job_factor);
     assert_eq!([priority("Priority=7"), priority("PriorityT=7"), priority("PriorityJ=7")], [(7, 7), (7, 1), (1, 7)]);
     assert_eq!(change("OverSubscribe=f:2").oversubscribe, OverSubscribe::Force(2));
@@ -463,7 +465,8 @@ fn every_key_of_a_partition_is_updated_or_refused_by_name() {
         let sent = asked(&["update", "PartitionName=debug", &format!("State={text}")]);
         assert_eq!(sent, [Request::UpdatePartition { name: "debug".into(), state }]);
     }
-    // What no partition has: asking for none of it changes nothing, anything else is refused.
+    // Keys for features that Squall's partitions don't have: switching the feature off changes nothing, any other value
+    // is refused.
     for (none, some) in [
         ("AllocNodes=ALL", "AllocNodes=n1"),
         ("Alternate=NONE", "Alt=long"),
@@ -580,7 +583,7 @@ proptest! {
     }
 }
 
-/// faults.md E: every key of scontrol(1) is done, or refused by its name with the reason.
+/// Fault E: every key of scontrol(1) takes effect, or is refused by its name with the reason.
 #[test]
 fn e_every_key_of_a_job_is_updated_or_refused_by_name() {
     let done = "AdminComment=a Comment=b Deadline=2030-01-01 TimeMin=5 WCKey=w OverSubscribe=yes Contiguous=no \
@@ -609,7 +612,7 @@ fn e_every_key_of_a_job_is_updated_or_refused_by_name() {
     assert!(bad.err.contains("Invalid Contiguous value: maybe"), "{}", bad.err);
 }
 
-/// faults.md D12: jobs by name, of one of several users.
+/// Fault D12: jobs are selected by name and user.
 #[test]
 fn d12_update_of_a_users_jobs_by_name() {
     let updates = asked(&["update", "JobName=a-long-name", "UserID=ann", "Comment=x"]);
@@ -617,7 +620,7 @@ fn d12_update_of_a_users_jobs_by_name() {
     assert_eq!((jobs.names.len(), jobs.users.as_slice()), (1, &[1000][..]));
 }
 
-/// faults.md D12 and audit-admin.md 2.1.
+/// Fault D12 (`-v` counts the records) and audit 2.1 (`--uid` is refused).
 #[test]
 fn d12_verbose_counts_the_records_and_audit_uid_is_refused() {
     let seen = run("scontrol", scontrol, &["-v", "show", "partition", "debug"]);
@@ -630,7 +633,7 @@ fn d12_verbose_counts_the_records_and_audit_uid_is_refused() {
     assert!(seen.code == 1 && seen.err.contains("--uid=ann"), "{}", seen.err);
 }
 
-/// faults.md D10: the keys of Slurm 22.05.8.
+/// Fault D10: `show config` has the keys of Slurm 22.05.8.
 #[test]
 fn d10_the_configuration_has_every_key() {
     const KEYS: &str = include_str!("keys_22_05.txt");

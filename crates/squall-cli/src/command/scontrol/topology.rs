@@ -13,7 +13,8 @@ use crate::command::listing::call::{Call, Fail};
 
 const WHAT: &str = "slurm_load_topo error";
 
-/// The network as Slurm prints its own; with a name, what of it bears the name or has that node.
+/// Prints the network's topology in Slurm's format. With a name: the switches and blocks that have this name or contain
+/// this node.
 pub(super) fn show(call: &mut Call<'_>, ids: &[String]) -> Result<(), Fail> {
     let config = match call.controller.ask(&Request::Config) {
         Ok(Answer::Config(config)) => *config,
@@ -55,7 +56,7 @@ pub(super) fn show(call: &mut Call<'_>, ids: &[String]) -> Result<(), Fail> {
     Ok(())
 }
 
-/// One line.
+/// One line of output: a switch or block, with its nodes.
 struct Row {
     name: String,
     nodes: Vec<String>,

@@ -1,28 +1,28 @@
-//! `scontrol update`: of what.
+//! `scontrol update`: selects the entity to change.
 
 use std::iter::Peekable;
 
 use crate::command::listing::call::{Call, Fail};
 use crate::command::scontrol::{change_partition, means, reservation, update_job, update_node, update_step};
 
-/// A word of an update: `Key=Value`, `Key+=Value`.
+/// An argument of `update`: `Key=Value`, `Key+=Value` or `Key-=Value`.
 pub(super) struct Change<'a> {
-    /// The key.
+    /// The text before the equals sign, without its `+` or `-`.
     pub(super) key: &'a str,
-    /// `+` or `-` before the equals sign.
+    /// The `+` or `-` before the equals sign, if there is one.
     pub(super) sign: Option<char>,
-    /// The value.
+    /// The text after the equals sign.
     pub(super) value: &'a str,
 }
 
-/// The words of a change. One that is none is an error.
+/// Parses the arguments of an update. An argument without a value is an error.
 pub(super) fn changes<'a>(call: &mut Call<'_>, words: &'a [String]) -> Result<Vec<Change<'a>>, Fail> {
     let mut changes = Vec::new();
     let mut words = words.iter().map(String::as_str).peekable();
     while let Some(word) = words.next() {
-        // `Key Value` will do as well.
+        // `Key Value` is accepted, too.
         let value_of_its_own = |words: &mut Peekable<_>| words.next_if(|next: &&str| !next.contains('='));
-        // `Nice` alone is Slurm's 100.
+        // In Slurm, `Nice` without a value means 100.
         let alone = || word.eq_ignore_ascii_case("nice").then_some((word, "100"));
         let pair = word.split_once('=').or_else(|| Some((word, value_of_its_own(&mut words)?))).or_else(alone);
         let Some((key, value)) = pair else { return invalid(call, word) };
@@ -32,14 +32,14 @@ pub(super) fn changes<'a>(call: &mut Call<'_>, words: &'a [String]) -> Result<Ve
     Ok(changes)
 }
 
-/// `update KEY=VALUE …`: the first key that names something says what is changed.
+/// Runs `update KEY=VALUE …`. The first key that names an entity selects what is changed.
 pub(super) fn update(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     if let [entity, id, rest @ ..] = words
         && !entity.contains('=')
         && !id.contains('=')
         && !entity.is_empty()
     {
-        // `update job 12 …`: an entity and its id as words of their own.
+        // `update job 12 …`: entity and id as separate words.
         let joined: Vec<String> = std::iter::once(format!("{entity}={id}")).chain(rest.iter().cloned()).collect();
         return update(call, &joined);
     }
@@ -66,20 +66,20 @@ pub(super) fn update(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> 
     Err(Fail(1))
 }
 
-/// `Invalid input: …`, as Slurm says it.
+/// Fails with Slurm's message for invalid input: `Invalid input: …`.
 pub(super) fn invalid<T>(call: &mut Call<'_>, word: &str) -> Result<T, Fail> {
     call.say(&format!("Invalid input: {word}\nRequest aborted"));
     Err(Fail(1))
 }
 
-/// A state that is none, and those that are.
+/// Fails with the message for an invalid state and the list of valid ones.
 pub(super) fn bad_state<T>(call: &mut Call<'_>, change: &Change<'_>, valid: &str) -> Result<T, Fail> {
     let result = invalid(call, &format!("State={}", change.value));
     call.say(valid);
     result
 }
 
-/// A key that exists but can't be changed.
+/// Fails with the message for a key that can't be changed.
 pub(super) fn unsupported<T>(call: &mut Call<'_>, change: &Change<'_>) -> Result<T, Fail> {
     call.say(&format!("Update of this parameter is not supported: {}={}\nRequest aborted", change.key, change.value));
     Err(Fail(1))

@@ -1,4 +1,4 @@
-//! `scontrol update job`: Slurm's keys to what the controller changes.
+//! `scontrol update job`: translates Slurm's keys into a `JobUpdate`.
 
 use squall_model::duration::{parse_limit, parse_memory_mb, whole_minutes};
 use squall_model::resource::Memory;
@@ -14,16 +14,16 @@ use crate::options::values::dependency::dependency;
 use crate::options::values::number::node_count;
 use crate::options::values::when::{model_time, when};
 
-/// A time limit as it is to be, seconds.
+/// The new time limit of an update, in seconds.
 #[derive(Clone, Copy)]
 pub(super) enum Limit {
-    /// So long; None: unlimited.
+    /// A new limit; None: unlimited.
     To(Option<u64>),
-    /// So much longer or shorter than now.
+    /// A change relative to the present limit.
     By(Step),
 }
 
-/// By how much a limit changes.
+/// Change of a time limit, in seconds.
 #[derive(Clone, Copy)]
 pub(super) enum Step {
     Longer(u64),
@@ -31,7 +31,7 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// The limit that follows the present one.
+    /// Returns the new limit for the present one. Fails if that is unlimited or too small.
     pub(super) fn from(self, call: &mut Call<'_>, limit: Option<u64>) -> Result<u64, Fail> {
         let Some(limit) = limit else {
             return call.fail("Cannot increment/decrement TimeLimit when set to UNLIMITED.");
@@ -46,7 +46,7 @@ impl Step {
     }
 }
 
-/// Changes jobs.
+/// Runs `update job`.
 pub(super) fn update(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), Fail> {
     let (mut ids, mut name) = (None, None);
     let mut update = JobUpdate::default();
@@ -78,7 +78,7 @@ pub(super) fn update(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), 
             };
         }
     }
-    // With an id, JobName is the new name; without one it says which jobs.
+    // With an id, JobName is the new name; without one it selects the jobs.
     let mut selection = match (&ids, name) {
         (Some(ids), name) => {
             update.name = name;
@@ -87,7 +87,7 @@ pub(super) fn update(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), 
         (None, Some(name)) => job::named(call, &name)?,
         (None, None) => return call.fail("No job ID specified"),
     };
-    // Of jobs by name, whose: by their ids they are known.
+    // UserID restricts jobs that are selected by name; ids need no user.
     selection.users = user.filter(|_| ids.is_none()).unwrap_or_default();
     if let Some(step) = step {
         return stepwise(call, &selection, &update, step);
@@ -102,7 +102,7 @@ pub(super) fn update(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), 
     if resizes { resize::scripts(call, jobs) } else { Ok(()) }
 }
 
-/// `TimeLimit=…`, `TimeLimit+=…`, `TimeLimit=+…`.
+/// Parses `TimeLimit=…`, `TimeLimit+=…` or `TimeLimit=+…`.
 pub(super) fn time_limit(call: &mut Call<'_>, change: &Change<'_>) -> Result<Limit, Fail> {
     let (sign, value) = match (change.sign, change.value.chars().next()) {
         (Some(sign), _) => (Some(sign), change.value),
@@ -117,7 +117,7 @@ pub(super) fn time_limit(call: &mut Call<'_>, change: &Change<'_>) -> Result<Lim
     }
 }
 
-/// Limits that change by an amount: each job's present one must be known.
+/// Changes limits by an amount: each job's present limit is asked for first.
 fn stepwise(call: &mut Call<'_>, selection: &JobSelection, update: &JobUpdate, step: Step) -> Result<(), Fail> {
     let page = match call.controller.jobs(selection.clone(), false, false) {
         Ok(page) => page,
@@ -133,7 +133,7 @@ fn stepwise(call: &mut Call<'_>, selection: &JobSelection, update: &JobUpdate, s
         let change = JobUpdate { time_limit_s: Some(Some(limit)), ..update.clone() };
         let ids = match (&job.pending_tasks, job.task) {
             (Some(tasks), _) => vec![JobRef::Tasks(job.id, tasks.clone())],
-            // The last task bears the id of the array.
+            // The last task of an array has the array's own id.
             (None, Some(task)) => vec![JobRef::Tasks(task.array, IndexSet::range(task.index, task.index))],
             (None, None) => vec![JobRef::Job(job.id)],
         };
@@ -143,11 +143,11 @@ fn stepwise(call: &mut Call<'_>, selection: &JobSelection, update: &JobUpdate, s
     result
 }
 
-/// Keys whose value is kept as an option of that name, with the fewest letters that mean them.
+/// Keys stored as an option of the job: key, name of the option, fewest letters of the key.
 const KEPT: [(&str, &str, usize); 4] =
     [("AdminComment", "admin-comment", 3), ("Extra", "extra", 3), ("Prefer", "prefer", 3), ("Switches", "switches", 5)];
 
-/// Keys of Slurm that change nothing here, and why.
+/// Keys of Slurm that are refused, with the reason.
 const ABSENT: [(&str, &str); 18] = [
     ("BurstBuffer", "there are no burst buffers"),
     ("Clusters", "there is one cluster: cancel the job and submit it elsewhere"),
@@ -169,7 +169,7 @@ const ABSENT: [(&str, &str); 18] = [
     ("TRESPerTask", "resources of tasks change only by a new submission: use TresPerNode"),
 ];
 
-/// Keys whose value is text. False: it is none of them.
+/// Sets a key whose value is text. Returns false for any other key.
 fn text(change: &Change<'_>, update: &mut JobUpdate) -> bool {
     let is = |name, least| means(change.key, name, least);
     let value = change.value.to_owned();
@@ -216,7 +216,7 @@ fn text(change: &Change<'_>, update: &mut JobUpdate) -> bool {
     true
 }
 
-/// Keys whose value is a number. None: it is none of them; an error: the value is none.
+/// Sets a key whose value is a number. None: any other key. An error: the value is not a number.
 fn number(change: &Change<'_>, update: &mut JobUpdate) -> Option<Result<(), NoNumber>> {
     let is = |name, least| means(change.key, name, least);
     let value = change.value;
@@ -254,7 +254,7 @@ fn number(change: &Change<'_>, update: &mut JobUpdate) -> Option<Result<(), NoNu
     })
 }
 
-/// `YES`, `NO`, `1`, `0`.
+/// Parses `YES`, `NO`, `1` or `0`.
 fn yes_or_no(value: &str) -> Option<bool> {
     match value.to_ascii_lowercase().as_str() {
         "yes" | "1" | "y" => Some(true),
@@ -266,7 +266,7 @@ fn yes_or_no(value: &str) -> Option<bool> {
 /// The value is not the number that the key needs.
 struct NoNumber;
 
-/// Keys whose value has a form of its own.
+/// Sets a key whose value has its own format. Returns false for any other key.
 fn other(call: &mut Call<'_>, change: &Change<'_>, update: &mut JobUpdate) -> Result<bool, Fail> {
     let is = |name, least| means(change.key, name, least);
     if is("NumNodes", 8) || is("ReqNodes", 8) {

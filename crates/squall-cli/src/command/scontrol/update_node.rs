@@ -10,12 +10,12 @@ use crate::command::scontrol::{ask_done, means};
 
 const WHAT: &str = "slurm_update error";
 
-/// Slurm's states that a node can be given. Those that no node here can have are known, and refused as Slurm refuses them
-/// without power saving.
+/// Slurm's text about states that a node can be given. States that need power saving are refused, as Slurm without
+/// power saving refuses them.
 const STATES: &str = "Valid states are: NoResp DRAIN FAIL FUTURE RESUME POWER_DOWN POWER_UP UNDRAIN\n\
     Not all states are valid given a node's prior state";
 
-/// Changes what nodes are for, and how they are described.
+/// Runs `update nodename=`: changes the state or the description of nodes.
 pub(super) fn update(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), Fail> {
     let (mut nodes, mut admin, mut reason) = (String::new(), None, None);
     let mut change = NodeChange::default();
@@ -67,7 +67,7 @@ fn state(call: &mut Call<'_>, word: &Change<'_>) -> Result<NodeAdmin, Fail> {
     })
 }
 
-/// What is not about work. False: no such key.
+/// Sets a key of a node's description (features, comment, weight). Returns false for any other key.
 fn describe(call: &mut Call<'_>, word: &Change<'_>, change: &mut NodeChange) -> Result<bool, Fail> {
     let is = |name, least| means(word.key, name, least);
     let features = || Some(word.value.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect());

@@ -1,4 +1,4 @@
-//! `scontrol update StepId=JOB[.STEP] TimeLimit=…`: of a running step, or of all of a job.
+//! `scontrol update StepId=JOB[.STEP] TimeLimit=…`: changes the limit of a running step, or of all steps of a job.
 
 use squall_model::wire::client::{JobSelection, Request};
 
@@ -10,7 +10,7 @@ use crate::command::scontrol::{ask_done, means};
 
 const WHAT: &str = "slurm_update error";
 
-/// Changes steps.
+/// Runs `update StepId=`.
 pub(super) fn update(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), Fail> {
     let (mut step, mut limit) = (None, None);
     for change in changes {
@@ -41,7 +41,7 @@ pub(super) fn update(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), 
     ask_done(call, &request, WHAT)
 }
 
-/// The limit that a step has now: the one that is named, or the first.
+/// Returns the present limit, in seconds, of the named step or of the job's first running step; None: unlimited.
 fn current(call: &mut Call<'_>, step: &Target) -> Result<Option<u64>, Fail> {
     let selection = JobSelection { ids: vec![step.job.clone()], ..JobSelection::default() };
     let page = match call.controller.jobs(selection, false, true) {

@@ -1,4 +1,4 @@
-//! What sinfo can print of nodes and partitions: one table for `-o` and `-O`.
+//! Fields of nodes and partitions that sinfo can print: one table for `-o` and `-O`.
 
 use std::rc::Rc;
 
@@ -11,30 +11,30 @@ use crate::format::clock::Clock;
 use crate::format::node::{Base, NodeState};
 use crate::format::words;
 
-/// Nodes that are printed together.
+/// Nodes that are printed on one line.
 pub(crate) struct Group {
-    /// The partition; None: there is none.
+    /// The partition; None: the nodes are in no partition.
     pub(crate) partition: Option<Rc<PartitionInfo>>,
-    /// The nodes, alike in what is printed of them.
+    /// The nodes; they have the same values in all fields that separate lines.
     pub(crate) nodes: Vec<Rc<NodeInfo>>,
-    /// The present.
+    /// The current time, time zone and format of times.
     pub(crate) clock: Rc<Clock>,
     /// The cluster's name.
     pub(crate) cluster: Rc<str>,
-    /// Names of those who gave reasons.
+    /// Names of the users who gave the reasons.
     pub(crate) reason_user: String,
 }
 
-/// Counts of something: in use, free, neither, all.
+/// Counts of nodes or CPUs: in use, free, unavailable, total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// In use.
+    /// CPUs or nodes in use.
     pub(crate) allocated: u64,
-    /// Free.
+    /// CPUs or nodes that are free.
     pub(crate) idle: u64,
-    /// Neither.
+    /// Neither in use nor free: unavailable.
     pub(crate) other: u64,
-    /// All.
+    /// CPUs or nodes altogether.
     pub(crate) total: u64,
 }
 
@@ -49,17 +49,17 @@ impl Group {
         self.nodes.first().map(|n| &**n)
     }
 
-    /// The state that all nodes have; None: there are no nodes.
+    /// Returns the state of the group's nodes; None: there are no nodes.
     pub(crate) fn state(&self) -> Option<NodeState> {
         self.first().map(NodeState::of)
     }
 
-    /// Names of the nodes.
+    /// Returns the names of the nodes as a host list.
     pub(crate) fn names(&self) -> String {
         hostlist::compress(self.nodes.iter().map(|n| n.name.as_str()))
     }
 
-    /// CPUs.
+    /// Counts the CPUs of the group's nodes.
     pub(crate) fn cpus(&self) -> Counts {
         let mut counts = Counts::default();
         for node in &self.nodes {
@@ -72,7 +72,7 @@ impl Group {
         counts
     }
 
-    /// Nodes.
+    /// Counts the group's nodes.
     pub(crate) fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         for node in &self.nodes {
@@ -90,14 +90,14 @@ impl Group {
         counts
     }
 
-    /// A number of each node: `4`, or `4+` where some have more.
+    /// Formats a number that each node has: `4`, or `4+` if some nodes have more.
     fn least(&self, of: fn(&NodeInfo) -> u64) -> String {
         let low = self.nodes.iter().map(|n| of(n)).min().unwrap_or(0);
         let high = self.nodes.iter().map(|n| of(n)).max().unwrap_or(0);
         if low == high { low.to_string() } else { format!("{low}+") }
     }
 
-    /// What is measured at each node that is up: `1.5`, or from the least to the most.
+    /// Formats a value measured on each node that is up: `1.5`, or `1.5-4.0` from the lowest to the highest.
     fn measured(&self, of: fn(&NodeInfo) -> u64, show: fn(u64) -> String) -> String {
         let all = || self.nodes.iter().filter(|node| node.up).map(|node| of(node));
         match all().min().zip(all().max()) {
@@ -147,7 +147,7 @@ fn load(g: &Group) -> String {
 
 type F = Field<Group>;
 
-/// Every field.
+/// Every field of sinfo.
 pub(crate) static FIELDS: &[F] = &[
     F::new(&["AllocMem"], '\0', "ALLOCMEM", |g| g.least(|n| n.memory_used_mb)),
     F::new(&["AllocNodes"], 'S', "ALLOCNODES", |g| g.part(|_| "all".to_owned())),
@@ -218,20 +218,20 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["Weight"], 'w', "WEIGHT", |g| g.least(|n| u64::from(n.weight))),
 ];
 
-/// What a field belongs to: whether nodes must agree in it to be printed together.
+/// Scope of a field: whether nodes that differ in it are printed on separate lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// To the partition.
+    /// A property of the partition.
     Partition,
-    /// To each node: nodes that differ have rows of their own.
+    /// A property of a node: nodes that differ in it have separate lines.
     Node,
-    /// To each node, but `4+` is good enough without `--exact`.
+    /// A size of a node: nodes may differ (`4+`), but have separate lines with `--exact`.
     Size,
-    /// To the whole group.
+    /// A sum or list over the whole group.
     Sum,
 }
 
-/// What a field belongs to.
+/// Returns the scope of a field.
 pub(crate) fn kind(field: &Field<Group>) -> Kind {
     match field.names[0] {
         "Available" | "DefaultTime" | "Groups" | "MaxCPUsPerNode" | "OverSubscribe" | "Partition" | "PartitionName"

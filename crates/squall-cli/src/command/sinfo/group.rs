@@ -1,4 +1,4 @@
-//! Which nodes sinfo prints on one line: those that agree in all that the line shows.
+//! Groups nodes that sinfo prints on one line: those with equal values in all its fields.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -10,21 +10,21 @@ use crate::format::clock::Clock;
 use crate::format::layout::Layout;
 use crate::format::{Field, by_letter};
 
-/// How to group.
+/// Options that affect grouping.
 pub(crate) struct Grouping {
     /// `--Node`: a line for each node and partition.
     pub(crate) each_node: bool,
-    /// `--exact`: `4+` is not good enough.
+    /// `--exact`: nodes of different sizes have separate lines, instead of `4+`.
     pub(crate) exact: bool,
-    /// Partitions without nodes are shown, too.
+    /// Whether partitions without nodes are shown.
     pub(crate) empty: bool,
-    /// The present.
+    /// The current time, time zone and format of times.
     pub(crate) clock: Rc<Clock>,
     /// The cluster's name.
     pub(crate) cluster: Rc<str>,
 }
 
-/// Groups nodes for a layout, in the order of the partitions.
+/// Groups nodes for a format, in the order of the partitions.
 pub(crate) fn group(
     layout: &Layout<Group>,
     grouping: &Grouping,
@@ -60,7 +60,7 @@ pub(crate) fn group(
                 key.extend([node.name.clone(), partition.config.name.clone()]);
             }
             let at = *found.entry(key).or_insert(groups.len());
-            // A node of several partitions counts once where the line does not name them.
+            // A node of several partitions counts once if the line doesn't name partitions.
             let fresh = members.insert((at, node.name.as_str()));
             match groups.get_mut(at) {
                 Some(group) if fresh => group.nodes.push(node.clone()),
@@ -81,8 +81,8 @@ pub(crate) fn group(
     groups
 }
 
-/// Sorts by letters of `-o`, each with `-` for falling order; `#P` leaves the order of the partitions.
-/// The error names a letter that does not exist.
+/// Sorts by letters of `-o`, each with `-` for descending order; `#P` keeps the order of the partitions. The error is a
+/// letter that does not exist.
 pub(crate) fn sort(groups: &mut [Group], order: &str, partitions: &[Rc<PartitionInfo>]) -> Result<(), String> {
     let mut keys: Vec<(bool, char)> = Vec::new();
     let mut bad = None;
@@ -120,7 +120,7 @@ pub(crate) fn sort(groups: &mut [Group], order: &str, partitions: &[Rc<Partition
     bad.map_or(Ok(()), Err)
 }
 
-/// The first node, so that n9 stands before n10.
+/// Returns the first node's name as prefix and number, so that n9 is sorted before n10.
 fn first(group: &Group) -> (String, u64) {
     let name = group.nodes.first().map_or("", |n| n.name.as_str());
     let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count().min(18);

@@ -1,4 +1,4 @@
-//! sinfo: partitions and nodes.
+//! sinfo: lists partitions and nodes.
 
 pub(crate) mod fields;
 mod group;
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sinfo", args, sinfo)
 }
 
-/// The command, in its surroundings.
+/// Runs sinfo in the given surroundings.
 pub(crate) fn sinfo(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     if given.has("verbose") {
@@ -127,7 +127,7 @@ pub(crate) fn sinfo(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     }
 }
 
-/// All nodes.
+/// Asks the controller for all nodes.
 pub(crate) fn all_nodes(call: &mut Call<'_>) -> Result<Vec<NodeInfo>, ClientError> {
     match call.controller.ask(&Request::Nodes)? {
         Answer::Nodes(nodes) => Ok(nodes),
@@ -135,7 +135,7 @@ pub(crate) fn all_nodes(call: &mut Call<'_>) -> Result<Vec<NodeInfo>, ClientErro
     }
 }
 
-/// All partitions.
+/// Asks the controller for all partitions.
 pub(crate) fn all_partitions(call: &mut Call<'_>) -> Result<Vec<PartitionInfo>, ClientError> {
     match call.controller.ask(&Request::Partitions)? {
         Answer::Partitions(partitions) => Ok(partitions),
@@ -195,7 +195,7 @@ fn show(
     Ok(())
 }
 
-/// Which nodes are wanted.
+/// Conditions that select nodes.
 struct Filter {
     names: Option<Vec<String>>,
     states: Vec<Vec<String>>,
@@ -255,7 +255,8 @@ impl Filter {
     }
 }
 
-/// The format in effect: the command line's, that of `-N`, `-s`, `-R`, `-l`, the environment's, the default.
+/// Returns the format in effect. The first given counts: `-o` or `-O`; that of `-N`, `-s`, `-R` or `-l`; the
+/// environment's; the default.
 fn layout(call: &mut Call<'_>, given: &Arguments) -> Result<Layout<fields::Group>, Fail> {
     let chosen = given.options.iter().rev().find(|o| o.name == "format" || o.name == "Format");
     let long = given.has("long");

@@ -1,4 +1,4 @@
-//! Tests of sinfo: the tables that users see, and every call that clients make.
+//! Tests of sinfo: the tables that users see, and calls that client programs make.
 
 use proptest::prelude::{ProptestConfig, any, prop_assert, proptest};
 
@@ -141,7 +141,7 @@ proptest! {
     }
 }
 
-/// faults.md E: `sinfo -N` has a line for each node and partition.
+/// Fault E: `sinfo -N` has a line for each node and partition.
 #[test]
 fn e_a_line_for_each_node_and_partition() {
     let all = seen(&["-N", "-h", "-o", "%N %t"]).out;
@@ -150,7 +150,7 @@ fn e_a_line_for_each_node_and_partition() {
     assert!(all.lines().count() > 4, "{all}");
 }
 
-/// faults.md D9 and D12.
+/// Faults D9 (`-O all`) and D12 (contradicting variables and options).
 #[test]
 fn d9_all_and_d12_contradicting_variables_and_options() {
     assert_eq!(seen(&["-O", "all"]).out, seen(&["-o", "%all"]).out);

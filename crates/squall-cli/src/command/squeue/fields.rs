@@ -1,4 +1,4 @@
-//! What squeue can print of a job: one table for `-o`, `-O` and `--helpformat`.
+//! Fields of a job that squeue can print: one table for `-o`, `-O` and `--helpformat`.
 
 use std::fmt::{Display, Write};
 
@@ -9,13 +9,13 @@ use crate::format::Field;
 use crate::format::job::JobRow;
 use crate::format::words;
 
-/// Slurm's word for what is not there.
+/// Returns the text, or Slurm's word for a missing value: `(null)`.
 fn null(text: Option<&str>) -> String {
     text.filter(|t| !t.is_empty()).unwrap_or("(null)").to_owned()
 }
 
 fn add(text: &mut String, what: impl Display) {
-    // A text takes everything.
+    // Writing to a text can't fail.
     let _ = write!(text, "{what}");
 }
 
@@ -31,7 +31,7 @@ fn number(value: Option<u32>) -> String {
     na(value.map(|v| v.to_string()))
 }
 
-/// `gres/gpu:4` of an option that counts GPUs.
+/// Formats an option that counts GPUs as `gres/gpu:4`.
 fn gpus(job: &JobRow, option: &str) -> String {
     na(job.other(option).map(|count| format!("gres/gpu:{count}")))
 }
@@ -42,7 +42,7 @@ fn other(job: &JobRow, name: &str) -> String {
 
 type F = Field<JobRow>;
 
-/// Every field.
+/// Every field of squeue.
 pub(crate) static FIELDS: &[F] = &[
     F::new(&["Account"], 'a', "ACCOUNT", |j| null(Some(&j.class.account))),
     F::new(&["AccrueTime"], '\0', "ACCRUE_TIME", |j| j.clock.show_or(Some(j.info.eligible), "N/A")),
@@ -178,7 +178,7 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["WorkDir"], 'Z', "WORK_DIR", |j| null(Some(&j.spec.work_dir))),
 ];
 
-/// Whether it may go back into the queue.
+/// Returns whether the job may be requeued.
 pub(crate) fn requeue(job: &JobRow) -> bool {
     job.spec.kind == JobKind::Batch && job.spec.requeue.unwrap_or(true)
 }

@@ -1,4 +1,4 @@
-//! squeue: what waits and runs.
+//! squeue: lists pending and running jobs.
 
 pub(crate) mod fields;
 mod sort;
@@ -34,7 +34,7 @@ use crate::shapes::{Dialect, Kind, dialect, document, job};
 const WHAT: &str = "slurm_load_jobs error";
 /// A user id that no user has.
 const NOBODY: u32 = u32::MAX;
-/// Fields of `-o` that `--only-job-state` knows.
+/// Letters of `-o` that are allowed with `--only-job-state`.
 const OF_STATE: [char; 6] = ['i', 'A', 'F', 'K', 't', 'T'];
 
 const OPTIONS: &[Known] = &[
@@ -115,7 +115,7 @@ Usage: squeue [OPTIONS]
       --yaml                      produce YAML output
 ";
 
-/// Keys of a job in JSON under `--only-job-state`.
+/// Keys of a job in the JSON output of `--only-job-state`.
 const KEYS_OF_STATE: [&str; 7] =
     ["array_job_id", "array_task_id", "array_task_string", "het_job_id", "het_job_offset", "job_id", "job_state"];
 
@@ -124,28 +124,28 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("squeue", args, squeue)
 }
 
-/// What is listed, and how.
+/// The jobs to list and the options for it.
 struct Plan {
     selection: JobSelection,
-    /// Also jobs that have ended.
+    /// Whether to list jobs that have ended, too.
     ended: bool,
-    /// Steps asked for by `-s JOB.STEP`.
+    /// Steps selected by `-s JOB.STEP`.
     targets: Vec<Target>,
-    /// `--start`: pending jobs only, by their start.
+    /// `--start`: pending jobs only, ordered by expected start.
     start: bool,
-    /// `--array`: a line for each pending task.
+    /// `--array`: one line for each pending task.
     each_task: bool,
     header: bool,
     reservation: Option<String>,
     licenses: Vec<String>,
     not_user: Option<u32>,
-    /// `--priority`: pending jobs once for each of their partitions, and by these partitions' tiers.
+    /// `--priority`: pending jobs once for each of their partitions, ordered by the partitions' tiers.
     by_partition: bool,
-    /// `--only-job-state`.
+    /// `--only-job-state`: only ids and states are printed.
     state_only: bool,
 }
 
-/// The command, in its surroundings.
+/// Runs squeue in the given surroundings.
 pub(crate) fn squeue(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(mut given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     if given.has("verbose") {
@@ -180,7 +180,8 @@ pub(crate) fn squeue(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     }
 }
 
-/// `-j 12`: the value of these options may stand apart, where getopt takes it for an operand.
+/// Takes the value of `-j 12` or `-s 12.0` from the operands: the value may be a separate word, which getopt takes for
+/// an operand.
 fn take_operand(given: &mut Arguments) {
     for option in given.options.iter_mut().filter(|o| matches!(o.name, "jobs" | "steps")) {
         if option.value.is_none() && !given.operands.is_empty() {
@@ -222,7 +223,7 @@ fn plan(call: &mut Call<'_>, given: &Arguments) -> Result<Plan, Fail> {
     {
         plan.selection.users = known_users(call, &users);
     }
-    // The last of `--me` and `--user` counts.
+    // Of `--me` and `--user` the last one counts.
     let whose = given.options.iter().rev().find(|o| matches!(o.name, "me" | "user" | "users"));
     if whose.is_some_and(|option| option.name == "me") {
         plan.selection.users = vec![call.people.me()];
@@ -250,7 +251,7 @@ fn plan(call: &mut Call<'_>, given: &Arguments) -> Result<Plan, Fail> {
     Ok(plan)
 }
 
-/// Users of a list. Unknown ones are complained of; if all are, nobody's jobs are meant.
+/// Returns the ids of the users in a list. Unknown names are reported; if all are unknown, the list selects no jobs.
 fn known_users(call: &mut Call<'_>, list: &str) -> Vec<u32> {
     let mut all = Vec::new();
     for part in parts(list) {
@@ -288,7 +289,7 @@ fn list(
         }
         Err(e) => return call.failed(WHAT, &e),
     }
-    // As Slurm: only a single job that nobody knows is an error.
+    // As in Slurm, an unknown job is an error only if it is the only one named.
     if let [only] = plan.selection.ids.as_slice()
         && unknown.contains(&id_of(only))
         && rows.is_empty()
@@ -327,18 +328,18 @@ fn list(
     if steps { print_steps(call, given, plan, rows) } else { print_jobs(call, given, plan, rows) }
 }
 
-/// Rows of a page in these surroundings.
+/// Builds the rows of a page of jobs.
 pub(crate) fn job_rows(call: &mut Call<'_>, page: JobsPage) -> Result<Vec<JobRow>, Fail> {
     let mut rows = Vec::new();
     Frame::of(call)?.add_rows(page, &mut rows);
     Ok(rows)
 }
 
-/// The surroundings of rows.
+/// Data that all rows share.
 struct Frame {
     clock: Rc<Clock>,
     cluster: Rc<str>,
-    /// Longest list of array tasks.
+    /// Characters of an array's list of tasks that are printed (SLURM_BITSTR_LEN); 0: all; None: the default.
     task_list: Option<usize>,
 }
 
@@ -355,7 +356,7 @@ impl Frame {
     }
 }
 
-/// Adds to jobs that wait when and where they are expected to start.
+/// Adds the expected start and nodes to pending jobs.
 pub(crate) fn expect(call: &mut Call<'_>, rows: &mut [JobRow]) {
     let waits = |row: &&mut JobRow| row.info.state == JobState::Pending;
     if !rows.iter_mut().any(|row| waits(&row)) {
@@ -370,7 +371,7 @@ pub(crate) fn expect(call: &mut Call<'_>, rows: &mut [JobRow]) {
     }
 }
 
-/// Pending jobs once for each of their partitions, all with the tiers of these.
+/// Splits pending jobs into one row for each of their partitions; each row has its partition's tier.
 fn of_partitions(call: &mut Call<'_>, rows: Vec<JobRow>) -> Result<Vec<JobRow>, Fail> {
     let partitions = match all_partitions(call) {
         Ok(partitions) => partitions,
@@ -404,7 +405,7 @@ fn takes(list: &[String], name: &str) -> bool {
     list.is_empty() || list.iter().any(|one| one == name)
 }
 
-/// Pending tasks of an array, one row each, made as they are taken.
+/// Splits an array's row into one for each pending task, lazily.
 fn each_task(row: JobRow) -> Box<dyn Iterator<Item = JobRow>> {
     let (Some(tasks), Some(array)) = (row.info.pending_tasks.clone(), row.spec.array.clone()) else {
         return Box::new(std::iter::once(row));
@@ -438,7 +439,7 @@ fn print_jobs(call: &mut Call<'_>, given: &Arguments, plan: &Plan, mut rows: Vec
     let order = given.last("sort").map(str::to_owned).or_else(|| call.variable("SQUEUE_SORT"));
     let order = order.unwrap_or_else(|| if plan.start { "S".to_owned() } else { "P,t,-p".to_owned() });
     let (keys, bad) = sort::keys(&order);
-    // When and where those that wait are expected to start is asked only where it is shown.
+    // Expected starts are asked for only if a column shows them.
     let shown = layout.fields().map(|field| field.letter).chain(keys.iter().map(|key| key.1));
     if !plan.start && shown.into_iter().any(|letter| matches!(letter, 'S' | 'Y')) {
         expect(call, &mut rows);
@@ -446,8 +447,8 @@ fn print_jobs(call: &mut Call<'_>, given: &Arguments, plan: &Plan, mut rows: Vec
     if let Some(bad) = bad {
         call.complain(&format!("Invalid sort specification: {bad}"));
     }
-    // Tasks of an array differ in their numbers alone: where these sort them, all must be there;
-    // else each is made when it is printed.
+    // Tasks of an array differ in their numbers alone. If rows are sorted by number, all tasks must exist first;
+    // otherwise each is made when it is printed.
     let spread = plan.each_task && sort::by_number(&keys);
     if spread {
         rows = rows.into_iter().flat_map(each_task).collect();
@@ -480,7 +481,7 @@ fn print_steps(call: &mut Call<'_>, given: &Arguments, plan: &Plan, rows: Vec<Jo
     Ok(())
 }
 
-/// The format in effect: the command line's, the environment's, the default.
+/// Returns the format in effect. The first given counts: the command line's, the environment's, the default.
 fn layout<R>(
     call: &mut Call<'_>,
     given: &Arguments,

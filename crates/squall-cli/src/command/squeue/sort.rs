@@ -1,4 +1,4 @@
-//! `squeue --sort`: letters of `-o` or names of `-O`, each with `-` for falling order.
+//! `squeue --sort`: letters of `-o` or names of `-O`, each with `-` for descending order.
 
 use std::cmp::Ordering;
 
@@ -7,10 +7,10 @@ use crate::format::job::JobRow;
 use crate::format::words::state_order;
 use crate::format::{by_letter, by_name};
 
-/// A letter of `-o`, and whether the order falls.
+/// Whether the order is descending, and a letter of `-o`.
 pub(crate) type Key = (bool, char);
 
-/// The keys of a list, and one that does not exist, if there is one.
+/// Parses a list of sort keys. The second value is a key that does not exist, if there is one.
 pub(crate) fn keys(order: &str) -> (Vec<Key>, Option<String>) {
     let mut keys: Vec<Key> = Vec::new();
     let mut bad = None;
@@ -32,12 +32,12 @@ pub(crate) fn keys(order: &str) -> (Vec<Key>, Option<String>) {
     (keys, bad)
 }
 
-/// Whether tasks of one array are sorted among others by their numbers.
+/// Returns whether a key sorts by job or task numbers, so that an array's tasks must be separate rows.
 pub(crate) fn by_number(keys: &[Key]) -> bool {
     keys.iter().any(|(_, letter)| matches!(letter, 'i' | 'A' | 'F' | 'K'))
 }
 
-/// Sorts rows; those that are equal by number.
+/// Sorts rows; rows that are otherwise equal are ordered by job number.
 pub(crate) fn sort(rows: &mut [JobRow], keys: &[Key]) {
     rows.sort_by(|a, b| {
         keys.iter()
@@ -50,7 +50,7 @@ pub(crate) fn sort(rows: &mut [JobRow], keys: &[Key]) {
     });
 }
 
-/// By meaning where a text would mislead, else by the text.
+/// Compares two rows by value where texts would sort wrongly, otherwise by text.
 fn compare(a: &JobRow, b: &JobRow, letter: char) -> Ordering {
     match letter {
         'i' | 'A' | 'F' => (a.array_job().unwrap_or(a.info.id.0), index(a), a.info.id).cmp(&(

@@ -1,4 +1,4 @@
-//! `squeue --steps`: what can be printed of a step.
+//! `squeue --steps`: fields of a step that can be printed.
 
 use std::rc::Rc;
 
@@ -17,7 +17,7 @@ pub(crate) struct StepRow {
 }
 
 impl StepRow {
-    /// `123.0`, `123_4.0`.
+    /// Returns the step's id: `123.0` or `123_4.0`.
     pub(crate) fn id(&self) -> String {
         format!("{}.{}", self.job.array_id(), self.step.step)
     }
@@ -30,7 +30,7 @@ impl StepRow {
 
 type F = Field<StepRow>;
 
-/// Every field.
+/// Every field of a step.
 pub(crate) static FIELDS: &[F] = &[
     F::new(&["ArrayJobId"], 'F', "ARRAY_JOB_ID", |s| s.job.array_job().unwrap_or(s.job.info.id.0).to_string()),
     F::new(&["ArrayTaskId"], 'K', "ARRAY_TASK_ID", |s| s.job.array_task().unwrap_or_else(|| "N/A".to_owned())),

@@ -1,4 +1,4 @@
-//! sreport: what accounts, users and reservations have used, and what nodes did, over a span of time.
+//! sreport: usage by accounts, users and reservations, and utilization of nodes, over a period.
 
 mod reserved;
 mod sizes;
@@ -77,14 +77,14 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sreport", args, sreport)
 }
 
-/// How amounts of time are printed.
+/// The unit in which amounts of time are printed.
 #[derive(Clone, Copy)]
 struct Unit {
-    /// Slurm's words for it.
+    /// Slurm's name for the unit.
     name: &'static str,
-    /// Seconds of one; 0: only the percentage.
+    /// Seconds in one unit; 0: only the percentage is printed.
     seconds: u64,
-    /// With the percentage, too.
+    /// Whether the percentage is printed, too.
     percent: bool,
 }
 
@@ -99,7 +99,7 @@ const UNITS: [(&str, usize, Unit); 7] = [
 ];
 
 impl Unit {
-    /// An amount of resources times seconds, out of that total.
+    /// Formats an amount in resource-seconds, with its share of `total`.
     fn show(self, amount: u64, total: u64) -> String {
         let percent = percent(amount, total);
         match (self.seconds, self.percent) {
@@ -109,7 +109,7 @@ impl Unit {
         }
     }
 
-    /// The width of a column with amounts up to that one.
+    /// Returns the width of a column whose largest amount is `most`.
     fn width(self, most: u64) -> usize {
         let digits = most.to_string().len().max(8);
         if self.seconds > 0 && self.percent { digits + 9 } else { digits }
@@ -120,12 +120,12 @@ fn percent(amount: u64, total: u64) -> String {
     format!("{:.2}%", amount as f64 / total.max(1) as f64 * 100.0)
 }
 
-/// What is asked.
+/// Options and conditions of a report.
 struct Asked {
     unit: Unit,
-    /// Resources that are reported, by name.
+    /// Names of the reported resources (TRES).
     tres: Vec<&'static str>,
-    /// `--tres` as it was given.
+    /// The value of `--tres` as it was typed.
     tres_text: Option<String>,
     header: bool,
     style: Style,
@@ -133,14 +133,14 @@ struct Asked {
     cluster: Rc<str>,
     from: Time,
     to: Time,
-    /// `key=value` other than times, keys as the report knows them.
+    /// Arguments `key=value` other than times, under the full names of the keys.
     conditions: Vec<(&'static str, String)>,
-    /// Some of it was wrong: what can be reported is, and the exit code says so.
+    /// Whether an argument was invalid. The report is printed nevertheless, and the exit code is an error.
     wrong: bool,
 }
 
 impl Asked {
-    /// The values of a condition.
+    /// Returns all values of a condition.
     fn list(&self, key: &str) -> Vec<String> {
         self.conditions.iter().filter(|(known, _)| *known == key).flat_map(|(_, value)| names(value)).collect()
     }
@@ -149,18 +149,18 @@ impl Asked {
         self.conditions.iter().any(|(known, _)| *known == key)
     }
 
-    /// Whether a condition lets a value pass.
+    /// Returns whether a value meets a condition; any does if the condition isn't given.
     fn admits(&self, key: &str, value: &str) -> bool {
         let list = self.list(key);
         list.is_empty() || list.iter().any(|name| name.eq_ignore_ascii_case(value))
     }
 
-    /// The end of what can be known.
+    /// Returns the report's end, or now if that is earlier.
     fn until(&self, now: Time) -> Time {
         self.to.min(now)
     }
 
-    /// Fields that were asked for, or the usual ones. Unknown ones are complained of and left out.
+    /// Returns the fields that were asked for, or the usual ones. Unknown fields are reported and left out.
     fn sheet<R>(&mut self, call: &mut Call<'_>, usual: &str, columns: &'static [Column<R>]) -> Result<Sheet<R>, Fail> {
         let mut fields = self.list("format");
         if fields.is_empty() {
@@ -175,7 +175,7 @@ impl Asked {
         Sheet::parse(&fields.join(","), columns).map_err(|_| Fail(1))
     }
 
-    /// The lines above a report.
+    /// Prints the lines above a report.
     fn head(&self, call: &mut Call<'_>, title: &str, seconds: bool, units: &[String]) {
         if !self.header {
             return;
@@ -189,7 +189,7 @@ impl Asked {
         call.print(&format!("{line}\n{title} {from} - {to}{span}\n{}\n{line}\n", units.join("\n")));
     }
 
-    /// `Usage reported in CPU Minutes`.
+    /// Returns the unit's line: `Usage reported in CPU Minutes`.
     fn usage_in(&self) -> String {
         let what = if self.tres_text.is_some() { "TRES " } else { "CPU " };
         format!("Usage reported in {}{}", if self.unit.seconds == 0 { "" } else { what }, self.unit.name)
@@ -198,7 +198,7 @@ impl Asked {
 
 fn sreport(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
-    // `-t` and `-h` have no long names.
+    // The options `-t` and `-h` have no long names.
     let unit = given.options.iter().find(|o| o.name.is_empty()).map(|o| o.value.clone());
     let mut words = given.operands.iter().map(String::as_str);
     let (Some(kind), false) = (words.next(), unit == Some(None)) else {
@@ -232,7 +232,7 @@ fn sreport(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     if asked.wrong { Err(Fail(1)) } else { Ok(()) }
 }
 
-/// Which report.
+/// A kind of report.
 enum Report {
     Usage(usage::By),
     Utilization,
@@ -242,7 +242,8 @@ enum Report {
 
 type Reports = &'static [(&'static str, usize, Report)];
 
-/// Reports of each kind, by their names and the fewest letters of these, and what is said of unknown ones.
+/// Returns the reports of a kind, each with its name and the fewest letters that abbreviate it, and the message for an
+/// unknown one.
 fn kind_of(call: &mut Call<'_>, kind: &str) -> Result<(Reports, &'static str), Fail> {
     let is = |name: &str, least: usize| kind.len() >= least && name.starts_with(kind);
     if is("cluster", 2) {
@@ -275,7 +276,7 @@ fn kind_of(call: &mut Call<'_>, kind: &str) -> Result<(Reports, &'static str), F
     }
 }
 
-/// The options.
+/// Reads the options.
 fn asked(call: &mut Call<'_>, given: &Arguments, unit: Option<&str>) -> Result<Asked, Fail> {
     call.check_cluster(given.last("cluster"), false, WHAT)?;
     let text = unit.unwrap_or("m").to_ascii_lowercase();
@@ -325,7 +326,7 @@ fn asked(call: &mut Call<'_>, given: &Arguments, unit: Option<&str>) -> Result<A
     })
 }
 
-/// Conditions, by their names and the fewest letters of these. Those without `=` are flags.
+/// Keys of conditions, with the fewest letters that abbreviate each. Words without `=` are flags.
 const CONDITIONS: &[(&str, usize)] = &[
     ("accounts", 2),
     ("acct", 4),
@@ -355,7 +356,7 @@ const FLAGS: &[(&str, usize)] = &[
 /// Seconds of an hour.
 const HOUR_S: u64 = 3600;
 
-/// `start=`, `end=` and what else limits a report.
+/// Reads the arguments `start=` and `end=`, the other conditions and the flags.
 fn conditions<'a>(call: &mut Call<'_>, asked: &mut Asked, words: impl Iterator<Item = &'a str>) -> Result<(), Fail> {
     let now = Timestamp::from_microsecond(call.now.0 as i64).unwrap_or_default().to_zoned(call.zone.clone());
     let find = |list: &'static [(&'static str, usize)], key: &str| {
@@ -384,7 +385,7 @@ fn conditions<'a>(call: &mut Call<'_>, asked: &mut Asked, words: impl Iterator<I
             (None, _) => unknown(call, asked, word),
         }
     }
-    // Whole hours, as Slurm keeps them; an hour that has begun counts. At least one.
+    // The period is rounded outwards to whole hours, in which Slurm keeps usage; it is at least one hour.
     asked.from = Time::from_secs(asked.from.secs() / HOUR_S * HOUR_S);
     asked.to = Time::from_secs(asked.to.secs().div_ceil(HOUR_S) * HOUR_S).max(asked.from + Span::from_secs(HOUR_S));
     Ok(())
@@ -395,7 +396,7 @@ fn unknown(call: &mut Call<'_>, asked: &mut Asked, word: &str) {
     asked.wrong = true;
 }
 
-/// From midnight to midnight.
+/// Returns yesterday, from midnight to midnight.
 fn yesterday(call: &Call<'_>) -> (Time, Time) {
     let now = Timestamp::from_microsecond(call.now.0 as i64).unwrap_or_default().to_zoned(call.zone.clone());
     let today = now.start_of_day().unwrap_or_else(|_| now.clone());
@@ -404,7 +405,7 @@ fn yesterday(call: &Call<'_>) -> (Time, Time) {
     (time(&before), time(&today))
 }
 
-/// Attempts of jobs that ran within the span of time and fulfil the conditions.
+/// Returns attempts of jobs that ran within the period and meet the conditions.
 fn rows(call: &mut Call<'_>, asked: &Asked) -> Result<Vec<AccountingRow>, Fail> {
     let query = AccountingQuery {
         start: Some(asked.from),
@@ -425,19 +426,19 @@ fn rows(call: &mut Call<'_>, asked: &Asked) -> Result<Vec<AccountingRow>, Fail> 
     Ok(rows)
 }
 
-/// When an attempt ran.
+/// Returns start and end of an attempt, the end limited to `until`; None: it did not start.
 fn ran(row: &AccountingRow, until: Time) -> Option<(Time, Time)> {
     let over = matches!(row.state, JobState::Ended(_) | JobState::Completing(_));
     Some((row.start?, row.end.filter(|_| over).unwrap_or(until).min(until)))
 }
 
-/// Seconds that an attempt ran within a span of time.
+/// Returns the seconds that an attempt ran within a period, without the time it was suspended.
 fn ran_s(row: &AccountingRow, (from, until): (Time, Time)) -> u64 {
     let Some((start, end)) = ran(row, until) else { return 0 };
     end.secs().saturating_sub(start.max(from).secs()).saturating_sub(row.suspended_s)
 }
 
-/// How much of a resource an attempt held (memory in MiB).
+/// Returns the amount of a resource that an attempt held (memory in MiB).
 fn held(row: &AccountingRow, tres: &str) -> u64 {
     match tres {
         "cpu" | "billing" => u64::from(row.num_cpus),

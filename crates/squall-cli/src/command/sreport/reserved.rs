@@ -1,4 +1,4 @@
-//! What jobs used of what was reserved for them.
+//! Report on reservations: how much of each was used by jobs.
 
 use squall_model::duration::format_elapsed;
 use squall_model::hostlist;
@@ -10,7 +10,7 @@ use crate::command::listing::past::{self, Reserved};
 use crate::format::clock::Clock;
 use crate::format::sheet::Column;
 
-/// One reservation, as printed.
+/// A reservation as a line of the report.
 struct Line {
     cluster: String,
     reserved: Reserved,
@@ -51,11 +51,11 @@ static COLUMNS: &[C] = &[
     C::titled("CpuTime", "TRES Time", 9, |l| format_elapsed(l.seconds * l.count)),
 ];
 
-/// Prints the report.
+/// Prints the report on reservations.
 pub(super) fn reserved(call: &mut Call<'_>, asked: &mut Asked) -> Result<(), Fail> {
     let rows = rows(call, asked)?;
     let (history, nodes) = nodes(call)?;
-    // Slurm reserves whole nodes by their CPUs.
+    // Slurm's reservations are whole nodes, counted by their CPUs.
     let tres = Some("cpu").filter(|cpu| asked.tres.contains(cpu));
     let sheet = asked.sheet(call, "Cluster,Name,Start,End,TresName,Allocated,Idle", COLUMNS)?;
     let clock = call.clock(call.now);

@@ -1,4 +1,4 @@
-//! What jobs of each size have used, by account or workload key.
+//! Report on job sizes: usage by jobs of each size, by account or workload key.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use super::{Asked, held, percent, ran_s, rows};
 use crate::command::listing::call::{Call, Fail};
 use crate::format::sheet::Column;
 
-/// By what jobs are put together.
+/// The key by which jobs are grouped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum By {
     Account,
     Wckey,
-    /// `account:wckey`.
+    /// Account and workload key, as `account:wckey`.
     Both,
 }
 
-/// The jobs of one account or key.
+/// Jobs of one account or workload key, with a column for each size.
 struct Group {
     cluster: String,
     name: String,
@@ -42,14 +42,14 @@ static COLUMNS: &[C] = &[
     C::new("User", 9, |_| String::new()),
 ];
 
-/// Jobs of one size: how many, and what they used.
+/// Number of jobs of one size, and their usage in resource-seconds.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     jobs: u64,
     amount: u64,
 }
 
-/// Prints the report.
+/// Prints the report on job sizes.
 pub(super) fn sizes(call: &mut Call<'_>, asked: &mut Asked, by: By) -> Result<(), Fail> {
     if asked.tres.len() > 1 {
         call.say(" Job report only supports a single --tres type.\n Generate a separate report for each TRES type.");
@@ -64,7 +64,7 @@ pub(super) fn sizes(call: &mut Call<'_>, asked: &mut Asked, by: By) -> Result<()
     let rows: Vec<AccountingRow> = rows(call, asked)?.into_iter().filter(|row| row.start.is_some()).collect();
     let policy = match call.controller.ask(&Request::Policy) {
         Ok(Answer::Policy(policy)) => *policy,
-        // Behind a front there are as many as cells.
+        // The front of a cluster divided into cells has no policy: each cell has its own.
         _ => Policy::default(),
     };
     let (bounds, titles) = match bounds(asked, &rows) {
@@ -119,7 +119,8 @@ fn is_individual(word: &str) -> bool {
     word.bytes().next().is_some_and(|letter| letter.eq_ignore_ascii_case(&b'i'))
 }
 
-/// Where sizes are divided, and the titles of what is between. Of `individual` each size that there is.
+/// Returns the bounds between sizes, and the title of each range. With `grouping=individual` each size that occurs is a
+/// range.
 fn bounds(asked: &Asked, rows: &[AccountingRow]) -> Result<(Vec<u64>, Vec<String>), String> {
     let cpus = asked.tres_text.as_deref().is_none_or(|text| text.eq_ignore_ascii_case("cpu"));
     let what = if cpus { "CPUs" } else { "TRES" };
@@ -146,7 +147,8 @@ fn bounds(asked: &Asked, rows: &[AccountingRow]) -> Result<(Vec<u64>, Vec<String
     Ok((bounds, titles))
 }
 
-/// Where a job counts: in the accounts that are asked for, or else in the one above all.
+/// Returns the groups in which a job counts. Accounts: with `flatview` its own; of those asked for, the ones that are
+/// or contain its own; otherwise the root account.
 fn names_of(asked: &Asked, by: By, row: &AccountingRow, policy: &Policy) -> Vec<String> {
     let wanted = asked.list("accounts");
     let above = |name: &String| row.account == *name || policy.above(&row.account).any(|(above, _)| above == name);

@@ -1,4 +1,4 @@
-//! Reports of a few jobs, nodes and reservations.
+//! Tests of sreport: reports on a few jobs, nodes and reservations.
 
 use squall_model::event::NodeAdmin;
 use squall_model::reservation::{Flag, Reservation};
@@ -26,7 +26,8 @@ fn at(seconds: i64) -> Time {
     Time::from_secs(NOW.saturating_add_signed(seconds))
 }
 
-/// Four nodes of four CPUs since two hours; one was drained for ten minutes, one is reserved for maintenance for five.
+/// Returns the history of four nodes with four CPUs each, registered two hours ago. One was drained for ten minutes,
+/// one was reserved for maintenance for five.
 fn history() -> Vec<HistoryRow> {
     let mut all: Vec<HistoryRow> = (1..=4)
         .map(|n| Happening::Registered { node: format!("n{n}"), cpus: 4, memory_mb: 16_000 })
@@ -57,7 +58,7 @@ fn history() -> Vec<HistoryRow> {
     all
 }
 
-/// faults.md D9: what was refused; the shapes are those of Slurm 22.05.8.
+/// Fault D9: these reports were refused. Their format is that of Slurm 22.05.8.
 #[test]
 fn d9_utilization_sizes_and_reservations() {
     let mut fake = fake();

@@ -1,4 +1,4 @@
-//! What accounts, users and workload keys have used.
+//! Report on usage by accounts, users and workload keys.
 
 use std::collections::BTreeMap;
 
@@ -11,27 +11,27 @@ use super::{Asked, held, ran_s, rows};
 use crate::command::listing::call::{Call, Fail};
 use crate::format::sheet::Column;
 
-/// What is summed up.
+/// The key by which usage is summed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum By {
-    /// Accounts with all below them, and their users.
+    /// Accounts including all accounts below them, and their users.
     Account,
-    /// Users, each with its accounts.
+    /// Users, each with the accounts used.
     User,
-    /// Users, each with its workload keys.
+    /// Users, each with the workload keys used.
     UserOfWckey,
-    /// Workload keys, and their users.
+    /// Workload keys, each with its users.
     Wckey,
-    /// The users with the most.
+    /// The users with the highest usage.
     Top,
 }
 
-/// What one user used in one account; an empty user: the whole account.
+/// Usage of one user in one account; an empty user: the whole account.
 struct Used {
     cluster: String,
-    /// Account or workload key.
+    /// The account or workload key.
     account: String,
-    /// As it is printed: with a blank for each account above it, if a tree was asked for.
+    /// The account as printed: with `tree`, indented by a blank for each account above it.
     shown: String,
     user: String,
     tres: &'static str,
@@ -54,12 +54,12 @@ static COLUMNS: &[C] = &[
 
 type Key = (String, String);
 
-/// Prints the report.
+/// Prints the report on usage.
 pub(super) fn usage(call: &mut Call<'_>, asked: &mut Asked, by: By) -> Result<(), Fail> {
     let rows = rows(call, asked)?;
     let policy = match call.controller.ask(&Request::Policy) {
         Ok(Answer::Policy(policy)) => *policy,
-        // Behind a front there are as many as cells.
+        // The front of a cluster divided into cells has no policy: each cell has its own.
         _ => Policy::default(),
     };
     let most = count(call, asked)?;
@@ -69,7 +69,7 @@ pub(super) fn usage(call: &mut Call<'_>, asked: &mut Asked, by: By) -> Result<()
         wanted.is_empty() || wanted.iter().any(|w| w == account) || above()
     };
     let span = (asked.from, asked.until(call.now));
-    // The percentage is of all that there was.
+    // Percentages refer to all resources of the cluster's nodes.
     let there = if asked.unit.percent { nodes(call)?.1 } else { Vec::new() };
     let totals: Vec<u64> = asked.tres.iter().map(|tres| reported(&there, tres, span)).collect();
     let mut sums: BTreeMap<Key, Vec<u64>> = BTreeMap::new();
@@ -96,7 +96,7 @@ pub(super) fn usage(call: &mut Call<'_>, asked: &mut Asked, by: By) -> Result<()
     print(call, asked, (by, most), &policy, &all, &totals)
 }
 
-/// `topcount=`; None: all.
+/// Returns the number of users that `topcount=` names, by default 10; None: all users (a negative number).
 fn count(call: &mut Call<'_>, asked: &Asked) -> Result<Option<usize>, Fail> {
     match asked.conditions.iter().rev().find(|(key, _)| *key == "topcount") {
         None => Ok(Some(10)),
@@ -111,7 +111,7 @@ fn add(to: &mut [u64], amounts: &[u64]) {
     to.iter_mut().zip(amounts).for_each(|(sum, amount)| *sum += amount);
 }
 
-/// Where an attempt counts.
+/// Returns the keys under which an attempt counts.
 fn keys(by: By, row: &AccountingRow, policy: &Policy, group: bool) -> Vec<Key> {
     let (account, user) = (row.account.clone(), row.owner.user.clone());
     let wckey = row.spec.wckey.clone();
@@ -132,7 +132,7 @@ fn keys(by: By, row: &AccountingRow, policy: &Policy, group: bool) -> Vec<Key> {
     }
 }
 
-/// The accounts above one, from the root on, and itself.
+/// Returns the path of accounts from the root down to `account`.
 fn lineage(policy: &Policy, account: &str) -> Vec<String> {
     let mut names: Vec<String> = policy.above(account).map(|(name, _)| name.to_owned()).collect();
     if names.is_empty() {

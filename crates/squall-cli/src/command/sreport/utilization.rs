@@ -1,4 +1,4 @@
-//! What the cluster's nodes did: hour by hour allocated, down, idle, or kept for jobs that waited.
+//! Report on utilization: for each hour, how much of the nodes was allocated, down, idle, or reserved for pending jobs.
 
 use squall_model::hostlist;
 use squall_model::reservation::Flag;
@@ -12,7 +12,7 @@ use crate::command::listing::past::{self, Outage, Reserved, Seen};
 use crate::command::listing::select::names;
 use crate::format::sheet::Column;
 
-/// Of one resource, as printed.
+/// Utilization of one resource as a line of the report.
 struct Line {
     cluster: String,
     tres: &'static str,
@@ -47,7 +47,7 @@ static COLUMNS: &[C] = &[
     C::new("Energy", 8, |l| l.energy.clone()),
 ];
 
-/// Resources times seconds, in one hour or in all.
+/// Resource-seconds of an hour, or of the whole period.
 #[derive(Clone, Copy, Default)]
 struct Hour {
     there: u64,
@@ -60,7 +60,8 @@ struct Hour {
 }
 
 impl Hour {
-    /// Everything that there is was something: what was counted twice counts once, in this order.
+    /// Makes the parts add up to the whole. Resources counted twice are counted once, in this order: down, allocated,
+    /// planned down, planned, idle.
     fn settle(&mut self) {
         self.down = self.down.min(self.there);
         self.allocated = self.allocated.min(self.there - self.down);
@@ -71,7 +72,7 @@ impl Hour {
         self.idle = free - self.planned;
     }
 
-    /// The highest of each, for the width of columns.
+    /// Takes the maximum of each field, which determines the width of its column.
     fn add_most(&mut self, other: &Self) {
         self.there = self.there.max(other.there);
         self.allocated = self.allocated.max(other.allocated);
@@ -93,7 +94,7 @@ impl Hour {
     }
 }
 
-/// The hours of a report.
+/// The hours of a report's period.
 struct Hours {
     from: Time,
     until: Time,
@@ -108,7 +109,7 @@ impl Hours {
         Self { from, until, each: vec![Hour::default(); count] }
     }
 
-    /// Counts so much of a resource from one time to another.
+    /// Adds `count` units of a resource, held from `start` to `end`, to a field of each hour.
     fn spread(&mut self, (start, end): (Time, Time), count: u64, field: fn(&mut Hour) -> &mut u64) {
         let (mut at, end) = (start.max(self.from).secs(), end.min(self.until).secs());
         while at < end {
@@ -120,7 +121,7 @@ impl Hours {
     }
 }
 
-/// What a node has of a resource.
+/// Returns the amount of a resource that a node has (memory in MiB).
 fn of_node(node: &Seen, tres: &str) -> u64 {
     match tres {
         "cpu" | "billing" => u64::from(node.cpus),
@@ -131,7 +132,7 @@ fn of_node(node: &Seen, tres: &str) -> u64 {
     }
 }
 
-/// What accounting keeps beside jobs, and the nodes that there are.
+/// Returns accounting's history of the nodes, and the present nodes.
 pub(super) fn nodes(call: &mut Call<'_>) -> Result<(Vec<HistoryRow>, Vec<Seen>), Fail> {
     let history = match call.controller.history() {
         Ok(history) => history,
@@ -141,13 +142,13 @@ pub(super) fn nodes(call: &mut Call<'_>) -> Result<(Vec<HistoryRow>, Vec<Seen>),
     Ok((history, nodes))
 }
 
-/// How much of a resource there was within a span of time.
+/// Returns the resource-seconds that nodes offered within a period.
 pub(super) fn reported(nodes: &[Seen], tres: &str, (from, until): (Time, Time)) -> u64 {
     let since = |node: &Seen| until.secs().saturating_sub(node.since.max(from).secs());
     nodes.iter().map(|node| since(node) * of_node(node, tres)).sum()
 }
 
-/// Prints the report.
+/// Prints the report on utilization.
 pub(super) fn utilization(call: &mut Call<'_>, asked: &mut Asked) -> Result<(), Fail> {
     if asked.tres_text.as_deref().is_some_and(|text| names(text).iter().any(|name| name.eq_ignore_ascii_case("node"))) {
         call.say(
@@ -206,7 +207,7 @@ pub(super) fn utilization(call: &mut Call<'_>, asked: &mut Asked) -> Result<(), 
     Ok(())
 }
 
-/// The sum over all hours. Each is settled by itself, as Slurm does.
+/// Returns the sum over all hours. Double counts are removed hour by hour, as in Slurm.
 fn total(
     tres: &str,
     (from, until): (Time, Time),
@@ -226,7 +227,7 @@ fn total(
         }
     }
     for Reserved { reservation, nodes, .. } in reserved {
-        // Slurm's reservations are of CPUs.
+        // Slurm counts reservations in CPUs only.
         if tres == "cpu" && reservation.flags.contains(&Flag::Maint) {
             let names = hostlist::expand(nodes).unwrap_or_default();
             let count = names.iter().filter_map(|name| find(name)).map(|node| of_node(node, tres)).sum();
@@ -238,7 +239,7 @@ fn total(
         if let Some(span) = ran(row, until) {
             hours.spread(span, count, |hour| &mut hour.allocated);
         }
-        // It waited, and could have run.
+        // The job was pending and eligible to start.
         if row.eligible.0 > 0 {
             let wanted = if tres == "cpu" || tres == "billing" { u64::from(row.req_cpus) } else { count };
             let until = row.start.or(row.end).unwrap_or(until);

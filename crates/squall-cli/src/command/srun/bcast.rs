@@ -1,7 +1,8 @@
-//! `--bcast`: the program comes to the nodes before the step.
+//! `--bcast`: sends the program to the nodes before the step starts.
 //!
-//! It is executed where the nodes keep it: what they have is never sent nor copied again. With a folder it is laid down
-//! there too, under Slurm's name for it; with a file's path it is laid down and executed there.
+//! The nodes cache programs by content: a program that is there is neither sent nor copied again. Steps execute it from
+//! the cache. If the option names a folder, the program is also installed there under the name that Slurm gives it. If
+//! it names a file, the program is installed and executed there.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -20,7 +21,8 @@ use crate::options::Stop;
 use crate::refusal;
 use squall_client::broadcast;
 
-/// Brings the program to the job's nodes and lets the step execute it there. `to`: the option's value.
+/// Sends the program to the job's nodes and makes the step execute it there. `to` is the option's value: empty, a
+/// folder that ends in `/`, or a file.
 pub(super) fn bring(to: &str, job: JobId, program: &mut TaskProgram) -> Result<(), Stop> {
     let Some(command) = program.commands.first_mut().and_then(|(_, words)| words.first_mut()) else { return Ok(()) };
     let name = OsStr::from_bytes(command);
@@ -50,7 +52,7 @@ fn failed(name: &OsStr, why: &str) -> Stop {
     Stop::bad(format!("fatal: Can't broadcast {}: {why}", name.to_string_lossy()))
 }
 
-/// The program's file on this machine.
+/// Finds the program's file on this machine, in `PATH` if its name has no slash.
 fn find(name: &OsStr) -> Option<PathBuf> {
     if name.as_bytes().contains(&b'/') {
         return Some(name.into());

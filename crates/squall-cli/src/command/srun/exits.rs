@@ -1,4 +1,4 @@
-//! How tasks ended: the messages that srun prints of it, and its exit status.
+//! Exits of tasks: the messages that srun prints about them, and srun's exit status.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -10,13 +10,13 @@ use squall_model::step::Layout;
 
 use crate::options::values::signal::signal_text;
 
-/// Ends of tasks are told together if they come within this time.
+/// Exits of tasks within this time are reported in one message.
 const GATHER: Duration = Duration::from_millis(50);
 
 const KILL: u8 = 9;
 const TERM: u8 = 15;
 
-/// Collects ends of tasks.
+/// Collects exits of tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Exits {
     waiting: Vec<(How, IndexSet)>,
@@ -25,9 +25,9 @@ pub(crate) struct Exits {
     oom: bool,
     oom_told: bool,
     any: bool,
-    /// What rank 0 is called.
+    /// Number shown for rank 0: ranks of a step in several components are counted across all.
     first: u32,
-    /// Some task was ended by KILL or TERM.
+    /// Whether some task was ended by KILL or TERM.
     pub(crate) killed: bool,
 }
 
@@ -39,17 +39,17 @@ enum How {
 }
 
 impl Exits {
-    /// For tasks of which the first is called so.
+    /// Collects exits of tasks whose rank 0 is shown as `first`.
     pub(crate) fn new(first: u32) -> Self {
         Self { first, ..Self::default() }
     }
 
-    /// A task has ended.
+    /// Records the exit of a task; `oom`: it ran out of memory.
     pub(crate) fn add(&mut self, now: Instant, rank: u32, exit: ExitCode, oom: bool) {
         self.any = true;
         self.oom |= oom;
         self.killed |= !oom && [KILL, TERM].contains(&exit.signal);
-        // A signal weighs more than any code, and of two the higher counts.
+        // A signal counts as worse than any exit code; of two signals or codes, the higher is worse.
         if (exit.signal, exit.code) > (self.worst.signal, self.worst.code) {
             self.worst = exit;
         }
@@ -68,12 +68,12 @@ impl Exits {
         }
     }
 
-    /// When [`Exits::messages`] must be called.
+    /// Returns when [`Exits::messages`] must be called; None: no message is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.since.map(|since| since + GATHER)
     }
 
-    /// The messages that are due (all of them at the end), without `srun: error: `.
+    /// Returns the messages that are due (all of them if `end` is set), without `srun: error: `.
     pub(crate) fn messages(&mut self, now: Instant, end: bool, layout: &Layout) -> Vec<String> {
         if self.deadline().is_none_or(|due| due > now && !end) {
             return Vec::new();
@@ -94,23 +94,23 @@ impl Exits {
         messages
     }
 
-    /// Whether the end of any task is known.
+    /// Returns whether any task has exited.
     pub(crate) fn any(&self) -> bool {
         self.any
     }
 
-    /// The worst end, for the record.
+    /// Returns the worst exit, for accounting.
     pub(crate) fn worst(&self) -> ExitCode {
         self.worst
     }
 
-    /// srun's exit status by what its tasks did.
+    /// Returns srun's exit status, derived from its tasks' exits.
     pub(crate) fn status(&self) -> u8 {
         if self.oom { 1 } else { self.worst.shell_status() as u8 }
     }
 }
 
-/// Names of the nodes of some ranks: `n[1-4]`.
+/// Returns the names of the nodes of these ranks: `n[1-4]`.
 fn hosts(ranks: &IndexSet, layout: &Layout) -> String {
     let nodes: BTreeSet<usize> = ranks.iter().filter_map(|rank| layout.node_of(rank)).collect();
     let all = layout.nodes.names();

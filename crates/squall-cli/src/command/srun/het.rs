@@ -1,4 +1,5 @@
-//! Steps in several components of a heterogeneous job: an srun in each, all at once, that end as one.
+//! A step in several components of a heterogeneous job: one srun process for each component, started together and ended
+//! together.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
@@ -25,21 +26,21 @@ use crate::options::getopt::Found;
 use crate::options::{Stop, collect};
 use crate::refusal;
 
-/// What one srun is to do.
+/// One part of the command line, separated from others by `:`.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
-    /// Its options, `--het-group` and `--jobid` apart.
+    /// The part's options, without `--het-group` and `--jobid`.
     options: Vec<Found>,
-    /// `--jobid`.
+    /// `--jobid`: id of the job in which the step runs; None: the option isn't given.
     job: Option<u32>,
-    /// In which components; None: that of its own place on the command line.
+    /// Components in which the part runs; None: the one with the part's own position on the command line.
     groups: Option<IndexSet>,
-    /// Program and arguments.
+    /// The program and its arguments.
     command: Vec<OsString>,
 }
 
 impl Part {
-    /// What stands between two `:`.
+    /// Parses the words of one part. Some options are inherited from the part before.
     fn read(args: &[OsString], before: Option<&Self>) -> Result<Self, Stop> {
         let line = collect::line(SRUN, args)?;
         let job = line.value("jobid").and_then(|id| id.parse().ok());
@@ -63,9 +64,9 @@ impl Part {
             .map(|(_, value)| value.as_deref().unwrap_or(""))
     }
 
-    /// How many tasks it has in a component, and on how many nodes.
+    /// Returns the part's numbers of tasks and of nodes in a component.
     fn size(&self, component: &JobFacts, vars: &Vars) -> Result<(u32, u32), Stop> {
-        // What it has to tell it tells when it runs.
+        // Messages are printed later, when the part runs.
         let quiet = self.options.iter().filter(|(option, _)| option.long != "verbose").cloned();
         let args: Vec<OsString> = Self { options: quiet.collect(), ..self.clone() }.args().collect();
         let vars = variables(component, vars);
@@ -78,7 +79,7 @@ impl Part {
         Ok((ntasks, nodes.min(ntasks)))
     }
 
-    /// Its command line.
+    /// Returns the part's command line for srun.
     pub(super) fn args(&self) -> impl Iterator<Item = OsString> + '_ {
         let options = self.options.iter().map(|(option, value)| match value {
             Some(value) => format!("--{}={value}", option.long).into(),
@@ -88,7 +89,7 @@ impl Part {
     }
 }
 
-/// `0,2-3`.
+/// Parses component numbers such as `0,2-3`.
 fn groups(list: &str) -> Option<IndexSet> {
     let mut all = IndexSet::new();
     for part in list.split(',') {
@@ -102,7 +103,7 @@ fn groups(list: &str) -> Option<IndexSet> {
     Some(all)
 }
 
-/// What the command line asks of components. None: nothing, it is about one step.
+/// Splits the command line into parts for components; None: it is for a single step.
 pub(super) fn parts(args: &[OsString]) -> Result<Option<Vec<Part>>, Stop> {
     let mut all: Vec<Part> = Vec::new();
     for args in args.split(|word| word == ":") {
@@ -112,7 +113,7 @@ pub(super) fn parts(args: &[OsString]) -> Result<Option<Vec<Part>>, Stop> {
     if all.len() == 1 && all[0].groups.is_none() {
         return Ok(None);
     }
-    // Who names no program runs the next one's.
+    // A part without a program runs that of the next part.
     for at in (0..all.len() - 1).rev() {
         if all[at].command.is_empty() {
             let (before, after) = all.split_at_mut(at + 1);
@@ -125,7 +126,7 @@ pub(super) fn parts(args: &[OsString]) -> Result<Option<Vec<Part>>, Stop> {
     Ok(Some(all))
 }
 
-/// The job in which to run: as said, or the one in which srun runs.
+/// Returns the job in which the step runs: from `--jobid`, otherwise from the environment.
 pub(super) fn job_of(parts: &[Part], vars: &Vars) -> Option<JobId> {
     let of_environment = || {
         let (_, value) = vars.iter().find(|(name, _)| name == "SLURM_JOB_ID" || name == "SLURM_JOBID")?;
@@ -143,7 +144,7 @@ pub(super) fn run(parts: &[Part], job: JobId, vars: &Vars) -> Result<u8, Stop> {
     run_in(parts, &facts, vars)
 }
 
-/// [`run`], in a job of which everything is known.
+/// Runs all parts in a job whose facts are known already, as [`run`] does.
 pub(super) fn run_in(parts: &[Part], facts: &JobFacts, vars: &Vars) -> Result<u8, Stop> {
     let steps = assign(parts, facts)?;
     if steps.len() > 1 {
@@ -169,7 +170,7 @@ pub(super) fn run_in(parts: &[Part], facts: &JobFacts, vars: &Vars) -> Result<u8
     wait_for(running, &signals, bad_ends_all)
 }
 
-/// Which part runs in which component.
+/// Assigns parts to components; the result is ordered by component.
 fn assign<'a>(parts: &'a [Part], facts: &'a JobFacts) -> Result<Vec<(&'a Part, &'a JobFacts)>, Stop> {
     let alone = std::slice::from_ref(facts);
     let components = if facts.components.is_empty() { alone } else { &facts.components };
@@ -192,12 +193,12 @@ fn assign<'a>(parts: &'a [Part], facts: &'a JobFacts) -> Result<Vec<(&'a Part, &
             steps.push((part, component));
         }
     }
-    // Ranks go by components, whichever program is named first.
+    // Ranks follow the order of the components, not that of the programs on the command line.
     steps.sort_by_key(|(_, component)| number(component));
     Ok(steps)
 }
 
-/// The ranks of one MPI program are in one component: each would believe to be a whole one.
+/// Refuses an MPI program over several components: each component's ranks would take themselves for the whole program.
 fn one_program(part: &Part, vars: &Vars) -> Result<(), Stop> {
     let program = &part.command[0];
     let asked = match part.says("mpi") {
@@ -214,7 +215,7 @@ fn one_program(part: &Part, vars: &Vars) -> Result<(), Stop> {
     )))
 }
 
-/// The file that a command stands for, if it is here.
+/// Finds the program's file on this machine.
 fn find(program: &OsStr, vars: &Vars) -> Option<PathBuf> {
     let path = Path::new(program);
     if path.components().count() > 1 {
@@ -224,10 +225,10 @@ fn find(program: &OsStr, vars: &Vars) -> Option<PathBuf> {
     std::env::split_paths(folders).map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
-/// How an srun for a component is told its place among the others; its tasks don't hear of it.
+/// Variable that tells an srun of one component its position among the others. Tasks don't get it.
 const AMONG: &str = "SQUALL_HET_AMONG";
 
-/// The place that this srun was told, if it is one for a component.
+/// Returns this srun's position among those of other components; None: it runs alone.
 pub(super) fn among(vars: &Vars) -> Option<Among> {
     let (_, text) = vars.iter().find(|(name, _)| name == AMONG)?;
     let numbers: Vec<u32> = text.to_str()?.split(',').map_while(|number| number.parse().ok()).collect();
@@ -239,12 +240,12 @@ fn among_text(Among { tasks_before, own, tasks, nodes_before, nodes }: &Among) -
     [tasks_before, own, tasks, nodes_before, nodes].map(ToString::to_string).join(",")
 }
 
-/// The variables of srun's caller, for its tasks.
+/// Returns srun's environment without the variable for its position among components: the environment of its tasks.
 pub(super) fn without_among(vars: &Vars) -> Vars {
     vars.iter().filter(|(name, _)| name != AMONG).cloned().collect()
 }
 
-/// Refuses a layout in which ranks would not be those of one whole.
+/// Refuses a layout whose number of tasks differs from the number announced to the other components.
 pub(super) fn verify(among: Option<Among>, layout: &Layout) -> Result<(), Stop> {
     match among {
         Some(among) if among.own != layout.ntasks() => Err(Stop::bad(format!(
@@ -256,7 +257,7 @@ pub(super) fn verify(among: Option<Among>, layout: &Layout) -> Result<(), Stop> 
     }
 }
 
-/// The place of each: how many tasks each has follows from its options and its component.
+/// Returns the position of each part's step. Numbers of tasks follow from options and component.
 fn places(steps: &[(&Part, &JobFacts)], vars: &Vars) -> Result<Vec<Among>, Stop> {
     let mut all = Vec::new();
     let (mut tasks, mut nodes) = (0, 0);
@@ -271,7 +272,7 @@ fn places(steps: &[(&Part, &JobFacts)], vars: &Vars) -> Result<Vec<Among>, Stop>
     Ok(all)
 }
 
-/// What an srun for a component finds in its environment.
+/// Returns the environment of an srun for a component.
 fn variables(component: &JobFacts, vars: &Vars) -> Vars {
     let kept = |name: &OsStr| name.to_str().is_none_or(|name| !is_output(name) || is_of_components(name));
     let own = job_env(component);
@@ -280,26 +281,26 @@ fn variables(component: &JobFacts, vars: &Vars) -> Vars {
     others.cloned().chain(own).collect()
 }
 
-/// An srun for a component. What the job's first component is told of itself gives way to what this one is told.
+/// Starts an srun for a component. The component's own variables replace those of the job's first component.
 fn spawn(part: &Part, component: &JobFacts, (vars, among): (&Vars, &Among), first: bool) -> std::io::Result<Child> {
     let mut srun = Command::new(std::env::current_exe()?);
     srun.arg0(SRUN.name()).args(part.args()).env_clear();
     srun.envs(variables(component, vars)).env(AMONG, among_text(among));
-    // Standard input is one, and files that both write are begun by one.
+    // Only the first srun reads standard input. The others append to output files, which the first creates.
     if !first {
         srun.stdin(Stdio::null()).env("SLURM_OPEN_MODE", "a");
     }
     unblock_signals(&mut srun).spawn()
 }
 
-/// Waits until all have ended; the highest exit code.
+/// Waits until all sruns have ended; returns the highest exit code. With `bad_ends_all`, a failed one ends the others.
 fn wait_for(mut running: Vec<Child>, signals: &SignalFd, bad_ends_all: bool) -> Result<u8, Stop> {
     let mut code = 0;
     let terminal = rustix::termios::isatty(rustix::stdio::stdin());
     while !running.is_empty() {
         ready(&[(signals.as_fd(), PollFlags::IN)], None);
         while let Some(got) = signals.take() {
-            // What is typed at a terminal all hear by themselves.
+            // All sruns get the signals of keys typed at the terminal directly.
             let stays = matches!(got, libc::SIGCHLD | libc::SIGWINCH) || (terminal && got == libc::SIGINT);
             running.iter().filter(|_| !stays).for_each(|child| signal(child, got));
         }
@@ -325,7 +326,7 @@ fn wait_for(mut running: Vec<Child>, signals: &SignalFd, bad_ends_all: bool) -> 
     Ok(code)
 }
 
-/// Nobody there: it has just ended.
+/// Sends a signal to an srun. An error is ignored: the process has just ended.
 fn signal(child: &Child, signal: i32) {
     let _ = kill(child.id(), signal);
 }

@@ -1,16 +1,16 @@
-//! Standard input for the tasks, from this srun's own or from a file that it opens.
+//! Standard input for the tasks: srun's own, or a file that srun opens.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// Bytes read at once.
+/// Bytes read at a time.
 const CHUNK_BYTES: usize = 64 << 10;
-/// A terminal that another program holds is looked at again after so long.
+/// While another program holds the terminal, reading is retried after this time.
 const BACKGROUND: Duration = Duration::from_secs(1);
 
-/// Where input comes from.
+/// The source of the tasks' standard input.
 #[derive(Debug)]
 pub(crate) struct Input {
     file: Option<File>,
@@ -19,44 +19,44 @@ pub(crate) struct Input {
     not_before: Option<Instant>,
 }
 
-/// What reading came to.
+/// Result of reading from the source.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Chunk {
-    /// These bytes.
+    /// Bytes that were read.
     Bytes(Vec<u8>),
-    /// No more will come.
+    /// The end: no more will come.
     End,
-    /// Nothing now.
+    /// Nothing to read now.
     Nothing,
 }
 
 impl Input {
-    /// Of this srun itself, for one rank or for all.
+    /// Reads srun's own standard input, for one rank or (None) for all.
     pub(crate) fn own(rank: Option<u32>) -> Self {
         Self { file: None, rank, ended: false, not_before: None }
     }
 
-    /// From a file.
+    /// Reads a file, for all ranks.
     pub(crate) fn file(file: File) -> Self {
         Self { file: Some(file), ..Self::own(None) }
     }
 
-    /// None: no task reads anything.
+    /// Reads nothing: tasks have no standard input.
     pub(crate) fn none() -> Self {
         Self { ended: true, ..Self::own(None) }
     }
 
-    /// For whom: None is every task.
+    /// Returns the rank that gets the input; None: every task.
     pub(crate) fn rank(&self) -> Option<u32> {
         self.rank
     }
 
-    /// Whether to poll for something to read.
+    /// Returns whether the source should be polled now.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         !self.ended && self.not_before.is_none_or(|at| at <= now)
     }
 
-    /// Where it comes from.
+    /// Returns the descriptor to poll.
     pub(crate) fn source(&self) -> BorrowedFd<'_> {
         match &self.file {
             Some(file) => file.as_fd(),
@@ -64,12 +64,12 @@ impl Input {
         }
     }
 
-    /// When to look again at a terminal that was busy.
+    /// Returns when to retry reading from a terminal that another program held.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.not_before.filter(|_| !self.ended)
     }
 
-    /// Reads what is there. Call when the source is readable.
+    /// Reads available bytes. Call it when the source is readable.
     pub(crate) fn read(&mut self, now: Instant) -> Chunk {
         let mut bytes = vec![0; CHUNK_BYTES];
         let result = match &mut self.file {
@@ -87,7 +87,7 @@ impl Input {
                 Chunk::Bytes(bytes)
             }
             Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => Chunk::Nothing,
-            // In the background of a terminal (SIGTTIN is blocked).
+            // This process is in the background of a terminal (SIGTTIN is blocked).
             Err(e) if e.raw_os_error() == Some(libc::EIO) && self.file.is_none() => {
                 self.not_before = Some(now + BACKGROUND);
                 Chunk::Nothing

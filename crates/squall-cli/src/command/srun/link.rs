@@ -1,4 +1,4 @@
-//! Where step daemons connect: a socket without a name in the file system, and one link for each node.
+//! Connections from step daemons: a listening socket without a name in the file system, and one link for each node.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
@@ -17,25 +17,26 @@ use squall_model::wire::{Hello, Role};
 
 use crate::client::random;
 
-/// Input that may wait for a slow node before no more is read.
+/// Bytes of input that may be queued for a slow node before reading stops.
 const BACKLOG_BYTES_MAX: usize = 1 << 20;
 
-/// The socket on which the step daemons of one step call.
+/// The socket to which the daemons of one step connect.
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: UnixListener,
-    /// For step daemons of other machines, if there are any.
+    /// Socket for step daemons on other machines, if the cluster has any.
     far: Option<TcpListener>,
-    /// Where they find it.
+    /// Address of the socket for other machines: `HOST:PORT`.
     address: Option<String>,
     name: String,
     cookie: [u8; 16],
-    /// Whom to believe besides root: this user, and who runs the controller.
+    /// User ids accepted as peers: root, this user, and the user who runs the controller.
     users: Vec<u32>,
 }
 
 impl Listener {
-    /// Opens it under a name that nobody can guess. `host`: how other machines of the cluster reach this one.
+    /// Opens the socket under a name that can't be guessed. `host`: this machine's name on other machines of the
+    /// cluster; None: there are none.
     pub(crate) fn open(host: Option<&str>) -> io::Result<Self> {
         let name = format!("squall-srun-{:032x}", u128::from_le_bytes(random()));
         let socket = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
@@ -45,32 +46,33 @@ impl Listener {
         Ok(Self { socket, far, address, name, cookie: random(), users })
     }
 
-    /// Believes that user, too: who runs the cluster.
+    /// Accepts a further user id as a peer: the user who runs the cluster.
     pub(crate) fn trust(&mut self, runner: u32) {
         self.users.push(runner);
     }
 
-    /// Its address, for the step's program.
+    /// Returns the listener's address, which the step daemons get.
     pub(crate) fn address(&self) -> ClientAddress {
         let name = self.name.clone();
         match self.address.clone() {
-            // On a single machine a step has no port, and its daemons no reason to look for each other by TCP.
+            // On a single machine a step has no TCP port, so its daemons don't connect to each other by TCP.
             None => ClientAddress::Abstract(name),
             Some(address) => ClientAddress::Anywhere { name, address },
         }
     }
 
-    /// Where step daemons of other machines call.
+    /// Returns the socket for step daemons on other machines.
     pub(crate) fn far(&self) -> Option<&TcpListener> {
         self.far.as_ref()
     }
 
-    /// What a step daemon must show.
+    /// Returns the cookie that a step daemon must present.
     pub(crate) fn cookie(&self) -> [u8; 16] {
         self.cookie
     }
 
-    /// A step daemon that calls, if one does. Strangers are turned away, those from afar as soon as they speak.
+    /// Accepts a connection from a step daemon, if there is one. Strangers are rejected: local ones by user id, remote
+    /// ones by their first message.
     pub(crate) fn accept(&self) -> Option<Link> {
         let mut link = Link::new(self.accept_here().or_else(|| self.accept_far())?);
         link.put(&Hello::new(Role::Client("srun".into())));
@@ -100,7 +102,7 @@ impl Listener {
 }
 
 fn open_far(host: &str) -> io::Result<(TcpListener, String)> {
-    // Where there is no IPv6, the second is all.
+    // Without IPv6, IPv4 is all there is.
     let socket =
         TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
     socket.set_nonblocking(true)?;
@@ -114,18 +116,18 @@ impl AsFd for Listener {
     }
 }
 
-/// How far a step daemon has introduced itself.
+/// Progress of a step daemon's introduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Its protocol is not known yet.
+    /// Connected; its protocol version is not known yet.
     Called,
-    /// Its cookie is not known yet.
+    /// The version fits; its cookie is not known yet.
     Version,
-    /// It serves that node of the layout.
+    /// The cookie was right: it serves the node with this index in the layout.
     Known(u32),
 }
 
-/// Where links read into.
+/// A buffer for reading, shared by all links.
 #[derive(Debug)]
 pub(crate) struct Room(Vec<u8>);
 
@@ -135,7 +137,7 @@ impl Default for Room {
     }
 }
 
-/// The link to one step daemon. It never blocks.
+/// The connection to one step daemon. It never blocks.
 #[derive(Debug)]
 pub(crate) struct Link {
     stream: Pipe,
@@ -143,7 +145,7 @@ pub(crate) struct Link {
     unread: Vec<u8>,
     unsent: Vec<u8>,
     open: bool,
-    /// Its last frame came.
+    /// Whether its final frame has arrived.
     pub(crate) done: bool,
 }
 
@@ -152,29 +154,29 @@ impl Link {
         Self { stream, stage: Stage::Called, unread: Vec::new(), unsent: Vec::new(), open: true, done: false }
     }
 
-    /// The node's place in the layout, once the step daemon has shown its cookie.
+    /// Returns the node's index in the layout, once the step daemon has presented its cookie.
     pub(crate) fn node(&self) -> Option<u32> {
         if let Stage::Known(node) = self.stage { Some(node) } else { None }
     }
 
-    /// Whether more may come.
+    /// Returns whether more frames may arrive.
     pub(crate) fn is_open(&self) -> bool {
         self.open && !self.done
     }
 
-    /// What it has brought.
+    /// Returns how much of the step daemon's output has arrived.
     pub(crate) fn delivery(&self) -> Delivery {
         match self.stage {
             Stage::Known(_) if self.done => Delivery::Complete,
             Stage::Known(_) if self.open => Delivery::Open,
             Stage::Known(_) => Delivery::Lost,
             _ if self.open => Delivery::Calling,
-            // A stranger that was turned away owes nothing.
+            // A rejected stranger has no output to miss.
             _ => Delivery::Complete,
         }
     }
 
-    /// From now on a machine that has vanished is noticed.
+    /// Turns on detection of a peer machine that vanishes.
     pub(crate) fn watch_peer(&self) {
         if self.is_open()
             && let Err(e) = self.stream.watch_peer()
@@ -183,17 +185,17 @@ impl Link {
         }
     }
 
-    /// Whether so much waits to be sent that no more should be produced.
+    /// Returns whether so many bytes are queued that no more should be read.
     pub(crate) fn is_full(&self) -> bool {
         self.open && self.unsent.len() + self.stream.backlog() > BACKLOG_BYTES_MAX
     }
 
-    /// Whether anything waits to be sent.
+    /// Returns whether any bytes are queued for sending.
     pub(crate) fn has_unsent(&self) -> bool {
         self.open && self.unsent.len() + self.stream.backlog() > 0
     }
 
-    /// Sends a frame to a step daemon that has introduced itself.
+    /// Sends a frame, if the step daemon has introduced itself.
     pub(crate) fn send(&mut self, message: &ToStep) {
         if self.node().is_some() && self.is_open() {
             self.put(message);
@@ -206,7 +208,7 @@ impl Link {
         }
     }
 
-    /// Sends what the other side takes now.
+    /// Sends as many queued bytes as the peer accepts now.
     pub(crate) fn flush(&mut self) {
         let mut sent = 0;
         while sent < self.unsent.len() {
@@ -215,17 +217,18 @@ impl Link {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                 Err(_) => {
-                    // What it said before it went is still to be read.
+                    // Frames that the peer sent before it closed are still to be read.
                     sent = self.unsent.len();
                 }
             }
         }
         self.unsent.drain(..sent);
-        // A broken link shows when it is read.
+        // Reading reports a broken link.
         drop(self.stream.flush());
     }
 
-    /// Reads what has come by way of `room`. Frames are handed over in order; a stranger or nonsense ends the link.
+    /// Reads available bytes into `room` and appends whole frames in order. An invalid frame or a wrong cookie ends the
+    /// link.
     pub(crate) fn read(&mut self, cookie: [u8; 16], room: &mut Room, frames: &mut Vec<FromStep>) {
         let got = match self.stream.read(&mut room.0) {
             Ok(0) => {
@@ -248,7 +251,7 @@ impl Link {
         }
     }
 
-    /// One frame. None: not whole yet; false: the link is to be ended.
+    /// Takes one frame. None: it is not complete yet; false: the link must end.
     fn take(&mut self, cookie: [u8; 16], frames: &mut Vec<FromStep>) -> Option<bool> {
         if self.unread.is_empty() {
             return None;
@@ -283,7 +286,7 @@ impl Link {
             _ if self.node().is_none() => return false,
             FromStep::Done => {
                 self.done = true;
-                // By this a step daemon on another machine knows that all has come.
+                // The hang-up tells a step daemon on another machine that everything has arrived.
                 self.stream.hang_up();
             }
             frame => frames.push(frame),
@@ -292,7 +295,8 @@ impl Link {
     }
 }
 
-/// Says for each node whose last word did not come which tasks' output may be missing. `first`: what rank 0 is called.
+/// Returns a message for each node whose final frame is missing: output of these tasks may be incomplete. `first` is
+/// the number shown for rank 0.
 pub(crate) fn missing_output(links: &[Link], layout: &Layout, first: u32) -> Vec<String> {
     let nodes: IndexSet = links.iter().filter(|link| link.delivery().is_missing()).filter_map(Link::node).collect();
     let text = |node: u32| {

@@ -1,4 +1,4 @@
-//! srun: runs tasks in an allocation, or in one of its own.
+//! srun: runs tasks in an existing allocation, or in one that it requests.
 
 mod bcast;
 pub(crate) mod exits;
@@ -42,7 +42,7 @@ use crate::refusal;
 
 const SRUN: Tool = Tool::Srun;
 
-/// Signals that srun takes for itself or for its tasks. The others do what they always do (STOP, CHLD, ...).
+/// Signals that srun handles itself or forwards to its tasks. Others have their usual effect (STOP, CHLD, ...).
 const SIGNALS: [i32; 14] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -60,7 +60,7 @@ const SIGNALS: [i32; 14] = [
     libc::SIGXCPU,
 ];
 
-/// Runs the command.
+/// Runs srun.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     submission::ended(SRUN, start(args))
 }
@@ -96,7 +96,7 @@ fn start(args: &[OsString]) -> Result<u8, Stop> {
     }
 }
 
-/// Variables and command line into one request, and the command.
+/// Builds a request from variables and command line; returns it with the command to run.
 fn gather(args: &[OsString], vars: &Vars) -> Result<(Asked, Vec<OsString>), Stop> {
     let line = collect::line(SRUN, args)?;
     let mut asked = Asked::new(SRUN);
@@ -123,7 +123,7 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Asked, Vec<OsString>), Stop
     Ok((asked, line.operands.to_vec()))
 }
 
-/// Gets an allocation, runs the step in it, gives it back.
+/// Requests an allocation, runs the step in it and releases it.
 fn in_own_allocation(
     asked: &mut Asked,
     command: &[OsString],
@@ -139,7 +139,7 @@ fn in_own_allocation(
         env,
         immediate_s: asked.immediate_s,
         quiet: asked.quiet,
-        // A program that is brought, or what runs before the step, wants the allocation first.
+        // The step can't be requested together with the allocation if `--bcast` or a prolog must run in between.
         step: (!asked.others.contains_key("bcast") && !scripts::has_prolog(asked)).then(|| call.first_step()),
     };
     let Granted { client, step_asked, facts } = allocation::allocate(ask, signals)?;
@@ -161,7 +161,7 @@ fn in_own_allocation(
     result.map(|(status, _)| status)
 }
 
-/// Gets an allocation of several components, runs a step in each, gives it back.
+/// Requests an allocation of several components, runs a step in each and releases it.
 fn het_allocation(args: &[OsString], parts: &[het::Part], vars: &Vars) -> Result<u8, Stop> {
     let mut all = Vec::new();
     for part in parts {
@@ -189,7 +189,7 @@ fn het_allocation(args: &[OsString], parts: &[het::Part], vars: &Vars) -> Result
     result
 }
 
-/// A step that is ready to be asked for: its `srun` listens.
+/// A step that is ready to be requested: the socket for its step daemons is open.
 struct Call {
     listener: Listener,
     step: StepRequest,
@@ -212,8 +212,8 @@ impl Call {
     }
 }
 
-/// Runs the step in a running allocation, which may be its own. The connection comes with whether the step was asked for
-/// on it already.
+/// Runs the step in a running allocation; `owner`: it was allocated by this srun. `step_asked`: the step has been
+/// requested on the connection already.
 fn run_step(
     asked: &Asked,
     call: Call,

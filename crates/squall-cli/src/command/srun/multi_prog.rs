@@ -1,4 +1,4 @@
-//! `--multi-prog`: a file that says which ranks run which program.
+//! `--multi-prog`: reads the file that assigns programs to ranks.
 
 use squall_model::encoding::ByteBuf;
 use squall_model::limits::TASKS_MAX;
@@ -10,15 +10,15 @@ use crate::options::Stop;
 /// Programs with their ranks, in the order of the file.
 pub(crate) type Programs = Vec<(RankSet, Vec<ByteBuf>)>;
 
-/// Reads the file. `arguments` come after those of each line; `ntasks` is how many ranks there will be, if known.
+/// Reads the file. `arguments` are appended to those of each line; `ntasks` is the number of ranks, if known.
 pub(crate) fn read(path: &str, arguments: &[ByteBuf], ntasks: Option<u32>) -> Result<Programs, Stop> {
     let programs = parse(&text(path)?, path, arguments, ntasks)?;
-    // `*` comes last: all that are left.
+    // `*` comes last and stands for all ranks that are left.
     let listed = |ranks| if ranks == RankSet::All { RankSet::Some(IndexSet::range(0, TASKS_MAX - 1)) } else { ranks };
     Ok(programs.into_iter().map(|(ranks, argv)| (listed(ranks), argv)).collect())
 }
 
-/// How many tasks the file is for: as many as its highest rank needs. None: it names no ranks.
+/// Returns the number of tasks that the file needs: its highest rank plus one. None: it names no ranks.
 pub(crate) fn tasks(path: &str) -> Result<Option<u32>, Stop> {
     let programs = parse(&text(path)?, path, &[], None)?;
     let last = |ranks: &RankSet| if let RankSet::Some(set) = ranks { set.last() } else { None };
@@ -57,8 +57,8 @@ fn parse(text: &str, path: &str, arguments: &[ByteBuf], ntasks: Option<u32>) -> 
     Ok(programs)
 }
 
-/// One line with its continuations, each behind a backslash and a newline. An error says why it is invalid, if there is
-/// more to be said.
+/// Adds one line with its continuation lines, each after a backslash and a newline. The error says why the line is
+/// invalid, if there is a reason to give.
 fn add_line(
     programs: &mut Programs,
     taken: &mut IndexSet,
@@ -84,7 +84,7 @@ fn add_line(
     Ok(())
 }
 
-/// The ranks of a line, which are taken from now on.
+/// Parses the ranks of a line and adds them to `taken`.
 fn rank_set(text: &str, taken: &mut IndexSet, ntasks: Option<u32>) -> Result<IndexSet, String> {
     let invalid = || {
         let shown = if text.starts_with(|c: char| c.is_ascii_digit()) { String::new() } else { format!(" ({text})") };
@@ -110,9 +110,10 @@ fn rank_set(text: &str, taken: &mut IndexSet, ntasks: Option<u32>) -> Result<Ind
     Ok(set)
 }
 
-/// The program and its arguments, as Slurm splits them: single quotes group, a backslash takes the next character as it
-/// is, and one at the end of a line continues the word that it stands in, or begins an empty one. `%t` and `%o` are left
-/// to the step daemon, every other `%` is doubled. `others`: the line is for all other tasks, whose place is their rank.
+/// Splits a program and its arguments as Slurm does. Single quotes group words. A backslash takes the next character
+/// literally. At the end of a line a backslash continues the current word, or begins an empty one. `%t` and `%o` are
+/// left for the step daemon, every other `%` is doubled. `others`: the line is for all remaining ranks, for which `%o`
+/// is the rank.
 fn words(text: &str, others: bool) -> Vec<ByteBuf> {
     let mut words: Vec<Vec<u8>> = Vec::new();
     let mut word: Option<Vec<u8>> = None;
@@ -145,7 +146,7 @@ fn words(text: &str, others: bool) -> Vec<ByteBuf> {
     words.into_iter().map(ByteBuf::from).collect()
 }
 
-/// Text in which nothing is replaced.
+/// Doubles each `%`, so that the step daemon replaces nothing in this text.
 fn literal(text: &[u8]) -> Vec<u8> {
     text.iter().flat_map(|&byte| std::iter::repeat_n(byte, if byte == b'%' { 2 } else { 1 })).collect()
 }
@@ -173,7 +174,7 @@ mod tests {
         }
     }
 
-    /// faults.md D11, as seen on Slurm 22.05.8.
+    /// Fault D11: ranks, programs and continuation lines, as observed with Slurm 22.05.8.
     #[test]
     fn d11_ranks_programs_and_continuation_lines() {
         let text = "# comment\n\n0 ./master --x 'a b'\n1-2,4 echo task %t at %o\n3 \\\n  hostname # here\n* true %o\n";

@@ -1,4 +1,4 @@
-//! What tasks write: to this srun's own streams or files, line by line where several tasks write.
+//! Output of the tasks: to srun's own streams or to files, line by line if several tasks write.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -7,24 +7,24 @@ use std::time::{Duration, Instant};
 
 use squall_model::step::Among;
 
-/// A line that does not end is passed on after so long.
+/// The beginning of a line is passed on after this time, even if the line isn't complete.
 const PARTIAL: Duration = Duration::from_millis(250);
-/// A line that does not end is passed on at this length.
+/// The beginning of a line is passed on at this length, even if the line isn't complete.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// Where one of the two streams goes.
+/// The destination of standard output or of standard error.
 #[derive(Debug)]
 pub(crate) enum Sink {
-    /// This srun's standard output.
+    /// srun's standard output.
     Stdout,
-    /// This srun's standard error.
+    /// srun's standard error.
     Stderr,
-    /// A file that it opened.
+    /// A file that srun has opened.
     File(File),
 }
 
 impl Sink {
-    /// A file of the user.
+    /// Opens a file for output. Without `append` its content is deleted.
     pub(crate) fn open(path: &str, append: bool) -> io::Result<Self> {
         let mut how = OpenOptions::new();
         how.create(true);
@@ -49,32 +49,32 @@ impl Sink {
     }
 }
 
-/// Puts the output of all tasks together.
+/// Merges the output of all tasks.
 #[derive(Debug)]
 pub(crate) struct Output {
-    /// Standard output's.
+    /// Destination of standard output.
     out: Sink,
-    /// Standard error's; None: the same.
+    /// Destination of standard error; None: that of standard output.
     err: Option<Sink>,
-    /// Digits of the label; None: no labels.
+    /// Number of digits in labels; None: no labels.
     label: Option<usize>,
-    /// The label of rank 0.
+    /// The number in rank 0's label: ranks of a step in several components are counted across all.
     first: u32,
-    /// Of standard output and of standard error: only this task's.
+    /// For standard output and for standard error: the only rank whose output is shown; None: all ranks.
     pub(crate) only: [Option<u32>; 2],
-    /// Hold back what is not yet a line.
+    /// Whether incomplete lines are held back.
     lines: bool,
     partial: BTreeMap<(u32, bool), (Instant, Vec<u8>)>,
 }
 
 impl Output {
-    /// For that many tasks.
+    /// Merges the output of `ntasks` tasks.
     pub(crate) fn new(out: Sink, err: Option<Sink>, ntasks: u32, label: bool, unbuffered: bool) -> Self {
         let alone = Among { tasks: ntasks, ..Among::default() };
         Self::among(out, err, alone, label, unbuffered)
     }
 
-    /// For tasks among those of other components.
+    /// Merges the output of one component's tasks in a step of several components.
     pub(crate) fn among(out: Sink, err: Option<Sink>, among: Among, label: bool, unbuffered: bool) -> Self {
         let ntasks = among.tasks;
         let digits = ntasks.saturating_sub(1).max(1).ilog10() as usize + 1;
@@ -90,7 +90,7 @@ impl Output {
         }
     }
 
-    /// Takes what a task wrote; nothing: its stream has ended.
+    /// Takes bytes that a task wrote; no bytes: the task's stream has ended.
     pub(crate) fn take(&mut self, now: Instant, rank: u32, stderr: bool, bytes: &[u8]) -> io::Result<()> {
         if self.only[usize::from(stderr)].is_some_and(|only| only != rank) {
             return Ok(());
@@ -112,12 +112,12 @@ impl Output {
         self.lines_of(rank, stderr, &held)
     }
 
-    /// When [`Output::flush`] must be called.
+    /// Returns when [`Output::flush`] must be called; None: no line is held back.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.partial.values().map(|(since, _)| *since + PARTIAL).min()
     }
 
-    /// Passes on beginnings of lines that have waited long enough; all of them at the end.
+    /// Passes on incomplete lines that were held back long enough; with `end` all of them.
     pub(crate) fn flush(&mut self, now: Instant, end: bool) -> io::Result<()> {
         let due: Vec<(u32, bool)> =
             self.partial.iter().filter(|(_, (since, _))| end || *since + PARTIAL <= now).map(|(key, _)| *key).collect();
@@ -160,7 +160,7 @@ mod tests {
 
     use super::{Output, Sink};
 
-    /// Feeds frames (rank, bytes), then the end; what stands in the file before and after it.
+    /// Passes frames (rank, bytes) to an output; returns the file's content before and after the final flush.
     fn written(name: &str, ntasks: u32, label: bool, unbuffered: bool, frames: &[(u32, &str)]) -> (String, String) {
         let path = std::env::temp_dir().join(format!("squall-output-{}-{name}", std::process::id()));
         let path = path.to_str().unwrap();

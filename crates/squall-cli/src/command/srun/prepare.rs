@@ -1,4 +1,5 @@
-//! The user's ends of a step's streams, opened when the step has its number.
+//! srun's ends of a step's standard streams. They are opened when the step has its number, which file names may
+//! contain.
 
 use std::fs::File;
 
@@ -13,24 +14,24 @@ use crate::options::Stop;
 /// How the streams are to be opened.
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
-    /// Standard input's way.
+    /// Source of standard input.
     pub(crate) input: Route,
-    /// Standard output's way.
+    /// Destination of standard output.
     pub(crate) output: Route,
-    /// Standard error's way.
+    /// Destination of standard error.
     pub(crate) error: Route,
-    /// `--label`.
+    /// `--label`: lines of output begin with the task's rank.
     pub(crate) label: bool,
-    /// `--unbuffered`.
+    /// `--unbuffered`: output is passed on without waiting for whole lines.
     pub(crate) unbuffered: bool,
-    /// Its place among the tasks of other components.
+    /// Position of this component's tasks in a step of several components; None: there is one component.
     pub(crate) among: Option<Among>,
-    /// `--open-mode=append`.
+    /// `--open-mode=append`: output files keep their content.
     pub(crate) append: bool,
 }
 
 impl Prepared {
-    /// Opens them for a step.
+    /// Opens the streams for a step.
     pub(crate) fn open(&self, facts: &JobFacts, step: StepNo, layout: &Layout) -> Result<(Output, Input), Stop> {
         let names = Names {
             job: facts.key.job.0,

@@ -1,4 +1,4 @@
-//! From options to what the controller and the step daemons are asked.
+//! Translates options into the requests for the controller and the step daemons.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -15,28 +15,28 @@ use crate::capture::{self, Vars};
 use crate::options::asked::Asked;
 use crate::options::{Source, Stop, Tool};
 
-/// A step as srun asks for it, but for where it listens.
+/// A request for a step, without the address of srun's listening socket.
 #[derive(Debug)]
 pub(crate) struct StepRequest {
-    /// For the controller.
+    /// The part for the controller.
     pub(crate) spec: StepSpec,
-    /// For the step daemons.
+    /// The part for the step daemons.
     pub(crate) program: TaskProgram,
-    /// Standard input's way.
+    /// Source of standard input.
     pub(crate) input: Route,
-    /// Standard output's way.
+    /// Destination of standard output.
     pub(crate) output: Route,
-    /// Standard error's way.
+    /// Destination of standard error.
     pub(crate) error: Route,
 }
 
-/// The base name of the command, which is also the name of its step.
+/// Returns the base name of a command, which is also the default name of its step.
 pub(crate) fn base_name(command: &OsStr) -> String {
     let name = std::path::Path::new(command).file_name().unwrap_or(command);
     name.to_string_lossy().into_owned()
 }
 
-/// Makes the request for a step. `inside`: in an allocation that was there before.
+/// Builds the request for a step. `inside`: srun runs in an allocation that existed before.
 pub(crate) fn step(asked: &Asked, command: &[OsString], vars: &Vars, inside: bool) -> Result<StepRequest, Stop> {
     let spec = spec(asked, command, vars, inside)?;
     let pty = asked.run.pty;
@@ -68,16 +68,16 @@ pub(crate) fn step(asked: &Asked, command: &[OsString], vars: &Vars, inside: boo
     Ok(StepRequest { spec, program, input, output, error })
 }
 
-/// What is handed on to the tasks' environment.
+/// Returns further options that step daemons turn into the tasks' environment.
 fn others(asked: &Asked, inside: bool) -> Vec<(String, String)> {
     let need = &asked.spec.need;
     let counts = [("cpus-per-task", need.cpus_per_task), ("ntasks-per-node", need.ntasks_per_node)];
     let counts = counts.into_iter().filter_map(|(name, count)| Some((name.to_owned(), count?.to_string())));
-    // What the job was given is no request of the step's own: a step that does not ask shares all of the job's.
+    // GPUs of the job are no request of the step: a step without such options shares all of the job's.
     let counts_gpus = ["gres", "gpus", "gpus-per-node"].into_iter().any(|name| asked.on_line(name));
     let of_job = |name: &str| match name {
         "gpus" | "gpus-per-node" => !(inside && asked.on_line(name)),
-        // A step that says how many it wants goes by that.
+        // The step's own number of GPUs replaces the job's GPUs per task.
         "gpus-per-task" => inside && counts_gpus && !asked.on_line(name),
         _ => false,
     };
@@ -86,7 +86,7 @@ fn others(asked: &Asked, inside: bool) -> Vec<(String, String)> {
     own.chain(counts).chain(gres).chain([("srun-debug".to_owned(), debug_level(asked).to_string())]).collect()
 }
 
-/// What srun tells, as Slurm counts it: 3 without an option, less with `--quiet`.
+/// Returns srun's verbosity as Slurm counts it: 3 by default, 2 with `--quiet`, one more for each `--verbose`.
 fn debug_level(asked: &Asked) -> u8 {
     if asked.quiet { 2 } else { asked.verbose.saturating_add(3) }
 }
@@ -107,7 +107,7 @@ fn commands(asked: &Asked, command: &[OsString], ntasks: Option<u32>) -> Result<
 
 fn spec(asked: &Asked, command: &[OsString], vars: &Vars, inside: bool) -> Result<StepSpec, Stop> {
     let need = &asked.spec.need;
-    // What the job has is a default for its steps; only what this srun was told goes beyond.
+    // The job's options are defaults for its steps; only options of this srun count here.
     let own = |option: &str| !inside || asked.on_line(option);
     let mut spec = StepSpec {
         name: if asked.on_line("job-name") { asked.spec.name.clone() } else { step_name(command) },
@@ -121,7 +121,7 @@ fn spec(asked: &Asked, command: &[OsString], vars: &Vars, inside: bool) -> Resul
         } else {
             Memory::Unset
         },
-        // Ranks that go where a list says need it in its order.
+        // An arbitrary distribution refers to the nodes in the order of the list.
         nodelist: need
             .nodelist
             .clone()
@@ -147,7 +147,7 @@ fn step_name(command: &[OsString]) -> String {
     command.first().map(|first| base_name(first)).unwrap_or_default()
 }
 
-/// Whether srun runs in the job in which it is to create a step.
+/// Returns whether srun runs within the job in which it creates a step.
 fn job_of_environment(asked: &Asked) -> bool {
     matches!(asked.sources.get("jobid"), Some(Source::Variable(_)))
 }
@@ -156,7 +156,7 @@ fn number(vars: &Vars, variable: &str) -> Option<u32> {
     vars.iter().find(|(name, _)| name == variable)?.1.to_str()?.parse().ok()
 }
 
-/// What Slurm says of tasks for each node that are fewer than the tasks of a step.
+/// Returns Slurm's warning about `--ntasks-per-node` that doesn't fit the number of tasks.
 fn not_so_many(each: u32, ntasks: u32, nodes: u32) -> String {
     format!(
         "can't honor --ntasks-per-node set to {each} which doesn't match the requested tasks {ntasks} with the maximum \
@@ -164,7 +164,8 @@ fn not_so_many(each: u32, ntasks: u32, nodes: u32) -> String {
     )
 }
 
-/// Fewer tasks than nodes need fewer nodes, and tasks that do not fit go before their number on each node: Slurm says so.
+/// Reduces the number of nodes to that of tasks, and drops tasks per node that don't fit the number of tasks. Prints
+/// Slurm's warnings.
 fn fit_nodes(spec: &mut StepSpec, asked: &Asked, vars: &Vars) -> Result<(), Stop> {
     let of_job = || number(vars, "SLURM_JOB_NUM_NODES").filter(|_| job_of_environment(asked));
     if let (Some(nodes), Some(there)) = (spec.nodes_min, of_job())

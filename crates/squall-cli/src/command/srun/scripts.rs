@@ -1,4 +1,4 @@
-//! Programs of the user around a step: those that srun runs itself, `--prolog` and `--epilog`, and those around each task.
+//! The user's programs around a step: `--prolog` and `--epilog`, which srun runs, and those that run around each task.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use crate::capture::Vars;
 use crate::options::Stop;
 use crate::options::asked::Asked;
 
-/// Options whose value is such a program.
+/// Options whose value is a program around a step or a task.
 const OPTIONS: [&str; 4] = ["prolog", "epilog", "task-prolog", "task-epilog"];
 
-/// Makes whole paths of their names. A name that is none stays, and is missed where it is to be run.
+/// Replaces the programs' names by absolute paths. An unknown name is reported and stays: running it fails later.
 pub(super) fn find(asked: &mut Asked, vars: &Vars) {
     for option in OPTIONS {
         let Some(name) = asked.others.get(option).filter(|name| !is_none(option, name)) else { continue };
@@ -29,7 +29,7 @@ pub(super) fn find(asked: &mut Asked, vars: &Vars) {
     }
 }
 
-/// `--prolog=none`: not the site's either.
+/// Returns whether the value is `none`: `--prolog=none` switches off the site's prolog, too.
 fn is_none(option: &str, name: &str) -> bool {
     !option.starts_with("task") && name.eq_ignore_ascii_case("none")
 }
@@ -48,13 +48,13 @@ fn search(name: &str, dir: &Path, vars: &Vars) -> Option<PathBuf> {
     folders.chain([here]).find(fits)
 }
 
-/// Whether something is to run before the step.
+/// Returns whether a prolog must run before the step.
 pub(super) fn has_prolog(asked: &Asked) -> bool {
     asked.others.get("prolog").is_some_and(|name| !is_none("prolog", name))
 }
 
-/// Runs the step between its `--prolog` and its `--epilog`, which get the arguments of the tasks. `facts`: of an
-/// allocation that srun's own environment does not speak of.
+/// Runs the step between `--prolog` and `--epilog`, which get the tasks' arguments. `facts`: the allocation, if srun's
+/// own environment doesn't describe it.
 pub(super) fn around<T>(
     asked: &Asked,
     command: &[OsString],
@@ -77,7 +77,8 @@ pub(super) fn around<T>(
     result
 }
 
-/// The exit status; 1 for one that did not exit.
+/// Runs a program and returns its exit code; 1 if it was killed by a signal, 0 if it can't be started (which is
+/// reported).
 fn run(script: &str, option: &str, command: &[OsString], facts: Option<&JobFacts>) -> i32 {
     let mut child = Command::new(script);
     child.args(command).envs(facts.map(job_env).unwrap_or_default());

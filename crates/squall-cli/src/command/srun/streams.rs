@@ -1,13 +1,14 @@
-//! `--input`, `--output`, `--error`: what goes through srun, what the nodes open, what srun opens itself.
+//! `--input`, `--output`, `--error`: whether a stream goes through srun, is opened on the nodes, or is a file that srun
+//! opens.
 
 use squall_model::step::Stream;
 
-/// Where one standard stream goes.
+/// Source or destination of one standard stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
-    /// For the step daemons.
+    /// The stream as the step daemons are told to connect it.
     pub(crate) stream: Stream,
-    /// The file, a pattern, that srun itself writes or reads; None: its own stream.
+    /// Pattern of the file that srun itself writes or reads; None: srun's own stream.
     pub(crate) file: Option<String>,
 }
 
@@ -16,7 +17,7 @@ impl Route {
         Self { stream, file: None }
     }
 
-    /// Reads the value of an option: `all`, `none`, a rank, a file.
+    /// Parses an option's value: `all`, `none`, a rank or a file.
     pub(crate) fn of(text: Option<&str>) -> Self {
         let text = text.unwrap_or("all");
         if text == "-" || text.get(..3).is_some_and(|word| word.eq_ignore_ascii_case("all")) {
@@ -34,7 +35,8 @@ impl Route {
         Self { stream: Stream::Client, file: Some(text.to_owned()) }
     }
 
-    /// Standard error's: where nothing is said, and standard output is anywhere but here, the same.
+    /// Returns standard error's route. Without a value of its own it follows standard output, unless that is srun's own
+    /// stream.
     pub(crate) fn of_error(text: Option<&str>, output: &Self) -> Self {
         match text {
             Some(text) => {
@@ -57,7 +59,7 @@ impl Route {
     }
 }
 
-/// Whether each task or node has a file of its own by this pattern.
+/// Returns whether a pattern names a separate file for each task or node.
 fn of_tasks(pattern: &str) -> bool {
     let mut chars = pattern.chars();
     while let Some(c) = chars.next() {
@@ -71,24 +73,24 @@ fn of_tasks(pattern: &str) -> bool {
     false
 }
 
-/// What a pattern's letters stand for.
+/// Values of the letters in a pattern of a file name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
-    /// `%j`.
+    /// `%j`: job id.
     pub(crate) job: u32,
-    /// `%s`.
+    /// `%s`: step number.
     pub(crate) step: u32,
-    /// `%A`.
+    /// `%A`: the array's job id.
     pub(crate) array: u32,
-    /// `%a`.
+    /// `%a`: index of the array task.
     pub(crate) index: u32,
-    /// `%u`.
+    /// `%u`: user name.
     pub(crate) user: String,
-    /// `%x`.
+    /// `%x`: job name.
     pub(crate) name: String,
 }
 
-/// The file that a pattern names. A backslash takes the pattern as it is.
+/// Returns the path that a pattern names. With a backslash in it nothing is replaced.
 pub(crate) fn expand(pattern: &str, names: &Names) -> String {
     if pattern.contains('\\') {
         return pattern.replace('\\', "");

@@ -1,10 +1,10 @@
-//! The user's terminal while a task has one of its own: every key goes through, the size follows.
+//! The user's terminal while a task has a terminal of its own: all keys go to the task, changes of size are forwarded.
 
 use std::io;
 
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
-/// A terminal in raw mode; as it was before, at the end.
+/// A terminal in raw mode. Dropping it restores the previous mode.
 #[derive(Debug)]
 pub(crate) struct Raw {
     before: Termios,
@@ -29,12 +29,12 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // The terminal may be gone; there is nobody left to tell.
+        // Fails if the terminal was closed, which needs no message.
         let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Drain, &self.before);
     }
 }
 
-/// Rows and columns of standard input's terminal.
+/// Returns rows and columns of standard input's terminal; 24 and 80 if there is none.
 pub(crate) fn size() -> (u16, u16) {
     tcgetwinsize(rustix::stdio::stdin()).map_or((24, 80), |size| (size.ws_row, size.ws_col))
 }

@@ -1,4 +1,4 @@
-//! sshare: shares and usage of accounts and of their users.
+//! sshare: lists shares and usage of accounts and of their users.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -54,11 +54,11 @@ Usage:  sshare [OPTION]
         --yaml             produce YAML output
 ";
 
-/// A line: an account, or a user in it.
+/// A line of output: an account, or a user in an account.
 struct Line {
     share: Share,
     cluster: String,
-    /// Only users are listed: nothing stands under anything.
+    /// Whether only users are listed: then names are not indented.
     flat: bool,
 }
 
@@ -68,7 +68,7 @@ impl Line {
         format!("{}{}", " ".repeat(depth), self.share.account)
     }
 
-    /// Root is measured by nobody.
+    /// Returns the text, or nothing on root's line: shares are relative to a parent, which root hasn't.
     fn below_root(&self, text: String) -> String {
         if self.share.depth == 0 { String::new() } else { text }
     }
@@ -121,7 +121,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sshare", args, sshare)
 }
 
-/// The command, in its surroundings.
+/// Runs sshare in the given surroundings.
 pub(crate) fn sshare(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     if given.has("helpformat") {
@@ -170,7 +170,7 @@ fn format(given: &Arguments) -> String {
     }
 }
 
-/// The lines that are asked for: of users only those named, with `-a` all, otherwise who asks.
+/// Returns the lines to print: accounts, and of users those named, all with `-a`, otherwise the caller.
 fn chosen(call: &mut Call<'_>, given: &Arguments, all: &[Share]) -> Result<Vec<Share>, Fail> {
     let accounts = given.last("accounts").map(names).unwrap_or_default();
     let users: Option<Vec<String>> = match given.last("users") {

@@ -1,5 +1,5 @@
-//! `bench gang`: two parallel jobs that share the same cores in turns, against the same jobs one after the other, and
-//! against sharing without turns; beside it what a switch and a strobe cost, and how soon a short job starts.
+//! `bench gang`: two parallel jobs that share cores by time slices, compared with the same jobs one after the other and
+//! with sharing without slices. Also the cost of a switch and of a strobe, and the wait of a short job.
 
 mod pair;
 mod wide;
@@ -14,39 +14,39 @@ use self::pair::{Kind, Pairs};
 use super::{Finding, Options, median, round};
 use crate::picture::{Axis, Chart, Series, Stroke, write};
 
-/// Slots that are swept unless others are named, microseconds; the figures are for 2 ms and 10 ms.
+/// Time slices that are tried by default, in microseconds; and below, those of the figures (2 ms and 10 ms).
 const SWEEP_US: [u64; 9] = [300, 1000, 2000, 5000, 10_000, 50_000, 200_000, 1_000_000, 8_000_000];
 const FIGURES_US: [u64; 2] = [2000, 10_000];
 
-/// Paired runs of the figures, and of the rest of the sweep.
+/// Number of paired runs for the figures, and below, for the other time slices.
 const PAIRS: u64 = 7;
 const SWEEP_PAIRS: u64 = 1;
 
-/// What one job of these has to do, at least.
+/// Run time of one job in the pairs of the figures, at least; and below, in the other pairs.
 const FIGURE_WORK: Duration = Duration::from_millis(1500);
 const SWEEP_WORK: Duration = Duration::from_millis(800);
 
-/// Grains of jobs that synchronise, microseconds.
+/// Computation between two synchronisations of a job, in microseconds.
 const GRAINS_US: [u64; 3] = [200, 1000, 5000];
 
-/// How jobs that synchronise are compared: policy, and how it switches.
+/// Configurations compared for jobs that synchronise: policy, and suspend mechanism.
 const WAYS: [(&str, &str); 3] = [("gang", "auto"), ("gang", "freeze"), ("implicit", "auto")];
 
-/// Policies on real jobs, and how often each.
+/// Policies compared on real jobs, and below, the number of runs of each.
 const MIXED_BY: [&str; 4] = ["batch", "gang", "flexible", "implicit"];
 const MIXED_TIMES: u64 = 5;
 
-/// What the talk has: name, quantum in ms, nodes, slowdown in percent.
+/// Figures of other gang schedulers from the STORM talk: name, time slice in ms, nodes, slowdown in percent.
 const TALK: [(&str, f64, u32, f64); 3] =
     [("RMS", 30_000.0, 15, 1.8), ("SCore-D", 100.0, 64, 2.0), ("STORM", 2.0, 64, 0.0)];
 
-/// Workloads on which policies are compared.
+/// Number of simulated workloads on which policies are compared.
 const SEEDS: u64 = 20;
 
-/// Processes of the switch that is measured.
+/// Number of processes in the measured switch.
 const PROCESSES: usize = 32;
 
-/// The figure is the slowdown at 2 ms in percent, its limit what is allowed.
+/// Returns the slowdown at a time slice of 2 ms in percent, with the allowed slowdown as limit.
 pub(super) fn run(options: &Options) -> Result<Finding, String> {
     let mut fields = Vec::new();
     let parts = &options.parts;
@@ -87,7 +87,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     Ok(Finding { bench: "gang", figure: round(figure), unit: "percent slower at 2 ms", limit, fields })
 }
 
-/// All coscheduling policies on the same mixed workloads, simulated.
+/// Compares all coscheduling policies on the same simulated mixed workloads.
 fn policies(seeds: u64) -> Value {
     let row = |method: Method| {
         let fared: Vec<Fared> = (1..=seeds).map(|seed| fare(method, seed)).collect();
@@ -123,7 +123,7 @@ fn sweep(pairs: &Pairs, options: &Options) -> Result<Vec<Value>, String> {
     Ok(rows)
 }
 
-/// Jobs that synchronise, in turns (in which they step back, or are frozen) and without.
+/// Compares jobs that synchronise: with time slices (where waiting tasks yield, or are frozen) and without.
 fn synchronising(pairs: &Pairs, options: &Options) -> Result<Value, String> {
     let work = Duration::from_secs(2);
     let mut rows = Vec::new();
@@ -150,7 +150,7 @@ fn synchronising(pairs: &Pairs, options: &Options) -> Result<Value, String> {
     Ok(Value::Array(rows))
 }
 
-/// The policies on one mixed workload of real jobs.
+/// Compares the policies on one mixed workload of real jobs.
 fn mixed(pairs: &Pairs, options: &Options) -> Result<Value, String> {
     let mut found = MIXED_BY.map(|policy| (policy, Vec::new()));
     for _ in 0..options.jobs.unwrap_or(MIXED_TIMES).max(1) {

@@ -1,5 +1,5 @@
-//! Two jobs of two ranks each on a node with two cores: together, or one after the other. One node, because emulated ones
-//! would each switch for themselves, on one kernel: what a node is to pay once would be paid by all of them on all cores.
+//! Two jobs of two ranks each on a node with two cores: together, or one after the other. It is a single node: several
+//! emulated ones would each switch by themselves on the same kernel, and each core would bear the cost of all of them.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -17,14 +17,14 @@ use crate::bench::round;
 const SOURCE: &str = include_str!("work.c");
 const COMPILER: &str = "mpicc.openmpi";
 
-/// Longest wait for anything.
+/// Timeout for the ranks or jobs that are waited for; and below, the interval between checks.
 const PATIENCE: Duration = Duration::from_mins(2);
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Iterations by which the machine's speed is learnt.
+/// Iterations with which the machine's speed is measured.
 const TRIAL: u64 = 200_000_000;
 
-/// A mixed workload, in the order in which it comes: what jobs do, and for how many milliseconds each of their ranks
+/// A mixed workload in the order of submission: what each job does, and the milliseconds that each of its ranks
 /// computes.
 const MIXED: [(Kind, u64); 6] = [
     (Kind::ComputesPlainly, 2000),
@@ -35,45 +35,45 @@ const MIXED: [(Kind, u64); 6] = [
     (Kind::ComputesPlainly, 250),
 ];
 
-/// Short jobs that are tried.
+/// Number of short jobs that are tried.
 const SHORT_JOBS: usize = 5;
 
-/// What jobs do.
+/// What the ranks of a job do.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
-    /// They compute.
+    /// They compute, and use MPI only to start and end.
     Computes,
-    /// Their ranks meet after so much computing.
+    /// They synchronise each time they have computed for `grain_us` microseconds.
     Meets { grain_us: u64 },
-    /// They compute without MPI.
+    /// They compute, without MPI.
     ComputesPlainly,
-    /// They sleep for 5 ms after so much computing, without MPI.
+    /// They sleep for 5 ms each time they have computed for `grain_us` microseconds, without MPI.
     Sleeps { grain_us: u64 },
 }
 
-/// How two jobs fared together.
+/// Result of two jobs that ran together.
 pub(super) struct Together {
-    /// From the first start to the last end, seconds.
+    /// Seconds from the first start to the last end.
     pub(super) makespan: f64,
-    /// The part of the one that ended first in what both had of the cores while both ran.
+    /// Share of the CPU time, from 0 to 1, that the job which ended first had while both ran.
     share: f64,
-    /// Which part of that time it had the cores.
+    /// CPU seconds per second of the job that ended first, for its whole run.
     cores: f64,
 }
 
-/// One job's ranks: start, end, CPU time, seconds.
+/// Start, end and CPU time of a job's ranks, in seconds.
 struct Times {
     start: f64,
     end: f64,
     cpu: f64,
 }
 
-/// A cluster for pairs of jobs.
+/// A cluster on which pairs of jobs run.
 pub(super) struct Pairs {
     cluster: Cluster,
     folder: PathBuf,
     program: PathBuf,
-    /// The same without MPI.
+    /// The program compiled without MPI.
     plain: PathBuf,
     per_us: f64,
 }
@@ -98,18 +98,18 @@ impl Pairs {
         Ok(pairs)
     }
 
-    /// From now on by that policy and that way to switch, with slots of so many microseconds.
+    /// Reconfigures the cluster: coscheduling policy, suspend mechanism, and time slice in microseconds.
     pub(super) fn configure(&self, policy: &str, switch: &str, slot_us: u64) -> Result<(), String> {
         let path = self.cluster.place().config();
         fs::write(&path, text(policy, switch, slot_us)).map_err(|e| format!("{}: {e}", path.display()))?;
         self.squall(&["scontrol", "reconfigure"]).map(drop)
     }
 
-    /// The slowdown at a slot, over so many paired runs.
+    /// Measures the slowdown at a time slice, over several paired runs.
     pub(super) fn compare(&self, slot_us: u64, pairs: u64, work: Duration) -> Result<Value, String> {
         self.configure("gang", "auto", slot_us)?;
         let [mut slowdowns, mut shares, mut cores, mut cores_alone] = [const { Vec::new() }; 4];
-        // Who is frozen in the turns of one that is done would wait for nothing.
+        // With longer slices jobs are frozen: a finished job that stays would keep the other one frozen in its slices.
         let all_stay = Span(slot_us) <= GangSwitch::SHORT;
         let iterations = self.iterations(work);
         for _ in 0..pairs.max(1) {
@@ -119,7 +119,7 @@ impl Pairs {
                 cores_alone.push(times.cpu / took * 100.0);
                 Ok::<f64, String>(took)
             };
-            // The one before and the one after: what drifts, drifts against both.
+            // One run alone before and one after: a drift of the machine's speed cancels out.
             let before = alone()?;
             let together = self.together(Kind::Computes, work, all_stay)?;
             let after = before + alone()?;
@@ -140,7 +140,7 @@ impl Pairs {
         }))
     }
 
-    /// Two equal jobs at once; for `all_stay` see [`Self::go`].
+    /// Runs two equal jobs at once; for `all_stay` see [`Self::go`].
     pub(super) fn together(&self, kind: Kind, work: Duration, all_stay: bool) -> Result<Together, String> {
         let iterations = self.iterations(work);
         self.submit("a", kind, iterations)?;
@@ -176,8 +176,8 @@ impl Pairs {
         self.squall(&["sbatch", "-N1", "-n2", "--time=10", "-o", &output, "--wrap", &step]).map(drop)
     }
 
-    /// Lets the jobs begin when all their ranks are there, and waits for their ends. `all_stay`: who is done first stays
-    /// until all are, so that its end (MPI's, its step's, the controller's work) falls into no time that is measured.
+    /// Starts the jobs when all their ranks are ready, and waits until they have finished. With `all_stay` a finished
+    /// job stays until all are, so that the work at its end (in MPI, step daemon and controller) is not measured.
     fn go(&self, names: &[&str], all_stay: bool) -> Result<Vec<Times>, String> {
         let rank_files = |word: &str| {
             let names = names.iter().flat_map(|name| [0, 1].map(|rank| (*name, rank)));
@@ -221,7 +221,7 @@ impl Pairs {
         Ok(all)
     }
 
-    /// Mean time from submission to end of the jobs of a mixed workload, seconds.
+    /// Returns the mean time in seconds from submission to end of the jobs of the mixed workload.
     pub(super) fn mixed(&self, policy: &str) -> Result<f64, String> {
         self.configure(policy, "auto", 10_000)?;
         let go = self.folder.join("go");
@@ -248,7 +248,7 @@ impl Pairs {
         Ok(waiting.iter().filter_map(|(.., took)| *took).sum::<f64>() / MIXED.len() as f64)
     }
 
-    /// How long a short job waits for its first turn beside a long one that has the whole machine.
+    /// Measures how long a short job waits for its first time slice while a long job has the whole machine.
     pub(super) fn short_job(&self, slot: Duration) -> Result<Value, String> {
         self.configure("gang", "auto", slot.as_micros() as u64)?;
         let spin = "exec squall srun sh -c 'while :; do :; done'";
@@ -289,7 +289,7 @@ impl Pairs {
     }
 }
 
-/// A node with two cores, which jobs may hold together.
+/// Returns the configuration: a node with two cores, which jobs may share.
 fn text(policy: &str, switch: &str, slot_us: u64) -> String {
     format!(
         "gang_switch = \"{switch}\"\ncoscheduling = \"{policy}\"\nSchedulerTimeSlice = \"{slot_us}us\"\n\
@@ -297,7 +297,7 @@ fn text(policy: &str, switch: &str, slot_us: u64) -> String {
     )
 }
 
-/// What is not there need not be removed.
+/// Ignores the error that a file to be removed does not exist.
 fn missing(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }

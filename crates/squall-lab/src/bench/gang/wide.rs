@@ -1,4 +1,4 @@
-//! What strobes cost a controller with many emulated nodes.
+//! CPU time that strobes cost a controller with many emulated nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::bench::cluster::Cluster;
 use crate::bench::round;
 use crate::client::unexpected;
 
-/// How long the controller is watched, with and without strobes.
+/// Time for which the controller is observed, with and without strobes.
 const WATCHED: Duration = Duration::from_secs(8);
 
-/// A slot of 10 ms.
+/// Configuration with time slices of 10 ms.
 const CONFIG: &str = "coscheduling = \"gang\"\nSchedulerTimeSlice = \"10ms\"\n\
     [[partitions]]\nname = \"gang\"\nOverSubscribe = \"FORCE:2\"\n";
 
@@ -38,7 +38,7 @@ pub(super) fn strobe(nodes: u32) -> Result<Value, String> {
             _ => return Err(unexpected().to_string()),
         }
     }
-    // The launches are over by then.
+    // By then all tasks have been launched.
     std::thread::sleep(Duration::from_secs(2));
     let before = Cluster::diag(&mut client)?.gang;
     let with = watch()?;
@@ -56,7 +56,7 @@ pub(super) fn strobe(nodes: u32) -> Result<Value, String> {
     }))
 }
 
-/// CPU time of a process, seconds.
+/// Returns the CPU time of a process in seconds.
 fn cpu_s(pid: &str) -> Result<f64, String> {
     let path = format!("/proc/{pid}/task");
     let mut total = 0.0;
@@ -67,7 +67,7 @@ fn cpu_s(pid: &str) -> Result<f64, String> {
     Ok(total)
 }
 
-/// A job of all cores of all nodes.
+/// Returns a submission of a job that takes all cores of all nodes.
 fn job(nodes: u32, number: u64) -> Request {
     let need = Need { nodes_min: Some(nodes), nodes_max: Some(nodes), exclusive: true, ..Need::default() };
     let spec = JobSpec {

@@ -1,25 +1,25 @@
-//! Least squares with few parameters, none of them negative: costs are not.
+//! Least squares with few parameters, none of them negative, since they are costs.
 
-/// Measured: what the parameters are multiplied by, and the result.
+/// One measurement: a factor for each parameter, and the result.
 pub(in crate::bench) type Row<const P: usize> = ([f64; P], f64);
 
-/// A fitted model: the result is the sum of the parameters times their factors.
+/// A fitted model: the result is the sum of parameters times factors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::bench) struct Fit<const P: usize> {
     pub(in crate::bench) parameters: [f64; P],
-    /// Root of the mean squared relative error.
+    /// Root mean square of the relative errors.
     pub(in crate::bench) residual: f64,
 }
 
 impl<const P: usize> Fit<P> {
-    /// What the model says.
+    /// Returns the model's result for these factors.
     pub(in crate::bench) fn at(&self, factors: [f64; P]) -> f64 {
         factors.iter().zip(self.parameters).map(|(factor, parameter)| factor * parameter).sum()
     }
 }
 
-/// The parameters that make the relative errors smallest. With so few of them every choice of those that are not
-/// zero can be tried.
+/// Returns the parameters with the smallest relative errors. As there are few, every subset of parameters that are not
+/// zero is tried.
 pub(in crate::bench) fn fit<const P: usize>(rows: &[Row<P>]) -> Fit<P> {
     let none = Fit { parameters: [0.0; P], residual: f64::INFINITY };
     let choices = (1_u32..1 << P).filter_map(|choice| {
@@ -36,7 +36,8 @@ fn residual<const P: usize>(rows: &[Row<P>], parameters: &[f64; P]) -> f64 {
     (errors.map(|e| e * e).sum::<f64>() / rows.len().max(1) as f64).sqrt()
 }
 
-/// The normal equations for the parameters in `choice`, the others being zero. None: they have no one solution.
+/// Solves the normal equations for the parameters in the bit set `choice`; the others are zero. None: there is no
+/// unique solution.
 fn solve<const P: usize>(rows: &[Row<P>], choice: u32) -> Option<[f64; P]> {
     let mut matrix = [[0.0; P]; P];
     let mut right = [0.0; P];
@@ -56,7 +57,7 @@ fn solve<const P: usize>(rows: &[Row<P>], choice: u32) -> Option<[f64; P]> {
     eliminate(&mut matrix, &mut right)
 }
 
-/// Gauss and Jordan, with the largest pivot.
+/// Solves a linear system by Gauss-Jordan elimination with the largest pivot.
 fn eliminate<const P: usize>(matrix: &mut [[f64; P]; P], right: &mut [f64; P]) -> Option<[f64; P]> {
     for at in 0..P {
         let pivot = (at..P).max_by(|a, b| matrix[*a][at].abs().total_cmp(&matrix[*b][at].abs()))?;

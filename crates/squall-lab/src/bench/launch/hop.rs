@@ -1,4 +1,4 @@
-//! One hop of the fabric, measured: what a frame costs by its size, encoded, written, read, checked and copied.
+//! Cost of one hop of the fabric, measured: a frame is encoded, written, read, checked and copied, for several sizes.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -11,11 +11,11 @@ use squall_model::encoding::ByteBuf;
 use super::fit::fit;
 
 const SIZES: [usize; 7] = [64, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
-/// Bytes that pass for each size, and most frames.
+/// Bytes sent for each size, and below, the most frames sent.
 const PASS_BYTES: usize = 64 << 20;
 const FRAMES_MAX: usize = 4000;
 
-/// The costs of a link that fit best, and the relative error of the fit.
+/// Returns the link's fitted costs, and the relative error of the fit.
 pub(in crate::bench) fn measure() -> Result<(Link, f64), String> {
     let mut rows = Vec::new();
     for size in SIZES {
@@ -26,7 +26,7 @@ pub(in crate::bench) fn measure() -> Result<(Link, f64), String> {
     Ok((Link { message_s, bytes_per_s: 1.0 / byte_s.max(1e-15) }, fit.residual))
 }
 
-/// Seconds for each frame of a stream of them.
+/// Returns the seconds for each frame in a stream of frames.
 fn frame_s(size: usize) -> Result<f64, String> {
     let count = (PASS_BYTES / size).clamp(1, FRAMES_MAX);
     let (mut to, mut from) = UnixStream::pair().map_err(|e| e.to_string())?;

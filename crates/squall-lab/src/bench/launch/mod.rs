@@ -1,5 +1,5 @@
-//! `bench launch`: how long a program takes to start and end on n nodes with real daemons and processes, and a model
-//! of it for more nodes than a machine can hold.
+//! `bench launch`: time to start and end a program on n nodes with real daemons and processes, and a model of it for
+//! more nodes than a machine can hold.
 
 pub(super) mod fit;
 pub(super) mod hop;
@@ -21,16 +21,16 @@ use super::{Finding, MODEL_NODES, NETWORKS, Options, round, spawn};
 use crate::picture::{Axis, Chart, Series, Stroke, write};
 
 const NODES: u32 = 64;
-/// The size of STORM's figures.
+/// Size of the program in STORM's figures, in bytes.
 const SIZE: u64 = 12 << 20;
-/// Launches of which the median counts.
+/// Number of launches; the median counts.
 const LAUNCHES: usize = 9;
 
-/// Times of one node count under one load.
+/// Measured times for one node count under one load.
 struct Point {
     load: Load,
     nodes: u32,
-    /// Milliseconds, sorted.
+    /// Times in milliseconds, sorted.
     times: Vec<f64>,
 }
 
@@ -40,11 +40,11 @@ impl Point {
     }
 }
 
-/// The model: all that a launch costs, by cause.
+/// The model: all costs of a launch, by cause.
 struct Model {
     link: Link,
     link_residual: f64,
-    /// Of milliseconds: at once; for each node, on this machine's cores; of the delay of the last of n.
+    /// Milliseconds: fixed; for each node, on this machine's cores; and for the delay of the slowest of n nodes.
     execute: Fit<3>,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     let bare = spawn::rate(&["/bin/true"], spawn::cores(), 1.0)?;
     let (mut points, mut sent) = (Vec::new(), Vec::new());
     for load in loads {
-        // A cluster for each load: what nodes keep goes with it.
+        // Each load has its own cluster: programs that nodes have cached disappear with it.
         let cluster = Cluster::nodes(nodes)?;
         points.extend(measure(&cluster, nodes, *load)?);
         if options.sizes {
@@ -81,7 +81,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     Ok(Finding { bench: "launch", figure: widest, unit: "ms, srun true", limit: Some(limit), fields })
 }
 
-/// Launches on 1, 2, 4, … and all nodes.
+/// Measures launches on 1, 2, 4, … and all nodes.
 fn measure(cluster: &Cluster, nodes: u32, load: Load) -> Result<Vec<Point>, String> {
     let _burden = load.start().map_err(|e| e.to_string())?;
     let mut points = Vec::new();
@@ -94,12 +94,12 @@ fn measure(cluster: &Cluster, nodes: u32, load: Load) -> Result<Vec<Point>, Stri
     Ok(points)
 }
 
-/// Milliseconds of one `srun -N nodes true`.
+/// Returns the milliseconds of one `srun -N nodes true`.
 fn launch(cluster: &Cluster, nodes: u32) -> Result<f64, String> {
     srun(cluster, nodes, &["true".as_ref()])
 }
 
-/// Milliseconds of one `srun -N nodes` with these further arguments.
+/// Returns the milliseconds of one `srun -N nodes` with further arguments.
 fn srun(cluster: &Cluster, nodes: u32, args: &[&OsStr]) -> Result<f64, String> {
     let count = nodes.to_string();
     cluster.command_ms(&[&["srun".as_ref(), "-N".as_ref(), count.as_ref()], args].concat())
@@ -110,13 +110,15 @@ fn factors(nodes: u64) -> [f64; 3] {
 }
 
 impl Model {
-    /// Milliseconds to execute on nodes of their own: each does its own share, on as many cores as this machine has.
+    /// Returns the milliseconds to execute on separate machines: each does its own part, on as many cores as this
+    /// machine has.
     fn execute_ms(&self, nodes: u64) -> f64 {
         let [start, share, skew] = self.execute.parameters;
         cost::execute_s(nodes, start + share * spawn::cores() as f64, skew)
     }
 
-    /// The way in which it would be sent over such a link, its chunk size, and milliseconds.
+    /// Returns how a program would be sent over a link: the tree's shape, the chunk size in bytes, and the
+    /// milliseconds.
     fn send(&self, size: u64, nodes: u64, bytes_per_s: f64) -> (Shape, u64, f64) {
         let link = Link { bytes_per_s, ..self.link };
         let shape = cost::choose(size, nodes);
@@ -161,7 +163,7 @@ fn fields(nodes: u32, points: &[Point], sent: &[Sized], model: &Model, size: u64
     vec![
         ("nodes", json!(nodes)),
         ("slurm_ms", json!(slurm)),
-        // `true` lies in the file system that all nodes share.
+        // `true` is not sent: it is in the file system that all nodes share.
         ("sent_bytes", json!(largest.map(|sized| sized.size))),
         ("send_ms", json!(largest.map(|sized| round(sized.private_ms)))),
         ("execute_ms", json!(largest.map(|sized| round(sized.execute_ms)))),
@@ -180,7 +182,7 @@ fn fields(nodes: u32, points: &[Point], sent: &[Sized], model: &Model, size: u64
     ]
 }
 
-/// The published launchers, and what their fits say of more nodes.
+/// Returns the published launchers, with the times that their fits give for more nodes.
 fn recalled() -> Vec<Value> {
     LAUNCHERS
         .iter()

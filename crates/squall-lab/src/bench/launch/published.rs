@@ -1,13 +1,13 @@
-//! What others published of their launchers, with the curves that were fitted to it. The fits were recalled, and each
-//! goes through its published point.
+//! Published launch times of other launchers, with the curves that were fitted to them. The fits are quoted from
+//! memory; each passes through its published point.
 
-/// A launcher.
+/// A launcher with published times.
 #[derive(Debug)]
 pub(super) struct Launcher {
     pub(super) name: &'static str,
-    /// What was launched, on how many nodes, in how many seconds.
+    /// Published point: what was launched, number of nodes, seconds.
     pub(super) point: (&'static str, f64, f64),
-    /// Seconds over nodes.
+    /// The fitted curve: seconds as a function of the number of nodes.
     pub(super) fit: fn(f64) -> f64,
 }
 
@@ -17,11 +17,12 @@ pub(super) const LAUNCHERS: [Launcher; 6] = [
     Launcher { name: "GLUnix", point: ("nothing", 95.0, 1.3), fit: |n| 0.012 * n + 0.228 },
     Launcher { name: "Cplant", point: ("12 MB", 1010.0, 20.0), fit: |n| 1.379 * n.log2() + 6.177 },
     Launcher { name: "BProc", point: ("12 MB", 100.0, 2.7), fit: |n| (0.413 * n.log2() - 0.084).max(0.01) },
-    // 135 ms at 16,384 nodes is the talk's own model; between the two it grows with the stages of the network.
+    // 135 ms at 16,384 nodes come from the STORM talk's own model; in between, the time grows with the stages of the
+    // network.
     Launcher { name: "STORM", point: ("12 MB", 64.0, 0.11), fit: |n| 0.11 + 0.025 / 8.0 * (n.log2() - 6.0) },
 ];
 
-/// Seconds of Slurm 22.05 for `srun true` on real node daemons of a machine like this: nodes, seconds.
+/// Seconds of `srun true` with Slurm 22.05 on real node daemons of a similar machine: nodes, seconds.
 pub(super) const SLURM: [(u32, f64); 2] = [(64, 1.156), (256, 4.381)];
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Launches of programs that have to be sent first: 4, 8, 12 MB, to real nodes and, beyond what a machine holds of
-//! these, to emulated ones. Send: until all nodes have it. Execute: until all have started it and all have ended.
+//! Launches of programs of 4, 8 and 12 MB that must be sent first: to real nodes and, beyond what a machine can hold,
+//! to emulated ones. Send: until all nodes have the program. Execute: until all nodes have started it and it has ended.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,10 +15,10 @@ use super::super::{median, round};
 use super::srun;
 use crate::client::Client;
 
-/// Launches of which the median counts.
+/// Number of launches; the median counts.
 const LAUNCHES: usize = 3;
 
-/// One program on so many nodes, in milliseconds.
+/// Results for one program size on one number of nodes, in milliseconds.
 pub(super) struct Sized {
     pub(super) real: bool,
     pub(super) load: Load,
@@ -29,7 +29,7 @@ pub(super) struct Sized {
     pub(super) execute_ms: f64,
 }
 
-/// All of them on one cluster.
+/// Measures all program sizes on one cluster.
 pub(super) fn measure(
     cluster: &Cluster,
     (real, all): (bool, u32),
@@ -62,13 +62,14 @@ pub(super) fn measure(
     Ok(rows)
 }
 
-/// `srun` of a program that all nodes have.
+/// Runs `srun` with a program that all nodes have cached; returns milliseconds.
 fn run(cluster: &Cluster, nodes: u32, program: &Source) -> Result<f64, String> {
     let list = list(nodes);
     srun(cluster, nodes, &["-w".as_ref(), list.as_ref(), "--bcast".as_ref(), program.path.as_ref()])
 }
 
-/// A job on emulated nodes that ends as soon as it has started. Each has a number of its own.
+/// Runs a job on emulated nodes that ends as soon as it has started; returns milliseconds. `number` must differ in each
+/// call.
 fn emulate(client: &mut Client, nodes: u32, number: u64) -> Result<f64, String> {
     let mut request = submission(number, false);
     if let Request::Submit { spec, .. } = &mut request {

@@ -1,4 +1,4 @@
-//! What `bench put` tells: the table, the model, the picture.
+//! Output of `bench put`: the table, the model, the picture.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ use super::super::{Finding, MODEL_NODES, NETWORKS, round};
 use super::{Copies, Load, Row};
 use crate::picture::{Axis, Chart, Series, Stroke, write};
 
-/// Sends of others: what, nodes, bytes, milliseconds. STORM's are recalled; Slurm's were measured on a machine like
-/// this.
+/// Published send times: system, nodes, bytes, milliseconds. STORM's are quoted from memory; Slurm's were measured on a
+/// similar machine.
 const PUBLISHED: [(&str, u32, u64, f64); 5] = [
     ("STORM, send (recalled)", 64, 4 << 20, 32.0),
     ("STORM, send (recalled)", 64, 8 << 20, 64.0),
@@ -21,11 +21,11 @@ const PUBLISHED: [(&str, u32, u64, f64); 5] = [
     ("Slurm 22.05, sbcast on such a machine", 64, 12 << 20, 2636.0),
 ];
 
-/// What a private copy is.
+/// Definition of a private copy, for the output.
 const PRIVATE: &str = "every node takes in every byte: a real one into a file of its own, an emulated one through a \
                        slot of 16 KiB of its own; bytes handed over in process are hashed once";
 
-/// What is told of these rows; the figure is that of private copies of the largest file on most nodes.
+/// Returns the result for these rows. The figure is the time for private copies of the largest file on the most nodes.
 pub(super) fn finding(rows: &[Row], calm: Load, sizes: &[u64], pictures: Option<&Path>) -> Result<Finding, String> {
     let (link, link_residual) = hop::measure()?;
     let size = sizes.iter().copied().max().unwrap_or_default();
@@ -70,14 +70,14 @@ pub(super) fn finding(rows: &[Row], calm: Load, sizes: &[u64], pictures: Option<
 const REAL_FIT: [&str; 4] =
     ["fit_real_start_ms", "fit_real_per_mib_ms", "fit_real_per_node_mib_ms", "fit_real_residual"];
 
-/// What private copies cost on one machine.
+/// Fits the cost of private copies on one machine.
 fn model(rows: &[Row], calm: Load, real: bool) -> Fit<3> {
     let private = rows.iter().filter(|row| row.real == real && row.load == calm && row.copies == Copies::Private);
     let private: Vec<Measured<3>> = private.map(|row| (factors(row.nodes, row.size), row.median())).collect();
     fit(&private)
 }
 
-/// At once, for each MiB, for each MiB at each node.
+/// Returns the model's factors: fixed, for each MiB, and for each MiB at each node.
 fn factors(nodes: u32, size: u64) -> [f64; 3] {
     let mib = size as f64 / f64::from(1 << 20);
     [1.0, mib, f64::from(nodes) * mib]
@@ -99,7 +99,7 @@ fn published((name, nodes, bytes, ms): (&str, u32, u64, f64)) -> Value {
     json!({ "who": name, "nodes": nodes, "bytes": bytes, "ms": ms })
 }
 
-/// What a send over networks would cost, a hop's work being what it is here.
+/// Returns the model's time of a send over networks; the work of a hop is the one measured here.
 fn model_rows(size: u64, link: Link) -> Value {
     let own = ("a hop as measured here", link.bytes_per_s);
     let rows = std::iter::once(own).chain(NETWORKS).flat_map(|(name, bytes_per_s)| {
@@ -115,7 +115,7 @@ fn model_rows(size: u64, link: Link) -> Value {
     rows.collect()
 }
 
-/// With the shape that is chosen.
+/// Returns the model's milliseconds with the shape of the tree that would be chosen.
 fn sent_ms(size: u64, nodes: u64, link: Link) -> f64 {
     1e3 * cost::send_s(cost::choose(size, nodes), size, nodes, link)
 }

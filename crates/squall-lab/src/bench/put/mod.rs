@@ -1,4 +1,4 @@
-//! `bench put`: how long a file takes to all of n nodes: private copies, shared ones, and again.
+//! `bench put`: time to send a file to all of n nodes: with private copies, with shared ones, and a second time.
 
 mod figures;
 
@@ -17,19 +17,19 @@ use crate::client::Client;
 use squall_client::broadcast::{SETTLED, broadcast, problem, wanted};
 
 const NODES: u32 = 64;
-/// The sizes of STORM's figures.
+/// The file sizes in STORM's figures, in bytes.
 pub(super) const SIZES: [u64; 3] = [4 << 20, 8 << 20, 12 << 20];
-/// Puts of which the median counts.
+/// Number of sends; the median counts.
 const PUTS: usize = 5;
 
-/// How a file is put.
+/// How a file is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Copies {
-    /// Each node takes in all of it.
+    /// Each node stores the whole file.
     Private,
-    /// Of nodes that share a disk one takes it in.
+    /// Of the nodes that share a disk, one stores the file.
     Shared,
-    /// All nodes have it, and its user has brought it before.
+    /// All nodes have the file already, and its user has sent it before.
     Repeat,
 }
 
@@ -45,15 +45,15 @@ impl Copies {
     }
 }
 
-/// Times of one kind of put.
+/// Measured times for one kind of send.
 struct Row {
-    /// Real node daemons, or emulated ones.
+    /// Whether the nodes are real daemons, not emulated.
     real: bool,
     load: Load,
     copies: Copies,
     nodes: u32,
     size: u64,
-    /// Milliseconds, sorted.
+    /// Times in milliseconds, sorted.
     times: Vec<f64>,
 }
 
@@ -73,7 +73,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     let sizes: Vec<u64> = options.size.map_or(SIZES.to_vec(), |size| vec![size]);
     let mut rows = Vec::new();
     for load in loads {
-        // A cluster for each load: what nodes keep goes with it.
+        // Each load has its own cluster: files that nodes have cached disappear with it.
         if let Some(nodes) = emulated {
             rows.extend(measure(&Cluster::rack(nodes, "")?, (false, nodes), *load, &sizes)?);
         }
@@ -109,7 +109,7 @@ fn measure(cluster: &Cluster, (real, all): (bool, u32), load: Load, sizes: &[u64
     Ok(rows)
 }
 
-/// Brings a file of each size to all nodes, once it is old enough to be known by its inode.
+/// Sends a file of each size to all nodes, once it is old enough to be recognised by its inode.
 pub(super) fn keep(cluster: &Cluster, client: &mut Client, sizes: &[u64]) -> Result<Vec<Source>, String> {
     let mut kept = Vec::new();
     for &size in sizes {
@@ -124,7 +124,8 @@ pub(super) fn keep(cluster: &Cluster, client: &mut Client, sizes: &[u64]) -> Res
     Ok(kept)
 }
 
-/// Milliseconds from the file to its being there on these nodes (none: on all), its digest included.
+/// Sends a file to nodes (an empty list: all). Returns the milliseconds until it is there, including the computation of
+/// its digest.
 pub(super) fn put(client: &mut Client, source: &Source, nodes: &str, copies: Copies) -> Result<f64, String> {
     let file = File::open(&source.path).map_err(|e| e.to_string())?;
     let start = Instant::now();
@@ -138,7 +139,7 @@ pub(super) fn put(client: &mut Client, source: &Source, nodes: &str, copies: Cop
     }
 }
 
-/// A file that is another one each time: a program that does nothing, and then whatever comes.
+/// A file with new content each time: a program that does nothing, followed by arbitrary bytes.
 pub(super) struct Source {
     pub(super) path: PathBuf,
     seed: u64,
@@ -150,7 +151,7 @@ impl Source {
         Self { path: cluster.place().dir().join(format!("bench.{name}")), seed }
     }
 
-    /// The next one of that size.
+    /// Writes the next content, with this size in bytes.
     pub(super) fn renew(&mut self, size: u64) -> Result<&Self, String> {
         let mut bytes = std::fs::read(PROGRAM).map_err(|e| format!("{PROGRAM}: {e}"))?;
         while (bytes.len() as u64) < size {
@@ -165,5 +166,5 @@ impl Source {
     }
 }
 
-/// What the files begin with: a program may be followed by anything.
+/// The beginning of the files: a program may be followed by any bytes.
 const PROGRAM: &str = "/bin/true";

@@ -1,4 +1,4 @@
-//! The session's side towards the controller: answers, lost and found connections, the order to end the step.
+//! The session's side towards the controller: answers, reconnection, the request to cancel the step.
 
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Instant;
@@ -39,7 +39,7 @@ impl Session<'_> {
                 self.look_for_controller();
             }
             Err(error) if self.created.is_some() => {
-                // The allocation is gone. What the step daemons still have to say is heard to the end.
+                // The allocation is gone. Remaining messages of the step daemons are still read.
                 let outcome = Outcome {
                     state: EndState::Failed,
                     exit: ExitCode { code: 0, signal: 9 },
@@ -52,7 +52,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The controller says that the step has ended. The first time counts.
+    /// Records that the controller has reported the end of the step. Only the first report counts.
     fn step_done(&mut self, now: Instant, outcome: Outcome) {
         if self.done.is_none() {
             self.done = Some((now, outcome));
@@ -60,7 +60,7 @@ impl Session<'_> {
         }
     }
 
-    /// Looks for the controller without holding up the tasks' output.
+    /// Reconnects to the controller in the background; the tasks' output goes on.
     pub(super) fn look_for_controller(&mut self) {
         match Search::begin("srun") {
             Ok(search) => self.search = Some(search),
@@ -90,15 +90,15 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Asks the controller to end the step: TERM, later KILL, on every node. The receiver returns when the controller has
-    /// acknowledged that, or cannot be reached. None: there is no step.
+    /// Asks the controller to end the step: TERM, later KILL, on every node. The receiver returns when the controller
+    /// has acknowledged that, or cannot be reached. None: the step was not created yet.
     pub(super) fn cancel(&self) -> Option<Receiver<()>> {
         let created = self.created.as_ref()?;
         let jobs = JobSelection { ids: vec![JobRef::Job(self.job)], ..JobSelection::default() };
         let request = Request::Cancel { jobs, signal: None, step: Some(created.step), verbose: false };
         let (asked, told) = sync_channel::<()>(1);
         std::thread::spawn(move || {
-            // Without the controller the step daemons still end what they can see themselves.
+            // Without the controller, the step daemons still end the tasks that they can reach.
             drop(Patience::new("srun").ask(&request));
             drop(asked);
         });
@@ -106,7 +106,7 @@ impl Session<'_> {
     }
 }
 
-/// Why there is no step: the job is none any more, or has no room for it.
+/// Returns the message that explains why the step was not created: the job has ended, or has no room for it.
 fn not_created(job: JobId, error: &ClientError) -> Vec<String> {
     if matches!(error, ClientError::Refused(Refusal::InvalidJobId | Refusal::AlreadyDone)) {
         let mut lines = refusal::lines(&format!("Unable to confirm allocation for job {job}"), error);

@@ -1,4 +1,4 @@
-//! What comes with time: messages, patience, the end and its exit status.
+//! Timers of a session: messages that are due, timeouts, the end and the exit status.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ impl Session<'_> {
     pub(super) fn timers(&mut self, now: Instant) -> Result<(), Stop> {
         self.tell_exits(now, false);
         if let Some(created) = &mut self.created {
-            // Who reads the output is gone: seen again, and dealt with, at the next whole line.
+            // The reader of the output is gone. The next whole line fails again and is handled then.
             drop(created.output.flush(now, false));
         } else {
             self.pending(now)?;
@@ -29,7 +29,7 @@ impl Session<'_> {
             self.say(&format!("First task exited {}s ago", self.manners.wait.as_secs()));
             self.status();
             self.force(&format!("Terminating {}", self.name()));
-            // Those that are left have had their time.
+            // The time that `--wait` grants the remaining tasks is over.
             self.tell_aborted();
             self.kill_tasks();
             self.cancel();
@@ -37,7 +37,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The step waits for cores.
+    /// Handles a step that waits for free cores: fails after the time of `--immediate`, otherwise prints a message
+    /// once.
     pub(super) fn pending(&mut self, now: Instant) -> Result<(), Stop> {
         let waited = now.duration_since(self.asked);
         let busy = "Requested nodes are busy";
@@ -58,7 +59,7 @@ impl Session<'_> {
         }
     }
 
-    /// Whether all is over, and how.
+    /// Returns the exit status if the session is over; None: it goes on.
     pub(super) fn finished(&mut self, now: Instant) -> Option<(u8, ExitCode)> {
         let links: Vec<Delivery> = self.links.iter().map(Link::delivery).collect();
         let over = self.heard(now).is_over(&links);
@@ -68,7 +69,7 @@ impl Session<'_> {
         if let Some(created) = &mut self.created {
             drop(created.output.flush(now, true));
         }
-        // Messages are for a terminal as it was.
+        // Messages are printed after the terminal's mode is restored.
         self.manners.terminal = None;
         self.tell_exits(now, true);
         if self.exits.killed && !self.manners.quiet && !self.unread {
@@ -76,7 +77,7 @@ impl Session<'_> {
         }
         let missing = self.tell_missing();
         let (status, exit) = self.verdict();
-        // Whoever goes by the status must not take a part of the output for all of it.
+        // A success would pass off incomplete output as complete.
         Some(if missing && status == 0 { (1, ExitCode { code: 1, signal: 0 }) } else { (status, exit) })
     }
 
@@ -95,7 +96,7 @@ impl Session<'_> {
         }
     }
 
-    /// Tells which tasks' output may be missing, if any.
+    /// Reports tasks whose output may be incomplete. Returns whether there are any.
     fn tell_missing(&self) -> bool {
         let Some(created) = self.created.as_ref().filter(|_| !self.unread) else { return false };
         let first = self.prepared.among.unwrap_or_default().tasks_before;
@@ -106,7 +107,7 @@ impl Session<'_> {
         !missing.is_empty()
     }
 
-    /// The exit status: what the tasks did; what the controller says where their ends are not all known.
+    /// Returns the exit status: that of the tasks; the controller's if not all tasks' exits are known.
     pub(super) fn verdict(&self) -> (u8, ExitCode) {
         if let Some(code) = self.aborted {
             return (code, ExitCode { code, signal: 0 });

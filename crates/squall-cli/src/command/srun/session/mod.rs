@@ -1,4 +1,4 @@
-//! One step from its request to its end: the controller, the step daemons, the user's streams and signals at once.
+//! A session: one step from its request to its end, with controller, step daemons, the user's streams and signals.
 
 mod controller;
 mod end;
@@ -29,43 +29,43 @@ use crate::command::srun::terminal::Raw;
 use crate::contact::Search;
 use crate::options::Stop;
 
-/// A step that gets its cores within this time was not worth a word on waiting.
+/// A step that gets its cores within this time is started without a message about waiting.
 const HELD_UP: Duration = Duration::from_secs(1);
 /// A second interrupt within this time ends the step, and a third one within this time ends srun.
 const TWICE: Duration = Duration::from_secs(1);
-/// Between the interrupt that ends the step and KILL: time to see the interrupt.
+/// Time between the interrupt that ends the step and KILL, in which tasks may handle the interrupt.
 const GRACE: Duration = Duration::from_millis(500);
-/// The third interrupt: timeout for the controller's acknowledgement that the step is cancelled.
+/// After the third interrupt: timeout for the controller's acknowledgement that the step is cancelled.
 const TELLING: Duration = Duration::from_secs(1);
-/// What srun waits longer than the step may take to end.
+/// Seconds that srun waits for the step's end in addition to KillWait.
 const WAIT_S: u64 = 2;
 
-/// What the user chose about the session itself.
+/// Options that affect the session itself.
 #[derive(Debug, Default)]
 pub(crate) struct Manners {
-    /// `--quiet`.
+    /// `--quiet`: messages are not printed.
     pub(crate) quiet: bool,
-    /// `--verbose`, how often.
+    /// `--verbose`: how often it was given.
     pub(crate) verbose: u8,
-    /// `--cpu-bind`, as `--verbose` shows it.
+    /// The value of `--cpu-bind`, as `--verbose` shows it.
     pub(crate) cpu_bind: String,
-    /// `--slurmd-debug`: what is told of each step daemon.
+    /// `--slurmd-debug`: level of messages about each step daemon.
     pub(crate) slurmd_debug: u32,
-    /// `--kill-on-bad-exit`.
+    /// `--kill-on-bad-exit`: the first task that fails ends the step.
     pub(crate) kill_on_bad_exit: bool,
-    /// `--wait`; zero: for ever.
+    /// `--wait`: time for other tasks after the first one has ended; zero: no limit.
     pub(crate) wait: Duration,
-    /// `--disable-status`.
+    /// `--disable-status`: an interrupt is forwarded to the tasks at once, instead of printing their states.
     pub(crate) disable_status: bool,
-    /// `--quit-on-interrupt`.
+    /// `--quit-on-interrupt`: a single interrupt ends the step.
     pub(crate) quit_on_interrupt: bool,
-    /// `--immediate`: how long cores may be waited for.
+    /// `--immediate`: time to wait for free cores; None: no limit.
     pub(crate) immediate: Option<Duration>,
-    /// The user's terminal, while task 0 has one of its own: its size is passed on.
+    /// The user's terminal in raw mode, if task 0 has a terminal of its own (`--pty`). Changes of size are forwarded.
     pub(crate) terminal: Option<Raw>,
 }
 
-/// The step, once it has cores.
+/// The step, once the controller has created it.
 #[derive(Debug)]
 struct Created {
     step: StepNo,
@@ -75,7 +75,7 @@ struct Created {
     input: Input,
 }
 
-/// What a poll is about.
+/// The source of an event in a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Signals,
@@ -87,11 +87,11 @@ enum Source {
     Link(usize),
 }
 
-/// A step and everything around it.
+/// A step, its connections, and its state as far as srun has been told.
 #[derive(Debug)]
 pub(crate) struct Session<'a> {
     job: JobId,
-    /// The allocation belongs to this srun.
+    /// Whether the allocation was requested by this srun.
     owner: bool,
     request: Request,
     prepared: Prepared,
@@ -99,20 +99,20 @@ pub(crate) struct Session<'a> {
     signals: &'a SignalFd,
     listener: Listener,
     client: Option<Client>,
-    /// A connection that is being looked for.
+    /// Reconnection to the controller in progress.
     search: Option<Search>,
-    /// The controller could not be reached again.
+    /// Whether reconnecting to the controller has failed.
     lost: bool,
     asked: Instant,
     held_up: bool,
     created: Option<Created>,
-    /// What step daemons said before the controller's answer came.
+    /// Frames of step daemons that arrived before the controller's answer, with the node's index.
     early: Vec<(u32, FromStep)>,
     links: Vec<Link>,
-    /// For step daemons of other machines than those that say it.
+    /// Frames to relay to the step daemons of other machines, with the receiving node's index.
     passing: Vec<(u32, ToStep)>,
     running: IndexSet,
-    /// Processes of tasks, for `--slurmd-debug`.
+    /// Process ids of tasks by rank, for `--slurmd-debug`.
     pids: BTreeMap<u32, u32>,
     ended: IndexSet,
     failed: IndexSet,
@@ -122,16 +122,17 @@ pub(crate) struct Session<'a> {
     kill_at: Option<Instant>,
     wait_until: Option<Instant>,
     forced: bool,
-    /// It was interrupted twice.
+    /// Whether an interrupt has ended the step already: the next one ends srun.
     aborting: bool,
-    /// Nodes of which a task has called MPI_Init, and those of which not all have called MPI_Finalize since.
+    /// Nodes on which a task has called MPI_Init (`spoke`), and those of them where not all tasks have called
+    /// MPI_Finalize since (`within`).
     spoke: IndexSet,
     within: IndexSet,
-    /// Nodes whose step daemon has gone without a last word.
+    /// Nodes whose link was lost before the step daemon's final frame.
     lost_nodes: IndexSet,
-    /// A task, or its fate, has ended the step with this code.
+    /// Exit code with which the step was aborted, by a task's MPI_Abort or because of its failure.
     aborted: Option<u8>,
-    /// Nobody reads the tasks' output any more: their end by KILL is nobody's error.
+    /// Whether the tasks' output has no reader any more. The tasks are then killed, which is not reported as an error.
     unread: bool,
     idle: bool,
     poller: Poller<Source>,
@@ -139,7 +140,7 @@ pub(crate) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Prepares to ask for a step. `request` is a `CreateStep` for the listener's address.
+    /// Prepares a session. `request` is a `CreateStep` with the listener's address.
     pub(crate) fn new(
         job: JobId,
         owner: bool,
@@ -189,8 +190,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Runs the step, which may have been asked for on that connection already. On an error the connection is given back
-    /// with it.
+    /// Runs the step; `asked`: it was requested on this connection already. The connection is returned with the result,
+    /// if it still exists.
     pub(crate) fn run(mut self, mut client: Client, asked: bool) -> (Result<(u8, ExitCode), Stop>, Option<Client>) {
         match if asked { Ok(()) } else { client.send(&self.request) } {
             Ok(()) => self.client = Some(client),
@@ -212,7 +213,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// `StepId=5.0`.
+    /// Returns the step's name in messages: `StepId=5.0`.
     fn name(&self) -> String {
         let step = self.created.as_ref().map_or(StepNo(0), |created| created.step);
         format!("StepId={}.{step}", self.job)
@@ -234,7 +235,7 @@ impl<'a> Session<'a> {
         Ok(self.finished(now))
     }
 
-    /// What to poll for.
+    /// Returns the descriptors to poll, each with its source and the events of interest.
     fn interests(&self, now: Instant) -> Vec<Interest<'_, Source>> {
         let reading = |source, fd| Interest::new(source, fd, Some(PollFlags::IN));
         let mut interests = Vec::with_capacity(8 + self.links.len());
@@ -254,7 +255,7 @@ impl<'a> Session<'a> {
         interests
     }
 
-    /// Input is read when every node is there to get it and none is far behind.
+    /// Returns whether input should be read: all nodes are connected and none lags far behind.
     fn wants_input(&self) -> bool {
         let Some(created) = &self.created else { return false };
         let here = self.links.iter().filter(|link| link.node().is_some()).count();

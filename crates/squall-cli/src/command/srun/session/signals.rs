@@ -1,4 +1,4 @@
-//! What srun makes of the signals that it gets.
+//! srun's handling of signals.
 
 use std::time::Instant;
 
@@ -41,7 +41,7 @@ impl Session<'_> {
     fn interrupt(&mut self, now: Instant) -> Result<(), Stop> {
         let again = self.interrupted.is_some_and(|last| now.duration_since(last) < TWICE);
         if again && self.aborting {
-            // The third ends srun at once. Step daemons and controller kill the tasks.
+            // The third interrupt ends srun at once. Step daemons and controller kill the tasks.
             self.kill_tasks();
             if let Some(told) = self.cancel() {
                 let _ = told.recv_timeout(TELLING);
@@ -67,20 +67,20 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// How long srun waits for the step that it ends.
+    /// Prints how long srun waits for the step that it ends.
     pub(super) fn tell_aborted(&self) {
         let wait_s = self.created.as_ref().map_or(0, |created| created.kill_wait_s) + WAIT_S;
         self.say(&format!("Job step aborted: Waiting up to {wait_s} seconds for job step to finish."));
     }
 
-    /// The step is ended by this srun: said once, and not an error of its tasks any more.
+    /// Marks the step as ended by this srun. The message is printed once; later exits of its tasks are no errors.
     pub(super) fn force(&mut self, text: &str) {
         if !std::mem::replace(&mut self.forced, true) {
             self.say(text);
         }
     }
 
-    /// What the tasks are doing, one line for each state.
+    /// Prints the states of the tasks, one line for each state.
     pub(super) fn status(&self) {
         let Some(created) = &self.created else { return };
         let all = IndexSet::range(0, created.layout.ntasks().saturating_sub(1));

@@ -1,4 +1,4 @@
-//! The session's side towards the step daemons: what tasks write, read and how they end.
+//! The session's side towards the step daemons: output, input and exits of tasks.
 
 use std::time::Instant;
 
@@ -10,11 +10,11 @@ use super::Session;
 use crate::command::srun::input::Chunk;
 use crate::command::srun::link::Link;
 
-/// Seconds between TERM and KILL for the tasks of a step that one of them has ended.
+/// Seconds between TERM and KILL for the tasks of an aborted step.
 const ABORT_WAIT_S: u64 = 2;
 
 impl Session<'_> {
-    /// What a step daemon says. It may come before the controller's answer, and waits for that.
+    /// Handles a frame from a step daemon. Frames that arrive before the controller's answer are kept until then.
     pub(super) fn hear_step(&mut self, node: u32, frame: FromStep, now: Instant) {
         if self.created.is_none() {
             return self.early.push((node, frame));
@@ -34,7 +34,7 @@ impl Session<'_> {
             FromStep::Output { rank, stderr, bytes } => {
                 let Some(created) = &mut self.created else { return };
                 if created.output.take(now, rank, stderr, &bytes).is_err() {
-                    // Nobody reads it: the tasks need not go on.
+                    // The output has no reader any more: the tasks are killed.
                     self.unread = true;
                     self.signal_tasks(libc::SIGKILL);
                 }
@@ -51,8 +51,7 @@ impl Session<'_> {
         }
     }
 
-    /// Hands over what step daemons of different machines have for each other; what is for one that has not called yet
-    /// waits.
+    /// Relays frames between step daemons of different machines. A frame to one that has not connected yet is kept.
     pub(super) fn pass_on(&mut self) {
         for (to, message) in std::mem::take(&mut self.passing) {
             match self.links.iter_mut().find(|link| link.node() == Some(to)) {
@@ -83,7 +82,7 @@ impl Session<'_> {
         }
     }
 
-    /// Tasks of a node have called MPI_Init, or all of them MPI_Finalize.
+    /// Records that tasks of a node have called MPI_Init (`within`), or that all of them have called MPI_Finalize.
     fn wireup_changed(&mut self, node: u32, within: bool) {
         self.spoke.insert(node);
         if within {
@@ -95,8 +94,8 @@ impl Session<'_> {
         self.judge_lost();
     }
 
-    /// A task that ended on a node where none has called MPI_Init leaves those waiting who have. (Those of its own node
-    /// the step daemon sees.)
+    /// Ends the step if a task ended on a node where none has called MPI_Init: tasks of other nodes wait in MPI_Init
+    /// for it. (A step daemon detects this among the tasks of its own node.)
     fn judge_silent(&mut self) {
         let Some(created) = self.created.as_ref().filter(|_| !self.within.is_empty() && self.aborted.is_none()) else {
             return;
@@ -110,13 +109,14 @@ impl Session<'_> {
         self.aborted(1, None);
     }
 
-    /// A step daemon has gone without a last word.
+    /// Records that a step daemon's link was lost before its final frame.
     pub(super) fn step_daemon_lost(&mut self, node: u32) {
         self.lost_nodes.insert(node);
         self.judge_lost();
     }
 
-    /// Tasks between MPI_Init and MPI_Finalize need the step daemons of all nodes.
+    /// Ends the step if a step daemon was lost while tasks are between MPI_Init and MPI_Finalize: these need all step
+    /// daemons.
     fn judge_lost(&mut self) {
         let Some(node) = self.lost_nodes.first().filter(|_| !self.within.is_empty() && self.aborted.is_none()) else {
             return;
@@ -127,11 +127,11 @@ impl Session<'_> {
             "srun: error: the step daemon on {name} is gone, by which MPI tasks find each other: the step is ended"
         );
         self.aborted(1, None);
-        // Nobody but the controller reaches the tasks there.
+        // Only the controller reaches the tasks on that node.
         self.cancel();
     }
 
-    /// The step ends with this code, on all nodes; `node` knows it.
+    /// Ends the step with an exit code on all nodes; `node` has aborted by itself.
     fn aborted(&mut self, code: u8, node: Option<u32>) {
         if self.aborted.is_some() {
             return;
@@ -161,7 +161,7 @@ impl Session<'_> {
         }
     }
 
-    /// Ends the step on all nodes at once; the first one says so.
+    /// Ends the step on all nodes at once. Only the first node prints the message.
     pub(super) fn kill_tasks(&mut self) {
         let first = self.links.iter().filter_map(Link::node).min();
         for link in &mut self.links {

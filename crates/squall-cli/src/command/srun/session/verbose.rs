@@ -1,4 +1,4 @@
-//! What `srun --verbose` tells of a step, in the words by which tools find job and step.
+//! Messages of `srun --verbose` about a step, in Slurm's words: tools parse job and step ids from these.
 
 use jiff::Zoned;
 use squall_model::id::StepNo;
@@ -8,11 +8,11 @@ use squall_model::step::{JobFacts, Layout};
 
 use super::Session;
 
-/// Slurm's names for what step daemons tell at each level of `--slurmd-debug`; empty: nothing.
+/// Slurm's names for the levels of `--slurmd-debug`; empty: nothing is printed.
 const DEBUG_LEVELS: [&str; 5] = ["", "", "verbose", "debug", "debug2"];
 
 impl Session<'_> {
-    /// The allocation, and what is about to start on each node of the step.
+    /// Prints the allocation, and the tasks about to start on each node of the step.
     pub(super) fn tell_created(&self, facts: &JobFacts, step: StepNo, layout: &Layout) {
         if self.manners.verbose == 0 {
             return;
@@ -29,13 +29,13 @@ impl Session<'_> {
         }
     }
 
-    /// Tasks of a node run.
+    /// Prints that tasks of a node have started.
     pub(super) fn tell_started(&mut self, node: u32, tasks: &[(u32, u32)]) {
         let (name, count) = (self.node_name(node), tasks.len());
         if self.manners.verbose > 0 {
             eprintln!("srun: launch/slurm: _task_start: Node {name}, {count} tasks started");
         }
-        // What Slurm's step daemons say from their level `verbose` on.
+        // Messages that Slurm's step daemons print from level `verbose` on.
         let Some(level) = DEBUG_LEVELS.get(self.manners.slurmd_debug as usize).filter(|level| !level.is_empty()) else {
             return;
         };
@@ -58,7 +58,7 @@ impl Session<'_> {
         eprintln!("slurmstepd-{name}: task {rank} ({pid}) {how}");
     }
 
-    /// A task ended; of those that ended badly everybody is told how.
+    /// Prints that a task has ended. Failures are reported elsewhere, also without `--verbose`.
     pub(super) fn tell_ended(&self, rank: u32, exit: ExitCode) {
         self.tell_debug(rank, exit);
         let Some(created) = self.created.as_ref().filter(|_| self.manners.verbose > 0) else { return };
