@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use squall_model::hostlist::expand;
+use squall_model::job::options::AsGiven;
+use squall_model::job::spread::Spread;
 use squall_model::step::Distribution;
 
 use crate::capture::Vars;
@@ -62,7 +64,7 @@ pub(crate) fn obey(asked: &mut Asked, vars: &Vars) -> Result<(), Stop> {
     }
     asked.run.distribution = Distribution::Arbitrary(Arc::new(places.into_iter().collect()));
     // What comes within the job goes by it, too.
-    asked.others.insert("distribution", "arbitrary".to_owned());
+    asked.spec.options.distribution = AsGiven::of("arbitrary", Some(Spread::default()));
     let need = &mut asked.spec.need;
     need.ntasks = Some(tasks as u32);
     // An allocation is asked for by what each node has at least: as much as the one with the most tasks needs.

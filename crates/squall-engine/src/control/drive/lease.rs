@@ -14,7 +14,6 @@ use squall_model::job::{JobAttempt, JobKind, JobSpec};
 use squall_model::policy::PreemptType;
 use squall_model::time::Time;
 use squall_model::wire::node::Down;
-use squall_sched::topology::Wish;
 
 use super::queue::{self, Pending};
 use super::work;
@@ -108,7 +107,7 @@ fn is_plain(spec: &JobSpec) -> bool {
     let need = &spec.need;
     let shares = need.exclusive || need.oversubscribe || need.licenses.is_some();
     let apart = spec.reservation.is_some() || spec.deadline.is_some() || spec.dependency.is_some();
-    let gres = gres::Ask::of_job(spec) != Ok(gres::Ask::default());
+    let gres = gres::Ask::of_job(spec) != Some(gres::Ask::default());
     spec.kind == JobKind::Batch && !shares && !apart && !gres
 }
 
@@ -188,7 +187,7 @@ fn has_room(job: &Job, spec: &JobSpec) -> bool {
 
 /// Whether two jobs can take each other's place.
 fn asks_the_same(one: &Arc<JobSpec>, other: &Arc<JobSpec>) -> bool {
-    Arc::ptr_eq(one, other) || (one.need == other.need && Wish::of(&one.others) == Wish::of(&other.others))
+    Arc::ptr_eq(one, other) || (one.need == other.need && one.options.network == other.options.network)
 }
 
 /// The line that a job is in, or could be.

@@ -14,7 +14,8 @@ use squall_model::codec;
 use squall_model::event::Event;
 use squall_model::gres;
 use squall_model::id::{Attempt, ClientKey, JobId, NodeId, StepKey, StepNo};
-use squall_model::job::{ExitCode, Need, Outcome};
+use squall_model::job::options::Chosen;
+use squall_model::job::{ExitCode, Outcome};
 use squall_model::limits::{OWNER_GRACE_S, STEP_BYTES_MAX, STEP_OWNER_GRACE_S};
 use squall_model::step::{StepSpec, TaskProgram};
 use squall_model::time::{Span, Time};
@@ -67,19 +68,16 @@ impl Waiting {
 
     /// Generic resources that it asks for; None: it shares the job's.
     fn gres(&self) -> Result<Option<gres::Ask>, Refusal> {
-        const OPTIONS: [&str; 4] = ["gres", "gpus", "gpus-per-node", "gpus-per-task"];
-        let others = &self.program.others;
-        if !others.iter().any(|(option, _)| OPTIONS.contains(&option.as_str())) {
+        let Chosen { gpus, step, .. } = &*self.program.options;
+        if step.gres.is_none() && [&gpus.total, &gpus.per_node, &gpus.per_task].into_iter().all(Option::is_none) {
             return Ok(None);
         }
-        let gres = others.iter().find(|(option, _)| option == "gres").map(|(_, value)| value.clone());
-        let asked = gres::Ask::of(&Need { gres, ..Need::default() }, others);
-        let invalid = |option: &str| Refusal::InvalidValue {
-            option: option.to_owned(),
+        let invalid = || Refusal::InvalidValue {
+            option: "gres".to_owned(),
             value: String::new(),
             problem: "use [NAME:][TYPE:]COUNT".to_owned(),
         };
-        asked.map(Some).map_err(invalid)
+        gres::Ask::of(step.gres.as_deref(), gpus).map(Some).ok_or_else(invalid)
     }
 }
 
