@@ -1,8 +1,7 @@
 //! Orders: what simulated users submit, and what its simulated processes will truly do.
 
 use squall_model::id::JobId;
-use squall_model::job::network::Network;
-use squall_model::job::options::Chosen;
+use squall_model::job::options::Options;
 use squall_model::job::{
     ArraySpec, Blob, Dependency, DependencyJob, DependencyKind, DependencyTerm, ExitCode, JobKind, JobSpec, Need,
 };
@@ -45,7 +44,7 @@ pub(crate) struct Order {
     /// `--reservation`.
     pub(crate) reservation: Option<String>,
     /// `--network`, `--geometry` and so on: what it wishes of the network.
-    pub(crate) network: Network,
+    pub(crate) options: Options,
     /// `--ntasks`; None: one on each node.
     pub(crate) tasks: Option<u32>,
     /// `--time`, seconds.
@@ -148,7 +147,7 @@ impl Order {
                 ..Need::default()
             },
             reservation: self.reservation.clone(),
-            options: Chosen { network: self.network.clone(), ..Chosen::default() }.into(),
+            options: self.options.clone(),
             partition: self.partition.clone(),
             qos: self.qos.clone(),
             time_limit_s: self.limit_s,

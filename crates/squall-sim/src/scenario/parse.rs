@@ -464,7 +464,7 @@ fn submit(kind: JobKind, name: &str, rest: &[&str]) -> Result<Statement, String>
             "qos" => order.qos = Some(value.into()),
             "partition" => order.partition = Some(value.into()),
             "reservation" => order.reservation = Some(value.into()),
-            "network" | "geometry" | "grid" | "stencil" | "switches" => wish(&mut order.network, key, value)?,
+            "network" | "geometry" | "grid" | "stencil" | "switches" => wish(&mut order.options.network, key, value)?,
             "tasks" => order.tasks = Some(number(value)? as u32),
             "hold" => order.hold = true,
             "requeue" => order.requeue = Some(value != "no"),
