@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use rustix::fs::Mode;
 use rustix::process::{Resource, getpriority_process, getrlimit, umask};
-use squall_engine::environment::{OTHERS, is_output};
+use squall_engine::environment::{is_handed_on, is_output};
 use squall_files::place::STATE_VARIABLE;
 use squall_files::place::TASK_MARK;
 use squall_model::limits::ENV_BYTES_MAX;
@@ -96,8 +96,8 @@ fn leaks(name: &str, inside: bool) -> bool {
         return false;
     }
     if !inside {
-        // Users may set these variables for the srun commands of the job.
-        return is_output(name) && !OTHERS.iter().any(|(_, variable)| *variable == name);
+        // What the user may have set for the srun commands of the job.
+        return is_output(name) && !is_handed_on(name);
     }
     let input = table::options_of(Tool::Srun).any(|option| option.env.contains(&name));
     is_output(name) || !input

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use squall_model::job::options::Options;
+use squall_model::job::spread::{Spread, Turn};
 use squall_model::set::CoreSet;
 use squall_model::step::{StepLaunch, TaskProgram};
 use squall_sched::layout::sockets;
@@ -49,45 +51,7 @@ pub enum Way {
     Units(Unit),
 }
 
-/// How a node's tasks are spread over sockets, and a socket's tasks over cores: the second and third part of
-/// `--distribution`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spread {
-    /// Order in which tasks use the sockets.
-    pub sockets: Turn,
-    /// Order in which tasks use the cores of a socket, if they are bound to threads.
-    pub cores: Turn,
-}
-
-/// Order in which parts of a node are used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Turn {
-    /// A part is filled before the next.
-    #[default]
-    Block,
-    /// Each part gets a task in turn.
-    Cyclic,
-    /// Each part gets a CPU in turn, even within one task.
-    Full,
-}
-
-impl Spread {
-    /// Parses `--distribution`, such as `block:cyclic:fcyclic`. If no order is given for cores, that for sockets
-    /// applies.
-    pub fn of(distribution: &str) -> Self {
-        let turn = |word: &str| match word.to_ascii_lowercase().as_str() {
-            "block" => Some(Turn::Block),
-            "cyclic" => Some(Turn::Cyclic),
-            "fcyclic" => Some(Turn::Full),
-            _ => None,
-        };
-        let mut parts = distribution.split(',').next().unwrap_or_default().split(':').skip(1).map(turn);
-        let sockets = parts.next().flatten().unwrap_or_default();
-        Self { sockets, cores: parts.next().flatten().unwrap_or(sockets) }
-    }
-}
-
-/// Hardware unit that tasks are bound to as a whole.
+/// What tasks are bound to as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Hardware threads: the kernel's CPUs.
@@ -116,7 +80,7 @@ impl CpuBind {
                 ("socket" | "sockets", true) => bind.way = Way::Units(Unit::Sockets),
                 ("ldom" | "ldoms", true) => bind.way = Way::Units(Unit::Domains),
                 ("map_cpu" | "mapcpu", false) => bind.way = Way::Map(items(list, cpu).ok_or(word)?),
-                ("mask_cpu" | "maskcpu", false) => bind.way = Way::Mask(items(list, mask).ok_or(word)?),
+                ("mask_cpu" | "maskcpu", false) => bind.way = Way::Mask(items(list, CoreSet::from_hex).ok_or(word)?),
                 _ => return Err(word.to_owned()),
             }
         }
@@ -173,8 +137,8 @@ impl CpuBind {
 /// Returns the socket of each of the node's tasks, chosen so that little communication crosses sockets. None: the
 /// step's ranks are no grid (its own, or its job's), or its CPUs are all on one socket.
 pub fn near(launch: &StepLaunch, program: &TaskProgram, cpus: &[Cpu]) -> Option<Vec<u32>> {
-    let grid = |others: &[(String, String)]| Wish::of(others).ok()?.grid;
-    let grid = grid(&program.others).or_else(|| grid(&launch.facts.spec.others))?.grid();
+    let grid = |options: &Options| Wish::of(&options.network).ok()?.grid;
+    let grid = grid(&program.options).or_else(|| grid(&launch.facts.spec.options))?.grid();
     let mut sizes: BTreeMap<u32, u32> = BTreeMap::new();
     for cpu in cpus {
         *sizes.entry(cpu.socket).or_default() += 1;
@@ -287,24 +251,10 @@ fn cpu(text: &str) -> Option<usize> {
     (number < CPUS_MAX).then_some(number)
 }
 
-/// Parses a set of numbers in the form of [`hex`]; `0x` may be left out.
-pub(crate) fn mask(text: &str) -> Option<CoreSet> {
-    let digits = text.strip_prefix("0x").unwrap_or(text);
-    if digits.is_empty() || digits.len() > CPUS_MAX / 4 {
-        return None;
-    }
-    let mut set = CoreSet::new();
-    for (at, digit) in digits.chars().rev().enumerate() {
-        let digit = digit.to_digit(16)?;
-        (0..4).filter(|bit| digit & (1 << bit) != 0).for_each(|bit| {
-            set.insert(at * 4 + bit);
-        });
-    }
-    Some(set)
-}
-
 #[cfg(test)]
 mod tests {
+    use squall_model::job::network::{self, Network};
+    use squall_model::job::options::Chosen;
     use squall_model::step::{Layout, StepLaunch, TaskProgram};
 
     use super::{Cpu, CpuBind, Spread, Way, hex, near};
@@ -372,9 +322,10 @@ mod tests {
     #[test]
     fn ranks_of_a_grid_are_split_by_socket() {
         let launch = |grid: &str, stencil: &str| {
-            let others =
-                [("grid", grid), ("stencil", stencil)].map(|(name, value)| (name.to_owned(), value.to_owned()));
-            let program = TaskProgram { others: others.into(), ..TaskProgram::default() };
+            let network =
+                Network { grid: network::grid(grid), stencil: network::stencil(stencil), ..Network::default() };
+            let options = Chosen { network, ..Chosen::default() }.into();
+            let program = TaskProgram { options, ..TaskProgram::default() };
             let layout = Layout { tasks: [8].into_iter().collect(), ..Layout::default() };
             (StepLaunch { layout, ..StepLaunch::default() }, program)
         };

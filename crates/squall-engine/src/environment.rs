@@ -6,54 +6,65 @@
 //! the command was called, if `--chdir` names another), `distribution`, and those of [`OTHERS`].
 
 use squall_model::job::ArraySpec;
+use squall_model::job::gpus::GpuBind;
+use squall_model::job::options::{AsGiven, Chosen};
 use squall_model::resource::Memory;
 use squall_model::runs::Runs;
 use squall_model::set::CoreSet;
 use squall_model::step::{ClientAddress, Distribution, JobFacts, Program, StepLaunch, TaskProgram};
 use squall_model::time::Time;
 
-use crate::binding::{CpuBind, Way, hex, mask};
+use crate::binding::{CpuBind, Way, hex};
 use crate::dependency::dependency_text;
 
 /// Environment variables of a process: name and value.
 pub type Env = Vec<(String, String)>;
 
-/// Options without a field of their own that set a variable: long name, variable.
-pub const OTHERS: [(&str, &str); 22] = [
-    ("export", "SLURM_EXPORT_ENV"),
-    ("distribution", "SLURM_DISTRIBUTION"),
-    ("hint", "SLURM_HINT"),
-    ("threads-per-core", "SLURM_THREADS_PER_CORE"),
-    ("ntasks-per-core", "SLURM_NTASKS_PER_CORE"),
-    ("ntasks-per-socket", "SLURM_NTASKS_PER_SOCKET"),
-    ("core-spec", "SLURM_CORE_SPEC"),
-    ("cpu-freq", "SLURM_CPU_FREQ_REQ"),
-    ("profile", "SLURM_PROFILE"),
-    ("network", "SLURM_NETWORK"),
-    ("mem-bind", "SLURM_MEM_BIND"),
-    ("mpi", "SLURM_MPI_TYPE"),
-    ("prio-process", "SLURM_PRIO_PROCESS"),
-    ("gpus", "SLURM_GPUS"),
-    ("gpus-per-node", "SLURM_GPUS_PER_NODE"),
-    ("gpus-per-task", "SLURM_GPUS_PER_TASK"),
-    ("tres-per-task", "SLURM_TRES_PER_TASK"),
-    ("cpus-per-gpu", "SLURM_CPUS_PER_GPU"),
-    ("mem-per-gpu", "SLURM_MEM_PER_GPU"),
-    ("ntasks-per-gpu", "SLURM_NTASKS_PER_GPU"),
-    ("gpu-bind", "SLURM_GPU_BIND"),
-    ("gpu-freq", "SLURM_GPU_FREQ"),
+/// A variable, and what an option says for it.
+type HandedOn = (&'static str, fn(&Chosen) -> Option<String>);
+
+/// Options whose value is handed on as it was given.
+const HANDED_ON: [HandedOn; 20] = [
+    ("SLURM_EXPORT_ENV", |o| o.shown.export.clone()),
+    ("SLURM_DISTRIBUTION", |o| text(o.distribution.as_ref())),
+    ("SLURM_HINT", |o| Some(o.hint?.name().to_owned())),
+    ("SLURM_THREADS_PER_CORE", |o| number(o.inside.threads)),
+    ("SLURM_NTASKS_PER_CORE", |o| number(o.inside.tasks_per_core)),
+    ("SLURM_NTASKS_PER_SOCKET", |o| number(o.inside.tasks_per_socket)),
+    ("SLURM_CPU_FREQ_REQ", |o| o.shown.cpu_freq.clone()),
+    ("SLURM_PROFILE", |o| o.shown.profile.clone()),
+    ("SLURM_NETWORK", |o| text(o.network.class.as_ref())),
+    ("SLURM_MEM_BIND", |o| o.shown.mem_bind.clone()),
+    ("SLURM_MPI_TYPE", |o| o.step.mpi.clone()),
+    ("SLURM_GPUS", |o| text(o.gpus.total.as_ref())),
+    ("SLURM_GPUS_PER_NODE", |o| text(o.gpus.per_node.as_ref())),
+    ("SLURM_GPUS_PER_TASK", |o| text(o.gpus.per_task.as_ref())),
+    ("SLURM_TRES_PER_TASK", |o| o.shown.tres_per_task.clone()),
+    ("SLURM_CPUS_PER_GPU", |o| Some(o.gpus.cpus?.to_string())),
+    ("SLURM_MEM_PER_GPU", |o| text(o.gpus.memory_mb.as_ref())),
+    ("SLURM_NTASKS_PER_GPU", |o| Some(o.gpus.tasks?.to_string())),
+    ("SLURM_GPU_BIND", |o| text(o.gpus.bind.as_ref())),
+    ("SLURM_GPU_FREQ", |o| o.shown.gpu_freq.clone()),
 ];
 
-/// Options of `srun` that set a variable for its step and override the job's: long name, variable.
-const STEP_OTHERS: [(&str, &str); 4] = [
-    ("ntasks-per-node", "SLURM_NTASKS_PER_NODE"),
-    ("cpus-per-task", "SLURM_CPUS_PER_TASK"),
-    ("slurmd-debug", "SLURMD_DEBUG"),
-    ("srun-debug", "SRUN_DEBUG"),
+/// The same for what `srun` alone was told about its step, over what the job was told.
+const HANDED_ON_TO_STEP: [HandedOn; 4] = [
+    ("SLURM_NTASKS_PER_NODE", |o| Some(o.step.ntasks_per_node?.to_string())),
+    ("SLURM_CPUS_PER_TASK", |o| Some(o.step.cpus_per_task?.to_string())),
+    ("SLURMD_DEBUG", |o| Some(o.step.slurmd_debug?.to_string())),
+    ("SRUN_DEBUG", |o| Some(o.step.srun_debug?.to_string())),
 ];
 
-/// Variables that [`job_env`], [`step_env`] and [`task_env`] may set and that have none of the prefixes in
-/// `OUTPUT_STEMS`.
+fn text<T>(given: Option<&AsGiven<T>>) -> Option<String> {
+    given.map(|given| given.text.clone())
+}
+
+/// 0 is none.
+fn number(count: u32) -> Option<String> {
+    (count > 0).then(|| count.to_string())
+}
+
+/// Variables that [`job_env`], [`step_env`] and [`task_env`] may set and that start with no common stem.
 const OUTPUTS: [&str; 42] = [
     "SLURMD_NODENAME",
     "SLURM_CLUSTER_NAME",
@@ -111,12 +122,17 @@ const HET_GROUP: &str = "_HET_GROUP_";
 /// Returns whether Squall may have set this variable in a job. An inner `sbatch` must not carry it into its own job.
 pub fn is_output(name: &str) -> bool {
     OUTPUTS.contains(&name)
-        || OTHERS.iter().any(|(_, variable)| *variable == name)
+        || is_handed_on(name)
         || OUTPUT_STEMS.iter().any(|stem| name.starts_with(stem))
         || name.contains(HET_GROUP)
 }
 
-/// Returns whether a variable is about the components of a heterogeneous job.
+/// Whether a variable is an option's, handed on as it was given: a user may set it for the `srun` of a job.
+pub fn is_handed_on(name: &str) -> bool {
+    HANDED_ON.iter().any(|(variable, _)| *variable == name) || matches!(name, "SLURM_CORE_SPEC" | "SLURM_PRIO_PROCESS")
+}
+
+/// Whether a variable says something of the components of a heterogeneous job.
 pub fn is_of_components(name: &str) -> bool {
     name == HET_SIZE || name.contains(HET_GROUP)
 }
@@ -174,7 +190,7 @@ fn whereabouts(env: &mut Builder, facts: &JobFacts) {
     env.set("SLURM_JOB_PARTITION", &facts.partition);
     env.set("SLURM_JOB_START_TIME", facts.start.secs());
     env.set("SLURM_JOB_END_TIME", facts.end.map_or(facts.start.secs() + UNLIMITED_S, Time::secs));
-    env.set("SLURM_SUBMIT_DIR", other(&facts.spec.others, "submit-dir").unwrap_or(&facts.spec.work_dir));
+    env.set("SLURM_SUBMIT_DIR", facts.spec.options.shown.submit_dir.as_ref().unwrap_or(&facts.spec.work_dir));
     env.set("SLURM_SUBMIT_HOST", &facts.spec.submit_host);
     if facts.restarts > 0 {
         env.set("SLURM_RESTART_COUNT", facts.restarts);
@@ -247,26 +263,27 @@ fn options(env: &mut Builder, facts: &JobFacts) {
     }
     env.set("SLURM_UMASK", format_args!("{:04o}", spec.umask & 0o777));
     env.set("SLURM_PRIO_PROCESS", 0);
-    handed_on(env, &spec.others);
+    handed_on(env, &HANDED_ON, &spec.options);
+    plane(env, &spec.options);
 }
 
-fn handed_on(env: &mut Builder, others: &[(String, String)]) {
-    for (option, variable) in OTHERS {
-        if let Some(value) = other(others, option) {
+fn handed_on(env: &mut Builder, variables: &[HandedOn], options: &Chosen) {
+    for (variable, of) in variables {
+        if let Some(value) = of(options) {
             env.set(variable, value);
         }
     }
-    if let Some(size) = other(others, "distribution").and_then(|text| text.strip_prefix("plane=")) {
+}
+
+/// `plane=4` stands in two variables.
+fn plane(env: &mut Builder, options: &Chosen) {
+    if let Some(size) = options.distribution.as_ref().and_then(|given| given.text.strip_prefix("plane=")) {
         env.set("SLURM_DISTRIBUTION", "plane");
         env.set("SLURM_DIST_PLANESIZE", size);
     }
 }
 
-fn other<'a>(others: &'a [(String, String)], option: &str) -> Option<&'a String> {
-    others.iter().find(|(name, _)| name == option).map(|(_, value)| value)
-}
-
-/// Returns the step of `--array=FIRST-LAST:STEP`; 1 for any other form.
+/// The step of `--array=FIRST-LAST:STEP`; 1 for any other form.
 fn array_step(array: &ArraySpec) -> u32 {
     let text = array.text.split('%').next().unwrap_or_default();
     match text.split_once(':') {
@@ -336,27 +353,22 @@ fn visible(env: &mut Builder, gpus: &CoreSet) {
 fn task_gpus(launch: &StepLaunch, local: u32) -> Option<CoreSet> {
     let Program::Tasks(program) = &launch.program else { return None };
     let gpus = launch.gres.get(GPU)?;
-    let bind = other(&program.others, "gpu-bind").map(|bind| bind.trim_start_matches("verbose,"));
+    let asked = &program.options.gpus;
     let local = local as usize;
-    let turn = |list: &str| -> Option<usize> {
-        let places: Vec<usize> = list.split(',').filter_map(|place| place.parse().ok()).collect();
-        places.get(local % places.len().max(1)).copied()
-    };
-    let own: CoreSet = match bind.map(|bind| bind.split_once(':').unwrap_or((bind, ""))) {
-        Some(("map_gpu" | "map", list)) => gpus.iter().nth(turn(list)?).into_iter().collect(),
-        Some(("mask_gpu" | "mask", list)) => {
-            let masks: Vec<&str> = list.split(',').collect();
-            let mask = mask(masks.get(local % masks.len())?)?;
+    let own: CoreSet = match asked.bind.as_ref().map(|given| &given.value) {
+        Some(GpuBind::Map(places)) => {
+            let place = *places.get(local % places.len().max(1))?;
+            gpus.iter().nth(place as usize).into_iter().collect()
+        }
+        Some(GpuBind::Mask(masks)) => {
+            let mask = masks.get(local % masks.len().max(1))?;
             gpus.iter().enumerate().filter(|(place, _)| mask.contains(*place)).map(|(_, gpu)| gpu).collect()
         }
-        Some(("per_task", each)) => part(gpus, local, each.parse().ok()?),
-        // `tasks` tasks share each GPU.
-        Some(("single", tasks)) => part(gpus, local / tasks.parse::<usize>().ok()?.max(1) % gpus.len().max(1), 1),
-        Some(_) => return None,
-        None => {
-            let asked = other(&program.others, "gpus-per-task")?;
-            part(gpus, local, asked.rsplit(':').next()?.parse().ok()?)
-        }
+        Some(GpuBind::PerTask(each)) => part(gpus, local, *each as usize),
+        // So many tasks for each GPU.
+        Some(GpuBind::Single(tasks)) => part(gpus, local / (*tasks).max(1) as usize % gpus.len().max(1), 1),
+        Some(GpuBind::None) => return None,
+        None => part(gpus, local, asked.per_task.as_ref()?.count()? as usize),
     };
     (!own.is_empty()).then_some(own)
 }
@@ -369,8 +381,7 @@ fn part(gpus: &CoreSet, place: usize, each: usize) -> CoreSet {
 fn step_numbers(env: &mut Builder, launch: &StepLaunch) {
     let layout = &launch.layout;
     let tasks = counts_text(&layout.tasks);
-    let preserves =
-        |program: &Program| matches!(program, Program::Tasks(p) if other(&p.others, "preserve-env").is_some());
+    let preserves = |program: &Program| matches!(program, Program::Tasks(p) if p.options.step.preserve_env);
     if !preserves(&launch.program) {
         let own = (layout.nodes.len() as u32, layout.ntasks());
         let (nodes, ntasks) = launch.among().map_or(own, |among| (among.nodes, among.tasks));
@@ -405,12 +416,9 @@ fn client(env: &mut Builder, program: &TaskProgram) {
         env.set("SLURM_STEP_LAUNCHER_PORT", port);
     }
     env.set("SLURM_UMASK", format_args!("{:04o}", program.umask & 0o777));
-    handed_on(env, &program.others);
-    for (option, variable) in STEP_OTHERS {
-        if let Some(value) = other(&program.others, option) {
-            env.set(variable, value);
-        }
-    }
+    handed_on(env, &HANDED_ON, &program.options);
+    plane(env, &program.options);
+    handed_on(env, &HANDED_ON_TO_STEP, &program.options);
     if let Some((rows, columns)) = program.pty {
         env.set("SLURM_PTY_WIN_ROW", rows);
         env.set("SLURM_PTY_WIN_COL", columns);

@@ -6,20 +6,23 @@ use std::ops::Range;
 use minicbor::{Decode, Encode};
 
 use crate::config::{Config, GresConfig};
-use crate::duration::parse_memory_mb;
 use crate::hostlist;
-use crate::job::{JobSpec, Need};
+use crate::job::JobSpec;
+use crate::job::gpus::{GpuCount, Gpus};
 use crate::limits::GRES_PER_NODE_MAX;
 use crate::set::{CoreSet, NodeSet};
 
 /// So many of a name: `gpu:2`, or of one type of it: `gpu:a100:2`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Count {
     /// `gpu`.
+    #[n(0)]
     pub name: String,
     /// `a100`; None: any.
+    #[n(1)]
     pub model: Option<String>,
     /// How many.
+    #[n(2)]
     pub count: u32,
 }
 
@@ -66,32 +69,24 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// What a job asks for. The error names the option that can't be understood.
-    pub fn of_job(spec: &JobSpec) -> Result<Self, &'static str> {
-        Self::of(&spec.need, &spec.others)
+    /// What a job asks for. None: its `--gres` can't be understood.
+    pub fn of_job(spec: &JobSpec) -> Option<Self> {
+        Self::of(spec.need.gres.as_deref(), &spec.options.gpus)
     }
 
-    /// From the options by their long names.
-    pub fn of(need: &Need, others: &[(String, String)]) -> Result<Self, &'static str> {
-        let mut ask = Self::default();
-        if let Some(text) = &need.gres {
-            ask.per_node = once(parse(text).ok_or("gres")?);
-        }
-        for (option, value) in others {
-            match option.as_str() {
-                "gpus" => ask.per_job = gpus(value).ok_or("gpus")?,
-                "gpus-per-node" => {
-                    // --gres goes before it.
-                    let more = gpus(value).ok_or("gpus-per-node")?;
-                    if ask.per_node.iter().all(|known| known.name != "gpu") {
-                        ask.per_node.extend(more);
-                    }
-                }
-                "gpus-per-task" => ask.per_task = gpus(value).ok_or("gpus-per-task")?,
-                "cpus-per-gpu" => ask.cpus_per_gpu = value.parse().map_err(|_| "cpus-per-gpu")?,
-                "mem-per-gpu" => ask.mem_per_gpu_mb = parse_memory_mb(value).map_err(|_| "mem-per-gpu")?,
-                _ => {}
-            }
+    /// Returns what `--gres` and the options about GPUs ask for together. None: `--gres` can't be understood.
+    pub fn of(gres: Option<&str>, gpus: &Gpus) -> Option<Self> {
+        let listed = |count: &Option<GpuCount>| count.as_ref().map(|given| given.value.clone()).unwrap_or_default();
+        let mut ask = Self {
+            per_node: gres.map_or(Some(Vec::new()), |text| parse(text).map(once))?,
+            per_job: listed(&gpus.total),
+            per_task: listed(&gpus.per_task),
+            cpus_per_gpu: gpus.cpus.unwrap_or(0),
+            mem_per_gpu_mb: gpus.memory_mb.as_ref().map_or(0, |given| given.value),
+        };
+        // --gres goes before it.
+        if ask.per_node.iter().all(|known| known.name != "gpu") {
+            ask.per_node.extend(listed(&gpus.per_node));
         }
         for list in [&mut ask.per_node, &mut ask.per_job, &mut ask.per_task] {
             list.retain(|asked| asked.count > 0);
@@ -104,7 +99,7 @@ impl Ask {
         }
         let of_nodes = &ask.per_node;
         ask.per_job.retain(|total| of_nodes.iter().all(|each| each.name != total.name));
-        Ok(ask)
+        Some(ask)
     }
 
     /// Whether nothing is asked for.
@@ -165,7 +160,7 @@ fn once(counts: Vec<Count>) -> Vec<Count> {
 }
 
 /// `4`, `a100:2`, `a100:2,v100:1`.
-fn gpus(value: &str) -> Option<Vec<Count>> {
+pub(crate) fn gpus(value: &str) -> Option<Vec<Count>> {
     let words = value.split(',').map(str::trim).filter(|word| !word.is_empty() && *word != "none");
     words.map(|word| count(&format!("gpu:{}", word.trim_start_matches("gpu:")))).collect()
 }
@@ -415,7 +410,7 @@ pub fn parse_conf(text: &str) -> Result<(Vec<GresConfig>, Vec<usize>), String> {
 mod tests {
     use super::{Ask, Count, NodeGres, parse, parse_conf};
     use crate::config::{Config, NodeConfig};
-    use crate::job::Need;
+    use crate::job::gpus::{GpuCount, Gpus};
     use crate::set::CoreSet;
 
     fn counts(name: &str, model: Option<&str>, count: u32) -> Count {
@@ -441,18 +436,16 @@ mod tests {
 
     #[test]
     fn options_add_up_to_what_nodes_give() {
-        let others = [("gpus".to_owned(), "5".to_owned())];
-        let ask = Ask::of(&Need::default(), &others).expect("it is understood");
-        let shares: Vec<u32> = (0..2).map(|place| ask.on_node(place, 2, 1)[0].count).collect();
-        assert_eq!((shares, ask.totals(2, 2)["gpu"]), (vec![3, 2], 5));
-        let others = [("gpus-per-task".to_owned(), "a100:2".to_owned())];
-        let ask = Ask::of(&Need::default(), &others).expect("it is understood");
-        assert_eq!(ask.on_node(0, 1, 3), [counts("gpu", Some("a100"), 6)]);
-        let both = [("gpus", "2"), ("gpus-per-node", "1"), ("gpus-per-task", "1")];
-        let both = both.map(|(option, value)| (option.to_owned(), value.to_owned()));
-        let ask = |others| Ask::of(&Need::default(), others).expect("it is understood");
+        let ask = |gpus: &Gpus| Ask::of(None, gpus).expect("it is understood");
+        let five = ask(&Gpus { total: GpuCount::parse("5"), ..Gpus::default() });
+        let shares: Vec<u32> = (0..2).map(|place| five.on_node(place, 2, 1)[0].count).collect();
+        assert_eq!((shares, five.totals(2, 2)["gpu"]), (vec![3, 2], 5));
+        let of_tasks = ask(&Gpus { per_task: GpuCount::parse("a100:2"), ..Gpus::default() });
+        assert_eq!(of_tasks.on_node(0, 1, 3), [counts("gpu", Some("a100"), 6)]);
+        let mut both = Gpus { total: GpuCount::parse("2"), per_node: GpuCount::parse("1"), ..Gpus::default() };
+        assert_eq!(ask(&both).on_node(0, 2, 1), [counts("gpu", None, 1)]);
+        both.per_task = GpuCount::parse("1");
         assert_eq!(ask(&both).on_node(0, 1, 1), [counts("gpu", None, 1)], "they say the same");
-        assert_eq!(ask(&both[..2]).on_node(0, 2, 1), [counts("gpu", None, 1)]);
     }
 
     #[test]

@@ -1,45 +1,31 @@
 //! What a job requires within each node: sockets, cores and threads, and tasks for each of them.
 
+use minicbor::{Decode, Encode};
+
 use crate::resource::Hardware;
 
-/// Values of `--sockets-per-node`, `--cores-per-socket`, `--threads-per-core`, `--ntasks-per-socket`,
-/// `--ntasks-per-core` and `--hint`; 0: not given.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// What is asked of sockets, cores and threads. 0: nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Inside {
-    /// Fewest sockets of a node.
+    /// `--sockets-per-node`: least sockets of a node.
+    #[n(0)]
     pub sockets: u32,
-    /// Fewest cores of a socket.
+    /// `--cores-per-socket`: least cores of a socket.
+    #[n(1)]
     pub cores: u32,
-    /// Hardware threads to use of each core. CPUs are hardware threads here, so the node's cores must have exactly this
-    /// many.
+    /// `--threads-per-core`: hardware threads to use of each core. CPUs are hardware threads here, so a node's cores must have just so many.
+    #[n(2)]
     pub threads: u32,
-    /// Most tasks on each socket.
+    /// `--ntasks-per-socket`: most tasks for each socket.
+    #[n(3)]
     pub tasks_per_socket: u32,
-    /// Most tasks on each core.
+    /// `--ntasks-per-core`: most tasks for each core.
+    #[n(4)]
     pub tasks_per_core: u32,
 }
 
 impl Inside {
-    /// Reads the values from job options, given as pairs of long name and value.
-    pub fn of(others: &[(String, String)]) -> Self {
-        let mut inside = Self::default();
-        for (option, value) in others {
-            let count = value.parse().unwrap_or(0);
-            match option.as_str() {
-                "sockets-per-node" => inside.sockets = count,
-                "cores-per-socket" => inside.cores = count,
-                "threads-per-core" => inside.threads = count,
-                "ntasks-per-socket" => inside.tasks_per_socket = count,
-                "ntasks-per-core" => inside.tasks_per_core = count,
-                // One thread of each core, as `--threads-per-core=1`, which takes precedence.
-                "hint" if value != "multithread" && inside.threads == 0 => inside.threads = 1,
-                _ => {}
-            }
-        }
-        inside
-    }
-
-    /// Returns whether nothing is required.
+    /// Whether nothing is asked for.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -68,17 +54,17 @@ mod tests {
     #[test]
     fn e_sockets_cores_and_threads_say_how_many_tasks_a_node_takes() {
         let node = Hardware { cpus: 8, sockets: 2, cores_per_socket: 2, threads_per_core: 2, ..Hardware::default() };
-        let most = |options: &[(&str, &str)]| {
-            let others: Vec<_> = options.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-            Inside::of(&others).most_tasks(&node)
+        let most = |change: fn(&mut Inside)| {
+            let mut inside = Inside::default();
+            change(&mut inside);
+            inside.most_tasks(&node)
         };
-        assert_eq!(most(&[]), u32::MAX);
-        assert_eq!((most(&[("sockets-per-node", "2")]), most(&[("sockets-per-node", "3")])), (u32::MAX, 0));
-        assert_eq!((most(&[("cores-per-socket", "2")]), most(&[("cores-per-socket", "64")])), (u32::MAX, 0));
-        assert_eq!((most(&[("threads-per-core", "2")]), most(&[("threads-per-core", "1")])), (u32::MAX, 0));
-        assert_eq!(most(&[("ntasks-per-socket", "4")]), 8);
-        assert_eq!(most(&[("ntasks-per-socket", "5")]), 0, "no socket takes as many");
-        assert_eq!((most(&[("hint", "nomultithread")]), most(&[("hint", "multithread")])), (0, u32::MAX));
-        assert_eq!((most(&[("ntasks-per-socket", "1")]), most(&[("ntasks-per-core", "2")])), (2, 8));
+        assert_eq!(most(|_| ()), u32::MAX);
+        assert_eq!((most(|i| i.sockets = 2), most(|i| i.sockets = 3)), (u32::MAX, 0));
+        assert_eq!((most(|i| i.cores = 2), most(|i| i.cores = 64)), (u32::MAX, 0));
+        assert_eq!((most(|i| i.threads = 2), most(|i| i.threads = 1)), (u32::MAX, 0));
+        assert_eq!(most(|i| i.tasks_per_socket = 4), 8);
+        assert_eq!(most(|i| i.tasks_per_socket = 5), 0, "no socket takes as many");
+        assert_eq!((most(|i| i.tasks_per_socket = 1), most(|i| i.tasks_per_core = 2)), (2, 8));
     }
 }

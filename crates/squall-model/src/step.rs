@@ -9,6 +9,7 @@ use crate::encoding::ByteBuf;
 use crate::gres::{self, Grant};
 use crate::hostlist::HostList;
 use crate::id::{ClientKey, NodeId, StepKey, StepNo};
+use crate::job::options::Options;
 use crate::job::{ArrayTask, JobSpec, Owner};
 use crate::limits::TASKS_PER_NODE_MAX;
 use crate::resource::{Alloc, Memory};
@@ -460,8 +461,7 @@ impl StepLaunch {
     /// What the user wants run around each task: `srun --task-prolog`, `--task-epilog`.
     pub fn own_scripts(&self) -> TaskScripts {
         let Program::Tasks(program) = &self.program else { return TaskScripts::default() };
-        let of = |option: &str| program.others.iter().find(|(name, _)| name == option).map(|(_, path)| path.clone());
-        TaskScripts { prolog: of("task-prolog").unwrap_or_default(), epilog: of("task-epilog").unwrap_or_default() }
+        program.options.step.scripts.clone()
     }
 
     /// Ranks of the tasks on this node, rising.
@@ -559,9 +559,9 @@ pub struct TaskProgram {
     /// `--export` set anything but ALL: the value of SLURM_EXPORT_ENV.
     #[n(15)]
     pub export: Option<String>,
-    /// Options that are handed on to the tasks' environment, by long name.
+    /// What srun was told of the step, and what is handed on to the tasks' environment.
     #[n(16)]
-    pub others: Vec<(String, String)>,
+    pub options: Options,
     /// Its place among the steps that one command starts in several components of a heterogeneous job.
     #[n(17)]
     pub among: Option<Among>,

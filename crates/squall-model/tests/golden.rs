@@ -15,6 +15,11 @@ use squall_model::foreign::{Named, Question, Reply};
 use squall_model::gang::{Shift, Turn};
 use squall_model::gres::Grant;
 use squall_model::id::{Attempt, ClientKey, Epoch, Incarnation, JobId, NodeId, StepKey, StepNo};
+use squall_model::inside::Inside;
+use squall_model::job::gpus::{GpuBind, GpuCount, Gpus};
+use squall_model::job::network::{self, Network};
+use squall_model::job::options::{AsGiven, Chosen, Hint, Notes, OfStep, Shown};
+use squall_model::job::spread::Spread;
 use squall_model::job::{
     ArraySpec, Dependency, DependencyJob, DependencyKind, DependencyTerm, EndState, ExitCode, JobAttempt, JobSpec,
     Outcome, Owner,
@@ -24,7 +29,7 @@ use squall_model::report::StepEnd;
 use squall_model::reservation::{Flag, Reservation};
 use squall_model::resource::{Alloc, AllocGroup, Hardware};
 use squall_model::set::{BitSet, IndexSet, NodeSet};
-use squall_model::step::{Distribution, JobFacts, Layout, StepLaunch, StepSpec};
+use squall_model::step::{Distribution, JobFacts, Layout, StepLaunch, StepSpec, TaskScripts};
 use squall_model::stored::v1;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};
@@ -54,6 +59,25 @@ fn events_of_every_release_are_read() {
         );
         assert_eq!(read, record(event));
     }
+}
+
+// Before options had fields they were pairs of texts: with numbers, and as 0.1 wrote them.
+#[test]
+fn options_that_were_pairs_are_read_into_their_fields() {
+    let network = Network { class: Some(network::class("local")), ..Network::default() };
+    let options = Chosen { use_min_nodes: true, network, ..Chosen::default() }.into();
+    let spec = Arc::new(JobSpec { options, ..JobSpec::clone(&spec()) });
+    let (id, key) = (JobId(12), ClientKey(8));
+    let event = |spec| record(Event::JobSubmitted { id, key, owner: Arc::new(Owner::default()), spec });
+    // What is at the end of either record without options: an empty list.
+    let mut bytes = encoding::to_vec(&event(self::spec()));
+    assert_eq!(bytes.pop(), Some(0x80));
+    bytes.extend(encoding::to_vec(&[("network", "local"), ("use-min-nodes", "")]));
+    assert_eq!(encoding::from_slice::<Record>(&bytes).unwrap(), event(Arc::clone(&spec)));
+    let mut bytes = golden("events-1", &[])[6].clone();
+    assert_eq!(bytes.pop(), Some(0));
+    bytes.extend([&[2, 7][..], b"network", &[5], b"local", &[13], b"use-min-nodes", &[0]].concat());
+    assert_eq!(v1::read::<Record>("Record", &bytes).unwrap(), event(spec));
 }
 
 #[test]
@@ -177,6 +201,77 @@ fn reservation(node: NodeId) -> Reservation {
     }
 }
 
+fn with_options(id: JobId) -> Event {
+    let spec = JobSpec { options: options().into(), ..JobSpec::clone(&spec()) };
+    Event::JobSubmitted { id, key: ClientKey(8), owner: Arc::new(Owner::default()), spec: Arc::new(spec) }
+}
+
+/// Every option in a field.
+fn options() -> Chosen {
+    let text = |text: &str| Some(text.to_owned());
+    let gpus = Gpus {
+        total: GpuCount::parse("a100:2,v100:1"),
+        per_node: GpuCount::parse("2"),
+        per_socket: GpuCount::parse("0"),
+        per_task: GpuCount::parse("1"),
+        cpus: Some(3),
+        memory_mb: AsGiven::memory("4G"),
+        tasks: Some(2),
+        bind: AsGiven::<GpuBind>::parse("mask_gpu:0x1,0xc").ok(),
+    };
+    let inside = Inside { sockets: 2, cores: 4, threads: 1, tasks_per_socket: 3, tasks_per_core: 1 };
+    let network = Network {
+        class: Some(network::class("local")),
+        geometry: network::geometry("4x4x2"),
+        grid: network::grid("8x8:periodic"),
+        stencil: network::stencil("4,0.5"),
+        switches: network::switches("1@10:00"),
+    };
+    let shown = Shown {
+        submit_dir: text("/tmp"),
+        export: text("NONE"),
+        batch: text("a"),
+        cpu_freq: text("low"),
+        mem_bind: text("local"),
+        profile: text("none"),
+        tres_per_task: text("cpu=1"),
+        gpu_freq: text("low"),
+    };
+    let step = OfStep {
+        gres: text("gpu:1"),
+        cpus_per_task: Some(2),
+        ntasks_per_node: Some(4),
+        mpi: text("pmix"),
+        preserve_env: true,
+        slurmd_debug: Some(1),
+        srun_debug: Some(3),
+        scripts: TaskScripts { prolog: "/p".into(), epilog: "/e".into() },
+    };
+    let notes = Notes {
+        extra: text("x"),
+        admin_comment: text("a"),
+        system_comment: text("s"),
+        derived_exit: ExitCode::parse("7:9"),
+    };
+    Chosen {
+        gpus,
+        inside,
+        network,
+        hint: Hint::parse("nomultithread"),
+        distribution: AsGiven::of("block:cyclic", Some(Spread::of("block:cyclic"))),
+        prefer: text("fast"),
+        segment: Some(2),
+        use_min_nodes: true,
+        exclusive_user: true,
+        begins_after_submission: true,
+        no_shell: true,
+        content_bytes: 70_000,
+        notes,
+        shown,
+        step,
+    }
+}
+
 /// One of each kind, in the order of the enum.
 fn samples() -> Vec<Event> {
     let (id, node, attempt, step, incarnation) = (JobId(12), NodeId(4), Attempt(2), StepNo(0), Incarnation(5));
@@ -244,6 +339,7 @@ fn samples() -> Vec<Event> {
         Event::IdsLost { last: id },
         Event::Recorded { job: id, values: vec![("comment".into(), "golden".into())], by: 7 },
         Event::NodesChanged { nodes: NodeSet::one(node), change: Box::new(node_change()) },
+        with_options(id),
     ]
 }
 

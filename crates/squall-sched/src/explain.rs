@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use squall_model::gres;
 use squall_model::id::NodeId;
+use squall_model::job::network::Class;
 use squall_model::job::{NodeTest, PendingReason, Together};
 use squall_model::resource::Memory;
 use squall_model::set::NodeSet;
@@ -13,7 +14,7 @@ use crate::nodes::{fitting, licensed};
 use crate::place::{Condition, capacity, fits};
 use crate::request::Request;
 use crate::scratch::Scratch;
-use crate::topology::{Class, Kind, Wish, shapes};
+use crate::topology::{Kind, Wish, shapes};
 use crate::view::{Bars, Candidate, View};
 
 /// So many of the shapes that would do are named.

@@ -27,7 +27,7 @@ pub use place::deal_evenly;
 pub use policy::{Blocked, Cleared, Discipline, Room, Rules, plan};
 pub use pool::Pool;
 pub use preempt::{Eviction, Victim};
-pub use request::{PREFER, Request, prefer, preferred};
+pub use request::{Request, preferred};
 pub use scratch::Scratch;
 pub use timeline::Timeline;
 pub use view::{

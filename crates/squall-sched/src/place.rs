@@ -4,13 +4,14 @@ use std::borrow::Cow;
 
 use squall_model::gres::{NodeGres, grant};
 use squall_model::id::NodeId;
+use squall_model::job::network::Class;
 use squall_model::resource::{Hardware, Memory};
 use squall_model::set::{CoreSet, NodeSet};
 
 use crate::constraint::{Constraint, has};
 use crate::request::{Request, gpus};
 use crate::scratch::Scratch;
-use crate::topology::{Class, Kind, Scene, Topology, arrange};
+use crate::topology::{Kind, Scene, Topology, arrange};
 use crate::view::{Given, View};
 
 /// Which nodes count, and in what condition.

@@ -172,14 +172,6 @@ impl Request {
     }
 }
 
-/// The option whose features are tried first.
-pub const PREFER: &str = "prefer";
-
-/// The features that a job prefers, among its options.
-pub fn prefer(others: &[(String, String)]) -> Option<&str> {
-    others.iter().find(|(option, _)| option == PREFER).map(|(_, text)| text.as_str()).filter(|text| !text.is_empty())
-}
-
 /// What nodes should have that are tried first: what is preferred, and what they must have anyway. None: it can't be
 /// understood, or not together.
 pub fn preferred(constraint: Option<&str>, prefer: &str) -> Option<Constraint> {

@@ -7,6 +7,7 @@ use proptest::{option, prop_assert, prop_assert_eq};
 use squall_model::config::{Config, NodeConfig};
 use squall_model::gres::{self, Grant, NodeGres};
 use squall_model::id::{JobId, NodeId};
+use squall_model::job::gpus::Gpus;
 use squall_model::job::{Need, PendingReason};
 use squall_model::resource::{Alloc, Hardware, Memory};
 use squall_model::set::{CoreSet, NodeSet};
@@ -114,7 +115,8 @@ impl Cluster {
     fn plan_by(&self, discipline: Discipline, scratch: &mut Scratch) -> Plan {
         let mut cluster = self.clone();
         for job in cluster.partitions.iter_mut().flat_map(|partition| &mut partition.jobs) {
-            job.request = Request::of(&job.need, gres::Ask::of(&job.need, &[]).unwrap(), self);
+            job.request =
+                Request::of(&job.need, gres::Ask::of(job.need.gres.as_deref(), &Gpus::default()).unwrap(), self);
         }
         let mut room = Nodes::new(&cluster, scratch, NOW, Span::from_secs(1_000_000_000));
         crate::plan(&cluster, &mut room, Rules { discipline, ..Rules::default() })

@@ -1,6 +1,7 @@
 //! Orders: what simulated users submit, and what its simulated processes will truly do.
 
 use squall_model::id::JobId;
+use squall_model::job::options::Options;
 use squall_model::job::{
     ArraySpec, Blob, Dependency, DependencyJob, DependencyKind, DependencyTerm, ExitCode, JobKind, JobSpec, Need,
 };
@@ -43,7 +44,7 @@ pub(crate) struct Order {
     /// `--reservation`.
     pub(crate) reservation: Option<String>,
     /// `--network`, `--geometry` and so on: what it wishes of the network.
-    pub(crate) others: Vec<(String, String)>,
+    pub(crate) options: Options,
     /// `--ntasks`; None: one on each node.
     pub(crate) tasks: Option<u32>,
     /// `--time`, seconds.
@@ -146,7 +147,7 @@ impl Order {
                 ..Need::default()
             },
             reservation: self.reservation.clone(),
-            others: self.others.clone(),
+            options: self.options.clone(),
             partition: self.partition.clone(),
             qos: self.qos.clone(),
             time_limit_s: self.limit_s,

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use squall_model::hostlist::expand;
+use squall_model::job::options::AsGiven;
+use squall_model::job::spread::Spread;
 use squall_model::step::Distribution;
 
 use crate::capture::Vars;
@@ -63,8 +65,8 @@ pub(crate) fn obey(asked: &mut Asked, vars: &Vars) -> Result<(), Stop> {
         tasks_of[place as usize] += 1;
     }
     asked.run.distribution = Distribution::Arbitrary(Arc::new(places.into_iter().collect()));
-    // Steps within the job inherit the distribution.
-    asked.others.insert("distribution", "arbitrary".to_owned());
+    // What comes within the job goes by it, too.
+    asked.spec.options.distribution = AsGiven::of("arbitrary", Some(Spread::default()));
     let need = &mut asked.spec.need;
     need.ntasks = Some(tasks as u32);
     // An allocation names a minimum for each node: what the node with the most tasks needs.

@@ -103,10 +103,9 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<Asked>, Vec<OsString>),
             asked.spec.name = named.unwrap_or_else(|| nameless.to_owned());
         }
         if asked.alloc.no_shell {
-            asked.others.insert("no-shell", String::new());
+            asked.spec.options.no_shell = true;
         }
         asked.spec.command = command.iter().map(|w| w.to_string_lossy()).collect::<Vec<_>>().join(" ");
-        asked.spec.others = asked.other_pairs();
         all.push(asked);
     }
     Ok((all, command))

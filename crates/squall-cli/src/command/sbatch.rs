@@ -158,7 +158,7 @@ fn script(lines: &[Line<'_>]) -> Result<Script, Stop> {
 /// Returns the job's environment according to `--export` or `--export-file`.
 fn environment(asked: &mut Asked, vars: &Vars) -> Result<Vec<u8>, Stop> {
     if let Some(list) = &asked.export {
-        asked.others.insert("export", list.clone());
+        asked.spec.options.shown.export = Some(list.clone());
     }
     let exported = capture::export(SBATCH, vars, asked.export.as_deref())?;
     asked.spec.get_user_env |= exported.incomplete;
@@ -179,7 +179,6 @@ fn complete(asked: &mut Asked, script: &Script, wrapped: bool, args: &[OsString]
         asked.spec.name = base.unwrap_or_else(|| nameless.to_owned());
     }
     asked.spec.command = path.map(|p| p.to_string_lossy().into_owned()).unwrap_or_default();
-    asked.spec.others = asked.other_pairs();
     Ok(())
 }
 

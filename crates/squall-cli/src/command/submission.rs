@@ -77,7 +77,7 @@ pub(crate) fn place(asked: &mut Asked, tool: Tool, args: &[OsString]) -> Result<
     asked.spec.work_dir = match asked.spec.work_dir.as_str() {
         "" => shown,
         dir => {
-            asked.others.insert("submit-dir", shown);
+            asked.spec.options.shown.submit_dir = Some(shown);
             here.join(dir).to_string_lossy().into_owned()
         }
     };

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use squall_model::duration::{format_memory_mb, format_short, whole_minutes};
 use squall_model::gres;
 use squall_model::hostlist;
+use squall_model::job::options::AsGiven;
 use squall_model::job::{EndState, ExitCode, JobKind, JobSpec, JobState, Owner};
 use squall_model::resource::Memory;
 use squall_model::set::IndexSet;
@@ -244,7 +245,10 @@ impl JobRow {
     /// `gres/gpu:2`: generic resources of each node, as asked for; empty: none.
     pub(crate) fn tres_per_node(&self) -> String {
         let own = self.spec.need.gres.iter().flat_map(|list| list.split(',')).map(str::to_owned);
-        let gpus = self.other("gpus-per-node").into_iter().flat_map(|list| list.split(',')).map(|g| format!("gpu:{g}"));
+        let gpus = as_given(&self.spec.options.gpus.per_node)
+            .into_iter()
+            .flat_map(|list| list.split(','))
+            .map(|g| format!("gpu:{g}"));
         let all = own.chain(gpus).filter(|word| !word.is_empty() && word != "none");
         all.map(|word| format!("gres/{}", word.trim_start_matches("gres:").trim_start_matches("gres/")))
             .collect::<Vec<_>>()
@@ -327,11 +331,11 @@ impl JobRow {
         }
         text
     }
+}
 
-    /// An option that is only handed on.
-    pub(crate) fn other(&self, name: &str) -> Option<&str> {
-        self.spec.others.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
-    }
+/// The text in which a value was given.
+pub(crate) fn as_given<T>(given: &Option<AsGiven<T>>) -> Option<&str> {
+    given.as_ref().map(|given| given.text.as_str())
 }
 
 /// `cpu=4,mem=8G,node=2,billing=4`.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use squall_model::job::JobSpec;
-use squall_model::step::Distribution;
+use squall_model::step::{Distribution, TaskScripts};
 
 use crate::options::{Effect, Opt, Source, Tool, table};
 
@@ -12,8 +12,6 @@ use crate::options::{Effect, Opt, Source, Tool, table};
 pub(crate) struct Asked {
     /// What becomes the job.
     pub(crate) spec: JobSpec,
-    /// Options without a field of their own, by long name.
-    pub(crate) others: BTreeMap<&'static str, String>,
     /// Where each option was given, by long name.
     pub(crate) sources: BTreeMap<&'static str, Source>,
     /// The options as they were given, by long name: what `--verbose` shows.
@@ -34,6 +32,8 @@ pub(crate) struct Asked {
     pub(crate) propagate: Option<String>,
     /// `--clusters`.
     pub(crate) clusters: Option<String>,
+    /// `--extra-node-info`: sockets, cores and threads; 0: any number.
+    pub(crate) extra_node_info: Option<[u32; 3]>,
     /// `--immediate`: seconds.
     pub(crate) immediate_s: Option<u32>,
     /// `--test-only`.
@@ -107,6 +107,10 @@ pub(crate) struct Run {
     pub(crate) quit_on_interrupt: bool,
     /// `--slurmd-debug`.
     pub(crate) slurmd_debug: u32,
+    /// `--bcast`: where the program goes; empty: into the nodes' keeping.
+    pub(crate) bcast: Option<String>,
+    /// `--prolog` and `--epilog`: what srun itself runs around the step.
+    pub(crate) around: TaskScripts,
 }
 
 /// What only salloc can be asked.
@@ -146,10 +150,5 @@ impl Asked {
             _ => None,
         };
         table::options_of(tool).filter_map(line).collect()
-    }
-
-    /// The options without a field of their own, for the spec.
-    pub(crate) fn other_pairs(&self) -> Vec<(String, String)> {
-        self.others.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
     }
 }

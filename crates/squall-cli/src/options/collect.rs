@@ -180,19 +180,22 @@ pub(crate) fn settle_hint(asked: &mut Asked) -> Option<&'static str> {
     }
 }
 
-/// As if an option had not been given.
+/// As if `--hint` or an option in its place had not been given.
 fn forget(asked: &mut Asked, long: &str) {
     asked.sources.remove(long);
     asked.given.remove(long);
-    asked.others.remove(long);
-    if long == "cpu-bind" {
-        asked.run.cpu_bind = None;
+    match long {
+        "cpu-bind" => asked.run.cpu_bind = None,
+        "extra-node-info" => asked.extra_node_info = None,
+        "hint" => asked.spec.options.hint = None,
+        "ntasks-per-core" => asked.spec.options.inside.tasks_per_core = 0,
+        _ => asked.spec.options.inside.threads = 0,
     }
 }
 
 /// `--batch`: where `--constraint` says what all nodes have, the first has that, too.
 fn batch_host(asked: &Asked) -> Result<(), Stop> {
-    let Some(wanted) = asked.others.get("batch") else { return Ok(()) };
+    let Some(wanted) = &asked.spec.options.shown.batch else { return Ok(()) };
     let all = asked.spec.need.constraint.as_deref().unwrap_or_default();
     let features: Vec<&str> = all.split(['&', ',']).map(str::trim).collect();
     let of_each = !all.contains(['|', '[', '*', '(']);

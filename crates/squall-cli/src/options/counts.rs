@@ -1,8 +1,8 @@
 //! How many nodes, tasks and GPUs options ask for together: what follows from several of them, or contradicts itself.
 
 use squall_model::hostlist::{compress, expand};
+use squall_model::job::gpus::GpuCount;
 use squall_model::step::Distribution;
-use squall_sched::layout::Grid;
 
 use crate::options::asked::Asked;
 use crate::options::{Stop, Tool};
@@ -59,11 +59,11 @@ fn count_nodes(asked: &mut Asked, tool: Tool, names: &[String]) {
 
 /// `-B 2:4` says of how many sockets and cores, and a task for each of them where nothing else says how many there are.
 fn count_inside(asked: &mut Asked) {
-    let Some(text) = asked.others.remove("extra-node-info") else { return };
-    let parts: Vec<u32> = text.split(':').map(|part| part.parse().unwrap_or(0)).collect();
-    for (option, count) in ["sockets-per-node", "cores-per-socket", "threads-per-core"].into_iter().zip(&parts) {
-        if *count > 0 {
-            asked.others.insert(option, count.to_string());
+    let Some(parts) = asked.extra_node_info else { return };
+    let inside = &mut asked.spec.options.inside;
+    for (field, count) in [&mut inside.sockets, &mut inside.cores, &mut inside.threads].into_iter().zip(parts) {
+        if count > 0 {
+            *field = count;
         }
     }
     let tasks = parts.iter().filter(|count| **count > 0).fold(1_u32, |tasks, count| tasks.saturating_mul(*count));
@@ -74,8 +74,8 @@ fn count_inside(asked: &mut Asked) {
 }
 
 /// The number in `4`, `a100:2`.
-fn number(asked: &Asked, option: &str) -> Option<u32> {
-    asked.others.get(option)?.rsplit(':').next()?.parse().ok()
+fn number(given: Option<&GpuCount>) -> Option<u32> {
+    given.and_then(GpuCount::count)
 }
 
 /// GPUs of each node, by `--gres` or `--gpus-per-node`.
@@ -83,14 +83,15 @@ fn gpus_of_node(asked: &Asked) -> Option<u32> {
     let mut words = asked.spec.need.gres.iter().flat_map(|list| list.split(','));
     let last = words.rfind(|word| *word == "gpu" || word.starts_with("gpu:"));
     let of_gres = last.map(|word| word.rsplit(':').next().and_then(|count| count.parse().ok()).unwrap_or(1));
-    of_gres.or_else(|| number(asked, "gpus-per-node")).filter(|each| *each > 0)
+    of_gres.or_else(|| number(asked.spec.options.gpus.per_node.as_ref())).filter(|each| *each > 0)
 }
 
 /// The parts of a number of GPUs must make the whole, as Slurm has it: of nodes, and of tasks.
 fn count_gpus(asked: &mut Asked) -> Result<(), Stop> {
-    let positive = |option: &str| number(asked, option).filter(|count| *count > 0);
-    let (gpus, of_task, of_node) = (positive("gpus"), positive("gpus-per-task"), gpus_of_node(asked));
-    let tasks_per_gpu = positive("ntasks-per-gpu");
+    let options = &asked.spec.options.gpus;
+    let positive = |given: &Option<GpuCount>| number(given.as_ref()).filter(|count| *count > 0);
+    let (gpus, of_task, of_node) = (positive(&options.total), positive(&options.per_task), gpus_of_node(asked));
+    let tasks_per_gpu = options.tasks;
     let need = &asked.spec.need;
     if of_task.is_some() && tasks_per_gpu.is_some() {
         return Err(Stop::bad(
@@ -102,7 +103,7 @@ fn count_gpus(asked: &mut Asked) -> Result<(), Stop> {
         Err(Stop::Bad { lines: vec![problem.to_owned(), slurm], exit: 1 })
     };
     let (nodes, most) = (need.nodes_min.unwrap_or(1), need.nodes_max.or(need.nodes_min).unwrap_or(u32::MAX));
-    if asked.others.contains_key("cpus-per-gpu") && need.cpus_per_task.is_some() && asked.run.job.is_none() {
+    if options.cpus.is_some() && need.cpus_per_task.is_some() && asked.run.job.is_none() {
         return wrong("--cpus-per-gpu and --cpus-per-task say the same in two ways: leave one of them out");
     }
     if let (Some(all), Some(each)) = (gpus, of_node)
@@ -121,7 +122,7 @@ fn count_gpus(asked: &mut Asked) -> Result<(), Stop> {
         return wrong(&format!("{all} GPUs are not {each} for each task: change --gpus, --ntasks or --gpus-per-task"));
     }
     let counted = need.ntasks.is_some() || need.ntasks_per_node.is_some() || need.nodes_min.is_some();
-    if of_task.is_some() && gpus.is_none() && !counted && !asked.others.contains_key("grid") {
+    if of_task.is_some() && gpus.is_none() && !counted && asked.spec.options.network.grid.is_none() {
         return wrong(
             "Failed to validate job spec. --gpus-per-task used without either --gpus or -n/--ntasks is not allowed.",
         );
@@ -130,7 +131,7 @@ fn count_gpus(asked: &mut Asked) -> Result<(), Stop> {
         return wrong("--ntasks-per-gpu needs a number of GPUs or of tasks: add --gpus or --ntasks");
     }
     let any = gpus.is_some() || of_task.is_some() || of_node.is_some() || tasks_per_gpu.is_some();
-    if !any && positive("mem-per-gpu").is_some() && asked.run.job.is_none() {
+    if !any && options.memory_mb.as_ref().is_some_and(|given| given.value > 0) && asked.run.job.is_none() {
         return wrong("--mem-per-gpu is about the GPUs of a job, and it asks for none: add --gpus");
     }
     if let (Some(all), Some(tasks), Some(each)) = (gpus, need.ntasks, tasks_per_gpu)
@@ -144,8 +145,8 @@ fn count_gpus(asked: &mut Asked) -> Result<(), Stop> {
 /// GPUs of the job and tasks for each of them, or GPUs for each task, say how many tasks there are; tasks, and how many
 /// share a GPU, say how many GPUs; GPUs of the job and of each node, how many nodes.
 fn count_gpu_tasks(asked: &mut Asked) {
-    let (gpus, per_gpu, per_task) =
-        (number(asked, "gpus"), number(asked, "ntasks-per-gpu"), number(asked, "gpus-per-task"));
+    let options = &asked.spec.options.gpus;
+    let (gpus, per_gpu, per_task) = (number(options.total.as_ref()), options.tasks, number(options.per_task.as_ref()));
     let per_node = gpus_of_node(asked);
     let per_task = per_task.filter(|each| *each > 0);
     let inside = asked.run.job.is_some();
@@ -176,7 +177,7 @@ fn count_gpu_tasks(asked: &mut Asked) {
             need.ntasks_per_node = per_node.map(|each| each.saturating_mul(tasks));
         }
         (Some(ntasks), None, Some(tasks), None) if tasks > 0 && per_node.is_none() => {
-            asked.others.insert("gpus", ntasks.div_ceil(tasks).to_string());
+            asked.spec.options.gpus.total = Some(GpuCount::any(ntasks.div_ceil(tasks)));
         }
         _ => {}
     }
@@ -184,8 +185,7 @@ fn count_gpu_tasks(asked: &mut Asked) {
 
 /// A grid says how many tasks there are, where nothing else does.
 fn count_grid_tasks(asked: &mut Asked) {
-    let grid = asked.others.get("grid").and_then(|text| Grid::parse(text, "").ok());
-    if let (None, Some(grid)) = (asked.spec.need.ntasks, grid) {
-        asked.spec.need.ntasks = u32::try_from(grid.tasks()).ok();
+    if let (None, Some(grid)) = (asked.spec.need.ntasks, &asked.spec.options.network.grid) {
+        asked.spec.need.ntasks = grid.value.tasks().and_then(|tasks| u32::try_from(tasks).ok());
     }
 }

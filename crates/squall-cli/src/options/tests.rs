@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use proptest::prelude::{Just, Strategy, any, prop, prop_oneof, proptest};
+use squall_model::job::options::{Hint, Options};
 use squall_model::limits::UNLIMITED_S;
 use squall_model::resource::Memory;
 
@@ -62,7 +63,7 @@ fn a_hint_gives_way_to_what_says_the_same_in_detail() {
         collect::obey_variables(&mut asked, Tool::Srun, &lookup).unwrap();
         collect::obey_line(&mut asked, Tool::Srun, &collect::line(Tool::Srun, &args).unwrap()).unwrap();
         let said = collect::settle_hint(&mut asked).unwrap_or_default();
-        let left = [asked.others.contains_key("hint"), asked.run.cpu_bind.is_some()];
+        let left = [asked.spec.options.hint.is_some(), asked.run.cpu_bind.is_some()];
         (left, !said.is_empty(), said.ends_with("SLURM_HINT."))
     };
     let hint = ("SLURM_HINT", "nomultithread");
@@ -155,10 +156,33 @@ fn values_as_they_are_kept() {
 }
 
 #[test]
-fn options_without_a_field_are_kept() {
-    let asked = sbatch("--hint=nomultithread --gpus=2 --switches=1@10:00");
-    let kept: Vec<(&str, &str)> = asked.others.iter().map(|(n, v)| (*n, v.as_str())).collect();
-    assert_eq!(kept, [("gpus", "2"), ("hint", "nomultithread"), ("switches", "1@10:00")]);
+fn options_that_few_jobs_have_are_read() {
+    let options = sbatch("--hint=nomultithread --gpus=a100:2 --switches=1@10:00").spec.options;
+    assert_eq!(options.hint.map(Hint::name), Some("nomultithread"));
+    assert_eq!(
+        options.gpus.total.as_ref().map(|given| (given.text.as_str(), given.count())),
+        Some(("a100:2", Some(2)))
+    );
+    let switches = options.network.switches.as_ref().map(|given| (given.text.as_str(), given.value.wait_s));
+    assert_eq!(switches, Some(("1@10:00", Some(600))));
+    assert!(sbatch("--begin=now+1hour").spec.options.begins_after_submission);
+    assert!(!sbatch("--begin=now+1hour --begin=16:00").spec.options.begins_after_submission);
+    assert_eq!(sbatch("-t 1").spec.options, Options::default());
+}
+
+#[test]
+fn values_that_only_the_controller_would_refuse_are_refused_in_its_words() {
+    for (line, detail, slurm) in [
+        ("--gpus=a:b:c", "--gpus=a:b:c: use [NAME:]", "Invalid generic resource (gres) specification"),
+        ("--gpus-per-task=x,1:2:3", "--gpus-per-task=x,1:2:3: use", "Invalid generic resource (gres) specification"),
+        ("--geometry=4y4", "--geometry=4y4: extents like 4x4x8 are needed", "Invalid argument"),
+        ("--stencil=1,x", "--stencil=1,x: what neighbours exchange", "Invalid argument"),
+        ("--switches=x", "--switches=x: a number is needed", "Invalid argument"),
+    ] {
+        let heard = complaint(Tool::Sbatch, line);
+        let last = format!("sbatch: error: Batch job submission failed: {slurm}\nexit 1");
+        assert!(heard.contains(detail) && heard.ends_with(&last), "{heard}");
+    }
 }
 
 #[test]
@@ -306,8 +330,9 @@ proptest! {
 fn tres_per_task_is_cpus_and_gpus_or_refused() {
     let asked = sbatch("--tres-per-task=cpu=3,gres/gpu:a100:2");
     assert_eq!(asked.spec.need.cpus_per_task, Some(3));
-    assert_eq!(asked.others.get("gpus-per-task").map(String::as_str), Some("a100:2"));
-    assert_eq!(sbatch("--tres-per-task=gres/gpu").others.get("gpus-per-task").map(String::as_str), Some("1"));
+    let per_task = |asked: &Asked| asked.spec.options.gpus.per_task.as_ref().map(|given| given.text.clone());
+    assert_eq!(per_task(&asked).as_deref(), Some("a100:2"));
+    assert_eq!(per_task(&sbatch("--tres-per-task=gres/gpu")).as_deref(), Some("1"));
     for list in ["cpu", "cpu::3", "cpu:3cpu:3", "gres//gpu::1", "gres/shard:3", "license/x:7", "cpu=0", "", "gres/:1"] {
         let said = complaint(Tool::Srun, &format!("--tres-per-task={list}"));
         assert!(said.contains("--tres-per-task"), "{list}: {said}");
@@ -364,17 +389,17 @@ fn e_gpus_and_tasks_that_share_them() {
 fn e_exclusive_user_is_no_whole_node() {
     let asked = |line: &str| {
         let asked = sbatch(line);
-        (asked.spec.need.exclusive, asked.others.get("exclusive").cloned())
+        (asked.spec.need.exclusive, asked.spec.options.exclusive_user)
     };
-    let user = (false, Some("user".to_owned()));
-    assert_eq!((asked("--exclusive=user"), asked("--exclusive=USER")), (user.clone(), user.clone()));
-    assert_eq!((asked("--exclusive"), asked("--exclusive=exclusive")), ((true, None), (true, None)));
-    assert_eq!((asked("--exclusive --exclusive=user"), asked("--exclusive=user --exclusive")), (user, (true, None)));
+    let (user, whole) = ((false, true), (true, false));
+    assert_eq!((asked("--exclusive=user"), asked("--exclusive=USER")), (user, user));
+    assert_eq!((asked("--exclusive"), asked("--exclusive=exclusive")), (whole, whole));
+    assert_eq!((asked("--exclusive --exclusive=user"), asked("--exclusive=user --exclusive")), (user, whole));
 }
 
 #[test]
 fn tres_bind_is_gpu_bind_and_what_has_no_counterpart_is_refused() {
-    let bind = |line: &str| sbatch(line).others.get("gpu-bind").cloned();
+    let bind = |line: &str| sbatch(line).spec.options.gpus.bind.as_ref().map(|given| given.text.clone());
     assert_eq!(bind("--tres-bind=gres/gpu:map:0,1").as_deref(), Some("map:0,1"));
     assert_eq!(bind("--tres-bind=gres/gpu:per_task:1").as_deref(), Some("per_task:1"));
     assert!(complaint(Tool::Srun, "--tres-bind=gres/fpga:closest").contains("gres/gpu:map:0,1"));

@@ -37,11 +37,11 @@ fn span(span: Span) -> Value {
 fn identity(row: &Row) -> Value {
     let (data, spec) = (&row.data, &row.data.spec);
     let array = data.task.map(|t| t.array).or(data.pending_tasks.as_ref().map(|_| data.id));
-    let other = |name: &str| spec.others.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value.as_str());
+    let notes = &spec.options.notes;
     json!({
         "account": data.account,
         "comment": {
-            "administrator": other("admin-comment"), "job": spec.comment.as_deref().unwrap_or_default(), "system": "",
+            "administrator": notes.admin_comment.as_deref().unwrap_or_default(), "job": spec.comment.as_deref().unwrap_or_default(), "system": "",
         },
         "allocation_nodes": data.num_nodes,
         "array": {
@@ -53,8 +53,8 @@ fn identity(row: &Row) -> Value {
         "association": {"account": data.account, "cluster": &*row.cluster, "user": data.owner.user},
         "cluster": &*row.cluster,
         "constraints": spec.need.constraint.as_deref().unwrap_or_default(),
-        "container": other("container"),
-        "extra": other("extra"),
+        "container": "",
+        "extra": notes.extra.as_deref().unwrap_or_default(),
         "group": data.owner.group,
         "het": {
             "job_id": data.het.map_or(0, |het| het.leader.0),
@@ -63,7 +63,7 @@ fn identity(row: &Row) -> Value {
         "job_id": data.id.0,
         "name": data.name,
         "licenses": spec.need.licenses.as_deref().unwrap_or_default(),
-        "mcs": {"label": other("mcs-label")},
+        "mcs": {"label": ""},
         "nodes": if data.nodes.is_empty() { "None assigned" } else { data.nodes.as_str() },
         "partition": data.partition,
         "hold": spec.is_held(),

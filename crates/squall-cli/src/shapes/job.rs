@@ -6,7 +6,7 @@ use squall_model::job::JobState;
 use squall_model::resource::Memory;
 
 use crate::command::squeue::fields::requeue;
-use crate::format::job::JobRow;
+use crate::format::job::{JobRow, as_given};
 use crate::format::words;
 use crate::shapes::{exit, joined, number, or_infinite, time};
 
@@ -17,24 +17,24 @@ pub(crate) fn job(row: &JobRow) -> Value {
 
 fn identity(row: &JobRow) -> Value {
     let (info, spec, owner) = (&row.info, &row.spec, &row.owner);
-    let other = |name| row.other(name).unwrap_or_default();
+    let (notes, shown) = (&spec.options.notes, &spec.options.shown);
     json!({
         "account": row.class.account,
-        "admin_comment": other("admin-comment"),
+        "admin_comment": notes.admin_comment.as_deref().unwrap_or_default(),
         "allocating_node": spec.submit_host,
         "array_job_id": number(Some(u64::from(row.array_job().unwrap_or(0)))),
         "array_task_id": number(info.task.map(|t| u64::from(t.index))),
         "array_max_tasks": number(Some(u64::from(info.array_limit.unwrap_or(0)))),
         "array_task_string": info.pending_tasks.as_ref().map(|t| row.task_expression(t)).unwrap_or_default(),
-        "batch_features": other("batch"),
+        "batch_features": shown.batch.as_deref().unwrap_or_default(),
         "batch_flag": row.is_batch(),
         "batch_host": if row.started() { info.run().batch_host.as_str() } else { "" },
-        "burst_buffer": other("bb"),
+        "burst_buffer": "",
         "cluster": &*row.cluster,
-        "cluster_features": other("cluster-constraint"),
+        "cluster_features": "",
         "comment": spec.comment.as_deref().unwrap_or_default(),
-        "container": other("container"),
-        "extra": other("extra"),
+        "container": "",
+        "extra": notes.extra.as_deref().unwrap_or_default(),
         "group_id": owner.gid,
         "group_name": owner.group,
         "het_job_id": number(Some(info.het.map_or(0, |het| u64::from(het.leader.0)))),
@@ -43,9 +43,9 @@ fn identity(row: &JobRow) -> Value {
         "job_id": info.id.0,
         "mail_type": spec.mail_type.iter().flat_map(|list| list.split(',')).map(mail_type).collect::<Vec<_>>(),
         "mail_user": spec.mail_user.as_deref().unwrap_or(&owner.user),
-        "mcs_label": other("mcs-label"),
+        "mcs_label": "",
         "name": spec.name,
-        "network": other("network"),
+        "network": as_given(&spec.options.network.class).unwrap_or_default(),
         "partition": row.class.partition,
         "qos": row.class.qos,
         "resv_name": spec.reservation.as_deref().unwrap_or_default(),
@@ -78,7 +78,7 @@ fn state(row: &JobRow) -> Value {
         "priority": number(Some(u64::from(info.priority))),
         "hold": info.priority == 0,
         "profile": ["NOT_SET"],
-        "reboot": row.other("reboot").is_some(),
+        "reboot": false,
         "requeue": requeue(row),
         "restart_cnt": row.restarts(),
     })
@@ -103,9 +103,8 @@ fn times(row: &JobRow) -> Value {
 
 fn resources(row: &JobRow) -> Value {
     let need = &row.spec.need;
-    let other = |name: &str| row.other(name);
-    let gpus = |option: &str| row.other(option).map(|count| format!("gres/gpu:{count}")).unwrap_or_default();
-    let cores = |option: &str| other(option).and_then(|text| text.parse::<u32>().ok());
+    let options = &row.spec.options;
+    let gpus = |given| as_given(given).map(|count| format!("gres/gpu:{count}")).unwrap_or_default();
     let (per_node, per_cpu) = match need.memory {
         Memory::Unset => (Some(0), None),
         Memory::PerNodeMb(mb) => (Some(mb), None),
@@ -114,11 +113,11 @@ fn resources(row: &JobRow) -> Value {
     let shared = if need.oversubscribe { vec!["oversubscribe"] } else { Vec::new() };
     json!({
         "contiguous": need.contiguous,
-        "core_spec": cores("core-spec").unwrap_or(0),
+        "core_spec": 0,
         // Slurm's number for none.
-        "thread_spec": cores("thread-spec").unwrap_or(32766),
+        "thread_spec": 32766,
         "cpus_per_task": number(Some(u64::from(need.task_cpus()))),
-        "cpus_per_tres": other("cpus-per-gpu").map(|count| format!("gres/gpu:{count}")).unwrap_or_default(),
+        "cpus_per_tres": options.gpus.cpus.map(|count| format!("gres/gpu:{count}")).unwrap_or_default(),
         "excluded_nodes": need.exclude.as_deref().unwrap_or_default(),
         "exclusive": match row.over_subscribe() {
             "NO" => json!(["true"]),
@@ -130,21 +129,21 @@ fn resources(row: &JobRow) -> Value {
         "max_nodes": number(Some(u64::from(need.nodes_max.unwrap_or(0)))),
         "memory_per_cpu": number(per_cpu),
         "memory_per_node": number(per_node),
-        "memory_per_tres": other("mem-per-gpu").map(|size| format!("gres/gpu:{size}")).unwrap_or_default(),
+        "memory_per_tres": as_given(&options.gpus.memory_mb).map(|size| format!("gres/gpu:{size}")).unwrap_or_default(),
         "minimum_cpus_per_node": number(Some(u64::from(row.min_cpus()))),
-        "minimum_switches": other("switches").and_then(|text| text.split('@').next()?.parse::<u32>().ok()).unwrap_or(0),
+        "minimum_switches": options.network.switches.as_ref().map_or(0, |given| given.value.count),
         "minimum_tmp_disk_per_node": number(Some(need.tmp_disk_mb)),
         "oversubscribe": !need.exclusive,
-        "prefer": other("prefer").unwrap_or_default(),
+        "prefer": options.prefer.as_deref().unwrap_or_default(),
         "required_nodes": need.nodelist.as_deref().unwrap_or_default(),
         "shared": shared,
         "tasks_per_node": number(Some(need.ntasks_per_node.map_or(0, u64::from))),
-        "tres_bind": other("gpu-bind").map(|how| format!("gres/gpu:{how}")).unwrap_or_default(),
-        "tres_freq": other("gpu-freq").map(|how| format!("gpu:{how}")).unwrap_or_default(),
-        "tres_per_job": gpus("gpus"),
+        "tres_bind": as_given(&options.gpus.bind).map(|how| format!("gres/gpu:{how}")).unwrap_or_default(),
+        "tres_freq": options.shown.gpu_freq.as_ref().map(|how| format!("gpu:{how}")).unwrap_or_default(),
+        "tres_per_job": gpus(&options.gpus.total),
         "tres_per_node": row.tres_per_node(),
-        "tres_per_socket": gpus("gpus-per-socket"),
-        "tres_per_task": gpus("gpus-per-task"),
+        "tres_per_socket": gpus(&options.gpus.per_socket),
+        "tres_per_task": gpus(&options.gpus.per_task),
     })
 }
 

@@ -198,7 +198,7 @@ fn d12_pbs_lines_are_options() {
     assert_eq!((spec.account.as_deref(), spec.mail_user.as_deref()), (Some("acct"), Some("me@x")));
     assert_eq!((spec.mail_type.as_deref(), spec.nice, spec.umask), (Some("BEGIN,END,FAIL"), 5, 0o027));
     assert!(spec.hold && spec.array.is_some(), "options after the first command count, too");
-    assert!(spec.others.contains(&("export".to_owned(), "A=b,C=d,E".to_owned())), "{:?}", spec.others);
+    assert_eq!(spec.options.shown.export.as_deref(), Some("A=b,C=d,E"));
 
     let (spec, said) = asked("#!/bin/sh\n#PBS -l select=2:ncpus=4:mpiprocs=2 -W foo=bar --job_name=x\n", &["-v"]);
     assert_eq!((spec.name.as_str(), spec.need.nodes_min, spec.need.ntasks_per_node), ("x", Some(2), Some(2)));

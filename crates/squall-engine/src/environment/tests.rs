@@ -3,6 +3,9 @@
 use std::sync::Arc;
 
 use squall_model::id::{Attempt, JobId, NodeId, StepKey, StepNo};
+use squall_model::job::gpus::{GpuBind, GpuCount, Gpus};
+use squall_model::job::options::{AsGiven, Chosen, Hint, OfStep, Shown};
+use squall_model::job::spread::Spread;
 use squall_model::job::{
     ArraySpec, ArrayTask, Dependency, DependencyJob, DependencyKind, DependencyTerm, JobSpec, Need, Owner,
 };
@@ -210,11 +213,9 @@ fn options_are_handed_on() {
         any: false,
     });
     Arc::make_mut(&mut facts.spec).append = Some(true);
-    Arc::make_mut(&mut facts.spec).others = vec![
-        ("export".into(), "NONE".into()),
-        ("hint".into(), "nomultithread".into()),
-        ("submit-dir".into(), "/tmp".into()),
-    ];
+    let shown = Shown { export: Some("NONE".into()), submit_dir: Some("/tmp".into()), ..Shown::default() };
+    let chosen = Chosen { hint: Hint::parse("nomultithread"), shown, ..Chosen::default() };
+    Arc::make_mut(&mut facts.spec).options = chosen.into();
     let env = job_env(&facts);
     assert_eq!(get(&env, "SLURM_JOB_DEPENDENCY"), Some("afterok:12:13_4,singleton"));
     assert_eq!(get(&env, "SLURM_OPEN_MODE"), Some("a"));
@@ -223,13 +224,17 @@ fn options_are_handed_on() {
     assert_eq!(get(&env, "SLURM_SUBMIT_DIR"), Some("/tmp"));
 }
 
+fn distribution(text: &str) -> Option<AsGiven<Spread>> {
+    AsGiven::of(text, Some(Spread::of(text)))
+}
+
 #[test]
 fn tasks_of_a_step_on_the_second_node() {
     let program = TaskProgram {
         client: ClientAddress::Abstract("squall-srun-1".into()),
         umask: 0o027,
         export: Some("NONE".into()),
-        others: vec![("distribution".into(), "cyclic".into())],
+        options: Chosen { distribution: distribution("cyclic"), ..Chosen::default() }.into(),
         ..TaskProgram::default()
     };
     let launch = StepLaunch {
@@ -275,12 +280,9 @@ fn tasks_of_a_step_on_the_second_node() {
 
 #[test]
 fn what_srun_was_told_goes_before_what_the_job_was_told() {
-    let others = |pairs: &[(&str, &str)]| pairs.iter().map(|&(n, v)| (n.into(), v.into())).collect();
-    let program = TaskProgram {
-        pty: Some((24, 80)),
-        others: others(&[("cpus-per-task", "1"), ("distribution", "plane=3"), ("ntasks-per-node", "5")]),
-        ..TaskProgram::default()
-    };
+    let own = OfStep { cpus_per_task: Some(1), ntasks_per_node: Some(5), ..OfStep::default() };
+    let chosen = Chosen { distribution: distribution("plane=3"), step: own, ..Chosen::default() };
+    let program = TaskProgram { pty: Some((24, 80)), options: chosen.into(), ..TaskProgram::default() };
     let env = step_env(&StepLaunch { program: Program::Tasks(Box::new(program)), ..batch(facts(), 4) });
     for (name, value) in [
         ("SLURM_CPUS_PER_TASK", "1"),
@@ -294,7 +296,9 @@ fn what_srun_was_told_goes_before_what_the_job_was_told() {
         assert_eq!(get(&env, name), Some(value), "{name}");
         assert!(is_output(name), "{name}");
     }
-    let program = TaskProgram { others: others(&[("preserve-env", "")]), ..TaskProgram::default() };
+    let own = OfStep { preserve_env: true, ..OfStep::default() };
+    let options = Chosen { step: own, ..Chosen::default() }.into();
+    let program = TaskProgram { options, ..TaskProgram::default() };
     let env = step_env(&StepLaunch { program: Program::Tasks(Box::new(program)), ..batch(facts(), 4) });
     for name in ["SLURM_NNODES", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_TASKS_PER_NODE"] {
         assert_eq!(get(&env, name), None, "{name}");
@@ -344,17 +348,24 @@ fn counts_fold() {
 
 #[test]
 fn d3_gpu_bind_none_and_masks() {
-    let visible = |bind: &[(&str, &str)], rank: u32| {
-        let others = bind.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let program = TaskProgram { others, ..TaskProgram::default() };
+    let visible = |bind: &str, each: &str, rank: u32| {
+        let (bind, per_task) = (AsGiven::<GpuBind>::parse(bind).ok(), Some(each).and_then(GpuCount::parse));
+        let gpus = Gpus { bind, per_task: per_task.filter(|given| !given.value.is_empty()), ..Gpus::default() };
+        let options = Chosen { gpus, ..Chosen::default() }.into();
+        let program = TaskProgram { options, ..TaskProgram::default() };
         let gres = [("gpu".to_owned(), CoreSet::first(4))].into_iter().collect();
         let layout = layout(&["n1"], 2, Distribution::Block);
         let launch = StepLaunch { program: Program::Tasks(Box::new(program)), gres, layout, ..batch(facts(), 2) };
         get(&task_env(&launch, rank, rank, Some(1)), "CUDA_VISIBLE_DEVICES").map(str::to_owned)
     };
-    let masks = [("gpu-bind", "mask_gpu:0x1,0xc")];
-    assert_eq!((visible(&masks, 0).as_deref(), visible(&masks, 1).as_deref()), (Some("0"), Some("2,3")));
-    let each = ("gpus-per-task", "1");
-    assert_eq!(visible(&[each], 1).as_deref(), Some("1"));
-    assert_eq!(visible(&[each, ("gpu-bind", "none")], 1), None, "it has all of the step's");
+    let masks = |rank| visible("mask_gpu:0x1,0xc", "", rank);
+    assert_eq!((masks(0).as_deref(), masks(1).as_deref()), (Some("0"), Some("2,3")));
+    assert_eq!(visible("", "1", 1).as_deref(), Some("1"));
+    assert_eq!(visible("none", "1", 1), None, "it has all of the step's");
+    let shown = |bind: &str| [0, 1].map(|rank| visible(bind, "", rank).unwrap_or_default());
+    assert_eq!(shown("map_gpu:3,1"), ["3", "1"]);
+    assert_eq!(
+        (shown("per_task:2"), shown("single:2")),
+        (["0,1", "2,3"].map(str::to_owned), ["0", "0"].map(str::to_owned))
+    );
 }

@@ -236,7 +236,7 @@ impl Cell {
             .and_then(Constraint::parse)
             .is_none_or(|constraint| constraint.features().all(|feature| self.features.contains(feature)));
         let has_gres =
-            gres::Ask::of_job(spec).is_ok_and(|ask| ask.counts().all(|count| self.gres.contains(&count.name)));
+            gres::Ask::of_job(spec).is_some_and(|ask| ask.counts().all(|count| self.gres.contains(&count.name)));
         let wanted = need.licenses.as_deref().and_then(license::parse).unwrap_or_default();
         let has_licenses = wanted.keys().all(|name| self.licenses.contains(name));
         let large = need.nodes_min.unwrap_or(1) as usize <= room.max(1);

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Write;
 
-use squall_engine::binding::{CpuBind, Spread, Way, hex, near};
+use squall_engine::binding::{CpuBind, Way, hex, near};
 use squall_engine::environment::{Env, bind_env};
 use squall_model::set::CoreSet;
 use squall_model::step::{StepLaunch, TaskProgram};
@@ -21,8 +21,8 @@ pub(super) struct Binding {
 impl Binding {
     /// What `srun` asked for, on the CPUs on which this daemon was put, or what suits a grid of ranks; None: nothing.
     pub(super) fn of(launch: &StepLaunch, program: &TaskProgram) -> Option<Self> {
-        let has_grid = |others: &[(String, String)]| others.iter().any(|(option, _)| option == "grid");
-        let grid = has_grid(&program.others) || has_grid(&launch.facts.spec.others);
+        let options = [&program.options, &launch.facts.spec.options];
+        let grid = options.iter().any(|options| options.network.grid.is_some());
         let bind = CpuBind::parse(program.cpu_bind.as_deref().or_else(|| grid.then_some(""))?).ok()?;
         let cpus = usable_cpus();
         let tasks = launch.ranks().len();
@@ -30,10 +30,7 @@ impl Binding {
         if near.is_none() && program.cpu_bind.is_none() {
             return None;
         }
-        let said = |others: &[(String, String)]| {
-            others.iter().find(|(option, _)| option == "distribution").map(|(_, text)| Spread::of(text))
-        };
-        let spread = said(&program.others).or_else(|| said(&launch.facts.spec.others)).unwrap_or_default();
+        let spread = options.iter().find_map(|options| Some(options.distribution.as_ref()?.value)).unwrap_or_default();
         let sizes = (tasks, launch.layout.cpus_per_task as usize);
         let masks = bind.masks(&cpus, sizes, spread, near.as_deref());
         Some(Self { bind, usable: cpus.iter().map(|cpu| cpu.number).collect(), masks })

@@ -1,9 +1,14 @@
 //! What a user asks for (`JobSpec`) and how a job ends (`Outcome`).
 
+pub mod gpus;
+pub mod network;
+pub mod options;
 mod reason;
+pub mod spread;
 
 use crate::encoding::ByteBuf;
 use minicbor::{Decode, Encode};
+use options::Options;
 pub use reason::{NodeTest, PendingReason, Seat, Together};
 
 use crate::id::{Attempt, JobId};
@@ -239,9 +244,9 @@ pub struct JobSpec {
     /// `--get-user-env`: run a login shell of the user to complete the environment.
     #[n(37)]
     pub get_user_env: bool,
-    /// Options that have no effect yet but are shown and handed on, by long name (`mem-bind`, `hint`, …), sorted.
+    /// Options that few jobs have.
     #[n(38)]
-    pub others: Vec<(String, String)>,
+    pub options: Options,
 }
 
 impl JobSpec {
@@ -257,13 +262,9 @@ impl JobSpec {
     pub fn limit_s(&self) -> Option<Option<u64>> {
         self.time_limit_s.map(|limit| Some(limit).filter(|s| *s != UNLIMITED_S))
     }
-    /// Whether `--begin` was said as a time from the submission on (`now+1hour`): it passes whatever the wall clock says.
-    pub fn begins_after_submission(&self) -> bool {
-        self.others.iter().any(|(option, _)| option == "begin")
-    }
     /// `--exclusive=user`: no job of another user runs on its nodes.
     pub fn keeps_others_off(&self) -> bool {
-        !self.need.exclusive && self.others.iter().any(|(option, value)| option == "exclusive" && value == "user")
+        !self.need.exclusive && self.options.exclusive_user
     }
     /// When it has to have started at the latest to end by its deadline, given the time limit that it has of its own,
     /// seconds: so long before as it runs at least, which is `--time-min`, or else the limit. Without either it ends at
@@ -273,7 +274,8 @@ impl JobSpec {
         Some(self.deadline? - Span::from_secs(least_s))
     }
 
-    /// Every single text in it: what limits on lengths and on the sizes of messages look at.
+    /// Every single text in it, but for those of its options, which are limited together ([`Options::bytes`]): what limits
+    /// on lengths and on the sizes of messages look at.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         let plain = [&self.name, &self.work_dir, &self.command, &self.submit_line, &self.submit_host];
         let optional = [
@@ -301,11 +303,10 @@ impl JobSpec {
     pub fn bytes(&self) -> usize {
         const FIXED: usize = 256;
         let texts: usize = self.texts().map(|text| text.len() + 4).sum();
-        let lists = self.args.iter().map(|arg| arg.len() + 4).sum::<usize>()
-            + self.others.iter().map(|(name, value)| name.len() + value.len() + 8).sum::<usize>();
+        let lists = self.args.iter().map(|arg| arg.len() + 4).sum::<usize>();
         let terms = self.dependency.as_ref().map_or(0, |dependency| dependency.terms.len() * 16);
         let array = self.array.as_ref().map_or(0, |array| array.indices.ranges().len() * 10 + array.text.len());
-        FIXED + texts + lists + terms + array + self.rlimits.len() * 24
+        FIXED + texts + lists + self.options.bytes() + terms + array + self.rlimits.len() * 24
     }
 }
 
@@ -513,6 +514,11 @@ pub struct ExitCode {
 impl ExitCode {
     /// `0:0`.
     pub const OK: Self = Self { code: 0, signal: 0 };
+    /// Reads `CODE[:SIGNAL]`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (code, signal) = text.split_once(':').unwrap_or((text, "0"));
+        Some(Self { code: code.parse().ok()?, signal: signal.parse().ok()? })
+    }
     /// Whether it is `0:0`.
     pub fn is_ok(self) -> bool {
         self == Self::OK

@@ -51,7 +51,23 @@ impl BitSet {
         set.insert_run(0, n);
         set
     }
-    /// Iterates over all words from 0, as they are encoded.
+    /// Reads a set as a hexadecimal number whose lowest bit is for 0: `0x5` is 0 and 2. `0x` may be left out.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        const DIGITS_MAX: usize = 1024;
+        let digits = text.strip_prefix("0x").unwrap_or(text);
+        if digits.is_empty() || digits.len() > DIGITS_MAX {
+            return None;
+        }
+        let mut set = Self::new();
+        for (at, digit) in digits.chars().rev().enumerate() {
+            let digit = digit.to_digit(16)?;
+            (0..4).filter(|bit| digit & (1 << bit) != 0).for_each(|bit| {
+                set.insert(at * 4 + bit);
+            });
+        }
+        Some(set)
+    }
+    /// All words from 0, as they are written.
     pub(super) fn written(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
         (0..self.end()).map(|at| self.word(at))
     }

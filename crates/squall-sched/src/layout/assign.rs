@@ -3,7 +3,9 @@
 use squall_model::id::NodeId;
 use squall_model::set::NodeSet;
 
-use super::{DIMENSIONS_MAX, Grid, Model, SCORED, Site, best, fold, within};
+use squall_model::job::network::{DIMENSIONS_MAX, GridShape};
+
+use super::{Grid, Model, SCORED, Site, best, fold, within};
 use crate::topology::{Kind, Topology, Torus};
 use crate::torus::{Prism, hull};
 
@@ -17,17 +19,19 @@ pub struct Ranks {
     weights: [u32; DIMENSIONS_MAX],
 }
 
-impl From<&Grid> for Ranks {
-    fn from(grid: &Grid) -> Self {
-        let mut ranks = Self { dimensions: grid.extents.len() as u8, periodic: grid.periodic, ..Self::default() };
-        for (at, (extent, weight)) in grid.extents.iter().zip(&grid.weights).enumerate() {
-            (ranks.extents[at], ranks.weights[at]) = (*extent, (weight * 1000.0).round() as u32);
-        }
-        ranks
-    }
-}
-
 impl Ranks {
+    /// A grid with its stencil, thousandths; empty: the same along all dimensions. None: they don't have the same number
+    /// of dimensions.
+    pub fn of(shape: &GridShape, stencil: &[u32]) -> Option<Self> {
+        if !stencil.is_empty() && stencil.len() != shape.extents.len() {
+            return None;
+        }
+        let mut ranks = Self { dimensions: shape.extents.len() as u8, periodic: shape.periodic, ..Self::default() };
+        for (at, extent) in shape.extents.iter().enumerate() {
+            (ranks.extents[at], ranks.weights[at]) = (*extent, stencil.get(at).copied().unwrap_or(1000));
+        }
+        Some(ranks)
+    }
     /// The grid.
     pub fn grid(&self) -> Grid {
         let count = usize::from(self.dimensions);

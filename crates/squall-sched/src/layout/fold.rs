@@ -1,7 +1,9 @@
 //! How the dimensions of a grid lie on the axes of a prism: each on one axis, on two as a snake, sharing one, or inside
 //! the routers; and around holes, where neighbouring pencils skip the same planes.
 
-use super::{DIMENSIONS_MAX, Grid, Site};
+use squall_model::job::network::DIMENSIONS_MAX;
+
+use super::{Grid, Site};
 use crate::torus::{AXES_MAX, Frame};
 
 /// Where a dimension goes.

@@ -11,6 +11,8 @@ mod within;
 
 use std::fmt;
 
+use squall_model::job::network::{DIMENSIONS_MAX, GridShape, weights};
+
 use crate::torus::{Coords, Frame, Prism};
 
 pub(crate) use assign::lies;
@@ -19,11 +21,6 @@ pub use model::Model;
 pub use score::Score;
 pub use table::{MILC, Row, TALK, Talk, table};
 pub use within::sockets;
-
-/// Most dimensions of a process grid.
-pub const DIMENSIONS_MAX: usize = 4;
-/// Most tasks of a process grid.
-const TASKS_MAX: u64 = 1 << 24;
 
 /// A Cartesian grid of processes; rank 0 is its first corner, and the last dimension counts fastest.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,27 +58,14 @@ impl fmt::Display for GridFault {
 impl Grid {
     /// Reads `32x32x32` or `32x32x32:periodic`, and the stencil `4,4,1` (or nothing, or `halo`: all alike).
     pub fn parse(text: &str, stencil: &str) -> Result<Self, GridFault> {
-        let fault = || GridFault::Grid(text.to_owned());
-        let (extents, periodic) = match text.split_once(':') {
-            Some((extents, word)) if word.eq_ignore_ascii_case("periodic") => (extents, true),
-            Some(_) => return Err(fault()),
-            None => (text, false),
-        };
-        let extents = extents.split(['x', 'X']).map(|part| part.trim().parse().ok().filter(|n| *n > 0));
-        let extents: Vec<u32> = extents.collect::<Option<_>>().ok_or_else(fault)?;
-        let tasks = extents.iter().try_fold(1_u64, |tasks, n| tasks.checked_mul(u64::from(*n)));
-        if extents.len() > DIMENSIONS_MAX || tasks.is_none_or(|tasks| tasks > TASKS_MAX) {
-            return Err(fault());
+        let GridShape { extents, periodic } = GridShape::parse(text).ok_or_else(|| GridFault::Grid(text.to_owned()))?;
+        let mut weights = weights(stencil).ok_or_else(|| GridFault::Stencil(stencil.to_owned()))?;
+        if weights.is_empty() {
+            weights = vec![1.0; extents.len()];
         }
-        let weights = if stencil.is_empty() || stencil == "halo" {
-            vec![1.0; extents.len()]
-        } else {
-            let numbers = stencil.split([',', 'x']).map(|part| part.trim().parse().ok().filter(|w: &f64| *w >= 0.0));
-            let numbers: Option<Vec<f64>> = numbers.collect();
-            let fitting =
-                numbers.filter(|numbers| numbers.len() == extents.len() && numbers.iter().all(|w| w.is_finite()));
-            fitting.ok_or_else(|| GridFault::Stencil(stencil.to_owned()))?
-        };
+        if weights.len() != extents.len() {
+            return Err(GridFault::Stencil(stencil.to_owned()));
+        }
         Ok(Self { extents, periodic, weights })
     }
     /// How many processes.

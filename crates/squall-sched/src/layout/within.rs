@@ -1,7 +1,9 @@
 //! Inside a router: which of its nodes each rank goes to, and inside a node which socket, so that least crosses between
 //! them.
 
-use super::{DIMENSIONS_MAX, Grid, Site};
+use squall_model::job::network::DIMENSIONS_MAX;
+
+use super::{Grid, Site};
 
 /// The node of each rank. None: some node would have too many.
 pub(super) fn nodes(site: &Site<'_>, grid: &Grid, cells: &[u32]) -> Option<Vec<u32>> {

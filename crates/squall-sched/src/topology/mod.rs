@@ -15,7 +15,7 @@ use squall_model::set::NodeSet;
 use crate::torus::{Coords, Frame, Link, Order, Shapes, across, route, turned};
 
 pub(crate) use pick::{Memory, Scene, arrange};
-pub use pick::{Network as Class, Wish, WishFault, knows_network};
+pub use pick::{Wish, WishFault};
 pub(crate) use shapes::shapes;
 
 /// What is wrong with a topology file, and in which line.

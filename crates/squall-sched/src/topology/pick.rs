@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use squall_model::id::NodeId;
+use squall_model::job::network::{Class, Network};
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
 
 use super::{Group, Kind, Switch, Topology, Torus};
-use crate::layout::{Grid, GridFault, Ranks, lies, shapes};
+use crate::layout::{Grid, Ranks, lies, shapes};
 use crate::torus::{AXES_MAX, Ask, Board, Chooser, Coords, Order, Prism, hull, turned};
 
 /// Jobs of more nodes are sensitive unless they say otherwise.
@@ -25,27 +26,11 @@ const GRID_SHAPES: usize = 16;
 /// As many grids' shapes are remembered.
 const GRIDS_KEPT: usize = 256;
 
-/// How a job's traffic and others' go together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Network {
-    /// Not said: sensitive if it is more than a few nodes.
-    #[default]
-    Unsaid,
-    /// It needs links of its own.
-    Sensitive,
-    /// It talks to neighbours: a prism if there is one, else nodes close together.
-    Local,
-    /// It does not care and disturbs nobody: a prism if there is one, else what others can't use.
-    Tolerant,
-    /// As if all nodes were alike: to see whether it is only that they do not stand together.
-    Anywhere,
-}
-
 /// What a job wishes of the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wish {
     /// `--network`.
-    pub network: Network,
+    pub network: Class,
     /// `--geometry`: extents of its prism.
     pub geometry: Option<Coords>,
     /// `--grid` and `--stencil`: its ranks, which are laid out before it has nodes.
@@ -72,69 +57,41 @@ impl fmt::Display for WishFault {
 }
 
 impl Wish {
-    /// From a job's options. Words of `--network` that are not known mean nothing; [`knows_network`] tells.
-    pub fn of(others: &[(String, String)]) -> Result<Self, WishFault> {
-        let mut wish = Self::default();
-        for (option, value) in others {
-            match option.as_str() {
-                "network" => wish.network = network(value),
-                "geometry" => {
-                    let fault = || WishFault { option: "geometry", value: value.clone() };
-                    wish.geometry = Some(geometry(value).ok_or_else(fault)?);
-                }
-                "grid" => wish.grid = Some(Ranks::from(&grid(value, others)?)),
-                "switches" => {
-                    let fault = || WishFault { option: "switches", value: value.clone() };
-                    let count = value.split('@').next().unwrap_or_default();
-                    wish.switches = Some(count.parse().ok().filter(|n| *n > 0).ok_or_else(fault)?);
-                }
-                _ => {}
+    /// From a job's or a step's options. The error names one of them that contradicts itself or another.
+    pub fn of(asked: &Network) -> Result<Self, WishFault> {
+        let fault = |option, text: &str| WishFault { option, value: text.to_owned() };
+        let geometry = asked.geometry.as_ref().map(|given| {
+            let extents = given.value.as_slice();
+            let fine = (1..=AXES_MAX).contains(&extents.len()) && !extents.contains(&0);
+            let mut size = [1; AXES_MAX];
+            size.iter_mut().zip(extents).for_each(|(axis, extent)| *axis = *extent);
+            fine.then_some(size).ok_or_else(|| fault("geometry", &given.text))
+        });
+        let stencil = asked.stencil.as_ref();
+        let grid = asked.grid.as_ref().map(|given| {
+            if !given.value.is_valid() {
+                return Err(fault("grid", &given.text));
             }
-        }
-        Ok(wish)
+            let weights = stencil.map_or(&[][..], |stencil| &stencil.value);
+            let named = stencil.map_or("", |stencil| &stencil.text);
+            Ranks::of(&given.value, weights).ok_or_else(|| fault("stencil", named))
+        });
+        Ok(Self {
+            network: asked.class.as_ref().map(|given| given.value).unwrap_or_default(),
+            geometry: geometry.transpose()?,
+            grid: grid.transpose()?,
+            switches: asked.switches.as_ref().map(|given| given.value.count),
+            patience: None,
+        })
     }
     /// Whether a job of so many nodes needs links of its own.
     pub fn is_sensitive(&self, nodes: u32) -> bool {
         match self.network {
-            Network::Unsaid => nodes > SMALL_NODES || self.geometry.is_some() || self.grid.is_some(),
-            Network::Sensitive => true,
-            Network::Local | Network::Tolerant | Network::Anywhere => false,
+            Class::Unsaid => nodes > SMALL_NODES || self.geometry.is_some() || self.grid.is_some(),
+            Class::Sensitive => true,
+            Class::Local | Class::Tolerant | Class::Anywhere => false,
         }
     }
-}
-
-fn network(value: &str) -> Network {
-    let words = value.split(',').map(|word| match word.trim().to_ascii_lowercase().as_str() {
-        "sensitive" | "commintolerant" | "noisy" => Network::Sensitive,
-        "local" | "commlocal" => Network::Local,
-        "tolerant" | "commtolerant" | "commtransparent" | "insensitive" => Network::Tolerant,
-        _ => Network::Unsaid,
-    });
-    words.fold(Network::Unsaid, |found, word| if word == Network::Unsaid { found } else { word })
-}
-
-/// Whether all words of `--network` mean something here: none is handed to a switch.
-pub fn knows_network(value: &str) -> bool {
-    value.split(',').all(|word| network(word) != Network::Unsaid)
-}
-
-/// `8x8x8:periodic`, with the stencil that is given beside it.
-fn grid(text: &str, others: &[(String, String)]) -> Result<Grid, WishFault> {
-    let stencil = others.iter().find(|(option, _)| option == "stencil").map_or("", |(_, value)| value);
-    Grid::parse(text, stencil).map_err(|fault| match fault {
-        GridFault::Grid(value) => WishFault { option: "grid", value },
-        GridFault::Stencil(value) => WishFault { option: "stencil", value },
-    })
-}
-
-/// `11x8x8`.
-fn geometry(text: &str) -> Option<Coords> {
-    let mut size = [1; AXES_MAX];
-    let mut parts = text.split(['x', 'X']);
-    for (axis, part) in parts.by_ref().take(AXES_MAX).enumerate() {
-        size[axis] = part.trim().parse().ok().filter(|n| *n > 0)?;
-    }
-    parts.next().is_none().then_some(size)
 }
 
 /// What is kept from one choice to the next.
@@ -483,7 +440,7 @@ fn listed(torus: &Torus, chooser: &mut Chooser, board: &Board, ask: &Ask) -> Opt
 /// Hilbert curve.
 fn scatter(topology: &Topology, tori: &[Torus], memory: &Memory, scene: &Scene<'_>, fits: &mut [(NodeId, u32)]) {
     let boards: Vec<Board> = (0..tori.len()).map(|at| board(topology, tori, at, scene, fits)).collect();
-    let compact = scene.wish.network == Network::Local;
+    let compact = scene.wish.network == Class::Local;
     fits.sort_by_cached_key(|(node, _)| {
         let Some((at, cell)) = topology.place(*node) else { return (false, 0, u32::MAX) };
         let board = &boards[at];

@@ -3,8 +3,9 @@
 use squall_model::id::NodeId;
 use squall_model::set::NodeSet;
 
-use super::pick::{Memory, Network, Scene, arrange};
+use super::pick::{Memory, Scene, arrange};
 use super::{Kind, Source, Topology, Wish};
+use squall_model::job::network::{self, Class, Network};
 
 fn node(name: &str) -> Option<NodeId> {
     name.strip_prefix('n')?.parse().ok().filter(|n| (1..=64).contains(n)).map(|n: u32| NodeId(n - 1))
@@ -142,9 +143,11 @@ fn sensitive_jobs_get_prisms_of_their_own() {
     let broken: Vec<u32> = (0..64).filter(|n| n % 4 == 1 || n % 4 == 3).collect();
     let busy: Vec<u32> = broken.iter().copied().chain([0, 2]).collect();
     assert_eq!(chosen(&topology, 16, Wish::default(), &busy, &[]), None);
-    let tolerant = Wish { network: Network::Tolerant, ..Wish::default() };
+    let tolerant = Wish { network: Class::Tolerant, ..Wish::default() };
     assert_eq!(chosen(&topology, 16, tolerant, &busy, &[]).map(|nodes| nodes.len()), Some(16));
-    let asked = Wish::of(&[("geometry".into(), "2x4x2".into()), ("network".into(), "commintolerant".into())]).unwrap();
+    let class = Some(network::class("commintolerant"));
+    let asked = Network { class, geometry: network::geometry("2x4x2"), ..Network::default() };
+    let asked = Wish::of(&asked).unwrap();
     let shaped = chosen(&topology, 16, asked, &[], &[]).unwrap();
     assert!(topology.closed(&shaped.iter().map(|n| NodeId(*n)).collect()));
 }
@@ -154,7 +157,7 @@ fn who_needs_no_prism_takes_one_all_the_same() {
     let topology = read("topology.conf", "TorusName=t Dims=4x4x4 Nodes=n[1-64]\n").unwrap();
     // One node of four columns each is in use: routers in broken columns would be far from each other.
     let busy = [0, 21, 42, 63];
-    for network in [Network::Unsaid, Network::Tolerant, Network::Local] {
+    for network in [Class::Unsaid, Class::Tolerant, Class::Local] {
         let nodes = chosen(&topology, 4, Wish { network, ..Wish::default() }, &busy, &[]).unwrap();
         assert!(topology.closed(&nodes.iter().map(|n| NodeId(*n)).collect()), "{network:?}: {nodes:?}");
     }
@@ -178,7 +181,7 @@ fn where_there_is_no_prism_the_files_order_counts() {
         // Every other place is free, so there is no prism of six.
         let free = [0, 2, 5, 7, 8, 10, 13, 15];
         let busy: Vec<u32> = (0..16).filter(|node| !free.contains(node)).collect();
-        let wish = Wish { network: super::Class::Local, ..Wish::default() };
+        let wish = Wish { network: Class::Local, ..Wish::default() };
         chosen(&topology, 6, wish, &busy, &[]).unwrap()
     };
     assert_ne!(order("hilbert"), order("default"));
@@ -193,7 +196,7 @@ fn where_there_is_no_prism_the_files_order_counts() {
 #[test]
 fn a_shape_of_the_list_comes_first_though_it_is_larger() {
     let topology = read("topology.conf", "TorusName=t Dims=8x8 Nodes=n[1-64] Placements=2x8,8x2\n").unwrap();
-    let wish = Wish { network: super::Class::Sensitive, ..Wish::default() };
+    let wish = Wish { network: Class::Sensitive, ..Wish::default() };
     let nodes = chosen(&topology, 14, wish, &[], &[]).unwrap();
     assert!(nodes.iter().all(|node| node % 8 < 2) || nodes.iter().all(|node| node / 8 < 2), "{nodes:?}");
     // A quarter more is the most; and a prism that is free beside the list is better than none.

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// Most axes.
-pub const AXES_MAX: usize = 6;
+/// Most axes, as many as an option may name.
+pub const AXES_MAX: usize = squall_model::job::network::AXES_MAX;
 /// Longest last axis: its cells are the bits of a word.
 pub(crate) const LAST_AXIS_MAX: u32 = 64;
 /// Most cells.

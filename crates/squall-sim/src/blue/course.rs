@@ -8,6 +8,8 @@ use squall_model::config::{Config, TopologyFile};
 use squall_model::event::Event;
 use squall_model::hostlist;
 use squall_model::id::{ClientKey, Incarnation, JobId, NodeId};
+use squall_model::job::network::{self, Network};
+use squall_model::job::options::{Chosen, Options};
 use squall_model::job::{JobKind, JobSpec, Need, Owner};
 use squall_model::resource::Hardware;
 use squall_model::set::NodeSet;
@@ -161,7 +163,8 @@ fn job(random: &mut Seed, number: usize, nodes: u32) -> (JobSpec, f64) {
     let job = workload::job(random, number as u32, (nodes / LARGEST).max(SMALL_NODES + 2), false);
     let limit_s = u64::from(job.estimate_s).div_ceil(LIMITS_S) * LIMITS_S;
     let wide = job.nodes > SMALL_NODES;
-    let network = if job.sensitive { "sensitive" } else { "tolerant" };
+    let class = Some(network::class(if job.sensitive { "sensitive" } else { "tolerant" }));
+    let network = Network { class, ..Network::default() };
     let need = Need { nodes_min: Some(job.nodes), nodes_max: Some(job.nodes), exclusive: true, ..Need::default() };
     let spec = JobSpec {
         kind: JobKind::Batch,
@@ -171,7 +174,7 @@ fn job(random: &mut Seed, number: usize, nodes: u32) -> (JobSpec, f64) {
         need,
         time_limit_s: Some(limit_s),
         requeue: Some(false),
-        others: if wide { vec![("network".to_owned(), network.to_owned())] } else { Vec::new() },
+        options: if wide { Chosen { network, ..Chosen::default() }.into() } else { Options::default() },
         work_dir: "/".into(),
         command: "blue".into(),
         submit_line: "squall bench torus".into(),

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use squall_engine::node::attempt_of;
 use squall_model::event::{Event, NodeAdmin, Record};
 use squall_model::id::{Attempt, JobId, NodeId, StepKey};
+use squall_model::job::options::Options;
 use squall_model::job::{ArraySpec, EndState, ExitCode, JobAttempt, JobKind, JobSpec, Outcome};
 use squall_model::report::StepEnd;
 use squall_model::resource::Alloc;
@@ -210,7 +211,7 @@ impl Judge {
             self.open(id, order, None, held);
             let plain = |order: &Order| {
                 let apart = order.partition.is_some() || order.qos.is_some() || order.reservation.is_some();
-                order.after.is_empty() && !apart && order.others.is_empty() && order.beside == 0
+                order.after.is_empty() && !apart && order.options == Options::default() && order.beside == 0
             };
             if !held && asked.is_some_and(plain) {
                 self.waiting.entry(shape(spec)).or_default().insert(id);

@@ -39,7 +39,7 @@ impl Judge {
             return;
         }
         let order = self.submission_of(id).and_then(|(_, order)| clients.order(order));
-        let wish = order.and_then(|order| Wish::of(&order.others).ok()).unwrap_or_default();
+        let wish = order.and_then(|order| Wish::of(&order.options.network).ok()).unwrap_or_default();
         if !wish.is_sensitive(nodes.len() as u32) {
             return;
         }

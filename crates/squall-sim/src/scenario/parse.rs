@@ -3,6 +3,7 @@
 use std::fmt;
 
 use squall_model::hostlist;
+use squall_model::job::network::{self, Network};
 use squall_model::job::{ArraySpec, DependencyKind, JobKind};
 use squall_model::policy::{Limit, Qos};
 use squall_model::set::IndexSet;
@@ -463,7 +464,7 @@ fn submit(kind: JobKind, name: &str, rest: &[&str]) -> Result<Statement, String>
             "qos" => order.qos = Some(value.into()),
             "partition" => order.partition = Some(value.into()),
             "reservation" => order.reservation = Some(value.into()),
-            "network" | "geometry" | "grid" | "stencil" | "switches" => order.others.push((key.into(), value.into())),
+            "network" | "geometry" | "grid" | "stencil" | "switches" => wish(&mut order.options.network, key, value)?,
             "tasks" => order.tasks = Some(number(value)? as u32),
             "hold" => order.hold = true,
             "requeue" => order.requeue = Some(value != "no"),
@@ -474,6 +475,19 @@ fn submit(kind: JobKind, name: &str, rest: &[&str]) -> Result<Statement, String>
         }
     }
     Ok(Statement::Submit(Box::new(order), after))
+}
+
+/// One option about the network.
+fn wish(wishes: &mut Network, option: &str, value: &str) -> Result<(), String> {
+    let wrong = || format!("`{option}={value}` can't be understood");
+    match option {
+        "network" => wishes.class = Some(network::class(value)),
+        "geometry" => wishes.geometry = Some(network::geometry(value).ok_or_else(wrong)?),
+        "grid" => wishes.grid = Some(network::grid(value).ok_or_else(wrong)?),
+        "stencil" => wishes.stencil = Some(network::stencil(value).ok_or_else(wrong)?),
+        _ => wishes.switches = Some(network::switches(value).ok_or_else(wrong)?),
+    }
+    Ok(())
 }
 
 fn array(text: &str) -> Result<ArraySpec, String> {

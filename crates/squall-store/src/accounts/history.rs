@@ -3,7 +3,7 @@
 use rusqlite::{OptionalExtension, params};
 use squall_model::event::Event;
 use squall_model::id::JobId;
-use squall_model::job::JobSpec;
+use squall_model::job::{ExitCode, JobSpec};
 use squall_model::time::Time;
 use squall_model::wire::history::{Happening, HistoryRow};
 
@@ -43,7 +43,7 @@ impl Book {
         self.keep(time, what)
     }
 
-    /// Changes the row of a job's last attempt. Values without a column go into its specification, by name.
+    /// Changes the row of a job's last attempt. Values without a column go into its specification.
     pub(super) fn recorded(&mut self, job: JobId, values: &[(String, String)]) -> Done {
         self.touch(job)?;
         let sql = "SELECT s.body FROM jobs j JOIN specs s ON s.id = j.spec WHERE j.id = ?1 AND j.latest";
@@ -53,10 +53,11 @@ impl Book {
             match name.as_str() {
                 "comment" => spec.comment = Some(value.clone()),
                 "wckey" => spec.wckey = Some(value.clone()),
-                _ => {
-                    spec.others.retain(|(known, _)| known != name);
-                    spec.others.push((name.clone(), value.clone()));
-                }
+                "extra" => spec.options.notes.extra = Some(value.clone()),
+                "admin-comment" => spec.options.notes.admin_comment = Some(value.clone()),
+                "system-comment" => spec.options.notes.system_comment = Some(value.clone()),
+                "derived-exit-code" => spec.options.notes.derived_exit = ExitCode::parse(value),
+                _ => {}
             }
         }
         let row = self.shared("specs", &spec)?;

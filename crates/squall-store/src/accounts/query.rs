@@ -351,10 +351,8 @@ impl<'a> Reader<'a> {
                 job.row.derived_exit = job.row.derived_exit.max(step.exit);
             }
         }
-        if let Some(exit) = job.row.spec.others.iter().find(|(name, _)| name == "derived-exit-code") {
-            let (code, signal) = exit.1.split_once(':').unwrap_or((&exit.1, "0"));
-            let number = |text: &str| text.parse().unwrap_or_default();
-            job.row.derived_exit = ExitCode { code: number(code), signal: number(signal) };
+        if let Some(exit) = job.row.spec.options.notes.derived_exit {
+            job.row.derived_exit = exit;
         }
         if self.query.step.is_none() {
             page.push(job.row);

@@ -471,5 +471,5 @@ fn e_what_accounting_keeps_of_an_ended_job_can_be_changed() {
     assert_eq!(rows.len(), 1, "an unknown job is nobody's");
     assert_eq!((rows[0].spec.comment.as_deref(), rows[0].spec.wckey.as_deref()), (Some("bad disk"), Some("w")));
     assert_eq!(rows[0].derived_exit, ExitCode { code: 7, signal: 9 });
-    assert!(rows[0].spec.others.contains(&("admin-comment".to_owned(), "x".to_owned())));
+    assert!(rows[0].spec.options.notes.admin_comment.as_deref() == Some("x"));
 }

@@ -13,7 +13,7 @@ type C = Column<Row>;
 /// Every field of sacct, in the order of `--helpformat`.
 pub(crate) static FIELDS: &[C] = &[
     C::new("Account", 10, |r| r.data.account.clone()),
-    C::new("AdminComment", 15, |r| r.job(|d| other(d, "admin-comment"))),
+    C::new("AdminComment", 15, |r| r.job(|d| text(d.spec.options.notes.admin_comment.as_ref()))),
     C::new("AllocCPUS", 10, alloc_cpus),
     C::new("AllocNodes", 10, |r| if r.data.start.is_none() { 0 } else { r.data.num_nodes }.to_string()),
     C::new("AllocTRES", 10, Row::alloc_tres),
@@ -41,7 +41,7 @@ pub(crate) static FIELDS: &[C] = &[
     C::new("Eligible", 19, |r| r.clock.show_or(Some(r.data.eligible), "Unknown")),
     C::new("End", 19, |r| r.clock.show_or(r.end(), "Unknown")),
     C::new("ExitCode", 8, |r| exit_code(r.data.exit)),
-    C::new("Extra", 14, |r| r.job(|d| other(d, "extra"))),
+    C::new("Extra", 14, |r| r.job(|d| text(d.spec.options.notes.extra.as_ref()))),
     C::new("FailedNode", 8, none),
     C::new("Flags", 19, |r| r.job(|d| if d.attempt.0 > 0 { "SchedMain" } else { "" }.to_owned())),
     C::new("GID", 6, |r| r.job(|d| d.owner.gid.to_string())),
@@ -112,7 +112,7 @@ pub(crate) static FIELDS: &[C] = &[
     }),
     C::new("SubmitLine", 20, |r| r.data.submit_line.clone()),
     C::new("Suspended", 10, |r| format_elapsed(r.data.suspended_s)),
-    C::new("SystemComment", 15, |r| r.job(|d| other(d, "system-comment"))),
+    C::new("SystemComment", 15, |r| r.job(|d| text(d.spec.options.notes.system_comment.as_ref()))),
     C::new("SystemCPU", 10, |r| cpu_text(r.data.usage.system)),
     C::new("Timelimit", 10, |r| r.job(|d| format_limit(d.time_limit_s))),
     C::new("TimelimitRaw", 12, |r| {
@@ -167,11 +167,6 @@ fn unknown(row: &Row) -> String {
 
 fn text(value: Option<&String>) -> String {
     value.cloned().unwrap_or_default()
-}
-
-/// Returns the option `name` of a job's specification, for options without a field of their own; empty if it isn't set.
-fn other(row: &squall_model::wire::info::AccountingRow, name: &str) -> String {
-    row.spec.others.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone()).unwrap_or_default()
 }
 
 fn node(row: &Row) -> String {

@@ -14,7 +14,7 @@ use crate::command::scontrol::show::count;
 use crate::command::scontrol::{Manner, record};
 use crate::command::squeue::fields::requeue;
 use crate::command::squeue::{expect, job_rows};
-use crate::format::job::JobRow;
+use crate::format::job::{JobRow, as_given};
 use crate::format::words;
 use crate::shapes::{self, Kind, document};
 
@@ -214,11 +214,7 @@ fn resources(row: &JobRow, manner: Manner) -> Vec<String> {
     ));
     lines.push(format!("ReqTRES={}", row.tres()));
     lines.push(format!("AllocTRES={}", if row.started() { row.tres() } else { "(null)".to_owned() }));
-    lines.push(format!(
-        "Socks/Node=* NtasksPerN:B:S:C={}:0:*:* CoreSpec={}",
-        need.ntasks_per_node.unwrap_or(0),
-        row.other("core-spec").unwrap_or("*")
-    ));
+    lines.push(format!("Socks/Node=* NtasksPerN:B:S:C={}:0:*:* CoreSpec=*", need.ntasks_per_node.unwrap_or(0)));
     if manner.details && !info.run().per_node.is_empty() {
         let held: Vec<String> = row.granted().iter().map(|(kind, count)| format!("{kind}:{count}")).collect();
         lines.push(format!("JOB_GRES={}", null(&held.join(","))));
@@ -242,7 +238,7 @@ fn resources(row: &JobRow, manner: Manner) -> Vec<String> {
         row.over_subscribe(),
         u32::from(need.contiguous),
         or_null(need.licenses.as_ref()),
-        row.other("network").map_or("(null)", null)
+        as_given(&row.spec.options.network.class).map_or("(null)", null)
     ));
     lines
 }
@@ -251,25 +247,26 @@ fn files(row: &JobRow) -> Vec<String> {
     let spec = &row.spec;
     let command = row.command();
     let mut lines = vec![format!("Command={}", null(&command)), format!("WorkDir={}", spec.work_dir)];
-    lines.extend(row.other("admin-comment").map(|text| format!("AdminComment={text} ")));
+    let options = &spec.options;
+    lines.extend(options.notes.admin_comment.as_ref().map(|text| format!("AdminComment={text} ")));
     if let Some(comment) = &spec.comment {
         lines.push(format!("Comment={comment} "));
     }
-    lines.extend(row.other("extra").map(|text| format!("Extra={text}")));
+    lines.extend(options.notes.extra.as_ref().map(|text| format!("Extra={text}")));
     if row.is_batch() {
         lines.push(format!("StdErr={}", row.stderr()));
         lines.push(format!("StdIn={}", row.stdin()));
         lines.push(format!("StdOut={}", row.stdout()));
     }
-    lines.extend(row.other("switches").map(|text| format!("Switches={text}")));
+    lines.extend(as_given(&options.network.switches).map(|text| format!("Switches={text}")));
     lines.push("Power=".to_owned());
     let asked = |key: &str, list: String| (!list.is_empty()).then(|| format!("{key}={list}"));
-    let gpus = |option: &str| row.other(option).map(|count| format!("gres/gpu:{count}")).unwrap_or_default();
-    lines.extend(asked("TresPerJob", gpus("gpus")));
+    let gpus = |given| as_given(given).map(|count| format!("gres/gpu:{count}")).unwrap_or_default();
+    lines.extend(asked("TresPerJob", gpus(&options.gpus.total)));
     lines.extend(asked("TresPerNode", row.tres_per_node()));
-    lines.extend(asked("TresPerTask", gpus("gpus-per-task")));
-    lines.extend(row.other("cpus-per-gpu").map(|count| format!("CpusPerTres=gres/gpu:{count}")));
-    lines.extend(row.other("mem-per-gpu").map(|size| format!("MemPerTres=gres/gpu:{size}")));
+    lines.extend(asked("TresPerTask", gpus(&options.gpus.per_task)));
+    lines.extend(options.gpus.cpus.map(|count| format!("CpusPerTres=gres/gpu:{count}")));
+    lines.extend(as_given(&options.gpus.memory_mb).map(|size| format!("MemPerTres=gres/gpu:{size}")));
     if spec.mail_user.is_some() || spec.mail_type.is_some() {
         lines.push(format!(
             "MailUser={} MailType={}",

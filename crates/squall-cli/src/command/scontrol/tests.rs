@@ -8,6 +8,8 @@ use squall_model::event::{NodeAdmin, NodeChange};
 use squall_model::gang::OverSubscribe;
 use squall_model::id::{JobId, StepNo};
 use squall_model::job::JobSpec;
+use squall_model::job::network::{self, Network};
+use squall_model::job::options::Chosen;
 use squall_model::resource::Memory;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, JobName, JobRef, JobSelection, JobUpdate, Refusal, Request};
@@ -76,8 +78,9 @@ fn show() {
 #[test]
 fn show_what_was_asked_of_the_network() {
     let mut fake = fake();
-    let others = vec![("network".to_owned(), "devname=ib0,us".to_owned())];
-    fake.page.specs[2] = Arc::new(JobSpec { others, ..JobSpec::clone(&fake.page.specs[2]) });
+    let network = Network { class: Some(network::class("devname=ib0,us")), ..Network::default() };
+    let options = Chosen { network, ..Chosen::default() }.into();
+    fake.page.specs[2] = Arc::new(JobSpec { options, ..JobSpec::clone(&fake.page.specs[2]) });
     let mut network = |job: &str| {
         let seen = run_with(&mut fake, "scontrol", scontrol, &["show", "job", job, "-o"], &[]);
         seen.out.split(' ').find_map(|word| word.strip_prefix("Network=")).map(str::to_owned)

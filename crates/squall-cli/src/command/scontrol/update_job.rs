@@ -1,6 +1,7 @@
 //! `scontrol update job`: translates Slurm's keys into a `JobUpdate`.
 
 use squall_model::duration::{parse_limit, parse_memory_mb, whole_minutes};
+use squall_model::job::network;
 use squall_model::resource::Memory;
 use squall_model::set::IndexSet;
 use squall_model::wire::client::{JobRef, JobSelection, JobUpdate, Request};
@@ -143,11 +144,7 @@ fn stepwise(call: &mut Call<'_>, selection: &JobSelection, update: &JobUpdate, s
     result
 }
 
-/// Keys stored as an option of the job: key, name of the option, fewest letters of the key.
-const KEPT: [(&str, &str, usize); 4] =
-    [("AdminComment", "admin-comment", 3), ("Extra", "extra", 3), ("Prefer", "prefer", 3), ("Switches", "switches", 5)];
-
-/// Keys of Slurm that are refused, with the reason.
+/// Keys of Slurm that change nothing here, and why.
 const ABSENT: [(&str, &str); 18] = [
     ("BurstBuffer", "there are no burst buffers"),
     ("Clusters", "there is one cluster: cancel the job and submit it elsewhere"),
@@ -204,8 +201,12 @@ fn text(change: &Change<'_>, update: &mut JobUpdate) -> bool {
         update.licenses = Some(optional);
     } else if is("StdIn", 5) {
         update.stdin = Some(value);
-    } else if let Some((_, option, _)) = KEPT.iter().find(|(key, _, least)| is(key, *least)) {
-        update.others.push(((*option).to_owned(), optional));
+    } else if is("AdminComment", 3) {
+        update.admin_comment = Some(optional);
+    } else if is("Extra", 3) {
+        update.extra = Some(optional);
+    } else if is("Prefer", 3) {
+        update.prefer = Some(optional);
     } else if is("MailUser", 5) {
         update.mail_user = Some(value);
     } else if is("MailType", 5) {
@@ -279,6 +280,12 @@ fn other(call: &mut Call<'_>, change: &Change<'_>, update: &mut JobUpdate) -> Re
             Ok(terms) => update.dependency = Some(terms),
             Err(problem) => return call.fail(&format!("Invalid {} value: {}: {problem}", change.key, change.value)),
         }
+    } else if is("Switches", 5) {
+        let given = Some(change.value).filter(|v| !v.is_empty() && *v != "(null)");
+        update.switches = Some(match given.map(network::switches) {
+            Some(None) => return call.fail(&format!("Invalid {} value: {}", change.key, change.value)),
+            given => given.flatten(),
+        });
     } else if is("TimeMin", 5) {
         match parse_limit(change.value) {
             Ok(limit) => update.time_min_s = Some(limit.map_or(0, whole_minutes)),

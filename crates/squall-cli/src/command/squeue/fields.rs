@@ -4,9 +4,10 @@ use std::fmt::{Display, Write};
 
 use squall_model::duration::{Short, format_short, whole_minutes};
 use squall_model::job::JobKind;
+use squall_model::job::gpus::GpuCount;
 
 use crate::format::Field;
-use crate::format::job::JobRow;
+use crate::format::job::{JobRow, as_given};
 use crate::format::words;
 
 /// Returns the text, or Slurm's word for a missing value: `(null)`.
@@ -23,21 +24,27 @@ fn none(text: Option<&str>) -> String {
     text.unwrap_or_default().to_owned()
 }
 
-fn na(text: Option<String>) -> String {
-    text.unwrap_or_else(|| "N/A".to_owned())
+fn na(text: Option<impl Into<String>>) -> String {
+    text.map_or_else(|| "N/A".to_owned(), Into::into)
 }
 
 fn number(value: Option<u32>) -> String {
     na(value.map(|v| v.to_string()))
 }
 
-/// Formats an option that counts GPUs as `gres/gpu:4`.
-fn gpus(job: &JobRow, option: &str) -> String {
-    na(job.other(option).map(|count| format!("gres/gpu:{count}")))
+/// `gres/gpu:4` of an option that counts GPUs.
+fn gpus(given: &Option<GpuCount>) -> String {
+    na(as_given(given).map(|count| format!("gres/gpu:{count}")))
 }
 
-fn other(job: &JobRow, name: &str) -> String {
-    na(job.other(name).map(str::to_owned))
+/// A least number; 0: any.
+fn at_least(count: u32) -> String {
+    if count == 0 { "*".to_owned() } else { count.to_string() }
+}
+
+/// A number; 0: none.
+fn some(count: u32) -> String {
+    number(Some(count).filter(|count| *count > 0))
 }
 
 type F = Field<JobRow>;
@@ -46,7 +53,7 @@ type F = Field<JobRow>;
 pub(crate) static FIELDS: &[F] = &[
     F::new(&["Account"], 'a', "ACCOUNT", |j| null(Some(&j.class.account))),
     F::new(&["AccrueTime"], '\0', "ACCRUE_TIME", |j| j.clock.show_or(Some(j.info.eligible), "N/A")),
-    F::new(&["admin_comment"], '\0', "ADMIN_COMMENT", |j| null(j.other("admin-comment"))),
+    F::new(&["admin_comment"], '\0', "ADMIN_COMMENT", |j| null(j.spec.options.notes.admin_comment.as_deref())),
     F::new(&["AllocNodes"], '\0', "ALLOC_NODES", |j| null(Some(&j.spec.submit_host))),
     F::new(&["AllocSID"], '\0', "ALLOC_SID", |_| "0".to_owned()),
     F::new(&["ArrayJobId"], 'F', "ARRAY_JOB_ID", |j| j.array_job().unwrap_or(j.info.id.0).to_string()),
@@ -70,10 +77,10 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["Container"], '\0', "CONTAINER", |_| null(None)),
     F::new(&["ContainerId"], '\0', "CONTAINERID", |_| null(None)),
     F::new(&["Contiguous"], 'O', "CONTIGUOUS", |j| u32::from(j.spec.need.contiguous).to_string()),
-    F::new(&["Cores"], 'I', "CORES_PER_SOCKET", |j| j.other("cores-per-socket").unwrap_or("*").to_owned()),
-    F::new(&["CoreSpec"], 'X', "CORE_SPEC", |j| other(j, "core-spec")),
+    F::new(&["Cores"], 'I', "CORES_PER_SOCKET", |j| at_least(j.spec.options.inside.cores)),
+    F::new(&["CoreSpec"], 'X', "CORE_SPEC", |_| number(None)),
     F::new(&["cpus-per-task", "CPUsPerTask"], '\0', "CPUS_PER_TASK", |j| number(j.spec.need.cpus_per_task)),
-    F::new(&["cpus-per-tres"], '\0', "CPUS_PER_TRES", |j| other(j, "cpus-per-gpu")),
+    F::new(&["cpus-per-tres"], '\0', "CPUS_PER_TRES", |j| number(j.spec.options.gpus.cpus)),
     F::new(&["CronJob"], '\0', "CRON_JOB", |_| "No".to_owned()),
     F::new(&["Deadline"], '\0', "DEADLINE", |j| j.clock.show_or(j.spec.deadline, "N/A")),
     F::new(&["DelayBoot"], '\0', "DELAY_BOOT", |_| "0:00".to_owned()),
@@ -97,19 +104,19 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["Licenses"], 'W', "LICENSES", |j| null(j.spec.need.licenses.as_deref())),
     F::new(&["MaxCPUs"], '\0', "MAX_CPUS", |_| "0".to_owned()),
     F::new(&["MaxNodes"], '\0', "MAX_NODES", |j| j.spec.need.nodes_max.unwrap_or(0).to_string()),
-    F::new(&["mem-per-tres"], '\0', "MEM_PER_TRES", |j| other(j, "mem-per-gpu")),
+    F::new(&["mem-per-tres"], '\0', "MEM_PER_TRES", |j| na(as_given(&j.spec.options.gpus.memory_mb))),
     F::new(&["MCSLabel"], '\0', "MCSLABEL", |_| null(None)),
     F::new(&["MinCPUs"], 'c', "MIN_CPUS", |j| j.min_cpus().to_string()),
     F::new(&["MinMemory"], 'm', "MIN_MEMORY", JobRow::min_memory),
     F::new(&["MinTime"], '\0', "TIME_MIN", |j| na(j.spec.time_min_s.map(|s| format_short(whole_minutes(s))))),
     F::new(&["MinTmpDisk"], 'd', "MIN_TMP_DISK", |j| j.memory(j.spec.need.tmp_disk_mb)),
     F::quick(&["Name"], 'j', "NAME", |j, text| text.push_str(&j.spec.name)),
-    F::new(&["Network"], '\0', "NETWORK", |j| null(j.other("network"))),
+    F::new(&["Network"], '\0', "NETWORK", |j| null(as_given(&j.spec.options.network.class))),
     F::new(&["Nice"], 'y', "NICE", |j| j.spec.nice.to_string()),
     F::quick(&["NodeList"], 'N', "NODELIST", |j, text| text.push_str(&j.info.run().nodes)).whole(),
-    F::new(&["NTPerCore"], '\0', "NTASKS_PER_CORE", |j| other(j, "ntasks-per-core")),
+    F::new(&["NTPerCore"], '\0', "NTASKS_PER_CORE", |j| some(j.spec.options.inside.tasks_per_core)),
     F::new(&["NTPerNode"], '\0', "NTASKS_PER_NODE", |j| number(j.spec.need.ntasks_per_node)),
-    F::new(&["NTPerSocket"], '\0', "NTASKS_PER_SOCKET", |j| other(j, "ntasks-per-socket")),
+    F::new(&["NTPerSocket"], '\0', "NTASKS_PER_SOCKET", |j| some(j.spec.options.inside.tasks_per_socket)),
     F::new(&["NTPerBoard"], '\0', "NTASKS_PER_BOARD", |_| "N/A".to_owned()),
     F::new(&["NumCPUs", "cpus"], 'C', "CPUS", |j| j.info.num_cpus.to_string()),
     F::quick(&["NumNodes"], 'D', "NODES", |j, text| add(text, j.info.num_nodes)),
@@ -123,7 +130,7 @@ pub(crate) static FIELDS: &[F] = &[
         until.secs().saturating_sub(j.info.submit.secs()).to_string()
     }),
     F::new(&["PreemptTime"], '\0', "PREEMPT_TIME", |_| "N/A".to_owned()),
-    F::new(&["Prefer"], '\0', "PREFER", |j| null(j.other("prefer"))),
+    F::new(&["Prefer"], '\0', "PREFER", |j| null(j.spec.options.prefer.as_deref())),
     F::new(&["Priority"], 'p', "PRIORITY", |j| format!("{:.14}", f64::from(j.info.priority) / f64::from(u32::MAX))),
     F::new(&["PriorityLong"], 'Q', "PRIORITY", |j| j.info.priority.to_string()),
     F::new(&["Profile"], '\0', "PROFILE", |_| "NotSet".to_owned()),
@@ -132,7 +139,9 @@ pub(crate) static FIELDS: &[F] = &[
     F::quick(&["ReasonList"], 'R', "NODELIST(REASON)", JobRow::add_nodes_or_reason).whole(),
     F::new(&["Reboot"], '\0', "REBOOT", |_| "0".to_owned()),
     F::new(&["ReqNodes"], 'n', "REQ_NODES", |j| none(j.spec.need.nodelist.as_deref())),
-    F::new(&["ReqSwitch"], '\0', "REQ_SWITCH", |j| j.other("switches").unwrap_or("0").to_owned()),
+    F::new(&["ReqSwitch"], '\0', "REQ_SWITCH", |j| {
+        as_given(&j.spec.options.network.switches).unwrap_or("0").to_owned()
+    }),
     F::new(&["Requeue"], '\0', "REQUEUE", |j| u32::from(requeue(j)).to_string()),
     F::new(&["Reservation"], 'v', "RESERVATION", |j| null(j.spec.reservation.as_deref())),
     F::new(&["ResizeTime"], '\0', "RESIZE_TIME", |_| "N/A".to_owned()),
@@ -140,15 +149,15 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["Runtime"], '\0', "RUNTIME", |j| format_short(j.time_used())),
     F::new(&["SchedNodes"], 'Y', "SCHEDNODES", |j| null(Some(&j.expected_nodes))),
     F::new(&["SCT"], 'z', "S:C:T", |j| {
-        let part = |name| j.other(name).unwrap_or("*").to_owned();
-        format!("{}:{}:{}", part("sockets-per-node"), part("cores-per-socket"), part("threads-per-core"))
+        let inside = &j.spec.options.inside;
+        format!("{}:{}:{}", at_least(inside.sockets), at_least(inside.cores), at_least(inside.threads))
     }),
     F::new(&["SelectJobInfo"], 's', "SELECT_JOBINFO", |_| String::new()),
     F::new(&["SiblingsActive"], '\0', "ACTIVE_SIBLINGS", |_| "NA".to_owned()),
     F::new(&["SiblingsActiveRaw"], '\0', "ACTIVE_SIBLINGS_RAW", |_| "NA".to_owned()),
     F::new(&["SiblingsViable"], '\0', "VIABLE_SIBLINGS", |_| "NA".to_owned()),
     F::new(&["SiblingsViableRaw"], '\0', "VIABLE_SIBLINGS_RAW", |_| "NA".to_owned()),
-    F::new(&["Sockets"], 'H', "SOCKETS_PER_NODE", |j| j.other("sockets-per-node").unwrap_or("*").to_owned()),
+    F::new(&["Sockets"], 'H', "SOCKETS_PER_NODE", |j| at_least(j.spec.options.inside.sockets)),
     F::new(&["SPerBoard"], '\0', "SOCKETS_PER_BOARD", |_| "0".to_owned()),
     F::new(&["StartTime"], 'S', "START_TIME", |j| j.clock.show_or(j.info.start, "N/A")),
     F::quick(&["State"], 'T', "STATE", |j, text| text.push_str(words::state(j.info.state).0)),
@@ -158,19 +167,19 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["StdOut", "output"], '\0', "STDOUT", JobRow::stdout),
     F::new(&["SubmitTime"], 'V', "SUBMIT_TIME", |j| j.clock.show_or(Some(j.info.submit), "N/A")),
     F::new(&["system_comment"], '\0', "SYSTEM_COMMENT", |_| null(None)),
-    F::new(&["Threads"], 'J', "THREADS_PER_CORE", |j| j.other("threads-per-core").unwrap_or("*").to_owned()),
+    F::new(&["Threads"], 'J', "THREADS_PER_CORE", |j| at_least(j.spec.options.inside.threads)),
     F::new(&["TimeLeft"], 'L', "TIME_LEFT", JobRow::time_left),
     F::new(&["TimeLimit"], 'l', "TIME_LIMIT", JobRow::time_limit),
     F::quick(&["TimeUsed"], 'M', "TIME", |j, text| add(text, Short(j.time_used()))),
     F::new(&["tres-alloc", "Tres"], '\0', "TRES_ALLOC", JobRow::tres),
-    F::new(&["tres-bind"], '\0', "TRES_BIND", |j| other(j, "gpu-bind")),
-    F::new(&["tres-freq"], '\0', "TRES_FREQ", |j| other(j, "gpu-freq")),
-    F::new(&["tres-per-job"], '\0', "TRES_PER_JOB", |j| gpus(j, "gpus")),
+    F::new(&["tres-bind"], '\0', "TRES_BIND", |j| na(as_given(&j.spec.options.gpus.bind))),
+    F::new(&["tres-freq"], '\0', "TRES_FREQ", |j| na(j.spec.options.shown.gpu_freq.as_deref())),
+    F::new(&["tres-per-job"], '\0', "TRES_PER_JOB", |j| gpus(&j.spec.options.gpus.total)),
     F::new(&["tres-per-node", "Gres"], 'b', "TRES_PER_NODE", |j| {
         na(Some(j.tres_per_node()).filter(|list| !list.is_empty()))
     }),
-    F::new(&["tres-per-socket"], '\0', "TRES_PER_SOCKET", |j| other(j, "gpus-per-socket")),
-    F::new(&["tres-per-task"], '\0', "TRES_PER_TASK", |j| gpus(j, "gpus-per-task")),
+    F::new(&["tres-per-socket"], '\0', "TRES_PER_SOCKET", |j| na(as_given(&j.spec.options.gpus.per_socket))),
+    F::new(&["tres-per-task"], '\0', "TRES_PER_TASK", |j| gpus(&j.spec.options.gpus.per_task)),
     F::new(&["UserId"], 'U', "UID", |j| j.owner.uid.to_string()),
     F::quick(&["UserName"], 'u', "USER", |j, text| text.push_str(&j.owner.user)),
     F::new(&["Wait4Switch"], '\0', "WAIT4SWITCH", |_| "0".to_owned()),

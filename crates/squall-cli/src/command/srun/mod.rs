@@ -119,7 +119,6 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Asked, Vec<OsString>), Stop
         asked.spec.name = request::base_name(program);
     }
     asked.spec.command = line.operands.iter().map(|w| w.to_string_lossy()).collect::<Vec<_>>().join(" ");
-    asked.spec.others = asked.other_pairs();
     Ok((asked, line.operands.to_vec()))
 }
 
@@ -139,8 +138,8 @@ fn in_own_allocation(
         env,
         immediate_s: asked.immediate_s,
         quiet: asked.quiet,
-        // The step can't be requested together with the allocation if `--bcast` or a prolog must run in between.
-        step: (!asked.others.contains_key("bcast") && !scripts::has_prolog(asked)).then(|| call.first_step()),
+        // A program that is brought, or what runs before the step, wants the allocation first.
+        step: (asked.run.bcast.is_none() && !scripts::has_prolog(asked)).then(|| call.first_step()),
     };
     let Granted { client, step_asked, facts } = allocation::allocate(ask, signals)?;
     let job = facts.key.job;
@@ -223,7 +222,7 @@ fn run_step(
 ) -> (Result<(u8, JobExit), Stop>, Option<Client>) {
     let Call { mut listener, step: StepRequest { spec, mut program, input, output, error }, key } = call;
     listener.trust(socket_peercred(client.stream()).map_or(0, |peer| peer.uid.as_raw()));
-    if let Some(to) = asked.others.get("bcast").filter(|_| !asked.run.multi_prog)
+    if let Some(to) = asked.run.bcast.as_deref().filter(|_| !asked.run.multi_prog)
         && let Err(stop) = bcast::bring(to, job, &mut program)
     {
         return (Err(stop), Some(client));

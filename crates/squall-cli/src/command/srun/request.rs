@@ -5,6 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use squall_model::encoding::ByteBuf;
 use squall_model::id::StepNo;
+use squall_model::job::options::{Chosen, Options};
 use squall_model::limits::UNLIMITED_S;
 use squall_model::resource::Memory;
 use squall_model::step::{Distribution, RankSet, StepSpec, Stream, TaskProgram};
@@ -60,7 +61,7 @@ pub(crate) fn step(asked: &Asked, command: &[OsString], vars: &Vars, inside: boo
         label: asked.run.label,
         cpu_bind: asked.run.cpu_bind.clone(),
         export: asked.export.clone().filter(|list| !list.eq_ignore_ascii_case("ALL")),
-        others: others(asked, inside),
+        options: options(asked, inside),
         among: het::among(vars),
         within: number(vars, "SLURM_STEP_ID").filter(|_| job_of_environment(asked)).map(StepNo),
         ..TaskProgram::default()
@@ -68,22 +69,22 @@ pub(crate) fn step(asked: &Asked, command: &[OsString], vars: &Vars, inside: boo
     Ok(StepRequest { spec, program, input, output, error })
 }
 
-/// Returns further options that step daemons turn into the tasks' environment.
-fn others(asked: &Asked, inside: bool) -> Vec<(String, String)> {
+/// What the step is told, and what is handed on to the tasks' environment.
+fn options(asked: &Asked, inside: bool) -> Options {
     let need = &asked.spec.need;
-    let counts = [("cpus-per-task", need.cpus_per_task), ("ntasks-per-node", need.ntasks_per_node)];
-    let counts = counts.into_iter().filter_map(|(name, count)| Some((name.to_owned(), count?.to_string())));
-    // GPUs of the job are no request of the step: a step without such options shares all of the job's.
-    let counts_gpus = ["gres", "gpus", "gpus-per-node"].into_iter().any(|name| asked.on_line(name));
-    let of_job = |name: &str| match name {
-        "gpus" | "gpus-per-node" => !(inside && asked.on_line(name)),
-        // The step's own number of GPUs replaces the job's GPUs per task.
-        "gpus-per-task" => inside && counts_gpus && !asked.on_line(name),
-        _ => false,
-    };
-    let own = asked.other_pairs().into_iter().filter(|(name, _)| !of_job(name));
-    let gres = need.gres.clone().filter(|_| inside && asked.on_line("gres")).map(|list| ("gres".to_owned(), list));
-    own.chain(counts).chain(gres).chain([("srun-debug".to_owned(), debug_level(asked).to_string())]).collect()
+    let mut options = asked.spec.options.clone();
+    let Chosen { gpus, step, .. } = &mut *options;
+    // What the job was given is no request of the step's own: a step that does not ask shares all of the job's.
+    let own = |option: &str| inside && asked.on_line(option);
+    gpus.total = gpus.total.take().filter(|_| own("gpus"));
+    gpus.per_node = gpus.per_node.take().filter(|_| own("gpus-per-node"));
+    // A step that says how many it wants goes by that.
+    let counted = ["gres", "gpus", "gpus-per-node"].into_iter().any(own);
+    gpus.per_task = gpus.per_task.take().filter(|_| !counted || own("gpus-per-task"));
+    step.gres = need.gres.clone().filter(|_| own("gres"));
+    (step.cpus_per_task, step.ntasks_per_node) = (need.cpus_per_task, need.ntasks_per_node);
+    step.srun_debug = Some(debug_level(asked).into());
+    options
 }
 
 /// Returns srun's verbosity as Slurm counts it: 3 by default, 2 with `--quiet`, one more for each `--verbose`.

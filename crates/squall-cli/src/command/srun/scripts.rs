@@ -6,32 +6,40 @@ use std::process::Command;
 
 use squall_engine::environment::job_env;
 use squall_host::sys::command::unblock_signals;
-use squall_model::step::JobFacts;
+use squall_model::step::{JobFacts, TaskScripts};
 
 use crate::capture::Vars;
 use crate::options::Stop;
 use crate::options::asked::Asked;
 
-/// Options whose value is a program around a step or a task.
-const OPTIONS: [&str; 4] = ["prolog", "epilog", "task-prolog", "task-epilog"];
-
-/// Replaces the programs' names by absolute paths. An unknown name is reported and stays: running it fails later.
+/// Makes whole paths of their names. A name that is none stays, and is missed where it is to be run.
 pub(super) fn find(asked: &mut Asked, vars: &Vars) {
-    for option in OPTIONS {
-        let Some(name) = asked.others.get(option).filter(|name| !is_none(option, name)) else { continue };
-        let dir = asked.spec.work_dir.clone();
-        match search(name, Path::new(&dir), vars) {
-            Some(path) => drop(asked.others.insert(option, path.to_string_lossy().into_owned())),
-            None => {
-                eprintln!("srun: error: {option} '{name}' not found in PATH or CWD ({dir}), or wrong permissions");
-            }
+    let dir = asked.spec.work_dir.clone();
+    let whole = |option: &str, name: &mut String| {
+        if name.is_empty() {
+            return;
         }
+        match search(name, Path::new(&dir), vars) {
+            Some(path) => *name = path.to_string_lossy().into_owned(),
+            None => eprintln!("srun: error: {option} '{name}' not found in PATH or CWD ({dir}), or wrong permissions"),
+        }
+    };
+    let TaskScripts { prolog, epilog } = &mut asked.run.around;
+    for (option, name) in [("prolog", prolog), ("epilog", epilog)] {
+        if !is_none(name) {
+            whole(option, name);
+        }
+    }
+    if !asked.spec.options.step.scripts.is_empty() {
+        let TaskScripts { prolog, epilog } = &mut asked.spec.options.step.scripts;
+        whole("task-prolog", prolog);
+        whole("task-epilog", epilog);
     }
 }
 
-/// Returns whether the value is `none`: `--prolog=none` switches off the site's prolog, too.
-fn is_none(option: &str, name: &str) -> bool {
-    !option.starts_with("task") && name.eq_ignore_ascii_case("none")
+/// `--prolog=none`: not the site's either.
+fn is_none(name: &str) -> bool {
+    name.eq_ignore_ascii_case("none")
 }
 
 fn search(name: &str, dir: &Path, vars: &Vars) -> Option<PathBuf> {
@@ -50,7 +58,8 @@ fn search(name: &str, dir: &Path, vars: &Vars) -> Option<PathBuf> {
 
 /// Returns whether a prolog must run before the step.
 pub(super) fn has_prolog(asked: &Asked) -> bool {
-    asked.others.get("prolog").is_some_and(|name| !is_none("prolog", name))
+    let name = &asked.run.around.prolog;
+    !name.is_empty() && !is_none(name)
 }
 
 /// Runs the step between `--prolog` and `--epilog`, which get the tasks' arguments. `facts`: the allocation, if srun's
@@ -61,16 +70,16 @@ pub(super) fn around<T>(
     facts: Option<&JobFacts>,
     step: impl FnOnce() -> Result<T, Stop>,
 ) -> Result<T, Stop> {
-    let run = |option: &str| {
-        let script = asked.others.get(option).filter(|name| !is_none(option, name));
-        script.map_or(0, |script| run(script, option, command, facts))
+    let TaskScripts { prolog, epilog } = &asked.run.around;
+    let run = |option: &str, name: &str| {
+        if name.is_empty() || is_none(name) { 0 } else { run(name, option, command, facts) }
     };
-    match run("prolog") {
+    match run("prolog", prolog) {
         0 => {}
         code => return Err(Stop::bad(format!("srun prolog failed rc = {code}. Aborting step."))),
     }
     let result = step();
-    match run("epilog") {
+    match run("epilog", epilog) {
         0 => {}
         code => eprintln!("srun: error: srun epilog failed status={code}"),
     }

@@ -8,10 +8,9 @@ use squall_model::time::Time;
 
 use crate::options::Arg::{Maybe, Needed, None as Flag};
 use crate::options::asked::Asked;
-use crate::options::table::{keep, keep_checked, some};
-use crate::options::values::checked;
+use crate::options::table::{checked, some};
 use crate::options::values::when::{REMEDY, when_here};
-use crate::options::values::{array, dependency, signal};
+use crate::options::values::{self, array, dependency, signal};
 use crate::options::{Given, NO, Opt, Stop, Tools, opt};
 
 const FILES: Tools = Tools::SBATCH.and(Tools::SRUN);
@@ -37,9 +36,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
         Tools::ALL,
         &["SBATCH_ACCTG_FREQ", "SALLOC_ACCTG_FREQ", "SLURM_ACCTG_FREQ"],
         "sampling intervals of accounting",
-        |asked, given| {
-            keep_checked(asked, given, checked::sampling, "use seconds, or a list such as task=30,energy=10")
-        },
+        |_, given| checked(given, values::checked::sampling, "use seconds, or a list such as task=30,energy=10"),
     )
     .hint("usage is read when steps end and when it is asked for, not at intervals"),
     opt(
@@ -64,10 +61,8 @@ pub(crate) const OPTIONS: &[Opt] = &[
         |asked, given| {
             asked.spec.begin = Some(time(given)?);
             // A time from now on passes whatever becomes of the wall clock; another one is of the wall clock.
-            match given.text().trim().get(..3).filter(|word| word.eq_ignore_ascii_case("now")) {
-                Some(_) => drop(asked.others.insert("begin", given.text().to_owned())),
-                None => drop(asked.others.remove("begin")),
-            }
+            let now = given.text().trim().get(..3).is_some_and(|word| word.eq_ignore_ascii_case("now"));
+            asked.spec.options.begins_after_submission = now;
             Ok(())
         },
     ),
@@ -107,8 +102,8 @@ pub(crate) const OPTIONS: &[Opt] = &[
         Tools::ALL,
         &["SBATCH_DELAY_BOOT", "SALLOC_DELAY_BOOT", "SLURM_DELAY_BOOT"],
         "how long to wait before nodes are rebooted for the job",
-        |asked, given| match parse_limit(given.text()) {
-            Ok(_) => keep(asked, given),
+        |_, given| match parse_limit(given.text()) {
+            Ok(_) => Ok(()),
             Err(problem) => Err(given.invalid(&problem.to_string())),
         },
     )
@@ -193,7 +188,10 @@ pub(crate) const OPTIONS: &[Opt] = &[
         Ok(())
     })
     .hint(NO_MAIL),
-    opt("extra", NO, Needed("TEXT"), Tools::ALL, &[], "words about the job for other programs", keep),
+    opt("extra", NO, Needed("TEXT"), Tools::ALL, &[], "words about the job for other programs", |asked, given| {
+        asked.spec.options.notes.extra = some(given)?;
+        Ok(())
+    }),
     opt("nice", NO, Maybe("value"), Tools::ALL, &[], "lower the priority by so much (100 without a number)", nice),
     opt(
         "no-kill",
@@ -370,8 +368,19 @@ pub(crate) const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
-    opt("batch", NO, Needed("LIST"), Tools::SBATCH, &["SBATCH_BATCH"], "features of the node for the script", keep)
-        .partly("all of its features must be in --constraint, without | and counts: the script runs on the first node"),
+    opt(
+        "batch",
+        NO,
+        Needed("LIST"),
+        Tools::SBATCH,
+        &["SBATCH_BATCH"],
+        "features of the node for the script",
+        |asked, given| {
+            asked.spec.options.shown.batch = some(given)?;
+            Ok(())
+        },
+    )
+    .partly("all of its features must be in --constraint, without | and counts: the script runs on the first node"),
     opt(
         "wait-all-nodes",
         NO,
@@ -454,7 +463,10 @@ fn profile(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     const KINDS: [&str; 6] = ["all", "energy", "task", "lustre", "filesystem", "network"];
     let words = given.text().to_ascii_lowercase();
     match words.as_str() {
-        "none" => keep(asked, given),
+        "none" => {
+            asked.spec.options.shown.profile = some(given)?;
+            Ok(())
+        }
         words if words.split(',').all(|word| KINDS.contains(&word)) => {
             Err(given.not_done("no profiles are recorded: leave it out; sstat and sacct show what steps use"))
         }

@@ -6,7 +6,9 @@ pub(crate) mod refused;
 pub(crate) mod resources;
 pub(crate) mod run;
 
+use squall_client::{ClientError, refusal};
 use squall_model::limits::STRING_BYTES_MAX;
+use squall_model::wire::client::Refusal;
 
 use crate::options::asked::Asked;
 use crate::options::values::number::count;
@@ -35,16 +37,15 @@ pub(crate) fn options_of(tool: Tool) -> impl Iterator<Item = &'static Opt> {
     GROUPS.iter().flat_map(|group| group.options).filter(move |option| option.tools.has(tool))
 }
 
-/// Keeps the value by the option's name, for those that act on it or show it.
-fn keep(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
-    asked.others.insert(given.option.long, limited(given)?);
-    Ok(())
-}
-
 /// An option that neither needs to be remembered.
 #[expect(clippy::unnecessary_wraps, reason = "it is a setter as all the others")]
 fn ignore(_: &mut Asked, _: &Given<'_>) -> Result<(), Stop> {
     Ok(())
+}
+
+/// A count on which nothing acts.
+fn ignore_count(_: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+    counted(given, true).map(drop)
 }
 
 /// The value, unless it is longer than any may be.
@@ -73,21 +74,21 @@ fn counted(given: &Given<'_>, positive: bool) -> Result<u32, Stop> {
     })
 }
 
-/// Keeps a value that `check` takes; its error is Slurm's line, with exit code 255.
-fn keep_checked(
-    asked: &mut Asked,
-    given: &Given<'_>,
-    check: fn(&str) -> Result<(), String>,
-    remedy: &str,
-) -> Result<(), Stop> {
-    check(given.text()).map_err(|line| Stop::Bad { lines: vec![line, given.remedy(remedy)], exit: 255 })?;
-    keep(asked, given)
+/// Whether `check` takes the value; its error is Slurm's line, with exit code 255.
+fn checked(given: &Given<'_>, check: fn(&str) -> Result<(), String>, remedy: &str) -> Result<(), Stop> {
+    check(given.text()).map_err(|line| Stop::Bad { lines: vec![line, given.remedy(remedy)], exit: 255 })
 }
 
-/// A count that is only kept.
-fn keep_count(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
-    counted(given, true)?;
-    keep(asked, given)
+/// What `read` makes of the value. One that it does not take is refused in the controller's words.
+fn read<T>(given: &Given<'_>, read: fn(&str) -> Option<T>, problem: &str) -> Result<Option<T>, Stop> {
+    let (option, value) = (given.option.long.to_owned(), limited(given)?);
+    let found = read(&value);
+    if found.is_none() {
+        let refusal = Refusal::InvalidValue { option, value, problem: problem.to_owned() };
+        let lines = refusal::lines(given.tool.failed(), &ClientError::Refused(refusal));
+        return Err(Stop::Bad { lines, exit: 1 });
+    }
+    Ok(found)
 }
 
 /// Whether two options were given at the same place, where they must not contradict each other.

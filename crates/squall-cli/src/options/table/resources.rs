@@ -1,14 +1,15 @@
 //! Options about resources: nodes, tasks, CPUs, memory, accelerators, placement.
 
 use squall_model::duration::parse_memory_mb;
+use squall_model::job::gpus::{GpuBind, GpuCount, NoGpuBind};
+use squall_model::job::network;
+use squall_model::job::options::{AsGiven, Hint};
 use squall_model::resource::Memory;
-use squall_sched::layout::Grid;
-use squall_sched::topology::knows_network;
 
 use crate::options::Arg::{Maybe, Needed, None as Flag};
 use crate::options::asked::Asked;
-use crate::options::table::{counted, ignore, keep, keep_checked, keep_count, same_place, some};
-use crate::options::values::checked;
+use crate::options::table::{checked, counted, ignore, read, same_place, some};
+use crate::options::values;
 use crate::options::values::number::node_count;
 use crate::options::{Given, NO, Opt, Stop, Tool, Tools, opt};
 
@@ -114,8 +115,9 @@ pub(crate) const OPTIONS: &[Opt] = &[
         &["SBATCH_MEM_PER_GPU", "SALLOC_MEM_PER_GPU", "SLURM_MEM_PER_GPU"],
         "memory for each GPU",
         |asked, given| {
-            memory(asked, given)?;
-            keep(asked, given)
+            let value = memory(asked, given)?;
+            asked.spec.options.gpus.memory_mb = Some(AsGiven { text: given.text().to_owned(), value });
+            Ok(())
         },
     ),
     opt("mincpus", NO, Needed("n"), Tools::ALL, &[], "CPUs that each node has at least", |asked, given| {
@@ -166,7 +168,10 @@ pub(crate) const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
-    opt("ntasks-per-core", NO, Needed("n"), Tools::ALL, &[], "at most so many tasks on each core", keep_count),
+    opt("ntasks-per-core", NO, Needed("n"), Tools::ALL, &[], "at most so many tasks on each core", |asked, given| {
+        asked.spec.options.inside.tasks_per_core = counted(given, true)?;
+        Ok(())
+    }),
     opt(
         "ntasks-per-node",
         NO,
@@ -180,7 +185,18 @@ pub(crate) const OPTIONS: &[Opt] = &[
         },
     )
     .or(&["tasks-per-node"]),
-    opt("ntasks-per-socket", NO, Needed("n"), Tools::ALL, &[], "at most so many tasks on each socket", keep_count),
+    opt(
+        "ntasks-per-socket",
+        NO,
+        Needed("n"),
+        Tools::ALL,
+        &[],
+        "at most so many tasks on each socket",
+        |asked, given| {
+            asked.spec.options.inside.tasks_per_socket = counted(given, true)?;
+            Ok(())
+        },
+    ),
     opt(
         "overcommit",
         'O',
@@ -238,7 +254,10 @@ pub(crate) const OPTIONS: &[Opt] = &[
         Tools::ALL,
         &["SBATCH_USE_MIN_NODES", "SALLOC_USE_MIN_NODES", "SLURM_USE_MIN_NODES"],
         "prefer the smaller node count of a range",
-        keep,
+        |asked, _| {
+            asked.spec.options.use_min_nodes = true;
+            Ok(())
+        },
     ),
 ];
 
@@ -261,7 +280,10 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         Tools::ALL,
         &["SLURM_NCORES_PER_SOCKET"],
         "cores that each socket has at least",
-        keep_count,
+        |asked, given| {
+            asked.spec.options.inside.cores = counted(given, true)?;
+            Ok(())
+        },
     ),
     opt(
         "cpu-freq",
@@ -280,7 +302,10 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         Tools::ALL,
         &["SBATCH_CPUS_PER_GPU", "SALLOC_CPUS_PER_GPU", "SLURM_CPUS_PER_GPU"],
         "CPUs for each GPU",
-        keep_count,
+        |asked, given| {
+            asked.spec.options.gpus.cpus = Some(counted(given, true)?);
+            Ok(())
+        },
     ),
     opt(
         "extra-node-info",
@@ -298,7 +323,10 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         Tools::ALL,
         &["SBATCH_GEOMETRY", "SALLOC_GEOMETRY", "SLURM_GEOMETRY"],
         "extents of the job's prism on a torus, in routers",
-        keep,
+        |asked, given| {
+            asked.spec.options.network.geometry = read(given, network::geometry, "extents like 4x4x8 are needed")?;
+            Ok(())
+        },
     ),
     opt(
         "gpu-bind",
@@ -318,7 +346,9 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         &["SBATCH_GPU_FREQ", "SALLOC_GPU_FREQ", "SLURM_GPU_FREQ"],
         "GPU frequency",
         |asked, given| {
-            keep_checked(asked, given, checked::gpu_frequency, "use [memory=]low, medium, high, highm1 or MHz")
+            checked(given, values::checked::gpu_frequency, "use [memory=]low, medium, high, highm1 or MHz")?;
+            asked.spec.options.shown.gpu_freq = some(given)?;
+            Ok(())
         },
     )
     .hint("the frequency of GPUs is left to the nodes"),
@@ -329,7 +359,10 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         Tools::ALL,
         &["SBATCH_GPUS", "SALLOC_GPUS", "SLURM_GPUS"],
         "GPUs of the whole job",
-        keep,
+        |asked, given| {
+            asked.spec.options.gpus.total = gpus(given)?;
+            Ok(())
+        },
     ),
     opt(
         "gpus-per-node",
@@ -338,7 +371,10 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         Tools::ALL,
         &["SBATCH_GPUS_PER_NODE", "SALLOC_GPUS_PER_NODE", "SLURM_GPUS_PER_NODE"],
         "GPUs of each node",
-        keep,
+        |asked, given| {
+            asked.spec.options.gpus.per_node = gpus(given)?;
+            Ok(())
+        },
     ),
     opt(
         "gpus-per-socket",
@@ -347,7 +383,10 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         Tools::ALL,
         &["SBATCH_GPUS_PER_SOCKET", "SALLOC_GPUS_PER_SOCKET", "SLURM_GPUS_PER_SOCKET"],
         "GPUs of each socket",
-        keep,
+        |asked, given| {
+            asked.spec.options.gpus.per_socket = gpus(given)?;
+            Ok(())
+        },
     ),
     opt(
         "gpus-per-task",
@@ -356,7 +395,10 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         Tools::ALL,
         &["SBATCH_GPUS_PER_TASK", "SALLOC_GPUS_PER_TASK", "SLURM_GPUS_PER_TASK"],
         "GPUs for each task",
-        keep,
+        |asked, given| {
+            asked.spec.options.gpus.per_task = gpus(given)?;
+            Ok(())
+        },
     ),
     opt(
         "gres-flags",
@@ -365,8 +407,8 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         Tools::ALL,
         &["SBATCH_GRES_FLAGS", "SALLOC_GRES_FLAGS", "SLURM_GRES_FLAGS"],
         "how generic resources and cores go together",
-        |asked, given| match given.text() {
-            "disable-binding" => keep(asked, given),
+        |_, given| match given.text() {
+            "disable-binding" => Ok(()),
             "enforce-binding" => Err(given.not_done("devices near the job's cores are only preferred: leave it out")),
             "one-task-per-sharing" | "multiple-tasks-per-sharing" | "allow-task-sharing" => {
                 Err(given.not_done("devices are not divided among jobs: leave it out"))
@@ -384,9 +426,11 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         Tools::ALL,
         &["SBATCH_GRID", "SALLOC_GRID", "SLURM_GRID"],
         "ranks are a grid of processes: on a torus the job gets a prism on which neighbours are near",
-        |asked, given| match Grid::parse(given.text(), "") {
-            Ok(_) => keep(asked, given),
-            Err(_) => Err(given.invalid("use 1 to 4 extents like 32x32x32, and :periodic if the ends are neighbours")),
+        |asked, given| {
+            let remedy = "use 1 to 4 extents like 32x32x32, and :periodic if the ends are neighbours";
+            let grid = network::grid(given.text()).ok_or_else(|| given.invalid(remedy))?;
+            asked.spec.options.network.grid = Some(grid);
+            Ok(())
         },
     ),
     opt(
@@ -396,15 +440,14 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         Tools::ALL,
         &["SLURM_HINT", "SBATCH_HINT", "SALLOC_HINT"],
         "compute_bound, memory_bound, multithread or nomultithread",
-        |asked, given| match given.text() {
-            "compute_bound" | "memory_bound" | "multithread" | "nomultithread" => keep(asked, given),
-            other => Err(Stop::Bad {
-                lines: vec![
-                    format!("unrecognized --hint argument \"{other}\", see --hint=help"),
-                    given.remedy("use compute_bound, memory_bound, multithread or nomultithread"),
-                ],
-                exit: 1,
-            }),
+        |asked, given| {
+            let unknown = || {
+                let line = format!("unrecognized --hint argument \"{}\", see --hint=help", given.text());
+                let remedy = given.remedy("use compute_bound, memory_bound, multithread or nomultithread");
+                Stop::Bad { lines: vec![line, remedy], exit: 1 }
+            };
+            asked.spec.options.hint = Some(Hint::parse(given.text()).ok_or_else(unknown)?);
+            Ok(())
         },
     ),
     opt(
@@ -426,10 +469,12 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         &["SBATCH_NETWORK", "SALLOC_NETWORK", "SLURM_NETWORK"],
         "sensitive (links of its own), local or tolerant; Moab's words, too",
         |asked, given| {
-            if knows_network(given.text()) {
-                return keep(asked, given);
+            if !network::knows(given.text()) {
+                let why = "nothing is handed to a switch: use sensitive, local or tolerant, or leave it out";
+                return Err(given.not_done(why));
             }
-            Err(given.not_done("nothing is handed to a switch: use sensitive, local or tolerant, or leave it out"))
+            asked.spec.options.network.class = Some(network::class(given.text()));
+            Ok(())
         },
     )
     .partly("words for switch plugins are refused, for there are none"),
@@ -440,10 +485,16 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         Tools::ALL,
         &["SLURM_NTASKS_PER_TRES", "SLURM_NTASKS_PER_GPU"],
         "tasks for each GPU",
-        keep_count,
+        |asked, given| {
+            asked.spec.options.gpus.tasks = Some(counted(given, true)?);
+            Ok(())
+        },
     )
     .or(&["ntasks-per-tres"]),
-    opt("prefer", NO, Needed("LIST"), Tools::ALL, &[], "features that the nodes should have", keep),
+    opt("prefer", NO, Needed("LIST"), Tools::ALL, &[], "features that the nodes should have", |asked, given| {
+        asked.spec.options.prefer = some(given)?;
+        Ok(())
+    }),
     opt(
         "segment",
         NO,
@@ -451,7 +502,10 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         Tools::ALL,
         &["SBATCH_SEGMENT_SIZE", "SALLOC_SEGMENT_SIZE", "SRUN_SEGMENT_SIZE"],
         "nodes that stand together in a block",
-        keep_count,
+        |asked, given| {
+            asked.spec.options.segment = Some(counted(given, true)?);
+            Ok(())
+        },
     )
     .partly("refused where topology.conf has blocks, which it would divide; it means nothing elsewhere"),
     opt(
@@ -461,7 +515,10 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         Tools::ALL,
         &["SLURM_NSOCKETS_PER_NODE"],
         "sockets that each node has at least",
-        keep_count,
+        |asked, given| {
+            asked.spec.options.inside.sockets = counted(given, true)?;
+            Ok(())
+        },
     ),
     opt(
         "stencil",
@@ -470,7 +527,11 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         Tools::ALL,
         &["SBATCH_STENCIL", "SALLOC_STENCIL", "SLURM_STENCIL"],
         "what neighbours in the grid exchange along each dimension, relatively: 4,4,1; halo: all alike",
-        keep,
+        |asked, given| {
+            let problem = "what neighbours exchange along each dimension of the grid is needed, like 4,4,1";
+            asked.spec.options.network.stencil = read(given, network::stencil, problem)?;
+            Ok(())
+        },
     ),
     opt(
         "switches",
@@ -479,7 +540,10 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         Tools::ALL,
         &["SBATCH_REQ_SWITCH", "SALLOC_REQ_SWITCH", "SLURM_REQ_SWITCH"],
         "at most so many leaf switches, waiting so long for them",
-        keep,
+        |asked, given| {
+            asked.spec.options.network.switches = read(given, network::switches, "a number is needed")?;
+            Ok(())
+        },
     ),
     opt(
         "thread-spec",
@@ -498,7 +562,10 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         Tools::ALL,
         &["SBATCH_THREADS_PER_CORE", "SALLOC_THREADS_PER_CORE", "SLURM_THREADS_PER_CORE"],
         "hardware threads to use of each core",
-        keep_count,
+        |asked, given| {
+            asked.spec.options.inside.threads = counted(given, true)?;
+            Ok(())
+        },
     ),
     opt(
         "oom-kill-step",
@@ -547,19 +614,27 @@ fn tres_bind(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
 
 fn gpu_bind(asked: &mut Asked, given: &Given<'_>, bind: &str) -> Result<(), Stop> {
     let known = "none, map_gpu:LIST, mask_gpu:LIST, per_task:GPUS or single:TASKS";
-    match checked::gpu_binding(bind) {
-        Ok(false) => {
-            asked.others.insert("gpu-bind", bind.to_owned());
-            Ok(())
+    let bind = AsGiven::<GpuBind>::parse(bind).map_err(|why| match why {
+        NoGpuBind::Closest => given.not_done(&format!("which GPUs are near a task's CPUs is not known: use {known}")),
+        NoGpuBind::Malformed => {
+            let lines = vec![format!("Invalid --gpu-bind argument: gpu:{bind}"), given.remedy(&format!("use {known}"))];
+            Stop::Bad { lines, exit: 255 }
         }
-        Ok(true) => Err(given.not_done(&format!("which GPUs are near a task's CPUs is not known: use {known}"))),
-        Err(line) => Err(Stop::Bad { lines: vec![line, given.remedy(&format!("use {known}"))], exit: 255 }),
-    }
+    })?;
+    asked.spec.options.gpus.bind = Some(bind);
+    Ok(())
+}
+
+fn gpus(given: &Given<'_>) -> Result<Option<GpuCount>, Stop> {
+    read(given, GpuCount::parse, "use [NAME:][TYPE:]COUNT, such as gpu:2 or gpu:a100:1")
 }
 
 fn mem_bind(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
-    match checked::memory_binding(given.text()) {
-        Ok(false) => keep(asked, given),
+    match values::checked::memory_binding(given.text()) {
+        Ok(false) => {
+            asked.spec.options.shown.mem_bind = some(given)?;
+            Ok(())
+        }
         Ok(true) => {
             Err(given.not_done("memory is given near a task's CPUs: use none or local, or numactl in the script"))
         }
@@ -568,7 +643,7 @@ fn mem_bind(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
 }
 
 fn cpu_freq(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
-    checked::cpu_frequency(given.text()).map_err(|line| Stop::Bad {
+    values::checked::cpu_frequency(given.text()).map_err(|line| Stop::Bad {
         lines: vec![
             line,
             "Invalid --cpu-freq argument".into(),
@@ -576,7 +651,8 @@ fn cpu_freq(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
         ],
         exit: 255,
     })?;
-    keep(asked, given)
+    asked.spec.options.shown.cpu_freq = some(given)?;
+    Ok(())
 }
 
 /// `--core-spec`, `--thread-spec`: Slurm ignores them aloud where the configuration does not allow them.
@@ -595,9 +671,11 @@ fn tres_per_task(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
         let number = count.parse().ok().filter(|number: &u32| *number > 0);
         match (name, number) {
             ("cpu", Some(number)) if word != name => asked.spec.need.cpus_per_task = Some(number),
-            ("gres/gpu", Some(number)) => drop(asked.others.insert("gpus-per-task", number.to_string())),
+            ("gres/gpu", Some(number)) => asked.spec.options.gpus.per_task = Some(GpuCount::any(number)),
             (name, Some(number)) if name.strip_prefix("gres/gpu:").is_some_and(is_plain) => {
-                asked.others.insert("gpus-per-task", format!("{}:{number}", &name["gres/gpu:".len()..]));
+                let count = format!("{}:{number}", &name["gres/gpu:".len()..]);
+                let unreadable = || given.invalid("use a list such as cpu=2,gres/gpu=1");
+                asked.spec.options.gpus.per_task = Some(GpuCount::parse(&count).ok_or_else(unreadable)?);
             }
             (name, _) if name.strip_prefix("gres/").is_some_and(is_plain) || name.starts_with("license/") => {
                 return Err(given.invalid("of these a task has no part of its own: use --gres or --licenses"));
@@ -605,7 +683,8 @@ fn tres_per_task(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
             _ => return Err(given.invalid("use a list such as cpu=2,gres/gpu=1")),
         }
     }
-    keep(asked, given)
+    asked.spec.options.shown.tres_per_task = some(given)?;
+    Ok(())
 }
 
 /// Whether it is a name without another count or a path in it.
@@ -625,8 +704,12 @@ fn host_list(given: &Given<'_>) -> Result<Option<String>, Stop> {
 
 /// `S[:C[:T]]`, each a number or `*`.
 fn extra_node_info(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
-    for (part, place) in given.text().split(':').zip(["first", "second", "third", "fourth"]) {
-        if part != "*" && !part.parse().is_ok_and(|count: u32| count > 0) || place == "fourth" {
+    let mut parts = [0; 3];
+    for (at, (part, place)) in given.text().split(':').zip(["first", "second", "third", "fourth"]).enumerate() {
+        let count = if part == "*" { Some(0) } else { part.parse().ok().filter(|count: &u32| *count > 0) };
+        if let (Some(field), Some(count)) = (parts.get_mut(at), count) {
+            *field = count;
+        } else {
             let line = format!("Invalid numeric value \"{part}\" for {place} arg of -B.");
             return Err(Stop::Bad {
                 lines: vec![line, given.remedy("use SOCKETS[:CORES[:THREADS]], each a number or *")],
@@ -634,22 +717,18 @@ fn extra_node_info(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
             });
         }
     }
-    keep(asked, given)
+    asked.extra_node_info = Some(parts);
+    Ok(())
 }
 
 fn exclusive(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
-    match given.text().to_ascii_lowercase().as_str() {
-        "" | "exclusive" | "1" | "yes" => {
-            asked.spec.need.exclusive = true;
-            asked.others.remove("exclusive");
-        }
-        "user" => {
-            asked.spec.need.exclusive = false;
-            asked.others.insert("exclusive", "user".to_owned());
-        }
+    let user = match given.text().to_ascii_lowercase().as_str() {
+        "" | "exclusive" | "1" | "yes" => false,
+        "user" => true,
         "mcs" => return Err(given.not_done("there is no multi-category security: use --exclusive or --exclusive=user")),
         _ => return Err(given.invalid("use it without a value, or user")),
-    }
+    };
+    (asked.spec.need.exclusive, asked.spec.options.exclusive_user) = (!user, user);
     Ok(())
 }
 

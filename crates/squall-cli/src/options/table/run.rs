@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use squall_engine::binding::CpuBind;
+use squall_model::job::options::AsGiven;
+use squall_model::job::spread::Spread;
 use squall_model::step::Distribution;
 
 use crate::options::Arg::{Maybe, Needed, None as Flag};
 use crate::options::asked::Asked;
-use crate::options::table::{counted, ignore, keep, keep_count, some};
+use crate::options::table::{counted, ignore, ignore_count, limited, some};
 use crate::options::{Given, NO, Opt, Stop, Tools, opt};
 
 /// `--cpu-bind`, read here so that the user hears at once what is not understood.
@@ -23,7 +25,18 @@ fn cpu_bind(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
 
 /// About tasks.
 pub(crate) const OPTIONS: &[Opt] = &[
-    opt("bcast", NO, Maybe("<dest_path>"), Tools::SRUN, &["SLURM_BCAST"], "copy the program to the nodes first", keep),
+    opt(
+        "bcast",
+        NO,
+        Maybe("<dest_path>"),
+        Tools::SRUN,
+        &["SLURM_BCAST"],
+        "copy the program to the nodes first",
+        |asked, given| {
+            asked.run.bcast = some(given)?;
+            Ok(())
+        },
+    ),
     opt(
         "bcast-exclude",
         NO,
@@ -68,7 +81,18 @@ pub(crate) const OPTIONS: &[Opt] = &[
         "how ranks go to nodes: block, cyclic, plane=SIZE (further parts: within nodes)",
         distribution,
     ),
-    opt("epilog", NO, Needed("program"), Tools::SRUN, &["SLURM_EPILOG"], "program to run after the step", keep),
+    opt(
+        "epilog",
+        NO,
+        Needed("program"),
+        Tools::SRUN,
+        &["SLURM_EPILOG"],
+        "program to run after the step",
+        |asked, given| {
+            asked.run.around.epilog = limited(given)?;
+            Ok(())
+        },
+    ),
     opt("exact", NO, Flag, Tools::SRUN, &["SLURM_EXACT"], "only the CPUs that the tasks need", |asked, _| {
         asked.run.exact = true;
         Ok(())
@@ -139,10 +163,11 @@ pub(crate) const OPTIONS: &[Opt] = &[
                 let line = format!("invalid MPI type '{}', --mpi=list for acceptable types", given.text());
                 return Err(Stop::Bad { lines: vec![line], exit: 1 });
             }
-            keep(asked, given)
+            asked.spec.options.step.mpi = some(given)?;
+            Ok(())
         },
     ),
-    opt("msg-timeout", NO, Needed("SECONDS"), Tools::SRUN, &[], "", keep_count)
+    opt("msg-timeout", NO, Needed("SECONDS"), Tools::SRUN, &[], "", ignore_count)
         .hint("how long an answer may take is the cluster's to know"),
     opt(
         "multi-prog",
@@ -175,9 +200,23 @@ pub(crate) const OPTIONS: &[Opt] = &[
         Tools::SRUN,
         &["SLURM_PRESERVE_ENV"],
         "keep SLURM_NNODES and SLURM_NTASKS as they are",
-        keep,
+        |asked, _| {
+            asked.spec.options.step.preserve_env = true;
+            Ok(())
+        },
     ),
-    opt("prolog", NO, Needed("program"), Tools::SRUN, &["SLURM_PROLOG"], "program to run before the step", keep),
+    opt(
+        "prolog",
+        NO,
+        Needed("program"),
+        Tools::SRUN,
+        &["SLURM_PROLOG"],
+        "program to run before the step",
+        |asked, given| {
+            asked.run.around.prolog = limited(given)?;
+            Ok(())
+        },
+    ),
     opt("pty", NO, Flag, Tools::SRUN, &[], "give task 0 a terminal", |asked, _| {
         asked.run.pty = true;
         Ok(())
@@ -208,7 +247,10 @@ pub(crate) const OPTIONS: &[Opt] = &[
         Tools::SRUN,
         &["SLURM_TASK_EPILOG"],
         "program to run after each task",
-        keep,
+        |asked, given| {
+            asked.spec.options.step.scripts.epilog = limited(given)?;
+            Ok(())
+        },
     ),
     opt(
         "task-prolog",
@@ -217,9 +259,12 @@ pub(crate) const OPTIONS: &[Opt] = &[
         Tools::SRUN,
         &["SLURM_TASK_PROLOG"],
         "program to run before each task",
-        keep,
+        |asked, given| {
+            asked.spec.options.step.scripts.prolog = limited(given)?;
+            Ok(())
+        },
     ),
-    opt("threads", 'T', Needed("threads"), Tools::SRUN, &["SLURM_THREADS"], "", keep_count)
+    opt("threads", 'T', Needed("threads"), Tools::SRUN, &["SLURM_THREADS"], "", ignore_count)
         .hint("srun needs no threads to launch tasks"),
     opt(
         "unbuffered",
@@ -304,7 +349,8 @@ fn distribution(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
         "arbitrary" if rest_known => Distribution::Arbitrary(Arc::default()),
         _ => return Err(given.invalid(remedy)),
     };
-    asked.others.insert(given.option.long, plain_distribution(&lower));
+    let text = plain_distribution(&lower);
+    asked.spec.options.distribution = AsGiven::of(&text, Some(Spread::of(&text)));
     Ok(())
 }
 
@@ -320,9 +366,7 @@ fn slurmd_debug(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
         eprintln!("srun: Using srun's max debug increment of {MOST}");
     }
     asked.run.slurmd_debug = level.min(MOST);
-    if level > 0 {
-        asked.others.insert(given.option.long, asked.run.slurmd_debug.to_string());
-    }
+    asked.spec.options.step.slurmd_debug = Some(asked.run.slurmd_debug).filter(|level| *level > 0);
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Readers of values on which nothing acts, or only of some: frequencies, sampling intervals, binding of memory and GPUs.
+//! Readers of values on which nothing acts, or only of some: frequencies, sampling intervals, binding of memory.
 //! An error is Slurm's line.
 
 /// `--acctg-freq`: seconds, or `task=30,energy=10,network=0,filesystem=0`.
@@ -71,22 +71,6 @@ pub(crate) fn memory_binding(text: &str) -> Result<bool, String> {
     Ok(other)
 }
 
-/// `--gpu-bind`: `[verbose,]{closest|none|single:TASKS|per_task:GPUS|map_gpu:LIST|mask_gpu:LIST}`. True: it is `closest`.
-pub(crate) fn gpu_binding(text: &str) -> Result<bool, String> {
-    let how = text.strip_prefix("verbose,").or_else(|| text.strip_prefix("v,")).unwrap_or(text);
-    let (name, value) = how.split_once(':').unwrap_or((how, ""));
-    let counted = || value.parse().is_ok_and(|count: u32| count > 0);
-    let fine = match name.to_ascii_lowercase().as_str() {
-        "closest" if value.is_empty() => return Ok(true),
-        "none" => value.is_empty(),
-        "single" | "per_task" => counted(),
-        "map_gpu" | "map" => value.split(',').all(|item| item.parse::<u32>().is_ok()),
-        "mask_gpu" | "mask" => value.split(',').all(is_number),
-        _ => false,
-    };
-    if fine { Ok(false) } else { Err(format!("Invalid --gpu-bind argument: gpu:{text}")) }
-}
-
 /// A number in decimal, or in hexadecimal behind `0x`.
 fn is_number(text: &str) -> bool {
     let digits = text.strip_prefix("0x").unwrap_or(text);
@@ -95,7 +79,7 @@ fn is_number(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{cpu_frequency, gpu_binding, gpu_frequency, memory_binding, sampling};
+    use super::{cpu_frequency, gpu_frequency, memory_binding, sampling};
 
     #[test]
     fn values_are_checked_as_by_slurm() {
@@ -132,12 +116,5 @@ mod tests {
             assert_eq!(memory_binding(text), Ok(true), "{text}");
         }
         assert_eq!(memory_binding("foo"), Err("unrecognized --mem-bind argument \"foo\"".to_owned()));
-        for text in ["none", "single:2", "per_task:1", "map_gpu:0,1", "mask_gpu:0x1,0x3", "verbose,none"] {
-            assert_eq!(gpu_binding(text), Ok(false), "{text}");
-        }
-        assert_eq!((gpu_binding("closest"), gpu_binding("verbose,closest")), (Ok(true), Ok(true)));
-        for text in ["foo", "verbose", "single", "single:0", "mask_gpu:x", "map_gpu:"] {
-            assert_eq!(gpu_binding(text), Err(format!("Invalid --gpu-bind argument: gpu:{text}")));
-        }
     }
 }

@@ -14,7 +14,7 @@ use squall_model::policy::{EnforcePartLimits, Limit, Whose};
 use squall_model::resource::Memory;
 use squall_model::time::Time;
 use squall_model::wire::client::Refusal;
-use squall_sched::{Constraint, PREFER, prefer, preferred};
+use squall_sched::{Constraint, preferred};
 
 use crate::control::decide::rights::{Deed, can};
 use crate::control::decide::standing;
@@ -134,8 +134,7 @@ fn invalid(option: &str, value: &str, problem: &str) -> Refusal {
 pub(crate) fn strings(spec: &JobSpec) -> Result<(), Refusal> {
     let long = spec.texts().any(|text| text.len() > STRING_BYTES_MAX);
     let args: usize = spec.args.iter().map(|arg| arg.len() + 1).sum();
-    let others: usize = spec.others.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
-    if long || args > ENV_BYTES_MAX || others > STRING_BYTES_MAX || spec.rlimits.len() > 64 {
+    if long || args > ENV_BYTES_MAX || spec.options.bytes() > STRING_BYTES_MAX || spec.rlimits.len() > 64 {
         return Err(Refusal::TooLarge("option".to_owned(), STRING_BYTES_MAX as u64));
     }
     Ok(())
@@ -225,13 +224,8 @@ fn counts(need: &Need) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns whether a count such as `2` or `a100:2` is more than zero.
-fn wanted(count: &str) -> bool {
-    !matches!(count.rsplit(':').next(), None | Some("" | "0" | "none"))
-}
-
 fn names(state: &State, spec: &JobSpec) -> Result<(), Refusal> {
-    let (need, others) = (&spec.need, &spec.others);
+    let (need, options) = (&spec.need, &spec.options);
     for list in [&need.nodelist, &need.exclude].into_iter().flatten() {
         let names = hostlist::expand_within(list, state.nodes.len()).map_err(|_| Refusal::InvalidNode(list.clone()))?;
         if let Some(unknown) = names.into_iter().find(|name| state.node_id(name).is_none()) {
@@ -245,19 +239,20 @@ fn names(state: &State, spec: &JobSpec) -> Result<(), Refusal> {
         return Err(Refusal::InvalidNode(name));
     }
     features(state, "constraint", need.constraint.as_deref())?;
-    if let Some(text) = prefer(others) {
-        features(state, PREFER, Some(text))?;
+    if let Some(text) = options.prefer() {
+        features(state, "prefer", Some(text))?;
         if preferred(need.constraint.as_deref(), text).is_none() {
             return Err(invalid(
-                PREFER,
+                "prefer",
                 text,
                 "with --constraint both are features with & and |, without [ ] and counts",
             ));
         }
     }
-    if let Some((_, value)) = others.iter().find(|(option, value)| option == "gpus-per-socket" && wanted(value)) {
+    if let Some(given) = options.gpus.per_socket.as_ref().filter(|given| given.count().is_some_and(|count| count > 0)) {
         return Err(Refusal::NotSupported(format!(
-            "--gpus-per-socket={value}: use --gpus-per-node or --gpus-per-task"
+            "--gpus-per-socket={}: use --gpus-per-node or --gpus-per-task",
+            given.text
         )));
     }
     need.licenses.as_ref().map_or(Ok(()), |text| licenses(state, text))
@@ -291,12 +286,15 @@ fn licenses(state: &State, text: &str) -> Result<(), Refusal> {
 
 /// Refuses generic resources that no node has, and counts that exceed a node or the partition.
 fn devices(state: &State, partitions: &[&Partition], spec: &JobSpec) -> Result<(), Refusal> {
+    let gres = spec.need.gres.as_deref();
+    // What is named where GPUs are none: the total, or else the other list.
     let given = |option: &str| {
-        let other = spec.others.iter().find(|(name, _)| name == option).map(|(_, value)| value.as_str());
-        other.or(spec.need.gres.as_deref()).unwrap_or_default().to_owned()
+        let gpus = spec.options.gpus.total.as_ref().filter(|_| option == "gpus").map(|given| given.text.as_str());
+        gpus.or(gres).unwrap_or_default().to_owned()
     };
-    let ask = gres::Ask::of_job(spec)
-        .map_err(|option| invalid(option, &given(option), "use [NAME:][TYPE:]COUNT, such as gpu:2 or gpu:a100:1"))?;
+    let unreadable =
+        || invalid("gres", gres.unwrap_or_default(), "use [NAME:][TYPE:]COUNT, such as gpu:2 or gpu:a100:1");
+    let ask = gres::Ask::of_job(spec).ok_or_else(unreadable)?;
     if ask.counts().next().is_none() {
         return Ok(());
     }

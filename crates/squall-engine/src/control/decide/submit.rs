@@ -6,7 +6,7 @@ use squall_model::config::PartitionConfig;
 use squall_model::event::Event;
 use squall_model::gang::OverSubscribe;
 use squall_model::id::{ClientKey, JobId};
-use squall_model::inside::Inside;
+use squall_model::job::gpus::Gpus;
 use squall_model::job::{Blob, Digest, JobKind, JobSpec, Need};
 use squall_model::limits::HET_COMPONENTS_MAX;
 use squall_model::resource::Memory;
@@ -150,8 +150,8 @@ fn such_nodes(c: &Controller, now: Time, spec: &JobSpec) -> Result<(), Refusal> 
         [cpus_min, cpus_per_task, ntasks, ntasks_per_node, nodes_min].into_iter().flatten().any(|size| size > 1);
     let Need { nodelist, exclude, constraint, gres, .. } = &spec.need;
     let named = [nodelist, exclude, constraint, gres].into_iter().any(Option::is_some);
-    let gpus = spec.others.iter().any(|(option, _)| option.starts_with("gpu"));
-    let inside = !Inside::of(&spec.others).is_empty();
+    let gpus = spec.options.gpus != Gpus::default();
+    let inside = !spec.options.inside().is_empty();
     if !sizes && !named && !gpus && !inside && memory == Memory::Unset && tmp_disk_mb == 0 {
         return Ok(());
     }
@@ -179,9 +179,7 @@ fn whole_nodes(state: &State, spec: &mut Arc<JobSpec>) {
     if whole {
         Arc::make_mut(spec).need.exclusive = true;
     } else if user && !spec.keeps_others_off() {
-        let others = &mut Arc::make_mut(spec).others;
-        others.push(("exclusive".to_owned(), "user".to_owned()));
-        others.sort();
+        Arc::make_mut(spec).options.exclusive_user = true;
     }
 }
 

@@ -189,7 +189,7 @@ impl Decided {
 impl Target<'_> {
     fn decide(&self, state: &State, now: Time, update: &JobUpdate, who: &Who) -> Result<Decided, Refusal> {
         let operator = who.operator;
-        if update.others.iter().any(|(name, _)| name == "admin-comment") && !operator {
+        if update.admin_comment.is_some() && !operator {
             return Err(Refusal::AccessDenied);
         }
         if let Stage::Runs(current) = self.stage {
@@ -222,7 +222,7 @@ impl Target<'_> {
         if update.reservation.is_some() {
             admit::reservation(state, self.owner, &spec)?;
         }
-        let wishes = update.others.iter().any(|(name, _)| !WORDS.contains(&name.as_str()));
+        let wishes = update.prefer.is_some() || update.switches.is_some();
         if resized || wishes {
             admit::place(state, self.owner, &spec)?;
         }
@@ -263,10 +263,7 @@ fn is_longer(limit: Option<u64>, current: Option<u64>) -> bool {
     limit.unwrap_or(u64::MAX) > current.unwrap_or(u64::MAX)
 }
 
-/// Options that are only remarks and may change at any time.
-const WORDS: [&str; 2] = ["admin-comment", "extra"];
-
-/// Returns whether the update has a part that makes sense only for a pending job.
+/// Whether the update has a part that makes sense only while the job waits.
 fn wants_pending(update: &JobUpdate) -> bool {
     let JobUpdate { ntasks, cpus_per_task, memory, exclude, constraint, .. } = update;
     let needs = ntasks.is_some() || cpus_per_task.is_some() || memory.is_some();
@@ -277,8 +274,8 @@ fn wants_pending(update: &JobUpdate) -> bool {
     let shape = update.gres.is_some() || update.licenses.is_some() || update.oversubscribe.is_some();
     let shape = shape || update.contiguous.is_some() || update.cpus_min.is_some() || update.tmp_disk_mb.is_some();
     let when = update.time_min_s.is_some() || update.reservation.is_some() || update.ntasks_per_node.is_some();
-    let words = |(name, _): &(String, Option<String>)| WORDS.contains(&name.as_str());
-    needs || places || order || files || rest || shape || when || !update.others.iter().all(words)
+    let wishes = update.prefer.is_some() || update.switches.is_some();
+    needs || places || order || files || rest || shape || when || wishes
 }
 
 fn changed(old: &JobSpec, update: &JobUpdate) -> JobSpec {
@@ -302,9 +299,6 @@ fn changed(old: &JobSpec, update: &JobUpdate) -> JobSpec {
     set_some(&mut spec.qos, update.qos.as_ref());
     set_some(&mut spec.comment, update.comment.as_ref());
     set_some(&mut spec.begin, update.begin.as_ref());
-    if update.begin.is_some() {
-        spec.others.retain(|(option, _)| option != "begin");
-    }
     set_some(&mut spec.requeue, update.requeue.as_ref());
     set_some(&mut spec.stdout, update.stdout.as_ref());
     set_some(&mut spec.stderr, update.stderr.as_ref());
@@ -315,11 +309,7 @@ fn changed(old: &JobSpec, update: &JobUpdate) -> JobSpec {
     set_some(&mut spec.wckey, update.wckey.as_ref());
     set_some(&mut spec.stdin, update.stdin.as_ref());
     set(&mut spec.reservation, update.reservation.as_ref());
-    for (name, value) in &update.others {
-        spec.others.retain(|(known, _)| known != name);
-        spec.others.extend(value.iter().map(|value| (name.clone(), value.clone())));
-    }
-    spec.others.sort();
+    change_options(&mut spec, update);
     let need = &mut spec.need;
     if let Some((least, most)) = update.nodes {
         (need.nodes_min, need.nodes_max) = (Some(least), most);
@@ -338,12 +328,33 @@ fn changed(old: &JobSpec, update: &JobUpdate) -> JobSpec {
     set_some(&mut need.ntasks_per_node, update.ntasks_per_node.as_ref());
     if let Some((shares, whole)) = update.oversubscribe {
         (need.oversubscribe, need.exclusive) = (shares, whole);
-        spec.others.retain(|(option, _)| option != "exclusive");
     }
     spec
 }
 
-/// Checks that a dependency names known jobs and does not lead back to the job itself.
+/// Touches only what changes: a job without such options stays without.
+fn change_options(spec: &mut JobSpec, update: &JobUpdate) {
+    if let Some(text) = &update.admin_comment {
+        spec.options.notes.admin_comment.clone_from(text);
+    }
+    if let Some(text) = &update.extra {
+        spec.options.notes.extra.clone_from(text);
+    }
+    if let Some(features) = &update.prefer {
+        spec.options.prefer.clone_from(features);
+    }
+    if let Some(switches) = &update.switches {
+        spec.options.network.switches.clone_from(switches);
+    }
+    if update.begin.is_some() && spec.options.begins_after_submission {
+        spec.options.begins_after_submission = false;
+    }
+    if update.oversubscribe.is_some() && spec.options.exclusive_user {
+        spec.options.exclusive_user = false;
+    }
+}
+
+/// A dependency must name known jobs, and not, by whatever way, the job itself.
 fn check_dependency(state: &State, id: JobId, dependency: &Dependency) -> Result<(), Refusal> {
     admit::dependable(state, dependency)?;
     let group = |id: JobId| state.array_of(id).map_or(id, |(array, _)| array);

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use squall_model::job::JobSpec;
+use squall_model::job::gpus::Gpus;
+use squall_model::job::network;
 use squall_model::resource::Memory;
 use squall_model::wire::info::WhyChange;
 use squall_sched::Request;
@@ -61,42 +63,40 @@ impl Edits {
         self.with(WhyChange::WithoutConstraint, |spec| spec.need.constraint = None);
         self.with(WhyChange::WithoutExclusive, |spec| {
             spec.need.exclusive = false;
-            spec.others.retain(|(option, _)| option != "exclusive");
+            spec.options.exclusive_user = false;
         });
         self.with(WhyChange::WithoutContiguous, |spec| spec.need.contiguous = false);
         self.with(WhyChange::WithoutLicenses, |spec| spec.need.licenses = None);
         self.with(WhyChange::WithoutReservation, |spec| spec.reservation = None);
         self.with(WhyChange::WithoutGres, |spec| {
             spec.need.gres = None;
-            spec.others.retain(|(option, _)| !option.contains("gpu"));
+            spec.options.gpus = Gpus::default();
         });
     }
 
     /// Adds variants without the job's options about the network, as far as they matter on this topology.
     fn leave_network(&mut self, state: &State) {
-        let wish = Wish::of(&self.own.spec.others).unwrap_or_default();
+        let wish = Wish::of(&self.own.spec.options.network).unwrap_or_default();
         let Some(Request { nodes_min, nodes_max, tasks, .. }) = request_of(state, &self.own.spec) else { return };
-        let without = |spec: &mut JobSpec, options: &[&str]| {
-            spec.others.retain(|(option, _)| !options.contains(&option.as_str()));
-        };
         match state.index.topology.kind {
-            Kind::Tree { .. } => self.with(WhyChange::WithoutSwitches, |spec| without(spec, &["switches"])),
+            Kind::Tree { .. } => self.with(WhyChange::WithoutSwitches, |spec| spec.options.network.switches = None),
             Kind::Torus(_) => {
                 self.with(WhyChange::WithoutGeometry, |spec| {
-                    without(spec, &["geometry"]);
-                    // The geometry may have decided the number of nodes, which stays.
+                    spec.options.network.geometry = None;
+                    // It may have said how many nodes.
                     if tasks.is_none() {
                         (spec.need.nodes_min, spec.need.nodes_max) = (Some(nodes_min), Some(nodes_max));
                     }
                 });
-                self.with(WhyChange::WithoutGrid, |spec| without(spec, &["grid", "stencil"]));
+                self.with(WhyChange::WithoutGrid, |spec| {
+                    (spec.options.network.grid, spec.options.network.stencil) = (None, None);
+                });
                 if wish.is_sensitive(nodes_min.max(tasks.unwrap_or(0)))
                     && wish.geometry.is_none()
                     && wish.grid.is_none()
                 {
                     self.with(WhyChange::Network, |spec| {
-                        without(spec, &["network"]);
-                        spec.others.push(("network".to_owned(), "local".to_owned()));
+                        spec.options.network.class = Some(network::class("local"));
                     });
                 }
             }

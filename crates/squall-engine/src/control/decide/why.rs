@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use squall_model::id::JobId;
+use squall_model::job::network::Network;
 use squall_model::job::{JobSpec, JobState, NodeTest, PendingReason, Together};
 use squall_model::license;
 use squall_model::reservation::Reservation;
@@ -49,7 +50,7 @@ pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
         told.reasons.extend(leased.then_some(PendingReason::Resources));
         told.runs = c.state.jobs.get(&id).filter(|job| job.is_running()).and_then(|job| {
             let nodes = job.run()?.alloc.nodes();
-            let wish = Wish::of(&job.spec.others).unwrap_or_default();
+            let wish = Wish::of(&job.spec.options.network).unwrap_or_default();
             Some((names(&c.state, &nodes), c.state.index.topology.seat(&nodes, &wish)))
         });
         return Ok(Some(Answer::Why(Box::new(told))));
@@ -200,19 +201,19 @@ fn passes(test: NodeTest) -> bool {
 /// Describes what free nodes lack together (such as contiguity), with the job's options that ask for it.
 fn named(spec: &JobSpec, misfit: &Misfit) -> WhyMisfit {
     let Misfit { together, free, shapes } = misfit.clone();
-    let options: &[&str] = match together {
-        Together::Contiguous => &["contiguous"],
-        Together::Switches => &["switches"],
-        Together::Geometry => &["geometry", "grid", "network"],
-        Together::Grid => &["grid", "stencil", "network"],
-        Together::Prism => &["network"],
-        Together::Ring => &[],
+    let Network { class, geometry, grid, stencil, switches } = &spec.options.network;
+    let empty = String::new();
+    let network = class.as_ref().map(|given| ("network", &given.text));
+    let grid = grid.as_ref().map(|given| ("grid", &given.text));
+    let options = match together {
+        Together::Contiguous => vec![Some(("contiguous", &empty))],
+        Together::Switches => vec![switches.as_ref().map(|given| ("switches", &given.text))],
+        Together::Geometry => vec![geometry.as_ref().map(|given| ("geometry", &given.text)), grid, network],
+        Together::Grid => vec![grid, network, stencil.as_ref().map(|given| ("stencil", &given.text))],
+        Together::Prism => vec![network],
+        Together::Ring => Vec::new(),
     };
-    let mut options: Vec<(String, String)> =
-        spec.others.iter().filter(|(option, _)| options.contains(&option.as_str())).cloned().collect();
-    if together == Together::Contiguous {
-        options.push(("contiguous".to_owned(), String::new()));
-    }
+    let options = options.into_iter().flatten().map(|(option, value)| (option.to_owned(), value.clone())).collect();
     WhyMisfit { together, options, free, shapes }
 }
 

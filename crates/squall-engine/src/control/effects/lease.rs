@@ -17,7 +17,6 @@ use squall_model::id::{Attempt, JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{JobAttempt, JobSpec};
 use squall_model::time::Time;
 use squall_model::wire::node::Down;
-use squall_sched::topology::Wish;
 
 use crate::control::controller::Controller;
 use crate::control::effects::work;
@@ -132,7 +131,7 @@ fn has_room(job: &Job, spec: &JobSpec) -> bool {
 
 /// Returns whether two jobs ask for the same, so that one can take the other's place.
 fn asks_the_same(one: &Arc<JobSpec>, other: &Arc<JobSpec>) -> bool {
-    Arc::ptr_eq(one, other) || (one.need == other.need && Wish::of(&one.others) == Wish::of(&other.others))
+    Arc::ptr_eq(one, other) || (one.need == other.need && one.options.network == other.options.network)
 }
 
 /// Records that a leased job has begun, as its node reports on its script.

@@ -93,7 +93,7 @@ pub(crate) fn abandon(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
     match job.phase {
         Phase::Pending => end_pending(c, now, Item { id, array: false }, state, None, out),
         // `salloc --no-shell` leaves on purpose: the allocation stays until it is cancelled or its time is up.
-        Phase::Running(_) if job.spec.others.iter().any(|(option, _)| option == "no-shell") => {}
+        Phase::Running(_) if job.spec.options.no_shell => {}
         Phase::Running(_) => end_running(c, now, id, state, None, out),
         Phase::Completing(..) | Phase::Ended(_) | Phase::Leased(_) => {}
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use squall_model::codec;
 use squall_model::gres;
 use squall_model::id::{ClientKey, JobId, StepKey};
-use squall_model::job::Need;
+use squall_model::job::options::Chosen;
 use squall_model::limits::STEP_BYTES_MAX;
 use squall_model::step::{StepSpec, TaskProgram};
 use squall_model::time::Time;
@@ -54,19 +54,16 @@ impl Waiting {
 
     /// Returns the generic resources that the step asks for; None: it shares those of the job.
     pub(crate) fn gres(&self) -> Result<Option<gres::Ask>, Refusal> {
-        const OPTIONS: [&str; 4] = ["gres", "gpus", "gpus-per-node", "gpus-per-task"];
-        let others = &self.program.others;
-        if !others.iter().any(|(option, _)| OPTIONS.contains(&option.as_str())) {
+        let Chosen { gpus, step, .. } = &*self.program.options;
+        if step.gres.is_none() && [&gpus.total, &gpus.per_node, &gpus.per_task].into_iter().all(Option::is_none) {
             return Ok(None);
         }
-        let gres = others.iter().find(|(option, _)| option == "gres").map(|(_, value)| value.clone());
-        let asked = gres::Ask::of(&Need { gres, ..Need::default() }, others);
-        let invalid = |option: &str| Refusal::InvalidValue {
-            option: option.to_owned(),
+        let invalid = || Refusal::InvalidValue {
+            option: "gres".to_owned(),
             value: String::new(),
             problem: "use [NAME:][TYPE:]COUNT".to_owned(),
         };
-        asked.map(Some).map_err(invalid)
+        gres::Ask::of(step.gres.as_deref(), gpus).map(Some).ok_or_else(invalid)
     }
 }
 

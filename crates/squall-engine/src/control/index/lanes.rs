@@ -10,7 +10,7 @@ use squall_model::id::JobId;
 use squall_model::inside::Inside;
 use squall_model::job::{JobSpec, Need};
 use squall_sched::topology::Wish;
-use squall_sched::{Item, Request, prefer, preferred};
+use squall_sched::{Item, Request, preferred};
 
 use crate::control::state::State;
 
@@ -157,10 +157,10 @@ impl Key {
         Self {
             need: spec.need.clone(),
             gres: gres::Ask::of_job(spec).unwrap_or_default(),
-            wish: Wish::of(&spec.others).unwrap_or_default(),
-            prefer: prefer(&spec.others).map(str::to_owned),
-            inside: Inside::of(&spec.others),
-            few: spec.others.iter().any(|(option, _)| option == "use-min-nodes"),
+            wish: Wish::of(&spec.options.network).unwrap_or_default(),
+            prefer: spec.options.prefer().map(str::to_owned),
+            inside: spec.options.inside(),
+            few: spec.options.use_min_nodes,
             reservation: spec.reservation.clone(),
             own_nodes: spec.keeps_others_off(),
         }

@@ -70,7 +70,7 @@ pub(crate) fn is_plain(spec: &JobSpec) -> bool {
     let need = &spec.need;
     let shares = need.exclusive || need.oversubscribe || need.licenses.is_some();
     let apart = spec.reservation.is_some() || spec.deadline.is_some() || spec.dependency.is_some();
-    let gres = gres::Ask::of_job(spec) != Ok(gres::Ask::default());
+    let gres = gres::Ask::of_job(spec) != Some(gres::Ask::default());
     spec.kind == JobKind::Batch && !shares && !apart && !gres
 }
 

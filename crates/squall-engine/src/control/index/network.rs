@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 
-use squall_model::duration::parse_limit;
 use squall_model::job::JobSpec;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::Refusal;
@@ -29,7 +28,7 @@ impl Queue {
         for id in jobs {
             let Some((job, run)) = state.jobs.get(&id).and_then(|job| Some((job, job.run()?))) else { continue };
             let nodes = run.alloc.nodes();
-            let wish = Wish::of(&job.spec.others).unwrap_or_default();
+            let wish = Wish::of(&job.spec.options.network).unwrap_or_default();
             if wish.is_sensitive(nodes.len() as u32) {
                 let until = self.end_of.get(&id).copied().unwrap_or(Time(u64::MAX));
                 self.closed.push(Closed { nodes, from: Time(0), until });
@@ -42,7 +41,7 @@ impl Queue {
         if state.index.topology.is_flat() {
             return Wish::default();
         }
-        let mut wish = Wish::of(&pending.spec.others).unwrap_or_default();
+        let mut wish = Wish::of(&pending.spec.options.network).unwrap_or_default();
         wish.patience = Self::patience(state, pending);
         if wish.patience.is_some_and(|until| until <= self.now) {
             (wish.switches, wish.patience) = (None, None);
@@ -56,38 +55,37 @@ impl Queue {
     }
 }
 
-/// Returns how long a job waits for few switches, seconds after its submission: the time in `--switches`, at most
-/// `max_switch_wait`. None: it does not wait, or the network has no switches.
+/// How long a job waits for few switches, from its submission on, seconds: as long as it says, and no longer than any job
+/// may. None: it does not, or the network has none.
 pub(crate) fn patience_s(state: &State, spec: &JobSpec) -> Option<u64> {
-    let (_, text) = spec.others.iter().find(|(name, _)| name == "switches")?;
+    let said = spec.options.network.switches.as_ref()?.value.wait_s;
     let most = u64::from(state.config.scheduler_parameters.max_switch_wait_s);
-    let said = text.split_once('@').and_then(|(_, time)| parse_limit(time).ok().flatten());
     matches!(state.index.topology.kind, Kind::Tree { .. }).then(|| said.map_or(most, |said| said.min(most)))
 }
 
 /// Refuses wishes that no job on this network can have, and names the nearest possible one. `tasks_each`: most tasks of
 /// a node; 0: not known yet.
 pub(crate) fn admit(topology: &Topology, spec: &JobSpec, tasks_each: impl Fn() -> u32) -> Result<(), Refusal> {
-    let wish = Wish::of(&spec.others).map_err(|fault| {
+    let asked = &spec.options.network;
+    let wish = Wish::of(asked).map_err(|fault| {
         let needed = match fault.option {
             "geometry" => "extents like 4x4x8 are needed",
             "grid" => "1 to 4 extents like 32x32x32 are needed, and :periodic if the last are neighbours of the first",
-            "stencil" => "what neighbours exchange along each dimension of the grid is needed, like 4,4,1",
-            _ => "a number is needed",
+            _ => "what neighbours exchange along each dimension of the grid is needed, like 4,4,1",
         };
         invalid(fault.option, &fault.value, needed.to_owned())
     })?;
-    let value = |option: &str| spec.others.iter().find(|(name, _)| name == option).map_or("", |(_, value)| value);
+    let text_of_grid = asked.grid.as_ref().map_or("", |given| &given.text);
     let grid = wish.grid.map(|ranks| ranks.grid());
     if let Some(grid) = &grid
         && spec.need.ntasks.map(|tasks| tasks as usize) != Some(grid.tasks())
     {
         let problem = format!("it has {} processes, so --ntasks must be {0}", grid.tasks());
-        return Err(invalid("grid", value("grid"), problem));
+        return Err(invalid("grid", text_of_grid, problem));
     }
-    if matches!(topology.kind, Kind::Block { .. }) && !value("segment").is_empty() {
+    if let (Kind::Block { .. }, Some(nodes)) = (&topology.kind, spec.options.segment) {
         let problem = "blocks are not divided into segments: leave it out".to_owned();
-        return Err(invalid("segment", value("segment"), problem));
+        return Err(invalid("segment", &nodes.to_string(), problem));
     }
     let Kind::Torus(tori) = &topology.kind else { return Ok(()) };
     if let Some(size) = wish.geometry
@@ -97,12 +95,13 @@ pub(crate) fn admit(topology: &Topology, spec: &JobSpec, tasks_each: impl Fn() -
         let nearest = nearest.collect::<Vec<_>>().join(" or ");
         let problem =
             format!("no prism of that shape keeps its traffic to itself here; the nearest that does: {nearest}");
-        return Err(invalid("geometry", value("geometry"), problem));
+        let text = asked.geometry.as_ref().map_or("", |given| &given.text);
+        return Err(invalid("geometry", text, problem));
     }
     let tasks_each = if grid.is_some() { tasks_each() } else { 0 };
     match grid {
         Some(grid) if tasks_each > 0 => {
-            lies(tori, spec, (&grid, tasks_each)).map_err(|problem| invalid("grid", value("grid"), problem))
+            lies(tori, spec, (&grid, tasks_each)).map_err(|problem| invalid("grid", text_of_grid, problem))
         }
         _ => Ok(()),
     }

@@ -6,9 +6,6 @@ use std::sync::Arc;
 use squall_model::job::JobSpec;
 use squall_model::limits::CONTENT_BYTES_FREE;
 
-/// Name of the spec entry in which the controller notes how many bytes of content a job has, if they are many.
-const CONTENT: &str = "content-bytes";
-
 /// What one user has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
@@ -50,20 +47,15 @@ impl Users {
 
 /// Returns how many bytes of content a job has; 0 if they are too few to be noted.
 pub(crate) fn content_of(spec: &JobSpec) -> u64 {
-    let noted = spec.others.iter().find(|(name, _)| name == CONTENT);
-    noted.and_then(|(_, bytes)| bytes.parse().ok()).unwrap_or_default()
+    spec.options.content_bytes
 }
 
 /// Notes in a spec how many bytes of content the job has, its arguments included. Replaces what a client may have
 /// written there.
 pub(crate) fn note_content(spec: &mut Arc<JobSpec>, bytes: usize) {
     let bytes = bytes as u64 + spec.args.iter().map(|arg| arg.len() as u64).sum::<u64>();
-    let noted = spec.others.iter().any(|(name, _)| name == CONTENT);
-    if bytes > CONTENT_BYTES_FREE || noted {
-        let others = &mut Arc::make_mut(spec).others;
-        others.retain(|(name, _)| name != CONTENT);
-        if bytes > CONTENT_BYTES_FREE {
-            others.push((CONTENT.to_owned(), bytes.to_string()));
-        }
+    let noted = if bytes > CONTENT_BYTES_FREE { bytes } else { 0 };
+    if spec.options.content_bytes != noted {
+        Arc::make_mut(spec).options.content_bytes = noted;
     }
 }

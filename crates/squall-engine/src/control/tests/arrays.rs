@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use squall_model::config::Config;
 use squall_model::id::JobId;
+use squall_model::job::options::Chosen;
 use squall_model::job::{
     Dependency, DependencyJob, DependencyKind, DependencyTerm, EndState, JobSpec, JobState, PendingReason,
 };
@@ -308,8 +309,8 @@ fn m2_a_user_has_a_share_of_what_is_kept_for_jobs() {
     let big = |d: &mut Driver, uid: u32, mib: usize| {
         let script = [b"#!/bin/sh\n".to_vec(), vec![b'#'; mib << 20]].concat();
         // What a client says of it does not count.
-        let others = vec![("content-bytes".to_owned(), "1".to_owned())];
-        let spec = std::sync::Arc::new(JobSpec { hold: true, others, ..batch() });
+        let options = Chosen { content_bytes: 1, ..Chosen::default() }.into();
+        let spec = std::sync::Arc::new(JobSpec { hold: true, options, ..batch() });
         let key = d.key();
         d.ask(1, uid, Request::Submit { spec, script: script.into(), env: Vec::new().into(), key }).remove(0)
     };

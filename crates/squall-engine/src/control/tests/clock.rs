@@ -1,5 +1,6 @@
 //! The wall clock is set while jobs wait and run.
 
+use squall_model::job::options::Chosen;
 use squall_model::job::{EndState, JobSpec, JobState};
 use squall_model::time::Span;
 
@@ -15,8 +16,8 @@ fn a5_what_was_asked_by_the_wall_clock_follows_it_and_nothing_else_does() {
         let runs = d.submit(JobSpec { time_limit_s: Some(60), ..batch() });
         let at = |d: &Driver, seconds| Some(d.now + Span::from_secs(seconds));
         let fixed = d.submit(JobSpec { begin: at(&d, 5400), ..batch() });
-        let others = vec![("begin".to_owned(), "now+15".to_owned())];
-        let soon = d.submit(JobSpec { begin: at(&d, 15), others, ..batch() });
+        let options = Chosen { begins_after_submission: true, ..Chosen::default() }.into();
+        let soon = d.submit(JobSpec { begin: at(&d, 15), options, ..batch() });
         d.pass(5);
         d.step(Input::ClockSet { by_us });
         d.pass(9);

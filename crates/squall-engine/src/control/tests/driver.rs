@@ -5,6 +5,8 @@ use std::sync::Arc;
 use squall_model::config::Config;
 use squall_model::event::{Event, Record};
 use squall_model::id::{Attempt, ClientKey, Incarnation, JobId, Session, StepKey, StepNo};
+use squall_model::job::network;
+use squall_model::job::options::{Chosen, Options};
 use squall_model::job::{ExitCode, JobAttempt, JobKind, JobSpec, JobState, Owner};
 use squall_model::report::{Report, StepEnd};
 use squall_model::resource::Hardware;
@@ -64,6 +66,22 @@ pub(super) fn who(uid: u32) -> Who {
 
 pub(super) fn these(id: JobId) -> JobSelection {
     JobSelection { ids: vec![JobRef::Job(id)], ..JobSelection::default() }
+}
+
+/// Options about the network, by their names.
+pub(super) fn in_network(pairs: &[(&str, &str)]) -> Options {
+    let mut chosen = Chosen::default();
+    for (option, value) in pairs {
+        match *option {
+            "network" => chosen.network.class = Some(network::class(value)),
+            "geometry" => chosen.network.geometry = network::geometry(value),
+            "grid" => chosen.network.grid = network::grid(value),
+            "stencil" => chosen.network.stencil = network::stencil(value),
+            "switches" => chosen.network.switches = network::switches(value),
+            other => panic!("{other}"),
+        }
+    }
+    chosen.into()
 }
 
 /// A batch job of one task.

@@ -3,6 +3,7 @@
 use squall_model::config::{Config, NodeConfig};
 use squall_model::gres::{Ask, on_node};
 use squall_model::id::{JobId, NodeId};
+use squall_model::job::gpus::GpuCount;
 use squall_model::job::{JobSpec, JobState, Need};
 use squall_model::wire::client::{Answer, JobRef, JobSelection, Refusal, Request};
 
@@ -17,9 +18,19 @@ fn cluster(nodes: u32, gres: &str) -> Driver {
 
 fn with(options: &[(&str, &str)], need: Need) -> JobSpec {
     let gres = options.iter().find(|(name, _)| *name == "gres").map(|(_, value)| (*value).to_owned());
-    let others = options.iter().filter(|(name, _)| *name != "gres");
-    let others = others.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    JobSpec { need: Need { gres, ..need }, others, ..batch() }
+    let mut spec = JobSpec { need: Need { gres, ..need }, ..batch() };
+    let gpus = &mut spec.options.gpus;
+    for (option, value) in options.iter().filter(|(name, _)| *name != "gres") {
+        match *option {
+            "gpus" => gpus.total = GpuCount::parse(value),
+            "gpus-per-node" => gpus.per_node = GpuCount::parse(value),
+            "gpus-per-socket" => gpus.per_socket = GpuCount::parse(value),
+            "gpus-per-task" => gpus.per_task = GpuCount::parse(value),
+            "cpus-per-gpu" => gpus.cpus = value.parse().ok(),
+            other => panic!("{other}"),
+        }
+    }
+    spec
 }
 
 /// The GPUs that a job holds on a node.
@@ -94,7 +105,7 @@ fn what_no_node_has_is_refused_in_slurms_words() {
     let mut d = cluster(2, "gpu:4");
     let mut refused = |options: &[(&str, &str)]| refusal(&mut d, with(options, Need::default()));
     assert!(matches!(refused(&[("gres", "fpga:1")]), Refusal::InvalidValue { option, .. } if option == "gres"));
-    assert!(matches!(refused(&[("gpus", "x:y:z")]), Refusal::InvalidValue { option, .. } if option == "gpus"));
+    assert!(matches!(refused(&[("gres", "x:y:z:1")]), Refusal::InvalidValue { option, .. } if option == "gres"));
     assert!(matches!(refused(&[("gpus-per-node", "5")]), Refusal::NodeConfigNotAvailable(_)));
     assert!(matches!(refused(&[("gpus", "9")]), Refusal::NodeConfigNotAvailable(_)));
     assert!(matches!(refused(&[("gpus-per-socket", "1")]), Refusal::NotSupported(_)));

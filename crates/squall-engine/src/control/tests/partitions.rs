@@ -6,6 +6,7 @@ use squall_model::config::{Config, NodeConfig, PartitionConfig, PartitionState};
 use squall_model::event::Event;
 use squall_model::gang::OverSubscribe;
 use squall_model::id::JobId;
+use squall_model::job::options::Chosen;
 use squall_model::job::{JobSpec, JobState, Need, PendingReason};
 use squall_model::limits::UNLIMITED_S;
 use squall_model::policy::EnforcePartLimits;
@@ -292,7 +293,7 @@ fn d3_preferred_features_are_tried_first_and_then_done_without() {
     (1..=3).for_each(|n| d.add_node(&format!("n{n}"), 1));
     let prefers = |features: &str, constraint: Option<&str>| JobSpec {
         need: Need { constraint: constraint.map(str::to_owned), ..Need::default() },
-        others: vec![("prefer".to_owned(), features.to_owned())],
+        options: Chosen { prefer: Some(features.to_owned()), ..Chosen::default() }.into(),
         ..batch()
     };
     let unknown = refused(&mut d, prefers("nosuch", None));

@@ -6,6 +6,7 @@ use proptest::prelude::{Strategy, any, prop_oneof, proptest};
 use squall_model::config::{Config, NodeConfig, PartitionConfig};
 use squall_model::event::Event;
 use squall_model::id::{ClientKey, Incarnation, JobId, NodeId};
+use squall_model::job::options::Chosen;
 use squall_model::job::{EndState, ExitCode, JobSpec, Need, Outcome, Owner};
 use squall_model::resource::{Hardware, Memory};
 use squall_model::time::{Span, Time};
@@ -168,9 +169,9 @@ impl World {
                 let need = Need { memory, ..need };
                 let user = u32::from(limit / 16) % 3;
                 let alone = self.apart && nodes % 3 > 1 && tasks % 4 == 0;
-                let others = if alone { vec![("exclusive".to_owned(), "user".to_owned())] } else { Vec::new() };
+                let options = Chosen { exclusive_user: alone, ..Chosen::default() }.into();
                 let partition = Some(partition);
-                self.submit(user, JobSpec { need, partition, time_limit_s, priority, others, ..batch() }, 1);
+                self.submit(user, JobSpec { need, partition, time_limit_s, priority, options, ..batch() }, 1);
             }
             Op::Array { last, limit } => {
                 let last = u32::from(last) % 6;

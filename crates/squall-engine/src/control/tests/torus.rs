@@ -8,7 +8,7 @@ use squall_model::set::NodeSet;
 use squall_model::step::{Distribution, Layout, StepSpec, TaskProgram};
 use squall_model::wire::client::{Answer, Refusal, Request};
 
-use crate::control::tests::driver::{ADA, Driver, batch};
+use super::driver::{ADA, Driver, batch, in_network};
 
 /// 4 x 4 x 4 nodes of 4 cores.
 fn cluster() -> Driver {
@@ -22,12 +22,8 @@ fn cluster() -> Driver {
     d
 }
 
-fn others(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-    pairs.iter().map(|(option, value)| ((*option).to_owned(), (*value).to_owned())).collect()
-}
-
 fn job(tasks: u32, pairs: &[(&str, &str)]) -> JobSpec {
-    JobSpec { need: Need { ntasks: Some(tasks), ..Need::default() }, others: others(pairs), ..batch() }
+    JobSpec { need: Need { ntasks: Some(tasks), ..Need::default() }, options: in_network(pairs), ..batch() }
 }
 
 fn nodes_of(d: &Driver, id: JobId) -> NodeSet {
@@ -36,7 +32,7 @@ fn nodes_of(d: &Driver, id: JobId) -> NodeSet {
 
 /// The layout of a step of so many tasks, or why there is none.
 fn step(d: &mut Driver, job: JobId, spec: StepSpec, pairs: &[(&str, &str)]) -> Result<Layout, Refusal> {
-    let program = Box::new(TaskProgram { others: others(pairs), ..TaskProgram::default() });
+    let program = Box::new(TaskProgram { options: in_network(pairs), ..TaskProgram::default() });
     let key = d.key();
     let answers = d.ask(9, ADA, Request::CreateStep { job, spec: Box::new(spec), program, key });
     match answers.into_iter().next() {
@@ -138,7 +134,6 @@ fn a_grid_that_lies_nowhere_is_refused() {
         odd.starts_with("grid: 12 processes, at most 4 on a node, lie on no prism of 3 nodes; they would on 4"),
         "{odd}"
     );
-    assert!(said(job(8, &[("grid", "4y4")])).starts_with("grid: 1 to 4 extents"));
     assert!(said(job(16, &[("grid", "4x4"), ("stencil", "1,2,3")])).starts_with("stencil: what neighbours"));
     assert_eq!(said(job(15, &[("grid", "4x4")])), "grid: it has 16 processes, so --ntasks must be 16");
 }

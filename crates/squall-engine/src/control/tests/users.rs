@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use squall_model::id::JobId;
+use squall_model::job::options::Chosen;
 use squall_model::job::{JobSpec, JobState, Need, NodeTest};
 use squall_model::wire::client::{Answer, Request};
 
@@ -23,7 +24,7 @@ fn tasks(ntasks: u32) -> JobSpec {
 }
 
 fn own_nodes(spec: JobSpec) -> JobSpec {
-    JobSpec { others: vec![("exclusive".into(), "user".into())], ..spec }
+    JobSpec { options: Chosen { exclusive_user: true, ..Chosen::default() }.into(), ..spec }
 }
 
 /// Returns CPUs and first node of a running job.

@@ -8,7 +8,7 @@ use squall_model::job::{JobSpec, JobState, Need, PendingReason, Seat, Together};
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::{Why, WhyChange, WhyMisfit};
 
-use crate::control::tests::driver::{ADA, Driver, batch};
+use super::driver::{ADA, Driver, batch, in_network};
 
 /// Nodes of 4 CPUs in a network.
 fn network(name: &str, text: &str, nodes: u32) -> Driver {
@@ -26,19 +26,19 @@ fn torus() -> Driver {
     network("topology.conf", "TorusName=t Dims=4x4x4 Nodes=n[1-64]\n", 64)
 }
 
-fn others(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-    pairs.iter().map(|(option, value)| ((*option).to_owned(), (*value).to_owned())).collect()
+fn texts(option: &str, value: &str) -> Vec<(String, String)> {
+    vec![(option.to_owned(), value.to_owned())]
 }
 
 fn on(nodes: &str, pairs: &[(&str, &str)]) -> JobSpec {
     let need = Need { nodelist: Some(nodes.into()), exclusive: true, ..Need::default() };
-    JobSpec { need, others: others(pairs), time_limit_s: Some(600), ..batch() }
+    JobSpec { need, options: in_network(pairs), time_limit_s: Some(600), ..batch() }
 }
 
 /// Whole nodes.
 fn wide(nodes: u32, pairs: &[(&str, &str)]) -> JobSpec {
     let need = Need { nodes_min: Some(nodes), nodes_max: Some(nodes), exclusive: true, ..Need::default() };
-    JobSpec { need, others: others(pairs), time_limit_s: Some(600), ..batch() }
+    JobSpec { need, options: in_network(pairs), time_limit_s: Some(600), ..batch() }
 }
 
 fn why(d: &mut Driver, id: JobId) -> Why {
@@ -85,7 +85,7 @@ fn enough_nodes_but_no_prism_among_them() {
     let shaped = d.submit(wide(32, &[("geometry", "4x4x2")]));
     let found = misfit(&mut d, shaped);
     assert_eq!((found.together, found.free), (Together::Geometry, true));
-    assert_eq!(found.options, others(&[("geometry", "4x4x2")]));
+    assert_eq!(found.options, texts("geometry", "4x4x2"));
     assert_eq!(found.shapes, ["4x4x2", "4x2x4", "2x4x4"].map(String::from).to_vec());
     let told = why(&mut d, shaped);
     assert!(!told.partitions[0].room && told.partitions[0].empty && told.reasons == [PendingReason::Resources]);
@@ -140,10 +140,7 @@ fn few_switches_and_neighbours() {
     d.submit(on("n[2,6]", &[]));
     let id = d.submit(wide(4, &[("switches", "1@600")]));
     let found = misfit(&mut d, id);
-    assert_eq!(
-        (found.together, found.free, found.options),
-        (Together::Switches, true, others(&[("switches", "1@600")]))
-    );
+    assert_eq!((found.together, found.free, found.options), (Together::Switches, true, texts("switches", "1@600")));
     d.cancel(id);
     let mut spec = wide(4, &[]);
     spec.need.contiguous = true;
@@ -247,7 +244,7 @@ fn other_partitions_and_what_may_be_left_out() {
 fn a_prism_and_when_it_is_free() {
     let mut d = torus();
     d.submit(for_s(3000, on("n[1,22,43,64]", &[("network", "tolerant")])));
-    let id = d.submit(JobSpec { others: others(&[("geometry", "4x4x2")]), ..batch() });
+    let id = d.submit(JobSpec { options: in_network(&[("geometry", "4x4x2")]), ..batch() });
     assert_eq!(expected(&mut d, id), Some(3000));
     let told = why(&mut d, id);
     let prism = told.start.and_then(|start| start.prism).unwrap();

@@ -45,7 +45,7 @@ const IDLE_PLUGINS: &str = "hwloc_gl,hwloc_opencl,hwloc_cuda,hwloc_nvml,hwloc_rs
 
 /// Whether the user wants none of this: `--mpi=none`.
 pub(super) fn is_refused(program: &TaskProgram) -> bool {
-    program.others.iter().any(|(name, value)| name == "mpi" && value == "none")
+    program.options.step.mpi.as_deref() == Some("none")
 }
 
 /// Takes away what an outer step has left.

@@ -12,6 +12,8 @@ use crate::config::{Config, PartitionConfig, PartitionState};
 use crate::event::{NodeAdmin, NodeChange};
 use crate::foreign::{Question, Reply};
 use crate::id::{ClientKey, JobId, StepNo};
+use crate::job::network::Switches;
+use crate::job::options::AsGiven;
 use crate::job::{Digest, ExitCode, JobSpec};
 use crate::policy::PolicyChange;
 use crate::set::IndexSet;
@@ -705,9 +707,22 @@ pub struct JobUpdate {
     /// Path of standard input, with patterns (StdIn).
     #[n(36)]
     pub stdin: Option<String>,
-    /// Options stored by name (`admin-comment`, `extra`, `switches`, …), with the new value; None: removed.
-    #[n(37)]
-    pub others: Vec<(String, Option<String>)>,
+    /// AdminComment; Some(None): none any more.
+    #[n(38)]
+    #[cbor(with = "crate::encoding::change", has_nil)]
+    pub admin_comment: Option<Option<String>>,
+    /// Extra; Some(None): none any more.
+    #[n(39)]
+    #[cbor(with = "crate::encoding::change", has_nil)]
+    pub extra: Option<Option<String>>,
+    /// Prefer; Some(None): nothing any more.
+    #[n(40)]
+    #[cbor(with = "crate::encoding::change", has_nil)]
+    pub prefer: Option<Option<String>>,
+    /// Switches; Some(None): any number.
+    #[n(41)]
+    #[cbor(with = "crate::encoding::change", has_nil)]
+    pub switches: Option<Option<AsGiven<Switches>>>,
 }
 
 /// Conditions of a `sacct` query. All that are set must hold.

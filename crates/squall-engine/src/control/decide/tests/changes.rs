@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use squall_model::config::{PartitionConfig, PartitionState};
 use squall_model::event::{Event, NodeAdmin, Requeue};
 use squall_model::id::{JobId, NodeId, StepNo};
+use squall_model::job::network;
 use squall_model::job::{
     Dependency, DependencyJob, DependencyKind, DependencyTerm, EndState, ExitCode, JobKind, JobSpec, JobState, Outcome,
 };
@@ -521,16 +522,20 @@ fn e_more_of_a_job_is_updated() {
         (u.deadline, u.time_min_s, u.time_limit_s) = (Some(deadline), Some(60), Some(Some(3600)));
         (u.wckey, u.contiguous, u.cpus_min) = (Some("w".into()), Some(true), Some(2));
         (u.oversubscribe, u.stdin) = (Some((true, false)), Some("/in".into()));
-        u.others = vec![("extra".into(), Some("e".into())), ("switches".into(), Some("1".into()))];
+        (u.extra, u.switches) = (Some(Some("e".into())), Some(network::switches("1")));
     });
     world.answer(&user(ADA), ask);
     let spec = &world.c.state.jobs[&id].spec;
     assert_eq!((spec.deadline, spec.time_min_s, spec.wckey.as_deref()), (Some(deadline), Some(60), Some("w")));
     assert_eq!((spec.need.contiguous, spec.need.cpus_min, spec.need.oversubscribe), (true, Some(2), true));
-    assert_eq!(spec.others.len(), 2);
-    world.answer(&user(ADA), update(id, |u| u.others = vec![("switches".into(), None)]));
-    assert_eq!(world.c.state.jobs[&id].spec.others, [("extra".to_owned(), "e".to_owned())]);
-    let admin = || update(id, |u| u.others = vec![("admin-comment".into(), Some("a".into()))]);
+    let said = |world: &World| {
+        let options = &world.c.state.jobs[&id].spec.options;
+        (options.notes.extra.clone(), options.network.switches.is_some())
+    };
+    assert_eq!(said(&world), (Some("e".to_owned()), true));
+    world.answer(&user(ADA), update(id, |u| u.switches = Some(None)));
+    assert_eq!(said(&world), (Some("e".to_owned()), false));
+    let admin = || update(id, |u| u.admin_comment = Some(Some("a".into())));
     assert_eq!(world.refusal(&user(ADA), admin()), Refusal::AccessDenied);
     world.answer(&operator(), admin());
     let reservation = world.refusal(&user(ADA), update(id, |u| u.reservation = Some(Some("nosuch".into()))));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use squall_model::config::{Config, NodeConfig};
 use squall_model::event::Event;
 use squall_model::id::JobId;
+use squall_model::job::gpus::GpuCount;
 use squall_model::job::{
     ArraySpec, Dependency, DependencyJob, DependencyKind, DependencyTerm, JobSpec, JobState, Need, PendingReason,
 };
@@ -250,8 +251,9 @@ fn e_nodes_of_a_pending_job_are_those_that_it_will_have() {
     config.complete();
     world.commit(Event::Configured { config: Arc::new(config) });
     let mut nodes = |need: Need, gpus: &str| {
-        let others = if gpus.is_empty() { Vec::new() } else { vec![("gpus".to_owned(), gpus.to_owned())] };
-        let id = world.submit(ADA, JobSpec { need, others, hold: true, ..JobSpec::default() });
+        let mut spec = JobSpec { need, hold: true, ..JobSpec::default() };
+        spec.options.gpus.total = GpuCount::parse(gpus).filter(|given| !given.value.is_empty());
+        let id = world.submit(ADA, spec);
         list(&mut world, these(&[id]), false)[0].num_nodes
     };
     let tasks = |ntasks| Need { ntasks: Some(ntasks), ..Need::default() };

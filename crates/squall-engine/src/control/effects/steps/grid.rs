@@ -21,13 +21,15 @@ pub(crate) fn place_step(
     gres: Option<&gres::Ask>,
 ) -> Result<Placed, Unplaced> {
     let spec = &request.spec;
-    let invalid = |option: &str, problem: String| {
-        let given = request.program.others.iter().find(|(name, _)| name == option);
-        let value = given.map_or("", |(_, value)| value).to_owned();
+    let asked = &request.program.options.network;
+    let invalid = |option: &str, value: String, problem: String| {
         Unplaced::Never(Refusal::InvalidValue { option: option.to_owned(), value, problem })
     };
-    let own = Wish::of(&request.program.others).map_err(|fault| {
-        invalid(fault.option, "extents like 8x8x8 are needed, and a stencil like 4,4,1 beside them".to_owned())
+    let of_grid =
+        |problem| invalid("grid", asked.grid.as_ref().map(|given| given.text.clone()).unwrap_or_default(), problem);
+    let own = Wish::of(asked).map_err(|fault| {
+        let problem = "extents like 8x8x8 are needed, and a stencil like 4,4,1 beside them".to_owned();
+        invalid(fault.option, fault.value, problem)
     })?;
     let Some(grid) = own.grid.map(|ranks| ranks.grid()) else {
         let of_job = grid_of(state, job).filter(|grid| is_whole(request, grid));
@@ -38,20 +40,20 @@ pub(crate) fn place_step(
         };
     };
     if spec.ntasks.map(|tasks| tasks as usize) != Some(grid.tasks()) {
-        return Err(invalid("grid", format!("it has {} processes, so --ntasks must be {0}", grid.tasks())));
+        return Err(of_grid(format!("it has {} processes, so --ntasks must be {0}", grid.tasks())));
     }
     if state.index.topology.is_flat() {
         return place(rooms, spec, gres);
     }
     match ranks(state, rooms, request, gres, &grid) {
         Some(ranks) => place_ranks(rooms, spec, gres, &ranks),
-        None => Err(invalid("grid", format!("it does not lie on the {} nodes of the job", rooms.len()))),
+        None => Err(of_grid(format!("it does not lie on the {} nodes of the job", rooms.len()))),
     }
 }
 
 /// Returns the grid that a job asked for.
 fn grid_of(state: &State, job: JobId) -> Option<Grid> {
-    let wish = Wish::of(&state.jobs.get(&job)?.spec.others).ok()?;
+    let wish = Wish::of(&state.jobs.get(&job)?.spec.options.network).ok()?;
     Some(wish.grid?.grid())
 }
 

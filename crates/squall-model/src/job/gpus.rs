@@ -1,0 +1,140 @@
+//! What options say of GPUs.
+
+use minicbor::{Decode, Encode};
+
+use super::options::AsGiven;
+use crate::duration::parse_memory_mb;
+use crate::gres::{self, Count};
+use crate::set::CoreSet;
+
+/// So many GPUs, in all or of each type: `4`, `a100:2,v100:1`.
+pub type GpuCount = AsGiven<Vec<Count>>;
+
+/// What options say of GPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Gpus {
+    /// `--gpus`: of the whole job.
+    #[n(0)]
+    pub total: Option<GpuCount>,
+    /// `--gpus-per-node`.
+    #[n(1)]
+    pub per_node: Option<GpuCount>,
+    /// `--gpus-per-socket`.
+    #[n(2)]
+    pub per_socket: Option<GpuCount>,
+    /// `--gpus-per-task`.
+    #[n(3)]
+    pub per_task: Option<GpuCount>,
+    /// `--cpus-per-gpu`.
+    #[n(4)]
+    pub cpus: Option<u32>,
+    /// `--mem-per-gpu`, MiB.
+    #[n(5)]
+    pub memory_mb: Option<AsGiven<u64>>,
+    /// `--ntasks-per-gpu`.
+    #[n(6)]
+    pub tasks: Option<u32>,
+    /// `--gpu-bind`.
+    #[n(7)]
+    pub bind: Option<AsGiven<GpuBind>>,
+}
+
+/// `--gpu-bind`: which of a node's GPUs each task of a step gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub enum GpuBind {
+    /// `none`: all.
+    #[default]
+    #[n(0)]
+    None,
+    /// `map_gpu`: by their places among the step's, in turns.
+    #[n(1)]
+    Map(#[n(0)] Vec<u32>),
+    /// `mask_gpu`: sets of these places, in turns.
+    #[n(2)]
+    Mask(#[n(0)] Vec<CoreSet>),
+    /// `per_task`: so many.
+    #[n(3)]
+    PerTask(#[n(0)] u32),
+    /// `single`: one, which so many tasks share.
+    #[n(4)]
+    Single(#[n(0)] u32),
+}
+
+impl GpuCount {
+    /// Reads `4`, `a100:2,v100:1`.
+    pub fn parse(text: &str) -> Option<Self> {
+        Some(Self { text: text.to_owned(), value: gres::gpus(text)? })
+    }
+    /// Returns so many GPUs of any type.
+    pub fn any(count: u32) -> Self {
+        Self { text: count.to_string(), value: vec![Count { name: "gpu".to_owned(), model: None, count }] }
+    }
+    /// Returns the number of GPUs; of several types that of the last.
+    pub fn count(&self) -> Option<u32> {
+        self.value.last().map(|asked| asked.count)
+    }
+}
+
+impl AsGiven<u64> {
+    /// Reads a size of memory: `4G`, or MiB without a letter.
+    pub fn memory(text: &str) -> Option<Self> {
+        Some(Self { text: text.to_owned(), value: parse_memory_mb(text).ok()? })
+    }
+}
+
+/// Why a text is no binding of GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoGpuBind {
+    /// `closest`, which needs to know what is near what.
+    Closest,
+    /// It can't be understood.
+    Malformed,
+}
+
+impl AsGiven<GpuBind> {
+    /// Reads `[verbose,]{closest|none|single:TASKS|per_task:GPUS|map_gpu:LIST|mask_gpu:LIST}`.
+    pub fn parse(text: &str) -> Result<Self, NoGpuBind> {
+        let how = text.strip_prefix("verbose,").or_else(|| text.strip_prefix("v,")).unwrap_or(text);
+        let (name, list) = how.split_once(':').unwrap_or((how, ""));
+        let counted = || list.parse().ok().filter(|count: &u32| *count > 0);
+        let value = match name.to_ascii_lowercase().as_str() {
+            "closest" if list.is_empty() => return Err(NoGpuBind::Closest),
+            "none" if list.is_empty() => Some(GpuBind::None),
+            "single" => counted().map(GpuBind::Single),
+            "per_task" => counted().map(GpuBind::PerTask),
+            "map_gpu" | "map" => {
+                list.split(',').map(|place| place.parse().ok()).collect::<Option<_>>().map(GpuBind::Map)
+            }
+            "mask_gpu" | "mask" => list.split(',').map(CoreSet::from_hex).collect::<Option<_>>().map(GpuBind::Mask),
+            _ => None,
+        };
+        value.map(|value| Self { text: text.to_owned(), value }).ok_or(NoGpuBind::Malformed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{GpuBind, GpuCount, NoGpuBind};
+    use crate::job::options::AsGiven;
+
+    #[test]
+    fn counts_have_types() {
+        let read = |text| GpuCount::parse(text).map(|given| (given.count(), given.value.len()));
+        assert_eq!((read("4"), read("a100:2,v100:1")), (Some((Some(4), 1)), Some((Some(1), 2))));
+        assert_eq!((read("none"), read("a:b:c")), (Some((None, 0)), None));
+        assert_eq!(GpuCount::parse("2"), Some(GpuCount::any(2)));
+    }
+
+    #[test]
+    fn bindings_that_are_not_done_are_told_from_those_that_are_nonsense() {
+        let read = |text| AsGiven::<GpuBind>::parse(text).map(|given| given.value);
+        for text in ["none", "single:2", "per_task:1", "map_gpu:0,1", "mask_gpu:0x1,0x3", "mask:ff"] {
+            assert!(read(text).is_ok(), "{text}");
+        }
+        assert_eq!((read("verbose,none"), read("v,map:1")), (Ok(GpuBind::None), Ok(GpuBind::Map(vec![1]))));
+        assert_eq!((read("closest"), read("verbose,closest")), (Err(NoGpuBind::Closest), Err(NoGpuBind::Closest)));
+        for text in ["foo", "verbose", "single", "single:0", "mask_gpu:x", "map_gpu:"] {
+            assert_eq!(read(text), Err(NoGpuBind::Malformed), "{text}");
+        }
+    }
+}

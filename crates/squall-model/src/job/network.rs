@@ -1,0 +1,175 @@
+//! What options say of the place of a job's nodes in the network.
+
+use minicbor::{Decode, Encode};
+
+use super::options::AsGiven;
+use crate::duration::parse_limit;
+
+/// Most axes of a torus.
+pub const AXES_MAX: usize = 6;
+/// Most dimensions of a process grid.
+pub const DIMENSIONS_MAX: usize = 4;
+/// Most processes of a grid.
+const GRID_TASKS_MAX: u64 = 1 << 24;
+
+/// What options say of the place of a job's nodes in the network.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Network {
+    /// `--network`.
+    #[n(0)]
+    pub class: Option<AsGiven<Class>>,
+    /// `--geometry`: extents of its prism on a torus, such as `4x4x8`.
+    #[n(1)]
+    pub geometry: Option<AsGiven<Vec<u32>>>,
+    /// `--grid`.
+    #[n(2)]
+    pub grid: Option<AsGiven<GridShape>>,
+    /// `--stencil`: what neighbours exchange along each dimension of the grid, in thousandths; empty: the same along all.
+    #[n(3)]
+    pub stencil: Option<AsGiven<Vec<u32>>>,
+    /// `--switches`.
+    #[n(4)]
+    pub switches: Option<AsGiven<Switches>>,
+}
+
+/// How a job's traffic and others' go together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+#[cbor(index_only)]
+pub enum Class {
+    /// Not said: sensitive if it is more than a few nodes.
+    #[default]
+    #[n(0)]
+    Unsaid,
+    /// It needs links of its own.
+    #[n(1)]
+    Sensitive,
+    /// It talks to neighbours: a prism if there is one, else nodes close together.
+    #[n(2)]
+    Local,
+    /// It does not care and disturbs nobody: a prism if there is one, else what others can't use.
+    #[n(3)]
+    Tolerant,
+    /// As if all nodes were alike: to see whether it is only that they do not stand together.
+    #[n(4)]
+    Anywhere,
+}
+
+/// `--grid`: processes along each dimension.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct GridShape {
+    /// Processes along each dimension.
+    #[n(0)]
+    pub extents: Vec<u32>,
+    /// Whether the last is a neighbour of the first.
+    #[n(1)]
+    pub periodic: bool,
+}
+
+/// `--switches=COUNT[@TIME]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Switches {
+    /// Most leaf switches.
+    #[n(0)]
+    pub count: u32,
+    /// How long it waits for them, seconds; None: as long as any job may.
+    #[n(1)]
+    pub wait_s: Option<u64>,
+}
+
+/// Reads `--network`. Words that are not known mean nothing; [`knows`] tells.
+pub fn class(text: &str) -> AsGiven<Class> {
+    let value = text.split(',').map(word).find(|class| *class != Class::Unsaid).unwrap_or_default();
+    AsGiven { text: text.to_owned(), value }
+}
+
+fn word(word: &str) -> Class {
+    match word.trim().to_ascii_lowercase().as_str() {
+        "sensitive" | "commintolerant" | "noisy" => Class::Sensitive,
+        "local" | "commlocal" => Class::Local,
+        "tolerant" | "commtolerant" | "commtransparent" | "insensitive" => Class::Tolerant,
+        _ => Class::Unsaid,
+    }
+}
+
+/// Whether all words of `--network` mean something here: none is handed to a switch.
+pub fn knows(text: &str) -> bool {
+    text.split(',').all(|one| word(one) != Class::Unsaid)
+}
+
+/// Reads `--geometry=11x8x8`.
+pub fn geometry(text: &str) -> Option<AsGiven<Vec<u32>>> {
+    AsGiven::of(text, extents(text).filter(|extents| extents.len() <= AXES_MAX))
+}
+
+fn extents(text: &str) -> Option<Vec<u32>> {
+    text.split(['x', 'X']).map(|part| part.trim().parse().ok().filter(|n| *n > 0)).collect()
+}
+
+/// Reads `--grid=32x32x32` or `32x32x32:periodic`.
+pub fn grid(text: &str) -> Option<AsGiven<GridShape>> {
+    AsGiven::of(text, GridShape::parse(text))
+}
+
+/// Reads `--stencil=4,4,1`.
+pub fn stencil(text: &str) -> Option<AsGiven<Vec<u32>>> {
+    let thousandths = |weights: Vec<f64>| weights.into_iter().map(|weight| (weight * 1000.0).round() as u32).collect();
+    AsGiven::of(text, weights(text).map(thousandths))
+}
+
+/// Reads the weights of a stencil: `4,4,1`. Empty: nothing, or `halo`.
+pub fn weights(text: &str) -> Option<Vec<f64>> {
+    if text.is_empty() || text == "halo" {
+        return Some(Vec::new());
+    }
+    let weight = |part: &str| part.trim().parse().ok().filter(|weight: &f64| weight.is_finite() && *weight >= 0.0);
+    text.split([',', 'x']).map(weight).collect()
+}
+
+/// Reads `--switches=COUNT[@TIME]`.
+pub fn switches(text: &str) -> Option<AsGiven<Switches>> {
+    let (count, time) = text.split_once('@').map_or((text, None), |(count, time)| (count, Some(time)));
+    let count = count.parse().ok().filter(|count| *count > 0)?;
+    let wait_s = time.and_then(|time| parse_limit(time).ok().flatten());
+    AsGiven::of(text, Some(Switches { count, wait_s }))
+}
+
+impl GridShape {
+    /// Reads `32x32x32` or `32x32x32:periodic`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (list, periodic) = match text.split_once(':') {
+            Some((list, word)) if word.eq_ignore_ascii_case("periodic") => (list, true),
+            Some(_) => return None,
+            None => (text, false),
+        };
+        Some(Self { extents: extents(list)?, periodic }).filter(Self::is_valid)
+    }
+    /// Whether there are as many dimensions and processes as a grid may have.
+    pub fn is_valid(&self) -> bool {
+        let tasks = self.tasks().unwrap_or(u64::MAX);
+        (1..=DIMENSIONS_MAX).contains(&self.extents.len()) && (1..=GRID_TASKS_MAX).contains(&tasks)
+    }
+    /// Returns the number of processes; None: no number is as high.
+    pub fn tasks(&self) -> Option<u64> {
+        self.extents.iter().try_fold(1_u64, |tasks, n| tasks.checked_mul(u64::from(*n)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Class, class, geometry, grid, knows, stencil, switches};
+
+    #[test]
+    fn wishes_of_the_network_are_read() {
+        assert_eq!((class("x,CommLocal,noisy").value, class("x").value), (Class::Local, Class::Unsaid));
+        assert!(knows("sensitive,local") && !knows("sensitive,x"));
+        assert_eq!(geometry("2x4X8").map(|given| given.value), Some(vec![2, 4, 8]));
+        assert_eq!((geometry("2x0"), geometry("1x1x1x1x1x1x1"), geometry("")), (None, None, None));
+        let read = grid("4x4:Periodic").map(|given| (given.value.extents, given.value.periodic));
+        assert_eq!(read, Some((vec![4, 4], true)));
+        assert!(["0x3", "1x2x3x4x5", "4x4:x", "99999x99999"].into_iter().all(|text| grid(text).is_none()));
+        assert_eq!(stencil("4,0.5").map(|given| given.value), Some(vec![4000, 500]));
+        assert_eq!((stencil("halo").map(|given| given.value), stencil("4,-1")), (Some(Vec::new()), None));
+        let read = |text| switches(text).map(|given| (given.value.count, given.value.wait_s));
+        assert_eq!((read("1@10:00"), read("2"), read("0")), (Some((1, Some(600))), Some((2, None)), None));
+    }
+}
