@@ -15,8 +15,8 @@ use crate::world::{Happening, World};
 /// Retry interval for frames held up by a network cut, and interval at which `srun` checks whether all is over.
 const AGAIN: Span = Span::from_millis(500);
 
-/// Keepalive timeout: after the step's end a side gives up a link on which nothing arrives for so long. It sends a
-/// probe every 10 s.
+/// Keepalive timeout: after the step's end a side gives up a link on which nothing has arrived for this long. It sends
+/// a probe every 10 s.
 const PROBED: Span = Span::from_secs(130);
 
 /// Timeout after which a kernel gives up unacknowledged data.
@@ -38,20 +38,20 @@ pub(crate) enum Piece {
     Closed,
 }
 
-/// The link of a step daemon.
+/// The link between a step daemon and its `srun`.
 #[derive(Debug)]
 struct Wire {
     key: StepKey,
     boot: u64,
-    /// Frames that have not passed yet, and since when.
+    /// Frames that have not been delivered yet, and since when delivery has failed.
     queue: VecDeque<Piece>,
     stalled: Option<Time>,
     tries: bool,
-    /// When the last frame arrives.
+    /// Arrival time of the last frame in flight.
     last: Time,
-    /// As `srun` sees it.
+    /// State of the link from the view of `srun`.
     delivery: Delivery,
-    /// Since when probes of `srun` get no answer.
+    /// Since when probes of `srun` have had no answer.
     dark: Option<Time>,
     /// The step daemon's kernel has given it up: a probe that arrives is answered by a reset.
     reset: bool,
@@ -60,7 +60,7 @@ struct Wire {
     broken: bool,
 }
 
-/// An `srun` with a step.
+/// A simulated `srun` and its step.
 #[derive(Debug, Default)]
 pub(crate) struct Follower {
     cookie: [u8; 16],
@@ -71,9 +71,9 @@ pub(crate) struct Follower {
     written: BTreeMap<u32, u64>,
     read: BTreeMap<u32, u64>,
     ended: BTreeSet<u32>,
-    /// When it learned of the step's end, and whether the step was cancelled.
+    /// When `srun` learned of the step's end, and whether the step was cancelled.
     done: Option<(Time, bool)>,
-    /// The controller refuses further queries about it.
+    /// The controller refuses further queries about the step.
     pub(crate) refused: bool,
     looks: bool,
 }
@@ -107,9 +107,9 @@ fn cookie_of(launch: &StepLaunch) -> Option<(usize, [u8; 16])> {
     Some((order_of(launch)?, program.cookie))
 }
 
-/// The side of the `srun`.
+/// The `srun` side of the links.
 impl World {
-    /// Starts to listen: an `srun` requests its step.
+    /// Opens the listening side of an `srun`, which requests its step.
     pub(crate) fn listen(&mut self, order: usize, cookie: [u8; 16]) {
         if self.followers.get(&order).is_none_or(|known| known.cookie != cookie) {
             self.forsake(order);
@@ -144,7 +144,7 @@ impl World {
         }
     }
 
-    /// Ends the `srun` if all is over.
+    /// Ends the `srun` if its step and all links have ended.
     pub(crate) fn follower_looks(&mut self, order: usize) {
         self.probe(order);
         let now = self.now;
@@ -200,7 +200,7 @@ impl World {
         self.clients.placed[order].missing = Some(missing);
     }
 
-    /// Probes the links, from the step's end on, and gives up those without a peer.
+    /// After the step's end, probes the links and gives up those without an answer.
     fn probe(&mut self, order: usize) {
         let (now, login) = (self.now, self.network.login());
         let Some(follower) = self.followers.get_mut(&order).filter(|follower| follower.done.is_some()) else { return };
@@ -241,7 +241,7 @@ impl World {
         self.looks_soon(order);
     }
 
-    /// Removes an `srun` that is gone, and ends its links.
+    /// Removes an `srun` that has ended, and closes its links.
     pub(crate) fn forsake(&mut self, order: usize) {
         let Some(follower) = self.followers.remove(&order) else { return };
         for (node, wire) in follower.wires {
@@ -264,7 +264,7 @@ impl World {
     }
 }
 
-/// The side of the step daemon.
+/// The step daemon's side of the links.
 impl World {
     /// Connects to the `srun` of the step. Returns the input for the step daemon: the start, or a failure if `srun`
     /// does not answer.
@@ -384,7 +384,7 @@ impl World {
         self.wire(node, key).is_none() || self.is_planted(Mutation::LeftUnacknowledged)
     }
 
-    /// A step daemon ends or is killed: its queued frames are lost. `by_force`: this loss breaks no promise.
+    /// Handles the end of a step daemon: its queued frames are lost. `by_force`: this loss is permitted.
     pub(crate) fn link_ends(&mut self, node: usize, key: StepKey, by_force: bool) {
         let Some((order, wire)) = self.wire(node, key) else { return };
         wire.broken |= by_force;
@@ -393,7 +393,7 @@ impl World {
         self.pass(order, node);
     }
 
-    /// The node loses power: the link ends without a message.
+    /// Handles a node's power loss: the link ends without a message.
     pub(crate) fn link_vanishes(&mut self, node: usize, key: StepKey) {
         if let Some((_, wire)) = self.wire(node, key) {
             wire.broken = true;
