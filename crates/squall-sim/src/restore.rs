@@ -19,21 +19,21 @@ use crate::run::{Report, Settings, panicked, plan, report, setup_of};
 use crate::seed::Seed;
 use crate::world::{BEGIN, World};
 
-/// Time after its start in which every node registers with a restored controller.
+/// Time after the start of a restored controller within which every node registers.
 const COME: Span = Span::from_secs(120);
 
 /// State of a restoration.
 #[derive(Debug, Default)]
 pub(crate) struct Restoration {
-    /// `--accept-loss`.
+    /// The controller was restored with `--accept-loss`.
     accepts: bool,
-    /// The controller has ended with the error that nodes know more.
+    /// The controller has ended with the error that nodes have newer data.
     refused: bool,
-    /// Steps that ran at the restoration: nothing may end them.
+    /// Steps that ran at the restoration and whose job the backup lacks: nothing may kill them.
     spared: BTreeSet<(StepKey, usize)>,
-    /// The highest id that a node knows.
+    /// Highest id of a job that ran at the restoration.
     known: JobId,
-    /// The controller was restored with `--accept-loss`, and all nodes had time to register: users may submit.
+    /// The controller was restored with `--accept-loss` and all nodes had time to register: users may submit.
     pub(crate) is_open: bool,
 }
 
@@ -54,7 +54,7 @@ fn play(world: &mut World, settings: &Settings, seed: &mut Seed) -> Result<(), B
     let third = Span(settings.span.0 / 3);
     world.run_until(BEGIN + third)?;
     world.back_up();
-    // The backup is restored up to three incarnations of the controller later.
+    // The controller starts up to three more times before the backup is restored.
     world.controller.restart = Some(Span::from_secs(1));
     for _ in 0..seed.below(4) {
         world.run_until(world.now + Span(third.0 / 5))?;
@@ -67,7 +67,7 @@ fn play(world: &mut World, settings: &Settings, seed: &mut Seed) -> Result<(), B
     if world.controller.serves() {
         world.crash_controller(CrashPoint::Idle);
     }
-    // If the nodes know nothing that the backup lacks, the backup equals the disk.
+    // If no running job is newer than the backup, there is nothing to test.
     if !world.restore(false) {
         return Ok(());
     }
@@ -89,11 +89,12 @@ impl World {
         self.backup = Some((self.controller.log.backup(), self.controller.state().map_or(JobId(0), |s| s.last_id)));
     }
 
-    /// Restores the backup and starts the controller. Returns false if no running node knows more than the backup.
+    /// Restores the backup and starts the controller. Returns false if there is no backup, or no running job is newer
+    /// than it.
     pub(crate) fn restore(&mut self, accepts: bool) -> bool {
         let Some((log, last)) = self.backup.as_ref().map(|(log, last)| (log.backup(), *last)) else { return false };
-        // The time limit or the user may end a job that the backup knows. Its node kills a job that was already being
-        // ended.
+        // A step of a job in the backup may end by its time limit or its user. A step that was already ending is
+        // killed by its node.
         let unknown = |key: &StepKey| key.job > last && key.step == StepNo::BATCH && !self.judge.is_ending(key.job);
         let live = self.judge.live_steps();
         let known = live.iter().map(|(key, _)| key.job).max().unwrap_or_default();
@@ -125,7 +126,7 @@ impl World {
         self.restoration.as_ref().is_some_and(|restoration| !restoration.is_open)
     }
 
-    /// Returns whether changes after the backup may be lost.
+    /// Returns whether the controller was restored with `--accept-loss`, so that changes after the backup may be lost.
     pub(crate) fn accepts_loss(&self) -> bool {
         self.restoration.as_ref().is_some_and(|restoration| restoration.accepts)
     }
@@ -169,7 +170,7 @@ impl World {
         }
     }
 
-    /// Checks a record of a restored controller.
+    /// Checks a record of a restored controller: a new job's id must be above all ids that nodes have seen.
     pub(crate) fn restored_decides(&mut self, record: &Record) {
         let Some(restoration) = &self.restoration else { return };
         let ids = record.events.iter().filter_map(|event| match event {
@@ -182,7 +183,7 @@ impl World {
         }
     }
 
-    /// Checks the end of the tasks of a step after a restoration.
+    /// Checks the end of a step's tasks after a restoration: no step that ran then may be killed.
     pub(crate) fn restored_loses(&mut self, node: usize, key: StepKey, exit: ExitCode) {
         let Some(restoration) = &self.restoration else { return };
         if exit.signal != 0 && restoration.spared.contains(&(key, node)) {
