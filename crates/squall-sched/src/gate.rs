@@ -15,11 +15,11 @@ use crate::view::View;
 pub enum Gate {
     /// An association: a user in an account, or an account with all accounts below it.
     Association(u32),
-    /// A QOS.
+    /// The QOS with this number.
     Qos(u32),
-    /// A user in a QOS.
+    /// A user in a QOS: (QOS, user).
     QosUser(u32, u32),
-    /// An account in a QOS.
+    /// An account in a QOS: (QOS, account).
     QosAccount(u32, u32),
 }
 

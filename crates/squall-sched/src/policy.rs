@@ -188,7 +188,7 @@ struct Pass<'a, 'r, N, R: Room<Need = N>> {
     /// Jobs and partitions with a pending reservation, in order. Reservations are placed only when another job could
     /// start.
     owed: Vec<(Candidate<'a, N>, usize)>,
-    /// Jobs that have started.
+    /// Jobs that this pass starts.
     started: BTreeSet<Item>,
     /// Number of starts of each array.
     groups: BTreeMap<JobId, u32>,

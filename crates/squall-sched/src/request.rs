@@ -25,7 +25,7 @@ pub struct Request {
     pub tasks: Option<u32>,
     /// Maximum number of tasks on a node; without `tasks`: exactly this number.
     pub tasks_per_node: Option<u32>,
-    /// CPUs for one task.
+    /// Number of CPUs for each task.
     pub task_cpus: u32,
     /// Minimum number of CPUs on a node.
     pub cpus_min: u32,
@@ -55,7 +55,7 @@ pub struct Request {
     pub prefer: Option<Constraint>,
     /// Required sockets, cores and threads of nodes.
     pub inside: Inside,
-    /// Generic resources.
+    /// Requested generic resources.
     pub gres: gres::Ask,
     /// The reservation in which the job runs.
     pub reservation: Option<String>,

@@ -195,7 +195,7 @@ impl Scratch {
         self.license_turns.truncate(mark.license_turns);
     }
 
-    /// Returns the nodes of jobs that have their links to themselves at some time in the window of the examined job.
+    /// Returns the nodes of jobs with links of their own that run at some time in the window, one set for each job.
     pub(crate) fn closed_in_window(&self) -> impl Iterator<Item = &NodeSet> {
         let (start, end) = self.window;
         let met = self
@@ -205,14 +205,14 @@ impl Scratch {
         met.map(|closed| &closed.nodes)
     }
 
-    /// Records that a job holds nodes for a time, if users may have to be kept apart.
+    /// Records that a job uses nodes for a time, if users may have to be kept apart.
     pub(crate) fn claim(&mut self, job: &Candidate<'_>, nodes: NodeSet, (from, until): (Time, Time)) {
         if let Some(user) = job.user {
             self.claims.push(Claim { user, alone: job.need.own_nodes, nodes, from, until });
         }
     }
 
-    /// Returns the nodes that a job cannot have in the window because of jobs of other users: one of the two jobs
+    /// Returns the nodes that a job cannot have in the window because another user's job is there and one of the two
     /// excludes other users.
     pub(crate) fn nodes_of_others(&self, job: &Candidate<'_>) -> NodeSet {
         let (start, end) = self.window;

@@ -199,7 +199,7 @@ pub struct Claim {
     pub user: u32,
     /// No job of another user may run on these nodes meanwhile.
     pub alone: bool,
-    /// The job's nodes.
+    /// Nodes of the job.
     pub nodes: NodeSet,
     /// Start of the usage.
     pub from: Time,
@@ -237,7 +237,7 @@ pub struct PartitionView<'a> {
     pub starts: bool,
 }
 
-/// A node as a policy sees it.
+/// A node's usage as a policy sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeView<'a> {
     /// Hardware of the node.
@@ -348,9 +348,9 @@ pub struct Group {
 /// Resources that a cluster gives a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Given {
-    /// Nodes, cores and memory.
+    /// Allocated nodes, cores and memory.
     pub alloc: Alloc,
-    /// Generic resources.
+    /// Allocated generic resources.
     pub gres: Vec<Grant>,
     /// Row of the gang matrix in which the job uses its cores. None: it never shares them.
     pub slot: Option<u32>,

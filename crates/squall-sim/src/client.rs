@@ -122,7 +122,7 @@ pub(crate) enum Wish {
     },
     /// COMPARE-AND-WRITE on all nodes.
     Query(Box<Question>),
-    /// XFER-AND-SIGNAL: a file to nodes.
+    /// XFER-AND-SIGNAL: sends a file to nodes.
     Bring(Arc<Parcel>),
     AuditJobs,
     AuditNodes,
@@ -159,7 +159,7 @@ impl Clients {
     pub(crate) fn order(&self, order: usize) -> Option<&Order> {
         self.placed.get(order).map(|p| &p.order)
     }
-    /// The largest limit of running tasks that an order ever had.
+    /// Returns the largest limit of running tasks that an order's array ever had.
     pub(crate) fn array_limit(&self, order: usize) -> Option<u32> {
         self.placed.get(order).and_then(|p| p.array_limit)
     }

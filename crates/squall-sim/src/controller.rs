@@ -278,7 +278,7 @@ impl World {
         }
     }
 
-    /// Replays a copy of the journal and compares it with the live state.
+    /// Checks that a replay of the journal gives the live state.
     pub(crate) fn check_replay(&mut self) {
         let Some(pipeline) = self.controller.pipeline.as_ref().filter(|p| !p.is_open() && !p.is_flushing()) else {
             return;

@@ -19,8 +19,8 @@ use crate::seed::Seed;
 const NODES: usize = 8;
 const TICK_US: u64 = 100;
 
-/// Durations in ticks: slot of gang scheduling, slice of buffered coscheduling, time slice of a node's own scheduler,
-/// spinning before a process blocks.
+/// Durations in ticks, of this constant and the next three: slot of gang scheduling, slice of buffered coscheduling,
+/// time slice of a node's own scheduler, spinning before a process blocks.
 const SLOT: u64 = 100;
 const SLICE: u64 = 5;
 const LOCAL: u64 = 30;
@@ -32,7 +32,7 @@ const SWITCH_US: u64 = 50;
 /// Maximum number of jobs that share a node.
 const ROWS: usize = 3;
 
-/// Number of jobs of a workload, and mean time between two arrivals in ticks.
+/// Number of jobs of a workload; the next constant is the mean time between two arrivals, ticks.
 const JOBS: u32 = 18;
 const BETWEEN: u64 = 9_000;
 
@@ -42,7 +42,8 @@ const COARSE_US: u64 = 10_000;
 /// A process is frustrated if it waits at least this share of its time, percent.
 const FRUSTRATED: u64 = 25;
 
-/// Ticks in a process's own slots after which it is classified, and after which it is classified again.
+/// Ticks in its own slots after which a process is classified; the next constant is the interval of repeated
+/// classification.
 const MEASURE: u64 = 2 * SLOT;
 const ANEW: u64 = 50 * SLOT;
 
@@ -60,7 +61,7 @@ pub enum Method {
     Implicit,
     /// Jobs that need it alternate in time slots; other processes fill the time left.
     Flexible,
-    /// Communication is exchanged and scheduled at the boundaries of slices.
+    /// BCS: messages are scheduled and delivered at the boundaries of time slices.
     Buffered,
 }
 

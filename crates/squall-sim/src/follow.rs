@@ -1,4 +1,5 @@
-//! `srun` and the output of its step: links from step daemons, frames held up by a network cut, the final report.
+//! Simulated `srun` and the output of its step: links from step daemons, frames held up by a network cut, the final
+//! report.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,7 +13,8 @@ use crate::judge::process::order_of;
 use crate::mutation::Mutation;
 use crate::world::{Happening, World};
 
-/// Retry interval for frames held up by a network cut, and interval at which `srun` checks whether all is over.
+/// Retry interval for frames held up by a network cut, and interval at which `srun` checks whether its step and links
+/// have ended.
 const AGAIN: Span = Span::from_millis(500);
 
 /// Keepalive timeout: after the step's end a side gives up a link on which nothing has arrived for this long. It sends
@@ -22,19 +24,19 @@ const PROBED: Span = Span::from_secs(130);
 /// Timeout after which a kernel gives up unacknowledged data.
 const UNACKNOWLEDGED: Span = Span::from_secs(900);
 
-/// Number of frames that a link queues during a network cut.
+/// Maximum number of frames that a link queues during a network cut.
 const BACKLOG: usize = 3;
 
 /// A frame from a step daemon to its `srun`, reduced to its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// A piece of a task's output.
+    /// A piece of output of the task with this rank.
     Output(u32),
-    /// A task has ended.
+    /// The task with this rank has ended.
     Ended(u32),
-    /// The final message.
+    /// The step daemon's final message.
     Done,
-    /// The link's end.
+    /// The end of the link.
     Closed,
 }
 
@@ -53,10 +55,9 @@ struct Wire {
     delivery: Delivery,
     /// Since when probes of `srun` have had no answer.
     dark: Option<Time>,
-    /// The step daemon's kernel has given it up: a probe that arrives is answered by a reset.
+    /// The step daemon's kernel has given the link up: it answers a probe with a reset.
     reset: bool,
-    /// Complete output is not promised any more. Causes: a kill, a power loss, too long a cut, an order to end the
-    /// step.
+    /// Complete output is no longer promised. Causes: a kill, a power loss, too long a cut, an order to end the step.
     broken: bool,
 }
 
@@ -64,7 +65,7 @@ struct Wire {
 #[derive(Debug, Default)]
 pub(crate) struct Follower {
     cookie: [u8; 16],
-    /// Ranks of its step by node.
+    /// Ranks of the step by node.
     ranks: BTreeMap<usize, Vec<u32>>,
     wires: BTreeMap<usize, Wire>,
     /// Number of pieces that tasks have written, and that have arrived, by rank.
@@ -209,7 +210,7 @@ impl World {
             let answers = self.network.open(node, login) && self.network.open(login, node) && host.powered;
             match (answers, wire.dark) {
                 _ if wire.delivery != Delivery::Open => {}
-                // The node was rebooted, or its kernel gave the link up: it answers with a reset.
+                // A rebooted node, or a kernel that gave the link up, answers with a reset.
                 (true, _) if host.boot != wire.boot || wire.reset => wire.delivery = Delivery::Lost,
                 (true, _) => wire.dark = None,
                 (false, None) => wire.dark = Some(now),
@@ -301,7 +302,7 @@ impl World {
         (wire.key == key).then_some((order, wire))
     }
 
-    /// A task writes a piece of output.
+    /// Records a piece of output that a task writes. `heard`: the step daemon is alive and sends it.
     pub(crate) fn task_writes(&mut self, node: usize, key: StepKey, rank: u32, heard: bool) {
         let Some((order, _)) = self.wire(node, key) else { return };
         if let Some(follower) = self.followers.get_mut(&order) {

@@ -26,7 +26,7 @@ mutations! {
     ReleaseBeforeFlush = "release-before-flush",
     /// Answers are sent before anything is appended.
     AnswerBeforeJournal = "answer-before-journal",
-    /// Reports are acknowledged to nodes before they are durable.
+    /// Reports of nodes are acknowledged before they are durable.
     AckBeforeFlush = "ack-before-flush",
     /// Recovery does not cut off a torn tail, so later records follow it.
     TornTailKept = "torn-tail-kept",
@@ -40,7 +40,7 @@ mutations! {
     IdsReset = "ids-reset",
     /// Scripts are not made durable with their jobs.
     BlobsForgotten = "blobs-forgotten",
-    /// A retried submission counts as a new one.
+    /// A retried submission is accepted as a new one.
     RetryKeyIgnored = "retry-key-ignored",
     /// A launch is carried out twice.
     LaunchDoubled = "launch-doubled",
@@ -68,7 +68,7 @@ mutations! {
     SweepWithoutKill = "sweep-without-kill",
     /// A node reports orphaned tasks as ended while they run.
     OrphansForgotten = "orphans-forgotten",
-    /// A report names another job of that node.
+    /// A report names another job of the same node.
     ReportOfAnother = "report-of-another",
     /// Dependencies are not checked.
     DependencyIgnored = "dependency-ignored",

@@ -33,7 +33,8 @@ pub(crate) struct Profile {
     pub(crate) until: Time,
     /// Mean time between two faults.
     pub(crate) gap: Span,
-    /// Weights of controller, disk, node, step, power, network, client and spool faults.
+    /// Weights of the faults of controller, disk, node daemons, steps, power, network, clients and spools, in this
+    /// order.
     pub(crate) weights: [u32; 8],
 }
 

@@ -99,7 +99,7 @@ impl Network {
             Way::In => self.ports[node].in_cut = true,
         }
     }
-    /// Loses all frames from one machine to another.
+    /// Loses all frames from one port to another, until [`Self::heal`].
     pub(crate) fn cut_between(&mut self, from: usize, to: usize) {
         self.cuts.insert((from, to));
     }
@@ -110,7 +110,7 @@ impl Network {
             self.ports[node].island = self.last_island;
         }
     }
-    /// Ends the cuts of a node.
+    /// Ends all cuts of a node.
     pub(crate) fn heal(&mut self, node: usize) {
         let port = &mut self.ports[node];
         (port.out_cut, port.in_cut, port.island) = (false, false, 0);

@@ -33,7 +33,7 @@ pub(crate) const SKEW_MAX: Span = Span::from_secs(3600);
 /// Health values that every node reports.
 const HEALTH: Health = Health { load_centi: 50, free_mb: 1000 };
 
-/// A simulated machine.
+/// A simulated node: hardware, daemons, state directory and planned faults.
 #[derive(Debug)]
 pub(crate) struct NodeHost {
     pub(crate) name: String,

@@ -9,7 +9,7 @@ use squall_model::time::Span;
 
 use crate::seed::mix;
 
-/// A submission as a story or the generator describes it.
+/// A job order: a submission as a story or the generator describes it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Order {
     /// Name of the order in a story.

@@ -37,7 +37,8 @@ pub(crate) struct Restoration {
     pub(crate) is_open: bool,
 }
 
-/// Simulates one seed: users, a backup, more users, the loss of the disk, the backup restored.
+/// Simulates one seed in which the controller's disk is lost and an older backup is restored, with users active before
+/// and after.
 pub(crate) fn run(settings: &Settings) -> Report {
     let mut seed = Seed::new(settings.seed ^ 0x00ba_c4ed);
     let mut setup = setup_of(settings, &mut seed);
@@ -78,13 +79,13 @@ fn play(world: &mut World, settings: &Settings, seed: &mut Seed) -> Result<(), B
     world.run_until(world.now + COME)?;
     world.let_in();
     world.run_until(BEGIN + settings.span + COME)?;
-    // All running jobs have ended by then.
+    // Time for all running jobs to end.
     world.run_until(world.now + Span::from_secs(3600))?;
     world.judge.check_over()
 }
 
 impl World {
-    /// Copies the controller's disk.
+    /// Copies the controller's disk, to be restored later.
     pub(crate) fn back_up(&mut self) {
         self.backup = Some((self.controller.log.backup(), self.controller.state().map_or(JobId(0), |s| s.last_id)));
     }
@@ -121,7 +122,7 @@ impl World {
         }
     }
 
-    /// Returns whether users are blocked: until all nodes had time to register with a restored controller.
+    /// Returns whether users must wait, because not all nodes had time to register with a restored controller.
     pub(crate) fn is_shut(&self) -> bool {
         self.restoration.as_ref().is_some_and(|restoration| !restoration.is_open)
     }
@@ -131,8 +132,8 @@ impl World {
         self.restoration.as_ref().is_some_and(|restoration| restoration.accepts)
     }
 
-    /// Backs up or restores, for stories. After a restoration every node registers. Without `accepts` the controller
-    /// must refuse to go on; with it users may submit again.
+    /// Makes or restores a backup for a story. After a restoration every node registers. Without `accepts` the
+    /// controller must refuse to go on; with it users may submit again.
     pub(crate) fn tell_backup(&mut self, restore: Option<bool>) -> Result<(), String> {
         let Some(accepts) = restore else {
             self.back_up();
@@ -154,7 +155,7 @@ impl World {
         self.judge.check_over().map_err(|v| v.to_string())
     }
 
-    /// Ends the controller because a node contradicts it. Returns false if no backup was restored.
+    /// Ends a restored controller because a node has newer data. Returns false if no backup was restored.
     pub(crate) fn refuses_backup(&mut self) -> bool {
         let Some(restoration) = &mut self.restoration else { return false };
         restoration.refused = true;

@@ -1,4 +1,4 @@
-//! Step daemons and tasks of a simulated node.
+//! Simulated step daemons and tasks of a node.
 
 use squall_engine::machine::Machine;
 use squall_engine::node::{NodeInput, attempt_of};
@@ -23,7 +23,7 @@ const TERM: i32 = 15;
 pub(crate) const CONT: i32 = 18;
 pub(crate) const STOP: i32 = 19;
 
-/// A step daemon and its tasks, or what a killed one left.
+/// A step daemon and its tasks, or what remains after the daemon was killed.
 #[derive(Debug)]
 pub(crate) struct StepHost {
     /// The step daemon's state machine. None: the daemon was killed.

@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 
 use crate::node_spec::{self, NodeSpec};
 
-/// A job of a trace, as it is replayed.
+/// A job of a workload trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceJob {
     /// Number of the job in the trace.

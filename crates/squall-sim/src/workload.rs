@@ -32,7 +32,7 @@ const FILE_BYTES_MAX: u64 = 600_000;
 /// Name of the second partition, which has half of the nodes and a higher tier.
 pub(crate) const FAST: &str = "fast";
 
-/// Name of the QOS whose jobs are preempted for jobs of [`HIGH`].
+/// Name of the QOS whose jobs are preempted for jobs of the QOS `HIGH`.
 pub(crate) const LOW: &str = "low";
 /// Name of the QOS that may preempt [`LOW`].
 pub(crate) const HIGH: &str = "high";

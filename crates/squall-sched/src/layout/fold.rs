@@ -18,7 +18,7 @@ enum Target {
 /// Rule by which pencils (lines of cells along one axis) skip a plane in which one of them has a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Skip {
-    /// There are no holes.
+    /// The prism has no holes, so nothing is skipped.
     None,
     /// Only the pencil with the hole skips the plane.
     Pencil,

@@ -120,9 +120,9 @@ impl Grid {
 /// The part of a network to which ranks can be mapped.
 #[derive(Clone, Debug)]
 pub struct Site<'a> {
-    /// The network.
+    /// The network's frame.
     pub frame: &'a Frame,
-    /// The prism.
+    /// The prism to which ranks are mapped.
     pub prism: Prism,
     /// Number of usable nodes of each cell, in the order of [`Prism::cells`].
     pub usable: Vec<u32>,

@@ -45,7 +45,7 @@ impl Taken {
             self.places[id.index()] = 0;
         }
     }
-    /// Returns a copy of all entries, for [`Taken::restore`].
+    /// Returns a copy of all entries, for `restore`.
     pub(crate) fn saved(&self) -> List {
         self.list.clone()
     }

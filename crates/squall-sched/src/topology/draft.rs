@@ -37,7 +37,7 @@ pub(super) struct Torus {
     pub(super) weight: Vec<u32>,
     pub(super) per_router: u32,
     pub(super) strict: bool,
-    /// Shapes that are tried first.
+    /// Prism shapes that are tried first, by axis.
     pub(super) placements: Vec<Vec<u32>>,
     /// Order in which nodes are combined when no prism is free.
     pub(super) order: Order,

@@ -47,9 +47,9 @@ pub enum Plugin {
     Flat,
     /// A tree of switches.
     Tree,
-    /// Blocks of equal size.
+    /// Blocks of nodes of equal size.
     Block,
-    /// Rings.
+    /// Rings of nodes.
     Ring,
     /// Tori and meshes of any number of axes.
     Torus3d,
@@ -125,14 +125,14 @@ pub enum Kind {
     },
     /// Blocks of nodes.
     Block {
-        /// The blocks.
+        /// The blocks of nodes.
         blocks: Vec<Group>,
         /// Number of nodes of a base block, and of each size combined from base blocks.
         sizes: Vec<u32>,
     },
-    /// Rings.
+    /// Rings of nodes, each with its nodes in order.
     Ring(Vec<Group>),
-    /// Tori.
+    /// Tori and meshes.
     Torus(Vec<Torus>),
 }
 

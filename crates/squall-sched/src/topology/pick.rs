@@ -245,8 +245,9 @@ fn sort_by_groups(topology: &Topology, order: &[usize], count: usize, fits: &mut
     fits.sort_by_key(|(node, _)| topology.place(*node).map(|(group, at)| (rank[group], at)));
 }
 
-/// Keeps the candidates below the lowest switch with enough of them, of several the one with the fewest. Its leaves
-/// are used by best fit.
+/// Sorts candidates so that those below the lowest sufficient switch are used, of several the one with the fewest
+/// candidates. Its leaves are used by best fit. If no switch suffices, all leaves are used. Returns false if more leaf
+/// switches would be needed than the job accepts.
 fn tree(
     topology: &Topology,
     switches: &[Switch],

@@ -96,8 +96,8 @@ impl Chooser {
         self.full.clear();
     }
 
-    /// Returns the shapes to try for this many nodes, in the order of [`Shapes::between`]. `slack`: maximum excess,
-    /// percent.
+    /// Returns the shapes to try for this many nodes. Shapes with less than half the greatest bisection are omitted.
+    /// `slack`: maximum excess, percent.
     pub fn shapes_for(&self, frame: &Frame, nodes: u32, slack: u32) -> Vec<Shape> {
         let per_router = frame.per_router();
         let least = nodes.div_ceil(per_router).max(1);

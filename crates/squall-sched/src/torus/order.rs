@@ -14,7 +14,7 @@ pub enum Order {
     /// `2Y`, `4Y`: slabs of this thickness on the axis with the slowest links; the other axes are walked back and
     /// forth.
     Snake(u32),
-    /// Along a Hilbert curve.
+    /// Along a Hilbert curve through the cells.
     #[default]
     Hilbert,
 }

@@ -28,7 +28,7 @@ struct Level {
     /// Extent for which `bits` are valid; 0: none.
     extent: u32,
     bits: Vec<u64>,
-    /// Whether no bit is left.
+    /// Whether no bit of `bits` is set.
     none: bool,
 }
 

@@ -32,9 +32,9 @@ const LARGEST: u32 = 3;
 /// One event of a course: the submission or the end of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// The job with this index in [`Course::jobs`] is submitted.
+    /// The job with this index in `Course::jobs` is submitted.
     Submit(usize),
-    /// The job with this index in [`Course::jobs`] ends.
+    /// The job with this index in `Course::jobs` ends.
     End(usize),
 }
 

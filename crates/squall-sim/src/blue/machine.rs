@@ -89,7 +89,7 @@ pub(super) struct Machine {
     reservation: Option<Reservation>,
 }
 
-/// The routers with service nodes.
+/// Returns the indices of the routers with service nodes, drawn at random.
 pub(super) fn service(random: &mut Seed) -> Vec<usize> {
     let cells = u64::from(MACHINE.iter().product::<u32>());
     let mut found = Vec::new();

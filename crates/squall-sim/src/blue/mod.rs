@@ -10,7 +10,7 @@ mod workload;
 pub use course::{Act, Course, course, torus};
 pub use run::{Outcome, Spot, run};
 
-/// Routers along x, y and z.
+/// Routers along x, y and z of the simulated machine.
 pub const MACHINE: [u32; 3] = [24, 24, 24];
 
 /// Algorithm by which jobs are placed.
@@ -70,7 +70,7 @@ impl Placement {
 /// Settings of one simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How jobs are placed.
+    /// Algorithm by which jobs are placed.
     pub placement: Placement,
     /// Seed of the workload and of the positions of service routers.
     pub seed: u64,
@@ -82,7 +82,7 @@ pub struct Settings {
     pub window_s: u32,
     /// True: most jobs run equally long, as in the talk's test. False: run times vary.
     pub equal_runs: bool,
-    /// A block of 15 x 6 x 24 routers has nodes with GPUs: jobs ask for these or for the others.
+    /// A block of 15 x 6 x 24 routers has nodes with GPUs. Each job requests either these nodes or the others.
     pub gpu_block: bool,
     /// True: MILC exchanges halos in four dimensions and Changa with random partners. False: both exchange halos in
     /// three dimensions.

@@ -37,7 +37,7 @@ pub struct Outcome {
     pub efficiency: f64,
     /// Mean over sensitive jobs of run time divided by run time alone on the same nodes.
     pub stretch: f64,
-    /// Coefficient of variation of [`Outcome::stretch`] over sensitive jobs.
+    /// Coefficient of variation of `stretch` over sensitive jobs.
     pub variation: f64,
     /// Number of jobs that ended in the measured time.
     pub jobs: usize,
@@ -127,7 +127,7 @@ impl Lane {
     }
 }
 
-/// Simulates one machine.
+/// Simulates one machine and returns the results.
 pub fn run(settings: &Settings) -> Outcome {
     let mut random = Seed::new(settings.seed);
     let service = machine::service(&mut random);

@@ -20,7 +20,8 @@ const BENT: f64 = 3.0;
 pub(super) const QUIET: f64 = 0.02;
 /// Shortest and longest run time, seconds.
 const RUN_S: (f64, f64) = (300.0, 7200.0);
-/// Percentage of jobs that run equally long in the talk's test. Their run time in seconds is our choice.
+/// Percentage of jobs that run equally long in the talk's test; the next constant is their run time in seconds, which
+/// is our choice.
 const EQUAL: u64 = 91;
 const EQUAL_S: f64 = 1800.0;
 

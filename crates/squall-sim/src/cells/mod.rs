@@ -155,7 +155,7 @@ struct Cell {
     stopped: bool,
 }
 
-/// A client's connection to the front.
+/// A client's connection to the front, with the front's gateway session.
 #[derive(Debug)]
 struct Session {
     desk: Desk,
@@ -453,7 +453,7 @@ impl World {
         }
     }
 
-    // Cells.
+    // Cells and their controllers.
 
     fn cell_starts(&mut self, number: u32) {
         let Some(cell) = self.cells.get_mut(&number) else { return };

@@ -16,7 +16,7 @@ use crate::client::Clients;
 use crate::coverage::Phase;
 use crate::order::Order;
 
-/// SIGTERM, SIGKILL.
+/// Signal numbers of SIGTERM and SIGKILL.
 const TERM: u8 = 15;
 const KILL: u8 = 9;
 

@@ -106,7 +106,7 @@ pub(crate) struct Judge {
     /// True after a backup was restored: the collected facts no longer apply, so most checks are off.
     asleep: bool,
     pub(crate) files: BTreeMap<JobId, JobFile>,
-    /// Durable submissions: first id, number of ids, order.
+    /// Durable submissions by first job id: number of ids, and index of the order.
     pub(crate) submitted: BTreeMap<JobId, (u32, usize)>,
     /// First job id of each order, once durable.
     pub(crate) ids: BTreeMap<usize, JobId>,

@@ -33,7 +33,7 @@ impl fmt::Display for ParseError {
 /// Part of the cluster that a story can crash and restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Victim {
-    /// The controller.
+    /// The controller process.
     Controller,
     /// Node daemons, by node name.
     Nodes(Vec<String>),
@@ -119,7 +119,8 @@ pub(crate) enum Statement {
         victim: Victim,
         at: Option<(CrashPoint, u32)>,
     },
-    /// Copies the controller's disk, or replaces the disk by that copy, with or without `--accept-loss`.
+    /// Copies the controller's disk (`restore` None), or replaces the disk by that copy; `Some(true)`: with
+    /// `--accept-loss`.
     Backup {
         restore: Option<bool>,
     },

@@ -30,7 +30,7 @@ pub struct StoryFailure {
     pub line: usize,
     /// Description of the failure.
     pub problem: String,
-    /// The last lines of the trace.
+    /// Last lines of the trace.
     pub trace: Vec<String>,
 }
 
