@@ -3,7 +3,7 @@
 
 /// Maximum number of alternatives; a constraint with more is refused.
 const ALTERNATIVES_MAX: usize = 64;
-/// Maximum depth of nested parentheses.
+/// Maximum depth of nested parentheses in a constraint.
 const DEPTH_MAX: u32 = 16;
 
 /// Features, all of which a node must have.

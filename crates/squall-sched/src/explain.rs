@@ -44,7 +44,7 @@ pub struct Explained {
 /// A requirement on the positions of nodes that free nodes do not fulfil.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misfit {
-    /// The kind of requirement.
+    /// The kind of requirement, for example that nodes form a ring.
     pub together: Together,
     /// True: enough nodes in other positions are free now. False: there would be enough if no other job ran.
     pub free: bool,

@@ -33,7 +33,7 @@ impl Gate {
     }
 }
 
-/// Usage of one more job.
+/// Usage by which one more job counts against limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     cpus: u64,

@@ -43,7 +43,7 @@ pub struct Nodes<'a, V> {
     now: Time,
     /// No reservation begins later than this.
     horizon: Time,
-    /// What is left of limits.
+    /// What is left of limits under this plan.
     rooms: Rooms,
     /// Where the present job could start apart from reservations for others: nodes, and the greatest number of tasks
     /// on each.

@@ -30,7 +30,7 @@ pub enum Discipline {
     Conservative,
 }
 
-/// Parameters of a pass.
+/// Parameters of a scheduling pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Discipline that decides which jobs may start before earlier ones.
@@ -180,7 +180,7 @@ impl<'a, N, L: Lanes<Candidate<'a, N>>> Line<'a, N, L> {
     }
 }
 
-/// A pass in progress.
+/// State of a scheduling pass in progress.
 struct Pass<'a, 'r, N, R: Room<Need = N>> {
     room: &'r mut R,
     rules: Rules,
@@ -188,7 +188,7 @@ struct Pass<'a, 'r, N, R: Room<Need = N>> {
     /// Jobs and partitions with a pending reservation, in order. Reservations are placed only when another job could
     /// start.
     owed: Vec<(Candidate<'a, N>, usize)>,
-    /// Jobs that this pass starts.
+    /// Jobs that this pass has started.
     started: BTreeSet<Item>,
     /// Number of starts of each array.
     groups: BTreeMap<JobId, u32>,
@@ -285,7 +285,7 @@ impl<'a, N, R: Room<Need = N>> Pass<'a, '_, N, R> {
         true
     }
 
-    /// Places the pending reservations.
+    /// Makes the reservations that are pending in this pass.
     fn pay(&mut self) {
         for (job, partition) in self.owed.drain(..) {
             if let Some((time, given)) = self.room.reserve(&job, partition) {

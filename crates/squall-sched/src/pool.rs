@@ -15,7 +15,7 @@ pub struct Pool {
     timeline: Timeline,
     /// Reservations: start, end and number of processors.
     kept: BTreeMap<Item, (Time, Time, i64)>,
-    /// Start times of promises.
+    /// Start times of promised reservations, each with its job.
     due: BTreeSet<(Time, Item)>,
     /// True if reservations are promises, which last from pass to pass.
     promises: bool,
@@ -65,7 +65,7 @@ impl Pool {
     }
 }
 
-/// Returns a job's time limit.
+/// Returns a job's time limit; 0 if it has none.
 fn span(job: &Candidate<'_, u32>) -> Span {
     Span::from_secs(job.time_limit_s.flatten().unwrap_or_default())
 }

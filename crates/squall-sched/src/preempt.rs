@@ -35,7 +35,7 @@ pub struct Victim<'a> {
     pub stays: bool,
 }
 
-/// A preemption.
+/// A preemption: one running job ends or is suspended for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Eviction {
     /// The job to be preempted.
@@ -48,7 +48,7 @@ pub struct Eviction {
 pub(crate) struct Way {
     /// Jobs that must be preempted; empty: those that are ending already suffice.
     pub(crate) asked: Vec<JobId>,
-    /// Placement of the request afterwards.
+    /// Placement of the request after the preemption.
     pub(crate) given: Given,
     /// CPUs and memory (MiB) that are free on its nodes then.
     pub(crate) free: BTreeMap<NodeId, (u32, u64)>,

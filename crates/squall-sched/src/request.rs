@@ -17,9 +17,9 @@ use crate::view::Names;
 /// Parsed resource request of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Minimum number of nodes.
+    /// Minimum number of nodes of the job.
     pub nodes_min: u32,
-    /// Maximum number of nodes.
+    /// Maximum number of nodes of the job.
     pub nodes_max: u32,
     /// Number of tasks over all nodes; None: `tasks_per_node` on each node.
     pub tasks: Option<u32>,
@@ -59,9 +59,9 @@ pub struct Request {
     pub gres: gres::Ask,
     /// The reservation in which the job runs.
     pub reservation: Option<String>,
-    /// Number of each license.
+    /// Number of licenses by license name.
     pub licenses: BTreeMap<String, u32>,
-    /// Requirements on the network.
+    /// The job's requirements on the network.
     pub wish: Wish,
 }
 

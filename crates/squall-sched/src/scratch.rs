@@ -33,16 +33,16 @@ pub struct Scratch {
     pub(crate) window: (Time, Time),
     /// Reserved parts of nodes, by node.
     holds: Vec<Vec<Hold>>,
-    /// Nodes with reserved parts.
+    /// Nodes of which a part is reserved for a job.
     held: Vec<NodeId>,
-    /// All reservations, in any order.
+    /// All reservations for jobs, in any order.
     pub(crate) kept: Vec<Kept>,
     /// By begin of a reservation: number of nodes with a CPU free until after that, and the most free CPUs on one.
     /// Upper bounds.
     pub(crate) beyond: Vec<(Time, usize, u32)>,
     /// CPUs and memory that become free until the examined time, by node.
     gains: Vec<(u32, u64)>,
-    /// Nodes with entries in `gains`.
+    /// Nodes whose entry in `gains` is not 0.
     gained: Vec<NodeId>,
     /// Nodes with free resources for the present job at the examined time.
     pub(crate) among: NodeSet,
@@ -287,7 +287,7 @@ impl Scratch {
         self.kept.push(Kept { from, until, nodes: Arc::new(nodes) });
         self.kept_gres.extend(gres.iter().map(|grant| (from, until, grant.clone())));
     }
-    /// Marks generic resources as used.
+    /// Marks generic resources that this plan allocates as used.
     pub(crate) fn hold_gres(&mut self, view: &impl View, gres: &[Grant]) {
         for grant in gres {
             self.change_gres(view, (std::slice::from_ref(grant), &grant.nodes), CoreSet::union_with);
@@ -356,7 +356,7 @@ impl Scratch {
         }
         free
     }
-    /// Returns whether there are reservations.
+    /// Returns whether anything is reserved for jobs.
     pub(crate) fn keeps(&self) -> bool {
         !self.held.is_empty()
     }

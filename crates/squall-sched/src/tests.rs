@@ -64,7 +64,7 @@ struct Partition {
     jobs: Vec<Job>,
 }
 
-/// The test cluster.
+/// The test cluster: nodes, partitions with pending jobs, running jobs.
 #[derive(Clone, Debug)]
 struct Cluster {
     nodes: Vec<Node>,
@@ -149,7 +149,7 @@ impl Cluster {
         }
         self
     }
-    /// Reserves a node for others.
+    /// Reserves a node for other users, `from_s` to `until_s` seconds from now.
     fn reserve(mut self, node: u32, from_s: u64, until_s: u64) -> Self {
         let at = |seconds| NOW + Span::from_secs(seconds);
         self.reserved.push((at(from_s), at(until_s), NodeSet::one(NodeId(node))));

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use squall_model::time::{Span, Time};
 
-/// Index of no step.
+/// Index that stands for no step.
 const NONE: u32 = u32::MAX;
 
 /// A step of the function. Steps form a tree ordered by time, balanced by a hash of the time (a treap). Each stores

@@ -15,7 +15,7 @@ use crate::preempt::{Eviction, Victim};
 use crate::request::Request;
 use crate::topology::{Topology, Wish};
 
-/// An entry of the queue.
+/// An entry of the queue: a job, or an array's remaining tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Item {
     /// Id of the job, or of the array.
@@ -70,11 +70,11 @@ pub trait Names {
 
 /// A cluster and its pending jobs, borrowed.
 pub trait View: Queues<Need = Request> {
-    /// Returns a partition.
+    /// Returns the partition with the index `at`.
     fn partition(&self, at: usize) -> PartitionView<'_>;
     /// Returns running jobs' resources in the order in which their time limits end.
     fn ends(&self) -> impl Iterator<Item = End<'_>>;
-    /// Returns a node.
+    /// Returns the node with this id.
     fn node(&self, id: NodeId) -> NodeView<'_>;
     /// Returns nodes where jobs may start and at least one core is free. May include others.
     fn open(&self) -> &NodeSet;
@@ -82,7 +82,7 @@ pub trait View: Queues<Need = Request> {
     fn by_weight(&self) -> &[NodeId] {
         &[]
     }
-    /// Returns a node's weight.
+    /// Returns a node's weight; lower weights are allocated first.
     fn weight(&self, _id: NodeId) -> u32 {
         1
     }
@@ -167,7 +167,7 @@ pub trait View: Queues<Need = Request> {
 /// A row of the gang matrix: each rank has its own rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Rank of the row.
+    /// Rank of the jobs in this row.
     pub rank: u32,
     /// Number of the row. None: all rows of the rank.
     pub slot: Option<u32>,
@@ -184,11 +184,11 @@ impl Row {
 /// Nodes of a job that has links of its own for some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
-    /// The job's nodes.
+    /// Nodes of the job.
     pub nodes: NodeSet,
-    /// Start of the usage.
+    /// Start of the job's use of these links.
     pub from: Time,
-    /// Expected end of the usage.
+    /// Expected end of the job's use of these links.
     pub until: Time,
 }
 
@@ -201,20 +201,20 @@ pub struct Claim {
     pub alone: bool,
     /// Nodes of the job.
     pub nodes: NodeSet,
-    /// Start of the usage.
+    /// Start of the job's use of the nodes.
     pub from: Time,
-    /// Expected end of the usage.
+    /// Expected end of the job's use of the nodes.
     pub until: Time,
 }
 
 /// What reservations leave to a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bars {
-    /// All nodes.
+    /// The job may use all nodes.
     Open,
-    /// All nodes except these.
+    /// The job may use all nodes except these.
     Barred(NodeSet),
-    /// No nodes at that time: the job waits for its own reservation.
+    /// The job may use no nodes at that time: it waits for its own reservation.
     Waits(PendingReason),
 }
 
@@ -255,7 +255,7 @@ pub struct NodeView<'a> {
 pub struct End<'a> {
     /// End of the job's time limit; may have passed.
     pub time: Time,
-    /// The job's allocation.
+    /// Nodes, cores and memory that the job was given.
     pub alloc: &'a Alloc,
     /// The job's generic resources.
     pub gres: &'a [Grant],
@@ -270,11 +270,11 @@ pub struct Candidate<'a, N = Request> {
     pub item: Item,
     /// Priority; higher ones start first.
     pub priority: u64,
-    /// Resource request.
+    /// The job's resource request.
     pub need: &'a N,
     /// Time limit, seconds. None: the partition's default; Some(None): unlimited.
     pub time_limit_s: Option<Option<u64>>,
-    /// Requirements on the network.
+    /// The job's requirements on the network.
     pub wish: Wish,
     /// Number of starts: 1, or the number of an array's tasks that may start.
     pub copies: u32,
@@ -293,15 +293,15 @@ pub struct Candidate<'a, N = Request> {
 /// A component of a heterogeneous job other than the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Component<N = Request> {
-    /// The component's job.
+    /// Job id of the component.
     pub item: Item,
     /// Indices of partitions in which the component may run.
     pub partitions: Vec<usize>,
-    /// Resource request.
+    /// The component's resource request.
     pub need: N,
     /// Time limit, seconds. None: the partition's default; Some(None): unlimited.
     pub time_limit_s: Option<Option<u64>>,
-    /// Requirements on the network.
+    /// The component's requirements on the network.
     pub wish: Wish,
     /// Nodes on which a launch of the component failed: used only if it fits nowhere else.
     pub avoid: Option<NodeSet>,
@@ -339,7 +339,7 @@ impl<N> Copy for Candidate<'_, N> {}
 /// An array with a limit on running tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Id of the array.
+    /// Job id of the array.
     pub id: JobId,
     /// Number of further tasks that may start.
     pub room: u32,
@@ -372,13 +372,13 @@ pub struct Plan<G = Given> {
     pub skips: Vec<Skip>,
     /// Running jobs to preempt for pending ones.
     pub evictions: Vec<Eviction>,
-    /// Number of jobs tried.
+    /// Number of jobs that the pass tried to start.
     pub looked_at: u64,
     /// Number of jobs tried behind one that must wait.
     pub behind: u64,
     /// Number of those behind a waiting job that fitted beside the running jobs.
     pub tried: u64,
-    /// Number of those that started.
+    /// Number of jobs that started behind one that must wait (backfilled).
     pub backfilled: u64,
 }
 
@@ -398,21 +398,21 @@ impl<G> Default for Plan<G> {
     }
 }
 
-/// Start of a job.
+/// A job's start, as decided by a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start<G = Given> {
-    /// The job or array.
+    /// The started job or array.
     pub item: Item,
     /// Index of the partition.
     pub partition: usize,
-    /// Resources of the job.
+    /// Resources that the job is given.
     pub given: G,
 }
 
 /// A job that must wait for resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The job or array.
+    /// The waiting job or array.
     pub item: Item,
     /// Index of the partition.
     pub partition: usize,
@@ -421,7 +421,7 @@ pub struct Head {
 /// A reservation for a pending job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserved<G = Given> {
-    /// The job or array.
+    /// The job or array for which resources are reserved.
     pub item: Item,
     /// Index of the partition.
     pub partition: usize,
@@ -434,7 +434,7 @@ pub struct Reserved<G = Given> {
 /// A job that is skipped in this pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skip {
-    /// The job or array.
+    /// The skipped job or array.
     pub item: Item,
     /// Index of the partition.
     pub partition: usize,

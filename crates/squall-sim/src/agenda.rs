@@ -20,7 +20,7 @@ struct Entry<T> {
 }
 
 impl<T> Agenda<T> {
-    /// Creates an empty queue.
+    /// Creates an empty queue of events.
     pub(crate) fn new() -> Self {
         Self { heap: BinaryHeap::new(), sequence: 0 }
     }

@@ -24,7 +24,7 @@ use crate::order::{Order, Truth};
 use crate::trace::Who;
 use crate::world::{Happening, World};
 
-/// State of all users.
+/// State of all simulated users.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     pub(crate) placed: Vec<Placed>,
@@ -66,7 +66,7 @@ pub(crate) struct Placed {
     pub(crate) abandoned: bool,
 }
 
-/// Something that a user requests.
+/// Request of a simulated user or operator.
 #[derive(Clone, Debug)]
 pub(crate) enum Wish {
     Submit {
@@ -108,7 +108,7 @@ pub(crate) enum Wish {
         admin: NodeAdmin,
     },
     Policy(Vec<PolicyChange>),
-    /// Creates a reservation.
+    /// Creates a reservation of nodes.
     Reserve(Box<ReservationChange>),
     Unreserve(String),
     Await {
@@ -120,7 +120,7 @@ pub(crate) enum Wish {
     ShutDown {
         keep_jobs: bool,
     },
-    /// COMPARE-AND-WRITE on all nodes.
+    /// COMPARE-AND-WRITE: a query of all nodes.
     Query(Box<Question>),
     /// XFER-AND-SIGNAL: sends a file to nodes.
     Bring(Arc<Parcel>),
@@ -151,7 +151,7 @@ struct Call {
     done: bool,
     /// Arrival time of the last answer in flight.
     last_answer: Time,
-    /// Time of the last try.
+    /// Time at which the request was sent last.
     asked: Time,
 }
 

@@ -32,7 +32,7 @@ pub(crate) const PAGE: usize = 5;
 /// Position in a controller iteration at which the controller is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CrashPoint {
-    /// The batch is decided, nothing is appended.
+    /// The controller is killed when the batch is decided and nothing is appended.
     BeforeAppend,
     /// The batch is appended, not flushed.
     BeforeFlush,
@@ -40,9 +40,9 @@ pub(crate) enum CrashPoint {
     BeforeRelease,
     /// Some messages of the batch are sent.
     MidRelease,
-    /// No batch is in progress.
+    /// The controller is killed while no batch is in progress.
     Idle,
-    /// The controller reads its journal.
+    /// The controller is killed while it reads its journal.
     InRecovery,
     /// Not a crash: an operator shut the controller down.
     ShutDown,

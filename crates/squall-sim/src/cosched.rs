@@ -104,7 +104,7 @@ enum Class {
     Careless,
 }
 
-/// A process of a job.
+/// A process of a parallel job.
 #[derive(Clone, Debug, Default)]
 struct Rank {
     /// Computing time in each phase, microseconds; ranks of a job may have different loads.
@@ -130,7 +130,7 @@ struct Job {
     loads_us: Vec<u64>,
 }
 
-/// A running job.
+/// A running job of the model.
 struct Running {
     job: Job,
     alloc: Alloc,

@@ -19,7 +19,7 @@ pub enum Fault {
     TornTail,
     /// Recovery found records that were not flushed.
     UnflushedSurvived,
-    /// A flush takes seconds.
+    /// Flushes of the controller's disk take seconds.
     SlowFlush,
     /// The controller's disk is full.
     DiskFull,
@@ -47,7 +47,7 @@ pub enum Fault {
     CutUp,
     /// Frames to the node are lost, the other direction works.
     CutDown,
-    /// A connection is reset.
+    /// A connection in the tree is reset.
     Reset,
     /// All nodes lose their links and reconnect together.
     Storm,
@@ -171,11 +171,11 @@ impl Fault {
 /// State of a job when a fault struck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Pending in the queue.
+    /// The job is pending in the queue.
     Pending,
     /// Resources are allocated, but no process has started.
     Starting,
-    /// Its processes run.
+    /// The job's processes run.
     Running,
     /// The job's processes have ended, but the controller has no report of it.
     Unreported,

@@ -36,7 +36,7 @@ pub(crate) enum Piece {
     Ended(u32),
     /// The step daemon's final message.
     Done,
-    /// The end of the link.
+    /// The link has ended.
     Closed,
 }
 

@@ -15,7 +15,7 @@ use squall_model::time::{Span, Time};
 
 use crate::swf::{Trace, TraceJob};
 
-/// A past job.
+/// A job that ran in the past, to be replayed.
 #[derive(Clone, Debug)]
 pub struct Past {
     /// Job id; at equal times the lower id is first.
@@ -71,7 +71,7 @@ pub fn property<'a>(name: &str, nodes: &'a BTreeMap<String, String>) -> Option<(
     Some((known.0, known.1))
 }
 
-/// Results of a replay.
+/// Results of a replay of past jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Course {
     /// Start time of each job, in the order of the input. None: the job can never start on these nodes.

@@ -70,7 +70,7 @@ mutations! {
     OrphansForgotten = "orphans-forgotten",
     /// A report names another job of the same node.
     ReportOfAnother = "report-of-another",
-    /// Dependencies are not checked.
+    /// Dependencies between jobs are not checked.
     DependencyIgnored = "dependency-ignored",
     /// The limit of running tasks of an array is not checked.
     ArrayLimitIgnored = "array-limit-ignored",

@@ -38,7 +38,7 @@ pub(crate) struct Profile {
     pub(crate) weights: [u32; 8],
 }
 
-/// End of a fault.
+/// A planned end of a fault.
 #[derive(Clone, Debug)]
 enum End {
     Heal(Vec<usize>),

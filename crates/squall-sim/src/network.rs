@@ -61,7 +61,7 @@ struct Port {
 /// and that of the machine where every `srun` runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Network {
-    /// Present delay and loss.
+    /// Present delay and loss of the whole network.
     pub(crate) weather: Weather,
     ports: Vec<Port>,
     /// Pairs (from, to) of ports between which all frames are lost.

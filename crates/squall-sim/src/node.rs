@@ -39,7 +39,7 @@ pub(crate) struct NodeHost {
     pub(crate) name: String,
     hardware: Hardware,
     incarnation: u128,
-    /// Number of power-ons.
+    /// Number of times that the node was powered on.
     pub(crate) boot: u64,
     pub(crate) powered: bool,
     daemon: Option<Daemon>,
@@ -106,7 +106,7 @@ pub(crate) struct Spool {
     pub(crate) full: bool,
 }
 
-/// The directory of a step.
+/// The directory of a step in a node's spool.
 #[derive(Clone, Debug)]
 pub(crate) struct Folder {
     pub(crate) launch: Box<StepLaunch>,

@@ -4,7 +4,7 @@
 /// A request for nodes and their properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeSpec {
-    /// Number of nodes.
+    /// Number of requested nodes.
     pub nodes: u32,
     /// Processors on each node. None: their number differs between nodes.
     pub per_node: Option<u32>,
@@ -19,7 +19,7 @@ pub struct NodeSpec {
 pub(crate) struct Read {
     /// The request; its index of properties is not set yet.
     pub(crate) spec: NodeSpec,
-    /// Total number of processors.
+    /// Total number of requested processors.
     pub(crate) processors: u64,
     /// Properties that all nodes must have, sorted; among them node names and excluded properties (`^name`).
     pub(crate) properties: Vec<String>,

@@ -54,7 +54,7 @@ pub(crate) struct Order {
     pub(crate) array: Option<ArraySpec>,
     /// Value of `--dependency`: (kind, index of an earlier order).
     pub(crate) after: Vec<(DependencyKind, usize)>,
-    /// One fulfilled dependency is enough.
+    /// One fulfilled dependency of several is enough.
     pub(crate) any: bool,
     /// The job is submitted with `--hold`.
     pub(crate) hold: bool,
@@ -66,12 +66,12 @@ pub(crate) struct Order {
     pub(crate) lose_answer: bool,
 }
 
-/// True behaviour of a process.
+/// True behaviour of a simulated process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Truth {
     /// Run time if the process is not ended before.
     pub(crate) run: Span,
-    /// Exit after that run time.
+    /// Exit code of the process after that run time.
     pub(crate) exit: ExitCode,
     /// The process ignores SIGTERM.
     pub(crate) stubborn: bool,

@@ -33,7 +33,7 @@ pub struct Replay {
     pub discipline: Discipline,
 }
 
-/// Pending jobs.
+/// Pending jobs of a replay.
 struct Waiting<'a> {
     jobs: &'a [TraceJob],
     queue: VecDeque<u32>,

@@ -22,7 +22,7 @@ use crate::world::{BEGIN, World};
 /// Time after the start of a restored controller within which every node registers.
 const COME: Span = Span::from_secs(120);
 
-/// State of a restoration.
+/// State of the restoration of a backup.
 #[derive(Debug, Default)]
 pub(crate) struct Restoration {
     /// The controller was restored with `--accept-loss`.
@@ -115,7 +115,7 @@ impl World {
         true
     }
 
-    /// Lets users submit again.
+    /// Lets users submit again after a restoration.
     fn let_in(&mut self) {
         if let Some(restoration) = &mut self.restoration {
             restoration.is_open = true;

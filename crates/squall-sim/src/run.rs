@@ -26,7 +26,7 @@ use crate::world::{BEGIN, Happening, Setup, World};
 pub struct Settings {
     /// Random seed: equal seeds give equal runs.
     pub seed: u64,
-    /// Number of nodes.
+    /// Number of simulated nodes.
     pub nodes: u32,
     /// Simulated time during which users and faults are active. Afterwards everything heals and all jobs must end.
     pub span: Span,

@@ -17,7 +17,7 @@ use crate::order::{Order, Truth};
 use crate::trace::Who;
 use crate::world::{Happening, World};
 
-/// Signals that the simulation distinguishes.
+/// Numbers of the signals that the simulation distinguishes.
 const KILL: i32 = 9;
 const TERM: i32 = 15;
 pub(crate) const CONT: i32 = 18;

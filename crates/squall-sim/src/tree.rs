@@ -24,7 +24,7 @@ pub(crate) struct Hop {
     pub(crate) parent: End,
 }
 
-/// One end of a connection.
+/// One end of a connection between two machines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
     /// Port of the network at this end.
@@ -113,7 +113,7 @@ impl Tree {
     }
 }
 
-/// Opening of connections.
+/// Functions that open connections.
 impl World {
     /// Opens a connection from a node to the parent that it has chosen.
     fn dial(&mut self, node: usize, to: &Dial) {
@@ -198,7 +198,7 @@ impl World {
     }
 }
 
-/// Frames on connections.
+/// Functions that send frames on connections.
 impl World {
     /// Sends the messages that a node's state machine puts on its connections, and executes its other network actions.
     pub(crate) fn carry_out(&mut self, node: usize, net: NetOut) {
@@ -291,7 +291,7 @@ impl World {
     }
 }
 
-/// Ends of connections.
+/// Functions that end connections.
 impl World {
     /// Closes one end; the other side notices, unless the network is cut.
     pub(crate) fn close(&mut self, hop: u64, side: Side) {

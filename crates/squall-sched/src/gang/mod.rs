@@ -81,7 +81,7 @@ fn buddies(view: &impl View, row: &mut Scratch, request: &Request, nodes: &NodeS
 pub struct Piece<'a> {
     /// Id of the job.
     pub job: JobId,
-    /// The job's row so far.
+    /// Row of the gang matrix that the job has so far.
     pub slot: u32,
     /// The job suspends jobs of lower ranks on its cores.
     pub rank: u32,

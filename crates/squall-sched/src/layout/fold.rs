@@ -9,7 +9,7 @@ use crate::torus::{AXES_MAX, Frame};
 enum Target {
     /// To nodes of the same router.
     Inside,
-    /// Along this axis.
+    /// Along the axis with this number.
     Along(usize),
     /// Along the first axis, back and forth on the second.
     Snake(usize, usize),
@@ -125,8 +125,8 @@ fn divide((site, rooms): Rooms<'_>, grid: &Grid, targets: &[Target], found: &mut
     }
 }
 
-/// Returns the number of places along an axis that every pencil has. Holes are subtracted only on the pencil axis,
-/// where they cost least.
+/// Returns the number of places along an axis that every pencil (line of cells along the axis) has. Holes are
+/// subtracted only on the pencil axis, where they cost least.
 fn room(site: &Site<'_>, axis: usize) -> u32 {
     let most = holes(site, axis).into_iter().max().unwrap_or_default();
     if axis == pencil_axis(site) { site.size()[axis] - most } else { site.size()[axis] }

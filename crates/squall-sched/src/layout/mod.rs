@@ -85,7 +85,7 @@ impl Grid {
         };
         Ok(Self { extents, periodic, weights })
     }
-    /// Returns the number of processes.
+    /// Returns the number of processes of the grid.
     pub fn tasks(&self) -> usize {
         self.extents.iter().map(|n| *n as usize).product()
     }
@@ -120,7 +120,7 @@ impl Grid {
 /// The part of a network to which ranks can be mapped.
 #[derive(Clone, Debug)]
 pub struct Site<'a> {
-    /// The network's frame.
+    /// The frame (axes, links) of the network.
     pub frame: &'a Frame,
     /// The prism to which ranks are mapped.
     pub prism: Prism,

@@ -6,7 +6,7 @@ use super::model::Model;
 use super::{Grid, Site};
 use crate::torus::{AXES_MAX, Link, Loads, route};
 
-/// Cost of a layout.
+/// Cost of a layout: link loads, hops and estimated time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
     /// Greatest load of a link divided by its weight.
@@ -21,7 +21,7 @@ pub struct Score {
     pub hops_mean: f64,
     /// Greatest number of tasks on a node.
     pub per_node: u32,
-    /// Number of used routers.
+    /// Number of routers with at least one rank.
     pub routers: u32,
     /// Time of an exchange by the model, milliseconds.
     pub time_ms: f64,

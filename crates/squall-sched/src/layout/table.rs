@@ -3,7 +3,7 @@
 use super::{Grid, Layout, Model, Site, best, grid_order, in_order};
 use crate::torus::{AXES_MAX, Coords, Frame, Prism};
 
-/// A row of the talk's table.
+/// A row of the halo exchange table in the Blue Waters talk (2014): placement, prism and measured time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Talk {
     /// Method by which ranks were mapped.
@@ -19,11 +19,11 @@ pub struct Talk {
 /// Method by which ranks are mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// Ranks in order.
+    /// Ranks in order, without a task layout.
     Default,
     /// Ranks in the order of `grid_order -c 2,4,4`.
     GridOrder,
-    /// Task layout for the topology.
+    /// A task layout made for the torus.
     Layout,
 }
 
@@ -31,7 +31,7 @@ const fn row(placement: Placement, size: [u32; 3], measured_ms: f64, worst: f64)
     Talk { placement, size, measured_ms, worst }
 }
 
-/// Rows of the talk's table.
+/// Rows of the halo exchange table in the Blue Waters talk (2014).
 pub const TALK: [Talk; 10] = [
     row(Placement::Default, [8, 8, 8], 11.315, 288.0),
     row(Placement::GridOrder, [8, 8, 8], 7.722, 256.0),
@@ -45,21 +45,21 @@ pub const TALK: [Talk; 10] = [
     row(Placement::Layout, [7, 8, 11], 1.690, 15.0),
 ];
 
-/// MILC's process grid in the talk, its prism, and the tasks of a node. The talk measured 254.0 s with grid_order and
-/// 116.4 s with a layout.
+/// MILC's process grid in the Blue Waters talk (2014), its prism, and the tasks of a node. The talk measured 254.0 s
+/// with grid_order and 116.4 s with a layout.
 pub const MILC: ([u32; 4], [u32; 3], u32) = ([21, 2, 21, 24], [21, 2, 21], 12);
 
 /// Number of tasks of a node.
 const PER_NODE: u32 = 32;
-/// The orders in which a node list may vary the axes; the talk's order is not known.
+/// The orders in which a node list may vary the axes; that of the talk on Blue Waters is not known.
 const WALKS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 
-/// A row of the comparison.
+/// A row of the talk's table, with the layout and the time calculated here.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// The talk's row.
+    /// The row in the Blue Waters talk (2014).
     pub talk: Talk,
-    /// The layout found here.
+    /// The layout that was calculated here.
     pub layout: Layout,
     /// Greatest load of a link divided by its weight; for `grid_order` the mean over the orders of the axes.
     pub worst: f64,

@@ -13,7 +13,7 @@ use crate::view::{Candidate, Given, Start, View};
 type Choice<'a> = (Candidate<'a>, Vec<usize>);
 
 impl<V: View> Nodes<'_, V> {
-    /// Starts all components now.
+    /// Starts all components of a heterogeneous job now.
     pub(super) fn start_all(&mut self, job: &Candidate<'_>, at: usize) -> Result<Given, Blocked> {
         let choices = self.choosiest_first(job, at);
         self.each(&choices, job, Self::start_one)

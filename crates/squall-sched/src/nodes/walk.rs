@@ -19,7 +19,7 @@ pub(super) struct Walk<'a, V> {
     view: &'a V,
     request: &'a Request,
     partition: &'a PartitionView<'a>,
-    /// Nodes that were counted.
+    /// Nodes that are in the counts.
     seen: NodeSet,
     nodes: i64,
     tasks: i64,
@@ -90,7 +90,7 @@ impl<'a, V: View> Walk<'a, V> {
 
 /// A change of usage at a time.
 pub(super) enum Turn {
-    /// Resources become free.
+    /// Resources of a node become free.
     Gained(Gain),
     /// A reservation on these nodes begins (`from_now`) or ends.
     Kept { nodes: Arc<NodeSet>, from_now: bool },
@@ -102,7 +102,7 @@ pub(super) enum Turn {
 enum Planned {
     /// A job that the plan starts ends.
     Ends(Arc<Given>),
-    /// Any other change.
+    /// Any other change that the plan causes.
     Turns(Turn),
 }
 

@@ -39,7 +39,7 @@ impl Taken {
         self.list.push((id, taken));
         self.places[id.index()] = self.list.len() as u32;
     }
-    /// Removes all entries.
+    /// Removes the entries of all nodes.
     pub(crate) fn clear(&mut self) {
         for (id, _) in self.list.drain(..) {
             self.places[id.index()] = 0;

@@ -5,14 +5,14 @@ use super::yaml::{self, Kind, Value};
 use super::{Fault, Plugin};
 use crate::torus::Order;
 
-/// A switch, block or ring.
+/// A switch, block or ring as described in a topology file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Group {
     pub(super) line: usize,
     pub(super) name: String,
     /// Host list of nodes.
     pub(super) nodes: Option<String>,
-    /// Host list of switches below.
+    /// Host list of the switches directly below.
     pub(super) children: Option<String>,
     pub(super) speed: u32,
 }
@@ -26,7 +26,7 @@ pub(super) struct Region {
     pub(super) nodes: String,
 }
 
-/// A torus.
+/// A torus as described in a topology file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Torus {
     pub(super) line: usize,
@@ -47,7 +47,7 @@ pub(super) struct Torus {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Draft {
     pub(super) plugin: Option<Plugin>,
-    /// Number of the last line.
+    /// Number of the file's last line.
     pub(super) end: usize,
     pub(super) switches: Vec<Group>,
     pub(super) blocks: Vec<Group>,
@@ -56,7 +56,7 @@ pub(super) struct Draft {
     pub(super) tori: Vec<Torus>,
 }
 
-/// Parses `topology.conf`.
+/// Parses the text of `topology.conf`.
 pub(super) fn from_conf(text: &str) -> Result<Draft, Fault> {
     let mut draft = Draft { end: text.lines().count(), ..Draft::default() };
     let mut carried = String::new();

@@ -21,7 +21,7 @@ pub(crate) use shapes::shapes;
 /// An error in a topology file, with its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Line number, from 1.
+    /// Number of the line with the error, from 1.
     pub line: usize,
     /// Description of the error.
     pub text: String,
@@ -45,7 +45,7 @@ pub enum Plugin {
     /// All nodes are equivalent.
     #[default]
     Flat,
-    /// A tree of switches.
+    /// Switches in a tree.
     Tree,
     /// Blocks of nodes of equal size.
     Block,
@@ -125,21 +125,21 @@ pub enum Kind {
     },
     /// Blocks of nodes.
     Block {
-        /// The blocks of nodes.
+        /// The blocks, with their nodes.
         blocks: Vec<Group>,
         /// Number of nodes of a base block, and of each size combined from base blocks.
         sizes: Vec<u32>,
     },
     /// Rings of nodes, each with its nodes in order.
     Ring(Vec<Group>),
-    /// Tori and meshes.
+    /// Tori and meshes, with their nodes.
     Torus(Vec<Torus>),
 }
 
 /// The network, with the position of each node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
-    /// Kind and structure.
+    /// Kind of network, with its structure.
     pub kind: Kind,
     /// By node: index of the leaf switch, block, ring or torus, and the position in it (the cell).
     place: Vec<Option<(u32, u32)>>,
@@ -312,9 +312,9 @@ impl Topology {
 /// A topology file, with the related configuration.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Source<'a> {
-    /// File name.
+    /// Name of the topology file.
     pub name: &'a str,
-    /// Content of the file.
+    /// Content of the topology file.
     pub text: &'a str,
     /// Value of `TopologyPlugin`; empty: the file decides.
     pub plugin: &'a str,

@@ -59,9 +59,9 @@ pub struct Wish {
 /// An invalid network option: its name and value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WishFault {
-    /// Name of the option.
+    /// Name of the invalid option.
     pub option: &'static str,
-    /// Value of the option.
+    /// Value of the invalid option.
     pub value: String,
 }
 
@@ -159,9 +159,9 @@ type GridAsk = (Ranks, u32, Option<u32>, Option<Coords>);
 
 /// Facts that a choice of nodes depends on.
 pub(crate) struct Scene<'a> {
-    /// Minimum number of nodes.
+    /// Minimum number of nodes of the job.
     pub(crate) nodes: u32,
-    /// Maximum number of nodes.
+    /// Maximum number of nodes of the job.
     pub(crate) nodes_max: u32,
     /// Number of tasks over all nodes.
     pub(crate) tasks: u64,

@@ -204,7 +204,7 @@ fn flow(text: &str, line: usize) -> Result<Value, Fault> {
     Ok(Value { line, kind })
 }
 
-/// Splits at commas outside brackets.
+/// Splits text at commas outside brackets.
 fn parts(text: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut from) = (Vec::new(), 0, 0);
     for (at, c) in text.char_indices() {

@@ -3,7 +3,7 @@
 use super::frame::{Frame, Prism};
 use super::sums::Sums;
 
-/// A frame with its usage.
+/// A frame (axes and extents of a torus) with the usage of its cells.
 #[derive(Clone, Debug)]
 pub struct Board {
     frame: Frame,
@@ -31,7 +31,7 @@ impl Board {
         let nodes = vec![frame.per_router(); cells];
         Self { usable: nodes.clone(), free: nodes, closed: vec![0; cells], ends: vec![0; cells], open, frame }
     }
-    /// Returns the frame.
+    /// Returns the frame, which has the torus's axes and extents.
     pub fn frame(&self) -> &Frame {
         &self.frame
     }

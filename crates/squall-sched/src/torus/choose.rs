@@ -18,7 +18,8 @@ const CLOSELY: usize = 24;
 const LARGER: [u32; 4] = [2, 4, 8, 16];
 /// Ends of jobs that differ by more than this count as unrelated, seconds.
 const AFFINE_S: f64 = 3600.0;
-/// Weights in a candidate's cost.
+/// Weights of this and the next three terms in a candidate's cost: surplus nodes, open surface, blocked positions of
+/// larger jobs, and difference of ends.
 const WASTE: f64 = 2.0;
 const SURFACE: f64 = 1.0;
 const DAMAGE: f64 = 2.0;
@@ -27,7 +28,7 @@ const APART: f64 = 0.35;
 /// A request for a prism.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ask {
-    /// Number of nodes.
+    /// Number of requested nodes.
     pub nodes: u32,
     /// Requested extents, in any order of the axes.
     pub geometry: Option<Coords>,
@@ -38,7 +39,7 @@ pub struct Ask {
 /// Step of the search that found a prism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The requested geometry.
+    /// The prism has the requested geometry.
     Geometry,
     /// A legal prism at most this many percent larger than needed.
     Prism(u32),
@@ -47,7 +48,7 @@ pub enum Step {
 /// A free prism for a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Placed {
-    /// The prism.
+    /// The free prism.
     pub prism: Prism,
     /// Number of usable nodes in the prism.
     pub usable: u32,
@@ -86,7 +87,7 @@ impl Chooser {
             full: BTreeSet::new(),
         }
     }
-    /// Returns the legal shapes.
+    /// Returns the legal shapes on this frame.
     pub fn shapes(&self) -> &Shapes {
         &self.shapes
     }
@@ -108,7 +109,7 @@ impl Chooser {
         shapes.into_iter().filter(|shape| shape.bisection >= best / 2).collect()
     }
 
-    /// Returns the best free prism of exactly these extents.
+    /// Returns the best free prism of exactly the extents `size`. None: no such prism is free.
     pub fn just(&mut self, board: &Board, ask: &Ask, size: &Coords) -> Option<Placed> {
         if u64::from(ask.nodes) > board.free_nodes() {
             return None;
@@ -118,7 +119,7 @@ impl Chooser {
         self.among(board, ask, &[shape], Step::Geometry)
     }
 
-    /// Returns the best free prism.
+    /// Returns the best free prism for a request. None: no suitable prism is free.
     pub fn prism(&mut self, board: &Board, ask: &Ask) -> Option<Placed> {
         if u64::from(ask.nodes) > board.free_nodes() {
             return None;

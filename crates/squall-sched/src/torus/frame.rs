@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-/// Maximum number of axes.
+/// Maximum number of axes of a frame.
 pub const AXES_MAX: usize = 6;
 /// Maximum extent of the last axis, whose cells are the bits of a word.
 pub(crate) const LAST_AXIS_MAX: u32 = 64;
-/// Maximum number of cells.
+/// Maximum number of cells of a frame.
 const CELLS_MAX: u64 = 1 << 24;
 
 /// A position or extent on each axis; 0 or 1 on axes that the frame does not have.
@@ -40,7 +40,7 @@ pub enum FrameFault {
     Empty(usize),
     /// The last axis, with this extent, is too long.
     LastAxis(u32),
-    /// There are too many cells.
+    /// The frame has too many cells.
     Cells,
 }
 
@@ -91,7 +91,7 @@ impl Frame {
         Self { axes: vec![axis(2), axis(1), axis(2)], per_router: 2, strict }
     }
 
-    /// Returns the axes.
+    /// Returns the axes of the frame.
     pub fn axes(&self) -> &[Axis] {
         &self.axes
     }
@@ -99,7 +99,7 @@ impl Frame {
     pub fn per_router(&self) -> u32 {
         self.per_router
     }
-    /// Returns the number of cells.
+    /// Returns the number of cells (routers).
     pub fn cells(&self) -> usize {
         self.axes.iter().map(|axis| axis.extent as usize).product()
     }
@@ -163,14 +163,14 @@ impl Frame {
 /// A box of cells, which may extend over the edge of a wrapping axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Prism {
-    /// The lowest corner.
+    /// Coordinates of the lowest corner.
     pub at: Coords,
-    /// The extents.
+    /// Extents of the prism along each axis, in cells.
     pub size: Coords,
 }
 
 impl Prism {
-    /// Returns the number of cells.
+    /// Returns the number of cells of the prism.
     pub fn volume(&self) -> usize {
         self.size.iter().map(|n| *n as usize).product()
     }

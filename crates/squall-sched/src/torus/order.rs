@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::frame::{Coords, Frame};
 
-/// A linear order of cells.
+/// A linear order of a torus's cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// By coordinates, the last axis fastest, in slabs of this many cells of the first axis: the default of ALPS with

@@ -47,7 +47,7 @@ fn step(at: u32, extent: u32, up: bool) -> u32 {
     if up { (at + 1) % extent } else { (at + extent - 1) % extent }
 }
 
-/// Load of every link.
+/// Load of every link of a frame: the sum of all messages that use it.
 #[derive(Clone, Debug)]
 pub struct Loads<'a> {
     frame: &'a Frame,
@@ -57,7 +57,7 @@ pub struct Loads<'a> {
 }
 
 impl<'a> Loads<'a> {
-    /// Creates loads of 0.
+    /// Creates loads that are 0 on every link.
     pub fn new(frame: &'a Frame) -> Self {
         let cells = frame.cells();
         Self { frame, carried: vec![0.0; cells * frame.axes().len() * 2], cells }

@@ -22,7 +22,7 @@ pub struct Fits {
     spare: Vec<u64>,
 }
 
-/// Cells left after an erosion.
+/// Cells left after an erosion, as bits.
 #[derive(Debug, Default)]
 struct Level {
     /// Extent for which `bits` are valid; 0: none.

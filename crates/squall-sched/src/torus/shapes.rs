@@ -3,21 +3,21 @@
 use super::frame::{AXES_MAX, Coords, Frame};
 use super::search::by_last_axis;
 
-/// A shape of prisms.
+/// A shape of prisms, independent of their position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// The extents.
+    /// Extents along each axis, in cells.
     pub size: Coords,
-    /// Number of cells.
+    /// Number of cells of a prism of this shape.
     pub volume: u32,
-    /// Value of [`Frame::bisection`].
+    /// Bandwidth of the narrowest cut through its middle; see [`Frame::bisection`].
     pub bisection: u64,
 }
 
 /// All legal shapes on a frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shapes {
-    /// The shapes, sorted by volume.
+    /// All shapes, sorted by volume.
     shapes: Vec<Shape>,
 }
 

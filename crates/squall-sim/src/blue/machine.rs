@@ -62,7 +62,7 @@ impl Part {
     }
 }
 
-/// Nodes that a job uses.
+/// Nodes that a job is given.
 #[derive(Clone, Debug)]
 pub(super) struct Seat {
     /// (router, number of nodes used there), in the order of the job's ranks.
@@ -74,7 +74,7 @@ pub(super) struct Seat {
 /// State of the machine: its routers, its usage, and the placement algorithms.
 pub(super) struct Machine {
     pub(super) frame: Frame,
-    /// Current usage.
+    /// Current usage of all routers.
     pub(super) board: Board,
     /// Current usage, with the reservation of the first pending job closed to other jobs.
     barred: Board,

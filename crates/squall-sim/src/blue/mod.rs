@@ -67,7 +67,7 @@ impl Placement {
     }
 }
 
-/// Settings of one simulation.
+/// Settings of one simulation of Blue Waters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Algorithm by which jobs are placed.
@@ -80,7 +80,7 @@ pub struct Settings {
     pub warm_up_s: u32,
     /// Length of the measured time, seconds.
     pub window_s: u32,
-    /// True: most jobs run equally long, as in the talk's test. False: run times vary.
+    /// True: most jobs run equally long, as in the test of the talk on Blue Waters. False: run times vary.
     pub equal_runs: bool,
     /// A block of 15 x 6 x 24 routers has nodes with GPUs. Each job requests either these nodes or the others.
     pub gpu_block: bool,

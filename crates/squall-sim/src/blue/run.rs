@@ -26,7 +26,7 @@ const SCATTERED_S: u32 = 3600;
 /// Weight of the latest run in the moving average of slowdowns that users have seen.
 const LATELY: f64 = 0.05;
 
-/// Results of one simulation.
+/// Results of one simulation of Blue Waters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Usable nodes that jobs used, over all usable nodes. Surplus nodes of prisms count as idle.
@@ -47,7 +47,7 @@ pub struct Outcome {
     pub large: f64,
     /// Shares of usable node-seconds that were idle: in jobs' prisms, in the reserved prism, elsewhere.
     pub idle: [f64; 3],
-    /// Number of usable nodes.
+    /// Number of usable nodes of the machine.
     pub nodes: u32,
     /// Use of each router at the end, z varying fastest.
     pub map: Vec<Spot>,
@@ -100,7 +100,7 @@ struct Running {
 /// A part of the machine with its own queue.
 struct Lane {
     machine: Machine,
-    /// Number of pending jobs that is kept up, and nodes of the largest job.
+    /// Number of pending jobs that the lane always has; the next field is the number of nodes of its largest job.
     backlog: usize,
     largest: u32,
     /// Number of nodes, including those of service routers.

@@ -8,8 +8,8 @@ use crate::Seed;
 /// Number of partners of each router in the all-to-all pattern.
 const PARTNERS: usize = 6;
 
-/// Greatest slowdown. The talk saw no job run longer than this many times its run time alone. Without the limit,
-/// traffic of a large job could keep a job of two routers between prisms for half a day.
+/// Greatest slowdown. The talk on Blue Waters saw no job run longer than this many times its run time alone. Without
+/// the limit, traffic of a large job could keep a job of two routers between prisms for half a day.
 const SLOWEST: f64 = 4.0;
 
 /// Loads of all links, indexed by router, axis and direction.

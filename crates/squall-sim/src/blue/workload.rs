@@ -13,15 +13,15 @@ const SMALL: u64 = 38;
 /// Percentage of larger jobs that hardly communicate.
 const INSENSITIVE: u64 = 30;
 /// Exponent that shifts the sizes of larger jobs towards few nodes. With it 86 % of the requested node-seconds are in
-/// jobs of more than 512 nodes (the talk: more than 76 %; the threshold of 0.80 was set with 86 %).
+/// jobs of more than 512 nodes (the talk on Blue Waters: more than 76 %; the threshold of 0.80 was set with 86 %).
 const BENT: f64 = 3.0;
 /// Traffic of jobs that hardly communicate compared with others; also the fraction of their time spent in
 /// communication.
 pub(super) const QUIET: f64 = 0.02;
 /// Shortest and longest run time, seconds.
 const RUN_S: (f64, f64) = (300.0, 7200.0);
-/// Percentage of jobs that run equally long in the talk's test; the next constant is their run time in seconds, which
-/// is our choice.
+/// Percentage of jobs that run equally long, as in the test of the talk on Blue Waters. The next constant is their run
+/// time in seconds, which is our choice.
 const EQUAL: u64 = 91;
 const EQUAL_S: f64 = 1800.0;
 

@@ -27,7 +27,7 @@ pub(super) struct Judge {
     accepted: BTreeMap<u32, (u32, JobId)>,
     /// Submission (wish number) of each job id.
     ids: BTreeMap<JobId, u32>,
-    /// Facts about each job.
+    /// Facts about each job, as recorded on the disks.
     jobs: BTreeMap<JobId, File>,
     /// Time by cell: jobs that ended before it are forgotten.
     forgotten: BTreeMap<u32, Time>,

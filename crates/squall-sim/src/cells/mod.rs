@@ -105,7 +105,7 @@ enum Happening {
     },
     FrontStarts,
     FaultStrikes,
-    /// A cell's timer expires.
+    /// A timer of a cell's controller expires.
     CellTick {
         cell: u32,
         life: u64,
@@ -173,7 +173,7 @@ struct Link {
     waiting: Vec<Request>,
 }
 
-/// The whole simulated world.
+/// State of a simulation of cells and their front.
 #[derive(Debug)]
 struct World {
     now: Time,

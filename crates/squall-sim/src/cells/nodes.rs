@@ -18,7 +18,7 @@ use super::{Happening, World};
 /// Pause before a node reconnects.
 const AGAIN: Span = Span::from_millis(500);
 
-/// An imitated node.
+/// An imitated node of a cell.
 #[derive(Debug)]
 pub(super) struct Node {
     name: String,

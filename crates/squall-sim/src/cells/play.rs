@@ -28,7 +28,7 @@ const KEPT_LINES: usize = 200;
 const KINDS: [DependencyKind; 4] =
     [DependencyKind::After, DependencyKind::AfterAny, DependencyKind::AfterOk, DependencyKind::AfterNotOk];
 
-/// Default number of cells.
+/// Default number of simulated cells.
 const CELLS: u32 = 3;
 
 /// Simulates one seed of cells and front, and returns the report.

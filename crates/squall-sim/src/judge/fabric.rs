@@ -20,7 +20,7 @@ type Key = (Epoch, u64);
 /// Values of a variable, each with the time from which it held.
 type History = Vec<(Time, i64)>;
 
-/// Facts about the tree.
+/// Facts that the judge has collected about the tree.
 #[derive(Debug, Default)]
 pub(crate) struct Fabric {
     /// Puts that the controller has sent.

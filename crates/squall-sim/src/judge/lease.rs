@@ -15,7 +15,7 @@ use crate::coverage::Phase;
 /// A slot queue: the running attempt (job, attempt number) behind which its first job was leased.
 pub(super) type Line = (JobId, u32);
 
-/// Facts about leases.
+/// Facts that the judge has collected about leases.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     /// Maximum length of a slot queue.
@@ -24,7 +24,7 @@ pub(super) struct Leases {
     lines: BTreeMap<Line, Vec<JobId>>,
     /// Slot queue that a job belongs or belonged to.
     line_of: BTreeMap<JobId, Line>,
-    /// Attempts that nodes returned.
+    /// Attempts of jobs whose lease a node returned.
     returned: BTreeSet<(JobId, u32)>,
     /// Leased attempts without a durable start.
     open: BTreeSet<(JobId, u32)>,

@@ -83,7 +83,7 @@ pub(crate) struct Booking {
     pub(crate) flags: Vec<String>,
 }
 
-/// One line of a story.
+/// One statement of a story.
 #[derive(Clone, Debug)]
 pub(crate) enum Statement {
     /// Copies the spools of nodes.

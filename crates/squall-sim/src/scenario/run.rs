@@ -30,7 +30,7 @@ pub struct StoryFailure {
     pub line: usize,
     /// Description of the failure.
     pub problem: String,
-    /// Last lines of the trace.
+    /// Last lines of the simulation's trace.
     pub trace: Vec<String>,
 }
 
