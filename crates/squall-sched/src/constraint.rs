@@ -1,5 +1,5 @@
-//! Parses `--constraint`: feature names with `&` and `
-//! `, and counts of nodes, as the manual page of Slurm's sbatch defines it.
+//! Parses `--constraint`: feature names with `&` and `|`, and counts of nodes, as the manual page of Slurm's sbatch
+//! defines it.
 
 /// Maximum number of alternatives; a constraint with more is refused.
 const ALTERNATIVES_MAX: usize = 64;
@@ -21,11 +21,8 @@ pub struct Constraint {
 }
 
 impl Constraint {
-    /// Parses `a&b
-    /// c`, `(a
-    /// b)&c`, `[a
-    /// b]` (all nodes fulfil the same alternative), and `a*2` or `[a*2&(b&c)*4]` (counts of nodes). None: syntax
-    /// error.
+    /// Parses `a&b|c`, `(a|b)&c`, `[a|b]` (all nodes fulfil the same alternative), and `a*2` or `[a*2&(b&c)*4]`
+    /// (counts of nodes). None: syntax error.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let bracketed = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
@@ -98,8 +95,7 @@ fn split(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Parses alternatives, each a list of features that a node must all have. `&` binds tighter than `
-/// `.
+/// Parses alternatives, each a list of features that a node must all have. `&` binds tighter than `|`.
 fn read(text: &str) -> Option<Vec<All>> {
     let mut reader = Reader { rest: text, depth: 0 };
     let all = reader.either()?;

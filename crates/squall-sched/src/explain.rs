@@ -48,7 +48,7 @@ pub struct Misfit {
     pub together: Together,
     /// True: enough nodes in other positions are free now. False: there would be enough if no other job ran.
     pub free: bool,
-    /// The first of the shapes that would suit the job, if it needs a shape.
+    /// The first prism shapes that would suit the job, as text; empty if the requirement is not about shapes.
     pub shapes: Vec<String>,
 }
 

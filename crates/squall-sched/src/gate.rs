@@ -10,7 +10,8 @@ use squall_model::time::Span;
 use crate::request::Request;
 use crate::view::View;
 
-/// A limit bucket: what several jobs' usage is limited together by. The numbers are defined by the view.
+/// A limit bucket: an association or QOS, or a part of a QOS, whose limits apply to several jobs together. The numbers
+/// are defined by the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Gate {
     /// An association: a user in an account, or an account with all accounts below it.

@@ -21,12 +21,12 @@ use crate::view::{Candidate, Head, Item, Lanes, Plan, Queues, Reserved, Skip, St
 pub enum Discipline {
     /// No job starts before the first pending job of its partition.
     Fifo,
-    /// A job may start first if it does not delay the first pending job of its partition.
+    /// A job may start before earlier ones if it does not delay the first pending job of its partition.
     #[default]
     Easy,
     /// As EASY, but behind the first pending job the shortest jobs are tried first.
     EasyShortest,
-    /// A job may start first if it delays none of the first [`Rules::kept`] pending jobs.
+    /// A job may start before earlier ones if it delays none of the first [`Rules::kept`] pending jobs.
     Conservative,
 }
 

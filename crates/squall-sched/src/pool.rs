@@ -54,7 +54,7 @@ impl Pool {
     pub fn due(&self) -> Option<Time> {
         self.due.first().map(|(time, _)| *time)
     }
-    /// Notes the end of a pass.
+    /// Ends a pass: early returns of processors have been considered.
     pub fn passed(&mut self) {
         self.early = false;
     }
@@ -74,7 +74,8 @@ impl Room for Pool {
     type Need = u32;
     type Grant = ();
 
-    /// A promise needs another try only if processors were returned early, or its time has come.
+    /// Returns whether a job must be tried again: it has no promise, processors were returned early, or its promised
+    /// start is due. Its promise is then returned first.
     fn reconsider(&mut self, job: &Candidate<'_, u32>) -> bool {
         let Some(&(start, end, count)) = self.kept.get(&job.item) else { return true };
         if !self.early && start > self.now {

@@ -50,7 +50,7 @@ pub(crate) struct Way {
     pub(crate) asked: Vec<JobId>,
     /// Placement of the request after the preemption.
     pub(crate) given: Given,
-    /// CPUs and memory (MiB) that are free on its nodes then.
+    /// CPUs and memory (MiB) that are free on each node of the placement after the preemption.
     pub(crate) free: BTreeMap<NodeId, (u32, u64)>,
 }
 

@@ -43,7 +43,8 @@ pub struct Request {
     pub overcommit: bool,
     /// The nodes must have consecutive numbers.
     pub contiguous: bool,
-    /// As many nodes as possible, but no more than tasks; set by `--spread-job` or a range of node counts.
+    /// The job takes as many nodes as possible, but no more than tasks; set by `--spread-job` or a range of node
+    /// counts.
     pub spread: bool,
     /// Nodes that must be part of the allocation.
     pub required: NodeSet,

@@ -37,8 +37,8 @@ pub struct Scratch {
     held: Vec<NodeId>,
     /// All reservations for jobs, in any order.
     pub(crate) kept: Vec<Kept>,
-    /// By begin of a reservation: number of nodes with a CPU free until after that, and the most free CPUs on one.
-    /// Upper bounds.
+    /// Upper bounds for each start of a reservation: its time, the number of nodes with a CPU free until after it, and
+    /// the most free CPUs on one node.
     pub(crate) beyond: Vec<(Time, usize, u32)>,
     /// CPUs and memory that become free until the examined time, by node.
     gains: Vec<(u32, u64)>,

@@ -43,7 +43,7 @@ pub(crate) struct Clients {
     pub(crate) brought: BTreeMap<String, (bool, usize)>,
 }
 
-/// A job order and what its user remembers of it.
+/// A submitted job order, and the answers that its user has received.
 #[derive(Clone, Debug)]
 pub(crate) struct Placed {
     pub(crate) order: Order,
@@ -163,7 +163,7 @@ impl Clients {
     pub(crate) fn array_limit(&self, order: usize) -> Option<u32> {
         self.placed.get(order).and_then(|p| p.array_limit)
     }
-    /// Returns how the processes of a launch will behave.
+    /// Returns how the processes of a launch will behave: run time, exit, handling of SIGTERM.
     pub(crate) fn truth(&self, launch: &StepLaunch) -> Truth {
         let order = order_of(launch).and_then(|tag| self.order(tag));
         let index = launch.facts.array.map(|a| a.index);

@@ -34,11 +34,11 @@ pub(crate) const PAGE: usize = 5;
 pub(crate) enum CrashPoint {
     /// The controller is killed when the batch is decided and nothing is appended.
     BeforeAppend,
-    /// The batch is appended, not flushed.
+    /// The controller is killed when the batch is appended and not flushed.
     BeforeFlush,
-    /// The batch is flushed, no message is sent.
+    /// The controller is killed when the batch is flushed and no message is sent.
     BeforeRelease,
-    /// Some messages of the batch are sent.
+    /// The controller is killed when some messages of the batch are sent.
     MidRelease,
     /// The controller is killed while no batch is in progress.
     Idle,

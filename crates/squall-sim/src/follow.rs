@@ -45,7 +45,7 @@ pub(crate) enum Piece {
 struct Wire {
     key: StepKey,
     boot: u64,
-    /// Frames that have not been delivered yet, and since when delivery has failed.
+    /// Frames not delivered yet, oldest first; the next field is the time since which delivery has failed.
     queue: VecDeque<Piece>,
     stalled: Option<Time>,
     tries: bool,
@@ -68,7 +68,7 @@ pub(crate) struct Follower {
     /// Ranks of the step by node.
     ranks: BTreeMap<usize, Vec<u32>>,
     wires: BTreeMap<usize, Wire>,
-    /// Number of pieces that tasks have written, and that have arrived, by rank.
+    /// Number of output pieces that each rank has written; the next field is the number that arrived at `srun`.
     written: BTreeMap<u32, u64>,
     read: BTreeMap<u32, u64>,
     ended: BTreeSet<u32>,

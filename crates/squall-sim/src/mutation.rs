@@ -88,7 +88,7 @@ mutations! {
     EpochStuck = "epoch-stuck",
     /// Later submissions start before equal earlier ones.
     OrderReversed = "order-reversed",
-    /// Now and then a relay forwards a put to all children but one.
+    /// Now and then a relay forwards a put (message to a set of nodes) to all children but one.
     PutNotForwarded = "put-not-forwarded",
     /// A relay that merges reports now and then drops a node from a set.
     NodeDropped = "node-dropped",
@@ -96,7 +96,7 @@ mutations! {
     CollectorAcknowledges = "collector-acknowledges",
     /// A registration is replaced by the one that the node sent first.
     StaleRegistration = "stale-registration",
-    /// A node executes the content of an earlier put in place of the present one.
+    /// A node executes the content of an earlier put (message from the controller) in place of the present one.
     PutOutOfOrder = "put-out-of-order",
     /// When a node registers again, relays do not learn its new route.
     OldRouteKept = "old-route-kept",

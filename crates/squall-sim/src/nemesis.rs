@@ -16,7 +16,7 @@ use crate::world::{Happening, World};
 const HOUR_US: i64 = 3_600_000_000;
 /// Most bytes that a full disk still accepts when the reserve is also used up.
 const ROOM_BYTES_MAX: u64 = 64 << 10;
-/// Longest time during which the disk accepts no data.
+/// Longest time for which the disk is full when the reserve is also used up.
 const NO_ROOM_MAX: Span = Span::from_secs(20);
 
 /// Faults that have not ended yet.

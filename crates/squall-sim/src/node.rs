@@ -55,7 +55,7 @@ pub(crate) struct NodeHost {
     pub(crate) copy: Option<Spool>,
     /// Live step daemons, and the remains of killed ones.
     pub(crate) steps: BTreeMap<StepKey, StepHost>,
-    /// The job whose live processes use each core, and their number.
+    /// For each core: the job whose live processes use it, and their number.
     pub(crate) cores: Vec<Option<(JobAttempt, u32)>>,
     last_pid: u32,
     /// Number of actions after which the daemon is killed. None: not planned.
@@ -65,14 +65,14 @@ pub(crate) struct NodeHost {
     /// Inputs that wait until the present one is processed.
     queue: VecDeque<NodeInput>,
     busy: bool,
-    /// An old put that a planted bug delivers again.
+    /// An old put (message from the controller) that a planted bug delivers again.
     pub(crate) stale: Option<Sealed<Parcel>>,
     /// Pause between a kill and the restart of the daemon. None: it stays down.
     pub(crate) restart: Option<Span>,
     /// Files that the node stores.
     pub(crate) files: Counted,
-    /// Until when the disk is busy with files, whose pieces are written in order; and the shortest time that a piece
-    /// takes.
+    /// Until when the disk is busy with files, whose pieces are written in order; the next field is the shortest time
+    /// that writing a piece takes.
     disk_until: Time,
     pub(crate) disk_takes: Span,
     /// Multicast streams that the daemon receives, by stream number.

@@ -23,7 +23,7 @@ use crate::order::Order;
 use crate::world::World;
 
 impl World {
-    /// Alters an input of the controller. None: the input is dropped.
+    /// Alters an input of the controller as the planted bug requires. None: the input is dropped.
     pub(crate) fn perturb_input(&mut self, input: Input) -> Option<Input> {
         let Some(mutation) = self.setup.mutation else { return Some(input) };
         match input {
@@ -66,7 +66,7 @@ impl World {
         }
     }
 
-    /// Alters a frame on its way towards the controller.
+    /// Alters a frame on its way towards the controller as the planted bug requires.
     pub(crate) fn perturb_up(&mut self, hop: u64, frame: &mut UpFrame) {
         if self.setup.mutation.is_none() {
             return;
@@ -111,7 +111,7 @@ impl World {
         *said = Registration { session: said.session, ..first.clone() };
     }
 
-    /// Alters reports before the controller receives them.
+    /// Alters reports for the controller as the planted bug requires.
     fn perturb_composite(&mut self, composite: &mut Composite) {
         if self.mutates(Mutation::ReportLost, 10) {
             composite.ended.pop_first();
@@ -156,7 +156,7 @@ impl World {
         }
     }
 
-    /// Alters the output of the controller.
+    /// Alters the output of the controller as the planted bug requires.
     pub(crate) fn perturb_out(&mut self, out: &mut Out) {
         if self.is_planted(Mutation::ComponentLeftBehind) {
             let judge = &self.judge;
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    /// Alters a frame that the controller sends.
+    /// Alters a frame that the controller sends as the planted bug requires.
     pub(crate) fn perturb_down(&mut self, frame: &mut DownFrame) {
         match self.setup.mutation {
             Some(Mutation::EpochStuck) => frame.says.iter_mut().for_each(|say| match say {
@@ -218,7 +218,7 @@ impl World {
         }
     }
 
-    /// Alters a frame that a node sends to one below it.
+    /// Alters a frame that a node sends to one below it as the planted bug requires.
     pub(crate) fn perturb_relayed(&mut self, frame: &mut DownFrame) {
         if self.setup.mutation.is_none() {
             return;
@@ -238,7 +238,7 @@ impl World {
         }
     }
 
-    /// Alters an input of a node. None: the input is dropped.
+    /// Alters an input of a node as the planted bug requires. None: the input is dropped.
     pub(crate) fn perturb_node_input(&mut self, node: usize, mut input: NodeInput) -> Option<NodeInput> {
         if matches!(input, NodeInput::Ended { .. }) && self.mutates(Mutation::CompletionLost, 10) {
             return None;

@@ -65,7 +65,8 @@ const PATIENCE: Span = Span::from_secs(3600);
 /// Longest time after the last fault in all: a job that starts and ends forever is an error too.
 const PATIENCE_IN_ALL: Span = Span::from_secs(7 * 86_400);
 
-/// Number of full consistency checks during a run.
+/// Number of equal parts into which a run's active time is divided. After every second part the live state is compared
+/// with a replay of the journal.
 const CHUNKS: u64 = 4;
 
 /// Simulates one seed and returns the report.

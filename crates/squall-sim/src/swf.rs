@@ -30,7 +30,7 @@ pub struct Trace {
     pub jobs: Vec<TraceJob>,
     /// Processors of the machine, from the header's `MaxProcs`, otherwise `MaxNodes`.
     pub processors: Option<u32>,
-    /// Lists of required node properties, each as some job requests it.
+    /// Distinct lists of required node properties; each job's request has an index of one of them.
     pub properties: Vec<Vec<String>>,
     /// Number of records omitted because the submit time is unknown (-1).
     pub without_submit: u64,

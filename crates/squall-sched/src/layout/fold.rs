@@ -20,13 +20,13 @@ enum Target {
 pub(super) enum Skip {
     /// The prism has no holes, so nothing is skipped.
     None,
-    /// Only the pencil with the hole skips the plane.
+    /// Only the pencil (line of cells along one axis) with the hole skips the plane.
     Pencil,
     /// The pencil with the hole and those up to this many cells away skip the plane.
     Near(u32),
-    /// All pencils on a line with it along this axis skip the plane.
+    /// All pencils that lie in a line with the pencil with the hole, along the axis with this number, skip the plane.
     Row(usize),
-    /// All pencils in the same half of the prism along this axis skip the plane.
+    /// All pencils in the same half of the prism along the axis with this number skip the plane.
     Half(usize),
     /// All pencils skip the plane.
     Plane,
@@ -38,15 +38,15 @@ pub(super) struct Fold {
     targets: Vec<Target>,
     /// By dimension: the number of places on each of its (at most two) axes.
     places: Vec<[u32; 2]>,
-    /// By dimension: the block number of each coordinate.
+    /// By dimension: for each coordinate the number of the block that it belongs to.
     blocks: Vec<Vec<u32>>,
-    /// By dimension: size of the largest block.
+    /// By dimension: number of coordinates in the largest block.
     largest: Vec<u32>,
     /// Estimated greatest load of a link divided by its weight, without routing.
     pub(super) guess: f64,
 }
 
-/// A site, and by axis the number of places that every pencil has.
+/// A site, and by axis the number of places that every pencil (line of cells along the axis) has.
 type Rooms<'a> = (&'a Site<'a>, &'a [u32; AXES_MAX]);
 
 /// Returns all mappings of a grid to a prism that fit, the most promising first.
@@ -141,7 +141,7 @@ fn pencil_axis(site: &Site<'_>) -> usize {
     fits.min_by_key(|&axis| (worst(axis), std::cmp::Reverse(axes[axis].weight), std::cmp::Reverse(axis))).unwrap_or(0)
 }
 
-/// Returns the number of unusable cells in the pencil of each first cell along an axis.
+/// Returns the number of unusable cells in each pencil (line of cells along `axis`), by the pencil's first cell.
 fn holes(site: &Site<'_>, axis: usize) -> Vec<u32> {
     let mut pencils = vec![0; site.prism.volume()];
     for cell in (0..site.prism.volume()).filter(|cell| site.usable[*cell] == 0) {
@@ -150,7 +150,7 @@ fn holes(site: &Site<'_>, axis: usize) -> Vec<u32> {
     pencils
 }
 
-/// Returns the first cell of the pencil along `axis` that contains a cell.
+/// Returns the first cell of the pencil (line of cells along `axis`) that contains a cell.
 fn pencil(site: &Site<'_>, cell: usize, axis: usize) -> usize {
     let stride: usize = site.size()[axis + 1..].iter().map(|n| *n as usize).product();
     let at = cell / stride % site.size()[axis] as usize;

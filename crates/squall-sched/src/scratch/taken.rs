@@ -5,7 +5,8 @@ use squall_model::set::CoreSet;
 
 use crate::view::NodeView;
 
-/// Changed usage by node. Access by node number is fast, because passes ask for each node that they examine.
+/// Usage of the nodes where a plan has changed it. Access by node number is fast, because passes ask for each node
+/// that they examine.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     /// Position of each node in the list, from 1; 0: not in the list.

@@ -271,8 +271,8 @@ fn permute(order: &mut Vec<usize>, from: usize, each: &mut impl FnMut(&[usize]))
     }
 }
 
-/// Selects anchors that are first or last of a run on every axis, where a prism touches a neighbour. If there are
-/// none, those of a run on some axis; otherwise the first anchor.
+/// Selects anchors (lowest corners of free prisms) that are first or last of a run on every axis, where a prism
+/// touches a neighbour. If there are none, those of a run on some axis; otherwise the first anchor.
 fn ends_of_runs(frame: &Frame, anchors: &[u64], size: &Coords, out: &mut Vec<u64>) {
     let axes = frame.axes();
     let last = axes.len() - 1;
@@ -349,7 +349,7 @@ fn apart(board: &Board, prism: &Prism, end: u32) -> f64 {
     if count == 0 { 0.0 } else { sum / f64::from(count) }
 }
 
-/// Returns the number of anchors of a larger shape that a prism blocks.
+/// Returns the number of anchors (lowest corners of free prisms) of a larger shape that a prism blocks.
 fn spoilt(frame: &Frame, anchors: &[u64], prism: &Prism, larger: &Coords) -> u32 {
     let mut area = Prism { at: [0; AXES_MAX], size: [1; AXES_MAX] };
     for (a, axis) in frame.axes().iter().enumerate() {

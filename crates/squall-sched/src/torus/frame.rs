@@ -231,7 +231,7 @@ pub fn hull(frame: &Frame, cells: impl Iterator<Item = usize>) -> Option<Prism> 
     Some(prism)
 }
 
-/// Returns start and length of the shortest run of positions with all used ones.
+/// Returns start and length of the shortest run of positions that contains all used ones.
 fn span(axis: &Axis, used: &[bool]) -> (u32, u32) {
     let places: Vec<u32> = used.iter().enumerate().filter(|(_, used)| **used).map(|(at, _)| at as u32).collect();
     let (Some(&first), Some(&last)) = (places.first(), places.last()) else { return (0, 1) };

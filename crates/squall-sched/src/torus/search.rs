@@ -12,17 +12,17 @@ use super::frame::{AXES_MAX, Coords, Frame};
 #[derive(Debug, Default)]
 pub struct Fits {
     last: Level,
-    /// The first axis eroded by 2, from that by 4, and so on.
+    /// Erosions along the first axis by 2, 4, 8 and so on, each made from the one before.
     powers: Vec<Level>,
-    /// Index of the power from which the axes between were eroded.
+    /// Index in `powers` of the erosion from which `between` was made.
     power: usize,
-    /// The axes between first and last, from the last on.
+    /// Erosions along the axes between first and last, from the last of these on.
     between: Vec<Level>,
     first: Level,
     spare: Vec<u64>,
 }
 
-/// Cells left after an erosion, as bits.
+/// Cells left after an erosion along one axis, as bits.
 #[derive(Debug, Default)]
 struct Level {
     /// Extent for which `bits` are valid; 0: none.

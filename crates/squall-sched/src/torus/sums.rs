@@ -2,7 +2,7 @@
 
 use super::frame::{AXES_MAX, Frame, Prism};
 
-/// Sums over all prisms from the lowest corner.
+/// Summed-area table of a value for each cell, which gives the sum over any prism.
 #[derive(Clone, Debug, Default)]
 pub struct Sums {
     axes: usize,

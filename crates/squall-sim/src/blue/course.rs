@@ -24,7 +24,7 @@ const BEGIN: Time = Time::from_secs(1_800_000_000);
 const ACT: Span = Span::from_millis(10);
 /// Time limits of jobs are multiples of this, seconds.
 const LIMITS_S: u64 = 1800;
-/// Number of pending jobs that is kept up.
+/// Number of pending jobs that the workload keeps in the queue.
 const BACKLOG: usize = 12;
 /// The largest job uses at most one in this many of the machine's nodes.
 const LARGEST: u32 = 3;

@@ -74,7 +74,7 @@ pub struct Settings {
     pub placement: Placement,
     /// Seed of the workload and of the positions of service routers.
     pub seed: u64,
-    /// Number of pending jobs that is kept up.
+    /// Number of pending jobs that the workload keeps in the queue.
     pub backlog: usize,
     /// Warm-up before measurements begin, seconds.
     pub warm_up_s: u32,

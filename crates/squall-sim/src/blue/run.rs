@@ -100,7 +100,8 @@ struct Running {
 /// A part of the machine with its own queue.
 struct Lane {
     machine: Machine,
-    /// Number of pending jobs that the lane always has; the next field is the number of nodes of its largest job.
+    /// Number of pending jobs that the workload keeps in this queue; the next field is the number of nodes of its
+    /// largest job.
     backlog: usize,
     largest: u32,
     /// Number of nodes, including those of service routers.

@@ -21,13 +21,13 @@ pub(super) struct Traffic {
     patterns: bool,
 }
 
-/// Traffic of one job: (link, load divided by the link's weight).
+/// Traffic of one job: each link that it uses, with the load divided by the link's weight.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Share {
     links: Vec<(u32, f32)>,
     /// Load of the job's most loaded link.
     worst: f32,
-    /// Load of the most loaded link, had the job the widest prism.
+    /// Load of the job's most loaded link if the job had the widest prism.
     ideal: f32,
 }
 

@@ -59,7 +59,8 @@ const fn application(fraction: f64, pattern: Pattern) -> Application {
 }
 
 /// MILC, PSDNS, NAMD, NWChem, Changa, QMCPACK, DNS_distuf, WRF, SpecFEM3D. The order of their communication fractions
-/// is our choice. Their mean is fitted to the talk's result: in the default order run times were 79 % longer.
+/// is our choice. Their mean is fitted to a result of the talk on Blue Waters: in the default order run times were 79
+/// % longer.
 pub(super) const APPLICATIONS: [Application; 9] = [
     Application { other: Pattern::Halo4, ..application(0.71, Pattern::Halo) },
     application(0.82, Pattern::All),

@@ -19,14 +19,14 @@ const UNDER_WAY: usize = 6;
 #[derive(Clone, Debug)]
 pub(super) struct Wish {
     pub(super) what: What,
-    /// True: the request may have been received under its present key.
+    /// True: the request may have been received under its present client key.
     heard: bool,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum What {
-    /// Submission of a job, identified by the simulation's number `wish`. The client may change the key until the
-    /// request may have been received.
+    /// Submission of a job. `wish`: its number in the simulation. The client may change the key as long as the request
+    /// cannot have been received.
     Submit { wish: u32, key: ClientKey, name: &'static str, after: Option<Dependency> },
     /// Cancellation of a job.
     Cancel(JobId),

@@ -10,12 +10,12 @@ use squall_model::time::Time;
 
 use crate::judge::Violation;
 
-/// Facts collected so far, and the first violation.
+/// Facts that the judge has collected about cells, and the first violation.
 #[derive(Debug, Default)]
 pub(super) struct Judge {
     /// Number of submissions that clients have requested.
     pub(super) wishes: u32,
-    /// Submission (wish number) for which each key was made.
+    /// Number of the submission that each key was made for.
     pub(super) keys: BTreeMap<ClientKey, u32>,
     /// Jobs whose submission was acknowledged.
     pub(super) promised: BTreeSet<JobId>,
@@ -23,9 +23,9 @@ pub(super) struct Judge {
     under: BTreeMap<JobId, ClientKey>,
     /// Number of records already examined, by cell.
     read: BTreeMap<u32, usize>,
-    /// Cell and job that each submission (wish number) was accepted as.
+    /// By number of the submission: the cell and the job id that accepted it.
     accepted: BTreeMap<u32, (u32, JobId)>,
-    /// Submission (wish number) of each job id.
+    /// Number of the submission that each job id was assigned to.
     ids: BTreeMap<JobId, u32>,
     /// Facts about each job, as recorded on the disks.
     jobs: BTreeMap<JobId, File>,

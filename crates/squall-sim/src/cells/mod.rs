@@ -184,10 +184,10 @@ struct World {
     cells: BTreeMap<u32, Cell>,
     nodes: BTreeMap<NodeKey, Node>,
     front_up: bool,
-    /// The front's cross-cell relay, and its connections by cell.
+    /// The front's cross-cell relay. None: no relay is running. The next field has its connections by cell.
     courier: Option<Courier>,
     courier_links: BTreeMap<u32, u64>,
-    /// The front's table of the cells.
+    /// Table of all cells, by which the front routes requests.
     fixed: Arc<Cells>,
     sessions: BTreeMap<u64, Session>,
     links: BTreeMap<u64, Link>,
@@ -563,8 +563,8 @@ impl World {
         self.wind(number);
     }
 
-    /// Runs an iteration over the inputs that have arrived since the last one, if the cell is still in incarnation
-    /// `life`.
+    /// Runs a controller iteration over the inputs that have arrived since the last one, if the cell is still in
+    /// incarnation `life`.
     fn goes_on(&mut self, number: u32, life: u64) {
         if self.cells.get(&number).is_some_and(|cell| cell.life == life) {
             self.turn(number);

@@ -22,7 +22,7 @@ const AGAIN: Span = Span::from_millis(500);
 #[derive(Debug)]
 pub(super) struct Node {
     name: String,
-    /// Connection number, and the cell's incarnation that it leads to.
+    /// Number of the node's connection; the next field is the cell's incarnation that it leads to.
     link: u64,
     life: u64,
     child: Child,

@@ -11,10 +11,10 @@ use squall_model::wire::node::Down;
 
 use super::Judge;
 
-/// Number of puts that are remembered: more than are ever in flight.
+/// Number of puts (messages to sets of nodes) that are remembered: more than are ever in flight.
 const REMEMBERED: usize = 1 << 14;
 
-/// Identity of a put: the controller incarnation that made it, and its number.
+/// Identity of a put (message to a set of nodes): the controller incarnation that sent it, and its number.
 type Key = (Epoch, u64);
 
 /// Values of a variable, each with the time from which it held.
@@ -23,14 +23,14 @@ type History = Vec<(Time, i64)>;
 /// Facts that the judge has collected about the tree.
 #[derive(Debug, Default)]
 pub(crate) struct Fabric {
-    /// Puts that the controller has sent.
+    /// Puts (messages to sets of nodes) that the controller has sent, by identity.
     said: BTreeMap<Key, Arc<Parcel>>,
     nodes: Vec<Node>,
 }
 
 #[derive(Debug, Default)]
 struct Node {
-    /// Puts for this node that it has not received yet.
+    /// Puts (messages) for this node that it has not received yet, oldest first.
     owed: VecDeque<Key>,
     /// Node incarnation, session and number of the last put that the node accepted.
     taken: Option<(u64, Session, u64)>,
@@ -38,12 +38,12 @@ struct Node {
     values: BTreeMap<String, History>,
 }
 
-/// A put that a frame delivers to a node.
+/// A put (message to a set of nodes) that a frame delivers to a node.
 #[derive(Debug)]
 pub(crate) struct Brought {
     key: Key,
     parcel: Arc<Parcel>,
-    /// The put is for this node alone and belongs to no session.
+    /// The message is for this node alone and belongs to no session.
     reply: bool,
 }
 
@@ -73,7 +73,7 @@ impl Judge {
         }
     }
 
-    /// Remembers a put. Returns false if it cannot be decoded.
+    /// Remembers a put (message to a set of nodes) that the controller sends. Returns false if it cannot be decoded.
     fn remember(&mut self, put: &Put) -> bool {
         let Ok(parcel) = put.parcel.open() else { return false };
         if self.fabric.said.len() == REMEMBERED && !self.fabric.said.contains_key(&(put.epoch, put.seq)) {
@@ -83,7 +83,7 @@ impl Judge {
         true
     }
 
-    /// Returns the puts of a frame that are for the node that the frame reaches.
+    /// Returns the puts (messages) of a frame that are for the node that the frame reaches.
     pub(crate) fn brought(&self, host: usize, frame: &DownFrame) -> Vec<Brought> {
         let owed = &self.fabric.nodes[host].owed;
         let brought = frame.says.iter().filter_map(|say| {

@@ -18,7 +18,7 @@ pub(super) type Line = (JobId, u32);
 /// Facts that the judge has collected about leases.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
-    /// Maximum length of a slot queue.
+    /// Maximum number of leased jobs in a slot queue.
     most: usize,
     /// Leased jobs that have not started, in the order of each slot queue.
     lines: BTreeMap<Line, Vec<JobId>>,

@@ -74,9 +74,9 @@ pub(crate) struct JobFile {
     pub(crate) unseen: bool,
     /// The job was held, released, updated or requeued, or a launch of it failed: its queue position may have changed.
     pub(crate) touched: bool,
-    /// The job is held, by an answer to its user.
+    /// The job is held, as acknowledged to its user.
     pub(crate) held: bool,
-    /// Attempt in which the job was cancelled, by an answer to its user: no later attempt may start.
+    /// Attempt in which the job was cancelled, as acknowledged to its user: no later attempt may start.
     pub(crate) cancelled: Option<u32>,
     pub(crate) requeue_sent: bool,
     /// The job may run again although its attempt ended by itself: it was requeued after that, or its node lost the
@@ -88,7 +88,7 @@ pub(crate) struct JobFile {
     shares: bool,
     /// The slot queue in which the job is leased, while none of its processes has started.
     line: Option<lease::Line>,
-    /// Since when the job is suspended, by an answer to its user.
+    /// Since when the job is suspended, as acknowledged to its user. None: it is not suspended.
     pub(crate) suspended: Option<Time>,
 }
 

@@ -13,7 +13,7 @@ use crate::coverage::Phase;
 use crate::node::NodeHost;
 use crate::order::Order;
 
-/// The job whose live processes use each core of a node, and their number.
+/// For each core of a node: the job whose live processes use it, and their number.
 type Cores = [Option<(JobAttempt, u32)>];
 
 /// Tolerance by which a process may outlast its time limit and KillWait, seconds.
@@ -252,7 +252,7 @@ impl Judge {
         }
     }
 
-    /// Reports a violation: a sweep that is repeated as a check found tasks of a step.
+    /// Records a violation: the repetition of a sweep found live tasks of a step, which were started during the sweep.
     pub(crate) fn swept_alive(&mut self, node: usize, key: StepKey) {
         let text = format!("step {key} on {}", self.names[node]);
         self.violate("nothing is started while it is being swept", text);

@@ -85,7 +85,7 @@ impl Judge {
         }
     }
 
-    /// Records the acknowledgement of a hold.
+    /// Records that a client received the acknowledgement of a hold of its order.
     pub(crate) fn told_held(&mut self, order: usize) {
         for id in self.files_of(order, None) {
             if let Some(file) = self.files.get_mut(&id).filter(|f| f.phase == Phase::Pending && f.index.is_none()) {
@@ -94,7 +94,8 @@ impl Judge {
         }
     }
 
-    /// Records the acknowledgement of a suspension (`since`), or that a resume is being sent (None).
+    /// Records that a client received the acknowledgement of a suspension at the time `since`; None: the client is
+    /// about to resume the order.
     pub(crate) fn told_suspended(&mut self, order: usize, since: Option<Time>) {
         for id in self.files_of(order, None) {
             if let Some(file) = self.files.get_mut(&id) {
@@ -103,7 +104,7 @@ impl Judge {
         }
     }
 
-    /// Records that a client sends a release of an order.
+    /// Records that a client is about to release an order from its hold.
     pub(crate) fn release_sent(&mut self, order: usize) {
         for id in self.files_of(order, None) {
             if let Some(file) = self.files.get_mut(&id) {
@@ -112,7 +113,7 @@ impl Judge {
         }
     }
 
-    /// Records that a client sends a requeue of an order.
+    /// Records that a client is about to requeue an order.
     pub(crate) fn requeue_sent(&mut self, order: usize) {
         for id in self.files_of(order, None) {
             if let Some(file) = self.files.get_mut(&id) {
