@@ -56,7 +56,7 @@ mutations! {
     SpoolForgotten = "spool-forgotten",
     /// A restarted node daemon does not notice that its spool has lost records.
     ForgettingUnseen = "forgetting-unseen",
-    /// A restarted node daemon registers before it sweeps the processes that earlier incarnations left.
+    /// A restarted node daemon registers before it sweeps the processes that earlier daemons left.
     SweptAfterwards = "swept-afterwards",
     /// A restarted node daemon treats running steps as never started.
     StartedTakenForUnstarted = "started-taken-for-unstarted",

@@ -121,7 +121,8 @@ pub fn replay(jobs: &[TraceJob], settings: &Replay, mut watch: impl FnMut(usize)
     loop {
         let end = ends.peek().map(|Reverse((end, _))| *end);
         let arrival = jobs.get(arrived).map(|job| job.submit);
-        // When a job with a promise starts early, the start promised at its expected end becomes due separately.
+        // A start may be promised for the expected end of another job. If that job starts earlier than promised, no
+        // job ends at the promised time, so the time must be considered separately.
         let due = pool.due().map(Time::secs);
         let Some(now) = [end, arrival, due].into_iter().flatten().min() else { break };
         pool.advance(Time::from_secs(now));

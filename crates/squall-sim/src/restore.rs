@@ -1,4 +1,5 @@
-//! The controller's disk is lost, and an older backup is restored: nodes know more than the backup (faults.md A8).
+//! The controller's disk is lost, and an older backup is restored: nodes have newer data than the backup (faults.md
+//! A8).
 //!
 //! All changes after the backup are lost, so most invariants of the judge no longer hold. From the restoration on the
 //! judge checks only the promises for a restored controller.

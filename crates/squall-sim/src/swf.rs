@@ -28,7 +28,8 @@ pub struct TraceJob {
 pub struct Trace {
     /// The jobs, by submit time, then by number.
     pub jobs: Vec<TraceJob>,
-    /// Processors of the machine, from the header's `MaxProcs`, otherwise `MaxNodes`.
+    /// Processors of the machine: as given to the parser; otherwise from the header's `MaxProcs` or `MaxNodes`;
+    /// otherwise as many as the largest job needs.
     pub processors: Option<u32>,
     /// Distinct lists of required node properties; each job's request has an index of one of them.
     pub properties: Vec<Vec<String>>,

@@ -322,7 +322,8 @@ fn pencils(site: &Site<'_>, usable: &[bool], axis: usize, needed: u32, skip: Ski
                 near && !usable[other + at as usize * stride]
             })
         };
-        // A pencil always skips its own holes, and those of other pencils as long as it has places to spare.
+        // A pencil always skips planes in which it has a hole itself. It skips planes with holes of other pencils as
+        // long as it has places to spare.
         let mut spare = (0..n).filter(|at| own(*at)).count() as u32;
         if spare < needed {
             return None;

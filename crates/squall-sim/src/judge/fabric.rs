@@ -1,5 +1,5 @@
-//! Invariants of the tree: every put arrives as it was sent, once, in order and without gaps; every answer was true at
-//! some time.
+//! Invariants of the tree: every put (message to a set of nodes) arrives as it was sent, once, in order and without
+//! gaps; every answer was true at some time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) struct Fabric {
 struct Node {
     /// Puts (messages) for this node that it has not received yet, oldest first.
     owed: VecDeque<Key>,
-    /// Node incarnation, session and number of the last put that the node accepted.
+    /// Daemon start number, session and put number of the last put (message) that the node accepted.
     taken: Option<(u64, Session, u64)>,
     newest: Session,
     values: BTreeMap<String, History>,
