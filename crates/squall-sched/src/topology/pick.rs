@@ -299,7 +299,8 @@ fn tree(
     true
 }
 
-/// Keeps the candidates of the smallest combination of blocks that has enough of them.
+/// Keeps the candidates of the smallest combination of blocks that has enough of them. If none has, all candidates are
+/// kept.
 fn block(topology: &Topology, blocks: &[Group], sizes: &[u32], wanted: usize, fits: &mut Vec<(NodeId, u32)>) -> bool {
     let counts = by_group(topology, blocks.len(), fits);
     let base = sizes.first().copied().unwrap_or(1).max(1);
@@ -318,7 +319,7 @@ fn block(topology: &Topology, blocks: &[Group], sizes: &[u32], wanted: usize, fi
     true
 }
 
-/// Keeps neighbours on one ring: the shortest sufficient run of free nodes.
+/// Keeps neighbours on one ring: the shortest sufficient run of free nodes. Returns false if there is none.
 fn ring(topology: &Topology, rings: &[Group], wanted: usize, fits: &mut Vec<(NodeId, u32)>) -> bool {
     let mut best: Option<(usize, usize, usize)> = None;
     for (at, ring) in rings.iter().enumerate() {
@@ -482,8 +483,8 @@ fn listed(torus: &Torus, chooser: &mut Chooser, board: &Board, ask: &Ask) -> Opt
         .find_map(|size| chooser.prism(board, &Ask { geometry: Some(size), ..*ask }).map(|found| found.prism))
 }
 
-/// Sorts candidates for a scattered job: partly used routers and columns first, then in the order of the file or along
-/// a Hilbert curve.
+/// Sorts candidates for a scattered job: partly used routers and columns first, then in the torus's linear order (by
+/// default along a Hilbert curve). A job that communicates with neighbours uses the linear order alone.
 fn scatter(topology: &Topology, tori: &[Torus], memory: &Memory, scene: &Scene<'_>, fits: &mut [(NodeId, u32)]) {
     let boards: Vec<Board> = (0..tori.len()).map(|at| board(topology, tori, at, scene, fits)).collect();
     let compact = scene.wish.network == Network::Local;

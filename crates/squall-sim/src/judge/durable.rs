@@ -243,7 +243,8 @@ impl Judge {
         }
     }
 
-    /// Checks an allocation: the job starts at once, or when the jobs before it in a slot queue have ended.
+    /// Checks and records an allocation for a pending job's next attempt: no equal job that was submitted earlier may
+    /// be overtaken. The job starts at once, or when the jobs before it in a slot queue have ended.
     pub(super) fn granted_event(&mut self, decided: Time, id: JobId, attempt: u32, nodes: NodeSet, clients: &Clients) {
         let Some((_, order)) = self.submission_of(id) else {
             return self.violate("only what was submitted starts", format!("job {id}"));

@@ -274,7 +274,8 @@ impl Judge {
         }
     }
 
-    /// Checks that a node's spool may delete a job's records.
+    /// Checks that a node's spool may delete a job's records: its release from the node is durable, and no process of
+    /// it is alive there.
     pub(crate) fn forgotten(&mut self, node: usize, job: JobAttempt, host: &NodeHost) {
         let live = host
             .steps
