@@ -67,7 +67,7 @@ impl Constraint {
         let one = |all: &All| Self { alternatives: vec![all.clone()], ..Self::default() };
         self.alike.then(|| self.alternatives.iter().map(one))
     }
-    /// Returns the counts: at least this many nodes must have all these features.
+    /// Returns pairs (number, features): at least this many nodes must have all these features.
     pub(crate) fn counts(&self) -> &[(u32, Vec<String>)] {
         &self.counts
     }

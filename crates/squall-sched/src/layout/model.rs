@@ -4,7 +4,7 @@
 /// Parameters of the law `t0 + t1 / (1 - q/q0) + k load`, milliseconds, with q tasks on a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Model {
-    /// Constant part of an exchange, milliseconds.
+    /// Constant part of a halo exchange, milliseconds.
     pub t0_ms: f64,
     /// Part that grows with the tasks of a node, at nearly empty nodes, milliseconds.
     pub t1_ms: f64,
@@ -21,8 +21,8 @@ impl Default for Model {
 }
 
 impl Model {
-    /// Returns the time of an exchange, milliseconds, with `per_node` tasks on a node and load `worst` of the worst
-    /// link. Near and above saturation the fill is limited to 0.99.
+    /// Returns the time of a halo exchange, milliseconds, with `per_node` tasks on a node and load `worst` of the
+    /// worst link. Near saturation and above it `per_node / q0` counts as 0.99.
     pub fn time_ms(&self, per_node: u32, worst: f64) -> f64 {
         let full = (f64::from(per_node) / self.q0).min(0.99);
         self.t0_ms + self.t1_ms / (1.0 - full) + self.k_ms * worst

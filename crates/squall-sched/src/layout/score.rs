@@ -23,7 +23,7 @@ pub struct Score {
     pub per_node: u32,
     /// Number of routers with at least one rank.
     pub routers: u32,
-    /// Time of an exchange by the model, milliseconds.
+    /// Time of a halo exchange by the model, milliseconds.
     pub time_ms: f64,
 }
 

@@ -10,7 +10,7 @@ pub struct Talk {
     pub placement: Placement,
     /// Routers along x, y and z of the prism.
     pub size: [u32; 3],
-    /// Measured time of an exchange, milliseconds.
+    /// Measured time of a halo exchange, milliseconds.
     pub measured_ms: f64,
     /// Greatest load of a link divided by its weight that the geometry implies.
     pub worst: f64,
@@ -63,7 +63,7 @@ pub struct Row {
     pub layout: Layout,
     /// Greatest load of a link divided by its weight; for `grid_order` the mean over the orders of the axes.
     pub worst: f64,
-    /// Time of an exchange by the model, milliseconds.
+    /// Time of a halo exchange by the model, milliseconds.
     pub time_ms: f64,
 }
 

@@ -39,7 +39,7 @@ pub(super) struct Torus {
     pub(super) strict: bool,
     /// Prism shapes that are tried first, by axis.
     pub(super) placements: Vec<Vec<u32>>,
-    /// Order in which nodes are combined when no prism is free.
+    /// Linear order in which free nodes are taken for jobs that need no prism, when no prism is free.
     pub(super) order: Order,
 }
 

@@ -106,7 +106,7 @@ pub struct Torus {
     pub cells: Vec<Vec<NodeId>>,
     /// Shapes that are tried first, called nodesets in other schedulers.
     pub placements: Vec<Coords>,
-    /// Order in which nodes are combined for jobs that need no prism, when none is free.
+    /// Linear order in which free nodes are taken for jobs that need no prism, when no prism is free.
     pub order: Order,
 }
 

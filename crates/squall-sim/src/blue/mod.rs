@@ -24,7 +24,7 @@ pub enum Placement {
     Hilbert,
     /// First free prism of a fixed list of overlapping prisms.
     Nodesets,
-    /// Fixed shapes at anchors that are multiples of the shape's size, as Slurm's torus3d.
+    /// Fixed shapes at positions that are multiples of the shape's size, as in Slurm's torus3d plugin.
     Fixed,
     /// Any legal prism for every job of more than a node, by the strict rule (less than half a ring) of the talk on
     /// Blue Waters.
