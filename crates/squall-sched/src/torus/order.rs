@@ -8,8 +8,8 @@ use super::frame::{Coords, Frame};
 /// A linear order of a torus's cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// By coordinates, the last axis fastest, in slabs of this many cells of the first axis: the default of ALPS with
-    /// 4.
+    /// By coordinates, the last axis fastest, in slabs of this many cells of the first axis. The default of ALPS is
+    /// slabs of 4 cells.
     Numeric(u32),
     /// `2Y`, `4Y`: slabs of this thickness on the axis with the slowest links; the other axes are walked back and
     /// forth.
