@@ -1,28 +1,28 @@
-//! `--constraint`: feature names with `&` and `|`, and how many nodes are to have them, as the man page of Slurm's sbatch
-//! has it.
+//! Parses `--constraint`: feature names with `&` and `|`, and counts of nodes, as the manual page of Slurm's sbatch
+//! defines it.
 
-/// More alternatives than these are no constraint that a person wrote.
+/// Maximum number of alternatives; a constraint with more is refused.
 const ALTERNATIVES_MAX: usize = 64;
-/// Parentheses within parentheses.
+/// Maximum depth of nested parentheses in a constraint.
 const DEPTH_MAX: u32 = 16;
 
-/// Features that a node must all have.
+/// Features, all of which a node must have.
 type All = Vec<String>;
 
-/// What nodes must have.
+/// A constraint on the features of a job's nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Constraint {
-    /// Each node has all of one of these; none: it is free to have what it likes.
+    /// Each node must have all features of one of these lists; empty: any node is allowed.
     alternatives: Vec<All>,
-    /// All nodes have the same one of them.
+    /// All nodes must fulfil the same alternative.
     alike: bool,
-    /// So many nodes have all of that; the others need not.
+    /// Pairs (number, features): at least this many nodes must have all these features.
     counts: Vec<(u32, All)>,
 }
 
 impl Constraint {
-    /// Reads `a&b|c`, `(a|b)&c`, `[a|b]` (all nodes alike), and `a*2` or `[a*2&(b&c)*4]` (so many nodes). None: something
-    /// else.
+    /// Parses `a&b|c`, `(a|b)&c`, `[a|b]` (all nodes fulfil the same alternative), and `a*2` or `[a*2&(b&c)*4]`
+    /// (counts of nodes). None: syntax error.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let bracketed = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
@@ -49,40 +49,40 @@ impl Constraint {
         let alternatives = if of_each.is_empty() { Vec::new() } else { read(&of_each.join("&"))? };
         Some(Self { alternatives, alike: false, counts })
     }
-    /// Whether a node with these features will do, beside others that have what is missing.
+    /// Returns whether a node with these features is allowed, apart from counts, which other nodes may fulfil.
     pub fn holds(&self, features: &[String]) -> bool {
         self.alternatives.is_empty() || self.alternatives.iter().any(|all| has(features, all))
     }
-    /// Every feature named.
+    /// Returns every feature that the constraint names.
     pub fn features(&self) -> impl Iterator<Item = &str> {
         let counted = self.counts.iter().map(|(_, all)| all);
         self.alternatives.iter().chain(counted).flatten().map(String::as_str)
     }
-    /// Whether each node is judged by itself: nothing is counted, and nodes need not be alike.
+    /// Returns whether each node can be checked by itself: there are no counts, and nodes need not be alike.
     pub fn is_of_each(&self) -> bool {
         !self.alike && self.counts.is_empty()
     }
-    /// Where all nodes have to be alike: the ways in which they can be.
+    /// Returns one constraint for each alternative, if all nodes must fulfil the same one. None otherwise.
     pub(crate) fn ways(&self) -> Option<impl Iterator<Item = Self>> {
         let one = |all: &All| Self { alternatives: vec![all.clone()], ..Self::default() };
         self.alike.then(|| self.alternatives.iter().map(one))
     }
-    /// How many nodes are to have all of what.
+    /// Returns pairs (number, features): at least this many nodes must have all these features.
     pub(crate) fn counts(&self) -> &[(u32, Vec<String>)] {
         &self.counts
     }
-    /// What each node is to have, whatever is counted.
+    /// Returns the constraint on each single node, without counts.
     pub(crate) fn of_each(&self) -> Self {
         Self { alternatives: self.alternatives.clone(), ..Self::default() }
     }
 }
 
-/// Whether all of these are among a node's features.
+/// Returns whether a node has all these features.
 pub(crate) fn has(features: &[String], all: &[String]) -> bool {
     all.iter().all(|wanted| features.contains(wanted))
 }
 
-/// The parts between `&` that are within no parentheses.
+/// Splits a text at each `&` outside parentheses.
 fn split(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_u32;
     text.split(move |c| {
@@ -95,14 +95,14 @@ fn split(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Alternatives, each a list of features that a node must all have. `&` binds closer than `|`.
+/// Parses alternatives, each a list of features that a node must all have. `&` binds tighter than `|`.
 fn read(text: &str) -> Option<Vec<All>> {
     let mut reader = Reader { rest: text, depth: 0 };
     let all = reader.either()?;
     reader.rest.trim().is_empty().then_some(all)
 }
 
-/// What is left to be read.
+/// Parser state: the remaining text, and the depth of parentheses.
 struct Reader<'a> {
     rest: &'a str,
     depth: u32,

@@ -1,4 +1,4 @@
-//! Why a job does not start: the same tests as placement makes, node by node.
+//! Explains why a job does not start, by the same tests as placement, node by node.
 
 use std::collections::BTreeMap;
 
@@ -17,42 +17,43 @@ use crate::scratch::Scratch;
 use crate::topology::{Kind, Wish, shapes};
 use crate::view::{Bars, Candidate, View};
 
-/// So many of the shapes that would do are named.
+/// Maximum number of suitable shapes that are listed.
 const SHAPES_NAMED: usize = 6;
 
-/// How a job stands in one partition, whoever is ahead of it.
+/// Result of all placement tests for a job in one partition, regardless of jobs ahead of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explained {
-    /// There is room for it now, whoever is ahead and whatever else it waits for.
+    /// The job fits on free nodes now, regardless of jobs ahead of it and of its other pending reasons.
     pub room: bool,
-    /// It would start if nothing ran.
+    /// The job would fit if no other job ran.
     pub empty: bool,
-    /// It would start if moreover all nodes were up and none was reserved, or nobody knows what they have.
+    /// The job would fit if no other job ran, all nodes were up and none was reserved. Also true if a node's hardware
+    /// is unknown.
     pub ideal: bool,
-    /// Why it could not start even then.
+    /// Reason why the job can never start in this partition, if `ideal` is false.
     pub never: Option<PendingReason>,
-    /// What keeps it from every node alike.
+    /// Reasons that block the job on all nodes alike.
     pub reasons: Vec<PendingReason>,
-    /// How many nodes it needs at least.
+    /// Minimum number of nodes that the job needs.
     pub nodes_min: u32,
-    /// The partition's nodes by the first test that each fails, or by having passed all.
+    /// The partition's nodes by the first test that each fails, or as free.
     pub nodes: BTreeMap<NodeTest, NodeSet>,
-    /// There would be nodes enough, but not such that stand together as it wants them.
+    /// Set if enough nodes pass all other tests, but their positions in the network do not suit the job.
     pub misfit: Option<Misfit>,
 }
 
-/// What keeps a job from nodes that pass all other tests.
+/// A requirement on the positions of nodes that free nodes do not fulfil.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misfit {
-    /// How they have to stand together.
+    /// The kind of requirement, for example that nodes form a ring.
     pub together: Together,
-    /// Enough are free now. Else they would be if nothing ran.
+    /// True: enough nodes in other positions are free now. False: there would be enough if no other job ran.
     pub free: bool,
-    /// The first of the shapes that would do, if it is one.
+    /// The first prism shapes that would suit the job, as text; empty if the requirement is not about shapes.
     pub shapes: Vec<String>,
 }
 
-/// Makes all tests for a job in a partition.
+/// Runs all placement tests for a job in partition number `at`.
 pub fn explain(view: &impl View, scratch: &mut Scratch, job: &Candidate<'_>, at: usize, now: Time) -> Explained {
     scratch.reset(view, now);
     let partition = view.partition(at);
@@ -103,13 +104,13 @@ pub fn explain(view: &impl View, scratch: &mut Scratch, job: &Candidate<'_>, at:
     told
 }
 
-/// How many nodes a job needs at least, if these are idle and up.
+/// Returns the minimum number of nodes that a job needs, if these are idle and up.
 fn nodes_needed(view: &impl View, scratch: &Scratch, request: &Request, nodes: &NodeSet) -> u32 {
     let each = nodes.iter().map(|id| capacity(view, scratch, request, id, Condition::Ideal)).max().unwrap_or(0);
     request.nodes_min.max(request.tasks.map_or(0, |tasks| if each > 0 { tasks.div_ceil(each) } else { 0 }))
 }
 
-/// Why a job can't start on these nodes though all were idle and up.
+/// Returns the reason why a job cannot start on these nodes even if all were idle and up.
 pub(crate) fn hopeless(view: &impl View, request: &Request, nodes: &NodeSet) -> PendingReason {
     match () {
         () if more_cpus(view, request, nodes) => PendingReason::PartitionConfig,
@@ -118,7 +119,8 @@ pub(crate) fn hopeless(view: &impl View, request: &Request, nodes: &NodeSet) -> 
     }
 }
 
-/// Whether it is only that nodes do not stand together as they have to: if they stood anywhere, they would do.
+/// Returns the requirement on positions of nodes that a job's free nodes do not fulfil. None: the job fits, or it
+/// would not fit in any positions either.
 fn misfit(
     view: &impl View,
     scratch: &mut Scratch,
@@ -145,7 +147,7 @@ fn misfit(
     Some(Misfit { together, free, shapes })
 }
 
-/// What a job wants of where its nodes stand, if that may be what keeps it.
+/// Returns the job's requirement on positions of nodes, if it has one that can keep it pending.
 fn together(view: &impl View, request: &Request) -> Option<Together> {
     if request.contiguous {
         return Some(Together::Contiguous);
@@ -160,8 +162,9 @@ fn together(view: &impl View, request: &Request) -> Option<Together> {
     }
 }
 
-/// Whether a partition has nodes enough that have what a job asks for, up or down, busy or not, and wherever they stand in the network.
-/// True, too, if it has not even so many nodes or CPUs, whatever they have: then that is what it waits for.
+/// Returns whether a partition has enough nodes with the requested properties, regardless of their state, usage and
+/// position in the network. Also true if it has too few nodes or CPUs of any kind, which is a different pending
+/// reason.
 pub fn has_such(view: &impl View, scratch: &mut Scratch, request: &Request, at: usize) -> bool {
     let nodes = view.partition(at).nodes;
     let anywhere = Wish { network: Class::Anywhere, ..Wish::default() };
@@ -179,7 +182,7 @@ pub fn has_such(view: &impl View, scratch: &mut Scratch, request: &Request, at: 
         || more_cpus(view, request, nodes)
 }
 
-/// Whether a job asks for more CPUs than these nodes have, all of which are known.
+/// Returns whether a job needs more CPUs than these nodes have. False if a node's CPUs are unknown.
 fn more_cpus(view: &impl View, request: &Request, nodes: &NodeSet) -> bool {
     let hardware = || nodes.iter().map(|id| u64::from(view.node(id).hardware.cpus));
     let tasks = request.tasks.unwrap_or(request.nodes_min.saturating_mul(request.tasks_per_node.unwrap_or(1)));
@@ -188,12 +191,13 @@ fn more_cpus(view: &impl View, request: &Request, nodes: &NodeSet) -> bool {
     hardware().all(|cpus| cpus > 0) && cpus > hardware().sum()
 }
 
-/// Whether a node may be one of the job's: not where it names as many as it wants.
+/// Returns whether the job's node list allows a node: a list with as many nodes as the job may have excludes all
+/// others.
 fn listed(request: &Request, id: NodeId) -> bool {
     request.required.contains(id) || request.required.len() < request.nodes_max as usize
 }
 
-/// The first test that a node fails.
+/// Returns the first test that a node fails, or `NodeTest::Free`.
 fn first_failed(view: &impl View, scratch: &Scratch, request: &Request, id: NodeId) -> NodeTest {
     let node = view.node(id);
     if !node.usable {
@@ -205,7 +209,7 @@ fn first_failed(view: &impl View, scratch: &Scratch, request: &Request, id: Node
     if node.hardware.tmp_disk_mb < request.tmp_disk_mb {
         return NodeTest::TmpDisk;
     }
-    // What is asked for over all nodes needs one of it here at least.
+    // Generic resources that are requested for the whole job count as one on each node here.
     let request = if request.gres.per_job.is_empty() { request.clone() } else { request.on_nodes(request.nodes_max) };
     let cores_only = Request { memory: Memory::Unset, gres: gres::Ask::default(), ..request.clone() };
     let no_gres = Request { gres: gres::Ask::default(), ..request.clone() };

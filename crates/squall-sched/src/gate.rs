@@ -1,4 +1,4 @@
-//! Limits that jobs share, as a plan uses them up.
+//! Limits that jobs share (limit buckets), as a plan uses them up.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,22 @@ use squall_model::time::Span;
 use crate::request::Request;
 use crate::view::View;
 
-/// What limits jobs together. The numbers mean something to the view only.
+/// A limit bucket: an association or QOS, or a part of a QOS, whose limits apply to several jobs together. The numbers
+/// are defined by the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Gate {
-    /// An association: a user in an account, or an account with all below it.
+    /// An association: a user in an account, or an account with all accounts below it.
     Association(u32),
-    /// A QOS.
+    /// The QOS with this number.
     Qos(u32),
-    /// A user in a QOS.
+    /// A user in a QOS: (QOS, user).
     QosUser(u32, u32),
-    /// An account in a QOS.
+    /// An account in a QOS: (QOS, account).
     QosAccount(u32, u32),
 }
 
 impl Gate {
-    /// Whose limits are behind it.
+    /// Returns whether the limits are those of an association or of a QOS.
     pub fn whose(self) -> Whose {
         match self {
             Self::Association(_) => Whose::Association,
@@ -33,19 +34,19 @@ impl Gate {
     }
 }
 
-/// What one more job takes.
+/// Usage by which one more job counts against limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     cpus: u64,
     memory_mb: u64,
     nodes: u64,
     gpus: u64,
-    /// For how long at most, in seconds.
+    /// Longest run time of the job, seconds.
     span_s: u64,
 }
 
 impl Share {
-    /// What it takes at least.
+    /// Returns the least usage that a job of this request can have.
     pub(crate) fn least(request: &Request, span: Span) -> Self {
         let nodes = u64::from(request.nodes_min);
         let tasks = request.tasks_on(request.nodes_min);
@@ -58,7 +59,7 @@ impl Share {
         let gpus = u64::from(request.gres.gpus(request.nodes_min, tasks));
         Self { cpus, memory_mb, nodes, gpus, span_s: span.secs() }
     }
-    /// What it got.
+    /// Returns the usage of an allocation.
     pub(crate) fn of(alloc: &Alloc, request: &Request, span: Span) -> Self {
         let nodes = alloc.nodes().len() as u32;
         let gpus = u64::from(request.gres.gpus(nodes, request.tasks_on(nodes)));
@@ -72,25 +73,25 @@ impl Share {
             Some(Tres::Mem) => self.memory_mb,
             Some(Tres::Node) => self.nodes,
             Some(Tres::Gpu) => self.gpus,
-            // A job.
+            // A limit on the number of jobs counts each job as one.
             None => 1,
         };
         match limit.scope() {
             Scope::GrpDue => amount.saturating_mul(self.span_s),
             Scope::GrpUsed if safe => amount.saturating_mul(self.span_s),
-            // Any at all, as long as there is some left.
+            // A job may start as long as anything is left of the limit.
             Scope::GrpUsed => amount.min(1),
             _ => amount,
         }
     }
 }
 
-/// What is left behind the gates that were looked at.
+/// What is left of the limits of each bucket examined so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rooms(BTreeMap<Gate, Vec<(Limit, u64)>>);
 
 impl Rooms {
-    /// The limit that a job would break.
+    /// Returns the first limit that a job of this usage would exceed, as a pending reason.
     pub(crate) fn closed(&mut self, view: &impl View, gates: &[Gate], share: Share) -> Option<PendingReason> {
         let safe = view.safe();
         gates.iter().find_map(|&gate| {
@@ -100,7 +101,7 @@ impl Rooms {
         })
     }
 
-    /// A job starts.
+    /// Subtracts a started job's usage from what is left.
     pub(crate) fn take(&mut self, view: &impl View, gates: &[Gate], share: Share) {
         let safe = view.safe();
         for gate in gates {

@@ -1,4 +1,5 @@
-//! Policies: `plan` looks at what waits and at the room there is, and says what starts where. It touches nothing.
+//! Scheduling policies. `plan` takes the pending jobs and the free resources, and returns which jobs start where. It
+//! changes no state.
 #![forbid(unsafe_code)]
 
 mod constraint;

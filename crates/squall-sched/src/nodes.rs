@@ -1,4 +1,4 @@
-//! The room that a cluster is: nodes with cores and memory, partitions with limits.
+//! The resource pool of a cluster: nodes with cores and memory, partitions with limits.
 
 mod licenses;
 mod together;
@@ -26,31 +26,32 @@ use licenses::Lacks;
 pub(crate) use licenses::licensed;
 use walk::{Ends, Walk};
 
-/// Jobs without a time limit are expected to end so long after their start, as Slurm has it.
+/// Expected run time of a job without a time limit, as in Slurm.
 pub const UNLIMITED: Span = Span::from_secs(365 * 86_400);
 
-/// What is about to end, or should have, is expected to end so long from now.
+/// A job that should have ended already is expected to end after this time.
 const SOON: Span = Span::from_secs(1);
 
-/// After so many looks in vain at when a job fits, some times are passed over.
+/// Number of failed attempts to find a job's start after which some times are skipped.
 const PATIENCE: usize = 16;
 
-/// A cluster and what a plan has done to it.
+/// A cluster with the changes that the present plan makes to it.
 #[derive(Debug)]
 pub struct Nodes<'a, V> {
     view: &'a V,
     scratch: &'a mut Scratch,
     now: Time,
-    /// Room is not kept farther ahead than this.
+    /// No reservation begins later than this.
     horizon: Time,
-    /// What limits leave.
+    /// What is left of limits under this plan.
     rooms: Rooms,
-    /// Where the job that is looked at could start, but for what is kept for others: nodes, and most tasks on each.
+    /// Where the present job could start apart from reservations for others: nodes, and the greatest number of tasks
+    /// on each.
     could: Option<Vec<(NodeId, u32)>>,
 }
 
 impl<'a, V: View> Nodes<'a, V> {
-    /// A cluster as it is now. Room is kept up to `window` ahead.
+    /// Creates the pool with the cluster's present usage. Reservations begin at most `window` ahead.
     pub fn new(view: &'a V, scratch: &'a mut Scratch, now: Time, window: Span) -> Self {
         scratch.reset(view, now);
         scratch.closed.iter_mut().for_each(|closed| closed.until = closed.until.max(now + SOON));
@@ -58,15 +59,15 @@ impl<'a, V: View> Nodes<'a, V> {
         Self { view, scratch, now, horizon: now + window, rooms: Rooms::default(), could: None }
     }
 
-    /// When and where a job would start behind all who have room by now, if it is sooner than that. Nothing is kept for
-    /// it. None: later, or it can't be told.
+    /// Returns when and where a job would start behind all jobs planned so far, if that is before `sooner_than`.
+    /// Nothing is reserved. None: later, or it cannot be determined.
     pub fn foresee(&mut self, job: &Candidate<'_>, at: usize, sooner_than: Option<Time>) -> Option<(Time, Given)> {
         let before = (self.scratch.mark(), self.rooms.clone(), self.horizon);
         self.could = None;
         self.horizon = sooner_than.map_or(before.2, |time| Time(time.0.saturating_sub(1)));
         let found = match self.start(job, at) {
             Ok(given) => Some((self.now, given)),
-            // Who can say when others have used less.
+            // When other jobs will have used less of a limit is unknown.
             Err(Blocked::Never(PendingReason::Limit(..))) => None,
             Err(_) => self.reserve(job, at),
         };
@@ -92,7 +93,7 @@ impl<V: View> Room for Nodes<'_, V> {
         }
         let partition = self.view.partition(at);
         let end = self.now + span(&partition, job);
-        // What is kept begins after now: the window is empty, so that nothing kept is in it.
+        // An empty window excludes all reservations, which begin after now.
         self.scratch.window = (self.now, self.now);
         let request = unbarred(self.view, &partition, job, (at, self.now))
             .map_err(|_| Span(end.since(self.now).0.saturating_sub(1)))?;
@@ -110,7 +111,7 @@ impl<V: View> Room for Nodes<'_, V> {
         if job.others.is_empty() {
             return self.start_one(job, at);
         }
-        // What is known is of its first component alone.
+        // The stored nodes suit only the first component.
         self.could = None;
         self.start_all(job, at)
     }
@@ -145,7 +146,7 @@ impl<V: View> Room for Nodes<'_, V> {
 
     fn make_room(&mut self, job: &Candidate<'_>, at: usize) -> Option<Cleared<Given>> {
         let victims = self.view.victims(job.item, at);
-        // Nobody makes room for several at once.
+        // Jobs are not preempted for a heterogeneous job.
         if victims.is_empty() || job.alone {
             return None;
         }
@@ -153,13 +154,13 @@ impl<V: View> Room for Nodes<'_, V> {
         let some_leave = victims.iter().any(|victim| victim.leaves);
         let partition = self.view.partition(at);
         let request = unbarred(self.view, &partition, job, (at, self.now)).ok()?;
-        // As if they went at once: what they leave is not for those who start now. What is kept from later on for others
-        // may be taken.
+        // The job is placed as if the victims left at once. Their resources are not for jobs that start now, so the
+        // window begins later. Reservations that begin later do not block it.
         let from = self.now + Span(1);
         self.scratch.window = (from, from + Span(1));
         let request = apart(self.scratch, job, request);
         let mut way = self.way(at, &request, victims)?;
-        // Who is only to stop does so when the others have gone.
+        // Victims that are only suspended are suspended when the others have ended.
         let asked = way.asked.len();
         way.asked.retain(|id| !stay.contains(id));
         if asked > 0 && way.asked.is_empty() && !some_leave {
@@ -185,17 +186,18 @@ impl<V: View> Room for Nodes<'_, V> {
 }
 
 impl<V: View> Nodes<'_, V> {
-    /// Starts a job, or one component of it, where there is room.
+    /// Starts a job, or one component of it, where it fits.
     fn start_one(&mut self, job: &Candidate<'_>, at: usize) -> Result<Given, Blocked> {
         self.begin(job, at, None)
     }
 
-    /// How many jobs may hold a core that this one holds. Components of one job must all run at the same time, always.
+    /// Returns the number of time slots that may share the job's cores. It is 1 for components of a heterogeneous job,
+    /// which must always run at the same time.
     fn rows(&self, job: &Candidate<'_>, at: usize) -> u32 {
         if job.alone { 1 } else { self.view.rows(at, job.need) }
     }
 
-    /// Starts a job: where there is room, or where there is some when others are stopped.
+    /// Starts a job where it fits; with `over` also where it fits when some of these victims are suspended.
     fn begin(&mut self, job: &Candidate<'_>, at: usize, over: Option<Vec<Victim<'_>>>) -> Result<Given, Blocked> {
         let partition = self.view.partition(at);
         let could = std::mem::take(&mut self.could);
@@ -213,7 +215,7 @@ impl<V: View> Nodes<'_, V> {
         if could.is_some() && rows == 1 && over.is_none() && self.crowded_beyond(end, &request) {
             return Err(Blocked::Busy(self.longest(job, end, self.scratch.begins())));
         }
-        // Where nothing is kept while it would run, it starts where it could.
+        // If no reservation begins while the job would run, it can start on the stored nodes.
         let free = self.view.topology().is_none() && self.scratch.begins().all(|begin| begin >= end);
         let known = could.as_ref().filter(|_| free && rows == 1);
         self.scratch.window = (self.now, end);
@@ -251,7 +253,7 @@ impl<V: View> Nodes<'_, V> {
             given.slot.get_or_insert(0);
         }
         if self.view.topology().is_some() && request.wish.is_sensitive(given.alloc.nodes().len() as u32) {
-            // It can't end sooner than everything that should have ended already.
+            // The job ends no sooner than jobs that should have ended already.
             let until = end.max(self.now + SOON);
             self.scratch.closed.push(Closed { nodes: given.alloc.nodes(), from: Time(0), until });
         }
@@ -262,7 +264,8 @@ impl<V: View> Nodes<'_, V> {
         Ok(given)
     }
 
-    /// Who has to go or to stop so that a job fits in a partition, and where it fits then: the fewest, over all rows.
+    /// Returns the smallest set of victims that must be preempted for a job to fit in a partition, with its placement,
+    /// over all rows.
     fn way(&mut self, at: usize, request: &Request, victims: Vec<Victim<'_>>) -> Option<Way> {
         let (view, nodes) = (self.view, self.view.partition(at).nodes);
         let (rank, rows) = (view.rank(at), view.rows(at, request));
@@ -279,7 +282,7 @@ impl<V: View> Nodes<'_, V> {
         ways.min_by_key(|way| way.asked.len())
     }
 
-    /// Nobody else has what is given, nor what is missing of its memory, for the rest of the plan.
+    /// Marks a placement's cores and missing memory as used for the rest of the plan.
     fn occupy(&mut self, rank: u32, way: &Way) {
         let Way { given, free, .. } = way;
         for (group, id) in given.alloc.groups.iter().flat_map(|group| group.nodes.iter().map(move |id| (group, id))) {
@@ -295,7 +298,7 @@ impl<V: View> Nodes<'_, V> {
         self.scratch.placed.push((Row { rank, slot: given.slot }, given.alloc.clone()));
     }
 
-    /// When and where a job fits first.
+    /// Returns the earliest time at which a job fits, with its placement, up to the horizon.
     fn earliest(
         &mut self,
         job: &Candidate<'_>,
@@ -336,9 +339,9 @@ impl<V: View> Nodes<'_, V> {
         }
     }
 
-    /// Keeps what a job is to have from a time on.
+    /// Reserves a placement for a job from a time on.
     fn keep(&mut self, (job, request): (&Candidate<'_>, &Request), given: &Given, (time, span): (Time, Span)) {
-        // What is free at that time; what happens later is no business of who starts before.
+        // Only what is free at that moment matters: later changes do not concern jobs that start earlier.
         self.scratch.window = (time, time + Span(1));
         for group in &given.alloc.groups {
             let need = (group.cores.len() as u32, group.memory_mb);
@@ -356,7 +359,7 @@ impl<V: View> Nodes<'_, V> {
         self.close(request, given, (time, time + span));
     }
 
-    /// A job that will have links of its own has them kept from then on, with what it will not use inside its prism.
+    /// Reserves the links of a job that needs links of its own, and the unused nodes inside its prism.
     fn close(&mut self, request: &Request, given: &Given, (from, until): (Time, Time)) {
         let nodes = given.alloc.nodes();
         let Some(topology) = self.view.topology().filter(|_| request.wish.is_sensitive(nodes.len() as u32)) else {
@@ -372,10 +375,10 @@ impl<V: View> Nodes<'_, V> {
         self.scratch.closed.push(Closed { nodes, from, until });
     }
 
-    /// Where a job found no room until `end`, who asks for the same finds none either if it may run longer than this:
-    /// none of the times at which something `begins` to be kept from it is between the two.
+    /// Returns the time limit above which equal requests do not fit either, after a job found no free nodes until
+    /// `end`. No time at which something `begins` to be reserved lies between the two.
     fn longest(&self, job: &Candidate<'_>, end: Time, begins: impl Iterator<Item = Time>) -> Span {
-        // Who asks for as few switches may have waited long enough, though this one has not.
+        // An equal job may have waited long enough to give up its request for few switches.
         if job.need.wish.switches.is_some() {
             return Span(u64::MAX);
         }
@@ -386,15 +389,15 @@ impl<V: View> Nodes<'_, V> {
         last.map_or(Span(0), |last| last.since(self.now))
     }
 
-    /// Why a job does not fit now, if it is not that others have what it needs.
+    /// Returns the reason why a job does not fit now. None: other jobs use what it needs.
     fn why(&mut self, request: &Request, partition: &PartitionView<'_>, job: &Candidate<'_>) -> Option<Blocked> {
-        // With every node down or drained all wait alike: no look at each of them.
+        // If every node is down or drained, all jobs wait for the same reason, so none is examined.
         let (view, nodes) = (self.view, partition.nodes);
         let nothing = !nodes.iter().any(|id| view.node(id).usable);
         if nothing || fits(view, self.scratch, request, nodes, Condition::Empty) {
             return None;
         }
-        // It is reservations that leave no place, as long as they are there.
+        // Only reservations keep the job from fitting, as long as they exist.
         let own = fitting(partition, job).unwrap_or(Cow::Borrowed(request));
         if own.excluded != request.excluded && fits(view, self.scratch, &own, nodes, Condition::Empty) {
             return Some(Blocked::Never(PendingReason::ReqNodeNotAvail));
@@ -409,7 +412,7 @@ impl<V: View> Nodes<'_, V> {
         }))
     }
 
-    /// Notes in the scratch what an allocation takes until then.
+    /// Records an allocation as used until a time.
     fn book(&mut self, given: &Given, until: Time) {
         self.scratch.hold_gres(self.view, &given.gres);
         for group in &given.alloc.groups {
@@ -427,7 +430,7 @@ impl<V: View> Nodes<'_, V> {
         self.scratch.begun.push((until, Arc::new(given.clone())));
     }
 
-    /// Whether there can't be enough nodes until then, for what is kept for others.
+    /// Returns whether too few nodes are free until `end`, because of reservations.
     fn crowded_beyond(&mut self, end: Time, request: &Request) -> bool {
         let Some(begin) = self.scratch.begins().filter(|begin| *begin < end).max() else { return false };
         let known = self.scratch.beyond.iter().find(|(time, ..)| *time == begin);
@@ -441,7 +444,7 @@ impl<V: View> Nodes<'_, V> {
         nodes < request.nodes_min as usize || request.node_cpus() > roomiest
     }
 
-    /// The most CPUs that are free on a node, or were when this was asked first.
+    /// Returns the greatest number of free CPUs on a node, as of the first call in this plan.
     fn roomiest(&mut self) -> u32 {
         let Scratch { open, roomiest, .. } = &mut *self.scratch;
         *roomiest.get_or_insert_with(|| {
@@ -451,14 +454,14 @@ impl<V: View> Nodes<'_, V> {
     }
 }
 
-/// How long a job may run in a partition.
+/// Returns a job's time limit in a partition.
 fn span(partition: &PartitionView<'_>, job: &Candidate<'_>) -> Span {
     let limit = job.time_limit_s.unwrap_or(partition.time_default_s);
     limit.map_or(UNLIMITED, Span::from_secs)
 }
 
-/// [`fitting`], without the nodes that reservations keep from the job if it starts at that time, nor what it will not wait
-/// for until then; or why it can't then.
+/// Returns [`fitting`]'s request for a start at `time`, without nodes that reservations then bar for the job. A
+/// request for few switches is dropped once its maximum wait is over. Error: the reason why the job cannot start then.
 fn unbarred<'a>(
     view: &impl View,
     partition: &PartitionView<'_>,
@@ -478,7 +481,7 @@ fn unbarred<'a>(
     Ok(request)
 }
 
-/// A job's request without the nodes that it can't have in the window because of other users' jobs.
+/// Returns a job's request without nodes that other users' jobs keep from it in the window.
 fn apart<'a>(scratch: &Scratch, job: &Candidate<'_>, mut request: Cow<'a, Request>) -> Cow<'a, Request> {
     let others = scratch.nodes_of_others(job);
     if !others.is_empty() {
@@ -487,7 +490,7 @@ fn apart<'a>(scratch: &Scratch, job: &Candidate<'_>, mut request: Cow<'a, Reques
     request
 }
 
-/// The request of a job that respects the partition's limits, or why it does not.
+/// Returns a job's request within the partition's limits. Error: the limit that it exceeds.
 pub(crate) fn fitting<'a>(
     partition: &PartitionView<'_>,
     job: &Candidate<'a>,

@@ -1,4 +1,4 @@
-//! Where one job fits: first fit over nodes in the order of their weights, then ids, on few nodes rather than many.
+//! Placement of one job: first fit over nodes in the order of their weights, then ids, preferring few nodes.
 
 use std::borrow::Cow;
 
@@ -14,20 +14,20 @@ use crate::scratch::Scratch;
 use crate::topology::{Kind, Scene, Topology, arrange};
 use crate::view::{Given, View};
 
-/// Which nodes count, and in what condition.
+/// Which nodes and which usage a placement considers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
-    /// As they are: usable, with what is free now throughout the window.
+    /// Usable nodes, with resources that are free now and throughout the window.
     Now,
-    /// As they will be: usable, with what is free from the window's beginning to its end.
+    /// Usable nodes, with resources that are free from the window's beginning to its end.
     Then,
-    /// Usable nodes as if nothing ran.
+    /// Usable nodes, as if no job ran.
     Empty,
-    /// All nodes as if nothing ran and all were up.
+    /// All nodes, as if no job ran and all were up.
     Ideal,
 }
 
-/// Finds room for a job among `nodes`.
+/// Places a job on some of `nodes`. None: it does not fit.
 pub(crate) fn place(
     view: &impl View,
     scratch: &mut Scratch,
@@ -39,7 +39,7 @@ pub(crate) fn place(
     Some(share_out(view, scratch, request, &chosen, condition))
 }
 
-/// Whether there is room for a job among `nodes`.
+/// Returns whether a job fits on `nodes`.
 pub(crate) fn fits(
     view: &impl View,
     scratch: &mut Scratch,
@@ -50,7 +50,7 @@ pub(crate) fn fits(
     choose(view, scratch, request, nodes, condition).is_some()
 }
 
-/// Chooses nodes: (node, most tasks there).
+/// Chooses nodes for a job: (node, greatest number of tasks there). None: it does not fit.
 pub(crate) fn choose(
     view: &impl View,
     scratch: &mut Scratch,
@@ -63,7 +63,7 @@ pub(crate) fn choose(
     }
     if let Some(preferred) = &request.prefer {
         let first = Request { constraint: Some(preferred.clone()), prefer: None, ..request.clone() };
-        // A walk counts nodes that are not preferred as well.
+        // The walk's counts include nodes that are not preferred.
         let walked = std::mem::take(&mut scratch.walked);
         let found = choose(view, scratch, &first, nodes, condition);
         scratch.walked = walked;
@@ -71,7 +71,7 @@ pub(crate) fn choose(
     }
     if let Some(ways) = request.constraint.as_ref().and_then(Constraint::ways) {
         let mut ways = ways.map(|way| Request { constraint: Some(way), ..request.clone() });
-        // A walk counts nodes of all kinds.
+        // The walk's counts include nodes of all kinds.
         let walked = std::mem::take(&mut scratch.walked);
         let found = ways.find_map(|one| choose(view, scratch, &one, nodes, condition));
         scratch.walked = walked;
@@ -82,13 +82,13 @@ pub(crate) fn choose(
         return choose(view, scratch, &request, nodes, condition);
     }
     if !request.gres.per_job.is_empty() {
-        // Nodes that have no GPU may still take tasks.
+        // Nodes without GPUs may still take tasks.
         let gpus = request.gres.per_job.iter().map(|asked| asked.count).max().unwrap_or(1);
         let most = if request.tasks.is_some() { u32::MAX } else { gpus };
         let mut widths = request.nodes_min..=request.nodes_max.min(most.max(request.nodes_min)).min(nodes.len() as u32);
         return widths.find_map(|width| choose(view, scratch, &request.on_nodes(width), nodes, condition));
     }
-    // A wide job that waits for many nodes to end costs nothing each time that one does.
+    // Early exit: a wide job that waits for many nodes costs nothing each time that one job ends.
     if condition == Condition::Now && scratch.open.len() < request.nodes_min as usize {
         return None;
     }
@@ -98,8 +98,8 @@ pub(crate) fn choose(
     found
 }
 
-/// The request with as many nodes as its constraint wants of each kind: the first that have room, of the kind that fewest
-/// are of first; those that it names anyway before others.
+/// Returns the request with the nodes that its constraint's counts require, as required nodes. The kind with the
+/// fewest nodes chooses first; nodes that the request requires anyway are preferred.
 fn counted(
     view: &impl View,
     scratch: &Scratch,
@@ -139,7 +139,7 @@ fn counted(
     few.then(|| Request { required, constraint: Some(constraint.of_each()), ..request.clone() })
 }
 
-/// The nodes that have something free in that condition.
+/// Returns the nodes that have free resources under this condition.
 fn among<'a>(scratch: &'a Scratch, nodes: &'a NodeSet, condition: Condition) -> &'a NodeSet {
     match condition {
         Condition::Now => &scratch.open,
@@ -148,16 +148,16 @@ fn among<'a>(scratch: &'a Scratch, nodes: &'a NodeSet, condition: Condition) -> 
     }
 }
 
-/// The network, if it has a say in where the job goes.
+/// Returns the network, if it affects the job's placement.
 fn network<'a>(view: &'a impl View, request: &Request) -> Option<&'a Topology> {
     let anywhere = !request.required.is_empty() || request.contiguous || request.wish.network == Class::Anywhere;
     let topology = view.topology().filter(|_| !anywhere)?;
-    // Of a single node no link is asked for; but on a torus it may spoil a prism.
+    // A single node uses no links; but on a torus it may break up a prism.
     let torus = matches!(topology.kind, Kind::Torus(_));
     (torus || request.nodes_min > 1 || request.tasks.is_some_and(|tasks| tasks > 1)).then_some(topology)
 }
 
-/// Puts nodes in the order that the network wants. False: the job waits.
+/// Orders nodes by the network's preference. Returns false if the job must wait for better positions.
 fn by_network(
     view: &impl View,
     scratch: &mut Scratch,
@@ -191,7 +191,7 @@ fn by_network(
     fine
 }
 
-/// [`choose`], with the nodes that could take tasks in `fits`.
+/// [`choose`], with `fits` as a buffer for the nodes that can take tasks.
 fn find(
     view: &impl View,
     scratch: &mut Scratch,
@@ -207,9 +207,9 @@ fn find(
     let one_is_enough = request.nodes_min == 1 && request.required.is_empty() && !request.spread && !torus;
     let choice = network.is_some() || !request.required.is_empty() || request.contiguous;
     let among = among(scratch, nodes, condition);
-    // Where nothing is kept that begins later, what a node can take at that very time it can take.
+    // Without reservations that begin later, the walk's count for a node at this time is its capacity.
     let known = condition == Condition::Then && scratch.walked && !scratch.keeps() && request.gres.is_empty();
-    // A run of neighbours is looked for by number.
+    // Contiguous nodes are searched in the order of node numbers.
     let order = if request.contiguous { &[][..] } else { view.by_weight() };
     let by_number = among.iter().take_while(|_| order.is_empty());
     let in_order = by_number.chain(order.iter().copied().filter(|id| among.contains(*id)));
@@ -225,7 +225,7 @@ fn find(
             return Some(vec![(id, tasks)]);
         }
         fits.push((id, tasks));
-        // Without contiguity or choice, the first that suffice are as good as any.
+        // Without a contiguity requirement or choice, the first sufficient nodes are as good as any.
         if request.tasks.is_none() && !choice {
             let enough = if request.spread { usize::MAX } else { request.nodes_max as usize };
             if fits.len() >= enough {
@@ -257,7 +257,7 @@ fn find(
     }
 }
 
-/// Most tasks of the job that a node can take; 0: none.
+/// Returns the greatest number of the job's tasks that a node can take; 0: none.
 pub(crate) fn capacity(
     view: &impl View,
     scratch: &Scratch,
@@ -298,7 +298,8 @@ pub(crate) fn capacity(
     if exactly.is_some_and(|n| tasks < n) { 0 } else { tasks }
 }
 
-/// How many tasks generic resources suffice for; None: not even for what the node must give anyway.
+/// Returns the number of tasks that a node's generic resources suffice for. None: they do not suffice for what the job
+/// needs on each node.
 fn tasks_by_gres(
     view: &impl View,
     scratch: &Scratch,
@@ -312,7 +313,7 @@ fn tasks_by_gres(
     gres(view, scratch, id, condition)?.tasks(&request.gres.per_node, &request.gres.per_task)
 }
 
-/// A node's generic resources, with what is held of them.
+/// Returns a node's generic resources with their usage.
 fn gres<'a>(view: &'a impl View, scratch: &'a Scratch, id: NodeId, condition: Condition) -> Option<Cow<'a, NodeGres>> {
     match condition {
         Condition::Now | Condition::Then => scratch.gres_of(view, id, condition == Condition::Then),
@@ -320,7 +321,7 @@ fn gres<'a>(view: &'a impl View, scratch: &'a Scratch, id: NodeId, condition: Co
     }
 }
 
-/// How many tasks memory suffices for if each CPU brings `mb`.
+/// Returns the number of tasks that `free_mb` of memory suffices for at `mb` for each CPU.
 fn tasks_by_memory(request: &Request, mb: u64, free_mb: u64) -> u32 {
     let cpus = free_mb.checked_div(mb).unwrap_or(u64::MAX);
     if cpus < u64::from(request.cpus_min) {
@@ -329,7 +330,7 @@ fn tasks_by_memory(request: &Request, mb: u64, free_mb: u64) -> u32 {
     if request.overcommit { u32::MAX } else { u32::try_from(cpus / u64::from(request.task_cpus)).unwrap_or(u32::MAX) }
 }
 
-/// CPUs and memory that are free on a node.
+/// Returns the free CPUs and memory (MiB) of a node.
 pub(crate) fn free(view: &impl View, scratch: &Scratch, id: NodeId, condition: Condition) -> (u32, u64) {
     let node = view.node(id);
     if matches!(condition, Condition::Empty | Condition::Ideal) {
@@ -348,7 +349,8 @@ pub(crate) fn free(view: &impl View, scratch: &Scratch, id: NodeId, condition: C
     if scratch.keeps() { scratch.outside_holds(id, (cpus, memory_mb)) } else { (cpus, memory_mb) }
 }
 
-/// Required nodes, then the first that suffice; if these give too few tasks, the roomiest.
+/// Chooses the required nodes, then the first sufficient ones; if these take too few tasks, those with the greatest
+/// capacity.
 fn gather(request: &Request, fits: &[(NodeId, u32)], weight: impl Fn(NodeId) -> u32) -> Option<Vec<(NodeId, u32)>> {
     let (required, others) = if request.required.is_empty() {
         (Vec::new(), fits.to_vec())
@@ -360,7 +362,7 @@ fn gather(request: &Request, fits: &[(NodeId, u32)], weight: impl Fn(NodeId) -> 
     }
     let mut chosen = required;
     if request.spread {
-        // More nodes than tasks would have nothing to do.
+        // More nodes than tasks would leave some idle.
         let most = request.tasks.unwrap_or(u32::MAX).max(request.nodes_min).min(request.nodes_max);
         let wide: Vec<_> = chosen.iter().chain(&others).take(most as usize).copied().collect();
         if enough(request, &wide) {
@@ -378,7 +380,7 @@ fn gather(request: &Request, fits: &[(NodeId, u32)], weight: impl Fn(NodeId) -> 
         return Some(first);
     }
     let mut roomy = others;
-    // Of equal ones those that come first: by number, or as the network wants it.
+    // Among equal nodes the first are chosen: by number, or by the network's preference.
     roomy.sort_by_key(|(id, tasks)| (weight(*id), std::cmp::Reverse(*tasks)));
     for fit in roomy {
         if enough(request, &chosen) || chosen.len() == request.nodes_max as usize {
@@ -389,7 +391,7 @@ fn gather(request: &Request, fits: &[(NodeId, u32)], weight: impl Fn(NodeId) -> 
     enough(request, &chosen).then_some(chosen)
 }
 
-/// The first run of neighbours that suffices.
+/// Returns the first sufficient run of nodes with consecutive numbers.
 fn contiguous(request: &Request, fits: &[(NodeId, u32)]) -> Option<Vec<(NodeId, u32)>> {
     for from in 0..fits.len() {
         let mut chosen = Vec::new();
@@ -408,7 +410,7 @@ fn contiguous(request: &Request, fits: &[(NodeId, u32)]) -> Option<Vec<(NodeId, 
     None
 }
 
-/// Whether these nodes are enough nodes for enough tasks.
+/// Returns whether these are enough nodes, with capacity for all tasks.
 fn enough(request: &Request, chosen: &[(NodeId, u32)]) -> bool {
     let room: u64 = chosen.iter().map(|(_, tasks)| u64::from(*tasks)).sum();
     chosen.len() >= request.nodes_min as usize
@@ -416,7 +418,7 @@ fn enough(request: &Request, chosen: &[(NodeId, u32)]) -> bool {
         && request.tasks.is_none_or(|tasks| room >= u64::from(tasks))
 }
 
-/// Gives tasks to the chosen nodes in turn, and to each node the cores and memory that its tasks need.
+/// Allocates tasks to the chosen nodes, and to each node the cores and memory that its tasks need.
 pub(crate) fn share_out(
     view: &impl View,
     scratch: &Scratch,
@@ -429,7 +431,7 @@ pub(crate) fn share_out(
     let tasks = deal(request, &chosen);
     let mut given = Given::default();
     let none = CoreSet::new();
-    // Where a node has the same to give to as many tasks as the one before, it gives the same.
+    // A node equal to the previous one, in cores, usage and tasks, gets the same cores.
     let mut before: Option<(&CoreSet, &Hardware, u32, usize)> = None;
     for (place, (&(id, _), tasks)) in chosen.iter().zip(tasks).enumerate() {
         let node = view.node(id);
@@ -450,7 +452,7 @@ pub(crate) fn share_out(
         }
         let asked = request.gres.on_node(place as u32, chosen.len() as u32, tasks);
         let gpus = gpus(&asked);
-        // A whole node is one with all that is in it.
+        // An exclusive node is allocated with everything in it.
         let wanted = whole.unwrap_or(asked);
         let mut free = CoreSet::first(node.hardware.cpus as usize);
         free.subtract(used);
@@ -478,8 +480,9 @@ pub(crate) fn share_out(
     given
 }
 
-/// Tasks of each chosen node. Where each has its CPUs anyway they are dealt evenly; else each node in turn gets as many as
-/// it can take, but for one for each node behind it, as in Slurm. Example: `-N2 -n4` on nodes of 4 CPUs gives 3 and 1.
+/// Returns the number of tasks of each chosen node. If the CPUs of each are fixed anyway, tasks are distributed
+/// evenly. Otherwise each node in turn gets as many as it can take, but one is left for each node behind it, as in
+/// Slurm. Example: `-N2 -n4` on nodes of 4 CPUs gives 3 and 1.
 fn deal(request: &Request, chosen: &[(NodeId, u32)]) -> Vec<u32> {
     let Some(total) = request.tasks else {
         let each = request.tasks_per_node.unwrap_or(1);
@@ -500,7 +503,7 @@ fn deal(request: &Request, chosen: &[(NodeId, u32)]) -> Vec<u32> {
     dealt.collect()
 }
 
-/// Deals tasks to nodes, one each in turn until all are dealt, none over what a node can take.
+/// Distributes tasks evenly, one to each node in turn, up to the capacity `most` of each.
 pub fn deal_evenly(total: u32, most: &[u32]) -> Vec<u32> {
     let mut tasks = vec![0_u32; most.len()];
     let mut left = total;

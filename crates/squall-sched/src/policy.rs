@@ -1,8 +1,9 @@
-//! One pass over what waits: who starts now, who has to wait, and for whom room is kept meanwhile.
+//! One scheduling pass over pending jobs: which start now, which wait, and for which resources are reserved meanwhile.
 //!
-//! The policies differ in one number: how many of those that wait have room kept for them. With none, nobody may pass
-//! the first that waits (first in, first out); with one, others may if they do not delay it (EASY); with all, each has
-//! its start promised (conservative). Where jobs run and how long is the room's business: a cluster, or a mere number.
+//! The disciplines differ in the number of pending jobs with a reservation. With none, no job may start before the
+//! first pending one (first in, first out). With one, others may start first if they do not delay it (EASY). With all,
+//! each job has a promised start (conservative). Placement and run times are up to the resource pool: a cluster, or a
+//! plain number of processors.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,28 +16,29 @@ use squall_model::time::{Span, Time};
 use crate::preempt::Eviction;
 use crate::view::{Candidate, Head, Item, Lanes, Plan, Queues, Reserved, Skip, Start};
 
-/// Who may pass whom.
+/// Discipline that decides which jobs may start before earlier ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Discipline {
-    /// Nobody passes the first that waits in its partition.
+    /// No job starts before the first pending job of its partition.
     Fifo,
-    /// Who does not delay the first that waits in its partition passes it.
+    /// A job may start before earlier ones if it does not delay the first pending job of its partition.
     #[default]
     Easy,
-    /// The same; of those behind the first the shortest are tried first.
+    /// As EASY, but behind the first pending job the shortest jobs are tried first.
     EasyShortest,
-    /// Who delays none of the first [`Rules::kept`] passes them.
+    /// A job may start before earlier ones if it delays none of the first [`Rules::kept`] pending jobs.
     Conservative,
 }
 
-/// How a pass goes about it.
+/// Parameters of a scheduling pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Who may pass whom.
+    /// Discipline that decides which jobs may start before earlier ones.
     pub discipline: Discipline,
-    /// How many jobs behind the first that waits are looked at in each partition.
+    /// Maximum number of jobs that are tried behind the first pending job of each partition.
     pub depth: usize,
-    /// How many of those that wait in each partition have room kept for them, if it is more than the first.
+    /// Number of pending jobs of each partition with a reservation, for disciplines that reserve for more than the
+    /// first.
     pub kept: usize,
 }
 
@@ -46,61 +48,61 @@ impl Default for Rules {
     }
 }
 
-/// Where jobs find room.
+/// A resource pool in which jobs are placed.
 pub trait Room {
-    /// What a job asks for.
+    /// Resource request of a job.
     type Need;
-    /// What a job gets.
+    /// Resources that a job is given.
     type Grant;
-    /// Whether to look at a job again. If so, the room that was promised to it is given back first.
+    /// Returns whether to try a job again. If so, resources promised to it are returned first.
     fn reconsider(&mut self, _job: &Candidate<'_, Self::Need>) -> bool {
         true
     }
-    /// Whether a job could start now if no room were kept for anybody. May say yes too often. If not: who asks for the
-    /// same could not either if it may run longer than that.
+    /// Returns whether a job could start now if nothing were reserved for others; may be too optimistic. Error: equal
+    /// requests with a time limit above this span could not start either.
     fn could(&mut self, job: &Candidate<'_, Self::Need>, partition: usize) -> Result<(), Span>;
-    /// Starts a job now, if room that is kept for others stays free.
+    /// Starts a job now, if what is reserved for others stays free.
     fn start(&mut self, job: &Candidate<'_, Self::Need>, partition: usize) -> Result<Self::Grant, Blocked>;
-    /// Whether jobs of a partition may have others stopped.
+    /// Returns whether jobs of a partition may have others suspended.
     fn may_cover(&self, _partition: usize) -> bool {
         false
     }
-    /// Starts a job now on cores of running jobs, which are stopped meanwhile.
+    /// Starts a job now on cores of running jobs, which are suspended meanwhile.
     fn cover(&mut self, _job: &Candidate<'_, Self::Need>, _partition: usize) -> Option<Self::Grant> {
         None
     }
-    /// Keeps room for a job from the earliest time on at which there is enough for as long as it may run.
+    /// Reserves resources for a job, from the earliest time at which they are free for its whole time limit.
     fn reserve(&mut self, job: &Candidate<'_, Self::Need>, partition: usize) -> Option<(Time, Self::Grant)>;
-    /// Has running jobs make room for a job, if they may be asked and that helps, and keeps that room for it.
+    /// Preempts running jobs for a job, if that is permitted and helps, and reserves their resources for it.
     fn make_room(&mut self, _job: &Candidate<'_, Self::Need>, _partition: usize) -> Option<Cleared<Self::Grant>> {
         None
     }
-    /// Nothing more starts in a partition, nor on its nodes in partitions of a lower tier.
+    /// Blocks further starts in a partition, and on its nodes in partitions of a lower tier.
     fn withhold(&mut self, partition: usize);
 }
 
-/// Room that others make for a job.
+/// Resources that other jobs release for a job by preemption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cleared<G> {
-    /// When it starts if they go soon.
+    /// Time at which the job starts if the victims end soon.
     pub time: Time,
-    /// What it gets.
+    /// Resources that the job will be given.
     pub grant: G,
-    /// Who is to go. None: it is enough to wait for those who go already.
+    /// Jobs to be preempted. Empty: those that are ending already suffice.
     pub victims: Vec<JobId>,
 }
 
-/// Why a job does not start.
+/// Reason why a job does not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Blocked {
-    /// Others have what it needs. Who asks for the same finds no room either if it may run longer than that.
+    /// Other jobs use what it needs. Equal requests with a time limit above this span do not fit either.
     Busy(Span),
-    /// It can't start as the cluster is now, whatever ends.
+    /// The job cannot start in the cluster's present configuration, whichever jobs end.
     Never(PendingReason),
 }
 
-/// What starts now, and for whom room is kept. Costs what it starts and skips, the first job that waits in each partition,
-/// and one look at each lane behind it.
+/// Plans one pass: the jobs that start now, and reservations. Its cost depends on the jobs that start or are skipped,
+/// the first pending job of each partition, and one test for each equivalence class behind it.
 pub fn plan<Q: Queues, R: Room<Need = Q::Need>>(queues: &Q, room: &mut R, rules: Rules) -> Plan<R::Grant> {
     let mut pass = Pass {
         room,
@@ -114,7 +116,7 @@ pub fn plan<Q: Queues, R: Room<Need = Q::Need>>(queues: &Q, room: &mut R, rules:
         .filter_map(|at| Some(Line::new(at, queues.tier(at)?, queues.queue(at))))
         .collect();
     loop {
-        // The next job over all partitions; few partitions, so a look at each is cheap.
+        // The next job over all partitions. There are few partitions, so each is examined.
         let next = lines.iter_mut().enumerate().filter_map(|(slot, line)| {
             let tier = line.tier;
             let job = line.peek()?;
@@ -136,18 +138,18 @@ pub fn plan<Q: Queues, R: Room<Need = Q::Need>>(queues: &Q, room: &mut R, rules:
     pass.plan
 }
 
-/// What waits in one partition.
+/// Pending jobs of one partition.
 struct Line<'a, N, L> {
     partition: usize,
     tier: u32,
     queue: L,
-    /// Taken from the queue, not considered yet.
+    /// The next job, taken from the queue and not tried yet.
     front: Option<Candidate<'a, N>>,
-    /// What is left of the queue, in another order.
+    /// The rest of the queue, sorted by time limit.
     sorted: Option<IntoIter<Candidate<'a, N>>>,
-    /// Some job waits.
+    /// Whether a job of this partition could not start.
     blocked: bool,
-    /// How many more were looked at since in vain.
+    /// Number of jobs tried without success since the first one that could not start.
     tests: usize,
 }
 
@@ -164,7 +166,7 @@ impl<'a, N, L: Lanes<Candidate<'a, N>>> Line<'a, N, L> {
         }
         self.front.as_ref()
     }
-    /// The job that was taken last has to wait, and so do others.
+    /// Records that the job taken last must wait. Equal requests with a time limit above `longest` are then skipped.
     fn stop(&mut self, rules: Rules, longest: Span) {
         self.tests += usize::from(self.blocked);
         if rules.discipline == Discipline::EasyShortest && !self.blocked {
@@ -178,22 +180,23 @@ impl<'a, N, L: Lanes<Candidate<'a, N>>> Line<'a, N, L> {
     }
 }
 
-/// A pass under way.
+/// State of a scheduling pass in progress.
 struct Pass<'a, 'r, N, R: Room<Need = N>> {
     room: &'r mut R,
     rules: Rules,
     plan: Plan<R::Grant>,
-    /// Who is to have room kept, in order; nobody has to know where before somebody else could start.
+    /// Jobs and partitions with a pending reservation, in order. Reservations are placed only when another job could
+    /// start.
     owed: Vec<(Candidate<'a, N>, usize)>,
-    /// Jobs that have started.
+    /// Jobs that this pass has started.
     started: BTreeSet<Item>,
-    /// Starts by array.
+    /// Number of starts of each array.
     groups: BTreeMap<JobId, u32>,
 }
 
 impl<'a, N, R: Room<Need = N>> Pass<'a, '_, N, R> {
-    /// Starts one candidate as often as may be. If it waits for resources: so does who asks for the same and may run
-    /// longer than that.
+    /// Starts a candidate as often as it may. Error: it waits for resources, as do equal requests with a time limit
+    /// above this span.
     fn consider(&mut self, job: &Candidate<'a, N>, partition: usize, blocked: bool) -> Result<(), Span> {
         if self.started.contains(&job.item) || !self.room.reconsider(job) {
             return Ok(());
@@ -216,7 +219,7 @@ impl<'a, N, R: Room<Need = N>> Pass<'a, '_, N, R> {
                 }
             }
             let started = match self.room.start(job, partition) {
-                // Nobody has others stopped behind one that waits.
+                // Jobs are not suspended for one behind a pending job.
                 Err(Blocked::Busy(longest)) if !blocked && self.room.may_cover(partition) => {
                     self.pay();
                     self.room.cover(job, partition).ok_or(Blocked::Busy(longest))
@@ -242,7 +245,7 @@ impl<'a, N, R: Room<Need = N>> Pass<'a, '_, N, R> {
         Ok(())
     }
 
-    /// A job has to wait, behind so many.
+    /// Handles a job that must wait; `behind`: number of blocked jobs before it.
     fn wait(&mut self, job: Candidate<'a, N>, partition: usize, behind: usize) {
         let first = behind == 0;
         if first {
@@ -259,16 +262,16 @@ impl<'a, N, R: Room<Need = N>> Pass<'a, '_, N, R> {
         if owed {
             self.owed.push((job, partition));
         }
-        // A promise is renewed before the next one is given back: so none becomes worse.
+        // A promise is renewed before the next one is returned, so none gets later.
         if self.rules.discipline == Discipline::Conservative {
             self.pay();
         }
     }
 
-    /// Asks running jobs to go for one that waits. True: room is kept for it.
+    /// Preempts running jobs for a pending one. Returns whether resources are reserved for it.
     fn make_room(&mut self, job: &Candidate<'a, N>, partition: usize) -> bool {
         let Plan { evictions, reserved, .. } = &mut self.plan;
-        // In another partition room is made for it already.
+        // Jobs are being preempted for it in another partition already.
         if evictions.iter().any(|eviction| eviction.by == job.item) {
             return true;
         }
@@ -282,7 +285,7 @@ impl<'a, N, R: Room<Need = N>> Pass<'a, '_, N, R> {
         true
     }
 
-    /// Keeps room for those to whom it is owed.
+    /// Makes the reservations that are pending in this pass.
     fn pay(&mut self) {
         for (job, partition) in self.owed.drain(..) {
             if let Some((time, given)) = self.room.reserve(&job, partition) {

@@ -1,4 +1,4 @@
-//! A room that is a mere number of processors, all alike: what workload traces are replayed on.
+//! A resource pool that is a plain number of equal processors, for the replay of workload traces.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,34 +8,33 @@ use crate::policy::{Blocked, Discipline, Room};
 use crate::timeline::Timeline;
 use crate::view::{Candidate, Item};
 
-/// Processors, who holds them until when, and for whom some are kept.
+/// Usage of processors over time, and reservations.
 #[derive(Clone, Debug)]
 pub struct Pool {
     now: Time,
     timeline: Timeline,
-    /// Start, end and number of what is kept.
+    /// Reservations: start, end and number of processors.
     kept: BTreeMap<Item, (Time, Time, i64)>,
-    /// When promises fall due.
+    /// Start times of promised reservations, each with its job.
     due: BTreeSet<(Time, Item)>,
-    /// Promises hold from pass to pass.
+    /// True if reservations are promises, which last from pass to pass.
     promises: bool,
-    /// Something became free before it was expected to.
+    /// Processors were returned before their expected time since the last pass.
     early: bool,
 }
 
 impl Pool {
-    /// So many processors, all free.
+    /// Creates a pool of free processors.
     pub fn new(processors: u32, discipline: Discipline) -> Self {
         let timeline = Timeline::new(i64::from(processors));
         let promises = discipline == Discipline::Conservative;
         Self { now: Time(0), timeline, kept: BTreeMap::new(), due: BTreeSet::new(), promises, early: false }
     }
-    /// Processors that nobody holds.
+    /// Returns the number of free processors.
     pub fn free(&self) -> u32 {
         self.timeline.free() as u32
     }
-    /// Time has come to `now`; what is expected to have ended by then has. Room is kept anew in each pass unless it is
-    /// promised.
+    /// Advances the time. Jobs expected to end by `now` have ended. Reservations that are not promises are dropped.
     pub fn advance(&mut self, now: Time) {
         if !self.promises {
             self.forget();
@@ -43,7 +42,7 @@ impl Pool {
         self.now = now;
         self.timeline.advance(now);
     }
-    /// So many processors that were expected to be held until `end` are given back.
+    /// Returns processors that were expected to be used until `end`.
     pub fn give_back(&mut self, end: Time, processors: u32) {
         if end > self.now {
             self.timeline.add_now(i64::from(processors));
@@ -51,11 +50,11 @@ impl Pool {
             self.early = true;
         }
     }
-    /// When the next promise falls due: there must be a pass then.
+    /// Returns the next time at which a promised start is due, when a pass must run.
     pub fn due(&self) -> Option<Time> {
         self.due.first().map(|(time, _)| *time)
     }
-    /// A pass is over.
+    /// Ends a pass: early returns of processors have been considered.
     pub fn passed(&mut self) {
         self.early = false;
     }
@@ -66,7 +65,7 @@ impl Pool {
     }
 }
 
-/// How long a job may run.
+/// Returns a job's time limit; 0 if it has none.
 fn span(job: &Candidate<'_, u32>) -> Span {
     Span::from_secs(job.time_limit_s.flatten().unwrap_or_default())
 }
@@ -75,7 +74,8 @@ impl Room for Pool {
     type Need = u32;
     type Grant = ();
 
-    /// A promise can only become better when something was given back early, and is due when its time has come.
+    /// Returns whether a job must be tried again: it has no promise, processors were returned early, or its promised
+    /// start is due. Its promise is then returned first.
     fn reconsider(&mut self, job: &Candidate<'_, u32>) -> bool {
         let Some(&(start, end, count)) = self.kept.get(&job.item) else { return true };
         if !self.early && start > self.now {
@@ -119,7 +119,7 @@ impl Pool {
         }
         self.timeline.add(end, count);
     }
-    /// Undoes [`Pool::hold`]; what of it lies in the past has become part of what is free.
+    /// Undoes [`Pool::hold`]; a part of it in the past is already included in the free processors.
     fn give(&mut self, start: Time, end: Time, count: i64) {
         if start > self.now {
             self.timeline.add(start, count);

@@ -1,4 +1,4 @@
-//! Whom a job that can't start may ask for room: the fewest of the cheapest.
+//! Choice of jobs to preempt for a job that cannot start: the fewest of the cheapest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,49 +13,49 @@ use crate::request::Request;
 use crate::scratch::{List, Scratch};
 use crate::view::{Closed, Given, Item, Row, View};
 
-/// More than these are not looked at for one job.
+/// Maximum number of victims that are considered for one job.
 const VICTIMS_MAX: usize = 512;
 
-/// A running job that makes room if it is asked to.
+/// A running job that may be preempted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Victim<'a> {
-    /// The job.
+    /// Id of the job.
     pub id: JobId,
-    /// What it was given.
+    /// The job's allocation.
     pub alloc: &'a Alloc,
-    /// The generic resources that it was given.
+    /// The job's generic resources.
     pub gres: &'a [Grant],
-    /// The nodes of these that it still holds.
+    /// Nodes of the allocation that the job has not released.
     pub left: &'a NodeSet,
-    /// The lower, the rather it goes.
+    /// Cost of preempting the job; the lowest goes first.
     pub cost: (u64, u64),
-    /// It goes already, whoever asked.
+    /// The job is ending already, for any reason.
     pub leaves: bool,
-    /// It would not go: it is stopped while others run on its cores, and keeps all the rest.
+    /// The job would only be suspended while others run on its cores; it keeps everything else.
     pub stays: bool,
 }
 
-/// A running job makes room.
+/// A preemption: one running job ends or is suspended for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Eviction {
-    /// Who.
+    /// The job to be preempted.
     pub victim: JobId,
-    /// For whom.
+    /// The job for which it is preempted.
     pub by: Item,
 }
 
-/// How room comes about.
+/// A way to make a request fit by preemption.
 pub(crate) struct Way {
-    /// Who has to go; nobody: it is enough to wait for those who go already.
+    /// Jobs that must be preempted; empty: those that are ending already suffice.
     pub(crate) asked: Vec<JobId>,
-    /// Where the request fits then.
+    /// Placement of the request after the preemption.
     pub(crate) given: Given,
-    /// CPUs and memory that are free there then.
+    /// CPUs and memory (MiB) that are free on each node of the placement after the preemption.
     pub(crate) free: BTreeMap<NodeId, (u32, u64)>,
 }
 
-/// Who has to go so that the request fits. None: nothing helps. The scratch is left as it was. Where cores are held by
-/// several it is said in which row the request looks for its own.
+/// Returns the victims whose preemption makes the request fit, with its placement. None: no preemption helps. The
+/// trial state is left unchanged. `row`: the gang matrix row of the request, where jobs share cores.
 pub(crate) fn clear(
     view: &impl View,
     scratch: &mut Scratch,
@@ -75,7 +75,7 @@ pub(crate) fn clear(
     way
 }
 
-/// What going and staying change in a scratch.
+/// The parts of a trial state that removing and restoring victims change.
 struct State(List, NodeSet, BTreeMap<NodeId, NodeGres>, Vec<Closed>);
 
 impl State {
@@ -88,14 +88,14 @@ impl State {
     }
 }
 
-/// Who is gone, as far as is thought of.
+/// Victims that are removed in the trial.
 struct Gone {
     row: Option<Row>,
     jobs: BTreeSet<JobId>,
 }
 
 impl Gone {
-    /// [`clear`], with the scratch as it is when they are gone.
+    /// Implements [`clear`]; leaves the trial state with the victims removed.
     fn choose(
         &mut self,
         view: &impl View,
@@ -116,7 +116,7 @@ impl Gone {
             self.give_back(view, scratch, victim);
             chosen.push(victim);
         }
-        // Who was asked in vain on the way is spared, the dearest first. The last was needed.
+        // Victims that turned out unnecessary are restored, the most expensive first. The last one was needed.
         for at in (0..chosen.len().saturating_sub(1)).rev() {
             let before = State::of(scratch);
             self.take(view, scratch, chosen[at]);
@@ -130,7 +130,8 @@ impl Gone {
         Some(chosen.iter().map(|victim| victim.id).collect())
     }
 
-    /// As if a job were gone, or stopped: then its memory and all the rest stay with it.
+    /// Removes a victim from the trial state. A victim that is only suspended keeps its memory and everything but its
+    /// cores.
     fn give_back(&mut self, view: &impl View, scratch: &mut Scratch, victim: &Victim<'_>) {
         self.jobs.insert(victim.id);
         if !victim.stays {
@@ -145,7 +146,7 @@ impl Gone {
         });
     }
 
-    /// As if it stayed.
+    /// Restores a victim in the trial state.
     fn take(&mut self, view: &impl View, scratch: &mut Scratch, victim: &Victim<'_>) {
         self.jobs.remove(&victim.id);
         if !victim.stays {
@@ -160,7 +161,7 @@ impl Gone {
         });
     }
 
-    /// Changes what is taken on a job's nodes. Cores that others may hold as well are counted anew.
+    /// Changes the usage of a job's nodes. Cores that other jobs may share are counted again.
     fn change(
         &self,
         view: &impl View,
@@ -189,7 +190,7 @@ impl Gone {
     }
 }
 
-/// Where it stands that links are a victim's own.
+/// Returns the index of the entry that reserves links for a victim, if it has links of its own.
 fn closed_by(scratch: &Scratch, victim: &Victim<'_>) -> Option<usize> {
     if scratch.closed.is_empty() {
         return None;

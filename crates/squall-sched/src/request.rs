@@ -1,4 +1,4 @@
-//! A job's need, read once: numbers instead of options, node sets instead of names.
+//! A job's request, parsed once: numbers instead of options, node sets instead of names.
 
 use std::collections::BTreeMap;
 
@@ -14,59 +14,60 @@ use crate::constraint::Constraint;
 use crate::topology::{Kind, Topology, Wish};
 use crate::view::Names;
 
-/// What to look for.
+/// Parsed resource request of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Least nodes.
+    /// Minimum number of nodes of the job.
     pub nodes_min: u32,
-    /// Most nodes.
+    /// Maximum number of nodes of the job.
     pub nodes_max: u32,
-    /// Tasks over all nodes; None: `tasks_per_node` on each.
+    /// Number of tasks over all nodes; None: `tasks_per_node` on each node.
     pub tasks: Option<u32>,
-    /// Most tasks of a node; without `tasks`: exactly so many.
+    /// Maximum number of tasks on a node; without `tasks`: exactly this number.
     pub tasks_per_node: Option<u32>,
-    /// CPUs for one task.
+    /// Number of CPUs for each task.
     pub task_cpus: u32,
-    /// Least CPUs of a node.
+    /// Minimum number of CPUs on a node.
     pub cpus_min: u32,
-    /// Memory.
+    /// Memory, for each node or CPU.
     pub memory: Memory,
-    /// Scratch space, MiB.
+    /// Temporary disk space on each node, MiB.
     pub tmp_disk_mb: u64,
-    /// Whole nodes.
+    /// The job needs whole nodes.
     pub exclusive: bool,
-    /// No job of another user on its nodes.
+    /// No job of another user may run on its nodes.
     pub own_nodes: bool,
-    /// It may share its cores.
+    /// The job may share its cores.
     pub oversubscribe: bool,
-    /// More tasks than CPUs.
+    /// The job may have more tasks than CPUs.
     pub overcommit: bool,
-    /// Neighbouring nodes.
+    /// The nodes must have consecutive numbers.
     pub contiguous: bool,
-    /// As many nodes as possible, but no more than tasks: `--spread-job`, or a range of numbers of nodes.
+    /// The job takes as many nodes as possible, but no more than tasks; set by `--spread-job` or a range of node
+    /// counts.
     pub spread: bool,
-    /// Nodes that must be part of it.
+    /// Nodes that must be part of the allocation.
     pub required: NodeSet,
-    /// Nodes that must not.
+    /// Nodes that must not be part of the allocation.
     pub excluded: NodeSet,
-    /// What nodes must have.
+    /// Features that nodes must have.
     pub constraint: Option<Constraint>,
-    /// What nodes should have, with `constraint`: tried first.
+    /// Features that nodes should have, combined with `constraint`: tried first.
     pub prefer: Option<Constraint>,
-    /// What it asks of sockets, cores and threads.
+    /// Required sockets, cores and threads of nodes.
     pub inside: Inside,
-    /// Generic resources.
+    /// Requested generic resources.
     pub gres: gres::Ask,
-    /// The reservation that it is to run in.
+    /// The reservation in which the job runs.
     pub reservation: Option<String>,
-    /// Licenses, and how many of each.
+    /// Number of licenses by license name.
     pub licenses: BTreeMap<String, u32>,
-    /// What it wishes of the network.
+    /// The job's requirements on the network.
     pub wish: Wish,
 }
 
 impl Request {
-    /// Reads a need. None: it names nodes that don't exist, or says something that can't be understood.
+    /// Parses a request. None: it names unknown nodes or has a syntax error.
     pub fn of(need: &Need, gres: gres::Ask, view: &impl Names) -> Option<Self> {
         let required = names(need.nodelist.as_deref(), view, true)?;
         let excluded = names(need.exclude.as_deref(), view, false)?;
@@ -74,12 +75,12 @@ impl Request {
             Some(text) => Some(Constraint::parse(text)?),
             None => None,
         };
-        // As many as are counted, where nothing else says how many.
+        // The counts of a constraint set the number of nodes, unless it is given otherwise.
         let counted = constraint.as_ref().map_or(&[][..], Constraint::counts);
         let counted = counted.iter().fold(0_u32, |sum, (count, _)| sum.saturating_add(*count));
         let nodes_min = need.nodes_min.unwrap_or(counted).max(required.len() as u32).max(1);
         let open_ended = if need.nodes_min.is_some() { nodes_min } else { u32::MAX };
-        // Without a number of tasks, more nodes would only mean more tasks than were asked for.
+        // Without a number of tasks, more nodes would mean more tasks than requested.
         let of_job: u32 = gres.per_job.iter().map(|asked| asked.count).sum();
         let open_ended = match need.ntasks {
             None if of_job > 0 && need.nodes_min.is_none() => of_job,
@@ -119,15 +120,16 @@ impl Request {
         Some(request)
     }
 
-    /// Tasks over so many nodes.
+    /// Returns the number of tasks on `nodes` nodes.
     pub(crate) fn tasks_on(&self, nodes: u32) -> u32 {
         self.tasks.unwrap_or_else(|| self.tasks_per_node.unwrap_or(1).saturating_mul(nodes))
     }
 
-    /// Adds what the job wishes of the network: a geometry says how many nodes, where nothing else does.
+    /// Adds the job's requirements on the network. A geometry sets the number of nodes, unless it is given otherwise.
     pub fn wish_for(&mut self, wish: Wish, need: &Need, topology: Option<&Topology>) {
         self.wish = wish;
-        // Where its ranks go is decided with where its nodes are: these are its own.
+        // The mapping of ranks depends on the positions of the nodes, so a job with a process grid on a torus needs
+        // whole nodes.
         let torus = topology.is_some_and(|topology| matches!(topology.kind, Kind::Torus(_)));
         self.exclusive |= torus && wish.grid.is_some();
         if let (Some(size), Some(Kind::Torus(tori)), None, None) =
@@ -140,14 +142,14 @@ impl Request {
         }
     }
 
-    /// The least CPUs that it needs free on a node.
+    /// Returns the minimum number of CPUs that must be free on a node.
     pub(crate) fn node_cpus(&self) -> u32 {
         let tasks = if self.tasks.is_none() { self.tasks_per_node.unwrap_or(1) } else { 1 };
         let for_tasks = if self.overcommit { 1 } else { tasks }.saturating_mul(self.task_cpus);
         for_tasks.max(self.cpus_min)
     }
 
-    /// CPUs and memory that come with GPUs.
+    /// Adds the CPUs and memory that come with requested GPUs.
     fn beside_gpus(&mut self) {
         let per_task = gpus(&self.gres.per_task);
         let per_node = gpus(&self.gres.per_node);
@@ -161,7 +163,8 @@ impl Request {
         }
     }
 
-    /// On exactly so many nodes, each of which has room for the largest share of what is asked for over all nodes.
+    /// Returns the request on exactly `nodes` nodes, each with the largest share of generic resources requested for
+    /// the whole job.
     pub(crate) fn on_nodes(&self, nodes: u32) -> Self {
         let mut request = self.clone();
         let of_job = std::mem::take(&mut request.gres.per_job).into_iter();
@@ -181,7 +184,7 @@ pub fn preferred(constraint: Option<&str>, prefer: &str) -> Option<Constraint> {
     }
 }
 
-/// GPUs among what is asked for.
+/// Returns the number of GPUs in a request.
 pub(crate) fn gpus(counts: &[Count]) -> u32 {
     counts.iter().filter(|asked| asked.name == "gpu").map(|asked| asked.count).sum()
 }

@@ -1,4 +1,4 @@
-//! Memory that a policy uses again from pass to pass. Its content never matters between passes.
+//! Memory that a policy reuses from pass to pass. Its content has no meaning between passes.
 
 mod taken;
 
@@ -16,65 +16,65 @@ use crate::topology::Memory;
 use crate::view::{Candidate, Claim, Closed, Given, Row, View};
 pub(crate) use taken::{List, Taken};
 
-/// What a plan has done to the cluster so far.
+/// Trial state: the changes that a plan has made to the cluster so far.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    /// Cores and memory in use on nodes on which this plan has placed something.
+    /// Cores and memory used on nodes on which this plan has placed something.
     pub(crate) taken: Taken,
-    /// Nodes with free cores after what this plan has placed.
+    /// Nodes that still have free cores under this plan.
     pub(crate) open: NodeSet,
-    /// Nodes that wait for blocked partitions of a higher tier.
+    /// Nodes blocked for lower tiers by pending jobs of a higher tier.
     pub(crate) withheld: NodeSet,
-    /// What this plan has placed, where cores are shared.
+    /// Allocations of this plan by gang matrix row, where cores are shared.
     pub(crate) placed: Vec<(Row, Alloc)>,
-    /// Nodes that could take tasks, and how many.
+    /// Buffer for nodes that can take tasks, and how many.
     pub(crate) fits: Vec<(NodeId, u32)>,
-    /// From when to when the job that is looked at would run.
+    /// Time interval in which the present job would run.
     pub(crate) window: (Time, Time),
-    /// What is kept, by node.
+    /// Reserved parts of nodes, by node.
     holds: Vec<Vec<Hold>>,
-    /// Nodes of which something is kept.
+    /// Nodes of which a part is reserved for a job.
     held: Vec<NodeId>,
-    /// For whom something is kept, in any order.
+    /// All reservations for jobs, in any order.
     pub(crate) kept: Vec<Kept>,
-    /// Where something begins to be kept: on how many nodes some CPU is free until after that, and the most on one. Not
-    /// less.
+    /// Upper bounds for each start of a reservation: its time, the number of nodes with a CPU free until after it, and
+    /// the most free CPUs on one node.
     pub(crate) beyond: Vec<(Time, usize, u32)>,
-    /// CPUs and memory that will have become free until the time that is looked at, by node.
+    /// CPUs and memory that become free until the examined time, by node.
     gains: Vec<(u32, u64)>,
-    /// Nodes where something will.
+    /// Nodes whose entry in `gains` is not 0.
     gained: Vec<NodeId>,
-    /// Nodes with something free for the job that is looked at, at the time that is looked at.
+    /// Nodes with free resources for the present job at the examined time.
     pub(crate) among: NodeSet,
-    /// How many tasks of the job that is looked at each of these could take at that very time.
+    /// Number of the present job's tasks that each of these nodes can take at the examined time.
     pub(crate) tasks: Vec<u32>,
-    /// Whether that is known.
+    /// Whether `tasks` and `among` are valid.
     pub(crate) walked: bool,
-    /// What this plan has started: until when, and what becomes free then.
+    /// Jobs that this plan starts: expected end, and the resources that become free then.
     pub(crate) begun: Vec<(Time, Arc<Given>)>,
-    /// Generic resources of nodes on which this plan has placed something that holds some.
+    /// Generic resources of nodes on which this plan has allocated some.
     pub(crate) gres: BTreeMap<NodeId, NodeGres>,
-    /// The same as they will be at the time that is looked at, of nodes where some will have become free.
+    /// Generic resources at the examined time, for nodes where some become free until then.
     later: BTreeMap<NodeId, NodeGres>,
-    /// Generic resources that are kept: from when, until when, which.
+    /// Reserved generic resources: from, until, which.
     kept_gres: Vec<(Time, Time, Grant)>,
-    /// How many times were looked at to keep room for somebody.
+    /// Number of points in time at which reservations were tried.
     pub(crate) times: u64,
-    /// What choices by topology keep.
+    /// Buffers of the choice by topology.
     pub(crate) network: Memory,
-    /// Nodes of jobs with links of their own, those that this plan starts or keeps room for included.
+    /// Nodes of jobs with links of their own, including starts and reservations of this plan.
     pub(crate) closed: Vec<Closed>,
-    /// Nodes of jobs, those that this plan starts or keeps room for included, where users may have to be kept apart.
+    /// Nodes of jobs where users may have to be kept apart, including starts and reservations of this plan.
     pub(crate) claims: Vec<Claim>,
-    /// Licenses that what this plan has placed takes.
+    /// Number of each license that this plan has allocated.
     pub(crate) licenses: BTreeMap<String, u32>,
-    /// When how many more of a license are free, or fewer, by what this plan has placed or keeps.
+    /// Future changes of free licenses by starts and reservations of this plan: (time, license, change).
     pub(crate) license_turns: Vec<(Time, String, i64)>,
-    /// The most CPUs that are free on a node, if known. Not less.
+    /// Greatest number of free CPUs on a node, if calculated. An upper bound.
     pub(crate) roomiest: Option<u32>,
 }
 
-/// What starts and promises change in a [`Scratch`]: for a way back.
+/// Copy of the parts of a [`Scratch`] that starts and reservations change, to undo them.
 #[derive(Debug)]
 pub(crate) struct Mark {
     taken: List,
@@ -92,18 +92,18 @@ pub(crate) struct Mark {
     license_turns: usize,
 }
 
-/// What a node gets back when something ends.
+/// Resources of a node that become free when a job ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gain {
     pub(crate) node: NodeId,
     pub(crate) cpus: u32,
     pub(crate) memory_mb: u64,
-    /// Generic resources, by name; mostly none.
+    /// Generic resources by name; mostly empty.
     pub(crate) gres: Vec<(String, CoreSet)>,
 }
 
 impl Gain {
-    /// What a node gets back of what a job was given.
+    /// Returns what a node gets back of a job's allocation.
     pub(crate) fn of(node: NodeId, group: &AllocGroup, gres: &[Grant]) -> Self {
         let gres = gres.iter().filter(|grant| grant.nodes.contains(node));
         let gres = gres.map(|grant| (grant.name.clone(), grant.indices.clone())).collect();
@@ -111,7 +111,7 @@ impl Gain {
     }
 }
 
-/// For whom something is kept: from when, until when and where. What it is stands with each node.
+/// A reservation for a job: from, until and nodes. The reserved amount is stored with each node.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
     pub(crate) from: Time,
@@ -119,19 +119,19 @@ pub(crate) struct Kept {
     pub(crate) nodes: Arc<NodeSet>,
 }
 
-/// Part of a node that is kept for a job.
+/// Part of a node that is reserved for a job.
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     from: Time,
     until: Time,
     cpus: u32,
     memory_mb: u64,
-    /// What others may have at `from`.
+    /// CPUs and memory left for others at `from`.
     left: (u32, u64),
 }
 
 impl Scratch {
-    /// At how many times the last pass looked for room to keep.
+    /// Returns the number of points in time at which the last pass tried reservations.
     pub fn times(&self) -> u64 {
         self.times
     }
@@ -161,7 +161,7 @@ impl Scratch {
         self.forget_gains();
     }
 
-    /// How things stand.
+    /// Returns a copy of the changeable parts, to undo later changes.
     pub(crate) fn mark(&self) -> Mark {
         Mark {
             taken: self.taken.saved(),
@@ -179,7 +179,7 @@ impl Scratch {
             license_turns: self.license_turns.len(),
         }
     }
-    /// As if nothing had been started or promised since.
+    /// Undoes all starts and reservations since `mark`.
     pub(crate) fn back_to(&mut self, mark: Mark) {
         self.taken.restore(mark.taken);
         (self.open, self.gres, self.licenses) = (mark.open, mark.gres, mark.licenses);
@@ -195,7 +195,7 @@ impl Scratch {
         self.license_turns.truncate(mark.license_turns);
     }
 
-    /// Returns the nodes of jobs that have their links to themselves at some time in the window of the examined job.
+    /// Returns the nodes of jobs with links of their own that run at some time in the window, one set for each job.
     pub(crate) fn closed_in_window(&self) -> impl Iterator<Item = &NodeSet> {
         let (start, end) = self.window;
         let met = self
@@ -205,14 +205,14 @@ impl Scratch {
         met.map(|closed| &closed.nodes)
     }
 
-    /// Records that a job holds nodes for a time, if users may have to be kept apart.
+    /// Records that a job uses nodes for a time, if users may have to be kept apart.
     pub(crate) fn claim(&mut self, job: &Candidate<'_>, nodes: NodeSet, (from, until): (Time, Time)) {
         if let Some(user) = job.user {
             self.claims.push(Claim { user, alone: job.need.own_nodes, nodes, from, until });
         }
     }
 
-    /// Returns the nodes that a job cannot have in the window because of jobs of other users: one of the two jobs
+    /// Returns the nodes that a job cannot have in the window because another user's job is there and one of the two
     /// excludes other users.
     pub(crate) fn nodes_of_others(&self, job: &Candidate<'_>) -> NodeSet {
         let (start, end) = self.window;
@@ -226,7 +226,8 @@ impl Scratch {
         nodes
     }
 
-    /// For one row of the matrix: what is kept from all and what no two rows share, and no cores taken yet.
+    /// Returns a trial state for one row of the gang matrix: with reservations and what rows cannot share, but no used
+    /// cores.
     pub(crate) fn for_row(&self) -> Self {
         Self {
             withheld: self.withheld.clone(),
@@ -239,7 +240,8 @@ impl Scratch {
         }
     }
 
-    /// Cores of a node that a job in a row can't have, after what this plan has placed, when some jobs are gone.
+    /// Returns the cores of a node that a job in a row cannot have, after this plan's placements and `without` some
+    /// jobs.
     pub(crate) fn row(&self, view: &impl View, node: NodeId, row: Row, without: &BTreeSet<JobId>) -> CoreSet {
         let mut cores = view.row(node, row, without);
         let placed = self.placed.iter().filter(|(of, _)| of.meets(row));
@@ -247,7 +249,7 @@ impl Scratch {
         cores
     }
 
-    /// Notes that a node will have more free at the time that is looked at.
+    /// Records resources of a node that become free until the examined time.
     pub(crate) fn gain(&mut self, view: &impl View, gain: Gain) {
         let Gain { node, cpus, memory_mb, gres } = gain;
         if !gres.is_empty()
@@ -267,11 +269,11 @@ impl Scratch {
         }
         *gain = (gain.0 + cpus, gain.1 + memory_mb);
     }
-    /// What a node will have more.
+    /// Returns the CPUs and memory of a node that become free until the examined time.
     pub(crate) fn gain_of(&self, node: NodeId) -> (u32, u64) {
         self.gains.get(node.index()).copied().unwrap_or_default()
     }
-    /// It is looked at now again.
+    /// Resets the examined time to now.
     pub(crate) fn forget_gains(&mut self) {
         while let Some(node) = self.gained.pop() {
             self.gains[node.index()] = (0, 0);
@@ -280,18 +282,18 @@ impl Scratch {
         self.walked = false;
     }
 
-    /// Notes that something is kept for a job on these nodes, and keeps generic resources for it.
+    /// Records a reservation on these nodes, with its generic resources.
     pub(crate) fn note(&mut self, (from, until): (Time, Time), nodes: NodeSet, gres: &[Grant]) {
         self.kept.push(Kept { from, until, nodes: Arc::new(nodes) });
         self.kept_gres.extend(gres.iter().map(|grant| (from, until, grant.clone())));
     }
-    /// Generic resources start to be held.
+    /// Marks generic resources that this plan allocates as used.
     pub(crate) fn hold_gres(&mut self, view: &impl View, gres: &[Grant]) {
         for grant in gres {
             self.change_gres(view, (std::slice::from_ref(grant), &grant.nodes), CoreSet::union_with);
         }
     }
-    /// Generic resources are held, or no longer, on some nodes of those that had them.
+    /// Changes the usage of generic resources on those of their nodes that are in `nodes`.
     pub(crate) fn change_gres(
         &mut self,
         view: &impl View,
@@ -305,7 +307,8 @@ impl Scratch {
             }
         }
     }
-    /// What a node has of generic resources: with what is held `then` or now, and what is kept for others in the window.
+    /// Returns a node's generic resources. Used are those of running jobs, now or at the examined time (`then`), and
+    /// those reserved in the window.
     pub(crate) fn gres_of<'a>(&'a self, view: &'a impl View, node: NodeId, then: bool) -> Option<Cow<'a, NodeGres>> {
         let later = if then { self.later.get(&node) } else { None };
         let mut gres = Cow::Borrowed(later.or_else(|| self.gres.get(&node)).or_else(|| view.gres(node))?);
@@ -318,7 +321,7 @@ impl Scratch {
         Some(gres)
     }
 
-    /// Keeps part of a node for a job, of what is `free` at `from`.
+    /// Reserves part of a node for a job; `free`: what is free at the start of the reservation.
     pub(crate) fn keep(&mut self, node: NodeId, (from, until): (Time, Time), need: (u32, u64), free: (u32, u64)) {
         if self.holds.len() <= node.index() {
             self.holds.resize(node.index() + 1, Vec::new());
@@ -333,13 +336,13 @@ impl Scratch {
         }
         holds.push(Hold { from, until, cpus: need.0, memory_mb: need.1, left });
     }
-    /// A job has part of a node until then.
+    /// Subtracts a started job's part of a node, used until `until`, from what reservations leave for others.
     pub(crate) fn begin(&mut self, until: Time, node: NodeId, need: (u32, u64)) {
         for hold in self.holds.get_mut(node.index()).into_iter().flatten().filter(|hold| hold.from < until) {
             hold.left = less(hold.left, need);
         }
     }
-    /// What a job may have of `free` throughout the window, given what is kept for others.
+    /// Returns how much of `free` a job may use throughout the window, beside reservations.
     pub(crate) fn outside_holds(&self, node: NodeId, free: (u32, u64)) -> (u32, u64) {
         let (start, end) = self.window;
         let mut free = free;
@@ -353,11 +356,11 @@ impl Scratch {
         }
         free
     }
-    /// Whether anything is kept for anybody.
+    /// Returns whether anything is reserved for jobs.
     pub(crate) fn keeps(&self) -> bool {
         !self.held.is_empty()
     }
-    /// From when on something is kept.
+    /// Returns the start times of all reservations.
     pub(crate) fn begins(&self) -> impl Iterator<Item = Time> + '_ {
         self.kept.iter().map(|kept| kept.from)
     }

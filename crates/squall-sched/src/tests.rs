@@ -1,4 +1,4 @@
-//! What the policy must never do, and some placements by example.
+//! Tests of the policy: invariants, and examples of placements.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ use crate::view::{
     Bars, Candidate, End, Group, Item, Lanes, Names, NodeView, PartitionView, Plan, Queues, Row, Single, View,
 };
 
-/// A pretended node.
+/// A node of the test cluster.
 #[derive(Clone, Debug)]
 struct Node {
     hardware: Hardware,
@@ -33,31 +33,31 @@ struct Node {
     usable: bool,
 }
 
-/// A pretended job.
+/// A job of the test cluster.
 #[derive(Clone, Debug)]
 struct Job {
     id: u32,
     priority: u32,
     need: Need,
-    /// The same, read.
+    /// The parsed request.
     request: Option<Request>,
     limit_s: u64,
     copies: u32,
     group: Option<Group>,
 }
 
-/// Something that runs.
+/// A running job of the test cluster.
 #[derive(Clone, Debug)]
 struct Run {
     end: Time,
     alloc: Alloc,
     gres: Vec<Grant>,
     nodes: NodeSet,
-    /// It makes room for job 1 if that asks; whether it goes already.
+    /// The job may be preempted for job 1; true: it is ending already.
     yields: Option<bool>,
 }
 
-/// A pretended partition.
+/// A partition of the test cluster.
 #[derive(Clone, Debug)]
 struct Partition {
     nodes: NodeSet,
@@ -65,22 +65,22 @@ struct Partition {
     jobs: Vec<Job>,
 }
 
-/// A pretended cluster.
+/// The test cluster: nodes, partitions with pending jobs, running jobs.
 #[derive(Clone, Debug)]
 struct Cluster {
     nodes: Vec<Node>,
     partitions: Vec<Partition>,
     open: NodeSet,
     runs: Vec<Run>,
-    /// GPUs of its nodes, if they have some.
+    /// GPUs of each node; empty: there are none.
     gpus: Vec<NodeGres>,
-    /// From when until when nodes are reserved for others.
+    /// Nodes reserved for others: from, until, nodes.
     reserved: Vec<(Time, Time, NodeSet)>,
-    /// Rows of the matrix; what runs already is in the first.
+    /// Number of rows of the gang matrix; running jobs are in the first.
     rows: u32,
 }
 
-/// When plans are made.
+/// Time at which plans are made.
 const NOW: Time = Time::from_secs(1000);
 
 impl Cluster {
@@ -108,7 +108,7 @@ impl Cluster {
         self.partitions[0].jobs = jobs.map(|(at, need)| job(at as u32 + 1, need)).collect();
         self
     }
-    /// First in, first out.
+    /// Plans by first in, first out.
     fn plan(&self) -> Plan {
         self.plan_by(Discipline::Fifo, &mut Scratch::default())
     }
@@ -121,7 +121,7 @@ impl Cluster {
         let mut room = Nodes::new(&cluster, scratch, NOW, Span::from_secs(1_000_000_000));
         crate::plan(&cluster, &mut room, Rules { discipline, ..Rules::default() })
     }
-    /// Something runs on a node's first free cores and may for so long.
+    /// Adds a running job on a node's first free cores, with `seconds` left.
     fn run(mut self, node: u32, cores: usize, seconds: u64) -> Self {
         let of = &mut self.nodes[node as usize];
         let mut free = CoreSet::first(of.hardware.cpus as usize);
@@ -138,7 +138,7 @@ impl Cluster {
         self.runs.sort_by_key(|run| run.end);
         self
     }
-    /// Each node has so many GPUs, of which what runs on it holds one each.
+    /// Gives each node `count` GPUs, of which each running job uses one.
     fn with_gpus(mut self, count: u32) -> Self {
         let node = NodeConfig { name: "n".to_owned(), gres: format!("gpu:{count}"), ..NodeConfig::default() };
         let node = NodeGres::of(&Config { nodes: vec![node], ..Config::default() }, "n", None).unwrap();
@@ -151,30 +151,30 @@ impl Cluster {
         }
         self
     }
-    /// A node is reserved for others.
+    /// Reserves a node for other users, `from_s` to `until_s` seconds from now.
     fn reserve(mut self, node: u32, from_s: u64, until_s: u64) -> Self {
         let at = |seconds| NOW + Span::from_secs(seconds);
         self.reserved.push((at(from_s), at(until_s), NodeSet::one(NodeId(node))));
         self
     }
-    /// What runs on a node makes room for job 1, or goes already.
+    /// Makes the jobs on a node preemptable by job 1, or already ending.
     fn yields(mut self, node: u32, leaves: bool) -> Self {
         let there = self.runs.iter_mut().filter(|run| run.nodes.contains(NodeId(node)));
         there.for_each(|run| run.yields = Some(leaves));
         self
     }
-    /// Time limits of the first partition's jobs.
+    /// Sets the time limits of the first partition's jobs.
     fn limits(mut self, seconds: &[u64]) -> Self {
         self.partitions[0].jobs.iter_mut().zip(seconds).for_each(|(job, seconds)| job.limit_s = *seconds);
         self
     }
-    /// Ids of jobs that backfill starts, and when the first that waits starts at the latest.
+    /// Returns the ids of jobs that backfill starts, and the latest start of each job with a reservation.
     fn backfilled(&self) -> (Vec<u32>, Vec<(u32, u64)>) {
         let plan = self.plan_by(Discipline::Easy, &mut Scratch::default());
         let reserved = plan.reserved.iter().map(|kept| (kept.item.id.0, kept.time.since(NOW).secs()));
         (plan.starts.iter().map(|start| start.item.id.0).collect(), reserved.collect())
     }
-    /// What each started job got: (job, cores by node).
+    /// Returns the allocations of started jobs: (job, cores by node).
     fn started(&self) -> Vec<(u32, Vec<(u32, usize)>)> {
         let by_node = |alloc: &Alloc| {
             let nodes = alloc.nodes();
@@ -290,7 +290,7 @@ fn one_node_if_it_fits_few_if_not() {
 
 #[test]
 fn nodes_asked_for_share_the_tasks() {
-    // As Slurm has it: the first nodes are filled, and each of the others has one task at least.
+    // As in Slurm: the first nodes are filled, and each of the others has at least one task.
     let need = Need { nodes_min: Some(2), ntasks: Some(6), ..Need::default() };
     assert_eq!(Cluster::new(&[8, 8]).queue(vec![need.clone()]).started(), [(1, vec![(0, 5), (1, 1)])]);
     let spread = Need { spread: true, ..need };
@@ -362,7 +362,7 @@ fn features_of_all_nodes_and_of_some() {
     assert_eq!(on("b*2", Some(3)), Some(vec![0, 1, 3]), "the others may be anything");
     assert_eq!(on("b*4", Some(6)), None);
     assert_eq!(on("[a*2&b*1]", Some(2)), None, "more are counted than may be");
-    // Room is kept for the first when as many of a kind are free, not as many of any.
+    // The reservation begins when enough nodes of one kind are free, not of any kind.
     let busy = cluster.clone().run(0, 1, 100).run(1, 1, 50).run(2, 1, 200).run(3, 1, 300).run(4, 1, 300).run(5, 1, 400);
     let alike = Need { constraint: Some("[a|b]".into()), nodes_min: Some(2), ..Need::default() };
     let plan = busy.queue(vec![alike]).plan_by(Discipline::Conservative, &mut Scratch::default());
@@ -466,16 +466,16 @@ fn an_array_starts_as_many_as_fit_and_may() {
 
 #[test]
 fn who_does_not_delay_the_first_passes_it() {
-    // One core of each node is free; the other three of the second are busy for 50 s more.
+    // One core of each node is free; the other three cores of the second node are used for 50 s more.
     let busy = Cluster::new(&[4, 4]).run(0, 3, 90).run(1, 3, 50);
     let queue = |needs: Vec<Need>, limits: &[u64]| busy.clone().queue(needs).limits(limits).backfilled();
-    // The first wants all of a node: it gets the second, in 50 s.
+    // The first job needs all cores of a node: it gets the second node in 50 s.
     assert_eq!(queue(vec![tasks(4), tasks(1)], &[10, 1000]), (vec![2], vec![(1, 50)]), "beside it, on the first node");
     assert_eq!(queue(vec![tasks(4), tasks(1), tasks(1)], &[10, 1000, 50]), (vec![2, 3], vec![(1, 50)]), "before it");
     assert_eq!(queue(vec![tasks(4), tasks(1), tasks(1)], &[10, 1000, 51]), (vec![2], vec![(1, 50)]), "in its way");
-    // It wants all of both: nothing is beside it.
+    // The first job needs both nodes completely, so nothing can run beside it.
     assert_eq!(queue(vec![tasks(8), tasks(1), tasks(1)], &[10, 91, 90]), (vec![3], vec![(1, 90)]));
-    // Nobody can start: nobody has to know when the first will.
+    // No job can start, so no reservation is calculated.
     assert_eq!(queue(vec![tasks(4), tasks(3)], &[10, 1]), (vec![], vec![]));
 }
 
@@ -487,15 +487,15 @@ fn room_that_others_make_is_kept() {
         victims.sort_unstable();
         (victims, plan.starts.iter().map(|start| start.item.id.0).collect::<Vec<_>>())
     };
-    // Of two nodes one is free. The first job wants both, the others a core.
+    // One of two nodes is free. The first job needs both, the others one core each.
     let busy = Cluster::new(&[4, 4]).run(0, 4, 90).queue(vec![tasks(8), tasks(1)]).limits(&[10, 5]);
     assert_eq!(evicted(&busy), (vec![], vec![2]), "nobody makes room: it is backfilled");
     assert_eq!(evicted(&busy.clone().yields(0, false)), (vec![100], vec![]), "one makes room: nobody gets in the way");
     assert_eq!(evicted(&busy.yields(0, true)), (vec![], vec![]), "one goes already: nobody is asked, nor let in");
-    // What is beside that room is free to have.
+    // Cores beside the reserved ones may be used.
     let busy = Cluster::new(&[4, 4]).run(0, 4, 90).run(1, 2, 50).queue(vec![tasks(4), tasks(2)]).limits(&[10, 500]);
     assert_eq!(evicted(&busy.yields(0, false)), (vec![100 + 1], vec![2]));
-    // Who does not help stays.
+    // A job whose end does not help is not preempted.
     let busy = Cluster::new(&[4, 4]).run(0, 2, 90).run(0, 2, 80).run(1, 3, 70).queue(vec![tasks(4)]).yields(0, false);
     assert_eq!(evicted(&busy.clone().yields(1, false)), (vec![100], vec![]), "the cheapest that suffices");
     assert_eq!(evicted(&busy), (vec![101, 102], vec![]), "both of the first node");
@@ -521,7 +521,7 @@ fn gpus_are_kept_too() {
     let gpus = |count: u32| Need { gres: Some(format!("gpu:{count}")), ..tasks(1) };
     let busy = Cluster::new(&[4, 4]).run(0, 1, 50).run(1, 1, 90).with_gpus(2);
     let queue = |needs: Vec<Need>, limits: &[u64]| busy.clone().queue(needs).limits(limits);
-    // The first gets both of the first node in 50 s: who takes one of them until then must have ended.
+    // The first job gets both GPUs of the first node in 50 s. A job that uses one of them must end before that.
     let waits = queue(vec![gpus(2), gpus(1), gpus(1), tasks(1)], &[10, 60, 40, 1000]);
     assert_eq!(waits.backfilled(), (vec![2, 3, 4], vec![(1, 50)]));
     let plan = waits.plan_by(Discipline::Easy, &mut Scratch::default());
@@ -531,7 +531,7 @@ fn gpus_are_kept_too() {
     let node = |number| NodeSet::one(NodeId(number));
     assert_eq!(got.collect::<Vec<_>>(), [Some((node(1), &second)), Some((node(0), &second)), None]);
     assert_eq!(queue(vec![gpus(2), gpus(1), gpus(1)], &[10, 60, 60]).backfilled(), (vec![2], vec![(1, 50)]));
-    // What this pass gives away comes back, too; and nobody waits for more than there are.
+    // GPUs allocated in this pass count as returned later. No job waits for more GPUs than exist.
     let free = Cluster::new(&[4]).with_gpus(2).queue(vec![gpus(2), gpus(1)]).limits(&[30, 10]);
     assert_eq!(free.backfilled(), (vec![1], vec![]));
     let plan = free.plan_by(Discipline::Conservative, &mut Scratch::default());
@@ -548,11 +548,11 @@ fn nothing_runs_into_a_reservation_and_the_first_waits_until_it_is_over() {
     let started = |limits: &[u64]| cluster.clone().queue(limits.iter().map(|_| four()).collect()).limits(limits);
     assert_eq!(started(&[100, 101]).backfilled(), (vec![1, 2], vec![]), "one up to it, one beside it");
     assert_eq!(started(&[101, 101, 50]).backfilled(), (vec![1, 3], vec![(2, 101)]), "before it, on its node");
-    // Both nodes are free at 95 s, but not for 10 s.
+    // Both nodes are free at 95 s, but for less than 10 s.
     let both = Need { nodes_min: Some(2), ..tasks(8) };
     let busy = cluster.clone().run(1, 4, 95).queue(vec![both, four(), four()]).limits(&[10, 90, 90]);
     assert_eq!(busy.backfilled(), (vec![2], vec![(1, 200)]));
-    // Who finds no place because of it holds up nobody.
+    // A job that does not fit because of the reservation blocks no other job.
     let narrow = Cluster::new(&[4]).reserve(0, 100, 200).queue(vec![four(), four()]).limits(&[101, 100]);
     let plan = narrow.plan();
     assert_eq!(plan.skips.iter().map(|skip| skip.reason.clone()).collect::<Vec<_>>(), [PendingReason::ReqNodeNotAvail]);
@@ -649,7 +649,7 @@ proptest! {
     }
 }
 
-// faults.md E: of a range of numbers of nodes a job gets as many as possible.
+// Finding E of faults.md: of a range of node counts a job gets as many nodes as possible.
 #[test]
 fn e_a_range_of_nodes_gives_as_many_as_possible() {
     let cluster = || Cluster::new(&[4, 4, 4, 4]);

@@ -1,67 +1,67 @@
-//! How much of one countable thing is free from now on: a step function that is asked for the earliest fit.
+//! Free amount of one countable resource over time: a step function with a fast search for the earliest fit.
 
 use std::cmp::Ordering;
 
 use squall_model::time::{Span, Time};
 
-/// No node.
+/// Index that stands for no step.
 const NONE: u32 = u32::MAX;
 
-/// A step of the function. Steps form a tree ordered by time, balanced by a hash of it (a treap); each knows what its
-/// subtree adds up to, so that every question costs the depth of the tree.
+/// A step of the function. Steps form a tree ordered by time, balanced by a hash of the time (a treap). Each stores
+/// the totals of its subtree, so every query costs the depth of the tree.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     time: Time,
-    /// What becomes free (or is taken) there.
+    /// Amount that becomes free at this time; negative: becomes used.
     delta: i64,
-    /// The sum over the subtree.
+    /// Sum of the changes in the subtree.
     sum: i64,
-    /// Lowest and highest level within the subtree, reckoned from before its first step.
+    /// Lowest and highest level in the subtree, relative to the level before its first step.
     low: i64,
     high: i64,
     left: u32,
     right: u32,
 }
 
-/// What is free now and at every time to come.
+/// Free amount now and at every future time.
 #[derive(Clone, Debug)]
 pub struct Timeline {
-    /// Before the first step.
+    /// Free amount before the first step.
     free: i64,
     steps: Vec<Step>,
-    /// Places in `steps` that are not in use.
+    /// Indices in `steps` that are not used.
     spare: Vec<u32>,
     root: u32,
 }
 
 impl Timeline {
-    /// So much is free for ever.
+    /// Creates a timeline with a constant free amount.
     pub fn new(free: i64) -> Self {
         Self { free, steps: Vec::new(), spare: Vec::new(), root: NONE }
     }
 
-    /// What is free now: before the first step to come.
+    /// Returns the free amount now, before the first future step.
     pub fn free(&self) -> i64 {
         self.free
     }
 
-    /// From now on so much more (or less) is free.
+    /// Changes the free amount by `delta` from now on.
     pub fn add_now(&mut self, delta: i64) {
         self.free += delta;
     }
 
-    /// From `time`, which is to come, on so much more (or less) is free.
+    /// Changes the free amount by `delta` from `time` on, which must be in the future.
     pub fn add(&mut self, time: Time, delta: i64) {
         self.root = self.change(self.root, time, delta);
     }
 
-    /// So much less is free from `start` to `end`.
+    /// Reduces the free amount by `count` from `start` to `end`.
     pub fn take(&mut self, start: Time, end: Time, count: i64) {
         self.add(start, -count);
         self.add(end, count);
     }
 
-    /// Time has come to `now`: steps until then have happened.
+    /// Advances the time: applies all steps up to `now`.
     pub fn advance(&mut self, now: Time) {
         while self.root != NONE {
             let mut first = self.root;
@@ -77,17 +77,17 @@ impl Timeline {
         }
     }
 
-    /// Whether `count` is free throughout `[start, end)`.
+    /// Returns whether `count` is free throughout `[start, end)`.
     pub fn fits(&self, start: Time, end: Time, count: i64) -> bool {
         self.below(start, count).is_none_or(|time| time >= end)
     }
 
-    /// From when on less than `count` is free, at `start` or later.
+    /// Returns the first time at or after `start` at which less than `count` is free. None: never.
     pub fn below(&self, start: Time, count: i64) -> Option<Time> {
         if self.level(start) < count { Some(start) } else { self.first_below(start, count) }
     }
 
-    /// The earliest time from `now` on from which `count` is free for so long; None: never.
+    /// Returns the earliest time from `now` on at which `count` is free for `span`. None: never.
     pub fn earliest(&self, now: Time, span: Span, count: i64) -> Option<Time> {
         let mut start = now;
         if self.level(now) < count {
@@ -99,7 +99,7 @@ impl Timeline {
         Some(start)
     }
 
-    /// What is free at a time.
+    /// Returns the free amount at a time.
     pub fn level(&self, time: Time) -> i64 {
         let (mut level, mut at) = (self.free, self.root);
         while at != NONE {
@@ -114,17 +114,18 @@ impl Timeline {
         level
     }
 
-    /// The first step after `from` at which less than `count` is free.
+    /// Returns the time of the first step after `from` at which less than `count` is free.
     fn first_below(&self, from: Time, count: i64) -> Option<Time> {
         self.search(self.root, self.free, from, &|low, _| low < count)
     }
 
-    /// The first step after `from` at which at least `count` is free.
+    /// Returns the time of the first step after `from` at which at least `count` is free.
     fn first_reaching(&self, from: Time, count: i64) -> Option<Time> {
         self.search(self.root, self.free, from, &|_, high| high >= count)
     }
 
-    /// The first step after `from` whose level is wanted. `wanted` says of lowest and highest whether one in between may be.
+    /// Returns the time of the first step after `from` with a suitable level. `wanted` decides by the lowest and
+    /// highest level of a range whether it may contain one.
     fn search(&self, at: u32, level: i64, from: Time, wanted: &impl Fn(i64, i64) -> bool) -> Option<Time> {
         if at == NONE {
             return None;
@@ -152,7 +153,8 @@ impl Timeline {
         if at == NONE { 0 } else { self.at(at).sum }
     }
 
-    /// Adds to the step of that time below `at`, which is made, or goes if nothing is left of it. The new top.
+    /// Changes the step at a time in the subtree `at`; creates or removes it as needed. Returns the new root of the
+    /// subtree.
     fn change(&mut self, at: u32, time: Time, delta: i64) -> u32 {
         if at == NONE {
             return if delta == 0 { NONE } else { self.insert(time, delta) };
@@ -191,12 +193,12 @@ impl Timeline {
         at
     }
 
-    /// Whether a step belongs above the one of that time.
+    /// Returns whether a step belongs above the one of the time `other`.
     fn rises(&self, at: u32, other: Time) -> bool {
         at != NONE && weight(self.at(at).time) > weight(other)
     }
 
-    /// One tree of two, all of `left` before all of `right`.
+    /// Joins two trees, all steps of `left` being before all of `right`. Returns the root.
     fn join(&mut self, left: u32, right: u32) -> u32 {
         if left == NONE || right == NONE {
             return if left == NONE { right } else { left };
@@ -224,7 +226,7 @@ impl Timeline {
         self.steps.len() as u32 - 1
     }
 
-    /// What a subtree adds up to, from its children.
+    /// Updates a step's subtree totals from its children.
     fn reckon(&mut self, at: u32) {
         let Step { delta, left, right, .. } = *self.at(at);
         let here = self.sum(left) + delta;
@@ -243,7 +245,7 @@ impl Timeline {
     }
 }
 
-/// Decides who stands above whom in the tree: a hash of the time (the finalizer of SplitMix64).
+/// Returns a step's rank in the tree; higher ranks are above. It is a hash of the time (the finalizer of SplitMix64).
 fn weight(time: Time) -> u64 {
     let mixed = (time.0 ^ (time.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -260,7 +262,7 @@ mod tests {
 
     use super::Timeline;
 
-    /// What is taken: (from, for how long, how much).
+    /// Generates used amounts: (from, duration, amount).
     fn taken() -> impl Strategy<Value = Vec<(u64, u64, i64)>> {
         prop::collection::vec((1..60_u64, 1..20_u64, 1..8_i64), 0..60)
     }

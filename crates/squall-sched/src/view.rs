@@ -1,4 +1,4 @@
-//! What a policy sees, and what it answers.
+//! Input and output of a policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,36 +15,36 @@ use crate::preempt::{Eviction, Victim};
 use crate::request::Request;
 use crate::topology::{Topology, Wish};
 
-/// What stands in the queue.
+/// An entry of the queue: a job, or an array's remaining tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Item {
-    /// The job's id, or the array's.
+    /// Id of the job, or of the array.
     pub id: JobId,
-    /// All tasks of the array that nothing happened to yet (its last task bears the same id).
+    /// True: the entry stands for all tasks of the array without an event of their own. (Its last task has the same
+    /// id.)
     pub array: bool,
 }
 
-/// What waits, borrowed.
+/// The queues of pending jobs, borrowed.
 pub trait Queues {
-    /// What a job asks for.
+    /// Resource request of a job.
     type Need;
-    /// How many partitions there are.
+    /// Returns the number of partitions.
     fn partition_count(&self) -> usize;
-    /// Partitions of a higher tier go first. None: nothing starts in this one.
+    /// Returns the partition's tier; higher tiers start first. None: no job starts in the partition.
     fn tier(&self, partition: usize) -> Option<u32>;
-    /// Jobs that may start in a partition, by falling priority, then by rising id.
+    /// Returns jobs that may start in a partition, by falling priority, then by rising id.
     fn queue(&self, partition: usize) -> impl Lanes<Candidate<'_, Self::Need>>;
 }
 
-/// Jobs in order. Those that ask for the same for the same time stand in one lane: where the first of a lane finds no
-/// room, none of them does, nor who asks for the same and may run longer.
+/// Jobs in order of priority. Equal requests with equal time limits form an equivalence class: if its first job does
+/// not fit, no other of the class does, nor an equal request with a longer time limit.
 pub trait Lanes<C>: Iterator<Item = C> {
-    /// The job that came last found no room, nor does who asks for the same and may run longer than that: they are left
-    /// out.
+    /// Skips jobs that need as much as the last one, which did not fit, and have a time limit above `longest`.
     fn close(&mut self, longest: Span);
 }
 
-/// Jobs in order, of which each stands for itself.
+/// Jobs in order, without equivalence classes.
 #[derive(Clone, Debug)]
 pub struct Single<I>(pub I);
 
@@ -60,255 +60,257 @@ impl<C, I: Iterator<Item = C>> Lanes<C> for Single<I> {
     fn close(&mut self, _: Span) {}
 }
 
-/// What the words of a job's options stand for.
+/// Lookup of names and defaults used in job options.
 pub trait Names {
-    /// The node of that name.
+    /// Returns the node with this name.
     fn node_id(&self, name: &str) -> Option<NodeId>;
-    /// Memory for each CPU of jobs that name none, MiB; 0: no limit.
+    /// Returns the memory for each CPU of jobs that request none, MiB; 0: no limit.
     fn memory_per_cpu_mb(&self) -> u64;
 }
 
-/// A cluster and what waits for it, borrowed.
+/// A cluster and its pending jobs, borrowed.
 pub trait View: Queues<Need = Request> {
-    /// A partition.
+    /// Returns the partition with the index `at`.
     fn partition(&self, at: usize) -> PartitionView<'_>;
-    /// What jobs hold, in the order in which their time limits end them.
+    /// Returns running jobs' resources in the order in which their time limits end.
     fn ends(&self) -> impl Iterator<Item = End<'_>>;
-    /// A node.
+    /// Returns the node with this id.
     fn node(&self, id: NodeId) -> NodeView<'_>;
-    /// Nodes where jobs may start and at least one core is free. May name others too.
+    /// Returns nodes where jobs may start and at least one core is free. May include others.
     fn open(&self) -> &NodeSet;
-    /// All nodes in the order in which they are given, those of less weight first; empty: by their numbers.
+    /// Returns all nodes in the order in which they are allocated, lower weights first; empty: the order of numbers.
     fn by_weight(&self) -> &[NodeId] {
         &[]
     }
-    /// A node's weight.
+    /// Returns a node's weight; lower weights are allocated first.
     fn weight(&self, _id: NodeId) -> u32 {
         1
     }
-    /// The network, if nodes are not all alike.
+    /// Returns the network. None: all nodes are equivalent.
     fn topology(&self) -> Option<&Topology> {
         None
     }
-    /// Nodes of running jobs that have links of their own, where there is such a network.
+    /// Returns the nodes of running jobs with links of their own, if the network has such jobs.
     fn closed(&self) -> &[Closed] {
         &[]
     }
-    /// Nodes of running jobs, if some job wants none of other users beside it.
+    /// Returns the nodes of running jobs, if some job excludes other users from its nodes.
     fn claims(&self) -> &[Claim] {
         &[]
     }
-    /// Which nodes reservations keep from a job that would start at that time in a partition.
+    /// Returns which nodes reservations bar for a job that would start at `time` in a partition.
     fn bars(&self, _job: &Candidate<'_>, _partition: usize, _time: Time) -> Bars {
         Bars::Open
     }
-    /// When reservations that are there now begin and end.
+    /// Returns the times at which existing reservations begin and end.
     fn turns(&self) -> impl Iterator<Item = Time> {
         std::iter::empty()
     }
-    /// The generic resources of a node, with what jobs hold of them.
+    /// Returns a node's generic resources, with their usage.
     fn gres(&self, _id: NodeId) -> Option<&NodeGres> {
         None
     }
-    /// How many of a license nobody holds.
+    /// Returns how many of a license are free.
     fn licenses(&self, _name: &str) -> u32 {
         0
     }
-    /// When time limits end what holds licenses, and how many of which come back then.
+    /// Returns when jobs with licenses reach their time limits, and the licenses that become free then.
     fn returns(&self) -> Vec<(Time, BTreeMap<String, u32>)> {
         Vec::new()
     }
-    /// What a job counts against in a partition; mostly nothing.
+    /// Returns the limit buckets that a job in a partition counts against; mostly none.
     fn gates(&self, _item: Item, _partition: usize) -> Vec<Gate> {
         Vec::new()
     }
-    /// What limits leave behind a gate: jobs, CPUs, MiB, nodes, devices, seconds, or these times seconds.
+    /// Returns what is left of the limits of a bucket, in jobs, CPUs, MiB, nodes, devices, seconds, or one of these
+    /// times seconds.
     fn room(&self, _gate: Gate) -> Vec<(Limit, u64)> {
         Vec::new()
     }
-    /// Whether limits on time must have room for a job's whole time limit, and not only for its start.
+    /// Returns whether limits on time must suffice for a job's whole time limit, not only for its start.
     fn safe(&self) -> bool {
         false
     }
-    /// Whether cores are shared anywhere.
+    /// Returns whether jobs share cores in any partition.
     fn shares(&self) -> bool {
         false
     }
-    /// How many jobs may hold a core in a partition if one of them is such a job. 1: it shares with nobody.
+    /// Returns how many jobs may share a core in a partition with a job of this request. 1: it shares its cores with
+    /// no job.
     fn rows(&self, _partition: usize, _need: &Request) -> u32 {
         1
     }
-    /// Nodes where jobs may start, if only beside others on the same cores. May name others too.
+    /// Returns nodes where jobs may start, possibly on cores that others use too. May include others.
     fn reachable(&self) -> &NodeSet {
         self.open()
     }
-    /// Cores that a job in that row can't have: others of the row hold them, those of another rank, or jobs that share
-    /// with nobody. Some jobs are left out.
+    /// Returns the cores that a job in this row cannot have: used by others of the row, by jobs of another rank, or by
+    /// jobs that do not share. Jobs in `without` are ignored.
     fn row(&self, node: NodeId, _row: Row, _without: &BTreeSet<JobId>) -> CoreSet {
         self.node(node).cores.clone()
     }
-    /// The rank of a partition's jobs in the matrix: those of a higher one stop those of a lower one on their cores.
-    /// 0: nobody stops anybody.
+    /// Returns the gang matrix rank of a partition's jobs. Jobs of a higher rank suspend those of a lower rank on
+    /// their cores. 0: no job suspends another.
     fn rank(&self, _partition: usize) -> u32 {
         0
     }
-    /// Whether jobs of a partition may be stopped for others.
+    /// Returns whether jobs of a partition may be suspended for others.
     fn yields(&self, _partition: usize) -> bool {
         false
     }
-    /// Running jobs that make room for a job in a partition if it asks; mostly none.
+    /// Returns running jobs that may be preempted for a job in a partition; mostly none.
     fn victims(&self, _item: Item, _partition: usize) -> Vec<Victim<'_>> {
         Vec::new()
     }
 }
 
-/// A row of the matrix: each rank has rows of its own.
+/// A row of the gang matrix: each rank has its own rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The rank.
+    /// Rank of the jobs in this row.
     pub rank: u32,
-    /// The row; None: all of them.
+    /// Number of the row. None: all rows of the rank.
     pub slot: Option<u32>,
 }
 
 impl Row {
-    /// Whether jobs in two rows are in each other's way on a core.
+    /// Returns whether jobs in two rows exclude each other on a core.
     pub fn meets(self, other: Self) -> bool {
         let apart = |(one, two): (u32, u32)| self.rank == other.rank && one != two;
         !self.slot.zip(other.slot).is_some_and(apart)
     }
 }
 
-/// Nodes around which links are one job's own, for some time.
+/// Nodes of a job that has links of its own for some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
-    /// The job's nodes.
+    /// Nodes of the job.
     pub nodes: NodeSet,
-    /// From when on.
+    /// Start of the job's use of these links.
     pub from: Time,
-    /// Until when, as far as is known.
+    /// Expected end of the job's use of these links.
     pub until: Time,
 }
 
-/// Nodes that a job has for some time, noted where users may have to be kept apart.
+/// Nodes that a job uses for some time, recorded where users may have to be kept apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// The job's user.
+    /// User ID of the job.
     pub user: u32,
-    /// No job of another user runs on these nodes meanwhile.
+    /// No job of another user may run on these nodes meanwhile.
     pub alone: bool,
-    /// The job's nodes.
+    /// Nodes of the job.
     pub nodes: NodeSet,
-    /// From when on.
+    /// Start of the job's use of the nodes.
     pub from: Time,
-    /// Until when, as far as is known.
+    /// Expected end of the job's use of the nodes.
     pub until: Time,
 }
 
 /// What reservations leave to a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bars {
-    /// Everything.
+    /// The job may use all nodes.
     Open,
-    /// Everything but these nodes.
+    /// The job may use all nodes except these.
     Barred(NodeSet),
-    /// Nothing at that time: it waits for its own.
+    /// The job may use no nodes at that time: it waits for its own reservation.
     Waits(PendingReason),
 }
 
 /// A partition as a policy sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct PartitionView<'a> {
-    /// Its nodes, usable or not.
+    /// Nodes of the partition, usable or not.
     pub nodes: &'a NodeSet,
-    /// Partitions of a higher tier go first.
+    /// Tier; jobs in partitions of a higher tier start first.
     pub tier: u32,
-    /// Least nodes of one job.
+    /// Minimum number of nodes of one job.
     pub nodes_min: u32,
-    /// Most nodes of one job.
+    /// Maximum number of nodes of one job.
     pub nodes_max: Option<u32>,
-    /// Longest time limit, seconds.
+    /// Greatest time limit of a job, seconds. None: unlimited.
     pub time_max_s: Option<u64>,
-    /// Time limit of jobs that set none, seconds; None: unlimited.
+    /// Default time limit, seconds. None: unlimited.
     pub time_default_s: Option<u64>,
-    /// Whether jobs start here.
+    /// Whether jobs start in the partition.
     pub starts: bool,
 }
 
-/// A node as a policy sees it.
+/// A node's usage as a policy sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeView<'a> {
-    /// What it has.
+    /// Hardware of the node.
     pub hardware: &'a Hardware,
-    /// Cores that jobs hold.
+    /// Cores that jobs use.
     pub cores: &'a CoreSet,
-    /// Memory that jobs hold, MiB.
+    /// Memory that jobs use, MiB.
     pub memory_mb: u64,
-    /// Whether jobs may start there.
+    /// Whether jobs may start on the node.
     pub usable: bool,
 }
 
-/// A job that holds resources.
+/// The resources of a running job, and its end.
 #[derive(Clone, Copy, Debug)]
 pub struct End<'a> {
-    /// When it ends at the latest. May have passed.
+    /// End of the job's time limit; may have passed.
     pub time: Time,
-    /// What it was given.
+    /// Nodes, cores and memory that the job was given.
     pub alloc: &'a Alloc,
-    /// The generic resources that it was given.
+    /// The job's generic resources.
     pub gres: &'a [Grant],
-    /// The nodes of these that it still holds.
+    /// Nodes of the allocation that the job has not released.
     pub left: &'a NodeSet,
 }
 
 /// A job in the queue, or all tasks of an array that may start.
 #[derive(Debug)]
 pub struct Candidate<'a, N = Request> {
-    /// The job, or an array: each start takes its next task.
+    /// The job, or an array, of which each start takes the next task.
     pub item: Item,
-    /// Higher goes first.
+    /// Priority; higher ones start first.
     pub priority: u64,
-    /// What it needs.
+    /// The job's resource request.
     pub need: &'a N,
-    /// Its time limit in seconds: None: the partition's default, Some(None): unlimited.
+    /// Time limit, seconds. None: the partition's default; Some(None): unlimited.
     pub time_limit_s: Option<Option<u64>>,
-    /// What it wishes of the network.
+    /// The job's requirements on the network.
     pub wish: Wish,
-    /// How many may start: 1, or tasks of an array.
+    /// Number of starts: 1, or the number of an array's tasks that may start.
     pub copies: u32,
-    /// The array whose limit it counts against.
+    /// The array whose limit on running tasks applies.
     pub group: Option<Group>,
-    /// Nodes on which its launch failed: used only if nothing else will do.
+    /// Nodes on which a launch of the job failed: used only if the job fits nowhere else.
     pub avoid: Option<&'a NodeSet>,
-    /// It is a component of a heterogeneous job, which shares its cores with nobody.
+    /// The job is a component of a heterogeneous job, which shares its cores with no job.
     pub alone: bool,
-    /// What starts with it or not at all: the other components.
+    /// Other components of the heterogeneous job, which start together with this one.
     pub others: &'a [Component<N>],
-    /// The user, where users may have to be kept apart.
+    /// User ID, set only where users may have to be kept apart.
     pub user: Option<u32>,
 }
 
-/// A component of a heterogeneous job that is not its first.
+/// A component of a heterogeneous job other than the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Component<N = Request> {
-    /// The job.
+    /// Job id of the component.
     pub item: Item,
-    /// Partitions in which it may run.
+    /// Indices of partitions in which the component may run.
     pub partitions: Vec<usize>,
-    /// What it needs.
+    /// The component's resource request.
     pub need: N,
-    /// Its time limit in seconds: None: the partition's default, Some(None): unlimited.
+    /// Time limit, seconds. None: the partition's default; Some(None): unlimited.
     pub time_limit_s: Option<Option<u64>>,
-    /// What it wishes of the network.
+    /// The component's requirements on the network.
     pub wish: Wish,
-    /// Nodes on which its launch failed: used only if nothing else will do.
+    /// Nodes on which a launch of the component failed: used only if it fits nowhere else.
     pub avoid: Option<NodeSet>,
-    /// The user, where users may have to be kept apart.
+    /// User ID, set only where users may have to be kept apart.
     pub user: Option<u32>,
 }
 
 impl<N> Component<N> {
-    /// As if it stood in the queue itself.
+    /// Returns the component as if it were in the queue itself.
     pub fn candidate(&self) -> Candidate<'_, N> {
         Candidate {
             item: self.item,
@@ -334,48 +336,49 @@ impl<N> Clone for Candidate<'_, N> {
 
 impl<N> Copy for Candidate<'_, N> {}
 
-/// Jobs of which only some may start.
+/// An array with a limit on running tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// The array.
+    /// Job id of the array.
     pub id: JobId,
-    /// How many more of it may start.
+    /// Number of further tasks that may start.
     pub room: u32,
 }
 
-/// What a job gets of a cluster.
+/// Resources that a cluster gives a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Given {
-    /// Nodes, cores and memory.
+    /// Allocated nodes, cores and memory.
     pub alloc: Alloc,
-    /// Generic resources.
+    /// Allocated generic resources.
     pub gres: Vec<Grant>,
-    /// The row of the gang matrix in which it has its cores; None: it shares them with nobody, ever.
+    /// Row of the gang matrix in which the job uses its cores. None: it never shares them.
     pub slot: Option<u32>,
-    /// Where the other components of a heterogeneous job start at the same time.
+    /// Starts of the other components of a heterogeneous job, at the same time.
     pub others: Vec<Start>,
 }
 
-/// What a policy wants done. Printable, comparable; means nothing until somebody does it.
+/// Decisions of a pass. A plan has no effect until it is carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan<G = Given> {
-    /// What starts, in order.
+    /// Jobs to start, in order.
     pub starts: Vec<Start<G>>,
-    /// The first job of each partition that has to wait for resources.
+    /// First job of each partition that must wait for resources.
     pub heads: Vec<Head>,
-    /// For whom room is kept, and from when on. Who kept nobody up may be missing.
+    /// Reservations. Those that no later job could have delayed may be missing.
     pub reserved: Vec<Reserved<G>>,
-    /// Jobs that can't start in this partition as the cluster is now, whatever ends; they hold up nobody.
+    /// Jobs that cannot start in this partition in the cluster's present configuration, whichever jobs end. They block
+    /// no other job.
     pub skips: Vec<Skip>,
-    /// Running jobs that make room for those that wait.
+    /// Running jobs to preempt for pending ones.
     pub evictions: Vec<Eviction>,
-    /// How many jobs were looked at.
+    /// Number of jobs that the pass tried to start.
     pub looked_at: u64,
-    /// How many of these behind one that waits.
+    /// Number of jobs tried behind one that must wait.
     pub behind: u64,
-    /// For how many of those there was room beside what runs.
+    /// Number of those behind a waiting job that fitted beside the running jobs.
     pub tried: u64,
-    /// How many of those started.
+    /// Number of jobs that started behind one that must wait (backfilled).
     pub backfilled: u64,
 }
 
@@ -395,46 +398,46 @@ impl<G> Default for Plan<G> {
     }
 }
 
-/// A job starts.
+/// A job's start, as decided by a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start<G = Given> {
-    /// What.
+    /// The started job or array.
     pub item: Item,
-    /// In which partition.
+    /// Index of the partition.
     pub partition: usize,
-    /// On what.
+    /// Resources that the job is given.
     pub given: G,
 }
 
-/// A job waits for resources.
+/// A job that must wait for resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// What.
+    /// The waiting job or array.
     pub item: Item,
-    /// In which partition.
+    /// Index of the partition.
     pub partition: usize,
 }
 
-/// Room is kept for a job.
+/// A reservation for a pending job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserved<G = Given> {
-    /// What.
+    /// The job or array for which resources are reserved.
     pub item: Item,
-    /// In which partition.
+    /// Index of the partition.
     pub partition: usize,
-    /// When it starts at the latest, if what runs ends in time.
+    /// Latest start, if running jobs end within their time limits.
     pub time: Time,
-    /// On what.
+    /// Reserved resources.
     pub given: G,
 }
 
-/// A job is skipped.
+/// A job that is skipped in this pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skip {
-    /// What.
+    /// The skipped job or array.
     pub item: Item,
-    /// In which partition.
+    /// Index of the partition.
     pub partition: usize,
-    /// Why.
+    /// Reason why the job cannot start.
     pub reason: PendingReason,
 }

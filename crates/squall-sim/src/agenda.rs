@@ -1,11 +1,11 @@
-//! What will happen when: one heap, ordered by time and, at the same time, by who asked first.
+//! Queue of simulated events: one heap, ordered by time and, at equal times, by order of insertion.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use squall_model::time::Time;
 
-/// Things that will happen.
+/// Queue of future events, each with its simulated time.
 #[derive(Debug)]
 pub(crate) struct Agenda<T> {
     heap: BinaryHeap<Entry<T>>,
@@ -20,16 +20,16 @@ struct Entry<T> {
 }
 
 impl<T> Agenda<T> {
-    /// Nothing will happen.
+    /// Creates an empty queue of events.
     pub(crate) fn new() -> Self {
         Self { heap: BinaryHeap::new(), sequence: 0 }
     }
-    /// It will happen at that time, after all else that was asked for that time before.
+    /// Adds an event at `time`, after all events that were added for the same time before.
     pub(crate) fn at(&mut self, time: Time, what: T) {
         self.sequence += 1;
         self.heap.push(Entry { time, sequence: self.sequence, what });
     }
-    /// What happens next, if it happens no later than `until`.
+    /// Removes and returns the earliest event. None: there is none at or before `until`.
     pub(crate) fn pop(&mut self, until: Time) -> Option<(Time, T)> {
         if self.heap.peek()?.time > until {
             return None;
@@ -50,7 +50,7 @@ impl<T> PartialOrd for Entry<T> {
     }
 }
 impl<T> Ord for Entry<T> {
-    /// Reversed: the heap gives the greatest first.
+    /// Reversed order, because the heap returns its greatest entry first.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.time, other.sequence).cmp(&(self.time, self.sequence))
     }

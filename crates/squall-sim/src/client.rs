@@ -1,4 +1,4 @@
-//! Simulated users: their calls, retries and what they remember of what they were told.
+//! Simulated users: their requests, retries and the answers that they remember.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,47 +24,49 @@ use crate::order::{Order, Truth};
 use crate::trace::Who;
 use crate::world::{Happening, World};
 
-/// All users.
+/// State of all simulated users.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     pub(crate) placed: Vec<Placed>,
     calls: Vec<Call>,
     by_caller: BTreeMap<u64, usize>,
     last_caller: u64,
-    /// Connections that break, of a million.
+    /// Probability that a request's connection breaks, in millionths.
     pub(crate) loss_ppm: u32,
-    /// Last answers to the queries of a story: nodes on which the condition is false, and nodes that did not answer.
+    /// Last answers to a story's queries, by name: nodes on which the condition is false, and nodes that did not
+    /// answer.
     pub(crate) told: BTreeMap<String, (Vec<String>, Vec<String>)>,
-    /// When each connection will have sent the file pieces that were requested.
+    /// When each connection will have sent the file pieces that were requested, by caller.
     pub(crate) sending: BTreeMap<u64, Time>,
-    /// Last answers to clients that sent files: whether all nodes have the file, and how many nodes lacked it then.
+    /// Last answers to clients that sent files, by file: whether all nodes have the file, and how many nodes lacked
+    /// it.
     pub(crate) brought: BTreeMap<String, (bool, usize)>,
 }
 
-/// An order and what its user knows of it.
+/// A submitted job order, and the answers that its user has received.
 #[derive(Clone, Debug)]
 pub(crate) struct Placed {
     pub(crate) order: Order,
     pub(crate) id: Option<JobId>,
     pub(crate) refused: Option<Refusal>,
     pub(crate) requeue_sent: bool,
-    /// The largest limit that its array ever had.
+    /// The largest limit of running tasks that the order's array ever had.
     array_limit: Option<u32>,
     allocated: bool,
-    /// The attempt whose script runs its steps.
+    /// The attempt whose script runs the order's steps.
     attempt: Attempt,
     steps_done: u32,
-    /// The nodes for which its last srun reported that output may be missing. None: no srun of it has ended.
+    /// Nodes for which the order's last srun reported that output may be missing. None: no srun of it has ended.
     pub(crate) missing: Option<Vec<String>>,
-    /// Its user waits for nothing.
+    /// The user waits for no more answers about the order.
     pub(crate) over: bool,
-    /// A request of its user is in progress.
+    /// A request of the order's user is in progress.
     busy: bool,
-    /// Its srun or salloc was killed and never comes back.
+    /// The order's srun or salloc was killed and never reconnects.
     pub(crate) abandoned: bool,
 }
 
-/// What a user wants.
+/// Request of a simulated user or operator.
 #[derive(Clone, Debug)]
 pub(crate) enum Wish {
     Submit {
@@ -106,7 +108,7 @@ pub(crate) enum Wish {
         admin: NodeAdmin,
     },
     Policy(Vec<PolicyChange>),
-    /// A reservation.
+    /// Creates a reservation of nodes.
     Reserve(Box<ReservationChange>),
     Unreserve(String),
     Await {
@@ -118,21 +120,21 @@ pub(crate) enum Wish {
     ShutDown {
         keep_jobs: bool,
     },
-    /// COMPARE-AND-WRITE on all nodes.
+    /// COMPARE-AND-WRITE: a query of all nodes.
     Query(Box<Question>),
-    /// XFER-AND-SIGNAL: a file to nodes.
+    /// XFER-AND-SIGNAL: sends a file to nodes.
     Bring(Arc<Parcel>),
     AuditJobs,
     AuditNodes,
-    /// Every node can be asked.
+    /// Checks that a query reaches every node.
     AuditTree,
     AuditCounters,
 }
 
-/// What an operator asks of all nodes.
+/// A query of all nodes by an operator.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
-    /// How a story calls it.
+    /// Name of the query in a story.
     pub(crate) name: String,
     pub(crate) test: Test,
     pub(crate) wait: bool,
@@ -140,16 +142,16 @@ pub(crate) struct Question {
     pub(crate) time: Span,
 }
 
-/// A wish that is being asked for until it is answered.
+/// A user's request, which is retried until it is answered.
 #[derive(Clone, Debug)]
 struct Call {
     wish: Wish,
     caller: Option<u64>,
     tries: u32,
     done: bool,
-    /// When the last answer under way arrives.
+    /// Arrival time of the last answer in flight.
     last_answer: Time,
-    /// When it was asked for last.
+    /// Time at which the request was sent last.
     asked: Time,
 }
 
@@ -157,11 +159,11 @@ impl Clients {
     pub(crate) fn order(&self, order: usize) -> Option<&Order> {
         self.placed.get(order).map(|p| &p.order)
     }
-    /// The largest limit of running tasks that an order ever had.
+    /// Returns the largest limit of running tasks that an order's array ever had.
     pub(crate) fn array_limit(&self, order: usize) -> Option<u32> {
         self.placed.get(order).and_then(|p| p.array_limit)
     }
-    /// What the processes of a launch will do.
+    /// Returns how the processes of a launch will behave: run time, exit, handling of SIGTERM.
     pub(crate) fn truth(&self, launch: &StepLaunch) -> Truth {
         let order = order_of(launch).and_then(|tag| self.order(tag));
         let index = launch.facts.array.map(|a| a.index);
@@ -174,24 +176,24 @@ impl Clients {
         }
         truth
     }
-    /// When an answer arrives that would arrive at `at`, had none been sent before it on that connection.
+    /// Returns when an answer arrives: at `at`, or later if an earlier answer on the same connection arrives then.
     pub(crate) fn in_order(&mut self, caller: u64, at: Time) -> Time {
         let Some(call) = self.by_caller.get(&caller).and_then(|&call| self.calls.get_mut(call)) else { return at };
         call.last_answer = at.max(Time(call.last_answer.0 + 1));
         call.last_answer
     }
-    /// Whether every wish was dealt with.
+    /// Returns whether all requests are finished.
     pub(crate) fn are_content(&self) -> bool {
         self.calls.iter().all(|c| c.done)
     }
-    /// A wish that nobody has dealt with, in words.
+    /// Returns the first unfinished request as text; empty if there is none.
     pub(crate) fn first_waiting(&self) -> String {
         self.calls.iter().find(|c| !c.done).map(|c| format!("{:?}", c.wish)).unwrap_or_default()
     }
 }
 
 impl World {
-    /// A user submits.
+    /// Places an order: its user submits a job. Returns the order's index.
     pub(crate) fn submit(&mut self, order: Order) -> usize {
         let tag = self.clients.placed.len();
         let owning = order.kind != JobKind::Batch;
@@ -218,7 +220,8 @@ impl World {
         tag
     }
 
-    /// A user wants something, from now on until it is answered. False: something else is under way there.
+    /// Adds a request, which is retried until it is answered. Returns false when the order has no id yet or another
+    /// request of its user is in progress.
     pub(crate) fn wish(&mut self, wish: Wish) -> bool {
         if let Some(order) = wish.deed_on() {
             let placed = &mut self.clients.placed[order];
@@ -255,7 +258,8 @@ impl World {
         true
     }
 
-    /// Somebody sets something up: with what nobody was told yet, so that none of it comes before what it builds on.
+    /// Adds a policy change. It joins the last batch of changes not sent yet, so that it never arrives before changes
+    /// that it builds on.
     pub(crate) fn set_up(&mut self, change: PolicyChange) {
         match self.clients.calls.last_mut() {
             Some(Call { wish: Wish::Policy(changes), caller: None, done: false, .. }) => changes.push(change),
@@ -295,14 +299,14 @@ impl World {
         }
     }
 
-    /// Whether a submission depends on one that has no id yet.
+    /// Returns whether a submission depends on an order that has no job id yet.
     fn lacks_ids(&self, call: usize) -> bool {
         let Wish::Submit { order } = self.clients.calls[call].wish else { return false };
         let lacks = |other: usize| self.clients.placed[other].id.is_none() && !self.clients.placed[other].over;
         self.clients.placed[order].order.after.iter().any(|&(_, other)| lacks(other))
     }
 
-    /// A story may want that the first answer never reaches its client.
+    /// Returns whether the story has the first answer to a submission get lost.
     fn loses_answer(&self, call: usize) -> bool {
         let call = &self.clients.calls[call];
         match call.wish {
@@ -327,7 +331,7 @@ impl World {
         self.tell_controller(Input::Ask { caller: CallerId(caller), who, request });
     }
 
-    /// The connection breaks: the controller sees a hangup, the client tries again.
+    /// Breaks a client's connection: the controller receives a hangup, the client retries.
     pub(crate) fn client_breaks(&mut self, caller: u64) {
         let Some(call) = self.clients.by_caller.remove(&caller) else { return };
         self.clients.calls[call].caller = None;
@@ -345,7 +349,7 @@ impl World {
         self.after(again, Happening::ClientTries { call });
     }
 
-    /// The controller died: every connection breaks.
+    /// Breaks all clients' connections after the controller's end.
     pub(crate) fn clients_lose_controller(&mut self) {
         for (_, call) in std::mem::take(&mut self.clients.by_caller) {
             self.clients.calls[call].caller = None;
@@ -357,8 +361,8 @@ impl World {
         }
     }
 
-    /// Now and then a srun or salloc that lost its connection was killed: it never comes back. To who shuts down, a
-    /// lost connection is an answer.
+    /// Decides whether a srun or salloc that lost its connection was killed, and so never reconnects. For a shutdown
+    /// request a lost connection counts as the answer.
     fn is_killed(&mut self, call: usize) -> bool {
         if matches!(self.clients.calls[call].wish, Wish::ShutDown { .. }) {
             self.clients.calls[call].done = true;
@@ -372,7 +376,7 @@ impl World {
         killed
     }
 
-    /// A batch script starts: it may run steps, one after the other.
+    /// Handles the start of a batch script: it may run steps one after the other.
     pub(crate) fn script_starts(&mut self, launch: &StepLaunch) {
         let Some(order) = order_of(launch).filter(|_| launch.key.step == StepNo::BATCH) else { return };
         let placed = &mut self.clients.placed[order];
@@ -383,7 +387,7 @@ impl World {
         }
     }
 
-    /// A batch script ends, and with it the srun that it waits for.
+    /// Handles the end of a batch script, which also ends the srun that the script waits for.
     pub(crate) fn script_ends(&mut self, launch: &StepLaunch) {
         let Some(order) = order_of(launch).filter(|_| launch.key.step == StepNo::BATCH) else { return };
         if self.clients.placed[order].order.array.is_some() || self.clients.placed[order].order.steps == 0 {
@@ -398,7 +402,7 @@ impl World {
         }
     }
 
-    /// The srun or salloc of an order is killed.
+    /// Kills an order's srun or salloc.
     pub(crate) fn abandon(&mut self, order: usize) {
         self.strike(Fault::ClientKilled, order as u64);
         self.clients.placed[order].abandoned = true;
@@ -407,7 +411,7 @@ impl World {
         self.content_all(order);
     }
 
-    /// Whoever wants something of an order wants it no longer.
+    /// Finishes all requests of an order.
     fn content_all(&mut self, order: usize) {
         for call in 0..self.clients.calls.len() {
             if self.clients.calls[call].wish.order() == Some(order) && !self.clients.calls[call].done {
@@ -416,7 +420,7 @@ impl World {
         }
     }
 
-    /// The user is content: the connection ends.
+    /// Finishes a request: its connection ends.
     fn content(&mut self, call: usize) {
         self.clients.calls[call].done = true;
         if let Some(order) = self.clients.calls[call].wish.deed_on() {
@@ -430,7 +434,7 @@ impl World {
         }
     }
 
-    /// What is asked for a wish now. None: it has become pointless.
+    /// Returns the message to send for a request now. None: the request has become pointless.
     fn request(&mut self, call: usize) -> Option<Request> {
         let Call { wish, tries, .. } = self.clients.calls[call].clone();
         let id_of = |order: usize| self.clients.placed[order].id;
@@ -460,7 +464,8 @@ impl World {
             Wish::Suspend { order, suspend } => Request::Suspend { jobs: selection(id_of(order)?, None), suspend },
             Wish::Update { order, array_limit, time_limit_s } => {
                 let array_limit = array_limit.map(Some);
-                // Some jobs that run give back nodes; those that wait ask for so many.
+                // Some updates ask for a new number of nodes: running jobs give nodes back, pending ones change their
+                // request.
                 let count = time_limit_s.filter(|limit| array_limit.is_none() && limit % 3 == 0);
                 let nodes = count.map(|limit| (1 + (limit % 4) as u32, None));
                 let time_limit_s = time_limit_s.map(Some);
@@ -471,7 +476,7 @@ impl World {
                 let (admin, reason) = (Some(admin), Some("sim".into()));
                 Request::UpdateNodes { nodes, admin, reason, change: None }
             }
-            // One operator at a time: what is durable is what the change is made for.
+            // One operator at a time: the change builds on the durable version of the policy.
             Wish::Policy(changes) => Request::ChangePolicy { version: self.judge.policy.version, changes },
             Wish::Reserve(change) => Request::Reserve { change, create: true },
             Wish::Unreserve(name) => Request::Unreserve { name },
@@ -516,7 +521,7 @@ impl World {
         Some(Request::CreateStep { job, spec: Box::new(spec), program: Box::new(program), key })
     }
 
-    /// An `srun` that asks for its step listens first.
+    /// Opens the `srun`'s listening connection before it requests its step.
     fn listen_for(&mut self, call: usize) {
         let (Wish::Step { order } | Wish::Own { order }) = self.clients.calls[call].wish else { return };
         let asked = &self.clients.placed[order].order;
@@ -526,7 +531,7 @@ impl World {
         }
     }
 
-    /// The step that comes next, which may be asked for with its job.
+    /// Returns the order's next step, which may be requested together with its job.
     fn first_step(&self, order: usize) -> Box<FirstStep> {
         let placed = &self.clients.placed[order];
         let spec = StepSpec {
@@ -647,7 +652,7 @@ impl World {
         }
     }
 
-    /// What may pass is asked for again; the rest is how it is.
+    /// Handles a refusal: temporary ones are retried later, others are final.
     fn refused(&mut self, call: usize, order: usize, refusal: Refusal) {
         if matches!(refusal, Refusal::DiskFull | Refusal::ShuttingDown | Refusal::QueueFull(_)) {
             if let Some(caller) = self.clients.calls[call].caller.take() {
@@ -700,7 +705,7 @@ impl World {
         }
     }
 
-    /// An `srun` ends: its step is over, or there is none.
+    /// Ends an order's `srun`, after its step ended or was refused.
     pub(crate) fn followed(&mut self, order: usize, refused: bool) {
         self.forsake(order);
         let waits = |call: &Call| !call.done && matches!(call.wish, Wish::Step { order: of } if of == order);
@@ -717,7 +722,7 @@ impl World {
 }
 
 impl Question {
-    /// Which every node that can be reached answers with yes.
+    /// Returns a query whose condition holds on every node that can be reached.
     pub(crate) fn probe() -> Self {
         let test = Test { variable: Variable::Heard, comparison: Comparison::AtLeast, value: 0 };
         Self { name: String::new(), test, wait: false, write: None, time: Span::from_secs(5) }
@@ -725,7 +730,7 @@ impl Question {
 }
 
 impl Wish {
-    /// The order that it is about.
+    /// Returns the order that the request is about, if any.
     fn order(&self) -> Option<usize> {
         match *self {
             Self::Submit { order }
@@ -737,7 +742,7 @@ impl Wish {
             _ => self.deed_on(),
         }
     }
-    /// The order that a deed of its user is about: one at a time.
+    /// Returns the order that the request acts on, if any. Only one such request at a time is in progress.
     fn deed_on(&self) -> Option<usize> {
         match *self {
             Self::Cancel { order, .. }

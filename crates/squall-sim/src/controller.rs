@@ -1,4 +1,5 @@
-//! The controller's host in the simulator: it runs the commit pipeline over a log in memory, with crashes at every position.
+//! Simulated process of the controller: it runs the commit pipeline over a log in memory, with crashes at every
+//! position.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -22,28 +23,28 @@ use crate::trace::Who;
 use crate::tree::Side;
 use crate::world::{Happening, World};
 
-/// Records between two snapshots.
+/// Number of records between two snapshots.
 const SNAPSHOT_EVERY: u64 = 400;
 
-/// Jobs on a page of a list: few, so that much happens between two pages.
+/// Number of jobs on a page of a list. It is small, so that many events fall between two pages.
 pub(crate) const PAGE: usize = 5;
 
-/// Where in its turn the controller is killed.
+/// Position in a controller iteration at which the controller is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CrashPoint {
-    /// Decided, nothing appended.
+    /// The controller is killed when the batch is decided and nothing is appended.
     BeforeAppend,
-    /// Appended, not flushed.
+    /// The controller is killed when the batch is appended and not flushed.
     BeforeFlush,
-    /// Flushed, nothing released.
+    /// The controller is killed when the batch is flushed and no message is sent.
     BeforeRelease,
-    /// Some of it released.
+    /// The controller is killed when some messages of the batch are sent.
     MidRelease,
-    /// Nothing under way.
+    /// The controller is killed while no batch is in progress.
     Idle,
-    /// While it reads its journal.
+    /// The controller is killed while it reads its journal.
     InRecovery,
-    /// Not a crash: it ends because it was asked to.
+    /// Not a crash: an operator shut the controller down.
     ShutDown,
 }
 
@@ -61,42 +62,42 @@ impl CrashPoint {
     }
 }
 
-/// The host of the controller's machine, and its log.
+/// A simulated controller process: its pipeline, its log and its planned faults.
 #[derive(Debug)]
 pub(crate) struct ControllerHost {
-    /// None while it is down.
+    /// The running pipeline. None: the controller is down.
     pipeline: Option<Pipeline<()>>,
     pub(crate) log: MemoryLog,
-    /// Counts starts and crashes: what was scheduled for another life does not happen.
+    /// Incremented by each start and crash. Events that were scheduled for an earlier value are dropped.
     pub(crate) life: u64,
     inbox: Vec<Input>,
-    /// Appended, and not yet flushed.
+    /// Records appended and not yet flushed.
     unflushed: Arc<Vec<Record>>,
-    /// A batch for which the log has no room.
+    /// A batch that waits because the log has no room for it.
     pub(crate) roomless: Option<Append>,
     turn_due: bool,
     seq: u64,
-    /// What this life of it has seen; the rest is in the log.
+    /// Cache of blobs since the last start; all blobs are in the log.
     blobs: BTreeMap<Digest, Blob>,
     tick_at: Option<Time>,
-    /// Crashes to come, one after the other: at the n-th time that the point is reached.
+    /// Planned crashes, one after the other: the point, and at which time of reaching it the crash happens.
     pub(crate) plan: VecDeque<(CrashPoint, u32)>,
-    /// Started again so long after a crash; None: stays down.
+    /// Pause between a crash and the restart. None: the controller stays down.
     pub(crate) restart: Option<Span>,
-    /// How long a flush takes.
+    /// Shortest and longest duration of a flush.
     pub(crate) flush_span: (Span, Span),
-    /// The live state at a crash and the record up to which it goes, to be compared with what recovery makes.
+    /// Number of the last record and the live state at a crash, for comparison with the recovered state.
     at_crash: Option<(u64, Box<State>)>,
     crashes_in_recovery: u32,
-    /// What a planted bug gives again later.
+    /// An old message that a planted bug delivers again, and when.
     pub(crate) stale: Option<(Time, Parcel)>,
-    /// What nodes said of themselves first, for a planted bug.
+    /// First registration of each node, for a planted bug.
     pub(crate) registered: BTreeMap<String, Registration>,
-    /// How far the wall clock of its machine is ahead, microseconds.
+    /// How far the controller's wall clock is ahead of true time, microseconds; negative: behind.
     pub(crate) wall_ahead_us: i64,
-    /// What the clock of its machine has come to, for planted bugs.
+    /// Time given to the controller last, for planted bugs.
     last_now: Time,
-    /// A turn has passed since it became full.
+    /// Whether the log was full at the end of the last iteration.
     pub(crate) knows_full: bool,
 }
 
@@ -130,21 +131,21 @@ impl ControllerHost {
             knows_full: false,
         }
     }
-    /// Whether it takes connections.
+    /// Returns whether the controller accepts connections.
     pub(crate) fn serves(&self) -> bool {
         self.pipeline.is_some()
     }
-    /// Whether a node is in session with it, as it knows.
+    /// Returns whether the controller has a session with a node.
     pub(crate) fn is_connected(&self, name: &str) -> bool {
         let machine = self.pipeline.as_ref().map(Pipeline::machine);
         machine.is_some_and(|m| m.state().node_id(name).is_some_and(|node| m.is_connected(node)))
     }
-    /// Its log is another one now.
+    /// Replaces the controller's log.
     pub(crate) fn change_log(&mut self, log: MemoryLog) {
         (self.log, self.at_crash) = (log, None);
         self.plan.clear();
     }
-    /// A script or environment.
+    /// Returns a script or environment from the cache or the log.
     fn blob(&mut self, digest: Digest) -> Option<Blob> {
         if let Some(blob) = self.blobs.get(&digest) {
             return Some(blob.clone());
@@ -153,27 +154,27 @@ impl ControllerHost {
         self.blobs.insert(digest, blob.clone());
         Some(blob)
     }
-    /// All records of its log.
+    /// Returns all records of the log.
     fn records(&self) -> Result<Vec<Record>, LogError> {
         let mut records = Vec::new();
         self.log.read_from(1, &mut |record| records.push(record))?;
         Ok(records)
     }
-    /// The machine's state, while it lives.
+    /// Returns the controller's state. None: it is down.
     pub(crate) fn state(&self) -> Option<&State> {
         self.pipeline.as_ref().map(|pipeline| pipeline.machine().state())
     }
 }
 
 impl World {
-    /// The controller will be started.
+    /// Schedules a start of the controller.
     pub(crate) fn start_controller(&mut self, after: Span) {
         self.controller.life += 1;
         let life = self.controller.life;
         self.after(after, Happening::ControllerStart { life });
     }
 
-    /// Recovery begins. It takes its time, in which it may be killed again.
+    /// Begins recovery. It takes time, during which the controller may be killed again.
     pub(crate) fn controller_starts(&mut self, life: u64) {
         if life != self.controller.life || self.controller.serves() {
             return;
@@ -186,7 +187,7 @@ impl World {
         self.after(span, Happening::ControllerServe { life });
     }
 
-    /// Recovery is done: a new machine over what the disk holds.
+    /// Ends recovery: the controller serves with the state that the disk holds.
     pub(crate) fn controller_serves(&mut self, life: u64) {
         if life != self.controller.life {
             return;
@@ -277,7 +278,7 @@ impl World {
         }
     }
 
-    /// Replays a copy of the journal and compares it with the live state.
+    /// Checks that a replay of the journal gives the live state.
     pub(crate) fn check_replay(&mut self) {
         let Some(pipeline) = self.controller.pipeline.as_ref().filter(|p| !p.is_open() && !p.is_flushing()) else {
             return;
@@ -293,13 +294,13 @@ impl World {
         }
     }
 
-    /// Something for the controller's next turn.
+    /// Queues an input for the controller's next iteration.
     pub(crate) fn tell_controller(&mut self, input: Input) {
         self.controller.inbox.push(input);
         self.plan_turn();
     }
 
-    /// Has the controller take a turn, unless it is down or a batch is open.
+    /// Schedules a controller iteration, unless one is scheduled or a batch is open.
     pub(crate) fn plan_turn(&mut self) {
         if !self.controller.turn_due && self.controller.pipeline.as_ref().is_none_or(|p| !p.is_open()) {
             self.controller.turn_due = true;
@@ -308,7 +309,8 @@ impl World {
         }
     }
 
-    /// One turn: every input that waits becomes one batch. While a flush runs the batch stays open.
+    /// Runs one controller iteration: all queued inputs become one batch. The batch stays open while a flush is in
+    /// progress.
     pub(crate) fn controller_turn(&mut self, life: u64) {
         if life != self.controller.life {
             return;
@@ -343,7 +345,7 @@ impl World {
         }
     }
 
-    /// The time as the controller's machine is told: what the wall clock says is none of it, but for planted bugs.
+    /// Returns the time for the controller. It does not depend on the wall clock, except with planted bugs.
     fn controller_now(&mut self) -> Time {
         let wall = self.now.on_clock_ahead(self.controller.wall_ahead_us);
         let now = match self.setup.mutation {
@@ -355,7 +357,7 @@ impl World {
         now
     }
 
-    /// Has the pipeline close its open batch, unless a flush runs.
+    /// Closes the open batch, unless a flush is in progress.
     fn commit(&mut self) {
         match self.controller.pipeline.as_mut().and_then(Pipeline::commit) {
             None => {}
@@ -371,7 +373,7 @@ impl World {
         }
     }
 
-    /// Appends a batch. One for which there is no room waits until there is.
+    /// Appends a batch to the log. A batch that does not fit waits until there is room.
     pub(crate) fn append(&mut self, work: Append) {
         if self.is_crash_due(CrashPoint::BeforeAppend) {
             return self.crash_controller(CrashPoint::BeforeAppend);
@@ -408,7 +410,7 @@ impl World {
         self.after(span, Happening::Flushed { life });
     }
 
-    /// What was appended is safe: everybody may hear of it.
+    /// Handles the end of a flush: the appended records are durable, and their messages may be sent.
     pub(crate) fn flushed(&mut self, life: u64) {
         if life != self.controller.life {
             return;
@@ -432,14 +434,14 @@ impl World {
         }
     }
 
-    /// Releases what the pipeline takes for durable.
+    /// Sends the messages of the batch that the pipeline reports durable.
     fn release_flushed(&mut self) {
         if let Some(release) = self.controller.pipeline.as_mut().and_then(Pipeline::flushed) {
             self.release(release);
         }
     }
 
-    /// Lines of the trace for what became durable.
+    /// Adds trace lines for a record that became durable.
     fn tell_of(&mut self, record: &Record) {
         for event in &record.events {
             let (what, job, number) = match event {
@@ -528,7 +530,7 @@ impl World {
         }
     }
 
-    /// Whether the planned crash is due at this point.
+    /// Returns whether the planned crash is due now; counts down each time this point is reached.
     fn is_crash_due(&mut self, point: CrashPoint) -> bool {
         let Some((_, left)) = self.controller.plan.front_mut().filter(|(planned, _)| *planned == point) else {
             return false;
@@ -541,7 +543,7 @@ impl World {
         due
     }
 
-    /// kill -9, or the end that was asked for.
+    /// Ends the controller, by kill -9 or a requested shutdown, and schedules the restart.
     pub(crate) fn crash_controller(&mut self, point: CrashPoint) {
         self.strike(point.fault(), self.controller.seq);
         self.controller.life += 1;
@@ -580,7 +582,7 @@ impl World {
     }
 }
 
-/// Lets something be done to every parcel in a frame.
+/// Calls `deed` for the messages of every put in a frame.
 pub(crate) fn for_each_parcel(frame: &mut DownFrame, mut deed: impl FnMut(&mut Parcel)) {
     for put in frame.says.iter_mut().filter_map(put_of) {
         if let Ok(mut parcel) = put.parcel.open() {

@@ -1,9 +1,11 @@
-//! Coscheduling policies on one mixed workload: a pure model of nodes, ranks and barriers, in ticks of 100 µs.
+//! Coscheduling policies compared on one mixed workload: a pure model of nodes, ranks and barriers, in ticks of 100
+//! µs.
 //!
-//! Jobs are phases: every rank computes, then all meet. Fine-grained balanced jobs lose whatever time their ranks do not
-//! run together; unbalanced ones leave time at every meeting; coarse ones hardly care. The policies are STORM's: batch,
-//! gang, implicit (spin, then block, and the node's own scheduler), flexible (FCS) and buffered (BCS), where what is sent
-//! in one slice of the whole machine is scheduled in the next and there at the start of the one after.
+//! A job is a sequence of phases: every rank computes, then all meet at a barrier. Fine-grained balanced jobs lose all
+//! time during which not all of their ranks run. Unbalanced jobs waste time at every barrier. Coarse-grained jobs lose
+//! hardly anything. The policies are STORM's: batch, gang, implicit (spin, then block, with each node's own
+//! scheduler), flexible (FCS) and buffered (BCS). In BCS a message that is sent in one slice is scheduled in the next
+//! slice and delivered at the start of the one after.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,56 +19,57 @@ use crate::seed::Seed;
 const NODES: usize = 8;
 const TICK_US: u64 = 100;
 
-/// Ticks of a slot of gang scheduling, of a slice of buffered coscheduling, of the time a node's own scheduler leaves to
-/// a process, and of the spinning before one blocks.
+/// Durations in ticks, of this constant and the next three: slot of gang scheduling, slice of buffered coscheduling,
+/// time slice of a node's own scheduler, spinning before a process blocks.
 const SLOT: u64 = 100;
 const SLICE: u64 = 5;
 const LOCAL: u64 = 30;
 const SPIN: u64 = 2;
 
-/// What a switch costs a node, microseconds.
+/// Cost of a context switch on a node, microseconds.
 const SWITCH_US: u64 = 50;
 
-/// Jobs that may share a node.
+/// Maximum number of jobs that share a node.
 const ROWS: usize = 3;
 
-/// Jobs of a workload, and the mean time between two.
+/// Number of jobs of a workload; the next constant is the mean time between two arrivals, ticks.
 const JOBS: u32 = 18;
 const BETWEEN: u64 = 9_000;
 
-/// A process that computes so long between meetings does not care, microseconds.
+/// A process that computes at least this long between barriers does not need coscheduling, microseconds.
 const COARSE_US: u64 = 10_000;
 
-/// A process is frustrated if it waits more than this part of its time, percent.
+/// A process is frustrated if it waits at least this share of its time, percent.
 const FRUSTRATED: u64 = 25;
 
-/// Own ticks after which a process is classified, and after which it is looked at anew.
+/// Ticks in its own slots after which a process is classified; the next constant is the interval of repeated
+/// classification.
 const MEASURE: u64 = 2 * SLOT;
 const ANEW: u64 = 50 * SLOT;
 
-/// Nobody waits longer, ticks.
+/// Maximum length of a simulation, ticks.
 const LONGEST: u64 = 5_000_000;
 
 /// A coscheduling policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Method {
-    /// One after the other.
+    /// Jobs run one after the other.
     Batch,
-    /// In turns, all ranks together.
+    /// Jobs alternate in time slots; all ranks of a job run in the same slots.
     Gang,
-    /// Who waits blocks; nodes decide by themselves.
+    /// A waiting process blocks; each node's own scheduler chooses the process to run.
     Implicit,
-    /// In turns for those that need it; the others fill what is left.
+    /// Jobs that need it alternate in time slots; other processes fill the time left.
     Flexible,
-    /// Communication is exchanged and scheduled at the boundaries of slices.
+    /// BCS: messages are scheduled and delivered at the boundaries of time slices.
     Buffered,
 }
 
 impl Method {
-    /// All of them.
+    /// All policies.
     pub const ALL: [Self; 5] = [Self::Batch, Self::Gang, Self::Implicit, Self::Flexible, Self::Buffered];
 
-    /// Its name.
+    /// Returns the policy's name for tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Batch => "batch",
@@ -78,38 +81,38 @@ impl Method {
     }
 }
 
-/// How a workload fared.
+/// Results of one workload under one policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fared {
-    /// Mean time from arrival to end, microseconds.
+    /// Mean time from a job's arrival to its end, microseconds.
     pub response_us: u64,
-    /// Time until the last end, microseconds.
+    /// Time of the last job's end, microseconds.
     pub makespan_us: u64,
-    /// Which part of the machine's time was computed, in millionths.
+    /// Share of the machine's time that was spent computing, in millionths.
     pub computed_ppm: u64,
 }
 
-/// What a process needs of others, as measured.
+/// Measured need of a process for coscheduling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Class {
-    /// It must run together with the others.
+    /// The process must run together with the job's other ranks.
     #[default]
     Together,
-    /// It should, but waits for slower ones most of the time.
+    /// The process should run together with the others, but waits for slower ones most of the time.
     Frustrated,
-    /// It hardly meets others.
+    /// The process rarely meets others and does not need coscheduling.
     Careless,
 }
 
-/// A process.
+/// A process of a parallel job.
 #[derive(Clone, Debug, Default)]
 struct Rank {
-    /// Computing in each phase, microseconds; different ranks may have different loads.
+    /// Computing time in each phase, microseconds; ranks of a job may have different loads.
     load_us: u64,
     left_us: u64,
-    /// It has come to the meeting, so many ticks ago as it noticed.
+    /// The rank has reached the barrier and has run this many ticks since then. None: it computes.
     waits: Option<u64>,
-    /// What it computed, by which the node's own scheduler is fair.
+    /// Run time so far, by which the node's own scheduler shares fairly, microseconds.
     used_us: u64,
     class: Class,
     own_ticks: u64,
@@ -127,18 +130,19 @@ struct Job {
     loads_us: Vec<u64>,
 }
 
-/// A job that runs.
+/// A running job of the model.
 struct Running {
     job: Job,
     alloc: Alloc,
     phases: u64,
     ranks: BTreeMap<usize, Rank>,
-    /// When the meeting is over (buffered).
+    /// Tick at which the barrier ends, for buffered coscheduling.
     released: Option<u64>,
     turn: Turn,
 }
 
-/// The workload of a seed: a third each of fine-grained balanced, unbalanced and coarse jobs, in any order.
+/// Returns the workload of a seed: a third each of fine-grained balanced, unbalanced and coarse-grained jobs, in
+/// random order.
 fn workload(seed: u64, jobs: u32) -> VecDeque<Job> {
     let mut chance = Seed::new(seed);
     let mut at = 0;
@@ -158,7 +162,7 @@ fn workload(seed: u64, jobs: u32) -> VecDeque<Job> {
     (0..jobs).map(job).collect()
 }
 
-/// Runs the workload of a seed by a policy.
+/// Runs the workload of a seed under a policy.
 pub fn fare(method: Method, seed: u64) -> Fared {
     fare_with(method, workload(seed, JOBS))
 }
@@ -179,7 +183,7 @@ struct Machine {
     now: u64,
     queue: VecDeque<Job>,
     running: BTreeMap<JobId, Running>,
-    /// Whose rank each node ran last.
+    /// Job that each node ran in the last tick.
     last: [Option<JobId>; NODES],
     responses: Vec<u64>,
     computed_us: u64,
@@ -191,7 +195,7 @@ impl Machine {
         Self { method, now: 0, queue, running, last: [None; NODES], responses: Vec::new(), computed_us: 0 }
     }
 
-    /// False: all is done.
+    /// Advances the model by one tick. Returns false when all jobs have ended.
     fn tick(&mut self) -> bool {
         self.admit();
         for node in 0..NODES {
@@ -209,7 +213,7 @@ impl Machine {
         !self.queue.is_empty() || !self.running.is_empty()
     }
 
-    /// Jobs start in the order in which they came.
+    /// Starts jobs in the order of arrival, while nodes have free rows.
     fn admit(&mut self) {
         let rows = if self.method == Method::Batch { 1 } else { ROWS };
         let mut changed = false;
@@ -236,7 +240,7 @@ impl Machine {
 
     fn pack(&mut self) {
         let pieces = self.running.iter().map(|(&job, running)| {
-            // Who is new comes behind all others.
+            // New jobs go behind all others.
             Piece { job, slot: running.turn.slot, rank: 0, alloc: &running.alloc, runs: true }
         });
         let turns = turns(&pieces.collect::<Vec<_>>(), true);
@@ -247,7 +251,7 @@ impl Machine {
         }
     }
 
-    /// Whose rank a node runs now.
+    /// Returns the job whose rank a node runs in this tick.
     fn choose(&self, node: usize) -> Option<JobId> {
         let here =
             || self.running.iter().filter_map(move |(&id, running)| Some((id, running, running.ranks.get(&node)?)));
@@ -271,7 +275,8 @@ impl Machine {
         }
     }
 
-    /// The choice of a node's own scheduler: who has had least, but nobody is put off before some time.
+    /// Returns the choice of a node's own scheduler: the process with the least run time, but the current one keeps
+    /// its time slice.
     fn local(&self, node: usize, may: impl Fn(&Rank) -> bool) -> Option<JobId> {
         let wanting = self.running.iter().filter_map(|(&id, running)| Some((id, running.ranks.get(&node)?)));
         let wanting = || wanting.clone().filter(|(_, rank)| rank.wants() && may(rank));
@@ -281,7 +286,7 @@ impl Machine {
         Some(stays.map_or(id, |(last, _)| last))
     }
 
-    /// Time passes for all ranks of a node.
+    /// Advances all ranks of a node by one tick.
     fn pass(&mut self, node: usize, chosen: Option<JobId>) {
         for (id, running) in &mut self.running {
             let slot = (self.now / SLOT % u64::from(running.turn.of)) as u32;
@@ -296,7 +301,7 @@ impl Machine {
         }
     }
 
-    /// Jobs all of whose ranks have come go on, or end.
+    /// Ends the barrier of jobs all of whose ranks have reached it: the next phase begins, or the job ends.
     fn meet(&mut self) {
         let (now, buffered) = (self.now, self.method == Method::Buffered);
         let mut ended = Vec::new();
@@ -332,12 +337,12 @@ impl Machine {
 }
 
 impl Rank {
-    /// Whether it has something to do, and be it to spin for a moment.
+    /// Returns whether the rank can use the CPU, either to compute or to spin at the barrier.
     fn wants(&self) -> bool {
         self.waits.is_none_or(|ticks| ticks < SPIN)
     }
 
-    /// Computes; what of the time was computed.
+    /// Runs the rank for `budget_us`. Returns the time spent computing, microseconds.
     fn run(&mut self, budget_us: u64) -> u64 {
         self.used_us += budget_us;
         if self.waits.is_some() {
@@ -352,7 +357,7 @@ impl Rank {
         done
     }
 
-    /// After a tick of its own row: what it needs of others.
+    /// Updates the rank's class after a tick in one of its own slots.
     fn measure(&mut self) {
         self.own_ticks += 1;
         self.waited_us += if self.waits.is_some() { TICK_US } else { 0 };
@@ -376,7 +381,7 @@ impl Rank {
 mod tests {
     use super::{Fared, Method, fare_with, workload};
 
-    /// A few jobs only: these tests are not optimized.
+    /// Runs a workload of few jobs, because tests are compiled without optimization.
     fn few(method: Method, seed: u64) -> Fared {
         fare_with(method, workload(seed, 5))
     }

@@ -1,88 +1,88 @@
-//! What was reached: each fault with each state that a job was in when it struck. Zero means: not tested.
+//! Test coverage: each fault with each phase that a job was in when the fault struck. Zero means not tested.
 
 /// A fault that the simulator injects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// The controller dies after it decided, before it appended.
+    /// The controller is killed after it decided a batch and before it appended it.
     CrashBeforeAppend,
-    /// The controller dies between append and flush.
+    /// The controller is killed between append and flush.
     CrashBeforeFlush,
-    /// The controller dies between flush and the first send.
+    /// The controller is killed between flush and the first send.
     CrashBeforeRelease,
-    /// The controller dies after some of its sends.
+    /// The controller is killed after some of its sends.
     CrashMidRelease,
-    /// The controller dies while nothing is under way.
+    /// The controller is killed while no batch is in progress.
     CrashIdle,
-    /// The controller dies in recovery.
+    /// The controller is killed in recovery.
     CrashInRecovery,
     /// Recovery found a torn record.
     TornTail,
     /// Recovery found records that were not flushed.
     UnflushedSurvived,
-    /// A flush takes seconds.
+    /// Flushes of the controller's disk take seconds.
     SlowFlush,
     /// The controller's disk is full.
     DiskFull,
     /// A node daemon is killed.
     NodeDaemonKilled,
-    /// A step daemon is killed; its tasks live on.
+    /// A step daemon is killed; its tasks continue.
     StepDaemonKilled,
-    /// Step daemon and node daemon are killed together, and the nursery with them.
+    /// Step daemon, node daemon and the zygote process (nursery) are killed together.
     BothDaemonsKilled,
     /// A node loses power.
     PowerLost,
-    /// A node comes back with an old image of its disk.
+    /// A node reboots with an old image of its disk.
     OldImage,
-    /// A copy of a node's spool is brought back while its daemon is down.
+    /// A node's spool is replaced by an older copy while its daemon is down.
     SpoolRolledBack,
-    /// A node's spool loses a folder while its daemon is down.
+    /// A node's spool loses a directory while its daemon is down.
     FolderLost,
     /// A node's spool is full.
     SpoolFull,
     /// A node is ten times slower.
     NodeSlow,
-    /// A link is cut both ways.
+    /// A link is cut in both directions.
     Cut,
-    /// Frames to the controller are lost, the other way works.
+    /// Frames to the controller are lost, the other direction works.
     CutUp,
-    /// Frames to the node are lost, the other way works.
+    /// Frames to the node are lost, the other direction works.
     CutDown,
-    /// A connection is reset.
+    /// A connection in the tree is reset.
     Reset,
-    /// All nodes lose their links and come back together.
+    /// All nodes lose their links and reconnect together.
     Storm,
-    /// Frames are lost, doubled and reordered.
+    /// Frames are lost, duplicated and reordered.
     FoulWeather,
     /// A client loses its connection.
     ClientLost,
     /// A srun or salloc is killed.
     ClientKilled,
-    /// The cluster is shut down and started again.
+    /// The cluster is shut down and restarted.
     ShutDown,
-    /// Every frame takes many seconds.
+    /// Every frame is delayed by many seconds.
     Tar,
-    /// A node daemon is killed between two things that it does.
+    /// A node daemon is killed between two of its actions.
     NodeDaemonKilledInAct,
-    /// A step daemon is killed between two things that it does.
+    /// A step daemon is killed between two of its actions.
     StepDaemonKilledInAct,
-    /// The daemon of a node that has others below it is killed.
+    /// The daemon of a node that has other nodes below it in the tree is killed.
     InteriorKilled,
-    /// A node that has others below it is twenty times slower.
+    /// A node that has other nodes below it in the tree is twenty times slower.
     InteriorSlow,
-    /// From a node to its parent in the tree nothing arrives, the other way works.
+    /// Frames from a node to its parent in the tree are lost, the other direction works.
     CutToParent,
-    /// From its parent in the tree nothing arrives at a node, the other way works.
+    /// Frames from a node's parent in the tree are lost, the other direction works.
     CutFromParent,
-    /// A node and all below it reach each other, and nobody else.
+    /// A node and all nodes below it in the tree reach only each other.
     SubtreeCut,
-    /// The wall clock of the controller's machine is set.
+    /// The wall clock of the controller's machine is changed.
     ClockSet,
-    /// The controller's disk is lost, and an older backup restored.
+    /// The controller's disk is lost, and an older backup is restored.
     BackupRestored,
 }
 
 impl Fault {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Self; 38] = [
         Self::CrashBeforeAppend,
         Self::CrashBeforeFlush,
@@ -123,7 +123,7 @@ impl Fault {
         Self::ClockSet,
         Self::BackupRestored,
     ];
-    /// Its name in traces and tables.
+    /// Returns the fault's name in traces and tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::CrashBeforeAppend => "crash-before-append",
@@ -168,28 +168,28 @@ impl Fault {
     }
 }
 
-/// What a job was doing when a fault struck.
+/// State of a job when a fault struck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Waits in the queue.
+    /// The job is pending in the queue.
     Pending,
-    /// Has its resources, but no process was ever seen.
+    /// Resources are allocated, but no process has started.
     Starting,
-    /// Its processes run.
+    /// The job's processes run.
     Running,
-    /// Its processes have ended, the controller does not know yet.
+    /// The job's processes have ended, but the controller has no report of it.
     Unreported,
-    /// Its end is decided, its nodes are not released.
+    /// The end is decided, the nodes are not released.
     Ending,
-    /// Has ended.
+    /// The job has ended.
     Ended,
 }
 
 impl Phase {
-    /// All of them.
+    /// All phases.
     pub const ALL: [Self; 6] =
         [Self::Pending, Self::Starting, Self::Running, Self::Unreported, Self::Ending, Self::Ended];
-    /// Its name in tables.
+    /// Returns the phase's name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -202,7 +202,7 @@ impl Phase {
     }
 }
 
-/// How often each fault struck while a job was in each phase, and how often in all.
+/// Number of times that each fault struck, in all and while a job was in each phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Coverage {
     struck: [u64; Fault::ALL.len()],
@@ -216,14 +216,14 @@ impl Default for Coverage {
 }
 
 impl Coverage {
-    /// The fault struck while so many jobs were in each phase.
+    /// Counts a fault; `jobs` is the number of jobs in each phase.
     pub(crate) fn strike(&mut self, fault: Fault, jobs: [u64; Phase::ALL.len()]) {
         self.struck[fault as usize] += 1;
         for (reached, jobs) in self.reached[fault as usize].iter_mut().zip(jobs) {
             *reached += u64::from(jobs > 0);
         }
     }
-    /// Adds what another run reached.
+    /// Adds the counts of another run.
     pub fn absorb(&mut self, other: &Self) {
         for (mine, theirs) in self.struck.iter_mut().zip(other.struck) {
             *mine += theirs;
@@ -232,11 +232,11 @@ impl Coverage {
             *mine += theirs;
         }
     }
-    /// How often the fault struck.
+    /// Returns how often the fault struck.
     pub fn struck(&self, fault: Fault) -> u64 {
         self.struck[fault as usize]
     }
-    /// How often the fault struck while a job was in that phase.
+    /// Returns how often the fault struck while at least one job was in the phase.
     pub fn reached(&self, fault: Fault, phase: Phase) -> u64 {
         self.reached[fault as usize][phase as usize]
     }

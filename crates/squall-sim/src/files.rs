@@ -1,4 +1,4 @@
-//! Files that operators bring to nodes: what they send, what they are told, and whether it is so.
+//! Files that operators send to nodes: the requests, the answers, and checks that the answers are true.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use squall_model::wire::fabric::{Bytes, Chunk, ContentId};
 
 use crate::world::{Happening, World};
 
-/// Between two pieces of a client.
+/// Time between two file pieces of a client.
 const PACE: Span = Span(40);
 
-/// A file and whom it is for.
+/// A file and the nodes that it is sent to.
 #[derive(Clone)]
 pub(crate) struct Parcel {
-    /// How a story calls it.
+    /// Name of the file in a story.
     pub(crate) name: String,
     pub(crate) nodes: Vec<String>,
     pub(crate) bytes: Arc<[u8]>,
@@ -34,13 +34,13 @@ impl std::fmt::Debug for Parcel {
 }
 
 impl Parcel {
-    /// `number` tells files of one length apart.
+    /// Creates a file with made-up content; `number` distinguishes files of equal length.
     pub(crate) fn new(name: &str, nodes: Vec<String>, size: usize, number: u64) -> Self {
         let bytes: Arc<[u8]> = (0..size).map(|at| (at as u64 / 5 + number * 7) as u8).collect();
         Self { name: name.to_owned(), nodes, digest: Digest::of(&bytes), bytes }
     }
 
-    /// The operator is user 0.
+    /// Returns the file's content id. Its owner is user 0, the operator.
     fn content(&self) -> ContentId {
         ContentId { owner: 0, digest: self.digest }
     }
@@ -62,7 +62,7 @@ impl Parcel {
 }
 
 impl World {
-    /// Pieces go out to all who listen, and get lost at each on their own.
+    /// Multicasts file pieces to all nodes that receive the stream. Each node loses pieces independently.
     pub(crate) fn cast(&mut self, casts: Vec<Cast>) {
         let (from, lost) = (self.network.controller(), self.setup.multicast.unwrap_or_default());
         for Cast { stream, key, at, bytes, last, .. } in casts {
@@ -72,7 +72,7 @@ impl World {
                 if known != key || self.seed.chance(lost) {
                     continue;
                 }
-                // Others may overtake it.
+                // Multicast pieces may arrive in any order.
                 let fate = self.network.fate(self.now, (from, node), &mut Time(0), &mut self.seed);
                 let life = self.nodes[node].life;
                 for arrival in fate.first.into_iter().chain(fate.second) {
@@ -87,11 +87,11 @@ impl World {
         }
     }
 
-    /// What its client is told. True: that was the last.
+    /// Handles an answer to the client that sends a file. Returns true for the last answer.
     pub(crate) fn parcel_answered(&mut self, caller: u64, parcel: &Parcel, answer: &Answer) -> bool {
         match answer {
             Answer::Want { from, through, chunk_bytes } => {
-                // A connection carries its pieces in order: after those that are on their way.
+                // Pieces arrive in order on a connection: after those already in flight.
                 let busy = self.clients.sending.get(&caller).copied().unwrap_or_default();
                 let (mut at, mut after) = (*from as usize, busy.since(self.now));
                 while at < *through as usize {
@@ -119,7 +119,7 @@ impl World {
         }
     }
 
-    /// Nodes of a parcel that do not have it.
+    /// Returns the names of a file's target nodes that do not have it.
     fn lacking(&self, parcel: &Parcel) -> Vec<String> {
         let lacks = |name: &&String| {
             let node = self.nodes.iter().find(|node| node.name == **name);
@@ -128,7 +128,8 @@ impl World {
         parcel.nodes.iter().filter(lacks).cloned().collect()
     }
 
-    /// Whether a story's file is on all its nodes, or on none of so many.
+    /// Checks a story's file. `nowhere` None: all its nodes must have it. A number: the file must be missing on this
+    /// many nodes.
     pub(crate) fn check_brought(&self, name: &str, nowhere: Option<usize>) -> Result<(), String> {
         match (self.clients.brought.get(name), nowhere) {
             (Some((true, _)), None) => Ok(()),

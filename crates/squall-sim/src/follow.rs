@@ -1,4 +1,5 @@
-//! `srun` and the output of its step: links from step daemons, frames held up by a network cut, the final report.
+//! Simulated `srun` and the output of its step: links from step daemons, frames held up by a network cut, the final
+//! report.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,68 +13,68 @@ use crate::judge::process::order_of;
 use crate::mutation::Mutation;
 use crate::world::{Happening, World};
 
-/// Retry interval for frames held up by a network cut, and interval at which `srun` checks whether all is over.
+/// Retry interval for frames held up by a network cut, and interval at which `srun` checks whether its step and links
+/// have ended.
 const AGAIN: Span = Span::from_millis(500);
 
-/// Keepalive timeout: after the step's end a side gives up a link on which nothing arrives for so long. It sends a
-/// probe every 10 s.
+/// Keepalive timeout: after the step's end a side gives up a link on which nothing has arrived for this long. It sends
+/// a probe every 10 s.
 const PROBED: Span = Span::from_secs(130);
 
 /// Timeout after which a kernel gives up unacknowledged data.
 const UNACKNOWLEDGED: Span = Span::from_secs(900);
 
-/// Number of frames that a link queues during a network cut.
+/// Maximum number of frames that a link queues during a network cut.
 const BACKLOG: usize = 3;
 
 /// A frame from a step daemon to its `srun`, reduced to its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// A piece of a task's output.
+    /// A piece of output of the task with this rank.
     Output(u32),
-    /// A task has ended.
+    /// The task with this rank has ended.
     Ended(u32),
-    /// The final message.
+    /// The step daemon's final message.
     Done,
-    /// The link's end.
+    /// The link has ended.
     Closed,
 }
 
-/// The link of a step daemon.
+/// The link between a step daemon and its `srun`.
 #[derive(Debug)]
 struct Wire {
     key: StepKey,
     boot: u64,
-    /// Frames that have not passed yet, and since when.
+    /// Frames not delivered yet, oldest first; the next field is the time since which delivery has failed.
     queue: VecDeque<Piece>,
     stalled: Option<Time>,
     tries: bool,
-    /// When the last frame arrives.
+    /// Arrival time of the last frame in flight.
     last: Time,
-    /// As `srun` sees it.
+    /// State of the link from the view of `srun`.
     delivery: Delivery,
-    /// Since when probes of `srun` get no answer.
+    /// Since when probes of `srun` have had no answer.
     dark: Option<Time>,
-    /// The step daemon's kernel has given it up: a probe that arrives is answered by a reset.
+    /// The step daemon's kernel has given the link up: it answers a probe with a reset.
     reset: bool,
-    /// Complete output is not promised any more. Causes: a kill, a power loss, too long a cut, an order to end the
-    /// step.
+    /// Complete output is no longer promised. Causes: a kill, a power loss, too long a cut, an order to end the step.
     broken: bool,
 }
 
-/// An `srun` with a step.
+/// A simulated `srun` and its step.
 #[derive(Debug, Default)]
 pub(crate) struct Follower {
     cookie: [u8; 16],
-    /// Ranks of its step by node.
+    /// Ranks of the step by node.
     ranks: BTreeMap<usize, Vec<u32>>,
     wires: BTreeMap<usize, Wire>,
-    /// Number of pieces that tasks have written, and that have arrived, by rank.
+    /// Number of output pieces that each rank has written; the next field is the number that arrived at `srun`.
     written: BTreeMap<u32, u64>,
     read: BTreeMap<u32, u64>,
     ended: BTreeSet<u32>,
-    /// When it learned of the step's end, and whether the step was cancelled.
+    /// When `srun` learned of the step's end, and whether the step was cancelled.
     done: Option<(Time, bool)>,
-    /// The controller refuses further queries about it.
+    /// The controller refuses further queries about the step.
     pub(crate) refused: bool,
     looks: bool,
 }
@@ -107,9 +108,9 @@ fn cookie_of(launch: &StepLaunch) -> Option<(usize, [u8; 16])> {
     Some((order_of(launch)?, program.cookie))
 }
 
-/// The side of the `srun`.
+/// The `srun` side of the links.
 impl World {
-    /// Starts to listen: an `srun` requests its step.
+    /// Opens the listening side of an `srun`, which requests its step.
     pub(crate) fn listen(&mut self, order: usize, cookie: [u8; 16]) {
         if self.followers.get(&order).is_none_or(|known| known.cookie != cookie) {
             self.forsake(order);
@@ -144,7 +145,7 @@ impl World {
         }
     }
 
-    /// Ends the `srun` if all is over.
+    /// Ends the `srun` if its step and all links have ended.
     pub(crate) fn follower_looks(&mut self, order: usize) {
         self.probe(order);
         let now = self.now;
@@ -200,7 +201,7 @@ impl World {
         self.clients.placed[order].missing = Some(missing);
     }
 
-    /// Probes the links, from the step's end on, and gives up those without a peer.
+    /// After the step's end, probes the links and gives up those without an answer.
     fn probe(&mut self, order: usize) {
         let (now, login) = (self.now, self.network.login());
         let Some(follower) = self.followers.get_mut(&order).filter(|follower| follower.done.is_some()) else { return };
@@ -209,7 +210,7 @@ impl World {
             let answers = self.network.open(node, login) && self.network.open(login, node) && host.powered;
             match (answers, wire.dark) {
                 _ if wire.delivery != Delivery::Open => {}
-                // The node was rebooted, or its kernel gave the link up: it answers with a reset.
+                // A rebooted node, or a kernel that gave the link up, answers with a reset.
                 (true, _) if host.boot != wire.boot || wire.reset => wire.delivery = Delivery::Lost,
                 (true, _) => wire.dark = None,
                 (false, None) => wire.dark = Some(now),
@@ -241,7 +242,7 @@ impl World {
         self.looks_soon(order);
     }
 
-    /// Removes an `srun` that is gone, and ends its links.
+    /// Removes an `srun` that has ended, and closes its links.
     pub(crate) fn forsake(&mut self, order: usize) {
         let Some(follower) = self.followers.remove(&order) else { return };
         for (node, wire) in follower.wires {
@@ -264,7 +265,7 @@ impl World {
     }
 }
 
-/// The side of the step daemon.
+/// The step daemon's side of the links.
 impl World {
     /// Connects to the `srun` of the step. Returns the input for the step daemon: the start, or a failure if `srun`
     /// does not answer.
@@ -301,7 +302,7 @@ impl World {
         (wire.key == key).then_some((order, wire))
     }
 
-    /// A task writes a piece of output.
+    /// Records a piece of output that a task writes. `heard`: the step daemon is alive and sends it.
     pub(crate) fn task_writes(&mut self, node: usize, key: StepKey, rank: u32, heard: bool) {
         let Some((order, _)) = self.wire(node, key) else { return };
         if let Some(follower) = self.followers.get_mut(&order) {
@@ -384,7 +385,7 @@ impl World {
         self.wire(node, key).is_none() || self.is_planted(Mutation::LeftUnacknowledged)
     }
 
-    /// A step daemon ends or is killed: its queued frames are lost. `by_force`: this loss breaks no promise.
+    /// Handles the end of a step daemon: its queued frames are lost. `by_force`: this loss is permitted.
     pub(crate) fn link_ends(&mut self, node: usize, key: StepKey, by_force: bool) {
         let Some((order, wire)) = self.wire(node, key) else { return };
         wire.broken |= by_force;
@@ -393,7 +394,7 @@ impl World {
         self.pass(order, node);
     }
 
-    /// The node loses power: the link ends without a message.
+    /// Handles a node's power loss: the link ends without a message.
     pub(crate) fn link_vanishes(&mut self, node: usize, key: StepKey) {
         if let Some((_, wire)) = self.wire(node, key) {
             wire.broken = true;

@@ -1,4 +1,4 @@
-//! A simulated switcher: it stops and wakes the processes of jobs by the node's own clock, as the real one does.
+//! A simulated gang switcher: it stops and continues processes of jobs by the node's own clock, as the real one does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,15 +12,15 @@ use squall_model::time::{Span, Time};
 use crate::step::{CONT, STOP};
 use crate::world::{Happening, World};
 
-/// In so many looks, 20 s apart and after all faults, it may be that a job was not woken yet.
+/// Maximum number of checks, 20 s apart and after all faults, in which a job may still be stopped.
 const ROUNDS: u32 = 6;
 
-/// What a node's switcher knows. It dies with the node daemon, and wakes all.
+/// State of a node's gang switcher. It ends with the node daemon, and then continues all jobs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Switcher {
     alignment: Option<Alignment>,
     turns: BTreeMap<JobAttempt, (Turn, bool)>,
-    /// The one wake-up that counts.
+    /// Number of the latest planned switch; earlier planned switches are ignored.
     number: u64,
 }
 
@@ -40,14 +40,14 @@ impl World {
         self.switch(node);
     }
 
-    /// A slot begins, if nothing has changed since that was planned.
+    /// Handles the start of a time slot, unless the plan has changed since it was scheduled.
     pub(crate) fn slot_begins(&mut self, node: usize, number: u64) {
         if self.nodes[node].switcher.number == number {
             self.switch(node);
         }
     }
 
-    /// The switcher is gone: whoever was out of turn runs.
+    /// Ends a node's switcher: all jobs that were stopped for others continue.
     pub(crate) fn wake_all(&mut self, node: usize) {
         let switcher = std::mem::take(&mut self.nodes[node].switcher);
         self.nodes[node].switcher.number = switcher.number + 1;
@@ -56,7 +56,7 @@ impl World {
         }
     }
 
-    /// Stops and wakes whose turn it is, and plans when to do so next.
+    /// Stops and continues jobs by whose time slot it is, and schedules the next switch.
     pub(crate) fn switch(&mut self, node: usize) {
         let switcher = &mut self.nodes[node].switcher;
         switcher.number += 1;
@@ -87,8 +87,9 @@ impl World {
         }
     }
 
-    /// Nobody stays stopped for nobody. `rounds`: in how many looks before a job's processes were all stopped though the
-    /// controller has not suspended it and nobody else holds any of its cores.
+    /// Checks that no job stays stopped for an absent one. `rounds`: number of consecutive checks in which all
+    /// processes of a job were stopped, although the controller has not suspended it and no other job uses any of its
+    /// cores.
     pub(crate) fn check_stopped(&mut self, rounds: &mut BTreeMap<JobAttempt, u32>) {
         let Some(state) = self.controller.state() else { return rounds.clear() };
         let steps = || self.nodes.iter().flat_map(|node| &node.steps).filter(|(_, step)| step.has_live_tasks());
@@ -118,7 +119,8 @@ impl World {
         }
     }
 
-    /// No core has running processes of two jobs, but of those on their way out, and of whom a new daemon was not told yet.
+    /// Checks that no core has running processes of two jobs, except jobs that are ending and jobs of which a
+    /// restarted daemon has not been told yet.
     fn check_rows(&mut self, node: usize, bound: &[JobAttempt]) {
         let mut holders: BTreeMap<usize, JobAttempt> = BTreeMap::new();
         let mut wrong = None;

@@ -1,5 +1,5 @@
-//! What was, once more: jobs come when they came and run as long as they ran, and the policy that runs production decides
-//! anew when and where, under the same configuration or another one.
+//! Replay of past jobs: they arrive and run as long as they did, and the production policy decides again when and
+//! where each starts, under the same or another configuration.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -15,25 +15,25 @@ use squall_model::time::{Span, Time};
 
 use crate::swf::{Trace, TraceJob};
 
-/// A job that was.
+/// A job that ran in the past, to be replayed.
 #[derive(Clone, Debug)]
 pub struct Past {
-    /// Its id: who comes first goes first.
+    /// Job id; at equal times the lower id is first.
     pub id: JobId,
-    /// What it asked for.
+    /// The job's specification.
     pub spec: Arc<JobSpec>,
-    /// Whose it was.
+    /// The job's owner.
     pub owner: Arc<Owner>,
-    /// When it could start.
+    /// When the job became eligible to start.
     pub eligible: Time,
-    /// How long it ran.
+    /// The job's run time.
     pub run: Span,
 }
 
 impl Past {
-    /// The jobs of a trace as jobs of a cluster: one task on one CPU for each processor, on as many nodes as the job asks
-    /// for, if it does. Of the properties that these are to have, or are not to have (`^name`), those count that are among
-    /// `nodes`: lists of the nodes that have them, names of nodes among them.
+    /// Returns the jobs of a trace as jobs of a cluster: one task on one CPU for each processor, on the requested
+    /// number of nodes if there is one. `nodes` maps a property or node name to the list of nodes that have it; the
+    /// job's other required or excluded (`^name`) properties are ignored.
     pub fn of_trace(trace: &Trace, nodes: &BTreeMap<String, String>) -> Vec<Self> {
         let owner = Arc::new(Owner::default());
         let past = |(job, id): (&TraceJob, u32)| {
@@ -63,26 +63,27 @@ impl Past {
     }
 }
 
-/// What a property of a trace is called on these nodes, and which of them have it: traces call nodes by their whole names,
-/// with a domain, or `host=name`, and what is not wanted `^name`.
+/// Returns a trace's property as (name, list of nodes that have it), looked up in `nodes`. Traces write nodes as full
+/// domain names or as `host=name`, and exclusions as `^name`. None: `nodes` has no such name.
 pub fn property<'a>(name: &str, nodes: &'a BTreeMap<String, String>) -> Option<(&'a str, &'a str)> {
     let name = name.trim_start_matches('^').trim_start_matches("host=");
     let known = nodes.get_key_value(name).or_else(|| nodes.get_key_value(name.split_once('.')?.0))?;
     Some((known.0, known.1))
 }
 
-/// What came of it.
+/// Results of a replay of past jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Course {
-    /// When each of the jobs started. None: never, it can't be had there.
+    /// Start time of each job, in the order of the input. None: the job can never start on these nodes.
     pub starts: Vec<Option<Time>>,
-    /// How many waited at most, those that can't be had among them.
+    /// Greatest number of pending jobs, including jobs that can never start.
     pub queue_max: usize,
-    /// Scheduling passes.
+    /// Number of scheduling passes.
     pub passes: u64,
 }
 
-/// What comes of these jobs on these nodes (names and what they have). `watch` hears how many have started, now and then.
+/// Replays jobs on the given nodes (name and hardware of each). `watch` is called now and then with the number of jobs
+/// started.
 pub fn again(config: &Config, nodes: &[(String, Hardware)], jobs: &[Past], mut watch: impl FnMut(usize)) -> Course {
     let mut order: Vec<usize> = (0..jobs.len()).collect();
     order.sort_by_key(|at| (jobs[*at].eligible, jobs[*at].id));
@@ -91,8 +92,7 @@ pub fn again(config: &Config, nodes: &[(String, Hardware)], jobs: &[Past], mut w
     let mut course = Course { starts: vec![None; jobs.len()], queue_max: 0, passes: 0 };
     let (mut waiting, mut ends) = (Vec::<usize>::new(), BinaryHeap::<Reverse<(Time, usize)>>::new());
     let (mut next, mut started) = (0, 0);
-    // In the order in which they come, as ids are given: they may have become eligible in another one, or be of several
-    // cells.
+    // Ids are given in the order of eligibility: original ids may have another order, or be of several cells.
     let mut ids = vec![JobId(0); jobs.len()];
     order.iter().zip(1..).for_each(|(at, id)| ids[*at] = JobId(id));
     loop {
@@ -131,7 +131,7 @@ pub fn again(config: &Config, nodes: &[(String, Hardware)], jobs: &[Past], mut w
     course
 }
 
-/// What a job asked for, without what held it back before it could start.
+/// Returns a job's specification without anything that delayed it before it became eligible.
 fn alone(spec: &JobSpec) -> Arc<JobSpec> {
     Arc::new(JobSpec {
         dependency: None,
@@ -144,7 +144,7 @@ fn alone(spec: &JobSpec) -> Arc<JobSpec> {
     })
 }
 
-/// Nodes with nothing on them; of several cells, as one cluster.
+/// Returns a rehearsal of idle nodes; nodes of several cells form one cluster.
 fn cluster(config: &Config, nodes: &[(String, Hardware)], begin: Time) -> Rehearsal {
     let mut rehearsal = Rehearsal::new();
     let config = Config { cell: None, ..config.clone() };
@@ -158,7 +158,7 @@ fn cluster(config: &Config, nodes: &[(String, Hardware)], begin: Time) -> Rehear
     rehearsal
 }
 
-/// The end of a job, at once on all of its nodes.
+/// Returns the events of a job's end, on all its nodes at once.
 pub(crate) fn end_of(rehearsal: &Rehearsal, id: JobId) -> Vec<Event> {
     let Some(job) = rehearsal.state().jobs.get(&id) else { return Vec::new() };
     let Some(run) = job.run() else { return Vec::new() };
@@ -186,7 +186,7 @@ mod tests {
         Past { id: JobId(id), spec, owner, eligible: Time::from_secs(1000 + at), run: Span::from_secs(run) }
     }
 
-    // faults.md D8
+    // Finding D8 of faults.md.
     #[test]
     fn d8_ids_of_several_cells_and_in_another_order_start_all_the_same() {
         let jobs = [job(67_108_864, 1, 0, 10, 10), job(3, 1, 1, 10, 10), job(2, 1, 2, 10, 10)];

@@ -1,8 +1,9 @@
-//! Squall's simulated world: one heap of timed inputs, one seed, injected faults. It runs the production machines.
+//! Simulation of Squall with one heap of timed events, one random seed and injected faults. It runs the production
+//! state machines.
 //!
-//! [`run`] simulates one seed with random users and faults; [`tell`] carries out a story; [`Mutation`]s are planted
-//! bugs by which the simulator itself is tested. Whatever happens, the judge compares what clients were told, what
-//! simulated processes did and what the simulated disk holds; the machines' own word counts for nothing.
+//! [`run`] simulates one seed with random users and faults; [`tell`] runs a scripted story; [`Mutation`]s are planted
+//! bugs by which the simulator itself is tested. The judge compares the answers to clients, the simulated processes
+//! and the records on the simulated disk. It never relies on the state of the machines under test.
 //!
 //! [`replay`] runs the scheduling policy alone, over a workload [`Trace`].
 #![forbid(unsafe_code)]

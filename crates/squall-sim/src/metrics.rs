@@ -1,36 +1,36 @@
-//! What a schedule is judged by.
+//! Metrics of a schedule: waiting times, slowdowns and utilisation.
 
 use crate::swf::TraceJob;
 
-/// Figures of a schedule. Times in seconds.
+/// Metrics of a schedule. Times are in seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metrics {
-    /// Jobs.
+    /// Number of jobs.
     pub jobs: usize,
-    /// Waits, all together.
+    /// Sum of all waiting times.
     pub sum_wait: u64,
-    /// Mean wait.
+    /// Mean waiting time.
     pub mean_wait: f64,
-    /// Half of all waits are not longer.
+    /// Median of the waiting times.
     pub median_wait: u64,
-    /// 95 of 100 waits are not longer.
+    /// 95th percentile of the waiting times.
     pub p95_wait: u64,
-    /// Longest wait.
+    /// Longest waiting time.
     pub max_wait: u64,
     /// Mean bounded slowdown with a floor of 10 s: (wait + run) / max(run, 10), at least 1.
     pub avebsld10: f64,
-    /// The same with a floor of 60 s.
+    /// Mean bounded slowdown with a floor of 60 s: (wait + run) / max(run, 60), at least 1.
     pub avebsld60: f64,
-    /// From the first submission to the last end.
+    /// Time from the first submission to the last end.
     pub makespan: u64,
-    /// Share of the machine that was busy in that time.
+    /// Share of the machine that was busy during the makespan, from 0 to 1.
     pub util: f64,
-    /// Hash of all starts: equal for equal schedules only (FNV-1a over number and start of each job).
+    /// FNV-1a hash over number and start of each job: equal for equal schedules.
     pub starts_fnv64: u64,
 }
 
 impl Metrics {
-    /// Figures of a schedule on so many processors.
+    /// Returns the metrics of a schedule on a machine of `processors` processors.
     pub fn of(jobs: &[TraceJob], starts: &[u64], processors: u32) -> Self {
         let mut waits: Vec<u64> = starts.iter().zip(jobs).map(|(start, job)| start - job.submit).collect();
         let sum_wait: u64 = waits.iter().sum();
@@ -68,7 +68,7 @@ impl Metrics {
     }
 }
 
-/// FNV-1a over (number, start) of each job, little-endian.
+/// Returns the FNV-1a hash over (number, start) of each job, little-endian.
 fn hash(jobs: &[TraceJob], starts: &[u64]) -> u64 {
     let numbers = starts.iter().zip(jobs).flat_map(|(start, job)| [job.id, *start as i64]);
     numbers
@@ -76,7 +76,7 @@ fn hash(jobs: &[TraceJob], starts: &[u64]) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// How much was going on from time to time: (seconds, processors held, jobs waiting), at most `points` of them.
+/// Returns a time series of at most `points` points: (seconds, processors in use, pending jobs).
 pub fn course(jobs: &[TraceJob], starts: &[u64], points: usize) -> Vec<(u64, u32, u32)> {
     let mut changes: Vec<(u64, i64, i64)> = Vec::with_capacity(jobs.len() * 3);
     for (job, &start) in jobs.iter().zip(starts) {
@@ -91,14 +91,14 @@ pub fn course(jobs: &[TraceJob], starts: &[u64], points: usize) -> Vec<(u64, u32
     let (mut held, mut waiting, mut at) = (0, 0, 0);
     let mut course = Vec::new();
     for time in (first..=last).step_by(step as usize) {
-        // Over each stretch the mean of what was held, and the most that waited.
+        // Each point has the mean of the processors in use and the maximum of pending jobs in its interval.
         let (mut area, mut most, mut since) = (0, waiting, time);
         while let Some(&(when, more, queued)) = changes.get(at).filter(|(when, ..)| *when < time + step) {
             area += held * (when - since) as i64;
             since = when;
             held += more;
             waiting += queued;
-            // What comes and starts at the same time has not waited.
+            // A job that starts when it is submitted does not count as pending.
             if changes.get(at + 1).is_none_or(|next| next.0 > when) {
                 most = most.max(waiting);
             }

@@ -1,17 +1,17 @@
-//! Planted bugs: each breaks one promise at a machine's boundary; the simulator must notice every one.
+//! Planted bugs: each breaks one invariant at a machine's boundary, and the simulator must detect every one.
 
 macro_rules! mutations {
     ($($(#[doc = $doc:literal])+ $name:ident = $text:literal,)+) => {
-        /// A planted bug. Machines know nothing of it: the world perturbs what goes in and comes out.
+        /// A planted bug. The machines are unchanged: the simulation alters their inputs and outputs.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Mutation {
             $($(#[doc = $doc])+ $name,)+
         }
 
         impl Mutation {
-            /// All of them.
+            /// All planted bugs.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
-            /// Its name on the command line.
+            /// Returns the bug's name on the command line.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)+ }
             }
@@ -20,144 +20,144 @@ macro_rules! mutations {
 }
 
 mutations! {
-    /// The disk says that it flushed, and did not.
+    /// The disk reports a flush that it did not do.
     FlushSkipped = "flush-skipped",
-    /// Answers and sends leave after the append, before the flush.
+    /// Answers and messages are sent after the append, before the flush.
     ReleaseBeforeFlush = "release-before-flush",
-    /// Answers leave before anything is appended.
+    /// Answers are sent before anything is appended.
     AnswerBeforeJournal = "answer-before-journal",
-    /// Reports are acknowledged to nodes before they are durable.
+    /// Reports of nodes are acknowledged before they are durable.
     AckBeforeFlush = "ack-before-flush",
-    /// A torn tail is not cut at recovery; later records stand behind it.
+    /// Recovery does not cut off a torn tail, so later records follow it.
     TornTailKept = "torn-tail-kept",
-    /// Replay leaves out one record.
+    /// Replay omits one record.
     RecordSkipped = "record-skipped",
     /// Replay applies one record twice.
     RecordReplayedTwice = "record-replayed-twice",
     /// A snapshot claims to hold one record more than it does.
     SnapshotAhead = "snapshot-ahead",
-    /// After a restart ids are given out from the beginning again.
+    /// After a restart job ids begin at the start again.
     IdsReset = "ids-reset",
     /// Scripts are not made durable with their jobs.
     BlobsForgotten = "blobs-forgotten",
-    /// A retried submission counts as a new one.
+    /// A retried submission is accepted as a new one.
     RetryKeyIgnored = "retry-key-ignored",
     /// A launch is carried out twice.
     LaunchDoubled = "launch-doubled",
-    /// Now and then a node does not hear that a step has ended.
+    /// Now and then a node does not receive the end of a step.
     CompletionLost = "completion-lost",
     /// Now and then a report is acknowledged but lost.
     ReportLost = "report-lost",
-    /// Reports arrive with another exit code.
+    /// Reports arrive with a changed exit code.
     ExitCodeChanged = "exit-code-changed",
-    /// A frame of an earlier session is taken for one of this session.
+    /// A frame of an earlier session is accepted in this session.
     StaleFrameTaken = "stale-frame-taken",
-    /// A restarted node daemon does not look into its spool.
+    /// A restarted node daemon does not read its spool.
     SpoolForgotten = "spool-forgotten",
-    /// A restarted node daemon does not see that its spool has forgotten something.
+    /// A restarted node daemon does not notice that its spool has lost records.
     ForgettingUnseen = "forgetting-unseen",
-    /// A restarted node daemon registers, and only then sweeps what earlier lives left.
+    /// A restarted node daemon registers before it sweeps the processes that earlier daemons left.
     SweptAfterwards = "swept-afterwards",
-    /// A restarted node daemon takes running steps for never started.
+    /// A restarted node daemon treats running steps as never started.
     StartedTakenForUnstarted = "started-taken-for-unstarted",
-    /// A node comes back from a power loss with its old incarnation.
+    /// A node keeps its incarnation number after a power loss.
     IncarnationKept = "incarnation-kept",
     /// Orders to end a job never reach the node.
     EndJobLost = "end-job-lost",
-    /// A node says that nothing is left of a job without looking.
+    /// A node reports that nothing is left of a job without sweeping its processes.
     SweepWithoutKill = "sweep-without-kill",
     /// A node reports orphaned tasks as ended while they run.
     OrphansForgotten = "orphans-forgotten",
-    /// A report names another job of that node.
+    /// A report names another job of the same node.
     ReportOfAnother = "report-of-another",
-    /// Dependencies are not looked at.
+    /// Dependencies between jobs are not checked.
     DependencyIgnored = "dependency-ignored",
-    /// The limit of running tasks of an array is not looked at.
+    /// The limit of running tasks of an array is not checked.
     ArrayLimitIgnored = "array-limit-ignored",
     /// Held jobs start.
     HoldIgnored = "hold-ignored",
-    /// Cancellations are acknowledged and forgotten.
+    /// Cancellations are acknowledged and not carried out.
     CancelForgotten = "cancel-forgotten",
-    /// Jobs of nodes that are silent for seconds are started elsewhere without proof that they are dead.
+    /// Jobs of nodes that are silent for seconds are started elsewhere without proof that their processes are dead.
     RequeueWithoutProof = "requeue-without-proof",
-    /// Steps run on cores that are not theirs.
+    /// Steps run on cores that were not allocated to them.
     WrongCores = "wrong-cores",
-    /// Time limits are not looked at.
+    /// Time limits are not enforced.
     TimeLimitIgnored = "time-limit-ignored",
-    /// A restarted controller speaks with the epoch of an earlier one.
+    /// A restarted controller sends the epoch number of an earlier incarnation.
     EpochStuck = "epoch-stuck",
-    /// Later submissions overtake equal earlier ones.
+    /// Later submissions start before equal earlier ones.
     OrderReversed = "order-reversed",
-    /// Now and then a relay passes a put on to all children but one.
+    /// Now and then a relay forwards a put (message to a set of nodes) to all children but one.
     PutNotForwarded = "put-not-forwarded",
-    /// Merging reports, a relay now and then drops a node from a set.
+    /// A relay that merges reports now and then drops a node from a set.
     NodeDropped = "node-dropped",
-    /// A relay acknowledges what is reported through it before the controller has it.
+    /// A relay acknowledges reports before the controller has them.
     CollectorAcknowledges = "collector-acknowledges",
-    /// The answer to a registration brings back what the node said in an earlier life.
+    /// A registration is replaced by the one that the node sent first.
     StaleRegistration = "stale-registration",
-    /// A node carries out what an earlier put brought in place of what this one brings.
+    /// A node executes the content of an earlier put (message from the controller) in place of the present one.
     PutOutOfOrder = "put-out-of-order",
-    /// When a node registers again, relays do not learn on which way.
+    /// When a node registers again, relays do not learn its new route.
     OldRouteKept = "old-route-kept",
-    /// A relay answers queries with yes for those below who said no.
+    /// A relay changes the negative answers of nodes below it to positive ones.
     TallyTurned = "tally-turned",
-    /// Who was stopped for others does not hear that they are gone.
+    /// Jobs that were stopped for others are not continued when these have ended.
     WakeForgotten = "wake-forgotten",
-    /// Of a heterogeneous job only the first component starts.
+    /// Only the first component of a heterogeneous job starts.
     ComponentLeftBehind = "component-left-behind",
-    /// The front sends a submission to a cell that has little to do, whatever its key.
+    /// The front sends a submission to a cell with little load, whatever its key.
     RoutedByLoad = "routed-by-load",
-    /// Cells give ids as if each were by itself.
+    /// Cells assign job ids from the same range.
     CellIdsShared = "cell-ids-shared",
-    /// The front does not say that a list is without some cell.
+    /// The front does not report that a list lacks some cell.
     AbsenceUnsaid = "absence-unsaid",
-    /// The front takes a cell that it lost for one that heard nothing.
+    /// The front treats a cell whose connection broke as one that received nothing.
     LostTakenForAway = "lost-taken-for-away",
-    /// A job of another cell is said to have ended as soon as somebody asks.
+    /// A job of another cell is reported as ended at the first query.
     ForeignEndInvented = "foreign-end-invented",
-    /// Answers of other cells are lost, and nobody asks again.
+    /// Answers of other cells are lost, and queries are not retried.
     ForeignEndLost = "foreign-end-lost",
-    /// A cell that comes back is not asked what it was asked before.
+    /// Queries are not repeated to a cell that reconnects.
     ForeignUnasked = "foreign-unasked",
-    /// How a forgotten job of another cell ended is not looked up.
+    /// The outcome of a forgotten job of another cell is not looked up.
     ForeignForgotten = "foreign-forgotten",
-    /// The other cells are not asked whether a job is the only one of its name.
+    /// The other cells are not asked whether a singleton job is the only one of its name.
     SingleInItsCell = "single-in-its-cell",
-    /// A node starts leased jobs at once.
+    /// A node starts leased jobs before the running job of their slot has ended.
     LeaseBegunEarly = "lease-begun-early",
-    /// Leased jobs come to their node in the wrong order.
+    /// Leased jobs reach their node in the wrong order.
     LeaseOvertaken = "lease-overtaken",
     /// More jobs are leased than the configuration allows.
     LeasesUnbounded = "leases-unbounded",
-    /// A node gives back a leased job, and keeps it.
+    /// A node returns a leased job and still runs it.
     LeaseKept = "lease-kept",
-    /// The end of a script that was faster than an order to end it counts as the answer to that order.
+    /// The end of a script that was faster than an order to end it is reported as the answer to that order.
     EndTakenForTold = "end-taken-for-told",
-    /// Nodes that are silent for a minute lose their jobs although the configuration has them wait.
+    /// Nodes that are silent for a minute lose their jobs although they are configured to keep them.
     SilenceTakenForDeath = "silence-taken-for-death",
-    /// A node that comes back counts as one that has restarted.
+    /// A node that reconnects is treated as restarted.
     ReturnTakenForRestart = "return-taken-for-restart",
-    /// The controller goes by the wall clock.
+    /// The controller uses the wall clock.
     ClockFollowed = "clock-followed",
-    /// The controller goes by the wall clock, and stands still when that is set back.
+    /// The controller uses the wall clock, and its time stands still when the clock is set back.
     ClockFrozen = "clock-frozen",
-    /// A step daemon forgets output that waits at a cut.
+    /// A step daemon drops output that waits for the end of a network cut.
     OutputForgotten = "output-forgotten",
-    /// An `srun` takes the end of a link for the final message of its step daemon.
+    /// An `srun` treats the end of a link as the final message of its step daemon.
     EndTakenForComplete = "end-taken-for-complete",
-    /// An `srun` ends two seconds after the end of its step, although output is still on its way.
+    /// An `srun` ends two seconds after the end of its step, although output is still in flight.
     LinkGivenUp = "link-given-up",
     /// A step daemon ends before its `srun` has acknowledged everything.
     LeftUnacknowledged = "left-unacknowledged",
-    /// A controller that was restored from a backup goes on without `--accept-loss`, although nodes know more.
+    /// A controller that was restored from a backup continues without `--accept-loss`, although nodes have newer data.
     LossAccepted = "loss-accepted",
-    /// Nodes do not say which ids they know.
+    /// Nodes do not report the job ids that they have seen.
     KnownIdsUnsaid = "known-ids-unsaid",
 }
 
 impl Mutation {
-    /// Whether it is a bug of cells and their front.
+    /// Returns whether the bug is in cells and their front.
     pub(crate) fn is_of_cells(self) -> bool {
         matches!(
             self,
@@ -173,12 +173,12 @@ impl Mutation {
         )
     }
 
-    /// Whether it can only show where a backup is restored.
+    /// Returns whether the bug shows only when a backup is restored.
     pub(crate) fn is_of_backups(self) -> bool {
         matches!(self, Self::LossAccepted | Self::KnownIdsUnsaid)
     }
 
-    /// Whether it can only show where jobs are leased.
+    /// Returns whether the bug shows only when jobs are leased.
     pub(crate) fn is_of_leases(self) -> bool {
         matches!(self, Self::LeaseBegunEarly | Self::LeaseOvertaken | Self::LeasesUnbounded | Self::LeaseKept)
     }

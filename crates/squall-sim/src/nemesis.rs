@@ -1,4 +1,4 @@
-//! The nemesis: which faults strike, when, and when they end.
+//! Fault injection (the nemesis): which faults strike, when, and when they end.
 
 use std::collections::BTreeSet;
 
@@ -12,32 +12,33 @@ use crate::network::{Way, Weather};
 use crate::step::StepHost;
 use crate::world::{Happening, World};
 
-/// By how much wall clocks are set, microseconds.
+/// Amount by which wall clocks are changed, microseconds.
 const HOUR_US: i64 = 3_600_000_000;
-/// Most bytes that a full disk still takes when even the reserve ends.
+/// Most bytes that a full disk still accepts when the reserve is also used up.
 const ROOM_BYTES_MAX: u64 = 64 << 10;
-/// Longest time without any room.
+/// Longest time for which the disk is full when the reserve is also used up.
 const NO_ROOM_MAX: Span = Span::from_secs(20);
 
-/// Faults that have yet to end.
+/// Faults that have not ended yet.
 #[derive(Debug, Default)]
 pub(crate) struct Nemesis {
-    /// None: no random faults.
+    /// Profile of random faults. None: no random faults.
     pub(crate) profile: Option<Profile>,
     ends: Vec<Option<End>>,
 }
 
-/// How often what strikes.
+/// Frequencies of random faults.
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
     pub(crate) until: Time,
     /// Mean time between two faults.
     pub(crate) gap: Span,
-    /// Weights of controller, disk, node, step, power, network, client and spool faults.
+    /// Weights of the faults of controller, disk, node daemons, steps, power, network, clients and spools, in this
+    /// order.
     pub(crate) weights: [u32; 8],
 }
 
-/// How a fault ends.
+/// A planned end of a fault.
 #[derive(Clone, Debug)]
 enum End {
     Heal(Vec<usize>),
@@ -50,14 +51,14 @@ enum End {
 }
 
 impl Nemesis {
-    /// Whether random faults strike.
+    /// Returns whether random faults strike.
     pub(crate) fn is_active(&self) -> bool {
         self.profile.is_some()
     }
 }
 
 impl World {
-    /// Something goes wrong, and something else later.
+    /// Injects a random fault and schedules the next one.
     pub(crate) fn fault_strikes(&mut self) {
         let Some(profile) = self.nemesis.profile.clone().filter(|p| self.now < p.until) else { return };
         match self.seed.weighted(&profile.weights) {
@@ -86,7 +87,7 @@ impl World {
         self.seed.below(self.nodes.len() as u64) as usize
     }
 
-    /// A node that has others below it, if there is one.
+    /// Returns a random node that has other nodes below it in the tree; node 0 if there is none.
     fn any_interior(&mut self) -> usize {
         let count = self.nodes.len();
         let parents = (0..count).filter_map(|node| self.tree.above(node, count).first().copied());
@@ -94,7 +95,7 @@ impl World {
         self.seed.pick(&parents).copied().unwrap_or_default()
     }
 
-    /// The fault ends after that time; what it did may show for some minutes more.
+    /// Schedules a fault's end. Its effects may show for five minutes more.
     fn ends_after(&mut self, span: Span, end: End) {
         self.nemesis.ends.push(Some(end));
         let which = self.nemesis.ends.len() - 1;
@@ -102,13 +103,13 @@ impl World {
         self.after(span, Happening::FaultEnds { which });
     }
 
-    /// Until then and some minutes more, nothing need happen in time.
+    /// Suspends checks of timing for `span` and five minutes more.
     pub(crate) fn disturb(&mut self, span: Span) {
         let until = self.now + Span(span.0 + 300_000_000);
         self.judge.trouble_until = self.judge.trouble_until.max(until);
     }
 
-    /// `squall down`, later `squall up`.
+    /// Simulates `squall down`, and `squall up` later.
     pub(crate) fn shut_down(&mut self, keep_jobs: bool, up_after: Option<Span>) {
         self.controller.restart = up_after;
         self.disturb(up_after.unwrap_or(Span(0)));
@@ -118,7 +119,7 @@ impl World {
         self.wish(Wish::ShutDown { keep_jobs });
     }
 
-    /// The wall clock of the controller's machine is set. That disturbs nothing.
+    /// Changes the wall clock of the controller's machine; no timing check is suspended.
     pub(crate) fn set_clock(&mut self, by_us: i64) {
         self.strike(Fault::ClockSet, by_us.unsigned_abs());
         self.controller.wall_ahead_us += by_us;
@@ -163,7 +164,7 @@ impl World {
             let span = self.seed.span(Span::from_secs(1), Span::from_secs(20));
             self.ends_after(span, End::QuickFlush);
         } else {
-            // What is reserved lasts for all that must be written, or not even for that.
+            // Either the disk's reserve suffices for all records, or it is used up too.
             let room = self.seed.chance(300_000).then(|| self.seed.spread(1, ROOM_BYTES_MAX));
             let longest = if room.is_some() { NO_ROOM_MAX } else { Span::from_secs(120) };
             self.strike(Fault::DiskFull, room.unwrap_or(0));
@@ -173,7 +174,7 @@ impl World {
         }
     }
 
-    /// The log's disk is full, or has room again. `room`: bytes that can be written all the same; None: any number.
+    /// Makes the log's disk full, or frees it. `room`: bytes that can still be written; None: any number.
     pub(crate) fn set_disk_full(&mut self, full: bool, room: Option<u64>) {
         self.controller.log.set_full(full, room);
         self.controller.knows_full &= full;
@@ -219,7 +220,7 @@ impl World {
         }
     }
 
-    /// A copy of the spool is brought back, if there is one. The daemon is dead.
+    /// Replaces a node's spool by its older copy, if there is one. The daemon is down.
     pub(crate) fn roll_back(&mut self, node: usize) {
         if let Some(copy) = self.nodes[node].copy.take() {
             self.nodes[node].spool = copy;
@@ -227,7 +228,7 @@ impl World {
         }
     }
 
-    /// The spool loses folders. The daemon is dead.
+    /// Removes step directories from a node's spool. The daemon is down.
     pub(crate) fn lose_folders(&mut self, node: usize, lost: impl IntoIterator<Item = StepKey>) {
         for key in lost {
             self.nodes[node].spool.steps.remove(&key);
@@ -316,7 +317,7 @@ impl World {
         }
     }
 
-    /// Between a node and its present parent one way is cut.
+    /// Cuts one direction between a node and its present parent.
     fn cut_from_parent(&mut self, node: usize, span: Span) {
         let Some(parent) = self.nodes[node].parent().and_then(|hop| self.tree.parent(hop)) else { return };
         let up = self.seed.chance(500_000);
@@ -353,7 +354,7 @@ impl World {
         }
     }
 
-    /// Every fault ends now and everything that was killed is started.
+    /// Ends all faults and restarts everything that was killed.
     pub(crate) fn heal_everything(&mut self) {
         self.nemesis.profile = None;
         for which in 0..self.nemesis.ends.len() {

@@ -1,4 +1,4 @@
-//! The simulated network between the controller and nodes: delay, loss, doubles, disorder, cuts.
+//! The simulated network between the controller and nodes: delay, loss, duplication, reordering, cuts.
 
 use std::collections::BTreeSet;
 
@@ -6,37 +6,37 @@ use squall_model::time::{Span, Time};
 
 use crate::seed::Seed;
 
-/// Which way a frame goes, seen from a machine that is cut off.
+/// Direction of a frame, seen from a machine that is cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// What the machine sends.
+    /// Frames that the machine sends.
     Out,
-    /// What the machine is sent.
+    /// Frames that the machine receives.
     In,
 }
 
-/// How badly the network behaves, everywhere alike.
+/// Delay and loss of the whole network.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Weather {
-    /// Least delay of a frame.
+    /// Shortest delay of a frame.
     pub(crate) delay_min: Span,
-    /// Largest delay of a frame.
+    /// Longest delay of a frame.
     pub(crate) delay_max: Span,
-    /// Frames lost, of a million.
+    /// Probability that a frame is lost, in millionths.
     pub(crate) drop_ppm: u32,
-    /// Frames doubled, of a million.
+    /// Probability that a frame is duplicated, in millionths.
     pub(crate) duplicate_ppm: u32,
-    /// Frames that others may overtake, of a million.
+    /// Probability that later frames may overtake a frame, in millionths.
     pub(crate) reorder_ppm: u32,
 }
 
 impl Weather {
-    /// A machine room on a good day.
+    /// A healthy network: short delays and no losses.
     pub(crate) const FINE: Self =
         Self { delay_min: Span(50), delay_max: Span(400), drop_ppm: 0, duplicate_ppm: 0, reorder_ppm: 0 };
-    /// Nothing is lost, but everything takes very long.
+    /// No losses, but delays of 1 to 20 s.
     pub(crate) const TAR: Self = Self { delay_min: Span(1_000_000), delay_max: Span(20_000_000), ..Self::FINE };
-    /// Everything that a network may do.
+    /// Losses, duplicates and reordering.
     pub(crate) const FOUL: Self = Self {
         delay_min: Span(50),
         delay_max: Span(300_000),
@@ -46,91 +46,91 @@ impl Weather {
     };
 }
 
-/// A machine's place in the network.
+/// A machine's connection to the network.
 #[derive(Clone, Debug, Default)]
 struct Port {
     out_cut: bool,
     in_cut: bool,
-    /// Machines of different islands don't reach each other; 0: the mainland.
+    /// Machines of different islands do not reach each other; 0: no island.
     island: u64,
-    /// Times everything takes longer; 0: as usual.
+    /// Factor by which delays are longer; 0: as usual.
     slowness: u64,
 }
 
-/// All of it. A node's port is its number; after those of all nodes come the controller's, and that of the machine where
-/// every `srun` runs.
+/// The simulated network. A node's port has the node's index. After those of all nodes come the port of the controller
+/// and that of the machine where every `srun` runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Network {
-    /// How it behaves at present.
+    /// Present delay and loss of the whole network.
     pub(crate) weather: Weather,
     ports: Vec<Port>,
-    /// From the first to the second nothing arrives.
+    /// Pairs (from, to) of ports between which all frames are lost.
     cuts: BTreeSet<(usize, usize)>,
     last_island: u64,
 }
 
-/// When copies of a frame arrive: none, one or two.
+/// Arrival times of the copies of a frame: none, one or two.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fate {
-    /// The frame itself, unless lost.
+    /// Arrival of the frame itself. None: it is lost.
     pub(crate) first: Option<Time>,
-    /// Its double, if there is one.
+    /// Arrival of the duplicate, if there is one.
     pub(crate) second: Option<Time>,
 }
 
 impl Network {
-    /// A good network for so many nodes.
+    /// Creates a healthy network for `nodes` nodes.
     pub(crate) fn new(nodes: usize) -> Self {
         let ports = vec![Port::default(); nodes + 2];
         Self { weather: Weather::FINE, ports, cuts: BTreeSet::new(), last_island: 0 }
     }
-    /// The controller's port.
+    /// Returns the controller's port.
     pub(crate) fn controller(&self) -> usize {
         self.ports.len() - 2
     }
-    /// The port of the machine where every `srun` runs.
+    /// Returns the port of the machine where every `srun` runs.
     pub(crate) fn login(&self) -> usize {
         self.ports.len() - 1
     }
-    /// Loses all frames that a node sends, or is sent, until [`Self::heal`].
+    /// Loses all frames that a node sends, or all that it receives, until [`Self::heal`].
     pub(crate) fn cut(&mut self, node: usize, way: Way) {
         match way {
             Way::Out => self.ports[node].out_cut = true,
             Way::In => self.ports[node].in_cut = true,
         }
     }
-    /// Loses all frames from one machine to another.
+    /// Loses all frames from one port to another, until [`Self::heal`].
     pub(crate) fn cut_between(&mut self, from: usize, to: usize) {
         self.cuts.insert((from, to));
     }
-    /// These nodes reach each other and nobody else.
+    /// Isolates these nodes: they reach only each other.
     pub(crate) fn isolate(&mut self, nodes: &[usize]) {
         self.last_island += 1;
         for &node in nodes {
             self.ports[node].island = self.last_island;
         }
     }
-    /// Ends the cuts of a node.
+    /// Ends all cuts of a node.
     pub(crate) fn heal(&mut self, node: usize) {
         let port = &mut self.ports[node];
         (port.out_cut, port.in_cut, port.island) = (false, false, 0);
         self.cuts.retain(|&(from, to)| from != node && to != node);
     }
-    /// Everything from and to that node takes so many times longer.
+    /// Sets the factor by which all delays from and to a node are longer.
     pub(crate) fn slow(&mut self, node: usize, times: u64) {
         self.ports[node].slowness = times;
     }
-    /// How many times longer it takes; 1: as usual.
+    /// Returns the factor by which a node's delays are longer; 1: as usual.
     pub(crate) fn slowness(&self, node: usize) -> u64 {
         self.ports[node].slowness.max(1)
     }
-    /// Whether frames get from one machine to the other at all.
+    /// Returns whether frames can pass from one machine to another.
     pub(crate) fn open(&self, from: usize, to: usize) -> bool {
         let (here, there) = (&self.ports[from], &self.ports[to]);
         !here.out_cut && !there.in_cut && here.island == there.island && !self.cuts.contains(&(from, to))
     }
-    /// What becomes of a frame sent now. Frames keep their order unless the weather is bad; `last` is when the one
-    /// before it arrives.
+    /// Returns the arrivals of a frame that is sent now. Frames keep their order unless the network reorders them;
+    /// `last` is the arrival of the frame before.
     pub(crate) fn fate(&self, now: Time, (from, to): (usize, usize), last: &mut Time, seed: &mut Seed) -> Fate {
         if !self.open(from, to) || seed.chance(self.weather.drop_ppm) {
             return Fate::default();
@@ -145,7 +145,7 @@ impl Network {
         let second = seed.chance(self.weather.duplicate_ppm).then(|| now + self.delay(from, to, seed));
         Fate { first: Some(first), second }
     }
-    /// How long something takes between two machines, one way.
+    /// Returns a random one-way delay between two machines.
     pub(crate) fn delay(&self, from: usize, to: usize, seed: &mut Seed) -> Span {
         let slowness = self.slowness(from).max(self.slowness(to));
         Span(seed.between(self.weather.delay_min.0, self.weather.delay_max.0) * slowness)

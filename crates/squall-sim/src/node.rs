@@ -1,4 +1,4 @@
-//! A node in the simulator: its power, its spool, its daemon, its step daemons, its processes.
+//! A simulated node: its power, spool, node daemon, step daemons and processes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -27,92 +27,94 @@ use crate::step::StepHost;
 use crate::trace::Who;
 use crate::world::{Happening, World};
 
-/// No node's clock is further off than this.
+/// Greatest deviation of a node's clock from true time.
 pub(crate) const SKEW_MAX: Span = Span::from_secs(3600);
 
-/// How every node feels.
+/// Health values that every node reports.
 const HEALTH: Health = Health { load_centi: 50, free_mb: 1000 };
 
-/// A simulated machine.
+/// A simulated node: hardware, daemons, state directory and planned faults.
 #[derive(Debug)]
 pub(crate) struct NodeHost {
     pub(crate) name: String,
     hardware: Hardware,
     incarnation: u128,
-    /// Counts power-ons.
+    /// Number of times that the node was powered on.
     pub(crate) boot: u64,
     pub(crate) powered: bool,
     daemon: Option<Daemon>,
-    /// Counts starts of the daemon in this simulation, across incarnations.
+    /// Number of daemon starts in this simulation, across incarnations.
     pub(crate) life: u64,
     pub(crate) spool: Spool,
-    /// What the kernel keeps of this boot outside of the spool: which steps that must know, and how many it counted.
+    /// What the kernel keeps of this boot outside the spool: the steps that the spool must contain, and the number of
+    /// starts.
     witness: (BTreeSet<StepKey>, u64),
-    /// Jobs that have a cgroup.
+    /// Jobs that have a cgroup on the node.
     groups: BTreeSet<JobAttempt>,
-    /// A copy of the spool that somebody made, and may bring back.
+    /// An older copy of the spool, which a fault may bring back.
     pub(crate) copy: Option<Spool>,
-    /// Step daemons that live, and what is left of those that were killed.
+    /// Live step daemons, and the remains of killed ones.
     pub(crate) steps: BTreeMap<StepKey, StepHost>,
-    /// Which job's live processes hold each core, and how many of them.
+    /// For each core: the job whose live processes use it, and their number.
     pub(crate) cores: Vec<Option<(JobAttempt, u32)>>,
     last_pid: u32,
-    /// The daemon is killed between two of its acts, after so many of them.
+    /// Number of actions after which the daemon is killed. None: not planned.
     pub(crate) dies_after_acts: Option<u32>,
-    /// How far its clock is ahead of one that is [`SKEW_MAX`] behind.
+    /// How far the node's clock is ahead of one that is [`SKEW_MAX`] behind.
     pub(crate) skew: Span,
-    /// What the daemon is to be told after what it is being told.
+    /// Inputs that wait until the present one is processed.
     queue: VecDeque<NodeInput>,
     busy: bool,
-    /// What a planted bug brings back later.
+    /// An old put (message from the controller) that a planted bug delivers again.
     pub(crate) stale: Option<Sealed<Parcel>>,
-    /// The daemon is started again so long after it was killed; None: it stays down.
+    /// Pause between a kill and the restart of the daemon. None: it stays down.
     pub(crate) restart: Option<Span>,
-    /// The files that it keeps.
+    /// Files that the node stores.
     pub(crate) files: Counted,
-    /// Until when its disk is busy with them: a file's bytes come to it in order. How long each piece takes at least.
+    /// Until when the disk is busy with files, whose pieces are written in order; the next field is the shortest time
+    /// that writing a piece takes.
     disk_until: Time,
     pub(crate) disk_takes: Span,
-    /// Streams of multicast that its daemon listens to.
+    /// Multicast streams that the daemon receives, by stream number.
     pub(crate) hears: BTreeMap<u64, (ContentId, StreamKey)>,
-    /// No datagram of multicast reaches it.
+    /// Multicast datagrams do not reach the node.
     pub(crate) deaf: bool,
     pub(crate) switcher: Switcher,
 }
 
-/// The node daemon.
+/// A running node daemon.
 #[derive(Debug)]
 struct Daemon {
     machine: NodeMachine,
-    /// The connection to its parent in the tree.
+    /// Number of the connection to the parent in the tree.
     parent: Option<u64>,
-    /// It was told to end.
+    /// The daemon has received the order to shut down.
     shut_down: bool,
     tick_at: Option<Time>,
 }
 
-/// What survives the daemon.
+/// State directory of a node daemon, which outlasts the daemon.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Spool {
-    /// The daemon's lives in this incarnation.
+    /// Number of daemon starts in this incarnation.
     life: u64,
     session: Session,
-    /// Steps that were started.
+    /// Number of steps that were started.
     starts: u64,
     pub(crate) jobs: BTreeMap<JobAttempt, Arc<JobFacts>>,
     pub(crate) steps: BTreeMap<StepKey, Folder>,
     pub(crate) full: bool,
 }
 
-/// The folder of a step.
+/// The directory of a step in a node's spool.
 #[derive(Clone, Debug)]
 pub(crate) struct Folder {
     pub(crate) launch: Box<StepLaunch>,
-    /// The script as it came; None: no script, or its content did not come.
+    /// Content of the received script. None: there is no script, or its content is missing.
     pub(crate) script: Option<Vec<u8>>,
-    /// A step daemon was started, so none is started again.
+    /// A step daemon was started; none is started again.
     pub(crate) forked: bool,
-    /// In a copy: its tasks had noted themselves in it.
+    /// Only in an older copy: the step's tasks had started.
     pub(crate) begun: bool,
     pub(crate) result: Option<FromStepd>,
 }
@@ -148,32 +150,32 @@ impl NodeHost {
             switcher: Switcher::default(),
         }
     }
-    /// Whether its daemon lives, and it is that life of it.
+    /// Returns whether the daemon runs and is that of start number `life`.
     pub(crate) fn lives(&self, life: u64) -> bool {
         self.daemon.is_some() && self.life == life
     }
     pub(crate) fn has_daemon(&self) -> bool {
         self.daemon.is_some()
     }
-    /// Its present connection to its parent in the tree.
+    /// Returns the present connection to the parent in the tree.
     pub(crate) fn parent(&self) -> Option<u64> {
         self.daemon.as_ref()?.parent
     }
-    /// Another connection to a parent, or none; returns the one before.
+    /// Replaces the connection to the parent. Returns the previous one.
     pub(crate) fn set_parent(&mut self, hop: Option<u64>) -> Option<u64> {
         std::mem::replace(&mut self.daemon.as_mut()?.parent, hop)
     }
-    /// A folder got its name.
+    /// Records that a step's directory was created.
     pub(crate) fn witness(&mut self, key: StepKey) {
         self.spool.starts += 1;
         self.witness.1 = self.spool.starts;
         self.witness.0.insert(key);
     }
-    /// Whether the spool knows less than it must.
+    /// Returns whether the spool lacks records that the kernel still has.
     fn has_forgotten(&self) -> bool {
         self.spool.starts < self.witness.1 || self.witness.0.iter().any(|key| !self.spool.steps.contains_key(key))
     }
-    /// Jobs of which something is here that the spool does not know.
+    /// Returns the jobs that have processes or a cgroup on the node but no record in the spool.
     fn leftovers(&self) -> BTreeSet<JobAttempt> {
         let processes = self.steps.keys().filter(|key| !self.spool.steps.contains_key(key)).map(|key| attempt_of(*key));
         let known = |job: &JobAttempt| {
@@ -188,7 +190,7 @@ impl NodeHost {
 }
 
 impl World {
-    /// The node's daemon will be started.
+    /// Schedules a start of the node's daemon.
     pub(crate) fn start_node(&mut self, node: usize, after: Span) {
         let host = &mut self.nodes[node];
         host.life += 1;
@@ -196,7 +198,7 @@ impl World {
         self.after(after, Happening::NodeStart { node, life });
     }
 
-    /// The daemon starts: it looks into its spool, then dials.
+    /// Starts the daemon: it reads its spool, then connects to its parent.
     pub(crate) fn node_starts(&mut self, node: usize, life: u64) {
         let host = &mut self.nodes[node];
         if !host.powered || host.daemon.is_some() || host.life != life {
@@ -240,7 +242,7 @@ impl World {
         self.tell_node(node, NodeInput::Tick { health: HEALTH });
     }
 
-    /// A spool that has forgotten something makes another incarnation, which begins with nothing.
+    /// Begins a new incarnation with an empty spool if the spool has lost records.
     fn look_for_losses(&mut self, node: usize) {
         if !self.nodes[node].has_forgotten() || self.is_planted(Mutation::ForgettingUnseen) {
             return;
@@ -254,7 +256,7 @@ impl World {
         self.judge.power_lost(node);
     }
 
-    /// What the spool does not know is swept.
+    /// Has the daemon sweep jobs that the spool does not contain.
     fn find_leftovers(&mut self, node: usize) {
         for job in self.nodes[node].leftovers() {
             if self.is_planted(Mutation::SweptAfterwards) {
@@ -277,7 +279,7 @@ impl World {
             }
             (_, Some(step)) if step.is_alive() => FoundStep::Alive,
             (_, Some(step)) if step.has_begun() => FoundStep::Orphaned,
-            // A copy that was brought back tells that it has begun, and lacks how it ended.
+            // The step of an older copy has begun, but the copy lacks its end.
             _ if folder.begun => {
                 self.judge.lose_sight(key, node);
                 FoundStep::Ended(StepEnd { lost: true, started: self.now, ended: self.now, ..StepEnd::default() })
@@ -298,7 +300,7 @@ impl World {
         }
     }
 
-    /// kill -9 of the node daemon. Step daemons and tasks live on.
+    /// Kills the node daemon (kill -9). Step daemons and tasks continue.
     pub(crate) fn kill_node_daemon(&mut self, node: usize) {
         if self.nodes[node].daemon.take().is_none() {
             return;
@@ -316,7 +318,7 @@ impl World {
         }
     }
 
-    /// The node loses its power: nothing lives on, the spool is lost or an old image of it comes back.
+    /// Cuts a node's power: all processes end, and the spool is lost or replaced by an old image.
     pub(crate) fn cut_power(&mut self, node: usize, old_image: Option<Spool>) {
         self.strike(if old_image.is_some() { Fault::OldImage } else { Fault::PowerLost }, node as u64);
         self.nodes[node].daemon = None;
@@ -341,7 +343,7 @@ impl World {
         host.groups.clear();
         host.copy = None;
         host.spool = match old_image {
-            // A new incarnation takes nothing from an old image but what tells it that the image is old.
+            // A new incarnation takes from an old image only the number that shows that the image is old.
             Some(image) => Spool { life: image.life, ..Spool::default() },
             None => Spool::default(),
         };
@@ -350,7 +352,7 @@ impl World {
         }
     }
 
-    /// The node's power comes back.
+    /// Schedules the return of a node's power.
     pub(crate) fn restore_power(&mut self, node: usize, after: Span) {
         let boot = self.nodes[node].boot;
         self.after(after, Happening::NodePower { node, boot });
@@ -377,8 +379,8 @@ impl World {
         }
     }
 
-    /// Tells the node's machine something and carries out what it wants. What comes of carrying it out waits
-    /// until all of it is carried out.
+    /// Passes an input to the node's state machine and executes the actions that it returns. Inputs that result from
+    /// these wait until all actions are executed.
     pub(crate) fn tell_node(&mut self, node: usize, input: NodeInput) {
         if let NodeInput::Failed { key, .. } = &input {
             self.judge.could_not_begin(*key);
@@ -428,7 +430,7 @@ impl World {
         }
     }
 
-    /// Whether the daemon is killed before its next act; then it is.
+    /// Kills the daemon if its planned kill is due now. Returns whether it was.
     fn dies_now(&mut self, node: usize) -> bool {
         let Some(left) = &mut self.nodes[node].dies_after_acts else { return false };
         *left = left.saturating_sub(1);
@@ -441,12 +443,12 @@ impl World {
         true
     }
 
-    /// The node's own clock, which may be wrong.
+    /// Returns the time of the node's own clock, which may be wrong.
     pub(crate) fn node_now(&self, node: usize) -> Time {
         Time(self.now.0 - SKEW_MAX.0 + self.nodes[node].skew.0)
     }
 
-    /// When it is that time by the node's clock.
+    /// Returns the simulation's time at which the node's clock shows `time`.
     pub(crate) fn by_node_clock(&self, node: usize, time: Time) -> Time {
         Time((time.0 + SKEW_MAX.0).saturating_sub(self.nodes[node].skew.0))
     }
@@ -512,7 +514,7 @@ impl World {
         }
     }
 
-    /// A node's disk has done what was to be done with a file. Nodes of the simulator share no disks.
+    /// Completes a node's disk operation on a file. Simulated nodes share no disks.
     pub(crate) fn on_disk(&mut self, node: usize, life: u64, act: ContentAct) {
         if !self.nodes[node].lives(life) {
             return;
@@ -522,7 +524,7 @@ impl World {
         }
     }
 
-    /// How long something local takes on that node.
+    /// Returns the duration of a local operation on a node.
     pub(crate) fn local_delay(&mut self, node: usize) -> Span {
         Span(self.seed.between(20, 200) * self.network.slowness(node))
     }
@@ -539,12 +541,12 @@ impl World {
         self.after(span, Happening::Swept { node, life, job });
     }
 
-    /// A sweep kills what is there, whatever it is.
+    /// Kills all processes of a step in a sweep.
     fn sweep_step(&mut self, node: usize, key: StepKey) {
         if self.nodes[node].spool.steps.contains_key(&key) {
             self.kill_step(node, key);
         } else {
-            // The kernel closes the links of what was killed.
+            // The kernel closes the links of the killed step daemon.
             self.link_ends(node, key, true);
             self.lose_step(node, key);
         }
@@ -552,7 +554,7 @@ impl World {
 
     pub(crate) fn swept(&mut self, node: usize, life: u64, job: JobAttempt) {
         if self.nodes[node].lives(life) {
-            // It has looked again.
+            // The sweep is repeated to check that nothing is left.
             let keys = self.nodes[node].steps.keys().copied().filter(|key| attempt_of(*key) == job);
             for key in keys.collect::<Vec<_>>() {
                 if self.nodes[node].steps.get(&key).is_some_and(StepHost::has_live_tasks) {
@@ -573,7 +575,7 @@ impl World {
     }
 }
 
-/// Whether a frame brings the order to end.
+/// Returns whether a frame contains the order to shut down.
 fn brings_shut_down(input: &NodeInput) -> bool {
     let NodeInput::Net(NetInput::FromParent(frame)) = input else { return false };
     let puts = frame.says.iter().filter_map(|say| match say {

@@ -1,38 +1,38 @@
-//! What jobs of extended traces ask of nodes: the twenty-first column of `.swf-ext` files, in the words of PBS, such as
+//! Node requests of extended traces: the twenty-first column of `.swf-ext` files, in the syntax of PBS, such as
 //! `4:ppn=8:x86_64:cl_zegox#excl` or `1:ppn=1+2:ppn=2`.
 
-/// So many nodes, and what each has.
+/// A request for nodes and their properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeSpec {
-    /// Nodes.
+    /// Number of requested nodes.
     pub nodes: u32,
-    /// Processors on each of them; None: not on all as many.
+    /// Processors on each node. None: their number differs between nodes.
     pub per_node: Option<u32>,
-    /// Whether nobody else gets onto them.
+    /// Whether no other job may use the nodes.
     pub exclusive: bool,
-    /// Which of [`super::Trace::properties`] they have.
+    /// Index in [`super::Trace::properties`] of the required properties.
     pub properties: usize,
 }
 
-/// What was read of a column.
+/// Content of a node request column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Read {
-    /// What is asked for; its properties are still to be entered.
+    /// The request; its index of properties is not set yet.
     pub(crate) spec: NodeSpec,
-    /// Processors on all nodes.
+    /// Total number of requested processors.
     pub(crate) processors: u64,
-    /// What all nodes are to have, sorted: names of nodes and what they are not to be (`^name`) among them.
+    /// Properties that all nodes must have, sorted; among them node names and excluded properties (`^name`).
     pub(crate) properties: Vec<String>,
 }
 
-/// A part of a column: so many nodes alike.
+/// A part of a request: a number of equal nodes.
 struct Chunk {
     nodes: u32,
     per_node: u32,
     properties: Vec<String>,
 }
 
-/// Reads a column.
+/// Parses a node request column.
 pub(crate) fn read(text: &str) -> Result<Read, String> {
     let (chunks, flags) = text.split_once('#').unwrap_or((text, ""));
     let exclusive = match flags {
@@ -55,7 +55,7 @@ pub(crate) fn read(text: &str) -> Result<Read, String> {
     Ok(Read { spec: NodeSpec { nodes, per_node, exclusive, properties: 0 }, processors, properties })
 }
 
-/// `N:ppn=P:property…`, or the name of a node instead of N.
+/// Parses `N:ppn=P:property…`, or the same with the name of a node instead of N.
 fn chunk(text: &str) -> Result<Chunk, String> {
     let mut words = text.split(':');
     let first = words.next().unwrap_or_default();
@@ -70,7 +70,7 @@ fn chunk(text: &str) -> Result<Chunk, String> {
     for word in words {
         match word.split_once('=') {
             Some(("ppn", number)) => {
-                // Of a fraction its whole part was given.
+                // Of a fractional number of processors the whole part was allocated.
                 let given = number.split_once('.').map_or(number, |(given, _)| given);
                 found.per_node =
                     whole(given).ok_or_else(|| format!("ppn: `{number}` is not a number of processors"))?;
@@ -82,7 +82,7 @@ fn chunk(text: &str) -> Result<Chunk, String> {
     Ok(found)
 }
 
-/// A number from 1.
+/// Parses a number of at least 1.
 fn whole(text: &str) -> Option<u32> {
     text.parse().ok().filter(|number| *number > 0)
 }

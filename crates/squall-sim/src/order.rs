@@ -1,4 +1,4 @@
-//! Orders: what simulated users submit, and what its simulated processes will truly do.
+//! Job orders: the submissions of simulated users, and the true behaviour of the jobs' processes.
 
 use squall_model::id::JobId;
 use squall_model::job::options::Options;
@@ -10,95 +10,96 @@ use squall_model::time::Span;
 
 use crate::seed::mix;
 
-/// A submission as a story or the generator describes it.
+/// A job order: a submission as a story or the generator describes it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Order {
-    /// How the story calls it.
+    /// Name of the order in a story.
     pub(crate) name: String,
-    /// Batch, salloc or srun.
+    /// Kind of job: batch, salloc or srun.
     pub(crate) kind: JobKind,
-    /// Nodes.
+    /// Number of nodes.
     pub(crate) nodes: u32,
-    /// Nodes of a second component of a heterogeneous job; 0: it is none.
+    /// Number of nodes of a second component. 0: the job is not heterogeneous.
     pub(crate) beside: u32,
-    /// CPUs of each of the tasks, of which there is one on each node.
+    /// CPUs of each task; there is one task on each node.
     pub(crate) cores: u32,
-    /// Memory on each node, MiB; 0: nothing said.
+    /// Memory on each node, MiB; 0: not specified.
     pub(crate) memory_mb: u64,
-    /// How long its processes run if nobody ends them.
+    /// Run time of the processes if they are not ended before.
     pub(crate) run: Span,
-    /// With which code they exit.
+    /// Exit code of the processes.
     pub(crate) exit: u8,
-    /// Only array tasks of this index exit with `exit`, the others with 0.
+    /// Index of the only array task that exits with `exit`; the others exit with 0. None: all exit with `exit`.
     pub(crate) exit_index: Option<u32>,
-    /// Run times and, of some tasks, exit codes differ by this number; 0: all alike.
+    /// Seed by which run times, and exit codes of some tasks, vary; 0: all are equal.
     pub(crate) vary: u64,
-    /// Its processes ignore TERM.
+    /// The processes ignore SIGTERM.
     pub(crate) stubborn: bool,
-    /// Its processes leave one behind that hides from their step daemon.
+    /// The processes leave one behind that hides from their step daemon.
     pub(crate) hides: bool,
-    /// `--qos`.
+    /// Value of `--qos`.
     pub(crate) qos: Option<String>,
-    /// `--partition`.
+    /// Value of `--partition`.
     pub(crate) partition: Option<String>,
-    /// `--reservation`.
+    /// Value of `--reservation`.
     pub(crate) reservation: Option<String>,
     /// `--network`, `--geometry` and so on: what it wishes of the network.
     pub(crate) options: Options,
     /// `--ntasks`; None: one on each node.
     pub(crate) tasks: Option<u32>,
-    /// `--time`, seconds.
+    /// Value of `--time`, seconds.
     pub(crate) limit_s: Option<u64>,
-    /// `--time` of each of its steps, seconds.
+    /// Value of `--time` of each step, seconds.
     pub(crate) step_limit_s: Option<u64>,
-    /// `--array`.
+    /// Value of `--array`.
     pub(crate) array: Option<ArraySpec>,
-    /// `--dependency`: on which of the orders before.
+    /// Value of `--dependency`: (kind, index of an earlier order).
     pub(crate) after: Vec<(DependencyKind, usize)>,
-    /// One dependency is enough.
+    /// One fulfilled dependency of several is enough.
     pub(crate) any: bool,
-    /// `--hold`.
+    /// The job is submitted with `--hold`.
     pub(crate) hold: bool,
-    /// `--requeue`, `--no-requeue`.
+    /// `--requeue` (true) or `--no-requeue` (false); None: neither.
     pub(crate) requeue: Option<bool>,
-    /// Steps that its srun or salloc runs, one after the other; at least 1 of an srun.
+    /// Number of steps that the job's script, srun or salloc runs, one after the other; at least 1 for an srun.
     pub(crate) steps: u32,
-    /// The first answer to its submission never reaches the client, who asks again.
+    /// The first answer to the submission is lost, so that the client retries.
     pub(crate) lose_answer: bool,
 }
 
-/// What a process will truly do.
+/// True behaviour of a simulated process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Truth {
-    /// How long it runs if nobody ends it.
+    /// Run time if the process is not ended before.
     pub(crate) run: Span,
-    /// How it then exits.
+    /// Exit code of the process after that run time.
     pub(crate) exit: ExitCode,
-    /// It ignores TERM.
+    /// The process ignores SIGTERM.
     pub(crate) stubborn: bool,
-    /// It leaves a process behind that hides.
+    /// The process leaves another one behind that hides from the step daemon.
     pub(crate) hides: bool,
 }
 
 impl Order {
-    /// It is an `srun` that asks for its step together with its job.
+    /// Returns whether the order is an `srun` that requests its step together with its job.
     pub(crate) fn comes_with_step(&self) -> bool {
         self.kind == JobKind::Run && self.steps > 0
     }
 
-    /// The content of its batch script: what the nodes must run, byte for byte.
+    /// Returns the content of an order's batch script, which nodes must run byte for byte.
     pub(crate) fn script(tag: usize) -> Vec<u8> {
         format!("#!/bin/sim\n# order {tag}\n").into_bytes()
     }
-    /// The content of its environment.
+    /// Returns the content of an order's environment.
     pub(crate) fn environment(tag: usize) -> Vec<u8> {
         format!("HOME=/home/sim\0SIM_ORDER={}\0", tag % 16).into_bytes()
     }
-    /// Which order a spec came from: every spec bears it as its comment.
+    /// Returns the index of the order that a specification belongs to, which every specification has as its comment.
     pub(crate) fn tag_of(spec: &JobSpec) -> Option<usize> {
         spec.comment.as_deref()?.parse().ok()
     }
-    /// Does the same job always do the same? Yes: in every attempt, on every node.
+    /// Returns the behaviour of the order's processes, or of those of task `index`. It is the same in every attempt
+    /// and on every node.
     pub(crate) fn truth(&self, index: Option<u32>) -> Truth {
         let chance = mix(self.vary ^ u64::from(index.unwrap_or(u32::MAX)) << 32);
         let run = if self.vary == 0 { self.run } else { Span(self.run.0 / 2 + chance % self.run.0.max(1)) };
@@ -115,16 +116,16 @@ impl Order {
         };
         Truth { run, exit: ExitCode { code, signal: 0 }, stubborn: self.stubborn, hides: self.hides }
     }
-    /// How many tasks: 1 unless it is an array.
+    /// Returns the number of array tasks; 1 unless the order is an array.
     pub(crate) fn array_tasks(&self) -> u32 {
         self.array.as_ref().map_or(1, |array| array.indices.len() as u32)
     }
-    /// The component beside the one that a spec is for. It has no process of its own, and no order.
+    /// Returns the second component beside the one of `spec`. It has no processes of its own and belongs to no order.
     pub(crate) fn component(&self, spec: &JobSpec) -> JobSpec {
         let need = Need { nodes_min: Some(self.beside), ntasks: None, ..spec.need.clone() };
         JobSpec { comment: None, dependency: None, need, ..spec.clone() }
     }
-    /// The request's spec. `id_of`: the ids that earlier orders got.
+    /// Returns the job specification of the order. `id_of`: job ids of earlier orders.
     pub(crate) fn spec(&self, tag: usize, id_of: impl Fn(usize) -> Option<JobId>) -> JobSpec {
         let terms: Vec<_> = self
             .after

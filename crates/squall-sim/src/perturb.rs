@@ -1,4 +1,4 @@
-//! Planted bugs in what machines are told and in what they want done.
+//! Planted bugs that alter inputs and outputs of the state machines.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::order::Order;
 use crate::world::World;
 
 impl World {
-    /// In what the controller's machine is told. None: it is not told at all.
+    /// Alters an input of the controller as the planted bug requires. None: the input is dropped.
     pub(crate) fn perturb_input(&mut self, input: Input) -> Option<Input> {
         let Some(mutation) = self.setup.mutation else { return Some(input) };
         match input {
@@ -66,7 +66,7 @@ impl World {
         }
     }
 
-    /// In a frame on its way up.
+    /// Alters a frame on its way towards the controller as the planted bug requires.
     pub(crate) fn perturb_up(&mut self, hop: u64, frame: &mut UpFrame) {
         if self.setup.mutation.is_none() {
             return;
@@ -96,7 +96,7 @@ impl World {
         }
     }
 
-    /// Those below a relay forget what they reported through it.
+    /// Makes nodes below a relay forget what they reported through it, before the controller has it.
     fn acknowledge_early(&mut self, composite: &Composite) {
         for (&job, nodes) in &composite.gone {
             for host in nodes.iter().filter_map(|node| self.judge.host(node)).collect::<Vec<_>>() {
@@ -105,13 +105,13 @@ impl World {
         }
     }
 
-    /// What a node says of itself now is what it said of itself when it registered first.
+    /// Replaces a node's registration by the one that it sent first.
     fn bring_back(&mut self, said: &mut Registration) {
         let first = self.controller.registered.entry(said.name.clone()).or_insert_with(|| said.clone());
         *said = Registration { session: said.session, ..first.clone() };
     }
 
-    /// In reports that the controller is about to hear.
+    /// Alters reports for the controller as the planted bug requires.
     fn perturb_composite(&mut self, composite: &mut Composite) {
         if self.mutates(Mutation::ReportLost, 10) {
             composite.ended.pop_first();
@@ -156,7 +156,7 @@ impl World {
         }
     }
 
-    /// In what the controller's machine wants done.
+    /// Alters the output of the controller as the planted bug requires.
     pub(crate) fn perturb_out(&mut self, out: &mut Out) {
         if self.is_planted(Mutation::ComponentLeftBehind) {
             let judge = &self.judge;
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    /// In a frame on its way from the controller.
+    /// Alters a frame that the controller sends as the planted bug requires.
     pub(crate) fn perturb_down(&mut self, frame: &mut DownFrame) {
         match self.setup.mutation {
             Some(Mutation::EpochStuck) => frame.says.iter_mut().for_each(|say| match say {
@@ -218,7 +218,7 @@ impl World {
         }
     }
 
-    /// In a frame on its way from a node to one below it.
+    /// Alters a frame that a node sends to one below it as the planted bug requires.
     pub(crate) fn perturb_relayed(&mut self, frame: &mut DownFrame) {
         if self.setup.mutation.is_none() {
             return;
@@ -238,7 +238,7 @@ impl World {
         }
     }
 
-    /// In what a node's machine is told.
+    /// Alters an input of a node as the planted bug requires. None: the input is dropped.
     pub(crate) fn perturb_node_input(&mut self, node: usize, mut input: NodeInput) -> Option<NodeInput> {
         if matches!(input, NodeInput::Ended { .. }) && self.mutates(Mutation::CompletionLost, 10) {
             return None;
@@ -289,7 +289,7 @@ fn perturb_spec(mutation: Mutation, spec: &mut JobSpec) {
     }
 }
 
-/// Those that are leased to a node by one frame come to it the last first.
+/// Reverses the order of jobs that one frame leases to a node.
 fn reverse_leases(frame: &mut DownFrame) {
     let leases = |parcel: &Parcel| {
         let lease = |m: &Down| matches!(m, Down::StartJob { batch: Some(batch), .. } if batch.leased);
@@ -309,7 +309,7 @@ fn reverse_leases(frame: &mut DownFrame) {
     }
 }
 
-/// The first core that the step may use is somebody else's, or not there.
+/// Replaces the step's first core by one that belongs to another job or does not exist.
 fn shift_cores(message: &mut Down) {
     let all: Vec<&mut CoreSet> = match message {
         Down::StartJob { batch: Some(batch), .. } => vec![&mut batch.cores],

@@ -1,4 +1,4 @@
-//! Replays a trace on so many processors, through the policy that runs in the controller.
+//! Replays a trace on a machine of equal processors, with the scheduling policy of the controller.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -10,33 +10,34 @@ use squall_sched::{Candidate, Discipline, Item, Lanes, Pool, Queues, Rules, plan
 
 use crate::swf::TraceJob;
 
-/// When each job started and what was to be seen on the way.
+/// Start times of a replay's jobs, and statistics of its scheduling passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     /// Start of each job, seconds, in the order of the trace.
     pub starts: Vec<u64>,
-    /// How many waited at most.
+    /// Greatest number of pending jobs.
     pub queue_max: usize,
-    /// Scheduling passes.
+    /// Number of scheduling passes.
     pub passes: u64,
-    /// First promise of each job's start, where the policy makes promises.
+    /// First promised start of each job, seconds. Empty unless the discipline is conservative; None: no promise was
+    /// made.
     pub promises: Vec<Option<u64>>,
 }
 
-/// How a trace is replayed.
+/// Settings of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replay {
-    /// Processors, all alike.
+    /// Number of processors, all alike.
     pub processors: u32,
-    /// Who may pass whom.
+    /// Discipline that decides which jobs may start before earlier ones.
     pub discipline: Discipline,
 }
 
-/// What waits.
+/// Pending jobs of a replay.
 struct Waiting<'a> {
     jobs: &'a [TraceJob],
     queue: VecDeque<u32>,
-    /// The first so many found no room at the last pass, and nothing has become free since.
+    /// Number of jobs at the front of the queue that did not fit at the last pass, with no processor freed since.
     vain: usize,
 }
 
@@ -54,11 +55,11 @@ impl Queues for Waiting<'_> {
     }
 }
 
-/// The queue in order, without those who find no room because others have found none.
+/// The queue in order, without jobs that cannot fit because smaller and shorter ones did not.
 struct Line<'a> {
     waiting: &'a Waiting<'a>,
     next: usize,
-    /// Who needs so much or more, for longer than that, is left out.
+    /// Pairs (processors, time): jobs that need at least this many processors for longer than this are skipped.
     closed: Vec<(u32, Span)>,
 }
 
@@ -104,8 +105,8 @@ fn item(at: u32) -> Item {
     Item { id: JobId(at), array: false }
 }
 
-/// At each time at which something happens: first all that end, then all that come, then one pass over what waits.
-/// `watch` hears how many jobs have started, now and then.
+/// Replays a trace: at each time at which something happens first all ends, then all submissions, then one pass over
+/// the pending jobs. `watch` is called after passes with the number of jobs started.
 pub fn replay(jobs: &[TraceJob], settings: &Replay, mut watch: impl FnMut(usize)) -> Schedule {
     let rules = Rules { discipline: settings.discipline, ..Rules::default() };
     let mut pool = Pool::new(settings.processors, settings.discipline);
@@ -120,7 +121,8 @@ pub fn replay(jobs: &[TraceJob], settings: &Replay, mut watch: impl FnMut(usize)
     loop {
         let end = ends.peek().map(|Reverse((end, _))| *end);
         let arrival = jobs.get(arrived).map(|job| job.submit);
-        // A promise that was made for the end of a job that was moved ahead falls due at a time of its own.
+        // A start may be promised for the expected end of another job. If that job starts earlier than promised, no
+        // job ends at the promised time, so the time must be considered separately.
         let due = pool.due().map(Time::secs);
         let Some(now) = [end, arrival, due].into_iter().flatten().min() else { break };
         pool.advance(Time::from_secs(now));
@@ -164,7 +166,7 @@ pub fn replay(jobs: &[TraceJob], settings: &Replay, mut watch: impl FnMut(usize)
     schedule
 }
 
-/// Those that have started leave the queue.
+/// Removes started jobs from the queue; `started` is their number.
 fn leave(queue: &mut VecDeque<u32>, waits: &[bool], started: usize) {
     let mut left = started;
     while left > 0 && queue.front().is_some_and(|at| !waits[*at as usize]) {
@@ -207,7 +209,7 @@ mod tests {
         replay(jobs, &Replay { processors: PROCESSORS, discipline }, |_| {})
     }
 
-    /// Starts where the controller places jobs on nodes that have so many CPUs each.
+    /// Returns the start times when the controller's policy places the jobs on nodes with `cpus` CPUs each.
     fn on_nodes(jobs: &[TraceJob], scheduler_type: SchedulerType, cpus: u32) -> Vec<u64> {
         let nodes = PROCESSORS / cpus;
         let mut config = Config { scheduler_type, ..Config::default() };
@@ -221,7 +223,8 @@ mod tests {
         starts.into_iter().map(|start| start.unwrap().secs()).collect()
     }
 
-    /// First in, first out, as one would do it by hand: each starts as soon as the one before has and there is room.
+    /// Independent first-in-first-out schedule for comparison: each job starts once the one before has started and
+    /// there is room.
     fn fifo(jobs: &[TraceJob]) -> Vec<u64> {
         let mut starts: Vec<u64> = Vec::new();
         for job in jobs {
@@ -235,7 +238,7 @@ mod tests {
         starts
     }
 
-    /// EASY as one would do it by hand, one pass at each second.
+    /// Independent EASY schedule for comparison, with one pass at each second.
     fn easy(jobs: &[TraceJob]) -> Vec<u64> {
         let mut starts: Vec<Option<u64>> = vec![None; jobs.len()];
         let mut now = 0;
@@ -293,7 +296,8 @@ mod tests {
             prop_assert_eq!(by(&jobs, Discipline::Easy).starts, easy(&jobs));
         }
 
-        /// With backfilling they part: the first that waits has nodes kept for it, and not just so many processors.
+        /// With backfilling the two differ: on nodes the first pending job reserves certain nodes, not just a number
+        /// of processors.
         #[test]
         fn first_in_first_out_is_the_same_on_nodes(jobs in trace(), cpus in prop::sample::select(vec![1, 2, 5, 10])) {
             let starts = on_nodes(&jobs, SchedulerType::Builtin, cpus);

@@ -1,4 +1,5 @@
-//! The controller's disk is lost, and an older backup is restored: nodes know more than the backup (faults.md A8).
+//! The controller's disk is lost, and an older backup is restored: nodes have newer data than the backup (faults.md
+//! A8).
 //!
 //! All changes after the backup are lost, so most invariants of the judge no longer hold. From the restoration on the
 //! judge checks only the promises for a restored controller.
@@ -19,25 +20,26 @@ use crate::run::{Report, Settings, panicked, plan, report, setup_of};
 use crate::seed::Seed;
 use crate::world::{BEGIN, World};
 
-/// Time after its start in which every node registers with a restored controller.
+/// Time after the start of a restored controller within which every node registers.
 const COME: Span = Span::from_secs(120);
 
-/// State of a restoration.
+/// State of the restoration of a backup.
 #[derive(Debug, Default)]
 pub(crate) struct Restoration {
-    /// `--accept-loss`.
+    /// The controller was restored with `--accept-loss`.
     accepts: bool,
-    /// The controller has ended with the error that nodes know more.
+    /// The controller has ended with the error that nodes have newer data.
     refused: bool,
-    /// Steps that ran at the restoration: nothing may end them.
+    /// Steps that ran at the restoration and whose job the backup lacks: nothing may kill them.
     spared: BTreeSet<(StepKey, usize)>,
-    /// The highest id that a node knows.
+    /// Highest id of a job that ran at the restoration.
     known: JobId,
-    /// The controller was restored with `--accept-loss`, and all nodes had time to register: users may submit.
+    /// The controller was restored with `--accept-loss` and all nodes had time to register: users may submit.
     pub(crate) is_open: bool,
 }
 
-/// Simulates one seed: users, a backup, more users, the loss of the disk, the backup restored.
+/// Simulates one seed in which the controller's disk is lost and an older backup is restored, with users active before
+/// and after.
 pub(crate) fn run(settings: &Settings) -> Report {
     let mut seed = Seed::new(settings.seed ^ 0x00ba_c4ed);
     let mut setup = setup_of(settings, &mut seed);
@@ -54,7 +56,7 @@ fn play(world: &mut World, settings: &Settings, seed: &mut Seed) -> Result<(), B
     let third = Span(settings.span.0 / 3);
     world.run_until(BEGIN + third)?;
     world.back_up();
-    // The backup is restored up to three incarnations of the controller later.
+    // The controller starts up to three more times before the backup is restored.
     world.controller.restart = Some(Span::from_secs(1));
     for _ in 0..seed.below(4) {
         world.run_until(world.now + Span(third.0 / 5))?;
@@ -67,7 +69,7 @@ fn play(world: &mut World, settings: &Settings, seed: &mut Seed) -> Result<(), B
     if world.controller.serves() {
         world.crash_controller(CrashPoint::Idle);
     }
-    // If the nodes know nothing that the backup lacks, the backup equals the disk.
+    // If no running job is newer than the backup, there is nothing to test.
     if !world.restore(false) {
         return Ok(());
     }
@@ -78,22 +80,23 @@ fn play(world: &mut World, settings: &Settings, seed: &mut Seed) -> Result<(), B
     world.run_until(world.now + COME)?;
     world.let_in();
     world.run_until(BEGIN + settings.span + COME)?;
-    // All running jobs have ended by then.
+    // Time for all running jobs to end.
     world.run_until(world.now + Span::from_secs(3600))?;
     world.judge.check_over()
 }
 
 impl World {
-    /// Copies the controller's disk.
+    /// Copies the controller's disk, to be restored later.
     pub(crate) fn back_up(&mut self) {
         self.backup = Some((self.controller.log.backup(), self.controller.state().map_or(JobId(0), |s| s.last_id)));
     }
 
-    /// Restores the backup and starts the controller. Returns false if no running node knows more than the backup.
+    /// Restores the backup and starts the controller. Returns false if there is no backup, or no running job is newer
+    /// than it.
     pub(crate) fn restore(&mut self, accepts: bool) -> bool {
         let Some((log, last)) = self.backup.as_ref().map(|(log, last)| (log.backup(), *last)) else { return false };
-        // The time limit or the user may end a job that the backup knows. Its node kills a job that was already being
-        // ended.
+        // A step of a job in the backup may end by its time limit or its user. A step that was already ending is
+        // killed by its node.
         let unknown = |key: &StepKey| key.job > last && key.step == StepNo::BATCH && !self.judge.is_ending(key.job);
         let live = self.judge.live_steps();
         let known = live.iter().map(|(key, _)| key.job).max().unwrap_or_default();
@@ -113,25 +116,25 @@ impl World {
         true
     }
 
-    /// Lets users submit again.
+    /// Lets users submit again after a restoration.
     fn let_in(&mut self) {
         if let Some(restoration) = &mut self.restoration {
             restoration.is_open = true;
         }
     }
 
-    /// Returns whether users are blocked: until all nodes had time to register with a restored controller.
+    /// Returns whether users must wait, because not all nodes had time to register with a restored controller.
     pub(crate) fn is_shut(&self) -> bool {
         self.restoration.as_ref().is_some_and(|restoration| !restoration.is_open)
     }
 
-    /// Returns whether changes after the backup may be lost.
+    /// Returns whether the controller was restored with `--accept-loss`, so that changes after the backup may be lost.
     pub(crate) fn accepts_loss(&self) -> bool {
         self.restoration.as_ref().is_some_and(|restoration| restoration.accepts)
     }
 
-    /// Backs up or restores, for stories. After a restoration every node registers. Without `accepts` the controller
-    /// must refuse to go on; with it users may submit again.
+    /// Makes or restores a backup for a story. After a restoration every node registers. Without `accepts` the
+    /// controller must refuse to go on; with it users may submit again.
     pub(crate) fn tell_backup(&mut self, restore: Option<bool>) -> Result<(), String> {
         let Some(accepts) = restore else {
             self.back_up();
@@ -153,7 +156,7 @@ impl World {
         self.judge.check_over().map_err(|v| v.to_string())
     }
 
-    /// Ends the controller because a node contradicts it. Returns false if no backup was restored.
+    /// Ends a restored controller because a node has newer data. Returns false if no backup was restored.
     pub(crate) fn refuses_backup(&mut self) -> bool {
         let Some(restoration) = &mut self.restoration else { return false };
         restoration.refused = true;
@@ -169,7 +172,7 @@ impl World {
         }
     }
 
-    /// Checks a record of a restored controller.
+    /// Checks a record of a restored controller: a new job's id must be above all ids that nodes have seen.
     pub(crate) fn restored_decides(&mut self, record: &Record) {
         let Some(restoration) = &self.restoration else { return };
         let ids = record.events.iter().filter_map(|event| match event {
@@ -182,7 +185,7 @@ impl World {
         }
     }
 
-    /// Checks the end of the tasks of a step after a restoration.
+    /// Checks the end of a step's tasks after a restoration: no step that ran then may be killed.
     pub(crate) fn restored_loses(&mut self, node: usize, key: StepKey, exit: ExitCode) {
         let Some(restoration) = &self.restoration else { return };
         if exit.signal != 0 && restoration.spared.contains(&(key, node)) {

@@ -1,4 +1,4 @@
-//! One seed: a world, its users, its faults, and what came of it.
+//! Simulates one seed: random users and faults over a cluster, and the final checks.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -21,54 +21,55 @@ use crate::seed::Seed;
 use crate::workload::{FAST, HIGH, LOW, Workload};
 use crate::world::{BEGIN, Happening, Setup, World};
 
-/// What to simulate.
+/// Settings of one simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// The seed: equal seeds give equal runs.
+    /// Random seed: equal seeds give equal runs.
     pub seed: u64,
-    /// Nodes.
+    /// Number of simulated nodes.
     pub nodes: u32,
-    /// How long users and faults go on; afterwards everything heals and all jobs must end.
+    /// Simulated time during which users and faults are active. Afterwards everything heals and all jobs must end.
     pub span: Span,
-    /// So many cells and their front in place of one controller and nodes; 0: none.
+    /// Number of cells, which with their front replace the single controller and its nodes; 0: no cells.
     pub cells: u32,
-    /// A planted bug.
+    /// The planted bug, if any.
     pub mutation: Option<Mutation>,
-    /// Whether to keep the whole trace.
+    /// Whether to keep the whole trace. False: only its last lines.
     pub trace: bool,
 }
 
-/// What came of it.
+/// Results of one simulation.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The seed.
+    /// Seed of the simulation.
     pub seed: u64,
-    /// The first promise that was broken.
+    /// The first violation, if any.
     pub violation: Option<Violation>,
-    /// When it was broken, or when all was over: since the beginning.
+    /// Simulated time from the beginning to the violation or the end.
     pub ended: Span,
-    /// What was reached.
+    /// Numbers of faults and job phases that were reached.
     pub coverage: Coverage,
-    /// Equal for equal runs only.
+    /// Hash of the trace: equal runs have equal hashes.
     pub trace_hash: u64,
-    /// Lines of the trace.
+    /// Lines of the trace that were kept.
     pub trace: Vec<String>,
-    /// Things that happened.
+    /// Number of simulated events.
     pub steps: u64,
-    /// Jobs, array tasks counted.
+    /// Number of jobs, with array tasks counted one by one.
     pub jobs: u64,
 }
 
-/// After the last fault, no longer time than this may pass without a job that starts or ends, while one is left.
+/// Longest time after the last fault without a start or end of a job, while a job is left.
 const PATIENCE: Span = Span::from_secs(3600);
 
-/// Nor may they start and end for longer than that: then some do it again and again.
+/// Longest time after the last fault in all: a job that starts and ends forever is an error too.
 const PATIENCE_IN_ALL: Span = Span::from_secs(7 * 86_400);
 
-/// How often a world under test is looked at as a whole.
+/// Number of equal parts into which a run's active time is divided. After every second part the live state is compared
+/// with a replay of the journal.
 const CHUNKS: u64 = 4;
 
-/// Simulates one seed.
+/// Simulates one seed and returns the report.
 pub fn run(settings: &Settings) -> Report {
     if settings.cells > 0 || settings.mutation.is_some_and(Mutation::is_of_cells) {
         return cells::run(settings);
@@ -85,7 +86,7 @@ pub fn run(settings: &Settings) -> Report {
     report(world, settings.seed, violation.map(|v| *v))
 }
 
-/// A failed assertion within a machine.
+/// Returns the violation for a panic of a machine, with its message.
 pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Violation {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     Violation { invariant: "machines do not panic", details: text.unwrap_or("for reasons unknown").to_owned() }
@@ -150,7 +151,8 @@ pub(crate) fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
     setup
 }
 
-/// Two levels of service, with limits that no single job breaks.
+/// Returns policy changes that create two QOS with limits that no single job exceeds. The high one may preempt the low
+/// one.
 fn levels(seed: &mut Seed, cpus: u64) -> Vec<PolicyChange> {
     let mut low = Qos { grace_s: seed.below(3) * seed.spread(1, 30), ..Qos::default() };
     let mut high = Qos { priority: 10, preempt: vec![LOW.into()], ..Qos::default() };
@@ -204,7 +206,7 @@ fn play(world: &mut World, settings: &Settings) -> Result<(), Box<Violation>> {
     world.judge.check_over()
 }
 
-/// Runs until every job has ended and nothing of any is left, or nothing happens any more.
+/// Runs until every job has ended and all nodes are empty, or there is no more progress. Then makes the final checks.
 pub(crate) fn settle(world: &mut World) -> Result<(), Box<Violation>> {
     let (begin, mut round) = (world.now, 0);
     let mut idle = BTreeMap::new();
@@ -223,7 +225,7 @@ pub(crate) fn settle(world: &mut World) -> Result<(), Box<Violation>> {
             _ => {}
         }
     }
-    // Long enough for late answers and for what is retried.
+    // Long enough for late answers and for retries.
     world.run_until(world.now + Span::from_secs(90))?;
     world.check_quiet();
     world.check_replay();
@@ -235,7 +237,7 @@ pub(crate) fn settle(world: &mut World) -> Result<(), Box<Violation>> {
 }
 
 impl World {
-    /// Whether every job has ended and the nodes are empty.
+    /// Returns whether every job has ended and the nodes are empty.
     pub(crate) fn is_quiet(&self) -> bool {
         let idle = |order: usize| {
             let placed = &self.clients.placed[order];
@@ -246,7 +248,7 @@ impl World {
             && self.nodes.iter().all(|n| n.steps.is_empty() && n.spool.steps.is_empty() && n.spool.jobs.is_empty())
     }
 
-    /// What still waits for what never comes is cancelled by its user.
+    /// Cancels pending jobs whose dependencies may never be fulfilled, in the name of their users.
     pub(crate) fn cancel_hopeless(&mut self) {
         let waiting: Vec<usize> = (0..self.clients.placed.len())
             .filter(|&order| !self.clients.placed[order].order.after.is_empty())
@@ -261,7 +263,7 @@ impl World {
         }
     }
 
-    /// After all is over nothing is left anywhere.
+    /// Checks the end state: every submission is answered, every job has ended, and nothing is left on nodes.
     fn check_quiet(&mut self) {
         for order in 0..self.clients.placed.len() {
             let placed = &self.clients.placed[order];

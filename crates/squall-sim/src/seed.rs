@@ -1,13 +1,15 @@
-//! The one generator of chance: small, ours, the same on every platform and in every version.
+//! The only random number generator of the simulation: small, our own, with the same results on every platform and in
+//! every version.
 
 use squall_model::time::Span;
 
-/// xoshiro256**, seeded by splitmix64. Integers only: floating point may differ between machines.
+/// Random number generator xoshiro256**, seeded by splitmix64. Integers only: floating point may differ between
+/// machines.
 #[derive(Clone, Debug)]
 pub struct Seed([u64; 4]);
 
 impl Seed {
-    /// A generator; equal numbers give equal sequences.
+    /// Creates a generator; equal seeds give equal sequences.
     pub fn new(seed: u64) -> Self {
         let mut at = seed;
         Self(std::array::from_fn(|_| {
@@ -15,7 +17,7 @@ impl Seed {
             mix(at)
         }))
     }
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub(crate) fn next(&mut self) -> u64 {
         let s = &mut self.0;
         let result = s[1].wrapping_mul(5).rotate_left(7).wrapping_mul(9);
@@ -28,23 +30,24 @@ impl Seed {
         s[3] = s[3].rotate_left(45);
         result
     }
-    /// A number below `n` (0 if `n` is 0).
+    /// Returns a number from 0 to `n` - 1; 0 if `n` is 0.
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
     }
-    /// A number from `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, both included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low) + 1)
     }
-    /// A span between two spans.
+    /// Returns a time span from `low` to `high`, both included.
     pub fn span(&mut self, low: Span, high: Span) -> Span {
         Span(self.between(low.0, high.0))
     }
-    /// True in so many of a million cases.
+    /// Returns true with a probability of `ppm` millionths.
     pub fn chance(&mut self, ppm: u32) -> bool {
         ppm > 0 && self.below(1_000_000) < u64::from(ppm)
     }
-    /// A number from `low` to `high` whose order of magnitude is what is evenly spread: mostly small, sometimes huge.
+    /// Returns a number from `low` to `high` with an evenly distributed order of magnitude: mostly small, sometimes
+    /// huge.
     pub fn spread(&mut self, low: u64, high: u64) -> u64 {
         let bits = |n: u64| u64::from(u64::BITS - n.leading_zeros());
         let size = self.between(bits(low), bits(high));
@@ -54,7 +57,7 @@ impl Seed {
         let floor = 1u64 << (size - 1);
         (floor + self.below(floor)).clamp(low, high)
     }
-    /// One of some choices by their weights; 0 if there are none.
+    /// Returns a random index by the weights; 0 if there are none.
     pub fn weighted(&mut self, weights: &[u32]) -> usize {
         let mut at = self.below(weights.iter().map(|&w| u64::from(w)).sum());
         for (choice, &weight) in weights.iter().enumerate() {
@@ -65,13 +68,13 @@ impl Seed {
         }
         0
     }
-    /// One of them; None of an empty slice.
+    /// Returns a random element; None if the slice is empty.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         from.get(self.below(from.len() as u64) as usize)
     }
 }
 
-/// The finalizer of splitmix64: spreads a number over 64 bits.
+/// Returns the number mixed by the finalizer of splitmix64, which spreads it over 64 bits.
 pub(crate) fn mix(n: u64) -> u64 {
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

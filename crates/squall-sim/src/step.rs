@@ -1,4 +1,4 @@
-//! Step daemons and tasks of a simulated node.
+//! Simulated step daemons and tasks of a node.
 
 use squall_engine::machine::Machine;
 use squall_engine::node::{NodeInput, attempt_of};
@@ -17,46 +17,47 @@ use crate::order::{Order, Truth};
 use crate::trace::Who;
 use crate::world::{Happening, World};
 
-/// Signals that stories know.
+/// Numbers of the signals that the simulation distinguishes.
 const KILL: i32 = 9;
 const TERM: i32 = 15;
 pub(crate) const CONT: i32 = 18;
 pub(crate) const STOP: i32 = 19;
 
-/// A step daemon and its tasks, or what a killed one left.
+/// A step daemon and its tasks, or what remains after the daemon was killed.
 #[derive(Debug)]
 pub(crate) struct StepHost {
-    /// None: it was killed.
+    /// The step daemon's state machine. None: the daemon was killed.
     machine: Option<StepMachine>,
     pub(crate) launch: Box<StepLaunch>,
     truth: Truth,
     tasks: Vec<Task>,
     started: Time,
-    /// The node daemon knows that it is orphaned.
+    /// The node daemon has been told that the step daemon is gone.
     orphan_told: bool,
-    /// Step daemon, node daemon and zygote were dead when a task ended: its exit code is unknown.
+    /// Step daemon, node daemon and zygote were down when a task ended, so its exit code is unknown.
     unseen: bool,
     node_daemon_alive: bool,
     tick_at: Option<Time>,
-    /// The step was told to end, or its `srun` is gone: the wait for its output is limited to some seconds.
+    /// The step was told to end, or its `srun` has ended: the step daemon waits only some seconds for output to be
+    /// delivered.
     told_to_end: bool,
 }
 
-/// A process.
+/// A task of a step: a simulated process.
 #[derive(Clone, Debug)]
 struct Task {
     rank: u32,
     alive: bool,
-    /// Fences ends that were planned before something changed.
+    /// Incremented by each change of the task's run; an end that was scheduled for an earlier value is ignored.
     turn: u32,
     left: Span,
-    /// None: stopped.
+    /// Time at which the task last started or continued. None: it is stopped.
     since: Option<Time>,
     exit: ExitCode,
 }
 
 impl Task {
-    /// How it ends if nobody ends it.
+    /// Returns the task's exit if no signal ends it. None: the task has ended, or a signal ends it.
     fn natural(&self) -> Option<ExitCode> {
         (self.alive && self.exit.signal == 0).then_some(self.exit)
     }
@@ -66,14 +67,14 @@ impl StepHost {
     pub(crate) fn is_alive(&self) -> bool {
         self.machine.is_some()
     }
-    /// Whether any task was ever started.
+    /// Returns whether any task was started.
     pub(crate) fn has_begun(&self) -> bool {
         !self.tasks.is_empty()
     }
     pub(crate) fn has_live_tasks(&self) -> bool {
         self.tasks.iter().any(|t| t.alive)
     }
-    /// Whether a process of it is not stopped.
+    /// Returns whether a live task of the step is not stopped.
     pub(crate) fn runs(&self) -> bool {
         self.tasks.iter().any(|task| task.alive && task.since.is_some())
     }
@@ -96,7 +97,7 @@ impl StepHost {
 }
 
 impl World {
-    /// The node daemon wants a step daemon: the folder at once, the process a little later.
+    /// Creates a step's directory at once, and its step daemon a little later.
     pub(crate) fn spawn(&mut self, node: usize, launch: Box<StepLaunch>, script: Option<Vec<u8>>) {
         let (key, life) = (launch.key, self.nodes[node].life);
         let host = &mut self.nodes[node];
@@ -114,7 +115,7 @@ impl World {
         }
     }
 
-    /// The step daemon is started, if the node daemon lived long enough to do so.
+    /// Starts the step daemon, if the node daemon that requested it is still running.
     pub(crate) fn step_forks(&mut self, node: usize, life: u64, key: StepKey) {
         if !self.nodes[node].lives(life) {
             return;
@@ -146,7 +147,7 @@ impl World {
         self.after(span, Happening::StepReady { node, boot, key });
     }
 
-    /// Everything is ready for the tasks.
+    /// Starts the step's tasks, once everything is ready for them.
     pub(crate) fn step_ready(&mut self, node: usize, boot: u64, key: StepKey) {
         let Some(launch) = self.nodes[node].steps.get(&key).filter(|_| self.nodes[node].boot == boot) else { return };
         let launch = launch.launch.clone();
@@ -154,7 +155,7 @@ impl World {
         self.tell_step(node, key, input);
     }
 
-    /// The node daemon's message reaches the step daemon, or is carried out on orphans.
+    /// Delivers the node daemon's message to the step daemon, or executes it on orphaned tasks.
     pub(crate) fn step_told(&mut self, node: usize, life: u64, key: StepKey, message: ToStepd) {
         if !self.nodes[node].lives(life) {
             return;
@@ -203,7 +204,7 @@ impl World {
         self.tell_step(node, key, StepInput::Drained { delivered });
     }
 
-    /// The `srun` of a step has hung up.
+    /// Tells the step daemon that its `srun` has closed the link.
     pub(crate) fn srun_is_gone(&mut self, node: usize, boot: u64, key: StepKey) {
         if self.nodes[node].boot == boot {
             self.tell_step(node, key, StepInput::ClientLost);
@@ -233,7 +234,7 @@ impl World {
         }
     }
 
-    /// Whether the step daemon is killed before its next act; then it is.
+    /// Kills the step daemon if its planned kill is due now. Returns whether it was.
     fn step_dies_now(&mut self, node: usize, key: StepKey) -> bool {
         let Some(left) = &mut self.step_dies_after_acts else { return false };
         *left = left.saturating_sub(1);
@@ -281,14 +282,14 @@ impl World {
         }
     }
 
-    /// The node daemon hears that a step was told to end.
+    /// Tells the node daemon that a step received the order to end.
     pub(crate) fn step_heeds(&mut self, node: usize, life: u64, key: StepKey) {
         if self.nodes[node].lives(life) {
             self.tell_node(node, NodeInput::Ending { key });
         }
     }
 
-    /// The node daemon hears a step's last word.
+    /// Delivers a step daemon's final report to the node daemon.
     pub(crate) fn step_spoke(&mut self, node: usize, life: u64, key: StepKey) {
         if !self.nodes[node].lives(life) {
             return;
@@ -343,7 +344,7 @@ impl World {
         self.switch(node);
     }
 
-    /// A signal to every task of a step.
+    /// Sends a signal to every task of a step.
     pub(crate) fn signal(&mut self, node: usize, key: StepKey, signal: i32) {
         let (now, boot) = (self.now, self.nodes[node].boot);
         let Some(step) = self.nodes[node].steps.get_mut(&key) else { return };
@@ -398,7 +399,7 @@ impl World {
         }
     }
 
-    /// A task that runs writes something.
+    /// Has a running task write a piece of output.
     pub(crate) fn task_may_write(&mut self, node: usize, boot: u64, key: StepKey, rank: u32) {
         let Some(step) = self.nodes[node].steps.get(&key).filter(|_| self.nodes[node].boot == boot) else { return };
         let heard = step.is_alive();
@@ -433,7 +434,7 @@ impl World {
         }
     }
 
-    /// kill -9 of a step daemon. Its tasks live on.
+    /// Kills a step daemon (kill -9). Its tasks continue.
     pub(crate) fn kill_step_daemon(&mut self, node: usize, key: StepKey) {
         let (life, alive) = (self.nodes[node].life, self.nodes[node].has_daemon());
         if !self.nodes[node].steps.get(&key).is_some_and(StepHost::is_alive) {
@@ -443,7 +444,7 @@ impl World {
         let Some(step) = self.nodes[node].steps.get_mut(&key) else { return };
         step.machine = None;
         step.node_daemon_alive = alive;
-        // What it alone had seen of its tasks dies with it.
+        // Exits that only the step daemon had observed are lost.
         let told = self.nodes[node].spool.steps.get(&key).is_none_or(|folder| folder.result.is_some());
         let Some(step) = self.nodes[node].steps.get_mut(&key) else { return };
         if !told && step.tasks.iter().any(|task| !task.alive) {
@@ -458,7 +459,7 @@ impl World {
         self.after(span, Happening::OrphanSeen { node, life, key });
     }
 
-    /// The node daemon sees that a step daemon died.
+    /// Handles the node daemon's discovery that a step daemon has died.
     pub(crate) fn orphan_seen(&mut self, node: usize, life: u64, key: StepKey) {
         if !self.nodes[node].lives(life) {
             return;
@@ -486,7 +487,7 @@ impl World {
         self.end_orphan_if_empty(node, key, true);
     }
 
-    /// The node daemon is told the end of an orphaned step when none of its tasks is left.
+    /// Tells the node daemon the end of an orphaned step when none of its tasks is left.
     pub(crate) fn end_orphan_if_empty(&mut self, node: usize, key: StepKey, told: bool) {
         if !self.nodes[node].has_daemon() {
             return;
@@ -505,7 +506,7 @@ impl World {
         self.tell_node(node, NodeInput::Ended { key, end });
     }
 
-    /// Kills a step's daemon and all its tasks; its end follows.
+    /// Kills a step's daemon and all its tasks. The report of its end follows.
     pub(crate) fn kill_step(&mut self, node: usize, key: StepKey) {
         let life = self.nodes[node].life;
         if self.nodes[node].spool.steps.get(&key).is_some_and(|f| f.result.is_some()) {
@@ -516,7 +517,7 @@ impl World {
         self.orphan_seen(node, life, key);
     }
 
-    /// Everything of a step ends at once, by a power loss or a sweep.
+    /// Ends all processes of a step at once, after a power loss or a sweep.
     pub(crate) fn lose_step(&mut self, node: usize, key: StepKey) {
         let Some(step) = self.nodes[node].steps.remove(&key) else { return };
         if step.has_live_tasks() {

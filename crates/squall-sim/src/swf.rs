@@ -1,54 +1,56 @@
-//! Workload traces in the Standard Workload Format of the Parallel Workloads Archive: 18 numbers a line, comments after `;`.
+//! Workload traces in the Standard Workload Format of the Parallel Workloads Archive: 18 numbers a line, comments
+//! after `;`.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
 use crate::node_spec::{self, NodeSpec};
 
-/// A job of a trace, as it is replayed.
+/// A job of a workload trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceJob {
-    /// Its number in the trace.
+    /// Number of the job in the trace.
     pub id: i64,
-    /// When it was submitted, seconds.
+    /// Submit time, seconds.
     pub submit: u64,
-    /// How long it ran, seconds.
+    /// Run time, seconds.
     pub run: u64,
-    /// How long it may run, seconds: what was asked for, but not less than it ran.
+    /// Time limit, seconds: the requested time, but at least the run time.
     pub estimate: u64,
-    /// How many processors it held: as many as were asked for, or given where nobody asked.
+    /// Number of processors: as requested, or as allocated where the request is unknown.
     pub processors: u32,
-    /// What it asks of nodes, in extended traces.
+    /// The request for nodes, in extended traces.
     pub spec: Option<NodeSpec>,
 }
 
-/// A trace.
+/// A workload trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
-    /// Its jobs by time of submission, then by number.
+    /// The jobs, by submit time, then by number.
     pub jobs: Vec<TraceJob>,
-    /// Processors of the machine, as the head says: `MaxProcs`, else `MaxNodes`.
+    /// Processors of the machine: as given to the parser; otherwise from the header's `MaxProcs` or `MaxNodes`;
+    /// otherwise as many as the largest job needs.
     pub processors: Option<u32>,
-    /// What nodes are to have, each list as some job asks for it.
+    /// Distinct lists of required node properties; each job's request has an index of one of them.
     pub properties: Vec<Vec<String>>,
-    /// Records that were left out, for the trace does not know when they were submitted (-1).
+    /// Number of records omitted because the submit time is unknown (-1).
     pub without_submit: u64,
-    /// The line of the first record of which the trace does not know that.
+    /// Number of the first line with an unknown submit time.
     pub unknown_submit: Option<usize>,
-    /// Records that were left out, for they held no processors.
+    /// Number of records omitted because they have no processors.
     pub without_processors: u64,
-    /// Records that were left out, for they never ran.
+    /// Number of records omitted because the job never ran.
     pub without_run: u64,
-    /// Records that were left out, for they are larger than the machine.
+    /// Number of records omitted because the job is larger than the machine.
     pub too_large: u64,
 }
 
-/// A line that can't be understood.
+/// A line that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadLine {
-    /// Which, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// Description of the error.
     pub problem: String,
 }
 
@@ -58,7 +60,7 @@ impl fmt::Display for BadLine {
     }
 }
 
-/// What the columns are called, in order.
+/// Names of the standard columns, in order.
 const COLUMNS: [&str; 18] = [
     "job number",
     "submit time",
@@ -80,22 +82,22 @@ const COLUMNS: [&str; 18] = [
     "think time",
 ];
 
-/// What extended traces have beside them.
+/// Names of the additional columns of extended traces.
 const MORE: [&str; 3] = ["nodes", "queue", "node spec"];
 
-/// Where what is read of a record stands among the columns, from 0.
+/// Positions of the columns that are used, from 0.
 const USED: [usize; 6] = [0, 1, 3, 4, 7, 8];
 
 impl Trace {
-    /// Reads a trace. Jobs that need more than `processors` (where it is not said: than the head says) are left out, as
-    /// are those that never ran, held nothing, or came nobody knows when; anything else that is odd is refused: numbers below -1, which says that
-    /// nobody knows, and a job number that was there before.
+    /// Parses a trace. Omitted are jobs that need more than `processors` (default: the header's number), never ran,
+    /// have no processors or have an unknown submit time. Other errors are refused, such as a repeated job number or
+    /// numbers below -1; -1 means unknown.
     pub fn read(text: &str, processors: Option<u32>) -> Result<Self, BadLine> {
         Self::read_as(text, processors, false)
     }
 
-    /// The same for an extended trace (`.swf-ext`), which has three columns more: on which node each processor was, a
-    /// queue, and what the job asks of nodes. The last of them is read: it has to ask for as many processors as the others
+    /// Parses an extended trace (`.swf-ext`), which has three more columns: the node of each processor, a queue, and
+    /// the job's node request. Only the node request is used; it must be for as many processors as the other columns
     /// say.
     pub fn read_extended(text: &str, processors: Option<u32>) -> Result<Self, BadLine> {
         Self::read_as(text, processors, true)
@@ -144,7 +146,7 @@ impl Trace {
         Ok(trace)
     }
 
-    /// What a job of so many processors asks of nodes.
+    /// Parses the node request of a record; it must be for `processors` processors.
     fn spec(&mut self, line: &str, processors: u32) -> Result<NodeSpec, String> {
         let column = COLUMNS.len() + MORE.len();
         let name = MORE[MORE.len() - 1];
@@ -168,7 +170,8 @@ impl Trace {
         Ok(NodeSpec { properties, ..read.spec })
     }
 
-    /// As text, in the standard format: what the head says of it, the machine, and a line for each job; what nobody knows is -1.
+    /// Returns the trace as text in the standard format: a header with the note `about` and the machine's size, then a
+    /// line for each job. Unknown numbers are -1.
     pub fn text(&self, about: &str) -> String {
         let mut text = format!("; Version: 2.2\n; Note: {about}\n");
         if let Some(processors) = self.processors {
@@ -181,7 +184,7 @@ impl Trace {
         text
     }
 
-    /// A line of the head: `MaxProcs: 100`.
+    /// Parses a line of the header such as `MaxProcs: 100`.
     fn head(&mut self, comment: &str) -> Result<(), String> {
         let Some((name, value)) = comment.split_once(':') else { return Ok(()) };
         let name = name.trim();
@@ -199,8 +202,8 @@ impl Trace {
     }
 }
 
-/// One line of 18 numbers; what a trace has beyond them is passed over.
-/// False: when it was submitted is not known.
+/// Parses a record of 18 numbers; further columns are ignored. Returns false beside the job if its submit time is
+/// unknown.
 fn record(line: &str) -> Result<(TraceJob, bool), String> {
     let mut numbers = [-1; COLUMNS.len()];
     let mut words = line.split_ascii_whitespace();
@@ -210,7 +213,8 @@ fn record(line: &str) -> Result<(TraceJob, bool), String> {
     }
     let [id, submit, wait, mut run, allocated, _, _, asked, time, ..] = numbers;
     if run < -1 && run.checked_neg() == submit.checked_add(wait.max(0)) {
-        // From the start to an end at 0: nobody saw the end, as in two records of MetaCentrum's trace of 2013.
+        // A run time from the start to an end at 0 means that the end is unknown, as in two records of MetaCentrum's
+        // trace of 2013.
         run = -1;
         numbers[3] = run;
     }
@@ -228,7 +232,7 @@ fn record(line: &str) -> Result<(TraceJob, bool), String> {
     Ok((TraceJob { id, submit, run, estimate, processors, spec: None }, known))
 }
 
-/// A whole number; a fraction, as averages have it, is cut off.
+/// Parses an integer; a fraction, as averages have it, is cut off.
 fn number(word: &str) -> Option<i64> {
     let whole = match word.split_once('.') {
         Some((whole, fraction)) if fraction.bytes().all(|digit| digit.is_ascii_digit()) => whole,
@@ -308,7 +312,7 @@ mod tests {
             line(1, 8, "{1,1} q_1d 2:ppn=4:brno:x86_64#excl"),
             line(2, 1, "{1} q_1d 1:ppn=1:x86_64:brno"),
             line(3, 1, "{1} q_2h 1"),
-            // Nobody asks what a job that never held anything wanted.
+            // The node request of a job without processors is not read.
             line(4, 0, ""),
         ];
         let trace = read(text.concat()).unwrap();
@@ -330,12 +334,12 @@ mod tests {
     #[test]
     fn a_job_number_stands_once() {
         let rest = "-1 1 1 1 -1 1 -1 -1 -1";
-        // Job 3 never ran and is left out; its number is taken all the same.
+        // Job 3 never ran and is omitted; its number counts as used all the same.
         let twice = Trace::read(&format!("{TRACE}3 20 0 60 4 -1 -1 4 90 {rest}\n"), None).unwrap_err().to_string();
         assert_eq!(twice, "line 11: column 1, job number: 3 stands in line 8 already");
     }
 
-    // faults.md C: line 325 of LLNL-Thunder-2007 is a job of which nothing is known.
+    // Finding C of faults.md: line 325 of LLNL-Thunder-2007 is a job of which everything is unknown.
     #[test]
     fn c_a_job_of_which_all_is_unknown_is_left_out_and_counted() {
         let unknown = ["-1"; 17].join(" ");

@@ -1,4 +1,4 @@
-//! The trace: one short line per event, its hash, and the last lines for the report of a failure.
+//! The trace of a simulation: one short line per event, a hash of all, and the last lines for failure reports.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -7,34 +7,34 @@ use squall_model::time::Time;
 
 use crate::seed::mix;
 
-/// How many of the last lines are kept when not all are.
+/// Number of last lines that are kept unless all are.
 const KEPT_LINES: usize = 200;
 
-/// Who did it.
+/// Origin of a trace line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
-    /// The controller's host.
+    /// The controller.
     Controller,
-    /// A node's host, by index.
+    /// The node with this index.
     Node(u32),
-    /// A client, by its call.
+    /// The client request with this index.
     Client(u32),
-    /// The faults.
+    /// An injected fault.
     Fault,
 }
 
-/// One line.
+/// One line of the trace.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
-    /// When.
+    /// Simulated time of the event.
     pub(crate) time: Time,
-    /// Who.
+    /// Origin of the event.
     pub(crate) who: Who,
-    /// What.
+    /// Description of the event.
     pub(crate) what: &'static str,
-    /// Of which job; 0: none.
+    /// Job id; 0: the event concerns no job.
     pub(crate) job: u32,
-    /// A number that belongs to it (attempt, step, record, count, …).
+    /// Number that belongs to the event (attempt, step, record, count, …).
     pub(crate) number: u64,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// What has happened so far.
+/// Trace lines of a simulation, and their hash.
 #[derive(Clone, Debug)]
 pub(crate) struct Trace {
     hash: u64,
@@ -64,11 +64,11 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Nothing has happened. With `all`, every line is kept.
+    /// Creates an empty trace. `all`: every line is kept.
     pub(crate) fn new(all: bool) -> Self {
         Self { hash: 0, all, lines: VecDeque::new() }
     }
-    /// Something happened.
+    /// Adds a line to the trace.
     pub(crate) fn say(&mut self, line: Line) {
         let who = match line.who {
             Who::Controller => 1,
@@ -87,11 +87,11 @@ impl Trace {
         }
         self.lines.push_back(line);
     }
-    /// A number that two runs share only if they did the same.
+    /// Returns the hash of all lines: equal for equal runs.
     pub(crate) fn hash(&self) -> u64 {
         self.hash
     }
-    /// The lines that were kept, as text.
+    /// Returns the kept lines as text.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.lines.iter().map(ToString::to_string).collect()
     }

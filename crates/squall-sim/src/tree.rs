@@ -1,4 +1,4 @@
-//! Connections between neighbours in the tree: how they come to be, what they carry, how they end.
+//! Connections between neighbours in the tree: how they are opened, what they carry, how they end.
 
 use std::collections::BTreeMap;
 
@@ -11,46 +11,46 @@ use squall_model::wire::fabric::{Chunk, DownFrame, UpFrame};
 use crate::trace::Who;
 use crate::world::{Happening, World};
 
-/// How long a node waits for one that does not answer.
+/// Timeout of a node's connection attempt.
 const DIAL_WAIT: Span = Span::from_secs(2);
 
-/// Beyond the way to the other side, so long after a connection ended it is noticed there.
+/// Time after which the end of a connection is noticed on the other side, added to the network delay.
 const NOTICE: Span = Span::from_millis(1);
 
-/// A connection: numbers are never used twice.
+/// A connection between child and parent. Connection numbers are never reused.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hop {
     pub(crate) child: End,
     pub(crate) parent: End,
 }
 
-/// One end of a connection.
+/// One end of a connection between two machines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
-    /// Whose: a port of the network.
+    /// Port of the network at this end.
     pub(crate) port: usize,
-    /// In which life of its daemon.
+    /// Start number of the daemon at this end.
     life: u64,
-    /// The daemon has it open.
+    /// The daemon has this end open.
     open: bool,
-    /// When the last frame for this end arrives.
+    /// Arrival time of the last frame in flight to this end.
     last: Time,
 }
 
-/// Which end.
+/// Selects an end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Child,
     Parent,
 }
 
-/// All connections.
+/// All connections of the tree.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     width: usize,
     hops: BTreeMap<u64, Hop>,
     last: u64,
-    /// When the last piece of a file arrives that one node passes to another beside the tree.
+    /// Arrival time of the last file piece in flight on direct connections outside the tree, by (sender, receiver).
     beside: BTreeMap<(usize, usize), Time>,
 }
 
@@ -79,19 +79,20 @@ impl Side {
 }
 
 impl Tree {
-    /// Nobody is connected; so many children a node has when all is well, 0: all nodes are the controller's.
+    /// Creates a tree without connections. `width`: children of a node in a healthy tree; 0: all nodes connect to the
+    /// controller.
     pub(crate) fn new(width: u32) -> Self {
         Self { width: width as usize, ..Self::default() }
     }
-    /// The nodes above one of so many, nearest first.
+    /// Returns the nodes above `node` in a healthy tree of `count` nodes, nearest first.
     pub(crate) fn above(&self, node: usize, count: usize) -> Vec<usize> {
         if self.width == 0 { Vec::new() } else { shape::above(node, count, self.width) }
     }
-    /// A node and all that are below it in a healthy tree.
+    /// Returns a node and all nodes below it in a healthy tree of `count` nodes.
     pub(crate) fn subtree(&self, node: usize, count: usize) -> Vec<usize> {
         (0..count).filter(|&other| other == node || self.above(other, count).contains(&node)).collect()
     }
-    /// Connections that have that port at one of their ends, open there.
+    /// Returns the connections that are open at this port, with the side that is there.
     fn of(&self, port: usize) -> Vec<(u64, Side)> {
         let ends = self
             .hops
@@ -99,7 +100,7 @@ impl Tree {
             .flat_map(|(&hop, ends)| [(hop, Side::Child, ends.child), (hop, Side::Parent, ends.parent)]);
         ends.filter(|(_, _, end)| end.port == port && end.open).map(|(hop, side, _)| (hop, side)).collect()
     }
-    /// Whom a connection leads up to.
+    /// Returns the port at a connection's parent side.
     pub(crate) fn parent(&self, hop: u64) -> Option<usize> {
         self.hops.get(&hop).map(|hop| hop.parent.port)
     }
@@ -112,9 +113,9 @@ impl Tree {
     }
 }
 
-/// How connections come to be.
+/// Functions that open connections.
 impl World {
-    /// A node wants a connection.
+    /// Opens a connection from a node to the parent that it has chosen.
     fn dial(&mut self, node: usize, to: &Dial) {
         let port = match to {
             Dial::Controller => Some(self.network.controller()),
@@ -189,7 +190,7 @@ impl World {
         self.nodes.get(port).map_or(self.controller.life, |node| node.life)
     }
 
-    /// The port of an end that its daemon has open, in the same life.
+    /// Returns the port of an end that is open and whose daemon has not restarted since. None otherwise.
     fn live_end(&self, hop: u64, side: Side) -> Option<usize> {
         let end = self.tree.hops.get(&hop)?.end(side);
         let lives = end.open && self.listens(end.port) && self.life_of(end.port) == end.life;
@@ -197,9 +198,9 @@ impl World {
     }
 }
 
-/// What they carry.
+/// Functions that send frames on connections.
 impl World {
-    /// Does what a node's machine wants of its connections.
+    /// Sends the messages that a node's state machine puts on its connections, and executes its other network actions.
     pub(crate) fn carry_out(&mut self, node: usize, net: NetOut) {
         if let (Some(frame), Some(hop)) = (net.up, self.nodes[node].parent()) {
             self.send_up(hop, frame);
@@ -224,7 +225,7 @@ impl World {
         }
     }
 
-    /// A piece of a file for a node that may be no neighbour: it comes in order, or not at all.
+    /// Sends a piece of a file directly to a node, outside the tree. Pieces arrive in order or are lost.
     fn send_beside(&mut self, node: usize, name: &str, chunk: Chunk) {
         let Some(to) = self.nodes.iter().position(|node| node.name == name) else { return };
         let last = self.tree.beside.entry((node, to)).or_default();
@@ -241,7 +242,7 @@ impl World {
         }
     }
 
-    /// The child's frame goes on its way.
+    /// Sends a frame from the child to its parent.
     fn send_up(&mut self, hop: u64, mut frame: UpFrame) {
         self.perturb_up(hop, &mut frame);
         for at in self.arrivals(hop, Side::Parent) {
@@ -249,7 +250,7 @@ impl World {
         }
     }
 
-    /// The parent's frame goes on its way.
+    /// Sends a frame from the parent to its child.
     pub(crate) fn send_down(&mut self, hop: u64, frame: &DownFrame) {
         for at in self.arrivals(hop, Side::Child) {
             self.agenda.at(at, Happening::Down { hop, frame: Box::new(frame.clone()) });
@@ -281,7 +282,7 @@ impl World {
         }
     }
 
-    /// A frame came for a connection that is no more on this side: the system says so to who sent it.
+    /// Handles a frame for a connection that is closed on this side: the operating system sends a reset to the sender.
     fn resets(&mut self, hop: u64, side: Side) {
         let Some(port) = self.tree.hops.get(&hop).map(|ends| ends.end(side).port) else { return };
         if self.is_powered(port) {
@@ -290,23 +291,22 @@ impl World {
     }
 }
 
-/// How they end.
+/// Functions that end connections.
 impl World {
-    /// A side closes its end; the other notices, unless the way is cut.
+    /// Closes one end; the other side notices, unless the network is cut.
     pub(crate) fn close(&mut self, hop: u64, side: Side) {
         self.tree.close(hop, side);
         self.notice(hop, side.other());
     }
 
-    /// A connection breaks: both sides notice.
+    /// Breaks a connection: both sides notice.
     pub(crate) fn break_hop(&mut self, hop: u64) {
         for side in [Side::Child, Side::Parent] {
             self.notice(hop, side);
         }
     }
 
-    /// A daemon is no more: its connections are closed, and those at the other ends told, unless its whole machine is
-    /// no more.
+    /// Closes all connections of a daemon that has ended. `told`: the other sides notice; false after a power loss.
     pub(crate) fn close_all(&mut self, port: usize, told: bool) {
         for (hop, side) in self.tree.of(port) {
             self.tree.close(hop, side);
@@ -316,7 +316,7 @@ impl World {
         }
     }
 
-    /// That side will notice that the connection has ended, after all frames that are on their way to it.
+    /// Schedules that a side notices the connection's end, after all frames in flight to it.
     fn notice(&mut self, hop: u64, side: Side) {
         let Some(ends) = self.tree.hops.get(&hop) else { return };
         let (from, to, last) = (ends.end(side.other()).port, ends.end(side).port, ends.end(side).last);
@@ -330,7 +330,7 @@ impl World {
     pub(crate) fn broken(&mut self, hop: u64, side: Side) {
         let Some(port) = self.live_end(hop, side) else { return };
         self.tree.close(hop, side);
-        // What the other side has not noticed yet it notices when it speaks.
+        // If the other side has not noticed the end yet, it will when it sends its next frame.
         match side {
             Side::Parent => {
                 self.tell_parent(port, Input::Lost { link: LinkId(hop) }, NetInput::ChildClosed { link: hop as u32 });

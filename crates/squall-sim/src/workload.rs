@@ -1,4 +1,4 @@
-//! The generator: what random users do to the cluster.
+//! Generator of the random workload: submissions, operator actions and queries.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::order::Order;
 use crate::seed::Seed;
 use crate::world::{Happening, Setup, World};
 
-/// Dependencies that the generator uses.
+/// Kinds of dependencies between generated jobs.
 const KINDS: [DependencyKind; 5] = [
     DependencyKind::After,
     DependencyKind::AfterAny,
@@ -26,40 +26,40 @@ const KINDS: [DependencyKind; 5] = [
     DependencyKind::AfterCorr,
 ];
 
-/// Bytes of most files.
+/// Greatest size of most files, bytes.
 const FILE_BYTES_MAX: u64 = 600_000;
 
-/// The second partition: half of the nodes, a higher tier.
+/// Name of the second partition, which has half of the nodes and a higher tier.
 pub(crate) const FAST: &str = "fast";
 
-/// Levels of service: jobs of the first make room for those of the second.
+/// Name of the QOS whose jobs are preempted for jobs of the QOS `HIGH`.
 pub(crate) const LOW: &str = "low";
-/// See [`LOW`].
+/// Name of the QOS that may preempt [`LOW`].
 pub(crate) const HIGH: &str = "high";
 
-/// Users who keep the cluster busy.
+/// State of the workload generator.
 #[derive(Debug)]
 pub(crate) struct Workload {
-    /// Nothing is submitted after this.
+    /// Time after which nothing is submitted.
     pub(crate) until: Time,
-    /// Mean time between two things that users do.
+    /// Mean time between two user actions.
     gap: Span,
     cores: u32,
     memory_mb: u64,
     nodes: u32,
     /// There is a second partition.
     fast: bool,
-    /// There are levels of service, of which one makes room for the other.
+    /// There are two QOS, of which one may preempt the other.
     levels: bool,
-    /// Jobs are leased.
+    /// The configuration lets jobs be leased.
     leases: bool,
-    /// Submissions of the burst under way.
+    /// Number of submissions left in the current burst.
     burst: u32,
     drained: Vec<usize>,
 }
 
 impl Workload {
-    /// About `per_hour` deeds in an hour.
+    /// Creates a generator of about `per_hour` user actions an hour.
     pub(crate) fn new(until: Time, per_hour: u64, setup: &Setup) -> Self {
         let gap = Span(3_600_000_000 / per_hour.max(1));
         let fast = setup.config.partitions.iter().any(|p| p.name == FAST);
@@ -114,14 +114,14 @@ impl Workload {
             order.nodes = 1;
             order.run = Span::from_millis(seed.spread(200, 60_000));
         }
-        // Many short jobs that are alike, each with a node's cores.
+        // An array of many short, equal jobs that use all cores of a node each.
         if self.leases && seed.chance(300_000) {
             let indices = IndexSet::range(0, seed.spread(2, 100) as u32 - 1);
             (order.nodes, order.cores, order.memory_mb, order.steps) = (1, self.cores, 0, 0);
             order.array = Some(ArraySpec { indices, limit: None, text: "many".to_owned() });
             (order.run, order.limit_s) = (Span::from_millis(seed.spread(200, 60_000)), None);
         }
-        // Now and then another component beside it, if both can ever run at one time.
+        // Now and then the job gets a second component, if both can ever run at the same time.
         let most = if order.partition.is_some() { self.nodes / 2 } else { self.nodes };
         let beside = 1 + (order.vary >> 16) as u32 % 3;
         if order.vary >> 8 & 7 == 3 && order.array.is_none() && !self.levels && order.nodes + beside <= most {
@@ -143,7 +143,7 @@ impl Workload {
 }
 
 impl World {
-    /// Users do something, and something again later.
+    /// Does one random user action and schedules the next.
     pub(crate) fn work(&mut self) {
         let Some(mut workload) = self.workload.take() else { return };
         if self.now >= workload.until {
@@ -169,7 +169,7 @@ impl World {
         self.after(gap, Happening::Work);
     }
 
-    /// A user or the operator changes something.
+    /// Does a random change as a user or the operator, such as a cancellation or a drain.
     fn meddle(&mut self, workload: &mut Workload) {
         let count = self.clients.placed.len() as u64;
         if count == 0 {
@@ -200,7 +200,7 @@ impl World {
         self.wish(wish);
     }
 
-    /// A file for some neighbours: short, or longer than what is under way at once.
+    /// Returns a random file for some neighbouring nodes: a short one, or one larger than the send window.
     fn parcel(&mut self) -> Parcel {
         let count = self.nodes.len() as u64;
         let first = self.seed.below(count) as usize;
@@ -211,7 +211,8 @@ impl World {
         Parcel::new("", nodes, size, self.seed.below(3))
     }
 
-    /// What an operator asks of all nodes: mostly whether a variable has one value everywhere, to give it the next one.
+    /// Returns a random query of all nodes: mostly whether a variable has one value everywhere, to write the next
+    /// value then.
     fn question(&mut self) -> Question {
         let at = self.seed.below(3);
         let wrong = self.seed.chance(200_000);
@@ -236,7 +237,7 @@ impl World {
         }
     }
 
-    /// Whatever holds jobs back is taken away: holds, drained nodes, suspensions.
+    /// Removes everything that holds jobs back: holds, drained nodes, suspensions.
     pub(crate) fn free_everything(&mut self) {
         let nodes = hostlist::compress(&self.setup.names);
         self.wish(Wish::Admin { nodes, admin: NodeAdmin::Resume });

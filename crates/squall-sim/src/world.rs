@@ -1,4 +1,4 @@
-//! The world: one heap of things that will happen, and the machines to which they happen.
+//! The simulated world: one heap of future events, and the machines that process them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,18 +32,18 @@ use crate::trace::{Line, Trace, Who};
 use crate::tree::{Side, Tree};
 use crate::workload::Workload;
 
-/// When every simulated world begins.
+/// Time at which every simulation begins.
 pub(crate) const BEGIN: Time = Time::from_secs(1_800_000_000);
 
-/// What a world is made of.
+/// Setup of a simulated world.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) names: Vec<String>,
     pub(crate) cores: u32,
     pub(crate) memory_mb: u64,
-    /// Children of a node when all is well; 0: all nodes are the controller's.
+    /// Children of a node in a healthy tree; 0: all nodes connect to the controller.
     pub(crate) tree_width: u32,
-    /// There is multicast, and so many of a million datagrams are lost at each node.
+    /// Probability that a multicast datagram is lost at a node, in millionths. None: there is no multicast.
     pub(crate) multicast: Option<u32>,
     pub(crate) config: Config,
     pub(crate) mutation: Option<Mutation>,
@@ -51,15 +51,15 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// So many equal nodes named n1, n2 …
+    /// Creates a setup of equal nodes with the given names.
     pub(crate) fn of(names: Vec<String>, cores: u32, memory_mb: u64) -> Self {
         let (node_lost_s, max_array_size, max_jobs_per_user) = (1_000_000_000, ARRAY_INDEX_MAX, 0);
         let mut config = Config { node_lost_s, max_array_size, max_jobs_per_user, ..Config::default() };
         config.nodes.push(NodeConfig { name: hostlist::compress(&names), ..NodeConfig::default() });
         Self { names, cores, memory_mb, tree_width: 0, multicast: None, config, mutation: None, trace: false }
     }
-    /// The same nodes as the routers of a torus (`4x4x4`, the first extent counting fastest), or so many at each leaf
-    /// switch, with one above all of them, or in each block.
+    /// Adds a network to the setup: the nodes are the routers of a torus (`4x4x4`, the first extent varying fastest),
+    /// or groups of `size` nodes under leaf switches with one switch above them, or in blocks.
     pub(crate) fn on_network(mut self, kind: &str, size: &str) -> Result<Self, String> {
         let nodes = hostlist::compress(&self.names);
         let each = size.parse::<usize>().ok().filter(|n| *n > 0);
@@ -83,7 +83,7 @@ impl Setup {
         self.config.topology = TopologyFile { name: "topology.conf".into(), text };
         self.network().map(|_| self).map_err(|fault| fault.to_string())
     }
-    /// The network, with each node's place in `names` as its number.
+    /// Returns the network; each node's number is its index in `names`.
     pub(crate) fn network(&self) -> Result<Topology, TopologyFault> {
         let TopologyFile { name, text } = &self.config.topology;
         if text.is_empty() {
@@ -107,7 +107,7 @@ impl Setup {
     }
 }
 
-/// Something that will happen. `life` fences what belongs to a daemon that has died since.
+/// A simulated event. `life`: start number of the daemon; the event is dropped if the daemon has ended since.
 #[derive(Debug)]
 pub(crate) enum Happening {
     ControllerStart { life: u64 },
@@ -152,7 +152,7 @@ pub(crate) enum Happening {
     FaultEnds { which: usize },
 }
 
-/// All of it.
+/// State of a simulation: machines, network, users, faults and the judge.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) now: Time,
@@ -163,18 +163,18 @@ pub(crate) struct World {
     pub(crate) controller: ControllerHost,
     pub(crate) nodes: Vec<NodeHost>,
     pub(crate) tree: Tree,
-    /// Lives of nodes that were welcomed once, for a planted bug.
+    /// Nodes with their start numbers that were accepted once, for a planted bug.
     pub(crate) welcomed: BTreeSet<(usize, u64)>,
     pub(crate) clients: Clients,
-    /// Each `srun` that waits for a step, by order.
+    /// Each `srun` that waits for a step, by the index of its order.
     pub(crate) followers: BTreeMap<usize, Follower>,
-    /// A copy of the controller's disk, and the last id that was given then.
+    /// Copy of the controller's disk, and the last assigned job id at that time.
     pub(crate) backup: Option<(MemoryLog, JobId)>,
     pub(crate) restoration: Option<Restoration>,
     pub(crate) judge: Judge,
     pub(crate) workload: Option<Workload>,
     pub(crate) nemesis: Nemesis,
-    /// A step daemon is killed between two of its acts, after so many acts of all step daemons.
+    /// Number of actions of all step daemons after which one of them is killed. None: not planned.
     pub(crate) step_dies_after_acts: Option<u32>,
     pub(crate) coverage: Coverage,
     pub(crate) trace: Trace,
@@ -182,7 +182,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A world in which everything is about to start.
+    /// Creates a world in which the controller and all nodes are about to start.
     pub(crate) fn new(setup: Setup, seed: u64) -> Self {
         let mut seed = Seed::new(seed);
         let hardware = setup.hardware();
@@ -217,17 +217,17 @@ impl World {
         world
     }
 
-    /// Whether the bug is planted.
+    /// Returns whether the bug is planted.
     pub(crate) fn is_planted(&self, mutation: Mutation) -> bool {
         self.setup.mutation == Some(mutation)
     }
 
-    /// Whether the bug is planted and strikes now, in one of `n` cases.
+    /// Returns whether the bug is planted and strikes now, which it does in one of `n` cases.
     pub(crate) fn mutates(&mut self, mutation: Mutation, n: u64) -> bool {
         self.is_planted(mutation) && self.seed.below(n) == 0
     }
 
-    /// Something happens after a while.
+    /// Schedules an event after a time span.
     pub(crate) fn after(&mut self, span: Span, what: Happening) {
         self.agenda.at(self.now + span, what);
     }
@@ -238,13 +238,13 @@ impl World {
         self.trace.say(Line { time, who, what, job, number });
     }
 
-    /// A fault strikes: counts what it met.
+    /// Records a fault, with the phases of all jobs at this time.
     pub(crate) fn strike(&mut self, fault: Fault, number: u64) {
         self.coverage.strike(fault, self.judge.census());
         self.say(Who::Fault, fault.name(), 0, number);
     }
 
-    /// Goes on until `until` or a violation.
+    /// Runs events until the time `until` or a violation.
     pub(crate) fn run_until(&mut self, until: Time) -> Result<(), Box<Violation>> {
         while let Some((time, what)) = self.agenda.pop(until) {
             self.now = time;

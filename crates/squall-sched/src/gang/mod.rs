@@ -1,13 +1,13 @@
-//! Gang scheduling: the Ousterhout matrix. Columns are cores of nodes, rows are slots of time; a job lies in one row, on
-//! the cores that it holds, and runs when its row's turn comes.
+//! Gang scheduling by the Ousterhout matrix. Columns are cores of nodes, rows are time slots. A job lies in one row,
+//! on the cores of its allocation, and runs in that row's slot.
 //!
-//! Space is shared out in each row as buddies: a wide job gets an aligned block of nodes, so that rows break at the same
-//! places and holes in one are as wide as jobs of another. A hole in the row in force is filled by jobs of other rows
-//! whose columns are free there (alternate scheduling). When a job ends, those behind it move up (re-packing); nobody
-//! ever moves to other cores. Nodes that no chain of jobs connects have rounds of their own.
+//! In each row nodes are allocated in buddy blocks: a job of several nodes gets an aligned block. So rows are divided
+//! at the same nodes, and a hole in one row is as wide as jobs of another. Jobs of other rows whose columns are free
+//! there also run in a hole (alternate scheduling). When a job ends, later rows move up (re-packing); no job moves to
+//! other cores. Groups of nodes that no chain of jobs connects have separate rounds.
 //!
-//! Where jobs are suspended for others there is a matrix for each rank, one above the other: a job has no turn while one
-//! of a higher rank that has turns lies on any of its cores. Nothing else suspends or resumes it.
+//! Where jobs suspend others there is a matrix for each rank, one above the other. A job has no slot while a job of a
+//! higher rank that has slots lies on any of its cores. Nothing else suspends or resumes it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ use crate::request::Request;
 use crate::scratch::Scratch;
 use crate::view::{Given, Row, View};
 
-/// Finds room for a job in the first of `rows` rows that has some.
+/// Places a job in the first of `rows` rows in which it fits.
 pub(crate) fn place_in_rows(
     view: &impl View,
     scratch: &Scratch,
@@ -38,7 +38,7 @@ pub(crate) fn place_in_rows(
     })
 }
 
-/// What is taken in one row, as a scratch of its own: cores by row, memory over all rows.
+/// Returns the usage of one row as a trial state: cores of this row, memory of all rows.
 pub(crate) fn row_books(view: &impl View, scratch: &Scratch, nodes: &NodeSet, of: Row) -> Scratch {
     let mut row = scratch.for_row();
     let usable = nodes.intersection(view.reachable());
@@ -54,8 +54,8 @@ pub(crate) fn row_books(view: &impl View, scratch: &Scratch, nodes: &NodeSet, of
     row
 }
 
-/// Room for a job of several nodes in an aligned block of as many, rounded up to a power of two: the block that is fullest
-/// of those that have room.
+/// Places a job of several nodes in an aligned block whose size is a power of two: of the blocks in which it fits, the
+/// one with the fewest free nodes.
 fn buddies(view: &impl View, row: &mut Scratch, request: &Request, nodes: &NodeSet) -> Option<Given> {
     let size = (request.nodes_min as usize).next_power_of_two();
     if size < 2 || size >= nodes.len() || !request.required.is_empty() {
@@ -76,22 +76,23 @@ fn buddies(view: &impl View, row: &mut Scratch, request: &Request, nodes: &NodeS
     found
 }
 
-/// A job in the matrix.
+/// A job in the gang matrix.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'a> {
-    /// The job.
+    /// Id of the job.
     pub job: JobId,
-    /// Its row so far.
+    /// Row of the gang matrix that the job has so far.
     pub slot: u32,
-    /// It stops those of a lower rank that hold its cores.
+    /// The job suspends jobs of lower ranks on its cores.
     pub rank: u32,
-    /// The cores that it holds.
+    /// The job's allocation.
     pub alloc: &'a Alloc,
-    /// Whether it wants time: not while it is suspended or on its way out.
+    /// Whether the job needs time slots; false while it is suspended or ending.
     pub runs: bool,
 }
 
-/// Packs all rows anew and gives every job its turn. `rotate` false: who has turns runs all the time.
+/// Packs all rows again and returns the time slots of every job. `rotate` false: jobs that have slots run all the
+/// time.
 pub fn turns(pieces: &[Piece<'_>], rotate: bool) -> BTreeMap<JobId, Turn> {
     let mut turns = BTreeMap::new();
     for mut group in components(pieces) {
@@ -116,7 +117,7 @@ pub fn turns(pieces: &[Piece<'_>], rotate: bool) -> BTreeMap<JobId, Turn> {
     turns
 }
 
-/// Pieces that share nodes, if only by way of others, stand together.
+/// Divides jobs into groups that are connected by shared nodes, directly or through other jobs.
 fn components<'a>(pieces: &[Piece<'a>]) -> Vec<Vec<Piece<'a>>> {
     let mut groups: Vec<(NodeSet, Vec<Piece<'a>>)> = Vec::new();
     for piece in pieces {
@@ -136,7 +137,7 @@ fn components<'a>(pieces: &[Piece<'a>]) -> Vec<Vec<Piece<'a>>> {
     groups.into_iter().map(|(_, members)| members).collect()
 }
 
-/// The cores of a row that are taken.
+/// The used cores of a row.
 #[derive(Default)]
 struct Columns(BTreeMap<NodeId, CoreSet>);
 
@@ -154,7 +155,7 @@ impl Columns {
     }
 }
 
-/// Each piece's row: the first in which its columns are free, so none behind the one in which it was.
+/// Returns each job's row: the first in which its cores are free. No job gets a later row than before.
 fn pack(group: &[Piece<'_>]) -> Vec<u32> {
     let mut rows: Vec<Columns> = Vec::new();
     let place = |piece: &Piece<'_>| {
@@ -168,10 +169,10 @@ fn pack(group: &[Piece<'_>]) -> Vec<u32> {
     group.iter().map(place).collect()
 }
 
-/// Who runs in which slot of a round, and how many slots it has: its own row's, and in holes of others those with the least
-/// time first.
+/// Returns for each job the slots of a round in which it runs, as bits, and the number of slots. A job runs in its own
+/// row's slot and in holes of others; jobs with the fewest slots get holes first.
 fn rounds(open: &[Piece<'_>]) -> BTreeMap<JobId, (u64, u32)> {
-    // Slots are bits. More rows than that come about only if a configuration makes two matrices one.
+    // Slots are bits of a u64. More rows come about only when a changed configuration merges two matrices.
     let rows: Vec<usize> = pack(open).into_iter().map(|row| row.min(ROWS_MAX - 1) as usize).collect();
     let of = rows.iter().max().map_or(1, |last| last + 1);
     let mut masks: BTreeMap<JobId, u64> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The matrix: what it must never do, and some of it by example.
+//! Tests of the gang matrix: invariants, and examples.
 
 use proptest::prelude::{Strategy, any, prop, proptest};
 use proptest::{prop_assert, prop_assert_eq};
@@ -25,16 +25,16 @@ fn by_job(pieces: &[(u32, u32, &Alloc, bool)]) -> Vec<Turn> {
 #[test]
 fn holes_are_filled_by_others_and_rounds_are_as_long_as_need_be() {
     let (left, right, both) = (alloc(&[0], 0..2), alloc(&[1], 0..2), alloc(&[0, 1], 0..2));
-    // Two rows: left and right beside each other, and both below.
+    // Two rows: left and right in one, both below.
     let turn = by_job(&[(1, 0, &left, true), (2, 1, &both, true), (3, 0, &right, true)]);
     assert_eq!(turn.iter().map(|turn| (turn.mask, turn.of)).collect::<Vec<_>>(), [(0b01, 2), (0b10, 2), (0b01, 2)]);
-    // Right is missing: left's row has a hole that nobody fits into.
+    // Without right, left's row has a hole that fits no other job.
     let turn = by_job(&[(1, 0, &left, true), (2, 1, &both, true)]);
     assert_eq!(turn.iter().map(|turn| turn.mask).collect::<Vec<_>>(), [0b01, 0b10]);
-    // Three rows on the left, one of which reaches right: right runs in the other two slots as well.
+    // Three rows on the left node, one of which includes the right node: right also runs in the other two slots.
     let turn = by_job(&[(1, 0, &left, true), (2, 1, &left, true), (3, 2, &both, true), (4, 0, &right, true)]);
     assert_eq!(turn.iter().map(|turn| turn.mask).collect::<Vec<_>>(), [0b001, 0b010, 0b100, 0b011]);
-    // Who shares no node with others has rounds of its own.
+    // A job that shares no node with others has its own rounds.
     let turn = by_job(&[(1, 0, &left, true), (2, 1, &left, true), (3, 0, &right, true)]);
     assert_eq!(turn.iter().map(|turn| turn.of).collect::<Vec<_>>(), [2, 2, 1]);
 }
@@ -62,12 +62,13 @@ fn who_is_of_a_higher_rank_leaves_no_turn_to_those_below() {
         let pieces: Vec<Piece<'_>> = pieces.collect();
         turns(&pieces, true).into_values().map(|turn| (turn.slot, turn.mask, turn.of)).collect::<Vec<_>>()
     };
-    // The wide one below stops although only half of it is in the way; then its neighbour has all the time.
+    // The wide job of the lower rank stops although only half of its cores are needed. Its neighbour then runs all the
+    // time.
     assert_eq!(
         ranked(&[(0, 1, &both, true), (1, 1, &right, true), (0, 2, &left, true)]),
         [(0, 0, 1), (1, 1, 1), (0, 1, 1)]
     );
-    // Who is stopped itself stops nobody, nor does who is suspended.
+    // A job that is stopped or suspended stops no other job.
     assert_eq!(
         ranked(&[(0, 1, &right, true), (0, 2, &both, true), (0, 3, &left, true)]),
         [(0, 1, 1), (0, 0, 1), (0, 1, 1)]
@@ -75,7 +76,7 @@ fn who_is_of_a_higher_rank_leaves_no_turn_to_those_below() {
     assert_eq!(ranked(&[(0, 1, &left, true), (0, 2, &both, false)]), [(0, 1, 1), (0, 0, 1)]);
 }
 
-/// Jobs as they were started and ended in some order: rows that do not overlap.
+/// Generates jobs as left over from starts and ends in some order: no two in one row overlap.
 fn matrices() -> impl Strategy<Value = Vec<(u32, Alloc, bool)>> {
     let job = (0_u32..5, 1_u32..4, 0_usize..3, 1_usize..3, any::<bool>(), any::<bool>());
     prop::collection::vec(job, 0..14).prop_map(|jobs| {

@@ -1,4 +1,5 @@
-//! A grid on nodes of the real network: which node each of its ranks goes to, and whether it lies there at all.
+//! Mapping of a process grid to a job's nodes in the real network: the node of each rank, and whether the grid fits
+//! there.
 
 use squall_model::id::NodeId;
 use squall_model::set::NodeSet;
@@ -9,13 +10,13 @@ use super::{Grid, Model, SCORED, Site, best, fold, within};
 use crate::topology::{Kind, Topology, Torus};
 use crate::torus::{Prism, hull};
 
-/// A grid as a job wishes for it: [`Grid`] in a form that is compared and copied.
+/// A requested process grid: [`Grid`] in a form that can be compared and copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ranks {
     extents: [u32; DIMENSIONS_MAX],
     dimensions: u8,
     periodic: bool,
-    /// Thousandths.
+    /// Weights of the dimensions, thousandths.
     weights: [u32; DIMENSIONS_MAX],
 }
 
@@ -43,7 +44,7 @@ impl Ranks {
     }
 }
 
-/// The usable part of a prism, and which of the nodes are at each of its cells.
+/// Returns the usable part of a prism, and the usable nodes at each of its cells.
 fn site(
     torus: &Torus,
     prism: Prism,
@@ -57,7 +58,7 @@ fn site(
     (Site { frame: &torus.frame, prism, usable, per_node }, members)
 }
 
-/// Whether a grid lies on the usable nodes of a prism, with at most so many ranks on each.
+/// Returns whether a grid fits on the usable nodes of a prism, with at most `per_node` ranks on each node.
 pub(crate) fn lies(
     torus: &Torus,
     prism: Prism,
@@ -73,7 +74,8 @@ pub(crate) fn lies(
         .any(|fold| fold.placed(&site, grid).iter().any(|(_, cells)| within::nodes(&site, grid, cells).is_some()))
 }
 
-/// The node of each rank, of some nodes of a torus with at most so many ranks on each. None: the grid does not lie there.
+/// Returns the node of each rank, on nodes of a torus with at most `per_node` ranks each. None: the grid does not fit
+/// there.
 pub fn assign(topology: &Topology, nodes: &NodeSet, grid: &Grid, per_node: u32) -> Option<Vec<NodeId>> {
     let Kind::Torus(tori) = &topology.kind else { return None };
     let places: Vec<(usize, usize)> = nodes.iter().map(|id| topology.place(id)).collect::<Option<_>>()?;

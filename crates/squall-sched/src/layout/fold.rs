@@ -1,57 +1,57 @@
-//! How the dimensions of a grid lie on the axes of a prism: each on one axis, on two as a snake, sharing one, or inside
-//! the routers; and around holes, where neighbouring pencils skip the same planes.
+//! Mapping of the dimensions of a process grid to the axes of a prism: each on one axis, on two as a snake, sharing
+//! one, or inside the routers. Around holes neighbouring pencils (lines of cells along one axis) skip the same planes.
 
 use squall_model::job::network::DIMENSIONS_MAX;
 
 use super::{Grid, Site};
 use crate::torus::{AXES_MAX, Frame};
 
-/// Where a dimension goes.
+/// Where a dimension of the grid is mapped to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
-    /// Into the routers.
+    /// To nodes of the same router.
     Inside,
-    /// Along an axis.
+    /// Along the axis with this number.
     Along(usize),
-    /// Along two axes, back and forth on the second.
+    /// Along the first axis, back and forth on the second.
     Snake(usize, usize),
 }
 
-/// Which pencils skip a plane when one of them has a hole there.
+/// Rule by which pencils (lines of cells along one axis) skip a plane in which one of them has a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Skip {
-    /// There are no holes.
+    /// The prism has no holes, so nothing is skipped.
     None,
-    /// Only the one with the hole.
+    /// Only the pencil (line of cells along one axis) with the hole skips the plane.
     Pencil,
-    /// It and its neighbours.
+    /// The pencil with the hole and those up to this many cells away skip the plane.
     Near(u32),
-    /// All on a line with it along an axis.
+    /// All pencils that lie in a line with the pencil with the hole, along the axis with this number, skip the plane.
     Row(usize),
-    /// All on its side along an axis.
+    /// All pencils in the same half of the prism along the axis with this number skip the plane.
     Half(usize),
-    /// All.
+    /// All pencils skip the plane.
     Plane,
 }
 
-/// A way to lay a grid on a prism.
+/// A mapping of a grid's dimensions to a prism.
 #[derive(Clone, Debug)]
 pub(super) struct Fold {
     targets: Vec<Target>,
-    /// By dimension: on how many places of each of its axes it lies.
+    /// By dimension: the number of places on each of its (at most two) axes.
     places: Vec<[u32; 2]>,
-    /// By dimension: the block of each coordinate.
+    /// By dimension: for each coordinate the number of the block that it belongs to.
     blocks: Vec<Vec<u32>>,
-    /// Largest block of each dimension.
+    /// By dimension: number of coordinates in the largest block.
     largest: Vec<u32>,
-    /// Most load of a link by its weight, as far as it is seen without routing.
+    /// Estimated greatest load of a link divided by its weight, without routing.
     pub(super) guess: f64,
 }
 
-/// A site, and the places along each axis that every pencil has.
+/// A site, and by axis the number of places that every pencil (line of cells along the axis) has.
 type Rooms<'a> = (&'a Site<'a>, &'a [u32; AXES_MAX]);
 
-/// All ways to lay a grid on a prism that fit, the most promising first.
+/// Returns all mappings of a grid to a prism that fit, the most promising first.
 pub(super) fn folds(site: &Site<'_>, grid: &Grid) -> Vec<Fold> {
     let axes: Vec<usize> = (0..site.frame.axes().len()).filter(|axis| site.size()[*axis] > 1).collect();
     let mut options = vec![Target::Inside];
@@ -89,7 +89,7 @@ fn uses(target: Target, axis: usize) -> bool {
     }
 }
 
-/// Shares out the places of axes on which two dimensions lie, in every way.
+/// Adds mappings for every way to divide the places of axes that two dimensions share.
 fn divide((site, rooms): Rooms<'_>, grid: &Grid, targets: &[Target], found: &mut Vec<Fold>) {
     let mut ways: Vec<Vec<[u32; 2]>> = vec![vec![[1, 1]; targets.len()]];
     for (axis, &room) in rooms.iter().enumerate().take(site.frame.axes().len()) {
@@ -127,13 +127,15 @@ fn divide((site, rooms): Rooms<'_>, grid: &Grid, targets: &[Target], found: &mut
     }
 }
 
-/// Places along an axis that every pencil has, holes left out on the axis where they cost least.
+/// Returns the number of places along an axis that every pencil (line of cells along the axis) has. Holes are
+/// subtracted only on the pencil axis, where they cost least.
 fn room(site: &Site<'_>, axis: usize) -> u32 {
     let most = holes(site, axis).into_iter().max().unwrap_or_default();
     if axis == pencil_axis(site) { site.size()[axis] - most } else { site.size()[axis] }
 }
 
-/// The axis along which pencils go round holes: none has many, and of equals the one with the fastest links.
+/// Returns the axis whose pencils skip holes: its worst pencil has the fewest holes; of equal axes it is the one with
+/// the fastest links.
 fn pencil_axis(site: &Site<'_>) -> usize {
     let axes = site.frame.axes();
     let fits = (0..axes.len()).filter(|axis| site.size()[*axis] > 1);
@@ -141,7 +143,7 @@ fn pencil_axis(site: &Site<'_>) -> usize {
     fits.min_by_key(|&axis| (worst(axis), std::cmp::Reverse(axes[axis].weight), std::cmp::Reverse(axis))).unwrap_or(0)
 }
 
-/// Unusable cells of each pencil along an axis.
+/// Returns the number of unusable cells in each pencil (line of cells along `axis`), by the pencil's first cell.
 fn holes(site: &Site<'_>, axis: usize) -> Vec<u32> {
     let mut pencils = vec![0; site.prism.volume()];
     for cell in (0..site.prism.volume()).filter(|cell| site.usable[*cell] == 0) {
@@ -150,7 +152,7 @@ fn holes(site: &Site<'_>, axis: usize) -> Vec<u32> {
     pencils
 }
 
-/// The first cell of the pencil of a cell.
+/// Returns the first cell of the pencil (line of cells along `axis`) that contains a cell.
 fn pencil(site: &Site<'_>, cell: usize, axis: usize) -> usize {
     let stride: usize = site.size()[axis + 1..].iter().map(|n| *n as usize).product();
     let at = cell / stride % site.size()[axis] as usize;
@@ -177,13 +179,13 @@ impl Fold {
         Some(fold)
     }
 
-    /// The load of the worst link if every dimension's neighbours are as far apart as the fold puts them.
+    /// Estimates the load of the worst link, from the distance of neighbours in each dimension.
     fn estimate(&self, frame: &Frame, grid: &Grid, volume: u64) -> f64 {
         let mut worst = 0.0_f64;
         for (at, target) in self.targets.iter().enumerate() {
             let face = volume as f64 / f64::from(self.largest[at]) * grid.weights[at];
             let apart = |axis: usize| {
-                // The first of two on an axis steps over all places of the second.
+                // The first of two dimensions on an axis steps over all places of the second.
                 let others = self.targets[at + 1..].iter().enumerate().filter(|(_, other)| uses(**other, axis));
                 let stride: u32 = others.map(|(other, _)| self.on(at + 1 + other, axis)).product();
                 f64::from(stride) / f64::from(frame.axes()[axis].weight)
@@ -198,7 +200,7 @@ impl Fold {
         worst
     }
 
-    /// On how many places of an axis a dimension lies.
+    /// Returns the number of places of an axis that a dimension uses.
     fn on(&self, dimension: usize, axis: usize) -> u32 {
         match self.targets[dimension] {
             Target::Snake(_, b) if b == axis => self.places[dimension][1],
@@ -206,7 +208,7 @@ impl Fold {
         }
     }
 
-    /// In words: `x/3 y/6 z/3`, and what is skipped.
+    /// Returns the mapping as text such as `x/3 y/6 z/3`, followed by the rule for holes.
     pub(super) fn name(&self, frame: &Frame, skip: Skip) -> String {
         let letter = |axis: usize| {
             if frame.axes().len() <= 3 { ["x", "y", "z"][axis].to_owned() } else { format!("axis{axis}") }
@@ -233,7 +235,7 @@ impl Fold {
         name
     }
 
-    /// The cell of every rank, for each way to go round holes.
+    /// Returns the cell of every rank, for each rule for holes.
     pub(super) fn placed(&self, site: &Site<'_>, grid: &Grid) -> Vec<(Skip, Vec<u32>)> {
         let volume: u32 = self.largest.iter().product();
         // A router with too few usable nodes for a block is a hole.
@@ -262,13 +264,13 @@ impl Fold {
         found
     }
 
-    /// Places used along an axis.
+    /// Returns the number of places used along an axis.
     fn extent(&self, axis: usize) -> u32 {
         let on = (0..self.targets.len()).filter(|at| uses(self.targets[*at], axis));
         on.map(|at| self.on(at, axis)).product()
     }
 
-    /// The place of a rank on each axis, as if there were no holes.
+    /// Returns the place of a rank on each axis, as if there were no holes.
     fn place(&self, grid: &Grid, rank: usize) -> [u32; AXES_MAX] {
         let coords: [u32; DIMENSIONS_MAX] = grid.coords(rank);
         let mut place = [0; AXES_MAX];
@@ -289,13 +291,14 @@ impl Fold {
     }
 }
 
-/// A further dimension on an axis: back and forth for every place of the one before.
+/// Adds a further dimension on an axis, back and forth for every place of the dimension before.
 fn add(place: &mut u32, at: u32, radix: u32) {
     let at = if place.is_multiple_of(2) { at } else { radix - 1 - at };
     *place = *place * radix + at;
 }
 
-/// By pencil (its first cell): the places along the axis that are used, `needed` many. None: some pencil has too few.
+/// Returns by pencil (its first cell) the places along the axis that are used, at least `needed`. None: some pencil
+/// has too few.
 fn pencils(site: &Site<'_>, usable: &[bool], axis: usize, needed: u32, skip: Skip) -> Option<Vec<Vec<u32>>> {
     let n = site.size()[axis];
     let stride: usize = site.size()[axis + 1..].iter().map(|n| *n as usize).product();
@@ -321,7 +324,8 @@ fn pencils(site: &Site<'_>, usable: &[bool], axis: usize, needed: u32, skip: Ski
                 near && !usable[other + at as usize * stride]
             })
         };
-        // Own holes are skipped in any case, others' as long as there are places to spare.
+        // A pencil always skips planes in which it has a hole itself. It skips planes with holes of other pencils as
+        // long as it has places to spare.
         let mut spare = (0..n).filter(|at| own(*at)).count() as u32;
         if spare < needed {
             return None;

@@ -1,5 +1,5 @@
-//! Task layout: where the ranks of a process grid go on a prism so that neighbours are neighbours and no link carries
-//! much more than the others.
+//! Task layout: maps the ranks of a process grid to a prism so that neighbours stay close and no link carries much
+//! more than the others.
 
 mod assign;
 mod fold;
@@ -25,20 +25,20 @@ pub use within::sockets;
 /// A Cartesian grid of processes; rank 0 is its first corner, and the last dimension counts fastest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grid {
-    /// Processes along each dimension.
+    /// Number of processes along each dimension.
     pub extents: Vec<u32>,
-    /// Whether the last is a neighbour of the first.
+    /// Whether the last process along a dimension is a neighbour of the first.
     pub periodic: bool,
-    /// What neighbours along each dimension exchange, relatively.
+    /// Relative amounts of data that neighbours along each dimension exchange.
     pub weights: Vec<f64>,
 }
 
-/// Why a text is no grid.
+/// Error in the text of a grid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GridFault {
-    /// `--grid`.
+    /// The value of `--grid` is invalid.
     Grid(String),
-    /// `--stencil`.
+    /// The value of `--stencil` is invalid.
     Stencil(String),
 }
 
@@ -56,7 +56,8 @@ impl fmt::Display for GridFault {
 }
 
 impl Grid {
-    /// Reads `32x32x32` or `32x32x32:periodic`, and the stencil `4,4,1` (or nothing, or `halo`: all alike).
+    /// Parses a grid such as `32x32x32` or `32x32x32:periodic`, and a stencil such as `4,4,1`. An empty stencil or
+    /// `halo` gives equal weights.
     pub fn parse(text: &str, stencil: &str) -> Result<Self, GridFault> {
         let GridShape { extents, periodic } = GridShape::parse(text).ok_or_else(|| GridFault::Grid(text.to_owned()))?;
         let mut weights = weights(stencil).ok_or_else(|| GridFault::Stencil(stencil.to_owned()))?;
@@ -68,11 +69,11 @@ impl Grid {
         }
         Ok(Self { extents, periodic, weights })
     }
-    /// How many processes.
+    /// Returns the number of processes of the grid.
     pub fn tasks(&self) -> usize {
         self.extents.iter().map(|n| *n as usize).product()
     }
-    /// Where a rank is.
+    /// Returns the coordinates of a rank.
     pub fn coords(&self, rank: usize) -> [u32; DIMENSIONS_MAX] {
         let mut coords = [0; DIMENSIONS_MAX];
         let mut left = rank;
@@ -82,7 +83,7 @@ impl Grid {
         }
         coords
     }
-    /// Every pair of neighbours once: (rank, rank, what each sends the other).
+    /// Calls `each` once for every pair of neighbours: (rank, rank, amount that each sends to the other).
     pub(crate) fn pairs(&self, mut each: impl FnMut(usize, usize, f64)) {
         let mut stride = 1;
         for (dimension, &n) in self.extents.iter().enumerate().rev() {
@@ -100,47 +101,47 @@ impl Grid {
     }
 }
 
-/// Where ranks may go.
+/// The part of a network to which ranks can be mapped.
 #[derive(Clone, Debug)]
 pub struct Site<'a> {
-    /// The network.
+    /// The frame (axes, links) of the network.
     pub frame: &'a Frame,
-    /// The prism.
+    /// The prism to which ranks are mapped.
     pub prism: Prism,
-    /// Usable nodes of each of its cells, in the order of [`Prism::cells`].
+    /// Number of usable nodes of each cell, in the order of [`Prism::cells`].
     pub usable: Vec<u32>,
-    /// Most tasks of a node.
+    /// Maximum number of tasks on a node.
     pub per_node: u32,
 }
 
 impl<'a> Site<'a> {
-    /// A prism without holes.
+    /// Creates a site of a prism without unusable nodes.
     pub fn whole(frame: &'a Frame, prism: Prism, per_node: u32) -> Self {
         Self { frame, usable: vec![frame.per_router(); prism.volume()], prism, per_node }
     }
-    /// The extents of the prism.
+    /// Returns the extents of the prism.
     pub fn size(&self) -> &Coords {
         &self.prism.size
     }
 }
 
-/// Where each rank goes.
+/// A mapping of ranks to nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
-    /// How it came about, in short.
+    /// Short description of how the layout was made.
     pub name: String,
-    /// By rank: the cell, as its number in the prism.
+    /// By rank: number of the cell in the prism.
     pub cells: Vec<u32>,
-    /// By rank: which of the router's nodes.
+    /// By rank: number of the node at its router.
     pub nodes: Vec<u32>,
-    /// What it costs.
+    /// Cost of the layout.
     pub score: Score,
 }
 
-/// Most layouts that are scored in full.
+/// Maximum number of mappings that are scored in full.
 const SCORED: usize = 6;
 
-/// Good layouts of a grid on a site, the best first; none: it does not fit.
+/// Returns good layouts of a grid on a site, the best first; empty: the grid does not fit.
 pub fn layouts(site: &Site<'_>, grid: &Grid, model: &Model) -> Vec<Layout> {
     let mut folds = fold::folds(site, grid);
     folds.truncate(SCORED);
@@ -157,19 +158,20 @@ pub fn layouts(site: &Site<'_>, grid: &Grid, model: &Model) -> Vec<Layout> {
     found
 }
 
-/// The best layout, polished.
+/// Returns the best layout, improved by `trials` exchanges of routers. None: the grid does not fit.
 pub fn best(site: &Site<'_>, grid: &Grid, model: &Model, trials: u32) -> Option<Layout> {
     let best = layouts(site, grid, model).into_iter().next()?;
     if trials == 0 { Some(best) } else { Some(polish::polish(site, grid, model, best, trials)) }
 }
 
-/// Ranks in order over nodes in the order of cells, so many on each, with the axes walked in the given order (the
-/// last fastest): what happens without a layout.
+/// Returns the layout without optimization: ranks in order, `per_node` on each node, over the nodes of cells in order.
+/// `walk`: order of the axes, the last varies fastest.
 pub fn in_order(site: &Site<'_>, grid: &Grid, per_node: u32, walk: &[usize], model: &Model) -> Option<Layout> {
     listed(site, grid, per_node, walk, &mut (0..grid.tasks()), model, "ranks in order")
 }
 
-/// What `grid_order -c BOX` makes of it: ranks by boxes, filled into nodes one after the other.
+/// Returns the layout that `grid_order -c BOX` makes: ranks in order of boxes, filled into nodes one after the other.
+/// `cut`: extents of a box.
 pub fn grid_order(
     site: &Site<'_>,
     grid: &Grid,
@@ -188,7 +190,7 @@ pub fn grid_order(
     listed(site, grid, per_node, walk, &mut ranks.into_iter(), model, "grid_order")
 }
 
-/// Ranks as they come, filled into the nodes of the cells in the order of a walk.
+/// Returns the layout of ranks in the given order, filled into nodes of the cells in the order of the walk.
 fn listed(
     site: &Site<'_>,
     grid: &Grid,
@@ -219,8 +221,8 @@ fn listed(
     Some(Layout { name: name.to_owned(), cells, nodes, score })
 }
 
-/// Prisms on which a grid lies well, the best first: what is asked of the scheduler before there is an allocation.
-/// `nodes`: how many there may be; None: as many as are best. `tries`: of those that fit so many are compared, the smallest.
+/// Returns prism sizes on which a grid fits well, the best first, for a request to the scheduler. `nodes`: number of
+/// nodes; None: any suitable number. `tries`: number of sizes that are compared, the smallest first.
 pub fn shapes(frame: &Frame, grid: &Grid, per_node: u32, nodes: Option<u32>, tries: usize) -> Vec<Coords> {
     let all = crate::torus::Shapes::new(frame);
     let least = (grid.tasks() as u64).div_ceil(u64::from(per_node.max(1)) * u64::from(frame.per_router()));

@@ -1,16 +1,16 @@
-//! What a halo exchange takes: a law fitted to the talk's ten measurements (torus-aware scheduling on Blue Waters,
-//! 2014). A part is fixed, a part grows as nodes fill up, a part is what the most loaded link has to carry.
+//! Run time of a halo exchange, by a law fitted to ten measurements of a talk (torus-aware scheduling on Blue Waters,
+//! 2014). One part is constant, one grows as nodes fill up, one is proportional to the load of the most loaded link.
 
-/// `t0 + t1 / (1 - q/q0) + k load`, milliseconds.
+/// Parameters of the law `t0 + t1 / (1 - q/q0) + k load`, milliseconds, with q tasks on a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Model {
-    /// What every exchange takes.
+    /// Constant part of a halo exchange, milliseconds.
     pub t0_ms: f64,
-    /// What an exchange takes on nodes with one task.
+    /// Part that grows with the tasks of a node, at nearly empty nodes, milliseconds.
     pub t1_ms: f64,
-    /// Tasks of a node at which it is saturated.
+    /// Number of tasks on a node at which it is saturated.
     pub q0: f64,
-    /// For each message on the most loaded link, by its weight.
+    /// Time for each message on the most loaded link, divided by the link's weight, milliseconds.
     pub k_ms: f64,
 }
 
@@ -21,8 +21,8 @@ impl Default for Model {
 }
 
 impl Model {
-    /// Milliseconds of an exchange, with so many tasks on a node and so much on the worst link. Above saturation as at
-    /// the last place before it.
+    /// Returns the time of a halo exchange, milliseconds, with `per_node` tasks on a node and load `worst` of the
+    /// worst link. Near saturation and above it `per_node / q0` counts as 0.99.
     pub fn time_ms(&self, per_node: u32, worst: f64) -> f64 {
         let full = (f64::from(per_node) / self.q0).min(0.99);
         self.t0_ms + self.t1_ms / (1.0 - full) + self.k_ms * worst

@@ -1,19 +1,19 @@
-//! Polishing: what two routers have is exchanged if that unloads the links that carry most.
+//! Improvement of a layout: the ranks of two routers are exchanged if that relieves the most loaded links.
 
 use super::model::Model;
 use super::score::{flows, score};
 use super::{Grid, Layout, Site, within};
 use crate::torus::{Loads, across};
 
-/// The power of a link's load that is summed up: high, so that the worst ones count.
+/// Exponent of the link loads in the sum to be minimized: high, so that the most loaded links dominate.
 const POWER: i32 = 6;
 
-/// Tries so many exchanges and keeps those that help.
+/// Tries `trials` exchanges of two routers and keeps those that reduce the sum of powered loads.
 pub(super) fn polish(site: &Site<'_>, grid: &Grid, model: &Model, layout: Layout, trials: u32) -> Layout {
     let volume = site.prism.volume();
     let mut used = vec![0_usize; volume];
     layout.cells.iter().for_each(|cell| used[*cell as usize] += 1);
-    // Only what has as many tasks can be exchanged without moving anything else.
+    // Only routers with equal numbers of tasks can be exchanged without moving other ranks.
     let routers: Vec<u32> = (0..volume as u32).filter(|cell| site.usable[*cell as usize] > 0).collect();
     let mut sum = Sum::new(site, grid, &layout.cells);
     let mut at: Vec<u32> = (0..volume as u32).collect();
@@ -45,11 +45,11 @@ pub(super) fn polish(site: &Site<'_>, grid: &Grid, model: &Model, layout: Layout
     }
 }
 
-/// The sum of powers of all links' loads, kept up to date.
+/// The sum of powers of all links' loads, updated incrementally.
 struct Sum<'a> {
     site: &'a Site<'a>,
     places: Vec<usize>,
-    /// By router: whom it exchanges messages with, and how many.
+    /// By router: (partner, amount) of the messages that it exchanges.
     flows: Vec<Vec<(u32, f64)>>,
     loads: Vec<f64>,
     total: f64,
@@ -77,14 +77,14 @@ impl<'a> Sum<'a> {
         sum
     }
 
-    /// What `a` and `b` have changes places.
+    /// Exchanges the positions of routers `a` and `b`.
     fn exchange(&mut self, at: &mut [u32], a: u32, b: u32) {
         self.apply(at, a, b, -1.0);
         at.swap(a as usize, b as usize);
         self.apply(at, a, b, 1.0);
     }
 
-    /// Adds or takes away all that `a` and `b` exchange with others and each other.
+    /// Adds (`sign` 1) or subtracts (-1) all messages of `a` and `b`.
     fn apply(&mut self, at: &[u32], a: u32, b: u32, sign: f64) {
         for (here, other) in [(a, b), (b, a)] {
             for index in 0..self.flows[here as usize].len() {
@@ -97,7 +97,8 @@ impl<'a> Sum<'a> {
         }
     }
 
-    /// A message from one place in the prism to another; half each way round where both are as short.
+    /// Adds a message between two places of the prism to the link loads. Where both ways round a ring are equally
+    /// short, half goes each way.
     fn add(&mut self, from: u32, to: u32, amount: f64) {
         let frame = self.site.frame;
         let (from, to) = (self.places[from as usize], self.places[to as usize]);

@@ -1,4 +1,4 @@
-//! What a layout costs: messages are routed, and the most loaded link counts.
+//! Cost of a layout: messages are routed, and the most loaded link decides.
 
 use std::cmp::Ordering;
 
@@ -6,36 +6,36 @@ use super::model::Model;
 use super::{Grid, Site};
 use crate::torus::{AXES_MAX, Link, Loads, route};
 
-/// What a layout costs.
+/// Cost of a layout: link loads, hops and estimated time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
-    /// Most load of a link by its weight.
+    /// Greatest load of a link divided by its weight.
     pub worst: f64,
-    /// That link.
+    /// The link with the greatest load. None: no link is used.
     pub link: Option<Link>,
-    /// Most load of a link along each axis.
+    /// Greatest load of a link along each axis.
     pub most: [f64; AXES_MAX],
-    /// Most hops between neighbours.
+    /// Greatest number of hops between neighbours.
     pub hops_max: u32,
-    /// Hops between neighbours on average.
+    /// Mean number of hops between neighbours.
     pub hops_mean: f64,
-    /// Most tasks of a node.
+    /// Greatest number of tasks on a node.
     pub per_node: u32,
-    /// Routers that are used.
+    /// Number of routers with at least one rank.
     pub routers: u32,
-    /// What the model says of an exchange.
+    /// Time of a halo exchange by the model, milliseconds.
     pub time_ms: f64,
 }
 
 impl Score {
-    /// Which of two is better.
+    /// Compares two costs: the greater one is worse.
     pub fn worse(&self, other: &Self) -> Ordering {
         let time = self.time_ms.total_cmp(&other.time_ms);
         time.then(self.worst.total_cmp(&other.worst)).then(self.hops_mean.total_cmp(&other.hops_mean))
     }
 }
 
-/// Routers that exchange messages: (cell, cell, how much each way), as numbers in the prism.
+/// Returns the pairs of routers that exchange messages: (cell, cell, amount each way), with cell numbers in the prism.
 pub(super) fn flows(grid: &Grid, cells: &[u32]) -> Vec<(u32, u32, f64)> {
     let mut flows = Vec::new();
     grid.pairs(|a, b, weight| {
@@ -55,7 +55,7 @@ pub(super) fn flows(grid: &Grid, cells: &[u32]) -> Vec<(u32, u32, f64)> {
     flows
 }
 
-/// Scores a layout.
+/// Calculates the cost of a layout.
 pub(super) fn score(site: &Site<'_>, grid: &Grid, cells: &[u32], nodes: &[u32], model: &Model) -> Score {
     let frame = site.frame;
     let places: Vec<usize> = site.prism.cells(frame).collect();

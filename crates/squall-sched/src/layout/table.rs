@@ -1,29 +1,29 @@
-//! The talk's halo exchange of 32 x 32 x 32 tasks on Blue Waters, row by row, beside what is found here.
+//! Comparison with the halo exchange of 32 x 32 x 32 tasks in the talk on Blue Waters, row by row.
 
 use super::{Grid, Layout, Model, Site, best, grid_order, in_order};
 use crate::torus::{AXES_MAX, Coords, Frame, Prism};
 
-/// A row of the talk's table.
+/// A row of the halo exchange table in the Blue Waters talk (2014): placement, prism and measured time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Talk {
-    /// How ranks were placed.
+    /// Method by which ranks were mapped.
     pub placement: Placement,
-    /// Routers.
+    /// Routers along x, y and z of the prism.
     pub size: [u32; 3],
-    /// Milliseconds measured.
+    /// Measured time of a halo exchange, milliseconds.
     pub measured_ms: f64,
-    /// Most load of a link by its weight that the geometry implies.
+    /// Greatest load of a link divided by its weight that the geometry implies.
     pub worst: f64,
 }
 
-/// How ranks were placed.
+/// Method by which ranks are mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// In order.
+    /// Ranks in order, without a task layout.
     Default,
-    /// By `grid_order -c 2,4,4`.
+    /// Ranks in the order of `grid_order -c 2,4,4`.
     GridOrder,
-    /// By layout.
+    /// A task layout made for the torus.
     Layout,
 }
 
@@ -31,7 +31,7 @@ const fn row(placement: Placement, size: [u32; 3], measured_ms: f64, worst: f64)
     Talk { placement, size, measured_ms, worst }
 }
 
-/// The talk's rows.
+/// Rows of the halo exchange table in the Blue Waters talk (2014).
 pub const TALK: [Talk; 10] = [
     row(Placement::Default, [8, 8, 8], 11.315, 288.0),
     row(Placement::GridOrder, [8, 8, 8], 7.722, 256.0),
@@ -45,35 +45,36 @@ pub const TALK: [Talk; 10] = [
     row(Placement::Layout, [7, 8, 11], 1.690, 15.0),
 ];
 
-/// MILC's grid in the talk, its prism and tasks of a node: 254.0 s with grid_order, 116.4 s with a layout.
+/// MILC's process grid in the Blue Waters talk (2014), its prism, and the tasks of a node. The talk measured 254.0 s
+/// with grid_order and 116.4 s with a layout.
 pub const MILC: ([u32; 4], [u32; 3], u32) = ([21, 2, 21, 24], [21, 2, 21], 12);
 
-/// Tasks of a node.
+/// Number of tasks of a node.
 const PER_NODE: u32 = 32;
-/// The orders in which a list of nodes may walk the axes; which one it was is not known.
+/// The orders in which a node list may vary the axes; that of the talk on Blue Waters is not known.
 const WALKS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 
-/// A row as found here.
+/// A row of the talk's table, with the layout and the time calculated here.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// The talk's.
+    /// The row in the Blue Waters talk (2014).
     pub talk: Talk,
-    /// The layout.
+    /// The layout that was calculated here.
     pub layout: Layout,
-    /// Most load of a link by its weight; of `grid_order` the mean over the orders of the axes.
+    /// Greatest load of a link divided by its weight; for `grid_order` the mean over the orders of the axes.
     pub worst: f64,
-    /// What the model says.
+    /// Time of a halo exchange by the model, milliseconds.
     pub time_ms: f64,
 }
 
-/// A prism with these extents at the frame's first corner.
+/// Returns a prism with these extents at the frame's origin.
 pub(super) fn prism(size: &[u32]) -> Prism {
     let mut extents: Coords = [1; AXES_MAX];
     extents[..size.len()].copy_from_slice(size);
     Prism { at: [0; AXES_MAX], size: extents }
 }
 
-/// All rows.
+/// Returns all rows of the comparison.
 pub fn table(model: &Model, trials: u32) -> Vec<Row> {
     let frame = Frame::blue_waters(false);
     let grid = Grid { extents: vec![32; 3], periodic: false, weights: vec![1.0; 3] };

@@ -1,4 +1,4 @@
-//! The talk's halo table, holes, folds, and what does not fit.
+//! Tests of layouts: the talk's halo table, holes, mappings, and grids that do not fit.
 
 use super::table::{Placement, prism};
 use super::{Grid, MILC, Model, Site, TALK, best, grid_order, layouts, shapes, table};
@@ -72,7 +72,7 @@ fn polishing_unloads_links() {
     let model = Model::default();
     let best = best(&site, &grid, &model, 100).unwrap();
     assert!((best.score.worst - 1.0).abs() < 1e-9, "{best:?}");
-    // A shuffled layout gets better.
+    // Polishing improves a shuffled layout.
     let mut shuffled = best.clone();
     for cell in &mut shuffled.cells {
         *cell = match *cell {

@@ -1,11 +1,10 @@
-//! Inside a router: which of its nodes each rank goes to, and inside a node which socket, so that least crosses between
-//! them.
+//! Mapping inside a router: the node of each rank, and inside a node the socket, with the least traffic between them.
 
 use squall_model::job::network::DIMENSIONS_MAX;
 
 use super::{Grid, Site};
 
-/// The node of each rank. None: some node would have too many.
+/// Returns the node of each rank at its router. None: some node would have too many ranks.
 pub(super) fn nodes(site: &Site<'_>, grid: &Grid, cells: &[u32]) -> Option<Vec<u32>> {
     let mut members: Vec<Vec<u32>> = vec![Vec::new(); site.prism.volume()];
     for (rank, cell) in cells.iter().enumerate() {
@@ -27,7 +26,7 @@ pub(super) fn nodes(site: &Site<'_>, grid: &Grid, cells: &[u32]) -> Option<Vec<u
     Some(nodes)
 }
 
-/// The socket of each of a node's ranks, which are split in proportion to what the sockets have.
+/// Returns the socket of each of a node's ranks, which are divided in proportion to the sockets' `sizes`.
 pub fn sockets(grid: &Grid, ranks: &[u32], sizes: &[u32]) -> Vec<usize> {
     let mut side = vec![false; grid.tasks()];
     let mut found = vec![0; ranks.len()];
@@ -37,7 +36,8 @@ pub fn sockets(grid: &Grid, ranks: &[u32], sizes: &[u32]) -> Vec<usize> {
     found
 }
 
-/// Splits ranks into parts of these sizes, each time across the dimension where the fewest neighbours are parted.
+/// Splits ranks into parts of these sizes, each time across the dimension in which the fewest neighbours are
+/// separated.
 fn split(grid: &Grid, mut ranks: Vec<u32>, sizes: &[u32], side: &mut [bool]) -> Vec<Vec<u32>> {
     if sizes.len() <= 1 {
         return vec![ranks];
@@ -69,7 +69,7 @@ fn split(grid: &Grid, mut ranks: Vec<u32>, sizes: &[u32], side: &mut [bool]) -> 
     found
 }
 
-/// What crosses between the first `count` ranks and the others. `side` is false everywhere, before and after.
+/// Returns the traffic between the first `count` ranks and the others. `side` is false everywhere, before and after.
 fn cut(grid: &Grid, ranks: &[u32], count: usize, side: &mut [bool]) -> f64 {
     let (first, second) = ranks.split_at(count);
     for &rank in second {

@@ -1,4 +1,4 @@
-//! Licenses over time: those that are out come back when time limits end who holds them.
+//! Licenses over time: used ones become free when the time limits of their jobs end.
 
 use squall_model::time::{Span, Time};
 
@@ -6,24 +6,24 @@ use crate::request::Request;
 use crate::scratch::Scratch;
 use crate::view::View;
 
-/// Whether all licenses of a job are free.
+/// Returns whether enough licenses of each kind are free for a job.
 pub(crate) fn licensed(view: &impl View, scratch: &Scratch, request: &Request) -> bool {
     request.licenses.iter().all(|(name, count)| free(view, scratch, name) >= *count)
 }
 
-/// How many of a license are free now.
+/// Returns how many of a license are free now.
 fn free(view: &impl View, scratch: &Scratch, name: &str) -> u32 {
     let taken = scratch.licenses.get(name).copied().unwrap_or_default();
     view.licenses(name).saturating_sub(taken)
 }
 
-/// When a job lacks licenses.
+/// Time intervals (from, until) during which a job's licenses are not free.
 #[derive(Debug, Default)]
 pub(super) struct Lacks(Vec<(Time, Time)>);
 
 impl Lacks {
-    /// For all that is known now of what holds licenses, is to start, or has them kept. What should have ended does so
-    /// `soon`.
+    /// Calculates the intervals from running jobs, planned starts and reservations. Jobs that should have ended
+    /// already end at `soon`.
     pub(super) fn of(view: &impl View, scratch: &Scratch, request: &Request, soon: Time) -> Self {
         let mut lacks: Vec<(Time, Time)> = Vec::new();
         let returns = if request.licenses.is_empty() { Vec::new() } else { view.returns() };
@@ -45,7 +45,7 @@ impl Lacks {
         }
         Self(lacks)
     }
-    /// Whether it lacks some if it runs for so long from then on.
+    /// Returns whether licenses are missing at any time in `span` from `start`.
     pub(super) fn meet(&self, start: Time, span: Span) -> bool {
         self.0.iter().any(|(from, until)| *from < start + span && *until > start)
     }

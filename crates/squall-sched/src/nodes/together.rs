@@ -1,4 +1,4 @@
-//! All components of a heterogeneous job at one time, or none of them.
+//! Placement of heterogeneous jobs: all components start at one time, or none.
 
 use squall_model::job::PendingReason;
 use squall_model::time::{Span, Time};
@@ -9,17 +9,17 @@ use crate::place::{Condition, capacity, place};
 use crate::policy::Blocked;
 use crate::view::{Candidate, Given, Start, View};
 
-/// A component and the partitions in which it may run.
+/// A component, and the partitions in which it may run.
 type Choice<'a> = (Candidate<'a>, Vec<usize>);
 
 impl<V: View> Nodes<'_, V> {
-    /// Starts all components now.
+    /// Starts all components of a heterogeneous job now.
     pub(super) fn start_all(&mut self, job: &Candidate<'_>, at: usize) -> Result<Given, Blocked> {
         let choices = self.choosiest_first(job, at);
         self.each(&choices, job, Self::start_one)
     }
 
-    /// Keeps room for all components from the earliest time on at which there is enough.
+    /// Reserves resources for all components, from the earliest time at which all fit.
     pub(super) fn reserve_all(&mut self, job: &Candidate<'_>, at: usize) -> Option<(Time, Given)> {
         let choices = self.choosiest_first(job, at);
         let view = self.view;
@@ -54,7 +54,7 @@ impl<V: View> Nodes<'_, V> {
         found
     }
 
-    /// Room for one component from that time on, kept.
+    /// Reserves resources for one component from `time` on.
     fn keep_at(&mut self, job: &Candidate<'_>, at: usize, time: Time) -> Result<Given, Blocked> {
         let partition = self.view.partition(at);
         let span = span(&partition, job);
@@ -70,7 +70,7 @@ impl<V: View> Nodes<'_, V> {
         Ok(given)
     }
 
-    /// Finds room for each component beside those before it. Where one finds none, nothing has happened.
+    /// Places each component beside those before it. If one does not fit, all changes are undone.
     fn each(
         &mut self,
         choices: &[Choice<'_>],
@@ -102,7 +102,7 @@ impl<V: View> Nodes<'_, V> {
         Ok(Given { others, ..own })
     }
 
-    /// The components, those that fewest nodes can do for first, so that the others leave these to them.
+    /// Returns the components, the one with the fewest suitable nodes first, so that others leave these nodes to it.
     fn choosiest_first<'a>(&self, job: &Candidate<'a>, at: usize) -> Vec<Choice<'a>> {
         let others = job.others.iter().map(|other| (other.candidate(), other.partitions.clone()));
         let mut choices: Vec<Choice<'a>> = std::iter::once((*job, vec![at])).chain(others).collect();
@@ -110,7 +110,7 @@ impl<V: View> Nodes<'_, V> {
         choices
     }
 
-    /// How many nodes could do for a component if they were free.
+    /// Returns the number of nodes that would suit a component if they were free.
     fn choice(&self, job: &Candidate<'_>, partitions: &[usize]) -> usize {
         let request = job.need;
         if request.required.len() >= request.nodes_max as usize {

@@ -1,4 +1,4 @@
-//! How much room a job has as time goes on.
+//! Free capacity for a job as time advances.
 
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::request::Request;
 use crate::scratch::{Gain, Scratch};
 use crate::view::{End, Given, PartitionView, View};
 
-/// How many nodes can take tasks at a time, and how many tasks: what is kept for others from a later time on counts as
-/// free, so a job may find no room though there is enough, but none where there is not.
+/// Counts nodes that can take tasks at a time, and the tasks. Resources that are reserved from a later time on count
+/// as free. So a job may fail to fit although the counts suffice, but it never fits if they do not.
 pub(super) struct Walk<'a, V> {
     view: &'a V,
     request: &'a Request,
     partition: &'a PartitionView<'a>,
-    /// Nodes that were counted.
+    /// Nodes that are in the counts.
     seen: NodeSet,
     nodes: i64,
     tasks: i64,
@@ -43,7 +43,7 @@ impl<'a, V: View> Walk<'a, V> {
         }
         Self { seen, ..walk }
     }
-    /// Counts what a node can take instead of what it could before.
+    /// Updates the counts with a node's present capacity; `before` is its previous one.
     fn count(&mut self, scratch: &mut Scratch, before: u32, id: NodeId) {
         let after = capacity(self.view, scratch, self.request, id, Condition::Then);
         if scratch.tasks.len() <= id.index() {
@@ -58,7 +58,7 @@ impl<'a, V: View> Walk<'a, V> {
         self.nodes += i64::from(after > 0) - i64::from(before > 0);
         self.tasks += i64::from(after) - i64::from(before);
     }
-    /// Something happens at a time. Whether there may be more room than before.
+    /// Applies a change at a time. Returns whether the capacity may have grown.
     pub(super) fn happens(&mut self, scratch: &mut Scratch, time: Time, turn: Turn) -> bool {
         scratch.window = (time, time + Span(1));
         match turn {
@@ -81,33 +81,33 @@ impl<'a, V: View> Walk<'a, V> {
             Turn::Other => true,
         }
     }
-    /// Whether there may be room.
+    /// Returns whether the job may fit.
     pub(super) fn may_fit(&self) -> bool {
         let Request { nodes_min, tasks, .. } = self.request;
         self.nodes >= i64::from(*nodes_min) && tasks.is_none_or(|tasks| self.tasks >= i64::from(tasks))
     }
 }
 
-/// What happens at a time.
+/// A change of usage at a time.
 pub(super) enum Turn {
-    /// Something becomes free.
+    /// Resources of a node become free.
     Gained(Gain),
-    /// Something on these nodes is kept from now on, or no longer.
+    /// A reservation on these nodes begins (`from_now`) or ends.
     Kept { nodes: Arc<NodeSet>, from_now: bool },
-    /// Reservations begin or end, or a job has waited long enough for few switches.
+    /// A reservation by an operator begins or ends, or a job has waited long enough for few switches.
     Other,
 }
 
-/// What a plan brings about at a time.
+/// A change that the present plan causes.
 enum Planned {
-    /// What it has started ends.
+    /// A job that the plan starts ends.
     Ends(Arc<Given>),
-    /// As [`Turn`] has it.
+    /// Any other change that the plan causes.
     Turns(Turn),
 }
 
-/// All that happens, in order: what runs, what this plan has started and what it keeps, and where reservations begin and
-/// end.
+/// All future changes in order of time: ends of running jobs, starts and reservations of this plan, and begins and
+/// ends of operators' reservations.
 pub(super) struct Ends<'a, I: Iterator<Item = End<'a>>> {
     running: Peekable<I>,
     planned: Peekable<IntoIter<(Time, Planned)>>,
@@ -126,13 +126,13 @@ impl<'a, I: Iterator<Item = End<'a>>> Ends<'a, I> {
         planned.sort_by_key(|(time, _)| *time);
         Self { running: running.peekable(), planned: planned.into_iter().peekable(), soon }
     }
-    /// When something happens next.
+    /// Returns the time of the next change.
     pub(super) fn peek(&mut self) -> Option<Time> {
         let running = self.running.peek().map(|end| end.time.max(self.soon));
         let planned = self.planned.peek().map(|(time, _)| *time);
         [running, planned].into_iter().flatten().min()
     }
-    /// Everything happens that does so at that time.
+    /// Calls `happens` for all changes at this time.
     pub(super) fn pass(&mut self, time: Time, mut happens: impl FnMut(Turn)) {
         while self.peek() == Some(time) {
             match self.planned.next_if(|(planned, _)| *planned == time) {

@@ -1,4 +1,4 @@
-//! From what a topology file says to a network: every fault is found here and named with its line.
+//! Builds the network from a parsed topology file. Every error is found here and reported with its line.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use super::draft::{Draft, Group as DraftGroup, Torus as DraftTorus};
 use super::{Fault, Group, Kind, Plugin, Source, Switch, Topology, Torus};
 use crate::torus::{AXES_MAX, Axis, Coords, Frame};
 
-/// Names to nodes, each only once.
+/// Lookup of node names; each node may be used only once.
 struct Nodes<'a> {
     node: &'a dyn Fn(&str) -> Option<NodeId>,
-    /// Unknown nodes and those that stand twice.
+    /// Unknown nodes and nodes that are named twice.
     oddities: Vec<Fault>,
-    /// Where each was named.
+    /// Line in which each node was named.
     seen: BTreeMap<String, usize>,
     place: Vec<Option<(u32, u32)>>,
 }
 
 impl Nodes<'_> {
-    /// The nodes of a host list that stands in a line; None: one that is unknown or has a place already.
+    /// Returns the nodes of a host list in a line. None: an unknown node, or one that has a position already.
     fn take(&mut self, line: usize, list: &str) -> Result<Vec<Option<NodeId>>, Fault> {
         let names = hostlist::expand(list).map_err(|e| Fault::new(line, format!("`{list}`: {e}")))?;
         let mut nodes = Vec::with_capacity(names.len());
@@ -47,7 +47,7 @@ impl Nodes<'_> {
     }
 }
 
-/// Makes the network.
+/// Builds the network from a parsed file.
 pub(super) fn build(
     draft: Draft,
     source: &Source<'_>,
@@ -147,7 +147,7 @@ fn tree(drafts: &[DraftGroup], nodes: &mut Nodes<'_>) -> Result<Vec<Switch>, Fau
     Ok(switches)
 }
 
-/// Levels and nodes of the switches above the leaves. Err: one that is below itself.
+/// Calculates level and nodes of all switches above the leaves. Error: index of a switch that is below itself.
 fn levels(switches: &mut [Switch]) -> Result<(), usize> {
     for at in 0..switches.len() {
         let leaf = switches[at].children.is_empty();
@@ -187,7 +187,8 @@ fn groups(drafts: &[DraftGroup], nodes: &mut Nodes<'_>) -> Result<Vec<Group>, Fa
     Ok(groups)
 }
 
-/// Each a power of two times the first; every block has at least so many nodes.
+/// Returns the block sizes, in nodes. Each must be a power of two times the first, and each block must have at least
+/// the first size.
 fn sizes(draft: &Draft, blocks: &[Group]) -> Result<Vec<u32>, Fault> {
     let smallest = blocks.iter().map(|block| block.nodes.len() as u32).min().unwrap_or(1);
     let Some(&(_, base)) = draft.sizes.first() else { return Ok(vec![smallest]) };
@@ -247,7 +248,7 @@ fn torus(group: usize, draft: &DraftTorus, nodes: &mut Nodes<'_>) -> Result<Toru
         for (index, node) in found.into_iter().enumerate() {
             let mut left = index / frame.per_router() as usize;
             let mut at: Coords = [0; AXES_MAX];
-            // The first axis counts fastest, as in Slurm.
+            // The first axis varies fastest, as in Slurm.
             for axis in 0..k {
                 at[axis] = from(axis) + (left % extents[axis] as usize) as u32;
                 left /= extents[axis] as usize;
@@ -256,7 +257,7 @@ fn torus(group: usize, draft: &DraftTorus, nodes: &mut Nodes<'_>) -> Result<Toru
             if cells[cell].len() == frame.per_router() as usize {
                 return Err(Fault::new(region.line, "the region overlaps another one"));
             }
-            // A node that is unknown leaves a hole.
+            // An unknown node leaves a hole.
             if let Some(node) = node {
                 cells[cell].push(node);
                 nodes.put(node, group, cell);

@@ -1,18 +1,18 @@
-//! What topology files say, read but not judged: `topology.conf` and `topology.yaml` in Slurm's words, and what they
-//! have not: `wrap`, `weight`, `nodes_per_router`, `strict`, `order`.
+//! Parsed topology files before validation: `topology.conf` and `topology.yaml` in Slurm's syntax, and our extensions
+//! `wrap`, `weight`, `nodes_per_router`, `strict` and `order`.
 
 use super::yaml::{self, Kind, Value};
 use super::{Fault, Plugin};
 use crate::torus::Order;
 
-/// One switch, block or ring.
+/// A switch, block or ring as described in a topology file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Group {
     pub(super) line: usize,
     pub(super) name: String,
-    /// A host list.
+    /// Host list of nodes.
     pub(super) nodes: Option<String>,
-    /// A host list of switches.
+    /// Host list of the switches directly below.
     pub(super) children: Option<String>,
     pub(super) speed: u32,
 }
@@ -26,7 +26,7 @@ pub(super) struct Region {
     pub(super) nodes: String,
 }
 
-/// One torus.
+/// A torus as described in a topology file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Torus {
     pub(super) line: usize,
@@ -37,17 +37,17 @@ pub(super) struct Torus {
     pub(super) weight: Vec<u32>,
     pub(super) per_router: u32,
     pub(super) strict: bool,
-    /// Shapes that are tried first.
+    /// Prism shapes that are tried first, by axis.
     pub(super) placements: Vec<Vec<u32>>,
-    /// How nodes are put together where there is no prism.
+    /// Linear order in which free nodes are taken for jobs that need no prism, when no prism is free.
     pub(super) order: Order,
 }
 
-/// A file's content.
+/// Content of a topology file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Draft {
     pub(super) plugin: Option<Plugin>,
-    /// The last line.
+    /// Number of the file's last line.
     pub(super) end: usize,
     pub(super) switches: Vec<Group>,
     pub(super) blocks: Vec<Group>,
@@ -56,7 +56,7 @@ pub(super) struct Draft {
     pub(super) tori: Vec<Torus>,
 }
 
-/// Reads `topology.conf`.
+/// Parses the text of `topology.conf`.
 pub(super) fn from_conf(text: &str) -> Result<Draft, Fault> {
     let mut draft = Draft { end: text.lines().count(), ..Draft::default() };
     let mut carried = String::new();
@@ -146,7 +146,7 @@ fn extents(line: usize, text: &str) -> Result<Vec<u32>, Fault> {
     text.split(['x', 'X']).map(|part| number(line, part)).collect()
 }
 
-/// Reads `topology.yaml`: the topology that is the cluster's default, or the first.
+/// Parses `topology.yaml`: the cluster's default topology, or the first one.
 pub(super) fn from_yaml(text: &str) -> Result<Draft, Fault> {
     let root = yaml::parse(text)?;
     let topologies = root.list()?;
@@ -213,7 +213,7 @@ fn groups(body: &Value, list: &str, name: &str, more: &[&str]) -> Result<Vec<Gro
     list.list()?.iter().map(group).collect()
 }
 
-/// `toruses:` with a list, or one torus directly.
+/// Parses a list under `toruses:`, or one torus directly.
 fn tori(body: &Value) -> Result<Vec<Torus>, Fault> {
     let many = body.get("toruses").or_else(|| body.get("tori"));
     let items = match many {
@@ -290,13 +290,13 @@ fn torus(item: &Value) -> Result<Torus, Fault> {
     })
 }
 
-/// `2Y`, `4Y`, `hilbert`, `default`.
+/// Parses an order: `2Y`, `4Y`, `hilbert` or `default`.
 fn order(line: usize, text: &str) -> Result<Order, Fault> {
     Order::named(text)
         .ok_or_else(|| Fault::new(line, format!("there is no order `{text}`; use hilbert, 2Y, 4Y or default")))
 }
 
-/// `{x: 4, y: 4, z: 4}`, `[4, 4, 4]` or `4x4x4`.
+/// Parses extents such as `{x: 4, y: 4, z: 4}`, `[4, 4, 4]` or `4x4x4`.
 fn axes(value: &Value) -> Result<Vec<u32>, Fault> {
     match &value.kind {
         Kind::Scalar(text) => extents(value.line, text),
@@ -304,7 +304,7 @@ fn axes(value: &Value) -> Result<Vec<u32>, Fault> {
     }
 }
 
-/// Values by axis.
+/// Returns values in the order of the axes.
 fn by_axis(value: &Value) -> Vec<&Value> {
     match &value.kind {
         Kind::Scalar(_) => vec![value],
@@ -312,7 +312,7 @@ fn by_axis(value: &Value) -> Vec<&Value> {
         Kind::Map(entries) => {
             let mut named: Vec<(&str, &Value)> = entries.iter().map(|(name, value)| (name.as_str(), value)).collect();
             named.sort_by_key(|(name, _)| *name);
-            // x, y, z come in this order; a, b, c after them as on Tofu.
+            // x, y, z come first in this order, then a, b, c, as on Tofu.
             named.sort_by_key(|(name, _)| !matches!(*name, "x" | "y" | "z"));
             named.into_iter().map(|(_, value)| value).collect()
         }

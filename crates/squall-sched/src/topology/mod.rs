@@ -1,5 +1,5 @@
-//! The network that nodes stand in: flat, a tree of switches, a dragonfly, blocks, rings, tori and meshes; read from
-//! Slurm's files, and asked for neighbourhoods, addresses, distances and good sets of nodes.
+//! The network of a cluster: flat, a tree of switches, a dragonfly, blocks, rings, tori and meshes. It is read from
+//! Slurm's files, and provides neighbourhoods, addresses, distances and good sets of nodes.
 
 mod build;
 mod draft;
@@ -18,12 +18,12 @@ pub(crate) use pick::{Memory, Scene, arrange};
 pub use pick::{Wish, WishFault};
 pub(crate) use shapes::shapes;
 
-/// What is wrong with a topology file, and in which line.
+/// An error in a topology file, with its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The line, from 1.
+    /// Number of the line with the error, from 1.
     pub line: usize,
-    /// What.
+    /// Description of the error.
     pub text: String,
 }
 
@@ -39,24 +39,24 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Slurm's name for a kind of topology.
+/// Kind of topology, as in Slurm's plugin names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Plugin {
-    /// Nodes are alike.
+    /// All nodes are equivalent.
     #[default]
     Flat,
     /// Switches in a tree.
     Tree,
-    /// Blocks of equal size.
+    /// Blocks of nodes of equal size.
     Block,
-    /// Rings.
+    /// Rings of nodes.
     Ring,
     /// Tori and meshes of any number of axes.
     Torus3d,
 }
 
 impl Plugin {
-    /// `topology/tree` and so on; `topology/default` and `topology/none` are flat.
+    /// Parses `topology/tree` and so on; `topology/default` and `topology/none` are flat.
     pub fn named(name: &str) -> Option<Self> {
         match name.strip_prefix("topology/").unwrap_or(name) {
             "flat" | "default" | "none" => Some(Self::Flat),
@@ -69,90 +69,90 @@ impl Plugin {
     }
 }
 
-/// A switch.
+/// A network switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Switch {
-    /// Its name.
+    /// Name of the switch.
     pub name: String,
-    /// 0: nodes are at it.
+    /// Level in the tree; 0: a leaf switch with nodes.
     pub level: u32,
-    /// `LinkSpeed`.
+    /// Value of `LinkSpeed`.
     pub speed: u32,
-    /// Every node below it.
+    /// All nodes below the switch.
     pub nodes: NodeSet,
-    /// Switches right below it.
+    /// Indices of the switches directly below.
     pub children: Vec<usize>,
-    /// The switch above it.
+    /// Index of the switch above, if any.
     pub parent: Option<usize>,
 }
 
-/// A block or ring: nodes with a name, in order.
+/// A block or ring: a named list of nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
-    /// Its name.
+    /// Name of the block or ring.
     pub name: String,
-    /// Its nodes, in the order of the file.
+    /// Nodes in the order of the file.
     pub nodes: Vec<NodeId>,
 }
 
 /// A torus or mesh with its nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Torus {
-    /// Its name.
+    /// Name of the torus.
     pub name: String,
-    /// Axes.
+    /// Axes of the torus.
     pub frame: Frame,
-    /// The nodes at each router; none where there is a hole.
+    /// Nodes at each router; empty at a hole.
     pub cells: Vec<Vec<NodeId>>,
-    /// Shapes that are tried first: what other schedulers call nodesets.
+    /// Shapes that are tried first, called nodesets in other schedulers.
     pub placements: Vec<Coords>,
-    /// How nodes are put together for jobs that need no prism where there is none.
+    /// Linear order in which free nodes are taken for jobs that need no prism, when no prism is free.
     pub order: Order,
 }
 
-/// A network.
+/// Kind of network, with its structure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
-    /// All nodes are alike.
+    /// All nodes are equivalent.
     #[default]
     Flat,
-    /// Switches; `dragonfly`: what does not fit at one leaf is spread over many.
+    /// A tree of switches. `dragonfly`: a job that does not fit at one leaf is spread over many.
     Tree {
-        /// Leaves and those above them.
+        /// Leaf switches and those above them.
         switches: Vec<Switch>,
-        /// `TopologyParam=dragonfly`.
+        /// `TopologyParam=dragonfly` is set.
         dragonfly: bool,
     },
-    /// Blocks.
+    /// Blocks of nodes.
     Block {
-        /// The blocks.
+        /// The blocks, with their nodes.
         blocks: Vec<Group>,
-        /// Nodes of a base block, and of what is put together of these.
+        /// Number of nodes of a base block, and of each size combined from base blocks.
         sizes: Vec<u32>,
     },
-    /// Rings.
+    /// Rings of nodes, each with its nodes in order.
     Ring(Vec<Group>),
-    /// Tori.
+    /// Tori and meshes, with their nodes.
     Torus(Vec<Torus>),
 }
 
-/// The network and where each node stands in it.
+/// The network, with the position of each node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
-    /// What it is.
+    /// Kind of network, with its structure.
     pub kind: Kind,
-    /// By node: the leaf switch, block, ring or torus, and the place in it (the cell).
+    /// By node: index of the leaf switch, block, ring or torus, and the position in it (the cell).
     place: Vec<Option<(u32, u32)>>,
-    /// Nodes that the file names although there are none, names twice, or leaves out.
+    /// Nodes that the file names although they do not exist, names twice, or omits.
     oddities: Vec<Fault>,
 }
 
 impl Torus {
-    /// Whether some prism with these extents, in any order, keeps its traffic to itself here.
+    /// Returns whether some prism with these extents, in any order of axes, keeps its traffic inside.
     pub fn takes(&self, size: &Coords) -> bool {
         !turned(&self.frame, size).is_empty()
     }
-    /// The legal shape that is most like this one and at least as large.
+    /// Returns the legal shape that is most similar to this one and at least as large.
     pub fn nearest(&self, size: &Coords) -> Option<Coords> {
         let wanted: u64 = size.iter().map(|n| u64::from(*n)).product();
         let mut sorted = *size;
@@ -170,8 +170,9 @@ impl Torus {
 }
 
 impl Topology {
-    /// Reads a topology file. `name` ends in `.yaml` or `.conf`. `node`: the node of a name; `expected`: nodes that
-    /// should have a place. Wrong names of nodes are no errors, as in Slurm, but [`Topology::oddities`].
+    /// Parses a topology file. `name` ends in `.yaml` or `.conf`. `node`: lookup of a node name; `expected`: nodes
+    /// that should have a position. Wrong node names are not errors, as in Slurm, but listed in
+    /// [`Topology::oddities`].
     pub fn read(
         source: &Source<'_>,
         node: &dyn Fn(&str) -> Option<NodeId>,
@@ -181,20 +182,22 @@ impl Topology {
         let draft = if yaml { draft::from_yaml(source.text)? } else { draft::from_conf(source.text)? };
         build::build(draft, source, node, expected)
     }
-    /// Nodes that the file names although there are none, names twice, or leaves out. The network is good without them.
+    /// Returns nodes that the file names although they do not exist, names twice, or omits. The network is usable
+    /// without them.
     pub fn oddities(&self) -> &[Fault] {
         &self.oddities
     }
-    /// Whether nodes are all alike.
+    /// Returns whether all nodes are equivalent.
     pub fn is_flat(&self) -> bool {
         self.kind == Kind::Flat
     }
-    /// The leaf switch, block, ring or torus at which a node is, and its place there.
+    /// Returns the index of a node's leaf switch, block, ring or torus, and its position in it.
     pub fn place(&self, node: NodeId) -> Option<(usize, usize)> {
         let (group, at) = (*self.place.get(node.index())?)?;
         Some((group as usize, at as usize))
     }
-    /// Where a node is, from the top: `root.s1.n3`, and what the parts are: `switch.switch.node`.
+    /// Returns a node's path from the top, such as `root.s1.n3`, and the kinds of its parts, such as
+    /// `switch.switch.node`.
     pub fn address(&self, node: NodeId, name: &str) -> (String, String) {
         let Some((group, at)) = self.place(node) else { return (name.to_owned(), "node".to_owned()) };
         let (path, kind): (Vec<String>, &str) = match &self.kind {
@@ -217,7 +220,7 @@ impl Topology {
         let pattern = std::iter::repeat_n(kind, path.len()).chain(["node"]).collect::<Vec<_>>().join(".");
         (path.into_iter().chain([name.to_owned()]).collect::<Vec<_>>().join("."), pattern)
     }
-    /// Hops between two nodes; None: there is no way, or nobody knows.
+    /// Returns the number of hops between two nodes. None: there is no path, or it is unknown.
     pub fn distance(&self, a: NodeId, b: NodeId) -> Option<u32> {
         if a == b {
             return Some(0);
@@ -242,7 +245,7 @@ impl Topology {
             }),
         }
     }
-    /// The links of a torus that a message takes; None: the network has none that are known.
+    /// Returns the links that a message on a torus uses. None: the network has no known links.
     pub fn links(&self, from: NodeId, to: NodeId) -> Option<Vec<Link>> {
         let Kind::Torus(tori) = &self.kind else { return None };
         let ((ga, pa), (gb, pb)) = (self.place(from)?, self.place(to)?);
@@ -252,7 +255,7 @@ impl Topology {
             links
         })
     }
-    /// Nodes that belong together, by level, the smallest first: (level, name, nodes).
+    /// Returns sets of neighbouring nodes by level, the smallest first: (level, name, nodes).
     pub fn domains(&self) -> Vec<(u32, &str, NodeSet)> {
         let all = |nodes: &[NodeId]| nodes.iter().copied().collect::<NodeSet>();
         match &self.kind {
@@ -272,7 +275,8 @@ impl Topology {
                 .collect(),
         }
     }
-    /// Every node that the traffic of these may touch: on a torus those of the prism around them, else just these.
+    /// Returns all nodes that the traffic of these may pass: on a torus those of the prism around them, otherwise just
+    /// these.
     pub fn around(&self, nodes: &NodeSet) -> NodeSet {
         let Kind::Torus(tori) = &self.kind else { return nodes.clone() };
         let mut found = nodes.clone();
@@ -286,7 +290,7 @@ impl Topology {
         }
         found
     }
-    /// Whether no traffic between these nodes can meet that of others.
+    /// Returns whether traffic between these nodes never meets that of others.
     pub fn closed(&self, nodes: &NodeSet) -> bool {
         match &self.kind {
             Kind::Torus(tori) => {
@@ -305,16 +309,16 @@ impl Topology {
     }
 }
 
-/// A topology file and what the configuration says of it.
+/// A topology file, with the related configuration.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Source<'a> {
-    /// The file's name.
+    /// Name of the topology file.
     pub name: &'a str,
-    /// Its content.
+    /// Content of the topology file.
     pub text: &'a str,
-    /// `TopologyPlugin`; empty: what the file says.
+    /// Value of `TopologyPlugin`; empty: the file decides.
     pub plugin: &'a str,
-    /// `TopologyParam`.
+    /// Value of `TopologyParam`.
     pub param: &'a str,
 }
 

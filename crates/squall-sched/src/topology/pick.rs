@@ -1,5 +1,5 @@
-//! Which nodes a job gets by the topology: those that could take it are put in order, the ones to be used first, and
-//! those that may not be used are left out.
+//! Choice of nodes by topology: sorts a job's candidate nodes into the order of use, and removes those that it may not
+//! use.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -14,16 +14,16 @@ use super::{Group, Kind, Switch, Topology, Torus};
 use crate::layout::{Grid, Ranks, lies, shapes};
 use crate::torus::{AXES_MAX, Ask, Board, Chooser, Coords, Order, Prism, hull, turned};
 
-/// Jobs of more nodes are sensitive unless they say otherwise.
+/// Jobs of more nodes than this are sensitive by default.
 const SMALL_NODES: u32 = 8;
 
-/// So much larger than asked for a shape of the file's list may be, percent.
+/// Maximum excess of a shape of the file's list over the request, percent.
 const LISTED_SLACK: u32 = 25;
-/// As many shapes are compared for a grid, of those on which it lies.
+/// Number of shapes on which a grid fits that are compared.
 const GRID_TRIES: usize = 64;
-/// As many of these are tried.
+/// Number of the best shapes for a grid that are tried.
 const GRID_SHAPES: usize = 16;
-/// As many grids' shapes are remembered.
+/// Maximum number of grids whose shapes are remembered.
 const GRIDS_KEPT: usize = 256;
 
 /// What a job wishes of the network.
@@ -33,20 +33,20 @@ pub struct Wish {
     pub network: Class,
     /// `--geometry`: extents of its prism.
     pub geometry: Option<Coords>,
-    /// `--grid` and `--stencil`: its ranks, which are laid out before it has nodes.
+    /// Values of `--grid` and `--stencil`: the job's process grid, which decides the choice of nodes.
     pub grid: Option<Ranks>,
-    /// `--switches`: most leaf switches, while it still waits for that.
+    /// Value of `--switches`: maximum number of leaf switches. None once the job has waited long enough.
     pub switches: Option<u32>,
-    /// When it waits for that no more; None: never.
+    /// Time at which `switches` no longer applies. None: it always applies.
     pub patience: Option<Time>,
 }
 
-/// A wish that can't be understood: option and value.
+/// An invalid network option: its name and value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WishFault {
-    /// The option.
+    /// Name of the invalid option.
     pub option: &'static str,
-    /// What it says.
+    /// Value of the invalid option.
     pub value: String,
 }
 
@@ -84,7 +84,7 @@ impl Wish {
             patience: None,
         })
     }
-    /// Whether a job of so many nodes needs links of its own.
+    /// Returns whether a job of `nodes` nodes needs links of its own.
     pub fn is_sensitive(&self, nodes: u32) -> bool {
         match self.network {
             Class::Unsaid => nodes > SMALL_NODES || self.geometry.is_some() || self.grid.is_some(),
@@ -105,35 +105,35 @@ struct TorusMemory {
     chooser: Chooser,
     cells: usize,
     order: Order,
-    /// Place of each cell in a line.
+    /// Position of each cell in the order for scattered jobs.
     rank: Vec<u32>,
-    /// Prisms on which grids lie well, the best first, of those that were asked for last.
+    /// Prism shapes for the grids requested last, the best first.
     shapes: BTreeMap<GridAsk, Vec<Coords>>,
 }
 
-/// A grid, with how many ranks a node takes, and on how many nodes or in which prism it is to be, if that is said.
+/// A grid, the number of ranks on a node, and the number of nodes or the extents of the prism if they are specified.
 type GridAsk = (Ranks, u32, Option<u32>, Option<Coords>);
 
-/// What is to be known of a choice.
+/// Facts that a choice of nodes depends on.
 pub(crate) struct Scene<'a> {
-    /// Nodes wanted at least.
+    /// Minimum number of nodes of the job.
     pub(crate) nodes: u32,
-    /// And at most.
+    /// Maximum number of nodes of the job.
     pub(crate) nodes_max: u32,
-    /// Tasks over all nodes.
+    /// Number of tasks over all nodes.
     pub(crate) tasks: u64,
-    /// What the job wishes.
+    /// The job's requirements on the network.
     pub(crate) wish: Wish,
-    /// Nodes of jobs that have links of their own.
+    /// Nodes of jobs that have links of their own, one set for each job.
     pub(crate) closed: &'a [&'a NodeSet],
-    /// Whether nothing runs on a node.
+    /// Returns whether no job runs on a node.
     pub(crate) idle: &'a dyn Fn(NodeId) -> bool,
-    /// Whether a node is up.
+    /// Returns whether a node is up.
     pub(crate) up: &'a dyn Fn(NodeId) -> bool,
 }
 
-/// Puts the nodes that could take tasks (node, tasks) in the order in which they are to be used and drops those that
-/// may not be. False: as things are the job waits.
+/// Sorts candidate nodes (node, tasks) into the order of use and removes those that the job may not use. Returns false
+/// if the job must wait.
 pub(crate) fn arrange(
     topology: &Topology,
     memory: &mut Memory,
@@ -156,7 +156,7 @@ pub(crate) fn arrange(
     placed || !outside.is_empty()
 }
 
-/// Nodes that the topology file leaves out: only jobs of one node get them, after all others.
+/// Returns the candidates that the topology file omits. Only jobs of one node use them, after all others.
 fn outside(topology: &Topology, fits: &[(NodeId, u32)]) -> Vec<(NodeId, u32)> {
     if topology.is_flat() {
         return Vec::new();
@@ -164,13 +164,14 @@ fn outside(topology: &Topology, fits: &[(NodeId, u32)]) -> Vec<(NodeId, u32)> {
     fits.iter().filter(|(node, _)| topology.place(*node).is_none()).copied().collect()
 }
 
-/// About how many nodes will be used.
+/// Returns the approximate number of nodes that the job will use.
 fn wanted(scene: &Scene<'_>, fits: &[(NodeId, u32)]) -> usize {
     let most = fits.iter().map(|(_, tasks)| u64::from(*tasks)).max().unwrap_or(1).max(1);
     (scene.nodes as usize).max(scene.tasks.div_ceil(most) as usize).max(1)
 }
 
-/// Leaves in the order that uses few of them: the one that just suffices, or the largest and so on. (leaf, nodes)
+/// Returns leaves in an order that uses few of them: the smallest sufficient leaf, otherwise the largest, and so on.
+/// `leaves`: (leaf, nodes).
 fn best_fit(mut leaves: Vec<(usize, usize)>, wanted: usize) -> Vec<usize> {
     let (mut left, mut order) = (wanted, Vec::new());
     while !leaves.is_empty() {
@@ -184,7 +185,7 @@ fn best_fit(mut leaves: Vec<(usize, usize)>, wanted: usize) -> Vec<usize> {
     order
 }
 
-/// How many of the nodes are in each group.
+/// Returns the number of candidates in each group.
 fn by_group(topology: &Topology, count: usize, fits: &[(NodeId, u32)]) -> Vec<usize> {
     let mut counts = vec![0; count];
     for (group, _) in fits.iter().filter_map(|(node, _)| topology.place(*node)) {
@@ -193,7 +194,7 @@ fn by_group(topology: &Topology, count: usize, fits: &[(NodeId, u32)]) -> Vec<us
     counts
 }
 
-/// Sorts by the order of groups, those of no group last.
+/// Sorts candidates by the order of groups, and removes those of other groups.
 fn sort_by_groups(topology: &Topology, order: &[usize], count: usize, fits: &mut Vec<(NodeId, u32)>) {
     let mut rank = vec![usize::MAX; count];
     order.iter().enumerate().for_each(|(at, group)| rank[*group] = at);
@@ -201,7 +202,9 @@ fn sort_by_groups(topology: &Topology, order: &[usize], count: usize, fits: &mut
     fits.sort_by_key(|(node, _)| topology.place(*node).map(|(group, at)| (rank[group], at)));
 }
 
-/// The lowest switch below which there is enough room, of these the one with the least; on its leaves by best fit.
+/// Sorts candidates so that those below the lowest sufficient switch are used, of several the one with the fewest
+/// candidates. Its leaves are used by best fit. If no switch suffices, all leaves are used. Returns false if more leaf
+/// switches would be needed than the job accepts.
 fn tree(
     topology: &Topology,
     switches: &[Switch],
@@ -236,7 +239,7 @@ fn tree(
     let spread = dragonfly && needed > 1;
     sort_by_groups(topology, &order, switches.len(), fits);
     if spread {
-        // One of each leaf in turn: all links between groups are used.
+        // One node of each leaf in turn, so that all links between groups are used.
         let mut taken = vec![0; switches.len()];
         let turns: Vec<usize> = fits
             .iter()
@@ -253,7 +256,8 @@ fn tree(
     true
 }
 
-/// The smallest run of blocks that is put together to a size and has room.
+/// Keeps the candidates of the smallest combination of blocks that has enough of them. If none has, all candidates are
+/// kept.
 fn block(topology: &Topology, blocks: &[Group], sizes: &[u32], wanted: usize, fits: &mut Vec<(NodeId, u32)>) -> bool {
     let counts = by_group(topology, blocks.len(), fits);
     let base = sizes.first().copied().unwrap_or(1).max(1);
@@ -272,7 +276,7 @@ fn block(topology: &Topology, blocks: &[Group], sizes: &[u32], wanted: usize, fi
     true
 }
 
-/// Neighbours on one ring: the shortest free run that has room.
+/// Keeps neighbours on one ring: the shortest sufficient run of free nodes. Returns false if there is none.
 fn ring(topology: &Topology, rings: &[Group], wanted: usize, fits: &mut Vec<(NodeId, u32)>) -> bool {
     let mut best: Option<(usize, usize, usize)> = None;
     for (at, ring) in rings.iter().enumerate() {
@@ -321,8 +325,8 @@ fn torus(
     }
     let nodes = wanted as u32;
     let sensitive = scene.wish.is_sensitive(nodes);
-    // Who is in a prism sends nothing through others', and leaves no holes in what larger jobs wait for. A single node
-    // sends over no link.
+    // A job in a prism sends nothing through those of others, and leaves no holes where larger jobs could fit. A
+    // single node uses no links.
     let tries = sensitive || nodes > 1 || scene.wish.geometry.is_some();
     for (at, torus) in tori.iter().enumerate().filter(|_| tries) {
         let board = board(topology, tori, at, scene, fits);
@@ -343,7 +347,7 @@ fn torus(
     true
 }
 
-/// How many tasks the nodes of a prism can take.
+/// Returns the number of tasks that the nodes of a prism can take.
 fn tasks_inside(topology: &Topology, (at, torus): (usize, &Torus), prism: &Prism, fits: &[(NodeId, u32)]) -> u64 {
     let inside = |node: NodeId| {
         let place = topology.place(node).filter(|(group, _)| *group == at);
@@ -352,7 +356,7 @@ fn tasks_inside(topology: &Topology, (at, torus): (usize, &Torus), prism: &Prism
     fits.iter().filter(|(node, _)| inside(*node)).map(|(_, tasks)| u64::from(*tasks)).sum()
 }
 
-/// Leaves the nodes of a prism, in its order.
+/// Keeps the candidates in a prism, in the order of its cells.
 fn keep_inside(topology: &Topology, (at, torus): (usize, &Torus), prism: &Prism, fits: &mut Vec<(NodeId, u32)>) {
     let place = |node: NodeId| {
         let (group, cell) = topology.place(node)?;
@@ -369,8 +373,8 @@ fn keep_inside(topology: &Topology, (at, torus): (usize, &Torus), prism: &Prism,
     fits.sort_by_cached_key(|(node, _)| place(*node));
 }
 
-/// A prism on which the grid lies well, the best that is free; of equals one without holes. All its nodes are used, as
-/// many ranks on each as the roomiest can take.
+/// Keeps the candidates in the best free prism on which the grid fits; of equal ones one without holes. All its nodes
+/// are used, with as many ranks on each as the largest node can take.
 fn on_grid(
     topology: &Topology,
     tori: &[Torus],
@@ -409,7 +413,7 @@ fn on_grid(
     false
 }
 
-/// The shapes of prisms that are tried for a grid.
+/// Returns the shapes of prisms that are tried for a grid.
 fn grid_shapes(torus: &Torus, grid: &Grid, (_, per_node, nodes, geometry): &GridAsk) -> Vec<Coords> {
     let Some(size) = geometry else {
         let mut all = shapes(&torus.frame, grid, *per_node, *nodes, GRID_TRIES);
@@ -421,7 +425,7 @@ fn grid_shapes(torus: &Torus, grid: &Grid, (_, per_node, nodes, geometry): &Grid
     turned(&torus.frame, size).into_iter().filter(lies).collect()
 }
 
-/// A shape of the file's list that is not much larger than what is asked for, the smallest that is free.
+/// Returns the smallest free shape of the file's list that is not much larger than the request.
 fn listed(torus: &Torus, chooser: &mut Chooser, board: &Board, ask: &Ask) -> Option<Prism> {
     let per_router = torus.frame.per_router();
     let nodes = |size: &Coords| size.iter().product::<u32>() * per_router;
@@ -436,8 +440,8 @@ fn listed(torus: &Torus, chooser: &mut Chooser, board: &Board, ask: &Ask) -> Opt
         .find_map(|size| chooser.prism(board, &Ask { geometry: Some(size), ..*ask }).map(|found| found.prism))
 }
 
-/// Into routers that are in use already and columns that are broken already; then in the order of the file, or along a
-/// Hilbert curve.
+/// Sorts candidates for a scattered job: partly used routers and columns first, then in the torus's linear order (by
+/// default along a Hilbert curve). A job that communicates with neighbours uses the linear order alone.
 fn scatter(topology: &Topology, tori: &[Torus], memory: &Memory, scene: &Scene<'_>, fits: &mut [(NodeId, u32)]) {
     let boards: Vec<Board> = (0..tori.len()).map(|at| board(topology, tori, at, scene, fits)).collect();
     let compact = scene.wish.network == Class::Local;
@@ -450,7 +454,7 @@ fn scatter(topology: &Topology, tori: &[Torus], memory: &Memory, scene: &Scene<'
     });
 }
 
-/// The board of one torus as a job sees it: open is what it could take and nobody else is on.
+/// Returns the board of one torus for a job. Open cells are those whose nodes are candidates and idle.
 fn board(topology: &Topology, tori: &[Torus], at: usize, scene: &Scene<'_>, fits: &[(NodeId, u32)]) -> Board {
     let torus = &tori[at];
     let mut board = Board::new(torus.frame.clone());

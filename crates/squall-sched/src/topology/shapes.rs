@@ -1,4 +1,4 @@
-//! Which shapes of nodes a job could do with, and which it has, to be told to its user.
+//! Shapes of nodes that suit a job, and the shape that it has, as text for its user.
 
 use std::collections::BTreeSet;
 
@@ -10,13 +10,13 @@ use super::{Kind, Topology, Torus};
 use crate::layout;
 use crate::torus::{Chooser, Coords, Frame, Prism, hull, turned};
 
-/// So much larger than asked for a prism may be that is named, percent.
+/// Maximum excess of a suggested prism over the request, percent.
 const SLACK: u32 = 25;
-/// As many shapes are compared for a grid.
+/// Number of shapes that are compared for a grid.
 const GRID_TRIES: usize = 16;
 
-/// The prisms that would do for so many nodes, or the ranks of a grid of which a node takes so many; the first few, as
-/// text. None: it is no matter of shapes.
+/// Returns the first `most` prism shapes that suit this number of nodes, or a grid with `tasks_each` ranks on a node,
+/// as text. Empty: the network needs no shapes.
 pub(crate) fn shapes(topology: &Topology, wish: &Wish, (nodes, tasks_each): (u32, u32), most: usize) -> Vec<String> {
     let Kind::Torus(tori) = &topology.kind else { return Vec::new() };
     let mut found: Vec<String> = Vec::new();
@@ -44,8 +44,8 @@ fn sizes(frame: &Frame, wish: &Wish, (nodes, tasks_each): (u32, u32)) -> Vec<Coo
 }
 
 impl Topology {
-    /// How a job's nodes stand, and by which step of the choice they were found. None: all nodes are alike, or there is
-    /// only one.
+    /// Returns the positions of a job's nodes, and the step of the choice by which they were found. None: all nodes
+    /// are equivalent, or there is only one.
     pub fn seat(&self, nodes: &NodeSet, wish: &Wish) -> Option<Seat> {
         let places: Vec<(usize, usize)> = nodes.iter().filter_map(|node| self.place(node)).collect();
         let &(first, _) = places.first().filter(|_| nodes.len() > 1)?;
@@ -79,7 +79,8 @@ impl Topology {
             }
         }
     }
-    /// The prism of a torus in which these nodes are alone: `4x4x2 at 0x0x2 of t`.
+    /// Returns the prism that these nodes have for themselves, such as `4x4x2 at 0x0x2 of t`. None: they are in no
+    /// such prism.
     pub fn prism_of(&self, nodes: &NodeSet) -> Option<String> {
         let Kind::Torus(tori) = &self.kind else { return None };
         let (at, _) = self.place(nodes.first()?)?;
@@ -94,7 +95,7 @@ impl Topology {
 }
 
 impl Torus {
-    /// A prism as users read it.
+    /// Returns a prism as text for users.
     fn named(&self, prism: &Prism) -> String {
         format!("{} at {} of {}", self.frame.text(&prism.size), self.frame.text(&prism.at), self.name)
     }

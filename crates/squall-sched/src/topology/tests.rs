@@ -1,4 +1,4 @@
-//! Slurm's files are read, faults are named with their line, and nodes are chosen as the network wants it.
+//! Tests: Slurm's files are parsed, errors are reported with their line, and nodes are chosen by the network.
 
 use squall_model::id::NodeId;
 use squall_model::set::NodeSet;
@@ -76,7 +76,8 @@ fn faults_are_named() {
     assert!(yaml("- topology: a\n  flat: yes\n  tree: x\n").starts_with("line 1"));
 }
 
-// faults.md E: a topology.conf with a node left out, unknown or doubled is good, and says so.
+// Finding E of faults.md: a topology.conf that omits, repeats or misnames a node is accepted, and the error is
+// reported.
 #[test]
 fn e_wrong_names_in_a_topology_file_are_told_and_the_rest_holds() {
     let expected: Vec<String> = ["n1", "n2", "n11", "n12"].map(str::to_owned).to_vec();
@@ -90,7 +91,7 @@ fn e_wrong_names_in_a_topology_file_are_told_and_the_rest_holds() {
     assert_eq!([id("n1"), id("n2"), id("n11")].map(|n| topology.place(n)), [Some((0, 0)), Some((1, 0)), None]);
 }
 
-// faults.md E: a node that was left out still runs jobs of one node, when no other is free.
+// Finding E of faults.md: a node omitted from the file still runs jobs of one node, when no other is free.
 #[test]
 fn e_a_node_without_a_place_takes_jobs_of_one_node() {
     let mut topology = read("topology.conf", "SwitchName=a Nodes=n1\n").unwrap();
@@ -101,7 +102,7 @@ fn e_a_node_without_a_place_takes_jobs_of_one_node() {
     assert_eq!(chosen(&topology, 2, free, &[], &[]), Some(vec![0]), "one is not enough, and the caller sees it");
 }
 
-/// The nodes chosen for a job of `nodes` nodes, those of `busy` being in use.
+/// Returns the nodes chosen for a job of `nodes` nodes while those of `busy` are in use.
 fn chosen(topology: &Topology, nodes: u32, wish: Wish, busy: &[u32], closed: &[NodeSet]) -> Option<Vec<u32>> {
     let mut fits: Vec<(NodeId, u32)> =
         (0..topology.place.len() as u32).filter(|n| !busy.contains(n)).map(|n| (NodeId(n), 1)).collect();
@@ -139,7 +140,7 @@ fn sensitive_jobs_get_prisms_of_their_own() {
     assert!(topology.closed(&closed[0]), "{first:?}");
     let second = chosen(&topology, 16, Wish::default(), &first, &closed).unwrap();
     assert!(second.iter().all(|n| !first.contains(n)));
-    // Every second plane is broken: nothing legal is left for 16, but there is room.
+    // Every second plane is used: no legal prism is left for 16 nodes, but enough nodes are free.
     let broken: Vec<u32> = (0..64).filter(|n| n % 4 == 1 || n % 4 == 3).collect();
     let busy: Vec<u32> = broken.iter().copied().chain([0, 2]).collect();
     assert_eq!(chosen(&topology, 16, Wish::default(), &busy, &[]), None);
@@ -155,13 +156,13 @@ fn sensitive_jobs_get_prisms_of_their_own() {
 #[test]
 fn who_needs_no_prism_takes_one_all_the_same() {
     let topology = read("topology.conf", "TorusName=t Dims=4x4x4 Nodes=n[1-64]\n").unwrap();
-    // One node of four columns each is in use: routers in broken columns would be far from each other.
+    // One node is used in each of four columns. Routers in partly used columns would be far from each other.
     let busy = [0, 21, 42, 63];
     for network in [Class::Unsaid, Class::Tolerant, Class::Local] {
         let nodes = chosen(&topology, 4, Wish { network, ..Wish::default() }, &busy, &[]).unwrap();
         assert!(topology.closed(&nodes.iter().map(|n| NodeId(*n)).collect()), "{network:?}: {nodes:?}");
     }
-    // A single one sends over no link, and breaks no other column.
+    // A job of a single node uses no links, and goes to a partly used column.
     let column = |node: u32| node % 16;
     let one = chosen(&topology, 1, Wish::default(), &busy, &[]).unwrap();
     assert!(busy.iter().any(|other| column(*other) == column(one[0])), "{one:?}");
@@ -178,7 +179,7 @@ fn neighbours_on_a_ring() {
 fn where_there_is_no_prism_the_files_order_counts() {
     let order = |order: &str| {
         let topology = read("topology.conf", &format!("TorusName=t Dims=4x4 Nodes=n[1-16] Order={order}\n")).unwrap();
-        // Every other place is free, so there is no prism of six.
+        // Every other position is free, so there is no prism of six.
         let free = [0, 2, 5, 7, 8, 10, 13, 15];
         let busy: Vec<u32> = (0..16).filter(|node| !free.contains(node)).collect();
         let wish = Wish { network: Class::Local, ..Wish::default() };
@@ -199,7 +200,7 @@ fn a_shape_of_the_list_comes_first_though_it_is_larger() {
     let wish = Wish { network: Class::Sensitive, ..Wish::default() };
     let nodes = chosen(&topology, 14, wish, &[], &[]).unwrap();
     assert!(nodes.iter().all(|node| node % 8 < 2) || nodes.iter().all(|node| node / 8 < 2), "{nodes:?}");
-    // A quarter more is the most; and a prism that is free beside the list is better than none.
+    // At most a quarter more than requested is used. A free prism outside the list is better than none.
     let nodes = chosen(&topology, 12, wish, &[], &[]).unwrap();
     assert!(nodes.iter().any(|node| node % 8 >= 2) && nodes.iter().any(|node| node / 8 >= 2), "{nodes:?}");
 }

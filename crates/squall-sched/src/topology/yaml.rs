@@ -1,16 +1,16 @@
-//! As much of YAML as topology files use: nested maps and lists, `[a, b]`, `{x: 1}`, comments. Every value knows its
-//! line.
+//! Parser for the part of YAML that topology files use: nested maps and lists, `[a, b]`, `{x: 1}`, comments. Every
+//! value has its line number.
 
 use super::Fault;
 
-/// A value and where it stands.
+/// A value, with its line number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Value {
     pub(super) line: usize,
     pub(super) kind: Kind,
 }
 
-/// What a value is.
+/// Kind and content of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Scalar(String),
@@ -19,26 +19,26 @@ pub(super) enum Kind {
 }
 
 impl Value {
-    /// The value of a key, whose case does not matter.
+    /// Returns the value of a key; upper and lower case are equal. None: the value is no map or lacks the key.
     pub(super) fn get(&self, key: &str) -> Option<&Self> {
         let Kind::Map(entries) = &self.kind else { return None };
         entries.iter().find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, value)| value)
     }
-    /// As text.
+    /// Returns the value as text. Error: it is a list or map.
     pub(super) fn text(&self) -> Result<&str, Fault> {
         match &self.kind {
             Kind::Scalar(text) => Ok(text),
             Kind::List(_) | Kind::Map(_) => Err(Fault::new(self.line, "a single value is expected here")),
         }
     }
-    /// As a list.
+    /// Returns the value as a list. Error: it is no list.
     pub(super) fn list(&self) -> Result<&[Self], Fault> {
         match &self.kind {
             Kind::List(items) => Ok(items),
             Kind::Scalar(_) | Kind::Map(_) => Err(Fault::new(self.line, "a list is expected here (`- …`)")),
         }
     }
-    /// As a map of known keys.
+    /// Checks that the value is a map with only these keys.
     pub(super) fn known(&self, keys: &[&str]) -> Result<(), Fault> {
         let Kind::Map(entries) = &self.kind else {
             return Err(Fault::new(self.line, "`key: value` is expected here"));
@@ -50,12 +50,12 @@ impl Value {
             None => Ok(()),
         }
     }
-    /// As a number.
+    /// Returns the value as a number. Error: it is none.
     pub(super) fn number(&self) -> Result<u32, Fault> {
         let text = self.text()?;
         text.parse().map_err(|_| Fault::new(self.line, format!("`{text}` is not a number")))
     }
-    /// As yes or no.
+    /// Returns the value as a boolean (true, yes, on, 1 or their opposites). Error: it is none.
     pub(super) fn truth(&self) -> Result<bool, Fault> {
         let text = self.text()?;
         match text.to_ascii_lowercase().as_str() {
@@ -72,7 +72,7 @@ struct Line<'a> {
     text: &'a str,
 }
 
-/// Reads a file.
+/// Parses the text of a file.
 pub(super) fn parse(text: &str) -> Result<Value, Fault> {
     let mut lines = Vec::new();
     for (at, line) in text.lines().enumerate() {
@@ -106,7 +106,7 @@ fn without_comment(line: &str) -> &str {
     line
 }
 
-/// The value that begins at line `at` with that indent, and the line after it.
+/// Parses the value that begins at line `at` with this indent. Returns it and the index of the line after it.
 fn block(lines: &[Line<'_>], at: usize, indent: usize) -> Result<(Value, usize), Fault> {
     let first = &lines[at];
     if first.text == "-" || first.text.starts_with("- ") {
@@ -130,14 +130,14 @@ fn block(lines: &[Line<'_>], at: usize, indent: usize) -> Result<(Value, usize),
     Ok((Value { line: first.number, kind: Kind::Map(entries) }, at))
 }
 
-/// The value after `key:` or `-`, on the same line or below.
+/// Parses the value after `key:` or `-`, on the same line or below.
 fn after_key(lines: &[Line<'_>], at: usize, indent: usize, rest: &str) -> Result<(Value, usize), Fault> {
     let number = lines[at].number;
     if !rest.is_empty() {
         return Ok((flow(rest, number)?, at + 1));
     }
     match lines.get(at + 1) {
-        // A list may stand as far left as its key.
+        // A list may have the same indent as its key.
         Some(next) if next.indent > indent || (next.indent == indent && next.text.starts_with("- ")) => {
             block(lines, at + 1, next.indent)
         }
@@ -156,7 +156,7 @@ fn list(lines: &[Line<'_>], at: usize, indent: usize) -> Result<(Value, usize), 
             at = next;
             continue;
         }
-        // The first key stands behind the dash: as if the dash were blanks.
+        // The first key follows the dash on the same line, as if the dash were blanks.
         let inner = indent + line.text.len() - rest.len();
         let mut own = vec![Line { number: line.number, indent: inner, text: rest }];
         let mut end = at + 1;
@@ -174,7 +174,7 @@ fn list(lines: &[Line<'_>], at: usize, indent: usize) -> Result<(Value, usize), 
     Ok((Value { line: number, kind: Kind::List(items) }, at))
 }
 
-/// `key: rest`.
+/// Splits `key: rest`. None: the text has no key.
 fn split_key(text: &str) -> Option<(&str, &str)> {
     if text.starts_with(['[', '{', '"', '\'']) {
         return None;
@@ -183,7 +183,7 @@ fn split_key(text: &str) -> Option<(&str, &str)> {
     (rest.is_empty() || rest.starts_with(' ')).then(|| (key.trim(), rest.trim()))
 }
 
-/// A scalar, `[…]` or `{…}`. A host list like `n[1-4]` begins with a letter and is a scalar.
+/// Parses a scalar, `[…]` or `{…}`. A host list like `n[1-4]` begins with a letter and is a scalar.
 fn flow(text: &str, line: usize) -> Result<Value, Fault> {
     let text = text.trim();
     let open = || Fault::new(line, format!("`{text}` is not closed"));
@@ -204,7 +204,7 @@ fn flow(text: &str, line: usize) -> Result<Value, Fault> {
     Ok(Value { line, kind })
 }
 
-/// Splits at commas that stand in no brackets.
+/// Splits text at commas outside brackets.
 fn parts(text: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut from) = (Vec::new(), 0, 0);
     for (at, c) in text.char_indices() {

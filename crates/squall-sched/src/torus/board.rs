@@ -1,29 +1,29 @@
-//! What is where on a frame: usable and free nodes of each cell, prisms that are closed to others, and when they end.
+//! Usage of a frame: usable and free nodes of each cell, prisms that are closed to other jobs, and when they end.
 
 use super::frame::{Frame, Prism};
 use super::sums::Sums;
 
-/// A frame with its occupants.
+/// A frame (axes and extents of a torus) with the usage of its cells.
 #[derive(Clone, Debug)]
 pub struct Board {
     frame: Frame,
-    /// Nodes of each cell that are neither down nor for other purposes.
+    /// Number of nodes of each cell that are neither down nor retired.
     usable: Vec<u32>,
-    /// Those of them that are free.
+    /// Number of usable nodes of each cell that are free.
     free: Vec<u32>,
-    /// Prisms that contain the cell.
+    /// Number of closed prisms that contain each cell.
     closed: Vec<u32>,
-    /// When the cell is free again, seconds; 0: now.
+    /// Time at which each cell becomes free, seconds; 0: now.
     ends: Vec<u32>,
-    /// A bit for each cell that a prism may take: all its usable nodes are free and no other prism contains it.
+    /// A bit for each open cell: all its usable nodes are free, and no closed prism contains it.
     open: Vec<u64>,
 }
 
-/// The end of what never ends.
+/// End time of usage without end.
 pub(crate) const NEVER: u32 = u32::MAX;
 
 impl Board {
-    /// Everything up and free.
+    /// Creates a board on which all nodes are usable and free.
     pub fn new(frame: Frame) -> Self {
         let cells = frame.cells();
         let mask = if frame.last() == 64 { u64::MAX } else { (1 << frame.last()) - 1 };
@@ -31,61 +31,61 @@ impl Board {
         let nodes = vec![frame.per_router(); cells];
         Self { usable: nodes.clone(), free: nodes, closed: vec![0; cells], ends: vec![0; cells], open, frame }
     }
-    /// The frame.
+    /// Returns the frame, which has the torus's axes and extents.
     pub fn frame(&self) -> &Frame {
         &self.frame
     }
-    /// Open cells, as [`super::Fits::anchors`] wants them.
+    /// Returns the open cells as a bit for each cell, the input of [`super::Fits::anchors`].
     pub fn open(&self) -> &[u64] {
         &self.open
     }
-    /// Whether a prism may take the cell.
+    /// Returns whether a prism may contain the cell: all its usable nodes are free, and no closed prism contains it.
     pub fn is_open(&self, cell: usize) -> bool {
         self.free[cell] == self.usable[cell] && self.closed[cell] == 0
     }
-    /// Usable nodes of a cell.
+    /// Returns the number of usable nodes of a cell.
     pub fn usable(&self, cell: usize) -> u32 {
         self.usable[cell]
     }
-    /// Free nodes of a cell.
+    /// Returns the number of free nodes of a cell.
     pub fn free(&self, cell: usize) -> u32 {
         self.free[cell]
     }
-    /// Whether a prism contains the cell.
+    /// Returns whether a closed prism contains the cell.
     pub fn is_closed(&self, cell: usize) -> bool {
         self.closed[cell] > 0
     }
-    /// When a cell is free again; 0: now.
+    /// Returns the time at which a cell becomes free, seconds; 0: now.
     pub fn end(&self, cell: usize) -> u32 {
         self.ends[cell]
     }
-    /// Usable nodes of all cells.
+    /// Returns the number of usable nodes of all cells.
     pub fn usable_nodes(&self) -> u64 {
         self.usable.iter().map(|n| u64::from(*n)).sum()
     }
-    /// Free nodes of all cells.
+    /// Returns the number of free nodes of all cells.
     pub fn free_nodes(&self) -> u64 {
         self.free.iter().map(|n| u64::from(*n)).sum()
     }
-    /// Takes nodes of a cell out of service, all of which are free.
+    /// Takes free nodes of a cell out of service.
     pub fn retire(&mut self, cell: usize, nodes: u32) {
         self.usable[cell] = self.usable[cell].saturating_sub(nodes);
         self.free[cell] = self.free[cell].min(self.usable[cell]);
         self.look(cell);
     }
-    /// Nodes of a cell are taken until `end`.
+    /// Marks nodes of a cell as used until `end`.
     pub fn take(&mut self, cell: usize, nodes: u32, end: u32) {
         self.free[cell] = self.free[cell].saturating_sub(nodes);
         self.ends[cell] = self.ends[cell].max(end);
         self.look(cell);
     }
-    /// Nodes of a cell are free again. `end`: when what is left there ends.
+    /// Marks nodes of a cell as free again. `end`: when the remaining usage of the cell ends.
     pub fn give(&mut self, cell: usize, nodes: u32, end: u32) {
         self.free[cell] = (self.free[cell] + nodes).min(self.usable[cell]);
         self.ends[cell] = end;
         self.look(cell);
     }
-    /// Nobody else gets into the prism.
+    /// Closes a prism to other jobs until `end`.
     pub fn close(&mut self, prism: &Prism, end: u32) {
         for index in 0..prism.volume() {
             let cell = self.frame.cell(&prism.place(index));
@@ -94,7 +94,7 @@ impl Board {
             self.look(cell);
         }
     }
-    /// The prism's job has ended. All its nodes were given back before.
+    /// Reopens the prism of a job that has ended and whose nodes are all free again.
     pub fn reopen(&mut self, prism: &Prism) {
         for index in 0..prism.volume() {
             let cell = self.frame.cell(&prism.place(index));
@@ -105,7 +105,7 @@ impl Board {
             self.look(cell);
         }
     }
-    /// As it will be at a time by what is known of ends, if nobody starts before.
+    /// Returns the board as it will be at a time, by the known ends and without further starts.
     #[must_use]
     pub fn at(&self, time: u32) -> Self {
         let mut board = self.clone();
@@ -120,12 +120,12 @@ impl Board {
         let (word, bit) = (cell / last, 1_u64 << (cell % last));
         if self.is_open(cell) { self.open[word] |= bit } else { self.open[word] &= !bit }
     }
-    /// Sums of what cells lack of a full router.
+    /// Calculates sums of the nodes that cells lack of a full router.
     pub(crate) fn lacking(&self, sums: &mut Sums) {
         let full = self.frame.per_router();
         sums.build(&self.frame, self.usable.iter().map(|usable| (full - usable) as i32));
     }
-    /// Sums of cells that are not open.
+    /// Calculates sums of the cells that are not open.
     pub(crate) fn busy(&self, sums: &mut Sums) {
         let last = self.frame.last();
         let bits = self.open.iter().flat_map(|word| (0..last).map(move |bit| (!word >> bit & 1) as i32));

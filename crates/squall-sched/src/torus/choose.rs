@@ -1,5 +1,5 @@
-//! Which free prism a job gets: wide enough inside, little waste, close to what is taken already, next to what ends
-//! at the same time, and where it spoils the fewest places for larger jobs.
+//! Choice of a free prism for a job: high bisection bandwidth, little waste, close to used cells, next to jobs that
+//! end at the same time, and where it blocks the fewest positions for larger jobs.
 
 use std::collections::BTreeSet;
 
@@ -9,71 +9,72 @@ use super::search::{Fits, corners};
 use super::shapes::{Shape, Shapes};
 use super::sums::Sums;
 
-/// How much larger than asked for a prism may be, percent, in the order in which it is tried.
+/// Maximum excess of a prism over the request, percent, in the order of trial.
 const SLACKS: [u32; 3] = [5, 10, 25];
-/// As many candidates are looked at closely.
+/// Number of candidates that are evaluated in full.
 const CLOSELY: usize = 24;
-/// Larger jobs whose places count: those that are so many times as large. Where few of their places are left each weighs
-/// more, so that a whole region is kept for the largest for as long as there is room elsewhere.
+/// Factors between this job's size and those of larger jobs whose positions count. Where few of their positions are
+/// left, each weighs more. So a whole region is kept for the largest jobs while there is room elsewhere.
 const LARGER: [u32; 4] = [2, 4, 8, 16];
-/// Ends further apart than that are as good as unrelated, seconds.
+/// Ends of jobs that differ by more than this count as unrelated, seconds.
 const AFFINE_S: f64 = 3600.0;
-/// What counts how much in a candidate's cost.
+/// Weights of this and the next three terms in a candidate's cost: surplus nodes, open surface, blocked positions of
+/// larger jobs, and difference of ends.
 const WASTE: f64 = 2.0;
 const SURFACE: f64 = 1.0;
 const DAMAGE: f64 = 2.0;
 const APART: f64 = 0.35;
 
-/// What is asked for.
+/// A request for a prism.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ask {
-    /// Nodes.
+    /// Number of requested nodes.
     pub nodes: u32,
-    /// Extents asked for, in any order of the axes.
+    /// Requested extents, in any order of the axes.
     pub geometry: Option<Coords>,
-    /// When the job ends at the latest, seconds.
+    /// Latest end of the job, seconds.
     pub end: u32,
 }
 
-/// Which step of the chain gave the place.
+/// Step of the search that found a prism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The geometry asked for.
+    /// The prism has the requested geometry.
     Geometry,
-    /// A legal prism at most so many percent larger than needed.
+    /// A legal prism at most this many percent larger than needed.
     Prism(u32),
 }
 
-/// A place for a job.
+/// A free prism for a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Placed {
-    /// Where.
+    /// The free prism.
     pub prism: Prism,
-    /// Usable nodes in it.
+    /// Number of usable nodes in the prism.
     pub usable: u32,
-    /// How it was found.
+    /// Step of the search that found the prism.
     pub step: Step,
-    /// What it costs: lower is better.
+    /// Cost of the prism: lower is better.
     pub cost: f64,
 }
 
-/// Looks for places. Keeps memory from one look to the next.
+/// Searches for free prisms. Keeps buffers from one search to the next.
 #[derive(Debug)]
 pub struct Chooser {
     shapes: Shapes,
     fits: Fits,
     larger: Fits,
     lacking: Sums,
-    /// Whether `lacking` holds and is not all 0.
+    /// Whether any router lacks nodes. None: `lacking` must be calculated again.
     holes: Option<bool>,
     busy: Sums,
     ends: Vec<u64>,
-    /// Shapes of which nothing was free; nothing is until cells become open.
+    /// Shapes without a free prism; there is none until further cells open.
     full: BTreeSet<Coords>,
 }
 
 impl Chooser {
-    /// For boards of this frame.
+    /// Creates a chooser for boards of this frame.
     pub fn new(frame: &Frame) -> Self {
         Self {
             shapes: Shapes::new(frame),
@@ -86,17 +87,18 @@ impl Chooser {
             full: BTreeSet::new(),
         }
     }
-    /// The legal shapes.
+    /// Returns the legal shapes on this frame.
     pub fn shapes(&self) -> &Shapes {
         &self.shapes
     }
-    /// Nodes were given back, went down or came up. (What is taken need not be told.)
+    /// Must be called when nodes were freed, went down or came up; not when nodes are allocated.
     pub fn renew(&mut self) {
         self.holes = None;
         self.full.clear();
     }
 
-    /// The shapes to try for so many nodes, by what is tried first.
+    /// Returns the shapes to try for this many nodes. Shapes with less than half the greatest bisection are omitted.
+    /// `slack`: maximum excess, percent.
     pub fn shapes_for(&self, frame: &Frame, nodes: u32, slack: u32) -> Vec<Shape> {
         let per_router = frame.per_router();
         let least = nodes.div_ceil(per_router).max(1);
@@ -107,7 +109,7 @@ impl Chooser {
         shapes.into_iter().filter(|shape| shape.bisection >= best / 2).collect()
     }
 
-    /// The best prism of just these extents that is free now.
+    /// Returns the best free prism of exactly the extents `size`. None: no such prism is free.
     pub fn just(&mut self, board: &Board, ask: &Ask, size: &Coords) -> Option<Placed> {
         if u64::from(ask.nodes) > board.free_nodes() {
             return None;
@@ -117,7 +119,7 @@ impl Chooser {
         self.among(board, ask, &[shape], Step::Geometry)
     }
 
-    /// The best prism that is free now.
+    /// Returns the best free prism for a request. None: no suitable prism is free.
     pub fn prism(&mut self, board: &Board, ask: &Ask) -> Option<Placed> {
         if u64::from(ask.nodes) > board.free_nodes() {
             return None;
@@ -145,7 +147,7 @@ impl Chooser {
         None
     }
 
-    /// Takes in how the board is now.
+    /// Updates the buffers to the board's present state.
     fn look(&mut self, board: &Board) {
         self.fits.renew();
         self.larger.renew();
@@ -156,7 +158,7 @@ impl Chooser {
         board.busy(&mut self.busy);
     }
 
-    /// The best of some shapes.
+    /// Returns the best free prism of any of these shapes.
     fn among(&mut self, board: &Board, ask: &Ask, shapes: &[Shape], step: Step) -> Option<Placed> {
         let frame = board.frame();
         let mut best: Vec<Placed> = Vec::new();
@@ -197,7 +199,7 @@ impl Chooser {
         best.into_iter().min_by(|a, b| a.cost.total_cmp(&b.cost).then_with(|| a.prism.at.cmp(&b.prism.at)))
     }
 
-    /// The share of a prism's outer faces that is open to others.
+    /// Returns the share of a prism's outer faces next to open cells, from 0 to 1.
     fn surface(&self, frame: &Frame, prism: &Prism) -> f64 {
         let (mut area, mut busy) = (0, 0);
         for (a, axis) in frame.axes().iter().enumerate() {
@@ -219,7 +221,8 @@ impl Chooser {
         if area == 0 { 0.0 } else { f64::from(area - busy) / f64::from(area) }
     }
 
-    /// The widest shape of about that volume that has places now, and how many.
+    /// Returns the shape of about this volume with the greatest bisection, and its number of free positions. None:
+    /// there are none.
     fn larger_shape(&mut self, board: &Board, volume: u32) -> Option<(Coords, u32)> {
         let least = self.shapes.next(volume)?;
         let shapes = self.shapes.between(least, least + least / 20);
@@ -230,7 +233,7 @@ impl Chooser {
     }
 }
 
-/// Keeps the cheapest few.
+/// Inserts a candidate into the list of the cheapest.
 fn keep(best: &mut Vec<Placed>, placed: Placed) {
     if best.len() == CLOSELY && best[CLOSELY - 1].cost <= placed.cost {
         return;
@@ -240,7 +243,7 @@ fn keep(best: &mut Vec<Placed>, placed: Placed) {
     best.truncate(CLOSELY);
 }
 
-/// A size with its extents given to the axes in every way that keeps traffic inside; as given first.
+/// Returns the extents in every order of the axes that keeps traffic inside, the given order first.
 pub(crate) fn turned(frame: &Frame, size: &Coords) -> Vec<Coords> {
     let k = frame.axes().len();
     let mut found: Vec<Coords> = Vec::new();
@@ -268,8 +271,8 @@ fn permute(order: &mut Vec<usize>, from: usize, each: &mut impl FnMut(&[usize]))
     }
 }
 
-/// Of all anchors those that are the first or last of a run on every axis: there a prism touches something. Without
-/// any, those on some axis; without any, all are alike, and the first will do.
+/// Selects anchors (lowest corners of free prisms) that are first or last of a run on every axis, where a prism
+/// touches a neighbour. If there are none, those of a run on some axis; otherwise the first anchor.
 fn ends_of_runs(frame: &Frame, anchors: &[u64], size: &Coords, out: &mut Vec<u64>) {
     let axes = frame.axes();
     let last = axes.len() - 1;
@@ -324,7 +327,8 @@ fn ends_of_runs(frame: &Frame, anchors: &[u64], size: &Coords, out: &mut Vec<u64
     }
 }
 
-/// How far the ends of neighbours are from the job's, 0 to 1, over the faces of the prism.
+/// Returns how far the ends of neighbouring jobs are from this job's end, from 0 to 1, averaged over the faces of the
+/// prism.
 fn apart(board: &Board, prism: &Prism, end: u32) -> f64 {
     let frame = board.frame();
     let (mut sum, mut count) = (0.0, 0_u32);
@@ -345,13 +349,13 @@ fn apart(board: &Board, prism: &Prism, end: u32) -> f64 {
     if count == 0 { 0.0 } else { sum / f64::from(count) }
 }
 
-/// How many anchors of a larger shape a prism takes away.
+/// Returns the number of anchors (lowest corners of free prisms) of a larger shape that a prism blocks.
 fn spoilt(frame: &Frame, anchors: &[u64], prism: &Prism, larger: &Coords) -> u32 {
     let mut area = Prism { at: [0; AXES_MAX], size: [1; AXES_MAX] };
     for (a, axis) in frame.axes().iter().enumerate() {
         let n = axis.extent;
         let reach = prism.size[a] + larger[a] - 1;
-        // An axis that the larger shape fills has its anchors at place 0 only.
+        // If the larger shape fills an axis, its anchors are only at position 0 of it.
         if reach >= n || larger[a] == n {
             (area.at[a], area.size[a]) = (0, n);
         } else {

@@ -1,4 +1,4 @@
-//! The frame of a torus or mesh: axes, cells and prisms, and which prisms keep their traffic to themselves.
+//! The frame of a torus or mesh: axes, cells and prisms, and which prisms keep their traffic inside.
 
 use std::fmt;
 
@@ -6,24 +6,24 @@ use std::fmt;
 pub const AXES_MAX: usize = squall_model::job::network::AXES_MAX;
 /// Longest last axis: its cells are the bits of a word.
 pub(crate) const LAST_AXIS_MAX: u32 = 64;
-/// Most cells.
+/// Maximum number of cells of a frame.
 const CELLS_MAX: u64 = 1 << 24;
 
-/// A place or an extent on each axis; 0 or 1 on those that the frame has not.
+/// A position or extent on each axis; 0 or 1 on axes that the frame does not have.
 pub type Coords = [u32; AXES_MAX];
 
-/// One axis.
+/// An axis of the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// Routers along it.
+    /// Number of routers along the axis.
     pub extent: u32,
-    /// Whether the last is a neighbour of the first.
+    /// Whether the last router is a neighbour of the first.
     pub wrap: bool,
-    /// Bandwidth of its links beside those of the others.
+    /// Bandwidth of the axis's links relative to the other axes.
     pub weight: u32,
 }
 
-/// Routers in a grid. A cell is a router with its nodes; the last axis counts fastest.
+/// A grid of routers. A cell is a router with its nodes; the last axis varies fastest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     axes: Vec<Axis>,
@@ -31,16 +31,16 @@ pub struct Frame {
     strict: bool,
 }
 
-/// Why something is no frame.
+/// Reason why parameters are no valid frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameFault {
-    /// No axis, or more than there may be.
+    /// There is no axis, or there are too many.
     Axes,
-    /// An axis without extent or weight.
+    /// The axis with this number has extent or weight 0.
     Empty(usize),
-    /// The last axis is too long.
+    /// The last axis, with this extent, is too long.
     LastAxis(u32),
-    /// Too many cells.
+    /// The frame has too many cells.
     Cells,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for FrameFault {
 }
 
 impl Frame {
-    /// A frame. `strict`: extents of half a ring are too long, as in the talk.
+    /// Creates a frame. `strict`: prisms of half a ring's extent are illegal, as in the talk on Blue Waters.
     pub fn new(axes: Vec<Axis>, per_router: u32, strict: bool) -> Result<Self, FrameFault> {
         if axes.is_empty() || axes.len() > AXES_MAX {
             return Err(FrameFault::Axes);
@@ -80,38 +80,38 @@ impl Frame {
         Ok(Self { axes, per_router: per_router.max(1), strict })
     }
 
-    /// A torus of these extents, all links alike, one node at each router.
+    /// Creates a torus of these extents with equal links and one node at each router.
     pub fn torus(extents: &[u32]) -> Result<Self, FrameFault> {
         Self::new(extents.iter().map(|&extent| Axis { extent, wrap: true, weight: 1 }).collect(), 1, false)
     }
 
-    /// The network of Blue Waters: 24 x 24 x 24 routers with 2 nodes each, links along y half as fast.
+    /// Creates the network of Blue Waters: 24 x 24 x 24 routers with 2 nodes each, links along y half as fast.
     pub fn blue_waters(strict: bool) -> Self {
         let axis = |weight| Axis { extent: 24, wrap: true, weight };
         Self { axes: vec![axis(2), axis(1), axis(2)], per_router: 2, strict }
     }
 
-    /// The axes.
+    /// Returns the axes of the frame.
     pub fn axes(&self) -> &[Axis] {
         &self.axes
     }
-    /// Nodes at each router.
+    /// Returns the number of nodes at each router.
     pub fn per_router(&self) -> u32 {
         self.per_router
     }
-    /// How many cells.
+    /// Returns the number of cells (routers).
     pub fn cells(&self) -> usize {
         self.axes.iter().map(|axis| axis.extent as usize).product()
     }
-    /// How many words of bits along the last axis.
+    /// Returns the number of columns along the last axis, each of which is one word of bits.
     pub(crate) fn columns(&self) -> usize {
         self.cells() / self.last() as usize
     }
-    /// Extent of the last axis.
+    /// Returns the extent of the last axis.
     pub(crate) fn last(&self) -> u32 {
         self.axes[self.axes.len() - 1].extent
     }
-    /// Where a cell is.
+    /// Returns the coordinates of a cell.
     pub fn coords(&self, cell: usize) -> Coords {
         let mut coords = [0; AXES_MAX];
         let mut left = cell;
@@ -121,23 +121,23 @@ impl Frame {
         }
         coords
     }
-    /// The cell at a place on the frame.
+    /// Returns the cell at these coordinates, modulo the extents.
     pub fn cell(&self, coords: &Coords) -> usize {
         let axes = self.axes.iter().zip(coords);
         axes.fold(0, |cell, (axis, at)| cell * axis.extent as usize + (at % axis.extent) as usize)
     }
-    /// Whether no shortest way between two cells of a prism of that extent on this axis leaves it, and none of
-    /// others' comes in: all of a ring, or 2 (L - 1) < n. On a mesh every way stays inside.
+    /// Returns whether all shortest paths between two cells of a prism with this extent stay inside along this axis,
+    /// and those of others outside. True for a whole ring or 2 (L - 1) < n, and always on a mesh.
     pub fn legal(&self, axis: usize, extent: u32) -> bool {
         let Axis { extent: all, wrap, .. } = self.axes[axis];
         let most = if self.strict { extent * 2 < all } else { 2 * extent.saturating_sub(1) < all };
         extent >= 1 && extent <= all && (extent == all || !wrap || most || extent == 1)
     }
-    /// Whether all extents of a prism are legal.
+    /// Returns whether all extents of a prism are legal.
     pub fn closed(&self, size: &Coords) -> bool {
         (0..self.axes.len()).all(|axis| self.legal(axis, size[axis]))
     }
-    /// Bandwidth over the narrowest cut through the middle of a prism.
+    /// Returns the bandwidth of the narrowest cut through the middle of a prism.
     pub fn bisection(&self, size: &Coords) -> u64 {
         let volume: u64 = size[..self.axes.len()].iter().map(|n| u64::from(*n)).product();
         let cuts = self.axes.iter().zip(size).filter(|(_, n)| **n > 1).map(|(axis, &n)| {
@@ -146,11 +146,11 @@ impl Frame {
         });
         cuts.min().unwrap_or(u64::MAX)
     }
-    /// `24x6x24`.
+    /// Returns extents as text, such as `24x6x24`.
     pub fn text(&self, size: &Coords) -> String {
         size[..self.axes.len()].iter().map(u32::to_string).collect::<Vec<_>>().join("x")
     }
-    /// Extents of a whole frame.
+    /// Returns the extents of the whole frame.
     pub fn size(&self) -> Coords {
         let mut size = [1; AXES_MAX];
         for (n, axis) in size.iter_mut().zip(&self.axes) {
@@ -160,25 +160,26 @@ impl Frame {
     }
 }
 
-/// A box of cells, over the edge where its axis wraps.
+/// A box of cells, which may extend over the edge of a wrapping axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Prism {
-    /// Its lowest corner.
+    /// Coordinates of the lowest corner.
     pub at: Coords,
-    /// Its extents.
+    /// Extents of the prism along each axis, in cells.
     pub size: Coords,
 }
 
 impl Prism {
-    /// How many cells.
+    /// Returns the number of cells of the prism.
     pub fn volume(&self) -> usize {
         self.size.iter().map(|n| *n as usize).product()
     }
-    /// Its cells, the last axis fastest.
+    /// Returns the cells, the last axis varying fastest.
     pub fn cells<'a>(&'a self, frame: &'a Frame) -> impl Iterator<Item = usize> + 'a {
         (0..self.volume()).map(move |index| frame.cell(&self.place(index)))
     }
-    /// The place of the cell with that number in the prism; over the edge of the frame where the prism is.
+    /// Returns the coordinates of a cell by its number in the prism. They may exceed the frame's extents where the
+    /// prism extends over its edge.
     pub fn place(&self, index: usize) -> Coords {
         let mut left = index;
         let mut coords = self.at;
@@ -188,14 +189,14 @@ impl Prism {
         }
         coords
     }
-    /// Whether a cell is one of its.
+    /// Returns whether the prism contains a cell.
     pub fn contains(&self, frame: &Frame, coords: &Coords) -> bool {
         frame.axes.iter().enumerate().all(|(a, axis)| {
             let off = (coords[a] + axis.extent - self.at[a] % axis.extent) % axis.extent;
             off < self.size[a]
         })
     }
-    /// Whether two prisms have a cell in common.
+    /// Returns whether two prisms have a cell in common.
     pub fn meets(&self, other: &Self, frame: &Frame) -> bool {
         frame.axes.iter().enumerate().all(|(a, axis)| {
             let n = axis.extent;
@@ -205,7 +206,8 @@ impl Prism {
     }
 }
 
-/// The smallest prism with legal extents around some cells: what their traffic may touch.
+/// Returns the smallest prism with legal extents around some cells, which contains all their traffic. None: there are
+/// no cells.
 pub fn hull(frame: &Frame, cells: impl Iterator<Item = usize>) -> Option<Prism> {
     let mut used: Vec<Vec<bool>> = frame.axes.iter().map(|axis| vec![false; axis.extent as usize]).collect();
     let mut any = false;
@@ -229,7 +231,7 @@ pub fn hull(frame: &Frame, cells: impl Iterator<Item = usize>) -> Option<Prism> 
     Some(prism)
 }
 
-/// The shortest run of places that has all used ones.
+/// Returns start and length of the shortest run of positions that contains all used ones.
 fn span(axis: &Axis, used: &[bool]) -> (u32, u32) {
     let places: Vec<u32> = used.iter().enumerate().filter(|(_, used)| **used).map(|(at, _)| at as u32).collect();
     let (Some(&first), Some(&last)) = (places.first(), places.last()) else { return (0, 1) };

@@ -1,4 +1,4 @@
-//! Tori and meshes: prisms that keep a job's traffic to themselves, found fast and chosen well.
+//! Tori and meshes: fast search and good choice of prisms that keep a job's traffic inside.
 
 mod board;
 mod choose;

@@ -1,18 +1,20 @@
-//! Cells in a line, for jobs that take what comes: slabs of some thickness on the slowest axis, walked back and forth;
-//! a Hilbert curve; or simply the numbers.
+//! Linear orders of cells for scattered jobs: slabs on the slowest axis, walked back and forth; a Hilbert curve; or
+//! the order of numbers.
 
 use std::fmt;
 
 use super::frame::{Coords, Frame};
 
-/// An order of cells.
+/// A linear order of a torus's cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// By axis, the last fastest, in slabs of so many cells of the first: what ALPS did by default (4).
+    /// By coordinates, the last axis fastest, in slabs of this many cells of the first axis. The default of ALPS is
+    /// slabs of 4 cells.
     Numeric(u32),
-    /// `2Y`, `4Y`: slabs of that thickness on the axis with the slowest links, the others back and forth.
+    /// `2Y`, `4Y`: slabs of this thickness on the axis with the slowest links; the other axes are walked back and
+    /// forth.
     Snake(u32),
-    /// Along a Hilbert curve.
+    /// Along a Hilbert curve through the cells.
     #[default]
     Hilbert,
 }
@@ -28,7 +30,7 @@ impl fmt::Display for Order {
 }
 
 impl Order {
-    /// Slurm-like names: `2Y`, `4Y`, `hilbert`, `default`.
+    /// Parses an order's name, as in Slurm: `2Y`, `4Y`, `hilbert` or `default`.
     pub fn named(name: &str) -> Option<Self> {
         match name.to_ascii_lowercase().as_str() {
             "default" | "yz" => Some(Self::Numeric(4)),
@@ -36,7 +38,7 @@ impl Order {
             other => other.strip_suffix('y')?.parse().ok().filter(|t| *t > 0).map(Self::Snake),
         }
     }
-    /// All cells, first to last.
+    /// Returns all cells in this order.
     pub fn cells(self, frame: &Frame) -> Vec<usize> {
         let mut cells: Vec<usize> = (0..frame.cells()).collect();
         match self {
@@ -58,19 +60,19 @@ impl Order {
     }
 }
 
-/// The axes, the one with the slowest links first.
+/// Returns the axes, the one with the slowest links first.
 fn rising(frame: &Frame) -> Vec<usize> {
     let mut axes: Vec<usize> = (0..frame.axes().len()).collect();
     axes.sort_by_key(|&axis| frame.axes()[axis].weight);
     axes
 }
 
-/// Slab, then back and forth over the other axes, then over the thickness.
+/// Returns a cell's sort key: the slab, then back and forth over the other axes, then over the thickness.
 fn snake(frame: &Frame, axes: &[usize], t: u32, coords: &Coords) -> Vec<u32> {
     let thick = axes[0];
     let slab = coords[thick] / t;
     let mut key = vec![slab];
-    // Whether an odd number of steps lies behind decides the direction of the next.
+    // The parity of the number of steps so far gives the next direction.
     let mut before = slab;
     for &axis in &axes[1..] {
         let n = frame.axes()[axis].extent;
@@ -84,7 +86,7 @@ fn snake(frame: &Frame, axes: &[usize], t: u32, coords: &Coords) -> Vec<u32> {
     key
 }
 
-/// The place on a Hilbert curve (Skilling's transform).
+/// Returns the position of a cell on a Hilbert curve (Skilling's transform).
 fn hilbert(frame: &Frame, bits: u32, coords: &Coords) -> u64 {
     let axes = frame.axes().len();
     let mut place = *coords;

@@ -1,21 +1,22 @@
-//! The earliest time at which a prism for a blocked job is free: a sliding maximum of the ends of its cells.
+//! Search for the earliest time at which a prism for a blocked job is free, by a sliding maximum of the ends of its
+//! cells.
 
 use super::board::{Board, NEVER};
 use super::frame::{AXES_MAX, Coords, Frame, Prism};
 use super::shapes::Shape;
 use super::sums::Sums;
 
-/// A prism that will be a job's.
+/// A prism reserved for a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservation {
-    /// Where.
+    /// The reserved prism.
     pub prism: Prism,
-    /// From when on, seconds.
+    /// Time from which the prism is free, seconds.
     pub from: u32,
 }
 
-/// The prism of one of the shapes with enough usable nodes that is free first. Of equals the first. `ends` says when
-/// each cell is free again.
+/// Returns the prism of one of the shapes that is free first and has enough usable nodes; of equals the first. None:
+/// there is no such prism.
 pub fn earliest(board: &Board, shapes: &[Shape], nodes: u32) -> Option<Reservation> {
     let frame = board.frame();
     let mut lacking = Sums::default();
@@ -45,7 +46,7 @@ pub fn earliest(board: &Board, shapes: &[Shape], nodes: u32) -> Option<Reservati
     best
 }
 
-/// Whether a prism goes over no edge that does not wrap, and is named by place 0 where it fills an axis.
+/// Returns whether a prism crosses no edge that does not wrap, and begins at position 0 where it fills an axis.
 fn inside(frame: &Frame, prism: &Prism) -> bool {
     frame.axes().iter().enumerate().all(|(a, axis)| {
         let (at, size) = (prism.at[a], prism.size[a]);
@@ -53,7 +54,7 @@ fn inside(frame: &Frame, prism: &Prism) -> bool {
     })
 }
 
-/// Maxima over windows; what shapes have in common is worked out once.
+/// Maxima over windows of cells; results that shapes have in common are calculated once.
 #[derive(Default)]
 struct Windows {
     levels: Vec<(u32, Vec<u32>)>,
@@ -83,7 +84,7 @@ impl Windows {
     }
 }
 
-/// Each value becomes the most of it and the next ones along an axis.
+/// Replaces each value by the maximum of it and the next ones along an axis, `extent` in all.
 fn widen(values: &mut Vec<u32>, spare: &mut Vec<u32>, frame: &Frame, axis: usize, extent: u32) {
     let n = frame.axes()[axis].extent as usize;
     let stride: usize = frame.size()[axis + 1..AXES_MAX].iter().map(|n| *n as usize).product();

@@ -1,20 +1,20 @@
-//! Dimension-ordered routing: which links a message takes, and what links have to carry.
+//! Dimension-ordered routing: the links that a message uses, and the load of links.
 
 use super::frame::{AXES_MAX, Coords, Frame};
 
-/// A link: from a cell one step along an axis.
+/// A link from a router one step along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Link {
-    /// The router that it leaves.
+    /// The router at which the link begins.
     pub cell: usize,
-    /// Along which axis.
+    /// Index of the link's axis.
     pub axis: usize,
-    /// Towards higher places.
+    /// Whether the link leads to higher positions.
     pub up: bool,
 }
 
-/// The links from one cell to another: axis by axis, each the shorter way round. Where both are as short, `tie_up`
-/// says which.
+/// Calls `each` for the links from one cell to another: axis by axis, each the shorter way round. If both ways are
+/// equally short, `tie_up` selects one.
 pub fn route(frame: &Frame, from: usize, to: usize, tie_up: bool, mut each: impl FnMut(Link)) {
     let (mut here, there) = (frame.coords(from), frame.coords(to));
     for (axis, along) in frame.axes().iter().enumerate() {
@@ -26,7 +26,8 @@ pub fn route(frame: &Frame, from: usize, to: usize, tie_up: bool, mut each: impl
     }
 }
 
-/// Steps from one place on an axis to another, whether upward, and whether both ways are as short.
+/// Returns the number of steps from one position on an axis to another, whether they go up, and whether both ways are
+/// equally short.
 pub fn across(from: u32, to: u32, extent: u32, wrap: bool, tie_up: bool) -> (u32, bool, bool) {
     if !wrap {
         return (from.abs_diff(to), to > from, false);
@@ -46,17 +47,17 @@ fn step(at: u32, extent: u32, up: bool) -> u32 {
     if up { (at + 1) % extent } else { (at + extent - 1) % extent }
 }
 
-/// What every link carries.
+/// Load of every link of a frame: the sum of all messages that use it.
 #[derive(Clone, Debug)]
 pub struct Loads<'a> {
     frame: &'a Frame,
-    /// By axis, direction and cell.
+    /// Load by axis, direction and cell.
     carried: Vec<f64>,
     cells: usize,
 }
 
 impl<'a> Loads<'a> {
-    /// Nothing yet.
+    /// Creates loads that are 0 on every link.
     pub fn new(frame: &'a Frame) -> Self {
         let cells = frame.cells();
         Self { frame, carried: vec![0.0; cells * frame.axes().len() * 2], cells }
@@ -64,7 +65,7 @@ impl<'a> Loads<'a> {
     fn at(&self, link: Link) -> usize {
         (link.axis * 2 + usize::from(link.up)) * self.cells + link.cell
     }
-    /// Adds a message; where two ways are as short, half of it takes each.
+    /// Adds a message. If two ways are equally short, half of it takes each.
     pub fn add(&mut self, from: usize, to: usize, amount: f64) {
         let (here, there) = (self.frame.coords(from), self.frame.coords(to));
         self.spread(here, &there, 0, amount);
@@ -82,14 +83,14 @@ impl<'a> Loads<'a> {
                 here[axis] = step(here[axis], along.extent, up);
             }
         }
-        // Both ways end at the same place.
+        // Both ways end at the same cell.
         self.spread(here, there, axis + 1, amount);
     }
-    /// Load of a link.
+    /// Returns the load of a link.
     pub fn of(&self, link: Link) -> f64 {
         self.carried[self.at(link)]
     }
-    /// Links that carry something.
+    /// Returns the links that have a load, with it.
     pub fn used(&self) -> impl Iterator<Item = (Link, f64)> + '_ {
         let cells = self.cells;
         let named = self.carried.iter().enumerate().filter(|(_, load)| **load > 0.0);
@@ -98,7 +99,7 @@ impl<'a> Loads<'a> {
             (Link { cell, axis: way / 2, up: way % 2 == 1 }, load)
         })
     }
-    /// The link with the most load for its weight.
+    /// Returns the link with the greatest load divided by its weight, and that quotient. None: no link has a load.
     pub fn worst(&self) -> Option<(Link, f64)> {
         let weighted = self.used().map(|(link, load)| (link, load / f64::from(self.frame.axes()[link.axis].weight)));
         weighted.fold(None, |worst: Option<(Link, f64)>, (link, load)| match worst {
@@ -106,7 +107,7 @@ impl<'a> Loads<'a> {
             _ => Some((link, load)),
         })
     }
-    /// The most load of a link along each axis.
+    /// Returns the greatest load of a link along each axis.
     pub fn most(&self) -> [f64; AXES_MAX] {
         let mut most = [0.0_f64; AXES_MAX];
         for (link, load) in self.used() {

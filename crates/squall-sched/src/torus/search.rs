@@ -1,45 +1,45 @@
-//! Where prisms of a shape are free: the cells along the last axis are the bits of a word, and a shape's anchors are
-//! what is left of the open cells when they are eroded by its extents, in a logarithmic number of word operations.
+//! Search for free prisms of a shape. The cells along the last axis are the bits of a word. A shape's anchors are the
+//! open cells eroded by its extents, in a logarithmic number of word operations.
 
 use super::frame::{AXES_MAX, Coords, Frame};
 
-/// Searches one set of open cells for many shapes. What shapes have in common is worked out once if they come sorted
-/// by their last extent, then the one before, and so on.
+/// Searches one set of open cells for many shapes. Results that shapes have in common are calculated once if the
+/// shapes come sorted by their last extent, then the one before, and so on.
 ///
-/// Erosions may be done in any order. That along the first axis comes in two parts: by the power of two in its extent,
-/// before the axes between, and by the rest, at the end. Shapes of about the same volume have first extents that differ
-/// from one to the next; so all but the last of that work is shared, too.
+/// Erosions may be done in any order. That along the first axis is split: by the power of two in its extent before the
+/// axes between, and by the rest at the end. Shapes of about the same volume have different first extents, so all but
+/// the last of that work is shared, too.
 #[derive(Debug, Default)]
 pub struct Fits {
     last: Level,
-    /// The first axis by 2, from that by 4, …
+    /// Erosions along the first axis by 2, 4, 8 and so on, each made from the one before.
     powers: Vec<Level>,
-    /// The power of which the axes between are made.
+    /// Index in `powers` of the erosion from which `between` was made.
     power: usize,
-    /// The axes between, from the last on.
+    /// Erosions along the axes between first and last, from the last of these on.
     between: Vec<Level>,
     first: Level,
     spare: Vec<u64>,
 }
 
-/// What is left after an erosion.
+/// Cells left after an erosion along one axis, as bits.
 #[derive(Debug, Default)]
 struct Level {
-    /// Extent for which `bits` hold; 0: none.
+    /// Extent for which `bits` are valid; 0: none.
     extent: u32,
     bits: Vec<u64>,
-    /// Whether no bit is left.
+    /// Whether no bit of `bits` is set.
     none: bool,
 }
 
 impl Fits {
-    /// Other cells are open now.
+    /// Must be called when the open cells have changed.
     pub fn renew(&mut self) {
         self.last.extent = 0;
     }
 
-    /// The lowest corners of free prisms of that size among `open` cells, a bit for each cell. Along an axis that is
-    /// filled all corners are the same, and only place 0 is named.
+    /// Returns the lowest corners of free prisms of this size among `open` cells, a bit for each cell. Along an axis
+    /// that the prism fills all corners are equivalent, and only position 0 is set.
     pub fn anchors(&mut self, frame: &Frame, open: &[u64], size: &Coords) -> &[u64] {
         let axes = frame.axes().len();
         let size = size.map(|extent| extent.max(1));
@@ -75,7 +75,7 @@ impl Fits {
         if stale {
             first.extent = 0;
         }
-        // By the power alone: nothing is left to do, but along an axis that is filled.
+        // The extent is the power itself, so nothing is left to do unless the prism fills the axis.
         let done = size[0] == 1 << log && size[0] != frame.axes()[0].extent;
         if !source.none && !done {
             first.erode(&source.bits, spare, (frame, 0), (1 << log, size[0]));
@@ -86,8 +86,8 @@ impl Fits {
 }
 
 impl Level {
-    /// Each bit stays if it and the following ones along an axis, as many as `extent` says, are set. `source` is eroded
-    /// by `eroded` of these already. True: this is not what was asked for last.
+    /// Keeps each bit of `source` for which the following ones along an axis are set, `extent` in all; `source` is
+    /// eroded by `eroded` of these already. Returns false if the result of the last call is still valid.
     fn erode(
         &mut self,
         source: &[u64],
@@ -122,7 +122,7 @@ impl Level {
     }
 }
 
-/// Each bit stays if that so many places further along an axis is set, too. True: none does.
+/// Keeps each bit for which the one `by` positions further along an axis is set, too. Returns whether none is left.
 fn shift(from: &[u64], to: &mut Vec<u64>, (frame, at): (&Frame, usize), by: u32) -> bool {
     let axis = frame.axes()[at];
     to.resize(from.len(), 0);
@@ -150,8 +150,8 @@ fn shift(from: &[u64], to: &mut Vec<u64>, (frame, at): (&Frame, usize), by: u32)
     any == 0
 }
 
-/// What is set in both, and all of that in one word. With the widest words that the machine has: most of a search is
-/// spent here.
+/// Stores the bits that are set in both, and returns all of them combined in one word. Compiled for the widest words
+/// of the machine, because a search spends most of its time here.
 #[multiversion::multiversion(targets("x86_64+avx2"))]
 fn both(to: &mut [u64], a: &[u64], b: &[u64]) -> u64 {
     to.iter_mut().zip(a).zip(b).fold(0, |any, ((to, a), b)| {
@@ -160,7 +160,7 @@ fn both(to: &mut [u64], a: &[u64], b: &[u64]) -> u64 {
     })
 }
 
-/// Along an axis that is filled only place 0 is named.
+/// Keeps only position 0 along an axis that the prism fills.
 fn only_first(bits: &mut [u64], frame: &Frame, at: usize) {
     if at + 1 == frame.axes().len() {
         return bits.iter_mut().for_each(|m| *m &= 1);
@@ -169,20 +169,21 @@ fn only_first(bits: &mut [u64], frame: &Frame, at: usize) {
     bits.chunks_exact_mut(block).for_each(|block| block[stride..].fill(0));
 }
 
-/// How many words further the next place along an axis is that is not the last, and how many words all its places take.
+/// Returns the distance in words of neighbouring positions along an axis other than the last, and the number of words
+/// of all its positions.
 fn blocks(frame: &Frame, at: usize) -> (usize, usize) {
     let axes = frame.axes();
     let stride: usize = axes[at + 1..axes.len() - 1].iter().map(|axis| axis.extent as usize).product();
     (stride, stride * axes[at].extent as usize)
 }
 
-/// How many corners [`Fits::anchors`] has named.
+/// Returns the number of corners that [`Fits::anchors`] found.
 #[multiversion::multiversion(targets("x86_64+avx2+popcnt"))]
 pub fn count_corners(anchors: &[u64]) -> u32 {
     anchors.iter().map(|word| word.count_ones()).sum()
 }
 
-/// The corners named by bits, in the order of cells.
+/// Returns the coordinates of the corners that are set, in the order of cells.
 pub(crate) fn corners<'a>(frame: &'a Frame, anchors: &'a [u64]) -> impl Iterator<Item = Coords> + 'a {
     let last = frame.last() as usize;
     anchors.iter().enumerate().flat_map(move |(column, &word)| {
@@ -195,7 +196,7 @@ pub(crate) fn corners<'a>(frame: &'a Frame, anchors: &'a [u64]) -> impl Iterator
     })
 }
 
-/// The sizes in an order in which [`Fits`] works out least.
+/// Compares sizes for the order in which [`Fits`] needs the least work.
 pub(crate) fn by_last_axis(a: &Coords, b: &Coords) -> std::cmp::Ordering {
     (0..AXES_MAX)
         .rev()

@@ -1,28 +1,28 @@
-//! The legal shapes of prisms on a frame, by their number of cells.
+//! The legal shapes of prisms on a frame, sorted by their number of cells.
 
 use super::frame::{AXES_MAX, Coords, Frame};
 use super::search::by_last_axis;
 
-/// A shape.
+/// A shape of prisms, independent of their position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Extents.
+    /// Extents along each axis, in cells.
     pub size: Coords,
-    /// Cells.
+    /// Number of cells of a prism of this shape.
     pub volume: u32,
-    /// See [`Frame::bisection`].
+    /// Bandwidth of the narrowest cut through its middle; see [`Frame::bisection`].
     pub bisection: u64,
 }
 
-/// All legal shapes.
+/// All legal shapes on a frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shapes {
-    /// By volume.
+    /// All shapes, sorted by volume.
     shapes: Vec<Shape>,
 }
 
 impl Shapes {
-    /// Of a frame.
+    /// Calculates the legal shapes on a frame.
     pub fn new(frame: &Frame) -> Self {
         let mut sizes = vec![[1; AXES_MAX]];
         for (at, axis) in frame.axes().iter().enumerate() {
@@ -41,7 +41,7 @@ impl Shapes {
         shapes.sort_by(|a, b| a.volume.cmp(&b.volume).then_with(|| by_last_axis(&a.size, &b.size)));
         Self { shapes }
     }
-    /// Those with at least `least` and at most `most` cells, in the order that suits [`super::Fits`].
+    /// Returns the shapes with `least` to `most` cells, in the order that suits [`super::Fits`].
     pub fn between(&self, least: u32, most: u32) -> Vec<Shape> {
         let from = self.shapes.partition_point(|shape| shape.volume < least);
         let to = self.shapes.partition_point(|shape| shape.volume <= most);
@@ -49,11 +49,11 @@ impl Shapes {
         found.sort_by(|a, b| by_last_axis(&a.size, &b.size));
         found
     }
-    /// The smallest volume of a legal shape with at least so many cells.
+    /// Returns the smallest volume of a legal shape with at least `least` cells. None: there is none.
     pub fn next(&self, least: u32) -> Option<u32> {
         self.shapes.get(self.shapes.partition_point(|shape| shape.volume < least)).map(|shape| shape.volume)
     }
-    /// All, by volume.
+    /// Returns all shapes, sorted by volume.
     pub fn all(&self) -> &[Shape] {
         &self.shapes
     }

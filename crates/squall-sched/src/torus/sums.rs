@@ -1,8 +1,8 @@
-//! A summed-area table: what the cells of any wrapping prism add up to, in a constant number of look-ups.
+//! A summed-area table: returns the sum over the cells of any wrapping prism in a constant number of look-ups.
 
 use super::frame::{AXES_MAX, Frame, Prism};
 
-/// Sums over all prisms from the lowest corner.
+/// Summed-area table of a value for each cell, which gives the sum over any prism.
 #[derive(Clone, Debug, Default)]
 pub struct Sums {
     axes: usize,
@@ -12,7 +12,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// Over a value for each cell.
+    /// Fills the table from a value for each cell.
     pub fn build(&mut self, frame: &Frame, values: impl Iterator<Item = i32>) {
         self.axes = frame.axes().len();
         self.extents = frame.size();
@@ -46,7 +46,7 @@ impl Sums {
         }
     }
 
-    /// The sum over a prism.
+    /// Returns the sum over a prism.
     pub fn sum(&self, prism: &Prism) -> i32 {
         self.over(prism, 0, 0)
     }

@@ -1,4 +1,4 @@
-//! What prisms promise, checked by routing; and that what is found is all there is.
+//! Tests: prisms keep their traffic inside, checked by routing; and the search finds all free prisms.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ fn at(place: &[u32]) -> Coords {
     at
 }
 
-/// All links that traffic between cells of a prism may take, both ways where both are as short.
+/// Returns all links that traffic between cells of a prism may use, both ways where they are equally short.
 fn links(frame: &Frame, prism: &Prism) -> Vec<Link> {
     let mut links = Vec::new();
     for from in prism.cells(frame) {
@@ -148,7 +148,7 @@ proptest! {
         let last = frame.axes()[frame.axes().len() - 1].extent as usize;
         let mut shapes = Shapes::new(&frame).between(1, 64);
         if jumps {
-            // In an order in which hardly anything can be used again.
+            // In an order in which hardly any result can be shared.
             shapes.sort_by_key(|shape| shape.size.map(|n| n.wrapping_mul(seed as u32 | 1) >> 4));
         }
         for shape in shapes.into_iter().take(150) {
@@ -165,7 +165,7 @@ proptest! {
         }
     }
 
-    /// Jobs come and go; no link ever carries two of them. Found by routing every pair of their cells.
+    /// Jobs start and end, and no link is ever used by two of them. Checked by routing every pair of their cells.
     #[test]
     fn sensitive_jobs_share_no_link(jobs in prop::collection::vec((1..60_u32, 0..8_usize), 1..40)) {
         let axes = [(8, 2), (6, 1), (7, 2)].map(|(extent, weight)| Axis { extent, wrap: true, weight });

@@ -1,5 +1,5 @@
-//! The same workload under the policy that runs production: what happens, in which order, and who gets which nodes, so
-//! that a real cluster on which the same happens can be held against it.
+//! Runs the synthetic workload under the production policy and records the order of events and the nodes that each job
+//! gets. A real cluster on which the same events happen can be compared with it.
 
 use std::sync::Arc;
 
@@ -19,44 +19,44 @@ use super::workload::{self, SMALL_NODES};
 use crate::Seed;
 use crate::history::end_of;
 
-/// When it begins.
+/// Time at which the simulated cluster starts.
 const BEGIN: Time = Time::from_secs(1_800_000_000);
-/// From one act to the next, for the policy. All of them together take less than what limits differ by: what the policy
-/// compares does not depend on how quickly a cluster gets on.
+/// Simulated time between two acts. All acts together take less than the differences between time limits, so the
+/// policy's comparisons do not depend on how fast a cluster processes them.
 const ACT: Span = Span::from_millis(10);
-/// Time limits are multiples of this, seconds.
+/// Time limits of jobs are multiples of this, seconds.
 const LIMITS_S: u64 = 1800;
-/// So many jobs wait at any time.
+/// Number of pending jobs that the workload keeps in the queue.
 const BACKLOG: usize = 12;
-/// The largest job has so much of the machine.
+/// The largest job uses at most one in this many of the machine's nodes.
 const LARGEST: u32 = 3;
 
-/// What happens to a cluster.
+/// One event of a course: the submission or the end of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// The job of that number is submitted, from 0.
+    /// The job with this index in `Course::jobs` is submitted.
     Submit(usize),
-    /// That one ends.
+    /// The job with this index in `Course::jobs` ends.
     End(usize),
 }
 
-/// A workload, what happens, and what comes of it.
+/// A workload, the events that happened and the resulting placements.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Course {
-    /// What jobs ask for, in the order in which they are submitted.
+    /// Job specifications, in the order of submission.
     pub jobs: Vec<JobSpec>,
-    /// What happens.
+    /// Submissions and ends, in the order in which they happened.
     pub acts: Vec<Act>,
-    /// The nodes that each job gets, compressed.
+    /// Nodes of each job as a compressed host list, by job index; empty for a job that has not started.
     pub placed: Vec<String>,
-    /// Of how many jobs others, submitted before, started later.
+    /// Number of jobs that started before a job that was submitted earlier.
     pub passed: usize,
-    /// Mean share of nodes that jobs had, over the time of the workload.
+    /// Mean share of all nodes that was allocated to jobs, from 0 to 1.
     pub utilisation: f64,
 }
 
-/// The configuration of a torus of these extents, the first counting fastest, with one node of those named n1 and so on
-/// at each router.
+/// Returns the configuration of a torus with these extents, whose first axis varies fastest: one node at each router,
+/// named n1, n2 and so on.
 pub fn torus(extents: &[u32]) -> Config {
     let nodes: u32 = extents.iter().product();
     let dims = extents.iter().map(u32::to_string).collect::<Vec<_>>().join("x");
@@ -64,15 +64,15 @@ pub fn torus(extents: &[u32]) -> Config {
     Config { topology: TopologyFile { name: "topology.conf".into(), text }, ..Config::default() }
 }
 
-/// A job that runs.
+/// A running job of the course.
 struct Running {
     job: usize,
-    /// When it ends, seconds of the workload.
+    /// When the job ends, seconds since the start of the workload.
     ends_s: f64,
     nodes: usize,
 }
 
-/// Runs so many jobs of the synthetic workload on a cluster of that configuration.
+/// Runs `jobs` jobs of the synthetic workload on a cluster with this configuration.
 pub fn course(config: &Config, extents: &[u32], seed: u64, jobs: usize) -> Course {
     let nodes: u32 = extents.iter().product();
     let (mut rehearsal, mut random) = (cluster(config, nodes), Seed::new(seed));
@@ -109,12 +109,12 @@ pub fn course(config: &Config, extents: &[u32], seed: u64, jobs: usize) -> Cours
     course
 }
 
-/// How many have been placed.
+/// Returns the number of jobs that have started.
 fn started(course: &Course) -> usize {
     course.placed.iter().filter(|nodes| !nodes.is_empty()).count()
 }
 
-/// Something happens, and the policy looks at it.
+/// Applies one act's events to the cluster and runs a scheduling pass.
 fn act(rehearsal: &mut Rehearsal, course: &mut Course, what: Act, events: impl IntoIterator<Item = Event>) {
     course.acts.push(what);
     let now = BEGIN + Span(ACT.0 * course.acts.len() as u64);
@@ -122,7 +122,7 @@ fn act(rehearsal: &mut Rehearsal, course: &mut Course, what: Act, events: impl I
     rehearsal.pass(now);
 }
 
-/// Who has started by now.
+/// Records the placements of jobs that the last scheduling pass started.
 fn note_starts(rehearsal: &Rehearsal, course: &mut Course, running: &mut Vec<Running>, runs: &[f64], clock_s: f64) {
     let waited = (0..course.jobs.len()).filter(|at| course.placed[*at].is_empty()).collect::<Vec<_>>();
     let mut behind = false;
@@ -138,12 +138,12 @@ fn note_starts(rehearsal: &Rehearsal, course: &mut Course, running: &mut Vec<Run
     }
 }
 
-/// Nodes by name, compressed.
+/// Returns the names of nodes as a compressed host list.
 fn names(nodes: &NodeSet) -> String {
     hostlist::compress(nodes.iter().map(|id| format!("n{}", id.0 + 1)).collect::<Vec<_>>())
 }
 
-/// Nodes, all alike, and nothing on them.
+/// Returns a rehearsal of an idle cluster of `nodes` equal nodes.
 fn cluster(config: &Config, nodes: u32) -> Rehearsal {
     let mut rehearsal = Rehearsal::new();
     let mut config = config.clone();
@@ -158,7 +158,7 @@ fn cluster(config: &Config, nodes: u32) -> Rehearsal {
     rehearsal
 }
 
-/// The next job, and how long it runs, seconds.
+/// Returns the next job's specification and its run time, seconds.
 fn job(random: &mut Seed, number: usize, nodes: u32) -> (JobSpec, f64) {
     let job = workload::job(random, number as u32, (nodes / LARGEST).max(SMALL_NODES + 2), false);
     let limit_s = u64::from(job.estimate_s).div_ceil(LIMITS_S) * LIMITS_S;
@@ -169,7 +169,7 @@ fn job(random: &mut Seed, number: usize, nodes: u32) -> (JobSpec, f64) {
     let spec = JobSpec {
         kind: JobKind::Batch,
         name: format!("blue{number}"),
-        // What an emulated node takes it for: longer than anybody waits.
+        // Run time for emulated nodes: longer than any job lasts, so the driver ends each job.
         comment: Some(format!("timer_ms={}", limit_s * 1000)),
         need,
         time_limit_s: Some(limit_s),

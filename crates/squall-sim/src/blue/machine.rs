@@ -1,4 +1,4 @@
-//! The machine: who is where, and where the next one goes.
+//! The machine of the Blue Waters simulation: which job uses which nodes, and where the next job is placed.
 
 use squall_sched::torus::{AXES_MAX, Ask, Board, Chooser, Coords, Frame, Order, Prism, Reservation, Shape, earliest};
 
@@ -7,12 +7,12 @@ use super::workload::{Job, SMALL_NODES};
 use super::{MACHINE, Placement};
 use crate::Seed;
 
-/// Routers with service nodes.
+/// Number of routers with service nodes.
 const SERVICE: usize = 108;
 
-/// The shapes of nodesets.
+/// Shapes (routers along x, y, z) of the nodesets, largest first.
 const NODESETS: [[u32; 3]; 7] = [[24, 6, 24], [12, 12, 12], [24, 3, 24], [12, 6, 12], [6, 6, 6], [6, 3, 6], [3, 3, 3]];
-/// Shapes of an administrator's list, each at anchors that are a shape apart.
+/// Shapes (routers along x, y, z) of an administrator's list. Each is placed only at multiples of its own size.
 const FIXED: [[u32; 3]; 10] = [
     [24, 12, 24],
     [24, 6, 24],
@@ -26,12 +26,12 @@ const FIXED: [[u32; 3]; 10] = [
     [2, 1, 2],
 ];
 
-/// Nodes with GPUs are at the routers of this block, at the first corner.
+/// Routers along x, y and z of the block with GPU nodes; it begins at router (0, 0, 0).
 const GPU_BLOCK: [u32; 3] = [15, 6, 24];
-/// The end of what never ends.
+/// End time of a claim that never ends.
 const NEVER: u32 = u32::MAX;
 
-/// Which nodes a job can ask for.
+/// Part of the machine that a job can request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Whole,
@@ -40,7 +40,7 @@ pub(super) enum Part {
 }
 
 impl Part {
-    /// What is not in it.
+    /// Returns the prisms that are outside this part.
     fn rest(self) -> Vec<Prism> {
         let [x, y, z] = GPU_BLOCK;
         let prism = |at: [u32; 3], size: [u32; 3]| {
@@ -62,34 +62,34 @@ impl Part {
     }
 }
 
-/// Where a job is.
+/// Nodes that a job is given.
 #[derive(Clone, Debug)]
 pub(super) struct Seat {
-    /// Nodes taken at each router, in the order of ranks.
+    /// (router, number of nodes used there), in the order of the job's ranks.
     pub(super) cells: Vec<(usize, u32)>,
-    /// The prism, if it has one.
+    /// The prism that the job occupies. None: its nodes are scattered.
     pub(super) prism: Option<Prism>,
 }
 
-/// Routers, lists, and what chooses among them.
+/// State of the machine: its routers, its usage, and the placement algorithms.
 pub(super) struct Machine {
     pub(super) frame: Frame,
-    /// As it is.
+    /// Current usage of all routers.
     pub(super) board: Board,
-    /// The same with the head's reservation closed.
+    /// Current usage, with the reservation of the first pending job closed to other jobs.
     barred: Board,
     placement: Placement,
-    /// Nobody gets a prism yet.
+    /// True while every job is scattered and none gets a prism.
     scattering: bool,
     chooser: Chooser,
     barred_chooser: Chooser,
     order: Vec<usize>,
-    /// Jobs at each router: (number, end at the latest).
+    /// Jobs at each router: (job number, latest end, seconds).
     occupants: Vec<Vec<(u32, u32)>>,
     reservation: Option<Reservation>,
 }
 
-/// The routers with service nodes.
+/// Returns the indices of the routers with service nodes, drawn at random.
 pub(super) fn service(random: &mut Seed) -> Vec<usize> {
     let cells = u64::from(MACHINE.iter().product::<u32>());
     let mut found = Vec::new();
@@ -103,7 +103,7 @@ pub(super) fn service(random: &mut Seed) -> Vec<usize> {
 }
 
 impl Machine {
-    /// Routers of that part, but for those whose nodes serve others.
+    /// Creates the given part of a machine, without the nodes of service routers.
     pub(super) fn new(placement: Placement, part: Part, service: &[usize]) -> Self {
         let frame = Frame::blue_waters(placement == Placement::Strict);
         let mut board = Board::new(frame.clone());
@@ -112,7 +112,7 @@ impl Machine {
         }
         for prism in part.rest() {
             prism.cells(&frame).for_each(|cell| board.retire(cell, frame.per_router()));
-            // What others have there goes over its links: it is in no prism of this part.
+            // Jobs of the other part send traffic over the links there, so prisms of this part must avoid them.
             board.close(&prism, NEVER);
         }
         let order = match placement {
@@ -135,12 +135,12 @@ impl Machine {
         }
     }
 
-    /// From now on nobody gets a prism, or those who are to do.
+    /// Sets whether all jobs are scattered, including those that would otherwise get a prism.
     pub(super) fn scatter_all(&mut self, scattering: bool) {
         self.scattering = scattering;
     }
 
-    /// Whether a job gets a prism or waits.
+    /// Returns whether a job waits until it gets a prism.
     pub(super) fn wants_prism(&self, job: &Job) -> bool {
         if self.scattering {
             return false;
@@ -152,8 +152,8 @@ impl Machine {
         }
     }
 
-    /// Keeps a prism for the job that waits first, from when on it is free; None: nothing is kept. Of those that are
-    /// free then it is the one that it would get.
+    /// Reserves for the first pending job the prism that is free earliest. Among prisms that are free at that time it
+    /// is the one that the job would be placed in. None: clears the reservation.
     pub(super) fn reserve(&mut self, head: Option<&Job>, now: u32) {
         self.reservation = head.and_then(|job| self.first_free(job, now));
         self.barred = self.board.clone();
@@ -163,7 +163,7 @@ impl Machine {
         self.barred_chooser.renew();
     }
 
-    /// The prism that is free first for a job.
+    /// Returns the prism that becomes free first for a job, with the time at which it is free.
     fn first_free(&mut self, job: &Job, now: u32) -> Option<Reservation> {
         let Some(list) = self.shapes(job) else {
             let shapes = self.chooser.shapes_for(&self.frame, job.nodes, 10);
@@ -178,7 +178,7 @@ impl Machine {
         earliest(&self.board, &list.into_iter().map(shape).collect::<Vec<_>>(), job.nodes)
     }
 
-    /// The shapes that a list has for a job; None: there is no list.
+    /// Returns the permitted shapes for a job. None: this placement has no list of shapes.
     fn shapes(&self, job: &Job) -> Option<Vec<Coords>> {
         let list: &[[u32; 3]] = match self.placement {
             Placement::Nodesets => &NODESETS,
@@ -199,10 +199,11 @@ impl Machine {
         Some(sizes)
     }
 
-    /// A place for a job that would end at `end`, now. `first`: it is the one for which the reservation is.
+    /// Returns free nodes for a job that would start now and end at `end`. `first`: the reservation is for this job.
+    /// None: the job cannot start.
     pub(super) fn place(&mut self, job: &Job, end: u32, first: bool) -> Option<Seat> {
         let late = !first && self.reservation.is_some_and(|reservation| end > reservation.from);
-        // As in production: who need not have a prism takes one all the same, if there is one.
+        // As in production: a job that does not need a prism takes one if one is free.
         let needs = self.wants_prism(job);
         let may = self.placement == Placement::ExactScatter && job.nodes > 1 && !self.scattering;
         let tries = needs || may;
@@ -210,7 +211,7 @@ impl Machine {
         if needs { prism } else { prism.or_else(|| self.scatter(job, late)) }
     }
 
-    /// A free prism for a job.
+    /// Returns a free prism for a job, or None. `late`: the job may not use the reserved prism.
     fn free_prism(&mut self, job: &Job, end: u32, late: bool) -> Option<Seat> {
         let sizes = self.shapes(job);
         let spaced = self.placement == Placement::Fixed;
@@ -219,7 +220,7 @@ impl Machine {
         let ask = Ask { nodes: job.nodes, geometry: None, end };
         let prism = match sizes {
             None => chooser.prism(board, &ask)?.prism,
-            // The smallest shape that suffices, at one of its anchors.
+            // The smallest sufficient shape, at one of its permitted anchors.
             Some(sizes) => {
                 let size = sizes.first()?;
                 anchored(board, size, job.nodes, spaced)?
@@ -237,7 +238,7 @@ impl Machine {
         (left == 0).then_some(Seat { cells, prism: Some(prism) })
     }
 
-    /// The routers of the widest prism for a job, if nobody were there.
+    /// Returns the routers of the prism with the greatest bisection for a job, as if the machine were empty.
     pub(super) fn ideal(&self, job: &Job) -> Vec<usize> {
         let shapes = self.chooser.shapes_for(&self.frame, job.nodes, 10);
         let widest = shapes.iter().max_by_key(|shape| (shape.bisection, std::cmp::Reverse(shape.volume)));
@@ -246,7 +247,8 @@ impl Machine {
         prism.cells(&self.frame).take(job.nodes.div_ceil(self.frame.per_router()) as usize).collect()
     }
 
-    /// The first free nodes along the list; with prisms into routers and columns that are broken already.
+    /// Returns the first free nodes along the placement order. Placements with prisms use partly occupied routers and
+    /// columns first.
     fn scatter(&self, job: &Job, late: bool) -> Option<Seat> {
         if self.board.free_nodes() < u64::from(job.nodes) {
             return None;
@@ -273,7 +275,7 @@ impl Machine {
         (left == 0).then_some(Seat { cells, prism: None })
     }
 
-    /// When so many nodes are free at the latest, by count: for lists. (time, nodes to spare then)
+    /// Returns the earliest time at which `nodes` nodes are free, and the number of further nodes that are free then.
     pub(super) fn count_reservation(ends: &mut [(u32, u32)], free: u64, nodes: u32) -> (u32, u64) {
         ends.sort_unstable();
         let mut free = free;
@@ -286,7 +288,7 @@ impl Machine {
         (u32::MAX, 0)
     }
 
-    /// A job sits down.
+    /// Allocates the nodes of `seat` to a job.
     pub(super) fn seat(&mut self, job: &Job, seat: &Seat, end: u32) {
         for board in [&mut self.board, &mut self.barred] {
             for &(cell, nodes) in &seat.cells {
@@ -301,7 +303,7 @@ impl Machine {
         }
     }
 
-    /// A job leaves.
+    /// Frees the nodes of a job that has ended.
     pub(super) fn leave(&mut self, number: u32, seat: &Seat) {
         let cells = self.cells_of(seat);
         for &cell in &cells {
@@ -322,7 +324,7 @@ impl Machine {
         self.chooser.renew();
     }
 
-    /// Nodes that nobody uses: in prisms, kept for the first that waits, and elsewhere.
+    /// Returns the numbers of idle nodes: inside jobs' prisms, in the reserved prism, and elsewhere.
     pub(super) fn idle(&self) -> [u32; 3] {
         let mut idle = [0; 3];
         for cell in (0..self.frame.cells()).filter(|cell| self.board.free(*cell) > 0) {
@@ -337,7 +339,7 @@ impl Machine {
         idle
     }
 
-    /// Who is at each router.
+    /// Returns the use of each router.
     pub(super) fn map(&self) -> Vec<Spot> {
         let spot = |(cell, jobs): (usize, &Vec<(u32, u32)>)| match jobs.first() {
             _ if self.board.usable(cell) == 0 => Spot::Service,
@@ -355,7 +357,8 @@ impl Machine {
     }
 }
 
-/// The first free place of a shape; `spaced`: only at anchors that are a shape apart, else every third.
+/// Returns the first free prism of a shape. `spaced`: only at multiples of its size; otherwise at multiples of half
+/// its size.
 fn anchored(board: &Board, size: &Coords, nodes: u32, spaced: bool) -> Option<Prism> {
     let frame = board.frame();
     let step = |axis: usize| if spaced { size[axis] } else { size[axis].div_ceil(2) };

@@ -1,5 +1,5 @@
-//! Blue Waters in the small: a synthetic workload on its torus under different placements, with what applications lose
-//! to others' traffic, so that utilisation and what users get of it can be told apart.
+//! Small model of Blue Waters: a synthetic workload on its torus under different placements. It measures utilisation
+//! and the run time that applications lose to other jobs' traffic, and reports them separately.
 
 mod course;
 mod machine;
@@ -10,32 +10,33 @@ mod workload;
 pub use course::{Act, Course, course, torus};
 pub use run::{Outcome, Spot, run};
 
-/// Routers along x, y and z.
+/// Routers along x, y and z of the simulated machine.
 pub const MACHINE: [u32; 3] = [24, 24, 24];
 
-/// How jobs are placed.
+/// Algorithm by which jobs are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// First free nodes along the default list of ALPS: slabs of 4 in x.
     Default,
-    /// First free nodes along slabs of so many in y.
+    /// First free nodes along slabs of this thickness in y, in routers.
     Snake(u32),
     /// First free nodes along a Hilbert curve.
     Hilbert,
-    /// The first free of a fixed list of overlapping prisms.
+    /// First free prism of a fixed list of overlapping prisms.
     Nodesets,
-    /// Fixed shapes at anchors that are a shape apart, as Slurm's torus3d.
+    /// Fixed shapes at positions that are multiples of the shape's size, as in Slurm's torus3d plugin.
     Fixed,
-    /// Any legal prism for every job of more than a node, by the talk's rule (less than half a ring).
+    /// Any legal prism for every job of more than a node, by the strict rule (less than half a ring) of the talk on
+    /// Blue Waters.
     Strict,
-    /// Any legal prism, by the exact rule.
+    /// Any legal prism for every job of more than a node, by the exact routing rule.
     Exact,
-    /// The same for sensitive jobs; the others are scattered where they find none.
+    /// Any legal prism by the exact rule for sensitive jobs; other jobs are scattered when no prism is free.
     ExactScatter,
 }
 
 impl Placement {
-    /// All, as they are compared.
+    /// All placements, in the order of the comparison tables.
     pub const ALL: [Self; 9] = [
         Self::Default,
         Self::Snake(2),
@@ -47,7 +48,7 @@ impl Placement {
         Self::Exact,
         Self::ExactScatter,
     ];
-    /// Its name in tables.
+    /// Returns the placement's name for tables.
     pub fn name(self) -> String {
         match self {
             Self::Default => "default order".into(),
@@ -60,32 +61,33 @@ impl Placement {
             Self::ExactScatter => "prisms, exact, insensitive scattered".into(),
         }
     }
-    /// Whether larger jobs get prisms.
+    /// Returns whether larger jobs are placed in prisms.
     fn is_prisms(self) -> bool {
         !matches!(self, Self::Default | Self::Snake(_) | Self::Hilbert)
     }
 }
 
-/// What is simulated.
+/// Settings of one simulation of Blue Waters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How jobs are placed.
+    /// Algorithm by which jobs are placed.
     pub placement: Placement,
-    /// The seed of workload and holes.
+    /// Seed of the workload and of the positions of service routers.
     pub seed: u64,
-    /// Jobs that wait at any time.
+    /// Number of pending jobs that the workload keeps in the queue.
     pub backlog: usize,
-    /// Seconds before anything counts.
+    /// Warm-up before measurements begin, seconds.
     pub warm_up_s: u32,
-    /// Seconds that count.
+    /// Length of the measured time, seconds.
     pub window_s: u32,
-    /// Most jobs run equally long, as in the talk's test; otherwise hardly two do.
+    /// True: most jobs run equally long, as in the test of the talk on Blue Waters. False: run times vary.
     pub equal_runs: bool,
-    /// A block of 15 x 6 x 24 routers has nodes with GPUs: jobs ask for these or for the others.
+    /// A block of 15 x 6 x 24 routers has nodes with GPUs. Each job requests either these nodes or the others.
     pub gpu_block: bool,
-    /// MILC exchanges halos in four dimensions, Changa with anybody; otherwise both in three.
+    /// True: MILC exchanges halos in four dimensions and Changa with random partners. False: both exchange halos in
+    /// three dimensions.
     pub patterns: bool,
-    /// In the first hour all jobs are scattered, so that prisms find the machine in pieces.
+    /// All jobs are scattered in the first hour, so that the machine is fragmented when prisms are first requested.
     pub fragmented: bool,
 }
 

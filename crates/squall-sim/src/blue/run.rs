@@ -1,4 +1,4 @@
-//! The run: a queue that is kept full, EASY backfill, and jobs that are slowed down by others' traffic.
+//! One run: a queue of constant length, EASY backfill, and jobs that other jobs' traffic slows down.
 
 use super::Settings;
 use super::machine::{self, Machine, Part, Seat};
@@ -7,67 +7,67 @@ use super::workload::{self, APPLICATIONS, Job};
 use crate::Seed;
 use crate::swf::TraceJob;
 
-/// Seconds from one scheduling pass to the next.
+/// Seconds between scheduling passes.
 const PASS_S: u32 = 60;
-/// Passes after which the slowdown of all jobs is worked out anew.
+/// Number of passes between recalculations of all jobs' slowdowns.
 const LOADS_EVERY: u32 = 5;
 
-/// The oldest that a job gets in the queue, seconds.
+/// Queue age at which a job's age factor stops growing, seconds.
 const MAX_AGE_S: u32 = 7 * 24 * 3600;
-/// What the whole machine counts in a job's priority beside the greatest age: sites with machines for large jobs let
-/// these go first, and what is packed in falling sizes leaves the fewest holes.
+/// Weight of a job's share of the machine in its priority; the weight of the age is 1. Sites with machines for large
+/// jobs prefer these, and packing in order of falling size leaves the fewest holes.
 const SIZE_WEIGHT: f64 = 3.0;
 /// Nodes of the whole machine.
 const MACHINE_NODES: f64 = 27_648.0;
-/// How much of it is in the block with GPUs.
+/// Share of the machine's nodes that is in the block with GPUs.
 const GPU_SHARE: f64 = 4320.0 / MACHINE_NODES;
-/// So long all jobs are scattered where the machine is to be in pieces, seconds.
+/// Time at the start during which all jobs are scattered when a fragmented machine is requested, seconds.
 const SCATTERED_S: u32 = 3600;
-/// What one run counts in what users have seen.
+/// Weight of the latest run in the moving average of slowdowns that users have seen.
 const LATELY: f64 = 0.05;
 
-/// What came of it.
+/// Results of one simulation of Blue Waters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Usable nodes that jobs used, over all usable nodes; surplus nodes of prisms count as idle.
+    /// Usable nodes that jobs used, over all usable nodes. Surplus nodes of prisms count as idle.
     pub utilisation: f64,
-    /// Work done, as if every job ran alone in the widest prism, over all usable node-seconds.
+    /// Work done over all usable node-seconds. Work is run time as if the job ran alone in the widest prism.
     pub throughput: f64,
-    /// Work done over node-seconds used.
+    /// Work done over node-seconds used by jobs.
     pub efficiency: f64,
-    /// Mean run time of sensitive jobs over what they would take on the same nodes alone.
+    /// Mean over sensitive jobs of run time divided by run time alone on the same nodes.
     pub stretch: f64,
-    /// Its coefficient of variation.
+    /// Coefficient of variation of `stretch` over sensitive jobs.
     pub variation: f64,
-    /// Jobs that ended in the window.
+    /// Number of jobs that ended in the measured time.
     pub jobs: usize,
-    /// Mean wait of jobs that started in the window, seconds.
+    /// Mean waiting time of jobs that started in the measured time, seconds.
     pub mean_wait_s: f64,
-    /// Share of node-seconds in jobs of more than 512 nodes.
+    /// Share of used node-seconds in jobs of more than 512 nodes.
     pub large: f64,
-    /// Shares of all usable node-seconds that nobody used: in prisms, kept for the first that waited, elsewhere.
+    /// Shares of usable node-seconds that were idle: in jobs' prisms, in the reserved prism, elsewhere.
     pub idle: [f64; 3],
-    /// Usable nodes.
+    /// Number of usable nodes of the machine.
     pub nodes: u32,
-    /// Who is at each router in the end, z counting fastest.
+    /// Use of each router at the end, z varying fastest.
     pub map: Vec<Spot>,
-    /// All jobs that were submitted, by number, with the run time that each has alone.
+    /// All submitted jobs by number, with the run time that each has alone.
     pub workload: Vec<TraceJob>,
 }
 
-/// What a router is at a time.
+/// Use of one router at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spot {
-    /// It has no nodes for jobs.
+    /// The router has no nodes for jobs.
     Service,
-    /// Nobody uses it.
+    /// No job uses the router.
     Free,
-    /// The job of that number does, if several the first of them.
+    /// The job with this number uses the router; the first of them if several do.
     Job(u32),
 }
 
-/// How much longer than alone the runs of each application have taken of late: users ask for what they have seen, and
-/// what a placement costs in run time does not make their jobs run over their limits.
+/// Moving average of each application's slowdown. Users request time by what they have seen, so a placement's cost in
+/// run time does not push jobs over their limits.
 struct Experience {
     of: [f64; APPLICATIONS.len()],
 }
@@ -89,30 +89,32 @@ struct Running {
     job: Job,
     seat: Seat,
     share: Share,
-    /// Seconds of its own time that are left.
+    /// Run time left, in seconds that the job would take alone in the widest prism.
     left_s: f64,
     started: u32,
-    /// By which factor it is slower at present than in the widest prism alone, and than alone where it is.
+    /// Current slowdowns: compared with running alone in the widest prism, and compared with running alone on the same
+    /// nodes.
     stretch: (f64, f64),
 }
 
-/// A part of the machine, and those who want to run there.
+/// A part of the machine with its own queue.
 struct Lane {
     machine: Machine,
-    /// Jobs that are kept waiting, and nodes of the largest.
+    /// Number of pending jobs that the workload keeps in this queue; the next field is the number of nodes of its
+    /// largest job.
     backlog: usize,
     largest: u32,
-    /// Nodes, those of service routers among them.
+    /// Number of nodes, including those of service routers.
     nodes: f64,
-    /// Who waits, since when.
+    /// Pending jobs, each with its submit time in seconds.
     queue: Vec<(Job, u32)>,
     running: Vec<Running>,
-    /// For whom a prism is kept.
+    /// Number of the job that holds the reservation, if any.
     head: Option<u32>,
 }
 
 impl Lane {
-    /// One that has so much of the machine.
+    /// Creates a lane for a part that has `share` (0 to 1) of the machine's nodes.
     fn new(settings: &Settings, part: Part, share: f64, service: &[usize]) -> Self {
         Self {
             machine: Machine::new(settings.placement, part, service),
@@ -126,7 +128,7 @@ impl Lane {
     }
 }
 
-/// Simulates one machine.
+/// Simulates one machine and returns the results.
 pub fn run(settings: &Settings) -> Outcome {
     let mut random = Seed::new(settings.seed);
     let service = machine::service(&mut random);
@@ -173,14 +175,14 @@ pub fn run(settings: &Settings) -> Outcome {
     }
     let nodes = lanes.iter().map(|lane| lane.machine.board.usable_nodes()).sum::<u64>() as u32;
     let maps = lanes.iter().map(|lane| lane.machine.map());
-    // What is another part's looks like service nodes.
+    // Routers of another part have the same mark as service nodes.
     let both = |one: Spot, other: Spot| if one == Spot::Service { other } else { one };
     let map = maps.reduce(|map, more| map.into_iter().zip(more).map(|(one, other)| both(one, other)).collect());
     let outcome = tally.outcome(f64::from(nodes) * f64::from(settings.window_s));
     Outcome { nodes, map: map.unwrap_or_default(), ..outcome }
 }
 
-/// A minute passes. True: some job has ended.
+/// Advances all running jobs by one scheduling interval. Returns whether a job has ended.
 fn advance(
     Lane { machine, running, .. }: &mut Lane,
     traffic: &mut Traffic,
@@ -214,13 +216,13 @@ fn advance(
     running.len() < before
 }
 
-/// What a job is worth in the queue, as by `PriorityWeightAge` and `PriorityWeightJobSize`.
+/// Returns a job's priority, as by `PriorityWeightAge` and `PriorityWeightJobSize`.
 fn priority(job: &Job, waited_s: u32, nodes: f64) -> f64 {
     f64::from(waited_s.min(MAX_AGE_S)) / f64::from(MAX_AGE_S) + SIZE_WEIGHT * f64::from(job.nodes) / nodes
 }
 
-/// One pass of EASY: who can start does, in order; the first who can't keeps its place; others may pass it if that
-/// does not put it off.
+/// Runs one pass of EASY backfill in priority order. The first job that cannot start gets a reservation; later jobs
+/// start only if they do not delay it.
 fn schedule(lane: &mut Lane, traffic: &mut Traffic, (now, ended): (u32, bool), mut waited: impl FnMut(u32)) {
     let Lane { machine, queue, running, head, nodes, .. } = lane;
     let priority = |(job, since): &(Job, u32)| priority(job, now - since, *nodes);
@@ -234,7 +236,7 @@ fn schedule(lane: &mut Lane, traffic: &mut Traffic, (now, ended): (u32, bool), m
         let seat = if may { machine.place(&job, end, blocked.is_none()) } else { None };
         let Some(seat) = seat else {
             if blocked.is_none() {
-                // A prism that was kept stays, unless something has changed.
+                // The reservation stays as it is while nothing has changed.
                 if ended || *head != Some(job.number) {
                     machine.reserve(machine.wants_prism(&job).then_some(&job), now);
                 }
@@ -264,13 +266,13 @@ fn schedule(lane: &mut Lane, traffic: &mut Traffic, (now, ended): (u32, bool), m
     }
 }
 
-/// The first job that found no room.
+/// The first pending job that cannot start, and its reservation.
 struct Blocked {
-    /// Whether a count of nodes is kept for it rather than a prism.
+    /// True: the reservation is a number of nodes. False: it is a prism.
     counted: bool,
-    /// When it can start at the latest.
+    /// Time at which the blocked job can start at the latest, seconds.
     from: u32,
-    /// Nodes that it leaves then.
+    /// Number of free nodes that the blocked job does not need at `from`.
     spare: u64,
 }
 
@@ -284,7 +286,7 @@ impl Blocked {
         let (from, spare) = Machine::count_reservation(&mut ends, machine.board.free_nodes(), job.nodes);
         Self { counted: true, from, spare }
     }
-    /// Whether a later job may start now.
+    /// Returns whether a later job may start now without delaying the blocked job.
     fn lets(&self, machine: &Machine, job: &Job, end: u32) -> bool {
         !self.counted || end <= self.from || u64::from(job.nodes) <= self.spare.min(machine.board.free_nodes())
     }
@@ -299,7 +301,7 @@ struct Tally {
     jobs: usize,
     waits: Vec<f64>,
     workload: Vec<TraceJob>,
-    /// Of sensitive jobs: number, slowdown, seconds of their own time.
+    /// Samples of sensitive jobs: job number, slowdown, seconds of run time alone.
     minutes: Vec<(u32, f64, f64)>,
 }
 

@@ -1,4 +1,4 @@
-//! A short run of each kind; and that nobody disturbs sensitive jobs in prisms.
+//! Tests: a short run of each placement, and that other jobs do not slow down sensitive jobs in prisms.
 
 use super::{MACHINE, Placement, Settings, Spot, run};
 
@@ -56,7 +56,7 @@ fn most_jobs_run_equally_long_if_asked_for() {
 
 #[test]
 fn a_machine_in_pieces_has_no_prisms_at_first() {
-    // All that counts here is in the first hour: who is scattered is disturbed.
+    // The whole measured time is within the first hour, so scattered jobs are disturbed.
     let variation = |fragmented| run(&Settings { fragmented, ..SHORT }).variation;
     assert!(variation(false) < 1e-3 && variation(true) > 1e-3, "{} {}", variation(false), variation(true));
 }

@@ -1,33 +1,33 @@
-//! What jobs send over links, and how much slower they are for what others send there.
+//! Traffic of jobs over links, and the slowdown of a job by other jobs' traffic.
 
 use squall_sched::torus::{Frame, Link, route};
 
 use super::workload::{APPLICATIONS, Job, Pattern, QUIET};
 use crate::Seed;
 
-/// Partners of each router where everybody talks with everybody.
+/// Number of partners of each router in the all-to-all pattern.
 const PARTNERS: usize = 6;
 
-/// No job was seen to run longer than so many times as alone (the talk), so none does here. Without this a job of two
-/// routers would stand between prisms for half a day because a large one's traffic goes by.
+/// Greatest slowdown. The talk on Blue Waters saw no job run longer than this many times its run time alone. Without
+/// the limit, traffic of a large job could keep a job of two routers between prisms for half a day.
 const SLOWEST: f64 = 4.0;
 
-/// Loads of links, by router, axis and direction.
+/// Loads of all links, indexed by router, axis and direction.
 #[derive(Debug)]
 pub(super) struct Traffic {
     links: usize,
     total: Vec<f32>,
-    /// Whether applications talk in more patterns than halo and all-to-all.
+    /// Whether applications have more communication patterns than halo and all-to-all.
     patterns: bool,
 }
 
-/// What one job sends: link and load by its weight.
+/// Traffic of one job: each link that it uses, with the load divided by the link's weight.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Share {
     links: Vec<(u32, f32)>,
-    /// Its most loaded link.
+    /// Load of the job's most loaded link.
     worst: f32,
-    /// What that would be in the widest prism.
+    /// Load of the job's most loaded link if the job had the widest prism.
     ideal: f32,
 }
 
@@ -37,7 +37,7 @@ impl Traffic {
         Self { patterns, links, total: vec![0.0; frame.cells() * links] }
     }
 
-    /// What a job on these routers, in the order of its ranks, sends.
+    /// Returns the traffic of a job on these routers, which are in the order of its ranks.
     pub(super) fn share(&self, frame: &Frame, job: &Job, cells: &[usize]) -> Share {
         let mut found: Vec<(u32, f32)> = Vec::new();
         let scale = if job.is_quiet() { QUIET as f32 } else { 1.0 };
@@ -60,7 +60,7 @@ impl Traffic {
                 }
             }
             Pattern::Random => {
-                // Pairs of a shuffled list.
+                // Pairs of neighbours in a shuffled list.
                 let mut list: Vec<usize> = (0..n).collect();
                 (1..n).rev().for_each(|at| list.swap(at, random.below(at as u64 + 1) as usize));
                 list.chunks_exact(2).for_each(|pair| send(pair[0], pair[1]));
@@ -74,7 +74,8 @@ impl Traffic {
             }
             same
         });
-        // Who sends little is not slower for that: what counts is what a link would carry if it sent like others.
+        // A job that sends little is not slower for that. Its load is scaled to what the link would carry at full
+        // traffic.
         let worst = found.iter().map(|(_, load)| *load).fold(0.0, f32::max) / scale;
         Share { links: found, worst, ideal: worst }
     }
@@ -86,8 +87,8 @@ impl Traffic {
         share.links.iter().for_each(|(link, load)| self.total[*link as usize] -= load);
     }
 
-    /// How much longer a job runs than in the widest prism with no others, and than alone on the same nodes: its
-    /// communication takes as much longer as the most loaded of its links carries more.
+    /// Returns a job's slowdown compared with running alone in the widest prism, and compared with running alone on
+    /// the same nodes. Communication time grows with the load of the job's most loaded link.
     pub(super) fn stretch(&self, job: &Job, share: &Share) -> (f64, f64) {
         if share.worst <= 0.0 {
             return (1.0, 1.0);
@@ -95,12 +96,12 @@ impl Traffic {
         let most = share.links.iter().map(|(link, _)| self.total[*link as usize]).fold(share.worst, f32::max);
         let fraction = job.fraction();
         let longer = |alone: f32| (1.0 - fraction + fraction * f64::from(most / alone).max(1.0)).min(SLOWEST);
-        // Within a single router nothing is sent over links.
+        // A job on a single router sends nothing over links.
         let ideal = if share.ideal > 0.0 { share.ideal.min(share.worst) } else { share.worst };
         (longer(ideal), longer(share.worst))
     }
 
-    /// [`Self::share`], with what it would be on the routers of the widest prism.
+    /// Returns [`Self::share`], with the load that the job would have on the routers of the widest prism.
     pub(super) fn share_beside(&self, frame: &Frame, job: &Job, cells: &[usize], ideal: &[usize]) -> Share {
         let mut share = self.share(frame, job, cells);
         share.ideal = self.share(frame, job, ideal).worst;
@@ -108,7 +109,7 @@ impl Traffic {
     }
 }
 
-/// Everybody sends to the next one along each dimension of a grid that is about as long as it is wide.
+/// Sends from each rank to the next one along each dimension of a grid whose sides are about equal.
 fn halo(n: usize, dimensions: i32, send: &mut impl FnMut(usize, usize)) {
     let side = (n as f64).powf(f64::from(dimensions).recip()).ceil() as usize;
     for stride in (0..dimensions as u32).map(|dimension| side.pow(dimension)) {
@@ -134,7 +135,8 @@ mod tests {
             traffic.share(&frame, &job, &cells).links.iter().map(|(_, load)| f64::from(*load)).sum::<f64>()
         };
         let sums = [Pattern::Halo, Pattern::Halo4, Pattern::All, Pattern::Random].map(of);
-        // A permutation is 32 pairs, all with all six times as many messages, halos more but over short ways.
+        // A permutation has 32 pairs. All-to-all has six times as many messages; halos have more messages over short
+        // routes.
         assert!(sums.iter().all(|sum| *sum > 0.0) && sums[3] < sums[2], "{sums:?}");
         let two = [sums[0], sums[1]];
         assert!((two[0] - two[1]).abs() > 1.0, "{sums:?}");

@@ -1,51 +1,54 @@
-//! The talk's workload, made up from what it says of it: many small jobs, most of the work in large ones.
+//! Synthetic workload with the properties that the talk on Blue Waters reports: many small jobs, most of the work in
+//! large ones.
 
 use crate::Seed;
 use crate::swf::TraceJob;
 
-/// Nodes of the largest job.
+/// Number of nodes of the largest job.
 pub(super) const NODES_MAX: u32 = 6000;
-/// Jobs of at most so many nodes are small.
+/// Jobs of at most this many nodes are small.
 pub(super) const SMALL_NODES: u32 = 8;
-/// Small jobs, in a hundred.
+/// Percentage of jobs that are small.
 const SMALL: u64 = 38;
-/// Jobs that do not care for the network, in a hundred of the others.
+/// Percentage of larger jobs that hardly communicate.
 const INSENSITIVE: u64 = 30;
-/// How far the sizes of the others are bent towards small ones: 86 % of the node-seconds asked for are in jobs of more
-/// than 512 nodes (the talk: more than 76 %; the bar of 0.80 was set with 86 %).
+/// Exponent that shifts the sizes of larger jobs towards few nodes. With it 86 % of the requested node-seconds are in
+/// jobs of more than 512 nodes (the talk on Blue Waters: more than 76 %; the threshold of 0.80 was set with 86 %).
 const BENT: f64 = 3.0;
-/// What these send beside others, and what part of their time that takes.
+/// Traffic of jobs that hardly communicate compared with others; also the fraction of their time spent in
+/// communication.
 pub(super) const QUIET: f64 = 0.02;
-/// Shortest and longest run, seconds.
+/// Shortest and longest run time, seconds.
 const RUN_S: (f64, f64) = (300.0, 7200.0);
-/// In the talk's test so many of a hundred jobs ran equally long; how long is our choice: seconds.
+/// Percentage of jobs that run equally long, as in the test of the talk on Blue Waters. The next constant is their run
+/// time in seconds, which is our choice.
 const EQUAL: u64 = 91;
 const EQUAL_S: f64 = 1800.0;
 
-/// How the processes of an application talk.
+/// Communication pattern of an application's processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pattern {
-    /// With their neighbours in a grid of three dimensions.
+    /// Each process exchanges with its neighbours in a grid of three dimensions.
     Halo,
-    /// Of four.
+    /// Each process exchanges with its neighbours in a grid of four dimensions.
     Halo4,
-    /// With everybody.
+    /// Each process exchanges with all others.
     All,
-    /// Each with one other, anywhere: a random permutation.
+    /// Each process exchanges with one random partner: a random permutation.
     Random,
 }
 
-/// An application: which part of its time is communication, and how it talks.
+/// An application: the fraction of its run time spent in communication, and its communication pattern.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Application {
     pub(super) fraction: f64,
     pub(super) pattern: Pattern,
-    /// How it talks where patterns are as many as there are ([`super::Settings::patterns`]).
+    /// Pattern that replaces `pattern` when [`super::Settings::patterns`] is set.
     pub(super) other: Pattern,
 }
 
 impl Application {
-    /// How it talks.
+    /// Returns the pattern to use. `patterns`: the value of [`super::Settings::patterns`].
     pub(super) fn pattern(&self, patterns: bool) -> Pattern {
         if patterns { self.other } else { self.pattern }
     }
@@ -55,8 +58,9 @@ const fn application(fraction: f64, pattern: Pattern) -> Application {
     Application { fraction, pattern, other: pattern }
 }
 
-/// MILC, PSDNS, NAMD, NWChem, Changa, QMCPACK, DNS_distuf, WRF, SpecFEM3D. Which of them communicates more than which is
-/// our choice; how much they all do is fitted to what the talk saw: in the default order run times were 79 % longer.
+/// MILC, PSDNS, NAMD, NWChem, Changa, QMCPACK, DNS_distuf, WRF, SpecFEM3D. The order of their communication fractions
+/// is our choice. Their mean is fitted to a result of the talk on Blue Waters: in the default order run times were 79
+/// % longer.
 pub(super) const APPLICATIONS: [Application; 9] = [
     Application { other: Pattern::Halo4, ..application(0.71, Pattern::Halo) },
     application(0.82, Pattern::All),
@@ -69,26 +73,26 @@ pub(super) const APPLICATIONS: [Application; 9] = [
     application(0.50, Pattern::Halo),
 ];
 
-/// A job.
+/// A job of the synthetic workload.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
     pub(super) number: u32,
     pub(super) nodes: u32,
-    /// Seconds that it would run alone.
+    /// Run time alone in the widest prism, seconds.
     pub(super) run_s: f64,
-    /// Seconds that it asks for.
+    /// Requested time limit, seconds.
     pub(super) estimate_s: u32,
     pub(super) application: usize,
-    /// Whether it cares for the network.
+    /// Whether other jobs' traffic slows the job down noticeably.
     pub(super) sensitive: bool,
 }
 
 impl Job {
-    /// What part of its time is communication.
+    /// Returns the fraction of the job's run time spent in communication.
     pub(super) fn fraction(&self) -> f64 {
         if self.is_quiet() { QUIET } else { APPLICATIONS[self.application].fraction }
     }
-    /// The same as a record of a trace, submitted at that second.
+    /// Returns the job as a trace record that is submitted at second `submit`.
     pub(super) fn as_traced(&self, submit: u32) -> TraceJob {
         let run = self.run_s.ceil() as u64;
         TraceJob {
@@ -100,23 +104,23 @@ impl Job {
             spec: None,
         }
     }
-    /// Whether it is one of those larger jobs that hardly communicate.
+    /// Returns whether the job is a larger one that hardly communicates.
     pub(super) fn is_quiet(&self) -> bool {
         !self.sensitive && self.nodes > SMALL_NODES
     }
 }
 
-/// The next job, of at most so many nodes. `equal`: most run equally long.
+/// Returns a random job of at most `nodes_max` nodes. `equal`: most jobs run equally long.
 pub(super) fn job(random: &mut Seed, number: u32, nodes_max: u32, equal: bool) -> Job {
     let small = random.below(100) < SMALL;
     let nodes = if small {
         random.between(1, SMALL_NODES.into()) as u32
     } else {
-        // Log-uniform, bent towards small ones.
+        // Log-uniform, shifted towards small sizes.
         let (low, high) = (f64::from(SMALL_NODES + 1).ln(), f64::from(nodes_max).ln());
         (low + (high - low) * share(random).powf(BENT)).exp() as u32
     };
-    // About normal in the logarithm, cut off at two deviations.
+    // About normal in the logarithm, cut off at two standard deviations.
     let normal = (0..12).map(|_| share(random)).sum::<f64>() - 6.0;
     let (low, high) = (RUN_S.0.ln(), RUN_S.1.ln());
     let run_s = f64::midpoint(low, high) + normal.clamp(-2.0, 2.0) * (high - low) / 4.0;
@@ -127,7 +131,7 @@ pub(super) fn job(random: &mut Seed, number: u32, nodes_max: u32, equal: bool) -
     Job { number, nodes, run_s, estimate_s, application, sensitive }
 }
 
-/// A number from 0 to 1.
+/// Returns a random number from 0 to 1.
 pub(super) fn share(random: &mut Seed) -> f64 {
     random.below(1 << 53) as f64 / (1_u64 << 53) as f64
 }

@@ -1,4 +1,4 @@
-//! The front's courier in a world of cells, and what cells' accounting answers it.
+//! The front's cross-cell relay (`Courier`) in a simulation of cells, and the cells' accounting answers to it.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use squall_model::wire::info::AccountingRow;
 use super::{Happening, Link, World};
 use crate::mutation::Mutation;
 
-/// The courier's connections belong to no client.
+/// Session number of the relay's connections, which belong to no client.
 pub(super) const COURIER: u64 = 0;
-/// After the end of a connection, the next try.
+/// Pause before the relay reconnects to a cell.
 const AGAIN: Span = Span::from_secs(1);
 
 impl World {
-    /// A front begins: its courier calls all cells.
+    /// Starts the front: its relay connects to all cells.
     pub(super) fn front_starts(&mut self) {
         if std::mem::replace(&mut self.front_up, true) {
             return;
@@ -62,7 +62,7 @@ impl World {
         }
     }
 
-    /// What the courier is told by a cell; planted bugs are at work here.
+    /// Delivers a cell's answer to the relay, changed by planted bugs.
     pub(super) fn courier_told(&mut self, cell: u32, answer: Answer) {
         let answer = match (self.mutation, answer) {
             (Some(Mutation::ForeignEndLost), Answer::Resolved(_)) if self.seed.chance(300_000) => return,
@@ -89,7 +89,7 @@ impl World {
         self.courier_hears(News::Told { cell, answer: Box::new(answer) });
     }
 
-    /// The courier sees that a connection has ended.
+    /// Reports the end of connection `link` to the relay, which reconnects later.
     pub(super) fn courier_loses(&mut self, cell: u32, link: u64) {
         if self.courier_links.get(&cell) != Some(&link) {
             return;
@@ -100,7 +100,7 @@ impl World {
     }
 }
 
-/// What accounting says of one job: what its cell's disk holds.
+/// Answers an accounting query for jobs from the records on their cell's disk.
 pub(super) fn accounting(disk: &[Record], query: &AccountingQuery) -> Answer {
     let ids = query.ids.iter().map(|id| match id {
         JobRef::Job(id) | JobRef::Tasks(id, _) | JobRef::Component(id, _) => *id,

@@ -1,5 +1,5 @@
-//! Clients: each has many submissions under way on one connection, says again what it got no answer to, and looks now
-//! and then whether all that it was promised is there.
+//! Clients: each has many submissions in flight on one connection, retries those without an answer, and now and then
+//! checks that all acknowledged jobs are listed.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -12,38 +12,40 @@ use squall_model::wire::client::{Answer, JobRef, JobSelection, Refusal, Request}
 
 use super::{Happening, World};
 
-/// Requests under way at once, at most.
+/// Maximum number of requests in flight on one connection.
 const UNDER_WAY: usize = 6;
 
-/// Something that a client wants.
+/// A request that a client has to make.
 #[derive(Clone, Debug)]
 pub(super) struct Wish {
     pub(super) what: What,
-    /// Somebody may have heard of it under its present key.
+    /// True: the request may have been received under its present client key.
     heard: bool,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum What {
-    /// A job, known by a number of ours, under a key that it may change as long as nobody has heard of it.
+    /// Submission of a job. `wish`: its number in the simulation. The client may change the key as long as the request
+    /// cannot have been received.
     Submit { wish: u32, key: ClientKey, name: &'static str, after: Option<Dependency> },
-    /// The end of a job.
+    /// Cancellation of a job.
     Cancel(JobId),
-    /// All jobs: those promised before it was asked must be there.
+    /// List of all jobs. Jobs acknowledged before the request (`promised`) must be in it, unless their cell is
+    /// `absent`.
     List { promised: BTreeSet<JobId>, seen: BTreeSet<JobId>, absent: BTreeSet<u32> },
 }
 
-/// One client.
+/// State of one client.
 #[derive(Debug, Default)]
 pub(super) struct Client {
     pub(super) session: Option<u64>,
-    /// What it will ask for.
+    /// Requests not sent yet, oldest first.
     pub(super) todo: VecDeque<Wish>,
-    /// What it has asked for on this connection.
+    /// Requests sent on this connection and not answered yet, oldest first.
     pub(super) asked: VecDeque<Wish>,
-    /// It has been told to act already.
+    /// An action of this client is already in the agenda.
     awake: bool,
-    /// How many lists were without some cell.
+    /// Number of lists that lacked some cell.
     pub(super) partial: u32,
 }
 
@@ -69,13 +71,13 @@ impl Wish {
     }
 }
 
-/// All of these, or any.
+/// Returns a dependency on all these jobs; on any one of them if `any`.
 pub(super) fn after(jobs: impl IntoIterator<Item = (DependencyKind, JobId)>, any: bool) -> Dependency {
     let job = |id| Some(DependencyJob { id, index: None, delay_min: 0 });
     Dependency { terms: jobs.into_iter().map(|(when, id)| DependencyTerm { when, job: job(id) }).collect(), any }
 }
 
-/// Nobody else of its name.
+/// Returns a singleton dependency: no other job of the same name and user runs.
 pub(super) fn single() -> Dependency {
     Dependency { terms: vec![DependencyTerm { when: DependencyKind::Singleton, job: None }], any: false }
 }
@@ -100,7 +102,7 @@ impl World {
         let Some(session) = self.clients[number].session else { return self.wake(number) };
         while self.clients[number].asked.len() < UNDER_WAY {
             let client = &mut self.clients[number];
-            // Only submissions go several at a time: a library does that, and a command asks one thing.
+            // Only submissions are pipelined, as by a library; a command sends one request at a time.
             let alone = |wish: &Wish| !matches!(wish.what, What::Submit { .. });
             let waits = client.todo.front().is_none_or(|next| alone(next) && !client.asked.is_empty())
                 || client.asked.front().is_some_and(alone);
@@ -148,7 +150,7 @@ impl World {
             }
             (What::Cancel(_), Answer::Affected { .. }) => {}
             (What::Cancel(job), Answer::Refused(Refusal::InvalidJobId)) if self.judge.is_forgotten(*job) => {}
-            // How a forgotten job of its own cell ended a cell does not know.
+            // A cell has no record of how a forgotten job of its own ended, so it refuses the dependency.
             (What::Submit { after: Some(after), .. }, Answer::Refused(Refusal::DependencyProblem))
                 if self.judge.names_forgotten(after) => {}
             (what, answer) => {
@@ -165,7 +167,7 @@ impl World {
         self.wake(number);
     }
 
-    /// The first thing that was asked has to be asked again, later.
+    /// Puts the oldest request back, to be retried later because its cell was unreachable.
     fn cell_was_away(&mut self, number: usize) {
         let fresh = ClientKey(u128::from(self.seed.next()) << 64 | u128::from(self.seed.next()));
         let client = &mut self.clients[number];

@@ -1,4 +1,4 @@
-//! What must hold of cells and front, whatever dies: compared are what clients were told and what the disks hold.
+//! Invariants of cells and front under all faults: what clients were told is compared with what the disks hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,33 +10,33 @@ use squall_model::time::Time;
 
 use crate::judge::Violation;
 
-/// What is known, and the first thing that was wrong.
+/// Facts that the judge has collected about cells, and the first violation.
 #[derive(Debug, Default)]
 pub(super) struct Judge {
-    /// How many submissions clients have wished for.
+    /// Number of submissions that clients have requested.
     pub(super) wishes: u32,
-    /// Which wish a key is for.
+    /// Number of the submission that each key was made for.
     pub(super) keys: BTreeMap<ClientKey, u32>,
-    /// Jobs that were acknowledged.
+    /// Jobs whose submission was acknowledged.
     pub(super) promised: BTreeSet<JobId>,
-    /// The key under which each was.
+    /// Key under which each job was acknowledged.
     under: BTreeMap<JobId, ClientKey>,
-    /// How far each disk was looked at.
+    /// Number of records already examined, by cell.
     read: BTreeMap<u32, usize>,
-    /// What was accepted for each wish: by which cell, as which job.
+    /// By number of the submission: the cell and the job id that accepted it.
     accepted: BTreeMap<u32, (u32, JobId)>,
-    /// Which wish each id was given for.
+    /// Number of the submission that each job id was assigned to.
     ids: BTreeMap<JobId, u32>,
-    /// What is known of each job.
+    /// Facts about each job, as recorded on the disks.
     jobs: BTreeMap<JobId, File>,
-    /// Jobs that ended before are forgotten, by cell.
+    /// Time by cell: jobs that ended before it are forgotten.
     forgotten: BTreeMap<u32, Time>,
-    /// What cells wrote down of others.
+    /// Answers about other cells' jobs that each cell has recorded.
     told: BTreeMap<(u32, Question), Reply>,
     pub(super) violation: Option<Box<Violation>>,
 }
 
-/// One job, as the disks have it.
+/// Facts about one job, as recorded on the disks.
 #[derive(Debug)]
 struct File {
     cell: u32,
@@ -44,12 +44,12 @@ struct File {
     submit: Time,
     after: Option<Dependency>,
     started: bool,
-    /// Whether it is about to end well.
+    /// Whether the job that is ending will succeed. None: it is not ending.
     ending: Option<bool>,
     ended: Option<(Time, bool)>,
 }
 
-/// How a dependency stands, whoever knows it.
+/// State of a dependency, by the facts on all disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stands {
     Never,
@@ -62,12 +62,13 @@ impl Judge {
         self.violation.get_or_insert_with(|| Box::new(Violation { invariant, details }));
     }
 
-    /// How many were accepted.
+    /// Returns the number of accepted submissions.
     pub(super) fn count(&self) -> usize {
         self.accepted.len()
     }
 
-    /// What has come to the disks. What was written is never taken back: a crash only takes what was not.
+    /// Examines records that are new on the disks. Durable records are never taken back: a crash loses only records
+    /// that were not flushed.
     pub(super) fn survey(&mut self, disks: &[(u32, &[Record])]) {
         for (cell, disk) in disks {
             let from = self.read.insert(*cell, disk.len()).unwrap_or(0);
@@ -126,7 +127,7 @@ impl Judge {
         }
     }
 
-    /// How a job's dependency stands, by what all disks hold.
+    /// Returns the state of a job's dependency, by what all disks hold.
     fn stands(&self, id: JobId) -> Stands {
         let Some(file) = self.jobs.get(&id) else { return Stands::Never };
         let Some(Dependency { terms, any }) = &file.after else { return Stands::Holds };
@@ -149,14 +150,14 @@ impl Judge {
         }
     }
 
-    /// Whether all have ended that had its name before.
+    /// Returns the state of a singleton dependency: whether all earlier jobs of the same name have ended.
     fn alone(&self, id: JobId, file: &File) -> Stands {
         let before = |(other, it): (&JobId, &File)| (it.submit, *other) < (file.submit, id);
         let mut waits = self.jobs.iter().filter(|(_, other)| other.name == file.name && other.ended.is_none());
         if waits.any(before) { Stands::Waits } else { Stands::Holds }
     }
 
-    /// How many have ended.
+    /// Returns the number of jobs that have ended.
     pub(super) fn ended(&self) -> usize {
         self.jobs.values().filter(|file| file.ended.is_some()).count()
     }
@@ -171,7 +172,8 @@ impl Judge {
         after.terms.iter().filter_map(|term| term.job).any(|job| self.is_forgotten(job.id))
     }
 
-    /// After a long time without faults: nobody waits but for those who wait, and who waits in vain is told so.
+    /// Checks the end state after a long time without faults: only jobs with unfulfilled dependencies are pending, and
+    /// those whose dependency can never be fulfilled have that reason.
     pub(super) fn close(&mut self, reasons: &BTreeMap<JobId, PendingReason>) {
         let open: Vec<JobId> = self.jobs.iter().filter(|(_, file)| file.ended.is_none()).map(|(id, _)| *id).collect();
         for id in open {
@@ -201,7 +203,7 @@ impl Judge {
         }
     }
 
-    /// A client was told that its submission is accepted.
+    /// Checks and records that a client received an acknowledgement of its submission.
     pub(super) fn acknowledged(&mut self, wish: u32, key: ClientKey, job: JobId) {
         if self.accepted.get(&wish).map(|(_, id)| *id) != Some(job) {
             let text = format!("submission {wish} was acknowledged as job {job}, which no disk holds");
@@ -211,7 +213,7 @@ impl Judge {
         self.under.insert(job, key);
     }
 
-    /// A list came to its end.
+    /// Checks a complete list of jobs that a client received.
     pub(super) fn listed(&mut self, promised: &BTreeSet<JobId>, seen: &BTreeSet<JobId>, absent: &BTreeSet<u32>) {
         let excused = |job: &JobId| absent.contains(&self.cell_of(*job)) || self.is_forgotten(*job);
         let missing = promised.difference(seen).find(|job| !excused(job));
@@ -221,7 +223,7 @@ impl Judge {
         }
     }
 
-    /// The cell whose disk holds a job.
+    /// Returns the cell whose disk holds a job; `u32::MAX` if none does.
     fn cell_of(&self, job: JobId) -> u32 {
         let wish = self.ids.get(&job);
         wish.and_then(|wish| self.accepted.get(wish)).map_or(u32::MAX, |(cell, _)| *cell)

@@ -1,6 +1,6 @@
-//! A world of cells and their front: production controllers, the production front's desks, clients that pipeline and
-//! retry, and faults: cells and front killed, cells stopped, connections broken. Nodes are pretended: what is looked at is
-//! what is accepted where, what is found again, and who waits for whom across cells.
+//! A simulation of cells and their front: production controllers, the production front's gateway sessions, clients
+//! that pipeline and retry, and faults: cells and front killed, cells stopped, connections broken. Nodes are only
+//! imitated. Checked are the acceptance of submissions, their recovery, and dependencies across cells.
 
 mod carrier;
 mod client;
@@ -38,15 +38,14 @@ use nodes::{Node, NodeKey};
 
 pub(crate) use play::run;
 
-/// Ended jobs are forgotten after so many seconds: later than any client asks again, and soon enough that jobs of other
-/// cells depend on some that are.
+/// Ended jobs are forgotten after this many seconds: later than any client's last retry, and soon enough that jobs of
+/// other cells depend on some forgotten ones.
 const KEPT_S: u64 = 60;
 
-/// The user of all clients.
+/// User ID of all clients.
 const USER: u32 = 1001;
 
-/// Something that will happen. Connections are known by numbers that are never used again: what was under way on one
-/// that has ended happens to nobody.
+/// A simulated event. Connection numbers are never reused, so a message of a connection that has ended is dropped.
 #[derive(Debug)]
 enum Happening {
     ClientActs {
@@ -60,7 +59,7 @@ enum Happening {
         session: u64,
         answer: Box<Answer>,
     },
-    /// The client sees that its connection has ended.
+    /// The client notices that its connection has ended.
     ClientLost {
         session: u64,
     },
@@ -75,7 +74,7 @@ enum Happening {
         link: u64,
         answer: Box<Answer>,
     },
-    /// The front sees that a connection to a cell has ended; whether the cell ever greeted.
+    /// The front notices that a connection to a cell has ended. `met`: the cell had sent its greeting.
     LinkEnds {
         session: u64,
         cell: u32,
@@ -106,7 +105,7 @@ enum Happening {
     },
     FrontStarts,
     FaultStrikes,
-    /// A cell has something to do at this time.
+    /// A timer of a cell's controller expires.
     CellTick {
         cell: u32,
         life: u64,
@@ -139,24 +138,24 @@ enum Happening {
     },
 }
 
-/// A controller, and its disk.
+/// A cell: its controller and its disk.
 #[derive(Debug)]
 struct Cell {
-    /// None while it is down.
+    /// The controller's pipeline. None while it is down.
     pipeline: Option<Pipeline<()>>,
     config: Config,
     life: u64,
     disk: Vec<Record>,
-    /// Appended, and not yet flushed.
+    /// Records appended and not yet flushed.
     unflushed: Vec<Record>,
     inbox: Vec<Input>,
-    /// When it is called next, if nothing comes before.
+    /// Time of the next planned timer event.
     due: Option<Time>,
-    /// It does nothing, as after SIGSTOP.
+    /// The controller makes no progress, as after SIGSTOP.
     stopped: bool,
 }
 
-/// A client's connection to the front.
+/// A client's connection to the front, with the front's gateway session.
 #[derive(Debug)]
 struct Session {
     desk: Desk,
@@ -168,13 +167,13 @@ struct Session {
 struct Link {
     session: u64,
     cell: u32,
-    /// The life of the cell that has greeted.
+    /// Incarnation of the cell, once it has sent its greeting.
     met: Option<u64>,
-    /// What waits for that.
+    /// Requests held back until the cell's greeting.
     waiting: Vec<Request>,
 }
 
-/// All of it.
+/// State of a simulation of cells and their front.
 #[derive(Debug)]
 struct World {
     now: Time,
@@ -185,18 +184,18 @@ struct World {
     cells: BTreeMap<u32, Cell>,
     nodes: BTreeMap<NodeKey, Node>,
     front_up: bool,
-    /// The front's, and its connections by cell.
+    /// The front's cross-cell relay. None: no relay is running. The next field has its connections by cell.
     courier: Option<Courier>,
     courier_links: BTreeMap<u32, u64>,
-    /// What it knows of the cells.
+    /// Table of all cells, by which the front routes requests.
     fixed: Arc<Cells>,
     sessions: BTreeMap<u64, Session>,
     links: BTreeMap<u64, Link>,
     clients: Vec<Client>,
-    /// When the last message of a connection arrives, so that the next comes after it.
+    /// Arrival time of the last message by connection and direction; later messages arrive after it.
     last: BTreeMap<(u64, bool), Time>,
     numbers: u64,
-    /// No fault strikes any more.
+    /// No more faults are injected.
     healed: bool,
     judge: Judge,
     steps: u64,
@@ -262,7 +261,7 @@ impl World {
         self.trace.push(format!("{:>6}.{:06} {}", time.secs(), time.0 % 1_000_000, text.into()));
     }
 
-    /// A message on its way: never before the one before on the same connection.
+    /// Schedules a message's arrival, after all earlier ones of the same connection and direction.
     fn under_way(&mut self, connection: u64, down: bool, what: Happening) {
         let delay = self.seed.span(Span(20), Span(2000));
         let last = self.last.entry((connection, down)).or_default();
@@ -313,16 +312,16 @@ impl World {
         }
     }
 
-    // The front.
+    // Front.
 
-    /// A client has called; its connection, if somebody answers.
+    /// Opens a client's connection. Returns its session number; None: the front is down.
     fn call(&mut self) -> Option<u64> {
         if !self.front_up {
             return None;
         }
         let mut configs = self.configs.clone();
         if self.mutation == Some(Mutation::RoutedByLoad) {
-            // Who has little to do at present counts as larger.
+            // Cells with little load are made to look larger.
             for config in &mut configs {
                 let cell = config.cell.unwrap_or_default();
                 config.nodes[0].name = nodes(cell, self.seed.spread(1, 500) as u32);
@@ -376,7 +375,7 @@ impl World {
         self.send_over(number, request);
     }
 
-    /// Over a connection to a cell, when that has greeted.
+    /// Sends a request over a connection to a cell, or holds it back until the cell's greeting.
     fn send_over(&mut self, number: u64, request: Request) {
         let Some(link) = self.links.get_mut(&number) else { return };
         if link.met.is_some() {
@@ -420,7 +419,7 @@ impl World {
         self.desk(number, if heard { front::Input::Lost { cell } } else { front::Input::Away { cell } });
     }
 
-    /// A connection to a cell is no more; both sides see it, the front only if it is not the one that ended it.
+    /// Ends a connection to a cell. `front_sees`: the front is notified, because the other side ended it.
     fn end_link(&mut self, number: Option<u64>, front_sees: bool) {
         let Some((number, link)) = number.and_then(|number| Some((number, self.links.remove(&number)?))) else {
             return;
@@ -434,7 +433,7 @@ impl World {
         }
     }
 
-    /// A client's connection is no more.
+    /// Ends a client's connection and the session's connections to cells.
     fn end_session(&mut self, number: u64) {
         let Some(session) = self.sessions.remove(&number) else { return };
         for link in session.links.into_values() {
@@ -454,7 +453,7 @@ impl World {
         }
     }
 
-    // Cells.
+    // Cells and their controllers.
 
     fn cell_starts(&mut self, number: u32) {
         let Some(cell) = self.cells.get_mut(&number) else { return };
@@ -482,7 +481,7 @@ impl World {
         let Some(cell) = self.cells.get_mut(&number) else { return };
         (cell.pipeline, cell.stopped, cell.due) = (None, false, None);
         cell.inbox.clear();
-        // What was appended and not flushed may be there all the same.
+        // Records that were appended but not flushed may survive the crash.
         let records = std::mem::take(&mut cell.unflushed);
         if !records.is_empty() && self.seed.chance(500_000) {
             cell.disk.extend(records);
@@ -520,7 +519,7 @@ impl World {
         self.turn(number);
     }
 
-    /// Takes what waits, unless a flush is under way.
+    /// Runs one controller iteration over all queued inputs, unless a flush is in progress.
     fn turn(&mut self, number: u32) {
         let Some(cell) = self.cells.get_mut(&number).filter(|cell| !cell.stopped && !cell.inbox.is_empty()) else {
             return;
@@ -564,7 +563,8 @@ impl World {
         self.wind(number);
     }
 
-    /// Takes what has come since the last turn.
+    /// Runs a controller iteration over the inputs that have arrived since the last one, if the cell is still in
+    /// incarnation `life`.
     fn goes_on(&mut self, number: u32, life: u64) {
         if self.cells.get(&number).is_some_and(|cell| cell.life == life) {
             self.turn(number);
@@ -587,7 +587,7 @@ impl World {
         }
     }
 
-    /// A cell is called when it asked for it.
+    /// Schedules the cell's next timer event at the deadline that its pipeline reports.
     fn wind(&mut self, number: u32) {
         let Some(cell) = self.cells.get_mut(&number).filter(|cell| cell.unflushed.is_empty()) else { return };
         let due = cell.pipeline.as_ref().and_then(Pipeline::deadline).map(|due| due.max(self.now));
@@ -607,7 +607,7 @@ impl World {
         }
     }
 
-    /// Looks at what all disks hold.
+    /// Has the judge examine the records on all disks.
     fn survey(&mut self) {
         let disks: Vec<(u32, &[Record])> = self.cells.iter().map(|(number, cell)| (*number, &cell.disk[..])).collect();
         self.judge.survey(&disks);

@@ -1,5 +1,5 @@
-//! The nodes of cells: pretended ones, which have nothing but jobs that last a while and end well or not. They never fail,
-//! and say again on every new connection what was not taken.
+//! The cells' nodes: imitations, which only run jobs for a while and report success or failure. They never fail, and
+//! repeat unacknowledged reports on every new connection.
 
 use std::collections::BTreeMap;
 
@@ -15,26 +15,26 @@ use squall_model::wire::node::{Down, Registration};
 
 use super::{Happening, World};
 
-/// A node that lost its connection waits so long.
+/// Pause before a node reconnects.
 const AGAIN: Span = Span::from_millis(500);
 
-/// One node.
+/// An imitated node of a cell.
 #[derive(Debug)]
 pub(super) struct Node {
     name: String,
-    /// Its connection, and to which life of the cell.
+    /// Number of the node's connection; the next field is the cell's incarnation that it leads to.
     link: u64,
     life: u64,
     child: Child,
     welcomed: bool,
-    /// What it knows of: when it started, and how it has ended.
+    /// The node's jobs: start time, and exit code once ended.
     jobs: BTreeMap<JobAttempt, (Time, Option<ExitCode>)>,
 }
 
-/// Which node: of that cell, so many before it.
+/// A node's identity: (cell, index in the cell).
 pub(super) type NodeKey = (u32, u32);
 
-/// How a script ends: one of four not well.
+/// Returns the exit code of a job's script; one in four fails.
 pub(super) fn exit_of(job: JobId) -> ExitCode {
     ExitCode { code: u8::from(job.0 % 4 == 3), signal: 0 }
 }
@@ -60,7 +60,7 @@ impl Node {
         }
     }
 
-    /// What it says of a job that has ended.
+    /// Returns the node's reports of a job that has ended.
     fn reports(&self, job: JobAttempt, now: Time) -> Vec<Report> {
         let Some((started, Some(exit))) = self.jobs.get(&job) else { return vec![Report::JobGone { job }] };
         let end = StepEnd { exit: *exit, started: *started, ended: now, ..StepEnd::default() };
@@ -73,7 +73,7 @@ fn script_of(job: JobAttempt) -> StepKey {
 }
 
 impl World {
-    /// A node calls its cell.
+    /// Connects a node to its cell.
     pub(super) fn node_calls(&mut self, key: NodeKey) {
         let (life, lives) = self.cells.get(&key.0).map_or((0, false), |cell| (cell.life, cell.pipeline.is_some()));
         let Some(node) = self.nodes.get_mut(&key).filter(|node| node.life != life || !node.welcomed) else { return };
@@ -103,7 +103,7 @@ impl World {
         self.tell_cell(cell, life, input);
     }
 
-    /// A cell has ended a node's connection.
+    /// Handles a cell's closing of a node's connection; the node reconnects later.
     pub(super) fn node_dropped(&mut self, cell: u32, link: LinkId) {
         let dropped = self.nodes.iter_mut().find(|(key, node)| key.0 == cell && node.link == link.0);
         if let Some((key, node)) = dropped {

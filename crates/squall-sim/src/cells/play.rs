@@ -1,4 +1,4 @@
-//! One seed: cells, front, clients and faults, and what came of it.
+//! Runs one seed of cells, front, clients and faults, and returns the report.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,19 +19,19 @@ use crate::run::{Report, Settings, panicked};
 use crate::seed::mix;
 use crate::world::BEGIN;
 
-/// After the last fault, all must be answered within this time.
+/// Time after the last fault within which all requests must be answered.
 const PATIENCE: Span = Span::from_secs(600);
-/// Lines of a trace that is not asked for.
+/// Number of trailing trace lines that are kept when no trace was requested.
 const KEPT_LINES: usize = 200;
 
-/// What jobs may depend on.
+/// Kinds of dependencies between jobs.
 const KINDS: [DependencyKind; 4] =
     [DependencyKind::After, DependencyKind::AfterAny, DependencyKind::AfterOk, DependencyKind::AfterNotOk];
 
-/// Cells of a world that is not told how many.
+/// Default number of simulated cells.
 const CELLS: u32 = 3;
 
-/// Simulates one seed: cells and front, for a time that is longer than what a few clients have to do.
+/// Simulates one seed of cells and front, and returns the report.
 pub(crate) fn run(settings: &Settings) -> Report {
     let cells = if settings.cells > 0 { settings.cells } else { CELLS };
     let mut world = World::new(cells, settings.mutation, settings.seed ^ 0x00ce_1150);
@@ -77,7 +77,7 @@ impl World {
         self.close();
     }
 
-    /// All is said and done.
+    /// Checks the end state: all requests are answered, and pending jobs have valid reasons.
     pub(super) fn close(&mut self) {
         if let Some(number) = self.clients.iter().position(|client| !client.todo.is_empty() || !client.asked.is_empty())
         {
@@ -89,7 +89,7 @@ impl World {
         self.judge.close(&reasons);
     }
 
-    /// Why those wait who wait, as their cells say.
+    /// Returns the pending reason of each pending job, as its cell lists it.
     fn reasons(&mut self) -> BTreeMap<JobId, PendingReason> {
         let mut reasons = BTreeMap::new();
         let who = Who { owner: Arc::new(owner()), operator: true };
@@ -109,7 +109,7 @@ impl World {
         reasons
     }
 
-    /// A client wants something.
+    /// Adds a random request to a client.
     fn wish(&mut self, client: usize) {
         let jobs: Vec<_> = self.judge.promised.iter().copied().collect();
         match (self.seed.below(10), self.seed.pick(&jobs).copied()) {

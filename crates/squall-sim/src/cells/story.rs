@@ -1,4 +1,4 @@
-//! Stories of cells and their front, as text.
+//! Stories of cells and their front: scripted simulations written as text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +11,10 @@ use super::{Happening, World};
 use crate::scenario::parse::{ParseError, span};
 use crate::scenario::run::StoryFailure;
 
-/// After a story, all must be answered within this time.
+/// Time after a story's end within which all requests must be answered.
 const PATIENCE: Span = Span::from_secs(600);
 
-/// Whether a text is a story of cells: it begins with `cells N`.
+/// Returns whether a text is a story of cells: its first line begins with `cells N`.
 pub(crate) fn is_meant(text: &str) -> bool {
     lines(text).next().is_some_and(|(_, words)| words[0] == "cells")
 }
@@ -26,7 +26,7 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, Vec<&str>)> {
     })
 }
 
-/// Tells it. At its end everything heals and everybody must have been answered.
+/// Runs a story. At its end all faults are healed, and all requests must be answered.
 pub(crate) fn tell(text: &str) -> Result<(), StoryFailure> {
     let mut world = None;
     for (line, words) in lines(text) {
@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    /// The last job of each cell.
+    /// Returns the last acknowledged job of each cell.
     fn last_of_each(&self) -> Vec<JobId> {
         let last: BTreeMap<u32, JobId> = self.judge.promised.iter().map(|job| (job.cell(), *job)).collect();
         last.into_values().collect()

@@ -1,4 +1,4 @@
-//! Worlds of cells keep their promises, and are the same whenever they are played.
+//! Tests: invariants hold for random seeds of cells, and equal seeds give equal runs.
 
 use squall_model::time::Span;
 

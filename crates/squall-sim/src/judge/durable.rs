@@ -1,4 +1,4 @@
-//! What durable events must and must not say.
+//! Checks of durable events: which must and which must not happen.
 
 use std::collections::BTreeSet;
 
@@ -17,15 +17,16 @@ use crate::client::Clients;
 use crate::coverage::Phase;
 use crate::order::Order;
 
-/// SIGTERM, SIGKILL.
+/// Signal numbers of SIGTERM and SIGKILL.
 const TERM: u8 = 15;
 const KILL: u8 = 9;
 
-/// Time limits count from the start as the controller decided it, some seconds before the process's.
+/// The controller counts a time limit from its own start decision, some seconds before the process starts. An end may
+/// be this much early.
 const LIMIT_EARLY_S: u64 = 120;
 
 impl Judge {
-    /// A record is durable now.
+    /// Checks a record that became durable.
     pub(crate) fn durable(&mut self, now: Time, record: &Record, clients: &Clients) {
         if record.seq != self.last_record + 1 {
             self.violate("records follow each other", format!("{} after {}", record.seq, self.last_record));
@@ -45,18 +46,19 @@ impl Judge {
         }
     }
 
-    /// The heterogeneous job of which it is a component: its first component, and how many there are.
+    /// Returns the heterogeneous job that a job is a component of: the id of its first component, and the number of
+    /// components.
     fn het_of(&self, id: JobId) -> Option<(JobId, u32)> {
         let (&leader, &size) = self.hets.range(..=id).next_back()?;
         (id.0 - leader.0 < size).then_some((leader, size))
     }
 
-    /// Whether it is a component of a heterogeneous job, and not the first.
+    /// Returns whether a job is a component of a heterogeneous job other than the first.
     pub(crate) fn is_component(&self, id: JobId) -> bool {
         self.het_of(id).is_some_and(|(leader, _)| leader != id)
     }
 
-    /// After every record: no component runs without the others, and none outlives the first.
+    /// Checks a heterogeneous job after each record: all components run together, and none outlasts the first.
     fn check_components(&mut self, leader: JobId, size: u32) {
         let all: Vec<(JobId, &JobFile)> =
             self.files.range(leader..JobId(leader.0 + size)).map(|(id, file)| (*id, file)).collect();
@@ -76,7 +78,7 @@ impl Judge {
         }
     }
 
-    /// Jobs that were just submitted are components of one, and share its order.
+    /// Records that jobs just submitted are components of one heterogeneous job, which share an order.
     fn het_formed_event(&mut self, leader: JobId, size: u32, clients: &Clients) {
         let Some((_, order)) = self.submission_of(leader) else { return };
         self.submitted.insert(leader, (size, order));
@@ -87,7 +89,8 @@ impl Judge {
         }
     }
 
-    /// What recovery found: everything that was durable, and perhaps more. Returns how many records more.
+    /// Checks the records that recovery found: all durable ones, and perhaps more. Returns the number of additional
+    /// records.
     pub(crate) fn recovered(&mut self, records: &[Record]) -> u64 {
         let last = records.last().map_or(0, |record| record.seq);
         let gap = records.iter().enumerate().find(|(at, record)| record.seq != *at as u64 + 1);
@@ -101,7 +104,7 @@ impl Judge {
         last.saturating_sub(self.last_record)
     }
 
-    /// Takes in the records that survived without having been flushed.
+    /// Handles the records that survived a crash without having been flushed.
     pub(crate) fn take_survivors(&mut self, now: Time, clients: &Clients) {
         for record in std::mem::take(&mut self.found) {
             self.durable(now, &record, clients);
@@ -148,7 +151,7 @@ impl Judge {
             Event::NodesReleased { id, attempt, nodes } => self.released_event(now, *id, attempt.0, nodes, clients),
             Event::TasksEnded { array, tasks, .. } => self.tasks_ended_event(*array, tasks),
             Event::JobHeld { id, whole, .. } => {
-                // What is held is recalled, and the next one in its line may pass it.
+                // A held job is recalled from its lease, and the next one in its slot queue may start before it.
                 for id in self.touch(*id, *whole) {
                     self.leave_line(id);
                 }
@@ -205,7 +208,7 @@ impl Judge {
         self.submitted.insert(id, (count, order));
         self.ids.insert(order, id);
         if spec.array.is_none() {
-            // What the user asked for, whatever has become of it on the way.
+            // The user's original request, whatever became of it on the way.
             let asked = clients.order(order);
             let held = asked.is_some_and(|o| o.hold);
             self.open(id, order, None, held);
@@ -224,7 +227,7 @@ impl Judge {
         self.files.insert(id, JobFile::new(order, index, held));
     }
 
-    /// The job's file; an array task gets its own when something first happens to it.
+    /// Returns the facts about a job; those of an array task are created at its first event.
     fn file(&mut self, id: JobId, array: Option<&ArraySpec>) -> Option<&mut JobFile> {
         if !self.files.contains_key(&id) {
             let (first, order) = self.submission_of(id)?;
@@ -241,7 +244,8 @@ impl Judge {
         }
     }
 
-    /// A job got its place, where it starts at once or when those before it have gone.
+    /// Checks and records an allocation for a pending job's next attempt: no equal job that was submitted earlier may
+    /// be overtaken. The job starts at once, or when the jobs before it in a slot queue have ended.
     pub(super) fn granted_event(&mut self, decided: Time, id: JobId, attempt: u32, nodes: NodeSet, clients: &Clients) {
         let Some((_, order)) = self.submission_of(id) else {
             return self.violate("only what was submitted starts", format!("job {id}"));
@@ -302,7 +306,7 @@ impl Judge {
         }
     }
 
-    /// Whether what a job is ended for is so.
+    /// Checks that the reason of a job's end is true.
     fn check_reason(&mut self, now: Time, id: JobId, outcome: &Outcome) {
         let Some(file) = self.files.get(&id).filter(|file| !file.was_suspended) else { return };
         let lived = now.since(file.limit_from).secs();
@@ -332,7 +336,7 @@ impl Judge {
         file.ended = Some(decided);
         file.outcome = Some(outcome.clone());
         file.requeue = requeue;
-        // Who is to end is woken: only so its processes hear the TERM.
+        // A suspended job that is to end is resumed: otherwise its processes would not get SIGTERM.
         file.suspended = None;
         let (was, touched) = (file.phase, file.touched);
         file.touched = touched || requeue;
@@ -377,13 +381,13 @@ impl Judge {
         }
     }
 
-    /// Live steps of an attempt on a node.
+    /// Returns the live steps of an attempt on a node.
     fn live_on(&self, job: JobAttempt, host: usize) -> impl Iterator<Item = StepKey> + '_ {
         let live = self.live.iter().filter(move |(key, on)| *on == host && attempt_of(*key) == job);
         live.map(|(key, _)| *key)
     }
 
-    /// Whatever may live of the job there is lost by decision.
+    /// Marks a job's processes on a node as given up: the controller released the node without a report.
     fn give_up(&mut self, job: JobAttempt, host: usize) {
         if let Some(file) = self.files.get_mut(&job.job) {
             file.may_repeat = true;
@@ -394,14 +398,14 @@ impl Judge {
         }
     }
 
-    /// A node lost its power, or its spool lost records: its unsent reports about jobs are lost.
+    /// Records that a node lost power or records of its spool: its unsent reports about jobs are lost.
     pub(crate) fn power_lost(&mut self, host: usize) {
         let hosts = &self.hosts;
         let on_it = |file: &JobFile| file.left.iter().any(|node| hosts.get(&node) == Some(&host));
         self.files.values_mut().filter(|file| on_it(file)).for_each(|file| file.may_repeat = true);
     }
 
-    /// No process that hid from its step lives on a node that is released.
+    /// Checks that no process that hid from its step is alive on a released node.
     fn check_hidden(&mut self, now: Time, job: JobAttempt, host: usize) {
         if self.hidden.contains(&(job, host)) && !self.is_given_up(host, now) {
             let text = format!("a hidden process of job {} lives on {}", job.job, self.names[host]);
@@ -409,7 +413,7 @@ impl Judge {
         }
     }
 
-    /// What is told of a job that has ended is what its processes did.
+    /// Checks that the recorded outcome of a job is what its processes did.
     fn check_end(&mut self, id: JobId, clients: &Clients) {
         let Some(file) = self.files.get(&id).filter(|_| !self.is_component(id)) else { return };
         let (Some(outcome), Some(order)) = (&file.outcome, clients.order(file.order)) else { return };
@@ -431,7 +435,7 @@ impl Judge {
         *self.skipped.entry(array).or_default() += tasks.len() as u32;
     }
 
-    /// Notes that the place of a job in the queue may differ from now on. Returns all jobs that this is true of.
+    /// Records that a job's queue position may change from now on. Returns all jobs that this affects.
     fn touch(&mut self, id: JobId, whole: bool) -> Vec<JobId> {
         let ids: Vec<JobId> = match self.submission_of(id).filter(|_| whole) {
             Some((first, _)) => self
@@ -495,6 +499,6 @@ fn shape(spec: &JobSpec) -> super::Shape {
         squall_model::resource::Memory::PerNodeMb(mb) => mb,
         _ => 0,
     };
-    // Who ends sooner may pass where who ends later would be in the way.
+    // A job that ends sooner may start before one that would run longer.
     (spec.need.nodes_min.unwrap_or(1), spec.need.task_cpus(), memory, spec.limit_s())
 }

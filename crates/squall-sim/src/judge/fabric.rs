@@ -1,4 +1,5 @@
-//! What the tree must do: every put as it was said, once, in order and none left out; every answer true at some time.
+//! Invariants of the tree: every put (message to a set of nodes) arrives as it was sent, once, in order and without
+//! gaps; every answer was true at some time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,39 +11,39 @@ use squall_model::wire::node::Down;
 
 use super::Judge;
 
-/// Puts that are remembered: more than are ever under way.
+/// Number of puts (messages to sets of nodes) that are remembered: more than are ever in flight.
 const REMEMBERED: usize = 1 << 14;
 
-/// A put: which incarnation of the controller made it, and its number.
+/// Identity of a put (message to a set of nodes): the controller incarnation that sent it, and its number.
 type Key = (Epoch, u64);
 
-/// What a variable held, and since when.
+/// Values of a variable, each with the time from which it held.
 type History = Vec<(Time, i64)>;
 
-/// What is known of the tree.
+/// Facts that the judge has collected about the tree.
 #[derive(Debug, Default)]
 pub(crate) struct Fabric {
-    /// What left the controller.
+    /// Puts (messages to sets of nodes) that the controller has sent, by identity.
     said: BTreeMap<Key, Arc<Parcel>>,
     nodes: Vec<Node>,
 }
 
 #[derive(Debug, Default)]
 struct Node {
-    /// Puts for this node that it has not taken.
+    /// Puts (messages) for this node that it has not received yet, oldest first.
     owed: VecDeque<Key>,
-    /// In which life and session it has taken which put last.
+    /// Daemon start number, session and put number of the last put (message) that the node accepted.
     taken: Option<(u64, Session, u64)>,
     newest: Session,
     values: BTreeMap<String, History>,
 }
 
-/// A put that a frame brings to a node.
+/// A put (message to a set of nodes) that a frame delivers to a node.
 #[derive(Debug)]
 pub(crate) struct Brought {
     key: Key,
     parcel: Arc<Parcel>,
-    /// It is for this node alone, and not in a session.
+    /// The message is for this node alone and belongs to no session.
     reply: bool,
 }
 
@@ -53,13 +54,13 @@ impl Fabric {
 }
 
 impl Judge {
-    /// A frame leaves the controller.
+    /// Records a frame that the controller sends.
     pub(crate) fn said(&mut self, frame: &DownFrame) {
         for say in &frame.says {
             match say {
                 Downward::Put(put) if self.remember(put) => {
                     for host in put.to.iter().filter_map(|node| self.host(node)).collect::<Vec<_>>() {
-                        // On other connections earlier ones may yet leave.
+                        // Earlier puts may still be sent on other connections.
                         let (owed, key) = (&mut self.fabric.nodes[host].owed, (put.epoch, put.seq));
                         if let Err(at) = owed.binary_search(&key) {
                             owed.insert(at, key);
@@ -72,7 +73,7 @@ impl Judge {
         }
     }
 
-    /// False: nobody can read it.
+    /// Remembers a put (message to a set of nodes) that the controller sends. Returns false if it cannot be decoded.
     fn remember(&mut self, put: &Put) -> bool {
         let Ok(parcel) = put.parcel.open() else { return false };
         if self.fabric.said.len() == REMEMBERED && !self.fabric.said.contains_key(&(put.epoch, put.seq)) {
@@ -82,7 +83,7 @@ impl Judge {
         true
     }
 
-    /// Which of the puts in a frame are for the node that it reaches.
+    /// Returns the puts (messages) of a frame that are for the node that the frame reaches.
     pub(crate) fn brought(&self, host: usize, frame: &DownFrame) -> Vec<Brought> {
         let owed = &self.fabric.nodes[host].owed;
         let brought = frame.says.iter().filter_map(|say| {
@@ -97,8 +98,8 @@ impl Judge {
         brought.filter_map(|(put, key, reply)| Some(Brought { key, parcel: put.parcel.open().ok()?, reply })).collect()
     }
 
-    /// A node's machine has dealt with a frame. `session`: in which session it is now, and the number of the last
-    /// put that it took.
+    /// Checks the puts that a node accepted from a frame. `session`: the node's session after the frame, and the
+    /// number of the last put that it accepted.
     pub(crate) fn took(
         &mut self,
         now: Time,
@@ -138,7 +139,7 @@ impl Judge {
         self.settle_debts(host, (session.epoch, from), (session.epoch, last), brought);
     }
 
-    /// A node takes a put in.
+    /// Checks the content of a put that a node accepts, and records the variables that it writes.
     fn take(&mut self, now: Time, host: usize, put: &Brought) {
         if self.fabric.said.get(&put.key).is_some_and(|said| !Arc::ptr_eq(said, &put.parcel) && **said != *put.parcel) {
             let text = format!("{}: put {} of epoch {}", self.names[host], put.key.1, put.key.0.0);
@@ -151,7 +152,7 @@ impl Judge {
         }
     }
 
-    /// Of what was said to a node between two puts of one session, everything must have come.
+    /// Checks that a node has received everything that was sent to it between two puts of one session.
     fn settle_debts(&mut self, host: usize, from: Key, last: Key, brought: &[Brought]) {
         while let Some(&key) = self.fabric.nodes[host].owed.front().filter(|key| **key <= last) {
             self.fabric.nodes[host].owed.pop_front();
@@ -162,20 +163,21 @@ impl Judge {
         }
     }
 
-    /// A node's daemon has died, and with it what its variables held.
+    /// Records that a node daemon was killed, which resets its variables.
     pub(crate) fn variables_lost(&mut self, now: Time, host: usize) {
         for history in self.fabric.nodes[host].values.values_mut() {
             history.push((now, 0));
         }
     }
 
-    /// What the first node holds: the best guess at what all hold.
+    /// Returns the first node's value of a variable, as an estimate of the value on all nodes.
     pub(crate) fn value_of(&self, name: &str) -> i64 {
         let node = self.fabric.nodes.first();
         node.and_then(|node| node.values.get(name)?.last()).map_or(0, |(_, value)| *value)
     }
 
-    /// A client asked all nodes but `others` between those times, and was told that it is so.
+    /// Checks a client's answer that a condition holds on all nodes but `others`: on each it must have held at some
+    /// time between query and answer.
     pub(crate) fn told_so(&mut self, (asked, answered): (Time, Time), others: &[String], test: &Test) {
         let Variable::Named(name) = &test.variable else { return };
         for host in 0..self.names.len() {

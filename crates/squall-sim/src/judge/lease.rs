@@ -1,4 +1,5 @@
-//! Leased jobs: one after the other, in the order of their line, and never where a lease was given back.
+//! Checks of leased jobs: they run one after the other, in the order of their slot queue, and never on a node that
+//! returned the lease.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,21 +12,21 @@ use super::Judge;
 use crate::client::Clients;
 use crate::coverage::Phase;
 
-/// A line: the attempt after which its first was leased.
+/// A slot queue: the running attempt (job, attempt number) behind which its first job was leased.
 pub(super) type Line = (JobId, u32);
 
-/// What is known of leases.
+/// Facts that the judge has collected about leases.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
-    /// Most of a line.
+    /// Maximum number of leased jobs in a slot queue.
     most: usize,
-    /// Who is leased and has not begun, in order.
+    /// Leased jobs that have not started, in the order of each slot queue.
     lines: BTreeMap<Line, Vec<JobId>>,
-    /// To which line a job belongs or belonged.
+    /// Slot queue that a job belongs or belonged to.
     line_of: BTreeMap<JobId, Line>,
-    /// Attempts that nodes gave back.
+    /// Attempts of jobs whose lease a node returned.
     returned: BTreeSet<(JobId, u32)>,
-    /// Attempts that were leased and of which it is not durable that they began.
+    /// Leased attempts without a durable start.
     open: BTreeSet<(JobId, u32)>,
 }
 
@@ -57,12 +58,12 @@ impl Judge {
         }
     }
 
-    /// A start became durable. True: it is that of a leased job.
+    /// Records a durable start. Returns true if it is that of a leased job.
     pub(super) fn has_begun_event(&mut self, id: JobId, attempt: u32) -> bool {
         self.leases.open.remove(&(id, attempt))
     }
 
-    /// A job gets a place in which nobody was in line before.
+    /// Records that a job is placed outside any slot queue.
     pub(super) fn leave_place(&mut self, id: JobId) {
         self.leases.line_of.remove(&id);
     }
@@ -81,7 +82,7 @@ impl Judge {
         }
     }
 
-    /// The first process of an attempt starts.
+    /// Checks the start of an attempt's first process against the order of its slot queue.
     pub(super) fn begins_in_line(&mut self, key: StepKey) {
         if self.leases.returned.contains(&(key.job, key.attempt.0)) {
             let text = format!("job {} attempt {}", key.job, key.attempt);
@@ -96,14 +97,14 @@ impl Judge {
         self.leave_line(key.job);
     }
 
-    /// A node has tried to start a job and could not: its turn was.
+    /// Records that a node failed to start a job: it leaves its slot queue.
     pub(crate) fn could_not_begin(&mut self, key: StepKey) {
         if key.step == StepNo::BATCH && self.files.get(&key.job).is_some_and(|file| file.attempt == key.attempt.0) {
             self.leave_line(key.job);
         }
     }
 
-    /// A job does not wait in a line any more.
+    /// Removes a job from its slot queue.
     pub(super) fn leave_line(&mut self, id: JobId) {
         let Some(line) = self.files.get_mut(&id).and_then(|file| file.line.take()) else { return };
         if let Some(waiting) = self.leases.lines.get_mut(&line) {
@@ -111,7 +112,7 @@ impl Judge {
         }
     }
 
-    /// Somebody who is leased to a node and has not begun.
+    /// Returns the job and attempt of a lease of a node that has not started, if there is one.
     pub(crate) fn some_lease(&self, host: usize) -> Option<(JobId, u32)> {
         let here = |id: &&JobId| {
             let nodes = self.files.get(id).map(|file| &file.left);

@@ -1,4 +1,5 @@
-//! No limit of a QOS is ever exceeded: counted here from durable starts and releases, not by the controller.
+//! Invariant: no limit of a QOS is ever exceeded. Usage is counted from durable starts and releases, not by the
+//! controller's own sums.
 
 use squall_model::id::JobId;
 use squall_model::job::JobSpec;
@@ -7,7 +8,7 @@ use squall_model::resource::Alloc;
 
 use super::Judge;
 
-/// What a job holds that limits look at.
+/// Resources of a running job that count towards limits.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     uid: u32,
@@ -30,14 +31,14 @@ impl Judge {
         self.policy.version += 1;
     }
 
-    /// A running job gives back nodes: others may have what it no longer counts for.
+    /// Records that a running job returned nodes: they no longer count towards its limits.
     pub(super) fn note_kept(&mut self, id: JobId, alloc: &Alloc) {
         if let Some(held) = self.holding.get_mut(&id) {
             (held.cpus, held.nodes) = (u64::from(alloc.cpus()), alloc.nodes().len() as u64);
         }
     }
 
-    /// A job starts: with it, everything must still be within what its QOS allows.
+    /// Records a job's start, and checks that all usage is within its QOS limits.
     pub(super) fn check_limits(&mut self, id: JobId, alloc: &Alloc) {
         let first = self.submission_of(id).map_or(id, |(first, _)| first);
         let Some((uid, qos)) = self.asked.get(&first).cloned() else { return };

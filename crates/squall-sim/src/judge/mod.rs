@@ -1,5 +1,5 @@
-//! The judge: what must hold at every step, from what clients were told, what processes did and what is durable;
-//! never from the machines' own word.
+//! The judge of a simulation. It checks invariants at every step against the answers to clients, the simulated
+//! processes and the durable records, never against the controller's or a node's own state.
 
 mod durable;
 mod fabric;
@@ -26,12 +26,12 @@ use crate::coverage::Phase;
 use crate::world::Setup;
 use fabric::Fabric;
 
-/// A promise that was broken.
+/// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// What should have held.
+    /// The invariant, in words.
     pub invariant: &'static str,
-    /// What did not.
+    /// The observation that violates it.
     pub details: String,
 }
 
@@ -41,15 +41,15 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What is known of one job (not of array tasks that nothing happened to).
+/// Facts about one job. Array tasks have none until their first event.
 #[derive(Clone, Debug)]
 pub(crate) struct JobFile {
-    /// Which order it came from.
+    /// Index of the order that submitted the job.
     pub(crate) order: usize,
-    /// Its index in the array.
+    /// Index of the task in its array. None: the job is no array task.
     pub(crate) index: Option<u32>,
     pub(crate) phase: Phase,
-    /// The attempt that is durable.
+    /// Number of the last durable attempt.
     pub(crate) attempt: u32,
     pub(crate) nodes: NodeSet,
     pub(crate) left: NodeSet,
@@ -57,112 +57,114 @@ pub(crate) struct JobFile {
     requeue: bool,
     pub(crate) started: Option<Time>,
     pub(crate) ended: Option<Time>,
-    /// Steps of it that have live processes, over all nodes that were not given up.
+    /// Number of the job's steps with live processes, over all nodes that were not given up.
     pub(crate) live: u32,
     pub(crate) live_attempt: u32,
-    /// Attempts of which a process was seen.
+    /// Number of attempts in which a process has started.
     pub(crate) runs: u32,
     last_run: u32,
     pub(crate) first_process: Option<Time>,
     pub(crate) last_process_end: Option<Time>,
     pub(crate) process_started: Time,
-    /// When its last attempt was started: its time limit counts from then on.
+    /// Start of the last attempt, from which the time limit counts.
     limit_from: Time,
-    /// How the last attempt's script or first step ended, by its process.
+    /// True exit of the last attempt's script or first step, from the simulated process.
     pub(crate) truth: Option<ExitCode>,
-    /// Nobody can know how it ended.
+    /// The process that observed the exit was killed, so the controller cannot learn it.
     pub(crate) unseen: bool,
-    /// Somebody held, released, updated or requeued it, or a launch failed: its place in the queue may differ.
+    /// The job was held, released, updated or requeued, or a launch of it failed: its queue position may have changed.
     pub(crate) touched: bool,
-    /// Held, as its user was told.
+    /// The job is held, as acknowledged to its user.
     pub(crate) held: bool,
-    /// Its user was told that it was cancelled, in this attempt: there must be no later one.
+    /// Attempt in which the job was cancelled, as acknowledged to its user: no later attempt may start.
     pub(crate) cancelled: Option<u32>,
     pub(crate) requeue_sent: bool,
-    /// It may run again though its attempt came to its end: it was put back after that, or its node lost how it ended.
+    /// The job may run again although its attempt ended by itself: it was requeued after that, or its node lost the
+    /// exit.
     may_repeat: bool,
-    /// Its attempt was suspended once: time spent so does not count.
+    /// The attempt was suspended at least once; suspended time does not count towards its limit.
     was_suspended: bool,
-    /// It shares its cores.
+    /// The job shares its cores with others.
     shares: bool,
-    /// Whose place it was leased after, if its process has not been seen since.
+    /// The slot queue in which the job is leased, while none of its processes has started.
     line: Option<lease::Line>,
-    /// Its user was told that it is suspended.
+    /// Since when the job is suspended, as acknowledged to its user. None: it is not suspended.
     pub(crate) suspended: Option<Time>,
 }
 
-/// How many tasks of an order run.
+/// Number of running tasks of an order, now and at most.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Width {
     pub(crate) live: u32,
     pub(crate) most: u32,
 }
 
-/// The judge.
+/// State of the judge: facts collected from a simulation, and the first violation.
 #[derive(Debug)]
 pub(crate) struct Judge {
     pub(crate) violation: Option<Box<Violation>>,
-    /// What it holds is no more: a backup was restored.
+    /// True after a backup was restored: the collected facts no longer apply, so most checks are off.
     asleep: bool,
     pub(crate) files: BTreeMap<JobId, JobFile>,
-    /// Durable submissions: first id, number of ids, order.
+    /// Durable submissions by first job id: number of ids, and index of the order.
     pub(crate) submitted: BTreeMap<JobId, (u32, usize)>,
-    /// Which id each order got, durably.
+    /// First job id of each order, once durable.
     pub(crate) ids: BTreeMap<usize, JobId>,
-    /// Ids that clients were told.
+    /// Orders by the job id that clients received.
     acknowledged: BTreeMap<JobId, usize>,
-    /// Tasks of arrays that ended without ever being touched.
+    /// Number of an array's tasks that ended without an event of their own, by the array's first id.
     pub(crate) skipped: BTreeMap<JobId, u32>,
-    /// The last durable record.
+    /// Number of the last durable record.
     last_record: u64,
     launched: BTreeSet<(StepKey, usize)>,
-    /// How processes ended: by step and node.
+    /// Exits of processes by step and node: the exit, and whether its observer was killed.
     exits: BTreeMap<(StepKey, usize), (ExitCode, bool)>,
     live: BTreeSet<(StepKey, usize)>,
-    /// Processes that hid from their step daemon: by job and node.
+    /// Processes that hid from their step daemon, by job and node.
     pub(crate) hidden: BTreeSet<(JobAttempt, usize)>,
     pub(crate) widths: BTreeMap<usize, Width>,
     names: Vec<String>,
     hosts: BTreeMap<NodeId, usize>,
     heard: Vec<Time>,
-    /// Attempts on nodes that were silent for so long that policy gave them up, or that the operator gave up: what lives
-    /// there does not count.
+    /// Attempts given up on a node, because it was silent for too long or by an operator. Their live processes do not
+    /// count.
     given_up: BTreeSet<(JobAttempt, usize)>,
-    /// Nodes that the operator set down: their jobs are lost by decision, whatever their processes do.
+    /// Nodes that the operator set down: the controller gives up their jobs, whatever their processes do.
     down: BTreeSet<usize>,
     memory: Vec<u64>,
-    /// None: silence alone gives up no job.
+    /// NodeLostTime, seconds. None: silence alone gives up no job.
     node_lost_s: Option<u64>,
     kill_wait_s: u64,
-    /// Time limits of orders, seconds.
+    /// Highest time limit of each order that a user requested, seconds.
     pub(crate) limits: BTreeMap<usize, u64>,
-    /// The same as they were submitted: a wish to raise one may have been refused.
+    /// Time limit of each order as submitted, seconds: an update that raises it may have been refused.
     pub(crate) first_limits: BTreeMap<usize, u64>,
     memory_mb: u64,
     census: [u64; Phase::ALL.len()],
     pub(crate) trouble_until: Time,
-    /// When a job last started or ended.
+    /// Time of the last start or end of a job.
     pub(crate) progress: Time,
     /// Records that recovery found and that were not known to be durable.
     found: Vec<Record>,
     waiting: BTreeMap<Shape, BTreeSet<JobId>>,
-    /// Heterogeneous jobs: how many components each has, by the first.
+    /// Number of components of each heterogeneous job, by the id of its first component.
     hets: BTreeMap<JobId, u32>,
     fabric: Fabric,
-    /// What the operator set up, durably.
+    /// The durable policy: accounts, QOS, limits.
     pub(crate) policy: Policy,
-    /// QOS, user and allocation of jobs that hold resources.
+    /// Usage of each job that holds resources.
     holding: BTreeMap<JobId, limits::Held>,
-    /// Whose job and under which QOS, by first id of a submission.
+    /// User id and QOS of each submission, by its first job id.
     asked: BTreeMap<JobId, (u32, String)>,
-    /// Who has which links of the network.
+    /// Links of the network that jobs use.
     wires: wires::Wires,
-    /// Nodes that let go of an attempt since the controller started.
+    /// Number of node releases since the controller's last start.
     released: u64,
     leases: lease::Leases,
 }
 
-/// Jobs that ask for the same: among them the first to come is the first to start.
+/// What equal jobs have in common (nodes, CPUs of a task, memory, time limit); among them the first submitted starts
+/// first.
 type Shape = (u32, u32, u64, Option<Option<u64>>);
 
 impl Judge {
@@ -202,34 +204,34 @@ impl Judge {
             policy: Policy::default(),
             holding: BTreeMap::new(),
             asked: BTreeMap::new(),
-            // That it can be read was found out when the story named it.
+            // The network was read without error when the story named it.
             wires: wires::Wires::new(setup.network().unwrap_or_default()),
             released: 0,
             leases: lease::Leases::new(&setup.config),
         }
     }
 
-    /// Notes the first broken promise.
+    /// Records a violation, if it is the first; ignored after a backup was restored.
     pub(crate) fn violate(&mut self, invariant: &'static str, details: String) {
         if !self.asleep {
             self.violate_awake(invariant, details);
         }
     }
 
-    /// From now on only what holds of a restored controller is judged.
+    /// Turns off the checks that do not hold after a backup was restored.
     pub(crate) fn sleep(&mut self) {
         self.asleep = true;
     }
 
-    /// Notes a broken promise that holds of a restored controller, too.
+    /// Records a violation of an invariant that also holds after a backup was restored, if it is the first.
     pub(crate) fn violate_awake(&mut self, invariant: &'static str, details: String) {
         if self.violation.is_none() {
             self.violation = Some(Box::new(Violation { invariant, details }));
         }
     }
 
-    /// A frame has reached the controller: which nodes that are in session answered a query? Those that are not are
-    /// heard of when they are let in.
+    /// Records which nodes answered a query in a frame that reached the controller. It covers nodes in session; other
+    /// nodes count as heard when their registration is accepted.
     pub(crate) fn heard(&mut self, now: Time, frame: &UpFrame) {
         for say in &frame.says {
             if let Upward::Tally { tally, .. } = say {
@@ -240,17 +242,17 @@ impl Judge {
         }
     }
 
-    /// Steps that have processes, and where.
+    /// Returns the steps that have processes, with their nodes.
     pub(crate) fn live_steps(&self) -> &BTreeSet<(StepKey, usize)> {
         &self.live
     }
 
-    /// Whether a job's end has been decided: what is left of it is killed after KillWait.
+    /// Returns whether a job's end is decided: its remaining processes are killed after KillWait.
     pub(crate) fn is_ending(&self, id: JobId) -> bool {
         self.files.get(&id).is_some_and(|file| file.phase == Phase::Ending)
     }
 
-    /// How many jobs are in each phase.
+    /// Returns the number of jobs in each phase.
     pub(crate) fn census(&self) -> [u64; Phase::ALL.len()] {
         self.census
     }
@@ -263,20 +265,20 @@ impl Judge {
         }
     }
 
-    /// The submission that an id belongs to: its first id and its order.
+    /// Returns the submission that an id belongs to: its first id, and the index of its order.
     pub(crate) fn submission_of(&self, id: JobId) -> Option<(JobId, usize)> {
         let (&first, &(count, order)) = self.submitted.range(..=id).next_back()?;
         (id.0 - first.0 < count).then_some((first, order))
     }
 
-    /// The index of a node in the world.
+    /// Returns the simulation's index of a node.
     pub(crate) fn host(&self, node: NodeId) -> Option<usize> {
         self.hosts.get(&node).copied()
     }
 
-    /// The node was silent for so long that its jobs may be given up, or the operator gave it up. The last answers of a
-    /// node whose session ended meanwhile are not for the controller to count, so its silence may seem longer by the
-    /// heartbeats that were under way.
+    /// Returns whether a node's jobs may be given up, after long silence or by an operator. The controller does not
+    /// count the last answers of a session that ended meanwhile, so the silence may seem longer by the heartbeats that
+    /// were in flight.
     fn is_given_up(&self, host: usize, now: Time) -> bool {
         let silent = self.node_lost_s.is_some_and(|lost_s| {
             let slack = (2 * HEARTBEAT_S).min(lost_s / 6).max(2);
@@ -285,22 +287,22 @@ impl Judge {
         self.down.contains(&host) || silent
     }
 
-    /// Whether the job is known and has not ended.
+    /// Returns whether a job exists and has not ended.
     pub(crate) fn is_unfinished(&self, id: JobId) -> bool {
         self.files.get(&id).is_some_and(|f| f.phase != Phase::Ended)
     }
 
-    /// Whether the job has resources and has not ended.
+    /// Returns whether a job has resources and has not ended.
     pub(crate) fn is_started(&self, id: JobId) -> bool {
         self.files.get(&id).is_some_and(|f| !matches!(f.phase, Phase::Pending | Phase::Ended))
     }
 
-    /// The promise that was broken, if one was.
+    /// Returns and clears the recorded violation, if there is one.
     pub(crate) fn check_over(&mut self) -> Result<(), Box<Violation>> {
         self.violation.take().map_or(Ok(()), Err)
     }
 
-    /// Jobs that have not ended.
+    /// Returns the jobs that have not ended.
     pub(crate) fn unfinished(&self) -> impl Iterator<Item = (JobId, &JobFile)> {
         self.files.iter().filter(|(_, f)| f.phase != Phase::Ended).map(|(&id, f)| (id, f))
     }

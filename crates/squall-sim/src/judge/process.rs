@@ -1,4 +1,4 @@
-//! What processes must and must not do.
+//! Checks of processes: which must and which must not run.
 
 use squall_engine::node::attempt_of;
 use squall_model::id::{JobId, StepKey, StepNo};
@@ -13,17 +13,17 @@ use crate::coverage::Phase;
 use crate::node::NodeHost;
 use crate::order::Order;
 
-/// Which job's live processes hold each core of a node.
+/// For each core of a node: the job whose live processes use it, and their number.
 type Cores = [Option<(JobAttempt, u32)>];
 
-/// Beyond its limit and the wait for KILL, a process may live so much longer, seconds.
+/// Tolerance by which a process may outlast its time limit and KillWait, seconds.
 const LIMIT_SLACK_S: u64 = 60;
 
-/// So long after its user was told, every process of a suspended job is stopped.
+/// Tolerance between the answer to the user and the stop of every process of a suspended job.
 const SUSPEND_SLACK: Span = Span::from_secs(2);
 
 impl Judge {
-    /// The tasks of a step start on a node.
+    /// Checks and records the start of a step's tasks on a node.
     pub(crate) fn processes_start(
         &mut self,
         now: Time,
@@ -87,7 +87,7 @@ impl Judge {
         }
     }
 
-    /// A dependency of a job that does not hold, by what processes did.
+    /// Returns a description of a job's dependency that does not hold, by what processes did. None: all hold.
     fn unmet(&self, file: &JobFile, clients: &Clients) -> Option<String> {
         let order = clients.order(file.order)?;
         let terms =
@@ -97,7 +97,7 @@ impl Judge {
         (!fine).then(|| format!("{:?} of order {} does not hold ({})", bad[0].1, bad[0].2, self.fates(bad[0].2)))
     }
 
-    /// What has become of the jobs of an order, as far as one line goes.
+    /// Returns the states of the first three jobs of an order as one line, for messages.
     fn fates(&self, order: usize) -> String {
         let Some(&first) = self.ids.get(&order) else { return "never acknowledged".to_owned() };
         let fates = self.files.range(first..).take(3).map(|(id, file)| {
@@ -114,7 +114,7 @@ impl Judge {
         let files = || range.clone().map(|(_, file)| file);
         let skipped = self.skipped.get(&first).copied().unwrap_or(0);
         let all_seen = files().count() as u32 + skipped >= count;
-        // Who requeues what others have waited for may find that they have started, or are about to.
+        // If a job was requeued after others had waited for it, these may have started already, or be about to.
         if files().any(|file| file.requeue_sent) {
             return true;
         }
@@ -158,7 +158,8 @@ impl Judge {
         }
     }
 
-    /// The tasks of a step have ended on a node. `(exit, unseen)`: how, and whether anybody could see it.
+    /// Records the end of a step's tasks on a node. `(exit, unseen)`: the exit, and whether no live process observed
+    /// it.
     pub(crate) fn processes_end(
         &mut self,
         now: Time,
@@ -199,12 +200,12 @@ impl Judge {
         }
     }
 
-    /// Whether what lives of an attempt on a node counts: nobody has given it up.
+    /// Returns whether a step's processes on a node count: the attempt there has not been given up.
     fn counts(&self, key: StepKey, node: usize) -> bool {
         !self.given_up.contains(&(attempt_of(key), node))
     }
 
-    /// So many steps of a job do not live any more.
+    /// Subtracts `steps` live steps from a job.
     pub(super) fn uncount(&mut self, id: JobId, steps: u32) {
         let Some(file) = self.files.get_mut(&id) else { return };
         file.live = file.live.saturating_sub(steps);
@@ -217,7 +218,7 @@ impl Judge {
         }
     }
 
-    /// Whoever saw how the tasks of a step ended there has died without a word.
+    /// Records that the process that observed a step's exit on a node was killed before it reported the exit.
     pub(crate) fn lose_sight(&mut self, key: StepKey, node: usize) {
         if let Some((_, unseen)) = self.exits.get_mut(&(key, node)) {
             *unseen = true;
@@ -227,7 +228,7 @@ impl Judge {
         }
     }
 
-    /// A process has done what it came for.
+    /// Checks the end of a process that has finished its work: it must not have run while its job was suspended.
     pub(crate) fn process_done(&mut self, now: Time, key: StepKey) {
         let since = self.files.get(&key.job).and_then(|file| file.suspended);
         let calm = since.is_some_and(|since| since > self.trouble_until);
@@ -251,13 +252,14 @@ impl Judge {
         }
     }
 
-    /// A sweep that looks again finds tasks of a step.
+    /// Records a violation: the repetition of a sweep found live tasks of a step, which were started during the sweep.
     pub(crate) fn swept_alive(&mut self, node: usize, key: StepKey) {
         let text = format!("step {key} on {}", self.names[node]);
         self.violate("nothing is started while it is being swept", text);
     }
 
-    /// A node registers: what lives there it must name, or it would be sent again.
+    /// Checks a node's registration: it must name every job that has live processes there, otherwise the controller
+    /// would start these again.
     pub(crate) fn registers(&mut self, node: usize, frame: &UpFrame) {
         let composites = frame.says.iter().filter_map(|say| match say {
             Upward::Composite { composite, .. } => Some(composite),
@@ -272,7 +274,8 @@ impl Judge {
         }
     }
 
-    /// The node's spool forgets a job.
+    /// Checks that a node's spool may delete a job's records: its release from the node is durable, and no process of
+    /// it is alive there.
     pub(crate) fn forgotten(&mut self, node: usize, job: JobAttempt, host: &NodeHost) {
         let live = host
             .steps
@@ -294,19 +297,19 @@ impl Judge {
     }
 }
 
-/// Its processes say so; of those that nobody saw, the controller may say what it wants.
+/// Returns whether a job ended successfully, by its processes; by the controller if their exit was not observed.
 fn did_well(order: &Order, file: &JobFile) -> bool {
     let told = file.outcome.as_ref().is_some_and(|o| o.state == EndState::Completed);
-    // How an allocation ends is what its client says, whatever became of its steps.
+    // An allocation's exit is what its client reports, whatever happened to its steps.
     told && (order.kind != JobKind::Batch || file.truth.is_none_or(ExitCode::is_ok) || file.unseen)
 }
 
-/// Whose launch it is.
+/// Returns the index of the order that a launch belongs to.
 pub(crate) fn order_of(launch: &StepLaunch) -> Option<usize> {
     Order::tag_of(&launch.facts.spec)
 }
 
-/// The script of a batch job, the first step of another.
+/// Returns whether a launch is the script of a batch job or the first step of another job.
 fn is_main(launch: &StepLaunch) -> bool {
     let batch = launch.facts.spec.kind == JobKind::Batch;
     launch.key.step == if batch { StepNo::BATCH } else { StepNo(0) }

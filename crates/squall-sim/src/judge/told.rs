@@ -1,4 +1,4 @@
-//! What clients were told must be so.
+//! Checks of the answers that clients received.
 
 use squall_engine::control::state::State;
 use squall_model::id::JobId;
@@ -9,7 +9,7 @@ use super::Judge;
 use crate::coverage::Phase;
 
 impl Judge {
-    /// A client was told that its submission has this id.
+    /// Checks and records the job id that a client received for its submission.
     pub(crate) fn told_submitted(&mut self, order: usize, id: JobId, before: Option<JobId>) {
         if let Some(before) = before
             && before != id
@@ -28,7 +28,7 @@ impl Judge {
         self.acknowledged.insert(id, order);
     }
 
-    /// A client was told that it cancelled an order or one task of it.
+    /// Records that a client received the acknowledgement of a cancellation, of an order or one task.
     pub(crate) fn told_cancelled(&mut self, order: usize, index: Option<u32>, requeue_sent: bool) {
         let files: Vec<JobId> = self.files_of(order, index);
         for id in files {
@@ -43,7 +43,7 @@ impl Judge {
         }
     }
 
-    /// A client that waited for the end of an order was told of it.
+    /// Checks the answer to a client that waited for an order's end.
     pub(crate) fn told_done(&mut self, order: usize, answer: &Answer, requeue_sent: bool) {
         let Some(&first) = self.ids.get(&order) else { return };
         if requeue_sent {
@@ -74,7 +74,7 @@ impl Judge {
         }
     }
 
-    /// A client looked for an order that it had submitted.
+    /// Checks the answer to a client that listed its own order.
     pub(crate) fn told_of(&mut self, order: usize, answer: &Answer) {
         let Some(&first) = self.ids.get(&order) else { return };
         if let Answer::Jobs(page) = answer
@@ -85,7 +85,7 @@ impl Judge {
         }
     }
 
-    /// A client was told that it holds an order.
+    /// Records that a client received the acknowledgement of a hold of its order.
     pub(crate) fn told_held(&mut self, order: usize) {
         for id in self.files_of(order, None) {
             if let Some(file) = self.files.get_mut(&id).filter(|f| f.phase == Phase::Pending && f.index.is_none()) {
@@ -94,7 +94,8 @@ impl Judge {
         }
     }
 
-    /// A client was told that an order is suspended, or is about to let it go on.
+    /// Records that a client received the acknowledgement of a suspension at the time `since`; None: the client is
+    /// about to resume the order.
     pub(crate) fn told_suspended(&mut self, order: usize, since: Option<Time>) {
         for id in self.files_of(order, None) {
             if let Some(file) = self.files.get_mut(&id) {
@@ -103,7 +104,7 @@ impl Judge {
         }
     }
 
-    /// A client is about to release an order.
+    /// Records that a client is about to release an order from its hold.
     pub(crate) fn release_sent(&mut self, order: usize) {
         for id in self.files_of(order, None) {
             if let Some(file) = self.files.get_mut(&id) {
@@ -112,7 +113,7 @@ impl Judge {
         }
     }
 
-    /// A client is about to requeue an order.
+    /// Records that a client is about to requeue an order.
     pub(crate) fn requeue_sent(&mut self, order: usize) {
         for id in self.files_of(order, None) {
             if let Some(file) = self.files.get_mut(&id) {
@@ -121,7 +122,7 @@ impl Judge {
         }
     }
 
-    /// The jobs of an order, or of one task of it, that something happened to.
+    /// Returns the known jobs of an order, or of its task `index`.
     pub(crate) fn files_of(&self, order: usize, index: Option<u32>) -> Vec<JobId> {
         let Some(&first) = self.ids.get(&order) else { return Vec::new() };
         let count = self.submitted.get(&first).map_or(1, |s| s.0);
@@ -129,10 +130,10 @@ impl Judge {
         range.filter(|(_, f)| index.is_none() || f.index == index).map(|(&id, _)| id).collect()
     }
 
-    /// Whether everything of a submission has ended.
+    /// Returns whether all jobs of a submission have ended.
     pub(crate) fn is_over(&self, first: JobId) -> bool {
         let Some(&(count, order)) = self.submitted.get(&first) else { return false };
-        // The script of a heterogeneous job is what its user waits for.
+        // The user of a heterogeneous job waits for its first component, which runs the script.
         if self.hets.contains_key(&first) {
             return !self.is_unfinished(first);
         }
@@ -141,7 +142,7 @@ impl Judge {
         files.len() as u32 + skipped >= count && !files.iter().any(|id| self.is_unfinished(*id))
     }
 
-    /// Every id that a client was told is known to a recovered state, or has ended.
+    /// Checks that every acknowledged job is in a recovered state or has ended.
     pub(crate) fn check_acknowledged(&mut self, state: &State) {
         let lost = self
             .acknowledged
@@ -152,7 +153,7 @@ impl Judge {
         }
     }
 
-    /// After everything has ended, clients are shown that nothing is held and nothing waits.
+    /// Checks a client's lists after the end of the simulation: no job is unfinished, no node has usage.
     pub(crate) fn audit(&mut self, answer: &Answer) {
         match answer {
             Answer::Jobs(page) => {

@@ -1,5 +1,5 @@
-//! On a torus no two jobs that need links of their own share one: found by routing every message they could send, not by
-//! the rule that placed them.
+//! Invariant of a torus: no two jobs that need links of their own share one. Checked by routing every message that
+//! they could send, not by the rule that placed them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +11,14 @@ use squall_sched::torus::Link;
 use super::Judge;
 use crate::client::Clients;
 
-/// The network, and who has which of its links.
+/// The network, and the links that jobs use.
 #[derive(Debug, Default)]
 pub(super) struct Wires {
     network: Topology,
     held: BTreeMap<JobId, Held>,
 }
 
-/// What a job has.
+/// Nodes and links that a job uses.
 #[derive(Debug)]
 struct Held {
     left: NodeSet,
@@ -26,14 +26,14 @@ struct Held {
 }
 
 impl Wires {
-    /// Nobody has any yet.
+    /// Creates a network whose links are all unused.
     pub(super) fn new(network: Topology) -> Self {
         Self { network, held: BTreeMap::new() }
     }
 }
 
 impl Judge {
-    /// A job starts on these nodes.
+    /// Records that a job starts on these nodes, and checks its links.
     pub(super) fn wire(&mut self, id: JobId, nodes: &NodeSet, clients: &Clients) {
         if self.wires.network.is_flat() {
             return;
@@ -55,7 +55,7 @@ impl Judge {
         }
     }
 
-    /// A job has left these nodes.
+    /// Records that a job has released these nodes.
     pub(super) fn unwire(&mut self, id: JobId, nodes: &NodeSet) {
         let Some(held) = self.wires.held.get_mut(&id) else { return };
         held.left.subtract(nodes);

@@ -1,37 +1,37 @@
-//! What a story expects.
+//! Expectations of a story.
 
 use squall_model::time::Span;
 
 use super::parse::{job_name, number};
 
-/// `expect …`: everything that is said must hold.
+/// An `expect` line about a job; all its conditions must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Expectation {
-    /// Which job; empty: all of them.
+    /// Name of the order; empty: all orders.
     pub(crate) job: String,
-    /// Which task of it.
+    /// Index of the array task. None: all tasks.
     pub(crate) index: Option<u32>,
-    /// In this state.
+    /// Expected state of the job.
     pub(crate) state: Option<State>,
-    /// Its script (or first step) was started so many times.
+    /// Expected number of starts of the script, or of the first step.
     pub(crate) runs: Option<u32>,
-    /// Its last attempt ran on so many nodes.
+    /// Expected number of nodes of the last attempt.
     pub(crate) nodes: Option<u32>,
-    /// Its last attempt ran on these.
+    /// Expected nodes of the last attempt, by name.
     pub(crate) places: Option<Vec<String>>,
-    /// It ended with this code.
+    /// Expected exit code.
     pub(crate) exit: Option<u8>,
-    /// At no time ran more of its tasks than this.
+    /// Greatest permitted number of tasks that run at the same time.
     pub(crate) at_once: Option<u32>,
-    /// Its last process ended before the first of that job started.
+    /// Name of the order whose first process must start after this job's last process has ended.
     pub(crate) before: Option<String>,
-    /// So many of its tasks are in that state.
+    /// Expected number of tasks that fulfil the other conditions.
     pub(crate) count: Option<u32>,
-    /// Its last attempt took about this long (within 2 s).
+    /// Expected duration of the last attempt, within 2 s.
     pub(crate) took: Option<Span>,
 }
 
-/// States that stories speak of.
+/// Job states that a story can expect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Pending,

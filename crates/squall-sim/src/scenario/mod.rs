@@ -1,4 +1,4 @@
-//! Stories: scenarios as text that an operator can read, as tests and as documentation.
+//! Stories: scripted simulations as text that operators can read, as tests and as documentation.
 
 pub(crate) mod expect;
 pub(crate) mod parse;

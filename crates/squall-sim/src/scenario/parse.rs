@@ -1,4 +1,4 @@
-//! From the text of a story to statements.
+//! Parser of stories: from text to statements.
 
 use std::fmt;
 
@@ -19,9 +19,9 @@ use crate::order::Order;
 /// A line that is not a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
-    /// The line, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// Description of the error.
     pub problem: String,
 }
 
@@ -31,22 +31,22 @@ impl fmt::Display for ParseError {
     }
 }
 
-/// What can be crashed and restarted.
+/// Part of the cluster that a story can crash and restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Victim {
-    /// The controller.
+    /// The controller process.
     Controller,
     /// Node daemons, by node name.
     Nodes(Vec<String>),
-    /// Whole nodes: their power.
+    /// Whole nodes, by name: they lose power.
     Power(Vec<String>),
-    /// The step daemons of a job.
+    /// The step daemons of a job, by order name.
     Steps(String),
-    /// The srun or salloc of a job.
+    /// The srun or salloc of a job, by order name.
     Client(String),
 }
 
-/// What an operator or user does to a job or to nodes.
+/// Action of an operator or user on a job or on nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deed {
     Cancel,
@@ -60,42 +60,42 @@ pub(crate) enum Deed {
     Down,
 }
 
-/// Where a node is in the tree.
+/// Expected position of a node in the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// In session with the controller, which knows it.
+    /// The node has a session with the controller, and the controller shows it as connected.
     Connected,
-    /// The controller knows that it is not.
+    /// The controller shows the node as not connected.
     Away,
-    /// Attached to that node, or to the controller.
+    /// The node's parent is this node, or the controller.
     Under(String),
 }
 
-/// Nodes that an operator keeps for later.
+/// Reservation of nodes by an operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Booking {
     pub(crate) name: String,
     pub(crate) nodes: String,
-    /// How long from now on until it begins.
+    /// Time from now until the reservation begins.
     pub(crate) starts_in: Span,
     pub(crate) lasts: Span,
-    /// Who may use it; empty: every user.
+    /// Users who may use the reservation; empty: every user.
     pub(crate) users: Vec<String>,
     pub(crate) flags: Vec<String>,
 }
 
-/// One line of a story.
+/// One statement of a story.
 #[derive(Clone, Debug)]
 pub(crate) enum Statement {
-    /// Somebody copies the spools of nodes.
+    /// Copies the spools of nodes.
     SpoolCopied {
         nodes: Vec<String>,
     },
-    /// The copies are brought back; the daemons are dead.
+    /// Replaces the spools of nodes by their copies, while the node daemons are down.
     SpoolRolledBack {
         nodes: Vec<String>,
     },
-    /// The spools of nodes lose the folders of a job; the daemons are dead.
+    /// Removes a job's directories from the spools of nodes, while the node daemons are down.
     SpoolLoses {
         nodes: Vec<String>,
         job: String,
@@ -106,7 +106,7 @@ pub(crate) enum Statement {
         memory_mb: u64,
         tree_width: u32,
         multicast: Option<u32>,
-        /// `torus`, `leaf` or `block`, and its size.
+        /// Kind of network (`torus`, `leaf` or `block`), and its size.
         network: Option<(String, String)>,
     },
     Config {
@@ -120,7 +120,8 @@ pub(crate) enum Statement {
         victim: Victim,
         at: Option<(CrashPoint, u32)>,
     },
-    /// Copies the controller's disk, or replaces the disk by that copy, with or without `--accept-loss`.
+    /// Copies the controller's disk (`restore` None), or replaces the disk by that copy; `Some(true)`: with
+    /// `--accept-loss`.
     Backup {
         restore: Option<bool>,
     },
@@ -204,7 +205,7 @@ pub(crate) enum Statement {
         no: Vec<String>,
         unreachable: Vec<String>,
     },
-    /// What its srun said of its step's output.
+    /// Checks which nodes' output of a step the srun reported as missing.
     ExpectOutput {
         job: String,
         missing: Vec<String>,
@@ -215,7 +216,7 @@ pub(crate) enum Statement {
     },
 }
 
-/// All statements of a story, with their line numbers.
+/// Parses all statements of a story, with their line numbers.
 pub(crate) fn parse(text: &str) -> Result<Vec<(usize, Statement)>, ParseError> {
     let mut story = Vec::new();
     for (at, line) in text.lines().enumerate() {
@@ -301,7 +302,8 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
     }
 }
 
-/// `qos high priority=10 preempt=low max-jobs-per-user=2 cpus=8 nodes=4 jobs=3 grace=20`.
+/// Parses the rest of a line such as `qos high priority=10 preempt=low max-jobs-per-user=2 cpus=8 nodes=4 jobs=3
+/// grace=20`.
 fn qos(name: &str, rest: &[&str]) -> Result<Statement, String> {
     let mut qos = Qos::default();
     for pair in rest {
@@ -330,7 +332,7 @@ fn qos(name: &str, rest: &[&str]) -> Result<Statement, String> {
     Ok(Statement::Qos { name: name.into(), qos: Box::new(qos) })
 }
 
-/// `reserve r nodes=n[1-2] in=60s for=10m users=user1001 flags=maint,daily`.
+/// Parses the rest of a line such as `reserve r nodes=n[1-2] in=60s for=10m users=user1001 flags=maint,daily`.
 fn reserve(name: &str, rest: &[&str]) -> Result<Statement, String> {
     let mut booking = Booking { name: name.into(), ..Booking::default() };
     let list = |value: &str| value.split(',').map(str::to_owned).collect();
@@ -368,7 +370,7 @@ fn cluster(list: &str, rest: &[&str]) -> Result<Statement, String> {
     Ok(Statement::Cluster { nodes: names(list)?, cores, memory_mb, tree_width, multicast, network })
 }
 
-/// `query q v = 0 write 1 within 2s wait`.
+/// Parses the rest of a line such as `query q v = 0 write 1 within 2s wait`.
 fn query(name: &str, variable: &str, (word, value): (&str, &str), rest: &[&str]) -> Result<Statement, String> {
     let comparison = match word {
         ">=" => Comparison::AtLeast,
@@ -404,7 +406,7 @@ fn query(name: &str, variable: &str, (word, value): (&str, &str), rest: &[&str])
     Ok(Statement::Query(Box::new(question)))
 }
 
-/// `expect query q true`, `expect query q false on n2`, `expect query q unreachable n3`.
+/// Parses the rest of `expect query q true`, `expect query q false on n2` or `expect query q unreachable n3`.
 fn answer(name: &str, rest: &[&str]) -> Result<Statement, String> {
     let (no, unreachable) = match rest {
         ["true"] => (Vec::new(), Vec::new()),
@@ -415,7 +417,7 @@ fn answer(name: &str, rest: &[&str]) -> Result<Statement, String> {
     Ok(Statement::ExpectAnswer { query: name.into(), no, unreachable })
 }
 
-/// `expect nodes n1 connected`, `… away`, `… under n2`.
+/// Parses the rest of `expect nodes n1 connected`, `expect nodes n1 away` or `expect nodes n1 under n2`.
 fn placed(list: &str, rest: &[&str]) -> Result<Statement, String> {
     let place = match *rest {
         ["connected"] => Placement::Connected,
@@ -426,7 +428,7 @@ fn placed(list: &str, rest: &[&str]) -> Result<Statement, String> {
     Ok(Statement::ExpectNodes { nodes: names(list)?, place })
 }
 
-/// `expect a output complete`, `expect a output missing on n1`.
+/// Parses the rest of `expect a output complete` or `expect a output missing on n1`.
 fn output(job: &str, rest: &[&str]) -> Result<Statement, String> {
     let missing = match *rest {
         ["complete"] => Vec::new(),
@@ -537,7 +539,7 @@ fn crash(rest: &[&str]) -> Result<Statement, String> {
     Ok(Statement::Crash { victim: victim(rest)?, at: None })
 }
 
-/// `backup controller`, `restore controller`, `restore controller accepting loss`.
+/// Parses the rest of `backup controller`, `restore controller` or `restore controller accepting loss`.
 fn backup(restores: bool, rest: &[&str]) -> Result<Statement, String> {
     match (restores, rest) {
         (false, []) => Ok(Statement::Backup { restore: None }),
@@ -570,7 +572,7 @@ fn to_job(deed: Deed, job: &str) -> Result<Statement, String> {
     Ok(Statement::ToJob { deed, job, index })
 }
 
-/// `a` or `a[3]`.
+/// Parses an order name such as `a`, or with a task index such as `a[3]`.
 pub(super) fn job_name(text: &str) -> Result<(String, Option<u32>), String> {
     match text.strip_suffix(']').and_then(|t| t.split_once('[')) {
         Some((name, index)) => Ok((name.into(), Some(number(index)? as u32))),
@@ -586,7 +588,7 @@ pub(super) fn number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("`{text}` is not a number"))
 }
 
-/// `250ms`, `5s`, `2m`, `1h`.
+/// Parses a duration such as `250ms`, `5s`, `2m` or `1h`.
 pub(crate) fn span(text: &str) -> Result<Span, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let n = number(digits)?;

@@ -1,4 +1,4 @@
-//! Tells a story: carries out its statements and checks what it expects.
+//! Runs a story: executes its statements and checks its expectations.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,14 +23,14 @@ use crate::order::Order;
 use crate::run::settle;
 use crate::world::{Setup, World};
 
-/// Why a story failed.
+/// Failure of a story.
 #[derive(Clone, Debug)]
 pub struct StoryFailure {
-    /// The line, from 1; 0: after the last.
+    /// Number of the failed line, from 1; 0: the failure came after the last line.
     pub line: usize,
-    /// What is wrong.
+    /// Description of the failure.
     pub problem: String,
-    /// The last lines of the trace.
+    /// Last lines of the simulation's trace.
     pub trace: Vec<String>,
 }
 
@@ -46,14 +46,14 @@ impl From<ParseError> for StoryFailure {
     }
 }
 
-/// How a story is being told.
+/// State of a story that is being run.
 struct Teller {
     setup: Option<Setup>,
     seed: u64,
     world: Option<World>,
 }
 
-/// Tells a story. All invariants hold at every step, and at the end everything heals and all jobs end.
+/// Runs a story. Invariants are checked at every step. At the end all faults are healed, and all jobs must end.
 pub fn tell(text: &str) -> Result<(), StoryFailure> {
     if cells::story::is_meant(text) {
         return cells::story::tell(text);
@@ -79,7 +79,7 @@ impl Teller {
         StoryFailure { line, problem, trace }
     }
 
-    /// The world, made at the first statement that needs it and given ten seconds to come up.
+    /// Returns the simulated world. The first call creates it and lets it run for ten seconds.
     fn world(&mut self) -> Result<&mut World, String> {
         if self.world.is_none() {
             let setup = self.setup.clone().ok_or("a story begins with `cluster`")?;
@@ -272,7 +272,7 @@ impl World {
         }
     }
 
-    /// Those that are down are started after that time; those that will be killed are started so long after it.
+    /// Starts a stopped part after the time `after`. A controller that is killed later restarts after the same pause.
     fn tell_restart(&mut self, victim: Victim, after: Span) -> Result<(), String> {
         match victim {
             Victim::Controller => {
@@ -311,12 +311,12 @@ impl World {
         }
     }
 
-    /// The operator sets up a QOS.
+    /// Adds an operator's request to create a QOS.
     fn set_qos(&mut self, name: &str, qos: Qos) {
         self.set_up(PolicyChange::Qos(name.to_owned(), Some(qos)));
     }
 
-    /// The operator keeps nodes for later.
+    /// Adds an operator's request to create a reservation.
     fn reserve(&mut self, booking: Booking) {
         let all = (1000..1003).map(|uid| format!("user{uid}")).collect();
         let users = if booking.users.is_empty() { all } else { booking.users };
@@ -447,7 +447,7 @@ impl World {
                 return Err(format!("{seen} of {name} ran at once"));
             }
         }
-        // What runs is the first component of a heterogeneous job.
+        // Only the first component of a heterogeneous job has processes.
         let mut ids = self.judge.files_of(order, expected.index);
         ids.retain(|id| !self.judge.is_component(*id));
         let files: Vec<&JobFile> = ids.iter().filter_map(|id| self.judge.files.get(id)).collect();
