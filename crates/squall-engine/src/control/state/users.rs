@@ -46,14 +46,14 @@ impl Users {
 
 /// How much a job has brought; nothing if it is little.
 pub(crate) fn content_of(spec: &JobSpec) -> u64 {
-    spec.options.content_bytes
+    spec.options.get().map_or(0, |chosen| chosen.content_bytes)
 }
 
 /// Notes how much a job brings, with its arguments. What a client says of that does not count.
 pub(crate) fn note_content(spec: &mut Arc<JobSpec>, bytes: usize) {
     let bytes = bytes as u64 + spec.args.iter().map(|arg| arg.len() as u64).sum::<u64>();
     let noted = if bytes > CONTENT_BYTES_FREE { bytes } else { 0 };
-    if spec.options.content_bytes != noted {
+    if content_of(spec) != noted {
         Arc::make_mut(spec).options.content_bytes = noted;
     }
 }
