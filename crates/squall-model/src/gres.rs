@@ -71,7 +71,10 @@ pub struct Ask {
 impl Ask {
     /// What a job asks for. None: its `--gres` can't be understood.
     pub fn of_job(spec: &JobSpec) -> Option<Self> {
-        Self::of(spec.need.gres.as_deref(), &spec.options.gpus)
+        match (spec.need.gres.as_deref(), spec.options.get()) {
+            (None, None) => Some(Self::default()),
+            (gres, _) => Self::of(gres, &spec.options.gpus),
+        }
     }
 
     /// Returns what `--gres` and the options about GPUs ask for together. None: `--gres` can't be understood.

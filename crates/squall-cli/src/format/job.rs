@@ -245,7 +245,7 @@ impl JobRow {
     /// `gres/gpu:2`: generic resources of each node, as asked for; empty: none.
     pub(crate) fn tres_per_node(&self) -> String {
         let own = self.spec.need.gres.iter().flat_map(|list| list.split(',')).map(str::to_owned);
-        let gpus = as_given(&self.spec.options.gpus.per_node)
+        let gpus = as_given(self.spec.options.gpus.per_node.as_ref())
             .into_iter()
             .flat_map(|list| list.split(','))
             .map(|g| format!("gpu:{g}"));
@@ -334,8 +334,8 @@ impl JobRow {
 }
 
 /// The text in which a value was given.
-pub(crate) fn as_given<T>(given: &Option<AsGiven<T>>) -> Option<&str> {
-    given.as_ref().map(|given| given.text.as_str())
+pub(crate) fn as_given<T>(given: Option<&AsGiven<T>>) -> Option<&str> {
+    given.map(|given| given.text.as_str())
 }
 
 /// `cpu=4,mem=8G,node=2,billing=4`.

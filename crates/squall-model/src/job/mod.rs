@@ -264,7 +264,7 @@ impl JobSpec {
     }
     /// `--exclusive=user`: no job of another user runs on its nodes.
     pub fn keeps_others_off(&self) -> bool {
-        !self.need.exclusive && self.options.exclusive_user
+        !self.need.exclusive && self.options.get().is_some_and(|chosen| chosen.exclusive_user)
     }
     /// When it has to have started at the latest to end by its deadline, given the time limit that it has of its own,
     /// seconds: so long before as it runs at least, which is `--time-min`, or else the limit. Without either it ends at

@@ -238,7 +238,7 @@ fn resources(row: &JobRow, manner: Manner) -> Vec<String> {
         row.over_subscribe(),
         u32::from(need.contiguous),
         or_null(need.licenses.as_ref()),
-        as_given(&row.spec.options.network.class).map_or("(null)", null)
+        as_given(row.spec.options.network.class.as_ref()).map_or("(null)", null)
     ));
     lines
 }
@@ -258,15 +258,15 @@ fn files(row: &JobRow) -> Vec<String> {
         lines.push(format!("StdIn={}", row.stdin()));
         lines.push(format!("StdOut={}", row.stdout()));
     }
-    lines.extend(as_given(&options.network.switches).map(|text| format!("Switches={text}")));
+    lines.extend(as_given(options.network.switches.as_ref()).map(|text| format!("Switches={text}")));
     lines.push("Power=".to_owned());
     let asked = |key: &str, list: String| (!list.is_empty()).then(|| format!("{key}={list}"));
     let gpus = |given| as_given(given).map(|count| format!("gres/gpu:{count}")).unwrap_or_default();
-    lines.extend(asked("TresPerJob", gpus(&options.gpus.total)));
+    lines.extend(asked("TresPerJob", gpus(options.gpus.total.as_ref())));
     lines.extend(asked("TresPerNode", row.tres_per_node()));
-    lines.extend(asked("TresPerTask", gpus(&options.gpus.per_task)));
+    lines.extend(asked("TresPerTask", gpus(options.gpus.per_task.as_ref())));
     lines.extend(options.gpus.cpus.map(|count| format!("CpusPerTres=gres/gpu:{count}")));
-    lines.extend(as_given(&options.gpus.memory_mb).map(|size| format!("MemPerTres=gres/gpu:{size}")));
+    lines.extend(as_given(options.gpus.memory_mb.as_ref()).map(|size| format!("MemPerTres=gres/gpu:{size}")));
     if spec.mail_user.is_some() || spec.mail_type.is_some() {
         lines.push(format!(
             "MailUser={} MailType={}",

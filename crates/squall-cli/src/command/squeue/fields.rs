@@ -33,7 +33,7 @@ fn number(value: Option<u32>) -> String {
 }
 
 /// `gres/gpu:4` of an option that counts GPUs.
-fn gpus(given: &Option<GpuCount>) -> String {
+fn gpus(given: Option<&GpuCount>) -> String {
     na(as_given(given).map(|count| format!("gres/gpu:{count}")))
 }
 
@@ -104,14 +104,14 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["Licenses"], 'W', "LICENSES", |j| null(j.spec.need.licenses.as_deref())),
     F::new(&["MaxCPUs"], '\0', "MAX_CPUS", |_| "0".to_owned()),
     F::new(&["MaxNodes"], '\0', "MAX_NODES", |j| j.spec.need.nodes_max.unwrap_or(0).to_string()),
-    F::new(&["mem-per-tres"], '\0', "MEM_PER_TRES", |j| na(as_given(&j.spec.options.gpus.memory_mb))),
+    F::new(&["mem-per-tres"], '\0', "MEM_PER_TRES", |j| na(as_given(j.spec.options.gpus.memory_mb.as_ref()))),
     F::new(&["MCSLabel"], '\0', "MCSLABEL", |_| null(None)),
     F::new(&["MinCPUs"], 'c', "MIN_CPUS", |j| j.min_cpus().to_string()),
     F::new(&["MinMemory"], 'm', "MIN_MEMORY", JobRow::min_memory),
     F::new(&["MinTime"], '\0', "TIME_MIN", |j| na(j.spec.time_min_s.map(|s| format_short(whole_minutes(s))))),
     F::new(&["MinTmpDisk"], 'd', "MIN_TMP_DISK", |j| j.memory(j.spec.need.tmp_disk_mb)),
     F::quick(&["Name"], 'j', "NAME", |j, text| text.push_str(&j.spec.name)),
-    F::new(&["Network"], '\0', "NETWORK", |j| null(as_given(&j.spec.options.network.class))),
+    F::new(&["Network"], '\0', "NETWORK", |j| null(as_given(j.spec.options.network.class.as_ref()))),
     F::new(&["Nice"], 'y', "NICE", |j| j.spec.nice.to_string()),
     F::quick(&["NodeList"], 'N', "NODELIST", |j, text| text.push_str(&j.info.run().nodes)).whole(),
     F::new(&["NTPerCore"], '\0', "NTASKS_PER_CORE", |j| some(j.spec.options.inside.tasks_per_core)),
@@ -140,7 +140,7 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["Reboot"], '\0', "REBOOT", |_| "0".to_owned()),
     F::new(&["ReqNodes"], 'n', "REQ_NODES", |j| none(j.spec.need.nodelist.as_deref())),
     F::new(&["ReqSwitch"], '\0', "REQ_SWITCH", |j| {
-        as_given(&j.spec.options.network.switches).unwrap_or("0").to_owned()
+        as_given(j.spec.options.network.switches.as_ref()).unwrap_or("0").to_owned()
     }),
     F::new(&["Requeue"], '\0', "REQUEUE", |j| u32::from(requeue(j)).to_string()),
     F::new(&["Reservation"], 'v', "RESERVATION", |j| null(j.spec.reservation.as_deref())),
@@ -172,14 +172,14 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["TimeLimit"], 'l', "TIME_LIMIT", JobRow::time_limit),
     F::quick(&["TimeUsed"], 'M', "TIME", |j, text| add(text, Short(j.time_used()))),
     F::new(&["tres-alloc", "Tres"], '\0', "TRES_ALLOC", JobRow::tres),
-    F::new(&["tres-bind"], '\0', "TRES_BIND", |j| na(as_given(&j.spec.options.gpus.bind))),
+    F::new(&["tres-bind"], '\0', "TRES_BIND", |j| na(as_given(j.spec.options.gpus.bind.as_ref()))),
     F::new(&["tres-freq"], '\0', "TRES_FREQ", |j| na(j.spec.options.shown.gpu_freq.as_deref())),
-    F::new(&["tres-per-job"], '\0', "TRES_PER_JOB", |j| gpus(&j.spec.options.gpus.total)),
+    F::new(&["tres-per-job"], '\0', "TRES_PER_JOB", |j| gpus(j.spec.options.gpus.total.as_ref())),
     F::new(&["tres-per-node", "Gres"], 'b', "TRES_PER_NODE", |j| {
         na(Some(j.tres_per_node()).filter(|list| !list.is_empty()))
     }),
-    F::new(&["tres-per-socket"], '\0', "TRES_PER_SOCKET", |j| na(as_given(&j.spec.options.gpus.per_socket))),
-    F::new(&["tres-per-task"], '\0', "TRES_PER_TASK", |j| gpus(&j.spec.options.gpus.per_task)),
+    F::new(&["tres-per-socket"], '\0', "TRES_PER_SOCKET", |j| na(as_given(j.spec.options.gpus.per_socket.as_ref()))),
+    F::new(&["tres-per-task"], '\0', "TRES_PER_TASK", |j| gpus(j.spec.options.gpus.per_task.as_ref())),
     F::new(&["UserId"], 'U', "UID", |j| j.owner.uid.to_string()),
     F::quick(&["UserName"], 'u', "USER", |j, text| text.push_str(&j.owner.user)),
     F::new(&["Wait4Switch"], '\0', "WAIT4SWITCH", |_| "0".to_owned()),

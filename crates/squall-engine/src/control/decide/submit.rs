@@ -150,8 +150,9 @@ fn such_nodes(c: &Controller, now: Time, spec: &JobSpec) -> Result<(), Refusal> 
         [cpus_min, cpus_per_task, ntasks, ntasks_per_node, nodes_min].into_iter().flatten().any(|size| size > 1);
     let Need { nodelist, exclude, constraint, gres, .. } = &spec.need;
     let named = [nodelist, exclude, constraint, gres].into_iter().any(Option::is_some);
-    let gpus = spec.options.gpus != Gpus::default();
-    let inside = !spec.options.inside().is_empty();
+    let options = spec.options.get();
+    let gpus = options.is_some_and(|options| options.gpus != Gpus::default());
+    let inside = options.is_some_and(|options| !options.inside().is_empty());
     if !sizes && !named && !gpus && !inside && memory == Memory::Unset && tmp_disk_mb == 0 {
         return Ok(());
     }

@@ -66,7 +66,7 @@ pub(crate) struct Kinds {
 }
 
 /// The options that make up a resource request, as submitted; equal ones are parsed once.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     need: Need,
     gres: gres::Ask,
@@ -154,15 +154,20 @@ impl Kinds {
 
 impl Key {
     fn of(spec: &JobSpec) -> Self {
-        Self {
+        let plain = Self {
             need: spec.need.clone(),
             gres: gres::Ask::of_job(spec).unwrap_or_default(),
-            wish: Wish::of(&spec.options.network).unwrap_or_default(),
-            prefer: spec.options.prefer().map(str::to_owned),
-            inside: spec.options.inside(),
-            few: spec.options.use_min_nodes,
             reservation: spec.reservation.clone(),
+            ..Self::default()
+        };
+        let Some(options) = spec.options.get() else { return plain };
+        Self {
+            wish: Wish::of(&options.network).unwrap_or_default(),
+            prefer: options.prefer().map(str::to_owned),
+            inside: options.inside(),
+            few: options.use_min_nodes,
             own_nodes: spec.keeps_others_off(),
+            ..plain
         }
     }
     fn read(&self, state: &State) -> Option<Request> {

@@ -66,7 +66,8 @@ pub(crate) fn patience_s(state: &State, spec: &JobSpec) -> Option<u64> {
 /// Refuses wishes that no job on this network can have, and names the nearest possible one. `tasks_each`: most tasks of
 /// a node; 0: not known yet.
 pub(crate) fn admit(topology: &Topology, spec: &JobSpec, tasks_each: impl Fn() -> u32) -> Result<(), Refusal> {
-    let asked = &spec.options.network;
+    let Some(options) = spec.options.get() else { return Ok(()) };
+    let asked = &options.network;
     let wish = Wish::of(asked).map_err(|fault| {
         let needed = match fault.option {
             "geometry" => "extents like 4x4x8 are needed",
@@ -83,7 +84,7 @@ pub(crate) fn admit(topology: &Topology, spec: &JobSpec, tasks_each: impl Fn() -
         let problem = format!("it has {} processes, so --ntasks must be {0}", grid.tasks());
         return Err(invalid("grid", text_of_grid, problem));
     }
-    if let (Kind::Block { .. }, Some(nodes)) = (&topology.kind, spec.options.segment) {
+    if let (Kind::Block { .. }, Some(nodes)) = (&topology.kind, options.segment) {
         let problem = "blocks are not divided into segments: leave it out".to_owned();
         return Err(invalid("segment", &nodes.to_string(), problem));
     }

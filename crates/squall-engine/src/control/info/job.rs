@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use squall_model::gres::{self, Grant, NodeGres};
 use squall_model::id::{Attempt, JobId, StepNo};
-use squall_model::job::gpus::GpuCount;
 use squall_model::job::{ArrayTask, JobSpec, JobState, Outcome, Owner, PendingReason};
 use squall_model::resource::{Alloc, AllocGroup};
 use squall_model::set::{CoreSet, IndexSet, NodeSet};
@@ -193,7 +192,7 @@ fn likely_nodes(state: &State, partition: &str, spec: &JobSpec, size: &Size) -> 
         let there = state.partition(first).map_or(most, |partition| partition.nodes.len() as u32);
         return most.min(need.ntasks.unwrap_or(most)).min(there).max(size.nodes);
     }
-    let gpus = spec.options.gpus.total.as_ref().and_then(GpuCount::count).unwrap_or(0);
+    let gpus = spec.options.get().and_then(|options| options.gpus.total.as_ref()?.count()).unwrap_or(0);
     if gpus == 0 && (need.overcommit || need.ntasks_per_node.is_some() || size.tasks <= size.nodes) {
         return size.nodes;
     }

@@ -47,7 +47,7 @@ impl Users {
 
 /// Returns how many bytes of content a job has; 0 if they are too few to be noted.
 pub(crate) fn content_of(spec: &JobSpec) -> u64 {
-    spec.options.content_bytes
+    spec.options.get().map_or(0, |chosen| chosen.content_bytes)
 }
 
 /// Notes in a spec how many bytes of content the job has, its arguments included. Replaces what a client may have
@@ -55,7 +55,7 @@ pub(crate) fn content_of(spec: &JobSpec) -> u64 {
 pub(crate) fn note_content(spec: &mut Arc<JobSpec>, bytes: usize) {
     let bytes = bytes as u64 + spec.args.iter().map(|arg| arg.len() as u64).sum::<u64>();
     let noted = if bytes > CONTENT_BYTES_FREE { bytes } else { 0 };
-    if spec.options.content_bytes != noted {
+    if content_of(spec) != noted {
         Arc::make_mut(spec).options.content_bytes = noted;
     }
 }
