@@ -129,11 +129,11 @@ impl Place {
     }
     /// Files that nodes on this machine share.
     pub fn content(&self) -> PathBuf {
-        self.dir.join("content")
+        self.dir.join(CONTENT)
     }
     /// Files that a node keeps.
     pub fn content_of(&self, name: &str) -> PathBuf {
-        self.node(name).join("content")
+        self.node(name).join(CONTENT)
     }
     /// Where the state of cells is, of a cluster that has some.
     pub fn cells_folder(&self) -> PathBuf {
@@ -206,6 +206,8 @@ impl Place {
 /// Where root's cluster is by default: the one of the whole machine.
 const MACHINE: &str = "/var/lib/squall";
 const CELLS: &str = "cells";
+/// In a node's folder: the files that it keeps.
+pub const CONTENT: &str = "content";
 /// In a node's folder: the folders of its steps.
 pub const STEPS: &str = "steps";
 const REACHED_AS: &str = "reached-as";
