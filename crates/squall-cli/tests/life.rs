@@ -370,7 +370,7 @@ fn a_state_that_release_0_1_left_is_taken_over() {
     c.ok(&["up"]);
     let known = "1|ended0|COMPLETED|0:0|\n2|ended3|FAILED|3:0|\n3_1|array|FAILED|1:0|\n3_2|array|COMPLETED|0:0|\n\
         3_3|array|FAILED|1:0|\n6|steps|FAILED|1:0|\n7|held|PENDING|0:0|kept for later\n8_[0-9]|later|PENDING|0:0|";
-    let jobs = c.ok(&["sacct", "-X", "-n", "-P", "-o", "jobid,jobname,state,exitcode,comment"]);
+    let jobs = c.ok(&["sacct", "-S", "2020-01-01", "-X", "-n", "-P", "-o", "jobid,jobname,state,exitcode,comment"]);
     let mut jobs: Vec<&str> = jobs.lines().collect();
     jobs.sort_unstable();
     assert_eq!(jobs.join("\n"), known);
