@@ -129,11 +129,11 @@ impl Place {
     }
     /// Returns the path of the folder of files that nodes on this machine share.
     pub fn content(&self) -> PathBuf {
-        self.dir.join("content")
+        self.dir.join(CONTENT)
     }
     /// Returns the path of the folder of files that a node keeps.
     pub fn content_of(&self, name: &str) -> PathBuf {
-        self.node(name).join("content")
+        self.node(name).join(CONTENT)
     }
     /// Returns the path of the folder with the state folders of cells, in a cluster that has some.
     pub fn cells_folder(&self) -> PathBuf {
@@ -210,7 +210,9 @@ impl Place {
 /// State folder of root's cluster by default: the one of the whole machine.
 const MACHINE: &str = "/var/lib/squall";
 const CELLS: &str = "cells";
-/// Name of the folder of steps in a node's spool folder.
+/// Name of the folder of files in a node's folder.
+pub const CONTENT: &str = "content";
+/// Name of the folder of steps in a node's folder.
 pub const STEPS: &str = "steps";
 const REACHED_AS: &str = "reached-as";
 

@@ -23,8 +23,9 @@ pub trait Log: Debug + Send {
 
     /// Appends a batch, whose records have the numbers from [`Log::next_seq`] on. Returns how many bytes that took.
     ///
-    /// The batch is not durable before [`Log::flush`]. If the writer ends before that, the whole batch survives or nothing
-    /// of it. After [`LogError::NoRoom`] nothing has happened, and the same batch may be appended later.
+    /// The batch need not be durable before [`Log::flush`]. If the writer ends before that, the whole batch survives or
+    /// nothing of it. (In etcd an append is a transaction, which leaves nothing to flush.) After [`LogError::NoRoom`]
+    /// nothing has happened, and the same batch may be appended later.
     fn append(&mut self, batch: &Append) -> Result<u64, LogError>;
 
     /// Makes durable what was appended. What that is after an error is unknown: the log is fenced, because a flush that is

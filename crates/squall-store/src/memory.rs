@@ -169,6 +169,10 @@ impl Log for MemoryLog {
         if self.fenced {
             return Err(LogError::Fenced);
         }
+        debug_assert!(
+            batch.records.first().is_none_or(|first| first.seq == self.next_seq()),
+            "numbers follow each other"
+        );
         let entry = Entry { records: batch.records.to_vec(), blobs: batch.blobs.clone() };
         let mut bytes = Vec::new();
         codec::encode(&entry, &mut bytes).map_err(|e| LogError::Failed(e.into()))?;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use squall_engine::step::StepSetup;
+use squall_files::place::CONTENT;
 use squall_model::codec;
 use squall_model::job::{ExitCode, Usage};
 use squall_model::step::{Program, StepLaunch};
@@ -99,7 +100,7 @@ impl Folder {
     /// The path of a file in the node's keeping.
     pub(super) fn content(&self, content: ContentId) -> PathBuf {
         let node = self.path.ancestors().nth(2).unwrap_or(&self.path);
-        crate::content::path(&node.join("content"), content)
+        crate::content::path(&node.join(CONTENT), content)
     }
 
     /// Notes, before the first task, that there may be tasks from now on.

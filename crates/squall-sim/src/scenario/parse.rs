@@ -155,6 +155,8 @@ pub(crate) enum Statement {
     },
     Disk {
         full: bool,
+        /// Bytes that can be written all the same; None: any number.
+        room: Option<u64>,
     },
     SlowDisk {
         flush: Span,
@@ -274,8 +276,9 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
         ["slow", list, times] => {
             Ok(Statement::Slow { nodes: names(list)?, times: number(times.trim_start_matches('x'))? })
         }
-        ["disk", "full"] => Ok(Statement::Disk { full: true }),
-        ["disk", "free"] => Ok(Statement::Disk { full: false }),
+        ["disk", "full"] => Ok(Statement::Disk { full: true, room: None }),
+        ["disk", "full", "without", "reserve"] => Ok(Statement::Disk { full: true, room: Some(0) }),
+        ["disk", "free"] => Ok(Statement::Disk { full: false, room: None }),
         ["disk", "flushes", "in", time] => Ok(Statement::SlowDisk { flush: span(time)? }),
         ["clock", "ahead", time] => Ok(Statement::Clock { by_us: span(time)?.0.cast_signed() }),
         ["clock", "back", time] => Ok(Statement::Clock { by_us: -span(time)?.0.cast_signed() }),

@@ -368,8 +368,8 @@ impl World {
                 }
             }),
             Statement::Slow { nodes, times } => self.each_node(&nodes, |world, node| world.network.slow(node, times)),
-            Statement::Disk { full } => {
-                self.set_disk_full(full, None);
+            Statement::Disk { full, room } => {
+                self.set_disk_full(full, room);
                 Ok(())
             }
             Statement::SlowDisk { flush } => {

@@ -273,6 +273,10 @@ impl Log for FileLog {
         if self.fenced {
             return Err(LogError::Fenced);
         }
+        debug_assert!(
+            batch.records.first().is_none_or(|first| first.seq == self.next_seq()),
+            "numbers follow each other"
+        );
         let put = self.put(&batch.records, &batch.blobs);
         self.fenced |= put.as_ref().is_err_and(|error| !error.is_no_space());
         Ok(put?)

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
+use squall_files::place::Place;
 use squall_model::config::{Config, RoutePolicy, SchedulerType};
 use squall_model::duration::{format_limit, format_memory_mb};
 use squall_model::gang::TimeSlice;
@@ -66,15 +67,16 @@ fn home(call: &mut Call<'_>) -> Vec<(&'static str, String)> {
         return keys.into_iter().chain(["SlurmdSpoolDir"]).map(|key| (key, none())).collect();
     };
     let owner = format!("{}({uid})", call.people.user(uid));
-    let at = |name: &str| file.parent().map_or_else(none, |dir| dir.join(name).display().to_string());
+    let place = file.parent().and_then(|dir| Place::at(dir).ok());
+    let at = |path: fn(&Place) -> PathBuf| place.as_ref().map_or_else(none, |place| path(place).display().to_string());
     vec![
         ("SLURM_CONF", file.display().to_string()),
         ("SlurmUser", owner.clone()),
         ("SlurmdUser", owner),
-        ("StateSaveLocation", at("").trim_end_matches('/').to_owned()),
-        ("SlurmctldLogFile", at("log")),
-        ("SlurmdLogFile", at("log")),
-        ("SlurmdSpoolDir", at("node/%n")),
+        ("StateSaveLocation", at(|place| place.dir().to_owned())),
+        ("SlurmctldLogFile", at(Place::log)),
+        ("SlurmdLogFile", at(Place::log)),
+        ("SlurmdSpoolDir", at(|place| place.node("%n"))),
     ]
 }
 
