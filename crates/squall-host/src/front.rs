@@ -312,7 +312,7 @@ async fn talk(
             };
             tokio::select! {
                 () = reading => {}
-                // Ends when the session drops its side, after the report of the end.
+                // Writing has ended; the report below makes the session drop the connection.
                 _ = out.pump(&mut writer) => {}
             }
             true

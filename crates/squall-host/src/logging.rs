@@ -55,7 +55,7 @@ static TO_SYSTEMD: AtomicBool = AtomicBool::new(false);
 pub fn start(file: Option<PathBuf>) -> Result<(), String> {
     if let Some(word) = std::env::var_os(VARIABLE).filter(|word| !word.is_empty()) {
         let level = word.to_string_lossy().parse().map_err(|e| format!("{VARIABLE}: {e}"))?;
-        // It is set up once.
+        // This is the first call, so it can't fail.
         let _ = GIVEN.set(level);
         set_level(level);
     }

@@ -447,7 +447,7 @@ impl Daemon {
         }
     }
 
-    /// Flushes and releases what is open.
+    /// Flushes and releases the open batch.
     async fn complete(&mut self) -> Result<(), ControllerError> {
         if let Some(mut flushing) = self.commit()? {
             let flushed = flushing.wait().await?;
