@@ -98,7 +98,7 @@ impl<K: Copy + PartialEq> Poller<K> {
             let wanted = interests.iter().filter(|i| i.fd.as_raw_fd() as u64 == number && i.flags.is_some());
             hits.extend(wanted.map(|i| i.key));
             if hits.len() == known {
-                // Closed here, say, but a child that has not come to its program yet has it open.
+                // E.g. closed here, while a child that has not executed its program yet still has it open.
                 self.forget();
             }
         }

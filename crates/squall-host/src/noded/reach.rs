@@ -222,7 +222,7 @@ async fn renew_charter(place: &Place, errands: &Errands, port: u16) -> io::Resul
             }
             Ok(Told::Refused(reason)) => return Err(io::Error::other(reason)),
             Ok(Told::Peer(_)) => return Err(io::ErrorKind::InvalidData.into()),
-            // Release 0.1 could leave an empty file after a power cut.
+            // An earlier release could leave an empty file after a power cut.
             Err(e) if std::fs::metadata(place.config()).is_ok_and(|file| file.len() > 0) => {
                 warn!(error = %e, "the controller can't be reached yet: going on with the configuration it gave before");
                 return Ok(());

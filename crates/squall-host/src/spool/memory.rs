@@ -64,7 +64,7 @@ pub struct Remembered {
 pub(super) struct Memory {
     pub(super) number: u128,
     pub(super) life: u64,
-    /// Steps that were started in this incarnation.
+    /// Number of steps that were started in this incarnation.
     pub(super) starts: u64,
     pub(super) session: Session,
     pub(super) witness: Option<Witness>,
