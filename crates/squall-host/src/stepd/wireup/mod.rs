@@ -61,9 +61,9 @@ pub(super) enum Word {
     Within(bool),
     /// The step has to end with this exit code.
     Abort {
-        /// The code.
+        /// The exit code.
         code: u8,
-        /// Why.
+        /// The reason.
         text: String,
     },
     /// A warning for the user.
