@@ -17,9 +17,9 @@ pub(crate) struct Identity {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot become user {uid}: {call}: {error}")]
 pub(crate) struct DropError {
-    /// The user that it should become.
+    /// The user id that it should get.
     pub(crate) uid: u32,
-    /// What failed.
+    /// Name of the system call that failed.
     pub(crate) call: &'static str,
     /// The call's error.
     pub(crate) error: io::Error,
