@@ -27,8 +27,8 @@ pub trait Log: Debug + Send {
     /// of it. After [`LogError::NoRoom`] nothing has happened, and the same batch may be appended later.
     fn append(&mut self, batch: &Append) -> Result<u64, LogError>;
 
-    /// Makes durable what was appended. What that is after an error is unknown: the log is fenced, because a flush that is
-    /// tried again proves nothing.
+    /// Makes durable what was appended. After an error it is unknown what is durable: the log is fenced, because a
+    /// repeated flush proves nothing.
     fn flush(&mut self) -> Result<(), LogError>;
 
     /// Hands the durable records from number `seq` on to `take`, in order. Returns the number of the first one. A number
@@ -45,10 +45,10 @@ pub trait Log: Debug + Send {
     /// at once. Old records may be dropped afterwards.
     fn take_snapshot(&mut self);
 
-    /// Returns what reads content, also while the log itself is being flushed.
+    /// Returns a reader of content, which also works while the log itself is being flushed.
     fn blobs(&self) -> Arc<dyn BlobReader>;
 
-    /// Returns what there is room for. While `full` is set, `room` still takes what must be written.
+    /// Returns how much may still be appended. While `full` is set, `room` still takes records that must be written.
     fn capacity(&mut self) -> Capacity;
 
     /// Returns why the log is full, for the operator. None: it is not.
@@ -61,20 +61,20 @@ pub trait Log: Debug + Send {
 
 /// Reads scripts and environments of a log.
 pub trait BlobReader: Debug + Send + Sync {
-    /// Reads the content with that digest. An error: it is not there or damaged.
+    /// Reads the content with this digest. Err: it is missing or damaged.
     fn read(&self, digest: &Digest) -> Result<Vec<u8>, LogError>;
 }
 
-/// A state as a log keeps it.
+/// A state stored in a log.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Number of the last record that is in it.
+    /// Number of the last record that is part of it.
     pub seq: u64,
     /// The state after that record.
     pub state: State,
 }
 
-/// Why a log did not do it.
+/// Why an operation of a log failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// There is no room. Nothing was appended; trying again later may help.

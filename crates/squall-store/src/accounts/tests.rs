@@ -1,4 +1,4 @@
-//! What sacct is told must be what the events say, after every crash.
+//! What `sacct` shows must follow from the events, after every crash.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ impl Bed {
         let nodes: NodeSet = [NodeId(0), NodeId(1)].into_iter().collect();
         self.happens(Event::NodesReleased { id: job, attempt, nodes });
     }
-    /// Stores what has happened, in transactions of `batch` records, as one life of the follower.
+    /// Stores all events so far, in transactions of `batch` records, as one run of the follower.
     fn store(&self, batch: usize) {
         let mut book = Book::open(&self.dir.path().join("accounts.db")).unwrap();
         for records in self.records.chunks(batch) {
@@ -374,7 +374,7 @@ fn a9_pages_are_cut_by_their_bytes() {
     assert_eq!(lasts.iter().filter(|more| !**more).count(), 1, "one page is the last");
 }
 
-/// Portions of an answer together have each row once, in the order of ids, wherever they are cut.
+/// All portions of an answer together have each row once, in the order of ids, wherever they are cut.
 #[test]
 fn a9_portions_of_an_answer_have_each_row_once() {
     let mut bed = Bed::new();
@@ -407,7 +407,7 @@ fn c3_an_id_that_comes_back_is_another_job() {
     let outcome = Outcome { state: EndState::Cancelled { by: 7 }, exit: ExitCode::OK, reason: None };
     bed.happens(Event::TasksEnded { array: JobId(10), tasks: IndexSet::range(1, 9), outcome });
     bed.submits(100, None);
-    // The ids begin again.
+    // Job ids are used again.
     bed.submits(5, None);
     bed.submits(8, Some(IndexSet::range(0, 4)));
     bed.submits(13, None);
