@@ -1,4 +1,4 @@
-//! Starts, finds and ends the daemons of a cluster on one machine; knows its folders and the names of its nodes.
+//! Starts, finds and ends the daemons of a cluster on one machine; makes its folders, and lists the names of its nodes.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;

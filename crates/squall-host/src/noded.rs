@@ -118,7 +118,7 @@ pub fn run(args: &NodeArgs) -> std::process::ExitCode {
 
 /// Reason why the daemon ends.
 enum End {
-    /// Its state machine ended it, with this exit code.
+    /// The state machine ended the daemon, with this exit code.
     Told(u8),
     /// SIGTERM or SIGINT.
     Signal,

@@ -9,10 +9,10 @@
 //! | `launch` | node daemon | one frame (`model::codec`): the `StepLaunch`; then [`NAME_BYTES`] random bytes, the name of the socket on which the step daemon listens for the node daemon from its very start ([`socket`]) |
 //! | `slurm_script`, `environment` | node daemon | content of the two blobs (batch only); the script belongs to the user, mode 0500 |
 //! | `cgroups` | node daemon | the cgroup folders for the tasks (`cgroup::StepGroups::read`); no lines: none |
-//! | `result` | node daemon, then step daemon | [`RESULT_BYTES`] zero bytes, over which the step daemon writes, in place, one frame of `FromStepd::Ended` or `FromStepd::Failed` before it sends it; one byte more, which it makes 1 just before it forks the first task ([`mark_begun`]); and room for each task here, over which is written how it ended ([`note_exit`]) by who reaps it, before that: the step daemon or, after its death, its nursery |
-//! | `untaken` | node daemon | nothing: the step daemon renames it to `pids` before anything else; who finds nothing to rename exits without a trace, so that no step starts twice |
+//! | `result` | node daemon, then step daemon | [`RESULT_BYTES`] zero bytes, over which the step daemon writes, in place, one frame of `FromStepd::Ended` or `FromStepd::Failed` before it sends it; one byte more, which it makes 1 just before it forks the first task ([`mark_begun`]); and room for each task on this node, for a record of its end ([`note_exit`]), written before the task is reaped: by the step daemon or, after its death, by the zygote |
+//! | `untaken` | node daemon | nothing: the step daemon renames it to `pids` before anything else; a second step daemon, for which it is missing, exits without a trace, so that no step starts twice |
 //! | `pids` | task | a line `RANK PID START`, before it executes its program (start: field 22 of /proc/PID/stat, or some ticks less), up to an empty line |
-//! | `log` | step daemon | its standard error; goes into the node's log when the folder is removed |
+//! | `log` | step daemon | its standard error; copied into the node's log when the folder is removed |
 //!
 //! Creating a file and removing it soon after costs a file system more than all else that is done here (ext4 does not
 //! reuse an inode for some seconds and searches for another). So folders of ended steps, and marks of jobs, are kept
@@ -153,9 +153,9 @@ pub struct BatchFiles<'a> {
 /// A task that a step daemon has started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskPid {
-    /// Its rank.
+    /// The task's rank.
     pub rank: u32,
-    /// Its process id.
+    /// The task's process id.
     pub pid: u32,
     /// Time just before it was started, in the kernel's ticks since boot; with the process id it identifies one
     /// process.

@@ -23,15 +23,15 @@ use crate::memory::MemoryLog;
 
 /// A log under test, with the means to make it crash or fail.
 trait Bed {
-    /// The log.
+    /// Returns the log.
     fn log(&mut self) -> &mut dyn Log;
-    /// Notes that a flush has succeeded.
+    /// Records that a flush has succeeded.
     fn flushed(&mut self) {}
-    /// Ends the writer and opens the log again. Of what was not flushed some bytes survive, by this number.
+    /// Ends the writer and opens the log again. `kept` determines how many of the unflushed bytes survive.
     fn crash(&mut self, kept: u64);
-    /// Takes away all room, or gives it back.
+    /// Makes the disk full, or gives it room again.
     fn set_full(&mut self, full: bool);
-    /// Has a snapshot made, and waits for it. Everything is flushed.
+    /// Has a snapshot made, and waits for it. Everything was flushed before.
     fn take_snapshot(&mut self);
 }
 

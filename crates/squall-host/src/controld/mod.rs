@@ -218,7 +218,7 @@ fn keep_cell(state: &State, config: &Config, place: &Place) -> Result<(), Contro
 }
 
 /// Refuses a configuration without nodes where the cluster had some: probably a power cut or a mistake emptied the
-/// file. The configuration in the journal is then written to a file beside it.
+/// file. The journal's configuration is then written to `squall.toml.journaled` in the same folder.
 fn keep_nodes(state: &State, config: &Config, place: &Place) -> Result<(), ControllerError> {
     let known = &state.config;
     if !config.nodes.is_empty() || known.nodes.is_empty() {

@@ -45,13 +45,14 @@ const POLLING: [&str; 3] = ["/libmpi", "/liboshmem", "/libucp"];
 /// How much a process needs the job's other processes to run at the same time; the neediest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Class {
-    /// It must run together with the others, and needs all of its slot (CS). The class of every process at first.
+    /// The process must run together with the job's others, and needs all of its slot (CS). Initial class of every
+    /// process.
     #[default]
     Together,
-    /// It should run with the others, but waits for slower ones much of the time: CPUs that it leaves idle are used by
-    /// other jobs (F).
+    /// The process should run with the job's others, but waits for slower ones much of the time: other jobs use the
+    /// CPUs that it leaves idle (F).
     Frustrated,
-    /// It needs little: it may run whenever no job of the slot must run together (DC, RE).
+    /// The process hardly communicates: it may run whenever no job of the slot must run together (DC, RE).
     Careless,
 }
 

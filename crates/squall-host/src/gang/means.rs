@@ -50,12 +50,12 @@ pub struct Root {
 /// Permission of a job to run at the moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Leave {
-    /// All of it runs.
+    /// The whole job runs.
     #[default]
     Runs,
-    /// It runs only on CPUs that are otherwise idle.
+    /// The job runs only on CPUs that are otherwise idle.
     StepsBack,
-    /// All of it is stopped.
+    /// The whole job is stopped.
     Stops,
 }
 

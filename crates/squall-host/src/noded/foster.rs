@@ -76,9 +76,9 @@ fn encoded(dialect: Dialect, word: &ToFoster) -> Vec<u8> {
 
 /// An event of the batch supervisor.
 pub(super) enum FosterEvent {
-    /// It sent a message.
+    /// The batch supervisor sent a message.
     Said(FromFoster),
-    /// It has ended.
+    /// The batch supervisor has ended.
     Gone,
 }
 

@@ -49,9 +49,9 @@ struct Far {
 
 /// Where addresses and keys of nodes are looked up.
 enum Directory {
-    /// In the controller's own files: this node is on the controller's machine.
+    /// They are looked up in the controller's own files: this node is on the controller's machine.
     Here(Trust),
-    /// By asking the controller of the cluster that this node has joined.
+    /// The controller of the cluster that this node has joined is asked.
     There(Joined, Errands),
 }
 

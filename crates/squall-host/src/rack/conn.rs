@@ -48,15 +48,15 @@ pub(super) struct Conn {
 #[derive(Debug, Default)]
 struct Outbox {
     bytes: Vec<u8>,
-    /// How many of the bytes were sent.
+    /// How many bytes at the beginning of `bytes` were sent.
     gone: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Side {
-    /// To the node's parent, which has to greet with this role.
+    /// The peer is the node's parent, which has to greet with this role.
     Parent(Role),
-    /// From a child, which has this link number.
+    /// The peer is a child of the node, with this link number.
     Child(u32),
 }
 
@@ -65,7 +65,7 @@ enum Side {
 enum Above {
     /// By the socket with this token.
     Socket(u64),
-    /// In memory: the parent's index in the rack, and the number of the link at the parent.
+    /// In memory to a node of the rack: the parent's index, and the number of the link at the parent.
     Inside(u32, u32),
 }
 
@@ -74,7 +74,7 @@ enum Above {
 enum Below {
     /// By the socket with this token.
     Socket(u64),
-    /// In memory: the child's index in the rack.
+    /// In memory to a node of the rack: the child's index.
     Inside(u32),
 }
 

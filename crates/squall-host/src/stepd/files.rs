@@ -14,10 +14,10 @@ const FALLBACK_DIR: &str = "/tmp";
 /// Whether opening may block: until a FIFO's other end is opened, or the holder of a lease releases it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opening {
-    /// It may: the process serves this step only.
+    /// Opening may block, as the process serves one step only.
     MayWait,
-    /// It must not, as other steps would wait too: files other than plain ones, and those that can't be opened at once,
-    /// are errors.
+    /// Opening must not block, as other steps would wait too: files other than plain ones, and those that can't be
+    /// opened at once, are errors.
     AtOnce,
 }
 

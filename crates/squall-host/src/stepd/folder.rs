@@ -33,7 +33,7 @@ pub(super) enum FolderError {
 /// An opened spool folder.
 #[derive(Debug)]
 pub(super) struct Folder {
-    /// Its absolute path.
+    /// The folder's absolute path.
     pub(super) path: PathBuf,
     /// The step's launch: what to run.
     pub(super) launch: StepLaunch,

@@ -132,7 +132,7 @@ pub(crate) enum FromFoster {
     /// A step's script was told to end, or is never started.
     #[n(3)]
     Ending(#[n(0)] StepKey),
-    /// It does not serve this step: the folder is damaged, or taken by another step daemon.
+    /// The supervisor does not serve this step: the folder is damaged, or taken by another step daemon.
     #[n(4)]
     Lost(#[n(0)] StepKey),
     /// This step needs a step daemon of its own; nothing of it has begun.
@@ -168,7 +168,7 @@ struct Ward {
 struct Starting {
     /// Inputs for the state machine that arrived meanwhile.
     later: Vec<StepInput>,
-    /// When the script is killed unless it was executed before.
+    /// Time at which the script is killed unless it was executed before.
     kill_at: Instant,
     /// Set when the script must not be started any more.
     ended: Arc<AtomicBool>,
@@ -254,7 +254,7 @@ pub(super) struct Foster {
     words: Vec<FromFoster>,
     /// Whether the command line shows that it serves steps.
     busy: bool,
-    /// When it ends if it has nothing to do.
+    /// When the supervisor ends if it has nothing to do.
     until: Instant,
 }
 

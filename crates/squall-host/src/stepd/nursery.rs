@@ -180,7 +180,7 @@ pub fn serve() -> i32 {
 fn warm_up() {
     blake3::hash(&[0; 4096]);
     let _ = codec::encode(&0_u8, &mut Vec::new());
-    // It keeps its command line.
+    // The command line stays the same.
     drop(set_command_line(&[b"squall", b"step", b"--nursery"]));
     ignored_signals();
     cpus();

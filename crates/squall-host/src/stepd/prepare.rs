@@ -29,27 +29,27 @@ const NO_OUTPUT: ExitCode = ExitCode { code: 0, signal: 53 };
 /// A task that can be started, or the reason why it can't.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    /// Its rank.
+    /// The task's rank.
     pub(super) rank: u32,
     /// File to execute.
     pub(super) program: Result<CString, NotFound>,
-    /// Its arguments, the program's name first.
+    /// The task's arguments, the program's name first.
     pub(super) argv: Vec<CString>,
-    /// Its environment.
+    /// The task's environment.
     pub(super) env: Environment,
     /// Index of the environment's entry into which the task's process id is inserted.
     pub(super) env_pid: Option<usize>,
-    /// Its standard input, output and error.
+    /// The task's standard input, output and error.
     pub(super) stdio: [File; 3],
-    /// Whether it gets a session of its own, and a terminal.
+    /// The task's process group, session and terminal.
     pub(super) session: Session,
-    /// The CPUs to which it is bound; empty: all CPUs of the step.
+    /// The CPUs to which the task is bound; empty: all CPUs of the step.
     pub(super) cpus: Vec<usize>,
-    /// The line about its binding that it prints.
+    /// The line that the task prints about its binding (`--cpu-bind=verbose`).
     pub(super) verbose: Option<Verbose>,
-    /// A further descriptor that it inherits: its end of PMI.
+    /// A further descriptor that the task inherits: its end of PMI.
     pub(super) further: Option<OwnedFd>,
-    /// The epilogs that run after it.
+    /// The epilogs that run after the task.
     pub(super) epilog: Option<Epilog>,
 }
 
@@ -58,11 +58,11 @@ pub(super) struct Prepared {
 pub(super) struct Ready {
     /// The tasks, by rank.
     pub(super) tasks: Vec<Prepared>,
-    /// Their working directory.
+    /// The tasks' working directory.
     pub(super) dir: CString,
-    /// Soft limits to set for them: (resource, value).
+    /// Soft limits to set for the tasks: (resource, value).
     pub(super) rlimits: Vec<(u32, u64)>,
-    /// Their streams that are connected to `srun`.
+    /// The tasks' streams that are connected to `srun`.
     pub(super) streams: Streams,
     /// The batch job's standard error, for notices; None: notices go to `srun`.
     pub(super) stderr: Option<File>,

@@ -201,11 +201,11 @@ pub(super) fn again_while_busy<T>(start: impl Fn() -> Result<T, SpawnError>) -> 
 /// How to start a task whose parent is the batch supervisor.
 #[derive(Debug)]
 pub(super) struct Birth<'a> {
-    /// User and groups that it gets.
+    /// User and groups that the task gets.
     pub(super) identity: &'a Identity,
-    /// Its file mode mask (umask).
+    /// The task's file mode mask (umask).
     pub(super) umask: u32,
-    /// The v2 cgroup in which it is created.
+    /// The v2 cgroup in which the task is created.
     pub(super) group: BorrowedFd<'a>,
 }
 

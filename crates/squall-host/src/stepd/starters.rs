@@ -32,9 +32,9 @@ const MOST_STUCK: usize = 256;
 
 /// A script with all that is needed to start it.
 pub(super) struct Script {
-    /// Its step.
+    /// The step of the script.
     pub(super) key: StepKey,
-    /// What to execute.
+    /// The program to execute, with arguments and environment.
     pub(super) task: Prepared,
     /// Working directory, limits and streams.
     pub(super) ready: Ready,

@@ -34,19 +34,19 @@ pub(crate) enum Session {
 pub(crate) struct Spawn<'a> {
     /// Path of the file to execute; `PATH` is not searched.
     pub(crate) program: &'a CStr,
-    /// Its arguments, the program's name first.
+    /// The process's arguments, the program's name first.
     pub(crate) argv: &'a [CString],
-    /// Its environment, `KEY=VALUE` each.
+    /// The process's environment, `KEY=VALUE` each.
     pub(crate) env: &'a [CString],
     /// Index of the entry of `env` that ends with [`PID_ROOM`], over which the child writes its process id.
     pub(crate) env_pid: Option<usize>,
-    /// Its working directory; None: the parent's.
+    /// The process's working directory; None: the parent's.
     pub(crate) dir: Option<&'a CStr>,
     /// Standard input, output and error.
     pub(crate) stdio: [BorrowedFd<'a>; 3],
-    /// Its process group, session and terminal.
+    /// The process's group, session and terminal.
     pub(crate) session: Session,
-    /// Its file mode mask; None: the parent's.
+    /// The process's file mode mask (umask); None: the parent's.
     pub(crate) umask: Option<u32>,
     /// Soft resource limits (RLIMIT_* number, value); values above the hard limit are lowered to it.
     pub(crate) rlimits: &'a [(u32, u64)],
@@ -101,9 +101,9 @@ pub(crate) const PID_ROOM: &str = "          ";
 /// A process that was started.
 #[derive(Debug)]
 pub(crate) struct Child {
-    /// Its process id.
+    /// The child's process id.
     pub(crate) pid: u32,
-    /// Its pidfd.
+    /// The child's pidfd.
     pub(crate) pidfd: OwnedFd,
 }
 

@@ -9,11 +9,11 @@ use squall_model::time::Span;
 /// A child that has ended. It is reaped, unless `peek` has returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reaped {
-    /// Its process id.
+    /// The child's process id.
     pub pid: u32,
-    /// Its exit.
+    /// The child's exit code or signal.
     pub exit: ExitCode,
-    /// Its usage, with that of all descendants that were waited for; without bytes read and written.
+    /// Usage of the child and of all its descendants that were waited for; without bytes read and written.
     pub usage: Usage,
 }
 

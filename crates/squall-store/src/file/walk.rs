@@ -51,7 +51,7 @@ pub(crate) struct Walk {
     pub(crate) end: Option<End>,
     /// Bytes of good frames.
     pub(crate) bytes: u64,
-    /// Why it ended early.
+    /// Error that ended the walk early.
     pub(crate) error: Option<JournalError>,
 }
 

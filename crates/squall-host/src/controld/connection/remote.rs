@@ -83,11 +83,11 @@ pub(super) async fn accept(door: Arc<Door>, listener: TcpListener, gate: Gate) {
 
 /// Purpose of a daemon's connection.
 enum What {
-    /// To be a child of the controller in the tree of nodes.
+    /// The daemon is a child of the controller in the tree of nodes.
     Tree,
-    /// To ask questions of its own.
+    /// The daemon asks questions of its own.
     Enquiry,
-    /// To forward a client's requests; with the client's identity as its node vouches for it.
+    /// The daemon forwards a client's requests; with the client's identity, for which it vouches.
     Client(Vouched),
 }
 

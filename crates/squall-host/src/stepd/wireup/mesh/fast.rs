@@ -11,8 +11,8 @@ use squall_model::wire::peer::PeerMessage;
 use super::Kinship;
 use crate::sys::ucx::{Peer, Worker};
 
-/// Bits of a tag that hold the sender's place. The other bits prove that it belongs to the step, as UCX accepts
-/// anybody.
+/// Bits of a tag that hold the sender's place. The other bits prove that the sender belongs to the step, as UCX itself
+/// accepts any sender.
 const PLACE_BITS: u32 = 24;
 
 /// This step daemon's UCX worker, and the connected ones of other step daemons.
