@@ -57,7 +57,7 @@ const USER_READING_MAX: usize = 64 << 20;
 /// Bytes of answers that may be queued for one user who does not read them.
 const USER_UNREAD_MAX: usize = 64 << 20;
 
-/// By user id: number of open connections, and what they share of the user's allowances.
+/// By user id: number of open connections, and the user's allowances.
 type Accounts = HashMap<u32, (usize, Arc<Account>)>;
 
 /// Limits each user's connections and requests at a daemon that all users may call.
@@ -67,7 +67,7 @@ pub(crate) struct Users {
     most: usize,
 }
 
-/// Use of one user's allowances, over all connections of that user.
+/// One user's remaining allowances, shared by all connections of that user.
 #[derive(Debug)]
 pub(crate) struct Account {
     /// One permit for each further request that may wait for a decision.
@@ -193,7 +193,7 @@ mod tests {
         }
     }
 
-    /// faults.md H3
+    /// Regression test of fault H3 in faults.md.
     #[test]
     fn h3_frames_half_read_take_a_users_share_of_memory_and_no_more() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -221,7 +221,7 @@ mod tests {
         });
     }
 
-    /// faults.md H3
+    /// Regression test of fault H3 in faults.md.
     #[test]
     fn h3_requests_that_wait_for_a_decision_are_counted() {
         let users = Users::new(2048);
@@ -232,7 +232,7 @@ mod tests {
         assert!(ready(ann.account().claim(1)).is_some());
     }
 
-    /// faults.md H3
+    /// Regression test of fault H3 in faults.md.
     #[test]
     fn h3_answers_that_a_user_does_not_take_cut_off_that_user_alone() {
         let users = Users::new(2048);
@@ -250,7 +250,7 @@ mod tests {
         assert!(again.account().owe(1), "what is given up is not owed");
     }
 
-    /// faults.md M8
+    /// Regression test of fault M8 in faults.md.
     #[test]
     fn m8_a_user_has_an_eighth_of_the_files_at_most() {
         for (files, most) in [(1024, 128), (1 << 20, 2048), (usize::MAX, 2048), (4, 1)] {

@@ -53,7 +53,7 @@ struct Hierarchy {
 /// Controllers that the limits of jobs and steps need.
 const CONTROLLERS: [&str; 2] = ["memory", "cpuset"];
 
-/// CPU weight (`cpu.shares`) of a process without a group, and the most that a v1 group can have.
+/// CPU weight (`cpu.shares`) of a process without a group; below, the most that a v1 group can have.
 const SHARES: usize = 1024;
 const SHARES_MAX: usize = 1 << 18;
 

@@ -46,7 +46,8 @@ const CLIENTS_OF_USER_MAX: usize = CLIENTS_MAX / 8;
 const GREETING_TIME: Duration = Duration::from_secs(10);
 /// Time within which a cell must send its greeting.
 const MEETING_TIME: Duration = Duration::from_secs(2);
-/// Requests of a client, and answers of its cells, that may wait for its desk; more are left unread in their sockets.
+/// Requests of a client, and answers of its cells, that may be queued for its session; further ones are left unread in
+/// their sockets.
 const ARRIVALS_MAX: usize = 64;
 /// Bytes that may be queued for a client, and for a cell on its behalf.
 const OUTGOING_BYTES_MAX: usize = 512 << 20;
@@ -60,8 +61,8 @@ struct Front {
     users: Users,
 }
 
-/// Returns the cells of a place with their configurations. The folder `cells` has a state folder for each, named by its
-/// number.
+/// Returns the cells of `place` with their configurations. The folder `cells` of `place` has a state folder for each
+/// cell, named by its number.
 pub fn cells(place: &Place) -> Result<Vec<(Place, Config)>, ControllerError> {
     let folder = place.cells_folder();
     let found = place.cells().map_err(ControllerError::io("read", folder.clone()))?;
@@ -76,7 +77,7 @@ pub fn cells(place: &Place) -> Result<Vec<(Place, Config)>, ControllerError> {
     found.collect()
 }
 
-/// Runs the front of the cells in a place until it is told to end. Blocks.
+/// Runs the front of the cells in the state folder `place` until it is told to end. Blocks.
 pub fn run(place: &Place) -> Result<(), ControllerError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -195,7 +196,7 @@ struct Session {
     made: u64,
     now: Time,
     client: Outgoing,
-    /// Sender for tasks of connections to cells: cell, number of the connection, event.
+    /// Passed to the tasks of connections to cells, which send (cell, number of the connection, event).
     tell: mpsc::Sender<(u32, u64, Arrival)>,
     arrivals: mpsc::Receiver<(u32, u64, Arrival)>,
     /// Tasks of this session; dropping the set ends them.
@@ -246,7 +247,8 @@ impl Session {
         })
     }
 
-    /// Passes an input to the desk and carries out the results. False: the client's connection is to end.
+    /// Passes an input to the session's state machine and carries out the results. False: the client's connection is to
+    /// end.
     fn step(&mut self, input: Input) -> bool {
         let mut out = Out::default();
         self.now = self.now.max(clock::steady());

@@ -214,7 +214,7 @@ pub(crate) struct Outgoing(Arc<Shared>);
 struct Shared {
     queue: Mutex<Queue>,
     changed: Notify,
-    /// Notified when frames were written or are being written.
+    /// Notified when queued frames were written.
     taken: Notify,
     bytes_max: usize,
 }

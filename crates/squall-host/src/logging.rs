@@ -304,7 +304,7 @@ pub(crate) mod tests {
 
     use super::{Escaped, Line, is_control};
 
-    /// faults.md M9
+    /// Regression test of fault M9 in faults.md.
     #[test]
     fn m9_no_text_makes_a_second_line_of_a_log() {
         let forged = Escaped::of_message("/nope/a\n2026-11-25T00:00:00 node n1: FAKE\x1b[31m\r\u{9b}2J\u{202e}");

@@ -162,7 +162,8 @@ impl Ears {
         Ok(Self(Some(streams)))
     }
 
-    /// Begins to receive a stream with its key: the given file. Earlier streams of the same file are dropped.
+    /// Begins to receive the file `content` from a stream, decrypting with `key`. Earlier streams of the same file are
+    /// dropped.
     pub(crate) fn hear(&self, content: ContentId, stream: u64, key: &StreamKey) {
         let Some(streams) = &self.0 else { return };
         let Streams(all) = &mut *streams.lock().unwrap_or_else(PoisonError::into_inner);

@@ -141,7 +141,7 @@ fn begin_again(args: &NodeArgs) -> std::process::ExitCode {
 /// hold. So the loop always returns to take the next event, and no sender waits forever.
 const EVENTS_MAX: usize = 4096;
 
-/// An event outside the daemon's loop.
+/// An event for the daemon's loop.
 enum Event {
     /// An event of the tree's connections.
     Net(NetEvent),
@@ -151,7 +151,7 @@ enum Event {
     Foster(FosterEvent),
     /// An adopted task (step, rank) has ended, with its exit and usage if they are known.
     TaskDied(StepKey, u32, Option<(ExitCode, Usage)>),
-    /// A result of receiving a file.
+    /// A result of receiving a file, for the state machine.
     Kept(NodeInput),
     /// A file was installed where a user wants it, by the order with this epoch and number; 0 or an error number.
     Placed((Epoch, u64), i32),
@@ -185,7 +185,7 @@ struct Daemon {
     nursery: Option<Nursery>,
     /// The batch supervisor, which serves steps that need no step daemon of their own; None until it is needed.
     foster: Option<Foster>,
-    /// When no batch supervisor could be started; None: that did not happen, or one was started since.
+    /// Time of the last attempt to start a batch supervisor, if it failed; None: none failed, or one was started since.
     fosterless: Option<Instant>,
     null: File,
     events: Sender<Event>,

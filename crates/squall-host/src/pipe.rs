@@ -64,7 +64,7 @@ enum Stage {
 }
 
 impl Pipe {
-    /// Uses a Unix socket.
+    /// Makes an end of the stream from a Unix socket.
     pub fn local(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self(Kind::Local(stream)))

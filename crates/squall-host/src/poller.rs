@@ -23,7 +23,7 @@ pub struct Interest<'a, K> {
 }
 
 impl<'a, K> Interest<'a, K> {
-    /// `flags` as of poll(2); None: no events for now, not even the other end's closing.
+    /// Makes an interest. `flags` as of poll(2); None: no events for now, not even the other end's closing.
     pub fn new(key: K, fd: BorrowedFd<'a>, flags: Option<PollFlags>) -> Self {
         Self { key, fd, flags, birth: 0 }
     }

@@ -81,19 +81,19 @@ fn parse_exit(noted: &[u8]) -> Option<(ExitCode, Usage)> {
 
 /// Names of the files in a step's folder.
 pub mod file {
-    /// The encoded launch, and the name of the step daemon's socket.
+    /// File with the encoded launch, and the name of the step daemon's socket.
     pub const LAUNCH: &str = "launch";
     /// The batch script.
     pub const SCRIPT: &str = "slurm_script";
-    /// The batch job's environment: entries `NAME=VALUE`, each ended by NUL.
+    /// File with the batch job's environment: entries `NAME=VALUE`, each ended by NUL.
     pub const ENVIRONMENT: &str = "environment";
-    /// Paths of the step's cgroups.
+    /// File with the paths of the step's cgroups.
     pub(crate) const CGROUPS: &str = "cgroups";
-    /// The step's result, and the ends of its tasks.
+    /// File with the step's result, and the ends of its tasks.
     pub const RESULT: &str = "result";
     /// The file that the step daemon renames to `pids` when it takes the folder.
     pub const UNTAKEN: &str = "untaken";
-    /// The tasks that were started.
+    /// File in which tasks record that they were started.
     pub const PIDS: &str = "pids";
     /// The step daemon's standard error.
     pub const LOG: &str = "log";

@@ -68,7 +68,7 @@ pub trait BlobReader: Debug + Send + Sync {
 /// A state stored in a log.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Number of the last record that is part of it.
+    /// Number of the last record that is part of the snapshot.
     pub seq: u64,
     /// The state after that record.
     pub state: State,

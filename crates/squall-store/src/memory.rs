@@ -29,9 +29,9 @@ struct Entry {
 /// A snapshot in the form in which it is stored.
 #[derive(Clone, Debug)]
 struct Stored {
-    /// Number of the last record that is part of it.
+    /// Number of the last record that is part of the snapshot.
     seq: u64,
-    /// Bytes of entries that it covers.
+    /// Bytes of entries that the snapshot covers.
     covered: usize,
     /// The encoded parts of the state.
     parts: Arc<Vec<u8>>,
@@ -48,7 +48,7 @@ impl Stored {
 /// Ways in which a simulated disk breaks its promises, to plant bugs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Lie {
-    /// It keeps its promises.
+    /// The disk keeps its promises.
     #[default]
     None,
     /// Flushes do nothing.

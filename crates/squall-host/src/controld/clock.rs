@@ -49,7 +49,7 @@ impl Clock {
         Time(self.offset_us + clock::since_boot_us())
     }
 
-    /// Wall clock minus controller's time, microseconds.
+    /// Returns wall clock minus controller's time at the last `look`, microseconds.
     pub(super) fn ahead_us(&self) -> i64 {
         self.ahead_us
     }

@@ -71,7 +71,7 @@ pub(super) enum Arrival {
 }
 
 impl Arrival {
-    /// The user who caused the arrival; None: it is from a node or from the controller itself.
+    /// Returns the user who caused the arrival; None: it is from a node or from the controller itself.
     pub(super) fn user(&self) -> Option<u32> {
         match self {
             Self::Opened { kind, .. } => kind.user(),
@@ -81,7 +81,7 @@ impl Arrival {
         }
     }
 
-    /// Id of the connection from which it came; 0: from none.
+    /// Returns the id of the connection from which the arrival came; 0: from none.
     pub(super) fn connection(&self) -> u64 {
         match self {
             Self::Opened { id, .. } | Self::Asked { id, .. } | Self::Closed { id, .. } | Self::Frame { id, .. } => *id,
@@ -138,8 +138,8 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// `files`: how many files the process may have open. A quarter of them is reserved for the journal and other
-    /// files, and an eighth of the connections for nodes.
+    /// Makes the door, and the queues of its arrivals. `files`: how many files the process may have open. A quarter of
+    /// them is reserved for the journal and other files, and an eighth of the connections for nodes.
     pub(super) fn new(cluster: String, files: usize) -> (Arc<Self>, Inbox) {
         let (to_nodes, nodes) = mpsc::channel(ARRIVALS_MAX);
         let (to_users, users_inbox) = mpsc::channel(ARRIVALS_MAX);
@@ -295,7 +295,7 @@ impl Guest {
         result
     }
 
-    /// Passes on a client's requests, as long as it reads their answers.
+    /// Queues a client's requests for the controller, as long as the client reads the answers.
     async fn requests(
         &self,
         reader: &mut Reader,

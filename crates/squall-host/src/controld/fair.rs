@@ -108,7 +108,7 @@ mod tests {
     const SLOW: Duration = Duration::from_millis(60);
     const QUICK: Duration = Duration::from_micros(10);
 
-    /// faults.md H2
+    /// Regression test of fault H2 in faults.md.
     #[test]
     fn h2_who_asks_for_much_keeps_nobody_else_waiting() {
         let mut fair = Fair::default();

@@ -19,7 +19,7 @@ pub(super) struct Appended {
     pub(super) flush: Duration,
 }
 
-/// Counts since the start or the last reset.
+/// Counters since the start or the last reset.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     since: Time,

@@ -18,7 +18,7 @@ use crate::link::Outgoing;
 /// Pause before a lost connection to a cell is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// The front's courier with its connections to the cells.
+/// The front's relay between cells (courier), with its connections to them.
 struct Carrier {
     front: Rc<Front>,
     courier: Courier,
@@ -29,7 +29,7 @@ struct Carrier {
     call: mpsc::Sender<u32>,
 }
 
-/// Forwards between cells for as long as the front runs.
+/// Forwards requests between cells for as long as the front runs.
 pub(super) async fn carry(front: Rc<Front>) {
     let (tell, mut arrivals) = mpsc::channel(ARRIVALS_MAX);
     // At most one entry per cell. Only timers wait for room in it, and nothing waits for the timers.

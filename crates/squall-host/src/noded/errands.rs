@@ -28,7 +28,7 @@ type Errand = (Question, oneshot::Sender<io::Result<Told>>);
 pub(super) struct Errands(mpsc::Sender<Errand>);
 
 impl Errands {
-    /// Starts the task that asks the controller which this node has joined.
+    /// Starts the task that sends questions to the controller that this node has joined.
     pub(super) fn start(joined: Joined, keys: KeyPair) -> Self {
         let (errands, inbox) = mpsc::channel(WAITING_MAX);
         tokio::task::spawn_local(run(joined, keys, inbox));

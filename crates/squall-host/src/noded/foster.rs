@@ -33,7 +33,7 @@ use crate::stepd::foster::{FromFoster, Order, SOCK, ToFoster};
 use crate::sys::pidfd;
 use crate::sys::watch::Watched;
 
-/// Time limit for its start, and interval of attempts to connect meanwhile.
+/// Time limit for the batch supervisor's start, and interval of attempts to connect meanwhile.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -45,7 +45,7 @@ const ANSWERS_WITHIN: u32 = 5;
 /// Time for which steps get step daemons of their own after no batch supervisor could be started.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Messages that may be queued for it: more than a node has for all its steps at once.
+/// Messages that may be queued for the batch supervisor: more than a node has for all its steps at once.
 const WORDS_MAX: usize = 16_384;
 
 /// The node daemon's connection to the batch supervisor. After it is dropped, queued messages are still sent.

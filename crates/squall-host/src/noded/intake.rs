@@ -11,13 +11,13 @@ use tokio::sync::mpsc::Sender;
 use super::Event;
 use crate::content::Keeping;
 
-/// Stack size of the thread, bytes; it writes and hashes one piece at a time.
+/// Stack size of the writing thread, bytes; it writes and hashes one piece at a time.
 const STACK_BYTES: usize = 256 << 10;
 
 /// Acts that may be queued: more than the windows of some hundred files at once.
 const ACTS_MAX: usize = 8192;
 
-/// Handle of the thread.
+/// Handle of the thread that writes received files.
 pub(super) struct Intake {
     keeping: PathBuf,
     acts: SyncSender<ContentAct>,

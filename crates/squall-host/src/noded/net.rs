@@ -188,7 +188,7 @@ impl Net {
         self.parent.as_ref().is_some_and(|(parent, _)| *parent == number)
     }
 
-    /// Carries out what the state machine wants.
+    /// Sends, closes and connects as the state machine has decided.
     pub(super) fn carry_out(&mut self, out: NetOut) {
         if let (Some(frame), Some((_, parent))) = (&out.up, &self.parent) {
             parent.send(frame);

@@ -50,7 +50,7 @@ type Spooled = (StepKey, Option<Box<StepLaunch>>);
 
 /// A step that has a running daemon.
 pub(super) struct Served {
-    /// The process that serves it.
+    /// The process that serves the step.
     pub(super) by: By,
     /// Queue of messages for a step daemon of its own; None: no message was sent so far.
     pub(super) tells: Option<Sender<ToStepd>>,
@@ -86,7 +86,7 @@ impl Served {
     }
 }
 
-/// At the start of the node daemon.
+/// Functions for the start of the node daemon.
 impl Daemon {
     /// Reports to the state machine what earlier incarnations left: jobs, steps and processes.
     pub(super) fn find(&mut self) {
@@ -246,7 +246,7 @@ impl Daemon {
     }
 }
 
-/// Acts of the state machine.
+/// Functions that carry out acts of the state machine.
 impl Daemon {
     pub(super) fn open_job(&mut self, facts: &JobFacts, memory_mb: u64, batch: bool) {
         let job = attempt_of(facts.key);
@@ -515,7 +515,7 @@ impl Daemon {
     }
 }
 
-/// Ends of children and steps.
+/// Functions that handle the ends of children and steps.
 impl Daemon {
     /// Reaps all children that have ended.
     pub(super) fn reap(&mut self) {
@@ -582,7 +582,7 @@ fn stillborn(key: StepKey) -> NodeInput {
     NodeInput::Failed { key, error, node_fault: true }
 }
 
-/// Connects to a step daemon. Refused: the listening process ran neither as root nor as this process's user.
+/// Connects to a step daemon. Err: e.g. the listening process ran neither as root nor as this process's user.
 fn connect(socket: &SocketAddr) -> io::Result<UnixStream> {
     let stream = StdStream::connect_addr(socket)?;
     let who = rustix::net::sockopt::socket_peercred(&stream)?.uid;

@@ -116,7 +116,7 @@ mod tests {
     use super::{COMMANDS_MAX, COMMANDS_OF_USER_MAX, pass_on};
     use crate::auth::Users;
 
-    /// faults.md M1
+    /// Regression test of fault M1 in faults.md.
     #[test]
     fn m1_a_users_idle_commands_leave_seats_for_others() {
         let users = Users::within(COMMANDS_OF_USER_MAX, 1 << 20);
@@ -125,7 +125,7 @@ mod tests {
         assert!(COMMANDS_MAX >= 2 * COMMANDS_OF_USER_MAX && users.enter(1002).is_some());
     }
 
-    /// faults.md M1
+    /// Regression test of fault M1 in faults.md.
     #[test]
     fn m1_a_command_that_asks_nothing_is_ended() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

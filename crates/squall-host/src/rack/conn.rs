@@ -63,7 +63,7 @@ enum Side {
 /// A node's connection to its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Above {
-    /// By the socket with this token.
+    /// By the socket with this epoll token.
     Socket(u64),
     /// In memory to a node of the rack: the parent's index, and the number of the link at the parent.
     Inside(u32, u32),
@@ -72,7 +72,7 @@ enum Above {
 /// A node's connection to a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Below {
-    /// By the socket with this token.
+    /// By the socket with this epoll token.
     Socket(u64),
     /// In memory to a node of the rack: the child's index.
     Inside(u32),
@@ -325,7 +325,7 @@ impl Conns {
         inbox.push((node, NodeInput::Net(input)));
     }
 
-    /// Carries out what a node's state machine wants.
+    /// Sends, closes and connects as a node's state machine has decided.
     pub(super) fn carry_out(&mut self, epoll: &OwnedFd, node: u32, name: &str, out: NetOut, inbox: &mut Inbox) {
         if let Some(frame) = out.up {
             match self.of(node).parent {

@@ -31,7 +31,7 @@ const SIGKILL: u8 = 9;
 pub(super) struct Emulated {
     pub(super) name: String,
     pub(super) machine: Option<Box<NodeMachine>>,
-    /// When its state machine is to be stepped next, as far as the rack has recorded it.
+    /// When the node's state machine is to be stepped next, as far as the rack has recorded it.
     pub(super) due: Option<Time>,
     boot: Box<Boot>,
     /// Jobs that a real node would have in its spool.
@@ -44,7 +44,7 @@ struct Task {
     launch: Box<StepLaunch>,
     started: Time,
     ends: Time,
-    /// The signal that ended it early; 0: none.
+    /// The signal that ended the task early; 0: none.
     signal: u8,
     ended: bool,
 }
@@ -72,7 +72,7 @@ impl Emulated {
         }
     }
 
-    /// Whether other nodes are attached to it.
+    /// Whether other nodes are attached to this one.
     pub(super) fn is_collector(&self) -> bool {
         self.machine.as_ref().is_some_and(|machine| machine.below() > 0)
     }

@@ -13,7 +13,7 @@ use squall_model::limits::DAMAGED_MAX;
 
 use super::{EXIT_BYTES, RESULT_BYTES, Spool, attempt_name, file, make_dir};
 
-/// Name of the folder to which they are moved.
+/// Name of the folder to which unreadable parts of a spool are moved.
 const DAMAGED: &str = "damaged";
 
 impl Spool {
@@ -62,7 +62,7 @@ impl Spool {
     }
 
     /// Returns the ranks of a step's tasks on this node, in order. If the launch can't be read, they are taken from the
-    /// tasks' own records, provided that each task has one.
+    /// tasks' own records if each task has one, and otherwise assumed to be 0, 1, 2 …
     pub(crate) fn ranks(&self, key: StepKey) -> Vec<u32> {
         if let Some(launch) = self.launch(key) {
             return StepSetup::of(&launch).ranks;

@@ -17,11 +17,11 @@ use super::witness::{Seen, Witness};
 use super::{Spool, names_in, parse_key, read_text, write_in_place};
 use crate::processes::Stat;
 
-/// File with the incarnation's random number, the boot and the first process.
+/// Name of the file with the incarnation's random number, the boot and the first process.
 pub(super) const INCARNATION: &str = "incarnation";
-/// File with the number of starts of the daemon, and of steps.
+/// Name of the file with the numbers of starts of the daemon and of steps.
 pub(super) const LIFE: &str = "life";
-/// File with the newest session.
+/// Name of the file with the newest session.
 pub(super) const SESSION: &str = "session";
 
 /// Boot and container in which a daemon runs: if they differ from the recorded ones, all earlier processes are dead.
@@ -34,7 +34,7 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// Returns the values for this process.
+    /// Returns boot and container of this process.
     pub fn here() -> io::Result<Self> {
         use std::os::unix::fs::MetadataExt;
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
@@ -71,9 +71,10 @@ pub(super) struct Memory {
 }
 
 impl Spool {
-    /// Begins with a start of the daemon. `random`: number for a new incarnation. `witness`: path of the witness file,
-    /// existing or to be made; None: there is no suitable file system. Records of an earlier incarnation are removed:
-    /// its processes are dead, or are swept before the node registers.
+    /// Begins a new start of the daemon: counts it, and decides whether the incarnation continues. `random`: number for
+    /// a new incarnation. `witness`: path of the witness file, existing or to be made; None: there is no suitable file
+    /// system. Records of an earlier incarnation are removed: its processes are dead, or are swept before the node
+    /// registers.
     pub fn begin(&self, ground: &Ground, random: u128, witness: Option<&Path>) -> io::Result<Remembered> {
         let mut notes = Vec::new();
         let seen = witness.and_then(Witness::read);

@@ -96,7 +96,7 @@ fn aside(scratch: &Scratch) -> Vec<String> {
     names
 }
 
-/// faults.md A12
+/// Regression test of fault A12 in faults.md.
 #[test]
 fn a12_one_wrong_digit_is_seen_and_the_node_comes_back() {
     let scratch = Scratch::new("digit");
@@ -132,7 +132,7 @@ fn a12_one_wrong_digit_is_seen_and_the_node_comes_back() {
     assert!(!old.notes.iter().any(|note| note.contains("damaged")), "{:?}", old.notes);
 }
 
-/// faults.md A4, N3
+/// Regression test of fault A4, N3 in faults.md.
 #[test]
 fn a4_another_first_process_makes_another_incarnation() {
     let scratch = Scratch::new("container");
@@ -157,7 +157,7 @@ fn witnessed(scratch: &Scratch, jobs: &[u32]) -> (Spool, PathBuf, Remembered) {
     (spool, witness, first)
 }
 
-/// faults.md A4
+/// Regression test of fault A4 in faults.md.
 #[test]
 fn a4_a_spool_that_lost_a_folder_makes_another_incarnation() {
     let scratch = Scratch::new("lost");
@@ -174,7 +174,7 @@ fn a4_a_spool_that_lost_a_folder_makes_another_incarnation() {
     std::fs::remove_file(witness).unwrap();
 }
 
-/// faults.md A4
+/// Regression test of fault A4 in faults.md.
 #[test]
 fn a4_a_spool_that_was_rolled_back_makes_another_incarnation() {
     let scratch = Scratch::new("rolled");
@@ -189,7 +189,7 @@ fn a4_a_spool_that_was_rolled_back_makes_another_incarnation() {
     std::fs::remove_file(witness).unwrap();
 }
 
-/// faults.md A4
+/// Regression test of fault A4 in faults.md.
 #[test]
 fn a4_without_a_witness_the_spool_is_believed() {
     let scratch = Scratch::new("unwitnessed");
@@ -203,7 +203,7 @@ fn a4_without_a_witness_the_spool_is_believed() {
     std::fs::remove_file(witness).unwrap();
 }
 
-/// faults.md A1
+/// Regression test of fault A1 in faults.md.
 #[test]
 fn a1_what_cant_be_read_is_kept() {
     let scratch = Scratch::new("kept");
@@ -230,7 +230,7 @@ fn a1_what_cant_be_read_is_kept() {
     assert!(!path.exists() && !mark.exists());
 }
 
-/// faults.md A1
+/// Regression test of fault A1 in faults.md.
 #[test]
 fn a1_a_lost_mark_of_the_first_task_does_not_hide_it() {
     let scratch = Scratch::new("mark");

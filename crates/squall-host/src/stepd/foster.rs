@@ -66,7 +66,7 @@ pub(crate) const SOCK: &str = "foster.sock";
 /// Command line of an idle supervisor; a busy one has that of a step daemon whose folder is that of all steps.
 pub(super) const IDLE_TITLE: [&[u8]; 3] = [b"squall", b"step", b"--foster"];
 
-/// Time that it waits for its first node daemon.
+/// Time that the supervisor waits for its first node daemon.
 const FIRST_WAIT: Duration = Duration::from_secs(10);
 
 /// Interval at which memory use is sampled.
@@ -421,7 +421,7 @@ impl Foster {
     }
 }
 
-/// Start and end of scripts.
+/// Functions for the start and end of scripts.
 impl Foster {
     fn serve(&mut self, mut order: Order) {
         let key = order.launch.key;

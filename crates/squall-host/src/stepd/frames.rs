@@ -16,7 +16,7 @@ use crate::poller::Interest;
 /// Largest buffer that an idle link keeps, bytes.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// One end of a link.
+/// One end of a link, a stream of frames.
 #[derive(Debug)]
 pub(super) struct Frames {
     stream: Pipe,
@@ -32,14 +32,14 @@ pub(super) struct Frames {
 /// State of the link after reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filled {
-    /// Nothing more to read for now.
+    /// The link is open, with nothing more to read for now.
     Open,
     /// The peer has closed or broken the link. Frames received before can still be taken.
     Closed,
 }
 
 impl Frames {
-    /// Uses a connected stream of this machine.
+    /// Makes a link over a connected Unix stream.
     pub(super) fn new(stream: UnixStream) -> io::Result<Self> {
         Pipe::local(stream).map(Self::over)
     }
@@ -49,7 +49,7 @@ impl Frames {
         self.stream.own_address()
     }
 
-    /// Uses any stream.
+    /// Makes a link over any stream, Unix or TCP.
     pub(super) fn over(stream: Pipe) -> Self {
         static BIRTHS: AtomicU64 = AtomicU64::new(1);
         let birth = BIRTHS.fetch_add(1, Ordering::Relaxed);

@@ -156,7 +156,8 @@ fn share_kb(pid: u32) -> u64 {
     exact.unwrap_or_else(|| memory_kb(pid).1)
 }
 
-/// Bytes that a process (and the children that it waited for) has read and written on disk.
+/// Returns the bytes that a process (and the children that it waited for) has read and written by system calls (`rchar`
+/// and `wchar` of proc_pid_io(5)).
 pub(super) fn io_bytes(pid: u32) -> (u64, u64) {
     // One read is enough for all of it: this is done at the end of each task.
     let mut room = [0; IO_TEXT_BYTES];

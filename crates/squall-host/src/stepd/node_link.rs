@@ -30,7 +30,7 @@ pub(super) struct NodeLinks {
 }
 
 impl NodeLinks {
-    /// Starts without connections.
+    /// Makes an empty list of connections, accepted from `listener`.
     pub(super) fn new(listener: UnixListener, uid: u32) -> Self {
         Self { listener, uid, links: Vec::new() }
     }

@@ -55,7 +55,7 @@ struct Order {
     /// CPUs that the step daemon may use; empty: all.
     #[n(1)]
     cpus: Vec<usize>,
-    /// Path of the v2 cgroup in which it is created, as bytes; empty: that of the zygote.
+    /// Path of the v2 cgroup in which the copy is created, as bytes; empty: that of the zygote.
     #[n(2)]
     #[cbor(with = "minicbor::bytes")]
     group: Vec<u8>,

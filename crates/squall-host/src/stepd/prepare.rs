@@ -31,7 +31,7 @@ const NO_OUTPUT: ExitCode = ExitCode { code: 0, signal: 53 };
 pub(super) struct Prepared {
     /// The task's rank.
     pub(super) rank: u32,
-    /// File to execute.
+    /// File to execute, or the reason why there is none.
     pub(super) program: Result<CString, NotFound>,
     /// The task's arguments, the program's name first.
     pub(super) argv: Vec<CString>,

@@ -26,7 +26,7 @@ use crate::sys::spawn::{Spawn, SpawnError};
 /// Time limit of the user's epilog.
 const EPILOG: Duration = Duration::from_secs(5);
 
-/// Interval of checks whether it has ended.
+/// Interval of checks whether an epilog has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Environment variable that tells a script in which context it runs.

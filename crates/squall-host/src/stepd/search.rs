@@ -24,7 +24,7 @@ impl NotFound {
         Self { code: errno as u8, error: format!("execve(): {}: {why}", name.to_string_lossy()) }
     }
 
-    /// The error of a task for which `--multi-prog` has no line.
+    /// Returns the error of a task for which `--multi-prog` has no line.
     pub(super) fn no_program() -> Self {
         Self { code: 2, error: "No executable program specified for this task".to_owned() }
     }

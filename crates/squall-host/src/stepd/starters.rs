@@ -23,7 +23,7 @@ use super::search::NotFound;
 use crate::sys::identity::Identity;
 use crate::sys::signals::kill;
 
-/// Most threads while starts are quick.
+/// Most starter threads while no start is stuck.
 const MOST: usize = 4;
 
 /// Time after which a start counts as stuck, so that one more thread is made, up to `MOST_STUCK`.
@@ -36,15 +36,15 @@ pub(super) struct Script {
     pub(super) key: StepKey,
     /// The program to execute, with arguments and environment.
     pub(super) task: Prepared,
-    /// Working directory, limits and streams.
+    /// The script's working directory, limits and streams.
     pub(super) ready: Ready,
     /// User and groups to run as.
     pub(super) identity: Identity,
     /// File mode mask (umask).
     pub(super) umask: u32,
-    /// The v2 cgroup in which it is created.
+    /// The v2 cgroup in which the script's process is created.
     pub(super) group: File,
-    /// The file in which it records its process.
+    /// The file in which the script's process records itself.
     pub(super) notes: Notes,
     /// Set when the step was ended: the script must not be started any more.
     pub(super) ended: Arc<AtomicBool>,
@@ -75,7 +75,7 @@ const SCRIPTS_MAX: usize = 16_384;
 /// Exit code of a script that is not started because too many wait; as of a shell that can't execute a command.
 const NO_ROOM: u8 = 126;
 
-/// The threads, with their queues.
+/// The threads that start scripts, with their queues.
 pub(super) struct Starters {
     scripts: SyncSender<Script>,
     waiting: Arc<Mutex<Receiver<Script>>>,

@@ -31,7 +31,7 @@ struct Output {
     stderr: bool,
     pipe: File,
     labelled: Option<Labelled>,
-    /// Whether its end was read; it is removed by `sweep`, so that indexes stay valid until then.
+    /// Whether the output's end was read; it is removed by `sweep`, so that indexes stay valid until then.
     over: bool,
 }
 
@@ -77,7 +77,7 @@ struct Input {
     waiting: VecDeque<u8>,
     /// Whether the end of input was received.
     ended: bool,
-    /// Whether it is closed; it is removed by `sweep`.
+    /// Whether the input is closed; it is removed by `sweep`.
     over: bool,
 }
 

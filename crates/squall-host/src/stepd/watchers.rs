@@ -16,7 +16,7 @@ const BACKLOG_BYTES_MAX: usize = 4 << 20;
 /// Most watchers at a time.
 const WATCHERS_MAX: usize = 16;
 
-/// The watchers of a step on this node.
+/// The commands that watch a step on this node (`sattach`).
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     links: Vec<Frames>,

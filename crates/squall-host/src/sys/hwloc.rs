@@ -31,7 +31,7 @@ struct Calls {
     destroy: Destroy,
 }
 
-/// The description, made once and inherited by copies of the process.
+/// The description of this machine, made once and inherited by copies of the process.
 static MACHINE: OnceLock<Option<String>> = OnceLock::new();
 
 /// Returns the description of this machine. None: the library is missing, or failed. Must be called first while the

@@ -17,7 +17,7 @@ pub(crate) struct Identity {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot become user {uid}: {call}: {error}")]
 pub(crate) struct DropError {
-    /// The user id that it should get.
+    /// The user id that the process should get.
     pub(crate) uid: u32,
     /// Name of the system call that failed.
     pub(crate) call: &'static str,

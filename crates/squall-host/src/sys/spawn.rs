@@ -13,7 +13,7 @@ use super::identity::Identity;
 /// Bytes of stack for the child between clone and exec.
 const STACK_BYTES: usize = 64 << 10;
 
-/// As in the kernel's `sched.h`.
+/// Flag of clone3(2) that creates the child in a given cgroup; value as in the kernel's `sched.h`.
 pub(super) const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// Process group, session and terminal of the child.
@@ -50,11 +50,11 @@ pub(crate) struct Spawn<'a> {
     pub(crate) umask: Option<u32>,
     /// Soft resource limits (RLIMIT_* number, value); values above the hard limit are lowered to it.
     pub(crate) rlimits: &'a [(u32, u64)],
-    /// The CPUs that it may use; empty: the parent's.
+    /// The CPUs that the process may use; empty: the parent's.
     pub(crate) cpus: &'a [usize],
-    /// A descriptor that it gets as number 3. None: only 0 to 2 are open in it.
+    /// A descriptor that the process gets as number 3. None: only 0 to 2 are open in it.
     pub(crate) further: Option<BorrowedFd<'a>>,
-    /// User and groups that it gets before it accesses anything; None: the parent's.
+    /// User and groups that the process gets before it accesses anything; None: the parent's.
     pub(crate) identity: Option<&'a Identity>,
     /// Line in which the child records its process id first of all, so that a running process is recorded whenever the
     /// parent dies. If the program can't be executed, the child removes the line.
@@ -87,7 +87,7 @@ impl<'a> Spawn<'a> {
 pub(crate) struct Note<'a> {
     /// The file to write to.
     pub(crate) file: BorrowedFd<'a>,
-    /// Offset in the file at which it is written.
+    /// Offset in the file at which the line is written.
     pub(crate) offset: u64,
     /// The line.
     pub(crate) line: Vec<u8>,

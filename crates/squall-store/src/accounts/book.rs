@@ -78,7 +78,7 @@ pub(super) struct Book {
     position: u64,
     nodes: HashMap<u32, String>,
     config: Arc<Config>,
-    /// The highest job id with a row: an id up to it may be used again.
+    /// The highest job id with a row: a submission with an id up to it uses an id again.
     pub(super) highest: Option<JobId>,
     pub(super) recent: Recent,
 }
@@ -128,7 +128,7 @@ impl Recent {
 pub(super) type Done = rusqlite::Result<()>;
 
 impl Book {
-    /// Opens or creates the file.
+    /// Opens the database at `path`, or creates it.
     pub(super) fn open(path: &Path) -> rusqlite::Result<Self> {
         // Readable for the owner only, as submit lines and comments are private.
         drop(std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path));
@@ -192,7 +192,7 @@ impl Book {
         set.execute(params![key, value]).map(drop)
     }
 
-    /// The cluster whose journal is followed; 0: not set yet.
+    /// Random number of the journal that is followed; 0: not set yet.
     pub(super) fn cluster(&self) -> u128 {
         self.cluster
     }
@@ -204,7 +204,7 @@ impl Book {
     pub(super) fn nodes(&self) -> usize {
         self.nodes.len()
     }
-    /// Sets the cluster whose journal a new database follows.
+    /// Sets the journal that a new database follows.
     pub(super) fn begin(&mut self, cluster: u128) -> Done {
         self.set_meta("cluster", Packed(cluster))?;
         self.cluster = cluster;
@@ -762,7 +762,7 @@ impl Book {
         self.db.prepare_cached(sql)?.execute(params![id.0, time.0 as i64]).map(drop)
     }
 
-    /// Counts time outside its slots as suspended. A job without any slot is suspended.
+    /// Counts a gang-scheduled job's time outside its slots as suspended. A job without any slot is suspended.
     fn shifted(&self, shift: &Shift) -> Done {
         let sql = "UPDATE jobs SET suspended = suspended + ?2,
             state = CASE WHEN state NOT IN (1, 2) THEN state WHEN ?3 OR suspended_since IS NOT NULL THEN 2 ELSE 1 END

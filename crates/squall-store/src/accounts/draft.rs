@@ -44,11 +44,11 @@ pub(super) struct Run {
 
 /// The rows that an event changes or needs.
 enum Whose {
-    /// No existing rows.
+    /// The event concerns no existing rows.
     Nobodys,
-    /// Rows of this job.
+    /// The event concerns rows of this job.
     Of(JobId),
-    /// Rows of any job.
+    /// The event may concern rows of any job.
     Anybodys,
 }
 

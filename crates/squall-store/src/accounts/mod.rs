@@ -113,7 +113,7 @@ pub struct Accounts {
 /// The journal that a database follows, and how far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The cluster whose journal it is.
+    /// Random number that identifies the journal.
     pub cluster: u128,
     /// Number of the last stored record.
     pub seq: u64,

@@ -135,7 +135,7 @@ fn register() -> c_int {
 
 /// # Safety
 ///
-/// As SQLite calls it: a layer, a name, room for a file, and where to put the flags.
+/// To be called by SQLite, with a layer, a name, room for a file, and where to put the flags.
 unsafe extern "C" fn open_file(
     layer: *mut ffi::sqlite3_vfs,
     name: ffi::sqlite3_filename,
@@ -174,7 +174,7 @@ unsafe extern "C" fn open_file(
 
 /// # Safety
 ///
-/// As SQLite calls it: an open file, and room for so many bytes.
+/// To be called by SQLite, with an open file, and room for `amount` bytes.
 unsafe extern "C" fn read_page(file: *mut ffi::sqlite3_file, to: *mut c_void, amount: c_int, offset: i64) -> c_int {
     let Some(read) = METHODS.get().and_then(|methods| methods.own.xRead) else { return ffi::SQLITE_IOERR };
     // SAFETY: the arguments go on as they came. After SQLITE_OK so many bytes are filled.
@@ -192,7 +192,7 @@ unsafe extern "C" fn read_page(file: *mut ffi::sqlite3_file, to: *mut c_void, am
 
 /// # Safety
 ///
-/// As SQLite calls it: an open file, and so many bytes.
+/// To be called by SQLite, with an open file, and `amount` bytes.
 unsafe extern "C" fn write_page(
     file: *mut ffi::sqlite3_file,
     from: *const c_void,
@@ -214,7 +214,7 @@ unsafe extern "C" fn write_page(
 ///
 /// # Safety
 ///
-/// As SQLite calls it: an open file.
+/// To be called by SQLite, with an open file.
 unsafe extern "C" fn characteristics(file: *mut ffi::sqlite3_file) -> c_int {
     let own = METHODS.get().and_then(|methods| methods.own.xDeviceCharacteristics);
     // SAFETY: the argument goes on as it came.

@@ -346,7 +346,7 @@ fn rows_are_the_same_however_many_records_a_transaction_has() {
     }
 }
 
-/// faults.md A9
+/// Regression test of fault A9 in faults.md.
 #[test]
 fn a9_pages_are_cut_by_their_bytes() {
     let mut bed = Bed::new();
@@ -394,7 +394,7 @@ fn a9_portions_of_an_answer_have_each_row_once() {
     assert_eq!(rows.iter().map(|row| row.id.0).collect::<Vec<_>>(), expected);
 }
 
-/// faults.md C3
+/// Regression test of fault C3 in faults.md.
 #[test]
 fn c3_an_id_that_comes_back_is_another_job() {
     let mut bed = Bed::new();

@@ -17,7 +17,7 @@ use crate::log::{BlobReader, LogError};
 /// Location of a blob's content in the journal's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct BlobPlace {
-    /// Whether it is in a pack; otherwise it is in a segment.
+    /// Whether the blob is in a pack; otherwise it is in a segment.
     #[n(0)]
     pub(crate) packed: bool,
     /// Number of the pack or segment.

@@ -19,7 +19,7 @@ pub(crate) const PACK_DRAFT: &str = "pack.tmp";
 /// Kinds of numbered files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// Frames of records and blobs.
+    /// A file of frames of records and blobs.
     Segment,
     /// The state after the segment of the same number.
     Snapshot,

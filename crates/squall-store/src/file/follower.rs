@@ -34,7 +34,7 @@ const TAIL_BYTES_MAX: u64 = 256 << 20;
 const ROOM_FOR_TWO: u64 = 2 * TAIL_BYTES;
 /// Interval of attempts to remove files that accounting still needed.
 const CLEAN_EVERY: Duration = Duration::from_secs(1);
-/// Nice value of the thread: where CPUs are short, it gets a third of the time that other threads get.
+/// Nice value of the thread that makes snapshots: where CPUs are short, it gets a third of the time that others get.
 const NICE: i32 = 5;
 /// Bytes of blobs in one frame of a pack.
 const PACK_FRAME_BYTES: usize = 1 << 20;

@@ -337,7 +337,7 @@ impl Log for FileLog {
     }
 }
 
-/// Whether records are missing that accounting has stored from the same journal.
+/// Returns an error if records are missing that accounting has stored from the same journal.
 fn shortness(replay: &Replay, seen: Option<Seen>) -> Option<JournalError> {
     let seen = seen.filter(|seen| replay.cursor.is_none_or(|c| c.cluster == seen.cluster))?;
     (replay.seq < seen.seq).then_some(JournalError::Short { have: replay.seq, seen: seen.seq })

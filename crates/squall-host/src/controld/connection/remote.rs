@@ -33,7 +33,7 @@ const ENQUIRY_TIME: Duration = Duration::from_mins(5);
 /// Interval at which a connected node's key is checked to be still trusted.
 const REVISIT: Duration = Duration::from_secs(2);
 
-/// What the controller needs to authenticate other machines.
+/// Keys and settings with which the controller authenticates other machines.
 #[derive(Clone, Debug)]
 pub(in crate::controld) struct Gate {
     place: Place,
@@ -262,7 +262,7 @@ mod tests {
     use super::vouchable;
     use squall_files::users::User;
 
-    /// faults.md C2
+    /// Regression test of fault C2 in faults.md.
     #[test]
     fn c2_a_node_vouches_for_ordinary_users_in_their_own_groups() {
         let ann = User { name: "ann".into(), uid: 1001, gid: 1001, home: String::new(), shell: String::new() };

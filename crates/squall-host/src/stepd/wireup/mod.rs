@@ -91,7 +91,7 @@ pub(super) enum Port {
     Mesh(usize),
 }
 
-/// The caller that waits for an answer of the exchange.
+/// The caller that waits for an answer of the exchange between step daemons.
 #[derive(Debug)]
 pub(super) enum Waiter {
     Pmi,

@@ -14,7 +14,7 @@ use squall_model::wire::peer::{Notice, PeerMessage, What};
 use super::{Port, Waiter, Wireup, Word};
 use crate::poller::Interest;
 
-/// The step daemon's ends of all tasks' sockets.
+/// The step daemon's ends of the sockets over which tasks use PMI.
 #[derive(Debug)]
 pub(super) struct PmiTasks {
     pmi: Pmi,
@@ -65,7 +65,7 @@ impl PmiTasks {
         acts
     }
 
-    /// Ends the barrier, with the collected data or a failure.
+    /// Ends PMI's barrier, with the collected data or a failure.
     pub(super) fn gathered(&mut self, result: Result<&[u8], ()>) -> Vec<PmiAct> {
         let mut acts = Vec::new();
         self.pmi.gathered(result, &mut acts);

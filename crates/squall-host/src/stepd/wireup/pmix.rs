@@ -136,9 +136,9 @@ impl PmixServer {
 /// Returns the path of the folder that the tasks of a node share. Its name can't be guessed, so no other process can
 /// make it first.
 ///
-/// The comma keeps libpmix from removing files that tasks register for clean-up: it takes the path for a list. Open MPI
-/// removes its segments itself at its end, and warns of each that libpmix has removed before (its issue 9905). The rest
-/// is removed with the folder.
+/// The comma in the name keeps libpmix from removing files that tasks register for clean-up: it takes the path for a
+/// list. Open MPI removes its segments itself at its end, and warns of each that libpmix has removed before (its issue
+/// 9905). The rest is removed with the folder.
 pub(super) fn shared_folder(kinship: &Kinship, launch: &StepLaunch) -> PathBuf {
     let room = if Path::new(SHARED_MEMORY).is_dir() { SHARED_MEMORY } else { "/tmp" };
     Path::new(room).join(format!("squall-{},{}", kinship.name(), launch.node))

@@ -15,7 +15,7 @@ use crate::sys::pmix::accepted;
 /// Most events that are taken at once.
 const EVENTS: usize = 64;
 
-/// Connections of libpmix that are watched.
+/// Connections of libpmix whose messages are acknowledged at once.
 #[derive(Debug)]
 pub(super) struct Prompt {
     epoll: OwnedFd,
@@ -24,12 +24,12 @@ pub(super) struct Prompt {
 }
 
 impl Prompt {
-    /// Starts without connections. None: there are no descriptors left.
+    /// Makes an empty set of connections. None: no epoll descriptor can be made.
     pub(super) fn new() -> Option<Self> {
         Some(Self { epoll: epoll::create(CreateFlags::CLOEXEC).ok()?, watched: BTreeMap::new() })
     }
 
-    /// Adds new connections to `address`.
+    /// Adds the connections to `address` that are new.
     pub(super) fn watch(&mut self, address: SocketAddr) {
         for (fd, peer) in accepted(address) {
             if self.watched.values().any(|(_, known)| *known == peer) {

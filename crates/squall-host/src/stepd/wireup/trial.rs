@@ -15,7 +15,7 @@ use crate::stepd::environment::Environment;
 /// Largest message size that can be asked for, as a power of two.
 const POWER_MAX: u32 = 24;
 
-/// Turns before those that count: connections are made meanwhile.
+/// Turns of a measurement that are not counted: connections are made meanwhile.
 const WARM_UP: u32 = 200;
 
 /// Measurements still to be made.

@@ -26,7 +26,7 @@ const STALE: [&str; 11] = [
     "PMI_RANK",
 ];
 
-/// Names under which the versions of the PMIx library look for the server's address.
+/// Environment variables in which the versions of the PMIx library look for the server's address.
 const ADDRESSES: [&str; 5] =
     ["PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3", "PMIX_SERVER_URI2", "PMIX_SERVER_URI21"];
 
@@ -39,8 +39,8 @@ const PSM_DEVICES: [&str; 4] = ["/dev/hfi1", "/dev/hfi1_0", "/dev/ipath", "/dev/
 /// Devices by which hwloc's plug-ins find graphics processors.
 const GRAPHICS: [&str; 3] = ["/dev/dri", "/dev/nvidiactl", "/dev/kfd"];
 
-/// Plug-ins of hwloc that every MPI program loads with all their libraries, and that find nothing without such devices;
-/// the last one reads XML of other programs than hwloc.
+/// Plug-ins of hwloc that every MPI program loads with all their libraries, and that find nothing without graphics
+/// processors; the last one reads XML of other programs than hwloc.
 const IDLE_PLUGINS: &str = "hwloc_gl,hwloc_opencl,hwloc_cuda,hwloc_nvml,hwloc_rsmi,hwloc_levelzero,hwloc_xml_libxml";
 
 /// Whether the user wants no wire-up: `--mpi=none`.

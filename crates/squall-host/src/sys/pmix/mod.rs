@@ -48,7 +48,7 @@ pub(crate) fn warm() {
 pub(crate) struct Job {
     /// Name of the PMIx namespace.
     pub(crate) nspace: String,
-    /// `JOB.STEP`.
+    /// Id of the step, as `JOB.STEP`.
     pub(crate) id: String,
     /// Names of the nodes.
     pub(crate) nodes: Vec<String>,
@@ -66,7 +66,7 @@ pub(crate) struct Job {
     pub(crate) gid: u32,
 }
 
-/// A running server.
+/// The running PMIx server of this process.
 #[derive(Debug)]
 pub(crate) struct Server {
     calls: CallsBox,

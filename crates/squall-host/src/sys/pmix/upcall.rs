@@ -52,7 +52,7 @@ pub(crate) enum Upcall {
     },
     /// The answer to `publish_of`.
     Published {
-        /// The ticket given there.
+        /// The ticket given to `publish_of`.
         ticket: u64,
         /// The published data; None: it failed.
         data: Option<Vec<u8>>,
@@ -144,11 +144,11 @@ pub(crate) enum Upcall {
 pub(crate) struct Event {
     /// The library's number of the event.
     pub(crate) code: i32,
-    /// The rank that sends it.
+    /// The rank that sends the event.
     pub(crate) source: u32,
-    /// Its receivers, as the library's number of a range.
+    /// The event's receivers, as the library's number of a range.
     pub(crate) range: u8,
-    /// Its attributes as packed by the library.
+    /// The event's attributes as packed by the library.
     pub(crate) details: Vec<Vec<u8>>,
 }
 
@@ -358,7 +358,7 @@ impl Inbox {
         std::mem::take(&mut self.queue.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// An attribute as bytes that any server of this version understands.
+    /// Encodes an attribute as bytes that any server of this version can decode.
     ///
     /// # Safety
     /// The attribute must be valid.
@@ -374,7 +374,7 @@ impl Inbox {
         }
     }
 
-    /// The reverse. What the attribute points to is never freed.
+    /// Decodes what `pack` has encoded. The memory to which the attribute points is never freed.
     ///
     /// # Safety
     /// The bytes must have been made by `pack`.

@@ -11,13 +11,13 @@ const TIMEOUT_S: u64 = 300;
 /// Route of messages between step daemons (`SLURM_PMIX_DIRECT_CONN`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stepd::wireup) enum Way {
-    /// Directly: on one machine over Unix sockets, otherwise over TCP. The default.
+    /// Direct messages: on one machine over Unix sockets, otherwise over TCP. The default.
     Direct,
-    /// `tcp`: over TCP also on one machine.
+    /// Value `tcp`: direct messages over TCP, also on one machine.
     Tcp,
-    /// `false`: through the node daemons, along the tree of nodes.
+    /// Value `false`: messages go through the node daemons, along the tree of nodes.
     Tree,
-    /// `srun`: by way of `srun`.
+    /// Value `srun`: all messages are relayed by `srun`.
     Srun,
 }
 
@@ -32,7 +32,7 @@ pub(in crate::stepd::wireup) struct Manner {
     pub(in crate::stepd::wireup) early: bool,
     /// `SLURM_PMIX_TIMEOUT`: how long ranks wait for each other.
     pub(in crate::stepd::wireup) patience: Span,
-    /// `SLURM_PMIX_FENCE`: `tree`, `ring` or `mixed`.
+    /// `SLURM_PMIX_FENCE`: pattern in which a fence's messages are sent, `tree`, `ring` or `mixed`.
     pub(in crate::stepd::wireup) shape: Shape,
 }
 

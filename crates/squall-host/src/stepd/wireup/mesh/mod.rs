@@ -28,7 +28,7 @@ pub(super) use manner::{Manner, Way, is_yes, said};
 /// Time from our own start within which another step daemon must be reachable; after it, it has ended or will never
 /// start.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Pause between attempts to connect to one that is not reachable: at first, and at most.
+/// Pause between attempts to connect to a step daemon that is not reachable: at first, and at most.
 const PAUSE: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 /// Time limit of a connection to another machine; after it, messages are relayed by `srun`.
@@ -49,7 +49,7 @@ pub(super) struct Kinship {
 }
 
 impl Kinship {
-    /// Returns the values for a step's launch on this node.
+    /// Derives them from a step's launch on this node.
     pub(super) fn of(launch: &StepLaunch, program: &TaskProgram) -> Self {
         let far = match &program.client {
             ClientAddress::Anywhere { address, .. } => address.rsplit_once(':').map(|(host, _)| host.to_owned()),
@@ -92,7 +92,7 @@ pub(super) struct Mesh {
     kinship: Kinship,
     manner: Manner,
     listener: UnixListener,
-    /// TCP listener for other machines, or (with `tcp`) for all.
+    /// TCP listener for step daemons on other machines, or (if the route is TCP) for all.
     tcp: Option<TcpListener>,
     /// UCX, if it is wanted and available.
     fast: Option<Fast>,
@@ -167,7 +167,7 @@ impl Heard {
 }
 
 impl Mesh {
-    /// Opens the listeners. `srun` is our link to it.
+    /// Opens the listeners for other step daemons. `srun`: the link to the step's `srun`.
     pub(super) fn open(kinship: Kinship, manner: Manner, srun: Option<&Frames>) -> io::Result<Self> {
         let listener = UnixListener::bind_addr(&kinship.address(kinship.here)?)?;
         listener.set_nonblocking(true)?;
