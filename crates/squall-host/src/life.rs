@@ -26,7 +26,7 @@ use crate::processes;
 use crate::stepd::LIBRARIES_VARIABLE;
 use crate::sys::descriptors;
 
-/// Number of emulated nodes from which on a further rack process is worth it.
+/// Number of emulated nodes per rack process: with fewer, a further process is not worth it.
 const RACK_WORTH: usize = 1000;
 /// Interval of checks while waiting for a process.
 const LOOK_EVERY: Duration = Duration::from_millis(5);

@@ -19,9 +19,9 @@ use crate::sys::heap;
 
 /// Time within which a frame must be complete once it has begun.
 const FRAME_TIME: Duration = Duration::from_secs(30);
-/// Time without any progress in writing after which a peer is disconnected.
+/// Time limit for writing one piece of `WRITE_BYTES`; a peer that exceeds it is disconnected.
 const WRITE_TIME: Duration = Duration::from_mins(1);
-/// Bytes passed to one write call.
+/// Bytes of one piece that is written within `WRITE_TIME`.
 const WRITE_BYTES: usize = 64 << 10;
 /// Longest greeting, bytes: it has a name, a cluster and a proof.
 const GREETING_BYTES_MAX: usize = 16 << 10;

@@ -139,8 +139,8 @@ impl<K: Copy + PartialEq> Poller<K> {
     }
 }
 
-/// Adds or changes an entry of the kernel's list. False: epoll rejects this kind of descriptor. `known`: the descriptor
-/// is probably in the list.
+/// Updates one entry of the kernel's list. False: epoll rejects this kind of descriptor. `known`: the descriptor is
+/// probably in the list.
 fn tell<K>(epoll: &OwnedFd, interest: &Interest<'_, K>, known: bool) -> Result<bool, Errno> {
     let fd = interest.fd;
     let data = EventData::new_u64(fd.as_raw_fd() as u64);

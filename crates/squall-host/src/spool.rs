@@ -175,7 +175,7 @@ impl TaskPid {
 
 impl Spool {
     /// Opens the spool of a node at `path`, making it if needed. Its folders belong to this process's user; other users
-    /// can reach known paths below them, but not list them.
+    /// can pass through those of steps, but not list them.
     pub fn open(path: &Path) -> io::Result<Self> {
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent)?;

@@ -11,9 +11,9 @@ use squall_model::job::Digest;
 
 /// Numbered records of events, in order, and the content that they refer to. It has one writer.
 ///
-/// A constructor makes its caller that writer and cuts off what the last one left unfinished. Afterwards no earlier writer
-/// can append: a file log demands the lock of the state directory, a log in etcd raises an epoch that each of its
-/// transactions compares.
+/// A constructor makes its caller the log's writer, and cuts off what the last writer left unfinished. Afterwards no
+/// earlier writer can append: a file log demands the lock of the state directory, a log in etcd raises an epoch that
+/// each of its transactions compares.
 ///
 /// A batch is appended and then flushed; both may block, so that the host calls them on another thread and decides the next
 /// batch meanwhile. One flush serves all records and content of the batch (group commit).
@@ -31,9 +31,9 @@ pub trait Log: Debug + Send {
     /// repeated flush proves nothing.
     fn flush(&mut self) -> Result<(), LogError>;
 
-    /// Hands the durable records from number `seq` on to `take`, in order. Returns the number of the first one. A number
-    /// above `seq` says that the records before it are only in the snapshot; None says that there are none. A standby
-    /// follows a log in this way.
+    /// Passes the durable records from number `seq` on to `take`, in order. Returns the number of the first one. A
+    /// number above `seq` means that the records before it are only in the snapshot; None means that there are no
+    /// records. A standby follows a log in this way.
     fn read_from(&self, seq: u64, take: &mut dyn FnMut(Record)) -> Result<Option<u64>, LogError>;
 
     /// Reads the newest snapshot. None: there is none, and [`Log::read_from`] 1 gives everything. The snapshot and the

@@ -82,7 +82,7 @@ pub(crate) enum ToFoster {
     /// Serve this step, whose folder is prepared.
     #[n(0)]
     Serve(#[n(0)] Box<Order>),
-    /// Message for a step.
+    /// Passes on a message for a step.
     #[n(1)]
     Tell {
         /// The step.

@@ -97,7 +97,7 @@ pub(super) struct Recent {
     pub(super) array: Option<Array>,
 }
 
-/// Number of drafts at which they are written, after the record that exceeds it. Each takes about a KiB.
+/// Number of drafts at which they are written, after the record that reaches it. Each takes about a KiB.
 const DRAFTS_MAX: usize = 8192;
 
 /// Number of jobs in `Recent::jobs` at which it is emptied.

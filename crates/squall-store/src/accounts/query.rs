@@ -158,7 +158,7 @@ fn row_bytes(row: &AccountingRow) -> usize {
 /// A row being made: of a job, or of an array's tasks that never started.
 struct Draft {
     id: JobId,
-    /// Sort key: the attempt, which future attempts have already; for an array, its id as stored.
+    /// Sort key: the attempt's number, which a requeued job has before its next start; for an array, its id as stored.
     sort: i64,
     uid: u32,
     row: AccountingRow,

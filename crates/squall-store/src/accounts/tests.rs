@@ -432,7 +432,7 @@ fn c3_an_id_that_comes_back_is_another_job() {
     }
 }
 
-/// faults.md D9: reports need to know when nodes were down, and what was reserved.
+/// Regression test of fault D9 in faults.md: reports need the times when nodes were down, and the reservations.
 #[test]
 fn d9_nodes_and_accounts_of_the_past_are_kept() {
     let mut bed = Bed::new();
@@ -455,7 +455,7 @@ fn d9_nodes_and_accounts_of_the_past_are_kept() {
     assert_eq!(history::page(&book, &mut after).unwrap(), [], "the last page is empty");
 }
 
-/// faults.md E: `sacctmgr modify job`.
+/// Regression test of fault E in faults.md: `sacctmgr modify job`.
 #[test]
 fn e_what_accounting_keeps_of_an_ended_job_can_be_changed() {
     let mut bed = Bed::new();

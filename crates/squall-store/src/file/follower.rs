@@ -57,7 +57,7 @@ pub struct Follower {
 
 #[derive(Debug)]
 struct Shared {
-    /// Records up to this one are in the accounting database; the maximum if there is none.
+    /// Records up to this one are in the accounting database; 0: accounting has reported nothing yet.
     accounted: AtomicU64,
     /// Number of the last segment covered by a snapshot.
     covered: (Mutex<u64>, Condvar),

@@ -10,7 +10,7 @@ use super::blobs::BlobPlace;
 use super::error::JournalError;
 use super::files::Kind;
 
-/// What the next segment must begin with.
+/// Values with which the next segment must begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cursor {
     pub(crate) cluster: u128,
