@@ -23,18 +23,18 @@ const SEAL_BYTES: usize = 64 << 10;
 /// The receiving half of a connection.
 #[derive(Debug)]
 pub(crate) enum Reader {
-    /// From this machine; the kernel identifies the peer.
+    /// Receives from this machine; the kernel identifies the peer.
     Local(BufReader<local::Reader>),
-    /// From another machine, encrypted; the peer's key identifies it.
+    /// Receives from another machine, encrypted; the peer's key identifies it.
     Sealed(Box<SealedReader>),
 }
 
 /// The sending half of a connection.
 #[derive(Debug)]
 pub(crate) enum Writer {
-    /// To a process of this machine.
+    /// Sends to a process of this machine.
     Local(local::Writer),
-    /// To another machine, encrypted.
+    /// Sends to another machine, encrypted.
     Sealed(Box<SealedWriter>),
 }
 

@@ -126,7 +126,7 @@ enum Deed {
     Append(u8),
     Flush,
     Crash(u64),
-    /// Appends a batch without room.
+    /// Appends a batch while the disk is full.
     Full,
     Snapshot,
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// User and groups that a process gets.
+/// User and groups to which a process switches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// User id: real, effective and saved.

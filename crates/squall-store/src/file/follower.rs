@@ -165,7 +165,7 @@ impl Drop for Follower {
     }
 }
 
-/// Reports to the follower up to which record accounting has stored everything.
+/// Reports to the thread that makes snapshots, up to which record accounting has stored everything.
 #[derive(Clone, Debug)]
 pub struct Accounted(Arc<Shared>);
 

@@ -162,11 +162,11 @@ pub(crate) fn sweep_up(launch: &StepLaunch) {
 /// Progress of tasks in PMIx or PMI.
 #[derive(Debug, Default)]
 struct Standing {
-    /// Ranks that have connected at some time.
+    /// Ranks that have connected to PMIx or PMI at some time.
     spoke: BTreeSet<u32>,
-    /// Ranks that have connected and not finished.
+    /// Ranks that have connected to PMIx or PMI, and not finished using it.
     within: BTreeSet<u32>,
-    /// Ranks whose processes have ended without connecting.
+    /// Ranks whose processes have ended without connecting to PMIx or PMI.
     silent: BTreeSet<u32>,
     /// Signals that were sent to the tasks: a task that dies of one of them is no fault.
     sent: BTreeSet<i32>,

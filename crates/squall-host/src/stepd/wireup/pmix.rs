@@ -38,7 +38,7 @@ pub(super) struct PmixServer {
 }
 
 impl PmixServer {
-    /// Listens, and makes the folder that tasks share; does not load libpmix.
+    /// Opens the server's listening socket, and makes the folder that tasks share; does not load libpmix.
     pub(super) fn open(launch: &StepLaunch, kinship: &Kinship) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         listener.set_nonblocking(true)?;

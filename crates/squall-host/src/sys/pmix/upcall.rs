@@ -38,7 +38,7 @@ pub(crate) enum Upcall {
     Fence {
         /// The participants.
         asked: Asked,
-        /// The data that they contribute.
+        /// The data that the participants contribute.
         data: Vec<u8>,
         /// Callback for the answer.
         reply: ModexReply,
@@ -101,7 +101,7 @@ pub(crate) enum Upcall {
         name: String,
         /// The participants.
         asked: Asked,
-        /// Data that they contribute for the others.
+        /// Data that the participants contribute for each other.
         data: Vec<u8>,
         /// Whether a unique number for the group is wanted.
         numbered: bool,
