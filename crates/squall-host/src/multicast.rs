@@ -1,6 +1,6 @@
 //! Distribution of files by UDP multicast: the controller's sender and the nodes' receivers.
 //!
-//! Lost datagrams are repaired by the engine (`engine/src/control/cast.rs`): this module only paces sending. Datagrams
+//! Lost datagrams are repaired by the engine (`control/effects/cast.rs`): this module only paces sending. Datagrams
 //! are encrypted with a key that nodes receive over the tree, so that listeners on the network can't read them. The
 //! file's digest proves that its content is right.
 
