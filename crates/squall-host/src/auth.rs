@@ -1,4 +1,5 @@
-//! Who is at the other end of a local socket: what the kernel says, with names and groups.
+//! Identity of the peer of a local socket: user and group ids from the kernel, with the names and groups that belong to
+//! them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,29 +11,29 @@ use squall_files::users;
 use squall_model::job::Owner;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How long names and groups are believed before they are looked up again.
+/// How long a looked-up user name and its groups are cached.
 const KEPT: Duration = Duration::from_mins(1);
-/// Users remembered at most.
+/// Number of users cached at most; at this number the cache is emptied.
 const USERS_MAX: usize = 4096;
 
-/// Owners by user and group id, and when they were looked up.
+/// Cached owners by (user id, group id), each with the time of its lookup.
 type Known = HashMap<(u32, u32), (Instant, Arc<Owner>)>;
 
-/// Looks users up and remembers them for a while. Lookups may block: not on the controller's own thread.
+/// Cache of user lookups. A lookup may block, so it must not run on the controller's own thread.
 #[derive(Debug, Default)]
 pub(crate) struct Authority {
     known: Mutex<Known>,
 }
 
 impl Authority {
-    /// The peer with these ids, if it is known and fresh.
+    /// Returns the cached peer with these ids; None: it is not in the cache, or older than `KEPT`.
     pub(crate) fn known(&self, uid: u32, gid: u32) -> Option<Who> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let (since, owner) = known.get(&(uid, gid))?;
         (since.elapsed() < KEPT).then(|| who(owner))
     }
 
-    /// The peer with these ids, looked up.
+    /// Looks the peer with these ids up in the system's user database, and caches it. May block.
     pub(crate) fn look_up(&self, uid: u32, gid: u32) -> Who {
         let owner = Arc::new(owner(uid, gid));
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -44,40 +45,40 @@ impl Authority {
     }
 }
 
-/// Whether a user may act on everything: root, or who runs the cluster.
+/// Whether the user with this id may act on everything: root, or the user as which this daemon runs.
 pub(crate) fn is_operator(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
-/// Requests of one user that may wait for a decision; more wait in their sockets.
+/// Requests of one user that may wait for a decision; further ones are left unread in their sockets.
 const USER_REQUESTS_MAX: usize = 1024;
-/// Bytes of one user's requests that may be half read, or wait for a decision.
+/// Bytes of one user's requests that may be partly read or waiting for a decision.
 const USER_READING_MAX: usize = 64 << 20;
-/// Bytes of answers that one user may leave unread.
+/// Bytes of answers that may be queued for one user who does not read them.
 const USER_UNREAD_MAX: usize = 64 << 20;
 
-/// How many connections each user has, and what they take up together.
+/// By user id: number of open connections, and the user's allowances.
 type Accounts = HashMap<u32, (usize, Arc<Account>)>;
 
-/// What each user takes up of a daemon that all users may call.
+/// Limits each user's connections and requests at a daemon that all users may call.
 #[derive(Clone, Debug)]
 pub(crate) struct Users {
     accounts: Arc<Mutex<Accounts>>,
     most: usize,
 }
 
-/// What one user takes up, over all connections.
+/// One user's remaining allowances, shared by all connections of that user.
 #[derive(Debug)]
 pub(crate) struct Account {
-    /// Requests that may still come to be decided.
+    /// One permit for each further request that may wait for a decision.
     requests: Arc<Semaphore>,
-    /// Bytes that may still be read for them.
+    /// One permit for each further byte of requests that may be read.
     reading: Arc<Semaphore>,
-    /// Bytes of answers that were not taken yet.
+    /// Bytes of answers that are queued and not sent yet.
     unread: AtomicUsize,
 }
 
-/// What a request takes of what its user may have read, or waiting for a decision, until it is dropped.
+/// A request's part of its user's allowances (one request, and its bytes); dropping it frees them.
 #[derive(Debug)]
 pub(crate) struct Claim(#[expect(dead_code, reason = "held")] [OwnedSemaphorePermit; 2]);
 
@@ -87,7 +88,7 @@ impl Account {
         Self { requests: Arc::new(requests), reading: Arc::new(reading), unread: AtomicUsize::new(0) }
     }
 
-    /// Waits until there is room for one more request of so many bytes.
+    /// Waits until the user may have one more request, of `bytes` bytes, waiting for a decision.
     pub(crate) async fn claim(&self, bytes: usize) -> Claim {
         let bytes = bytes.min(USER_READING_MAX) as u32;
         let reading = Arc::clone(&self.reading).acquire_many_owned(bytes).await;
@@ -95,29 +96,29 @@ impl Account {
         Claim([request, reading].map(|permit| permit.expect("these semaphores are never closed")))
     }
 
-    /// Counts bytes that wait to be taken. False: that is more than the user may leave unread.
+    /// Counts `bytes` more of queued answers. False: that is more than the user may leave unread.
     pub(crate) fn owe(&self, bytes: usize) -> bool {
         self.unread.fetch_add(bytes, Ordering::Relaxed) + bytes <= USER_UNREAD_MAX
     }
 
-    /// Counts bytes that were taken, or are given up.
+    /// Counts `bytes` less of queued answers: they were sent or discarded.
     pub(crate) fn settle(&self, bytes: usize) {
         self.unread.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
 impl Users {
-    /// Nobody is there yet, and nobody but operators may have more than so many.
+    /// Allows each user, except operators, at most `most` connections.
     pub(crate) fn new(most: usize) -> Self {
         Self { accounts: Arc::default(), most }
     }
 
-    /// The same in a process that may open so many files: no user may have more than an eighth of them.
+    /// Like `new`, in a process that may open `files` files: no user may have more connections than an eighth of them.
     pub(crate) fn within(most: usize, files: usize) -> Self {
         Self::new(most.min(files / 8).max(1))
     }
 
-    /// Counts a connection until the result is dropped. None: the user has too many.
+    /// Counts a connection until the result is dropped. None: the user has as many connections as allowed.
     pub(crate) fn enter(&self, uid: u32) -> Option<Entered> {
         let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
         let (count, account) = accounts.entry(uid).or_insert_with(|| (0, Arc::new(Account::new())));
@@ -129,7 +130,7 @@ impl Users {
     }
 }
 
-/// A counted connection.
+/// A counted connection; dropping it ends the count.
 #[derive(Debug)]
 pub(crate) struct Entered {
     users: Users,
@@ -138,7 +139,7 @@ pub(crate) struct Entered {
 }
 
 impl Entered {
-    /// What its user takes up.
+    /// Returns the allowances of the connection's user.
     pub(crate) fn account(&self) -> &Arc<Account> {
         &self.account
     }
@@ -149,7 +150,7 @@ impl Drop for Entered {
         let mut accounts = self.users.accounts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((count, account)) = accounts.get_mut(&self.uid) {
             *count -= 1;
-            // What is still owed stays known: the map and this have an account that nobody else has.
+            // While answers are still queued, a third reference keeps the account and with it their count.
             if *count == 0 && Arc::strong_count(account) == 2 {
                 accounts.remove(&self.uid);
             }
@@ -192,7 +193,7 @@ mod tests {
         }
     }
 
-    /// faults.md H3
+    /// Regression test of fault H3 in faults.md.
     #[test]
     fn h3_frames_half_read_take_a_users_share_of_memory_and_no_more() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -220,7 +221,7 @@ mod tests {
         });
     }
 
-    /// faults.md H3
+    /// Regression test of fault H3 in faults.md.
     #[test]
     fn h3_requests_that_wait_for_a_decision_are_counted() {
         let users = Users::new(2048);
@@ -231,16 +232,16 @@ mod tests {
         assert!(ready(ann.account().claim(1)).is_some());
     }
 
-    /// faults.md H3
+    /// Regression test of fault H3 in faults.md.
     #[test]
     fn h3_answers_that_a_user_does_not_take_cut_off_that_user_alone() {
         let users = Users::new(2048);
         let (ann, bob) = (users.enter(1001).unwrap(), users.enter(1002).unwrap());
-        // With what a frame adds.
+        // A frame adds its header to these bytes.
         let answer = squall_model::encoding::ByteBuf::from(vec![0; (4 << 20) - 64]);
         let most = USER_UNREAD_MAX >> 22;
         let takes = |queue: &Outgoing| queue.push(&answer).is_ok() && !queue.is_closed();
-        // Over as many connections as they like.
+        // Spread over many connections of the same user.
         let queues: Vec<Outgoing> = (0..=most).map(|_| Outgoing::of(ann.account())).collect();
         assert_eq!(queues.iter().filter(|queue| takes(queue)).count(), most);
         assert!(takes(&Outgoing::of(bob.account())));
@@ -249,7 +250,7 @@ mod tests {
         assert!(again.account().owe(1), "what is given up is not owed");
     }
 
-    /// faults.md M8
+    /// Regression test of fault M8 in faults.md.
     #[test]
     fn m8_a_user_has_an_eighth_of_the_files_at_most() {
         for (files, most) in [(1024, 128), (1 << 20, 2048), (usize::MAX, 2048), (4, 1)] {

@@ -1,9 +1,11 @@
-//! Cgroups of jobs and steps: v2, v1, both at once, or none; what can't be had is done without.
+//! Cgroups of jobs and steps: v2, v1, both at once, or none. Missing hierarchies and controllers are done without.
 //!
-//! `…/squall/CLUSTER/NODE/job_N.A/step_S` (of the script: perhaps `job_N.A` itself) in v2 if it is there, to know and kill all members by and with whatever
-//! controllers it has; and in the v1 hierarchy of the memory controller where memory is limited and v2 lacks it, and of
-//! the CPU controller for jobs that take turns. Other v1 hierarchies are not used: to move a process into a group takes
-//! milliseconds, while on v2 it can be born there.
+//! In v2, if mounted, a step's group is `…/squall/CLUSTER/NODE/job_N.A/step_S` (the batch script's may be `job_N.A`
+//! itself). It serves to find and kill all members, and has whatever controllers are available. In the v1 hierarchy of
+//! the memory controller groups are made where memory is limited and v2 lacks that controller; in that of the CPU
+//! controller, for jobs that take turns (gang scheduling). Other v1 hierarchies are not used: moving a process into a
+//! group takes milliseconds, while on v2 it can be born there.
+//!
 //! Step daemons and their tasks are members of the step's group; the node daemon never is.
 
 use std::cell::OnceCell;
@@ -24,57 +26,59 @@ pub(crate) mod detect;
 
 use detect::{Mounts, Version};
 
-/// The folders of one node in the hierarchies that it may use.
+/// One node's folders in the cgroup hierarchies that it may use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cgroups {
-    /// The v2 hierarchy.
+    /// The node's folder in the v2 hierarchy. None: this process may not use v2.
     v2: Option<Hierarchy>,
-    /// The one with the memory controller: v2 or its own.
+    /// The hierarchy with the memory controller: v2, or the v1 one of that controller.
     memory: Option<Hierarchy>,
-    /// The one with the CPU controller, v2 or its own, once there was a job that takes turns: for all others each group of
-    /// it would be dearer than what it gives.
+    /// The hierarchy with the CPU controller (v2 or v1), set up for the first job that takes turns: for other jobs the
+    /// cost of a group there exceeds its use.
     cpu: OnceCell<Option<Hierarchy>>,
-    /// Roots of the v1 hierarchy of the CPU controller, and the node's folder below.
+    /// Roots under which groups of the v1 CPU controller may be made; `below` is the node's folder relative to a root.
     cpu_roots: Vec<PathBuf>,
     below: PathBuf,
 }
 
-/// The node's folder in one hierarchy.
+/// The node's folder in one cgroup hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hierarchy {
     base: PathBuf,
     version: Version,
-    /// Controllers that jobs can have (v2).
+    /// Controllers that groups of jobs can have; v2 only, empty for v1.
     controllers: Vec<&'static str>,
 }
 
-/// Controllers that limits need.
+/// Controllers that the limits of jobs and steps need.
 const CONTROLLERS: [&str; 2] = ["memory", "cpuset"];
 
-/// Weight of a process, and the most that a v1 group can have.
+/// CPU weight (`cpu.shares`) of a process without a group; below, the most that a v1 group can have.
 const SHARES: usize = 1024;
 const SHARES_MAX: usize = 1 << 18;
 
-/// How much of each second real-time processes of all jobs may take: half of what there is.
+/// Microseconds of each second that real-time processes of all jobs together may run: half of the kernel's default of
+/// 950,000.
 const RT_RUNTIME_US: &str = "475000";
 
 /// What a job or step may use on this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// MiB; 0: no limit.
+    /// Memory limit, MiB; 0: no limit.
     pub(crate) memory_mb: u64,
-    /// Numbers of CPUs, as the kernel counts them; empty: all.
+    /// Kernel numbers of the CPUs it may use; empty: all.
     pub(crate) cpus: CoreSet,
-    /// It may have to step back for others.
+    /// Whether it is gang-scheduled, so that it may have to leave the CPUs to other jobs.
     pub(crate) takes_turns: bool,
 }
 
 impl Cgroups {
-    /// Makes the node's folders wherever this process may. Notices say what will be missing, for the log.
+    /// Makes the node's folders in all hierarchies where this process may. The second result has a line for the log for
+    /// each missing feature.
     pub(crate) fn open(mounts: &Mounts, cluster: &str, node: &str) -> (Self, Vec<String>) {
         let mut notices = Vec::new();
         let below = Path::new("squall").join(cluster).join(node);
-        // A node that ends at this moment may remove the cluster's folder under our hands: tried twice.
+        // Tried twice: another node daemon that ends now may remove the cluster's folder between two steps.
         let make = |root: PathBuf, version| {
             Hierarchy::make(&root, &below, version).or_else(|| Hierarchy::make(&root, &below, version))
         };
@@ -96,7 +100,8 @@ impl Cgroups {
         (Self { v2, memory, cpu: OnceCell::new(), cpu_roots, below }, notices)
     }
 
-    /// The hierarchy in which jobs can step back, if there is one.
+    /// Returns the hierarchy with the CPU controller, in which jobs can leave the CPUs to others (`cpu.idle`), if there
+    /// is one.
     fn cpu(&self) -> Option<&Hierarchy> {
         let found = self.cpu.get_or_init(|| {
             let v2 = self.v2.as_ref().filter(|v2| {
@@ -111,32 +116,33 @@ impl Cgroups {
         found.as_ref()
     }
 
-    /// Has this process, and what it starts from now on, compete for CPUs one by one with what other nodes of this machine
-    /// run. Left to itself the kernel counts each session as one (`sched_autogroup_enabled`, see sched(7)), and each step
-    /// daemon begins one: programs that look again and again while they wait, as MPI's do, then only make way for those of
-    /// their own session, and who was woken in another one waits for 100 ms and more (Linux 6.18). Nothing to do where the
-    /// process is in somebody's group already, or in v2's. An error: it stays where it is.
+    /// Moves this process into a CPU group shared by all nodes of this machine. Its processes, and those it starts from
+    /// now on, then compete for CPUs one by one with those of the other nodes. By default the kernel counts each
+    /// session as one competitor (`sched_autogroup_enabled`, see sched(7)), and each step daemon begins a session.
+    /// Programs that poll while they wait, as MPI's do, then yield only to processes of their own session, and a
+    /// process woken in another session waits for 100 ms and more (Linux 6.18). Does nothing where the process is in a
+    /// group already, or in one of v2. On an error the process stays in its group.
     pub(crate) fn share_cpus(&self) -> io::Result<()> {
-        // With a group of its own this process would have a second root.
+        // A process that has a group of its own has a second root here.
         let [root] = &*self.cpu_roots else { return Ok(()) };
         let dir = root.join(self.below.iter().next().unwrap_or_default());
         make_dir(&dir)?;
-        // Where real-time processes need leave of their group.
+        // Kernels with RT group scheduling need this before a group may have real-time processes.
         let _ = write(&dir, "cpu.rt_runtime_us", RT_RUNTIME_US);
         write(&dir, "cgroup.procs", "0")?;
-        // So that each process has the weight that it would have without a group, as far as that goes: where all nodes are
-        // at work at once there is one for each.
+        // Gives each process the weight it would have without a group, as far as possible: where all nodes are busy at
+        // once there is one process for each.
         let nodes = self.all().next().and_then(|own| own.base.parent()).map_or(1, |all| folders(all).len());
         let cpus = available_parallelism().map_or(1, usize::from);
         write(&dir, "cpu.shares", &(SHARES * nodes.max(cpus)).min(SHARES_MAX).to_string())
     }
 
-    /// The hierarchy of the CPU controller where that is in use and not v2.
+    /// Returns the v1 hierarchy of the CPU controller, if it is in use; None where v2 is used for it.
     fn own_cpu(&self) -> Option<&Hierarchy> {
         self.cpu.get()?.as_ref().filter(|cpu| cpu.version == Version::V1)
     }
 
-    /// The hierarchies that a job or step with such limits uses, each once.
+    /// Returns the hierarchies that a job or step with these limits uses, each once.
     fn used(&self, limits: &Limits) -> impl Iterator<Item = &Hierarchy> {
         let own = self.own_memory().filter(|_| limits.memory_mb > 0);
         self.v2.iter().chain(own)
@@ -146,12 +152,12 @@ impl Cgroups {
         self.v2.iter().chain(self.own_memory()).chain(self.own_cpu())
     }
 
-    /// The hierarchy of the memory controller where that is not v2.
+    /// Returns the v1 hierarchy of the memory controller; None where v2 has that controller.
     fn own_memory(&self) -> Option<&Hierarchy> {
         self.memory.as_ref().filter(|memory| memory.version == Version::V1)
     }
 
-    /// Makes the job's groups. Repeated: the limits are set again.
+    /// Makes the job's groups and sets their limits. Called again, it sets the limits again.
     pub(crate) fn open_job(&self, job: JobAttempt, limits: &Limits) -> io::Result<()> {
         for hierarchy in self.used(limits) {
             let dir = hierarchy.base.join(job_name(job));
@@ -162,13 +168,14 @@ impl Cgroups {
         self.open_idle(job, limits).map(drop)
     }
 
-    /// Makes the group by which a job that takes turns steps back, if it has to be joined; v2's has been made.
+    /// Makes the v1 CPU group through which a gang-scheduled job leaves the CPUs to others. None: none has to be
+    /// joined, as the job does not take turns or v2 is used.
     fn open_idle(&self, job: JobAttempt, limits: &Limits) -> io::Result<Option<PathBuf>> {
         let cpu = limits.takes_turns.then(|| self.cpu()).flatten().filter(|cpu| cpu.version == Version::V1);
         cpu.map(|cpu| cpu.base.join(job_name(job))).map(|dir| make_dir(&dir).map(|()| dir)).transpose()
     }
 
-    /// Makes the step's groups within the job's, which are made without limits if they are missing.
+    /// Makes the step's groups within those of its job. Missing job groups are made without limits.
     pub(crate) fn open_step(&self, key: StepKey, limits: &Limits) -> io::Result<StepGroups> {
         let job = JobAttempt { job: key.job, attempt: key.attempt };
         let mut groups = StepGroups::default();
@@ -196,7 +203,7 @@ impl Cgroups {
             match hierarchy.version {
                 Version::V2 => {
                     write(dir, "memory.max", &bytes)?;
-                    // Without swap accounting there is no such file.
+                    // This file is missing where the kernel has no swap accounting.
                     let _ = write(dir, "memory.swap.max", "0");
                 }
                 Version::V1 => {
@@ -214,27 +221,27 @@ impl Cgroups {
         Ok(())
     }
 
-    /// The folder of the step's v2 group, for its daemon to be born in.
+    /// Returns the folder of the step's v2 group, in which the step daemon is to be created. None: there is no v2.
     pub(crate) fn birthplace(&self, key: StepKey) -> Option<PathBuf> {
         self.v2.as_ref().map(|v2| step_dir(v2, key))
     }
 
-    /// The folder of the job's v2 group if all in it can be frozen together.
+    /// Returns the folder of the job's v2 group, if the kernel can freeze all its members together.
     pub(crate) fn group_to_freeze(&self, job: JobAttempt) -> Option<PathBuf> {
         let dir = self.v2.as_ref()?.base.join(job_name(job));
         dir.join(FREEZE).exists().then_some(dir)
     }
 
-    /// The folder of the group by which a job steps back, if it has one.
+    /// Returns the folder of the group through which the job leaves the CPUs to others (`cpu.idle`), if it has one.
     pub(crate) fn group_to_idle(&self, job: JobAttempt) -> Option<PathBuf> {
         let dir = self.cpu()?.base.join(job_name(job));
         dir.join(IDLE).exists().then_some(dir)
     }
 
-    /// Wakes all jobs: whoever froze them, or had them step back, may be gone.
+    /// Wakes all jobs: the process that froze them, or made them leave the CPUs to others, may have ended.
     pub(crate) fn thaw_all(&self) {
         if self.cpu_roots.iter().any(|root| root.join(&self.below).exists()) {
-            // An earlier life has made it.
+            // An earlier incarnation of this node daemon made the folder.
             self.cpu();
         }
         for (hierarchy, job) in self.all().flat_map(|h| self.jobs().into_iter().map(move |job| (h, job))) {
@@ -245,17 +252,17 @@ impl Cgroups {
         }
     }
 
-    /// Processes in the job's groups.
+    /// Returns the ids of all processes in the job's groups.
     pub(crate) fn members_of_job(&self, job: JobAttempt) -> BTreeSet<u32> {
         self.all().flat_map(|hierarchy| members_within(&hierarchy.base.join(job_name(job)))).collect()
     }
 
-    /// Processes in the step's groups.
+    /// Returns the ids of all processes in the step's groups.
     pub(crate) fn members_of_step(&self, key: StepKey) -> BTreeSet<u32> {
         self.all().flat_map(|hierarchy| members(&step_dir(hierarchy, key))).collect()
     }
 
-    /// Kills all members of the job's groups, as far as one call can do it.
+    /// Kills all members of the job's v2 group with one write to `cgroup.kill`. Does nothing where there is no v2.
     pub(crate) fn kill_job(&self, job: JobAttempt) {
         if let Some(v2) = &self.v2 {
             let _ = write(&v2.base.join(job_name(job)), "cgroup.kill", "1");
@@ -278,20 +285,20 @@ impl Cgroups {
         })
     }
 
-    /// Removes the groups of a step that has ended. Those that still have members stay until the job is swept, and so does
-    /// one that is its job's, too.
+    /// Removes the groups of a step that has ended. Groups that still have members stay until the job's groups are
+    /// removed, and so does a group that is the job's own.
     pub(crate) fn close_step(&self, key: StepKey) {
         for hierarchy in self.all().filter(|hierarchy| !is_of_job(hierarchy, key)) {
             let _ = fs::remove_dir(step_dir(hierarchy, key));
         }
     }
 
-    /// Whether every process of a job is born in a group.
+    /// Whether every process of a job is created in a cgroup: there is a v2 hierarchy.
     pub(crate) fn are_there(&self) -> bool {
         self.v2.is_some()
     }
 
-    /// Jobs that have a group here.
+    /// Returns the jobs that have a group on this node, sorted.
     pub(crate) fn jobs(&self) -> Vec<JobAttempt> {
         let names = self.all().flat_map(|hierarchy| folders(&hierarchy.base));
         let mut jobs: Vec<JobAttempt> = names.filter_map(|name| job_of(&name)).collect();
@@ -300,7 +307,7 @@ impl Cgroups {
         jobs
     }
 
-    /// Removes the node's own folders, if no job is left in them.
+    /// Removes the node's own folders, if no job is left in them, and those of the cluster once empty.
     pub(crate) fn close(&self) {
         for hierarchy in self.all() {
             if fs::remove_dir(&hierarchy.base).is_ok() {
@@ -313,7 +320,7 @@ impl Cgroups {
 }
 
 impl Hierarchy {
-    /// Makes `below` under `root`, handing down controllers on v2. None: this process may not.
+    /// Makes the folder `below` under `root`, on v2 passing controllers down to it. None: this process may not.
     fn make(root: &Path, below: &Path, version: Version) -> Option<Self> {
         let mut dir = root.to_owned();
         for name in below.components() {
@@ -326,14 +333,14 @@ impl Hierarchy {
                 let _ = write(&dir, "memory.use_hierarchy", "1");
             }
         }
-        // Being able to make folders is not being able to move processes there.
+        // Permission to make folders does not imply permission to move processes there.
         let procs = dir.join("cgroup.procs");
         rustix::fs::access(&procs, rustix::fs::Access::WRITE_OK).ok()?;
         let controllers = if version == Version::V2 { delegate(&dir) } else { Vec::new() };
         Some(Self { base: dir, version, controllers })
     }
 
-    /// Hands controllers down to the steps of a job.
+    /// Passes this hierarchy's controllers down to the steps of a job; `job` is the job's folder.
     fn delegate(&self, job: &Path) {
         if !self.controllers.is_empty() {
             delegate(job);
@@ -341,26 +348,26 @@ impl Hierarchy {
     }
 }
 
-/// Hands the controllers that limits need down to the children of `dir`, one by one: some may be missing. Gives those
-/// that they have now.
+/// Passes the controllers that limits need down to the child groups of `dir`, one by one, as some may be missing.
+/// Returns those that the children have now.
 fn delegate(dir: &Path) -> Vec<&'static str> {
     let hand_down = |controller: &&&str| write(dir, "cgroup.subtree_control", &format!("+{controller}")).is_ok();
     CONTROLLERS.iter().filter(hand_down).copied().collect()
 }
 
-/// The groups of one step, as its step daemon sees them.
+/// The cgroups of one step, as needed by its step daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StepGroups {
     /// Groups that the step daemon has to join.
     join: Vec<PathBuf>,
-    /// The one with the memory controller.
+    /// Folder and version of the group with the memory controller.
     memory: Option<(PathBuf, Version)>,
-    /// The one by which the job steps back, where that has to be joined.
+    /// Folder of the v1 CPU group through which the job leaves the CPUs to others, if the step daemon has to join it.
     idle: Option<PathBuf>,
 }
 
 impl StepGroups {
-    /// As the node daemon wrote them into the step's folder; none if there is no such file.
+    /// Reads the groups that the node daemon wrote into the step's folder. Empty if there is no such file.
     pub(crate) fn read(folder: &Path) -> io::Result<Self> {
         match fs::read_to_string(folder.join(file::CGROUPS)) {
             Ok(text) => Ok(Self::from_text(&text)),
@@ -369,7 +376,8 @@ impl StepGroups {
         }
     }
 
-    /// For the step's folder: a line `join PATH`, `idle PATH`, `memory1 PATH` or `memory2 PATH` each.
+    /// Writes the groups as text for the step's folder: lines `join PATH`, `idle PATH`, `memory1 PATH` or `memory2
+    /// PATH`.
     pub(crate) fn to_text(&self) -> String {
         let join = self.join.iter().map(|path| format!("join {}\n", path.display()));
         let memory = self.memory.iter().map(|(path, version)| match version {
@@ -380,7 +388,7 @@ impl StepGroups {
         join.chain(memory).chain(idle).collect()
     }
 
-    /// The reverse of `to_text`.
+    /// Reads the text that `to_text` writes. Unknown lines are ignored.
     pub(crate) fn from_text(text: &str) -> Self {
         let mut groups = Self::default();
         for line in text.lines() {
@@ -395,9 +403,9 @@ impl StepGroups {
         groups
     }
 
-    /// Moves the calling process into all groups; what it starts afterwards is born there. To be called once, by the
-    /// step daemon, before it drops privileges and before it starts anything. Only the group that limits memory is
-    /// indispensable: the others are done without, with a notice on standard error.
+    /// Moves the calling process into all groups; processes that it starts afterwards are created there. The step
+    /// daemon calls it once, before it drops privileges and before it starts anything. Only the group that limits
+    /// memory is indispensable: if another can't be joined, a warning is logged.
     pub(crate) fn join(&self) -> io::Result<()> {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let born = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
@@ -411,24 +419,25 @@ impl StepGroups {
         Ok(())
     }
 
-    /// All groups but the v2 one if the process was born there: to move would take a thousand times as long. The v1
-    /// group of the same name is another.
+    /// Returns the groups to join: all but the v2 group in which the process was born (`born` is its path), as moving
+    /// takes a thousand times as long. A v1 group with the same path still has to be joined.
     fn left_to_join(&self, born: &str) -> impl Iterator<Item = &PathBuf> {
         let v1 = self.memory.as_ref().filter(|(_, version)| *version == Version::V1).map(|(dir, _)| dir);
         self.join.iter().filter(move |dir| born.is_empty() || !dir.ends_with(born) || v1 == Some(dir))
     }
 
-    /// Whether there are groups that one can't be born in: all but one of v2.
+    /// Whether the process must join groups after it was created: it can be created in one v2 group, but not in others.
     pub(crate) fn has_to_join(&self) -> bool {
         self.join.len() > 1 || self.memory.as_ref().is_some_and(|(_, version)| *version == Version::V1)
     }
 
-    /// The folder of the group whose memory the kernel limits and counts.
+    /// Returns the folder of the group in which the kernel limits and counts memory.
     pub(crate) fn memory_dir(&self) -> Option<&Path> {
         self.memory.as_ref().map(|(dir, _)| dir.as_path())
     }
 
-    /// How many processes the kernel has killed for the memory limit of this step (or of its job, for a process of this step).
+    /// Number of processes that the kernel has killed for the memory limit of this step (or of its job, for a process
+    /// of this step).
     pub(crate) fn oom_kills(&self) -> u64 {
         let Some((dir, version)) = &self.memory else { return 0 };
         let name = match version {
@@ -439,7 +448,7 @@ impl StepGroups {
         text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
     }
 
-    /// Peak memory of the whole step, KiB. None: the kernel does not say.
+    /// Peak memory of the whole step, KiB. None: the kernel does not report it.
     pub(crate) fn peak_kb(&self) -> Option<u64> {
         let (dir, version) = self.memory.as_ref()?;
         let name = match version {
@@ -463,20 +472,20 @@ fn step_name(key: StepKey) -> String {
     format!("step_{}", key.step)
 }
 
-/// The group of a step.
+/// Returns the folder of the step's group.
 fn step_dir(hierarchy: &Hierarchy, key: StepKey) -> PathBuf {
     let job = JobAttempt { job: key.job, attempt: key.attempt };
     let dir = hierarchy.base.join(job_name(job));
     if is_of_job(hierarchy, key) { dir } else { dir.join(step_name(key)) }
 }
 
-/// Whether the group of a step is its job's own. Where nothing is handed down to steps the script is a member of that: to
-/// make and remove one for it takes half as long as to start it.
+/// Whether the group of the batch script is that of its job. This is so where v2 passes no controllers down to steps:
+/// making and removing a group of its own would take half as long as starting the script.
 fn is_of_job(hierarchy: &Hierarchy, key: StepKey) -> bool {
     key.step == StepNo::BATCH && hierarchy.version == Version::V2 && hierarchy.controllers.is_empty()
 }
 
-/// `0-3,8` from the set.
+/// Formats a set of CPUs as ranges, e.g. `0-3,8`.
 fn cpu_list(cpus: &CoreSet) -> String {
     let mut ranges: Vec<(usize, usize)> = Vec::new();
     for cpu in cpus.iter() {
@@ -489,13 +498,13 @@ fn cpu_list(cpus: &CoreSet) -> String {
     texts.collect::<Vec<_>>().join(",")
 }
 
-/// Processes in a group, without those of groups within it.
+/// Returns the ids of the processes in a group, without those of its child groups.
 pub(crate) fn members(dir: &Path) -> Vec<u32> {
     let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
-/// Processes in a group and in those right within it.
+/// Returns the ids of the processes in a group and in its child groups (one level).
 pub(crate) fn members_within(dir: &Path) -> Vec<u32> {
     let within = folders(dir).into_iter().flat_map(|folder| members(&dir.join(folder)));
     within.chain(members(dir)).collect()
@@ -515,7 +524,8 @@ fn make_dir(dir: &Path) -> io::Result<()> {
 }
 
 fn write(dir: &Path, name: &str, text: &str) -> io::Result<()> {
-    // Never creates: a missing file means a missing feature (and in tests the folder may be an ordinary one).
+    // Never creates a file: a missing one means that the kernel lacks the feature (and in tests the folder may be an
+    // ordinary one).
     use std::io::Write;
     fs::OpenOptions::new().write(true).open(dir.join(name))?.write_all(text.as_bytes())
 }
@@ -577,7 +587,7 @@ mod tests {
         }
         let below = PathBuf::from("squall/cluster/n1");
         let mut cgroups = Cgroups { cpu_roots: vec![root.clone(), root.join("service")], below, ..Cgroups::default() };
-        // Who started this has a group for it already.
+        // The process that started this one has its own group for it already.
         cgroups.share_cpus().unwrap();
         assert_eq!(read(), ["", ""]);
         cgroups.cpu_roots.pop();

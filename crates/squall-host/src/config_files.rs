@@ -1,4 +1,4 @@
-//! The files that configure a cluster: `squall.toml`, and beside it `gres.conf` and a topology file.
+//! The files that configure a cluster: `squall.toml` and, in the same folder, `gres.conf` and a topology file.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,14 +13,14 @@ use squall_sched::topology::{Source, Topology};
 
 use crate::controld::ControllerError;
 
-/// Names of the topology file; the first that is there is read, as in Slurm.
+/// Names of the topology file; the first one that exists is read, as in Slurm.
 const TOPOLOGIES: [&str; 2] = ["topology.yaml", "topology.conf"];
-/// The name of the file of devices.
+/// Name of the file that lists generic resources (devices).
 const DEVICES: &str = "gres.conf";
-/// What a file that was replaced is called: its name, and this.
+/// Suffix added to the name of a replaced file, e.g. `squall.toml.old`.
 const REPLACED: &str = ".old";
 
-/// The texts of a configuration, before anything is checked.
+/// The texts of the configuration files, before they are checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigFiles {
     path: PathBuf,
@@ -29,24 +29,24 @@ pub struct ConfigFiles {
     topology: Option<(&'static str, String)>,
 }
 
-/// A configuration that is good.
+/// A configuration that has passed all checks.
 #[derive(Clone, Debug)]
 pub struct Checked {
     /// The configuration.
     pub config: Config,
-    /// What the topology file says of nodes that is not so; it is passed over.
+    /// Entries of the topology file that do not match the configured nodes; they are ignored.
     pub oddities: Vec<String>,
-    /// What is understood but changes nothing.
+    /// Warnings about settings that are understood but have no effect.
     pub notices: Vec<String>,
 }
 
 impl ConfigFiles {
-    /// Reads the files at and beside `path`. None: there is no file at `path`.
+    /// Reads `squall.toml` at `path` and the other files in its folder. None: there is no file at `path`.
     pub fn read(path: &Path) -> Result<Option<Self>, ControllerError> {
         text_of(path)?.map(|text| Self::beside(path, text)).transpose()
     }
 
-    /// The given text as the file at `path`, with the files that are beside it.
+    /// Takes `text` as the content of `path` (`squall.toml`), and reads the other files from its folder.
     pub fn beside(path: &Path, text: String) -> Result<Self, ControllerError> {
         let mut topology = None;
         for name in TOPOLOGIES {
@@ -59,18 +59,18 @@ impl ConfigFiles {
         Ok(Self { path: path.to_owned(), text, devices, topology })
     }
 
-    /// The same with another `squall.toml`.
+    /// Returns these files with `text` in place of `squall.toml`.
     #[must_use]
     pub fn with_text(self, text: String) -> Self {
         Self { text, ..self }
     }
 
-    /// The text of `squall.toml`.
+    /// Returns the text of `squall.toml`.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Takes over files beside `squall.toml` that this configuration has not.
+    /// Takes `gres.conf` and the topology file from `other`, each only where this configuration has none.
     #[must_use]
     pub fn or_beside(mut self, other: Self) -> Self {
         self.devices = self.devices.or(other.devices);
@@ -78,13 +78,13 @@ impl ConfigFiles {
         self
     }
 
-    /// Whether the files beside `squall.toml` that are there are the other's too.
+    /// Whether `gres.conf` and the topology file, where this configuration has them, are the same in `other`.
     pub fn has_same_beside(&self, other: &Self) -> bool {
         (self.devices.is_none() || self.devices == other.devices)
             && (self.topology.is_none() || self.topology == other.topology)
     }
 
-    /// Reads and checks all of them. The error names the file, and the line.
+    /// Parses and checks all files. The error names the file and the line.
     pub fn check(&self) -> Result<Checked, ControllerError> {
         let wrong = |path: PathBuf| move |problem| ControllerError::Config { path, problem };
         let mut config = Config::from_toml(&self.text).map_err(wrong(self.path.clone()))?;
@@ -110,8 +110,8 @@ impl ConfigFiles {
         Ok(Checked { config, oddities, notices })
     }
 
-    /// Writes all of them into a state folder, durably, `squall.toml` last. What they replace is kept under the name
-    /// with `.old`.
+    /// Writes all files durably into a state folder, `squall.toml` last. A file that is replaced is kept under its name
+    /// with `.old` added.
     pub fn write(&self, place: &Place) -> Result<(), String> {
         let path = place.config();
         let mut files: Vec<(PathBuf, Option<&str>)> = vec![(path.with_file_name(DEVICES), self.devices.as_deref())];
@@ -126,17 +126,17 @@ impl ConfigFiles {
         Ok(())
     }
 
-    /// Removes them from a state folder that had none.
+    /// Removes all configuration files from a state folder, to undo `write` in one that had none.
     pub fn remove(place: &Place) {
         let beside = [DEVICES].into_iter().chain(TOPOLOGIES).map(|name| place.config().with_file_name(name));
         for path in beside.chain([place.config()]) {
-            // What can't be removed is found, and named, by the next start.
+            // A file that can't be removed is found, and named, at the next start.
             drop(durable::remove(&path));
         }
     }
 }
 
-/// Gives a file another content, or none.
+/// Replaces a file's content, keeping the old one under `.old`; None removes the file.
 fn replace(path: &Path, text: Option<&str>) -> io::Result<()> {
     let before = match std::fs::read(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
@@ -156,7 +156,7 @@ fn replace(path: &Path, text: Option<&str>) -> io::Result<()> {
     }
 }
 
-/// A file's text. None: there is no file.
+/// Reads a text file. None: there is no such file.
 fn text_of(path: &Path) -> Result<Option<String>, ControllerError> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
@@ -165,7 +165,7 @@ fn text_of(path: &Path) -> Result<Option<String>, ControllerError> {
     }
 }
 
-/// The words of a configuration that change nothing, each kind with the reason.
+/// Returns a warning for each kind of `SchedulerParameters` words that have no effect, with the reason.
 fn words_without_effect(config: &Config) -> Vec<String> {
     let (moot, missing) = config.scheduler_parameters.without_effect();
     let kinds = [
@@ -176,7 +176,8 @@ fn words_without_effect(config: &Config) -> Vec<String> {
     kinds.map(|(words, why)| format!("SchedulerParameters: {}: {why}", words.join(","))).collect()
 }
 
-/// What of the topology is not so: every node should have one place.
+/// Checks the topology against the configured nodes; returns the mismatches. Every node should have exactly one
+/// position.
 fn topology(config: &Config) -> Result<Vec<squall_sched::topology::Fault>, String> {
     let (name, text) = (&config.topology.name, &config.topology.text);
     if name.is_empty() {

@@ -1,7 +1,9 @@
-//! The files that a node keeps: `content/UID/DIGEST` in its folder, taken in under `content/shadow/` first.
+//! Files that a node caches for jobs, in `content/UID/DIGEST` of its folder; incomplete ones are under
+//! `content/shadow/`.
 //!
-//! Nodes on one machine, which have the state folder in common, may share a copy: a file that one of them has is linked
-//! to `DIR/content/UID/DIGEST`, where the others find it; who holds the lock of its claim there takes it in for all.
+//! Nodes on one machine, which have the state folder in common, may share a copy: a file that one node has is linked to
+//! `DIR/content/UID/DIGEST`, where the others find it. The node that holds the lock on the file's claim there receives
+//! it for all of them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -17,12 +19,12 @@ use squall_model::job::{Checksum, Digest};
 use squall_model::limits::CONTENT_BYTES_MAX;
 use squall_model::wire::fabric::{Bytes, ContentId, Holding};
 
-/// Folder of what is not complete.
+/// Name of the folder of files that are not complete.
 const SHADOW: &str = "shadow";
-/// Folder of the claims.
+/// Name of the folder of the claims: lock files, one for each file being received for several nodes.
 const CLAIMS: &str = "claims";
 
-/// A node's files.
+/// The cached files of one node, complete and incomplete.
 #[derive(Debug)]
 pub(crate) struct Keeping {
     own: PathBuf,
@@ -39,19 +41,19 @@ struct Kept {
     used: SystemTime,
 }
 
-/// A file that is being taken in.
+/// A file that is being received.
 #[derive(Debug)]
 struct Shadow {
     file: File,
     size: u64,
     come: u64,
     checksum: Checksum,
-    /// The claim, if the copy is to be shared.
+    /// The locked claim file, if this node receives the copy for its neighbours too.
     claim: Option<File>,
 }
 
 impl Keeping {
-    /// Opens it; what was not complete when the last life ended is removed.
+    /// Opens the cache of node `name`. Files left incomplete by an earlier incarnation are removed.
     pub(crate) fn open(place: &Place, name: &str) -> io::Result<Self> {
         let (own, common) = (place.content_of(name), place.content());
         for folder in [&own, &common, &common.join(CLAIMS)] {
@@ -81,22 +83,22 @@ impl Keeping {
         Ok(())
     }
 
-    /// What the machine is to be told when it begins.
+    /// Returns the reports of all cached files, for the node's state machine at its start.
     pub(crate) fn found(&self) -> Vec<NodeInput> {
         self.kept.keys().map(|&content| NodeInput::Content { content, holding: Holding::Has }).collect()
     }
 
-    /// Where they lie.
+    /// Returns the node's folder of cached files.
     pub(crate) fn folder(&self) -> &Path {
         &self.own
     }
 
-    /// The path of a file that is there.
+    /// Returns the path of a complete file.
     fn path(&self, content: ContentId) -> PathBuf {
         path(&self.own, content)
     }
 
-    /// Carries out an act, but for `Place`; what comes of it.
+    /// Carries out an act of the state machine, except `Place`; returns the inputs that result for it.
     pub(crate) fn act(&mut self, act: ContentAct) -> Vec<NodeInput> {
         let mut inputs = Vec::new();
         let (content, result) = match act {
@@ -146,7 +148,7 @@ impl Keeping {
         if shared && claim.is_none() {
             return Ok(Holding::Neighbour);
         }
-        // Who had the claim before may have brought it.
+        // The node that held the claim before may have completed the file.
         if shared && self.take_common(content)? {
             self.release(content, claim.as_ref());
             return Ok(Holding::Has);
@@ -165,7 +167,7 @@ impl Keeping {
         Ok(Holding::Open)
     }
 
-    /// How many bytes of it there are then; None: it is not taken in.
+    /// Appends a piece to an incomplete file; returns the bytes received so far. None: this file is not being received.
     fn append(&mut self, content: ContentId, bytes: &Bytes) -> io::Result<Option<u64>> {
         let Some(shadow) = self.shadows.get_mut(&content) else { return Ok(None) };
         shadow.file.write_all(&bytes.0)?;
@@ -205,11 +207,11 @@ impl Keeping {
         Ok(Holding::Has)
     }
 
-    /// Links the copy that a neighbour has, if there is one.
+    /// Links a neighbour's complete copy into the node's folder. False: there is none.
     fn take_common(&mut self, content: ContentId) -> io::Result<bool> {
         let own = path_in(&self.own, content)?;
         match fs::hard_link(path(&self.common, content), &own) {
-            // A node whose folder is on a file system of its own has copies of its own.
+            // A node whose folder is on another file system keeps copies of its own.
             Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::CrossesDevices) => Ok(false),
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
             _ => {
@@ -219,7 +221,7 @@ impl Keeping {
         }
     }
 
-    /// The right to take it in for all on this machine. None: somebody else has it.
+    /// Takes the lock to receive a file for all nodes of this machine. None: another process holds it.
     fn claim(&self, content: ContentId) -> io::Result<Option<File>> {
         let path = self.claim_path(content);
         loop {
@@ -228,7 +230,7 @@ impl Keeping {
                 Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
                 other => other?,
             }
-            // Who had it before removes the file before the lock ends.
+            // The previous holder removes the file before it releases the lock.
             if fs::metadata(&path).is_ok_and(|now| file.metadata().is_ok_and(|own| own.ino() == now.ino())) {
                 return Ok(Some(file));
             }
@@ -237,7 +239,7 @@ impl Keeping {
 
     fn release(&self, content: ContentId, claim: Option<&File>) {
         if claim.is_some() {
-            // A claim that stays without its lock is nobody's.
+            // A claim file without a lock on it binds nothing, so it may remain.
             drop(fs::remove_file(self.claim_path(content)));
         }
     }
@@ -261,7 +263,7 @@ impl Keeping {
         }
     }
 
-    /// What was not used for longest goes, until there is room for so many bytes.
+    /// Removes the least recently used files until `size` bytes fit. Each removal is added to `inputs`.
     fn make_room(&mut self, size: u64, inputs: &mut Vec<NodeInput>) {
         while self.bytes + size > self.bytes_max {
             let oldest = self.kept.iter().min_by_key(|(_, kept)| kept.used).map(|(&content, _)| content);
@@ -285,19 +287,19 @@ impl Keeping {
     }
 }
 
-/// Where a file lies below a folder.
+/// Returns the path of a file below `folder`: `UID/DIGEST`.
 pub(crate) fn path(folder: &Path, content: ContentId) -> PathBuf {
     folder.join(content.owner.to_string()).join(content.digest.to_string())
 }
 
-/// The same, its user's folder made.
+/// Like `path`, and makes the folder of the file's user.
 fn path_in(folder: &Path, content: ContentId) -> io::Result<PathBuf> {
     let path = path(folder, content);
     make(path.parent().unwrap_or(folder))?;
     Ok(path)
 }
 
-/// A folder through which users reach their own files and see no others.
+/// Makes a folder with mode 0711: users can open their own files in it by name, but not list it.
 fn make(folder: &Path) -> io::Result<()> {
     if folder.is_dir() {
         return Ok(());
@@ -392,7 +394,7 @@ mod tests {
         let expect = ContentAct::Expect { content, size: 6, shared: true };
         assert_eq!(holding(&all[0].act(expect.clone())), Holding::Open);
         assert_eq!(holding(&all[1].act(expect.clone())), Holding::Neighbour);
-        // Who was to take it in dies; another one does it.
+        // The receiving node fails; another one takes over.
         all[0].act(ContentAct::Abort { content });
         assert_eq!(take_in(&mut all[1], bytes, true), Holding::Shadow);
         assert_eq!(holding(&all[2].act(expect.clone())), Holding::Neighbour);

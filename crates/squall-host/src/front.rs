@@ -1,7 +1,9 @@
-//! The front: speaks with the clients of several cells in a controller's place, and holds nothing that could be lost.
+//! The front: a gateway that serves clients in a controller's place and forwards to several cells. It has no durable
+//! state.
 //!
-//! Each client's connection has a [`Desk`] and connections of its own to the cells that it needs, over which the front
-//! says who the client is. What a cell knows of a client it knows from there: when the client goes, they go.
+//! Each client's connection has a [`Desk`] and its own connections to the cells that it needs, over which the front
+//! vouches for the client's identity. A cell ties a client's state to that connection: it ends when the client
+//! disconnects.
 
 mod errands;
 
@@ -36,29 +38,31 @@ use crate::link::{self, Outgoing};
 use crate::logging;
 use crate::sys::clock;
 
-/// Clients at once.
+/// Number of clients at once, at most.
 const CLIENTS_MAX: usize = 4096;
-/// Clients of one user at once: nobody keeps the others out.
+/// Clients of one user at once, so that no user can lock the others out.
 const CLIENTS_OF_USER_MAX: usize = CLIENTS_MAX / 8;
-/// A client must greet within this time.
+/// Time within which a client must send its greeting.
 const GREETING_TIME: Duration = Duration::from_secs(10);
-/// A cell must greet within this time.
+/// Time within which a cell must send its greeting.
 const MEETING_TIME: Duration = Duration::from_secs(2);
-/// Requests of a client, and answers of its cells, that may wait for its desk; more wait in their sockets.
+/// Requests of a client, and answers of its cells, that may be queued for its session; further ones are left unread in
+/// their sockets.
 const ARRIVALS_MAX: usize = 64;
-/// Bytes that may wait for a client, and for a cell on its behalf.
+/// Bytes that may be queued for a client, and for a cell on its behalf.
 const OUTGOING_BYTES_MAX: usize = 512 << 20;
 
-/// What all clients share.
+/// Settings and counters shared by all clients of the front.
 struct Front {
     cluster: String,
     cells: Arc<Cells>,
-    /// Where each cell listens.
+    /// Path of the controller's socket in each cell, by cell number.
     sockets: BTreeMap<u32, PathBuf>,
     users: Users,
 }
 
-/// The cells of a place: those whose state is in its folder `cells`, each in one called by its number.
+/// Returns the cells of `place` with their configurations. The folder `cells` of `place` has a state folder for each
+/// cell, named by its number.
 pub fn cells(place: &Place) -> Result<Vec<(Place, Config)>, ControllerError> {
     let folder = place.cells_folder();
     let found = place.cells().map_err(ControllerError::io("read", folder.clone()))?;
@@ -73,7 +77,7 @@ pub fn cells(place: &Place) -> Result<Vec<(Place, Config)>, ControllerError> {
     found.collect()
 }
 
-/// Runs the front of the cells in a place until it is told to end. Blocks.
+/// Runs the front of the cells in the state folder `place` until it is told to end. Blocks.
 pub fn run(place: &Place) -> Result<(), ControllerError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -118,7 +122,7 @@ async fn serve(place: &Place) -> Result<(), ControllerError> {
     accepting.abort();
     carrying.abort();
     logging.abort();
-    // Nobody finds a socket of a front that is gone; a missing file is as good.
+    // Removes the socket, so that no client tries it; if it is missing already, that is as good.
     drop(std::fs::remove_file(place.controller_socket()));
     Ok(())
 }
@@ -131,7 +135,7 @@ async fn accept(listener: UnixListener, front: Rc<Front>) {
             Ok((stream, _)) => {
                 let front = Rc::clone(&front);
                 spawn_local(async move {
-                    // What ends a connection is the client's matter; it sees that nobody answers, and tries again.
+                    // An error ends this client's connection only; the client sees that and tries again.
                     drop(receive(stream, &front).await);
                     drop(seat);
                 });
@@ -144,7 +148,7 @@ async fn accept(listener: UnixListener, front: Rc<Front>) {
     }
 }
 
-/// Greets a client, learns from the kernel who it is, and serves it.
+/// Greets a client, takes its identity from the kernel, and serves it.
 async fn receive(stream: UnixStream, front: &Rc<Front>) -> io::Result<()> {
     link::make_room(&stream);
     let peer = stream.peer_cred()?;
@@ -167,35 +171,35 @@ async fn receive(stream: UnixStream, front: &Rc<Front>) -> io::Result<()> {
     Session::new(Rc::clone(front), hello).run(reader, writer).await
 }
 
-/// What arrives from a cell.
+/// An event of a connection to a cell.
 enum Arrival {
     Answered(Box<Answer>),
-    /// The connection has ended. False: nothing of what was sent over it was heard.
+    /// The connection has ended. False: it was never established, so the cell has received nothing over it.
     Ended(bool),
 }
 
 /// A connection to a cell.
 struct Link {
-    /// Never the same for two: what still comes from one that was given up is nobody's.
+    /// Unique number of this connection; arrivals with the number of an earlier connection are ignored.
     number: u64,
     out: Outgoing,
     task: AbortHandle,
 }
 
-/// One client.
+/// One client's session at the front.
 struct Session {
     front: Rc<Front>,
-    /// What the cells are told of it.
+    /// Greeting for the cells, with the client's identity.
     hello: Hello,
     desk: Desk,
     links: BTreeMap<u32, Link>,
     made: u64,
     now: Time,
     client: Outgoing,
-    /// Given to connections to cells: cell, number of the connection, what.
+    /// Passed to the tasks of connections to cells, which send (cell, number of the connection, event).
     tell: mpsc::Sender<(u32, u64, Arrival)>,
     arrivals: mpsc::Receiver<(u32, u64, Arrival)>,
-    /// Ends with the session.
+    /// Tasks of this session; dropping the set ends them.
     tasks: JoinSet<()>,
 }
 
@@ -207,7 +211,7 @@ impl Session {
         Self { front, hello, desk, links, made: 0, now: clock::steady(), client, tell, arrivals, tasks: JoinSet::new() }
     }
 
-    /// Until the client goes or has to ask again.
+    /// Serves the client until it disconnects, or until it has to reconnect and send its requests again.
     async fn run(mut self, reader: Reader, mut writer: Writer) -> io::Result<()> {
         let (requests, mut inbox) = mpsc::channel(ARRIVALS_MAX);
         self.tasks.spawn_local(listen_to(reader, requests));
@@ -243,7 +247,8 @@ impl Session {
         })
     }
 
-    /// False: the client's connection is to end.
+    /// Passes an input to the session's state machine and carries out the results. False: the client's connection is to
+    /// end.
     fn step(&mut self, input: Input) -> bool {
         let mut out = Out::default();
         self.now = self.now.max(clock::steady());
@@ -260,7 +265,7 @@ impl Session {
         fine && !out.hangup
     }
 
-    /// To a cell, over the connection that there is or a new one.
+    /// Sends a request to a cell, over the existing connection or a new one.
     fn send(&mut self, cell: u32, request: &Request) {
         let Some(socket) = self.front.sockets.get(&cell) else { return };
         if !self.links.contains_key(&cell) {
@@ -280,7 +285,7 @@ impl Session {
     }
 }
 
-/// Hands in what the client asks until it goes.
+/// Queues the client's requests until it disconnects.
 async fn listen_to(mut reader: Reader, requests: mpsc::Sender<Box<Request>>) {
     while let Ok(Some(request)) = link::read::<Request>(&mut reader).await {
         if requests.send(Box::new(request)).await.is_err() {
@@ -289,7 +294,7 @@ async fn listen_to(mut reader: Reader, requests: mpsc::Sender<Box<Request>>) {
     }
 }
 
-/// One connection to a cell, from its beginning to its end.
+/// Serves one connection to a cell, from connecting to its end.
 async fn talk(
     socket: PathBuf,
     hello: Hello,
@@ -309,14 +314,14 @@ async fn talk(
             };
             tokio::select! {
                 () = reading => {}
-                // The session ends it by hearing that it has ended.
+                // Writing has ended; the report below makes the session drop the connection.
                 _ = out.pump(&mut writer) => {}
             }
             true
         }
         Ok(Err(_)) | Err(_) => false,
     };
-    // If nobody hears it, the session has ended.
+    // Sending fails only if the session has ended.
     drop(tell.send((cell, number, Arrival::Ended(heard))).await);
 }
 
@@ -332,7 +337,7 @@ async fn meet(socket: &std::path::Path, hello: &Hello) -> io::Result<(Reader, Wr
     }
 }
 
-/// Until a moment; None: for ever.
+/// Waits until a moment; None: forever.
 async fn until(moment: Option<Time>) {
     match moment {
         Some(moment) => tokio::time::sleep(Duration::from_micros(moment.since(clock::steady()).0)).await,

@@ -1,4 +1,4 @@
-//! What this machine has: CPUs that may be used, topology, memory, system.
+//! Detects this machine's hardware: usable CPUs, topology, memory, operating system.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,20 +9,20 @@ use squall_model::config::{Config, NodeConfig};
 use squall_model::hostlist;
 use squall_model::resource::Hardware;
 
-/// Where the system describes its CPUs.
+/// Folder in which the kernel describes the CPUs.
 const SYSTEM_CPUS: &str = "/sys/devices/system/cpu";
 
-/// A machine as one node sees it.
+/// This machine as one node sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Machine {
-    /// What the node claims.
+    /// The hardware that the node reports to the controller.
     pub(crate) hardware: Hardware,
-    /// The kernel's numbers of the CPUs, by the node's own numbers 0, 1, 2 …
+    /// Kernel numbers of the CPUs, indexed by the node's own numbers 0, 1, 2 …
     pub(crate) cpus: Vec<usize>,
 }
 
 impl Machine {
-    /// Looks at this machine.
+    /// Detects this machine's hardware.
     pub(crate) fn detect() -> Self {
         let cpus = allowed_cpus();
         let topology = topology(Path::new(SYSTEM_CPUS), &cpus);
@@ -46,8 +46,8 @@ impl Machine {
         Self { hardware, cpus }
     }
 
-    /// Lowers what was found to what the configuration says of the node of that name (or sets it, with `force`). Nodes
-    /// beside each other for which it says nothing have equal parts of the memory.
+    /// Lowers the detected hardware to the configured values of the node `name` (or replaces it, with `force`). Nodes
+    /// on the same machine without configured memory get equal parts of it.
     #[must_use]
     pub(crate) fn configured(mut self, config: &Config, name: &str) -> Self {
         if let Some(entry) = config.nodes.iter().find(|entry| hostlist::contains(&entry.name, name)) {
@@ -82,19 +82,19 @@ impl Machine {
         hardware.features.clone_from(&entry.features);
     }
 
-    /// The kernel's number of one of the node's CPUs; claimed CPUs that do not exist share those that do.
+    /// Returns the kernel's number of one of the node's CPUs; configured CPUs beyond the existing ones share those.
     pub(crate) fn cpu(&self, number: usize) -> Option<usize> {
         self.cpus.get(number % self.cpus.len().max(1)).copied()
     }
 }
 
-/// How many node daemons one machine has by the configuration.
+/// Returns how many node daemons this machine has by the configuration.
 fn beside(config: &Config) -> u64 {
     let own = config.nodes.iter().filter(|entry| !entry.emulated && !entry.remote.0);
     own.map(|entry| hostlist::expand(&entry.name).map_or(0, |names| names.len() as u64)).sum::<u64>().max(1)
 }
 
-/// Load average over one minute, in hundredths, and available memory, MiB.
+/// Returns the load average over one minute, in hundredths, and the available memory, MiB.
 pub(crate) fn load() -> (u32, u64) {
     let text = read("/proc/loadavg");
     let load = text.split(' ').next().and_then(|first| first.parse::<f64>().ok()).unwrap_or(0.0);
@@ -105,7 +105,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// The CPUs that this process may use, rising.
+/// Returns the kernel numbers of the CPUs that this process may use, ascending.
 fn allowed_cpus() -> Vec<usize> {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else { return vec![0] };
     (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
@@ -120,19 +120,20 @@ fn boot_time(text: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())
 }
 
-/// The CPUs that this process may use, and where they sit; each is a core of its own where the system does not say.
+/// Returns the CPUs that this process may use, with core, socket and memory domain; where the kernel does not report
+/// them, each CPU is a core of its own.
 pub(crate) fn usable_cpus() -> Vec<Cpu> {
     let cpus = allowed_cpus();
     let alone = |&number: &usize| Cpu { number, core: number as u32, socket: 0, domain: 0 };
     placed(Path::new(SYSTEM_CPUS), &cpus).unwrap_or_else(|| cpus.iter().map(alone).collect())
 }
 
-/// Where CPUs sit. None: unknown.
+/// Returns core, socket and memory domain of the given CPUs. None: the kernel does not report them.
 fn placed(root: &Path, cpus: &[usize]) -> Option<Vec<Cpu>> {
     let number = |cpu: usize, name: &str| -> Option<u32> {
         fs::read_to_string(root.join(format!("cpu{cpu}/topology/{name}"))).ok()?.trim().parse().ok()
     };
-    // The system numbers the cores of each socket anew.
+    // The kernel counts the cores of each socket from 0.
     let mut cores = BTreeMap::new();
     let mut found = Vec::with_capacity(cpus.len());
     for &cpu in cpus {
@@ -144,7 +145,7 @@ fn placed(root: &Path, cpus: &[usize]) -> Option<Vec<Cpu>> {
     Some(found)
 }
 
-/// The memory domain of a CPU.
+/// Returns the memory domain (NUMA node) of a CPU. None: unknown.
 fn domain(root: &Path, cpu: usize) -> Option<u32> {
     fs::read_dir(root.join(format!("cpu{cpu}")))
         .ok()?
@@ -152,7 +153,7 @@ fn domain(root: &Path, cpu: usize) -> Option<u32> {
         .find_map(|entry| entry.file_name().to_str()?.strip_prefix("node")?.parse().ok())
 }
 
-/// Sockets, cores of each, threads of each core. None: unknown, or not the same everywhere.
+/// Returns the numbers of sockets, cores per socket and threads per core. None: unknown, or not the same everywhere.
 fn topology(root: &Path, cpus: &[usize]) -> Option<(u32, u32, u32)> {
     let cpus = placed(root, cpus)?;
     let sockets = cpus.iter().map(|cpu| cpu.socket).collect::<BTreeSet<_>>().len();

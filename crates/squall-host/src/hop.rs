@@ -1,4 +1,5 @@
-//! The stream of a hop: a Unix socket on one machine, TCP with Noise between machines. Above it nobody can tell.
+//! The byte stream between two daemons: a Unix socket on one machine, TCP with Noise encryption between machines. Users
+//! of the stream need not distinguish them.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,72 +15,72 @@ use tokio::time::timeout;
 use crate::local;
 use crate::noise::{self, HANDSHAKE_BYTES_MAX, Handshake, KeyPair, LENGTH_BYTES, Opener, RECORD_BYTES_MAX, Sealer};
 
-/// How long a machine may take to be reached, and a handshake to be done.
+/// Time limit of a connection attempt, handshake included.
 const MEETING_TIME: Duration = Duration::from_secs(5);
-/// Plain bytes that are sealed before any of them is sent.
+/// Plain bytes that are encrypted before any of them is sent.
 const SEAL_BYTES: usize = 64 << 10;
 
-/// What is heard.
+/// The receiving half of a connection.
 #[derive(Debug)]
 pub(crate) enum Reader {
-    /// On this machine; the kernel says who speaks.
+    /// Receives from this machine; the kernel identifies the peer.
     Local(BufReader<local::Reader>),
-    /// From another one; its key says it.
+    /// Receives from another machine, encrypted; the peer's key identifies it.
     Sealed(Box<SealedReader>),
 }
 
-/// What is said.
+/// The sending half of a connection.
 #[derive(Debug)]
 pub(crate) enum Writer {
-    /// On this machine.
+    /// Sends to a process of this machine.
     Local(local::Writer),
-    /// To another one.
+    /// Sends to another machine, encrypted.
     Sealed(Box<SealedWriter>),
 }
 
-/// Opens what comes.
+/// Decrypts records received by TCP.
 #[derive(Debug)]
 pub(crate) struct SealedReader {
     stream: tcp::OwnedReadHalf,
     opener: Opener,
-    /// Bytes as they came: those from `begin` to `end` are not opened yet.
+    /// Received bytes: those from `begin` to `end` are not decrypted yet.
     sealed: Box<[u8]>,
     begin: usize,
     end: usize,
-    /// What was opened: from `taken` on it was not handed over yet.
+    /// Decrypted bytes: those from `taken` on are not handed over yet.
     plain: Vec<u8>,
     taken: usize,
 }
 
-/// Seals what goes.
+/// Encrypts records and sends them by TCP.
 #[derive(Debug)]
 pub(crate) struct SealedWriter {
     stream: tcp::OwnedWriteHalf,
     sealer: Sealer,
-    /// Records; those before `sent` have gone.
+    /// Encrypted records: the bytes before `sent` have been sent.
     sealed: Vec<u8>,
     sent: usize,
 }
 
-/// Both directions of a connection on this machine.
+/// Returns both halves of a connection on this machine.
 pub(crate) fn local(stream: UnixStream) -> io::Result<(Reader, Writer)> {
     let (reader, writer) = local::split(stream)?;
     Ok((Reader::Local(BufReader::new(reader)), Writer::Local(writer)))
 }
 
-/// Opens a port, on one address or on all; 0: any that is free.
+/// Opens a TCP port, on one address or (None) on all; port 0: any that is free.
 pub(crate) async fn listen(address: Option<IpAddr>, port: u16) -> io::Result<TcpListener> {
     let all = [IpAddr::from(Ipv6Addr::UNSPECIFIED), IpAddr::from(Ipv4Addr::UNSPECIFIED)];
     let addresses: Vec<SocketAddr> = match address {
         Some(address) => vec![(address, port).into()],
-        // Where there is no IPv6, the second is all.
+        // Where there is no IPv6, the IPv4 address is used.
         None => all.map(|address| (address, port).into()).to_vec(),
     };
     let failed = |e: io::Error| io::Error::new(e.kind(), format!("cannot listen on port {port}: {e}"));
     TcpListener::bind(&addresses[..]).await.map_err(failed)
 }
 
-/// Calls the daemon with that key.
+/// Connects to the daemon at `address` that has the key `theirs`.
 pub(crate) async fn call(address: &str, own: &KeyPair, theirs: &PublicKey) -> io::Result<(Reader, Writer)> {
     let meet = async {
         let mut stream = TcpStream::connect(address).await?;
@@ -92,7 +93,7 @@ pub(crate) async fn call(address: &str, own: &KeyPair, theirs: &PublicKey) -> io
     timeout(MEETING_TIME, meet).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// Answers a daemon that calls; says by which key it is known.
+/// Does the handshake with a daemon that has connected; returns its key too.
 pub(crate) async fn answer(mut stream: TcpStream, own: &KeyPair) -> io::Result<(Reader, Writer, PublicKey)> {
     let meet = async {
         stream.set_nodelay(true)?;
@@ -106,7 +107,7 @@ pub(crate) async fn answer(mut stream: TcpStream, own: &KeyPair) -> io::Result<(
     timeout(MEETING_TIME, meet).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// One record of a handshake, which is short.
+/// Reads one record of a handshake; these are short.
 async fn record(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut head = [0; LENGTH_BYTES];
     stream.read_exact(&mut head).await?;
@@ -141,7 +142,7 @@ impl AsyncRead for SealedReader {
                 this.begin += length;
                 continue;
             }
-            // The rest of a record always finds room behind its beginning.
+            // After this, the rest of a record always fits behind its beginning.
             this.sealed.copy_within(this.begin..this.end, 0);
             this.end -= this.begin;
             this.begin = 0;
@@ -176,7 +177,7 @@ impl AsyncWrite for SealedWriter {
         ready!(this.poll_send(cx))?;
         let taken = plain.len().min(SEAL_BYTES);
         this.sealer.seal(&plain[..taken], &mut this.sealed)?;
-        // What can't go now goes with the next write, or the flush.
+        // Bytes that can't be sent now are sent by the next write, or the flush.
         match this.poll_send(cx) {
             Poll::Ready(Err(e)) => Poll::Ready(Err(e)),
             Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(taken)),

@@ -1,4 +1,4 @@
-//! The real world: sockets, disk, processes. Runs the machines of `squall-engine`.
+//! Runs the state machines of `squall-engine` with real sockets, disks and processes.
 
 mod auth;
 mod cgroup;

@@ -1,4 +1,4 @@
-//! The life of a cluster on one machine: its folders, its nodes' names, its daemons' processes.
+//! Starts, finds and ends the daemons of a cluster on one machine; makes its folders, and lists the names of its nodes.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -26,13 +26,13 @@ use crate::processes;
 use crate::stepd::LIBRARIES_VARIABLE;
 use crate::sys::descriptors;
 
-/// Emulated nodes for which a process of their own is worth it.
+/// Number of emulated nodes per rack process: with fewer, a further process is not worth it.
 const RACK_WORTH: usize = 1000;
-/// How often a process is looked at while waiting for it.
+/// Interval of checks while waiting for a process.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// How much of a log is shown when a daemon fails, bytes.
+/// Bytes from the end of a log that are shown when a daemon fails.
 const LOG_TAIL_BYTES: u64 = 4096;
-/// Variables that daemons keep of the environment of who starts them.
+/// Environment variables that daemons keep from the process that starts them.
 const KEPT_VARIABLES: &[&str] = &[
     "PATH",
     "LANG",
@@ -50,11 +50,11 @@ const KEPT_VARIABLES: &[&str] = &[
 pub enum Daemon {
     /// The controller.
     Controller,
-    /// The front of several cells.
+    /// The front (gateway) of several cells.
     Front,
-    /// The node daemon of that name.
+    /// The node daemon of the node with this name.
     Node(String),
-    /// A rack: that many of the emulated nodes, from that place among them.
+    /// A rack: emulates nodes in one process. Index of its first node among the emulated ones, and their number.
     Rack(usize, usize),
 }
 
@@ -70,7 +70,7 @@ impl std::fmt::Display for Daemon {
 }
 
 impl Daemon {
-    /// Its pid file.
+    /// Returns the path of the daemon's pid file.
     pub fn pid_file(&self, place: &Place) -> PathBuf {
         match self {
             Self::Controller => place.controller_pid(),
@@ -79,7 +79,7 @@ impl Daemon {
             Self::Rack(first, _) => place.rack_pid(first),
         }
     }
-    /// Its log.
+    /// Returns the path of the daemon's log.
     pub fn log_file(&self, place: &Place) -> PathBuf {
         match self {
             Self::Controller => place.log_of("controller"),
@@ -88,13 +88,13 @@ impl Daemon {
             Self::Rack(first, _) => place.log_of(&format!("rack-{first}")),
         }
     }
-    /// Its process id, if it lives.
+    /// Returns the daemon's process id, if it runs.
     pub fn pid(&self, place: &Place) -> Option<i32> {
         living(&self.pid_file(place))
     }
 
-    /// Starts it detached from this process: a session of its own, its log as standard error. `further`: arguments
-    /// beyond those that it always gets.
+    /// Starts the daemon detached from this process: in a session of its own, with its log as standard error.
+    /// `further`: arguments beyond those that it always gets.
     pub fn start(&self, place: &Place, further: &[&str]) -> io::Result<Started> {
         let path = self.log_file(place);
         let log = logging::open(&path)?;
@@ -116,7 +116,7 @@ impl Daemon {
         Ok(Started { child: command.spawn()?, log: path, log_start })
     }
 
-    /// A handle on its process, if it lives; never on another process that has got its id.
+    /// Returns a handle on the daemon's process, if it runs; never on another process that has got its id.
     pub fn process(&self, place: &Place) -> io::Result<Option<Process>> {
         let Some(pid) = self.pid(place) else { return Ok(None) };
         let Some(id) = Pid::from_raw(pid) else { return Ok(None) };
@@ -125,23 +125,23 @@ impl Daemon {
             Err(rustix::io::Errno::SRCH) => return Ok(None),
             Err(e) => return Err(e.into()),
         };
-        // Still the daemon after the handle was made: so the handle is the daemon's.
+        // It is still the daemon's id after the handle was made, so the handle is the daemon's.
         Ok((self.pid(place) == Some(pid)).then_some(handle))
     }
 
-    /// Waits until nothing says any more that it lives. False: it still lives. Its process may need a moment longer:
-    /// who must see that end too takes a [`Process`] before.
+    /// Waits until the daemon's pid file shows that it has ended. False: it still runs after `time`. Its process may
+    /// need a moment longer; to wait for its end too, take a [`Process`] before.
     pub fn wait_gone(&self, place: &Place, time: Duration) -> bool {
         wait_until(time, || self.pid(place).is_none())
     }
 }
 
-/// The process of a daemon.
+/// Handle on the process of a daemon.
 #[derive(Debug)]
 pub struct Process(OwnedFd);
 
 impl Process {
-    /// Waits until it has ended. False: it still lives.
+    /// Waits until the process has ended. False: it still runs after `time`.
     pub fn wait(&self, time: Duration) -> io::Result<bool> {
         let start = Instant::now();
         loop {
@@ -153,7 +153,7 @@ impl Process {
         }
     }
 
-    /// Signals it, if it still lives.
+    /// Sends the process a signal, if it still runs.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         match pidfd_send_signal(&self.0, signal) {
             Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
@@ -161,7 +161,7 @@ impl Process {
         }
     }
 
-    /// Ends it: asks, waits, forces.
+    /// Ends the process: with SIGTERM, and with SIGKILL if it still runs after `patience`.
     pub fn end(&self, patience: Duration) -> io::Result<()> {
         for signal in [Signal::TERM, Signal::KILL] {
             self.signal(signal)?;
@@ -182,7 +182,7 @@ pub struct Started {
 }
 
 impl Started {
-    /// What it said before it ended, if it has ended already.
+    /// Returns the end of the daemon's log, if it has ended already; None while it runs.
     pub fn failure(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok().flatten()?;
         let said = self.said().unwrap_or_default();
@@ -200,14 +200,14 @@ impl Started {
     }
 }
 
-/// What a daemon does first when it was started by [`Daemon::start`].
+/// Detaches a daemon that was started by [`Daemon::start`]; to be called first.
 pub fn detach() {
-    // Fails only for a leader of processes, which is detached enough.
+    // Fails only for the leader of a process group, which is detached enough.
     let _ = rustix::process::setsid();
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
 }
 
-/// Looks again and again until something holds. False: it never did within that time.
+/// Checks repeatedly until `holds` returns true. False: it did not within `time`.
 pub fn wait_until(time: Duration, mut holds: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     loop {
@@ -227,7 +227,7 @@ pub fn has_steps(place: &Place, node: &str) -> bool {
     !processes::step_daemons(&steps).is_empty() || !processes::marked(&steps).is_empty()
 }
 
-/// Kills what is left of the steps of a node whose daemon is gone: step daemons and tasks.
+/// Kills the remaining step daemons and tasks of a node whose daemon has ended; returns how many processes.
 pub fn kill_steps(place: &Place, node: &str) -> usize {
     let steps = place.steps(node);
     let mut killed = 0;
@@ -244,7 +244,7 @@ pub fn kill_steps(place: &Place, node: &str) -> usize {
     killed
 }
 
-/// Where `squall up` keeps a cluster when it is told nothing: `SQUALL_STATE`, else the machine's or the user's own.
+/// Returns the default state folder of a cluster: `SQUALL_STATE`, or else the machine's or the user's own.
 pub fn default_place() -> io::Result<Place> {
     if let Some(dir) = std::env::var_os(STATE_VARIABLE).filter(|d| !d.is_empty()) {
         return Place::at(Path::new(&dir));
@@ -254,7 +254,7 @@ pub fn default_place() -> io::Result<Place> {
         .ok_or_else(|| io::Error::other(format!("/tmp/squall-{uid} belongs to somebody else: use --state")))
 }
 
-/// Makes the folders of a cluster, or finds that they are somebody else's.
+/// Makes the folders of a cluster. Err: they can't be made, or belong to another user.
 pub fn make_folders(place: &Place) -> Result<(), String> {
     let uid = rustix::process::geteuid().as_raw();
     let failed = |path: &Path| {
@@ -275,7 +275,7 @@ pub fn make_folders(place: &Place) -> Result<(), String> {
     Ok(())
 }
 
-/// The name by which other machines reach the controller's.
+/// Returns the host name or address by which other machines reach the controller's machine.
 pub fn reached_as(config: &Config) -> String {
     let told = &config.slurmctld_host.0;
     match told.parse::<std::net::IpAddr>() {
@@ -286,13 +286,13 @@ pub fn reached_as(config: &Config) -> String {
     }
 }
 
-/// The names of all nodes, by the configuration.
+/// Returns the names of all configured nodes; without any, this machine's host name.
 pub fn node_names(config: &Config) -> Result<Vec<String>, String> {
     let names = names_where(config, |_| true)?;
     Ok(if names.is_empty() { vec![host_name()] } else { names })
 }
 
-/// The names of the nodes that have a node daemon each, on this machine.
+/// Returns the names of this machine's nodes that have a node daemon each.
 pub fn real_names(config: &Config) -> Result<Vec<String>, String> {
     if config.nodes.is_empty() {
         Ok(vec![host_name()])
@@ -301,7 +301,7 @@ pub fn real_names(config: &Config) -> Result<Vec<String>, String> {
     }
 }
 
-/// The racks that emulate so many nodes: as many as there are CPUs if that is worth it.
+/// Returns the racks that emulate `nodes` nodes: one for each CPU, but no more than are worth it, and at least one.
 pub fn racks(nodes: usize) -> Vec<Daemon> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let parts = cpus.min(nodes / RACK_WORTH).max(1);
@@ -309,7 +309,7 @@ pub fn racks(nodes: usize) -> Vec<Daemon> {
     (0..nodes).step_by(each).map(|first| Daemon::Rack(first, each.min(nodes - first))).collect()
 }
 
-/// The names of the nodes that a rack emulates.
+/// Returns the names of the nodes that racks emulate.
 pub fn emulated_names(config: &Config) -> Result<Vec<String>, String> {
     names_where(config, |entry| entry.emulated)
 }
@@ -329,7 +329,7 @@ pub fn write_config(place: &Place, text: &str) -> Result<(), String> {
     durable::write(&path, text.as_bytes(), 0o644).map_err(|e| format!("cannot write {}: {e}", path.display()))
 }
 
-/// The daemons of a cluster that live, whatever its configuration says.
+/// Returns the daemons of a cluster that run, whatever its configuration says.
 pub fn living_daemons(place: &Place) -> io::Result<Vec<Daemon>> {
     let entries = match fs::read_dir(place.run()) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -351,13 +351,13 @@ pub fn living_daemons(place: &Place) -> io::Result<Vec<Daemon>> {
     Ok(found)
 }
 
-/// The names of nodes that have had a daemon here.
+/// Returns the names of nodes that have had a daemon on this machine.
 pub fn node_folders(place: &Place) -> Vec<String> {
     let entries = fs::read_dir(place.node("")).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-/// Refuses nodes of this machine that are to have more than it has.
+/// Refuses nodes of this machine that are configured with more hardware than it has.
 pub fn check_hardware(config: &Config) -> Result<(), String> {
     let machine = Machine::detect();
     let mut own = config.nodes.iter().filter(|entry| !entry.emulated && !entry.remote.0);
@@ -371,8 +371,9 @@ pub fn check_hardware(config: &Config) -> Result<(), String> {
     }
 }
 
-/// The configuration of a new cluster: the given text or none, with `count` nodes if it names none. `emulated` more are a
-/// rack's. `listen`: the name or address, and the port, for other machines.
+/// Returns the configuration of a new cluster: the given text (None: a comment only), with `count` nodes added if it
+/// names none. `emulated`: number of further nodes, emulated by racks. `listen`: host name or address, and port, for
+/// other machines.
 pub fn config_text(
     given: Option<&str>,
     count: Option<u32>,
@@ -387,7 +388,7 @@ pub fn config_text(
     if let Some((host, port)) = listen {
         let told = (config.slurmctld_host.0.as_str(), config.slurmctld_port.0);
         if told == ("", 0) {
-            // Before all sections.
+            // These keys must precede all sections.
             text = format!("SlurmctldHost = \"{host}\"\nSlurmctldPort = {port}\n\n{text}");
         } else if told != (host, port) {
             return Err(
@@ -412,7 +413,7 @@ pub fn config_text(
     Ok(text)
 }
 
-/// A configuration without the lines that [`config_text`] has put before it for `listen`.
+/// Returns a configuration without the lines that [`config_text`] has put before it for `listen`.
 pub fn without_listen(text: &str) -> &str {
     let mut rest = text;
     for begin in ["SlurmctldHost = ", "SlurmctldPort = ", ""] {

@@ -1,4 +1,4 @@
-//! Frames on asynchronous streams, with the limits and patience that a daemon needs towards any peer.
+//! Reads and writes frames on asynchronous streams, with size and time limits for untrusted peers.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -17,39 +17,39 @@ use tokio::time::timeout;
 use crate::auth::{Account, Claim};
 use crate::sys::heap;
 
-/// A frame that has begun must be complete within this time.
+/// Time within which a frame must be complete once it has begun.
 const FRAME_TIME: Duration = Duration::from_secs(30);
-/// A peer that takes nothing for this long is given up.
+/// Time limit for writing one piece of `WRITE_BYTES`; a peer that exceeds it is disconnected.
 const WRITE_TIME: Duration = Duration::from_mins(1);
-/// Bytes written at once.
+/// Bytes of one piece that is written within `WRITE_TIME`.
 const WRITE_BYTES: usize = 64 << 10;
-/// Longest greeting: a name, a cluster and a proof.
+/// Longest greeting, bytes: it has a name, a cluster and a proof.
 const GREETING_BYTES_MAX: usize = 16 << 10;
-/// Room given to a frame before its bytes come: enough for a piece of a file. To longer ones it is given as bytes come, not
-/// as a header promises.
+/// Memory reserved for a frame before its bytes arrive: enough for a piece of a file. For longer frames it grows as
+/// bytes arrive, whatever length the header gives.
 const ROOM_BYTES_MAX: usize = 256 << 10;
-/// What reading to the end of a frame wants behind it.
+/// Spare bytes behind a frame that tokio's `read_to_end` needs to see the end without growing the buffer.
 const BEHIND_BYTES: usize = 32;
-/// Room of a queue that is kept for what comes next.
+/// Greatest capacity of a written queue's buffer that is kept for reuse, bytes.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// Room in the kernel for what is sent over one connection: a few pieces of a file, so that sender and receiver need
-/// not wake each other for each.
+/// Size of the kernel's send buffer of a connection, bytes: a few pieces of a file, so that sender and receiver need
+/// not wake each other for each piece.
 const ROOM_BYTES: usize = 2 << 20;
 
-/// Gives a connection room for pieces of files; with less it works too.
+/// Enlarges the send buffer of a connection for pieces of files. A smaller one works too, so errors are ignored.
 pub(crate) fn make_room(socket: &impl AsFd) {
-    // If not, what there is must do.
+    // On an error the default size is used.
     let _ = rustix::net::sockopt::set_socket_send_buffer_size(socket, ROOM_BYTES);
 }
 
-/// Reads one frame; None: the peer closed between frames.
+/// Reads one frame; None: the peer closed the stream between frames.
 pub(crate) async fn read<T: Decoded>(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<T>> {
     let read = read_frame(stream, FRAME_BYTES_MAX, async |_| (), codec::decode).await?;
     Ok(read.map(|(message, ())| message))
 }
 
-/// Reads one frame of a process that may be of release 0.1, which knows the type of the message as `root`.
+/// Reads one frame of a process that may be of release 0.1, in whose encoding the message's type is called `root`.
 pub(crate) async fn read_stored<T: Decoded>(
     root: &str,
     stream: &mut (impl AsyncRead + Unpin),
@@ -59,35 +59,35 @@ pub(crate) async fn read_stored<T: Decoded>(
     Ok(read.map(|(message, ())| message))
 }
 
-/// Reads the greeting of a peer that is not known yet. It may not be long.
+/// Reads the greeting of a peer that is not authenticated yet; its length is limited to `GREETING_BYTES_MAX`.
 pub(crate) async fn read_greeting(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Hello>> {
     let decode = |body: &[u8], crc| codec::decode_stored("Hello", body, crc);
     let read = read_frame(stream, GREETING_BYTES_MAX, async |_| (), decode).await?;
     Ok(read.map(|(message, ())| message))
 }
 
-/// How a process of this machine is spoken to: it may have been started by release 0.1.
+/// Encoding of messages to a process of this machine that may have been started by release 0.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
-    /// With numbered fields.
+    /// The current encoding, with numbered fields.
     Present,
-    /// As release 0.1 did.
+    /// The encoding of release 0.1.
     V1,
 }
 
 impl Dialect {
-    /// That of a process that greets with this version.
+    /// Returns the encoding used by a process whose greeting has this protocol version.
     pub(crate) fn of(protocol: u16) -> Self {
         if protocol == 1 { Self::V1 } else { Self::Present }
     }
 
-    /// The greeting: 0.1 asks whether the version is its own.
+    /// Makes our greeting: a process of release 0.1 expects its own version in it.
     pub(crate) fn hello(self, role: Role) -> Hello {
         let hello = Hello::new(role);
         if self == Self::V1 { Hello { protocol: 1, ..hello } } else { hello }
     }
 
-    /// Appends a message as a frame; 0.1 knows its type as `root`.
+    /// Appends a message as a frame; in the encoding of release 0.1 its type is called `root`.
     pub(crate) fn encode<T: Encoded>(
         self,
         root: &str,
@@ -100,7 +100,7 @@ impl Dialect {
         }
     }
 
-    /// Writes one frame.
+    /// Writes one frame in this encoding.
     pub(crate) async fn write<T: Encoded>(
         self,
         stream: &mut (impl AsyncWrite + Unpin),
@@ -113,14 +113,15 @@ impl Dialect {
     }
 }
 
-/// Answers a greeting, so that a peer of release 0.1 too can tell its user that the versions differ.
+/// Answers a greeting in the peer's encoding, so that a peer of release 0.1 can report to its user that the versions
+/// differ.
 pub(crate) async fn greet_back(stream: &mut (impl AsyncWrite + Unpin), theirs: &Hello, ours: &Hello) -> io::Result<()> {
     let mut bytes = Vec::new();
     Dialect::of(theirs.protocol).encode("Hello", ours, &mut bytes).map_err(malformed)?;
     send(stream, &bytes).await
 }
 
-/// Reads one frame of a user as soon as there is room for it among what else the user has said.
+/// Reads one frame of a user, once the user's allowance of unprocessed bytes has room for it.
 pub(crate) async fn read_of<T: Decoded>(
     stream: &mut (impl AsyncRead + Unpin),
     account: &Account,
@@ -175,29 +176,29 @@ fn malformed(e: codec::CodecError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, e)
 }
 
-/// Bytes that may wait for all users of this process together.
+/// Bytes that may be queued for all users of this process together.
 const WAITING_BYTES_MAX: usize = 2 << 30;
 
-/// Bytes that wait for all users.
+/// Bytes queued for all users of this process together.
 static WAITING_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Bytes of long frames that were given up since memory was last given back to the system.
+/// Bytes of large buffers that were freed since memory was last returned to the system.
 static GONE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Notes that so much memory was given up, if it is worth noting.
+/// Counts a freed buffer of `bytes` bytes, if it was large.
 fn gone(bytes: usize) {
     if bytes > ROOM_BYTES_MAX {
         GONE_BYTES.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
-/// Whether so much memory was given up that it is worth giving it back to the system.
+/// Whether enough memory was freed to return it to the system.
 pub(crate) fn has_to_give() -> bool {
     const WORTH_IT: usize = 32 << 20;
     GONE_BYTES.load(Ordering::Relaxed) >= WORTH_IT
 }
 
-/// Gives memory back to the system if long frames have taken much of it since the last time.
+/// Returns memory to the system, if large buffers have freed much of it since the last time.
 pub(crate) fn give_back() {
     if has_to_give() {
         GONE_BYTES.store(0, Ordering::Relaxed);
@@ -205,7 +206,7 @@ pub(crate) fn give_back() {
     }
 }
 
-/// What waits to be written to one peer. Bounded: a peer that doesn't read is cut off.
+/// Queue of frames to be written to one peer. It is bounded: a peer that does not read is disconnected.
 #[derive(Clone, Debug)]
 pub(crate) struct Outgoing(Arc<Shared>);
 
@@ -213,20 +214,20 @@ pub(crate) struct Outgoing(Arc<Shared>);
 struct Shared {
     queue: Mutex<Queue>,
     changed: Notify,
-    /// Something was taken.
+    /// Notified when queued frames were written.
     taken: Notify,
     bytes_max: usize,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// The user who is to take it; None: a daemon, whose share nobody else can use up.
+    /// The user whose allowance the queue counts against; None: the peer is a daemon, with a limit of its own.
     of: Option<Arc<Account>>,
-    /// Frames, one after the other: all that wait go at once.
+    /// Queued frames, one after the other; all are written together.
     frames: Vec<u8>,
-    /// Room for the next ones, while these are being written.
+    /// Empty buffer for the next frames, reused from the last write.
     room: Vec<u8>,
-    /// Bytes that wait, and those that are being written.
+    /// Number of bytes queued or being written.
     bytes: usize,
     closed: bool,
     idle: bool,
@@ -239,7 +240,7 @@ impl Queue {
         self.frames = Vec::new();
     }
 
-    /// Counts more bytes that wait. False: there are too many.
+    /// Counts `bytes` more of queued bytes. False: that exceeds a limit.
     fn owe(&mut self, bytes: usize, bytes_max: usize) -> bool {
         self.bytes += bytes;
         let Some(user) = &self.of else { return self.bytes <= bytes_max };
@@ -247,7 +248,7 @@ impl Queue {
         user.owe(bytes) && waiting <= WAITING_BYTES_MAX
     }
 
-    /// Counts bytes that wait no more.
+    /// Counts `bytes` less of queued bytes.
     fn settle(&mut self, bytes: usize) {
         self.bytes -= bytes;
         if let Some(user) = &self.of {
@@ -264,12 +265,12 @@ impl Drop for Queue {
 }
 
 impl Outgoing {
-    /// An empty queue that holds at most so many bytes.
+    /// Makes an empty queue of at most `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self::with(bytes_max, None)
     }
 
-    /// An empty queue for a user, who has a share of all that may wait.
+    /// Makes an empty queue that counts against a user's allowance of queued bytes.
     pub(crate) fn of(user: &Arc<Account>) -> Self {
         Self::with(usize::MAX, Some(Arc::clone(user)))
     }
@@ -281,17 +282,17 @@ impl Outgoing {
         Self(Arc::new(Shared { queue, changed: Notify::new(), taken: Notify::new(), bytes_max }))
     }
 
-    /// Whether the peer has taken enough of what was pushed to be told more of something long.
+    /// Whether so few bytes are queued that the next page of a long answer may be added.
     pub(crate) fn has_room(&self) -> bool {
         self.lock().bytes < ROOM_BYTES
     }
 
-    /// Whether nothing is written any more.
+    /// Whether the queue is closed: nothing more can be added.
     pub(crate) fn is_closed(&self) -> bool {
         self.lock().closed
     }
 
-    /// Waits until there is room, or nothing is written any more.
+    /// Waits until there is room, or the queue is closed.
     pub(crate) async fn room(&self) {
         loop {
             let taken = self.0.taken.notified();
@@ -302,7 +303,7 @@ impl Outgoing {
         }
     }
 
-    /// Adds a message. Err: it can't be encoded; the connection should be closed.
+    /// Queues a message. Err: it can't be encoded; the connection should be closed.
     pub(crate) fn push<T: Encoded>(&self, message: &T) -> Result<(), codec::CodecError> {
         let mut queue = self.lock();
         if queue.closed {
@@ -314,7 +315,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Adds what is encoded already, or the rest of it.
+    /// Queues bytes of an encoded message, or its unsent remainder.
     pub(crate) fn push_bytes(&self, bytes: &[u8]) {
         let mut queue = self.lock();
         if !queue.closed {
@@ -324,7 +325,7 @@ impl Outgoing {
         }
     }
 
-    /// Counts what stands in the queue behind its first `before` bytes. If that is too much, the peer is cut off.
+    /// Counts the bytes queued behind the first `before`. If they exceed the limit, the peer is disconnected.
     fn added(&self, mut queue: MutexGuard<'_, Queue>, before: usize) {
         let length = queue.frames.len() - before;
         if !queue.owe(length, self.0.bytes_max) {
@@ -337,19 +338,19 @@ impl Outgoing {
         }
     }
 
-    /// Lets what is queued go out and then closes.
+    /// Closes the queue: what is queued is still written, but nothing can be added.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.0.changed.notify_one();
     }
 
-    /// Whether all that was pushed has been handed to the kernel.
+    /// Whether all queued bytes have been passed to the kernel.
     pub(crate) fn is_drained(&self) -> bool {
         let queue = self.lock();
         queue.frames.is_empty() && queue.idle
     }
 
-    /// Writes what is pushed until the queue is closed or the peer fails.
+    /// Writes what is queued until the queue is closed or the peer fails.
     pub(crate) async fn pump(&self, stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
         loop {
             let next = {
@@ -369,7 +370,7 @@ impl Outgoing {
             };
             let sent = send(stream, &next).await;
             let mut queue = self.lock();
-            // What was cleared meanwhile counts no more.
+            // If the queue was cleared in between, its bytes are not counted any more.
             let length = next.len().min(queue.bytes);
             queue.settle(length);
             self.0.taken.notify_one();

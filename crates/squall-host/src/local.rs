@@ -1,6 +1,6 @@
-//! Unix streams for daemons. A stream of tokio's is woken whenever the other side has read something, since then there
-//! is room to write: twice as often as anything comes, in conversations of short messages. These are woken by what
-//! comes, and by room only while there is something to write that found none.
+//! Unix streams for daemons, with fewer wake-ups than tokio's. A tokio stream is woken whenever the peer has read
+//! something, as there is room to write again: with short messages, that is twice as often as anything arrives. These
+//! streams are woken by arriving bytes, and by room only while a write is waiting for it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,39 +15,39 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
 use crate::sys::watch::watch;
 
-/// What is heard.
+/// The receiving half of a Unix stream.
 #[derive(Debug)]
 pub(crate) struct Reader(Arc<AsyncFd<OwnedFd>>);
 
-/// What is said. When it is dropped, the other side hears that nothing more will come.
+/// The sending half of a Unix stream. Dropping it shuts the stream down for writing, so that the peer sees its end.
 #[derive(Debug)]
 pub(crate) struct Writer {
     stream: Arc<AsyncFd<OwnedFd>>,
-    /// The same stream, watched for room.
+    /// The same stream, watched for room to write; None: not needed so far.
     room: Option<AsyncFd<OwnedFd>>,
 }
 
-/// Both directions of a connection.
+/// Splits a connection into its halves.
 pub(crate) fn split(stream: tokio::net::UnixStream) -> io::Result<(Reader, Writer)> {
     let stream = Arc::new(watch(stream.into_std()?.into(), Interest::READABLE)?);
     Ok((Reader(Arc::clone(&stream)), Writer { stream, room: None }))
 }
 
-/// Says what there is room for, without waiting; beside a [`Writer`] that has nothing to say.
+/// Writes without waiting what fits into the kernel's buffer; may be used while the [`Writer`] has nothing to write.
 #[derive(Debug)]
 pub(crate) struct Direct(Arc<AsyncFd<OwnedFd>>);
 
 impl Writer {
-    /// To say something without waiting.
+    /// Returns a handle for writing without waiting.
     pub(crate) fn direct(&self) -> Direct {
         Direct(Arc::clone(&self.stream))
     }
 }
 
 impl Direct {
-    /// How much could be said.
+    /// Writes as much as fits now; returns the number of bytes written.
     pub(crate) fn write(&self, bytes: &[u8]) -> usize {
-        // Whatever is wrong is seen by who writes the rest.
+        // An error shows again when the rest is written by the [`Writer`].
         send(self.0.get_ref(), bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).unwrap_or(0)
     }
 }
@@ -60,7 +60,7 @@ impl AsyncRead for Reader {
             match recv(self.0.get_ref(), into.initialize_unfilled(), RecvFlags::DONTWAIT) {
                 Ok((length, _)) => {
                     if 0 < length && length < wanted {
-                        // There was no more: the next wake comes with the next bytes.
+                        // The buffer was drained: the next wake-up comes with new bytes.
                         ready.clear_ready();
                     }
                     into.advance(length);
@@ -108,7 +108,7 @@ impl AsyncWrite for Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // Who has hung up needs not be told.
+        // Fails only if the peer has closed the stream already.
         let _ = shutdown(self.stream.get_ref(), Shutdown::Write);
     }
 }
@@ -120,7 +120,7 @@ mod tests {
 
     use super::split;
 
-    /// More than any socket buffer holds, in both directions at once, by both kinds of stream.
+    /// Sends more than any socket buffer holds, in both directions at once, with both kinds of stream.
     #[tokio::test]
     async fn what_finds_no_room_goes_later_and_the_end_is_heard() {
         const BYTES: usize = 8 << 20;

@@ -32,30 +32,30 @@ use tracing::{Event, Level, Metadata, Subscriber, callsite, dispatcher};
 
 use crate::sys::clock;
 
-/// Names the level, before what the configuration says.
+/// Environment variable with the log level; it overrides the configuration.
 pub(crate) const VARIABLE: &str = "SQUALL_LOG";
-/// Where systemd's journal takes entries.
+/// Socket on which systemd's journal receives entries.
 const JOURNAL: &str = "/run/systemd/journal/socket";
-/// Names the device and inode of the standard error that systemd connected with its journal.
+/// Environment variable of systemd with device and inode of the standard error that it connected to its journal.
 const JOURNAL_VARIABLE: &str = "JOURNAL_STREAM";
 
-/// Of [`LogLevel`], as a number.
+/// The level in use: a [`LogLevel`] as a number.
 static LEVEL: AtomicU8 = AtomicU8::new(LogLevel::Info as u8);
-/// What the variable says: the configuration changes nothing then.
+/// The level given by `SQUALL_LOG`, if any; the configuration can't change it then.
 static GIVEN: OnceLock<LogLevel> = OnceLock::new();
-/// The file that standard error is, if it is to be opened again at SIGHUP.
+/// The log file to which standard error is connected, if SIGHUP is to reopen it.
 static FILE: OnceLock<PathBuf> = OnceLock::new();
-/// Connected with systemd's journal.
+/// Socket connected to systemd's journal.
 static SYSTEMD: OnceLock<UnixDatagram> = OnceLock::new();
-/// Whether lines go there.
+/// Whether lines are sent to systemd's journal.
 static TO_SYSTEMD: AtomicBool = AtomicBool::new(false);
 
-/// Begins to log: to systemd's journal if that is what standard error is connected with, otherwise to standard error.
-/// `file`: what that is, for a daemon that opens it again at SIGHUP. An error: `SQUALL_LOG` names no level.
+/// Begins to log: to systemd's journal if standard error is connected to it, otherwise to standard error. `file`: the
+/// log file behind standard error, for a daemon that reopens it at SIGHUP. Err: `SQUALL_LOG` has no valid level.
 pub fn start(file: Option<PathBuf>) -> Result<(), String> {
     if let Some(word) = std::env::var_os(VARIABLE).filter(|word| !word.is_empty()) {
         let level = word.to_string_lossy().parse().map_err(|e| format!("{VARIABLE}: {e}"))?;
-        // It is set up once.
+        // This is the first call, so it can't fail.
         let _ = GIVEN.set(level);
         set_level(level);
     }
@@ -67,29 +67,29 @@ pub fn start(file: Option<PathBuf>) -> Result<(), String> {
     {
         TO_SYSTEMD.store(SYSTEMD.set(socket).is_ok(), Ordering::Relaxed);
     }
-    // A test's processes may have set it up already.
+    // Fails if a test in the same process has set a logger already.
     let _ = dispatcher::set_global_default(dispatcher::Dispatch::new(Log));
     Ok(())
 }
 
-/// Sets the level that the configuration names.
+/// Sets the configured level, unless `SQUALL_LOG` gives one.
 pub(crate) fn configure(level: LogLevel) {
     if GIVEN.get().is_none() {
         set_level(level);
     }
 }
 
-/// Logs to standard error, for a process that was copied and has another one now.
+/// Logs to standard error from now on; for a forked process that has its own standard error.
 pub(crate) fn to_stderr() {
     TO_SYSTEMD.store(false, Ordering::Relaxed);
 }
 
-/// Whether the log is a file that is opened again at SIGHUP.
+/// Whether the log is a file that SIGHUP reopens.
 pub(crate) fn is_file() -> bool {
     FILE.get().is_some()
 }
 
-/// Opens the file again, as `logrotate` wants it. Processes that were started before keep the old one.
+/// Reopens the log file, as `logrotate` needs. Processes started earlier keep the old one.
 pub(crate) fn reopen() {
     let Some(path) = FILE.get() else { return };
     let opened = open(path).and_then(|file| {
@@ -104,7 +104,7 @@ pub(crate) fn reopen() {
     }
 }
 
-/// Opens the file again whenever SIGHUP comes. Without a file SIGHUP does what it always does.
+/// Reopens the log file at each SIGHUP. Without a log file SIGHUP keeps its default effect.
 pub(crate) async fn reopen_at_hangups() {
     let Some(mut hangup) = is_file().then(|| signal(SignalKind::hangup()).ok()).flatten() else { return };
     while hangup.recv().await.is_some() {
@@ -112,7 +112,7 @@ pub(crate) async fn reopen_at_hangups() {
     }
 }
 
-/// Logs that invariants were broken, if some were since it did so last.
+/// Logs broken invariants, if there are more than at the last call.
 pub(crate) fn report_broken() {
     static SEEN: AtomicU64 = AtomicU64::new(0);
     let (count, first) = invariant::so_far();
@@ -124,14 +124,14 @@ pub(crate) fn report_broken() {
     }
 }
 
-/// Opens a daemon's log at its end.
+/// Opens a daemon's log for appending.
 pub(crate) fn open(path: &Path) -> io::Result<std::fs::File> {
     OpenOptions::new().create(true).append(true).mode(0o640).open(path)
 }
 
 fn set_level(level: LogLevel) {
     LEVEL.store(level as u8, Ordering::Relaxed);
-    // Each place that logs remembers whether it is to.
+    // `tracing` caches for each call site whether it is enabled.
     callsite::rebuild_interest_cache();
 }
 
@@ -148,13 +148,13 @@ fn level() -> LevelFilter {
     LEVELS.iter().find(|(level, _)| *level as u8 == set).map_or(LevelFilter::INFO, |(_, filter)| *filter)
 }
 
-/// Whether standard error is what systemd says to have connected with its journal.
+/// Whether standard error is the stream that systemd connected to its journal; `named`: value of `JOURNAL_STREAM`.
 fn is_journal(named: Option<&str>) -> bool {
     let Ok(stat) = rustix::fs::fstat(rustix::stdio::stderr()) else { return false };
     named.is_some_and(|named| *named == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-/// What `tracing` hands events to.
+/// The subscriber that receives all events of `tracing`.
 struct Log;
 
 impl Subscriber for Log {
@@ -173,7 +173,7 @@ impl Subscriber for Log {
         let sent = TO_SYSTEMD.load(Ordering::Relaxed)
             && SYSTEMD.get().is_some_and(|socket| socket.send(line.entry(level).as_bytes()).is_ok());
         if !sent {
-            // A daemon whose log can't be written goes on without it.
+            // A daemon continues if its log can't be written.
             drop(io::stderr().lock().write_all(line.text(level).as_bytes()));
         }
     }
@@ -191,7 +191,7 @@ impl Subscriber for Log {
     fn exit(&self, _: &Id) {}
 }
 
-/// A line that is being made.
+/// A log line being composed.
 #[derive(Debug, Default)]
 struct Line {
     message: String,
@@ -212,7 +212,8 @@ impl Line {
         line
     }
 
-    /// An entry in systemd's form: a variable a line, of which each has one.
+    /// Formats the line as an entry for systemd's journal: one `NAME=VALUE` per line, each value escaped so as to stay
+    /// on it.
     fn entry(&self, level: Level) -> String {
         let priority = match level {
             Level::ERROR => 3,
@@ -258,11 +259,11 @@ impl Visit for Line {
     }
 }
 
-/// Text that can't end its line, nor change what a terminal shows.
+/// Escapes text so that it can neither end its line nor control a terminal.
 struct Escaped;
 
 impl Escaped {
-    /// As it is, but for control characters.
+    /// Escapes control characters only.
     fn of_message(text: &str) -> Cow<'_, str> {
         if !text.contains(is_control) {
             return Cow::Borrowed(text);
@@ -270,7 +271,7 @@ impl Escaped {
         Cow::Owned(escape(text, is_control))
     }
 
-    /// In quotes, unless it is a plain word.
+    /// Quotes and escapes a value, unless it is a plain word.
     fn of_value(text: &str) -> Cow<'_, str> {
         let special = |c: char| is_control(c) || c.is_whitespace() || matches!(c, '"' | '\\' | '=');
         if !text.is_empty() && !text.contains(special) {
@@ -288,7 +289,7 @@ fn escape(text: &str, special: impl Fn(char) -> bool) -> String {
     line
 }
 
-/// Characters that end lines, or make a terminal do something: also those that reorder text.
+/// Whether a character ends a line or controls a terminal; includes those that reorder text.
 fn is_control(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -303,7 +304,7 @@ pub(crate) mod tests {
 
     use super::{Escaped, Line, is_control};
 
-    /// faults.md M9
+    /// Regression test of fault M9 in faults.md.
     #[test]
     fn m9_no_text_makes_a_second_line_of_a_log() {
         let forged = Escaped::of_message("/nope/a\n2026-11-25T00:00:00 node n1: FAKE\x1b[31m\r\u{9b}2J\u{202e}");
@@ -319,7 +320,7 @@ pub(crate) mod tests {
         assert_eq!(Escaped::of_value("say \"no\\\""), "\"say \\\"no\\\\\\\"\"");
     }
 
-    /// The lines that are logged meanwhile.
+    /// Returns the lines that `work` logs.
     pub(crate) fn logged(work: impl FnOnce()) -> Vec<String> {
         let kept = Kept::default();
         dispatcher::with_default(&dispatcher::Dispatch::new(kept.clone()), work);
@@ -327,7 +328,7 @@ pub(crate) mod tests {
         lines.iter().map(|(level, line)| line.text(*level)).collect()
     }
 
-    /// Keeps what it is given.
+    /// Subscriber that collects lines.
     #[derive(Clone, Default)]
     struct Kept(Arc<Mutex<Vec<(Level, Line)>>>);
 
@@ -349,7 +350,7 @@ pub(crate) mod tests {
         fn exit(&self, _: &Id) {}
     }
 
-    /// The fields of a line, as a reader takes them apart.
+    /// Parses the fields of a log line, as a reader would.
     fn fields(mut text: &str) -> Option<Vec<(String, String)>> {
         let mut found = Vec::new();
         while !text.is_empty() {
@@ -373,7 +374,7 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        /// Whatever a user wrote: one line, two fields, no control characters.
+        /// Whatever a user writes: one line, two fields, no control characters.
         #[test]
         fn no_text_of_a_user_makes_a_line_or_a_field(name in any::<String>(), path in "[ =\"\\\\\n\x00-\x1f\u{202e}a]{0,40}") {
             let kept = Kept::default();

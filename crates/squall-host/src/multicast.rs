@@ -1,8 +1,8 @@
-//! Files by UDP multicast: the controller's mouth and the nodes' ears.
+//! Distribution of files by UDP multicast: the controller's sender and the nodes' receivers.
 //!
-//! What gets lost is the engine's matter (`engine/src/control/cast.rs`): here is no repair, only pace. Datagrams are
-//! sealed with a key that nodes learn over the tree, so that who listens on the network hears nothing; that a file is
-//! the right one is said by its digest.
+//! Lost datagrams are repaired by the engine (`control/effects/cast.rs`): this module only paces sending. Datagrams
+//! are encrypted with a key that nodes receive over the tree, so that listeners on the network can't read them. The
+//! file's digest proves that its content is right.
 
 pub(crate) mod datagram;
 
@@ -23,16 +23,16 @@ use squall_model::wire::fabric::{Chunk, ContentId, StreamKey};
 
 use datagram::{Assembler, BYTES_MAX, Sealed};
 
-/// Room in the kernel for what a node has not taken yet; more than a window.
+/// Size of a receiver's socket buffer, bytes; more than a window of pieces.
 const EAR_BYTES: usize = 8 << 20;
-/// A pause shorter than this is made up for by a later one.
+/// Shortest pause that the sender makes; shorter ones are added to a later one.
 const PAUSE_LEAST: Duration = Duration::from_micros(300);
-/// Routers between sender and nodes.
+/// Time to live of datagrams: the most routers between sender and nodes.
 const HOPS_MAX: u32 = 8;
-/// Files that a node listens to at once.
+/// Files that a node receives by multicast at once, at most.
 const STREAMS_MAX: usize = 64;
 
-/// Where datagrams go, and by which interface (unspecified: the kernel's choice).
+/// Multicast group and port, and the address of the interface used for it (unspecified: chosen by the kernel).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
     address: SocketAddrV4,
@@ -40,7 +40,8 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// As configured; None: not at all. `towards`: an address of the controller, on machines that are not its own.
+    /// Reads the group from the configuration; None: multicast is off. `towards`: an address of the controller, given
+    /// on other machines, by which the interface is found.
     pub(crate) fn of(config: &Config, towards: Option<&str>) -> Result<Option<Self>, String> {
         let text = config.multicast.0.trim();
         if text.is_empty() {
@@ -66,7 +67,7 @@ impl Group {
     }
 }
 
-/// The address by which this machine reaches another one.
+/// Returns the address that this machine uses to reach `other`.
 fn local_address(other: &str) -> Option<Ipv4Addr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect(other).ok()?;
@@ -76,19 +77,20 @@ fn local_address(other: &str) -> Option<Ipv4Addr> {
     }
 }
 
-/// Pieces that may wait to be sent: more than the blocks under way of some dozen files.
+/// Pieces that may wait to be sent: more than the blocks in transit of some dozen files.
 const CASTS_MAX: usize = 4096;
 
-/// What the controller speaks with.
+/// The controller's multicast sender.
 #[derive(Debug)]
 pub(crate) struct Mouth {
     queue: SyncSender<Cast>,
-    /// What keys of streams are made of.
+    /// Secret from which the keys of streams are derived.
     pub(crate) secret: [u8; 32],
 }
 
 impl Mouth {
-    /// Opens a socket and starts the thread that speaks; `left` is told of each stream whose last piece has left.
+    /// Opens a socket and starts the sending thread; `left` is called with the number of each stream whose last piece
+    /// was sent.
     pub(crate) fn open(group: Group, left: impl Fn(u64) + Send + 'static) -> io::Result<Self> {
         let socket = UdpSocket::bind((group.interface, 0))?;
         if !group.interface.is_unspecified() {
@@ -104,10 +106,10 @@ impl Mouth {
         Ok(Self { queue, secret })
     }
 
-    /// Sends a piece, soon.
+    /// Queues a piece for sending.
     pub(crate) fn say(&self, cast: Cast) {
-        // The controller never waits for the thread. What finds no room is lost like what gets lost on its way. If the thread
-        // has died, no node hears anything, which the engine notices.
+        // The controller never waits for the thread: a piece for which the queue has no room is lost, like a datagram
+        // lost on its way. If the thread has ended, nodes receive nothing, which the engine notices.
         drop(self.queue.try_send(cast));
     }
 }
@@ -124,7 +126,7 @@ fn speak(socket: &UdpSocket, casts: &Receiver<Cast>, left: impl Fn(u64)) {
             if ahead > PAUSE_LEAST {
                 thread::sleep(ahead);
             }
-            // What can't be sent is lost, like what gets lost on its way.
+            // A datagram that can't be sent is lost, like one lost on its way.
             let _ = socket.send(&datagram);
             due += Duration::from_nanos(datagram.len() as u64 * 1_000_000_000 / cast.rate.max(1));
         }
@@ -134,7 +136,7 @@ fn speak(socket: &UdpSocket, casts: &Receiver<Cast>, left: impl Fn(u64)) {
     }
 }
 
-/// What a node hears with. Without any (None inside) it hears nothing.
+/// A node's multicast receiver. With None inside it receives nothing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ears(Option<Arc<Mutex<Streams>>>);
 
@@ -142,14 +144,15 @@ pub(crate) struct Ears(Option<Arc<Mutex<Streams>>>);
 struct Streams(BTreeMap<u64, (ContentId, Assembler)>);
 
 impl Ears {
-    /// Joins the group and starts the thread that listens; `heard` gets every piece that is whole.
+    /// Joins the group and starts the receiving thread; `heard` is called with every complete piece, and returns false
+    /// to end it.
     pub(crate) fn open(group: Group, heard: impl Fn(Chunk) -> bool + Send + 'static) -> io::Result<Self> {
         let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
         sockopt::set_socket_reuseaddr(&socket, true)?;
         bind(&socket, &group.address)?;
         sockopt::set_ip_add_membership(&socket, group.address.ip(), &group.interface)?;
         if sockopt::set_socket_recv_buffer_size_force(&socket, EAR_BYTES).is_err() {
-            // Without the right to more, as much as there is.
+            // Without the right to exceed the limit, the largest permitted size is used.
             sockopt::set_socket_recv_buffer_size(&socket, EAR_BYTES)?;
         }
         let socket = UdpSocket::from(socket);
@@ -159,7 +162,8 @@ impl Ears {
         Ok(Self(Some(streams)))
     }
 
-    /// What opens the datagrams of a stream.
+    /// Begins to receive the file `content` from a stream, decrypting with `key`. Earlier streams of the same file are
+    /// dropped.
     pub(crate) fn hear(&self, content: ContentId, stream: u64, key: &StreamKey) {
         let Some(streams) = &self.0 else { return };
         let Streams(all) = &mut *streams.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,7 +174,7 @@ impl Ears {
         }
     }
 
-    /// Nothing more of a file is to be heard.
+    /// Ends receiving a file.
     pub(crate) fn forget(&self, content: ContentId) {
         if let Some(streams) = &self.0 {
             streams.lock().unwrap_or_else(PoisonError::into_inner).0.retain(|_, (known, _)| *known != content);
@@ -226,7 +230,7 @@ mod tests {
         assert!(of("multicast = \"239.255.1.2:7000\"\nmulticast_interface = \"eth0\"").is_err());
     }
 
-    /// On the loopback interface, where nothing is filtered.
+    /// Runs on the loopback interface, where nothing is filtered.
     #[test]
     fn what_is_said_is_heard_by_all_who_have_the_key_and_by_nobody_else() {
         let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -245,7 +249,7 @@ mod tests {
         let mouth = Mouth::open(group, move |stream| left.send(stream).unwrap_or_default()).unwrap();
         let bytes: Vec<u8> = (0..100_000).map(|at| (at / 3) as u8).collect();
         let cast = Cast { stream: 5, key, at: 77, bytes: Bytes(bytes.into()), rate: 50 << 20, last: true };
-        // Nothing is promised of one datagram.
+        // A single datagram may be lost.
         let heard = (0..20).find_map(|_| {
             mouth.say(cast.clone());
             let wait = Duration::from_millis(500);

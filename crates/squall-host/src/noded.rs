@@ -1,4 +1,4 @@
-//! The node daemon: runs the node machine on this machine.
+//! The node daemon: runs the node's state machine with real processes, files and connections.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ffi::CString;
@@ -64,45 +64,45 @@ use reach::Reach;
 use steps::Served;
 use sweep::Sweep;
 
-/// What a node daemon is started with.
+/// Arguments with which a node daemon is started.
 #[derive(Clone, Debug)]
 pub struct NodeArgs {
-    /// The cluster.
+    /// The cluster's state folder.
     pub place: Place,
     /// The node's name.
     pub name: String,
-    /// The program that serves steps when called as `PROGRAM step --spool FOLDER`: this one, as a rule.
+    /// The program that serves steps when called as `PROGRAM step --spool FOLDER`: as a rule the running one.
     pub program: PathBuf,
     /// The port to listen on for nodes of other machines; None: the configured one.
     pub port: Option<u16>,
 }
 
 impl NodeArgs {
-    /// For the node of that name, whose steps this same program serves.
+    /// Returns arguments for the node `name`, with the running program serving its steps.
     pub fn new(place: Place, name: &str) -> io::Result<Self> {
         Ok(Self { place, name: name.to_owned(), program: std::env::current_exe()?, port: None })
     }
 }
 
-/// How often it is tried to become the only daemon of the node, while another one may still be dying.
+/// Number of tries to lock the node's folder, and the pause between them: an earlier daemon may still be ending.
 const LOCK_TRIES: u32 = 40;
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
-/// When nothing is due.
+/// Sleep when nothing is due.
 const FAR: Duration = Duration::from_hours(1);
 
-/// How long the last words may take.
+/// Time that the last messages have to be sent before the daemon ends.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Exits of adopted processes that are kept until somebody asks for them.
+/// Exits of adopted processes that are kept until they are asked for.
 const REAPED_MAX: usize = 4096;
 
-/// Runs the node daemon until it is told to end (exit code 0), or can't go on (1, said in the log).
+/// Runs the node daemon until it is told to end (exit code 0), or fails (exit code 1, the reason is logged).
 pub fn run(args: &NodeArgs) -> std::process::ExitCode {
     names::make_known(&args.place, &args.name);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
     let args_of_it = args.clone();
-    // As a task like the others: to wake what the runtime itself waits for costs two system calls each time.
+    // It runs as a task like the others: waking the future of `block_on` itself costs two system calls each time.
     let serving = async move { spawn_local(async move { serve(&args_of_it).await }).await.map_err(io::Error::other)? };
     let result = runtime.and_then(|runtime| runtime.block_on(serving));
     match result {
@@ -116,16 +116,16 @@ pub fn run(args: &NodeArgs) -> std::process::ExitCode {
     }
 }
 
-/// Why the daemon ends.
+/// Reason why the daemon ends.
 enum End {
-    /// Its machine wants it, with this exit code.
+    /// The state machine ended the daemon, with this exit code.
     Told(u8),
-    /// A signal.
+    /// SIGTERM or SIGINT.
     Signal,
 }
 
-/// The cluster was ended on the controller's machine. This one was started by somebody else: it waits for the cluster to
-/// come back, as a new process under the same id.
+/// Starts this daemon again as a new program in the same process, to wait for the cluster's return. Used when the
+/// cluster was ended on the controller's machine: the daemon of a joined node was started separately.
 fn begin_again(args: &NodeArgs) -> std::process::ExitCode {
     info!("the cluster is down: waiting for its controller");
     let mut command = std::process::Command::new(&args.program);
@@ -136,36 +136,36 @@ fn begin_again(args: &NodeArgs) -> std::process::ExitCode {
     std::process::ExitCode::FAILURE
 }
 
-/// Events that may wait for the loop. Tasks and threads that have more of them wait, each behind its connection, process or
-/// file. The loop waits for none of them: what it has for others goes into queues that refuse what they can't hold. So it
-/// always comes back to take the next event, and no sender waits for ever.
+/// Events that may wait for the daemon's loop. Tasks and threads with more events wait, each delaying only its own
+/// connection, process or file. The loop never waits for them: its output goes into queues that reject what they can't
+/// hold. So the loop always returns to take the next event, and no sender waits forever.
 const EVENTS_MAX: usize = 4096;
 
-/// What happens outside of the loop.
+/// An event for the daemon's loop.
 enum Event {
-    /// In the tree.
+    /// An event of the tree's connections.
     Net(NetEvent),
-    /// A step daemon that we did not execute has ended.
+    /// A step daemon has ended that this process did not execute itself.
     DaemonDied(StepKey),
-    /// The foster.
+    /// An event of the batch supervisor.
     Foster(FosterEvent),
-    /// A task in our charge has ended, that way if it could be learnt.
+    /// An adopted task (step, rank) has ended, with its exit and usage if they are known.
     TaskDied(StepKey, u32, Option<(ExitCode, Usage)>),
-    /// Of a file that is taken in.
+    /// A result of receiving a file, for the state machine.
     Kept(NodeInput),
-    /// A file was laid down by that order, or could not be: the error number.
+    /// A file was installed where a user wants it, by the order with this epoch and number; 0 or an error number.
     Placed((Epoch, u64), i32),
-    /// The switcher of that number has spoken; None: it has ended.
+    /// The gang switcher of this number has sent a report; None: it has ended.
     Switched(u64, Option<Report>),
-    /// What the tasks of a step have used so far.
+    /// The usage so far of a step's tasks.
     Used(StepKey, Usage),
-    /// A step daemon has heard that its step is to end.
+    /// A step daemon has received the request to end its step.
     Ending(StepKey),
-    /// A step daemon tells the one on another node.
+    /// A step daemon's message for the step daemon of the same step on another node.
     Letter(StepKey, NodeId, Sealed<PeerMessage>),
 }
 
-/// The daemon's hands and eyes.
+/// The node daemon: its state machine, and all with which it acts and observes.
 struct Daemon {
     name: String,
     machine: NodeMachine,
@@ -173,40 +173,40 @@ struct Daemon {
     intake: Intake,
     cgroups: Cgroups,
     hardware: Machine,
-    /// Whether steps are bound to their CPUs: not where several nodes share the machine, whose steps would all crowd on
-    /// the first ones.
+    /// Whether steps are bound to their CPUs. False where several nodes share the machine, as their steps would all be
+    /// bound to the first CPUs.
     binds: bool,
-    /// Whether each step has a daemon of its own.
+    /// Whether each step gets a step daemon of its own, so that there is no batch supervisor.
     own_step_daemons: bool,
-    /// What the site runs around each task.
+    /// Scripts of the site that run around each task.
     scripts: TaskScripts,
     program: CString,
-    /// Makes step daemons; none before the first, and after a failure.
+    /// The zygote that makes step daemons; None before the first, and after a failure.
     nursery: Option<Nursery>,
-    /// Serves steps that need no daemon of their own, once there was one.
+    /// The batch supervisor, which serves steps that need no step daemon of their own; None until it is needed.
     foster: Option<Foster>,
-    /// When there was none to be had.
+    /// Time of the last attempt to start a batch supervisor, if it failed; None: none failed, or one was started since.
     fosterless: Option<Instant>,
     null: File,
     events: Sender<Event>,
     net: Net,
     ears: Ears,
     inputs: VecDeque<NodeInput>,
-    /// Steps with a living daemon.
+    /// Steps that have a running step daemon.
     served: BTreeMap<StepKey, Served>,
-    /// Which of our children is which step's daemon, of those that were executed.
+    /// Steps by the pid of their step daemon, for those that are children of this process.
     children: HashMap<u32, StepKey>,
-    /// Steps whose daemon died.
+    /// Steps whose step daemon died.
     orphans: BTreeMap<StepKey, Orphan>,
-    /// Exits of other children.
+    /// Exits of other children: pid, exit, usage.
     reaped: VecDeque<(u32, ExitCode, Usage)>,
     /// Steps that have a folder.
     folders: BTreeSet<StepKey>,
     sweeps: BTreeMap<JobAttempt, Sweep>,
     gang: Gang,
-    /// Jobs all of whose steps' daemons, so far, were started in this life and cleared up after themselves.
+    /// Jobs whose step daemons were all started by this incarnation and have removed their remains.
     clean: BTreeSet<JobAttempt>,
-    /// What the acts in hand need.
+    /// Scripts and environments for the acts being carried out.
     blobs: Vec<Blob>,
     began: (Time, Instant),
 }
@@ -225,7 +225,7 @@ async fn serve(args: &NodeArgs) -> io::Result<End> {
     tokio::pin!(pause);
     loop {
         let due = daemon.deadline();
-        // Sooner or never again is worth a new timer; later is seen when it fires.
+        // An earlier deadline, or none at all, needs the timer reset; a later one is seen when the timer fires.
         if due.is_some_and(|due| armed.is_none_or(|armed| due < armed)) {
             armed = due;
             pause.as_mut().reset(due.map_or(far, |due| daemon.instant(due)).into());
@@ -247,7 +247,7 @@ async fn serve(args: &NodeArgs) -> io::Result<End> {
     }
 }
 
-/// What was said last, to children above all, leaves before the daemon does.
+/// Waits until the last messages were sent, above all those to children.
 async fn farewell(mut connections: usize, inbox: &mut Receiver<Event>) {
     let gone = async {
         while connections > 0 {
@@ -258,7 +258,7 @@ async fn farewell(mut connections: usize, inbox: &mut Receiver<Event>) {
             }
         }
     };
-    // Who takes nothing hears nothing.
+    // A peer that does not read does not delay the end.
     drop(tokio::time::timeout(FAREWELL, gone).await);
 }
 
@@ -330,7 +330,7 @@ impl Daemon {
         })
     }
 
-    /// The time of day as it was at the start plus what has passed since: it never goes back.
+    /// Returns the time of day at the start plus the time that has passed since: it never goes back.
     fn now(&self) -> Time {
         self.began.0 + Span(self.began.1.elapsed().as_micros() as u64)
     }
@@ -384,7 +384,7 @@ impl Daemon {
         }
     }
 
-    /// Feeds the machine until nothing waits. Some: the daemon ends with this code.
+    /// Steps the state machine until no input waits. Some: the daemon ends with this exit code.
     fn turn(&mut self) -> Option<u8> {
         while let Some(input) = self.inputs.pop_front() {
             let mut out = NodeOut::default();
@@ -407,7 +407,7 @@ impl Daemon {
         End::Signal
     }
 
-    /// Nothing of this daemon's stays but what running steps need.
+    /// Removes everything of this daemon except what running steps need; returns `code`.
     fn leave(&self, code: u8) -> u8 {
         self.cgroups.close();
         self.spool.close();
@@ -445,19 +445,19 @@ impl Daemon {
         }
     }
 
-    /// Content that came with the put in hand.
+    /// Returns a script or environment that came with the current put.
     fn blob(&self, digest: Digest) -> Option<&[u8]> {
         self.blobs.iter().find(|blob| blob.digest == digest).map(|blob| &blob.bytes[..])
     }
 
-    /// What a step may use, as the kernel counts.
+    /// Returns a step's limits, with the kernel's CPU numbers.
     fn limits(&self, memory_mb: u64, cores: impl Iterator<Item = usize>, takes_turns: bool) -> Limits {
         let cpus = cores.filter(|_| self.binds).filter_map(|core| self.hardware.cpu(core));
         Limits { memory_mb, cpus: cpus.collect(), takes_turns }
     }
 }
 
-/// Listens to multicast where that is configured. Who can't goes without.
+/// Starts to receive multicast, if it is configured. If that fails, the node goes without.
 fn ears(reach: &Reach, config: &Config, events: Sender<Event>) -> Ears {
     let towards = reach.controller_address();
     let heard = move |chunk| events.blocking_send(Event::Net(NetEvent::Heard(chunk))).is_ok();

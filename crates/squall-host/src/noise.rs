@@ -1,8 +1,8 @@
-//! Noise: who is at the other end of a connection between machines, and that nobody between can read or change what is
-//! said. No sockets here: bytes in, bytes out.
+//! Noise protocol between machines: authenticates the peer, and protects the stream against reading and changes. No
+//! sockets here: bytes in, bytes out.
 //!
-//! On the wire stand records: two bytes of length (big-endian), then a Noise message. The first two records are the
-//! handshake, one each way; it is done once for a connection.
+//! The wire format is a sequence of records: two bytes of length (big-endian), then a Noise message. The first two
+//! records are the handshake, one in each direction; it is done once for a connection.
 
 use std::fmt;
 use std::io;
@@ -11,29 +11,29 @@ use std::sync::Arc;
 use snow::{Builder, HandshakeState, StatelessTransportState};
 use squall_model::wire::join::PublicKey;
 
-/// Between daemons: the caller knows the other side's key, which learns the caller's.
+/// Pattern between daemons: the caller has the callee's key in advance, and the callee receives the caller's.
 const DAEMONS: &str = "Noise_IK_25519_AESGCM_BLAKE2s";
-/// Between the two ends of a step, which share a secret of its launch.
+/// Pattern between the two ends of a step, which share a secret of its launch.
 const STEP: &str = "Noise_NNpsk0_25519_AESGCM_BLAKE2s";
-/// What both sides must mean.
+/// Prologue: the handshake fails unless it is the same on both sides.
 const PROLOGUE: &[u8] = b"squall 1";
 
-/// Bytes before a record.
+/// Bytes of the length in front of a record.
 pub const LENGTH_BYTES: usize = 2;
-/// Longest record of a handshake.
+/// Longest record of a handshake, bytes.
 pub(crate) const HANDSHAKE_BYTES_MAX: usize = 128;
-/// Bytes that a record is longer than what is in it.
+/// Bytes that encryption adds to a record's content.
 const TAG_BYTES: usize = 16;
 /// Most plain bytes that go into one record.
 const PLAIN_BYTES_MAX: usize = 32 << 10;
-/// Longest record after the handshake.
+/// Longest record after the handshake, bytes.
 pub(crate) const RECORD_BYTES_MAX: usize = PLAIN_BYTES_MAX + TAG_BYTES;
 
-/// A daemon's key.
+/// A daemon's key pair (X25519).
 #[derive(Clone)]
 pub struct KeyPair {
     private: [u8; 32],
-    /// The half that others may know.
+    /// The public half.
     pub public: PublicKey,
 }
 
@@ -44,20 +44,20 @@ impl fmt::Debug for KeyPair {
 }
 
 impl KeyPair {
-    /// A new one.
+    /// Generates a new key pair.
     pub fn generate() -> io::Result<Self> {
         let pair = builder(DAEMONS)?.generate_keypair().map_err(failed)?;
         let half = |bytes: Vec<u8>| bytes.try_into().map_err(|_| io::Error::other("a key of another length"));
         Ok(Self { private: half(pair.private)?, public: half(pair.public)? })
     }
 
-    /// As it was kept: the private half, then the public one.
+    /// Reads a stored key pair: the private half, then the public one, 32 bytes each.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (private, public) = bytes.split_at_checked(32)?;
         Some(Self { private: private.try_into().ok()?, public: public.try_into().ok()? })
     }
 
-    /// To be kept.
+    /// Returns both halves for storing, as `from_bytes` reads them.
     pub(crate) fn to_bytes(&self) -> [u8; 64] {
         let mut bytes = [0; 64];
         bytes[..32].copy_from_slice(&self.private);
@@ -75,48 +75,48 @@ fn failed(e: snow::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("Noise: {e}"))
 }
 
-/// A handshake under way.
+/// A handshake in progress.
 #[derive(Debug)]
 pub struct Handshake(Box<HandshakeState>);
 
 impl Handshake {
-    /// Of a daemon that calls the one with that key.
+    /// Starts the handshake of a daemon that calls the one with key `theirs`.
     pub(crate) fn call(own: &KeyPair, theirs: &PublicKey) -> io::Result<Self> {
         let builder = builder(DAEMONS)?.local_private_key(&own.private).and_then(|b| b.remote_public_key(theirs));
         Ok(Self(Box::new(builder.and_then(Builder::build_initiator).map_err(failed)?)))
     }
 
-    /// Of a daemon that is called.
+    /// Starts the handshake of a daemon that is called.
     pub(crate) fn answer(own: &KeyPair) -> io::Result<Self> {
         let builder = builder(DAEMONS)?.local_private_key(&own.private);
         Ok(Self(Box::new(builder.and_then(Builder::build_responder).map_err(failed)?)))
     }
 
-    /// Of a step daemon that calls its `srun`.
+    /// Starts the handshake of a step daemon that calls its `srun`.
     pub fn call_with(cookie: [u8; 16]) -> io::Result<Self> {
         let secret = secret(cookie);
         let builder = builder(STEP)?.psk(0, &secret);
         Ok(Self(Box::new(builder.and_then(Builder::build_initiator).map_err(failed)?)))
     }
 
-    /// Of an `srun` that is called.
+    /// Starts the handshake of an `srun` that is called.
     pub fn answer_with(cookie: [u8; 16]) -> io::Result<Self> {
         let secret = secret(cookie);
         let builder = builder(STEP)?.psk(0, &secret);
         Ok(Self(Box::new(builder.and_then(Builder::build_responder).map_err(failed)?)))
     }
 
-    /// Whether it is this side that speaks next.
+    /// Whether this side has to send the next record.
     pub fn is_our_turn(&self) -> bool {
         self.0.is_my_turn()
     }
 
-    /// Whether both have spoken.
+    /// Whether both records of the handshake were exchanged.
     pub fn is_finished(&self) -> bool {
         self.0.is_handshake_finished()
     }
 
-    /// The next record that this side says.
+    /// Returns this side's next record, with its length in front.
     pub fn write(&mut self) -> io::Result<Vec<u8>> {
         let mut record = vec![0; LENGTH_BYTES + HANDSHAKE_BYTES_MAX];
         let length = self.0.write_message(&[], &mut record[LENGTH_BYTES..]).map_err(failed)?;
@@ -125,45 +125,45 @@ impl Handshake {
         Ok(record)
     }
 
-    /// What the other side said (without its length).
+    /// Processes the peer's record (without its length).
     pub fn read(&mut self, message: &[u8]) -> io::Result<()> {
         let mut payload = [0; HANDSHAKE_BYTES_MAX];
         let length = self.0.read_message(message, &mut payload).map_err(failed)?;
         if length == 0 { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 
-    /// The other side's key, once it is known.
+    /// Returns the peer's key, once it was received.
     pub(crate) fn theirs(&self) -> Option<PublicKey> {
         self.0.get_remote_static()?.try_into().ok()
     }
 
-    /// What comes after the handshake.
+    /// Returns the ciphers for the records after the handshake.
     pub fn finish(self) -> io::Result<(Sealer, Opener)> {
         let state = Arc::new(self.0.into_stateless_transport_mode().map_err(failed)?);
         Ok((Sealer { state: Arc::clone(&state), count: 0 }, Opener { state, count: 0 }))
     }
 }
 
-/// The secret that a step's cookie stands for.
+/// Derives the secret of a step from its cookie.
 fn secret(cookie: [u8; 16]) -> [u8; 32] {
     blake3::derive_key("squall 2026 stdio of a step", &cookie)
 }
 
-/// How many bytes the first record in `bytes` has, without its length. None: that has not come yet.
+/// Returns the length of the first record in `bytes`, without the length field. None: the length field is incomplete.
 pub(crate) fn record_bytes(bytes: &[u8], most: usize) -> io::Result<Option<usize>> {
     let Some(head) = bytes.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
     let length = usize::from(u16::from_be_bytes(*head));
     if (TAG_BYTES..=most).contains(&length) { Ok(Some(length)) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
-/// Makes records of what is said.
+/// Encrypts bytes into records.
 pub struct Sealer {
     state: Arc<StatelessTransportState>,
-    /// Records so far: each has a number of its own, so none can be left out, repeated or moved.
+    /// Records so far: each is encrypted with its number, so none can be left out, repeated or moved.
     count: u64,
 }
 
-/// Opens the records of the other side.
+/// Decrypts the peer's records.
 pub struct Opener {
     state: Arc<StatelessTransportState>,
     count: u64,
@@ -182,7 +182,7 @@ impl fmt::Debug for Opener {
 }
 
 impl Sealer {
-    /// Appends the records of `plain` to `out`.
+    /// Appends `plain` to `out` as encrypted records.
     pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         for part in plain.chunks(PLAIN_BYTES_MAX) {
             let start = out.len();
@@ -197,8 +197,8 @@ impl Sealer {
 }
 
 impl Opener {
-    /// Appends what is in the first record of `sealed` to `out`, and says how many bytes the record took. None: not all
-    /// of it has come yet.
+    /// Decrypts the first record of `sealed` and appends its content to `out`; returns how many bytes the record took.
+    /// None: it is not complete yet.
     pub fn open(&mut self, sealed: &[u8], out: &mut Vec<u8>) -> io::Result<Option<usize>> {
         let Some(length) = record_bytes(sealed, RECORD_BYTES_MAX)? else { return Ok(None) };
         let Some(record) = sealed.get(LENGTH_BYTES..LENGTH_BYTES + length) else { return Ok(None) };
@@ -271,7 +271,7 @@ mod tests {
         let (mut say, _) = caller.finish().unwrap();
         let mut said = Vec::new();
         say.seal(b"hello", &mut said).unwrap();
-        // All that was on the wire comes once more.
+        // Everything that was on the wire is sent again.
         let mut again = Handshake::answer(&b).unwrap();
         again.read(&first[LENGTH_BYTES..]).unwrap();
         again.write().unwrap();
@@ -312,7 +312,7 @@ mod tests {
             prop_assert!(Handshake::answer_with([0; 16]).unwrap().read(&bytes).is_err());
             let (_, (_, mut hear)) = daemons();
             let mut plain = Vec::new();
-            // At most: not all has come yet.
+            // At most an incomplete record.
             prop_assert!(!matches!(hear.open(&bytes, &mut plain), Ok(Some(_))));
             prop_assert!(plain.len() <= 1 << 16);
         }

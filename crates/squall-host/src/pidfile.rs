@@ -1,4 +1,4 @@
-//! Pid files that cannot lie: the daemon keeps its file locked for as long as it lives.
+//! Pid files that are never stale: a daemon keeps its file locked for as long as it runs.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -12,7 +12,7 @@ use squall_files::lock;
 use crate::processes;
 use crate::sys::pidfd;
 
-/// Longest wait for a process that was killed to be gone.
+/// Longest wait for a killed process to end.
 const GONE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 /// The pid file of this process; removed when dropped.
 #[derive(Debug)]
@@ -22,15 +22,15 @@ pub struct PidFile {
 }
 
 impl PidFile {
-    /// Writes this process's id. Err of kind `ResourceBusy`: another daemon of that name lives.
+    /// Writes this process's id. Err of kind `ResourceBusy`: another daemon with this file runs.
     pub fn write(path: &Path) -> io::Result<Self> {
         let mut file =
             std::fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o644).open(path)?;
         lock::lock(&file)?;
-        // In place and first: on a full disk an old file has room, a new one may not.
+        // Written in place, without truncating first: on a full disk an existing file has room, a new one may not.
         let text = format!("{}\n", std::process::id());
         match file.write_all(text.as_bytes()) {
-            // A daemon is worth more than its pid file.
+            // The daemon runs even without a complete pid file.
             Err(e) if e.kind() == io::ErrorKind::StorageFull => {}
             written => written?,
         }
@@ -47,8 +47,8 @@ impl Drop for PidFile {
     }
 }
 
-/// The id of the living daemon whose pid file this is; None: it doesn't live. One that was killed and has not had a CPU to
-/// die on yet is waited for: who kills a daemon and starts it at once gets another one.
+/// Returns the process id of the running daemon with this pid file; None: it does not run. If the daemon was killed and
+/// is just ending, waits for its end, so that a caller that kills and restarts a daemon gets a new one.
 pub fn living(path: &Path) -> Option<i32> {
     let pid = holder(path)?;
     let id = pid.unsigned_abs();
@@ -60,7 +60,7 @@ pub fn living(path: &Path) -> Option<i32> {
     Some(pid)
 }
 
-/// Who is written in a file that somebody has locked.
+/// Returns the process id in a pid file that is locked. None: it is not locked, or has none.
 fn holder(path: &Path) -> Option<i32> {
     let mut file = File::open(path).ok()?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {

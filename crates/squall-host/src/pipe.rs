@@ -1,5 +1,5 @@
-//! The stream between a step daemon and its `srun`: a Unix socket on one machine, TCP with Noise between machines, whose
-//! secret is the cookie of the launch. It does not block.
+//! The stream between a step daemon and its `srun`: a Unix socket on one machine, TCP with Noise between machines,
+//! whose secret is the cookie of the launch. Reading and writing do not block.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpStream, ToSocketAddrs};
@@ -13,20 +13,20 @@ use crate::noise::{self, HANDSHAKE_BYTES_MAX, Handshake, LENGTH_BYTES, Opener, S
 
 /// Bytes read at once: with the beginning of a record before them they hold less than [`ROOM_BYTES`] of plain bytes.
 const READ_BYTES: usize = 16 << 10;
-/// A reader with so much room gets all there is.
+/// Buffer size with which one read returns all decrypted bytes.
 pub const ROOM_BYTES: usize = 64 << 10;
-/// Room that is enough for most of what is said on one machine.
+/// Buffer size for reading on one machine, enough for most messages.
 const LOCAL_ROOM_BYTES: usize = 4 << 10;
-/// Sealed bytes that may wait for the network.
+/// Encrypted bytes that may be queued for sending.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
-/// Plain bytes that are sealed at once.
+/// Plain bytes that are encrypted at once.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// How often a silent machine is asked whether it is still there, and how often before it is taken to be gone.
+/// Interval and number of TCP keepalive probes to a silent machine before the connection counts as broken.
 const PROBE: Duration = Duration::from_secs(10);
 const PROBES: u32 = 12;
 
-/// One end.
+/// One end of the stream between a step daemon and its `srun`.
 #[derive(Debug)]
 pub struct Pipe(Kind);
 
@@ -40,16 +40,16 @@ enum Kind {
 struct Sealed {
     stream: TcpStream,
     stage: Stage,
-    /// Where the stream is read into.
+    /// Buffer for reading from the stream.
     room: Box<[u8]>,
-    /// Bytes as they came.
+    /// Received bytes, still encrypted.
     heard: Vec<u8>,
-    /// What was opened; what is before `taken` was handed over.
+    /// Decrypted bytes; those before `taken` were handed over.
     plain: Vec<u8>,
     taken: usize,
-    /// Said before the handshake was done.
+    /// Plain bytes written before the handshake was complete.
     early: Vec<u8>,
-    /// Records; what is before `sent` has gone.
+    /// Encrypted records; bytes before `sent` were sent.
     unsent: Vec<u8>,
     sent: usize,
 }
@@ -57,27 +57,28 @@ struct Sealed {
 #[derive(Debug)]
 enum Stage {
     Meeting(Handshake),
-    /// We have called, and wait for the answer.
+    /// This end has sent its handshake, and waits for the answer.
     Calling(Handshake),
     Open(Sealer, Opener),
     Broken,
 }
 
 impl Pipe {
-    /// Over a Unix socket.
+    /// Makes an end of the stream from a Unix socket.
     pub fn local(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self(Kind::Local(stream)))
     }
 
-    /// Of an `srun` that was called from another machine. Whoever it was: it is heard only if it knows the cookie.
+    /// Makes the end of an `srun` from an accepted connection. It works only if the peer, whichever it is, has the same
+    /// cookie.
     pub fn called(stream: TcpStream, cookie: [u8; 16]) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         Ok(Self::sealed(stream, Stage::Meeting(Handshake::answer_with(cookie)?)))
     }
 
-    /// Of a step daemon that calls; waits until the other side has shown that it knows the cookie.
+    /// Connects a step daemon to its `srun`; waits until the peer has proven that it has the cookie.
     pub fn call(address: &str, cookie: [u8; 16], patience: Duration) -> io::Result<Self> {
         let until = Instant::now() + patience;
         let mut failed = io::Error::from(ErrorKind::AddrNotAvailable);
@@ -91,7 +92,7 @@ impl Pipe {
         Err(failed)
     }
 
-    /// Calls, and does not wait for the other side to show that it knows the cookie: what is said before waits here.
+    /// Like `call`, but does not wait for the peer to prove that it has the cookie: bytes written before are queued.
     pub fn dial(address: &str, cookie: [u8; 16], patience: Duration) -> io::Result<Self> {
         let mut failed = io::Error::from(ErrorKind::AddrNotAvailable);
         for address in address.to_socket_addrs()? {
@@ -109,7 +110,7 @@ impl Pipe {
         Err(failed)
     }
 
-    /// The address of this end, if it is not of this machine only.
+    /// Returns the address of this end, if the peer may be on another machine (TCP).
     pub fn own_address(&self) -> Option<IpAddr> {
         match &self.0 {
             Kind::Local(_) => None,
@@ -117,12 +118,13 @@ impl Pipe {
         }
     }
 
-    /// Whether the other side is on another machine: the kernel gives up what was sent some time after this end is closed.
+    /// Whether the stream is TCP. Then the kernel discards unsent bytes some time after this end is closed.
     pub fn is_remote(&self) -> bool {
         matches!(self.0, Kind::Sealed(_))
     }
 
-    /// Breaks the link when the other machine has been silent for two minutes, though nothing is to be sent.
+    /// Turns on keepalive: the link breaks when the other machine has been silent for two minutes, even if nothing is
+    /// sent.
     pub fn watch_peer(&self) -> io::Result<()> {
         let Kind::Sealed(sealed) = &self.0 else { return Ok(()) };
         sockopt::set_tcp_keepidle(&sealed.stream, PROBE)?;
@@ -131,9 +133,9 @@ impl Pipe {
         Ok(sockopt::set_socket_keepalive(&sealed.stream, true)?)
     }
 
-    /// Says that nothing more is read or said here.
+    /// Shuts the stream down for reading and writing.
     pub fn hang_up(&self) {
-        // A link that is broken already needs no farewell.
+        // Fails only if the link is broken already.
         drop(match &self.0 {
             Kind::Local(stream) => stream.shutdown(Shutdown::Both),
             Kind::Sealed(sealed) => sealed.stream.shutdown(Shutdown::Both),
@@ -163,7 +165,7 @@ impl Pipe {
         Self(Kind::Sealed(Box::new(Sealed { stream, stage, room, heard, plain, taken: 0, early, unsent, sent: 0 })))
     }
 
-    /// How much room a reader must have, at least.
+    /// Returns the least buffer size for reading.
     pub(crate) fn room(&self) -> usize {
         match &self.0 {
             // What is left unread is still in the socket.
@@ -172,7 +174,7 @@ impl Pipe {
         }
     }
 
-    /// Bytes that were written and wait here: `flush` when the stream can be written to.
+    /// Number of written bytes that are not sent yet; to be sent with `flush` when the stream is writable.
     pub fn backlog(&self) -> usize {
         match &self.0 {
             Kind::Local(_) => 0,
@@ -182,7 +184,7 @@ impl Pipe {
 }
 
 impl Sealed {
-    /// Takes the first record that has come whole, if one has.
+    /// Processes the first complete record. False: there is none.
     fn advance(&mut self) -> io::Result<bool> {
         let answers = matches!(self.stage, Stage::Meeting(_));
         match &mut self.stage {
@@ -258,7 +260,7 @@ impl Sealed {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(e) => {
-                    // What the other side said before it went can still be read.
+                    // What the peer sent before its end can still be read.
                     self.sent = self.unsent.len();
                     return Err(e);
                 }
@@ -314,7 +316,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(10);
 
-    /// Reads until so many bytes have come, or the end.
+    /// Reads until `length` bytes have arrived, or the end.
     fn hear(pipe: &mut Pipe, length: usize) -> std::io::Result<Vec<u8>> {
         let (mut heard, mut room, until) = (Vec::new(), vec![0; ROOM_BYTES], Instant::now() + PATIENCE);
         while heard.len() < length && Instant::now() < until {

@@ -1,5 +1,5 @@
-//! Waiting for many descriptors at once. The kernel keeps the list (epoll), so that a turn costs what has come and not what
-//! is watched; it is told only of what has changed since the last turn.
+//! Waits for many descriptors at once. The kernel keeps the list (epoll), so that the cost depends on the events and
+//! not on the number of descriptors; it is updated only with the changes since the last wait.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -9,13 +9,13 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// Most events that are taken at once; the others are for the next turn.
+/// Most events that one wait returns; further ones are returned by the next.
 const EVENTS: usize = 64;
 
-/// A descriptor, and what is waited for.
+/// A descriptor with the events to wait for.
 #[derive(Clone, Copy, Debug)]
 pub struct Interest<'a, K> {
-    /// For whom.
+    /// Key that is returned when an event occurs.
     pub key: K,
     fd: BorrowedFd<'a>,
     flags: Option<PollFlags>,
@@ -23,18 +23,18 @@ pub struct Interest<'a, K> {
 }
 
 impl<'a, K> Interest<'a, K> {
-    /// Flags as of poll(2); None: nothing for now, not even the other end's closing.
+    /// Makes an interest. `flags` as of poll(2); None: no events for now, not even the other end's closing.
     pub fn new(key: K, fd: BorrowedFd<'a>, flags: Option<PollFlags>) -> Self {
         Self { key, fd, flags, birth: 0 }
     }
 
-    /// Tells the descriptor from one that was for the same key before.
+    /// Sets a number that distinguishes the descriptor from an earlier one with the same key and file number.
     #[must_use]
     pub fn born(self, birth: u64) -> Self {
         Self { birth, ..self }
     }
 
-    /// The same for somebody else.
+    /// Returns the same interest under another key.
     pub fn with<L>(self, key: L) -> Interest<'a, L> {
         Interest { key, fd: self.fd, flags: self.flags, birth: self.birth }
     }
@@ -47,8 +47,8 @@ impl<'a, K> Interest<'a, K> {
     }
 }
 
-/// What the kernel was told. A number of a descriptor is given again when it is free, and mostly at once: only what is the
-/// same in everything is the same descriptor.
+/// An entry of the kernel's list. The number of a closed descriptor is soon used again, so two entries are the same
+/// descriptor only if all fields are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry<K> {
     key: K,
@@ -57,14 +57,14 @@ struct Entry<K> {
     birth: u64,
 }
 
-/// Waits for what is in a list that changes little from one time to the next. What is not closed stays in it, and be it
-/// without flags; what is closed leaves it before the next time.
+/// Waits for descriptors in a list that changes little between two waits. Descriptors that stay open must stay in the
+/// list, if need be without flags; closed ones must be left out of the next wait.
 #[derive(Debug)]
 pub struct Poller<K> {
-    /// None: not yet, or the kernel's list can't be trusted any more.
+    /// None: not made yet, or the kernel's list can't be trusted any more.
     epoll: Option<OwnedFd>,
     entries: Vec<Entry<K>>,
-    /// Files and the like, which epoll does not take: there is always something.
+    /// Descriptors that epoll rejects, such as files: they are always ready.
     ready: BTreeSet<RawFd>,
 }
 
@@ -75,7 +75,8 @@ impl<K> Default for Poller<K> {
 }
 
 impl<K: Copy + PartialEq> Poller<K> {
-    /// Waits until one of these has come true, no longer than `timeout` if there is one; those that have.
+    /// Waits for at most `timeout` (None: without limit) until an event occurs; returns the keys of the ready
+    /// descriptors.
     pub fn wait(&mut self, interests: &[Interest<'_, K>], timeout: Option<&Timespec>) -> Vec<K> {
         if self.update(interests).is_err() {
             self.forget();
@@ -97,7 +98,7 @@ impl<K: Copy + PartialEq> Poller<K> {
             let wanted = interests.iter().filter(|i| i.fd.as_raw_fd() as u64 == number && i.flags.is_some());
             hits.extend(wanted.map(|i| i.key));
             if hits.len() == known {
-                // Closed here, say, but a child that has not come to its program yet has it open.
+                // E.g. closed here, while a child that has not executed its program yet still has it open.
                 self.forget();
             }
         }
@@ -108,13 +109,13 @@ impl<K: Copy + PartialEq> Poller<K> {
         *self = Self::default();
     }
 
-    /// Tells the kernel what is different from the last time.
+    /// Updates the kernel's list with the changes since the last wait.
     fn update(&mut self, interests: &[Interest<'_, K>]) -> Result<(), Errno> {
         let epoll = match self.epoll.take() {
             Some(epoll) => epoll,
             None => epoll::create(CreateFlags::CLOEXEC)?,
         };
-        // Behind one that is new or gone the others may be others.
+        // From an inserted or removed entry on, positions are shifted.
         let (old, new) = (self.entries.len(), interests.len());
         let mut other = false;
         for (at, interest) in interests.iter().enumerate() {
@@ -138,18 +139,19 @@ impl<K: Copy + PartialEq> Poller<K> {
     }
 }
 
-/// No: epoll does not take it. `known`: as far as can be seen, it has it.
+/// Updates one entry of the kernel's list. False: epoll rejects this kind of descriptor. `known`: the descriptor is
+/// probably in the list.
 fn tell<K>(epoll: &OwnedFd, interest: &Interest<'_, K>, known: bool) -> Result<bool, Errno> {
     let fd = interest.fd;
     let data = EventData::new_u64(fd.as_raw_fd() as u64);
     let Some(flags) = interest.flags else {
         if known {
-            // One that is a file was not in the list.
+            // Fails if it was a file, which is not in the list.
             let _ = epoll::delete(epoll, fd);
         }
         return Ok(true);
     };
-    // The bits are the same: poll(2), epoll_ctl(2).
+    // poll(2) and epoll_ctl(2) use the same bits.
     let flags = EventFlags::from_bits_truncate(u32::from(flags.bits()));
     let told = if known { epoll::modify(epoll, fd, data, flags) } else { epoll::add(epoll, fd, data, flags) };
     let told = match told {
@@ -163,7 +165,7 @@ fn tell<K>(epoll: &OwnedFd, interest: &Interest<'_, K>, known: bool) -> Result<b
     }
 }
 
-/// The same without the kernel's list.
+/// Waits like `Poller::wait`, but with poll(2) instead of the kernel's list.
 fn poll_all<K: Copy>(interests: &[Interest<'_, K>], timeout: Option<&Timespec>) -> Vec<K> {
     let wanted: Vec<(K, BorrowedFd<'_>, PollFlags)> =
         interests.iter().filter_map(|i| Some((i.key, i.fd, i.flags?))).collect();
@@ -199,7 +201,7 @@ mod tests {
         Interest::new(key, pipe.as_fd(), Some(PollFlags::IN))
     }
 
-    /// As the kernel's list says it, and as it is without.
+    /// Waits with and without the kernel's list, and checks that both return the same.
     fn wait(poller: &mut Poller<usize>, interests: &[Interest<'_, usize>]) -> Vec<usize> {
         let mut hits = poller.wait(interests, Some(&NOW));
         hits.sort_unstable();
@@ -214,7 +216,7 @@ mod tests {
         assert_eq!(wait(&mut poller, &all().collect::<Vec<_>>()), []);
         (&pipes[1].1).write_all(b"x").unwrap();
         assert_eq!(wait(&mut poller, &all().collect::<Vec<_>>()), [1]);
-        // As long as it was not read, and with other places and keys.
+        // Still ready until it was read, also at other positions and with other keys.
         let other: Vec<_> = all().rev().map(|interest| Interest { key: interest.key + 10, ..interest }).collect();
         assert_eq!(wait(&mut poller, &other), [11]);
         assert_eq!(wait(&mut poller, &all().map(|i| i.with(i.key + 4)).collect::<Vec<_>>()), [5]);
@@ -232,7 +234,7 @@ mod tests {
         let closing = [Interest::new(1, read.as_fd(), Some(PollFlags::empty()))];
         assert_eq!(wait(&mut poller, &closing), []);
         drop(write);
-        // A process that another test starts may have the other end for a moment more.
+        // A child of another test may hold the other end open for a moment.
         while wait(&mut poller, &closing).is_empty() {}
         assert_eq!(wait(&mut poller, &[Interest::new(1, read.as_fd(), None)]), []);
         assert_eq!(wait(&mut poller, &[reading(1, &read)]), [1]);

@@ -1,4 +1,4 @@
-//! Processes of jobs, found in /proc: by the mark in their environment, and step daemons by their command line.
+//! Finds processes of jobs in /proc: tasks by the mark in their environment, step daemons by their command line.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -20,26 +20,26 @@ const SIGKILL: i32 = 9;
 const PF_EXITING: u64 = 0x4;
 const PF_SIGNALED: u64 = 0x400;
 
-/// What the kernel says of a process.
+/// Fields of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// R, S, D, Z …
+    /// State: `R`, `S`, `D`, `Z` …
     pub state: u8,
-    /// Its parent.
+    /// Process id of the parent.
     pub parent: u32,
-    /// When it was started, in ticks since boot.
+    /// Start time, in ticks since boot.
     pub start: u64,
-    /// Its wait status, if it has ended and we may know.
+    /// Wait status, if the process has ended and we may read it; otherwise 0.
     pub status: i32,
 }
 
 impl Stat {
-    /// Of the process with that id, if there is one.
+    /// Reads the entry of a process. None: there is no such process.
     pub fn of(pid: u32) -> Option<Self> {
         Self::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// The name in field 2 may contain anything; what counts comes after its last parenthesis.
+    /// Parses the line. The name in field 2 may contain anything, so fields are counted from its last parenthesis.
     fn parse(text: &[u8]) -> Option<Self> {
         let at = text.iter().rposition(|&b| b == b')')?;
         let rest = std::str::from_utf8(&text[at + 1..]).ok()?;
@@ -49,13 +49,13 @@ impl Stat {
         Some(Self { state, parent: fields.get(1)?.parse().ok()?, start: fields.get(19)?.parse().ok()?, status })
     }
 
-    /// Whether it has ended and only waits to be reaped.
+    /// Whether the process has ended and only waits to be reaped.
     pub(crate) fn is_dead(&self) -> bool {
         matches!(self.state, b'Z' | b'X')
     }
 }
 
-/// Whether a process has a handler for a signal (proc_pid_status(5), `SigCgt`). One that has ended has none.
+/// Whether a process has a handler for a signal (proc_pid_status(5), `SigCgt`). An ended process has none.
 pub(crate) fn catches(pid: u32, signal: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
@@ -63,24 +63,25 @@ pub(crate) fn catches(pid: u32, signal: i32) -> bool {
     caught >> (signal - 1) & 1 == 1
 }
 
-/// Whether a process has been killed, or is on its way out, and has not ended yet: a SIGKILL waits for it, or the kernel
-/// counts it among those that exit (proc_pid_status(5), proc_pid_stat(5)).
+/// Whether a process was killed or is exiting, and has not ended yet: a SIGKILL is pending, or the kernel has marked it
+/// as exiting (proc_pid_status(5), proc_pid_stat(5)).
 pub(crate) fn is_ending(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let pending = |name| status.lines().find_map(|line: &str| line.strip_prefix(name));
     let killed = |set: &str| u64::from_str_radix(set.trim(), 16).is_ok_and(|set| set & 1 << (SIGKILL - 1) != 0);
-    // After the signals: one is taken from there shortly before the flag is set.
+    // Read after the signals: a pending one is removed shortly before the flag is set.
     let exits = || fields_of(pid).is_some_and(|fields| fields[6] & (PF_EXITING | PF_SIGNALED) != 0);
     ["SigPnd:", "ShdPnd:"].into_iter().filter_map(pending).any(killed) || exits()
 }
 
-/// CPU time of a process, of its descendants that live, and of those that they have waited for.
+/// Returns the CPU time of a process, of its running descendants, and of those that they have waited for.
 pub fn cpu_time(pid: u32) -> Duration {
     let lines: Vec<(u32, Vec<u64>)> = all().into_iter().filter_map(|pid| Some((pid, fields_of(pid)?))).collect();
     let mut family = vec![pid];
     let mut ticks = 0;
     while let Some(member) = family.pop() {
-        // Counted from state, which is field 3: parent, and user, system and the waited for's times.
+        // Numbered from the state (field 3) as 0: 1 is the parent, 11 to 14 are user and system time, own and of
+        // awaited children.
         let own = lines.iter().find(|(pid, _)| *pid == member).map_or(0, |(_, fields)| fields[11..15].iter().sum());
         ticks += own;
         family.extend(lines.iter().filter(|(_, fields)| fields[1] == u64::from(member)).map(|(pid, _)| *pid));
@@ -88,7 +89,7 @@ pub fn cpu_time(pid: u32) -> Duration {
     Duration::from_micros(ticks * tick_us())
 }
 
-/// Numbers in a process's line, from its state on (which counts as 0).
+/// Returns the numbers in a process's `stat` line, from its state on (index 0).
 fn fields_of(pid: u32) -> Option<Vec<u64>> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
@@ -96,13 +97,13 @@ fn fields_of(pid: u32) -> Option<Vec<u64>> {
     (fields.len() > 15).then_some(fields)
 }
 
-/// The ids of all processes.
+/// Returns the ids of all processes.
 pub fn all() -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// A variable of a process's environment as it was when it was started. None also if it may not be read.
+/// Returns a variable of the environment with which a process was started. None: it is not set, or may not be read.
 pub fn variable(pid: u32, name: &str) -> Option<Vec<u8>> {
     variable_in(&fs::read(format!("/proc/{pid}/environ")).ok()?, name)
 }
@@ -113,13 +114,13 @@ fn variable_in(environ: &[u8], name: &str) -> Option<Vec<u8>> {
     values.next().map(<[u8]>::to_vec)
 }
 
-/// The spool folder of the step that a process belongs to, if it bears the mark.
+/// Returns the spool folder of the step to which a process belongs, if its environment has the mark.
 pub fn mark(pid: u32) -> Option<PathBuf> {
     variable(pid, TASK_MARK).map(|value| PathBuf::from(OsStr::from_bytes(&value)))
 }
 
-/// Every living process that bears a mark below `steps`, with the name of its step's folder. A process in the midst of
-/// exec is not seen: look twice.
+/// Returns all running processes with a mark below `steps`, each with the name of its step's folder. A process in the
+/// midst of exec is not seen, so callers look twice.
 pub(crate) fn marked(steps: &Path) -> Vec<(u32, String)> {
     let found = all().into_iter().filter_map(|pid| {
         let name = mark(pid)?.strip_prefix(steps).ok()?.to_str()?.to_owned();
@@ -132,18 +133,18 @@ pub(crate) fn marked(steps: &Path) -> Vec<(u32, String)> {
 /// A process of a job on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfJob {
-    /// Its id.
+    /// Process id.
     pub pid: u32,
-    /// The step.
+    /// The step to which it belongs.
     pub key: StepKey,
     /// The node's name.
     pub node: String,
-    /// Its task's number on the node and its rank, if it is a task's own.
+    /// Local id and rank of the task, if this is the task's first process.
     pub task: Option<(u32, u32)>,
 }
 
-/// The processes of jobs on this machine whose environment the caller may read, of the cluster whose state is below that
-/// folder; in the order of their steps.
+/// Returns the processes of jobs on this machine, in the order of their steps: those of the cluster whose state is in
+/// folder `state`, as far as the caller may read their environment.
 pub fn of_jobs(state: &Path) -> Vec<OfJob> {
     let mut found: Vec<OfJob> = all().into_iter().filter_map(|pid| of_job(pid, state)).collect();
     found.sort_by_key(|process| (process.key, process.node.clone(), process.task.is_none(), process.task, process.pid));
@@ -161,37 +162,37 @@ fn of_job(pid: u32, state: &Path) -> Option<OfJob> {
     Some(OfJob { pid, key, node, task })
 }
 
-/// Every step daemon that serves a folder below `steps`: its process and the name of the folder.
+/// Returns all step daemons that serve a folder below `steps`: process id and name of the folder.
 pub(crate) fn step_daemons(steps: &Path) -> Vec<(u32, String)> {
     let found = all().into_iter().filter_map(|pid| {
         let folder = served_folder(&fs::read(format!("/proc/{pid}/cmdline")).ok()?)?;
         let name = folder.strip_prefix(steps).ok()?.to_str()?.to_owned();
-        // A foster serves the folder of all steps.
+        // A batch supervisor serves the folder of all steps.
         (!name.is_empty()).then_some((pid, name))
     });
     found.collect()
 }
 
-/// Whether a process is the step daemon of that folder.
+/// Whether a process is the step daemon of the step with this folder.
 pub fn serves(pid: u32, folder: &Path) -> bool {
     fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|cmdline| served_folder(&cmdline).is_some_and(|of| of == folder))
 }
 
-/// The folder in the command line `squall step --spool FOLDER`.
+/// Returns the folder in the command line `squall step --spool FOLDER`.
 fn served_folder(cmdline: &[u8]) -> Option<PathBuf> {
     let words: Vec<&[u8]> = cmdline.split(|&b| b == 0).collect();
     let at = words.windows(2).position(|pair| pair == [b"step", &b"--spool"[..]])?;
     words.get(at + 2).map(|folder| PathBuf::from(OsStr::from_bytes(folder)))
 }
 
-/// Whether a process can belong to a job of that user: it runs as the user, as root, or as we do. Command lines and
-/// environments can be made up by anybody for their own processes.
+/// Whether a process can belong to a job of this user: it runs as the user, as root, or as we do. Command line and
+/// environment alone prove nothing, as users can forge those of their own processes.
 pub(crate) fn may_belong(pid: u32, user: u32) -> bool {
     let of = fs::metadata(format!("/proc/{pid}")).map(|meta| meta.uid());
     of.is_ok_and(|uid| uid == user || uid == 0 || uid == rustix::process::geteuid().as_raw())
 }
 
-/// Kills a process if, with its descriptor in hand, it still is the one that is meant.
+/// Kills a process if `meant` still holds after its pidfd was opened, so that a reused id is never killed.
 pub(crate) fn kill_if(pid: u32, meant: impl Fn(u32) -> bool) {
     if let Ok(fd) = pidfd::open(pid)
         && meant(pid)
@@ -248,7 +249,7 @@ mod tests {
         let steps = std::env::temp_dir().join(format!("squall-marks-{}", std::process::id()));
         let mut child =
             std::process::Command::new("sleep").arg("60").env(TASK_MARK, steps.join("5.1.0")).spawn().unwrap();
-        // In the midst of exec a process has no environment yet.
+        // In the midst of exec a process has no environment.
         while marked(&steps).is_empty() {
             std::thread::yield_now();
         }

@@ -1,27 +1,29 @@
-//! The spool of a node: what survives a kill -9 of its daemon, and the contract with its step daemons.
+//! The spool of a node: records that survive a kill -9 of the node daemon, and the files shared with its step daemons.
 //!
-//! `DIR/node/NAME/` holds `incarnation`, `life`, `session` (`memory`), what can't be read (`damaged`), `jobs/JOB.ATTEMPT` (marks of jobs without a batch script here)
-//! and `steps/JOB.ATTEMPT.STEP/` (one folder for each step). A step's folder is complete when it gets its name, and
-//! holds:
+//! `DIR/node/NAME/` holds `incarnation`, `life`, `session` (see `memory`), unreadable files (`damaged`),
+//! `jobs/JOB.ATTEMPT` (marks of jobs without a batch script here) and `steps/JOB.ATTEMPT.STEP/` (one folder for each
+//! step). A step's folder is complete when it gets its name, and holds:
 //!
 //! | file | written by | holds |
 //! |---|---|---|
 //! | `launch` | node daemon | one frame (`model::codec`): the `StepLaunch`; then [`NAME_BYTES`] random bytes, the name of the socket on which the step daemon listens for the node daemon from its very start ([`socket`]) |
 //! | `slurm_script`, `environment` | node daemon | content of the two blobs (batch only); the script belongs to the user, mode 0500 |
 //! | `cgroups` | node daemon | the cgroup folders for the tasks (`cgroup::StepGroups::read`); no lines: none |
-//! | `result` | node daemon, then step daemon | [`RESULT_BYTES`] zero bytes, over which the step daemon writes, in place, one frame of `FromStepd::Ended` or `FromStepd::Failed` before it sends it; one byte more, which it makes 1 just before it forks the first task ([`mark_begun`]); and room for each task here, over which is written how it ended ([`note_exit`]) by who reaps it, before that: the step daemon or, after its death, its nursery |
-//! | `untaken` | node daemon | nothing: the step daemon renames it to `pids` before anything else; who finds nothing to rename exits without a trace, so that no step starts twice |
+//! | `result` | node daemon, then step daemon | [`RESULT_BYTES`] zero bytes, over which the step daemon writes, in place, one frame of `FromStepd::Ended` or `FromStepd::Failed` before it sends it; one byte more, which it makes 1 just before it forks the first task ([`mark_begun`]); and room for each task on this node, for a record of its end ([`note_exit`]), written before the task is reaped: by the step daemon or, after its death, by the zygote |
+//! | `untaken` | node daemon | nothing: the step daemon renames it to `pids` before anything else; a second step daemon, for which it is missing, exits without a trace, so that no step starts twice |
 //! | `pids` | task | a line `RANK PID START`, before it executes its program (start: field 22 of /proc/PID/stat, or some ticks less), up to an empty line |
-//! | `log` | step daemon | its standard error; goes into the node's log when the folder is removed |
+//! | `log` | step daemon | its standard error; copied into the node's log when the folder is removed |
 //!
-//! To make a file and to remove it soon after costs a file system more than all else that is done here (ext4 does not
-//! give out an inode again for some seconds and searches for another), so folders of steps that have ended, and marks of
-//! jobs, are kept and written over (`spare`).
+//! Creating a file and removing it soon after costs a file system more than all else that is done here (ext4 does not
+//! reuse an inode for some seconds and searches for another). So folders of ended steps, and marks of jobs, are kept
+//! and written over (`spare`).
 //!
-//! The step daemon is started as `squall step --spool FOLDER`, as root or the cluster's owner, with an empty environment,
-//! in a session of its own, with `/dev/null` as standard input and output and `log` as standard error. It opens what it needs of the
-//! folder before it drops privileges, is a child subreaper (so that what its tasks leave behind becomes its child and, should it die,
-//! its parent's: the nursery's or the node daemon's), joins its cgroups (`cgroup::StepGroups::join`), and gives each task the variable [`TASK_MARK`](squall_files::place::TASK_MARK) with the absolute path of the folder.
+//! The step daemon is started as `squall step --spool FOLDER`, as root or the cluster's owner, with an empty
+//! environment, in a session of its own, with `/dev/null` as standard input and output and `log` as standard error. It
+//! opens the folder's files before it drops privileges, and joins its cgroups (`cgroup::StepGroups::join`). It is a
+//! child subreaper: processes left by its tasks become its children and, should it die, those of its parent, the zygote
+//! or the node daemon. Each task gets the variable [`TASK_MARK`](squall_files::place::TASK_MARK) with the absolute path
+//! of the folder.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -49,26 +51,27 @@ use squall_model::wire::stepd::FromStepd;
 
 use crate::processes::Stat;
 
-/// The room reserved for a step's result, bytes, frame header included; a longer note is cut.
+/// Bytes reserved for a step's result, frame header included; a longer note is truncated.
 pub const RESULT_BYTES: usize = 4096;
 
-/// Notes that tasks may exist from now on, in a step's open result file. Needs no room on the disk.
+/// Records in a step's open result file that tasks may exist from now on. Works on a full disk.
 pub(crate) fn mark_begun(result: &File) -> io::Result<()> {
     result.write_all_at(&[1], RESULT_BYTES as u64)
 }
 
-/// Bytes for the end of one task: 1, exit code, signal; then user and system time in microseconds and peak memory in KiB.
+/// Bytes that record the end of one task: 1, exit code, signal; then user and system time in microseconds and peak
+/// memory in KiB, 8 bytes each.
 const EXIT_BYTES: usize = 3 + 3 * 8;
 
-/// Notes how a task ended, by its place among the step's tasks on this node, in a step's open result file. Needs no room on
-/// the disk.
+/// Records in a step's open result file how a task ended; `place` is its index among the step's tasks on this node.
+/// Works on a full disk.
 pub(crate) fn note_exit(result: &File, place: usize, exit: ExitCode, usage: &Usage) -> io::Result<()> {
     let mut bytes = vec![1, exit.code, exit.signal];
     bytes.extend([usage.user.0, usage.system.0, usage.max_rss_kb].iter().flat_map(|number| number.to_le_bytes()));
     result.write_all_at(&bytes, (RESULT_BYTES + 1 + place * EXIT_BYTES) as u64)
 }
 
-/// The reverse of [`note_exit`]. None: nothing was noted.
+/// Parses a record of [`note_exit`]. None: nothing was recorded.
 fn parse_exit(noted: &[u8]) -> Option<(ExitCode, Usage)> {
     let ([1, code, signal], numbers) = noted.split_first_chunk()? else { return None };
     let mut numbers = numbers.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
@@ -78,41 +81,43 @@ fn parse_exit(noted: &[u8]) -> Option<(ExitCode, Usage)> {
 
 /// Names of the files in a step's folder.
 pub mod file {
-    /// The launch.
+    /// File with the encoded launch, and the name of the step daemon's socket.
     pub const LAUNCH: &str = "launch";
     /// The batch script.
     pub const SCRIPT: &str = "slurm_script";
-    /// The batch job's environment: entries ended by NUL.
+    /// File with the batch job's environment: entries `NAME=VALUE`, each ended by NUL.
     pub const ENVIRONMENT: &str = "environment";
-    /// Cgroup folders.
+    /// File with the paths of the step's cgroups.
     pub(crate) const CGROUPS: &str = "cgroups";
-    /// The result.
+    /// File with the step's result, and the ends of its tasks.
     pub const RESULT: &str = "result";
-    /// What the step daemon makes `pids` of.
+    /// The file that the step daemon renames to `pids` when it takes the folder.
     pub const UNTAKEN: &str = "untaken";
-    /// Tasks started.
+    /// File in which tasks record that they were started.
     pub const PIDS: &str = "pids";
     /// The step daemon's standard error.
     pub const LOG: &str = "log";
 }
 
-/// Bytes behind the launch.
+/// Bytes of the random socket name that follows the launch.
 pub const NAME_BYTES: usize = 16;
 
-/// Where a step daemon listens, from what its `launch` holds. Not a file: to make one and to remove it costs a disk more
-/// than the step costs the processor. Nobody else can guess the name, so nobody is there before it; who has the socket open
-/// says the kernel. None: there is no name behind so many bytes.
+/// Returns the address on which a step daemon listens; `launch` is the content of the file, whose first `length` bytes
+/// are the launch. It is an abstract socket, as making and removing a file costs the disk more than the step costs the
+/// processor. The random name can't be guessed, so no other process can bind it first, and the kernel reports the
+/// peer's user. None: there is no name behind the launch.
 pub fn socket(launch: &[u8], length: usize) -> Option<SocketAddr> {
     let name: [u8; NAME_BYTES] = launch.get(length..length + NAME_BYTES)?.try_into().ok()?;
     SocketAddr::from_abstract_name(format!("squall-step-{:032x}", u128::from_be_bytes(name))).ok()
 }
 
-/// Room for what a task notes of itself, so that it finds some on a full disk: rank, process id, start, blanks.
+/// Bytes reserved for the line that a task writes about itself (rank, process id, start time, blanks), so that it has
+/// room on a full disk.
 const NOTE_BYTES: usize = 48;
 
-/// Marks of jobs.
+/// Name of the folder with the marks of jobs.
 const JOBS: &str = "jobs";
-/// Most of a step's log that is taken into the node's, bytes.
+/// Bytes of a step's log that are copied into the node's log, at most.
 const LOG_BYTES_MAX: u64 = 16 << 10;
 
 mod damaged;
@@ -123,7 +128,7 @@ pub mod witness;
 use memory::Memory;
 use spare::{Files, Script, Spares, Traits};
 
-/// A node's spool, open.
+/// An opened spool of a node.
 #[derive(Debug)]
 pub struct Spool {
     path: PathBuf,
@@ -132,11 +137,11 @@ pub struct Spool {
     steps: OwnedFd,
     spares: RefCell<Spares>,
     memory: RefCell<Memory>,
-    /// Names of folders and marks that can't be read.
+    /// Names of step folders and job marks that can't be read.
     unreadable: RefCell<BTreeSet<String>>,
 }
 
-/// Content for a batch step's folder.
+/// Files for a batch step's folder.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchFiles<'a> {
     /// The script.
@@ -148,28 +153,29 @@ pub struct BatchFiles<'a> {
 /// A task that a step daemon has started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskPid {
-    /// Its rank.
+    /// The task's rank.
     pub rank: u32,
-    /// Its process.
+    /// The task's process id.
     pub pid: u32,
-    /// When that was about to be started, in the kernel's ticks since boot: together with the id it names one process.
+    /// Time just before it was started, in the kernel's ticks since boot; with the process id it identifies one
+    /// process.
     pub start: u64,
 }
 
-/// Ticks that may pass between the note of a start and the start: a busy machine may leave the parent waiting meanwhile, and a
-/// program that is being written is tried again for a while. No id is given again so soon.
+/// Ticks that may pass between recording a start and the start itself: a busy machine may delay the parent, and
+/// starting a program that is being written is retried for a while. No process id is reused so soon.
 const START_TICKS: u64 = 500;
 
 impl TaskPid {
-    /// Whether a process with this id is the task.
+    /// Whether `stat`, of the process with this id, is that of the task.
     pub(crate) fn is(&self, stat: &Stat) -> bool {
         (self.start..=self.start + START_TICKS).contains(&stat.start)
     }
 }
 
 impl Spool {
-    /// Opens the spool of a node at `path`, made if it is not there. Its folders belong to this process's user;
-    /// others may pass through, not look.
+    /// Opens the spool of a node at `path`, making it if needed. Its folders belong to this process's user; other users
+    /// can pass through those of steps, but not list them.
     pub fn open(path: &Path) -> io::Result<Self> {
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent)?;
@@ -182,17 +188,17 @@ impl Spool {
         Ok(Self { path: path.to_owned(), root, jobs, steps, spares, memory, unreadable })
     }
 
-    /// Remembers a job.
+    /// Writes the mark of a job.
     pub(crate) fn add_job(&self, facts: &JobFacts) -> io::Result<()> {
         let name = attempt_name(JobAttempt { job: facts.key.job, attempt: facts.key.attempt });
         let draft = self.spares.borrow_mut().mark();
-        // What is behind the frame is of another job.
+        // The rest of the file, behind the frame, may be of an earlier job.
         let flags = OFlags::WRONLY | OFlags::CREATE;
         open_at(self.jobs.as_fd(), &draft, flags, 0o600)?.write_all(&frame_of(facts)?)?;
         Ok(rustix::fs::renameat(&self.jobs, draft.as_str(), &self.jobs, name.as_str())?)
     }
 
-    /// Jobs that were remembered, and those whose marks can't be read. Drafts are removed.
+    /// Returns the jobs that have marks, and those whose marks can't be read. Removes drafts.
     pub fn jobs(&self) -> (Vec<JobFacts>, Vec<JobAttempt>) {
         let (mut found, mut unreadable) = (Vec::new(), Vec::new());
         for name in names_in(self.jobs.as_fd()).unwrap_or_default() {
@@ -211,12 +217,13 @@ impl Spool {
         (found, unreadable)
     }
 
-    /// Jobs that have a mark, readable or not.
+    /// Returns the jobs that have a mark, readable or not.
     pub(crate) fn marked_jobs(&self) -> Vec<JobAttempt> {
         names_in(self.jobs.as_fd()).unwrap_or_default().iter().filter_map(|name| parse_attempt(name)).collect()
     }
 
-    /// Makes a step's folder, complete or not at all. `AlreadyExists`: it is there. `groups`: content of `cgroups`.
+    /// Makes a step's folder, completely or not at all. Err `AlreadyExists`: the step has one. `groups`: content of
+    /// `cgroups`.
     pub(crate) fn add_step(&self, launch: &StepLaunch, batch: Option<BatchFiles<'_>>, groups: &str) -> io::Result<()> {
         let name = launch.key.to_string();
         let mut spares = self.spares.borrow_mut();
@@ -224,7 +231,7 @@ impl Spool {
         let filled = self.fill(&draft, &mut traits, launch, batch, groups);
         let named = filled.and_then(|()| self.count_start()).and_then(|()| {
             rustix::fs::renameat(&self.steps, draft.as_str(), &self.steps, name.as_str()).map_err(|e| match e {
-                // A folder takes the place of an empty one only.
+                // Renaming replaces an empty folder, but no other.
                 Errno::NOTEMPTY => io::ErrorKind::AlreadyExists.into(),
                 e => e.into(),
             })
@@ -238,14 +245,14 @@ impl Spool {
         memory.witness.as_ref().map_or(Ok(()), |witness| witness.add(launch.key, &memory))
     }
 
-    /// One more step is started, whatever becomes of it.
+    /// Counts a started step, durably; it counts even if its start fails later.
     fn count_start(&self) -> io::Result<()> {
         let memory = &mut *self.memory.borrow_mut();
         memory.starts += 1;
         if memory.life == 0 { Ok(()) } else { self.write_life(memory.life, memory.starts) }
     }
 
-    /// Fills a new folder, or writes over the files of one that was used before.
+    /// Fills a new folder, or overwrites the files of a used one.
     fn fill(
         &self,
         draft: &str,
@@ -284,17 +291,17 @@ impl Spool {
         Ok(())
     }
 
-    /// The folder of all steps' folders.
+    /// Returns the path of the folder that contains all steps' folders.
     pub(crate) fn steps_dir(&self) -> PathBuf {
         self.path.join(STEPS)
     }
 
-    /// Makes sure that no other daemon serves this spool, for as long as this value lives.
+    /// Locks the spool for as long as this value exists. Err: another daemon has locked it.
     pub fn lock(&self) -> io::Result<()> {
         Ok(rustix::fs::flock(&self.root, rustix::fs::FlockOperation::NonBlockingLockExclusive)?)
     }
 
-    /// The folder of a step.
+    /// Returns the path of a step's folder.
     pub fn step(&self, key: StepKey) -> PathBuf {
         self.path.join(STEPS).join(key.to_string())
     }
@@ -305,36 +312,36 @@ impl Spool {
         open_at(folder.as_fd(), name, OFlags::RDWR, 0)
     }
 
-    /// Whether a step daemon ever took the folder over. If not, none will: what it would have to rename is not there from
-    /// now on.
+    /// Whether a step daemon has taken the folder. If not, this call prevents it for good: the file that the daemon
+    /// would have to rename is gone.
     pub(crate) fn was_taken(&self, key: StepKey) -> bool {
         let fence = || -> io::Result<()> {
             let folder = open_dir(self.steps.as_fd(), Path::new(&key.to_string()))?;
             Ok(rustix::fs::renameat(&folder, file::UNTAKEN, &folder, file::PIDS)?)
         };
-        // On doubt it counts as taken.
+        // If in doubt it counts as taken.
         fence().is_err()
     }
 
-    /// Makes a folder free again for a step daemon, if the one that took it is dead or has given it back, and nothing of the
-    /// step has begun. Whether it is free now.
+    /// Makes a folder available to another step daemon, if the one that took it is dead or has returned it, and nothing
+    /// of the step has begun. Returns whether it is available.
     pub(crate) fn release(&self, key: StepKey) -> bool {
         let folder = self.step(key);
         let released = || std::fs::rename(folder.join(file::PIDS), folder.join(file::UNTAKEN)).is_ok();
         self.is_untaken(key) || (!self.has_begun(key) && released())
     }
 
-    /// Whether no step daemon has taken the folder over yet; one that lives may do so at any moment.
+    /// Whether no step daemon has taken the folder so far; a running one may do so at any moment.
     pub(crate) fn is_untaken(&self, key: StepKey) -> bool {
         self.step(key).join(file::UNTAKEN).exists()
     }
 
-    /// The launch of a step.
+    /// Returns the launch of a step. None: it is missing or can't be read.
     pub fn launch(&self, key: StepKey) -> Option<Box<StepLaunch>> {
         self.launch_and_socket(key).map(|(launch, _)| launch)
     }
 
-    /// Where the daemon of a step listens.
+    /// Returns the address on which a step's daemon listens.
     pub(crate) fn socket(&self, key: StepKey) -> Option<SocketAddr> {
         self.launch_and_socket(key).and_then(|(_, socket)| socket)
     }
@@ -346,7 +353,7 @@ impl Spool {
         (launch.key == key).then(|| (launch, socket(&bytes, length)))
     }
 
-    /// Whether the step daemon may have forked tasks; true on doubt, and if anything else tells of a task.
+    /// Whether the step daemon may have forked tasks; true if in doubt, or if there is any other record of a task.
     pub fn has_begun(&self, key: StepKey) -> bool {
         let mut byte = [1];
         let read =
@@ -354,7 +361,7 @@ impl Spool {
         read.is_err() || byte != [0] || !self.tasks(key).is_empty() || !self.exits(key).is_empty()
     }
 
-    /// How tasks ended of which that was noted, and what they used, by their places.
+    /// Returns the recorded ends of tasks: index among the node's tasks, exit, usage.
     pub fn exits(&self, key: StepKey) -> Vec<(usize, ExitCode, Usage)> {
         let mut bytes = Vec::new();
         let read = self.open_file(key, file::RESULT).and_then(|mut file| {
@@ -368,8 +375,8 @@ impl Spool {
         places.filter_map(|(place, noted)| parse_exit(noted).map(|(exit, usage)| (place, exit, usage))).collect()
     }
 
-    /// Every step with its launch, in the order of keys, and steps whose launch can't be read. Drafts are removed, and what has
-    /// no step's name.
+    /// Returns the launches of all steps, ordered by key, and the steps whose launch can't be read. Removes drafts and
+    /// folders that have no step's name.
     pub fn steps(&self) -> (Vec<Box<StepLaunch>>, Vec<StepKey>) {
         let (mut found, mut unreadable) = (Vec::new(), Vec::new());
         for name in names_in(self.steps.as_fd()).unwrap_or_default() {
@@ -387,7 +394,7 @@ impl Spool {
         (found, unreadable)
     }
 
-    /// The step daemon's last word, if it has written one.
+    /// Returns the result that the step daemon wrote. None: none so far.
     pub fn result(&self, key: StepKey) -> Option<FromStepd> {
         let mut bytes = [0; RESULT_BYTES];
         let spares = self.spares.borrow();
@@ -403,19 +410,19 @@ impl Spool {
         codec::take_stored("FromStepd", &bytes).ok().flatten().map(|(word, _)| word)
     }
 
-    /// Writes a last word for a step whose daemon died.
+    /// Writes a result for a step whose daemon died.
     pub(crate) fn write_result(&self, key: StepKey, word: &FromStepd) -> io::Result<()> {
         write_result(&self.open_file(key, file::RESULT)?, word)
     }
 
-    /// The tasks that the step daemon has started. A line that is not whole is left out.
+    /// Returns the tasks that the step daemon has started. Incomplete lines are ignored.
     pub fn tasks(&self, key: StepKey) -> Vec<TaskPid> {
         let mut text = String::new();
         let read = self.open_file(key, file::PIDS).and_then(|mut file| file.read_to_string(&mut text));
         if read.is_ok() { parse_tasks(&text) } else { Vec::new() }
     }
 
-    /// Removes a step's folder. Gives what its daemon wrote to its standard error.
+    /// Removes a step's folder; returns what its daemon wrote to its standard error.
     pub(crate) fn remove_step(&self, key: StepKey) -> io::Result<String> {
         let name = key.to_string();
         self.memory.borrow().witness.as_ref().map_or(Ok(()), |witness| witness.remove(key))?;
@@ -434,7 +441,7 @@ impl Spool {
         if let Ok(file) = self.open_file(key, file::LOG) {
             let _ = file.take(LOG_BYTES_MAX).read_to_end(&mut log);
         }
-        // Without its name first: half a folder is not taken for a damaged one.
+        // It is renamed first, so that a half-removed folder is not taken for a damaged one.
         let draft = self.spares.borrow_mut().name();
         match rustix::fs::renameat(&self.steps, name.as_str(), &self.steps, draft.as_str()) {
             Ok(()) => self.remove_folder(&draft)?,
@@ -444,12 +451,12 @@ impl Spool {
         Ok(String::from_utf8_lossy(&log).into_owned())
     }
 
-    /// The folder of this step is not to be written over when the step is over: somebody else may still have its files.
+    /// Prevents reuse of this step's folder: another process may still have its files open.
     pub(crate) fn spoil(&self, key: StepKey) {
         self.spares.borrow_mut().spoil(key);
     }
 
-    /// Makes a folder fit for another step, and takes its name away.
+    /// Prepares a folder for use by another step, and renames it.
     fn clear_folder(&self, name: &str, spare: &str, traits: &mut Traits) -> io::Result<()> {
         let mut opened = None;
         let files = match &mut traits.files {
@@ -459,7 +466,7 @@ impl Spool {
         if rustix::fs::statat(files.folder(), file::LOG, AtFlags::SYMLINK_NOFOLLOW)?.st_size > 0 {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        // Nothing of the tasks that it names shows any more, before it looks as if nobody had taken it.
+        // The lines of its tasks are invalidated before the folder looks like one that was not taken.
         if let Some(notes) = files.notes()? {
             notes.write_all_at(b"\n", 0)?;
         }
@@ -470,7 +477,7 @@ impl Spool {
         Ok(rustix::fs::renameat(&self.steps, name, &self.steps, spare)?)
     }
 
-    /// Removes a job's mark. The folders of its steps are removed one by one.
+    /// Removes a job's mark. The folders of its steps are removed separately.
     pub(crate) fn remove_job(&self, job: JobAttempt) -> io::Result<()> {
         let name = attempt_name(job);
         if self.is_unreadable(&name) {
@@ -508,7 +515,7 @@ impl Spool {
     }
 }
 
-/// Writes a file over, whose bytes were so many; it is cut only where something would show.
+/// Overwrites a file that had `length` bytes. It is truncated only if the new content is shorter.
 fn put_all(files: &mut Files, name: &'static str, bytes: &[u8], length: &mut usize) -> io::Result<()> {
     if bytes.len().max(*length) > 0 {
         let file = files.file(name)?;
@@ -520,7 +527,7 @@ fn put_all(files: &mut Files, name: &'static str, bytes: &[u8], length: &mut usi
     Ok(())
 }
 
-/// Writes the script, which does not stay open: nobody could execute it.
+/// Writes the script and closes it: a file that is open for writing can't be executed.
 fn put_script(folder: BorrowedFd<'_>, launch: &StepLaunch, text: &[u8]) -> io::Result<Option<Script>> {
     let owner = &launch.facts.owner;
     let mut script = open_at(folder, file::SCRIPT, OFlags::WRONLY | OFlags::CREATE, 0o500)?;
@@ -532,7 +539,7 @@ fn put_script(folder: BorrowedFd<'_>, launch: &StepLaunch, text: &[u8]) -> io::R
     Ok(Script::of(launch, script.as_fd()))
 }
 
-/// Writes a step's last word over the room reserved for it; a note that does not fit is cut.
+/// Writes a step's result into the bytes reserved for it; a note that does not fit is truncated.
 pub(crate) fn write_result(file: &File, word: &FromStepd) -> io::Result<()> {
     let mut frame = frame_of(word)?;
     if frame.len() > RESULT_BYTES {
@@ -552,18 +559,18 @@ pub(crate) fn write_result(file: &File, word: &FromStepd) -> io::Result<()> {
     file.write_all_at(&frame, 0)
 }
 
-/// `JOB.ATTEMPT`.
+/// Returns the name of a job's mark: `JOB.ATTEMPT`.
 fn attempt_name(job: JobAttempt) -> String {
     format!("{}.{}", job.job, job.attempt)
 }
 
-/// The reverse of the names of job marks and cgroups.
+/// Parses a name `JOB.ATTEMPT`, as of job marks.
 pub(crate) fn parse_attempt(text: &str) -> Option<JobAttempt> {
     let (job, attempt) = text.split_once('.')?;
     Some(JobAttempt { job: JobId(job.parse().ok()?), attempt: Attempt(attempt.parse().ok()?) })
 }
 
-/// The reverse of a step folder's name.
+/// Parses the name of a step's folder, `JOB.ATTEMPT.STEP`.
 pub(crate) fn parse_key(text: &str) -> Option<StepKey> {
     let (job, step) = text.rsplit_once('.')?;
     let JobAttempt { job, attempt } = parse_attempt(job)?;
@@ -597,7 +604,7 @@ fn facts_of(bytes: &[u8]) -> Option<JobFacts> {
     codec::take_stored("JobFacts", bytes).ok().flatten().map(|(message, _)| message)
 }
 
-/// A folder that belongs to this user and is no link; made if missing.
+/// Opens a folder that belongs to this user and is no symbolic link; makes it if missing.
 fn make_dir(at: BorrowedFd<'_>, path: &Path, mode: u32) -> io::Result<OwnedFd> {
     match rustix::fs::mkdirat(at, path, Mode::from_raw_mode(mode)) {
         Ok(()) | Err(Errno::EXIST) => {}
@@ -615,7 +622,7 @@ fn make_dir(at: BorrowedFd<'_>, path: &Path, mode: u32) -> io::Result<OwnedFd> {
     Ok(dir)
 }
 
-/// Removes a file; as good if there is none.
+/// Removes a file, if it exists.
 fn unlink(at: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     match rustix::fs::unlinkat(at, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -644,8 +651,8 @@ fn read_text(at: BorrowedFd<'_>, name: &str) -> io::Result<String> {
     String::from_utf8(read_bytes(at, name)?).map_err(io::Error::other)
 }
 
-/// Overwrites a file of constant size, so that a full disk does no harm once it exists; a single write of
-/// a few bytes is not torn by the death of the writer.
+/// Overwrites a file of constant size: works on a full disk once the file exists. One write of a few bytes is not torn
+/// by the writer's death.
 fn write_in_place(at: BorrowedFd<'_>, name: &str, text: &str) -> io::Result<()> {
     open_at(at, name, OFlags::WRONLY | OFlags::CREATE, 0o600)?.write_all(text.as_bytes())
 }

@@ -1,4 +1,4 @@
-//! What a step daemon that died has left: how tasks ended, and which may still run.
+//! What a dead step daemon has left: the recorded ends of tasks, and tasks that may still run.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,25 +11,25 @@ use crate::cgroup::members;
 use crate::processes::{self, Stat};
 use crate::spool::{Spool, TaskPid};
 
-/// How often, and how long apart, it is looked for tasks that have not noted themselves: one whose parent died in the
-/// moment of its start is about to do so, and goes on whatever became of its parent.
+/// Number of checks for tasks that have not recorded themselves, and the pause between them. A task whose parent died
+/// at the moment of its start is about to record itself, and continues independently of its parent.
 const LOOKS: u32 = 100;
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
-/// Traces of the tasks of a step on this node.
+/// Records of the tasks of a step on this node.
 #[derive(Debug)]
 pub(crate) struct Traces {
-    /// Ranks of the tasks, by place.
+    /// Ranks of the tasks, in the order of the launch.
     pub(crate) ranks: Vec<u32>,
-    /// Tasks whose end was noted, by rank.
+    /// Tasks whose end is recorded, by rank.
     pub(crate) ended: BTreeMap<u32, (ExitCode, Usage)>,
-    /// Tasks that were started and whose end was not noted, by rank.
+    /// Tasks that were started and whose end is not recorded, by rank.
     pub(crate) started: BTreeMap<u32, TaskPid>,
 }
 
 impl Traces {
-    /// The traces of a step, to be read after its daemon's death. `group`: the cgroup that all
-    /// its processes were born in, if that is so; with nobody in it nobody is waited for.
+    /// Reads the records of a step after its daemon's death. `group`: the cgroup in which all its processes were
+    /// created, if there is one; when it is empty, no task is waited for.
     pub(crate) fn of(spool: &Spool, key: StepKey, group: Option<&Path>) -> Self {
         let ranks = spool.ranks(key);
         let ended = ended(spool, key, &ranks);
@@ -57,7 +57,8 @@ impl Traces {
         traces
     }
 
-    /// Where a note names no process that lives, and a task of that rank does, the note is damaged: that is the task.
+    /// Corrects damaged records: where a record names no running process, but a running task of that rank is found,
+    /// that is the task.
     fn correct(&mut self, spool: &Spool, key: StepKey) {
         let lives = |task: &TaskPid| Stat::of(task.pid).is_some_and(|stat| task.is(&stat));
         if self.started.values().all(lives) {
@@ -70,26 +71,26 @@ impl Traces {
         }
     }
 
-    /// Whether no task was started: what can't note itself does not run.
+    /// Whether no task was started: a task that can't record itself does not run.
     pub(crate) fn is_blank(&self) -> bool {
         self.ended.is_empty() && self.started.is_empty()
     }
 
-    /// Ranks of which nothing is known.
+    /// Returns the ranks without any record.
     pub(crate) fn missing(&self) -> Vec<u32> {
         let known = |rank: &u32| self.ended.contains_key(rank) || self.started.contains_key(rank);
         self.ranks.iter().copied().filter(|rank| !known(rank)).collect()
     }
 }
 
-/// Tasks whose end was noted, by rank.
+/// Returns the tasks whose end is recorded, by rank.
 pub(crate) fn ended(spool: &Spool, key: StepKey, ranks: &[u32]) -> BTreeMap<u32, (ExitCode, Usage)> {
     let exits = spool.exits(key).into_iter();
     exits.filter_map(|(place, exit, usage)| Some((*ranks.get(place)?, (exit, usage)))).collect()
 }
 
-/// Tasks that the step daemon started and did not come to note: marked processes by the rank in their
-/// environment, the oldest of each.
+/// Returns running tasks that are not recorded: of the processes with the step's mark, the oldest for each rank in
+/// their environment.
 fn unnoted(steps: &Path, key: StepKey, user: u32) -> BTreeMap<u32, TaskPid> {
     let name = key.to_string();
     let mut found: BTreeMap<u32, TaskPid> = BTreeMap::new();

@@ -1,4 +1,5 @@
-//! What a hop costs: two threads as two daemons, each with a runtime of its own, over the streams that daemons use.
+//! Measures the cost of a hop: two threads act as two daemons, each with its own runtime, over the streams that daemons
+//! use.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use crate::hop::{self, Reader, Writer};
 use crate::link;
 use crate::noise::KeyPair;
 
-/// The stream of a hop.
+/// Kind of stream between two daemons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// A Unix socket.
@@ -19,26 +20,26 @@ pub enum Stream {
     Sealed,
 }
 
-/// What was found.
+/// Measured cost of a hop.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
-    /// There and back for a short frame, microseconds: the median, and the slowest of a hundred.
+    /// Round trip of a short frame, microseconds: the median, and the 99th percentile.
     pub round_trip_us: (f64, f64),
-    /// Of long frames one after the other.
+    /// Throughput of long frames sent one after the other.
     pub bytes_per_s: f64,
-    /// To connect and to know each other, microseconds, the median; it is done once for a connection.
+    /// Time to connect and authenticate, microseconds, the median; it is done once for a connection.
     pub meeting_us: f64,
 }
 
 /// Bytes of a short frame.
 const SHORT_BYTES: usize = 64;
-/// Connections made.
+/// Number of connections that are made and timed.
 const MEETINGS: usize = 50;
 
-/// A frame; true: it is to be answered.
+/// A frame; true: it has to be answered.
 type Frame = (bool, ByteBuf);
 
-/// Measures a hop by so many short frames, and so many bytes in frames of that length.
+/// Measures a hop with `rounds` short frames, and `bytes` bytes in frames of `frame_bytes`.
 pub fn hop(stream: Stream, rounds: usize, frame_bytes: usize, bytes: usize) -> io::Result<Cost> {
     let (near, far) = (KeyPair::generate()?, KeyPair::generate()?);
     let theirs = far.public;

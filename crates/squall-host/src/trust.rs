@@ -1,12 +1,14 @@
-//! Whom daemons of other machines are believed to be: keys and invitations, in `DIR/keys`, which only the cluster's owner
-//! can read. No secret here opens more than one door: a machine keeps its own key, and the controller's public one.
+//! Keys and invitations by which daemons of other machines are authenticated, in `DIR/keys`, which only the cluster's
+//! owner can read. No secret here gives access to more than one peer: a machine has its own key, and the controller's
+//! public one.
 //!
-//! On the controller's machine: `controller` (its key), `nodes/NAME` (the public key of a node, kept by who came first with
-//! an invitation), `addresses/NAME` (where it listens), `tokens/HASH` (invitations; the secret itself is not kept). On a
-//! machine that has joined: `own` (its key) and `joined` (whom it has joined, as whom).
+//! On the controller's machine: `controller` (its key), `nodes/NAME` (the public key of a node, stored when it first
+//! joined with an invitation), `addresses/NAME` (where it listens), `tokens/HASH` (invitations; the secret itself is
+//! not stored). On a machine that has joined: `own` (its key) and `joined` (the controller that it has joined, and its
+//! node name).
 //!
-//! Trust is no part of the journal: it must hold before a daemon may say anything at all, and to withdraw it must not
-//! need a controller that runs.
+//! Trust is not part of the journal: it is needed before a daemon may send anything, and revoking it must not need a
+//! running controller.
 
 use std::fs;
 use std::io;
@@ -21,32 +23,33 @@ use squall_model::wire::join::{Peer, PublicKey};
 
 use crate::noise::KeyPair;
 
-/// Bytes of the secret of an invitation.
+/// Length of an invitation's secret, bytes.
 const SECRET_BYTES: usize = 16;
 
-/// The keys of one state folder.
+/// The keys in one state folder.
 #[derive(Clone, Debug)]
 pub struct Trust {
     folder: PathBuf,
 }
 
-/// Whom this machine has joined.
+/// The controller that this machine has joined, and its node name there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
-    /// Its node's name.
+    /// Name of this machine's node.
     pub name: String,
-    /// Where the controller listens: `HOST:PORT`.
+    /// Address on which the controller listens: `HOST:PORT`.
     pub controller: String,
-    /// The controller's key.
+    /// The controller's public key.
     pub key: PublicKey,
 }
 
-/// What a machine needs to join, once: printed on the controller's machine, brought to the other one by a person.
+/// An invitation for one machine to join, used once: printed on the controller's machine, and brought to the other
+/// machine by a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// The controller's key: the machine knows whom it talks to.
+    /// The controller's public key, by which the machine authenticates the controller.
     pub controller: PublicKey,
-    /// The controller knows whom it has invited.
+    /// Secret by which the controller authenticates the machine.
     pub secret: [u8; SECRET_BYTES],
 }
 
@@ -58,7 +61,7 @@ impl std::fmt::Display for Token {
 }
 
 impl Token {
-    /// From what was printed.
+    /// Parses a printed invitation.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = unhex(text.trim())?;
         let (controller, secret) = bytes.split_at_checked(32)?;
@@ -67,17 +70,17 @@ impl Token {
 }
 
 impl Trust {
-    /// Of the cluster, or of the machine that has joined one, whose state is there.
+    /// Returns the keys of the state folder `place`, of a controller or of a machine that has joined one.
     pub fn of(place: &Place) -> Self {
         Self { folder: place.keys() }
     }
 
-    /// The controller's key; made when it is first needed.
+    /// Returns the controller's key pair; makes it when first needed.
     pub fn controller_key(&self) -> io::Result<KeyPair> {
         self.key("controller")
     }
 
-    /// The key of the machine that has joined, or of the node of that name beside the controller.
+    /// Returns the key pair of a machine that has joined (None), or of a node on the controller's machine (its name).
     pub(crate) fn own_key(&self, name: Option<&str>) -> io::Result<KeyPair> {
         match name {
             None => self.key("own"),
@@ -89,7 +92,7 @@ impl Trust {
         let path = self.folder.join(file);
         if !path.exists() {
             match self.keep_new(&path, &KeyPair::generate()?.to_bytes()) {
-                // Somebody else needed it at the same time: theirs is the key.
+                // Another process has made the key at the same time: that one is used.
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 kept => kept?,
             }
@@ -98,7 +101,7 @@ impl Trust {
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{} is no key", path.display())))
     }
 
-    /// What is known of a node. None: it has no key.
+    /// Returns key and address of a node. None: it has no key.
     pub(crate) fn peer(&self, name: &str) -> io::Result<Option<Peer>> {
         let name = safe(name)?;
         let Some(key) = read(&self.folder.join("nodes").join(name))? else { return Ok(None) };
@@ -107,13 +110,13 @@ impl Trust {
         Ok(Some(Peer { key, address }))
     }
 
-    /// Whether that key may speak for the node of that name.
+    /// Whether `key` is the trusted key of the node `name`.
     pub(crate) fn knows(&self, name: &str, key: &PublicKey) -> bool {
         matches!(self.peer(name), Ok(Some(peer)) if peer.key == *key)
     }
 
-    /// Invites a node, for some time: whoever brings the secret may become it, once. Err of kind `AlreadyExists`: a
-    /// machine has become it already.
+    /// Makes an invitation for a node, valid for `valid_s` seconds: the machine that brings the secret becomes the
+    /// node, once. Err of kind `AlreadyExists`: a machine has become it already.
     pub fn invite(&self, name: &str, now_s: u64, valid_s: u64) -> io::Result<Token> {
         let name = safe(name)?;
         if self.peer(name)?.is_some() {
@@ -126,8 +129,8 @@ impl Trust {
         Ok(Token { controller: self.controller_key()?.public, secret })
     }
 
-    /// A machine wants to become the node of that name: durably so, or refused with the reason. An invitation counts
-    /// until a machine has taken it up, and no longer: there is but one key of a node.
+    /// Enrols a machine as the node `name`, durably. Err: it is refused, with the reason. An invitation is valid until
+    /// a machine has used it: a node has one key only.
     pub(crate) fn enrol(&self, name: &str, key: &PublicKey, secret: &[u8], now_s: u64) -> Result<(), String> {
         let failed = |e: io::Error| format!("the controller can't keep keys: {e}");
         let name = safe(name).map_err(|_| format!("`{name}` can't be the name of a node"))?;
@@ -148,7 +151,7 @@ impl Trust {
         self.withdraw_invitations(|invited, _| invited == name).map_err(failed)
     }
 
-    /// A node beside the controller, whose key its owner vouches for.
+    /// Stores the key of a node on the controller's machine, which needs no invitation.
     pub(crate) fn own_node(&self, name: &str, key: &PublicKey) -> io::Result<()> {
         if self.knows(name, key) {
             return Ok(());
@@ -156,7 +159,7 @@ impl Trust {
         self.keep(&self.folder.join("nodes").join(safe(name)?), format!("{}\n", hex(key)).as_bytes())
     }
 
-    /// Notes where a node listens.
+    /// Stores the address on which a node listens.
     pub(crate) fn note_address(&self, name: &str, address: &str) -> io::Result<()> {
         let path = self.folder.join("addresses").join(safe(name)?);
         if read(&path)?.is_some_and(|known| known.trim() == address) {
@@ -165,7 +168,7 @@ impl Trust {
         self.keep(&path, format!("{address}\n").as_bytes())
     }
 
-    /// From now on nobody speaks for that node, and no invitation to become it holds. False: nobody could before.
+    /// Revokes a node's key, and all invitations to become this node. False: the node had no key.
     pub fn revoke(&self, name: &str) -> io::Result<bool> {
         let name = safe(name)?;
         self.withdraw_invitations(|invited, _| invited == name)?;
@@ -178,7 +181,7 @@ impl Trust {
         Ok(true)
     }
 
-    /// Whom this machine has joined, if it has.
+    /// Returns the controller that this machine has joined. None: it has joined none.
     pub fn joined(&self) -> io::Result<Option<Joined>> {
         let Some(text) = read(&self.folder.join("joined"))? else { return Ok(None) };
         let mut words = text.split_whitespace();
@@ -188,7 +191,7 @@ impl Trust {
         Ok(Some(Joined { name, controller, key }))
     }
 
-    /// Notes whom this machine has joined.
+    /// Stores the controller that this machine has joined.
     pub(crate) fn note_joined(&self, joined: &Joined) -> io::Result<()> {
         let text = format!("{} {} {}\n", joined.name, joined.controller, hex(&joined.key));
         self.keep(&self.folder.join("joined"), text.as_bytes())
@@ -198,7 +201,8 @@ impl Trust {
         self.folder.join("tokens").join(Digest::of(secret).to_string())
     }
 
-    /// Several may be at it at once, for a machine each: an invitation that is gone is withdrawn.
+    /// Removes the invitations for which `which` is true. Several processes may do so at once: one that is missing
+    /// counts as removed.
     fn withdraw_invitations(&self, mut which: impl FnMut(&str, u64) -> bool) -> io::Result<()> {
         let entries = match fs::read_dir(self.folder.join("tokens")) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -206,7 +210,7 @@ impl Trust {
         };
         for entry in entries {
             let entry = entry?;
-            // One that is being written.
+            // A temporary file that is being written.
             if entry.file_name().as_encoded_bytes().starts_with(b".") {
                 continue;
             }
@@ -222,13 +226,13 @@ impl Trust {
         Ok(())
     }
 
-    /// Keeps a file, durably. Err of kind `AlreadyExists`: there is one.
+    /// Writes a new file, durably. Err of kind `AlreadyExists`: the file exists.
     fn keep_new(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         self.make_folder_of(path)?;
         durable::create(path, bytes, 0o600)
     }
 
-    /// Keeps a file, durably, in place of the one before.
+    /// Writes a file, durably, replacing an existing one.
     fn keep(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         self.make_folder_of(path)?;
         durable::write(path, bytes, 0o600)
@@ -239,19 +243,19 @@ impl Trust {
     }
 }
 
-/// A name that is a name and nothing else: files are called after it.
+/// Checks that a node's name is safe as a file name.
 fn safe(name: &str) -> io::Result<&str> {
     let plain = is_name(name) && !name.starts_with('.') && !name.contains(['/', '\0']);
     if plain { Ok(name) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
-/// Whom an invitation is for, and until when it holds (seconds since 1970).
+/// Parses an invitation: the node's name, and the end of validity (seconds since 1970).
 fn invitation(text: &str) -> Option<(&str, u64)> {
     let (name, until) = text.trim().split_once(' ')?;
     Some((name, until.parse().ok()?))
 }
 
-/// A small file's text. None: there is none.
+/// Reads a small file. None: it does not exist.
 fn read(path: &Path) -> io::Result<Option<String>> {
     match fs::read_to_string(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -309,7 +313,7 @@ mod tests {
         assert!(!trust.knows("n2", &mine));
         trust.enrol("n2", &mine, &token.secret, 110).unwrap();
         assert!(trust.knows("n2", &mine) && !trust.knows("n2", &other) && !trust.knows("n3", &mine));
-        // The answer got lost: the same machine asks again. Another one is late.
+        // The answer got lost, so the same machine asks again. Another machine is late.
         trust.enrol("n2", &mine, &token.secret, 110).unwrap();
         assert!(trust.enrol("n2", &other, &token.secret, 110).is_err());
         assert!(trust.invite("n2", 120, 60).is_err());
@@ -339,7 +343,7 @@ mod tests {
         }
         let mut asked = 0;
         let tokens = trust.folder.join("tokens");
-        // All of them go between the look at the first one and its removal.
+        // All files are removed between the reading of the first one and its removal.
         let which = |_: &str, _| {
             asked += 1;
             for file in std::fs::read_dir(&tokens).unwrap() {

@@ -1,4 +1,4 @@
-//! What every log promises, checked on all of them by the same properties.
+//! The promises of trait `Log`, checked on all implementations by the same properties.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -21,17 +21,17 @@ use crate::file::{FileLog, Options};
 use crate::log::{Log, LogError};
 use crate::memory::MemoryLog;
 
-/// A log under test, with what a test does below it.
+/// A log under test, with the means to make it crash or fail.
 trait Bed {
-    /// The log.
+    /// Returns the log.
     fn log(&mut self) -> &mut dyn Log;
-    /// Notes that a flush has succeeded.
+    /// Records that a flush has succeeded.
     fn flushed(&mut self) {}
-    /// Ends the writer and opens the log again. Of what was not flushed some bytes survive, by this number.
+    /// Ends the writer and opens the log again. `kept` determines how many of the unflushed bytes survive.
     fn crash(&mut self, kept: u64);
-    /// Takes away all room, or gives it back.
+    /// Makes the disk full, or gives it room again.
     fn set_full(&mut self, full: bool);
-    /// Has a snapshot made, and waits for it. Everything is flushed.
+    /// Has a snapshot made, and waits for it. Everything was flushed before.
     fn take_snapshot(&mut self);
 }
 
@@ -59,9 +59,9 @@ impl Bed for MemoryLog {
 struct FileBed {
     folder: Folder,
     log: Option<FileLog>,
-    /// The segment that was written at the last flush, and where it ended.
+    /// The segment that was written at the last flush, and its end, bytes.
     flushed: (PathBuf, u64),
-    /// The log's file, while it writes to one that is always full.
+    /// The segment's file, while the log writes to `/dev/full` in its place.
     good: Option<File>,
 }
 
@@ -122,11 +122,11 @@ impl Bed for FileBed {
 
 #[derive(Clone, Debug)]
 enum Deed {
-    /// A batch of so many records.
+    /// Appends a batch of this many records.
     Append(u8),
     Flush,
     Crash(u64),
-    /// An append without room.
+    /// Appends a batch while the disk is full.
     Full,
     Snapshot,
 }
@@ -142,18 +142,18 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     vec(deed, 1..40)
 }
 
-/// What must be in the log.
+/// The expected content of the log.
 #[derive(Default)]
 struct Model {
     durable: Vec<Record>,
     /// Batches that were appended and not flushed.
     loose: Vec<Arc<Vec<Record>>>,
-    /// Makes content differ.
+    /// Counter that makes contents differ.
     count: u64,
 }
 
 impl Model {
-    /// A batch of submissions, each with a script of its own.
+    /// Returns a batch of submissions, each with a script of its own.
     fn batch(&mut self, first: u64, records: u8) -> Append {
         let mut batch = (Vec::new(), Vec::new());
         for seq in first..first + u64::from(records) {
@@ -174,7 +174,8 @@ impl Model {
         self.durable.extend(self.loose.drain(..).flat_map(|batch| batch.to_vec()));
     }
 
-    /// Whole batches survive in order, or nothing of them.
+    /// Removes the batches that did not survive: a batch survives as a whole or not at all, and only if all earlier
+    /// ones do.
     fn crash(&mut self, log: &dyn Log) {
         let mut loose = std::mem::take(&mut self.loose).into_iter();
         while self.durable.len() as u64 + 1 < log.next_seq() {
@@ -250,8 +251,8 @@ fn run(bed: &mut dyn Bed, deeds: &[Deed]) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What was flushed is read back in order, a torn tail is cut, a full log refuses and loses nothing, and a snapshot
-    /// with the records after it equals all records.
+    /// Flushed records are read back in order, a torn tail is cut off, a full log refuses appends and loses nothing,
+    /// and a snapshot with the records after it equals all records.
     #[test]
     fn a_file_keeps_the_contract(deeds in deeds()) {
         run(&mut FileBed::new(), &deeds);
@@ -278,7 +279,7 @@ fn a_fenced_log_takes_nothing() {
         assert!(matches!(bed.log().append(&next), Err(LogError::Fenced)));
         assert!(matches!(bed.log().flush(), Err(LogError::Fenced)));
         model.check(bed.log());
-        // The next writer goes on.
+        // The next writer continues.
         bed.crash(0);
         bed.log().append(&next).unwrap();
         bed.log().flush().unwrap();

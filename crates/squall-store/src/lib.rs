@@ -1,4 +1,4 @@
-//! What Squall keeps: the log of events, which is a trait, and accounting, which follows it.
+//! Durable storage: the log of events, which is a trait, and accounting, which follows it.
 //!
 //! | [`Log`] | for |
 //! |---|---|

@@ -11,9 +11,9 @@ use squall_model::job::Digest;
 
 /// Numbered records of events, in order, and the content that they refer to. It has one writer.
 ///
-/// A constructor makes its caller that writer and cuts off what the last one left unfinished. Afterwards no earlier writer
-/// can append: a file log demands the lock of the state directory, a log in etcd raises an epoch that each of its
-/// transactions compares.
+/// A constructor makes its caller the log's writer, and cuts off what the last writer left unfinished. Afterwards no
+/// earlier writer can append: a file log demands the lock of the state directory, a log in etcd raises an epoch that
+/// each of its transactions compares.
 ///
 /// A batch is appended and then flushed; both may block, so that the host calls them on another thread and decides the next
 /// batch meanwhile. One flush serves all records and content of the batch (group commit).
@@ -28,13 +28,13 @@ pub trait Log: Debug + Send {
     /// nothing has happened, and the same batch may be appended later.
     fn append(&mut self, batch: &Append) -> Result<u64, LogError>;
 
-    /// Makes durable what was appended. What that is after an error is unknown: the log is fenced, because a flush that is
-    /// tried again proves nothing.
+    /// Makes durable what was appended. After an error it is unknown what is durable: the log is fenced, because a
+    /// repeated flush proves nothing.
     fn flush(&mut self) -> Result<(), LogError>;
 
-    /// Hands the durable records from number `seq` on to `take`, in order. Returns the number of the first one. A number
-    /// above `seq` says that the records before it are only in the snapshot; None says that there are none. A standby
-    /// follows a log in this way.
+    /// Passes the durable records from number `seq` on to `take`, in order. Returns the number of the first one. A
+    /// number above `seq` means that the records before it are only in the snapshot; None means that there are no
+    /// records. A standby follows a log in this way.
     fn read_from(&self, seq: u64, take: &mut dyn FnMut(Record)) -> Result<Option<u64>, LogError>;
 
     /// Reads the newest snapshot. None: there is none, and [`Log::read_from`] 1 gives everything. The snapshot and the
@@ -46,10 +46,10 @@ pub trait Log: Debug + Send {
     /// at once. Old records may be dropped afterwards.
     fn take_snapshot(&mut self);
 
-    /// Returns what reads content, also while the log itself is being flushed.
+    /// Returns a reader of content, which also works while the log itself is being flushed.
     fn blobs(&self) -> Arc<dyn BlobReader>;
 
-    /// Returns what there is room for. While `full` is set, `room` still takes what must be written.
+    /// Returns how much may still be appended. While `full` is set, `room` still takes records that must be written.
     fn capacity(&mut self) -> Capacity;
 
     /// Returns why the log is full, for the operator. None: it is not.
@@ -62,20 +62,20 @@ pub trait Log: Debug + Send {
 
 /// Reads scripts and environments of a log.
 pub trait BlobReader: Debug + Send + Sync {
-    /// Reads the content with that digest. An error: it is not there or damaged.
+    /// Reads the content with this digest. Err: it is missing or damaged.
     fn read(&self, digest: &Digest) -> Result<Vec<u8>, LogError>;
 }
 
-/// A state as a log keeps it.
+/// A state stored in a log.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Number of the last record that is in it.
+    /// Number of the last record that is part of the snapshot.
     pub seq: u64,
     /// The state after that record.
     pub state: State,
 }
 
-/// Why a log did not do it.
+/// Why an operation of a log failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// There is no room. Nothing was appended; trying again later may help.

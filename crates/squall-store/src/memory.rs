@@ -1,6 +1,6 @@
-//! A log in memory with the faults of a disk: what was not flushed may be lost or torn, and room may end.
+//! A log in memory with the faults of a disk: unflushed bytes may be lost or torn, and room may end.
 //!
-//! The simulator runs the commit pipeline over it. All chance comes in as numbers.
+//! The simulator runs the commit pipeline over it. All random choices are passed in as numbers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,10 +15,10 @@ use squall_model::{codec, encoding};
 
 use crate::log::{BlobReader, Log, LogError, Snapshot};
 
-/// What one append wrote.
+/// Content of one append.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 struct Entry {
-    /// The events.
+    /// The records of events.
     #[n(0)]
     records: Vec<Record>,
     /// Scripts and environments.
@@ -26,14 +26,14 @@ struct Entry {
     blobs: Vec<Blob>,
 }
 
-/// A snapshot as it is stored.
+/// A snapshot in the form in which it is stored.
 #[derive(Clone, Debug)]
 struct Stored {
-    /// The last record that is in it.
+    /// Number of the last record that is part of the snapshot.
     seq: u64,
-    /// How many bytes of entries it covers.
+    /// Bytes of entries that the snapshot covers.
     covered: usize,
-    /// The parts of the state.
+    /// The encoded parts of the state.
     parts: Arc<Vec<u8>>,
 }
 
@@ -45,34 +45,34 @@ impl Stored {
     }
 }
 
-/// How a disk lies. Planted bugs only; a disk that keeps its promises does none of this.
+/// Ways in which a simulated disk breaks its promises, to plant bugs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Lie {
-    /// It does not.
+    /// The disk keeps its promises.
     #[default]
     None,
     /// Flushes do nothing.
     FlushSkipped,
-    /// Recovery does not cut a torn tail: what is written later stands behind it.
+    /// Recovery does not cut off a torn tail, so that later entries are written behind it.
     TornTailKept,
 }
 
 /// A log in memory. It survives its controller: see [`MemoryLog::crash`] and [`MemoryLog::recover`].
 #[derive(Debug, Default)]
 pub struct MemoryLog {
-    /// Entries, one after the other.
+    /// Encoded entries, one after the other.
     bytes: Vec<u8>,
-    /// How much of `bytes` is safe.
+    /// Bytes at the beginning of `bytes` that survive a crash.
     flushed: usize,
-    /// How much of `bytes` the disk has called safe.
+    /// Bytes at the beginning of `bytes` that the disk has reported as durable.
     claimed: usize,
-    /// The last record that was appended.
+    /// Number of the last record that was appended.
     last: u64,
     snapshot: Option<Stored>,
-    /// Safe after the next flush.
+    /// The snapshot that becomes durable with the next flush.
     unflushed_snapshot: Option<Stored>,
     blobs: Index,
-    /// Bytes that may still be appended; None: any number.
+    /// Bytes that may still be appended while the disk is full; None: any number.
     room: Option<u64>,
     full: bool,
     fenced: bool,
@@ -85,18 +85,19 @@ impl MemoryLog {
         Self { lie, ..Self::default() }
     }
 
-    /// Sets whether the disk gives no more room. What must be written still has `room` bytes; None: any number.
+    /// Makes the disk full or not. A full disk still takes `room` bytes of records that must be written; None: any
+    /// number.
     pub fn set_full(&mut self, full: bool, room: Option<u64>) {
         self.full = full;
         self.room = room.filter(|_| full);
     }
 
-    /// Returns whether the disk gives no more room.
+    /// Returns whether the disk is full.
     pub fn is_full(&self) -> bool {
         self.full
     }
 
-    /// Returns a copy of what is safe, on a disk with room.
+    /// Returns a copy of the durable content, on a disk with room.
     #[must_use]
     pub fn backup(&self) -> Self {
         let (bytes, snapshot) = (self.bytes[..self.flushed].to_vec(), self.snapshot.clone());
@@ -105,12 +106,12 @@ impl MemoryLog {
         copy
     }
 
-    /// Returns how many bytes are not safe: a crash keeps from none to all of them.
+    /// Returns how many bytes are not durable: a crash keeps from none to all of them.
     pub fn unflushed_bytes(&self) -> u64 {
         (self.bytes.len() - self.flushed) as u64
     }
 
-    /// Ends the writer as a crash does. Of what was not flushed the first `kept` bytes survive, wherever that cuts.
+    /// Ends the writer like a crash. Of the unflushed bytes the first `kept` survive, even if that tears an entry.
     pub fn crash(&mut self, kept: u64) {
         let loose = self.bytes.len() - self.flushed;
         let kept = (kept as usize).min(loose);
@@ -124,7 +125,7 @@ impl MemoryLog {
         self.fenced = true;
     }
 
-    /// Makes ready for a new writer: cuts a torn tail. Returns how many bytes it had.
+    /// Prepares for a new writer: cuts off a torn tail. Returns the length of that tail in bytes.
     pub fn recover(&mut self) -> u64 {
         let mut index = BTreeMap::new();
         let mut last = 0;
@@ -141,7 +142,7 @@ impl MemoryLog {
         torn as u64
     }
 
-    /// The state after all that is safe, made of the last snapshot and the records since.
+    /// Returns the state after all durable entries, made from the last snapshot and the records since.
     fn make_snapshot(&self) -> Result<Stored, LogError> {
         let before = self.snapshot.as_ref();
         let (mut state, mut seq) = match before {
@@ -216,7 +217,7 @@ impl Log for MemoryLog {
 
     fn take_snapshot(&mut self) {
         if !self.full {
-            // One that can't be made is made later; what it would say is known from the records.
+            // If it can't be made now, it is made later: its content follows from the records.
             self.unflushed_snapshot = self.make_snapshot().ok();
         }
     }
@@ -245,7 +246,7 @@ struct Index(Arc<Mutex<BTreeMap<Digest, Blob>>>);
 
 impl Index {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Digest, Blob>> {
-        // Every change is whole: a panic elsewhere leaves the map as it was.
+        // Every change is complete, so a panic elsewhere leaves the map as it was.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -257,7 +258,7 @@ impl BlobReader for Index {
     }
 }
 
-/// Hands over all entries that are whole; returns how many bytes they have.
+/// Passes on all complete entries; returns their length in bytes.
 fn entries(bytes: &[u8], mut take: impl FnMut(Entry)) -> usize {
     let mut at = 0;
     while let Ok(Some((entry, length))) = codec::take::<Entry>(&bytes[at..]) {

@@ -1,39 +1,39 @@
-//! Which cgroup hierarchies there are, and where in them this process stands.
+//! Detects the mounted cgroup hierarchies and this process's group in each.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The two kinds of hierarchies.
+/// The two versions of cgroup hierarchies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
-    /// One hierarchy for each controller.
+    /// cgroup v1: each controller has a hierarchy of its own.
     V1,
-    /// One for all.
+    /// cgroup v2: one hierarchy for all controllers.
     V2,
 }
 
-/// The hierarchies that are mounted.
+/// The cgroup hierarchies that are mounted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mounts(Vec<Mount>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mount {
     at: PathBuf,
-    /// None: v2.
+    /// Controllers of a v1 hierarchy. None: it is v2.
     controllers: Option<Vec<String>>,
     /// This process's group, relative to the hierarchy's root; empty if unknown.
     own: PathBuf,
 }
 
 impl Mounts {
-    /// As the kernel tells.
+    /// Reads the mounted hierarchies from `/proc`.
     pub(crate) fn read() -> io::Result<Self> {
         let mounts = std::fs::read_to_string("/proc/self/mounts")?;
         let own = std::fs::read_to_string("/proc/self/cgroup")?;
         Ok(Self::parse(&mounts, &own))
     }
 
-    /// From the texts of `/proc/self/mounts` and `/proc/self/cgroup`.
+    /// Parses the texts of `/proc/self/mounts` and `/proc/self/cgroup`.
     pub(crate) fn parse(mounts: &str, own: &str) -> Self {
         let own: Vec<(Vec<String>, &str)> = own.lines().filter_map(own_group).collect();
         let mut found = Vec::new();
@@ -55,8 +55,8 @@ impl Mounts {
         Self(found)
     }
 
-    /// Folders under which groups may be made, the best first: the root of the hierarchy, then this process's own group. `controller`:
-    /// of a v1 hierarchy; None: of the v2 hierarchy.
+    /// Returns the folders under which groups may be made, the best first: the root of each hierarchy, then this
+    /// process's own group in it. `controller` selects v1 hierarchies with that controller; None selects v2.
     pub(crate) fn candidates(&self, controller: Option<&str>) -> Vec<PathBuf> {
         let mounts = self.0.iter().filter(|mount| match (&mount.controllers, controller) {
             (None, None) => true,
@@ -74,14 +74,14 @@ impl Mounts {
     }
 }
 
-/// `4:memory:/path` as names and path; no names: v2.
+/// Parses a line of `/proc/self/cgroup`, e.g. `4:memory:/path`, into controller names and path. No names: it is v2's.
 fn own_group(line: &str) -> Option<(Vec<String>, &str)> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (names, path) = (fields.next()?, fields.next()?);
     Some((names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect(), path))
 }
 
-/// Blanks in mount points are written `\040`.
+/// Decodes a mount point of `/proc/self/mounts`, which has blanks as `\040`, tabs and backslashes likewise.
 fn unescape(text: &str) -> PathBuf {
     PathBuf::from(text.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\"))
 }

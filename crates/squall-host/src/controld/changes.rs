@@ -1,7 +1,8 @@
 //! Logs state changes of nodes and jobs, from events that have become durable.
 //!
-//! Nodes' are logged at `info`, jobs' at `debug`. The three lines of a short job cost 42,000 instructions in the build that
-//! tests run, more than half of what the controller takes to decide all of it; while they are not logged, 130.
+//! Changes of nodes are logged at `info`, those of jobs at `debug`. The three lines of a short job cost 42,000
+//! instructions in the build that tests run, more than half of the controller's work for the whole job; while they are
+//! not logged, they cost 130.
 
 use std::fmt::Write;
 
@@ -12,7 +13,7 @@ use squall_model::job::{EndState, Outcome};
 use squall_model::set::NodeSet;
 use tracing::{Level, debug, enabled, info, warn};
 
-/// Logs what has changed. `state` has the nodes of these records, and may be ahead of them.
+/// Logs the changes in these records. `state` includes them and may be newer.
 pub(super) fn log(state: &State, records: &[Record]) {
     let jobs = enabled!(Level::DEBUG);
     for event in records.iter().flat_map(|record| &record.events) {
@@ -68,7 +69,7 @@ fn log_job(state: &State, event: &Event) {
     }
 }
 
-/// The nodes' names in Slurm's short form.
+/// Returns the nodes' names in Slurm's short form, e.g. `n[1-3]`.
 fn names(state: &State, nodes: &NodeSet) -> String {
     hostlist::compress(nodes.iter().filter_map(|node| state.node(node)).map(|node| &node.name))
 }

@@ -1,5 +1,5 @@
-//! The controller's time: since boot, so that no deadline depends on a clock that people set; and how far the wall clock is
-//! ahead of it, by which times are shown and understood.
+//! The controller's clock: time since boot, so that no deadline depends on a clock that people set. It also tracks how
+//! far the wall clock is ahead of it, which is used to show and parse times.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -10,24 +10,24 @@ use squall_model::time::Time;
 
 use crate::sys::clock;
 
-/// A wall clock that is off by less is being corrected, not set.
+/// Microseconds by which the wall clock must jump to count as set; smaller differences are corrections, e.g. by NTP.
 const STEP_US: i64 = 1_000_000;
 
-/// The controller's clock. It goes on over its lives as long as the machine runs: a limit that was half over is half over
-/// in the next life, whatever the wall clock says.
+/// The controller's clock. It continues across restarts of the controller while the machine runs: a time limit that was
+/// half used stays half used, whatever the wall clock shows.
 #[derive(Debug)]
 pub(super) struct Clock {
     path: PathBuf,
     boot_id: String,
-    /// What the time since boot lacks of the controller's time, microseconds.
+    /// Controller's time minus time since boot, microseconds.
     offset_us: u64,
-    /// How far the wall clock is ahead, microseconds, as of the last look.
+    /// Wall clock minus controller's time at the last `look`, microseconds.
     ahead_us: i64,
 }
 
 impl Clock {
-    /// For a journal whose last record is of that time. After a boot the wall clock is believed, as far as time does not go
-    /// back by that.
+    /// Starts the clock; `last` is the time of the journal's last record. After a boot the wall clock is taken, but the
+    /// time never goes back behind `last`.
     pub(super) fn start(place: &Place, last: Time) -> Self {
         let path = place.clock();
         let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
@@ -44,17 +44,17 @@ impl Clock {
         Self { path, boot_id, offset_us, ahead_us }
     }
 
-    /// Now.
+    /// Returns the current time.
     pub(super) fn now(&self) -> Time {
         Time(self.offset_us + clock::since_boot_us())
     }
 
-    /// How far the wall clock is ahead, microseconds.
+    /// Returns wall clock minus controller's time at the last `look`, microseconds.
     pub(super) fn ahead_us(&self) -> i64 {
         self.ahead_us
     }
 
-    /// By how many microseconds the wall clock has been set since the last look, if it was.
+    /// Returns by how many microseconds the wall clock was set since the last call. None: it was not set.
     pub(super) fn look(&mut self) -> Option<i64> {
         let ahead = clock::now().0.cast_signed() - self.now().0.cast_signed();
         let by = ahead - self.ahead_us;
@@ -65,14 +65,15 @@ impl Clock {
         Some(by)
     }
 
-    /// Writes it down for the next life. A full disk keeps no controller from its work: then the failure is logged, and the next life goes by its journal.
+    /// Saves the clock for the next start. A failure, e.g. a full disk, is only logged: the next start then relies on
+    /// the journal.
     pub(super) fn remember(&self) {
         if let Err(e) = self.save() {
             tracing::error!(file = %self.path.display(), error = %e, "cannot note the clock: after a restart times may be off");
         }
     }
 
-    /// Writes nothing if the file says so already.
+    /// Writes the clock's file, unless it has these values already.
     fn save(&self) -> io::Result<()> {
         let known = fs::read_to_string(&self.path).ok().and_then(|text| parse(&text));
         if known.is_some_and(|known| known == (self.boot_id.clone(), self.offset_us, self.ahead_us)) {
@@ -86,7 +87,7 @@ impl Clock {
     }
 }
 
-/// Boot, offset, how far the wall clock was ahead. None: it was not written to its end.
+/// Parses boot id, offset and wall clock's lead (both microseconds). None: the file was not completely written.
 fn parse(text: &str) -> Option<(String, u64, i64)> {
     let mut words = text.strip_suffix('\n')?.split(' ');
     let known = (words.next()?.to_owned(), words.next()?.parse().ok()?, words.next()?.parse().ok()?);
@@ -115,7 +116,7 @@ mod tests {
         first.save().unwrap();
         let mut next = Clock::start(&place, Time(0));
         assert_eq!((next.offset_us, next.ahead_us(), next.look()), (first.offset_us, by, None));
-        // A damaged file is none; then time does not go back behind the journal.
+        // A damaged file counts as missing; then time does not go back behind the journal.
         std::fs::write(place.clock(), "half a li").unwrap();
         let last = clock::now() + squall_model::time::Span::from_secs(7200);
         assert!(Clock::start(&place, last).now() >= last);

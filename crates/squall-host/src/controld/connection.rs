@@ -1,5 +1,5 @@
-//! Connections: handshake, identity, limits; each in a task of its own that can hurt nobody else. Clients and nodes of
-//! this machine come by a Unix socket, daemons of others by TCP (`remote`).
+//! Connections: handshake, identity, limits. Each is served by a task of its own, which can't disturb others. Clients
+//! and nodes of this machine connect to a Unix socket, daemons of other machines by TCP (`remote`).
 
 mod remote;
 
@@ -24,23 +24,23 @@ use crate::link::{self, Outgoing};
 
 pub(super) use remote::Gate;
 
-/// Arrivals of nodes, and of users, that may wait to be taken; more wait in their sockets.
+/// Arrivals that may wait in each of two queues, of nodes and of users; further ones are left unread in their sockets.
 const ARRIVALS_MAX: usize = 4096;
-/// Connections at once.
+/// Number of connections at once, at most.
 const CONNECTIONS_MAX: usize = 16 << 10;
-/// Connections of one user who is not an operator.
+/// Connections at once of one user who is not an operator.
 const CONNECTIONS_OF_USER_MAX: usize = CONNECTIONS_MAX / 8;
-/// Bytes that may wait for one node.
+/// Bytes that may be queued for sending to one node.
 const OUTGOING_BYTES_MAX: usize = 512 << 20;
-/// A peer must greet within this time.
+/// Time within which a peer must send its greeting.
 const GREETING_TIME: Duration = Duration::from_secs(10);
-/// A client must ask its first question within this time.
+/// Time within which a client must send its first request.
 const FIRST_REQUEST_TIME: Duration = Duration::from_mins(1);
 
-/// What arrives from the connections. Numbers are never reused within a run.
+/// An event of a connection, for the controller's thread. Connection ids (`id`) are never reused within a run.
 #[derive(Debug)]
 pub(super) enum Arrival {
-    /// A peer has greeted.
+    /// A peer has sent a valid greeting.
     Opened {
         id: u64,
         kind: Kind,
@@ -49,10 +49,10 @@ pub(super) enum Arrival {
     Asked {
         id: u64,
         who: Who,
-        /// The node that vouches for who it is; None: the kernel does.
+        /// The node that vouches for the user's identity; None: the kernel does.
         via: Option<Arc<str>>,
         request: Box<Request>,
-        /// Free when it is decided.
+        /// The request's part of its user's allowances; dropped when the request is decided.
         claim: Claim,
     },
     Frame {
@@ -61,17 +61,17 @@ pub(super) enum Arrival {
     },
     Closed {
         id: u64,
-        /// The user, of a client.
+        /// User id of a client; None: the peer was a node.
         of: Option<u32>,
     },
-    /// The last piece of a window has left by multicast.
+    /// The last piece of a multicast window was sent.
     CastOut {
         stream: u64,
     },
 }
 
 impl Arrival {
-    /// The user whose it is; None: it is a node's, or of the controller itself.
+    /// Returns the user who caused the arrival; None: it is from a node or from the controller itself.
     pub(super) fn user(&self) -> Option<u32> {
         match self {
             Self::Opened { kind, .. } => kind.user(),
@@ -81,7 +81,7 @@ impl Arrival {
         }
     }
 
-    /// The connection by which it came.
+    /// Returns the id of the connection from which the arrival came; 0: from none.
     pub(super) fn connection(&self) -> u64 {
         match self {
             Self::Opened { id, .. } | Self::Asked { id, .. } | Self::Closed { id, .. } | Self::Frame { id, .. } => *id,
@@ -90,28 +90,28 @@ impl Arrival {
     }
 }
 
-/// Where what arrives waits: that of nodes by itself, so that no number of clients can keep it waiting.
+/// Senders of the arrival queues. Nodes have a queue of their own, so that no number of clients can delay them.
 #[derive(Clone, Debug)]
 struct Arrivals {
     nodes: mpsc::Sender<Arrival>,
     users: mpsc::Sender<Arrival>,
 }
 
-/// What has arrived, to be taken.
+/// Receivers of the arrival queues, read by the controller's thread.
 pub(super) struct Inbox {
-    /// Of nodes.
+    /// Arrivals of nodes.
     pub(super) nodes: mpsc::Receiver<Arrival>,
-    /// Of users.
+    /// Arrivals of users.
     pub(super) users: mpsc::Receiver<Arrival>,
 }
 
-/// What a peer is.
+/// The kind of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A user, who asks.
+    /// A client; the user id.
     Client(u32),
-    /// A node daemon; of another machine: that one, by its key, and whatever it says can only be about it and the nodes
-    /// below it.
+    /// A node daemon. One of another machine has the node name that its key proves, and its messages may only concern
+    /// that node and the nodes below it.
     Node(Option<String>),
 }
 
@@ -124,7 +124,7 @@ impl Kind {
     }
 }
 
-/// Lets peers in.
+/// Accepts connections and limits their number.
 #[derive(Debug)]
 pub(super) struct Door {
     cluster: Arc<str>,
@@ -132,14 +132,14 @@ pub(super) struct Door {
     arrivals: Arrivals,
     authority: Arc<Authority>,
     seats: Arc<Semaphore>,
-    /// Seats that clients may have.
+    /// Permits for connections of clients; fewer than all, so that nodes find some left.
     clients: Arc<Semaphore>,
     users: Users,
 }
 
 impl Door {
-    /// `files`: how many files the process may have open. A quarter of them is kept for the journal and what else is
-    /// opened, and an eighth of the seats for nodes.
+    /// Makes the door, and the queues of its arrivals. `files`: how many files the process may have open. A quarter of
+    /// them is reserved for the journal and other files, and an eighth of the connections for nodes.
     pub(super) fn new(cluster: String, files: usize) -> (Arc<Self>, Inbox) {
         let (to_nodes, nodes) = mpsc::channel(ARRIVALS_MAX);
         let (to_users, users_inbox) = mpsc::channel(ARRIVALS_MAX);
@@ -153,14 +153,14 @@ impl Door {
         (Arc::new(Self { cluster, last, arrivals, authority, seats, clients, users }), inbox)
     }
 
-    /// Tells, from any thread, that a piece has left.
+    /// Returns a function that reports, from any thread, that the last piece of a multicast window was sent.
     pub(super) fn cast_out(&self) -> impl Fn(u64) + Send + 'static {
         let arrivals = self.arrivals.nodes.clone();
-        // If nobody takes it the controller is gone.
+        // Sending fails only if the controller has ended.
         move |stream| drop(arrivals.blocking_send(Arrival::CastOut { stream }))
     }
 
-    /// Accepts connections of this machine for ever.
+    /// Accepts connections of this machine, without end.
     pub(super) async fn accept(self: Arc<Self>, listener: UnixListener) {
         loop {
             let Ok(seat) = Arc::clone(&self.seats).acquire_owned().await else { return };
@@ -174,14 +174,14 @@ impl Door {
             };
             let guest = self.guest();
             tokio::spawn(async move {
-                // What ends a connection is the peer's matter; the controller goes on.
+                // An error ends this connection only.
                 drop(guest.serve(stream).await);
                 drop(seat);
             });
         }
     }
 
-    /// Accepts connections of other machines for ever.
+    /// Accepts connections of other machines, without end.
     pub(super) async fn accept_remote(self: Arc<Self>, listener: TcpListener, gate: Gate) {
         remote::accept(self, listener, gate).await;
     }
@@ -198,7 +198,7 @@ impl Door {
     }
 }
 
-/// One connection.
+/// One connection being served.
 struct Guest {
     id: u64,
     cluster: Arc<str>,
@@ -256,7 +256,7 @@ impl Guest {
         tokio::task::spawn_blocking(move || authority.look_up(uid, gid)).await.map_err(io::Error::other)
     }
 
-    /// Hears a client and answers it, until it ends or `until` does.
+    /// Serves a client until it disconnects or `until` ends.
     async fn converse(
         &self,
         reader: &mut Reader,
@@ -276,7 +276,7 @@ impl Guest {
         self.talk(writer, Kind::Client(who.owner.uid), out.clone(), requests).await
     }
 
-    /// Reads and writes until either side is done.
+    /// Reads and writes in parallel, until either ends.
     async fn talk(
         &self,
         mut writer: Writer,
@@ -295,7 +295,7 @@ impl Guest {
         result
     }
 
-    /// Hands in requests, as long as their answers are taken.
+    /// Queues a client's requests for the controller, as long as the client reads the answers.
     async fn requests(
         &self,
         reader: &mut Reader,
@@ -328,7 +328,8 @@ impl Guest {
     }
 }
 
-/// The user at the other end: who the kernel says; or for whom a front vouches, which is believed of operators only.
+/// Returns user and group id of the peer: those that the kernel reports, or those for which a front vouches. Only
+/// fronts run by operators are trusted to vouch.
 fn known(proof: &Proof, uid: u32, gid: u32) -> io::Result<(u32, u32)> {
     match proof {
         Proof::Peer => Ok((uid, gid)),

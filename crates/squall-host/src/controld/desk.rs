@@ -1,4 +1,4 @@
-//! What the controller's host does beside the machine: scripts and environments, the configuration file.
+//! Work of the controller's host outside the state machine: reads scripts and environments, and the configuration file.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use squall_model::wire::node::Down;
 use squall_model::wire::sealed::Sealed;
 use squall_store::BlobReader;
 
-/// Bytes of scripts and environments kept in memory.
+/// Bytes of scripts and environments cached in memory.
 const CACHE_BYTES: usize = 16 << 20;
 
-/// Bytes of parcels in one frame, unless a single one is longer: frames must stay under the limit.
+/// Bytes of messages in one frame, unless a single one is longer: frames must stay below their size limit.
 const PARCELS_MAX: usize = FRAME_BYTES_MAX / 4 * 3;
 
-/// Reads what the machine only knows by name.
+/// Reads what the state machine knows only by digest (scripts, environments), with a cache.
 pub(super) struct Desk {
     place: Place,
     blobs: Arc<dyn BlobReader>,
@@ -33,7 +33,7 @@ impl Desk {
         Self { place, blobs, cache: HashMap::new(), order: VecDeque::new(), bytes: 0 }
     }
 
-    /// Keeps blobs that are likely to be needed soon.
+    /// Caches blobs that are likely to be needed soon; drops the oldest ones beyond `CACHE_BYTES`.
     pub(super) fn remember(&mut self, blobs: &[Blob]) {
         for blob in blobs {
             if self.cache.contains_key(&blob.digest) || blob.bytes.len() > CACHE_BYTES {
@@ -49,8 +49,8 @@ impl Desk {
         }
     }
 
-    /// Adds to what is said the scripts and environments that it refers to, and makes frames of it that are not too
-    /// long: one for all, as a rule. Err: something can't be encoded.
+    /// Adds the scripts and environments to which a frame's messages refer, and splits it into frames of permitted
+    /// length: as a rule one. Blobs that can't be read are left out.
     pub(super) fn frames(&mut self, frame: DownFrame) -> Vec<DownFrame> {
         let mut frames = vec![DownFrame { hop: frame.hop, says: Vec::new() }];
         let mut room = PARCELS_MAX;
@@ -61,7 +61,7 @@ impl Desk {
                 Downward::Letter(letter) => letter.message.encode(),
                 _ => 0,
             };
-            // A piece of a file comes alone: who gets it passes it on before the next one is there.
+            // A piece of a file gets a frame of its own: the receiver forwards it before the next frame arrives.
             let alone = matches!(say, Downward::Chunk(_)) && !frames[frames.len() - 1].says.is_empty();
             if alone || (bytes > room && room < PARCELS_MAX) {
                 frames.push(DownFrame { hop: number, says: Vec::new() });
@@ -74,14 +74,15 @@ impl Desk {
         frames
     }
 
-    /// Adds to a put the scripts and environments that its messages refer to, and seals it; returns its length.
+    /// Adds to a put the scripts and environments to which its messages refer, and encodes it; returns its length in
+    /// bytes.
     fn complete(&mut self, put: &mut Put) -> usize {
         if let Sealed::Open(parcel) = &mut put.parcel {
             let mut digests: Vec<Digest> = parcel.messages.iter().flat_map(Down::digests).collect();
             if !digests.is_empty() {
                 digests.sort_unstable();
                 digests.dedup();
-                // A node that lacks a script says so, and the job is started again later.
+                // A node that lacks a script reports it, and the job is started again later.
                 Arc::make_mut(parcel).blobs = digests.iter().filter_map(|digest| self.blob(digest)).collect();
             }
         }
@@ -98,7 +99,7 @@ impl Desk {
                 self.remember(std::slice::from_ref(&blob));
                 Some(blob)
             }
-            // The node can't start the job and says so.
+            // The node can't start the job, and reports that.
             Err(e) => {
                 tracing::error!(error = %e, "a script or environment can't be read");
                 None
@@ -106,13 +107,13 @@ impl Desk {
         }
     }
 
-    /// A script; who may have it was settled before.
+    /// Returns a script as an answer. The caller has checked permission already.
     pub(super) fn script(&mut self, digest: &Digest) -> Answer {
         let content = self.blob(digest);
         content.map_or(Answer::Refused(Refusal::InvalidJobId), |blob| Answer::Script(blob.bytes))
     }
 
-    /// The configuration file as it is now; it can't make the cluster another one.
+    /// Reads the configuration file as it is now. Err: it is wrong, or changes the cluster's name.
     pub(super) fn read_config(&self, cluster: &str) -> Result<Config, Refusal> {
         let wrong = |problem: String| Refusal::InvalidValue {
             option: "configuration".into(),
@@ -123,7 +124,7 @@ impl Desk {
         checked.oddities.iter().chain(&checked.notices).for_each(|notice| tracing::warn!("{notice}"));
         let config = checked.config;
         if config.cluster == cluster {
-            // What daemons log is no part of the state: no event tells of it.
+            // The log level is not part of the state: no event changes it.
             crate::logging::configure(config.slurmctld_debug.0);
             return Ok(config);
         }
@@ -151,7 +152,7 @@ mod tests {
         Downward::Put(Put { epoch: Epoch(1), seq: 1, to: NodeSet::new(), asks: Vec::new(), parcel })
     }
 
-    /// Numbers of the first thing said in each frame, and how many things it says.
+    /// Sends puts with scripts of these sizes; returns for each frame the number of its first message and their count.
     fn sent(sizes: &[usize]) -> Vec<(u64, usize)> {
         let nowhere = std::env::temp_dir().join("squall-desk");
         let mut desk = Desk::new(Place::at(&nowhere).unwrap(), MemoryLog::default().blobs());

@@ -1,26 +1,27 @@
-//! What waits for the controller, in a fair order: nodes first, then users by the time that their requests have taken, and
-//! the connections of a user in turn. Whoever asks for much waits, and nobody else.
+//! Fair queue of the controller's arrivals: nodes first, then users by the time that their requests have taken so far,
+//! and the connections of a user in rotation. A user with many requests delays only that user.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
-/// Arrivals, each of a node or of a user's connection. Those of a connection stay in order.
+/// Queued arrivals, each of a node or of a user's connection. Those of one connection stay in order.
 #[derive(Debug)]
 pub(super) struct Fair<T> {
     first: VecDeque<T>,
     users: HashMap<u32, User<T>>,
-    /// Users of whom something waits, by the time that they have had.
+    /// Users with queued arrivals, as (nanoseconds used, user id).
     order: BTreeSet<(u64, u32)>,
-    /// The time that the user who was last served had had: who comes back has had at least as much.
+    /// Time used, ns, by the user served last. A returning user is counted at least this much, so that idle time is no
+    /// credit.
     floor: u64,
     len: usize,
 }
 
 #[derive(Debug)]
 struct User<T> {
-    /// Time had, ns.
+    /// Processing time used, ns.
     had: u64,
-    /// Connections of which something waits, in turn.
+    /// Connections with queued arrivals, the next one to serve first.
     turns: VecDeque<u64>,
     waiting: HashMap<u64, VecDeque<T>>,
 }
@@ -32,18 +33,18 @@ impl<T> Default for Fair<T> {
 }
 
 impl<T> Fair<T> {
-    /// How many wait.
+    /// Number of queued arrivals.
     pub(super) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Adds something that comes before all users.
+    /// Queues an arrival that precedes those of all users.
     pub(super) fn push_first(&mut self, arrival: T) {
         self.first.push_back(arrival);
         self.len += 1;
     }
 
-    /// Adds something of a user's connection.
+    /// Queues an arrival from a user's connection.
     pub(super) fn push(&mut self, uid: u32, connection: u64, arrival: T) {
         let floor = self.floor;
         let new = || User { had: floor, turns: VecDeque::new(), waiting: HashMap::new() };
@@ -60,7 +61,7 @@ impl<T> Fair<T> {
         self.len += 1;
     }
 
-    /// Takes the next one, and says whose it is.
+    /// Takes the next arrival, with its user; the user is None for a node's.
     pub(super) fn pop(&mut self) -> Option<(Option<u32>, T)> {
         if let Some(arrival) = self.first.pop_front() {
             self.len -= 1;
@@ -84,7 +85,7 @@ impl<T> Fair<T> {
         Some((Some(uid), arrival))
     }
 
-    /// Counts the time that something of a user took.
+    /// Adds `took` to the time used by a user.
     pub(super) fn charge(&mut self, uid: u32, took: Duration) {
         let Some(user) = self.users.get_mut(&uid) else { return };
         let before = (user.had, uid);
@@ -92,7 +93,7 @@ impl<T> Fair<T> {
         if self.order.remove(&before) {
             self.order.insert((user.had, uid));
         } else if user.had <= self.floor {
-            // What others have had too needs not be remembered.
+            // A user with no more time than the floor needs no entry.
             self.users.remove(&uid);
         }
     }
@@ -107,7 +108,7 @@ mod tests {
     const SLOW: Duration = Duration::from_millis(60);
     const QUICK: Duration = Duration::from_micros(10);
 
-    /// faults.md H2
+    /// Regression test of fault H2 in faults.md.
     #[test]
     fn h2_who_asks_for_much_keeps_nobody_else_waiting() {
         let mut fair = Fair::default();

@@ -1,4 +1,4 @@
-//! Counters that only the host can count: flushes, messages, times.
+//! Counters of the controller's host, shown by `sdiag`: journal flushes, messages, times.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,23 +10,23 @@ use squall_model::wire::client::Request;
 use squall_model::wire::fabric::{UpFrame, Upward};
 use squall_model::wire::info::Diag;
 
-/// What an append did.
+/// Result of an append to the journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Appended {
     /// Bytes written.
     pub(super) bytes: u64,
-    /// Time of write and flush.
+    /// Time taken by write and flush.
     pub(super) flush: Duration,
 }
 
-/// What was counted since the start or the last reset.
+/// Counters since the start or the last reset.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     since: Time,
     diag: Diag,
     messages: BTreeMap<&'static str, (u64, u64)>,
     users: BTreeMap<u32, (u64, u64)>,
-    /// The machine's own start of counting, to notice its resets.
+    /// Whether the counters restart after the next answer with figures.
     reset: bool,
 }
 
@@ -35,7 +35,7 @@ impl Meter {
         Self { since, ..Self::default() }
     }
 
-    /// Counts a client's request, or without a user a message of a node.
+    /// Counts a client's request (`uid`), or a node's message (None); `took` is its processing time.
     pub(super) fn message(&mut self, kind: &'static str, uid: Option<u32>, took: Duration) {
         let us = took.as_micros() as u64;
         if uid.is_none() {
@@ -49,7 +49,7 @@ impl Meter {
         }
     }
 
-    /// A scheduling pass; `backfill`: others were looked at behind one that waits.
+    /// Counts a scheduling pass; `backfill`: it tried jobs behind a pending one.
     pub(super) fn cycle(&mut self, took: Duration, backfill: bool) {
         let us = took.as_micros() as u64;
         self.diag.cycle_last_us = us;
@@ -73,12 +73,12 @@ impl Meter {
         self.diag.flush_max_us = self.diag.flush_max_us.max(us);
     }
 
-    /// Counts from now on.
+    /// Has the counters restart after the next call of `fill`.
     pub(super) fn reset_after_answer(&mut self) {
         self.reset = true;
     }
 
-    /// Adds the host's figures to the machine's.
+    /// Adds the host's figures to those of the state machine.
     pub(super) fn fill(&mut self, diag: &mut Diag, now: Time, clients: u64) {
         let own = &self.diag;
         diag.since = self.since;
@@ -107,7 +107,7 @@ impl Meter {
     }
 }
 
-/// The name of a request, as sdiag shows it.
+/// Returns the name of a request as `sdiag` shows it.
 pub(super) fn request_kind(request: &Request) -> &'static str {
     match request {
         Request::Submit { .. } => "REQUEST_SUBMIT_BATCH_JOB",
@@ -168,7 +168,7 @@ pub(super) fn request_kind(request: &Request) -> &'static str {
     }
 }
 
-/// The name of a child's frame, as sdiag shows it.
+/// Returns the name of a child's frame as `sdiag` shows it.
 pub(super) fn frame_kind(frame: &UpFrame) -> &'static str {
     let composites = frame.says.iter().filter_map(|say| match say {
         Upward::Composite { composite, .. } => Some(composite),

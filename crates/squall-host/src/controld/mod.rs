@@ -1,7 +1,7 @@
-//! The controller daemon: runs the controller's machine over sockets, clock and journal.
+//! The controller daemon: runs the controller's state machine with sockets, clock and journal.
 //!
-//! One thread decides. Each turn takes all that has arrived, lets the machine step over it, writes what was
-//! decided to the journal with one flush, and only then lets answers and frames go.
+//! One thread decides. Each turn takes all arrivals, steps the state machine over them, writes the decisions to the
+//! journal with one flush, and only then sends answers and frames.
 
 mod changes;
 mod clock;
@@ -39,37 +39,37 @@ use clock::Clock;
 use connection::{Door, Gate};
 use turn::Daemon;
 
-/// How to run a controller.
+/// Settings with which a controller is started.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where its state is.
+    /// The state directory.
     pub place: Place,
     /// This program's version.
     pub version: String,
-    /// Go on without damaged or missing parts of the journal.
+    /// Whether to continue without damaged or missing parts of the journal.
     pub accept_loss: bool,
-    /// Flush the journal before anything is acknowledged. Only benches don't, to see what that costs.
+    /// Whether to flush the journal before anything is acknowledged. Only benchmarks turn it off, to measure its cost.
     pub durable: bool,
 }
 
 /// Why the controller could not start or had to stop.
 #[derive(Debug, thiserror::Error)]
 pub enum ControllerError {
-    /// The journal.
+    /// The journal can't be opened or read.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// An append to it.
+    /// An append to the journal failed.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The configuration.
+    /// The configuration is wrong.
     #[error("{}: {problem}", path.display())]
     Config {
-        /// The file.
+        /// The configuration file.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong in it, with the line.
         problem: String,
     },
-    /// Nodes have heard a newer controller.
+    /// Nodes report a newer epoch or job id than this state has, so it is an old copy.
     #[error(
         "this state is older than what nodes have seen: {} has heard epoch {} and job {}, the state ends with epoch {ours} and \
          job {last}. \
@@ -80,21 +80,21 @@ pub enum ControllerError {
         newer.last_job
     )]
     Older {
-        /// What a node said.
+        /// The newest epoch and job id that a node reports.
         newer: Newer,
-        /// The newest epoch that the state knows of.
+        /// The newest epoch in this state.
         ours: u64,
-        /// The last job id that it knows of.
+        /// The last job id in this state.
         last: JobId,
     },
-    /// The system.
+    /// A system call failed.
     #[error("cannot {doing} {}: {error}", path.display())]
     Io {
-        /// What was being done.
+        /// The action that failed, e.g. `write`.
         doing: &'static str,
-        /// With what.
+        /// The file or folder concerned.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
 }
@@ -113,12 +113,12 @@ pub fn run(settings: Settings) -> Result<(), ControllerError> {
         .build_local(LocalOptions::default())
         .map_err(ControllerError::io("start threads for", settings.place.dir().to_owned()))?;
     let lost = ControllerError::io("run", settings.place.dir().to_owned());
-    // As a task like the others: to wake what the runtime itself waits for costs two system calls each time.
+    // It runs as a task like the others: waking the future of `block_on` itself costs two system calls each time.
     let serving = async { spawn_local(serve(settings)).await.map_err(|e| lost(std::io::Error::other(e)))? };
     runtime.block_on(serving)
 }
 
-/// Serves, and tells why it ends before anybody can see that it has ended: `squall up` looks for these words then.
+/// Serves, and logs why it ends before releasing pid file and lock: `squall up` then looks for this line in the log.
 async fn serve(settings: Settings) -> Result<(), ControllerError> {
     let mut held = None;
     let result = Box::pin(serve_holding(settings, &mut held)).await;
@@ -130,7 +130,7 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
     result
 }
 
-/// `held`: what others know by that it lives.
+/// Serves; `held` receives pid file and state lock, by which other processes see that the controller runs.
 async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock)>) -> Result<(), ControllerError> {
     let place = settings.place.clone();
     make_folders(&place)?;
@@ -189,7 +189,7 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     info!("ready");
     let result = daemon.run(inbox, terminate, interrupt).await;
     accepting.iter().for_each(tokio::task::JoinHandle::abort);
-    // Nobody finds a socket of a controller that is gone; a missing file is as good.
+    // Removes the socket, so that no client tries it; if that fails because it is missing, nothing is lost.
     drop(std::fs::remove_file(place.controller_socket()));
     result
 }
@@ -208,7 +208,7 @@ fn say_what_was_read(version: &str, config: &Config, report: &ReplayReport, stat
     );
 }
 
-/// Refuses a configuration under which jobs would be looked for in another cell.
+/// Refuses a configuration that changes the cell number, as existing jobs would then be searched in another cell.
 fn keep_cell(state: &State, config: &Config, place: &Place) -> Result<(), ControllerError> {
     if state.keeps_cell(config) {
         return Ok(());
@@ -217,8 +217,8 @@ fn keep_cell(state: &State, config: &Config, place: &Place) -> Result<(), Contro
     Err(ControllerError::Config { path: place.config(), problem })
 }
 
-/// Refuses a configuration without any node where the cluster had some: a power cut, or a mistake, has emptied the file.
-/// What was known is written beside it.
+/// Refuses a configuration without nodes where the cluster had some: probably a power cut or a mistake emptied the
+/// file. The journal's configuration is then written to `squall.toml.journaled` in the same folder.
 fn keep_nodes(state: &State, config: &Config, place: &Place) -> Result<(), ControllerError> {
     let known = &state.config;
     if !config.nodes.is_empty() || known.nodes.is_empty() {
@@ -238,8 +238,8 @@ fn keep_nodes(state: &State, config: &Config, place: &Place) -> Result<(), Contr
     Err(ControllerError::Config { path: place.config(), problem })
 }
 
-/// Opens multicast if that is configured. A configuration that can't mean anything is refused; a machine that can't do
-/// it goes without.
+/// Opens the multicast sender, if it is configured. A contradictory configuration is refused; if the machine can't
+/// multicast, the controller goes without.
 fn mouth(place: &Place, config: &Config, door: &Door) -> Result<Option<Mouth>, ControllerError> {
     let wrong = |problem| ControllerError::Config { path: place.config(), problem };
     let Some(group) = Group::of(config, None).map_err(wrong)? else { return Ok(None) };
@@ -259,18 +259,18 @@ fn make_folders(place: &Place) -> Result<(), ControllerError> {
     Ok(())
 }
 
-/// The configuration of a state directory: its `squall.toml`, or the default, with the files beside it.
+/// Reads the configuration of a state directory: `squall.toml` (defaults if missing) and the other files in its folder.
 pub fn read_config(place: &Place) -> Result<Config, ControllerError> {
     check_config(place).map(|checked| checked.config)
 }
 
-/// The same, with what is odd in it.
+/// Like `read_config`, and returns warnings with the configuration.
 pub fn check_config(place: &Place) -> Result<Checked, ControllerError> {
     let files = ConfigFiles::read(&place.config())?;
     files.map_or_else(|| ConfigFiles::beside(&place.config(), String::new()), Ok)?.check()
 }
 
-/// Listens. Where jobs run as the cluster's owner, nobody else (but root) may reach the controller at all.
+/// Opens the controller's Unix socket. Unless the controller runs as root, only its own user (and root) may connect.
 pub(crate) fn listen(place: &Place) -> Result<UnixListener, ControllerError> {
     let path = place.controller_socket();
     match std::fs::remove_file(&path) {
@@ -287,7 +287,7 @@ pub(crate) fn listen(place: &Place) -> Result<UnixListener, ControllerError> {
     Ok(listener)
 }
 
-/// This machine's name, without its domain.
+/// Returns this machine's host name, without the domain.
 pub(crate) fn host_name() -> String {
     let name = rustix::system::uname();
     let name = name.nodename().to_string_lossy();

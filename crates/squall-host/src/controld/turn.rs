@@ -1,4 +1,5 @@
-//! The controller's loop around the commit pipeline: it hears, appends to the journal, and lets out what is durable.
+//! The controller's loop around the commit pipeline: receives inputs, appends records to the journal, and sends what is
+//! durable.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -26,50 +27,51 @@ use crate::link::{self, Outgoing};
 use crate::logging;
 use crate::multicast::Mouth;
 
-/// Inputs that may wait to be taken.
+/// Arrivals that may be queued in `waiting`.
 const WAITING_MAX: usize = 32 << 10;
-/// After deciding requests for this long a turn ends: what it has is flushed, and whoever came meanwhile is heard.
+/// After deciding requests for this long a turn ends: its records are flushed, and new arrivals are received.
 const TURN_TIME: Duration = Duration::from_millis(50);
-/// How often it is looked whether a slow reader has taken a page of its list.
+/// Interval of the check whether a slow reader of a list has received its page.
 const READER_POLL: Duration = Duration::from_millis(5);
-/// How often memory and broken invariants are looked after.
+/// Interval at which freed memory is returned to the system and broken invariants are logged.
 const TRIM_EVERY: Duration = Duration::from_secs(10);
-/// Inputs that are worth a turn of their own while another one is flushed: each has its price.
+/// Number of queued arrivals from which on a batch is decided while another one is flushed: each batch has a fixed
+/// cost.
 const AHEAD_MIN: usize = 64;
-/// While there is other work, a page of a list is made after so many times what the last one took.
+/// While there is other work, the pause between two pages of a list is this many times what the last page took.
 const LIST_SHARE: u32 = 8;
-/// How often to look whether a full disk has room again.
+/// Interval of the check whether a full disk has room again.
 const DISK_POLL: Duration = Duration::from_millis(100);
-/// How long answers may take to leave at the end.
+/// Time that the last answers have to be sent before the controller ends.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// The controller with all that it needs of the world.
+/// The controller's state machine with its journal, connections, clock and caches.
 pub(super) struct Daemon {
     pipeline: Pipeline<Later>,
-    /// None while a flush runs.
+    /// The journal. None while a flush runs on another thread.
     log: Option<Box<dyn Log>>,
     accounts: Accounts,
     desk: Desk,
     meter: Meter,
     peers: HashMap<u64, Peer>,
-    /// What has arrived and is to be taken.
+    /// Arrivals that are queued, in the order in which they are taken.
     waiting: Fair<Arrival>,
     mouth: Option<Mouth>,
     clock: Clock,
-    /// The time of the open batch, or of the last one.
+    /// Time of the open batch, or of the last one.
     now: Time,
-    /// When memory is looked after again.
+    /// When memory and broken invariants are looked after next.
     trim_at: Instant,
-    /// When lists may go on, though others wait.
+    /// When the next page of a list may be made although other inputs wait.
     list_at: Instant,
     full: bool,
-    /// What deciding the requests of the open batch took.
+    /// Time taken by deciding the requests of the open batch.
     took: Duration,
-    /// It may end.
+    /// Whether the state machine has asked to end.
     done: bool,
 }
 
-/// A request to answer after a flush, without the machine.
+/// A request that the host answers after the flush without the state machine: connection, user, request.
 type Later = (u64, Who, Box<Request>);
 
 struct Peer {
@@ -107,7 +109,7 @@ impl Daemon {
         }
     }
 
-    /// Lets the machine begin its new life, durably.
+    /// Starts a new run (epoch) of the state machine, and makes that durable.
     pub(super) async fn start(&mut self, input: Input) -> Result<(), ControllerError> {
         self.begin();
         self.step(input);
@@ -120,8 +122,8 @@ impl Daemon {
         self.complete().await
     }
 
-    /// Runs until the machine says that it is done or a signal comes. While one batch is flushed the next one is decided,
-    /// if many inputs wait.
+    /// Runs until the state machine ends or a signal arrives. While one batch is flushed, the next one is decided if
+    /// many inputs wait.
     pub(super) async fn run(
         mut self,
         mut inbox: Inbox,
@@ -146,7 +148,7 @@ impl Daemon {
                 () = std::future::ready(()), if flushing.is_none() && self.has_work() => true,
                 () = tokio::time::sleep(self.patience()), if flushing.is_none() => true,
             };
-            // Whatever woke it, all that has arrived is for the same turn.
+            // Whichever event woke the loop, all arrivals so far belong to the same turn.
             of_nodes.extend(std::iter::from_fn(|| inbox.nodes.try_recv().ok()).take(INPUTS_MAX));
             of_users.extend(std::iter::from_fn(|| inbox.users.try_recv().ok()).take(room - of_users.len()));
             self.sort_in(of_nodes.drain(..).chain(of_users.drain(..)));
@@ -176,7 +178,7 @@ impl Daemon {
                 flushing = self.commit()?;
             }
             self.look_after_memory();
-            // Connections run on this thread too: let them hand in and carry out.
+            // Connections run on this thread too: lets them queue arrivals and send.
             tokio::task::yield_now().await;
         }
         if let Some(flushing) = &mut flushing {
@@ -189,15 +191,15 @@ impl Daemon {
         Ok(())
     }
 
-    /// Closes the journal and accounting. What is known of jobs is left to the kernel, which takes back all of a process's
-    /// memory at once: a million of them, one by one, take a second.
+    /// Closes journal and accounting. The memory of jobs is not freed but left to the kernel, which reclaims a whole
+    /// process at once: freeing a million jobs one by one takes a second.
     fn close(self) {
         let Self { pipeline, log, accounts, .. } = self;
         std::mem::forget(pipeline);
         drop((log, accounts));
     }
 
-    /// Lets what has arrived wait in its order.
+    /// Queues arrivals in `waiting`, those without a user first.
     fn sort_in(&mut self, arrived: impl Iterator<Item = Arrival>) {
         for arrival in arrived {
             match arrival.user() {
@@ -207,12 +209,12 @@ impl Daemon {
         }
     }
 
-    /// Whether something waits that can be gone on with.
+    /// Whether an arrival is queued, or a list can be continued.
     fn has_work(&mut self) -> bool {
         self.waiting.len() > 0 || self.next_list()
     }
 
-    /// Has the next page be of a list whose reader has taken what it was told. False: there is none.
+    /// Selects a list whose reader has received its last page, to make the next page of. False: there is none.
     fn next_list(&mut self) -> bool {
         let peers = &self.peers;
         self.pipeline.turn_lists(|caller| peers.get(&caller.0).is_none_or(|peer| peer.out.has_room()))
@@ -226,7 +228,7 @@ impl Daemon {
         }
     }
 
-    /// How long nothing needs doing.
+    /// Returns how long the loop may sleep.
     fn patience(&self) -> Duration {
         let poll = match () {
             () if self.pipeline.machine().lists() => READER_POLL,
@@ -235,18 +237,18 @@ impl Daemon {
             () => Duration::from_mins(1),
         };
         let until = self.pipeline.deadline().map_or(poll, |d| Duration::from_micros(d.since(self.clock.now()).0));
-        // A timer that stays due must not keep the others from being heard.
+        // A timer that stays due must not keep arrivals from being received.
         until.clamp(Duration::from_millis(1), poll)
     }
 
-    /// Opens a batch, or goes on with the open one. The first thing in it is what is new of the disk.
+    /// Opens a batch, or continues the open one. A changed state of the disk is passed on first.
     fn begin(&mut self) {
         if self.pipeline.is_open() {
             return;
         }
         self.took = Duration::ZERO;
         self.now = self.pipeline.begin(self.now.max(self.clock.now()));
-        // While a flush runs, the pipeline knows what it left of the room.
+        // While a flush runs, the pipeline itself counts the remaining room.
         let Some(log) = &mut self.log else { return };
         let capacity = log.capacity();
         if capacity.full != self.full {
@@ -260,12 +262,12 @@ impl Daemon {
         self.pipeline.set_capacity(capacity);
     }
 
-    /// Whether the open batch may take more.
+    /// Whether the open batch may take more inputs.
     fn has_room(&self) -> bool {
         self.pipeline.has_room() && self.took < TURN_TIME
     }
 
-    /// Has the machine follow the wall clock in what people asked for by it, if it was set.
+    /// If the wall clock was set, has the state machine shift the times that users gave by it, e.g. those of `--begin`.
     fn look_at_clock(&mut self) {
         let Some(by_us) = self.clock.look() else { return };
         let seconds = by_us / 1_000_000;
@@ -274,7 +276,7 @@ impl Daemon {
         self.step(Input::ClockSet { by_us });
     }
 
-    /// Takes an input, and says how long a request took to decide.
+    /// Passes an arrival on to the state machine; returns how long it took to decide, if it was a request.
     fn take(&mut self, arrival: Arrival) -> Duration {
         match arrival {
             Arrival::Opened { id, kind, out } => {
@@ -317,8 +319,8 @@ impl Daemon {
         Duration::ZERO
     }
 
-    /// A request of a user for whom a node vouches: who has a job there. What such users submit is logged with the node,
-    /// and they change no accounts, whatever their level.
+    /// Decides a request of a user for whom a node vouches. The user must have a job on that node. Submissions are
+    /// logged with the node, and changes of accounts are refused, whatever the user's admin level.
     fn ask_by_node(&mut self, id: u64, who: Who, node: &str, request: Box<Request>) {
         let changes = matches!(*request, Request::ChangePolicy { .. });
         if changes || !self.pipeline.machine().has_user_on(node, who.owner.uid) {
@@ -362,7 +364,7 @@ impl Daemon {
         }
     }
 
-    /// Goes on with a list, if nobody else waits or lists have waited long enough.
+    /// Makes the next page of a list, if no other input waits (`idle`) or lists have paused long enough.
     fn list(&mut self, idle: bool) {
         let start = Instant::now();
         if (idle || start >= self.list_at) && self.next_list() {
@@ -376,12 +378,12 @@ impl Daemon {
         self.measured(|pipeline| pipeline.take(input));
     }
 
-    /// Draws the consequences of all that the batch has taken.
+    /// Runs the effects that are pending after all inputs of the batch.
     fn settle(&mut self) {
         self.measured(Pipeline::settle);
     }
 
-    /// Lets the pipeline decide, and notes how long passes of the scheduler took.
+    /// Runs `decide` on the pipeline, and counts the scheduling passes and the time they took.
     fn measured(&mut self, decide: impl FnOnce(&mut Pipeline<Later>)) {
         let passes = |diag: &Diag| (diag.cycles, diag.backfill.cycles);
         let before = passes(self.pipeline.machine().diag());
@@ -393,7 +395,8 @@ impl Daemon {
         }
     }
 
-    /// Has the open batch flushed on another thread, unless a flush runs. A batch without events is released at once.
+    /// Starts flushing the open batch on another thread, unless a flush runs. A batch without events is released at
+    /// once.
     fn commit(&mut self) -> Result<Option<Flushing>, ControllerError> {
         match self.pipeline.commit() {
             None => Ok(None),
@@ -405,7 +408,7 @@ impl Daemon {
                 if let Some(log) = &mut self.log {
                     log.fence();
                 }
-                // No node has heard the epoch that began with this life.
+                // The epoch that began with this run was not announced to any node.
                 let state = self.pipeline.machine().state();
                 Err(ControllerError::Older { newer, ours: state.epoch.0 - 1, last: state.last_id })
             }
@@ -416,7 +419,7 @@ impl Daemon {
         }
     }
 
-    /// Releases a batch that is durable. If there was no room for it, waits until there is.
+    /// Releases a batch that is durable. If the disk was full, waits until there is room for it.
     async fn finish(&mut self, mut flushed: Flushed) -> Result<(), ControllerError> {
         let mut said = false;
         loop {
@@ -444,7 +447,7 @@ impl Daemon {
         }
     }
 
-    /// Flushes and releases what is open.
+    /// Flushes and releases the open batch.
     async fn complete(&mut self) -> Result<(), ControllerError> {
         if let Some(mut flushing) = self.commit()? {
             let flushed = flushing.wait().await?;
@@ -453,7 +456,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Lets out what a durable batch justifies.
+    /// Sends the frames and answers of a durable batch.
     fn release(&mut self, release: Release<Later>) {
         let Release { records, sends, drops, casts, answers, later, exit } = release;
         self.done |= exit;
@@ -481,7 +484,7 @@ impl Daemon {
         for (caller, answer) in answers {
             self.answer(caller.0, answer);
         }
-        // After those who wait for it, and before a question about it.
+        // Accounting follows the answers of the batch, and precedes queries about its records.
         if let Some(records) = records {
             self.accounts.feed(records);
         }
@@ -519,21 +522,21 @@ impl Daemon {
         }
     }
 
-    /// Gives the last answers time to leave.
+    /// Gives the last answers time to be sent.
     async fn farewell(&mut self) {
         let drained = async {
             while !self.peers.values().all(|p| p.out.is_drained()) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        // Who doesn't take its answer now must ask again.
+        // A client that has not read its answer by now has to send its request again.
         drop(tokio::time::timeout(FAREWELL, drained).await);
     }
 }
 
 type Flushed = (Box<dyn Log>, Append, Result<Appended, LogError>);
 
-/// A batch on its way to the disk.
+/// A batch being appended to the journal on another thread.
 struct Flushing {
     work: JoinHandle<Flushed>,
 }
@@ -544,7 +547,7 @@ impl Flushing {
     }
 }
 
-/// Waits for a flush, if one is under way, which is none any more then.
+/// Waits for the running flush and clears `flushing`; without a flush it waits forever.
 async fn flushed(flushing: &mut Option<Flushing>) -> Result<Flushed, ControllerError> {
     match flushing {
         None => std::future::pending().await,
@@ -556,7 +559,7 @@ async fn flushed(flushing: &mut Option<Flushing>) -> Result<Flushed, ControllerE
     }
 }
 
-/// Appends on another thread, so that this one goes on meanwhile.
+/// Appends and flushes on another thread, so that this one can continue.
 fn append(mut log: Box<dyn Log>, work: Append) -> JoinHandle<Flushed> {
     tokio::task::spawn_blocking(move || {
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! The front's own connections to the cells, over which its courier carries what they ask of each other.
+//! The front's own connections to the cells, over which its courier forwards requests between cells.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -15,24 +15,24 @@ use tokio::time::sleep;
 use super::{ARRIVALS_MAX, Arrival, Front, Link, OUTGOING_BYTES_MAX, talk};
 use crate::link::Outgoing;
 
-/// After the end of a connection to a cell, the next try.
+/// Pause before a lost connection to a cell is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Who has it, and what it needs.
+/// The front's relay between cells (courier), with its connections to them.
 struct Carrier {
     front: Rc<Front>,
     courier: Courier,
     links: BTreeMap<u32, Link>,
     made: u64,
     tell: mpsc::Sender<(u32, u64, Arrival)>,
-    /// Cells that are to be called again.
+    /// Cells to which a new connection is due.
     call: mpsc::Sender<u32>,
 }
 
-/// Carries for as long as the front lives.
+/// Forwards requests between cells for as long as the front runs.
 pub(super) async fn carry(front: Rc<Front>) {
     let (tell, mut arrivals) = mpsc::channel(ARRIVALS_MAX);
-    // A call for each cell at most. Only timers wait for room, and nothing waits for them.
+    // At most one entry per cell. Only timers wait for room in it, and nothing waits for the timers.
     let (call, mut calls) = mpsc::channel(CELLS_MAX as usize);
     let courier = Courier::new(Arc::clone(&front.cells));
     let cells: Vec<u32> = front.sockets.keys().copied().collect();
@@ -50,7 +50,7 @@ pub(super) async fn carry(front: Rc<Front>) {
 }
 
 impl Carrier {
-    /// Calls a cell. What is said before it answers waits for that, or is lost with the connection.
+    /// Connects to a cell. Requests queued before it has answered are sent then, or lost with the connection.
     fn meet(&mut self, cell: u32) {
         let Some(socket) = self.front.sockets.get(&cell) else { return };
         self.made += 1;
@@ -81,7 +81,7 @@ impl Carrier {
         let call = self.call.clone();
         spawn_local(async move {
             sleep(AGAIN).await;
-            // Who would call has ended if nobody hears it.
+            // Sending fails only if the courier has ended.
             call.send(cell).await.ok();
         });
     }

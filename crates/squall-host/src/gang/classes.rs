@@ -1,9 +1,9 @@
-//! What a job's processes need of each other, for flexible coscheduling (FCS; Frachtenberg et al., IPDPS 2003). An ordinary
-//! thread of the switcher looks twice a second at what the threads of each job did by the kernel's counters, which wants no
-//! change to an MPI library: how long they ran between two waits, and how long they waited.
+//! Classifies jobs by how their processes communicate, for flexible coscheduling (FCS; Frachtenberg et al., IPDPS
+//! 2003). An ordinary thread of the switcher reads twice a second, from the kernel's counters, how long the threads of
+//! each job ran between two waits, and how long they waited. That needs no change to an MPI library.
 //!
-//! Who polls while it waits never waits for the kernel, so that it looks like somebody who computes: of a process that has
-//! a library that polls it is assumed that it meets others often until it is seen to sleep.
+//! A process that polls while it waits never waits in the kernel, so it looks like one that computes. A process that
+//! has loaded a polling library is therefore assumed to communicate often, until it is seen to sleep.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,43 +18,45 @@ use super::means::Root;
 use crate::cgroup::members_within;
 use crate::stepd::descendants;
 
-/// From one look to the next.
+/// Time between two readings of the counters.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// Who runs so long between two waits hardly meets others, nanoseconds.
+/// Mean run time between two waits, nanoseconds, from which on a thread counts as communicating rarely.
 const COARSE_NS: u64 = 10_000_000;
 
-/// Who waits for a greater part of the time in which it might run is frustrated, percent.
+/// A thread that waits for more than this share of the time in which it could have run is frustrated, percent.
 const FRUSTRATED: u64 = 25;
 
-/// Who runs less than this part of the time says nothing, percent.
+/// A thread that runs for less than this share of the time is not classified, percent.
 const SEEN: u64 = 1;
 
-/// Threads of a job that are looked at: more of them do the same.
+/// Threads read per job, at most: further ones are assumed to behave alike.
 const THREADS: usize = 64;
 
-/// Looks after which a process that had no library that polls may have loaded one.
+/// Readings after which a process without a polling library is checked again, as it may have loaded one.
 const LOOKS: u32 = 8;
 
-/// All of the thread's stack may be locked into memory, as the rest of the switcher.
+/// Stack size of the thread; small, as all of it may be locked into memory like the rest of the switcher.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Libraries that poll while they wait, as they stand in `/proc/PID/maps`.
+/// Libraries that poll while they wait, by the path's part in `/proc/PID/maps`.
 const POLLING: [&str; 3] = ["/libmpi", "/liboshmem", "/libucp"];
 
-/// What a process needs of others; the neediest first.
+/// How much a process needs the job's other processes to run at the same time; the neediest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Class {
-    /// It must run together with the others, and needs all of its slot (CS). So is everybody at first.
+    /// The process must run together with the job's others, and needs all of its slot (CS). Initial class of every
+    /// process.
     #[default]
     Together,
-    /// It should run with the others, but waits for slower ones much of the time: what it leaves, others use (F).
+    /// The process should run with the job's others, but waits for slower ones much of the time: other jobs use the
+    /// CPUs that it leaves idle (F).
     Frustrated,
-    /// Little: it may run whenever nobody is gathered (DC, RE).
+    /// The process hardly communicates: it may run whenever no job of the slot must run together (DC, RE).
     Careless,
 }
 
-/// A job's class on this node: what the neediest of its processes is.
+/// A job's class on this node: that of its neediest process.
 #[derive(Debug, Default)]
 pub(super) struct Classed(Arc<AtomicU8>);
 
@@ -68,25 +70,25 @@ impl Classed {
     }
 }
 
-/// Jobs that may come between two looks; of more it is not found out what they are.
+/// New jobs that may be queued between two readings; further ones are never classified.
 const NEWCOMERS_MAX: usize = 1024;
 
-/// The thread that looks; it lasts as long as this.
+/// Handle of the classifying thread, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Classes {
     newcomers: SyncSender<Watched>,
 }
 
 impl Classes {
-    /// Starts it. None: it can't be started, and all jobs stay together.
+    /// Starts the thread. None: it can't be started, and all jobs stay in class `Together`.
     pub(super) fn start() -> Option<Self> {
         let (newcomers, come) = sync_channel(NEWCOMERS_MAX);
         Builder::new().name("classes".into()).stack_size(STACK_BYTES).spawn(move || look_on(&come)).ok()?;
         Some(Self { newcomers })
     }
 
-    /// From now on a job is looked at, until what is returned is dropped. `dir`: its group; none: its processes descend
-    /// from `roots`.
+    /// Classifies a job from now on, until the returned value is dropped. `dir`: the job's cgroup; None: its processes
+    /// are the descendants of `roots`.
     pub(super) fn watch(&self, dir: Option<&Path>, roots: &[Root]) -> Classed {
         let classed = Classed::default();
         let watched = Watched {
@@ -97,31 +99,31 @@ impl Classes {
             threads: BTreeMap::new(),
             polls: BTreeMap::new(),
         };
-        // The switcher never waits for the thread. Without it, or without room, the job stays what it is.
+        // The switcher never waits for the thread. Without it, or without room, the job keeps its class.
         let _ = self.newcomers.try_send(watched);
         classed
     }
 }
 
-/// A job that is looked at.
+/// A job that is being classified.
 struct Watched {
     class: Weak<AtomicU8>,
     dir: Option<PathBuf>,
     roots: Vec<Root>,
     looked: Instant,
     threads: BTreeMap<(u32, u32), Counters>,
-    /// Whether a process has a library that polls, and for how many looks that holds.
+    /// By process id: whether it has a polling library, and for how many further readings that is taken as known.
     polls: BTreeMap<u32, (bool, u32)>,
 }
 
-/// What the kernel counts for a thread.
+/// The kernel's counters of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counters {
-    /// Nanoseconds on a CPU.
+    /// Time on a CPU, nanoseconds.
     ran: u64,
-    /// Nanoseconds in which it would have run.
+    /// Time runnable but waiting for a CPU, nanoseconds.
     queued: u64,
-    /// How often it gave its CPU back to wait.
+    /// Number of voluntary context switches: the thread gave up its CPU to wait.
     waits: u64,
 }
 
@@ -145,7 +147,7 @@ impl Counters {
         }
     }
 
-    /// What that means. None: nothing.
+    /// Returns the class that these counts over `window_ns` nanoseconds show. None: the thread ran too little.
     fn class(self, window_ns: u64, polls: impl FnOnce() -> bool) -> Option<Class> {
         if self.ran * 100 < window_ns * SEEN {
             return None;
@@ -185,7 +187,7 @@ fn look_on(come: &Receiver<Watched>) {
 }
 
 impl Watched {
-    /// Its class by what happened since the last look. None: nothing did.
+    /// Returns the job's class by what happened since the last reading. None: no thread ran enough.
     fn look(&mut self) -> Option<Class> {
         let now = Instant::now();
         let window_ns = now.duration_since(std::mem::replace(&mut self.looked, now)).as_nanos() as u64;
@@ -236,7 +238,7 @@ mod tests {
     fn who_computes_is_careless_and_who_may_poll_is_not() {
         assert_eq!(class(250_000_000, 250_000_000, 0, false), Some(Class::Careless));
         assert_eq!(class(250_000_000, 250_000_000, 0, true), Some(Class::Together));
-        // It has the library, and sleeps between long computations.
+        // It has a polling library, but sleeps between long computations.
         assert_eq!(class(250_000_000, 0, 20, true), Some(Class::Careless));
     }
 

@@ -1,11 +1,11 @@
-//! Holds the CPUs of this machine for the few microseconds in which jobs step back and forth. A thread for each CPU,
-//! before all ordinary ones, sleeps until the next slot or until it is woken, stays while the switches are thrown, and
-//! sleeps again.
+//! Holds the CPUs of this machine for the few microseconds in which jobs are switched by `cpu.idle`. One thread per
+//! CPU, of higher priority than all ordinary ones, sleeps until the next slot or until it is woken, occupies its CPU
+//! while the switches are made, and sleeps again.
 //!
-//! Two things need that. The kernel takes notice of `cpu.idle` when it looks who is to run, which may be as late as its
-//! next tick, and a slot may be shorter: who gives a CPU back makes it look. And a group whose weight changes while
-//! something in it runs is put at a wrong place of that CPU's queue (seen with Linux 6.18: a job on two CPUs had nothing
-//! of one of them for seconds); while we hold the CPU, nothing of any job runs there.
+//! There are two reasons. The kernel applies `cpu.idle` when it next picks a task, which may be as late as its next
+//! tick, while a slot may be shorter: giving up a CPU makes it pick. And a group whose weight changes while one of its
+//! tasks runs is put at a wrong place of that CPU's queue (seen with Linux 6.18: a job on two CPUs got nothing of one
+//! of them for seconds); while these threads hold the CPUs, no task of a job runs there.
 
 use std::fs::File;
 use std::path::Path;
@@ -21,48 +21,51 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity}
 use crate::sys::clock::monotonic_ns;
 use crate::sys::realtime::prefer_me;
 
-/// All of it may be locked into memory.
+/// Stack size of each thread; small, as all of it may be locked into memory.
 const STACK_BYTES: usize = 64 << 10;
 
-/// Longest wait for CPUs that do not come: something of a higher priority has them.
+/// Longest wait for CPUs that can't be held, as something of higher priority uses them, nanoseconds.
 const PATIENCE_NS: u64 = 200_000;
 
-/// From the beginning of a slot until the switcher is awake and knows what to do.
+/// Time from the beginning of a slot until the switcher is awake and has decided, nanoseconds.
 const ASTIR_NS: u64 = 5_000;
 
-/// For so long those wait for each other who have been told when to come.
+/// Longest wait of threads that expect a hold at a known time for each other, nanoseconds.
 const MEETING_NS: u64 = 60_000;
 
-/// Emulated nodes of one machine have a switcher each, and only one can hold the CPUs: from one look for them to the next.
+/// Interval of tries to take the lock. Emulated nodes of one machine have a switcher each, and only one can hold the
+/// CPUs.
 const LOOK: Duration = Duration::from_micros(10);
 
-/// What the threads share.
+/// State shared by the switcher and its threads.
 #[derive(Default)]
 struct Gate {
-    /// Odd while CPUs are held; each hold has a number of its own.
+    /// Number of the hold: odd while CPUs are held, even between holds.
     round: AtomicU64,
-    /// CPUs that are held.
+    /// Number of CPUs that are held.
     here: AtomicUsize,
-    /// When the next hold is, by the monotonic clock; if that is over, nobody knows.
+    /// When the next hold begins, nanoseconds of the monotonic clock; a past time: unknown.
     next_ns: AtomicU64,
 }
 
-/// One thread for each CPU that this process may use, which last as long as the process; or none.
+/// One thread for each CPU that this process may use; they last as long as the process. None at all if one can't be
+/// started.
 pub(super) struct Kicks {
     threads: Vec<(usize, Thread)>,
     gate: Arc<Gate>,
     lock: Option<File>,
-    /// No other switcher has been met.
+    /// Whether the lock was always free: no other switcher runs on this machine.
     alone: bool,
 }
 
 impl Kicks {
-    /// Starts them. `priority`: below the caller's. `common`: a folder that all switchers of this machine know, to lock.
+    /// Starts the threads. `priority`: theirs, below the caller's. `common`: a folder that is the same for all
+    /// switchers of this machine, used as a lock.
     pub(super) fn start(priority: i32, common: &Path) -> Self {
         let lock = File::open(common).ok();
         let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
         let gate = Arc::<Gate>::default();
-        // A word of each thread.
+        // Each thread sends one message.
         let (ready, readied) = mpsc::sync_channel(CpuSet::MAX_CPU);
         let mut threads = Vec::new();
         for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)) {
@@ -82,23 +85,24 @@ impl Kicks {
             let thread = Builder::new().name(format!("kick-{cpu}")).stack_size(STACK_BYTES).spawn(wait);
             threads.push(thread.map(|handle| (cpu, handle.thread().clone())));
         }
-        // Every one of them, or a CPU would be missing.
+        // All threads are needed: otherwise a CPU would not be held.
         let threads: Result<Vec<_>, _> = threads.into_iter().collect();
         let able = |threads: &Vec<_>| threads.iter().all(|_| readied.recv().unwrap_or(false));
         Self { threads: threads.ok().filter(able).unwrap_or_default(), gate, lock, alone: true }
     }
 
-    /// Whether CPUs can be held: all threads may go before ordinary processes.
+    /// Whether CPUs can be held: all threads run and have real-time priority.
     pub(super) fn can_hold(&self) -> bool {
         !self.threads.is_empty()
     }
 
-    /// Holds all CPUs, the caller's by its being there, while something is done. `next_ns`: when that will be again.
+    /// Runs `what` while all CPUs are held, the caller's by the caller itself. `next_ns`: time of the next hold, as in
+    /// `Gate::next_ns`.
     pub(super) fn hold<T>(&mut self, next_ns: u64, what: impl FnOnce() -> T) -> T {
         let at_once =
             self.lock.as_ref().is_none_or(|lock| flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok());
         let locked = self.lock.as_ref().filter(|lock| at_once || await_lock(lock));
-        // Threads that come by themselves would keep those of another switcher from their CPUs.
+        // Threads that wake by themselves would keep those of another switcher off their CPUs.
         self.alone &= at_once;
         let next_ns = if self.alone { next_ns } else { 0 };
         let (own, begun) = (sched_getcpu(), monotonic_ns());
@@ -120,7 +124,7 @@ impl Kicks {
     }
 }
 
-/// False: somebody else has had it for too long.
+/// Waits for the lock. False: another process held it for too long.
 fn await_lock(lock: &File) -> bool {
     let begun = monotonic_ns();
     while flock(lock, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -133,7 +137,7 @@ fn await_lock(lock: &File) -> bool {
 }
 
 impl Gate {
-    /// Waits until so many CPUs are held.
+    /// Waits until `expected` CPUs are held. False: that took too long.
     fn meet(&self, expected: usize, patience_ns: u64) -> bool {
         spin_until(patience_ns, || self.here.load(Ordering::Acquire) >= expected)
     }
@@ -146,7 +150,7 @@ impl Gate {
         }
     }
 
-    /// Stays until the hold ends that is on, or about to begin.
+    /// Occupies the CPU until the current hold, or one about to begin, ends.
     fn stay(&self) {
         let round = || self.round.load(Ordering::Acquire);
         if self.next_ns.load(Ordering::Relaxed).abs_diff(monotonic_ns()) < MEETING_NS {
@@ -160,7 +164,7 @@ impl Gate {
     }
 }
 
-/// False: it does not hold after that time.
+/// Spins until `holds` returns true. False: it did not within `patience_ns` nanoseconds.
 fn spin_until(patience_ns: u64, holds: impl Fn() -> bool) -> bool {
     let begun = monotonic_ns();
     while !holds() {

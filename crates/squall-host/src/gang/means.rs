@@ -1,11 +1,13 @@
-//! How a job is kept from running out of turn. It steps back: the CPU controller's `cpu.idle` makes it run only where
-//! nobody else would. That is for short slots: nobody who sleeps is woken for it, and cores that the others leave are used.
-//! Or it is stopped and woken: by freezing its cgroup where that can be done, else by signals.
+//! Mechanisms that keep a job from running outside its time slots. One is stepping back: with the CPU controller's
+//! `cpu.idle` the job runs only on CPUs that are otherwise idle. That suits short slots: sleeping processes need not be
+//! woken for it, and cores that others leave idle are used. The other is stopping: by freezing the job's cgroup where
+//! that is possible, otherwise by signals.
 //!
-//! A frozen v2 cgroup holds every thread and every child wherever it hid, its step daemon too, nobody sees it, nobody
-//! else's SIGCONT undoes it, and SIGKILL still works. SIGSTOP goes to process groups, which is one call for any number of
-//! processes; which groups there are is looked up aside: what descends from the job's step daemons, which are
-//! subreapers, so that no double fork leads out of it. Step daemons themselves are not stopped that way.
+//! A frozen v2 cgroup stops every thread and every child, however it was started, and the step daemon too. Processes
+//! can't detect it, SIGCONT from elsewhere does not undo it, and SIGKILL still works. SIGSTOP goes to process groups:
+//! one call for any number of processes. Which groups there are is looked up beforehand: those of the descendants of
+//! the job's step daemons, which are subreapers, so that a double fork does not escape. Step daemons themselves are not
+//! stopped that way.
 
 use minicbor::{Decode, Encode};
 use std::collections::BTreeSet;
@@ -19,45 +21,45 @@ use crate::cgroup::members;
 use crate::stepd::{descendants, stat_field};
 use crate::sys::signals::{kill, kill_group};
 
-/// How old the list of process groups may be while a job runs.
+/// Greatest age of the list of process groups while a job runs.
 const FRESH: Duration = Duration::from_millis(50);
 
-/// The switch of a v2 group.
+/// File in a v2 group that freezes it.
 pub(crate) const FREEZE: &str = "cgroup.freeze";
 
-/// The switch of a group of the CPU controller (v1, v2) by which all in it step back.
+/// File in a group of the CPU controller (v1, v2) that makes all its members step back.
 pub(crate) const IDLE: &str = "cpu.idle";
 
-/// So many levels above a job's group: its node's, its cluster's, and the one of all clusters.
+/// Levels from a job's group up to the folder common to all nodes of the machine: node, cluster, all clusters.
 const COMMON: usize = 3;
 
-/// Field of /proc/PID/stat: the process group.
+/// Number of the field of `/proc/PID/stat` that has the process group.
 const GROUP_FIELD: usize = 5;
 
-/// A process of which all descendants belong to a job.
+/// A process all of whose descendants belong to one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Root {
-    /// The process.
+    /// Process id.
     #[n(0)]
     pub pid: u32,
-    /// It belongs to the job itself: not a step daemon.
+    /// Whether the process belongs to the job itself; false for a step daemon.
     #[n(1)]
     pub whole: bool,
 }
 
-/// What a job may do now.
+/// Permission of a job to run at the moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Leave {
-    /// It runs.
+    /// The whole job runs.
     #[default]
     Runs,
-    /// It runs where nobody else would.
+    /// The job runs only on CPUs that are otherwise idle.
     StepsBack,
-    /// Nothing of it runs.
+    /// The whole job is stopped.
     Stops,
 }
 
-/// How one job is given leave to run, and what leave it has.
+/// Controls whether one job runs: the mechanisms for it, and the permission given last.
 #[derive(Debug)]
 pub struct Hold {
     means: Means,
@@ -65,17 +67,18 @@ pub struct Hold {
     leave: Leave,
 }
 
-/// The group by which a job steps back.
+/// The cgroup by which a job steps back (`cpu.idle`).
 #[derive(Debug)]
 struct Idle {
     dir: PathBuf,
     switch: File,
-    /// Its processes have joined it.
+    /// Whether the job's processes have joined the group.
     populated: bool,
 }
 
 impl Hold {
-    /// By the job's groups, if it has them: `group` can be frozen, all in `idle` can step back. Else by processes.
+    /// Uses the job's groups, if it has them: `group` to freeze, `idle` to step back. Otherwise its processes are
+    /// signalled.
     pub fn choose(group: Option<&Path>, idle: Option<&Path>, roots: &[Root]) -> Self {
         let idle = idle.and_then(|dir| {
             let switch = OpenOptions::new().write(true).open(dir.join(IDLE)).ok()?;
@@ -84,7 +87,7 @@ impl Hold {
         Self { means: Means::choose(group, roots), idle, leave: Leave::Runs }
     }
 
-    /// Whether it can step back: who could not join the group would not step back with it.
+    /// Whether the job can step back: its processes have joined the group, as others would not step back with it.
     pub fn can_step_back(&mut self) -> bool {
         self.idle.as_mut().is_some_and(|idle| {
             idle.populated = idle.populated || is_populated(&idle.dir);
@@ -92,22 +95,23 @@ impl Hold {
         })
     }
 
-    /// The folder of the group by which the job can step back.
+    /// Returns the folder of the group by which the job can step back, if there is one.
     pub(super) fn idle_folder(&self) -> Option<&Path> {
         self.idle.as_ref().map(|idle| idle.dir.as_path())
     }
 
-    /// The folder above those of all nodes of this machine, if there is a group by which the job can step back.
+    /// Returns the folder above those of all nodes of this machine, if there is a group by which the job can step back.
     pub(super) fn common_folder(&self) -> Option<&Path> {
         self.idle.as_ref().and_then(|idle| idle.dir.ancestors().nth(COMMON))
     }
 
-    /// What leave it has.
+    /// Returns the job's present permission to run.
     pub fn leave(&self) -> Leave {
         self.leave
     }
 
-    /// Gives or takes leave. A group that is gone has nobody left to be told, so it is no error if it can't be done.
+    /// Changes the permission to run. Errors are ignored: a group that can't be written is gone, with all its
+    /// processes.
     pub fn give(&mut self, leave: Leave) {
         match std::mem::replace(&mut self.leave, leave) {
             old if old == leave => return,
@@ -122,9 +126,9 @@ impl Hold {
         }
     }
 
-    /// Takes the place of another hold of the same job.
+    /// Takes over from the earlier hold of the same job.
     pub(super) fn inherit(&mut self, old: &mut Self) {
-        // Who is known no more by the new means must not stay stopped by the old ones.
+        // Processes unknown to the new mechanism must not stay stopped by the old one.
         if matches!(old.means, Means::Signal(_)) || old.idle.is_some() != self.idle.is_some() {
             old.let_go();
         }
@@ -137,12 +141,12 @@ impl Hold {
         }
     }
 
-    /// When there is time: whether there are processes that were not known, and they are stopped too if the job is.
+    /// Looks for new processes, and stops them if the job is stopped. Called when there is time.
     pub(super) fn look_again(&mut self) {
         self.means.look_again(self.leave == Leave::Stops);
     }
 
-    /// Before the job is left alone for good: also what nobody has seen so far wakes, and steps back no more.
+    /// Ends control of the job: also wakes processes that appeared since the last look, and none steps back any more.
     pub(crate) fn let_go(&mut self) {
         self.leave = Leave::Runs;
         self.step_back(false);
@@ -156,27 +160,27 @@ fn is_populated(dir: &Path) -> bool {
     events.lines().any(|line| line == "populated 1") || !members(dir).is_empty()
 }
 
-/// What stops one job.
+/// The mechanism by which one job is stopped and woken.
 #[derive(Debug)]
 pub enum Means {
-    /// `cgroup.freeze` of its group.
+    /// Writing to `cgroup.freeze` of the job's group.
     Freeze(File),
-    /// Signals.
+    /// SIGSTOP and SIGCONT to the job's process groups.
     Signal(Groups),
 }
 
-/// Process groups of a job.
+/// Process groups of a job, for signals.
 #[derive(Debug, Default)]
 pub struct Groups {
     roots: Vec<Root>,
     ids: BTreeSet<u32>,
-    /// Processes in groups that are not the job's alone.
+    /// Single processes: their groups have members outside the job.
     singles: BTreeSet<u32>,
     looked: Option<Instant>,
 }
 
 impl Means {
-    /// The best there is: `group` is the folder of the job's v2 cgroup, if it has one.
+    /// Chooses the best available mechanism; `group` is the folder of the job's v2 cgroup, if it has one.
     pub fn choose(group: Option<&Path>, roots: &[Root]) -> Self {
         let freeze = group.and_then(|group| OpenOptions::new().write(true).open(group.join(FREEZE)).ok());
         match freeze {
@@ -185,7 +189,7 @@ impl Means {
         }
     }
 
-    /// Stops all, without waiting until they are.
+    /// Stops all processes, without waiting until they have stopped.
     pub fn stop(&mut self) -> io::Result<()> {
         match self {
             Self::Freeze(file) => file.write_all_at(b"1", 0),
@@ -199,7 +203,7 @@ impl Means {
         }
     }
 
-    /// Wakes all.
+    /// Wakes all processes.
     pub fn wake(&mut self) -> io::Result<()> {
         match self {
             Self::Freeze(file) => file.write_all_at(b"0", 0),
@@ -210,7 +214,7 @@ impl Means {
         }
     }
 
-    /// When there is time: whether there are processes that were not known, and they are stopped too if the job is.
+    /// Looks for new processes, and stops them if `stopped`. Called when there is time.
     pub(super) fn look_again(&mut self, stopped: bool) {
         let Self::Signal(groups) = self else { return };
         if groups.looked.is_none_or(|at| at.elapsed() >= FRESH) {
@@ -221,12 +225,12 @@ impl Means {
         }
     }
 
-    /// Before the job is left alone for good: also what nobody has seen so far wakes.
+    /// Ends control of the job: also wakes processes that appeared since the last look.
     pub(crate) fn let_go(&mut self) {
         if let Self::Signal(groups) = self {
             groups.look();
         }
-        // Its group may be gone, with all that was in it.
+        // The group may have been removed, with all its processes.
         let _ = self.wake();
     }
 }
@@ -234,7 +238,7 @@ impl Means {
 impl Groups {
     fn look(&mut self) {
         let group = |pid: u32| stat_field(pid, GROUP_FIELD).and_then(|group| u32::try_from(group).ok());
-        // Neither step daemons nor we ourselves are to be stopped.
+        // Neither step daemons nor the switcher itself may be stopped.
         let daemons = self.roots.iter().filter(|root| !root.whole).map(|root| root.pid);
         let others: BTreeSet<u32> = daemons.chain([std::process::id()]).filter_map(group).collect();
         for root in &self.roots {
@@ -249,7 +253,7 @@ impl Groups {
     }
 
     fn signal(&mut self, signal: i32) {
-        // Who is gone is forgotten, before its id is somebody else's.
+        // Ended processes are forgotten before their ids are reused.
         self.ids.retain(|group| kill_group(*group, signal).is_ok());
         self.singles.retain(|pid| kill(*pid, signal).is_ok());
     }
@@ -269,7 +273,7 @@ mod tests {
         }
     }
 
-    /// A shell with a child in a session of its own.
+    /// Starts a shell with a child in a session of its own; returns it with the child's pid.
     fn family() -> (Child, u32) {
         let script = "setsid sh -c 'sleep 60 & echo $!; wait' & wait";
         let mut command = Command::new("sh");

@@ -1,9 +1,9 @@
-//! The switcher of a node: a process of its own that stops and wakes jobs when their turns come.
+//! The switcher of a node: a process of its own that stops and wakes gang-scheduled jobs at the borders of their slots.
 //!
-//! It sleeps until the next slot begins and never spins; it runs at real-time priority where it may, and holds the
-//! memory that it needs. It answers to the node daemon over its standard input; when that ends, and on SIGTERM, it wakes
-//! all and is gone: nothing stays stopped, or behind, that nobody is there to wake. When the switcher itself is killed the
-//! node daemon wakes all and starts another one.
+//! It sleeps until the next slot begins and never spins. It runs at real-time priority where permitted, and locks its
+//! memory. The node daemon sends it orders over its standard input. When that ends, and on SIGTERM, it wakes all jobs
+//! and ends, so that no job stays stopped without a process that would wake it. When the switcher itself is killed, the
+//! node daemon wakes all jobs and starts another one.
 
 mod classes;
 mod kicks;
@@ -32,75 +32,75 @@ pub use means::{Hold, Leave, Means, Root};
 pub use switcher::serve;
 pub use trial::trial;
 
-/// How long an order may take to be taken before the switcher counts as broken.
+/// Time after which an order that can't be written counts as a failure of the switcher.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the node daemon tells its switcher.
+/// An order of the node daemon to its switcher.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) enum Order {
-    /// What slots follow from.
+    /// Sets clock, slot length and policy, from which slots are derived.
     #[n(0)]
     Align {
-        /// A reading of the monotonic clock, nanoseconds.
+        /// A reading of the node's monotonic clock, nanoseconds.
         #[n(0)]
         monotonic_ns: u64,
-        /// What time it was then for the controller.
+        /// The controller's time at that reading.
         #[n(1)]
         time: Time,
-        /// How long a slot lasts.
+        /// Length of a slot.
         #[n(2)]
         slice: Span,
-        /// What is done with jobs that are out of turn.
+        /// Treatment of jobs outside their slots.
         #[n(3)]
         policy: Coscheduling,
-        /// Whether they step back rather than stop.
+        /// Whether jobs step back (run on idle CPUs) rather than stop.
         #[n(4)]
         steps_back: bool,
     },
-    /// A job, and when it runs.
+    /// Adds a job, or changes in which slots it runs.
     #[n(1)]
     Turn {
         /// The job.
         #[n(0)]
         job: JobAttempt,
-        /// Its turn.
+        /// The slots in which it runs.
         #[n(1)]
         turn: Turn,
-        /// Bytes of the folder of its v2 cgroup; none: it has none that can be frozen.
+        /// Path of the job's v2 cgroup, as bytes; empty: there is none that can be frozen.
         #[n(2)]
         #[cbor(with = "minicbor::bytes")]
         group: Vec<u8>,
-        /// Bytes of the folder of the group by which it steps back; none: it can't.
+        /// Path of the group by which the job steps back, as bytes; empty: it can't step back.
         #[n(3)]
         #[cbor(with = "minicbor::bytes")]
         idle: Vec<u8>,
-        /// Processes of which all descendants belong to the job, for those that have no group.
+        /// Processes all of whose descendants belong to the job, for processes without a cgroup.
         #[n(4)]
         roots: Vec<Root>,
     },
-    /// The job runs whoever's turn it is.
+    /// Has a job run in all slots.
     #[n(2)]
     Lift(#[n(0)] JobAttempt),
-    /// The job is gone.
+    /// Removes a job that has ended.
     #[n(3)]
     Drop(#[n(0)] JobAttempt),
 }
 
-/// What the switcher says now and then.
+/// Figures that the switcher sends to the node daemon from time to time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct Report {
     /// Slots that began since the last report.
     #[n(0)]
     pub(crate) switches: u64,
-    /// How long after a slot had begun all were stopped and woken, at most, microseconds.
+    /// Longest time from the beginning of a slot until all jobs were stopped or woken, microseconds.
     #[n(1)]
     pub(crate) behind_us: u64,
-    /// How long stopping and waking took at most, microseconds.
+    /// Longest time that stopping and waking took, microseconds.
     #[n(2)]
     pub(crate) cost_us: u64,
 }
 
-/// The node daemon's side. When it is dropped the switcher wakes all and ends.
+/// The node daemon's handle of its switcher. When it is dropped, the switcher wakes all jobs and ends.
 #[derive(Debug)]
 pub(crate) struct Switcher {
     link: UnixStream,
@@ -108,8 +108,8 @@ pub(crate) struct Switcher {
 }
 
 impl Switcher {
-    /// Starts it: `program step --switcher`, with the link as its standard input. The second value is where its reports
-    /// come from, and its end is seen.
+    /// Starts the switcher: `program step --switcher`, with the link as its standard input. The second value is the
+    /// stream of its reports, whose end shows that the switcher has ended.
     pub(crate) fn start(program: &CStr) -> io::Result<(Self, UnixStream)> {
         let (link, other) = UnixStream::pair()?;
         link.set_write_timeout(Some(PATIENCE))?;
@@ -122,7 +122,7 @@ impl Switcher {
         Ok((Self { link, _process: child.pidfd }, reports))
     }
 
-    /// Gives an order. After an error the switcher is of no more use.
+    /// Sends an order. After an error the switcher can't be used any more.
     pub(crate) fn give(&mut self, order: &Order) -> io::Result<()> {
         let mut bytes = Vec::new();
         codec::encode(order, &mut bytes).map_err(io::Error::other)?;
@@ -132,7 +132,7 @@ impl Switcher {
 
 impl Drop for Switcher {
     fn drop(&mut self) {
-        // Whoever listens to its reports holds the link, too: closing this end of it would not be seen.
+        // The reader of reports has a copy of the link, so closing this end alone would not be noticed.
         drop(self.link.shutdown(Shutdown::Both));
     }
 }

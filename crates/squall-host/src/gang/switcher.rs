@@ -1,4 +1,4 @@
-//! The switcher's own side: `squall step --switcher`.
+//! The process of the switcher: `squall step --switcher`.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -21,16 +21,16 @@ use crate::sys::clock::monotonic_ns;
 use crate::sys::realtime::{prefer_me, stay_in_memory};
 use crate::sys::signals::SignalFd;
 
-/// Before everything ordinary, behind what the machine itself needs.
+/// Real-time priority: above all ordinary processes, below the system's own real-time ones.
 const PRIORITY: i32 = 20;
 
-/// For so long a job runs whoever's turn it is: those who start it need not wait for each other out of turn.
+/// Time for which a new job runs in all slots, nanoseconds: processes that start it need not wait for a slot.
 const YOUTH_NS: u64 = 200_000_000;
 
-/// How often it says how it fares.
+/// Interval of reports to the node daemon, nanoseconds.
 const REPORT_NS: u64 = 1_000_000_000;
 
-/// Time for the controller, by our clock.
+/// The node daemon's last `Align`: relates the monotonic clock to the controller's time.
 #[derive(Clone, Copy)]
 struct Beat {
     monotonic_ns: u64,
@@ -41,7 +41,7 @@ struct Beat {
 }
 
 impl Beat {
-    /// What time it is, nanoseconds.
+    /// Converts a reading of the monotonic clock to the controller's time, nanoseconds.
     fn time_ns(&self, monotonic_ns: u64) -> u64 {
         (self.time.0.wrapping_mul(1000)).wrapping_add(monotonic_ns.wrapping_sub(self.monotonic_ns))
     }
@@ -51,16 +51,16 @@ impl Beat {
     }
 }
 
-/// A job.
+/// A job that the switcher controls.
 struct Member {
     turn: Turn,
     lifted: bool,
     hold: Hold,
-    /// Processes by which it is known if it has no group.
+    /// Processes by which the job is known if it has no cgroup.
     roots: Vec<Root>,
-    /// What its processes need of each other, where that counts.
+    /// How much its processes need each other, where the policy uses that.
     class: Option<Classed>,
-    /// When it was heard of first.
+    /// When the switcher received the job first, nanoseconds of the monotonic clock.
     began_ns: u64,
 }
 
@@ -76,15 +76,15 @@ struct Switch {
     members: BTreeMap<JobAttempt, Member>,
     report: Report,
     reported_ns: u64,
-    /// The slot that was seen last, counted from the beginning of time.
+    /// Number of the slot seen last, counted from time 0.
     slot: u64,
-    /// Once somebody was to step back.
+    /// Threads that hold the CPUs; started when first a job is to step back.
     kicks: Option<Kicks>,
-    /// Once classes counted.
+    /// Thread that classifies jobs; started when the policy needs it.
     classes: Option<Classes>,
 }
 
-/// Runs until the link, its standard input, ends. The exit status.
+/// Runs until its standard input ends or a signal arrives; returns the exit status.
 pub fn serve() -> i32 {
     let Ok(link) = rustix::io::fcntl_dupfd_cloexec(io::stdin().as_fd(), 3) else { return 1 };
     let link = UnixStream::from(link);
@@ -93,7 +93,7 @@ pub fn serve() -> i32 {
     if link.set_nonblocking(true).is_err() {
         return 1;
     }
-    // Without these it may be late, which is measured and told.
+    // Without these it may be late, which is measured and reported.
     let _ = (prefer_me(PRIORITY), stay_in_memory());
     let mut switch = Switch::default();
     let mut inbox = Vec::new();
@@ -106,7 +106,7 @@ pub fn serve() -> i32 {
     0
 }
 
-/// Reads what there is. False: the link has ended.
+/// Reads all that can be read without waiting. False: the link has ended.
 fn take_in(mut link: &UnixStream, inbox: &mut Vec<u8>) -> bool {
     let mut bytes = [0; 4096];
     loop {
@@ -121,7 +121,8 @@ fn take_in(mut link: &UnixStream, inbox: &mut Vec<u8>) -> bool {
 }
 
 impl Switch {
-    /// Sleeps until something is to be done; whether there is something to read. None: a signal ends it.
+    /// Sleeps until a slot begins, input arrives or a signal does. Returns whether there is input. None: a signal ends
+    /// the switcher.
     fn wait(&self, link: &UnixStream, signals: &SignalFd) -> Option<bool> {
         let now = monotonic_ns();
         let slot = self.beat.filter(|_| self.rotates());
@@ -131,17 +132,17 @@ impl Switch {
         let timeout =
             rest.map(|rest| Timespec { tv_sec: (rest / 1_000_000_000) as i64, tv_nsec: (rest % 1_000_000_000) as _ });
         let mut fds = [PollFd::new(link, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
-        // An interruption is a reason to look, too.
+        // An interrupted wait is a reason to look, too.
         let _ = poll(&mut fds, timeout.as_ref());
         fds[1].revents().is_empty().then(|| !fds[0].revents().is_empty())
     }
 
-    /// Whether anything changes from slot to slot.
+    /// Whether any job runs in some slots only.
     fn rotates(&self) -> bool {
         self.members.values().any(|member| member.turn.of > 1 && !member.lifted)
     }
 
-    /// Takes the orders that are whole. False: they can't be understood.
+    /// Carries out all complete orders in `inbox`. False: one can't be decoded.
     fn obey(&mut self, inbox: &mut Vec<u8>) -> bool {
         loop {
             match codec::take::<Order>(inbox) {
@@ -186,7 +187,7 @@ impl Switch {
         }
     }
 
-    /// Stops and wakes whose turn it is: first the ones, then the others.
+    /// Stops the jobs whose slot has ended, then wakes those whose slot begins.
     fn turn(&mut self, link: &UnixStream) {
         let Some(beat) = self.beat else { return };
         let woken = monotonic_ns();
@@ -209,7 +210,7 @@ impl Switch {
             self.kicks = common.map(|common| Kicks::start(PRIORITY - 1, common));
         }
         let kicks = self.kicks.as_mut().filter(|kicks| beat.steps_back && kicks.can_hold());
-        // Who never has a turn is out of the way, however short the slots are.
+        // A job that never has a slot is stopped, however short the slots are.
         let leave = |member: &mut Member| match runs(member) {
             true => Leave::Runs,
             false if kicks.is_some() && member.turn.mask != 0 && member.hold.can_step_back() => Leave::StepsBack,
@@ -242,7 +243,7 @@ impl Switch {
         }
     }
 
-    /// Sees to it that jobs are looked at.
+    /// Has all jobs classified, starting the thread if needed.
     fn classify(&mut self) {
         let Some(classes) = self.classes.take().or_else(Classes::start) else { return };
         for member in self.members.values_mut().filter(|member| member.class.is_none()) {
@@ -254,7 +255,7 @@ impl Switch {
     fn tell(&mut self, mut link: &UnixStream, now: u64) {
         let mut bytes = Vec::new();
         if codec::encode(&self.report, &mut bytes).is_ok() {
-            // Whoever is not listening misses it.
+            // If the node daemon does not read, the report is lost.
             let _ = link.write(&bytes);
         }
         self.report = Report::default();

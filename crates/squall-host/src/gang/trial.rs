@@ -1,4 +1,5 @@
-//! What it takes to stop and wake processes here, each way that works: for `squall bench gang`.
+//! Measures what stopping and waking processes costs on this machine, by each mechanism that works: for `squall bench
+//! gang`.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,14 +12,14 @@ use super::{Means, Root};
 use crate::cgroup::detect::Mounts;
 use crate::sys::realtime::prefer_me;
 
-/// Switches that are measured, and the time between them.
+/// Number of switches that are measured, and the time between two.
 const SWITCHES: usize = 100;
 const PAUSE: Duration = Duration::from_millis(4);
 
-/// Priority of the one who switches, as of a switcher.
+/// Real-time priority of the measuring thread, as of a switcher.
 const PRIORITY: i32 = 20;
 
-/// Processes that compute, killed at the end; in a v2 group of their own, if one can be made.
+/// Processes that compute until they are killed; in a v2 group of their own, if one can be made.
 struct Crowd {
     children: Vec<Child>,
     group: Option<PathBuf>,
@@ -50,7 +51,7 @@ impl Drop for Crowd {
     fn drop(&mut self) {
         self.means().let_go();
         for child in &mut self.children {
-            // It can't have ended by itself.
+            // The process can't have ended by itself.
             let _ = child.kill().and_then(|()| child.wait());
         }
         if let Some(group) = &self.group {
@@ -59,10 +60,10 @@ impl Drop for Crowd {
     }
 }
 
-/// Stops one crowd of so many processes and wakes another, again and again: by each way that works here, the median time
-/// of the calls, and the longest.
+/// Alternately stops one crowd of `processes` processes and wakes another. For each mechanism that works here, returns
+/// its name with the median and the longest time of the calls.
 pub fn trial(processes: usize) -> io::Result<Vec<(&'static str, [Duration; 2])>> {
-    // On its own thread, whose priority goes with it.
+    // In a thread of its own, as its priority is raised.
     let thread = std::thread::spawn(move || {
         let mut found = Vec::new();
         let root = Mounts::read()?.candidates(None).into_iter().find(|root| can_freeze(root));
@@ -91,7 +92,7 @@ fn can_freeze(root: &Path) -> bool {
 fn switch(crowds: &[Crowd; 2]) -> io::Result<[Duration; 2]> {
     let mut means = [crowds[0].means(), crowds[1].means()];
     means[1].stop()?;
-    // Without it the crowd that runs is in the way, which is measured then.
+    // Without priority the running crowd competes with this thread, and the figures show that.
     let _ = prefer_me(PRIORITY);
     let mut times = Vec::with_capacity(SWITCHES);
     for at in 0..SWITCHES {

@@ -1,7 +1,8 @@
-//! Datagrams of pieces of files: sealed, numbered, and put together again in any order.
+//! Encodes pieces of files as encrypted, numbered datagrams, and reassembles them in any order.
 //!
-//! A datagram is a mark, the stream, a number that is never used twice with a key, and then, sealed with
-//! AES-256-GCM (NIST SP 800-38D): where the piece begins in the file, its length, where in it this part begins, the part.
+//! A datagram has a mark, the stream, and a number that is never used twice with a key. Encrypted with AES-256-GCM
+//! (NIST SP 800-38D) follow: the piece's offset in the file, the piece's length, the part's offset in the piece, and
+//! the part.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +11,22 @@ use squall_engine::control::Cast;
 use squall_model::limits::CHUNK_WINDOW_BYTES;
 use squall_model::wire::fabric::{Bytes, StreamKey};
 
-/// What a datagram of ours begins with.
+/// First bytes of each datagram.
 const MARK: [u8; 4] = *b"sqm1";
-/// Mark, stream, number.
+/// Bytes of mark, stream and number.
 const HEAD_BYTES: usize = 20;
-/// Piece, its length, place in it.
+/// Bytes of the piece's offset, its length, and the part's offset in it.
 const PLACE_BYTES: usize = 16;
 const TAG_BYTES: usize = 16;
-/// Bytes of the file in one datagram: with all heads it fits into a packet of 1500 bytes.
+/// Bytes of the file in one datagram: with all headers it fits into a packet of 1500 bytes.
 const PART_BYTES: usize = 1408;
-/// Longest datagram.
+/// Length of the longest datagram, bytes.
 pub(super) const BYTES_MAX: usize = HEAD_BYTES + PLACE_BYTES + PART_BYTES + TAG_BYTES;
-/// Longest piece, and how many bytes of pieces that are not whole yet are kept.
+/// Length of the longest piece, bytes, and how many bytes of incomplete pieces are kept.
 const PIECE_BYTES_MAX: usize = CHUNK_WINDOW_BYTES as usize;
 const KEPT_BYTES_MAX: usize = 2 * PIECE_BYTES_MAX;
 
-/// A piece that is to be sent.
+/// A piece to be sent, with its cipher.
 pub(super) struct Sealed<'a> {
     cast: &'a Cast,
     cipher: Option<LessSafeKey>,
@@ -36,7 +37,7 @@ impl<'a> Sealed<'a> {
         Self { cast, cipher: cipher(&cast.key) }
     }
 
-    /// The datagrams; `number` is the last one that was used.
+    /// Returns the piece's datagrams; `number` is the last number used, and is advanced.
     pub(super) fn datagrams(&self, number: &mut u64) -> impl Iterator<Item = Vec<u8>> {
         let parts = self.cast.bytes.0.chunks(PART_BYTES).enumerate();
         parts.filter_map(|(index, part)| {
@@ -64,7 +65,7 @@ fn nonce(number: u64) -> Nonce {
     Nonce::assume_unique_for_key(nonce)
 }
 
-/// None: never, as the key has the cipher's length.
+/// Makes the cipher of a key. Never None, as the key has the cipher's length.
 fn cipher(key: &StreamKey) -> Option<LessSafeKey> {
     UnboundKey::new(&AES_256_GCM, &key.0).ok().map(LessSafeKey::new)
 }
@@ -77,23 +78,23 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<usize> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize)
 }
 
-/// The stream that a datagram says it belongs to; None: it is none of ours.
+/// Returns the stream named in a datagram; None: it has another format.
 pub(super) fn stream_of(datagram: &[u8]) -> Option<u64> {
     datagram.starts_with(&MARK).then(|| u64_at(datagram, MARK.len())).flatten()
 }
 
-/// Puts the pieces of a stream together.
+/// Reassembles the pieces of a stream.
 pub(super) struct Assembler {
     stream: u64,
     cipher: Option<LessSafeKey>,
-    /// By where they begin.
+    /// Incomplete pieces by their offset in the file.
     pieces: BTreeMap<u64, Piece>,
     kept: usize,
 }
 
 struct Piece {
     bytes: Vec<u8>,
-    /// Parts that have come.
+    /// For each part, whether it was received.
     come: Vec<bool>,
     lacking: usize,
 }
@@ -109,7 +110,8 @@ impl Assembler {
         Self { stream, cipher: cipher(key), pieces: BTreeMap::new(), kept: 0 }
     }
 
-    /// Opens a datagram; the piece that it makes whole, and where that begins. What is not right is as if lost.
+    /// Decrypts a datagram; returns the piece that it completes, with its offset. An invalid datagram is ignored, as if
+    /// lost.
     pub(super) fn take(&mut self, datagram: &mut [u8]) -> Option<(u64, Bytes)> {
         let number = u64_at(datagram, 12)?;
         let (head, sealed) = datagram.split_at_mut_checked(HEAD_BYTES)?;
@@ -142,7 +144,7 @@ impl Assembler {
         Some((at, Bytes(piece.bytes.into())))
     }
 
-    /// Pieces that lost a part for good go first: the oldest.
+    /// Makes room for `length` bytes by dropping the pieces of lowest offset: they have probably lost a part for good.
     fn make_room(&mut self, length: usize, at: u64) {
         while self.kept + length > KEPT_BYTES_MAX && !self.pieces.contains_key(&at) {
             let Some((_, piece)) = self.pieces.pop_first() else { return };

@@ -1,4 +1,4 @@
-//! Tasks whose step daemon died: they run on, and their end is told all the same.
+//! Adopts tasks whose step daemon died: they continue to run, and their end is still reported.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,29 +22,29 @@ use crate::sys::wait::exit_of;
 use crate::sys::watch::Watched;
 use crate::traces::{Traces, ended};
 
-/// How often what must die is killed again.
+/// Interval at which SIGKILL is repeated until all processes are gone.
 const KILL_PAUSE: Span = Span::from_millis(100);
 
-/// How often, and for how long in all, a parent is waited for that has yet to reap a task.
+/// Interval and number of checks while another process has yet to reap an ended task.
 const REAP_PAUSE: Duration = Duration::from_millis(5);
 const REAP_TRIES: u32 = 200;
 
-/// A step whose daemon died.
+/// A step whose step daemon died.
 pub(super) struct Orphan {
     began: Time,
-    /// Ranks of its tasks here, by place.
+    /// Ranks of its tasks on this node, in the order of the launch.
     ranks: Vec<u32>,
-    /// Tasks that live, by rank.
+    /// Running tasks by rank.
     living: BTreeMap<u32, TaskPid>,
-    /// How the others ended, as far as it could be learnt.
+    /// Ranks of ended tasks, with their exits if known.
     exits: Vec<(u32, Option<ExitCode>)>,
     usage: Usage,
-    /// Whether everything is to be killed, and when next.
+    /// When all is to be killed (again); None: not at all.
     pub(super) kill_at: Option<Time>,
 }
 
 impl Orphan {
-    /// Its tasks that live.
+    /// Returns the pids of the running tasks.
     pub(super) fn pids(&self) -> impl Iterator<Item = u32> + '_ {
         self.living.values().map(|task| task.pid)
     }
@@ -55,7 +55,7 @@ impl Orphan {
 }
 
 impl Daemon {
-    /// Takes charge of a step whose daemon died without a result, and left these.
+    /// Adopts a step whose step daemon died without a result; `traces` is what it recorded of its tasks.
     pub(super) fn adopt(&mut self, key: StepKey, traces: Traces) {
         let unknown = traces.missing().into_iter().map(|rank| (rank, None));
         let ended = traces.ended.iter().map(|(rank, (exit, _))| (*rank, Some(*exit)));
@@ -94,8 +94,8 @@ impl Daemon {
     pub(super) fn task_died(&mut self, key: StepKey, rank: u32, exit: Option<(ExitCode, Usage)>) {
         let Some(orphan) = self.orphans.get_mut(&key) else { return };
         let Some(task) = orphan.living.remove(&rank) else { return };
-        // It may have been reaped by a nursery, which noted it, or here with all the other children, of whom the last with its
-        // id is the one.
+        // The task may have been reaped by a zygote, which recorded it, or here with all other children. Of several
+        // with its id the last one is meant.
         let noted = ended(&self.spool, key, &orphan.ranks).get(&rank).copied();
         let at = self.reaped.iter().rposition(|(pid, ..)| *pid == task.pid);
         let reaped = at.and_then(|at| self.reaped.remove(at)).map(|(_, exit, usage)| (exit, usage));
@@ -107,7 +107,7 @@ impl Daemon {
         self.finish_orphan(key);
     }
 
-    /// Tells the end of an orphaned step when none of its tasks is left, and kills what they left.
+    /// Once none of its tasks runs, reports the end of an orphaned step, and kills processes that the tasks left.
     fn finish_orphan(&mut self, key: StepKey) {
         if self.orphans.get(&key).is_none_or(|orphan| !orphan.living.is_empty()) {
             return;
@@ -153,7 +153,7 @@ impl Daemon {
         }
     }
 
-    /// What would be told to the step daemon, if there were one that can be reached.
+    /// Carries out a message for a step daemon that does not run or can't be reached.
     pub(super) fn tell_orphan(&mut self, key: StepKey, message: &ToStepd) {
         match *message {
             ToStepd::Signal { signal, all: false } if self.orphans.contains_key(&key) => self.signal_tasks(key, signal),
@@ -172,7 +172,7 @@ impl Daemon {
         }
     }
 
-    /// Kills an orphaned step, again and again until it is gone.
+    /// Kills an orphaned step; repeated until its processes are gone.
     pub(super) fn kill_orphan(&mut self, key: StepKey) {
         let next = self.now() + KILL_PAUSE;
         if let Some(orphan) = self.orphans.get_mut(&key) {
@@ -202,7 +202,7 @@ impl Daemon {
         self.signal_all_of(key, libc::SIGKILL);
     }
 
-    /// Signals all processes of a step: tasks, members of its group, bearers of its mark; not its daemon.
+    /// Signals all processes of a step (tasks, members of its group, processes with its mark) except its step daemon.
     fn signal_all_of(&self, key: StepKey, signal: i32) {
         self.signal_tasks(key, signal);
         let folder = self.spool.step(key);
@@ -211,7 +211,7 @@ impl Daemon {
         let marked = marked.filter(|(_, name)| folder.ends_with(name)).map(|(pid, _)| pid);
         let mut noted: Vec<u32> =
             self.orphans.get(&key).map(|o| o.living.values().map(|t| t.pid).collect()).unwrap_or_default();
-        // A daemon that lives tells how they end.
+        // A running step daemon itself is spared, as it reports how the tasks end.
         noted.extend(self.served.get(&key).and_then(Served::own_daemon));
         for pid in members.into_iter().chain(marked).filter(|pid| !noted.contains(pid)) {
             let Ok(fd) = pidfd::open(pid) else { continue };
@@ -224,14 +224,14 @@ impl Daemon {
     }
 }
 
-/// A descriptor of the process that was noted, not of another with the same id.
+/// Opens a pidfd of the recorded process. None: it has ended; its id may belong to another process.
 fn open_same(task: TaskPid) -> Option<OwnedFd> {
     let fd = pidfd::open(task.pid).ok()?;
     Stat::of(task.pid).is_some_and(|stat| task.is(&stat)).then_some(fd)
 }
 
-/// How a process ended that may be our child (and reaped with the others already) or somebody else's; what it used is not
-/// known here.
+/// Waits for the exit of an ended process, which may be our child (and reaped with the others already) or not. None:
+/// unknown. The usage is empty, as it is not known here.
 async fn learn_exit(task: TaskPid, watched: &Watched) -> Option<(ExitCode, Usage)> {
     let known = |exit| (exit, Usage::default());
     let fd = watched.as_fd();
@@ -244,7 +244,7 @@ async fn learn_exit(task: TaskPid, watched: &Watched) -> Option<(ExitCode, Usage
         if gone || exit.is_some() {
             return exit.map(known);
         }
-        // Its parent has yet to reap it, which the first process of a container may never do.
+        // Its parent has yet to reap it; as the first process of a container, the parent may never do so.
         let dead = Stat::of(task.pid).filter(|stat| stat.is_dead() && task.is(stat));
         if let Some(stat) = dead.filter(|_| unreaped == REAP_TRIES - 1) {
             return Some(known(exit_of(stat.status)));

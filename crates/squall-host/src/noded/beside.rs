@@ -1,5 +1,5 @@
-//! Files on trees of their own: a connection to each node that is below this one for some file. To who accepts it, this
-//! node is a child that has nothing to report. What is lost here is sent again down the tree.
+//! Bulk connections: one to each node below this one in the tree of a file, if files have trees of their own. The
+//! accepting node treats this one as a child that reports nothing. Pieces lost here are sent again down the main tree.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,31 +14,31 @@ use super::net::Conversation;
 use super::reach::Reach;
 use crate::link::write;
 
-/// Pieces that may wait for one node: more than a window has.
+/// Pieces that may be queued for one node: more than a window has.
 const PIECES_MAX: usize = 256;
-/// A connection that carries nothing for so long ends.
+/// A connection without pieces for this long is closed.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// The connections, by the names of the nodes.
+/// Queues of the bulk connections, by node name.
 #[derive(Debug, Default)]
 pub(super) struct Besides {
     all: HashMap<String, Sender<Chunk>>,
 }
 
 impl Besides {
-    /// Passes a piece on, if it can be.
+    /// Forwards a piece to a node, connecting first if needed. The piece is dropped if the node's queue is full.
     pub(super) fn send(&mut self, reach: &Reach, name: String, chunk: Chunk) {
         self.all.retain(|_, queue| !queue.is_closed());
         let queue = self.all.entry(name).or_insert_with_key(|name| {
             let (queue, pieces) = channel(PIECES_MAX);
             let (reach, name) = (reach.clone(), name.clone());
             tokio::task::spawn_local(async move {
-                // The node gets again what it did not get.
+                // Pieces lost with the connection are sent again down the tree.
                 drop(carry(&reach, name, pieces).await);
             });
             queue
         });
-        // For who is that slow it is lost.
+        // If the node is so slow, the piece is lost.
         drop(queue.try_send(chunk));
     }
 }
@@ -56,7 +56,7 @@ async fn carry(reach: &Reach, name: String, mut pieces: Receiver<Chunk>) -> io::
     let mut nowhere = tokio::io::sink();
     tokio::select! {
         end = speak => end,
-        // What children are told is not for this.
+        // The peer's frames for children are discarded.
         end = tokio::io::copy(&mut reader, &mut nowhere) => end.map(drop),
     }
 }

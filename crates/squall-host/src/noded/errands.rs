@@ -1,4 +1,4 @@
-//! Questions to the controller of another machine, beside the fabric, over a connection that is kept for a while.
+//! Questions of a joined node to its controller, outside the tree, over a connection that is kept for a while.
 
 use std::io;
 use std::time::Duration;
@@ -14,28 +14,28 @@ use crate::link;
 use crate::noise::KeyPair;
 use crate::trust::{Joined, Token, Trust};
 
-/// How long an answer may take.
+/// Time limit for an answer.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// Questions that may wait.
+/// Questions that may be queued.
 const WAITING_MAX: usize = 256;
-/// A connection over which nothing was asked for so long is given up.
+/// A connection without questions for this long is closed.
 const IDLE: Duration = Duration::from_mins(2);
 
 type Errand = (Question, oneshot::Sender<io::Result<Told>>);
 
-/// Who asks.
+/// Handle for asking the controller; may be cloned.
 #[derive(Clone)]
 pub(super) struct Errands(mpsc::Sender<Errand>);
 
 impl Errands {
-    /// Asks the controller that was joined.
+    /// Starts the task that sends questions to the controller that this node has joined.
     pub(super) fn start(joined: Joined, keys: KeyPair) -> Self {
         let (errands, inbox) = mpsc::channel(WAITING_MAX);
         tokio::task::spawn_local(run(joined, keys, inbox));
         Self(errands)
     }
 
-    /// The answer. Err: the controller can't be reached.
+    /// Asks a question; returns the answer. Err: the controller can't be reached.
     pub(super) async fn ask(&self, question: Question) -> io::Result<Told> {
         let (answer, told) = oneshot::channel();
         let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
@@ -59,7 +59,7 @@ async fn run(joined: Joined, keys: KeyPair, mut inbox: mpsc::Receiver<Errand>) {
         if let Some(open) = &mut line {
             told = exchange(open, &question).await;
         }
-        // The connection may have been given up since it was used last.
+        // The controller may have closed the connection since its last use.
         if told.is_err() {
             line = None;
             told = match connect(&joined, &keys, Proof::Peer).await {
@@ -70,7 +70,7 @@ async fn run(joined: Joined, keys: KeyPair, mut inbox: mpsc::Receiver<Errand>) {
         if !matches!(told, Ok(Told::Peer(_) | Told::Charter { .. })) {
             line = None;
         }
-        // Who asked may have given up.
+        // The caller may have stopped waiting.
         drop(answer.send(told));
     }
 }
@@ -97,8 +97,9 @@ async fn answered<T>(reading: impl Future<Output = io::Result<Option<T>>>) -> io
     timeout(ANSWER_TIME, reading).await.map_err(late)??.ok_or_else(|| io::Error::other("the controller hung up"))
 }
 
-/// Joins the cluster whose controller listens there, as the node of that name, by an invitation. Blocks. Afterwards the
-/// state folder knows it, and needs the invitation no more; a key that was withdrawn needs a new one.
+/// Joins the cluster of the controller at `controller` as node `name`, with an invitation. Blocks. Afterwards the state
+/// folder has the controller's address and key, and the invitation is not needed any more; after the node's key was
+/// revoked, a new one is.
 pub fn join(place: &Place, controller: &str, name: &str, token: &Token) -> io::Result<()> {
     let trust = Trust::of(place);
     let joined = Joined { name: name.to_owned(), controller: controller.to_owned(), key: token.controller };
@@ -119,13 +120,13 @@ pub fn join(place: &Place, controller: &str, name: &str, token: &Token) -> io::R
     match told {
         Ok(Told::Refused(reason)) => Err(io::Error::other(reason)),
         Ok(Told::Peer(_) | Told::Charter { .. }) => trust.note_joined(&joined),
-        // Who has joined before can wait for the controller.
+        // A node that has joined before can wait for the controller.
         Err(_) if again => trust.note_joined(&joined),
         Err(e) => Err(io::Error::new(e.kind(), format!("{controller}: {e}"))),
     }
 }
 
-/// Whether a controller keeps its state there, or a node that has joined another cluster.
+/// Whether a controller has its state in `place`, or a node that has joined another cluster.
 fn has_cluster(place: &Place) -> bool {
     place.journal().exists() || place.joined().exists()
 }

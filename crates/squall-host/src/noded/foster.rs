@@ -1,4 +1,4 @@
-//! The foster of this node (`stepd::foster`): met, told, heard, mourned.
+//! Connects to the batch supervisor of this node (`stepd::foster`), exchanges messages with it, and handles its death.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -33,33 +33,33 @@ use crate::stepd::foster::{FromFoster, Order, SOCK, ToFoster};
 use crate::sys::pidfd;
 use crate::sys::watch::Watched;
 
-/// How long it may take to greet, and how often it is looked for meanwhile.
+/// Time limit for the batch supervisor's start, and interval of attempts to connect meanwhile.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// After something was said to it, it is asked whether it is stuck: at most so often, and it may take so many times as long
-/// to answer.
+/// After a message to the batch supervisor, the interval of the check whether it is stuck, and the number of intervals
+/// within which it must answer.
 const ASK: Duration = Duration::from_secs(1);
 const ANSWERS_WITHIN: u32 = 5;
 
-/// How long steps get daemons of their own when there was none to be had.
+/// Time for which steps get step daemons of their own after no batch supervisor could be started.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Messages that may wait for it: more than a node can have for all its steps at once.
+/// Messages that may be queued for the batch supervisor: more than a node has for all its steps at once.
 const WORDS_MAX: usize = 16_384;
 
-/// The node daemon's end of the link. Dropped: what was said is still sent.
+/// The node daemon's connection to the batch supervisor. After it is dropped, queued messages are still sent.
 pub(super) struct Foster {
     words: Sender<Vec<u8>>,
     dialect: Dialect,
-    /// There was no room for a message.
+    /// Notified when a message did not fit into the queue.
     overrun: Rc<Notify>,
 }
 
 impl Foster {
     pub(super) fn tell(&self, word: &ToFoster) {
-        // The loop does not wait: it has to hear what the supervisor says meanwhile. One that lets so much wait is stuck, and
-        // is killed. If the link has ended, that is told.
+        // The loop does not wait, as it must receive the supervisor's messages meanwhile. A supervisor with so many
+        // queued messages is stuck, and is killed. If the link has ended, that is reported separately.
         if let Err(TrySendError::Full(_)) = self.words.try_send(encoded(self.dialect, word)) {
             self.overrun.notify_one();
         }
@@ -74,17 +74,18 @@ fn encoded(dialect: Dialect, word: &ToFoster) -> Vec<u8> {
     bytes
 }
 
-/// What happened to it.
+/// An event of the batch supervisor.
 pub(super) enum FosterEvent {
-    /// It said something.
+    /// The batch supervisor sent a message.
     Said(FromFoster),
-    /// It is dead.
+    /// The batch supervisor has ended.
     Gone,
 }
 
 impl Daemon {
-    /// Whether a step needs nothing but a parent, and can be known by its group. Not if that may be frozen: a thread that
-    /// starts a process there waits until it executes, and the foster has few of them.
+    /// Whether the batch supervisor can serve a step: the step needs only a parent process, and its cgroup identifies
+    /// its processes. Not if that group may be frozen: a thread that starts a process in it waits until the process
+    /// executes, and the supervisor has few threads.
     pub(super) fn is_for_foster(&self, launch: &StepLaunch, groups: &StepGroups) -> bool {
         let memory = launch.memory_mb == 0 || groups.memory_dir().is_some();
         cfg!(target_arch = "x86_64")
@@ -98,8 +99,8 @@ impl Daemon {
             && self.cgroups.birthplace(launch.key).is_some()
     }
 
-    /// Has the foster serve a step whose folder lies ready; there is none as long as no step needs it. An error: it
-    /// can't.
+    /// Has the batch supervisor serve a step whose folder is prepared, starting the supervisor if needed. Err: it
+    /// can't; the order is returned.
     pub(super) fn give_to_foster(&mut self, order: Order) -> Result<(), Box<Order>> {
         if self.foster.is_none() && self.fosterless.is_none_or(|since| since.elapsed() > AGAIN) {
             let steps = self.spool.steps_dir();
@@ -119,7 +120,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// At the start: the foster of an earlier life; the steps that it serves.
+    /// Finds the batch supervisor of an earlier incarnation at the start; returns the steps that it serves.
     pub(super) fn find_foster(&mut self) -> BTreeSet<StepKey> {
         match meet(&self.spool.steps_dir(), || false) {
             Ok((stream, pid, keys, dialect)) => {
@@ -130,7 +131,7 @@ impl Daemon {
         }
     }
 
-    /// What it serves by now.
+    /// Returns the steps that the batch supervisor serves now.
     pub(super) fn served_by_foster(&self) -> BTreeSet<StepKey> {
         let again = self.foster.as_ref().and_then(|_| meet(&self.spool.steps_dir(), || false).ok());
         again.map(|(_, _, keys, _)| keys.into_iter().collect()).unwrap_or_default()
@@ -152,7 +153,7 @@ impl Daemon {
                         () = converse(stream, queue, &events, dialect) => {}
                         () = too_many.notified() => error!("the batch supervisor takes no messages: killing it"),
                     }
-                    // Who does not talk to us any more must not go on.
+                    // A supervisor that is disconnected must not continue.
                     let _ = pidfd::signal(process.as_fd(), libc::SIGKILL);
                     process.readable().await;
                     drop(events.send(Event::Foster(FosterEvent::Gone)).await);
@@ -194,7 +195,8 @@ impl Daemon {
 }
 
 impl Daemon {
-    /// The foster that served this step, or was to, is dead or has given it back.
+    /// Handles a step that the batch supervisor no longer serves: it died, or has returned the step. A step not begun
+    /// gets a step daemon of its own.
     fn after_foster(&mut self, key: StepKey) {
         let Some(served) = self.served.get(&key).filter(|served| served.is_fostered()) else { return };
         let free = !served.ended && self.spool.release(key);
@@ -209,7 +211,8 @@ impl Daemon {
     }
 }
 
-/// Connects to the foster and hears what it serves; its process. Tries as long as that is hoped for.
+/// Connects to the batch supervisor; returns stream, pid, served steps and encoding. Retries while `hope` holds, up to
+/// `PATIENCE`.
 fn meet(steps: &Path, hope: impl Fn() -> bool) -> io::Result<(UnixStream, u32, Vec<StepKey>, Dialect)> {
     let path = steps.parent().unwrap_or(steps).join(SOCK);
     let socket = SocketPath::new(&path)?;
@@ -249,7 +252,7 @@ fn take<T: Decoded>(root: &str, stream: &mut UnixStream) -> io::Result<T> {
     codec::decode_stored(root, &body, crc).map_err(io::Error::other)
 }
 
-/// Hears and says until the link ends or the daemon does.
+/// Reads and writes until the link ends or the node daemon does.
 async fn converse(
     mut stream: tokio::net::UnixStream,
     mut queue: Receiver<Vec<u8>>,
@@ -258,7 +261,8 @@ async fn converse(
 ) {
     let (reader, mut writer) = stream.split();
     let mut reader = tokio::io::BufReader::new(reader);
-    // How often the clock has ticked since it was asked. Time in which this daemon itself was stopped does not count.
+    // Clock ticks since the supervisor was asked; None: nothing is unanswered. Time in which this daemon itself was
+    // stopped does not count.
     let asked: Cell<Option<u32>> = Cell::new(None);
     let listen = async {
         while let Ok(Some(word)) = read_stored("FromFoster", &mut reader).await {
@@ -280,7 +284,7 @@ async fn converse(
             let mut bytes = tokio::select! {
                 bytes = queue.recv() => match bytes {
                     Some(bytes) => bytes,
-                    // The daemon ends; the foster stays.
+                    // The node daemon ends; the supervisor stays.
                     None => std::future::pending().await,
                 },
                 _ = clock.tick(), if unasked || asked.get().is_some() => match asked.get() {

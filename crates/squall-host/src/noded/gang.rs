@@ -1,4 +1,5 @@
-//! The node daemon and its switcher: what the machine says of turns, with what the switcher needs to carry it out.
+//! The node daemon's side of gang scheduling: passes the state machine's orders on to the switcher, with what it needs
+//! to carry them out.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,19 +17,19 @@ use crate::gang::{Hold, Order, Report, Root, Switcher};
 use crate::link::read;
 use crate::sys::clock::monotonic_ns;
 
-/// What the daemon remembers for its switcher.
+/// Orders and settings that the switcher has, kept to start another one.
 #[derive(Debug, Default)]
 pub(super) struct Gang {
     switch: GangSwitch,
     switcher: Option<Switcher>,
-    /// Which switcher of this life it is.
+    /// Number of the switcher, counted in this incarnation.
     number: u64,
     alignment: Option<Alignment>,
     turns: BTreeMap<JobAttempt, (Turn, bool)>,
 }
 
 impl Gang {
-    /// Before there is anybody to take turns.
+    /// Returns the state before there are gang-scheduled jobs.
     pub(super) fn new(switch: GangSwitch) -> Self {
         Self { switch, ..Self::default() }
     }
@@ -44,7 +45,7 @@ impl Daemon {
             GangAct::Turn { job, turn } => {
                 let known = self.gang.turns.insert(job, (turn, false)).is_some();
                 if !known && self.cgroups.group_to_freeze(job).is_none() {
-                    // An earlier life may have stopped it.
+                    // An earlier incarnation may have stopped it.
                     self.hold(job).let_go();
                 }
                 self.take_turn(job);
@@ -59,21 +60,21 @@ impl Daemon {
                 self.gang.turns.remove(&job);
                 self.order(&Order::Drop(job));
                 if self.gang.turns.is_empty() {
-                    // It wakes whoever might be left.
+                    // When it ends, the switcher wakes all jobs.
                     self.gang.switcher = None;
                 }
             }
         }
     }
 
-    /// The switcher has to know which processes are whose where there are no groups.
+    /// Sends the switcher the current processes of a job, if the job has no group that can be frozen.
     pub(super) fn regroup(&mut self, job: JobAttempt) {
         if self.gang.turns.contains_key(&job) && self.cgroups.group_to_freeze(job).is_none() {
             self.take_turn(job);
         }
     }
 
-    /// A switcher has spoken, or has ended.
+    /// Handles a report of a switcher, or (None) its end.
     pub(super) fn switched(&mut self, number: u64, report: Option<Report>) {
         if number != self.gang.number || self.gang.switcher.is_none() {
             return;
@@ -96,7 +97,7 @@ impl Daemon {
         let Some(Alignment { ahead_us, slice, policy }) = self.gang.alignment else { return };
         let (monotonic_ns, now) = (monotonic_ns(), self.now());
         let time = Time(now.0.wrapping_sub(ahead_us.cast_unsigned()));
-        // Who is careless fills what others leave, however long a slot is.
+        // Under flexible coscheduling, jobs that need not run together use CPUs left idle, however long a slot is.
         let steps_back = policy == Coscheduling::Flexible || self.gang.switch.steps_back(slice);
         self.order(&Order::Align { monotonic_ns, time, slice, policy, steps_back });
     }
@@ -124,7 +125,8 @@ impl Daemon {
         }
     }
 
-    /// By what all of a job can be stopped: its group, or else processes; and the group by which it steps back.
+    /// Returns the means to stop all of a job: the group to freeze, the group by which it steps back, and, without the
+    /// first, its processes.
     fn reach(&self, job: JobAttempt) -> (Option<PathBuf>, Option<PathBuf>, Vec<Root>) {
         let group = self.cgroups.group_to_freeze(job);
         let roots = if group.is_some() { Vec::new() } else { self.roots(job) };
@@ -136,7 +138,7 @@ impl Daemon {
         Hold::choose(group.as_deref(), idle.as_deref(), &roots)
     }
 
-    /// Step daemons of the job, and tasks whose daemon died.
+    /// Returns the job's step daemons, and tasks whose step daemon died.
     fn roots(&self, job: JobAttempt) -> Vec<Root> {
         let daemons = self.served.iter().filter(|(key, _)| attempt_of(**key) == job);
         let daemons = daemons.filter_map(|(_, served)| served.own_daemon()).map(|pid| Root { pid, whole: false });
@@ -158,7 +160,7 @@ impl Daemon {
     fn order(&mut self, order: &Order) {
         let Some(switcher) = &mut self.gang.switcher else { return };
         if let Err(e) = switcher.give(order) {
-            // That it has ended is heard on the other way.
+            // That it has ended is noticed by the reader of its reports.
             error!(error = %e, "the gang switcher takes no orders");
         }
     }

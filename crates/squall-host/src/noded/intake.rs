@@ -1,4 +1,4 @@
-//! Files taken in on a thread of their own: a disk may keep whoever uses it waiting, but not the node's heartbeats.
+//! Writes received files on a thread of its own, so that a slow disk can't delay the node's heartbeats.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,27 +11,27 @@ use tokio::sync::mpsc::Sender;
 use super::Event;
 use crate::content::Keeping;
 
-/// It writes and hashes, a piece at a time.
+/// Stack size of the writing thread, bytes; it writes and hashes one piece at a time.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Acts that may wait: more than the windows of some hundred files at once.
+/// Acts that may be queued: more than the windows of some hundred files at once.
 const ACTS_MAX: usize = 8192;
 
-/// Where acts go.
+/// Handle of the thread that writes received files.
 pub(super) struct Intake {
     keeping: PathBuf,
     acts: SyncSender<ContentAct>,
 }
 
 impl Intake {
-    /// Starts it. What is there already is said first.
+    /// Starts the thread. The second value reports the files that are cached already.
     pub(super) fn start(mut keeping: Keeping, events: Sender<Event>) -> io::Result<(Self, Vec<NodeInput>)> {
         let (acts, orders) = sync_channel(ACTS_MAX);
         let (intake, found) = (Self { keeping: keeping.folder().to_owned(), acts }, keeping.found());
         let work = move || {
             for act in orders {
                 for input in keeping.act(act) {
-                    // The daemon may be ending.
+                    // Fails only if the daemon is ending.
                     drop(events.blocking_send(Event::Kept(input)));
                 }
             }
@@ -40,9 +40,9 @@ impl Intake {
         Ok((intake, found))
     }
 
-    /// Has an act done, after those before it; what comes of it are events. Some: too many wait, and the file has failed.
-    /// The daemon must not wait here, because the thread may be waiting for it with an event. What still comes of that
-    /// file does no harm: without this act its digest is wrong.
+    /// Queues an act after the earlier ones; results arrive as events. Some: the queue is full, so the file has failed.
+    /// The daemon must not wait here, as the thread may be waiting to pass it an event. Later acts on that file do no
+    /// harm: without this one its digest is wrong.
     pub(super) fn act(&self, act: ContentAct) -> Option<NodeInput> {
         let act = self.acts.try_send(act).err()?;
         let (TrySendError::Full(act) | TrySendError::Disconnected(act)) = act;
@@ -57,7 +57,7 @@ impl Intake {
         Some(NodeInput::Content { content, holding: Holding::Failed(libc::ENOBUFS) })
     }
 
-    /// The path of a file that is there.
+    /// Returns the path of a complete file.
     pub(super) fn path(&self, content: ContentId) -> PathBuf {
         crate::content::path(&self.keeping, content)
     }

@@ -1,4 +1,4 @@
-//! Files laid down where users want them, by the user: on a thread of its own that uses files as that user.
+//! Installs files where users want them, on a thread of its own that accesses files as the user.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -18,12 +18,12 @@ use crate::sys::identity::Identity;
 /// Bytes compared at once.
 const COMPARE_BYTES: usize = 256 << 10;
 
-/// Lays down what lies at `source`; the result comes as an event.
+/// Installs the file `source` on a new thread; the result arrives as an event.
 pub(super) fn lay_down(source: PathBuf, node: String, placement: Box<Placement>, events: Sender<Event>) {
     let work = move || {
         let key = (placement.epoch, placement.number);
         let error = write(&source, &node, &placement).err();
-        // The daemon may be ending.
+        // Fails only if the daemon is ending.
         drop(events.blocking_send(Event::Placed(key, error.map_or(0, |e| e.raw_os_error().unwrap_or(libc::EIO)))));
     };
     if let Err(e) = std::thread::Builder::new().name("laydown".to_owned()).spawn(work) {
@@ -42,7 +42,7 @@ fn write(source: &Path, node: &str, placement: &Placement) -> io::Result<()> {
     }
     let path = Path::new(&path);
     if let Some(there) = same(&mut file, path)? {
-        // Whoever owns it, it is what was wanted.
+        // The content is right already, so a file of another owner is accepted unless it is to be replaced.
         return finish(&there, placement).or_else(|e| if placement.replace { Err(e) } else { Ok(()) });
     }
     if !placement.replace && path.symlink_metadata().is_ok() {
@@ -84,10 +84,10 @@ fn finish(file: &File, placement: &Placement) -> io::Result<()> {
     Ok(())
 }
 
-/// The file that is there already, if it is a plain one with the same bytes.
+/// Opens the existing file at `path`, if it is a plain file with the same bytes as `source`. None: it is not.
 fn same(source: &mut File, path: &Path) -> io::Result<Option<File>> {
     let length = source.metadata()?.len();
-    // Neither a link is followed nor a pipe waited for.
+    // Symbolic links are not followed, and pipes not waited for.
     let there = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
     let Ok(mut there) = there else { return Ok(None) };
     if !there.metadata().is_ok_and(|meta| meta.is_file() && meta.len() == length) {

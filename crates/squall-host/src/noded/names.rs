@@ -1,4 +1,4 @@
-//! Names of nodes that share a machine: no name service knows them, so their jobs get an `/etc/hosts` that does.
+//! Host names of nodes that share a machine: as no name service has them, their jobs get an `/etc/hosts` that does.
 
 use std::fs;
 use std::io;
@@ -13,11 +13,11 @@ use crate::life;
 use crate::sys::host;
 use crate::trust::Trust;
 
-/// The file in which names are looked up first.
+/// The file in which host names are looked up first.
 const HOSTS: &str = "/etc/hosts";
 
-/// Lets the names of this node and of those beside it resolve in this process and in all that it starts. Needs root:
-/// without, jobs have this host's name. Called before there are threads.
+/// Makes the names of this node and of the others on its machine resolve, in this process and in all that it starts.
+/// Needs root: without it, jobs see this machine's host name only. Must be called before there are threads.
 pub(super) fn make_known(place: &Place, name: &str) {
     if !rustix::process::geteuid().is_root() || host::is_name_of_host(name) {
         return;
@@ -41,7 +41,7 @@ fn try_make_known(place: &Place, name: &str) -> io::Result<()> {
     host::lay_over(&path, Path::new(HOSTS))
 }
 
-/// The address by which other machines reach this one, or loopback where there are none.
+/// Returns the address by which other machines reach this one, or loopback if there are no others.
 fn address(place: &Place) -> IpAddr {
     let host = place.reached_as();
     let mut found =
@@ -49,7 +49,7 @@ fn address(place: &Place) -> IpAddr {
     found.next().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |found| found.ip())
 }
 
-/// The text of a hosts file with these names. None: it has them already.
+/// Returns the text of a hosts file with these names added. None: it has them already.
 fn with_names(known: &str, names: &[String], address: IpAddr) -> Option<String> {
     let lines = known.lines().map(|line| line.split('#').next().unwrap_or_default());
     let there: Vec<&str> = lines.flat_map(|line| line.split_whitespace().skip(1)).collect();

@@ -1,4 +1,4 @@
-//! The node daemon's place in the tree: one connection to a parent, and a door for children.
+//! The node daemon's connections in the tree: one to its parent, and listeners for its children.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,48 +28,48 @@ use crate::hop::{self, Reader, Writer};
 use crate::link::{Outgoing, make_room, read, write};
 use crate::local::Direct;
 
-/// How long the other side may take for its greeting.
+/// Time within which the peer must send its greeting.
 const HELLO_WAIT: Duration = Duration::from_secs(10);
 
-/// Bytes that may wait for one connection.
+/// Bytes that may be queued for one connection.
 const LINK_BYTES_MAX: usize = 512 << 20;
 
-/// Children at once: more than any tree has, for the time when their parents have died.
+/// Children at once: more than any tree has, as children whose parents have died connect here too.
 const CHILDREN_MAX: usize = 4096;
 
-/// Connections at once of which it is not known yet whose they are.
+/// Connections at once that are not authenticated yet.
 const STRANGERS_MAX: usize = 64;
 
-/// Something that happened to the daemon's connections.
+/// An event of the daemon's connections.
 pub(super) enum NetEvent {
-    /// The parent that was dialled answers.
+    /// The attempt to connect to a parent has ended.
     Dialled(io::Result<(Conversation, Dial)>),
-    /// A child has greeted.
+    /// A child has sent its greeting.
     Child(Conversation),
-    /// A frame of the parent or of a child came over the connection of that number.
+    /// Input from the parent, over the connection of this number.
     Parent(u32, NetInput),
-    /// The same for a child.
+    /// Input from a child, over the connection of this number.
     FromChild(u32, NetInput),
-    /// A connection has ended.
+    /// The connection of this number has ended.
     Ended(u32),
-    /// A piece of a file was heard by multicast.
+    /// A piece of a file was received by multicast.
     Heard(Chunk),
 }
 
-/// A connection that has been greeted and is not served yet.
+/// A connection after the greetings, before it is served.
 pub(super) struct Conversation {
     pub(super) reader: Reader,
     pub(super) writer: Writer,
-    /// A child of another machine: its name, and the key that must go on to be its.
+    /// Name and key of a child of another machine. The connection is closed when the key is revoked.
     key: Option<(String, PublicKey)>,
 }
 
-/// A served connection; it is closed when this is dropped, after what was sent before.
+/// A served connection. Dropping it closes the connection after all queued frames were sent.
 struct Link {
-    /// Bounded by [`LINK_BYTES_MAX`]. The daemon never waits for a peer: one that takes too little is cut off, and dials
-    /// again. So no two daemons can wait for each other.
+    /// Queue of at most [`LINK_BYTES_MAX`] bytes. The daemon never waits for a peer: one that reads too slowly is
+    /// disconnected, and connects again. So no two daemons can wait for each other.
     out: Outgoing,
-    /// On this machine: what finds room goes at once, without the queue.
+    /// On this machine: writes what fits at once, without the queue.
     direct: Option<Direct>,
 }
 
@@ -95,7 +95,7 @@ impl Drop for Link {
     }
 }
 
-/// All connections of the daemon.
+/// All connections of the node daemon.
 pub(super) struct Net {
     reach: Reach,
     events: Sender<Event>,
@@ -103,14 +103,14 @@ pub(super) struct Net {
     parent: Option<(u32, Link)>,
     children: HashMap<u32, Link>,
     besides: Besides,
-    /// What children of other machines may speak of.
+    /// For each child of another machine, the nodes and jobs that its messages may concern.
     scopes: HashMap<u32, Scope>,
     config: Config,
     complaint: String,
 }
 
 impl Net {
-    /// Opens the doors for children, of this machine and (`far`) of others.
+    /// Opens the listeners for children of this machine and (`far`) of others.
     pub(super) fn open(
         (reach, far): (Reach, Option<TcpListener>),
         config: Config,
@@ -131,7 +131,7 @@ impl Net {
         Ok(Self { reach, events, last: 0, parent: None, children, scopes, config, besides, complaint })
     }
 
-    /// What the machine is to be told of an event, if it still matters.
+    /// Converts an event to an input of the state machine. None: it does not matter any more.
     pub(super) fn take(&mut self, event: NetEvent) -> Option<NetInput> {
         match event {
             NetEvent::Dialled(Ok((conversation, dial))) => {
@@ -177,7 +177,7 @@ impl Net {
         }
     }
 
-    /// Leaves of what a child says what it may say; `reach`: the nodes that can be reached through it.
+    /// Removes from a child's frame all that the child may not send; `reach`: the nodes that can be reached through it.
     pub(super) fn confine(&self, link: u32, frame: &mut UpFrame, reach: Option<&NodeSet>) {
         if let Some(scope) = self.scopes.get(&link) {
             scope.confine(frame, reach.unwrap_or(&NodeSet::new()));
@@ -188,7 +188,7 @@ impl Net {
         self.parent.as_ref().is_some_and(|(parent, _)| *parent == number)
     }
 
-    /// Does what the machine wants.
+    /// Sends, closes and connects as the state machine has decided.
     pub(super) fn carry_out(&mut self, out: NetOut) {
         if let (Some(frame), Some((_, parent))) = (&out.up, &self.parent) {
             parent.send(frame);
@@ -211,18 +211,18 @@ impl Net {
             let (reach, events) = (self.reach.clone(), self.events.clone());
             tokio::task::spawn_local(async move {
                 let result = reach.dial(&dial).await;
-                // The daemon may be ending.
+                // Fails only if the daemon is ending.
                 drop(events.send(Event::Net(NetEvent::Dialled(result.map(|conversation| (conversation, dial))))).await);
             });
         }
     }
 
-    /// Ends all connections after what was sent; how many there were. Each is followed by its `Ended`.
+    /// Closes all connections after the queued frames; returns their number. Each is followed by an `Ended` event.
     pub(super) fn hang_up_all(&mut self) -> usize {
         self.parent.take().into_iter().count() + self.children.drain().count()
     }
 
-    /// Reads and writes a connection until either side ends it.
+    /// Serves a connection until either side ends it; returns its number and handle.
     fn serve<T: Decoded + 'static>(
         &mut self,
         conversation: Conversation,
@@ -246,7 +246,7 @@ impl Net {
                 }
             };
             tokio::select! {
-                // What ended it is the other side's matter.
+                // An error ends this connection only.
                 _ = converse(number, conversation, &queue, &events, event) => {}
                 () = revoked => {}
             }
@@ -330,7 +330,7 @@ async fn greet_far_child(stream: TcpStream, reach: &Reach) -> io::Result<Convers
     let keys = reach.keys().ok_or(io::ErrorKind::PermissionDenied)?;
     let (mut reader, mut writer, key) = hop::answer(stream, keys).await?;
     let Role::Node(name) = greeting(&mut reader).await? else { return Err(io::Error::other("it is no node")) };
-    // Before it hears anything.
+    // The key is checked before the peer gets any information.
     if !reach.knows(&name, &key).await {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
@@ -338,7 +338,7 @@ async fn greet_far_child(stream: TcpStream, reach: &Reach) -> io::Result<Convers
     Ok(Conversation { reader, writer, key: Some((name, key)) })
 }
 
-/// Greets a parent that was dialled.
+/// Exchanges greetings with a parent to which this node has connected; it must have the role `expected`.
 pub(super) async fn introduce(
     mut reader: Reader,
     mut writer: Writer,
@@ -371,7 +371,7 @@ async fn converse<T: Decoded>(
     };
     tokio::select! {
         end = listen => end,
-        // It ends when the link is dropped and all is written, or when too much waits.
+        // Ends when the link is dropped and all is written, or when too much is queued.
         end = out.pump(&mut writer) => end,
     }
 }

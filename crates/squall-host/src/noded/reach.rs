@@ -1,5 +1,5 @@
-//! How this node daemon gets at others, and they at it: on its own machine by Unix sockets in the state folder, from
-//! machine to machine by TCP, each side known to the other by its key.
+//! Connects this node daemon to others: on its own machine by Unix sockets in the state folder, between machines by
+//! TCP, where each side is authenticated by its key.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,38 +24,39 @@ use crate::link::make_room;
 use crate::noise::KeyPair;
 use crate::trust::{Joined, Trust};
 
-/// How often it is looked whether a child may still speak: beside the controller, where it costs nothing, and elsewhere.
+/// Interval of the check whether a child's key is still trusted: on the controller's machine, where the check is cheap,
+/// and elsewhere.
 const REVISITS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_mins(1));
 /// Pause before a controller that could not be reached at the very first start is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Ways to others.
+/// Addresses and keys for connections to other daemons.
 #[derive(Clone)]
 pub(super) struct Reach {
     place: Place,
     name: String,
-    /// None: the cluster is on this machine only.
+    /// What connections to other machines need. None: the cluster is on one machine only.
     far: Option<Arc<Far>>,
 }
 
-/// What leads to other machines.
+/// What connections to other machines need: own key, and the directory of nodes.
 struct Far {
     keys: KeyPair,
     directory: Directory,
-    /// What was found there, for when the controller can't be asked.
+    /// Earlier answers of the directory by node name, used while the controller can't be asked.
     found: Mutex<HashMap<String, Peer>>,
 }
 
-/// Where it stands who other nodes are.
+/// Where addresses and keys of nodes are looked up.
 enum Directory {
-    /// In the controller's own files: this node is beside it.
+    /// They are looked up in the controller's own files: this node is on the controller's machine.
     Here(Trust),
-    /// With the controller that was joined.
+    /// The controller of the cluster that this node has joined is asked.
     There(Joined, Errands),
 }
 
 impl Reach {
-    /// Learns how the cluster is set up, and opens the port for other machines if there are any. `port`: the one to
+    /// Reads the cluster's configuration, and opens the port for other machines if there are any. `port`: the one to
     /// listen on; None: the configured one.
     pub(super) async fn open(place: &Place, name: &str, port: Option<u16>) -> io::Result<(Self, Option<TcpListener>)> {
         let trust = Trust::of(place);
@@ -86,7 +87,7 @@ impl Reach {
         Ok((Self { place: place.clone(), name: name.to_owned(), far }, listener))
     }
 
-    /// Where children of this machine connect.
+    /// Returns the path of the socket to which children of this machine connect.
     pub(super) fn door(&self) -> std::path::PathBuf {
         self.place.node_socket(&self.name)
     }
@@ -99,12 +100,12 @@ impl Reach {
         &self.place
     }
 
-    /// Whether the controller is on another machine.
+    /// Whether this node has joined a cluster whose controller is on another machine.
     pub(super) fn has_joined(&self) -> bool {
         self.far.as_ref().is_some_and(|far| matches!(far.directory, Directory::There(..)))
     }
 
-    /// Where the controller is, if on another machine.
+    /// Returns the controller's address, if it is on another machine.
     pub(super) fn controller_address(&self) -> Option<String> {
         match &self.far.as_ref()?.directory {
             Directory::There(joined, _) => Some(joined.controller.clone()),
@@ -112,7 +113,7 @@ impl Reach {
         }
     }
 
-    /// A connection to the controller of another machine.
+    /// Connects to the controller of another machine.
     pub(super) async fn call_controller(&self) -> io::Result<(Reader, Writer)> {
         let far = self.far.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         match &far.directory {
@@ -159,18 +160,18 @@ impl Reach {
         hop::local(stream)
     }
 
-    /// This node's key, for those who call.
+    /// Returns this node's key pair, for connections from other machines. None: there are none.
     pub(super) fn keys(&self) -> Option<&KeyPair> {
         self.far.as_ref().map(|far| &far.keys)
     }
 
-    /// Whether that key may speak for the node of that name.
+    /// Whether `key` is the trusted key of the node `name`.
     pub(super) async fn knows(&self, name: &str, key: &PublicKey) -> bool {
         let Some(far) = &self.far else { return false };
         matches!(far.find(name).await, Ok(Some(peer)) if peer.key == *key)
     }
 
-    /// Returns when that key may not speak for that node any more.
+    /// Waits until the key is no longer the trusted key of that node.
     pub(super) async fn revoked(&self, (name, key): (String, PublicKey)) {
         let Some(far) = &self.far else { return };
         let pause = match far.directory {
@@ -187,7 +188,7 @@ impl Reach {
 }
 
 impl Far {
-    /// What is known of a node; while the controller can't be asked, what was known.
+    /// Returns address and key of a node. While the controller can't be asked, its last answer is returned.
     async fn find(&self, name: &str) -> io::Result<Option<Peer>> {
         let errands = match &self.directory {
             Directory::Here(trust) => return trust.peer(name),
@@ -209,7 +210,8 @@ impl Far {
     }
 }
 
-/// Gets the configuration of the cluster, or goes on with the one that it got before.
+/// Gets the cluster's configuration from the controller. If that can't be reached, an earlier copy is used; without one
+/// this waits.
 async fn renew_charter(place: &Place, errands: &Errands, port: u16) -> io::Result<()> {
     let mut complaint = String::new();
     loop {
@@ -220,7 +222,7 @@ async fn renew_charter(place: &Place, errands: &Errands, port: u16) -> io::Resul
             }
             Ok(Told::Refused(reason)) => return Err(io::Error::other(reason)),
             Ok(Told::Peer(_)) => return Err(io::ErrorKind::InvalidData.into()),
-            // An empty file is what a power cut left of an older release's.
+            // An earlier release could leave an empty file after a power cut.
             Err(e) if std::fs::metadata(place.config()).is_ok_and(|file| file.len() > 0) => {
                 warn!(error = %e, "the controller can't be reached yet: going on with the configuration it gave before");
                 return Ok(());

@@ -1,4 +1,4 @@
-//! Step daemons: started, found again, told, mourned.
+//! Step daemons: starts them, finds those of earlier incarnations, sends them messages, and handles their end.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::CString;
@@ -40,31 +40,31 @@ use crate::sys::watch::Watched;
 use crate::sys::{pidfd, signals};
 use crate::traces::Traces;
 
-/// Messages that may wait for a step daemon, which may have yet to listen: more than its tasks exchange at once.
+/// Messages that may be queued for a step daemon, which may not listen yet: more than its tasks exchange at once.
 const MESSAGES_MAX: usize = 16_384;
-/// First and longest pause between two tries to reach a step daemon.
+/// First and longest pause between two attempts to connect to a step daemon.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 
-/// A step of the spool; without a launch if that can't be read.
+/// A step found in the spool; the launch is None if it can't be read.
 type Spooled = (StepKey, Option<Box<StepLaunch>>);
 
-/// A step with a living daemon.
+/// A step that has a running daemon.
 pub(super) struct Served {
-    /// Which daemon.
+    /// The process that serves the step.
     pub(super) by: By,
-    /// Messages for a daemon of its own, once there was one.
+    /// Queue of messages for a step daemon of its own; None: no message was sent so far.
     pub(super) tells: Option<Sender<ToStepd>>,
-    /// It was told to end: it must not start any more.
+    /// Whether the step was told to end, so that it must not be started any more.
     pub(super) ended: bool,
 }
 
-/// Who serves a step.
+/// The process that serves a step.
 pub(super) enum By {
-    /// A daemon of its own that is our child: its id is its own until we reap it.
+    /// A step daemon that is our child, by pid: the pid is not reused until we reap it.
     Child(u32),
-    /// A daemon of its own, with its descriptor.
+    /// A step daemon by pid and pidfd; it need not be our child.
     Watched(u32, Rc<Watched>),
-    /// The foster.
+    /// The batch supervisor, which serves many steps.
     Foster,
 }
 
@@ -77,7 +77,7 @@ impl Served {
         matches!(self.by, By::Foster)
     }
 
-    /// The process that is there for this step alone.
+    /// Returns the pid of the step's own step daemon; None: the batch supervisor serves it.
     pub(super) fn own_daemon(&self) -> Option<u32> {
         match &self.by {
             By::Child(pid) | By::Watched(pid, _) => Some(*pid),
@@ -86,9 +86,9 @@ impl Served {
     }
 }
 
-/// At the start.
+/// Functions for the start of the node daemon.
 impl Daemon {
-    /// Tells the machine what earlier lives left.
+    /// Reports to the state machine what earlier incarnations left: jobs, steps and processes.
     pub(super) fn find(&mut self) {
         self.cgroups.thaw_all();
         let (jobs, unreadable) = self.spool.jobs();
@@ -106,7 +106,7 @@ impl Daemon {
         self.folders.extend(steps.iter().map(|(key, _)| *key));
         let fostered = self.find_foster();
         let undecided = self.find_steps(steps, &fostered);
-        // A folder that was taken had a daemon by then: one that is not seen now has ended.
+        // A folder that was taken had a daemon by then: a daemon that is not seen now has ended.
         let fostered = if undecided.is_empty() { BTreeSet::new() } else { self.served_by_foster() };
         let mut orphans = Vec::new();
         for (key, launch) in self.find_steps(undecided, &fostered) {
@@ -125,7 +125,8 @@ impl Daemon {
         self.find_leftovers();
     }
 
-    /// Tells what has become of steps, as far as that is plain. Gives the others: a daemon took them and is not seen.
+    /// Reports the state of those steps where it is evident. Returns the others: their folders were taken by a daemon
+    /// that is not seen.
     fn find_steps(&mut self, steps: Vec<Spooled>, fostered: &BTreeSet<StepKey>) -> Vec<Spooled> {
         if steps.is_empty() {
             return Vec::new();
@@ -159,7 +160,7 @@ impl Daemon {
         });
     }
 
-    /// Step daemons that live, by the name of the folder that they serve.
+    /// Returns the pids of running step daemons by the name of the folder that they serve.
     fn daemons(&self) -> HashMap<String, Vec<u32>> {
         let mut daemons: HashMap<String, Vec<u32>> = HashMap::new();
         for (pid, name) in processes::step_daemons(&self.spool.steps_dir()) {
@@ -168,7 +169,7 @@ impl Daemon {
         daemons
     }
 
-    /// What has become of a step, if it is plain: it has ended or is being served.
+    /// Returns a step's state if it is evident: it has ended, or a daemon serves it.
     fn look(&mut self, key: StepKey, daemons: &HashMap<String, Vec<u32>>) -> Option<FoundStep> {
         if let Some(state) = self.last_word(key) {
             return Some(state);
@@ -177,11 +178,11 @@ impl Daemon {
         if self.watch(key, pids) {
             return Some(FoundStep::Alive);
         }
-        // It may have ended between the two looks.
+        // It may have ended between the two checks.
         self.last_word(key)
     }
 
-    /// What the step daemon wrote as its last word.
+    /// Returns the result that the step daemon wrote at its end. None: there is none.
     fn last_word(&self, key: StepKey) -> Option<FoundStep> {
         match self.spool.result(key)? {
             FromStepd::Ended(end) => Some(FoundStep::Ended(end)),
@@ -190,24 +191,24 @@ impl Daemon {
         }
     }
 
-    /// Watches the one of `pids` that is the step's daemon and not our child. False: none is.
+    /// Watches the one of `pids` that is the step's daemon and not our child. False: none of them is.
     fn watch(&mut self, key: StepKey, pids: &[u32]) -> bool {
         if pids.is_empty() {
             return false;
         }
         let (folder, user) = (self.spool.step(key), self.spool.owner(key));
-        // Whose a step is may not be readable any more. Only its own processes are in its group.
+        // The step's user may not be readable any more. Only the step's own processes are in its group.
         let unreadable = self.spool.is_unreadable(&key.to_string());
         let members = if unreadable { self.cgroups.members_of_step(key) } else { BTreeSet::new() };
         let belongs = |pid: u32| processes::may_belong(pid, user) || members.contains(&pid);
         let serves = |pid: u32| processes::serves(pid, &folder) && belongs(pid);
-        // That it serves is believed only with its descriptor in hand.
+        // The check is made after opening the pidfd, so that the pid can't have been reused.
         let mut opened = pids.iter().filter_map(|pid| Some((*pid, pidfd::open(*pid).ok()?)));
         let Some((pid, fd)) = opened.find(|(pid, _)| serves(*pid)) else { return false };
         self.follow(key, pid, fd).is_ok()
     }
 
-    /// Hears of the end of a step's daemon by its descriptor.
+    /// Watches a step daemon by its pidfd, so that its end becomes an event.
     fn follow(&mut self, key: StepKey, pid: u32, fd: OwnedFd) -> io::Result<()> {
         let watched = Rc::new(Watched::new(fd)?);
         self.served.insert(key, Served::by(By::Watched(pid, watched.clone())));
@@ -219,13 +220,13 @@ impl Daemon {
         Ok(())
     }
 
-    /// Finds processes and groups that the spool does not know. Those of a known job are killed here; whole attempts are the
-    /// machine's business, which has them swept before it registers.
+    /// Finds processes and groups of steps that the spool does not have. Those of known jobs are killed here. Unknown
+    /// attempts are swept by the state machine before it registers.
     fn find_leftovers(&mut self) {
         let steps = self.spool.steps_dir();
         let known: BTreeSet<String> = self.folders.iter().map(StepKey::to_string).collect();
         let forgotten = |(_, name): &(u32, String)| !known.contains(name);
-        // Where there are groups they tell of every attempt; marks anybody can make up.
+        // Where there are groups, they show every attempt. Marks are not used then, as any process can set them.
         let groups = self.cgroups.are_there();
         let mut left = self.cgroups.jobs();
         for (pid, name) in processes::step_daemons(&steps).into_iter().filter(forgotten) {
@@ -245,7 +246,7 @@ impl Daemon {
     }
 }
 
-/// Acts.
+/// Functions that carry out acts of the state machine.
 impl Daemon {
     pub(super) fn open_job(&mut self, facts: &JobFacts, memory_mb: u64, batch: bool) {
         let job = attempt_of(facts.key);
@@ -294,7 +295,7 @@ impl Daemon {
     /// Makes the groups and the folder of a step.
     fn add_folder(&mut self, launch: &mut StepLaunch) -> io::Result<StepGroups> {
         let key = launch.key;
-        // From here on cores have the kernel's numbers, where that matters.
+        // From here on cores have the kernel's numbers, if steps are bound to CPUs.
         let limits = self.limits(launch.memory_mb, launch.cores.iter(), launch.facts.ganged);
         if self.binds {
             launch.cores.clone_from(&limits.cpus);
@@ -318,20 +319,21 @@ impl Daemon {
         Ok(groups)
     }
 
-    /// Starts the daemon of a step whose folder is ready, on the CPUs of the step.
+    /// Starts the daemon of a step whose folder is prepared, on the CPUs of the step.
     pub(super) fn start_daemon(&mut self, launch: &StepLaunch, cpus: &[usize]) -> io::Result<()> {
         let key = launch.key;
         let folder = self.spool.step(key);
         let group = self.cgroups.birthplace(key);
         if let Some(pid) = self.copy_daemon(&folder, cpus, group.as_deref()) {
             if let Err(e) = pidfd::open(pid).and_then(|fd| self.follow(key, pid, fd)) {
-                // It has ended already, or can't be followed for want of descriptors, and then it may not go on.
+                // It has ended already, or can't be watched for lack of descriptors; in the second case it must not
+                // continue.
                 if e.raw_os_error() != Some(libc::ESRCH) {
                     error!(step = %key, error = %e, "the step's daemon can't be followed");
                     let _ = signals::kill(pid, libc::SIGKILL);
                 }
                 self.served.insert(key, Served::by(By::Child(pid)));
-                // The loop itself never waits for room among its events.
+                // The loop never waits for room in its own queue of events.
                 let events = self.events.clone();
                 tokio::task::spawn_local(async move { drop(events.send(Event::DaemonDied(key)).await) });
             }
@@ -344,7 +346,7 @@ impl Daemon {
         let log = self.spool.open_file(key, file::LOG)?;
         let stdio = [self.null.as_fd(), self.null.as_fd(), log.as_fd()];
         let spawn = Spawn { dir: Some(c"/"), session: Session::New, cpus, ..Spawn::new(&self.program, &argv, stdio) };
-        // Where it might be frozen before it executes this program, we would wait for that.
+        // A process in a frozen group does not execute its program until it is thawed, and we would wait for that.
         let group = group.filter(|_| !launch.facts.ganged);
         let group = group.and_then(|group| File::open(group).ok());
         let born = group.and_then(|group| spawn.start_in(group.as_fd()).ok());
@@ -356,7 +358,7 @@ impl Daemon {
             }
             Err(e) => {
                 let error = format!("step daemon: {e}");
-                // A folder that can't be removed must not look like one of a step that is yet to start.
+                // If the folder can't be removed, it must not look like that of a step yet to be started.
                 if self.spool.remove_step(key).is_err() {
                     let word = FromStepd::Failed { error: error.clone(), node_fault: true };
                     let _ = self.spool.write_result(key, &word);
@@ -366,12 +368,12 @@ impl Daemon {
         }
     }
 
-    /// Has a step daemon made by copying, which is cheaper than executing one. None: it has to be executed.
+    /// Has the zygote fork a step daemon, which is cheaper than executing one. None: it has to be executed.
     fn copy_daemon(&mut self, folder: &Path, cpus: &[usize], group: Option<&Path>) -> Option<u32> {
         self.with_nursery(|nursery| nursery.birth(folder, cpus, group))
     }
 
-    /// After an error another one is started for the next step.
+    /// Runs `work` on the zygote, starting one if needed. After an error (None) the next step gets a new zygote.
     pub(super) fn with_nursery(&mut self, work: impl FnOnce(&mut Nursery) -> io::Result<u32>) -> Option<u32> {
         let mut nursery = match self.nursery.take() {
             Some(nursery) => nursery,
@@ -394,21 +396,21 @@ impl Daemon {
                 .for_each(|foster| foster.tell(&ToFoster::Tell { key, message: message.clone() }));
         }
         if self.spool.is_unreadable(&key.to_string()) {
-            // Where its daemon listens can't be read either.
+            // The path of its daemon's socket can't be read either.
             return self.tell_orphan(key, &message);
         }
         if matches!(message, ToStepd::End { .. }) && self.end_unborn(key) {
             return;
         }
-        // If the talk has ended the step daemon is about to end too. One that lets too much wait is stuck.
+        // If the connection has ended, the step daemon is about to end too. A daemon with a full queue is stuck.
         if let Some(Err(TrySendError::Full(_))) = self.line_to(key).map(|tells| tells.try_send(message)) {
             error!(step = %key, "the step's daemon takes no messages");
             self.kill_step(key);
         }
     }
 
-    /// Ends a step of which no task has noted itself yet, as each does before it executes its program: then none ever will,
-    /// whatever froze or delayed them. False: tasks may run, and are ended as their step daemon does it.
+    /// Ends a step none of whose tasks has recorded itself yet, as each does before it executes its program. None ever
+    /// will then, whatever froze or delayed them. False: tasks may run, and are to be ended by their step daemon.
     fn end_unborn(&mut self, key: StepKey) -> bool {
         let spool = &self.spool;
         let begun = || !spool.tasks(key).is_empty() || !spool.exits(key).is_empty() || spool.result(key).is_some();
@@ -428,7 +430,7 @@ impl Daemon {
         true
     }
 
-    /// Kills who is in a step's group, now.
+    /// Kills all processes that are in a step's group now.
     fn kill_members(&self, key: StepKey) {
         let is_member = |pid: u32| self.cgroups.members_of_step(key).contains(&pid);
         for pid in self.cgroups.members_of_step(key) {
@@ -436,14 +438,14 @@ impl Daemon {
         }
     }
 
-    /// A step daemon that speaks with others through the tree is listened to.
+    /// Connects to a step daemon whose processes communicate through the tree (`by_tree`), to receive its messages.
     fn attend(&mut self, key: StepKey, by_tree: bool) {
         if by_tree {
             self.line_to(key);
         }
     }
 
-    /// What brings messages to a step daemon of its own. None: there is no such daemon.
+    /// Returns the queue of messages to a step's own step daemon, connecting first if needed. None: it has none.
     fn line_to(&mut self, key: StepKey) -> Option<&Sender<ToStepd>> {
         let served = self.served.get_mut(&key).filter(|served| !served.is_fostered())?;
         let (spool, name, events) = (&self.spool, &self.name, &self.events);
@@ -482,19 +484,19 @@ impl Daemon {
         }
     }
 
-    /// Steps of a job that have a folder.
+    /// Returns the steps of a job that have a folder.
     fn steps_of(&self, job: JobAttempt) -> Vec<StepKey> {
         let key = |step| StepKey { job: job.job, attempt: job.attempt, step };
         self.folders.range(key(StepNo(0))..=key(StepNo(u32::MAX))).copied().collect()
     }
 
-    /// Steps of a job that have a daemon or orphaned tasks.
+    /// Returns the steps of a job that have a daemon or orphaned tasks.
     pub(super) fn busy_steps(&self, job: JobAttempt) -> Vec<StepKey> {
         let busy = |key: &StepKey| self.served.contains_key(key) || self.orphans.contains_key(key);
         self.steps_of(job).into_iter().filter(busy).collect()
     }
 
-    /// Kills the daemons of these steps. The foster, which serves others too, is told to kill them.
+    /// Kills the step daemons of these steps. The batch supervisor serves other steps too, so it is told to kill these.
     pub(super) fn kill_daemons(&self, steps: &[StepKey]) {
         for (key, served) in steps.iter().filter_map(|key| Some((*key, self.served.get(key)?))) {
             // It may have ended by itself.
@@ -513,9 +515,9 @@ impl Daemon {
     }
 }
 
-/// Ends.
+/// Functions that handle the ends of children and steps.
 impl Daemon {
-    /// Some child has ended.
+    /// Reaps all children that have ended.
     pub(super) fn reap(&mut self) {
         loop {
             match wait::reap() {
@@ -535,7 +537,7 @@ impl Daemon {
         }
     }
 
-    /// A step daemon has ended: it has left its last word, or its tasks.
+    /// Handles the end of a step daemon, by the result that it wrote or by the tasks that it left.
     pub(super) fn daemon_died(&mut self, key: StepKey) {
         let Some(served) = self.served.remove(&key) else { return };
         let input = match self.spool.result(key) {
@@ -547,7 +549,7 @@ impl Daemon {
             }
             _ => {
                 self.spool.spoil(key);
-                // Another daemon of the same step lives if the one that died came second and saw that.
+                // Of two daemons of the same step the second ends at once, and the first still runs.
                 if self.watch(key, &processes::all()) {
                     return;
                 }
@@ -566,20 +568,21 @@ impl Daemon {
         self.inputs.push_back(input);
     }
 
-    /// What a dead step daemon has left. None: it had started nothing. `group`: as for `Traces::of`.
+    /// Returns what a dead step daemon recorded of its tasks. None: it had started nothing. `group`: as for
+    /// `Traces::of`.
     fn left_by(&self, key: StepKey, group: Option<&Path>) -> Option<Traces> {
         let begun = self.spool.has_begun(key).then(|| Traces::of(&self.spool, key, group));
         begun.filter(|traces| !traces.is_blank())
     }
 }
 
-/// The step daemon died, and that was all.
+/// Returns the input for a step daemon that died before it started anything.
 fn stillborn(key: StepKey) -> NodeInput {
     let error = "the step daemon died before it started anything".to_owned();
     NodeInput::Failed { key, error, node_fault: true }
 }
 
-/// Connects to a step daemon, which was root or this user when it began to listen.
+/// Connects to a step daemon. Err: e.g. the listening process ran neither as root nor as this process's user.
 fn connect(socket: &SocketAddr) -> io::Result<UnixStream> {
     let stream = StdStream::connect_addr(socket)?;
     let who = rustix::net::sockopt::socket_peercred(&stream)?.uid;
@@ -590,20 +593,21 @@ fn connect(socket: &SocketAddr) -> io::Result<UnixStream> {
     UnixStream::from_std(stream)
 }
 
-/// Brings messages to a step daemon, and takes its letters. Ends when it can't be reached any more or the step is forgotten.
+/// Sends messages to a step daemon, and receives its messages for others. Ends when it can't be reached any more, or
+/// the step is forgotten.
 async fn talk((key, socket): (StepKey, SocketAddr), name: String, mut queue: Receiver<ToStepd>, events: Sender<Event>) {
     let mut pause = PAUSE.0;
     let mut stream = loop {
         match connect(&socket) {
             Ok(stream) => break stream,
             Err(_) if queue.is_closed() => return,
-            // It has yet to listen, or has ended, of which its process tells.
+            // It does not listen yet, or has ended; its end is noticed by its process.
             Err(_) => tokio::time::sleep(pause).await,
         }
         pause = (pause * 2).min(PAUSE.1);
     };
     let (mut reader, mut writer) = stream.split();
-    // What it says of itself is of no use here: its process and its result file tell everything, also in a later life.
+    // Its reports of its own state are ignored: its process and its result file show all, also to a later incarnation.
     let Ok(Some(Hello { role: Role::Step, protocol, .. })) = read_greeting(&mut reader).await else { return };
     let listen = async {
         while let Ok(Some(said)) = read_stored("FromStepd", &mut reader).await {
@@ -623,7 +627,7 @@ async fn talk((key, socket): (StepKey, SocketAddr), name: String, mut queue: Rec
         }
         while let Some(message) = queue.recv().await {
             if dialect.write(&mut writer, "ToStepd", &message).await.is_err() {
-                // What it said before it ended is still to be heard.
+                // Messages that it sent before its end are still to be received.
                 return std::future::pending().await;
             }
         }

@@ -1,4 +1,4 @@
-//! Clearing what is left of a job: nothing of it may live on.
+//! Sweeps a job: kills all that is left of it and removes its groups.
 
 use squall_engine::node::NodeInput;
 use squall_model::job::JobAttempt;
@@ -7,28 +7,28 @@ use squall_model::time::{Span, Time};
 use super::Daemon;
 use crate::processes;
 
-/// Pauses between two looks: short at first, for processes that are just ending.
+/// Pauses between two checks: short at first, for processes that are just ending.
 const PAUSES: [Span; 4] = [Span::from_millis(2), Span::from_millis(10), Span::from_millis(50), Span::from_millis(200)];
 
-/// How long step daemons may take to hand over their results when their tasks are killed under them.
+/// Time that step daemons have to write their results after their tasks were killed.
 const DAEMON_WAIT: Span = Span::from_millis(500);
 
-/// After so long without success the log is told.
+/// Time without success after which a sweep is logged as failing.
 const COMPLAINT: Span = Span::from_secs(10);
 
-/// A job that is being cleared.
+/// A job that is being swept.
 pub(super) struct Sweep {
     began: Time,
     looks: usize,
-    /// The last look found nothing.
+    /// Whether the last check found nothing.
     found_nothing: bool,
     complained: bool,
-    /// When to look again.
+    /// Time of the next check.
     pub(super) next: Time,
 }
 
 impl Daemon {
-    /// Begins to clear a job; done at once where nothing is left.
+    /// Begins to sweep a job; done at once if nothing is left.
     pub(super) fn sweep(&mut self, job: JobAttempt) {
         if self.sweeps.contains_key(&job) {
             return;
@@ -48,8 +48,8 @@ impl Daemon {
 
     fn advance(&mut self, job: JobAttempt, now: Time) {
         let Some(age) = self.sweeps.get(&job).map(|sweep| now.since(sweep.began)) else { return };
-        // Where every step daemon of the job was our own and said that it left nothing, nobody need look further than
-        // that its groups can be removed.
+        // Where every step daemon of the job was our own and reported that it left nothing, it is enough that its
+        // groups can be removed.
         let trusted = self.clean.contains(&job) && self.busy_steps(job).is_empty() && self.cgroups.close_job(job);
         let nothing = trusted || self.clear(job, age);
         let Some(sweep) = self.sweeps.get_mut(&job) else { return };
@@ -67,7 +67,7 @@ impl Daemon {
         }
     }
 
-    /// Kills what is there; true if nothing was and the job's groups are gone.
+    /// Kills what is left of the job. True: nothing was left, and the job's groups are removed.
     fn clear(&mut self, job: JobAttempt, age: Span) -> bool {
         let busy = self.busy_steps(job);
         let daemons: Vec<u32> = busy.iter().filter_map(|key| self.served.get(key)?.own_daemon()).collect();
@@ -90,7 +90,7 @@ impl Daemon {
         busy.is_empty() && members.is_empty() && marked.is_empty() && self.cgroups.close_job(job)
     }
 
-    /// Processes that bear the mark of a step of the job.
+    /// Returns the processes whose environment has the mark of a step of the job, with that step's folder.
     fn marked_of(&self, job: JobAttempt) -> Vec<(u32, std::path::PathBuf)> {
         let steps = self.spool.steps_dir();
         let prefix = format!("{}.{}.", job.job, job.attempt);

@@ -1,5 +1,6 @@
-//! Commands on a machine that has joined a cluster: the node daemon passes on what they say to the controller, and says
-//! who they are, as the kernel says. The controller believes that of users who have a job on the node.
+//! Proxy for commands on a machine that has joined a cluster: the node daemon forwards their requests to the
+//! controller, and vouches for the user's identity as reported by the kernel. The controller accepts that for users who
+//! have a job on the node.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -20,16 +21,16 @@ use crate::auth::{Users, is_operator};
 use crate::sys::limits;
 use crate::{hop, link};
 
-/// Commands at once.
+/// Number of commands connected at once, at most.
 const COMMANDS_MAX: usize = 1024;
 /// Commands of one user at once.
 const COMMANDS_OF_USER_MAX: usize = COMMANDS_MAX / 8;
-/// A command must greet within this time.
+/// Time within which a command must send its greeting.
 const GREETING_TIME: Duration = Duration::from_secs(10);
-/// A command must ask its first question within this time.
+/// Time within which a command must send its first request.
 const FIRST_REQUEST_TIME: Duration = Duration::from_mins(1);
 
-/// Listens in the controller's place for as long as the daemon runs.
+/// Listens on the controller's socket path for as long as the daemon runs.
 pub(super) fn open(reach: &Reach) -> io::Result<()> {
     let path = reach.place().controller_socket();
     match std::fs::remove_file(&path) {
@@ -52,7 +53,7 @@ async fn accept(listener: UnixListener, reach: Reach, users: Users) {
             Ok((stream, _)) => {
                 let (reach, users) = (reach.clone(), users.clone());
                 tokio::task::spawn_local(async move {
-                    // The command sees that nobody answers, and tries again.
+                    // After an error the command sees the end of its connection, and tries again.
                     drop(serve(stream, &reach, &users).await);
                     drop(seat);
                 });
@@ -83,7 +84,8 @@ async fn serve(stream: UnixStream, reach: &Reach, users: &Users) -> io::Result<(
     pass_on((&mut reader, &mut writer), (&mut from, &mut to), FIRST_REQUEST_TIME).await
 }
 
-/// Passes on what a command and the controller say, until either ends it or the command has asked nothing for so long.
+/// Forwards between a command and the controller until either ends the connection. Err: the command sent no request in
+/// `first_within`.
 async fn pass_on(
     (reader, writer): (&mut (impl AsyncRead + Unpin), &mut (impl AsyncWrite + Unpin)),
     (from, to): (&mut (impl AsyncRead + Unpin), &mut (impl AsyncWrite + Unpin)),
@@ -96,7 +98,7 @@ async fn pass_on(
         to.write_all(&first).await?;
         copy(reader, to).await
     };
-    // Whichever side ends it ends it.
+    // The end of either side ends both.
     tokio::select! {
         done = asking => done,
         done = copy(from, writer) => done,
@@ -114,7 +116,7 @@ mod tests {
     use super::{COMMANDS_MAX, COMMANDS_OF_USER_MAX, pass_on};
     use crate::auth::Users;
 
-    /// faults.md M1
+    /// Regression test of fault M1 in faults.md.
     #[test]
     fn m1_a_users_idle_commands_leave_seats_for_others() {
         let users = Users::within(COMMANDS_OF_USER_MAX, 1 << 20);
@@ -123,7 +125,7 @@ mod tests {
         assert!(COMMANDS_MAX >= 2 * COMMANDS_OF_USER_MAX && users.enter(1002).is_some());
     }
 
-    /// faults.md M1
+    /// Regression test of fault M1 in faults.md.
     #[test]
     fn m1_a_command_that_asks_nothing_is_ended() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -133,7 +135,7 @@ mod tests {
             let ((mut reader, mut writer), (mut from, mut to)) = (split(near), split(far));
             let idle = pass_on((&mut reader, &mut writer), (&mut from, &mut to), Duration::from_millis(20)).await;
             assert_eq!(idle.map_err(|e| e.kind()), Err(ErrorKind::TimedOut));
-            // One that has asked may wait for its answer as long as that takes.
+            // A command that has sent a request may wait for the answer as long as that takes.
             let (mut command, mut controller) = (command, controller);
             command.write_all(b"ask").await.unwrap();
             let passed = pass_on((&mut reader, &mut writer), (&mut from, &mut to), Duration::from_millis(20));

@@ -1,5 +1,5 @@
-//! The rack's hops. Between two nodes of the rack a frame is handed over as it is (the in-process transport); to the
-//! controller and to nodes elsewhere lead sockets, all in one epoll.
+//! Connections of the rack's nodes. Between two nodes of the rack a frame is passed in memory (the in-process
+//! transport). The controller and other nodes are reached by sockets, all in one epoll.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -22,72 +22,72 @@ use squall_model::wire::{Hello, Role};
 use crate::auth::is_operator;
 use crate::link::make_room;
 
-/// Bytes read at once, into one buffer for all.
+/// Bytes read at once, into one buffer shared by all connections.
 const READ_BYTES: usize = 256 << 10;
 
-/// Connections that wait to be accepted by one node.
+/// Connections that may wait to be accepted by one node.
 const BACKLOG: i32 = 1024;
 
-/// Marks the tokens of sockets that listen.
+/// Bit that marks the epoll tokens of listening sockets.
 const LISTENER: u64 = 1 << 62;
 
-/// One end of a hop.
+/// A socket between a node of the rack and another process.
 #[derive(Debug)]
 pub(super) struct Conn {
     fd: OwnedFd,
     node: u32,
     side: Side,
-    /// The other side has greeted.
+    /// Whether the peer's greeting was received.
     greeted: bool,
-    /// The beginning of a frame whose rest has not come.
+    /// Beginning of a frame that is not complete yet.
     inbox: Vec<u8>,
     outbox: Outbox,
 }
 
-/// Bytes that wait until there is room.
+/// Bytes that are not sent yet.
 #[derive(Debug, Default)]
 struct Outbox {
     bytes: Vec<u8>,
-    /// How many of them have gone.
+    /// How many bytes at the beginning of `bytes` were sent.
     gone: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Side {
-    /// Dialled by this node.
+    /// The peer is the node's parent, which has to greet with this role.
     Parent(Role),
-    /// Accepted by this node.
+    /// The peer is a child of the node, with this link number.
     Child(u32),
 }
 
-/// A node's hop to its parent.
+/// A node's connection to its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Above {
-    /// By that socket.
+    /// By the socket with this epoll token.
     Socket(u64),
-    /// To that node of the rack, for which it is that link.
+    /// In memory to a node of the rack: the parent's index, and the number of the link at the parent.
     Inside(u32, u32),
 }
 
-/// A node's hop to a child.
+/// A node's connection to a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Below {
-    /// By that socket.
+    /// By the socket with this epoll token.
     Socket(u64),
-    /// To that node of the rack.
+    /// In memory to a node of the rack: the child's index.
     Inside(u32),
 }
 
-/// One node's hops.
+/// All connections of one node.
 #[derive(Debug, Default)]
 struct Hops {
     parent: Option<Above>,
-    /// By link.
+    /// Children by link number.
     children: BTreeMap<u32, Below>,
     last_link: u32,
-    /// It lives and can be connected to.
+    /// Whether the node runs and accepts connections.
     open: bool,
-    /// Its door to the outside.
+    /// Listening socket for children outside the rack; None if none are expected.
     listener: Option<OwnedFd>,
 }
 
@@ -98,16 +98,16 @@ impl Hops {
     }
 }
 
-/// What the machines of nodes are to be told, in order.
+/// Inputs for the state machines of nodes (by index in the rack), in order.
 pub(super) type Inbox = Vec<(u32, NodeInput)>;
 
-/// All hops.
+/// The connections of all nodes of the rack.
 pub(super) struct Conns {
     place: Place,
     all: HashMap<u64, Conn>,
     last: u64,
     hops: Vec<Hops>,
-    /// Nodes of the rack by name.
+    /// Index of each node of the rack, by name.
     index: HashMap<String, u32>,
     scratch: Vec<u8>,
     frame: Vec<u8>,
@@ -129,12 +129,12 @@ impl Conns {
         }
     }
 
-    /// The hops of a node of this rack.
+    /// Returns the connections of a node of this rack.
     fn of(&mut self, node: u32) -> &mut Hops {
         &mut self.hops[node as usize]
     }
 
-    /// Opens a node's door, to the outside too if nodes elsewhere may want to come in.
+    /// Lets a node accept connections; with `outside`, also from nodes outside the rack.
     pub(super) fn open(&mut self, epoll: &OwnedFd, node: u32, name: &str, outside: bool) -> io::Result<()> {
         self.of(node).open = true;
         if outside { self.listen(epoll, node, name) } else { Ok(()) }
@@ -155,7 +155,7 @@ impl Conns {
         Ok(())
     }
 
-    /// Something can be read, written or accepted.
+    /// Handles a socket that is ready for reading, writing or accepting.
     pub(super) fn ready(&mut self, epoll: &OwnedFd, token: u64, flags: EventFlags, inbox: &mut Inbox) {
         if token & LISTENER != 0 {
             return self.accept(epoll, (token & !LISTENER) as u32);
@@ -193,7 +193,8 @@ impl Conns {
         Some(token)
     }
 
-    /// Reads all there is; if it is over, to the end: nobody will tell of it again. False: the connection has ended.
+    /// Reads all that has arrived; with `over` (the peer has hung up) to the end, as there will be no further event.
+    /// False: the connection has ended.
     fn pull_in(&mut self, token: u64, over: bool, inbox: &mut Inbox) -> bool {
         let mut scratch = std::mem::take(&mut self.scratch);
         let lives = loop {
@@ -217,13 +218,13 @@ impl Conns {
         lives
     }
 
-    /// Takes bytes that came. False: they are no frames.
+    /// Processes received bytes. False: they are no valid frames.
     fn feed(&mut self, token: u64, bytes: &[u8], inbox: &mut Inbox) -> bool {
         let Some(conn) = self.all.get_mut(&token) else { return true };
         let mut rest = std::mem::take(&mut conn.inbox);
         let mut at = 0;
         if !rest.is_empty() {
-            // Only what is lacking of the frame that has begun; the others are taken where they are.
+            // Completes the frame that has begun; the following frames are parsed without copying.
             let Ok(lacking) = lacking(&rest, bytes) else { return false };
             rest.extend_from_slice(&bytes[..lacking]);
             at = lacking;
@@ -246,7 +247,7 @@ impl Conns {
         }
         if let Some(conn) = self.all.get_mut(&token) {
             if rest.is_empty() {
-                // Nodes are many, and most of the time nothing has begun.
+                // There are many nodes, and most have no incomplete frame: so the memory is freed.
                 rest = Vec::new();
             }
             conn.inbox = rest;
@@ -254,7 +255,7 @@ impl Conns {
         true
     }
 
-    /// Takes one frame, if it is whole; returns how many bytes it took.
+    /// Processes the first frame if it is complete; returns its length, or 0. Err: it is invalid.
     fn one(&mut self, token: u64, bytes: &[u8], inbox: &mut Inbox) -> Result<usize, ()> {
         let Some(conn) = self.all.get(&token) else { return Ok(0) };
         let (node, side) = (conn.node, conn.side.clone());
@@ -308,7 +309,7 @@ impl Conns {
         }
     }
 
-    /// A connection has ended.
+    /// Removes a connection that has ended, and reports that to its node.
     fn end(&mut self, token: u64, inbox: &mut Inbox) {
         let Some(conn) = self.all.remove(&token) else { return };
         let node = conn.node;
@@ -324,7 +325,7 @@ impl Conns {
         inbox.push((node, NodeInput::Net(input)));
     }
 
-    /// Does what a node's machine wants.
+    /// Sends, closes and connects as a node's state machine has decided.
     pub(super) fn carry_out(&mut self, epoll: &OwnedFd, node: u32, name: &str, out: NetOut, inbox: &mut Inbox) {
         if let Some(frame) = out.up {
             match self.of(node).parent {
@@ -352,7 +353,7 @@ impl Conns {
             self.leave(node, inbox);
         }
         for (name, chunk) in out.beside {
-            // Who gets no file beside the tree gets it again down the tree: so do nodes elsewhere.
+            // A node that can't be reached here gets the piece again down the tree; so do nodes outside the rack.
             if let Some(to) = self.index.get(&name).copied().filter(|to| self.of(*to).open) {
                 inbox.push((to, NodeInput::Net(NetInput::Beside(chunk))));
             }
@@ -366,7 +367,7 @@ impl Conns {
         }
     }
 
-    /// A node's hop to its parent ends, by the node's own wish: only the parent hears of it.
+    /// Ends a node's connection to its parent, as the node wants: only the parent gets a report.
     fn leave(&mut self, node: u32, inbox: &mut Inbox) {
         match self.of(node).parent.take() {
             Some(Above::Socket(token)) => {
@@ -379,7 +380,7 @@ impl Conns {
         }
     }
 
-    /// A node's hop to a child ends, by the node's own wish: only the child hears of it.
+    /// Ends a node's connection to a child, as the node wants: only the child gets a report.
     fn drop_child(&mut self, node: u32, link: u32, inbox: &mut Inbox) {
         match self.of(node).children.remove(&link) {
             Some(Below::Socket(token)) => {
@@ -433,14 +434,14 @@ impl Conns {
             match send(&conn.fd, &self.frame[at..], SendFlags::NOSIGNAL) {
                 Ok(length) => at += length,
                 Err(Errno::INTR) => {}
-                // What can't go now goes when there is room; if the peer is gone, reading tells of it.
+                // The rest is sent when there is room; if the peer has ended, reading shows it.
                 Err(_) => break,
             }
         }
         conn.outbox.bytes.extend_from_slice(&self.frame[at..]);
     }
 
-    /// Writes what waits. False: the connection has ended.
+    /// Sends queued bytes. False: the connection has ended.
     fn push_out(&mut self, token: u64) -> bool {
         let Some(conn) = self.all.get_mut(&token) else { return true };
         let Outbox { bytes, gone } = &mut conn.outbox;
@@ -456,7 +457,7 @@ impl Conns {
         true
     }
 
-    /// All hops of a node end; its door closes. The node itself hears nothing of it.
+    /// Ends all connections of a node and stops accepting. The node itself gets no report.
     pub(super) fn die(&mut self, node: u32, inbox: &mut Inbox) {
         (self.of(node).open, self.of(node).listener) = (false, None);
         self.leave(node, inbox);
@@ -471,13 +472,13 @@ impl Conns {
     }
 }
 
-/// How long the first frame in `bytes` is; 0: its header is not complete.
+/// Returns the length of the first frame in `bytes`; 0: its header is not complete.
 fn frame_bytes(bytes: &[u8]) -> usize {
     let head = bytes.first_chunk().and_then(|head| codec::header(*head).ok());
     head.map_or(0, |(length, _)| HEADER_BYTES + length)
 }
 
-/// How many of `more` belong to the frame that `begun` begins. Err: it begins no frame.
+/// Returns how many bytes of `more` belong to the frame that begins with `begun`. Err: `begun` begins no frame.
 fn lacking(begun: &[u8], more: &[u8]) -> Result<usize, ()> {
     let mut head: Vec<u8> = begun.iter().take(HEADER_BYTES).copied().collect();
     head.extend(more.iter().take(HEADER_BYTES - head.len()));

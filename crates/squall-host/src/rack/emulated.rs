@@ -1,4 +1,4 @@
-//! One emulated node: the node machine, and a world in which tasks are timers.
+//! One emulated node: the node's state machine, with timers in place of tasks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,27 +14,27 @@ use squall_model::step::{JobFacts, Program, StepLaunch};
 use squall_model::time::{Span, Time};
 use squall_model::wire::stepd::ToStepd;
 
-/// Emulated nodes are always well.
+/// Health report of an emulated node.
 pub(super) const HEALTH: Health = Health { load_centi: 0, free_mb: 0 };
 
-/// CPUs and memory of an emulated node for which the configuration says nothing.
+/// CPUs and memory (MiB) of an emulated node for which the configuration gives none.
 const CPUS: u32 = 16;
 const MEMORY_MB: u64 = 64 << 10;
 
-/// What a job says in its comment to set how long its emulated script lasts.
+/// Word in a job's comment that sets how long its emulated script runs, e.g. `timer_ms=500`.
 const TIMER: &str = "timer_ms=";
 
 const SIGTERM: u8 = 15;
 const SIGKILL: u8 = 9;
 
-/// An emulated node.
+/// One emulated node of a rack.
 pub(super) struct Emulated {
     pub(super) name: String,
     pub(super) machine: Option<Box<NodeMachine>>,
-    /// When it is to be called, as far as the rack has noted it.
+    /// When the node's state machine is to be stepped next, as far as the rack has recorded it.
     pub(super) due: Option<Time>,
     boot: Box<Boot>,
-    /// What a spool would hold.
+    /// Jobs that a real node would have in its spool.
     jobs: BTreeMap<JobAttempt, Arc<JobFacts>>,
     steps: BTreeMap<StepKey, Task>,
     files: Counted,
@@ -44,7 +44,7 @@ struct Task {
     launch: Box<StepLaunch>,
     started: Time,
     ends: Time,
-    /// The signal that ended it before its time.
+    /// The signal that ended the task early; 0: none.
     signal: u8,
     ended: bool,
 }
@@ -72,12 +72,12 @@ impl Emulated {
         }
     }
 
-    /// Whether other nodes are attached to it.
+    /// Whether other nodes are attached to this one.
     pub(super) fn is_collector(&self) -> bool {
         self.machine.as_ref().is_some_and(|machine| machine.below() > 0)
     }
 
-    /// Its daemon starts again and finds its spool.
+    /// Restarts the node's daemon: makes a new state machine, and reports to it what a spool would hold.
     pub(super) fn revive(&mut self, me: u32, neighbours: &mut Neighbours, mut tell: impl FnMut(NodeInput)) {
         self.boot.life += 1;
         self.files.restart(me, neighbours).into_iter().for_each(&mut tell);
@@ -97,7 +97,7 @@ impl Emulated {
         machine.deadline().into_iter().chain(tasks).min()
     }
 
-    /// Tasks whose time has come.
+    /// Ends the tasks whose time is over.
     pub(super) fn ends(&mut self, now: Time, mut tell: impl FnMut(NodeInput)) {
         for (&key, task) in self.steps.iter_mut().filter(|(_, task)| !task.ended && task.ends <= now) {
             task.ended = true;
@@ -175,7 +175,7 @@ fn of(key: StepKey) -> JobAttempt {
     JobAttempt { job: key.job, attempt: key.attempt }
 }
 
-/// How long the tasks of a launch last.
+/// Returns how long the tasks of a launch run.
 fn lasts(launch: &StepLaunch) -> Span {
     match &launch.program {
         Program::Timer { run_ms, .. } => Span::from_millis(*run_ms),
@@ -203,7 +203,7 @@ fn hardware(entry: Option<&NodeConfig>) -> Hardware {
     }
 }
 
-/// Tells names apart.
+/// Returns a hash of the name (FNV-1a), for distinct incarnation numbers.
 fn fingerprint(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

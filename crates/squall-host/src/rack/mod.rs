@@ -1,9 +1,9 @@
-//! The rack: many emulated nodes in one process. Each has its own name and its own machine, and speaks the real protocol
-//! through the real tree; only its tasks are timers, and frames between nodes of one rack are handed over in process.
+//! The rack: many emulated nodes in one process. Each has its own name and state machine, and uses the real protocol in
+//! the real tree. Only its tasks are timers, and frames between nodes of one rack are passed in memory.
 //!
-//! One thread, one epoll: a node costs its machine, nothing else.
+//! All nodes share one thread and one epoll, so that a node costs little more than its state machine.
 //!
-//! SIGUSR1 kills a random node that has children, as `kill -9` of its daemon would; it comes back half a second later.
+//! SIGUSR1 ends a random node that has children, as `kill -9` of its daemon would; it restarts half a second later.
 
 mod conn;
 mod emulated;
@@ -32,23 +32,23 @@ use crate::sys::{clock, limits};
 use conn::Conns;
 use emulated::Emulated;
 
-/// Readiness notices taken at once.
+/// Most epoll events that are taken at once.
 const EVENTS_MAX: usize = 1024;
 
-/// Inputs for which the time is taken once.
+/// Number of inputs that are processed with one reading of the clock.
 const CLOCK_INPUTS: usize = 64;
 
-/// Marks what comes from the descriptor of signals.
+/// Epoll token of the descriptor of signals.
 const SIGNAL: u64 = u64::MAX;
 
-/// What a rack is started with.
+/// Arguments with which a rack is started.
 #[derive(Clone, Debug)]
 pub struct RackArgs {
-    /// The cluster, whose configuration names the nodes.
+    /// The cluster's state folder.
     pub place: Place,
-    /// The configuration.
+    /// The cluster's configuration.
     pub config: Config,
-    /// The nodes that are emulated.
+    /// Names of the nodes to emulate.
     pub names: Vec<String>,
 }
 
@@ -67,23 +67,23 @@ struct Rack {
     epoll: OwnedFd,
     nodes: Vec<Emulated>,
     conns: Conns,
-    /// Nodes to which some elsewhere may connect.
+    /// Nodes to which nodes outside the rack may connect, by index.
     outside: HashSet<u32>,
-    /// They share a disk.
+    /// Files that the nodes have; all nodes of the rack count as sharing a disk.
     neighbours: Neighbours,
-    /// When nodes want to be called, earliest first; what is no longer so is skipped.
+    /// Deadlines of nodes, the earliest first; outdated entries are skipped.
     due: BinaryHeap<Reverse<(Time, u32)>>,
     inbox: Vec<(u32, NodeInput)>,
     began: (Time, Instant),
-    /// Killed nodes, and when they come back; earliest first.
+    /// Killed nodes with the time of their restart; the earliest first.
     away: VecDeque<(Instant, u32)>,
-    /// How many have left for good, as they were told.
+    /// Number of nodes that were told to end.
     left: usize,
-    /// For the choice of whom to kill.
+    /// State of the random generator that selects nodes to kill.
     seed: u64,
 }
 
-/// How long a killed node stays away.
+/// Time from a node's killing to its restart.
 const AWAY: Duration = Duration::from_millis(500);
 
 impl Rack {
@@ -172,7 +172,7 @@ impl Rack {
         Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) }
     }
 
-    /// Calls nodes whose time has come.
+    /// Ends the tasks of nodes whose deadline has come, and steps their state machines.
     fn call_due(&mut self) {
         let now = self.now();
         while let Some(&Reverse((due, node))) = self.due.peek().filter(|Reverse((due, _))| *due <= now) {
@@ -192,7 +192,7 @@ impl Rack {
         }
     }
 
-    /// Feeds machines until nothing waits.
+    /// Steps the state machines until no input waits.
     fn step_all(&mut self) {
         let (mut at, mut now) = (0, self.now());
         while at < self.inbox.len() {
@@ -215,7 +215,7 @@ impl Rack {
                 self.left += 1;
                 self.conns.die(node, &mut self.inbox);
             }
-            // As a rule a node's children answer one after the other.
+            // A node's inputs often follow each other, so its deadline is updated after the last of them.
             if self.inbox.get(at).is_none_or(|(next, _)| *next != node) {
                 self.note_due(node);
             }
@@ -223,7 +223,7 @@ impl Rack {
         self.inbox.clear();
     }
 
-    /// A node that is to be called sooner than was noted is noted again; one that is called too soon is not bothered.
+    /// Records a node's deadline, if it is earlier than the recorded one. A node reached too early is not stepped.
     fn note_due(&mut self, node: u32) {
         let emulated = &mut self.nodes[node as usize];
         let Some(wanted) = emulated.deadline().map(|due| due.max(Time(1))) else { return };
@@ -233,7 +233,7 @@ impl Rack {
         }
     }
 
-    /// A random node that has children loses its daemon.
+    /// Ends the daemon of a random node that has children.
     fn kill_collector(&mut self) {
         let nodes = &self.nodes;
         let collectors: Vec<u32> = (0..nodes.len() as u32).filter(|&n| nodes[n as usize].is_collector()).collect();
@@ -247,7 +247,7 @@ impl Rack {
         self.away.push_back((Instant::now() + AWAY, node));
     }
 
-    /// Killed nodes come back when their time has come.
+    /// Restarts the killed nodes whose time has come.
     fn revive(&mut self) -> io::Result<()> {
         while let Some((_, node)) = self.away.pop_front_if(|(back, _)| *back <= Instant::now()) {
             let name = self.nodes[node as usize].name.clone();
@@ -260,7 +260,7 @@ impl Rack {
     }
 }
 
-/// The nodes of the rack that stand above nodes elsewhere.
+/// Returns the nodes of the rack that are above nodes outside the rack in the tree.
 fn entrances(args: &RackArgs, tree: &Tree<'_>, all: &[String]) -> HashSet<u32> {
     let own: HashMap<&str, u32> = args.names.iter().enumerate().map(|(at, name)| (name.as_str(), at as u32)).collect();
     let elsewhere = all.iter().filter(|name| !own.contains_key(name.as_str()));

@@ -1,4 +1,4 @@
-//! What of a spool can't be read: it stays where it is as long as it is of use, then it is kept aside; nothing of it is deleted.
+//! Unreadable parts of a spool: they stay in place while they are of use, then they are moved aside. None is deleted.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,11 +13,11 @@ use squall_model::limits::DAMAGED_MAX;
 
 use super::{EXIT_BYTES, RESULT_BYTES, Spool, attempt_name, file, make_dir};
 
-/// Where it is kept.
+/// Name of the folder to which unreadable parts of a spool are moved.
 const DAMAGED: &str = "damaged";
 
 impl Spool {
-    /// What the log says of a step whose launch can't be read.
+    /// Returns the log message for a step whose launch can't be read.
     pub(crate) fn complaint(&self, key: StepKey) -> String {
         let (folder, aside) = (self.step(key), self.path.join(DAMAGED));
         format!(
@@ -29,7 +29,7 @@ impl Spool {
         )
     }
 
-    /// What the log says of a job whose mark can't be read.
+    /// Returns the log message for a job whose mark can't be read.
     pub(crate) fn complaint_of_mark(&self, job: JobAttempt) -> String {
         let aside = self.path.join(DAMAGED);
         format!(
@@ -41,12 +41,12 @@ impl Spool {
         )
     }
 
-    /// Whether a step, or the mark of a job, could not be read when this life began.
+    /// Whether the step's folder or job's mark of this name could not be read at the start of this incarnation.
     pub(crate) fn is_unreadable(&self, name: &str) -> bool {
         self.unreadable.borrow().contains(name)
     }
 
-    /// Moves a file or folder to where damaged ones are kept.
+    /// Moves a file or folder to the damaged ones; returns its new path.
     pub(super) fn set_aside(&self, from: BorrowedFd<'_>, name: &str) -> io::Result<PathBuf> {
         self.unreadable.borrow_mut().remove(name);
         let aside = make_dir(self.root.as_fd(), Path::new(DAMAGED), 0o700)?;
@@ -61,8 +61,8 @@ impl Spool {
         Err(io::Error::new(io::ErrorKind::QuotaExceeded, format!("{} is full", self.path.join(DAMAGED).display())))
     }
 
-    /// The ranks of a step's tasks here, by place. Without a launch they are what the tasks noted themselves, if there is a
-    /// note of each.
+    /// Returns the ranks of a step's tasks on this node, in order. If the launch can't be read, they are taken from the
+    /// tasks' own records if each task has one, and otherwise assumed to be 0, 1, 2 …
     pub(crate) fn ranks(&self, key: StepKey) -> Vec<u32> {
         if let Some(launch) = self.launch(key) {
             return StepSetup::of(&launch).ranks;
@@ -77,7 +77,8 @@ impl Spool {
         if ranks.len() == places { ranks } else { (0..places as u32).collect() }
     }
 
-    /// Whose a step is. Without a launch that is the owner of its script; root if it has none.
+    /// Returns the user id of a step. If the launch can't be read, it is the owner of the script; root if there is
+    /// none.
     pub(crate) fn owner(&self, key: StepKey) -> u32 {
         let of_script = || std::fs::symlink_metadata(self.step(key).join(file::SCRIPT)).map_or(0, |meta| meta.uid());
         self.launch(key).map_or_else(of_script, |launch| launch.facts.owner.uid)

@@ -1,9 +1,10 @@
-//! What a node remembers of itself: its incarnation, its lives, its newest session.
+//! The node's persistent state in the spool: its incarnation, the number of its daemon's starts, its newest session.
 //!
-//! Each stands in a file of its own, of constant length, that ends with its checksum. `incarnation` also holds the boot and
-//! the first process under which the daemon ran ([`Ground`]): after a reboot, and after the restart of a container, nothing
-//! that ran before lives, and another incarnation begins. So it does when the [`Witness`] knows more than the spool:
-//! what was started here can't be told from what was not, and the controller must not start any of it again as it was.
+//! Each is in a file of its own, of constant length, that ends with its checksum. `incarnation` also holds the boot and
+//! the first process under which the daemon ran ([`Ground`]): after a reboot, or the restart of a container, no earlier
+//! process is left, and a new incarnation begins. A new one also begins when the [`Witness`] has more than the spool:
+//! then it is not certain which steps were started here, and the controller must not start any of them again under the
+//! old incarnation.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,24 +17,24 @@ use super::witness::{Seen, Witness};
 use super::{Spool, names_in, parse_key, read_text, write_in_place};
 use crate::processes::Stat;
 
-/// The random number, the boot and the first process that make the incarnation.
+/// Name of the file with the incarnation's random number, the boot and the first process.
 pub(super) const INCARNATION: &str = "incarnation";
-/// How often the daemon was started, and how many steps were.
+/// Name of the file with the numbers of starts of the daemon and of steps.
 pub(super) const LIFE: &str = "life";
-/// The newest session.
+/// Name of the file with the newest session.
 pub(super) const SESSION: &str = "session";
 
-/// Under what a daemon runs: with another of it, all processes of before are dead.
+/// Boot and container in which a daemon runs: if they differ from the recorded ones, all earlier processes are dead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ground {
     /// The kernel's boot id.
     pub boot: String,
-    /// The pid namespace, and when its first process was started. One word.
+    /// The pid namespace, and the start time of its first process, as one word.
     pub init: String,
 }
 
 impl Ground {
-    /// Of this process.
+    /// Returns boot and container of this process.
     pub fn here() -> io::Result<Self> {
         use std::os::unix::fs::MetadataExt;
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
@@ -43,35 +44,36 @@ impl Ground {
     }
 }
 
-/// What the spool says of the life that begins.
+/// State of the spool at the start of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remembered {
-    /// Which incarnation.
+    /// The incarnation of the node.
     pub incarnation: Incarnation,
-    /// Which life of the daemon, from 1.
+    /// Number of this start of the daemon in the incarnation, from 1.
     pub life: u64,
-    /// The newest session of earlier lives.
+    /// The newest session of earlier starts.
     pub session: Session,
-    /// Whether this incarnation begins here: the spool is new or has forgotten something, or nothing of before can live.
+    /// Whether the incarnation is new: the spool is new or has lost something, or all earlier processes are dead.
     pub fresh: bool,
-    /// For the log: what was damaged or lost, and what is done about it.
+    /// Log messages: what was damaged or lost, and what is done about it.
     pub notes: Vec<String>,
 }
 
-/// What changes while the daemon lives.
+/// State that changes while the daemon runs.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     pub(super) number: u128,
     pub(super) life: u64,
-    /// Steps that were started in this incarnation.
+    /// Number of steps that were started in this incarnation.
     pub(super) starts: u64,
     pub(super) session: Session,
     pub(super) witness: Option<Witness>,
 }
 
 impl Spool {
-    /// Begins a life of the daemon. `random`: for a new incarnation. `witness`: where it is or is to be; None: there is no
-    /// place for it. What an earlier incarnation left is removed; nothing of it lives, or it is swept before the node
+    /// Begins a new start of the daemon: counts it, and decides whether the incarnation continues. `random`: number for
+    /// a new incarnation. `witness`: path of the witness file, existing or to be made; None: there is no suitable file
+    /// system. Records of an earlier incarnation are removed: its processes are dead, or are swept before the node
     /// registers.
     pub fn begin(&self, ground: &Ground, random: u128, witness: Option<&Path>) -> io::Result<Remembered> {
         let mut notes = Vec::new();
@@ -106,7 +108,7 @@ impl Spool {
         Ok(Remembered { incarnation: incarnation(number, &ground.boot), life, session, fresh, notes })
     }
 
-    /// The number of the incarnation that goes on. None: none does.
+    /// Returns the number of the incarnation that continues. None: a new one has to begin.
     fn known_number(&self, ground: &Ground, seen: Option<&Seen>, notes: &mut Vec<String>) -> Option<u128> {
         let text = match read_text(self.root.as_fd(), INCARNATION) {
             Ok(text) => text,
@@ -115,7 +117,7 @@ impl Spool {
         };
         let hex = |number: &str| u128::from_str_radix(number, 16).ok().filter(|_| number.len() == 32);
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
-        // Of versions that wrote no checksum: number and boot.
+        // Earlier versions wrote no checksum, only number and boot.
         let known = match (unchecked(&text).is_some(), words.as_slice()) {
             (true, [number, boot, init, _]) => {
                 Some(hex(number).filter(|_| *boot == ground.boot && *init == ground.init))
@@ -132,7 +134,7 @@ impl Spool {
         seen.map(|seen| seen.number)
     }
 
-    /// A file's content. None: it is not there, or damaged, which is said.
+    /// Reads a file. None: it is missing, or damaged (then a note is added).
     fn recall<T>(&self, name: &str, parse: fn(&str) -> Option<T>, notes: &mut Vec<String>) -> Option<T> {
         match read_text(self.root.as_fd(), name) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
@@ -152,7 +154,7 @@ impl Spool {
         format!("the spool's file '{name}' is damaged; it is kept as {kept}, and another one is made")
     }
 
-    /// What the witness knows and the spool does not.
+    /// Returns a message if the witness has something that the spool has lost.
     fn loss(&self, seen: &Seen, (life, starts): (u64, u64)) -> Option<String> {
         let root = self.path.display();
         if life < seen.life || starts < seen.starts {
@@ -168,7 +170,7 @@ impl Spool {
         write_in_place(self.root.as_fd(), LIFE, &checked(&format!("{life:020} {starts:020}")))
     }
 
-    /// Remembers the newest session. Needs no room on the disk.
+    /// Records the newest session. Works on a full disk.
     pub(crate) fn save_session(&self, session: Session) -> io::Result<()> {
         let memory = &mut *self.memory.borrow_mut();
         memory.session = session;
@@ -176,7 +178,7 @@ impl Spool {
         memory.witness.as_ref().map_or(Ok(()), |witness| witness.note(memory))
     }
 
-    /// The daemon ends: where no step is left the witness has nothing to tell.
+    /// Removes the witness at the daemon's end, if there are no steps left.
     pub(crate) fn close(&self) {
         if let Some(witness) = &self.memory.borrow().witness {
             witness.close();
@@ -184,18 +186,18 @@ impl Spool {
     }
 }
 
-/// Text of the spool, with its checksum.
+/// Returns the text with its checksum appended.
 pub(super) fn checked(words: &str) -> String {
     format!("{words} {:08x}\n", crc32c::crc32c(words.as_bytes()))
 }
 
-/// The reverse. None: it is damaged.
+/// Removes and checks the checksum that `checked` appends. None: the text is damaged.
 pub(super) fn unchecked(text: &str) -> Option<&str> {
     let (words, crc) = text.trim_end().rsplit_once(' ')?;
     (crc.len() == 8 && u32::from_str_radix(crc, 16).ok()? == crc32c::crc32c(words.as_bytes())).then_some(words)
 }
 
-/// Lives and starts; of versions that wrote no checksum only lives.
+/// Parses the numbers of starts of the daemon and of steps; earlier versions wrote only the first, without checksum.
 fn parse_life(text: &str) -> Option<(u64, u64)> {
     match unchecked(text) {
         Some(words) => {

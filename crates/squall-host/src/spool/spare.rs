@@ -1,4 +1,4 @@
-//! Folders of steps and marks of jobs that have ended, kept to be written over for others.
+//! Folders of ended steps and marks of ended jobs that are kept for reuse by others.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,13 +13,13 @@ use squall_model::step::StepLaunch;
 
 use super::{file, open_at};
 
-/// Folders that are kept; each takes some 20 KiB of disk.
+/// Number of folders that are kept at most; each takes some 20 KiB of disk.
 const SPARES_MAX: usize = 64;
 
-/// Folders whose files stay open, each with up to six descriptors.
+/// Number of folders whose files stay open, each with up to six descriptors.
 const OPEN_MAX: usize = 32;
 
-/// A folder and those of its files that are open: for a short job, to open them costs more than what is written there.
+/// A folder with those of its files that are open: for a short job, opening them costs more than writing them.
 #[derive(Debug)]
 pub(super) struct Files {
     folder: OwnedFd,
@@ -27,17 +27,17 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// None of them is open yet.
+    /// Takes an open folder, with none of its files open yet.
     pub(super) fn of(folder: OwnedFd) -> Self {
         Self { folder, open: Vec::with_capacity(5) }
     }
 
-    /// The folder.
+    /// Returns the descriptor of the folder.
     pub(super) fn folder(&self) -> BorrowedFd<'_> {
         self.folder.as_fd()
     }
 
-    /// That file, made if it is not there.
+    /// Opens the file of this name, making it if needed; an open one is reused.
     pub(super) fn file(&mut self, name: &'static str) -> io::Result<&File> {
         let known = self.open.iter().position(|(known, _)| *known == name);
         let at = if let Some(at) = known {
@@ -50,7 +50,8 @@ impl Files {
         Ok(&self.open[at].1)
     }
 
-    /// What the step's tasks note themselves in, under whichever of its two names. None: nobody has taken the folder.
+    /// Returns the file with the lines of the step's tasks, which has two possible names. None: no step daemon has
+    /// taken the folder.
     pub(super) fn notes(&mut self) -> io::Result<Option<&File>> {
         if self.if_open(file::PIDS).is_none() {
             match open_at(self.folder.as_fd(), file::PIDS, OFlags::RDWR, 0) {
@@ -62,48 +63,48 @@ impl Files {
         Ok(self.if_open(file::PIDS))
     }
 
-    /// That file is open.
+    /// Keeps an open file of this name for later use.
     pub(super) fn keep(&mut self, name: &'static str, file: File) {
         self.open.push((name, file));
     }
 
-    /// That file, if it is open.
+    /// Returns the file of this name, if it is open.
     fn if_open(&self, name: &str) -> Option<&File> {
         self.open.iter().find(|(known, _)| *known == name).map(|(_, file)| file)
     }
 }
 
-/// What is known of the files in a folder.
+/// Properties of the files in a folder.
 #[derive(Debug, Default)]
 pub(super) struct Traits {
-    /// A step has used it.
+    /// Whether a step has used the folder before.
     pub(super) used: bool,
-    /// Bytes of `cgroups`.
+    /// Length of `cgroups`, bytes.
     pub(super) groups: usize,
-    /// Bytes of `environment`.
+    /// Length of `environment`, bytes.
     pub(super) environment: usize,
-    /// Its files, as far as they stay open.
+    /// The open files of the folder; None: they do not stay open.
     pub(super) files: Option<Files>,
-    /// The script that it holds.
+    /// The batch script in the folder.
     pub(super) script: Option<Script>,
 }
 
-/// A script that lies there as it was written: its owner, who may change it, has not.
+/// A script in a folder that is as it was written: its owner could have changed it, but has not.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Script {
     digest: Digest,
     owner: (u32, u32),
-    /// Its inode, and when that was changed last.
+    /// Inode number, and time of the inode's last change (seconds, nanoseconds).
     inode: (u64, i64, i64),
 }
 
 impl Script {
-    /// The script of a launch, just written.
+    /// Records the script of a launch just after it was written.
     pub(super) fn of(launch: &StepLaunch, script: BorrowedFd<'_>) -> Option<Self> {
         Self::with(launch, &rustix::fs::fstat(script).ok()?)
     }
 
-    /// Whether it is the script of that launch, and unchanged.
+    /// Whether the folder has this launch's script, unchanged.
     pub(super) fn is_for(&self, launch: &StepLaunch, folder: BorrowedFd<'_>) -> bool {
         launch.facts.spec.script == Some(self.digest)
             && rustix::fs::statat(folder, file::SCRIPT, AtFlags::SYMLINK_NOFOLLOW)
@@ -117,28 +118,28 @@ impl Script {
     }
 }
 
-/// The folders, by their names.
+/// The kept folders by their names, and those in use by steps.
 #[derive(Debug, Default)]
 pub(super) struct Spares {
     kept: Vec<(String, Traits)>,
     lent: BTreeMap<StepKey, (String, Traits)>,
-    /// Marks of jobs that have ended.
+    /// Names of files that were marks of ended jobs.
     marks: Vec<String>,
     last: u64,
 }
 
 impl Spares {
-    /// A file for a job's mark, or the name for a new one.
+    /// Returns the name of a file to write a job's mark to: a kept one or a new one.
     pub(super) fn mark(&mut self) -> String {
         self.marks.pop().unwrap_or_else(|| self.name())
     }
 
-    /// A name for a mark that is not used any more. None: there are enough of them.
+    /// Returns a name under which to keep an unused mark. None: enough are kept.
     pub(super) fn room_for_mark(&mut self) -> Option<String> {
         (self.marks.len() < SPARES_MAX).then(|| self.name())
     }
 
-    /// It has that name.
+    /// Keeps a mark that now has this name.
     pub(super) fn keep_mark(&mut self, name: String) {
         self.marks.push(name);
     }
@@ -148,7 +149,8 @@ impl Spares {
         format!(".{}", self.last)
     }
 
-    /// A folder for a step: one that holds its script if there is one, or else any, or else the name for a new one.
+    /// Returns a folder for a step: preferably a kept one with the step's script, otherwise any kept one, otherwise the
+    /// name for a new one.
     pub(super) fn take(&mut self, launch: &StepLaunch, batch: bool) -> (String, Traits) {
         let wanted = launch.facts.spec.script.filter(|_| batch);
         let fits = |(_, traits): &(String, Traits)| traits.script.as_ref().map(|script| script.digest) == wanted;
@@ -159,7 +161,7 @@ impl Spares {
         (self.name(), Traits::default())
     }
 
-    /// The step has it.
+    /// Records that the step uses the folder.
     pub(super) fn lend(&mut self, launch: &StepLaunch, name: String, mut traits: Traits) {
         if is_small(launch) {
             let of_others = self.kept.iter().chain(self.lent.values());
@@ -170,28 +172,28 @@ impl Spares {
         }
     }
 
-    /// A file of the step's folder, if it is open.
+    /// Returns a file of a step's folder, if it is open.
     pub(super) fn open_file(&self, key: StepKey, name: &str) -> Option<&File> {
         self.lent.get(&key)?.1.files.as_ref()?.if_open(name)
     }
 
-    /// It will not come back.
+    /// Excludes the step's folder from reuse.
     pub(super) fn spoil(&mut self, key: StepKey) {
         self.lent.remove(&key);
     }
 
-    /// The step does not need it any more. None: nobody else can use it.
+    /// Returns the folder of an ended step for reuse. None: it can't be reused, or enough are kept.
     pub(super) fn returned(&mut self, key: StepKey) -> Option<(String, Traits)> {
         self.lent.remove(&key).filter(|_| self.kept.len() < SPARES_MAX)
     }
 
-    /// It is ready for another step.
+    /// Keeps a folder that is prepared for another step.
     pub(super) fn keep(&mut self, name: String, traits: Traits) {
         self.kept.push((name, traits));
     }
 }
 
-/// Only folders of a single task have files of equal length.
+/// Whether a step has a single task: only then have the files of its folder the same lengths as others'.
 fn is_small(launch: &StepLaunch) -> bool {
     StepSetup::of(launch).ranks.len() == 1
 }

@@ -1,4 +1,4 @@
-//! The spool on a real disk.
+//! Tests of the spool on a real disk.
 
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -19,7 +19,7 @@ use super::{
 use crate::spool::memory::{Ground, INCARNATION, LIFE, Remembered, SESSION, checked};
 use crate::traces::Traces;
 
-/// A folder that is removed at the end.
+/// A temporary folder that is removed at the end.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -88,7 +88,7 @@ fn ground(boot: &str) -> Ground {
     Ground { boot: format!("{boot:->36}"), init: "1-1".into() }
 }
 
-/// What is kept aside.
+/// Returns the names of files moved aside as damaged.
 fn aside(scratch: &Scratch) -> Vec<String> {
     let folder = std::fs::read_dir(scratch.0.join("damaged")).into_iter().flatten().flatten();
     let mut names: Vec<String> = folder.map(|entry| entry.file_name().into_string().unwrap()).collect();
@@ -96,7 +96,7 @@ fn aside(scratch: &Scratch) -> Vec<String> {
     names
 }
 
-/// faults.md A12
+/// Regression test of fault A12 in faults.md.
 #[test]
 fn a12_one_wrong_digit_is_seen_and_the_node_comes_back() {
     let scratch = Scratch::new("digit");
@@ -123,7 +123,7 @@ fn a12_one_wrong_digit_is_seen_and_the_node_comes_back() {
                 .unwrap();
         }
     }
-    // What versions before wrote is still believed.
+    // Files of earlier versions are still accepted.
     std::fs::write(scratch.0.join(INCARNATION), format!("{:032x} {}\n", 7, ground("a").boot)).unwrap();
     std::fs::write(scratch.0.join(LIFE), format!("{:020}\n", 5)).unwrap();
     std::fs::write(scratch.0.join(SESSION), format!("{:020} {:020}\n", 3, 9)).unwrap();
@@ -132,7 +132,7 @@ fn a12_one_wrong_digit_is_seen_and_the_node_comes_back() {
     assert!(!old.notes.iter().any(|note| note.contains("damaged")), "{:?}", old.notes);
 }
 
-/// faults.md A4, N3
+/// Regression test of fault A4, N3 in faults.md.
 #[test]
 fn a4_another_first_process_makes_another_incarnation() {
     let scratch = Scratch::new("container");
@@ -145,7 +145,7 @@ fn a4_another_first_process_makes_another_incarnation() {
     assert!(spool.steps().0.is_empty());
 }
 
-/// A spool with a witness, in its first life, with these jobs.
+/// Returns a spool with a witness, after its first start, with steps of these jobs.
 fn witnessed(scratch: &Scratch, jobs: &[u32]) -> (Spool, PathBuf, Remembered) {
     let witness = scratch.0.with_extension("witness");
     let _ = std::fs::remove_file(&witness);
@@ -157,7 +157,7 @@ fn witnessed(scratch: &Scratch, jobs: &[u32]) -> (Spool, PathBuf, Remembered) {
     (spool, witness, first)
 }
 
-/// faults.md A4
+/// Regression test of fault A4 in faults.md.
 #[test]
 fn a4_a_spool_that_lost_a_folder_makes_another_incarnation() {
     let scratch = Scratch::new("lost");
@@ -174,7 +174,7 @@ fn a4_a_spool_that_lost_a_folder_makes_another_incarnation() {
     std::fs::remove_file(witness).unwrap();
 }
 
-/// faults.md A4
+/// Regression test of fault A4 in faults.md.
 #[test]
 fn a4_a_spool_that_was_rolled_back_makes_another_incarnation() {
     let scratch = Scratch::new("rolled");
@@ -189,7 +189,7 @@ fn a4_a_spool_that_was_rolled_back_makes_another_incarnation() {
     std::fs::remove_file(witness).unwrap();
 }
 
-/// faults.md A4
+/// Regression test of fault A4 in faults.md.
 #[test]
 fn a4_without_a_witness_the_spool_is_believed() {
     let scratch = Scratch::new("unwitnessed");
@@ -203,7 +203,7 @@ fn a4_without_a_witness_the_spool_is_believed() {
     std::fs::remove_file(witness).unwrap();
 }
 
-/// faults.md A1
+/// Regression test of fault A1 in faults.md.
 #[test]
 fn a1_what_cant_be_read_is_kept() {
     let scratch = Scratch::new("kept");
@@ -230,7 +230,7 @@ fn a1_what_cant_be_read_is_kept() {
     assert!(!path.exists() && !mark.exists());
 }
 
-/// faults.md A1
+/// Regression test of fault A1 in faults.md.
 #[test]
 fn a1_a_lost_mark_of_the_first_task_does_not_hide_it() {
     let scratch = Scratch::new("mark");
@@ -336,7 +336,7 @@ fn a_step_whose_daemon_died_before_its_task_was_there_left_nothing() {
     assert!(std::fs::metadata(folder.join(file::UNTAKEN)).unwrap().size() > 40, "there is room for what it notes");
     std::fs::rename(folder.join(file::UNTAKEN), folder.join(file::PIDS)).unwrap();
     mark_begun(&spool.open_file(launch.key, file::RESULT).unwrap()).unwrap();
-    // Nobody is in that group, so that nobody is about to note himself.
+    // The group is empty, so no task is about to record itself.
     let group = scratch.0.join("group");
     let left = || Traces::of(&spool, launch.key, Some(&group));
     assert!(left().is_blank() && left().missing() == [0]);
@@ -376,7 +376,7 @@ fn tasks_and_keys_are_read_back() {
     assert_eq!(parse_key("1.2.x"), None);
 }
 
-/// A batch step that has run, by the hands of its daemon.
+/// Runs a batch step, doing the writes of its step daemon.
 fn run(spool: &Spool, launch: &StepLaunch, files: BatchFiles<'_>, groups: &str) {
     spool.add_step(launch, Some(files), groups).unwrap();
     assert!(spool.result(launch.key).is_none() && !spool.has_begun(launch.key) && spool.exits(launch.key).is_empty());
@@ -412,7 +412,7 @@ fn folders_are_written_over_and_nothing_of_the_step_before_shows() {
     let same = named(2, long);
     run(&spool, &same, BatchFiles { script: long, environment: b"" }, "");
     assert_eq!((inode(&same, "."), inode(&same, file::SCRIPT)), (folder, script), "the same folder, the same script");
-    // Its owner makes another script of it.
+    // The owner changes the script.
     let path = spool.step(same.key).join(file::SCRIPT);
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).unwrap();
     std::fs::write(&path, "#!/bin/sh\necho evil\n").unwrap();

@@ -1,12 +1,12 @@
-//! The witness of a spool: a file in memory that says which steps the spool must know.
+//! The witness of a spool: a file in memory that lists the steps that the spool must have.
 //!
-//! The spool is never flushed, and it may be rolled back (a restored copy, a snapshot of its disk) or lose files, while the
-//! processes that it tells of live on. The kernel keeps the witness as long as it keeps these processes: a reboot takes both.
-//! A step stands in it from when its folder has its name until shortly before that is removed; so, unless the spool has
-//! forgotten something, all that stands in the witness is in the spool.
+//! The spool is never flushed. It may be rolled back (a restored copy, a snapshot of its disk) or lose files, while the
+//! processes that it records continue to run. The kernel keeps the witness as long as these processes: a reboot ends
+//! both. A step is listed from when its folder has got its name until shortly before that is removed. So all steps in
+//! the witness are in the spool, unless the spool has lost something.
 //!
-//! The first [`HEAD_BYTES`] are one checked line: incarnation, life, starts, session. Then one checked line of [`SLOT_BYTES`]
-//! for each step; a blank one is free.
+//! The first [`HEAD_BYTES`] bytes are one line with a checksum: incarnation, starts of the daemon, starts of steps,
+//! session. Then follows a line of [`SLOT_BYTES`] with a checksum for each step; a blank line is free.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -25,10 +25,10 @@ use super::{open_at, parse_key, read_text};
 const HEAD_BYTES: usize = 256;
 const SLOT_BYTES: usize = 64;
 
-/// What statfs(2) says of a file system in memory.
+/// Type of tmpfs as returned by statfs(2).
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// The witness, open.
+/// The opened witness file.
 #[derive(Debug)]
 pub(super) struct Witness {
     path: PathBuf,
@@ -43,7 +43,7 @@ struct Slots {
     count: usize,
 }
 
-/// What an earlier life left in it.
+/// Content of the witness as an earlier start of the daemon left it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) number: u128,
@@ -53,8 +53,8 @@ pub(super) struct Seen {
     pub(super) steps: Vec<StepKey>,
 }
 
-/// Where the witness of a node's spool is: named after the folder of the cluster's state. None: no file system in memory is
-/// there to be used.
+/// Returns the path of the witness of a node's spool; its name is derived from the folder of the cluster's state. None:
+/// there is no usable file system in memory.
 pub fn place(state: &Path, node: &str) -> Option<PathBuf> {
     let folder = std::fs::metadata(state).ok()?;
     let name = Digest::of(format!("{} {} {}", state.display(), folder.dev(), folder.ino()).as_bytes()).to_string();
@@ -68,7 +68,7 @@ pub fn place(state: &Path, node: &str) -> Option<PathBuf> {
 }
 
 impl Witness {
-    /// What it says. None: it is not there, damaged, or somebody else's.
+    /// Reads the witness. None: it is missing, damaged, or belongs to another user.
     pub(super) fn read(path: &Path) -> Option<Seen> {
         let owner = std::fs::symlink_metadata(path).ok()?.uid();
         let text = read_text(CWD, path.to_str()?).ok().filter(|_| owner == rustix::process::geteuid().as_raw())?;
@@ -82,7 +82,7 @@ impl Witness {
         Some(Seen { number, life, starts, session, steps })
     }
 
-    /// Begins anew with these steps.
+    /// Writes a new witness with these steps.
     pub(super) fn create(path: &Path, memory: &Memory, steps: &[StepKey]) -> io::Result<Self> {
         let name = path.to_str().ok_or(io::ErrorKind::InvalidInput)?;
         let file = open_at(CWD, name, OFlags::RDWR | OFlags::CREATE, 0o600)?;
@@ -100,12 +100,12 @@ impl Witness {
         Ok(Self { path: path.to_owned(), file, slots })
     }
 
-    /// Lives, starts or the session have changed.
+    /// Updates the numbers of starts and the session.
     pub(super) fn note(&self, memory: &Memory) -> io::Result<()> {
         self.file.write_all_at(&head(memory), 0)
     }
 
-    /// The spool must know this step from now on.
+    /// Adds a step, which the spool must have from now on.
     pub(super) fn add(&self, key: StepKey, memory: &Memory) -> io::Result<()> {
         self.note(memory)?;
         let slots = &mut *self.slots.borrow_mut();
@@ -115,7 +115,7 @@ impl Witness {
         self.file.write_all_at(&line(&key.to_string(), SLOT_BYTES), offset(slot))
     }
 
-    /// The step may be forgotten.
+    /// Removes a step, which the spool may lose from now on.
     pub(super) fn remove(&self, key: StepKey) -> io::Result<()> {
         let slots = &mut *self.slots.borrow_mut();
         let Some(slot) = slots.used.remove(&key) else { return Ok(()) };
@@ -123,7 +123,7 @@ impl Witness {
         self.file.write_all_at(&[b' '; SLOT_BYTES], offset(slot))
     }
 
-    /// Removes it if there is no step in it.
+    /// Removes the file if it lists no step.
     pub(super) fn close(&self) {
         if self.slots.borrow().used.is_empty() {
             let _ = std::fs::remove_file(&self.path);
@@ -141,7 +141,7 @@ fn head(memory: &Memory) -> Vec<u8> {
     line(&words, HEAD_BYTES)
 }
 
-/// A checked line, filled up with blanks.
+/// Returns a line with a checksum, filled up with blanks to `length` bytes.
 fn line(words: &str, length: usize) -> Vec<u8> {
     let mut bytes = checked(words).into_bytes();
     bytes.resize(length, b' ');

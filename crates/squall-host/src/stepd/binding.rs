@@ -1,4 +1,4 @@
-//! Binds the tasks of a step to CPUs, by `--cpu-bind`.
+//! Binds the tasks of a step to CPUs, as `--cpu-bind` asks.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,16 +10,17 @@ use squall_model::step::{StepLaunch, TaskProgram};
 
 use crate::hardware::usable_cpus;
 
-/// How the tasks of this node are bound.
+/// CPU binding of a step's tasks on this node.
 pub(super) struct Binding {
     bind: CpuBind,
-    /// What the step may use.
+    /// The CPUs that the step may use.
     usable: CoreSet,
     masks: Option<Vec<CoreSet>>,
 }
 
 impl Binding {
-    /// What `srun` asked for, on the CPUs on which this daemon was put, or what suits a grid of ranks; None: nothing.
+    /// Returns the binding that `srun` asked for, within the CPUs of this daemon, or one that suits a grid of ranks.
+    /// None: no binding.
     pub(super) fn of(launch: &StepLaunch, program: &TaskProgram) -> Option<Self> {
         let options = [&program.options, &launch.facts.spec.options];
         let grid = options.iter().any(|options| options.network.grid.is_some());
@@ -36,12 +37,12 @@ impl Binding {
         Some(Self { bind, usable: cpus.iter().map(|cpu| cpu.number).collect(), masks })
     }
 
-    /// The variables that tell of it.
+    /// Returns the environment variables that describe the binding.
     pub(super) fn env(&self) -> Env {
         bind_env(&self.bind, self.masks.as_deref())
     }
 
-    /// The CPUs of a task, by its place among the node's tasks. Empty: all of the step's.
+    /// Returns the CPUs of a task by its index among the node's tasks. Empty: all CPUs of the step.
     pub(super) fn cpus(&self, local: usize) -> Vec<usize> {
         self.mask(local).map(|mask| mask.iter().collect()).unwrap_or_default()
     }
@@ -50,7 +51,7 @@ impl Binding {
         self.masks.as_ref()?.get(local).filter(|mask| !mask.is_empty())
     }
 
-    /// What to tell the user of tasks that are not bound though that was asked for.
+    /// Returns a message for the user, if tasks are not bound although that was asked for.
     pub(super) fn complaint(&self) -> Option<String> {
         let unbound = self.masks.iter().flatten().filter(|mask| mask.is_empty()).count();
         let usable = hex(&self.usable);
@@ -58,7 +59,7 @@ impl Binding {
             .then(|| format!("--cpu-bind: {unbound} task(s) not bound: none of their CPUs is the step's ({usable})"))
     }
 
-    /// What a task says of itself with `verbose`.
+    /// Returns the line that a task prints with `--cpu-bind=verbose`. None: it is not asked for.
     pub(super) fn verbose(&self, launch: &StepLaunch, local: usize, rank: u32) -> Option<Verbose> {
         let kind = match (&self.bind.way, self.mask(local)) {
             (_, None) => "NONE",
@@ -76,7 +77,7 @@ impl Binding {
     }
 }
 
-/// A line that lacks the task's process id.
+/// The line of `--cpu-bind=verbose`, into which the task's process id has to be inserted.
 #[derive(Debug)]
 pub(super) struct Verbose {
     head: String,
@@ -84,9 +85,9 @@ pub(super) struct Verbose {
 }
 
 impl Verbose {
-    /// Says it on the task's standard error.
+    /// Writes the line to the task's standard error.
     pub(super) fn say(&self, mut stderr: &File, pid: u32) {
-        // Who does not listen misses nothing that matters.
+        // The line is informative only, so errors are ignored.
         drop(stderr.write_all(format!("{}{pid}{}", self.head, self.tail).as_bytes()));
     }
 }

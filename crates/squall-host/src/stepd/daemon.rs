@@ -1,4 +1,4 @@
-//! The loop of the step daemon: what comes in goes to the machine, what the machine wants is done.
+//! The loop of the step daemon: passes events to the step's state machine and carries out its acts.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -35,16 +35,16 @@ use crate::sys::offspring::leave;
 use crate::sys::pmix::WANTED;
 use crate::sys::signals::SignalFd;
 
-/// How often memory is looked at.
+/// Interval at which memory use is sampled.
 const SAMPLE: Duration = Duration::from_secs(1);
 
-/// Most bytes of output that wait for `srun`; above it tasks' pipes are no longer read, so that they wait.
+/// Most bytes of output that may be queued for `srun`; above it tasks' pipes are not read, so that tasks wait.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
-/// Descriptors that a step with a few tasks waits for.
+/// Number of descriptors that a step with a few tasks waits for; initial capacity of the list.
 const INTERESTS: usize = 24;
 
-/// How long the last words may take to be heard.
+/// Time that the last messages have to be sent before the daemon leaves.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// A running step daemon.
@@ -55,26 +55,26 @@ pub(super) struct Daemon {
     signals: SignalFd,
     nodes: NodeLinks,
     srun: Option<Frames>,
-    /// Who else listens.
+    /// Further commands that receive the output (`sattach`).
     watchers: Watchers,
     ready: Option<Ready>,
     streams: Streams,
-    /// Where notices go where there is no `srun`.
+    /// File for notices of a batch job, which has no `srun`.
     stderr: Option<File>,
     processes: Processes,
     meter: Meter,
-    /// How tasks find each other.
+    /// Wire-up of the tasks (PMIx, PMI), by which ranks find each other.
     wireup: Option<Wireup>,
     poller: Poller<Event>,
     next_sample: Instant,
     draining: bool,
-    /// The last word, for node daemons that come late.
+    /// The result, for node daemons that connect later.
     last: Option<FromStepd>,
-    /// The machine is done: when to leave at the latest.
+    /// Latest time to leave; set when the state machine has ended.
     leave: Option<Instant>,
 }
 
-/// Who has something for us.
+/// Sources of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Signal,
@@ -110,24 +110,24 @@ impl Daemon {
         }
     }
 
-    /// Runs the step; `first` says why it can't be run.
+    /// Runs the step; `first` is the reason why it can't be run, if there is one.
     pub(super) fn run(mut self, first: Option<StepInput>) -> ! {
         let first = first.unwrap_or_else(|| self.begin());
         self.feed([first]);
         if let Some(wireup) = &mut self.wireup {
             wireup.started(self.machine.pids());
         }
-        // What came together with the greeting is no longer to be waited for.
+        // Processes what arrived together with the greeting: the descriptor does not become readable for it again.
         self.serve_srun();
         while !self.is_done() {
             self.turn();
         }
-        // All that it holds the kernel takes back sooner.
+        // Leaves without freeing memory, as the kernel reclaims it sooner.
         let wanted = |wireup: &Wireup| wireup.has_threads() || wireup.wants_library();
         leave(if self.wireup.as_ref().is_some_and(wanted) { i32::from(WANTED) } else { 0 })
     }
 
-    /// Everything before the first task.
+    /// Prepares all that precedes the first task; returns the state machine's first input.
     fn begin(&mut self) -> StepInput {
         let launch = &self.folder.launch;
         if let Program::Timer { .. } = launch.program {
@@ -169,12 +169,12 @@ impl Daemon {
         {
             return false;
         }
-        // Whoever has just connected hears the end from us; later ones read it.
+        // A node daemon that has just connected gets the result from us; later ones read the file.
         self.nodes.accept(&self.news());
         true
     }
 
-    /// Hands inputs to the machine and does what it wants, until it wants nothing more.
+    /// Steps the state machine with the inputs and carries out its acts, until it has none.
     fn feed(&mut self, inputs: impl IntoIterator<Item = StepInput>) {
         let mut queue: VecDeque<StepInput> = inputs.into_iter().collect();
         while let Some(input) = queue.pop_front() {
@@ -223,7 +223,7 @@ impl Daemon {
             }
             StepAct::Client(message) => {
                 if let FromStep::Exited { rank, .. } = message {
-                    // What it said comes before its end.
+                    // A task's output is sent before its end is reported.
                     self.read_outputs(Some(rank));
                     self.streams.task_ended(rank);
                 }
@@ -237,7 +237,7 @@ impl Daemon {
         if let Program::Timer { run_ms, code } = self.folder.launch.program {
             answers.push_back(self.processes.start_timer(Duration::from_millis(run_ms), code));
         } else if let Some(mut ready) = self.ready.take() {
-            // Dropping what was ready closes our copies of the tasks' ends of pipes.
+            // Dropping the prepared tasks closes our copies of their ends of pipes.
             answers.extend(self.processes.spawn(&mut ready, &mut self.folder));
         }
     }
@@ -255,7 +255,7 @@ impl Daemon {
         answers.extend(found);
     }
 
-    /// What wireup has to say to the step.
+    /// Sends the messages of wire-up; returns its inputs for the state machine.
     fn wireup_words(&mut self) -> Vec<StepInput> {
         for (to, message) in self.wireup.as_mut().map(Wireup::passes).unwrap_or_default() {
             self.tell_srun(&FromStep::Pass { to, message: Box::new(message) });
@@ -287,14 +287,15 @@ impl Daemon {
         }
     }
 
-    /// Calls somebody who wants to watch.
+    /// Connects to a command that wants to receive the step's output.
     fn watched(&mut self, watcher: &Watcher) {
         let launch = &self.folder.launch;
         match srun::connect(&watcher.client, watcher.cookie, launch.node_index, launch.facts.owner.uid) {
             Ok(None) => {}
             Ok(Some(link)) => {
                 self.watchers.add(link, self.machine.pids());
-                // What came together with the greeting is no longer to be waited for.
+                // Processes what arrived together with the greeting: the descriptor does not become readable for it
+                // again.
                 self.hear_watcher(self.watchers.links().len().saturating_sub(1));
             }
             Err(e) => warn!(error = %e, "cannot reach a command that wants to watch"),
@@ -307,7 +308,7 @@ impl Daemon {
         }
     }
 
-    /// To `srun`, or into the batch job's standard error.
+    /// Sends a notice to the user: to `srun`, or to the batch job's standard error.
     fn notice(&mut self, text: &str) {
         if self.srun.is_some() {
             self.tell_srun(&FromStep::Notice(format!("error: {text}")));
@@ -323,13 +324,13 @@ impl Daemon {
         self.notice(&text);
     }
 
-    /// What a node daemon hears when it connects.
+    /// Returns the messages for a node daemon that has just connected.
     fn news(&self) -> Vec<FromStepd> {
         let hello = FromStepd::Hello { key: self.machine.setup().key, tasks: self.machine.pids() };
         std::iter::once(hello).chain(self.last.clone()).collect()
     }
 
-    /// Waits for something to happen, and deals with it.
+    /// Waits for events, and handles them.
     fn turn(&mut self) {
         for event in self.wait() {
             self.handle(event);
@@ -360,10 +361,10 @@ impl Daemon {
         }
     }
 
-    /// All processes are gone: what is in the pipes is all there is.
+    /// Reads the rest of the output after all processes have ended.
     fn drain(&mut self) {
         self.read_outputs(None);
-        // Reading stops early only where there is no room.
+        // Reading has stopped early only if there was no room.
         if self.srun.as_ref().is_none_or(|link| link.backlog() == 0) {
             self.draining = false;
             let delivered = self.srun.as_ref().is_none_or(|link| !link.is_remote());
@@ -407,7 +408,7 @@ impl Daemon {
         let wireup = self.wireup.as_ref().and_then(Wireup::deadline);
         let deadlines = [machine, self.processes.deadline(), wireup, self.leave, Some(self.next_sample)];
         let next = deadlines.into_iter().flatten().min().unwrap_or(clock);
-        // Rounded up, so that what is due is due when we look.
+        // Rounded up, so that the deadline has passed when the wait ends.
         next.saturating_duration_since(clock) + Duration::from_millis(1)
     }
 
@@ -497,14 +498,14 @@ impl Daemon {
         self.srun.as_ref().is_none_or(|link| link.backlog() < OUTPUT_BYTES_MAX)
     }
 
-    /// Reads all there is now of one task's output, or of everybody's, as far as there is room for it.
+    /// Reads the available output of the task with this rank, or (None) of all tasks, as far as there is room for it.
     fn read_outputs(&mut self, rank: Option<u32>) {
         for at in self.streams.outputs_of(rank) {
             while self.has_room() && self.read_once(at) {}
         }
     }
 
-    /// Whether there may be more at once.
+    /// Reads once from an output. Returns whether more may be available now.
     fn read_once(&mut self, at: usize) -> bool {
         let Some(frame) = self.streams.read(at) else { return false };
         self.tell_srun(&frame);
@@ -512,7 +513,7 @@ impl Daemon {
     }
 }
 
-/// What the user is told when somebody ends a step.
+/// Returns the notice for the user when a step is ended.
 pub(super) fn end_notice(launch: &StepLaunch, why: EndReason) -> String {
     let due = match why {
         EndReason::None | EndReason::Cancelled => "",

@@ -1,4 +1,4 @@
-//! The environment of a task: what the user had, over which what Squall says is laid.
+//! The environment of a task: the user's variables, overlaid by Squall's.
 
 use std::ffi::CString;
 use std::path::Path;
@@ -10,20 +10,20 @@ use squall_model::step::StepLaunch;
 
 use crate::sys::spawn::PID_ROOM;
 
-/// Where programs are looked for if the user's environment does not say.
+/// Value of `PATH` if the user's environment has none.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 
-/// Variables in order; each name once.
+/// Environment variables in order; each name once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Environment(Vec<CString>);
 
 impl Environment {
-    /// From entries `KEY=VALUE`, each ended by NUL. What has no name or a name given before is left out.
+    /// Parses entries `KEY=VALUE`, each ended by NUL. Entries without a name, or with a name given before, are ignored.
     pub(super) fn parse(bytes: &[u8]) -> Self {
         let mut env = Self::default();
         for entry in bytes.split(|&b| b == 0) {
             let Some(at) = entry.iter().position(|&b| b == b'=') else { continue };
-            // An entry between two NULs has none inside.
+            // An entry between two NULs contains none.
             if at > 0 && env.find(&entry[..at]).is_none() {
                 env.0.extend(CString::new(entry));
             }
@@ -32,25 +32,25 @@ impl Environment {
     }
 
     fn find(&self, name: &[u8]) -> Option<usize> {
-        // Where the name would end is looked at first: for nearly all that is the end of it.
+        // Checking for `=` at the name's end first rejects nearly all entries at once.
         let named = |entry: &[u8]| entry.get(name.len()) == Some(&b'=') && entry.starts_with(name);
         self.0.iter().position(|entry| named(entry.as_bytes()))
     }
 
-    /// The value of a variable.
+    /// Returns the value of a variable.
     pub(super) fn get(&self, name: &str) -> Option<&[u8]> {
         self.find(name.as_bytes()).map(|at| &self.0[at].as_bytes()[name.len() + 1..])
     }
 
-    /// Variables whose names begin so.
+    /// Returns the variables whose names begin with `beginning`.
     pub(super) fn beginning(&self, beginning: &str) -> Vec<(String, String)> {
         let texts = self.0.iter().filter_map(|entry| entry.to_str().ok()).filter(|entry| entry.starts_with(beginning));
         texts.filter_map(|entry| entry.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
     }
 
-    /// Sets a variable; a value with a NUL byte can't be and is not. Gives its place.
+    /// Sets a variable, unless the value contains a NUL byte; returns its index.
     pub(super) fn set(&mut self, name: &str, value: &str) -> Option<usize> {
-        // Room for all of it and for the NUL byte at once: there are dozens of them for each task.
+        // The capacity includes the NUL byte, to avoid reallocation: there are dozens of entries for each task.
         let mut entry = Vec::with_capacity(name.len() + value.len() + 2);
         entry.extend_from_slice(name.as_bytes());
         entry.push(b'=');
@@ -65,21 +65,21 @@ impl Environment {
         Some(at)
     }
 
-    /// Takes a variable away.
+    /// Removes a variable.
     pub(super) fn remove(&mut self, name: &str) {
         if let Some(at) = self.find(name.as_bytes()) {
             self.0.remove(at);
         }
     }
 
-    /// Sets a variable that is not set.
+    /// Sets a variable, unless it is set already.
     pub(super) fn set_default(&mut self, name: &str, value: &str) {
         if self.find(name.as_bytes()).is_none() {
             self.set(name, value);
         }
     }
 
-    /// Takes over what is set in `other` and not here.
+    /// Copies the variables of `other` that are not set here.
     pub(super) fn complete(&mut self, other: &Self) {
         for entry in &other.0 {
             let name = entry.as_bytes().split(|&b| b == b'=').next().unwrap_or_default();
@@ -89,19 +89,20 @@ impl Environment {
         }
     }
 
-    /// The entries, for exec.
+    /// Returns the entries, for exec.
     pub(super) fn entries(&self) -> &[CString] {
         &self.0
     }
 
-    /// Sets all of these.
+    /// Sets all variables of `over`.
     pub(super) fn lay(&mut self, over: Env) {
         for (name, value) in over {
             self.set(&name, &value);
         }
     }
 
-    /// What all tasks of a step on this node share. `spool` marks them as the step's.
+    /// Returns the environment shared by all tasks of a step on this node. `spool`, the step's folder, marks them as
+    /// the step's.
     pub(super) fn for_step(mut self, launch: &StepLaunch, spool: &str) -> Self {
         for (name, value) in default_env() {
             self.set_default(&name, &value);
@@ -110,14 +111,14 @@ impl Environment {
         self.lay(job_env(&launch.facts));
         self.lay(step_env(launch));
         self.set(TASK_MARK, spool);
-        // Commands of the job talk to the cluster that runs it, wherever it was submitted.
+        // Commands of the job use the cluster that runs it, wherever it was submitted.
         if let Some(place) = Place::of_step(Path::new(spool)) {
             self.set(STATE_VARIABLE, &place.for_jobs().dir().to_string_lossy());
         }
         self
     }
 
-    /// What one task has, and the place at which its process id is to be filled in.
+    /// Returns the environment of one task, and the index of the entry into which its process id has to be inserted.
     pub(super) fn for_task(mut self, launch: &StepLaunch, local: u32, rank: u32) -> (Self, Option<usize>) {
         self.lay(task_env(launch, local, rank, None));
         let at = self.set("SLURM_TASK_PID", PID_ROOM);

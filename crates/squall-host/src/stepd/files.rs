@@ -1,4 +1,4 @@
-//! Files of the user: opened as the user, with the messages that Slurm's users know.
+//! Opens the user's files as the user, with the error messages of Slurm.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -8,15 +8,16 @@ use std::path::{Path, PathBuf};
 
 use squall_model::plain::plain;
 
-/// Where a step runs whose working directory is missing.
+/// Working directory of a step whose own is missing.
 const FALLBACK_DIR: &str = "/tmp";
 
-/// Whether opening may wait: for the other end of a FIFO, for whoever holds a lease on the file.
+/// Whether opening may block: until a FIFO's other end is opened, or the holder of a lease releases it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opening {
-    /// The process serves this step alone.
+    /// Opening may block, as the process serves one step only.
     MayWait,
-    /// Other steps would wait too: what is no plain file is an error, and so is one that can't be opened at once.
+    /// Opening must not block, as other steps would wait too: files other than plain ones, and those that can't be
+    /// opened at once, are errors.
     AtOnce,
 }
 
@@ -25,7 +26,7 @@ impl Opening {
         libc::O_NOCTTY | if self == Self::AtOnce { libc::O_NONBLOCK } else { 0 }
     }
 
-    /// Refuses a FIFO before its other end notices anything.
+    /// Refuses a FIFO before opening it, which its other end would notice.
     fn look(self, path: &Path) -> io::Result<()> {
         match fs::metadata(path) {
             Ok(meta) if self == Self::AtOnce && !is_plain(&meta) => Err(io::ErrorKind::WouldBlock.into()),
@@ -33,11 +34,11 @@ impl Opening {
         }
     }
 
-    /// Refuses what was opened if it is not what it may be.
+    /// Refuses an opened file of a forbidden kind.
     fn check(self, file: &File) -> io::Result<()> {
         let on_proc = rustix::fs::fstatfs(file)?.f_type == libc::PROC_SUPER_MAGIC;
         if self == Self::AtOnce {
-            // It is still root who opens, and files of processes show more to root.
+            // The daemon still opens as root, and files of processes show more to root.
             if on_proc || !is_plain(&file.metadata()?) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
@@ -53,17 +54,17 @@ impl Opening {
     }
 }
 
-/// A regular file, or `/dev/null`.
+/// Whether it is a regular file, or `/dev/null`.
 fn is_plain(meta: &fs::Metadata) -> bool {
     meta.is_file() || meta.rdev() == libc::makedev(1, 3)
 }
 
-/// An error in words, without the number that Rust adds.
+/// Returns an error's text without the error number that Rust appends.
 pub(super) fn reason(error: &io::Error) -> String {
     plain(&error.to_string())
 }
 
-/// The directory to run in, and what to tell the user if it is not the one asked for.
+/// Returns the directory to run in, and a note for the user if it is not the one asked for.
 pub(super) fn work_dir(asked: &Path) -> (PathBuf, Option<String>) {
     match enter(asked) {
         Ok(()) => (asked.to_owned(), None),
@@ -74,21 +75,21 @@ pub(super) fn work_dir(asked: &Path) -> (PathBuf, Option<String>) {
     }
 }
 
-/// Whether one may go there.
+/// Checks that `dir` is a directory that the user may enter.
 fn enter(dir: &Path) -> io::Result<()> {
     if !fs::metadata(dir)?.is_dir() {
         return Err(io::ErrorKind::NotADirectory.into());
     }
-    // By the rights over files that the thread has, which may not be the process's.
+    // Checked with the thread's file permissions, which may differ from those of the process.
     let (here, flags) = (rustix::fs::CWD, rustix::fs::AtFlags::EACCESS);
     match rustix::fs::accessat(here, dir, rustix::fs::Access::EXEC_OK, flags) {
-        // Kernels before 5.8 can't say; then the child finds out.
+        // Kernels before 5.8 lack this call; then the child finds out.
         Err(rustix::io::Errno::NOSYS) => Ok(()),
         result => Ok(result?),
     }
 }
 
-/// Opens a file for output, each write at its end; missing directories above it are created.
+/// Opens a file for output in append mode; makes missing parent directories. Without `append` it is truncated.
 pub(super) fn open_output(path: &Path, append: bool, opening: Opening) -> io::Result<File> {
     opening.look(path)?;
     let open = || {
@@ -104,7 +105,7 @@ pub(super) fn open_output(path: &Path, append: bool, opening: Opening) -> io::Re
         (result, _) => result?,
     };
     opening.check(&file)?;
-    // What can't be cut (a pipe, a terminal) has nothing to be cut.
+    // Pipes and terminals need not be truncated.
     if !append && file.metadata()?.is_file() {
         file.set_len(0)?;
     }
@@ -118,7 +119,7 @@ pub(super) fn open_input(path: &Path, opening: Opening) -> io::Result<File> {
     opening.check(&file).map(|()| file)
 }
 
-/// `/dev/null`, both ways.
+/// Opens `/dev/null` for reading and writing.
 pub(super) fn null() -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open("/dev/null")
 }

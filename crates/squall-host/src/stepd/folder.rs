@@ -1,5 +1,5 @@
-//! The step daemon's side of its spool folder (see `crate::spool`): everything is opened by its place
-//! in the folder, which is the working directory, before privileges are dropped.
+//! The step daemon's side of its spool folder (see `crate::spool`). Files are opened by relative paths (the folder is
+//! the working directory) before privileges are dropped.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -20,13 +20,13 @@ use crate::spool::{self, file, mark_begun, note_exit, write_result};
 use crate::sys::clock::boot_ticks;
 use crate::sys::spawn::{Note, PID_ROOM};
 
-/// Why there is nothing to be done.
+/// Reasons why the step daemon has to leave the folder alone.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FolderError {
-    /// Another step daemon was started for this folder.
+    /// Another step daemon has taken this folder.
     #[error("this step was started before")]
     Taken,
-    /// Something is missing or broken.
+    /// A file is missing or damaged.
     #[error("{0}: {1}")]
     Broken(&'static str, String),
 }
@@ -34,9 +34,9 @@ pub(super) enum FolderError {
 /// An opened spool folder.
 #[derive(Debug)]
 pub(super) struct Folder {
-    /// Its absolute path.
+    /// The folder's absolute path.
     pub(super) path: PathBuf,
-    /// What to run.
+    /// The step's launch: what to run.
     pub(super) launch: StepLaunch,
     /// The batch job's environment; empty for other steps.
     pub(super) environment: Vec<u8>,
@@ -44,11 +44,11 @@ pub(super) struct Folder {
     notes: Notes,
 }
 
-/// Where tasks note themselves.
+/// The file in which tasks record themselves (`pids`).
 #[derive(Clone, Debug)]
 pub(super) struct Notes {
     file: Arc<File>,
-    /// Bytes of it that are taken.
+    /// Bytes of the file that are in use.
     taken: u64,
 }
 
@@ -57,17 +57,17 @@ impl Notes {
         Self { file: Arc::new(file), taken: 0 }
     }
 
-    /// What a task that starts now notes of itself, so that it is found when this daemon is gone.
+    /// Returns the line that the next task writes about itself, so that it is found after this daemon's death.
     pub(super) fn line(&self, rank: u32) -> Note<'_> {
         let head = format!("{rank} ");
-        // What comes after may be of an earlier step: it ends at an empty line, which the next one overwrites.
+        // What follows may be of an earlier step: the line ends with an empty one, which the next line overwrites.
         let line = format!("{head}{PID_ROOM} {}\n\n", boot_ticks());
         Note { file: self.file.as_fd(), offset: self.taken, line: line.into_bytes(), room: head.len() }
     }
 }
 
 impl Folder {
-    /// Takes the folder over, with the socket on which node daemons connect. `Taken`: nothing was touched.
+    /// Takes the folder, and opens the socket on which node daemons connect. Err `Taken`: nothing was changed.
     pub(super) fn take(path: &Path) -> Result<(Self, UnixListener), FolderError> {
         let path = std::path::absolute(path).map_err(broken("spool folder"))?;
         std::env::set_current_dir(&path).map_err(broken("spool folder"))?;
@@ -86,39 +86,40 @@ impl Folder {
         Ok((Self { path, launch, environment, result, notes: Notes::new(pids) }, listener))
     }
 
-    /// Takes over the folder of a launch that has come another way, without going there. `Taken`: nothing was touched.
+    /// Takes the folder of a launch that was received otherwise, without entering the folder. Err `Taken`: nothing was
+    /// changed.
     pub(super) fn adopt(path: PathBuf, launch: StepLaunch, environment: Vec<u8>) -> Result<Self, FolderError> {
         let (pids, result) = open(&path)?;
         Ok(Self { path, launch, environment, result, notes: Notes::new(pids) })
     }
 
-    /// The path of the batch script.
+    /// Returns the path of the batch script.
     pub(super) fn script(&self) -> PathBuf {
         self.path.join(file::SCRIPT)
     }
 
-    /// The path of a file in the node's keeping.
+    /// Returns the path of a file in the node's cache of files.
     pub(super) fn content(&self, content: ContentId) -> PathBuf {
         let node = self.path.ancestors().nth(2).unwrap_or(&self.path);
         crate::content::path(&node.join(CONTENT), content)
     }
 
-    /// Notes, before the first task, that there may be tasks from now on.
+    /// Records, before the first task, that tasks may exist from now on.
     pub(super) fn note_begun(&self) -> io::Result<()> {
         mark_begun(&self.result)
     }
 
-    /// Where a task that starts now notes itself.
+    /// Returns the file in which the next task records itself.
     pub(super) fn notes(&self) -> &Notes {
         &self.notes
     }
 
-    /// The task has started.
+    /// Counts the line of a task that has started.
     pub(super) fn noted(&mut self, rank: u32) {
         self.notes.taken += self.notes.line(rank).line.len() as u64 - 1;
     }
 
-    /// Notes how a task ended, before anybody reaps it.
+    /// Records how a task ended, before it is reaped.
     pub(super) fn note_exit(&self, rank: u32, exit: ExitCode, usage: &Usage) {
         let place = StepSetup::of(&self.launch).ranks.iter().position(|&known| known == rank);
         if let Some(Err(e)) = place.map(|place| note_exit(&self.result, place, exit, usage)) {
@@ -126,7 +127,7 @@ impl Folder {
         }
     }
 
-    /// Writes the last word into the room that was reserved for it.
+    /// Writes the result into the bytes reserved for it.
     pub(super) fn write_result(&self, last: &FromStepd) -> io::Result<()> {
         write_result(&self.result, last)
     }
@@ -136,7 +137,7 @@ fn broken(what: &'static str) -> impl FnOnce(io::Error) -> FolderError {
     move |e| FolderError::Broken(what, e.to_string())
 }
 
-/// Takes a folder; its files of tasks and of the result.
+/// Takes a folder; opens its files of tasks and of the result.
 fn open(folder: &Path) -> Result<(File, File), FolderError> {
     let pids = folder.join(file::PIDS);
     fs::rename(folder.join(file::UNTAKEN), &pids).map_err(|e| match e.kind() {
@@ -147,7 +148,8 @@ fn open(folder: &Path) -> Result<(File, File), FolderError> {
     Ok((open(&pids).map_err(broken(file::PIDS))?, open(&folder.join(file::RESULT)).map_err(broken(file::RESULT))?))
 }
 
-/// The socket on which the node daemon finds us: the one that was given as standard input, else a new one of that name.
+/// Returns the socket on which the node daemon connects: the one given as standard input, or else a new one of that
+/// name.
 fn listen(socket: Option<&SocketAddr>) -> io::Result<UnixListener> {
     let stdin = io::stdin();
     let listener = if rustix::net::sockopt::socket_acceptconn(stdin.as_fd()) == Ok(true) {

@@ -1,17 +1,19 @@
-//! A step daemon for many: the parent of those batch scripts of a node that need nothing but a parent.
+//! The batch supervisor: one step daemon for many steps. It is the parent of those batch scripts of a node that need
+//! nothing but a parent.
 //!
-//! A process for each job that does nothing but wait for another costs as much as the job. So the nursery makes one copy
-//! of itself that stays, keeps root's rights, and starts scripts as their users: it opens their files with the user's
-//! rights over files, and the child becomes the user before it looks at anything. Each script is born in its step's v2
-//! cgroup, by which its processes are known apart; without one a step has a daemon of its own. The step's folder is the
-//! same as for other step daemons, and so is what is done if this one dies: the nursery notes how the scripts end.
+//! A process for each job that only waits for another costs as much as the job. So the zygote makes one copy of itself
+//! that stays, keeps root's rights, and starts scripts as their users. It opens their files with the user's file
+//! permissions, and the child becomes the user before it accesses anything. Each script is created in its step's v2
+//! cgroup, which identifies its processes; a step without one has a step daemon of its own. The step's folder is the
+//! same as for other step daemons, and so is the handling of the supervisor's death: the zygote records how the scripts
+//! end.
 //!
-//! No user may hold up the others: it opens plain files only, at once, and gives back every step that needs more (a FIFO,
-//! a leased file, an error that the user has to be told); such a step gets a daemon of its own. A script that does not
-//! execute in its time is killed. If a file system hangs, so does this process: then the node daemon, which hears no
-//! answer, kills it.
+//! No user may delay the others: the supervisor opens plain files only, without waiting, and returns every step that
+//! needs more (a FIFO, a leased file, an error that the user has to be told); such a step gets a step daemon of its
+//! own. A script that is not executed in time is killed. If a file system hangs, the supervisor hangs too: then the
+//! node daemon, which gets no answer, kills it.
 //!
-//! It listens at `DIR/node/NAME/foster.sock` for the node daemon, one after another, and leaves when it has neither a
+//! It listens at `DIR/node/NAME/foster.sock` for the node daemon, one after another, and ends when it has neither a
 //! node daemon nor a script.
 
 use minicbor::{Decode, Encode};
@@ -58,39 +60,39 @@ use crate::sys::pidfd;
 use crate::sys::signals::{SignalFd, kill};
 use crate::sys::wait::{Peeked, Reaped, Waited, peek, reap_pid};
 
-/// Name of its socket in the node's spool.
+/// Name of the supervisor's socket in the node's spool.
 pub(crate) const SOCK: &str = "foster.sock";
 
-/// Its command line when it serves nothing; else it looks like a step daemon whose folder is that of all steps.
+/// Command line of an idle supervisor; a busy one has that of a step daemon whose folder is that of all steps.
 pub(super) const IDLE_TITLE: [&[u8]; 3] = [b"squall", b"step", b"--foster"];
 
-/// How long it waits for its first node daemon.
+/// Time that the supervisor waits for its first node daemon.
 const FIRST_WAIT: Duration = Duration::from_secs(10);
 
-/// How often memory of what runs is looked at.
+/// Interval at which memory use is sampled.
 const SAMPLE: Duration = Duration::from_secs(1);
 
-/// How long the script of a step may take to be executed, and how long one that was killed before it did may take to end.
+/// Time limit for the execution of a step's script, and for the end of a script that was killed before it was executed.
 const START: Duration = Duration::from_secs(30);
 const START_OF_ENDED: Duration = Duration::from_secs(1);
 
-/// What a node daemon says, after its greeting.
+/// Message of a node daemon to the batch supervisor, after its greeting.
 #[derive(Debug, Encode, Decode)]
 pub(crate) enum ToFoster {
-    /// Serve this step, whose folder lies ready.
+    /// Serve this step, whose folder is prepared.
     #[n(0)]
     Serve(#[n(0)] Box<Order>),
-    /// A word for a step.
+    /// Passes on a message for a step.
     #[n(1)]
     Tell {
-        /// Which.
+        /// The step.
         #[n(0)]
         key: StepKey,
-        /// What.
+        /// The message.
         #[n(1)]
         message: ToStepd,
     },
-    /// Answer, to show that you are not stuck.
+    /// Answer with `Alive`, to show that the supervisor is not stuck.
     #[n(2)]
     Ping,
 }
@@ -98,42 +100,42 @@ pub(crate) enum ToFoster {
 /// A step to be served.
 #[derive(Debug, Encode, Decode)]
 pub(crate) struct Order {
-    /// As in its folder.
+    /// The step's launch, as in its folder.
     #[n(0)]
     pub(crate) launch: StepLaunch,
-    /// As in its folder.
+    /// The batch job's environment, as in the step's folder.
     #[n(1)]
     pub(crate) environment: ByteBuf,
-    /// As in its folder.
+    /// The step's cgroups, as in its folder (`cgroups`).
     #[n(2)]
     pub(crate) groups: String,
-    /// Bytes of the path of its v2 cgroup.
+    /// Path of the step's v2 cgroup, as bytes.
     #[n(3)]
     pub(crate) birthplace: ByteBuf,
-    /// CPUs that it may use; none: all.
+    /// CPUs that the step may use; empty: all.
     #[n(4)]
     pub(crate) cpus: Vec<usize>,
 }
 
-/// What it says, after its greeting.
+/// Message of the batch supervisor to a node daemon, after its greeting.
 #[derive(Debug, Encode, Decode)]
 pub(crate) enum FromFoster {
-    /// First: the steps that it serves.
+    /// The first message: the steps that it serves.
     #[n(0)]
     Serves(#[n(0)] Vec<StepKey>),
-    /// The last word of a step; it lies in its folder too.
+    /// The result of a step; it is in the step's folder too.
     #[n(1)]
     Over(#[n(0)] StepKey, #[n(1)] FromStepd),
-    /// What the script of a step has used so far.
+    /// The usage so far of a step's script.
     #[n(2)]
     Used(#[n(0)] StepKey, #[n(1)] Usage),
-    /// The script of a step was told to end, or never begins.
+    /// A step's script was told to end, or is never started.
     #[n(3)]
     Ending(#[n(0)] StepKey),
-    /// It does not serve that step: its folder is not as it should be, or somebody else's.
+    /// The supervisor does not serve this step: the folder is damaged, or taken by another step daemon.
     #[n(4)]
     Lost(#[n(0)] StepKey),
-    /// That step needs a daemon of its own; nothing of it has begun.
+    /// This step needs a step daemon of its own; nothing of it has begun.
     #[n(5)]
     Returned(#[n(0)] StepKey),
     /// The answer to `Ping`.
@@ -141,34 +143,34 @@ pub(crate) enum FromFoster {
     Alive,
 }
 
-/// A step in its charge.
+/// A step that the supervisor serves.
 struct Ward {
     machine: StepMachine,
     folder: Folder,
     order: Order,
     meter: Meter,
-    /// What the script starts with, until then.
+    /// The prepared script; None once it is being started.
     ready: Option<Ready>,
-    /// The script is being started.
+    /// State of the script's start; None before and after.
     starting: Option<Starting>,
-    /// The script's process, until it is reaped.
+    /// Process id of the script, until it is reaped.
     pid: Option<u32>,
-    /// The script caught TERM when that was sent.
+    /// Whether the script had a handler for SIGTERM when that was sent.
     heard: bool,
-    /// For notices.
+    /// The script's standard error, for notices.
     stderr: Option<File>,
     next_sample: Instant,
-    /// Everything is to be killed until nothing is left; the time of the next look.
+    /// Time of the next kill, while all processes of the step are being killed.
     killing: Option<Instant>,
 }
 
-/// A script on its way to execution.
+/// State of a script between its start and its execution.
 struct Starting {
-    /// What came for the machine meanwhile.
+    /// Inputs for the state machine that arrived meanwhile.
     later: Vec<StepInput>,
-    /// When it is killed if it has not executed until then.
+    /// Time at which the script is killed unless it was executed before.
     kill_at: Instant,
-    /// It is not to begin any more.
+    /// Set when the script must not be started any more.
     ended: Arc<AtomicBool>,
 }
 
@@ -197,7 +199,7 @@ impl Ward {
         }
         let found = members(self.group()).into_iter().filter_map(|pid| Some((pid, pidfd::open(pid).ok()?)));
         let found: Vec<_> = found.collect();
-        // Those that still are what they were when their descriptor was opened.
+        // Only processes that are still in the group: their ids were not reused before their pidfds were opened.
         let still = members(self.group());
         for (_, fd) in found.iter().filter(|(pid, _)| still.contains(pid)) {
             // It may have ended by itself.
@@ -205,12 +207,12 @@ impl Ward {
         }
     }
 
-    /// Whether nothing of the step lives any more; else it is being killed.
+    /// Whether all processes of the step are gone. Otherwise they are killed, and the next check is scheduled.
     fn is_cleared(&mut self) -> bool {
         let gone = match fs::remove_dir(self.group()) {
             Ok(()) => true,
             Err(e) if e.kind() == io::ErrorKind::NotFound => true,
-            // Steps may have groups within it.
+            // The group may contain groups made by the step.
             Err(_) => members(self.group()).is_empty(),
         } && self.pid.is_none();
         self.killing = (!gone).then(|| Instant::now() + KILL_AGAIN);
@@ -231,14 +233,14 @@ impl Ward {
     }
 }
 
-/// A node daemon.
+/// A connection of a node daemon.
 struct Link {
     frames: Frames,
     greeted: bool,
     broken: bool,
 }
 
-/// The running daemon.
+/// The running batch supervisor.
 pub(super) struct Foster {
     steps: PathBuf,
     signals: SignalFd,
@@ -246,18 +248,18 @@ pub(super) struct Foster {
     links: Vec<Link>,
     wards: BTreeMap<StepKey, Ward>,
     starters: Starters,
-    /// Whose script a process is.
+    /// Steps by the process id of their script.
     scripts: HashMap<u32, StepKey>,
-    /// What is to be said in this turn.
+    /// Messages to be sent in this turn.
     words: Vec<FromFoster>,
-    /// Its command line says that it serves something.
+    /// Whether the command line shows that it serves steps.
     busy: bool,
-    /// With nothing to do: when to leave.
+    /// When the supervisor ends if it has nothing to do.
     until: Instant,
 }
 
 impl Foster {
-    /// For the node whose folder of steps that is.
+    /// Opens the supervisor of the node whose steps have their folders in `steps`.
     pub(super) fn new(steps: &Path) -> io::Result<Self> {
         let signals = SignalFd::new(&[libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP])?;
         let path = steps.parent().unwrap_or(steps).join(SOCK);
@@ -269,13 +271,13 @@ impl Foster {
         listener.set_nonblocking(true)?;
         let (links, wards, scripts, words) = Default::default();
         let until = Instant::now() + FIRST_WAIT;
-        // They have blocked what the signals' descriptor has: after it.
+        // Made after the descriptor of signals, so that the threads have these signals blocked.
         let starters = Starters::new()?;
         let steps = steps.to_owned();
         Ok(Self { steps, signals, listener, links, wards, starters, scripts, words, busy: false, until })
     }
 
-    /// Runs until there is nothing to do.
+    /// Runs until there is nothing to do; returns the exit status.
     pub(super) fn run(mut self) -> i32 {
         while !(self.wards.is_empty() && self.links.is_empty() && Instant::now() >= self.until) {
             self.turn();
@@ -302,12 +304,12 @@ impl Foster {
         self.speak();
     }
 
-    /// Shows by the command line whether it serves something.
+    /// Shows by the command line whether steps are served.
     fn show(&mut self) {
         if self.busy == self.wards.is_empty() {
             self.busy = !self.busy;
             let steps = self.steps.as_os_str().as_bytes();
-            // It is for people.
+            // Only `ps` shows it, so errors are ignored.
             drop(if self.busy {
                 set_command_line(&[b"squall", b"step", b"--spool", steps])
             } else {
@@ -316,7 +318,8 @@ impl Foster {
         }
     }
 
-    /// Waits for something to happen: a signal, a script started, a caller, links by their places.
+    /// Waits for an event; returns whether there is a signal, a started script, a caller, and the indexes of readable
+    /// connections.
     fn wait(&self) -> (bool, bool, bool, Vec<usize>) {
         let sending = |f: &Frames| if f.backlog() > 0 { PollFlags::OUT } else { PollFlags::empty() };
         let fixed = [self.signals.as_fd(), self.starters.bell(), self.listener.as_fd()].map(|fd| (fd, PollFlags::IN));
@@ -371,7 +374,7 @@ impl Foster {
                 Ok(Some(ToFoster::Tell { key, message })) => match message {
                     ToStepd::Signal { signal, all } => self.feed(key, StepInput::Signal { signal, all }),
                     ToStepd::End { kill_wait_s, why } => {
-                        // One that has executed is ended as others are.
+                        // A script that was executed meanwhile is ended in the usual way.
                         self.take_started();
                         self.feed(key, StepInput::End { kill_wait_s, why });
                     }
@@ -393,7 +396,7 @@ impl Foster {
         }
     }
 
-    /// Says what this turn has brought, and forgets those who have gone.
+    /// Sends the messages of this turn, and removes broken connections.
     fn speak(&mut self) {
         for word in self.words.drain(..) {
             self.links.iter_mut().for_each(|link| link.frames.queue(&word));
@@ -418,7 +421,7 @@ impl Foster {
     }
 }
 
-/// Scripts: begun and ended.
+/// Functions for the start and end of scripts.
 impl Foster {
     fn serve(&mut self, mut order: Order) {
         let key = order.launch.key;
@@ -461,13 +464,13 @@ impl Foster {
         self.words.push(FromFoster::Used(key, used));
     }
 
-    /// Hands an input to a step's machine and does what it wants, until it wants nothing more.
+    /// Steps a step's state machine with an input and carries out its acts, until it has none.
     fn feed(&mut self, key: StepKey, input: StepInput) {
         let mut queue = VecDeque::from([input]);
         while let Some(input) = queue.pop_front() {
             let Some(ward) = self.wards.get_mut(&key) else { return };
             if let Some(starting) = &mut ward.starting {
-                // A script that has not executed when its end comes never does. A requeue gives it time.
+                // A script that was not executed when its step is ended never is. A requeue gives it time.
                 match input {
                     StepInput::End { why: EndReason::Requeued, .. } => {
                         starting.kill_at = starting.kill_at.min(Instant::now() + START_OF_ENDED);
@@ -505,7 +508,7 @@ impl Foster {
             },
             StepAct::Signal { signal, all: true } => ward.signal_all(signal),
             StepAct::Signal { signal, all: false } => {
-                // As our child its id is its own until we reap it.
+                // It is our child, so its id is not reused until we reap it.
                 drop(ward.pid.map(|pid| kill(pid, signal)));
             }
             StepAct::KillLeft => answers.extend(ward.is_cleared().then_some(StepInput::Gone)),
@@ -526,7 +529,7 @@ impl Foster {
         }
     }
 
-    /// Takes scripts that were started, or could not be.
+    /// Takes the results of starts: scripts that were started, or could not be.
     fn take_started(&mut self) {
         for (key, answer) in self.starters.started() {
             let Some(ward) = self.wards.get_mut(&key) else { continue };
@@ -542,14 +545,14 @@ impl Foster {
         self.reap();
     }
 
-    /// Takes children that have ended.
+    /// Reaps children that have ended.
     fn reap(&mut self) {
         while let Peeked::Ended(Reaped { pid, exit, usage }) = peek() {
             let Some(key) = self.scripts.remove(&pid) else {
                 let of = self.whose(pid);
                 let starting = |key| self.wards.get(&key).is_some_and(|ward| ward.starting.is_some());
                 if self.starters.are_at_work() && of.is_none_or(starting) {
-                    // It may be a script already: they will tell.
+                    // It may be a script whose start was not reported yet.
                     break;
                 }
                 self.reap_orphan(pid, of);
@@ -557,7 +560,7 @@ impl Foster {
             };
             let io = io_bytes(pid);
             if let Some(ward) = self.wards.get(&key) {
-                // Once it is reaped nobody else can learn it any more.
+                // After it is reaped its exit can't be read any more.
                 ward.folder.note_exit(0, exit, &usage);
             }
             let Ok(Waited::Reaped(mut reaped)) = reap_pid(pid) else { return };
@@ -571,18 +574,18 @@ impl Foster {
             }
             self.feed(key, StepInput::Exited { rank: 0, exit: reaped.exit, usage: reaped.usage, heard });
         }
-        // What the dead leave behind is ours now.
+        // Processes left by the dead ones are children of the supervisor now.
         self.kill_on(|_| true);
     }
 
-    /// The step in whose group a process is that has ended and is not reaped.
+    /// Returns the step whose group contains an ended process that is not reaped yet.
     fn whose(&self, pid: u32) -> Option<StepKey> {
         let group = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
         let group = group.lines().find_map(|line| line.strip_prefix("0::/")).filter(|group| !group.is_empty())?;
         self.wards.iter().find(|(_, ward)| ward.group().ends_with(group)).map(|(key, _)| *key)
     }
 
-    /// A process that lost its parent has ended: it counts for the step in whose group it was.
+    /// Reaps an ended process that had lost its parent; its usage counts for the step whose group it was in.
     fn reap_orphan(&mut self, pid: u32, of: Option<StepKey>) {
         let io = io_bytes(pid);
         let Ok(Waited::Reaped(reaped)) = reap_pid(pid) else { return };
@@ -592,7 +595,7 @@ impl Foster {
         }
     }
 
-    /// Goes on clearing steps that are being cleared, of which that is true.
+    /// Continues to kill the processes of steps whose next kill is due.
     fn kill_on(&mut self, due: impl Fn(Instant) -> bool) {
         let clearing = self.wards.iter_mut().filter(|(_, ward)| ward.killing.is_some_and(&due));
         let cleared = clearing.filter_map(|(key, ward)| ward.is_cleared().then_some(*key));
@@ -606,7 +609,7 @@ impl Foster {
         }
     }
 
-    /// What is due by the clock.
+    /// Does what is due by the clock.
     fn look_after(&mut self) {
         let (clock, time) = (Instant::now(), steady());
         self.kill_on(|at| at <= clock);
@@ -632,7 +635,7 @@ impl Foster {
 }
 
 impl Ward {
-    /// Opens the script's files. None: the step needs a daemon of its own.
+    /// Opens the script's files. None: the step needs a step daemon of its own.
     fn begin(&mut self) -> Option<StepInput> {
         let identity = self.identity();
         if !rustix::process::geteuid().is_root()
@@ -649,7 +652,8 @@ impl Ward {
                 self.ready = Some(ready);
                 Some(StepInput::Start)
             }
-            // What there is to be told, and whether it is true of the user, a process knows that is the user.
+            // Only a process that has become the user can report this to the user, and check whether it holds for the
+            // user.
             Ok(_) => None,
             Err(e) => {
                 let error = format!("cannot use files as the user: {e}");
@@ -658,8 +662,8 @@ impl Ward {
         }
     }
 
-    /// The script's process waits for something before it executes: an interpreter on which somebody holds a lease, a file
-    /// system that hangs, or the user has stopped it.
+    /// Kills a script that was not executed in time. Causes may be an interpreter with a lease on it, a file system
+    /// that hangs, or a user who has stopped it.
     fn kill_starting(&mut self, now: Instant) {
         if self.starting.as_ref().is_some_and(|starting| starting.later.is_empty()) {
             self.notice(&format!("the script was not executed within {} s: killed", START.as_secs()));
@@ -674,7 +678,7 @@ impl Ward {
         Mode::from_raw_mode(self.order.launch.facts.spec.umask & 0o777)
     }
 
-    /// The script, to be started; or that it can't be.
+    /// Returns the script to be started. Err: why it can't be.
     fn script(&mut self) -> Result<Script, StepInput> {
         let failed = |e: io::Error| StepInput::SpawnFailed {
             rank: 0,

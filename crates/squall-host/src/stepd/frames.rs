@@ -1,4 +1,4 @@
-//! A stream of frames that never blocks: what could not be sent yet waits in a buffer.
+//! A stream of frames that never blocks: bytes that can't be sent yet are buffered.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::IpAddr;
@@ -13,15 +13,15 @@ use squall_model::encoding::{Decoded, Encoded};
 use crate::pipe::{Pipe, ROOM_BYTES as READ_BYTES};
 use crate::poller::Interest;
 
-/// Most room that an idle link keeps.
+/// Largest buffer that an idle link keeps, bytes.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// One end of a link.
+/// One end of a link, a stream of frames.
 #[derive(Debug)]
 pub(super) struct Frames {
     stream: Pipe,
     birth: u64,
-    /// What has come stands between `taken` and `filled`; the rest is room.
+    /// Receive buffer: unread bytes are between `taken` and `filled`, the rest is free.
     unread: Vec<u8>,
     taken: usize,
     filled: usize,
@@ -29,44 +29,44 @@ pub(super) struct Frames {
     sent: usize,
 }
 
-/// What reading came to.
+/// State of the link after reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filled {
-    /// Nothing more for now.
+    /// The link is open, with nothing more to read for now.
     Open,
-    /// The other side has closed or broken the link. What came before is still to be taken.
+    /// The peer has closed or broken the link. Frames received before can still be taken.
     Closed,
 }
 
 impl Frames {
-    /// Over a connected stream on this machine.
+    /// Makes a link over a connected Unix stream.
     pub(super) fn new(stream: UnixStream) -> io::Result<Self> {
         Pipe::local(stream).map(Self::over)
     }
 
-    /// The address of this end, if it is not of this machine only.
+    /// Returns the address of this end, if the peer may be on another machine.
     pub(super) fn own_address(&self) -> Option<IpAddr> {
         self.stream.own_address()
     }
 
-    /// Over any stream.
+    /// Makes a link over any stream, Unix or TCP.
     pub(super) fn over(stream: Pipe) -> Self {
         static BIRTHS: AtomicU64 = AtomicU64::new(1);
         let birth = BIRTHS.fetch_add(1, Ordering::Relaxed);
         Self { stream, birth, unread: Vec::new(), taken: 0, filled: 0, unsent: Vec::new(), sent: 0 }
     }
 
-    /// Whether what was sent is lost if this process ends before the other side has read it.
+    /// Whether sent bytes are lost if this process ends before the peer has read them.
     pub(super) fn is_remote(&self) -> bool {
         self.stream.is_remote()
     }
 
-    /// See [`Pipe::watch_peer`].
+    /// Turns on keepalive, see [`Pipe::watch_peer`].
     pub(super) fn watch_peer(&self) -> io::Result<()> {
         self.stream.watch_peer()
     }
 
-    /// To be polled: for reading if that is wanted, and for writing while something waits.
+    /// Returns what to poll for: reading if `reading`, and writing while bytes are queued.
     pub(super) fn interest(&self, reading: bool) -> Interest<'_, ()> {
         let reading = if reading { PollFlags::IN } else { PollFlags::empty() };
         let writing = if self.backlog() > 0 { PollFlags::OUT } else { PollFlags::empty() };
@@ -75,18 +75,18 @@ impl Frames {
 
     /// Queues a message, to be sent with others by `flush`.
     pub(super) fn queue<T: Encoded>(&mut self, message: &T) {
-        // What can't be made is said by nobody.
+        // A message that can't be encoded is dropped.
         drop(codec::encode(message, &mut self.unsent));
     }
 
-    /// Queues a message and sends what the link takes. A broken link shows when it is read.
+    /// Queues a message and sends as much as possible without waiting. A broken link is noticed when it is read.
     pub(super) fn send<T: Encoded>(&mut self, message: &T) {
         if codec::encode(message, &mut self.unsent).is_ok() {
             self.flush();
         }
     }
 
-    /// Sends what the link takes.
+    /// Sends as much as possible without waiting.
     pub(super) fn flush(&mut self) {
         while self.sent < self.unsent.len() {
             match self.stream.write(&self.unsent[self.sent..]) {
@@ -98,16 +98,16 @@ impl Frames {
         }
         self.unsent.clear();
         self.sent = 0;
-        // A broken link shows when it is read.
+        // A broken link is noticed when it is read.
         drop(self.stream.flush());
     }
 
-    /// Bytes that wait to be sent.
+    /// Number of bytes that are not sent yet.
     pub(super) fn backlog(&self) -> usize {
         self.unsent.len() - self.sent + self.stream.backlog()
     }
 
-    /// Reads what has come, a bounded amount at a time.
+    /// Reads what has arrived, a bounded amount at a time.
     pub(super) fn fill(&mut self) -> Filled {
         self.make_room();
         loop {
@@ -124,9 +124,9 @@ impl Frames {
         }
     }
 
-    /// Room for one reading after what has come. It stays for the next: to clear it each time would cost more than to read.
+    /// Makes room for one read. The buffer is kept for the next: clearing it each time would cost more than the read.
     fn make_room(&mut self) {
-        // Most links bring little; one that fills its room gets more.
+        // Most links receive little; one that has filled its buffer gets a larger one.
         let was_full = !self.unread.is_empty() && self.filled == self.unread.len();
         let room = if was_full { READ_BYTES } else { self.stream.room() };
         self.unread.copy_within(self.taken..self.filled, 0);
@@ -139,7 +139,7 @@ impl Frames {
         }
     }
 
-    /// The next message that has come whole. An error: the other side does not speak our language.
+    /// Returns the next complete message. Err: it can't be decoded.
     pub(super) fn take<T: Decoded>(&mut self) -> Result<Option<T>, codec::CodecError> {
         Ok(codec::take(&self.unread[self.taken..self.filled])?.map(|(message, length)| {
             self.taken += length;

@@ -1,5 +1,5 @@
-//! What a nursery does for its copies when they die: it is their parent, so that the tasks of a step daemon that was killed
-//! become its children, and how they end is noted in the step's folder although no daemon is left that could learn it.
+//! Records exits for step daemons that die. The zygote is their parent, so the tasks of a killed step daemon become its
+//! children, and their exits are recorded in the step's folder although no step daemon is left to do it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -14,24 +14,24 @@ use crate::spool::{Spool, file, note_exit, parse_key};
 use crate::sys::pmix;
 use crate::sys::wait::{Peeked, Reaped, Waited, peek, reap_pid};
 
-/// A nursery's children.
+/// Children of a zygote.
 #[derive(Debug, Default)]
 pub(super) struct Keeper {
-    /// Folders of step daemons that live; a foster's is that of all steps.
+    /// Folders of running step daemons by pid; that of a batch supervisor is the folder of all steps.
     daemons: BTreeMap<u32, PathBuf>,
-    /// Those of daemons that died and may have left tasks.
+    /// Folders of steps whose daemon died and may have left tasks.
     left: BTreeSet<PathBuf>,
-    /// A step daemon had a use for libpmix.
+    /// Whether a step daemon has needed libpmix.
     pub(super) pmix_wanted: bool,
 }
 
 impl Keeper {
-    /// A step daemon was born.
+    /// Adds a new step daemon.
     pub(super) fn add(&mut self, pid: u32, folder: PathBuf) {
         self.daemons.insert(pid, folder);
     }
 
-    /// Returns whether step daemons that died may have left processes.
+    /// Returns whether dead step daemons may have left processes.
     pub(super) fn watches(&self) -> bool {
         !self.left.is_empty()
     }
@@ -45,9 +45,9 @@ impl Keeper {
         }
         let me = std::process::id();
         let mine = |pid: &u32| stat_field(*pid, 4) == Some(u64::from(me)) && !self.daemons.contains_key(pid);
-        // Children that have not been reaped: the kernel has not reused their ids.
+        // Children that are not reaped, so the kernel has not reused their ids.
         let strays: Vec<u32> = descendants(me).into_iter().filter(mine).collect();
-        // A daemon that died and is not reaped yet has left its tasks here, too. Its steps have not ended.
+        // A daemon that died and is not reaped yet has left its tasks here too, and its steps have not ended.
         let ended = |pid: &u32| Stat::of(*pid).is_none_or(|stat| stat.state == b'Z');
         if self.daemons.keys().any(ended) {
             return;
@@ -59,7 +59,7 @@ impl Keeper {
         }
     }
 
-    /// Reaps all children that have ended. Whether any is left.
+    /// Reaps all children that have ended. Returns whether any child is left.
     pub(super) fn reap(&mut self) -> bool {
         loop {
             match peek() {
@@ -75,30 +75,30 @@ impl Keeper {
         }
     }
 
-    /// A child waits to be reaped.
+    /// Handles the exit of a child that is about to be reaped.
     fn ended(&mut self, child: &Reaped) {
         if let Some(folder) = self.daemons.remove(&child.pid) {
             if child.exit == (ExitCode { code: pmix::WANTED, signal: 0 }) {
                 self.pmix_wanted = true;
             } else if child.exit != ExitCode::default() {
                 self.left.retain(|folder| folder.exists());
-                // A foster's holds the folders of steps.
+                // The folder of a batch supervisor contains those of steps.
                 let steps = folder.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
                 let steps: Vec<PathBuf> = steps.filter(|_| key_of(&folder).is_none()).collect();
                 self.left.extend(if key_of(&folder).is_none() { steps } else { vec![folder] });
             }
         } else if let Some((result, place)) = self.task(child.pid) {
-            // Nobody hears of it but by this note; if it can't be written the task's end is lost, and the step counts so.
+            // This record is the only trace of the exit. If it can't be written, the step ends with an unknown exit.
             let _ = note_exit(&result, place, child.exit, &child.usage);
         }
     }
 
-    /// The result file of the task that this process is, and its place in it. A daemon with threads leaves its tasks to us
-    /// a moment before it is dead itself: those that count as living may have left it, too.
+    /// Returns the result file for the task that is this process, and the task's index in it. A daemon with threads
+    /// loses its tasks to the zygote a moment before it counts as dead, so folders of running daemons are searched too.
     fn task(&self, pid: u32) -> Option<(File, usize)> {
         let stat = Stat::of(pid)?;
         self.left.iter().chain(self.daemons.values()).find_map(|folder| {
-            // A foster's holds the folders of steps.
+            // The folder of a batch supervisor contains those of steps.
             let steps = folder.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
             let mut steps = steps.filter(|_| key_of(folder).is_none()).chain([folder.clone()]);
             steps.find_map(|step| noted_in(&step, pid, &stat))
@@ -110,7 +110,8 @@ fn key_of(folder: &Path) -> Option<StepKey> {
     parse_key(folder.file_name()?.to_str()?)
 }
 
-/// The result file of a step, and the place in it of the task that has noted itself as this process.
+/// Returns a step's result file and the index of the task that has recorded itself as this process. None: there is no
+/// such task.
 fn noted_in(folder: &Path, pid: u32, stat: &Stat) -> Option<(File, usize)> {
     let (key, root) = (key_of(folder)?, folder.parent()?.parent()?);
     let spool = folder.exists().then(|| Spool::open(root).ok())??;
@@ -151,7 +152,7 @@ mod tests {
         let mut keeper = Keeper::default();
         keeper.ended(&end(pid));
         assert!(keys.iter().all(|key| spool.exits(*key).is_empty()), "no daemon of ours has started it");
-        // A foster that is about to die.
+        // A batch supervisor that is about to die.
         keeper.add(u32::MAX, spool.steps_dir());
         keeper.ended(&end(pid));
         assert_eq!(keys.map(|key| spool.exits(key)), [vec![], vec![(0, exit, Usage::default())], vec![]]);

@@ -1,4 +1,4 @@
-//! `--get-user-env`: what a login shell of the user would have in its environment.
+//! `--get-user-env`: reads the environment that a login shell of the user would have.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
@@ -13,12 +13,12 @@ use squall_model::limits::ENV_BYTES_MAX;
 
 use super::environment::Environment;
 
-/// How long the login files may take.
+/// Time limit for the shell's login files.
 const TIMEOUT: Duration = Duration::from_secs(8);
 
-/// Runs a login shell of this process's user and asks what it exports.
+/// Runs a login shell as this process's user (`owner`) and returns the variables that it exports.
 pub(super) fn login_environment(owner: &Owner) -> io::Result<Environment> {
-    // One that is sure to understand the options; the user's own may be of another family.
+    // A shell that surely accepts these options; the user's own may be of another family.
     let shell = if Path::new("/bin/bash").exists() { "/bin/bash" } else { "/bin/sh" };
     let user = users::by_uid(owner.uid);
     let (home, own_shell) = user.map_or(("/".to_owned(), shell.to_owned()), |u| (u.home, u.shell));

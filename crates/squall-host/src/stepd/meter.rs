@@ -1,4 +1,4 @@
-//! What the tasks use, and whether it is too much.
+//! Measures what the tasks use, and detects when they exceed their memory limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -12,10 +12,10 @@ use crate::cgroup::StepGroups;
 use crate::sys::host::{page_bytes, tick_us};
 use crate::sys::wait::own_peak_kb;
 
-/// Seven lines with a number of 20 digits each.
+/// Size of the buffer for `/proc/PID/io`: it has seven lines with a number of at most 20 digits each.
 const IO_TEXT_BYTES: usize = 512;
 
-/// Peaks seen so far of one task with its descendants.
+/// Peaks so far of one task with its descendants.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peak {
     rss_kb: u64,
@@ -24,7 +24,7 @@ struct Peak {
     write_bytes: u64,
 }
 
-/// Watches the memory of a step.
+/// Measures the memory use of a step.
 #[derive(Debug)]
 pub(super) struct Meter {
     limit_mb: u64,
@@ -35,29 +35,30 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// A step whose memory may reach `limit_mb` (0: no limit).
+    /// Measures a step whose memory may reach `limit_mb` MiB (0: no limit).
     pub(super) fn new(limit_mb: u64, groups: StepGroups) -> Self {
-        // A group that was used before counts on.
+        // The counters of a reused group do not start at 0.
         let kills = groups.oom_kills();
         Self { limit_mb, groups, peaks: BTreeMap::new(), total_peak_kb: 0, kills }
     }
 
-    /// Looks at all processes of the tasks (rank, pid). An input for the machine if the step is over its limit
-    /// and no cgroup sees to it, or if the kernel has killed something.
+    /// Measures all processes of the tasks (rank, pid). Returns an input for the state machine if the step exceeds its
+    /// limit and no cgroup enforces it, or if the kernel has killed a process.
     pub(super) fn sample(&mut self, tasks: &[(u32, u32)]) -> Option<StepInput> {
         let families = tasks.iter().map(|&(rank, pid)| (rank, descendants(pid).into_iter().chain([pid]).collect()));
         let families: Vec<(u32, Vec<u32>)> = families.collect();
-        // What has lost its parent counts against the limit all the same.
+        // Processes that have lost their parent count against the limit too.
         let orphans = if self.limit_mb > 0 { descendants(std::process::id()) } else { Vec::new() };
         self.look_at(&families, &orphans)
     }
 
-    /// The same of a single task whose processes are known: by its group, without a look at all processes of the machine.
+    /// Like `sample`, for a step with a single task whose processes are given (by its group), without reading all
+    /// processes of the machine.
     pub(super) fn sample_group(&mut self, processes: Vec<u32>) -> Option<StepInput> {
         self.look_at(&[(0, processes)], &[])
     }
 
-    /// Looks at the processes of tasks, and at others of the step.
+    /// Measures the processes of tasks, and other processes of the step.
     fn look_at(&mut self, families: &[(u32, Vec<u32>)], orphans: &[u32]) -> Option<StepInput> {
         let mut total_kb = 0;
         let mut seen = BTreeSet::new();
@@ -89,12 +90,12 @@ impl Meter {
             return self.kernel_kills();
         }
         let limit_kb = self.limit_mb * 1024;
-        // Shared pages count once for each process in the sum; before killing, look closer.
+        // In the sum, shared pages count once for each process: they are divided before killing.
         let over = limit_kb > 0 && total_kb > limit_kb && seen.iter().map(|&p| share_kb(p)).sum::<u64>() > limit_kb;
         over.then(|| self.oom(1, true))
     }
 
-    /// Whether the kernel has killed something of the step for its memory since the last look.
+    /// Returns an input if the kernel has killed processes of the step for its memory since the last call.
     pub(super) fn kernel_kills(&mut self) -> Option<StepInput> {
         let kills = self.groups.oom_kills();
         let more = kills.saturating_sub(self.kills);
@@ -110,10 +111,10 @@ impl Meter {
         self.groups.peak_kb().unwrap_or(self.total_peak_kb)
     }
 
-    /// Completes what the kernel said of a reaped task by what was seen of it. `io`: its last counters.
+    /// Adds measured peaks to the kernel's figures of a reaped task. `io`: bytes read and written at its end.
     pub(super) fn complete(&self, rank: u32, usage: &mut Usage, io: (u64, u64)) {
         let peak = self.peaks.get(&rank).copied().unwrap_or_default();
-        // What does not rise above our own memory may be our own memory: then what was seen is nearer to the truth.
+        // A peak not above this process's own may be inherited from it: then the measured peak is more accurate.
         let is_known = usage.max_rss_kb > own_peak_kb();
         usage.max_rss_kb = if is_known || peak.rss_kb == 0 { usage.max_rss_kb.max(peak.rss_kb) } else { peak.rss_kb };
         usage.max_vm_kb = usage.max_vm_kb.max(peak.vm_kb);
@@ -121,7 +122,7 @@ impl Meter {
         usage.write_bytes = io.1.max(peak.write_bytes);
     }
 
-    /// What running tasks have used so far.
+    /// Returns the usage so far of running tasks.
     pub(super) fn so_far(&mut self, tasks: &[(u32, u32)]) -> Usage {
         let _ = self.sample(tasks);
         let mut sum = Usage::default();
@@ -139,7 +140,7 @@ impl Meter {
     }
 }
 
-/// Virtual and resident memory of a process, KiB.
+/// Returns virtual and resident memory of a process, KiB.
 fn memory_kb(pid: u32) -> (u64, u64) {
     let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
     let mut pages = text.split_ascii_whitespace().map(|f| f.parse::<u64>().unwrap_or(0));
@@ -147,7 +148,7 @@ fn memory_kb(pid: u32) -> (u64, u64) {
     (pages.next().unwrap_or(0) * page_kb, pages.next().unwrap_or(0) * page_kb)
 }
 
-/// A process's share of resident memory, KiB: shared pages divided by who shares them.
+/// Returns a process's share of resident memory, KiB: shared pages are divided by the number of processes.
 fn share_kb(pid: u32) -> u64 {
     let exact = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
         .ok()
@@ -155,16 +156,17 @@ fn share_kb(pid: u32) -> u64 {
     exact.unwrap_or_else(|| memory_kb(pid).1)
 }
 
-/// Bytes that a process (and the children that it waited for) has read and written on disk.
+/// Returns the bytes that a process (and the children that it waited for) has read and written by system calls (`rchar`
+/// and `wchar` of proc_pid_io(5)).
 pub(super) fn io_bytes(pid: u32) -> (u64, u64) {
-    // All of it fits, in one call: this is done at the end of each task.
+    // One read is enough for all of it: this is done at the end of each task.
     let mut room = [0; IO_TEXT_BYTES];
     let read = File::open(format!("/proc/{pid}/io")).and_then(|mut file| file.read(&mut room));
     let text = std::str::from_utf8(&room[..read.unwrap_or(0)]).unwrap_or_default();
     (value_of(text, "rchar:").unwrap_or(0), value_of(text, "wchar:").unwrap_or(0))
 }
 
-/// User and system time of a process with the children that it waited for, microseconds.
+/// Returns user and system time of a process and its awaited children, microseconds.
 fn cpu_time(pid: u32) -> (u64, u64) {
     let field = |n| super::tree::stat_field(pid, n).unwrap_or(0);
     let tick_us = tick_us();

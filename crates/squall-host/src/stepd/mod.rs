@@ -1,16 +1,18 @@
-//! The step daemon: `squall step --spool FOLDER`. Parent of one step's tasks on one node; outlives the node daemon.
+//! The step daemon, `squall step --spool FOLDER`: the parent of one step's tasks on one node. It keeps running when the
+//! node daemon ends.
 //!
-//! It is started as `crate::spool` says. Its standard input may also be the listening socket, made by who starts it:
-//! then a connection can be made at once, without waiting for the daemon to be there. Its CPU affinity
-//! is its tasks' affinity.
+//! The module `crate::spool` describes how it is started. Its standard input may also be the listening socket, made by
+//! the starting process: then connections are possible at once, before the step daemon is ready. Its tasks inherit its
+//! CPU affinity.
 //!
-//! Links, both with frames of `squall_model::codec`: over the socket come node daemons (root, or the user that the daemon was
-//! started as). Each side first sends its `wire::Hello`; then we send `FromStepd::Hello` and what happens, and take `ToStepd`.
-//! To `srun` we connect: first both sides' `wire::Hello`, then `FromStep::Hello` and `ToStep::Hello` with the cookie.
+//! All links carry frames of `squall_model::codec`. On the socket, node daemons connect (as root, or as the user with
+//! which the step daemon was started). Each side first sends its `wire::Hello`; then the step daemon sends
+//! `FromStepd::Hello` and events, and receives `ToStepd`. The step daemon itself connects to `srun`: first both sides
+//! send `wire::Hello`, then `FromStep::Hello` and `ToStep::Hello` with the cookie.
 //!
-//! It first does all that needs root (take the folder, join cgroups, name the host), then becomes the user for good,
-//! and only then touches what is the user's: files, `srun`, programs. One thread, one loop around `epoll`, no runtime: it
-//! is started once for each job, and must cost nothing.
+//! It first does all that needs root (take the folder, join cgroups, set the host name), then becomes the user for
+//! good, and only then accesses the user's things: files, `srun`, programs. One thread, one loop around `epoll`, no
+//! runtime: it is started once for each job, so it has to be cheap.
 
 mod binding;
 mod daemon;
@@ -36,7 +38,7 @@ mod tree;
 mod watchers;
 mod wireup;
 
-/// Whether a program is linked with an MPI, as far as its file shows.
+/// Whether a program is linked with an MPI library, as far as its file shows.
 pub fn is_linked_with_mpi(program: &Path) -> bool {
     wireup::is_linked_with_mpi(program)
 }
@@ -65,11 +67,11 @@ pub use scripts::{run_epilogs, run_task};
 pub(crate) use tree::{descendants, stat_field};
 pub(crate) use wireup::{speaks_by_tree, sweep_up};
 
-/// How willingly the kernel kills a step daemon for want of memory: rarely. Needs root.
+/// Value of `oom_score_adj` of a step daemon: the kernel rarely kills it for lack of memory. Needs root.
 const OOM_SCORE: &str = "-900";
 
-/// Runs the step of that spool folder to its end; the exit status of the daemon. Whatever happened to
-/// the step is in its result; a status other than 0 means that there may be none.
+/// Runs the step of a spool folder to its end; returns the daemon's exit status. The step's own outcome is in its
+/// result; with a status other than 0 there may be none.
 pub fn run(spool: &Path) -> i32 {
     let (folder, listener) = match Folder::take(spool) {
         Ok(taken) => taken,
@@ -79,7 +81,7 @@ pub fn run(spool: &Path) -> i32 {
             return 1;
         }
     };
-    // Taken before anything can send one.
+    // Opened before a signal can arrive.
     let signals = match SignalFd::new(&[libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP]) {
         Ok(signals) => signals,
         Err(e) => {
@@ -96,13 +98,13 @@ pub fn run(spool: &Path) -> i32 {
     Daemon::new(folder, signals, NodeLinks::new(listener, uid), groups).run(first)
 }
 
-/// All that may need root, and the farewell to it. An error: nothing of the user's may be run.
+/// Does all that may need root, and then drops root's rights. Err: no program of the user may be run.
 fn make_ready(launch: &StepLaunch, groups: &StepGroups) -> Result<(), String> {
     set_child_subreaper().map_err(|e| format!("cannot become the parent of orphans: {e}"))?;
     groups.join().map_err(|e| format!("cannot join the cgroups of the step: {e}"))?;
     let root = rustix::process::geteuid().is_root();
     if root {
-        // In a container even root may not; then the daemon takes its chance with the others.
+        // In a container root may lack this right; then the kernel may kill the daemon like other processes.
         let _ = fs::write("/proc/self/oom_score_adj", OOM_SCORE);
         name_host(&launch.node);
     }
@@ -110,7 +112,7 @@ fn make_ready(launch: &StepLaunch, groups: &StepGroups) -> Result<(), String> {
     let identity = Identity { uid: owner.uid, gid: owner.gid, groups: owner.groups.clone() };
     become_user(&identity).map_err(|e| e.to_string())?;
     if root {
-        // It holds what was opened as root: the user may not look into it, whatever the machine's setting.
+        // It holds files opened as root, so the user must not be able to trace it, whatever the machine's setting.
         rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(|e| format!("prctl: {e}"))?;
     }
     let umask = match &launch.program {
@@ -121,12 +123,12 @@ fn make_ready(launch: &StepLaunch, groups: &StepGroups) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs the foster of the node whose folder of steps that is; its exit status.
+/// Runs the batch supervisor of the node whose steps have their folders in `steps`; returns its exit status.
 fn run_foster(steps: &Path) -> i32 {
     let ready = || {
         set_child_subreaper()?;
         if rustix::process::geteuid().is_root() {
-            // It is not protected from the kernel's want of memory: scripts would inherit that, and it has next to none.
+            // Its `oom_score_adj` stays as it is: scripts would inherit the change, and it uses hardly any memory.
             let node = steps.parent().and_then(Path::file_name).unwrap_or_default();
             name_host(&node.to_string_lossy());
             rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
@@ -142,7 +144,7 @@ fn run_foster(steps: &Path) -> i32 {
     }
 }
 
-/// Where the node is not named after the host, several share the machine: tasks see the node's name as the host's.
+/// Gives this process the node's name as host name, if it is another: several nodes share the machine then.
 fn name_host(node: &str) {
     if is_name_of_host(node) {
         return;

@@ -1,4 +1,4 @@
-//! Connections of node daemons to this step daemon.
+//! Connections of node daemons to a step daemon.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,10 +9,10 @@ use squall_model::wire::{Hello, Role};
 
 use super::frames::{Filled, Frames};
 
-/// Most connections at a time: the node daemon has one, and while it restarts perhaps a second.
+/// Most connections at a time: the node daemon has one, and perhaps a second while it restarts.
 const LINKS_MAX: usize = 8;
 
-/// One connection.
+/// A connection of a node daemon.
 #[derive(Debug)]
 struct NodeLink {
     frames: Frames,
@@ -20,22 +20,22 @@ struct NodeLink {
     broken: bool,
 }
 
-/// All connections.
+/// All connections of node daemons.
 #[derive(Debug)]
 pub(super) struct NodeLinks {
     listener: UnixListener,
-    /// The user that the daemon was started as: nobody else but root may command it.
+    /// The user as which the step daemon was started: only this user and root may connect.
     uid: u32,
     links: Vec<NodeLink>,
 }
 
 impl NodeLinks {
-    /// None yet.
+    /// Makes an empty list of connections, accepted from `listener`.
     pub(super) fn new(listener: UnixListener, uid: u32) -> Self {
         Self { listener, uid, links: Vec::new() }
     }
 
-    /// Takes waiting connections; each hears `news` first.
+    /// Accepts waiting connections; `news` is sent to each first.
     pub(super) fn accept(&mut self, news: &[FromStepd]) {
         while let Ok((stream, _)) = self.listener.accept() {
             let peer = rustix::net::sockopt::socket_peercred(&stream).map(|c| c.uid.as_raw());
@@ -51,33 +51,34 @@ impl NodeLinks {
         }
     }
 
-    /// Tells all.
+    /// Sends a message to all node daemons.
     pub(super) fn tell(&mut self, message: &FromStepd) {
         for link in &mut self.links {
             link.frames.send(message);
         }
     }
 
-    /// Whether there is anybody.
+    /// Whether a node daemon is connected.
     pub(super) fn is_linked(&self) -> bool {
         self.links.iter().any(|link| !link.broken)
     }
 
-    /// Tells the one that came last.
+    /// Sends a message to the node daemon that has connected last.
     pub(super) fn tell_last(&mut self, message: &FromStepd) {
         if let Some(link) = self.links.iter_mut().rfind(|link| !link.broken) {
             link.frames.send(message);
         }
     }
 
-    /// Tells one, by its place.
+    /// Sends a message over the connection with this index.
     pub(super) fn answer(&mut self, at: usize, message: &FromStepd) {
         if let Some(link) = self.links.get_mut(at) {
             link.frames.send(message);
         }
     }
 
-    /// What that connection has to say. One that closes or talks nonsense is dropped at the next `sweep`.
+    /// Receives messages from the connection with this index. A closed one, or one with invalid messages, is removed by
+    /// the next `sweep`.
     pub(super) fn read(&mut self, at: usize) -> Vec<ToStepd> {
         let Some(link) = self.links.get_mut(at) else { return Vec::new() };
         link.broken = link.frames.fill() == Filled::Closed;
@@ -89,29 +90,29 @@ impl NodeLinks {
         messages
     }
 
-    /// Sends what waits.
+    /// Sends queued bytes of the connection with this index.
     pub(super) fn flush(&mut self, at: usize) {
         if let Some(link) = self.links.get_mut(at) {
             link.frames.flush();
         }
     }
 
-    /// Forgets connections that have ended.
+    /// Removes connections that have ended.
     pub(super) fn sweep(&mut self) {
         self.links.retain(|l| !l.broken);
     }
 
-    /// Whether all was sent that was told.
+    /// Whether all queued messages were sent.
     pub(super) fn is_flushed(&self) -> bool {
         self.links.iter().all(|l| l.broken || l.frames.backlog() == 0)
     }
 
-    /// The listening socket.
+    /// Returns the listening socket.
     pub(super) fn listener(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
 
-    /// The connections, and whether something waits to be sent.
+    /// Returns the connections, for polling.
     pub(super) fn frames(&self) -> impl Iterator<Item = &Frames> {
         self.links.iter().map(|l| &l.frames)
     }

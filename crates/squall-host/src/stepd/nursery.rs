@@ -1,7 +1,7 @@
-//! Step daemons without exec: the node daemon keeps one process of this program that has loaded and does nothing, and that
-//! copies itself for each step. A copy costs a tenth of an exec. The copies look like what they are: `squall step --spool
-//! FOLDER`. They are the nursery's children, and it stays for as long as it has any, also when the node daemon is gone: so
-//! whoever of the two daemons of a task dies, and be it both, somebody learns how the task ends (`keeper`).
+//! The zygote: makes step daemons without exec. The node daemon keeps one process of this program that is loaded and
+//! idle, and that copies itself for each step. A copy costs a tenth of an exec. The copies have the command line
+//! `squall step --spool FOLDER`. They are the zygote's children, and it stays for as long as it has any, also when the
+//! node daemon has ended: so the exit of a task is recorded even if both of its daemons die (`keeper`).
 
 use minicbor::{Decode, Encode};
 use squall_model::encoding::{Decoded, Encoded};
@@ -29,37 +29,37 @@ use crate::sys::pmix;
 use crate::sys::signals::SignalFd;
 use crate::sys::spawn::{Session, Spawn, ignored_signals};
 
-/// Room in the nursery's command line for those of its copies: the longest path and the words before it.
+/// Bytes reserved in the zygote's command line for those of its copies: the longest path and the words before it.
 const TITLE_BYTES: usize = 4096 + 64;
 
-/// The foster's standard error, in the node's spool.
+/// File of the batch supervisor's standard error, in the node's spool.
 const FOSTER_LOG: &str = "foster.log";
 
-/// Where step daemons look for libpmix and UCX before they look where the system has them: as who started the node daemon
-/// says. Tasks have what their own environment says.
+/// Environment variable with the folders in which step daemons search libpmix and UCX before the system's folders. Its
+/// value is that of the process that started the node daemon. Tasks have their own value.
 pub(crate) const LIBRARIES_VARIABLE: &str = "LD_LIBRARY_PATH";
 
-/// How long a copy may take to be made before the nursery counts as broken.
+/// Time limit for making a copy; after it the zygote counts as broken.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often it is looked whether steps of daemons that died are over.
+/// Interval of the check whether the steps of dead step daemons have ended.
 const WATCH: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 
-/// A step daemon to be made.
+/// Request of the node daemon to make a step daemon.
 #[derive(Debug, Encode, Decode)]
 struct Order {
-    /// Bytes of the spool folder's absolute path.
+    /// Absolute path of the spool folder, as bytes.
     #[n(0)]
     #[cbor(with = "minicbor::bytes")]
     folder: Vec<u8>,
-    /// CPUs that it may use; none: all.
+    /// CPUs that the step daemon may use; empty: all.
     #[n(1)]
     cpus: Vec<usize>,
-    /// Bytes of the path of the v2 cgroup to be born in; none: the nursery's own.
+    /// Path of the v2 cgroup in which the copy is created, as bytes; empty: that of the zygote.
     #[n(2)]
     #[cbor(with = "minicbor::bytes")]
     group: Vec<u8>,
-    /// The folder is that of all steps, for a foster.
+    /// Whether to make a batch supervisor; then the folder is that of all steps.
     #[n(3)]
     foster: bool,
 }
@@ -70,18 +70,19 @@ impl Order {
     }
 }
 
-/// What came of an order.
+/// Answer of the zygote to an order.
 #[derive(Debug, Encode, Decode)]
 enum Answer {
-    /// The process.
+    /// A copy was made; its process id.
     #[n(0)]
     Born(#[n(0)] u32),
-    /// The error number.
+    /// No copy was made; the error number.
     #[n(1)]
     Failed(#[n(0)] i32),
 }
 
-/// The node daemon's side. When it is dropped the nursery makes no more copies and ends after the last one.
+/// The node daemon's handle of its zygote. When it is dropped, the zygote makes no more copies, and ends after the last
+/// one.
 #[derive(Debug)]
 pub struct Nursery {
     link: UnixStream,
@@ -89,8 +90,9 @@ pub struct Nursery {
 }
 
 impl Nursery {
-    /// Starts it: `program step --nursery ROOM`, with the link as its standard input. It is a child of this process
-    /// and has to be reaped; what it leaves when it dies before its copies becomes this process's, if that is a subreaper.
+    /// Starts the zygote: `program step --nursery ROOM`, with the link as its standard input. It is a child of this
+    /// process and has to be reaped. If it dies before its copies, they become children of this process, provided that
+    /// this is a subreaper.
     pub fn start(program: &CStr) -> io::Result<Self> {
         let (link, other) = UnixStream::pair()?;
         link.set_read_timeout(Some(PATIENCE))?;
@@ -107,15 +109,15 @@ impl Nursery {
         Ok(Self { link, process: child.pidfd })
     }
 
-    /// Makes the step daemon of that folder; its process. After an error the nursery is of no more use and was killed, and
-    /// the daemon may or may not have been made; a second one for the folder does no harm.
+    /// Makes the step daemon of a folder; returns its process id. After an error the zygote was killed and can't be
+    /// used any more, and the daemon may or may not have been made; a second one for the folder does no harm.
     pub fn birth(&mut self, folder: &Path, cpus: &[usize], group: Option<&Path>) -> io::Result<u32> {
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
         let group = group.map(bytes).unwrap_or_default();
         self.obtain(&Order { folder: bytes(folder), cpus: cpus.to_vec(), group, foster: false })
     }
 
-    /// Makes a foster for the steps in that folder; its process.
+    /// Makes a batch supervisor for the steps in the folder `steps`; returns its process id.
     pub(crate) fn birth_foster(&mut self, steps: &Path) -> io::Result<u32> {
         let folder = steps.as_os_str().as_bytes().to_vec();
         self.obtain(&Order { folder, cpus: Vec::new(), group: Vec::new(), foster: true })
@@ -135,7 +137,7 @@ impl Nursery {
     }
 }
 
-/// The nursery's side, over its standard input. Returns in the nursery when the link has ended and no child is left, and in
+/// Runs the zygote on its standard input. Returns in the zygote when the link has ended and no child is left, and in
 /// each copy with the exit status of its step.
 pub fn serve() -> i32 {
     let stdin = io::stdin();
@@ -173,18 +175,19 @@ pub fn serve() -> i32 {
     }
 }
 
-/// Has looked up, before there are copies, what is the same in all of them: what the processor can do, where the command
-/// line stands, which signals are ignored.
+/// Initializes, before there are copies, what is the same in all of them: features of the processor, position of the
+/// command line, ignored signals.
 fn warm_up() {
     blake3::hash(&[0; 4096]);
     let _ = codec::encode(&0_u8, &mut Vec::new());
-    // As it is already.
+    // The command line stays the same.
     drop(set_command_line(&[b"squall", b"step", b"--nursery"]));
     ignored_signals();
     cpus();
 }
 
-/// Carries out the next order. Some: this is the copy, and that is what it is to be. An error: the link has ended.
+/// Carries out the next order. Some: this process is the copy, and carries out the returned order. Err: the link has
+/// ended.
 fn obey(link: &mut UnixStream, keeper: &mut Keeper) -> io::Result<Option<Order>> {
     let order: Order = receive(link)?.ok_or(io::ErrorKind::UnexpectedEof)?;
     let group = File::open(OsStr::from_bytes(&order.group)).ok();
@@ -200,8 +203,8 @@ fn obey(link: &mut UnixStream, keeper: &mut Keeper) -> io::Result<Option<Order>>
     Ok(None)
 }
 
-/// Waits for an order or for a child's end, if it `watches` not longer than [`WATCH`]. Whether the link has something to say,
-/// and be it that it has ended.
+/// Waits for an order or for a child's end; with `watches` for [`WATCH`] at most. Returns whether the link is readable,
+/// which includes its end.
 fn wait(link: Option<&UnixStream>, signals: &SignalFd, watches: bool) -> bool {
     let fds: [Option<BorrowedFd<'_>>; 2] = [Some(signals.as_fd()), link.map(AsFd::as_fd)];
     let mut fds: Vec<PollFd<'_>> =
@@ -209,7 +212,7 @@ fn wait(link: Option<&UnixStream>, signals: &SignalFd, watches: bool) -> bool {
     poll(&mut fds, Some(&WATCH).filter(|_| watches)).is_ok() && fds.get(1).is_some_and(|fd| !fd.revents().is_empty())
 }
 
-/// In a copy: becomes what an executed step daemon would have been.
+/// Turns a copy into a step daemon (or batch supervisor) and runs it; returns the exit status.
 fn grow_up(order: &Order) -> i32 {
     let folder = order.folder();
     let ready = || -> io::Result<()> {
@@ -231,7 +234,7 @@ fn grow_up(order: &Order) -> i32 {
     match ready() {
         Ok(()) if order.foster => super::run_foster(&folder),
         Ok(()) => super::run(&folder),
-        // Nothing was touched: the node daemon sees that it has not started.
+        // The folder is untouched: the node daemon sees that the step has not started.
         Err(_) => 1,
     }
 }
@@ -242,7 +245,7 @@ fn send<T: Encoded>(link: &mut UnixStream, message: &T) -> io::Result<()> {
     link.write_all(&bytes)
 }
 
-/// None: the link has ended.
+/// Receives a message. None: the link has ended.
 fn receive<T: Decoded>(link: &mut UnixStream) -> io::Result<Option<T>> {
     let mut head = [0; codec::HEADER_BYTES];
     match link.read_exact(&mut head) {

@@ -1,38 +1,38 @@
-//! Names of output and input files: Slurm's `%` patterns.
+//! Names of output and input files: expands Slurm's `%` patterns.
 
 use squall_model::id::{JobId, StepNo};
 use squall_model::job::ArrayTask;
 use squall_model::step::StepLaunch;
 
-/// Most digits that a number is padded to.
+/// Most digits to which a number is padded.
 const WIDTH_MAX: usize = 10;
 
-/// What `%a` and `%b` stand for in a job that is no array task (Slurm's NO_VAL).
+/// Value of `%a` and `%b` in a job that is no array task (Slurm's NO_VAL).
 const NO_INDEX: u32 = u32::MAX - 1;
 
-/// What the symbols of a pattern stand for.
+/// Values of the symbols in a file name pattern.
 #[derive(Clone, Copy, Debug)]
 pub struct Names<'a> {
-    /// `%j`.
+    /// Job id (`%j`).
     pub job: JobId,
-    /// `%A` and `%a`.
+    /// Array job id and task index (`%A`, `%a`).
     pub array: Option<ArrayTask>,
-    /// `%s`.
+    /// Step number (`%s`).
     pub step: StepNo,
-    /// `%N`.
+    /// Name of the node (`%N`).
     pub node: &'a str,
-    /// `%n`.
+    /// Index of the node in the job (`%n`).
     pub node_index: u32,
-    /// `%t`.
+    /// Rank of the task (`%t`).
     pub rank: u32,
-    /// `%u`.
+    /// User name (`%u`).
     pub user: &'a str,
-    /// `%x`.
+    /// Job name (`%x`).
     pub name: &'a str,
 }
 
 impl<'a> Names<'a> {
-    /// For one task of a step.
+    /// Returns the values for one task of a step.
     pub fn of(launch: &'a StepLaunch, rank: u32) -> Self {
         Self {
             job: launch.key.job,
@@ -69,7 +69,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// The file name that a pattern stands for. A backslash anywhere turns all symbols off and is taken out;
+/// Expands a pattern to a file name. With a backslash anywhere no symbol is expanded, and the backslashes are removed;
 /// unknown symbols stay as they are.
 pub fn expand(pattern: &str, names: &Names<'_>) -> String {
     if pattern.contains('\\') {
@@ -96,7 +96,7 @@ pub fn expand(pattern: &str, names: &Names<'_>) -> String {
     name
 }
 
-/// Where a batch job's output goes if it does not say.
+/// Returns the pattern of a batch job's output file if the job gives none.
 pub(super) fn default_output(array: Option<ArrayTask>) -> &'static str {
     if array.is_some() { "slurm-%A_%a.out" } else { "slurm-%j.out" }
 }
@@ -131,7 +131,7 @@ mod tests {
         let task = Names { array: Some(ArrayTask { array: JobId(100), index: 28 }), ..names() };
         assert_eq!(expand("%A_%a_%b_%j", &task), "100_28_8_128");
         let batch = Names { step: StepNo::BATCH, ..names() };
-        // faults.md D11: a script's output has no number of a step.
+        // faults.md D11: a script's output has no step number.
         assert_eq!(expand("%J %s", &batch), "128 batch");
         assert_eq!(expand("o-%a", &batch), "o-4294967294");
     }

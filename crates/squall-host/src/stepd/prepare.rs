@@ -1,5 +1,4 @@
-//! From a launch to processes that can be started: programs found, environments made, files open.
-//! Runs as the user.
+//! Prepares the tasks of a launch: finds programs, makes environments, opens files. Runs as the user.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, OsStr};
@@ -24,59 +23,59 @@ use super::streams::{Streams, open_terminal, pipe};
 use super::wireup::{self, Wireup};
 use crate::sys::spawn::Session;
 
-/// How a job ends whose output file can't be opened.
+/// Exit of a job whose output file can't be opened.
 const NO_OUTPUT: ExitCode = ExitCode { code: 0, signal: 53 };
 
-/// A task ready to be started, or known not to be.
+/// A task that can be started, or the reason why it can't.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    /// Its rank.
+    /// The task's rank.
     pub(super) rank: u32,
-    /// What to execute.
+    /// File to execute, or the reason why there is none.
     pub(super) program: Result<CString, NotFound>,
-    /// Its arguments, the name first.
+    /// The task's arguments, the program's name first.
     pub(super) argv: Vec<CString>,
-    /// Its environment.
+    /// The task's environment.
     pub(super) env: Environment,
-    /// Where its process id goes in there.
+    /// Index of the environment's entry into which the task's process id is inserted.
     pub(super) env_pid: Option<usize>,
-    /// Its standard streams.
+    /// The task's standard input, output and error.
     pub(super) stdio: [File; 3],
-    /// Its session.
+    /// The task's process group, session and terminal.
     pub(super) session: Session,
-    /// The CPUs that it is bound to; empty: all of the step's.
+    /// The CPUs to which the task is bound; empty: all CPUs of the step.
     pub(super) cpus: Vec<usize>,
-    /// What it is to say of that.
+    /// The line that the task prints about its binding (`--cpu-bind=verbose`).
     pub(super) verbose: Option<Verbose>,
-    /// A further descriptor for it: its end of PMI.
+    /// A further descriptor that the task inherits: its end of PMI.
     pub(super) further: Option<OwnedFd>,
-    /// What runs after it.
+    /// The epilogs that run after the task.
     pub(super) epilog: Option<Epilog>,
 }
 
-/// All tasks of this node.
+/// All prepared tasks of this node.
 #[derive(Debug)]
 pub(super) struct Ready {
     /// The tasks, by rank.
     pub(super) tasks: Vec<Prepared>,
-    /// Where they run.
+    /// The tasks' working directory.
     pub(super) dir: CString,
-    /// Soft limits for them.
+    /// Soft limits to set for the tasks: (resource, value).
     pub(super) rlimits: Vec<(u32, u64)>,
-    /// Streams that go through `srun`.
+    /// The tasks' streams that are connected to `srun`.
     pub(super) streams: Streams,
-    /// Where notices go where there is no `srun`: the batch job's standard error.
+    /// The batch job's standard error, for notices; None: notices go to `srun`.
     pub(super) stderr: Option<File>,
-    /// What the user must be told.
+    /// Notes for the user.
     pub(super) notes: Vec<String>,
 }
 
 /// Why the step can't be started, by the job's own fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
-    /// How it counts.
+    /// The exit with which the step ends.
     pub(super) exit: ExitCode,
-    /// Why.
+    /// The reason, for the user.
     pub(super) note: String,
 }
 
@@ -90,11 +89,11 @@ impl Refusal {
     }
 }
 
-/// Prepares the step of that folder.
+/// Prepares the tasks of the step with this folder.
 pub(super) fn prepare(folder: &Folder, wireup: Option<&mut Wireup>, opening: Opening) -> Result<Ready, Refusal> {
     match &folder.launch.program {
         Program::Tasks(program) => prepare_tasks(folder, program, wireup),
-        // An emulated step has nothing to prepare, and does not come here.
+        // An emulated step has nothing to prepare, so it does not come here.
         Program::Batch | Program::Timer { .. } => prepare_batch(folder, opening),
     }
 }
@@ -214,10 +213,10 @@ fn prepare_tasks(folder: &Folder, program: &TaskProgram, mut wireup: Option<&mut
     })
 }
 
-/// Arguments, the name first, and the file to execute.
+/// A command: arguments (the name first), and the file to execute.
 type Command = (Vec<CString>, Result<CString, NotFound>);
 
-/// The command with the prologs before it. `known`: which file it is does not depend on them.
+/// Puts the prologs before a command. `known`: the prologs can't change which file is executed.
 fn around(scripts: Option<&Scripts>, (argv, file): Command, known: bool) -> Command {
     let Some(scripts) = scripts else { return (argv, file) };
     let (argv, squall) = scripts.before(argv, file.clone().ok().filter(|_| known));
@@ -235,7 +234,7 @@ fn what_to_run(folder: &Folder, program: &TaskProgram, rank: u32, path: &[u8], d
     Ok((argv, file))
 }
 
-/// The command of a rank, with the `%t` and `%o` of `--multi-prog` filled in. Empty: there is none for it.
+/// Returns the command of a rank, with the `%t` and `%o` of `--multi-prog` replaced. Empty: there is none for it.
 fn command_of(program: &TaskProgram, rank: u32, shown: u32) -> Vec<Vec<u8>> {
     let all = IndexSet::new();
     let matching = program.commands.iter().find_map(|(ranks, argv)| match ranks {
@@ -268,7 +267,7 @@ fn number(arg: &[u8], numbers: &[(u8, u32)]) -> Vec<u8> {
     out
 }
 
-/// Whose streams are being opened.
+/// The task whose streams are being opened, and its directory.
 struct At<'a> {
     launch: &'a StepLaunch,
     rank: u32,
@@ -280,7 +279,7 @@ impl At<'_> {
         self.dir.join(expand(pattern, &Names::of(self.launch, self.rank)))
     }
 
-    /// What stands before its lines, as wide for all.
+    /// Returns the label of its output lines (`--label`), of equal width for all ranks.
     fn label(&self) -> String {
         let ntasks = self.launch.among().map_or(self.launch.layout.ntasks(), |among| among.tasks);
         let width = ntasks.saturating_sub(1).max(1).ilog10() as usize + 1;
@@ -337,7 +336,7 @@ fn stdio(program: &TaskProgram, at: &At<'_>, streams: &mut Streams, opened: &mut
     Ok([stdin, stdout, stderr])
 }
 
-/// Output files opened so far: tasks that name the same file share it, so that it is cut once only.
+/// Output files opened so far. Tasks with the same file share it, so that it is truncated only once.
 #[derive(Debug)]
 struct Opened {
     opening: Opening,

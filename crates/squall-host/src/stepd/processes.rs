@@ -1,4 +1,4 @@
-//! The tasks' processes: started, signalled, reaped, and in the end all gone.
+//! The processes of a step: starts, signals and reaps tasks, and kills all that is left in the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,32 +20,32 @@ use crate::sys::signals::kill;
 use crate::sys::spawn::{Note, Spawn, SpawnError};
 use crate::sys::wait::{Peeked, Reaped, Waited, peek, reap_pid};
 
-/// How soon those that are being killed are looked at again if none of them reports its end.
+/// Interval at which SIGKILL is repeated if no child's end is reported meanwhile.
 pub(super) const KILL_AGAIN: Duration = Duration::from_millis(100);
 
-/// How often, and how long apart, a program that somebody still writes is tried.
+/// Number of tries to execute a program that is still being written, and the pause between them.
 const BUSY_TRIES: u32 = 100;
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
-/// All processes of the step.
+/// All processes of a step.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
-    /// Rank by process id, of tasks that run.
+    /// Ranks of running tasks by process id.
     ranks: BTreeMap<u32, u32>,
-    /// Tasks that caught TERM when it was sent.
+    /// Process ids of tasks that had a handler for SIGTERM when that was sent.
     heard: BTreeSet<u32>,
-    /// What is to run when the task of a rank has ended.
+    /// Epilogs to run after a task's end, by rank.
     epilogs: BTreeMap<u32, Epilog>,
-    /// By the process of an epilog: the end of its task, told when that has ended too.
+    /// Ends of tasks that are reported when their epilog has ended, by the epilog's process id.
     held: BTreeMap<u32, StepInput>,
-    /// Everything is to be killed until nothing is left; the time of the next look.
+    /// Time of the next kill, while all processes are being killed.
     killing: Option<Instant>,
-    /// The emulated task: how long it lasts and how it ends.
+    /// End time and exit code of an emulated task.
     timer: Option<(Instant, u8)>,
 }
 
 impl Processes {
-    /// Starts the tasks. Each is answered for.
+    /// Starts the tasks; returns an input for each: it was started, or could not be.
     pub(super) fn spawn(&mut self, ready: &mut Ready, folder: &mut Folder) -> Vec<StepInput> {
         let tasks = std::mem::take(&mut ready.tasks);
         let mut inputs = Vec::with_capacity(tasks.len());
@@ -53,7 +53,7 @@ impl Processes {
         for mut task in tasks {
             let rank = task.rank;
             if let Err(e) = &begun {
-                // Nobody could tell later whether it ran.
+                // Without this record it could not be determined later whether the task ran.
                 let code = e.raw_os_error().unwrap_or(libc::EIO) as u8;
                 inputs.push(StepInput::SpawnFailed { rank, code, error: format!("the spool can't be written: {e}") });
                 continue;
@@ -78,12 +78,12 @@ impl Processes {
         StepInput::Spawned { rank: 0, pid: std::process::id() }
     }
 
-    /// Tasks that run: (rank, pid).
+    /// Returns the running tasks: (rank, pid).
     pub(super) fn tasks(&self) -> Vec<(u32, u32)> {
         self.ranks.iter().map(|(&pid, &rank)| (rank, pid)).collect()
     }
 
-    /// Sends a signal to each task, or to all processes.
+    /// Sends a signal to each task, or to all processes of the step.
     pub(super) fn signal(&mut self, signal: i32, all: bool) -> Option<StepInput> {
         if signal == libc::SIGTERM {
             self.heard.extend(self.ranks.keys().filter(|pid| catches(**pid, signal)));
@@ -99,7 +99,7 @@ impl Processes {
         ends.then(|| self.end_timer(ExitCode { code: 0, signal: signal as u8 }))
     }
 
-    /// Kills everything, until `reap` says that nothing is left.
+    /// Kills all processes, and has `reap` repeat that until none is left.
     pub(super) fn kill_left(&mut self) -> Option<StepInput> {
         self.kill_now();
         self.timer.is_some().then(|| self.end_timer(ExitCode { code: 0, signal: libc::SIGKILL as u8 }))
@@ -117,7 +117,7 @@ impl Processes {
         StepInput::Exited { rank: 0, exit, usage: Usage::default(), heard: false }
     }
 
-    /// Takes children that have ended. While everything is killed: again, as long as something is left.
+    /// Reaps children that have ended, and reports them. While all are being killed, repeats the kill.
     pub(super) fn reap(&mut self, meter: &mut Meter, folder: &Folder) -> Vec<StepInput> {
         let mut inputs = Vec::new();
         let mut orphaned = false;
@@ -125,7 +125,7 @@ impl Processes {
         while let Peeked::Ended(Reaped { pid, exit, usage }) = found {
             let io = io_bytes(pid);
             if let Some(&rank) = self.ranks.get(&pid) {
-                // Once it is reaped nobody else can learn it any more.
+                // After it is reaped its exit can't be read any more.
                 folder.note_exit(rank, exit, &usage);
             }
             let Ok(Waited::Reaped(reaped)) = reap_pid(pid) else { break };
@@ -150,7 +150,7 @@ impl Processes {
             }
             let heard = self.heard.remove(&pid);
             let end = StepInput::Exited { rank, exit: reaped.exit, usage, heard };
-            // When everything is being killed nothing more is started.
+            // While all processes are being killed nothing is started.
             let epilog = self.epilogs.remove(&rank).filter(|_| self.killing.is_none());
             match epilog.map(|epilog| epilog.start(pid)) {
                 Some(Ok(epilog)) => drop(self.held.insert(epilog, end)),
@@ -167,27 +167,27 @@ impl Processes {
                 inputs.extend(meter.kernel_kills());
                 inputs.push(StepInput::Gone);
             } else if orphaned || !inputs.is_empty() || self.killing.is_some_and(|at| Instant::now() >= at) {
-                // What the dead leave behind is ours now.
+                // Processes left by the dead ones are children of this process now.
                 self.kill_now();
             }
         }
         inputs
     }
 
-    /// The emulated task's end, if its time has come.
+    /// Returns the end of the emulated task, if its time has come.
     pub(super) fn timer_end(&mut self) -> Option<StepInput> {
         let (at, code) = self.timer?;
         (Instant::now() >= at).then(|| self.end_timer(ExitCode { code, signal: 0 }))
     }
 
-    /// When to look again though nothing was heard.
+    /// When to check again even if no event arrives.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.killing.into_iter().chain(self.timer.map(|(at, _)| at)).min()
     }
 }
 
-/// A file that was just written can't be executed as long as some process has it open for writing, even if that is only a
-/// copy made by a fork elsewhere, on its way to exec: that passes.
+/// Repeats a start while the program's file is open for writing in some process, which may just be a fork on its way to
+/// exec. Gives up after `BUSY_TRIES`.
 pub(super) fn again_while_busy<T>(start: impl Fn() -> Result<T, SpawnError>) -> Result<T, SpawnError> {
     for _ in 0..BUSY_TRIES {
         match start() {
@@ -198,18 +198,18 @@ pub(super) fn again_while_busy<T>(start: impl Fn() -> Result<T, SpawnError>) -> 
     start()
 }
 
-/// How a task starts that is not the child of a daemon of its own.
+/// How to start a task whose parent is the batch supervisor.
 #[derive(Debug)]
 pub(super) struct Birth<'a> {
-    /// Who it becomes.
+    /// User and groups that the task gets.
     pub(super) identity: &'a Identity,
-    /// Its file mode mask.
+    /// The task's file mode mask (umask).
     pub(super) umask: u32,
-    /// The v2 cgroup that it is born in.
+    /// The v2 cgroup in which the task is created.
     pub(super) group: BorrowedFd<'a>,
 }
 
-/// Starts a task; its process.
+/// Starts a task; returns its process id.
 pub(super) fn start(
     task: &Prepared,
     ready: &Ready,
@@ -244,7 +244,7 @@ pub(super) fn start(
     Ok(child.pid)
 }
 
-/// The daemon's own score was inherited; without root it was never changed.
+/// Resets the `oom_score_adj` that a task inherited from the daemon. Without root the daemon's was never changed.
 fn reset_score(pid: u32) {
     if fs::read("/proc/self/oom_score_adj").is_ok_and(|s| s.starts_with(b"-")) {
         let _ = fs::write(format!("/proc/{pid}/oom_score_adj"), "0");

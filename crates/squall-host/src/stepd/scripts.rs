@@ -1,7 +1,8 @@
-//! Programs that run as the user around each task: the site's and the user's prolog before it, their epilogs after it.
+//! Scripts that run as the user around each task: the site's and the user's prolog before it, their epilogs after it.
 //!
-//! The step daemon never waits for them. The prologs run in the task's own process (`squall step --task`), which then
-//! executes the task's program; the epilogs in a process of their own (`squall step --epilog`), whose end is the task's.
+//! The step daemon never waits for them. Prologs run in the task's own process (`squall step --task`), which then
+//! executes the task's program. Epilogs run in a process of their own (`squall step --epilog`), and the task counts as
+//! ended when that ends.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
@@ -22,23 +23,23 @@ use super::processes::again_while_busy;
 use super::search::{NotFound, find_program};
 use crate::sys::spawn::{Spawn, SpawnError};
 
-/// How long the user's epilog may take.
+/// Time limit of the user's epilog.
 const EPILOG: Duration = Duration::from_secs(5);
 
-/// How often it is looked whether it has ended.
+/// Interval of checks whether an epilog has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What tells a script when it runs.
+/// Environment variable that tells a script in which context it runs.
 const CONTEXT: &str = "SLURM_SCRIPT_CONTEXT";
 
 type Variables = BTreeMap<OsString, OsString>;
 
-/// What is to be run around the tasks of a step.
+/// The scripts to run around the tasks of a step.
 #[derive(Clone, Debug)]
 pub(super) struct Scripts {
     site: TaskScripts,
     own: TaskScripts,
-    /// This program, which runs them.
+    /// Path of this program, which runs the scripts.
     squall: CString,
 }
 
@@ -52,20 +53,20 @@ pub(super) struct Epilog {
 }
 
 impl Scripts {
-    /// Those of a launch; None: nothing is to be run.
+    /// Returns the scripts of a launch; None: there are none.
     pub(super) fn of(launch: &StepLaunch) -> Option<Self> {
         let (site, own) = (launch.site.clone(), launch.own_scripts());
         if site.is_empty() && own.is_empty() {
             return None;
         }
         let squall = std::env::current_exe().ok()?.into_os_string().into_vec();
-        // After an upgrade the new one does the same.
+        // After an upgrade, the new file has the same path.
         let squall = squall.strip_suffix(b" (deleted)").unwrap_or(&squall);
         Some(Self { site, own, squall: CString::new(squall).ok()? })
     }
 
-    /// The command that runs the prologs and then that one. `file`: what to execute; None: it is looked for by its name
-    /// after the prologs, which may change where.
+    /// Returns the command that runs the prologs and then `argv`. `file`: the file to execute; None: it is searched by
+    /// name after the prologs, as these may change the search path.
     pub(super) fn before(&self, argv: Vec<CString>, file: Option<CString>) -> (Vec<CString>, Option<CString>) {
         if argv.is_empty() || (self.site.prolog.is_empty() && self.own.prolog.is_empty()) {
             return (argv, None);
@@ -76,7 +77,7 @@ impl Scripts {
         (all, Some(self.squall.clone()))
     }
 
-    /// The epilogs of a task with that environment.
+    /// Returns the command of a task's epilogs, with the task's environment. None: there are none.
     pub(super) fn after(&self, env: &Environment, dir: &CString) -> Option<Epilog> {
         if self.site.epilog.is_empty() && self.own.epilog.is_empty() {
             return None;
@@ -86,15 +87,15 @@ impl Scripts {
     }
 }
 
-/// What of this program runs these.
+/// Returns this program's arguments to run the scripts at `paths`.
 fn command(what: &str, paths: [&str; 2]) -> Vec<CString> {
     let words = ["squall", "step", what].into_iter().chain(paths);
-    // A path with a NUL byte names nothing.
+    // A path with a NUL byte can't exist.
     words.map(|word| CString::new(word).unwrap_or_default()).collect()
 }
 
 impl Epilog {
-    /// Starts it for the task that was that process.
+    /// Starts the epilogs for the task that had the process id `task`; returns their process id.
     pub(super) fn start(mut self, task: u32) -> io::Result<u32> {
         self.env.set("SLURM_TASK_PID", &task.to_string());
         let null = null()?;
@@ -107,8 +108,8 @@ impl Epilog {
     }
 }
 
-/// `squall step --task SITE OWN FILE NAME ARG...`: runs the prologs and becomes the task. Returns the exit status if
-/// that can't be.
+/// Carries out `squall step --task SITE OWN FILE NAME ARG...`: runs the prologs, then executes the task. Returns the
+/// exit status if that fails.
 pub fn run_task(args: &[OsString]) -> u8 {
     let [site, own, file, name, rest @ ..] = args else { return usage() };
     let mut env: Variables = std::env::vars_os().collect();
@@ -126,7 +127,7 @@ pub fn run_task(args: &[OsString]) -> u8 {
     })
 }
 
-/// `squall step --epilog OWN SITE`: runs the epilogs; the exit status of the first that failed.
+/// Carries out `squall step --epilog OWN SITE`: runs the epilogs; returns the exit status of the first that failed.
 pub fn run_epilogs(args: &[OsString]) -> u8 {
     let [own, site] = args else { return usage() };
     let env: Variables = std::env::vars_os().collect();
@@ -151,7 +152,7 @@ fn complain(text: &str) {
     eprintln!("slurmstepd: error: {text}");
 }
 
-/// A script in a process group of its own, so that nothing of it stays behind.
+/// Makes the command of a script, in a process group of its own, so that all its processes can be killed.
 fn script(path: &OsStr, context: &str, env: &Variables) -> Command {
     let mut script = Command::new(path);
     script.env_clear();
@@ -159,7 +160,7 @@ fn script(path: &OsStr, context: &str, env: &Variables) -> Command {
     script
 }
 
-/// Runs a prolog, and does to the environment what it says. Its exit status.
+/// Runs a prolog, and applies its output to the environment; returns its exit status.
 fn prolog(what: &str, path: &OsStr, env: &mut Variables) -> u8 {
     let mut output = Vec::new();
     let mut run = || {
@@ -181,7 +182,7 @@ fn prolog(what: &str, path: &OsStr, env: &mut Variables) -> u8 {
                 complain(&format!("{what} did not exit normally. reason: {}", String::from_utf8_lossy(&output)));
                 return 1;
             };
-            // Who reads what the task says may be gone.
+            // The reader of the task's output may have ended.
             drop(obey(&output, env, &mut io::stdout()));
             code
         }
@@ -192,7 +193,7 @@ fn code(status: ExitStatus) -> Option<u8> {
     status.code().map(|code| code as u8)
 }
 
-/// Waits for a script, and ends all that it leaves behind. With a limit: also itself.
+/// Waits for a script, then kills all processes that it has left. With a limit, the script itself is killed after it.
 fn wait(mut child: Child, limit: Option<Duration>) -> io::Result<ExitStatus> {
     let group = Pid::from_raw(child.id() as i32);
     let end = || {
@@ -219,7 +220,7 @@ fn wait(mut child: Child, limit: Option<Duration>) -> io::Result<ExitStatus> {
     Ok(status)
 }
 
-/// Does what the lines of a prolog say: `export NAME=VALUE`, `unset NAME`, `print TEXT`. All others say nothing.
+/// Carries out the lines of a prolog: `export NAME=VALUE`, `unset NAME`, `print TEXT`. Other lines are ignored.
 fn obey(lines: &[u8], env: &mut Variables, out: &mut impl Write) -> io::Result<()> {
     for line in lines.split(|&b| b == b'\n').filter(|line| !line.contains(&0)) {
         let word = |name: &[u8]| line.strip_prefix(name).map(<[u8]>::trim_ascii_start);

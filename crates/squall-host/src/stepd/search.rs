@@ -1,4 +1,4 @@
-//! Finding the file of a program, and saying as Slurm does why it can't be executed.
+//! Finds the file of a program, and reports in Slurm's words why it can't be executed.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs;
@@ -9,12 +9,12 @@ use std::path::Path;
 use super::files::reason;
 use crate::sys::spawn::SpawnError;
 
-/// A program that can't be executed.
+/// The reason why a program can't be executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NotFound {
-    /// The exit code that it counts as.
+    /// The exit code with which the task ends.
     pub(super) code: u8,
-    /// `execve(): nosuchcmd: No such file or directory`.
+    /// The message, e.g. `execve(): nosuchcmd: No such file or directory`.
     pub(super) error: String,
 }
 
@@ -24,12 +24,12 @@ impl NotFound {
         Self { code: errno as u8, error: format!("execve(): {}: {why}", name.to_string_lossy()) }
     }
 
-    /// `--multi-prog` has no line for the task.
+    /// Returns the error of a task for which `--multi-prog` has no line.
     pub(super) fn no_program() -> Self {
         Self { code: 2, error: "No executable program specified for this task".to_owned() }
     }
 
-    /// For a call that failed after the program was found. `name` is what the user called it.
+    /// Describes an error of starting a program that was found. `name` is the program as the user gave it.
     pub(super) fn of(error: &SpawnError, name: &CStr, program: &CStr) -> Self {
         let errno = error.errno();
         if error.call != "execve" {
@@ -46,8 +46,8 @@ impl NotFound {
     }
 }
 
-/// The file of the program `name`: as it is if it names a path, else from the folders of `path`.
-/// Relative paths count from `dir`.
+/// Finds the file of the program `name`: if it contains a slash it is a path, otherwise the folders of `path` are
+/// searched. Relative folders start at `dir`.
 pub(super) fn find_program(name: &CStr, path: &[u8], dir: &Path) -> Result<CString, NotFound> {
     if name.is_empty() {
         return Err(NotFound::new(name, libc::ENOENT));
@@ -70,7 +70,7 @@ pub(super) fn find_program(name: &CStr, path: &[u8], dir: &Path) -> Result<CStri
     Err(NotFound::new(name, errno))
 }
 
-/// The interpreter that a script's first line names.
+/// Returns the interpreter named in a script's first line.
 fn interpreter(script: &Path) -> Option<String> {
     let mut head = [0; 256];
     let count = fs::File::open(script).ok()?.read(&mut head).ok()?;

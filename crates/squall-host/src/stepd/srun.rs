@@ -1,4 +1,4 @@
-//! The link to the `srun` of a step.
+//! Connects a step daemon to the `srun` of its step.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -13,11 +13,11 @@ use squall_model::wire::{Hello, Role};
 use super::frames::{Filled, Frames};
 use crate::pipe::Pipe;
 
-/// How long `srun` may take to greet.
+/// Time within which `srun` must send its greeting.
 const GREETING: Duration = Duration::from_secs(10);
 
-/// Connects to the step's `srun` and exchanges greetings: first both sides' `wire::Hello`, then the cookies.
-/// `owner` is the job's: nobody else may listen there but root.
+/// Connects to the step's `srun` and exchanges greetings: first both sides' `wire::Hello`, then the cookies. The
+/// listening process must run as `owner`, the job's user, or as root.
 pub(super) fn connect(
     client: &ClientAddress,
     cookie: [u8; 16],
@@ -29,7 +29,7 @@ pub(super) fn connect(
         ClientAddress::Abstract(name) => here(name, owner)?,
         ClientAddress::Tcp(address) => Pipe::call(address, cookie, GREETING)?,
         ClientAddress::Anywhere { name, address } => match here(name, owner) {
-            // Nobody has that name here: srun is on another machine.
+            // No process here listens on that name: `srun` is on another machine.
             Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => Pipe::call(address, cookie, GREETING)
                 .map_err(|e| io::Error::new(e.kind(), format!("{address}: {e}")))?,
             pipe => pipe?,
@@ -71,7 +71,7 @@ fn await_frame<T: squall_model::encoding::Decoded>(link: &mut Frames) -> io::Res
             Err(e) => return Err(e.into()),
         }
         if link.fill() == Filled::Closed {
-            // What came before the end may still be a whole frame.
+            // The bytes before the end may still be a complete frame.
             return link.take().map_err(io::Error::other)?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into());
         }
     }

@@ -1,5 +1,6 @@
-//! Threads that start the foster's scripts. Who starts a process without copying anything waits until it executes, and so
-//! for a processor that may be busy with other scripts: the foster has more to do meanwhile.
+//! Threads that start the batch supervisor's scripts. Starting a process without copying memory blocks until it
+//! executes, and so until a CPU is free, which may be busy with other scripts. The supervisor itself must not wait that
+//! long.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,30 +23,30 @@ use super::search::NotFound;
 use crate::sys::identity::Identity;
 use crate::sys::signals::kill;
 
-/// Most threads while scripts execute at once.
+/// Most starter threads while no start is stuck.
 const MOST: usize = 4;
 
-/// A start that takes longer holds up its thread: then there is one more, up to so many.
+/// Time after which a start counts as stuck, so that one more thread is made, up to `MOST_STUCK`.
 const STUCK: Duration = Duration::from_millis(200);
 const MOST_STUCK: usize = 256;
 
-/// A script with all that it starts with.
+/// A script with all that is needed to start it.
 pub(super) struct Script {
-    /// Of this step.
+    /// The step of the script.
     pub(super) key: StepKey,
-    /// What to execute.
+    /// The program to execute, with arguments and environment.
     pub(super) task: Prepared,
-    /// Where.
+    /// The script's working directory, limits and streams.
     pub(super) ready: Ready,
-    /// As whom.
+    /// User and groups to run as.
     pub(super) identity: Identity,
-    /// With this file mode mask.
+    /// File mode mask (umask).
     pub(super) umask: u32,
-    /// In this v2 cgroup.
+    /// The v2 cgroup in which the script's process is created.
     pub(super) group: File,
-    /// Where it notes its process.
+    /// The file in which the script's process records itself.
     pub(super) notes: Notes,
-    /// The step was ended: it does not begin any more.
+    /// Set when the step was ended: the script must not be started any more.
     pub(super) ended: Arc<AtomicBool>,
 }
 
@@ -57,7 +58,8 @@ impl Script {
         let birth = Birth { identity: &self.identity, umask: self.umask, group: self.group.as_fd() };
         match start(&self.task, &self.ready, self.notes.line(0), Some(&birth)) {
             Ok(pid) => {
-                // Whoever ended it has not seen it in its group. It is our child, and nobody reaps it before it is told of.
+                // The ending process did not see it in its group. It is our child, and is not reaped before it is
+                // reported.
                 if self.ended.load(Ordering::SeqCst) {
                     drop(kill(pid, libc::SIGKILL));
                 }
@@ -68,12 +70,12 @@ impl Script {
     }
 }
 
-/// Scripts that may wait for a thread, and starts that may wait to be told of.
+/// Scripts that may wait for a thread, and results that may wait to be taken.
 const SCRIPTS_MAX: usize = 16_384;
-/// The exit code of a script that was not started for want of room, as of a shell that cannot execute.
+/// Exit code of a script that is not started because too many wait; as of a shell that can't execute a command.
 const NO_ROOM: u8 = 126;
 
-/// The threads.
+/// The threads that start scripts, with their queues.
 pub(super) struct Starters {
     scripts: SyncSender<Script>,
     waiting: Arc<Mutex<Receiver<Script>>>,
@@ -81,14 +83,14 @@ pub(super) struct Starters {
     started: Receiver<(StepKey, StepInput)>,
     bell: Arc<OwnedFd>,
     threads: usize,
-    /// Scripts that are being started, since when.
+    /// Scripts that are being started, with the time since when.
     under_way: BTreeMap<StepKey, Instant>,
     /// When the last thread was added.
     relieved: Instant,
 }
 
 impl Starters {
-    /// As many as there are processors for. Signals that this thread has blocked are blocked in them.
+    /// Starts a thread for each CPU, up to `MOST`. Signals that the calling thread has blocked are blocked in them.
     pub(super) fn new() -> io::Result<Self> {
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (scripts, waiting) = sync_channel::<Script>(SCRIPTS_MAX);
@@ -110,7 +112,7 @@ impl Starters {
                 if tell.send((script.key, script.start())).is_err() {
                     return;
                 }
-                // A bell that can't be rung has been rung often enough.
+                // Fails only if the counter is full, so that it is readable anyway.
                 let _ = rustix::io::write(&*bell, &1_u64.to_ne_bytes());
             }
         };
@@ -119,14 +121,14 @@ impl Starters {
         Ok(())
     }
 
-    /// When `relieve` must be called.
+    /// When `relieve` must be called next; None: not at all.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let may = self.under_way.len() >= self.threads && self.threads < MOST_STUCK;
         let oldest = self.under_way.values().min().filter(|_| may)?;
         Some(*oldest.max(&self.relieved) + STUCK)
     }
 
-    /// Adds a thread if all are held up.
+    /// Adds a thread if all are stuck.
     pub(super) fn relieve(&mut self, now: Instant) {
         if self.deadline().is_some_and(|due| due <= now) {
             self.relieved = now;
@@ -136,11 +138,12 @@ impl Starters {
         }
     }
 
-    /// Has a script started; `started` will tell. Some: too many wait, and this one is not started. The supervisor never
-    /// waits for a thread. A thread may wait for the supervisor, which takes all that was started whenever it wakes.
+    /// Queues a script to be started; `started` returns the result. Some: too many wait, and this one is not started.
+    /// The supervisor never waits for a thread. A thread may wait for the supervisor, which takes all results whenever
+    /// it wakes.
     pub(super) fn start(&mut self, script: Script) -> Option<StepInput> {
         let key = script.key;
-        // The threads live as long as this.
+        // The threads last as long as this.
         if self.scripts.try_send(script).is_err() {
             let error = "too many scripts of this node wait to be started".to_owned();
             return Some(StepInput::SpawnFailed { rank: 0, code: NO_ROOM, error });
@@ -149,14 +152,14 @@ impl Starters {
         None
     }
 
-    /// Whether some are being started: then a process that nobody knows may be one of them.
+    /// Whether scripts are being started: then an unknown child may be one of them.
     pub(super) fn are_at_work(&self) -> bool {
         !self.under_way.is_empty()
     }
 
-    /// What was started since, or failed to.
+    /// Returns the results of starts since the last call.
     pub(super) fn started(&mut self) -> Vec<(StepKey, StepInput)> {
-        // It is rung again for what comes after this.
+        // It is signalled again for results that come after this.
         let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
         let started: Vec<_> = self.started.try_iter().collect();
         for (key, _) in &started {
@@ -165,7 +168,7 @@ impl Starters {
         started
     }
 
-    /// Readable when there is something that `started` tells.
+    /// Descriptor that is readable when `started` has results.
     pub(super) fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }

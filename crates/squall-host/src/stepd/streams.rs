@@ -1,5 +1,5 @@
-//! Standard streams of tasks between their pipes and `srun`: nothing is lost, order is kept, and who reads
-//! slowly is waited for.
+//! Passes the standard streams of tasks between their pipes and `srun`. Nothing is lost, order is kept, and slow
+//! readers delay the writers.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,37 +15,37 @@ use crate::poller::Interest;
 /// Most bytes of output in one frame.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// How often the output of a task is read for a file before it is the others' turn: more than a pipe holds.
+/// Reads of one task's output for a file before others get their turn: more than a pipe holds.
 const LABELLED_AT_ONCE: u32 = 32;
 
-/// Most bytes of input that wait for tasks; above it no more is read from `srun`.
+/// Most bytes of input that may be queued for a task; above it nothing is read from `srun`.
 pub(super) const INPUT_BYTES_MAX: usize = 8 << 20;
 
-/// End of input as a terminal takes it (Ctrl-D).
+/// Character that ends the input of a terminal (Ctrl-D).
 const END_OF_INPUT: u8 = 4;
 
-/// A task's output that goes to `srun`, or with labels into a file.
+/// A task's output that is passed to `srun`, or written with labels into a file.
 #[derive(Debug)]
 struct Output {
     rank: u32,
     stderr: bool,
     pipe: File,
     labelled: Option<Labelled>,
-    /// Nothing more will come; left in place until `sweep`, so that places stay valid.
+    /// Whether the output's end was read; it is removed by `sweep`, so that indexes stay valid until then.
     over: bool,
 }
 
-/// A file whose lines begin with the rank of who wrote them.
+/// A file each of whose lines begins with the rank of the task that wrote it.
 #[derive(Debug)]
 struct Labelled {
     file: File,
     label: String,
-    /// What is not yet a line.
+    /// The beginning of an incomplete line.
     held: Vec<u8>,
 }
 
 impl Labelled {
-    /// Takes what a task wrote; nothing: it has ended.
+    /// Writes what a task wrote to the file, complete lines only; without bytes (the task has ended) the rest too.
     fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.held.extend_from_slice(bytes);
         let whole = match self.held.iter().rposition(|b| *b == b'\n') {
@@ -63,7 +63,7 @@ impl Labelled {
                 text.push(b'\n');
             }
         }
-        // At one blow: other tasks may write the same file.
+        // Written with one call, as other tasks may write to the same file.
         self.file.write_all(&text)
     }
 }
@@ -75,39 +75,39 @@ struct Input {
     pipe: File,
     terminal: bool,
     waiting: VecDeque<u8>,
-    /// No more will come.
+    /// Whether the end of input was received.
     ended: bool,
-    /// Closed; left in place until `sweep`.
+    /// Whether the input is closed; it is removed by `sweep`.
     over: bool,
 }
 
-/// The streams of this node's tasks that go through `srun`.
+/// The streams of this node's tasks that are connected to `srun`.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     outputs: Vec<Output>,
     inputs: Vec<Input>,
-    /// Rank of the task with the terminal, and the terminal.
+    /// The master side of the terminal (`--pty`), with the rank of its task.
     terminal: Option<(u32, File)>,
 }
 
-/// Which stream a poll is about.
+/// The stream to which a poll event belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
-    /// An output, by its place.
+    /// Index of an output.
     Output(usize),
-    /// An input, by its place.
+    /// Index of an input.
     Input(usize),
 }
 
 impl Streams {
-    /// Reads a task's output from this end of a pipe.
+    /// Reads a task's output from the given end of a pipe.
     pub(super) fn add_output(&mut self, rank: u32, stderr: bool, pipe: File) -> io::Result<()> {
         rustix::io::ioctl_fionbio(&pipe, true)?;
         self.outputs.push(Output { rank, stderr, pipe, labelled: None, over: false });
         Ok(())
     }
 
-    /// The same, and writes it into that file with this label before each line.
+    /// Reads a task's output from a pipe, and writes it to `file` with `label` before each line.
     pub(super) fn add_labelled(&mut self, rank: u32, pipe: File, file: File, label: String) -> io::Result<()> {
         self.add_output(rank, false, pipe)?;
         if let Some(output) = self.outputs.last_mut() {
@@ -116,14 +116,14 @@ impl Streams {
         Ok(())
     }
 
-    /// Writes a task's input to this end of a pipe.
+    /// Writes a task's input to the given end of a pipe.
     pub(super) fn add_input(&mut self, rank: u32, pipe: File) -> io::Result<()> {
         rustix::io::ioctl_fionbio(&pipe, true)?;
         self.inputs.push(Input { rank, pipe, terminal: false, waiting: VecDeque::new(), ended: false, over: false });
         Ok(())
     }
 
-    /// Serves a task's terminal from its master side.
+    /// Connects a task's terminal, given its master side.
     pub(super) fn add_terminal(&mut self, rank: u32, master: File) -> io::Result<()> {
         self.add_output(rank, false, master.try_clone()?)?;
         self.add_input(rank, master.try_clone()?)?;
@@ -134,7 +134,7 @@ impl Streams {
         Ok(())
     }
 
-    /// A terminal's new size: rows, columns. Its foreground processes get SIGWINCH from the kernel.
+    /// Sets the size of the terminal. Its foreground processes get SIGWINCH from the kernel.
     pub(super) fn resize(&self, rows: u16, columns: u16) {
         if let Some((_, terminal)) = &self.terminal {
             let size = rustix::termios::Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
@@ -142,7 +142,7 @@ impl Streams {
         }
     }
 
-    /// What to poll for: outputs only where there is room for them.
+    /// Returns what to poll for; outputs only if there is `room` for their bytes.
     pub(super) fn interests(&self, room: bool) -> impl Iterator<Item = Interest<'_, Which>> {
         let outputs = self.outputs.iter().enumerate().filter(|(_, o)| !o.over);
         let inputs = self.inputs.iter().enumerate().filter(|(_, i)| !i.over);
@@ -154,7 +154,7 @@ impl Streams {
         }))
     }
 
-    /// Reads from an output that has something; the frame for `srun`, if any; without bytes at its end.
+    /// Reads from a readable output; returns the frame for `srun`, if any. A frame without bytes marks the end.
     pub(super) fn read(&mut self, at: usize) -> Option<FromStep> {
         let output = self.outputs.get_mut(at).filter(|o| !o.over)?;
         let mut bytes = vec![0; CHUNK_BYTES];
@@ -164,7 +164,7 @@ impl Streams {
                     Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return None,
                     result => result.unwrap_or(0),
                 };
-                // A full disk is the task's loss, as if it wrote there itself.
+                // If the disk is full the output is lost, as if the task wrote to it itself.
                 output.over = labelled.take(&bytes[..count]).is_err() || count == 0;
                 if output.over {
                     break;
@@ -174,7 +174,7 @@ impl Streams {
         }
         match output.pipe.read(&mut bytes) {
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => None,
-            // A terminal whose tasks are gone answers EIO.
+            // A terminal whose tasks have ended returns EIO.
             result => {
                 bytes.truncate(result.unwrap_or(0));
                 output.over = bytes.is_empty();
@@ -183,19 +183,19 @@ impl Streams {
         }
     }
 
-    /// Closes what is over. Places are different afterwards.
+    /// Closes and removes streams that have ended. This changes indexes.
     pub(super) fn sweep(&mut self) {
         self.outputs.retain(|o| !o.over);
         self.inputs.retain(|i| !i.over);
     }
 
-    /// Places of the outputs of a task, or of all.
+    /// Returns the indexes of the outputs of a task, or of all tasks.
     pub(super) fn outputs_of(&self, rank: Option<u32>) -> Vec<usize> {
         let places = self.outputs.iter().enumerate();
         places.filter(|(_, o)| !o.over && rank.is_none_or(|r| r == o.rank)).map(|(at, _)| at).collect()
     }
 
-    /// Input from `srun` for a task, or for all; no bytes: the end.
+    /// Queues input from `srun` for a task, or for all; no bytes: the end.
     pub(super) fn input(&mut self, rank: Option<u32>, bytes: &[u8]) {
         for input in self.inputs.iter_mut().filter(|i| rank.is_none_or(|r| r == i.rank) && !i.ended && !i.over) {
             if bytes.is_empty() {
@@ -212,7 +212,7 @@ impl Streams {
         }
     }
 
-    /// Writes to an input what it takes, and closes it at its end.
+    /// Writes queued input without waiting, and closes the pipe at its end.
     pub(super) fn write(&mut self, at: usize) {
         let Some(input) = self.inputs.get_mut(at).filter(|i| !i.over) else { return };
         while !input.waiting.is_empty() {
@@ -223,7 +223,7 @@ impl Streams {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(_) => {
-                    // Nobody reads it any more.
+                    // The task has closed it.
                     input.over = true;
                     input.waiting.clear();
                     return;
@@ -233,12 +233,12 @@ impl Streams {
         input.over |= input.ended && !input.terminal;
     }
 
-    /// Bytes of input that wait for the slowest task.
+    /// Bytes of input that are queued for the slowest task.
     pub(super) fn input_backlog(&self) -> usize {
         self.inputs.iter().map(|i| i.waiting.len()).max().unwrap_or(0)
     }
 
-    /// A task has ended: its input is of no use.
+    /// Drops the input of a task that has ended.
     pub(super) fn task_ended(&mut self, rank: u32) {
         for input in self.inputs.iter_mut().filter(|i| i.rank == rank) {
             input.over = true;
@@ -247,7 +247,7 @@ impl Streams {
     }
 }
 
-/// A new terminal of that size (rows, columns): the master's and the task's side.
+/// Opens a new pseudo-terminal of the given size; returns the master's and the task's side.
 pub(super) fn open_terminal((rows, columns): (u16, u16)) -> io::Result<(File, File)> {
     use rustix::fs::{Mode, OFlags};
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -263,7 +263,7 @@ pub(super) fn open_terminal((rows, columns): (u16, u16)) -> io::Result<(File, Fi
     Ok((File::from(master), File::from(task)))
 }
 
-/// A pipe: the end to read and the end to write.
+/// Makes a pipe; returns the end to read from and the end to write to.
 pub(super) fn pipe() -> io::Result<(File, File)> {
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     Ok((File::from(read), File::from(write)))
@@ -292,7 +292,7 @@ mod tests {
         assert!(streams.read(0).is_none() && streams.read(1).is_none(), "nothing of it is for srun");
         one.write_all(b"c\nend").unwrap();
         drop((one, two));
-        // A process that another test starts may have the other ends for a moment more.
+        // A child of another test may hold the other ends open for a moment.
         while !streams.outputs_of(None).is_empty() {
             assert!(streams.read(1).is_none() && streams.read(0).is_none());
         }

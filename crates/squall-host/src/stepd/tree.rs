@@ -1,4 +1,4 @@
-//! The processes below this one, found in /proc.
+//! Finds the descendants of a process in /proc.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::io;
 
 use crate::sys::signals::kill;
 
-/// All descendants of a process, parents before children.
+/// Returns all descendants of a process, parents before children.
 pub(crate) fn descendants(root: u32) -> Vec<u32> {
     let by_parent = if children(std::process::id()).is_err() { Some(scan()) } else { None };
     let mut found = Vec::new();
@@ -22,14 +22,14 @@ pub(crate) fn descendants(root: u32) -> Vec<u32> {
     found
 }
 
-/// Sends a signal to each of these; those that have ended don't mind.
+/// Sends a signal to each of these processes; errors, as for ended ones, are ignored.
 pub(super) fn signal_all(pids: &[u32], signal: i32) {
     for &pid in pids {
         let _ = kill(pid, signal);
     }
 }
 
-/// The children of all threads of a process, as the kernel lists them (where it was built so).
+/// Returns the children of all threads of a process as the kernel lists them. Err: it was built without these lists.
 fn children(pid: u32) -> io::Result<Vec<u32>> {
     let mut found = Vec::new();
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
@@ -39,7 +39,7 @@ fn children(pid: u32) -> io::Result<Vec<u32>> {
     Ok(found)
 }
 
-/// Children by parent, from all of /proc.
+/// Returns the children of each process, by reading all of /proc.
 fn scan() -> BTreeMap<u32, Vec<u32>> {
     let mut map: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -51,10 +51,10 @@ fn scan() -> BTreeMap<u32, Vec<u32>> {
     map
 }
 
-/// Field `number` (4 and above) of /proc/PID/stat: 4 is the parent, 22 the start time.
+/// Returns field `number` (4 and above) of /proc/PID/stat: e.g. 4 is the parent, 22 the start time.
 pub(crate) fn stat_field(pid: u32, number: usize) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, field 2, may contain anything: what counts comes after its last parenthesis, from field 3 on.
+    // The name in field 2 may contain anything, so fields are counted from its last parenthesis: field 3 follows it.
     text.rsplit_once(')')?.1.split_ascii_whitespace().nth(number - 3)?.parse().ok()
 }
 
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_grandchild_is_found_both_ways() {
-        // Not `cat`: what a shell puts into the background reads from /dev/null.
+        // Not `cat`: a shell connects background processes to /dev/null, where it would end at once.
         let mut child = std::process::Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
         let own = std::process::id();
         assert_eq!(stat_field(child.id(), 4), Some(u64::from(own)));

@@ -1,4 +1,4 @@
-//! Those who watch a step beside its `srun`: they hear what was said last, and all that comes then.
+//! Commands besides `srun` that receive a step's output (`sattach`): first its latest part, then all that follows.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -6,31 +6,31 @@ use squall_model::step::{FromStep, ToStep};
 
 use super::frames::{Filled, Frames};
 
-/// What a watcher hears of what was said before it came: so many frames, of so many bytes.
+/// Earlier output that a new watcher receives: at most this many frames and bytes.
 const KEPT_FRAMES: usize = 128;
 const KEPT_BYTES: usize = 64 << 10;
 
-/// Most bytes that wait for a watcher; one that reads more slowly is left behind.
+/// Most bytes that may be queued for a watcher; a slower one is disconnected.
 const BACKLOG_BYTES_MAX: usize = 4 << 20;
 
 /// Most watchers at a time.
 const WATCHERS_MAX: usize = 16;
 
-/// The watchers of a step on its node.
+/// The commands that watch a step on this node (`sattach`).
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     links: Vec<Frames>,
-    /// Places of those that have gone, until `sweep`.
+    /// Indexes of watchers that have disconnected, until `sweep`.
     gone: BTreeSet<usize>,
-    /// What tasks wrote last.
+    /// The latest output of the tasks.
     kept: VecDeque<FromStep>,
     kept_bytes: usize,
-    /// How tasks ended.
+    /// The ends of tasks.
     ends: Vec<FromStep>,
 }
 
 impl Watchers {
-    /// One more; `started`: the tasks that were started.
+    /// Adds a watcher, unless there are too many; `started`: the tasks that were started.
     pub(super) fn add(&mut self, mut link: Frames, started: Vec<(u32, u32)>) {
         if self.links.len() >= WATCHERS_MAX {
             return;
@@ -41,10 +41,10 @@ impl Watchers {
         self.links.push(link);
     }
 
-    /// What `srun` hears, as far as it concerns them.
+    /// Passes a frame for `srun` on to the watchers, if it is of a kind that they receive.
     pub(super) fn tell(&mut self, frame: &FromStep) {
         match frame {
-            // The end of a stream is nothing to be told later.
+            // The end of a stream is not repeated to later watchers.
             FromStep::Output { bytes, .. } if !bytes.is_empty() => {
                 self.kept.push_back(frame.clone());
                 self.kept_bytes += bytes.len();
@@ -58,7 +58,7 @@ impl Watchers {
             _ => return,
         }
         for (at, link) in self.links.iter_mut().enumerate() {
-            // One that has gone takes nothing.
+            // Sending to a disconnected one has no effect.
             link.send(frame);
             if link.backlog() > BACKLOG_BYTES_MAX {
                 self.gone.insert(at);
@@ -66,19 +66,19 @@ impl Watchers {
         }
     }
 
-    /// Forgets those that have gone. Places are different afterwards.
+    /// Removes disconnected watchers. This changes indexes.
     pub(super) fn sweep(&mut self) {
         for at in std::mem::take(&mut self.gone).into_iter().rev() {
             self.links.remove(at);
         }
     }
 
-    /// Their links, to be polled.
+    /// Returns the watchers' links, for polling.
     pub(super) fn links(&self) -> &[Frames] {
         &self.links
     }
 
-    /// What one says to the tasks: for whom, and what.
+    /// Receives input for tasks from a watcher: (rank or None for all, bytes).
     pub(super) fn hear(&mut self, at: usize) -> Vec<(Option<u32>, Vec<u8>)> {
         let Some(link) = self.links.get_mut(at) else { return Vec::new() };
         link.flush();
@@ -86,7 +86,7 @@ impl Watchers {
         let mut said = Vec::new();
         loop {
             match link.take::<ToStep>() {
-                // That it says no more is no end of the tasks' input.
+                // The end of a watcher's input is not the end of the tasks' input.
                 Ok(Some(ToStep::Input { rank, bytes })) if !bytes.is_empty() => said.push((rank, bytes.into_vec())),
                 Ok(Some(_)) => {}
                 Ok(None) => break,
@@ -102,7 +102,7 @@ impl Watchers {
         said
     }
 
-    /// Whether they have got all that was said.
+    /// Whether all queued frames were sent.
     pub(super) fn is_flushed(&self) -> bool {
         self.links.iter().enumerate().all(|(at, link)| link.backlog() == 0 || self.gone.contains(&at))
     }
@@ -120,7 +120,7 @@ mod tests {
         FromStep::Output { rank: 0, stderr: false, bytes: vec![byte; length].into() }
     }
 
-    /// What a watcher who comes now hears at once.
+    /// Returns the frames that a new watcher receives at once.
     fn heard(watchers: &mut Watchers) -> Vec<FromStep> {
         let (ours, theirs) = UnixStream::pair().unwrap();
         watchers.add(Frames::new(ours).unwrap(), vec![(0, 7)]);

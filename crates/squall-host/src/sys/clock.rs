@@ -1,11 +1,11 @@
-//! The machine's clock and its time zone.
+//! The machine's clocks and its time zone.
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
 use squall_model::time::Time;
 
-/// Now by the wall clock, which people see and set: for what they see only. Deadlines go by [`steady`].
+/// Returns the wall clock's time, for showing to people only, as it can be set. Deadlines use [`steady`].
 pub(crate) fn now() -> Time {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let now = Time(since.as_micros() as u64);
@@ -15,11 +15,11 @@ pub(crate) fn now() -> Time {
     now
 }
 
-/// Names the file by which a test sets the wall clock of daemons.
+/// Environment variable with the file by which a test sets the wall clock of daemons.
 #[cfg(debug_assertions)]
 pub(crate) const TEST_VARIABLE: &str = "SQUALL_TEST_CLOCK";
 
-/// By how much a test has set this process's wall clock, microseconds: the text of the file of that variable.
+/// Returns by how many microseconds a test has set this process's wall clock: the content of the file in that variable.
 #[cfg(debug_assertions)]
 fn set_by_test() -> i64 {
     static FILE: OnceLock<Option<std::ffi::OsString>> = OnceLock::new();
@@ -28,31 +28,32 @@ fn set_by_test() -> i64 {
     text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Microseconds since boot, time asleep included: the clock that nobody sets.
+/// Returns the time since boot, suspended time included, microseconds; this clock can't be set.
 pub(crate) fn since_boot_us() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     now.tv_sec.unsigned_abs() * 1_000_000 + now.tv_nsec.unsigned_abs() / 1000
 }
 
-/// Now as this process counts it: by the wall clock when it asked first, and by the time since boot from then on.
+/// Returns the current time as this process counts it: the wall clock at the first call, plus the time that has passed
+/// since.
 pub(crate) fn steady() -> Time {
     static BEGAN: OnceLock<(Time, u64)> = OnceLock::new();
     let &(wall, boot_us) = BEGAN.get_or_init(|| (now(), since_boot_us()));
     Time(wall.0 + (since_boot_us() - boot_us))
 }
 
-/// Ticks since boot, in which /proc says when a process was started.
+/// Returns the time since boot in ticks, the unit of start times in /proc.
 pub(crate) fn boot_ticks() -> u64 {
     since_boot_us() / super::host::tick_us()
 }
 
-/// A clock that never goes back and that all processes of this machine share, nanoseconds.
+/// Returns a clock that never goes back and is the same in all processes of this machine, nanoseconds.
 pub(crate) fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// `2026-11-21T08:00:00` in the machine's time zone, as Slurm writes times.
+/// Formats a time in the machine's time zone as Slurm does, e.g. `2026-11-21T08:00:00`.
 pub(crate) fn local_text(time: Time) -> String {
     let secs = time.secs() as libc::time_t;
     let mut parts = MaybeUninit::<libc::tm>::zeroed();

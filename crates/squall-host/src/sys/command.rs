@@ -1,4 +1,4 @@
-//! What commands need of the system: programs that they start, users that they become.
+//! System calls for commands: starting programs, becoming a user.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -9,13 +9,13 @@ use squall_files::users;
 
 use super::identity::{Identity, become_user as become_identity};
 
-/// Becomes that user for good, with all groups of the user and this one first. Only root can.
+/// Becomes the user for good, with `gid` as first group and all other groups of the user. Only root can.
 pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     let groups = users::by_uid(uid).map_or_else(|| vec![gid], |user| users::groups(&user.name, gid));
     become_identity(&Identity { uid, gid, groups }).map_err(|error| io::Error::other(error.to_string()))
 }
 
-/// Lets the program take signals as any other: what this process blocks for its `SignalFd` is not blocked there.
+/// Has the program started with no signals blocked, whatever this process blocks for its `SignalFd`.
 pub fn unblock_signals(command: &mut Command) -> &mut Command {
     let unblock = || {
         let mut none = MaybeUninit::<libc::sigset_t>::zeroed();

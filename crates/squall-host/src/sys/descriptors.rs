@@ -1,10 +1,10 @@
-//! Open files that must not reach other programs.
+//! Keeps open files from other programs.
 
 /// First descriptor after standard input, output and error.
 const FIRST: libc::c_uint = 3;
 
-/// Keeps every open file but the standard ones from programs that this process starts: a daemon must not hold
-/// a pipe of the shell that started it.
+/// Marks every open file except the standard ones to be closed in programs that this process starts: a daemon must not
+/// hold a pipe of the shell that started it.
 pub(crate) fn close_others_on_exec() {
     // SAFETY: changes a flag of this process's descriptors and closes none of them.
     let done = unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };

@@ -1,14 +1,14 @@
-//! A thread that uses files as a user: for the kernel's checks of paths and permissions, and for who owns what it makes.
+//! Lets a thread use files as a user: for the kernel's checks of paths and permissions, and as owner of new files.
 //!
-//! Not the whole identity: a thread that were the user's could be killed by the user, and the daemon with it. The file
-//! system's user id exists for servers that are in this position; with it the kernel takes root's rights over files.
+//! Only the file system's user id is changed: if the whole thread belonged to the user, the user could kill it, and the
+//! daemon with it. That id exists for servers in this position; setting it also drops root's rights over files.
 
 use std::io;
 
 use super::identity::Identity;
 
-/// Does something with files as that user, in the calling thread. Without root only as the user that this process is.
-/// Where root's own rights can't be had back the process ends: nothing that it does afterwards would be right.
+/// Runs `work` in the calling thread with the files of a user. Without root, the user has to be that of this process.
+/// If root's own rights can't be restored the process aborts, as nothing it did afterwards would be right.
 pub(crate) fn with_files_of<T>(identity: &Identity, work: impl FnOnce() -> T) -> io::Result<T> {
     if !rustix::process::geteuid().is_root() {
         return use_files_as(identity).map(|()| work());
@@ -25,8 +25,8 @@ pub(crate) fn with_files_of<T>(identity: &Identity, work: impl FnOnce() -> T) ->
     done
 }
 
-/// Makes the calling thread use files as that user, for good: it should end afterwards. Without root it only checks
-/// that this process is that user already.
+/// Makes the calling thread use files as a user, for good: it should end afterwards. Without root it only checks that
+/// this process already is that user.
 pub(crate) fn use_files_as(identity: &Identity) -> io::Result<()> {
     let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
     if !rustix::process::geteuid().is_root() {

@@ -1,13 +1,13 @@
-//! How this process's memory grows.
+//! Tunes how this process's memory grows and shrinks.
 
-/// Takes memory from the system in large pieces. glibc grows the heap of each thread but the first by single pages,
+/// Has memory taken from the system in large pieces. glibc grows the heap of each thread but the first by single pages,
 /// with a system call for each: too slow for threads that read a million jobs.
 pub(crate) fn grow_in_large_pieces() {
     #[cfg(target_env = "gnu")]
     {
-        /// As much as glibc reserves for a thread's heap.
+        /// Size that glibc reserves for a thread's heap, bytes.
         const PIECE_BYTES: libc::c_int = 64 << 20;
-        /// What glibc itself comes to in time; it no longer looks for a value once it is told the other.
+        /// Value that glibc itself would reach in time; it stops adjusting it once the other one is set.
         const MAPPED_BYTES_MIN: libc::c_int = 32 << 20;
         // SAFETY: mallopt takes plain numbers; one that it does not like changes nothing.
         unsafe {
@@ -17,7 +17,7 @@ pub(crate) fn grow_in_large_pieces() {
     }
 }
 
-/// Gives memory that is free back to the system: glibc keeps it otherwise.
+/// Returns free memory to the system; glibc would keep it.
 pub(crate) fn give_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: malloc_trim takes a plain number, and touches free memory only.

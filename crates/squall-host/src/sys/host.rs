@@ -1,4 +1,4 @@
-//! The host as a process sees it: its name, its units.
+//! The host as a process sees it: name, mounts, CPUs, units.
 
 use std::ffi::CString;
 use std::io;
@@ -8,10 +8,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
 
-/// This process has given itself a name that is not the host's.
+/// Whether this process has given itself another host name.
 static RENAMED: AtomicBool = AtomicBool::new(false);
 
-/// Gives this process and those that it starts a host name of their own. Needs root.
+/// Gives this process, and those that it starts, a host name of their own. Needs root.
 pub(crate) fn rename_for_me(name: &str) -> io::Result<()> {
     // SAFETY: takes an integer; a new UTS namespace touches no memory and no other process.
     if unsafe { libc::unshare(libc::CLONE_NEWUTS) } != 0 {
@@ -21,8 +21,8 @@ pub(crate) fn rename_for_me(name: &str) -> io::Result<()> {
     Ok(rustix::system::sethostname(name.as_bytes())?)
 }
 
-/// Shows one file in the place of another to this process and to those that it starts, and to no others; mounts of the
-/// host still come and go there. Needs root, and a process without other threads.
+/// Mounts one file over another, visible to this process and those that it starts only; later mounts of the host still
+/// appear there. Needs root, and a process without other threads.
 pub(crate) fn lay_over(file: &Path, over: &Path) -> io::Result<()> {
     let (file, over) = (CString::new(file.as_os_str().as_bytes())?, CString::new(over.as_os_str().as_bytes())?);
     let checked = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
@@ -35,7 +35,7 @@ pub(crate) fn lay_over(file: &Path, over: &Path) -> io::Result<()> {
     checked(unsafe { libc::mount(file.as_ptr(), over.as_ptr(), none, libc::MS_BIND, none.cast()) })
 }
 
-/// Whether a node of that name is named after this host: then it is the only one here.
+/// Whether a node of this name is named after this host; then it is the only one on the machine.
 pub(crate) fn is_name_of_host(node: &str) -> bool {
     if RENAMED.load(Ordering::Relaxed) {
         return false;
@@ -45,8 +45,8 @@ pub(crate) fn is_name_of_host(node: &str) -> bool {
     host == node.as_bytes() || host.split(|&b| b == b'.').next() == Some(node.as_bytes())
 }
 
-/// CPUs that this process may use: as of its affinity now, and of what its cgroups allowed when this was first asked, by it
-/// or by the process that it is a copy of.
+/// Returns the number of CPUs that this process may use: by its present affinity, and by its cgroups at the first call,
+/// in this process or the one of which it is a copy.
 pub(crate) fn cpus() -> usize {
     static ALLOWED: OnceLock<usize> = OnceLock::new();
     let allowed = *ALLOWED.get_or_init(|| available_parallelism().map_or(1, usize::from));
@@ -61,7 +61,7 @@ pub(crate) fn page_bytes() -> u64 {
     u64::try_from(bytes).unwrap_or(4096)
 }
 
-/// Microseconds of a tick, in which /proc counts CPU time.
+/// Microseconds of a tick, the unit of CPU times in /proc.
 pub(crate) fn tick_us() -> u64 {
     // SAFETY: takes an integer.
     let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };

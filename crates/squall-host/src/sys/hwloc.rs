@@ -1,16 +1,17 @@
-//! What libhwloc sees of this machine's CPUs, caches and memory, as the XML that it passes on to others.
+//! Describes this machine's CPUs, caches and memory by libhwloc, as the XML that other programs read.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::OnceLock;
 
-/// Where the library is. It comes with libpmix.
+/// File name of the library. It is installed with libpmix.
 const LIBRARY: &CStr = c"libhwloc.so.15";
 
-/// Device objects are left out: `HWLOC_TYPE_FILTER_KEEP_NONE`.
+/// Value of `HWLOC_TYPE_FILTER_KEEP_NONE`, which leaves out device objects.
 const KEEP_NONE: c_int = 1;
 
-/// The library's plug-ins look for displays and graphics processors, which takes longer than all the rest.
+/// Environment variable that turns off the library's plug-ins. They look for displays and graphics processors, which
+/// takes longer than all the rest.
 pub(crate) const PLUGINS: (&str, &str) = ("HWLOC_PLUGINS_PATH", "/nonexistent");
 
 type Topology = *mut c_void;
@@ -30,10 +31,11 @@ struct Calls {
     destroy: Destroy,
 }
 
-/// Found once, and inherited by copies of a process.
+/// The description of this machine, made once and inherited by copies of the process.
 static MACHINE: OnceLock<Option<String>> = OnceLock::new();
 
-/// This machine. None: there is no such library, or it does not know. Call first while the process has no other thread.
+/// Returns the description of this machine. None: the library is missing, or failed. Must be called first while the
+/// process has no other thread.
 pub(crate) fn machine() -> Option<&'static str> {
     MACHINE.get_or_init(describe).as_deref()
 }

@@ -1,31 +1,31 @@
-//! Becoming the user, for good, or not going on.
+//! Drops root's rights for those of a user, for good; failure is never ignored.
 
 use std::io;
 
-/// Who a process becomes.
+/// User and groups to which a process switches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// User id: real, effective and saved.
     pub(crate) uid: u32,
     /// Group id: real, effective and saved.
     pub(crate) gid: u32,
-    /// Supplementary groups, all of them.
+    /// All supplementary groups.
     pub(crate) groups: Vec<u32>,
 }
 
-/// The drop failed: the process must not run anything of the user's.
+/// Becoming the user failed: the process must not run any program of the user.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot become user {uid}: {call}: {error}")]
 pub(crate) struct DropError {
-    /// The user that it should become.
+    /// The user id that the process should get.
     pub(crate) uid: u32,
-    /// What failed.
+    /// Name of the system call that failed.
     pub(crate) call: &'static str,
-    /// How.
+    /// The call's error.
     pub(crate) error: io::Error,
 }
 
-/// The system calls of the drop, so that each one's failure can be tried.
+/// The system calls used to become a user, as a trait so that tests can let each of them fail.
 trait Calls {
     fn setgroups(&mut self, groups: &[u32]) -> io::Result<()>;
     fn setresgid(&mut self, gid: u32) -> io::Result<()>;
@@ -33,12 +33,12 @@ trait Calls {
     fn getresgid(&mut self) -> io::Result<[u32; 3]>;
     fn getresuid(&mut self) -> io::Result<[u32; 3]>;
     fn getgroups(&mut self) -> io::Result<Vec<u32>>;
-    /// Tries to be root again.
+    /// Tries to become root again, which must fail.
     fn regain(&mut self) -> io::Result<()>;
 }
 
-/// Becomes that user with these groups in all threads: groups, group, user, then looks whether it is so.
-/// Without root it only checks that this process is that user already.
+/// Becomes the user with these groups in all threads: sets groups, group and user, then verifies the result. Without
+/// root it only verifies that this process already is that user.
 pub(crate) fn become_user(identity: &Identity) -> Result<(), DropError> {
     if rustix::process::geteuid().is_root() {
         drop_to(&mut Kernel, identity)
@@ -127,7 +127,7 @@ mod tests {
 
     use super::{Calls, Identity, become_user, drop_to};
 
-    /// A kernel in which one call fails or lies.
+    /// A kernel in which one call fails, or reports success without effect.
     struct Fake {
         uid: u32,
         gid: u32,
@@ -213,7 +213,7 @@ mod tests {
         }
     }
 
-    /// CVE-2023-49938: wrong groups.
+    /// CVE-2023-49938: a task ran with wrong groups.
     #[test]
     fn cve_2023_49938_a_call_without_effect_is_noticed() {
         for (call, seen_by) in [

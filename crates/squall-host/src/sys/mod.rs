@@ -1,4 +1,4 @@
-//! The only place with `unsafe`: system calls that no safe crate offers.
+//! System calls that no safe crate offers; the only place with `unsafe`.
 
 pub(crate) mod clock;
 pub mod command;

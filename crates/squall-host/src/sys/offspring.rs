@@ -1,4 +1,4 @@
-//! A process that makes copies of itself.
+//! Calls for a process that makes copies of itself: fork, command line, exit, CPU affinity.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -7,18 +7,18 @@ use std::sync::OnceLock;
 
 use super::spawn::CLONE_INTO_CGROUP;
 
-/// What a process is after [`bear`].
+/// Which of the two processes the caller is after [`bear`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Born {
-    /// The one that called.
+    /// The process that called.
     Original,
     /// The copy.
     Copy,
 }
 
-/// Copies this process. The second value is the copy's id, seen from the original; 0 in the copy. Only for processes with
-/// one thread. The copy is born in the v2 cgroup of that folder if there is one and the kernel (from 5.7) and the cgroup
-/// allow it, else in this process's own.
+/// Copies this process (fork). The second value is the copy's process id in the original, and 0 in the copy. Only for
+/// processes with one thread. The copy is created in the v2 cgroup whose folder is `cgroup`, if the kernel (from 5.7)
+/// and the cgroup allow it, otherwise in this process's own.
 pub(crate) fn bear(cgroup: Option<BorrowedFd<'_>>) -> io::Result<(Born, u32)> {
     let mut pid = -1;
     if let Some(cgroup) = cgroup {
@@ -42,7 +42,7 @@ pub(crate) fn bear(cgroup: Option<BorrowedFd<'_>>) -> io::Result<(Born, u32)> {
     }
 }
 
-/// Overwrites this process's command line as others see it. Fails if it has less room than `words` need.
+/// Overwrites this process's command line as `ps` shows it. Err: `words` are longer than the original command line.
 pub(crate) fn set_command_line(words: &[&[u8]]) -> io::Result<()> {
     // The same in all copies of a process.
     static PLACE: OnceLock<Option<(usize, usize)>> = OnceLock::new();
@@ -57,14 +57,14 @@ pub(crate) fn set_command_line(words: &[&[u8]]) -> io::Result<()> {
     unsafe {
         let at = std::ptr::with_exposed_provenance_mut::<u8>(start);
         std::ptr::copy_nonoverlapping(line.as_ptr(), at, line.len());
-        // What is NUL already stays untouched: in a copy it is on a page that has yet to be copied.
+        // Bytes that are NUL already are not written: in a copy that would copy their memory page.
         let last = (line.len()..room).rfind(|&i| at.add(i).read() != 0);
         std::ptr::write_bytes(at.add(line.len()), 0, last.map_or(0, |last| last + 1 - line.len()));
     }
     Ok(())
 }
 
-/// Where this process's command line begins and ends in its memory.
+/// Returns the addresses of the first byte of this process's command line and of the byte behind the last.
 fn command_line() -> Option<(usize, usize)> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     let field = |number: usize| {
@@ -74,14 +74,14 @@ fn command_line() -> Option<(usize, usize)> {
     Some((field(48)?, field(49)?))
 }
 
-/// Ends this process at once. What was registered to be run at exit is not: by the process that this is a copy of, or by a
-/// library whose threads may be anywhere.
+/// Ends this process at once, without the functions registered to run at exit. Those may have been registered by the
+/// process of which this is a copy, or by a library whose threads are in an unknown state.
 pub(crate) fn leave(status: i32) -> ! {
     // SAFETY: takes an integer and does not return.
     unsafe { libc::_exit(status) }
 }
 
-/// Lets this process run on these CPUs only.
+/// Restricts this process to these CPUs.
 pub(crate) fn bind(cpus: &[usize]) -> io::Result<()> {
     let mut set = rustix::thread::CpuSet::new();
     for &cpu in cpus.iter().filter(|&&c| c < rustix::thread::CpuSet::MAX_CPU) {

@@ -1,4 +1,4 @@
-//! Processes by file descriptor: no confusion when a number is used again.
+//! Processes by file descriptor, which stay valid when a process id is reused.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -11,17 +11,18 @@ use super::wait::exit_of;
 
 /// Makes this process the parent of its orphaned descendants. The setting survives exec and is not inherited by fork.
 pub(crate) fn set_child_subreaper() -> io::Result<()> {
-    // The argument is only "not zero" for the kernel.
+    // The kernel only tests whether the argument is zero.
     Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
 }
 
-/// A descriptor for the process with that id; readable when it has ended. `ESRCH`: there is none.
+/// Opens a descriptor of the process with this id; it is readable when the process has ended. Err `ESRCH`: there is no
+/// such process.
 pub(crate) fn open(pid: u32) -> io::Result<OwnedFd> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
     Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
 }
 
-/// Sends a signal (any number; 0 only asks). `ESRCH`: it has ended.
+/// Sends a signal (any number; 0 only checks). Err `ESRCH`: the process has ended.
 pub(crate) fn signal(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
     // SAFETY: no memory is passed (the siginfo pointer is null, which the call allows).
     let got = unsafe {
@@ -30,8 +31,8 @@ pub(crate) fn signal(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
     if got == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Reaps a child by its descriptor. None: it has not ended (only without `block`).
-/// `ECHILD`: it is not this process's child; see [`exit_info`].
+/// Reaps a child by its descriptor. None: it has not ended (only without `block`). Err `ECHILD`: it is not a child of
+/// this process; see [`exit_info`].
 pub(crate) fn reap(pidfd: BorrowedFd<'_>, block: bool) -> io::Result<Option<ExitCode>> {
     let options = WaitIdOptions::EXITED | if block { WaitIdOptions::empty() } else { WaitIdOptions::NOHANG };
     let status = rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), options)?;
@@ -41,8 +42,9 @@ pub(crate) fn reap(pidfd: BorrowedFd<'_>, block: bool) -> io::Result<Option<Exit
     }))
 }
 
-/// How a process ended that is (or was) somebody else's child: known from kernel 6.15 on once it was reaped,
-/// if the descriptor was opened before that. None: it still lives, was not reaped yet, or the kernel can't say.
+/// Returns the exit of a process that is (or was) the child of another process. Kernels from 6.15 report it after the
+/// process was reaped, if the descriptor was opened before that. None: it still runs, was not reaped yet, or the kernel
+/// is older.
 pub(crate) fn exit_info(pidfd: BorrowedFd<'_>) -> Option<ExitCode> {
     let mut info = MaybeUninit::<libc::pidfd_info>::zeroed();
     // SAFETY: the struct is plain integers, so zeroed is valid; the ioctl number carries its size, and the kernel

@@ -1,8 +1,9 @@
-//! Being on time: before all ordinary processes, and with all of one's memory at hand.
+//! Real-time priority, and memory that is never paged out.
 
 use std::io;
 
-/// Lets the calling thread run before all that are not real-time, if this process may. What it starts is ordinary.
+/// Gives the calling thread real-time priority, above all ordinary threads, if permitted. Processes that it starts have
+/// ordinary priority.
 pub fn prefer_me(priority: i32) -> io::Result<()> {
     let param = libc::sched_param { sched_priority: priority };
     // SAFETY: `param` is valid for the call, and 0 is the calling thread.
@@ -10,7 +11,7 @@ pub fn prefer_me(priority: i32) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Keeps this process's memory from being paged out, if it may.
+/// Keeps this process's memory from being paged out, if permitted.
 pub(crate) fn stay_in_memory() -> io::Result<()> {
     // SAFETY: no memory of ours is involved.
     let done = unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) };

@@ -1,15 +1,15 @@
-//! Signals as a file descriptor, and signals sent.
+//! Receives signals by a file descriptor, and sends signals.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Signals of this process, taken by reading instead of by handlers.
+/// Descriptor from which signals to this process are read, instead of handlers.
 #[derive(Debug)]
 pub struct SignalFd(OwnedFd);
 
 impl SignalFd {
-    /// Blocks these signals and queues them here. For processes with one thread.
+    /// Blocks these signals and queues them here. Only for processes with one thread.
     pub fn new(signals: &[i32]) -> io::Result<Self> {
         let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
         // SAFETY: sigemptyset initializes the set before anything reads it; the other calls only use the
@@ -27,12 +27,12 @@ impl SignalFd {
         }
     }
 
-    /// To be watched: readable when a signal waits.
+    /// Returns the descriptor, which is readable when a signal is pending.
     pub fn fd(&self) -> &OwnedFd {
         &self.0
     }
 
-    /// The next signal that waits, if any.
+    /// Takes the next pending signal, if any.
     pub fn take(&self) -> Option<i32> {
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::zeroed();
         let size = size_of::<libc::signalfd_siginfo>();
@@ -50,14 +50,14 @@ impl std::os::fd::AsFd for SignalFd {
     }
 }
 
-/// `kill(2)`; any signal number. Errors are those of the call (ESRCH: nobody there).
+/// Sends any signal number to a process by `kill(2)`. Errors are those of the call (`ESRCH`: no such process).
 pub fn kill(pid: u32, signal: i32) -> io::Result<()> {
     let Some(pid) = i32::try_from(pid).ok().filter(|&p| p > 1) else { return Err(io::ErrorKind::InvalidInput.into()) };
     // SAFETY: no memory is involved, and `pid` names one process, never a group or everybody.
     if unsafe { libc::kill(pid, signal) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// `kill(2)` to all processes of a group. Errors as of the call (ESRCH: nobody there).
+/// Sends a signal to all processes of a group by `kill(2)`. Errors are those of the call (`ESRCH`: no such group).
 pub(crate) fn kill_group(group: u32, signal: i32) -> io::Result<()> {
     let Some(group) = i32::try_from(group).ok().filter(|&g| g > 1) else {
         return Err(io::ErrorKind::InvalidInput.into());

@@ -1,5 +1,5 @@
-//! Starting a process, as cheaply as the kernel can: the child shares the parent's memory until it has
-//! called exec (as in posix_spawn), so nothing is copied, and the parent knows at once whether it worked.
+//! Starts a process as cheaply as the kernel can: the child shares the parent's memory until it has called exec (as in
+//! posix_spawn), so that nothing is copied, and the parent learns at once whether it worked.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
@@ -13,10 +13,10 @@ use super::identity::Identity;
 /// Bytes of stack for the child between clone and exec.
 const STACK_BYTES: usize = 64 << 10;
 
-/// As in the kernel's `sched.h`.
+/// Flag of clone3(2) that creates the child in a given cgroup; value as in the kernel's `sched.h`.
 pub(super) const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// How the child stands to its parent's session.
+/// Process group, session and terminal of the child.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Session {
     /// A process group of its own.
@@ -28,41 +28,41 @@ pub(crate) enum Session {
     Terminal,
 }
 
-/// What to start. Every descriptor above 2 is closed in the child, but for `further`; its signals are as a fresh login's:
-/// none blocked, none ignored.
+/// A process to be started. In the child every descriptor above 2 is closed, except `further`, and no signal is blocked
+/// or ignored.
 #[derive(Debug)]
 pub(crate) struct Spawn<'a> {
-    /// The file to execute; no search.
+    /// Path of the file to execute; `PATH` is not searched.
     pub(crate) program: &'a CStr,
-    /// Its arguments, the name first.
+    /// The process's arguments, the program's name first.
     pub(crate) argv: &'a [CString],
-    /// Its environment, `KEY=VALUE` each.
+    /// The process's environment, `KEY=VALUE` each.
     pub(crate) env: &'a [CString],
-    /// The entry of `env` that ends with [`PID_ROOM`], over which the child writes its process id.
+    /// Index of the entry of `env` that ends with [`PID_ROOM`], over which the child writes its process id.
     pub(crate) env_pid: Option<usize>,
-    /// Its working directory; None: the parent's.
+    /// The process's working directory; None: the parent's.
     pub(crate) dir: Option<&'a CStr>,
     /// Standard input, output and error.
     pub(crate) stdio: [BorrowedFd<'a>; 3],
-    /// Group and session.
+    /// The process's group, session and terminal.
     pub(crate) session: Session,
-    /// Its file mode mask; None: the parent's.
+    /// The process's file mode mask (umask); None: the parent's.
     pub(crate) umask: Option<u32>,
-    /// Soft resource limits (RLIMIT_* number, value), lowered to the hard ones where above.
+    /// Soft resource limits (RLIMIT_* number, value); values above the hard limit are lowered to it.
     pub(crate) rlimits: &'a [(u32, u64)],
-    /// The CPUs that it may use; empty: the parent's.
+    /// The CPUs that the process may use; empty: the parent's.
     pub(crate) cpus: &'a [usize],
-    /// A descriptor that it gets as number 3. None: nothing above 2 is open in it.
+    /// A descriptor that the process gets as number 3. None: only 0 to 2 are open in it.
     pub(crate) further: Option<BorrowedFd<'a>>,
-    /// Who it becomes before it looks at anything; None: who the parent is.
+    /// User and groups that the process gets before it accesses anything; None: the parent's.
     pub(crate) identity: Option<&'a Identity>,
-    /// Where the child notes its id before anything else: whenever the parent dies, who runs is known. What can't be executed
-    /// takes its note back.
+    /// Line in which the child records its process id first of all, so that a running process is recorded whenever the
+    /// parent dies. If the program can't be executed, the child removes the line.
     pub(crate) note: Option<Note<'a>>,
 }
 
 impl<'a> Spawn<'a> {
-    /// A program with arguments and these three files, and nothing else that is not its parent's.
+    /// Returns a start of `program` with arguments and three files; all else is as in the parent.
     pub(crate) fn new(program: &'a CStr, argv: &'a [CString], stdio: [BorrowedFd<'a>; 3]) -> Self {
         Self {
             program,
@@ -82,49 +82,49 @@ impl<'a> Spawn<'a> {
     }
 }
 
-/// A line for a file, with room for a process id.
+/// A line to be written into a file, with room for a process id.
 #[derive(Clone, Debug)]
 pub(crate) struct Note<'a> {
-    /// The file.
+    /// The file to write to.
     pub(crate) file: BorrowedFd<'a>,
-    /// Where in the file.
+    /// Offset in the file at which the line is written.
     pub(crate) offset: u64,
     /// The line.
     pub(crate) line: Vec<u8>,
-    /// Where in the line [`PID_ROOM`] lies.
+    /// Offset of [`PID_ROOM`] in the line.
     pub(crate) room: usize,
 }
 
-/// Blanks at the end of an environment entry that make room for a process id.
+/// Blanks that reserve room for a process id, e.g. at the end of an environment entry.
 pub(crate) const PID_ROOM: &str = "          ";
 
 /// A process that was started.
 #[derive(Debug)]
 pub(crate) struct Child {
-    /// Its id.
+    /// The child's process id.
     pub(crate) pid: u32,
-    /// Its descriptor.
+    /// The child's pidfd.
     pub(crate) pidfd: OwnedFd,
 }
 
-/// Which call in the child failed.
+/// A call in the child, before the program was executed, failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{call}: {error}")]
 pub(crate) struct SpawnError {
     /// Name of the call.
     pub(crate) call: &'static str,
-    /// How.
+    /// The call's error.
     pub(crate) error: io::Error,
 }
 
 impl SpawnError {
-    /// The error number, for exit codes.
+    /// Returns the error number, for exit codes.
     pub(crate) fn errno(&self) -> i32 {
         self.error.raw_os_error().unwrap_or(libc::EIO)
     }
 }
 
-/// What the child reads, prepared before the clone: it must not allocate.
+/// The child's input, prepared before the clone, as the child must not allocate.
 struct Plan {
     program: *const c_char,
     argv: *const *const c_char,
@@ -137,16 +137,16 @@ struct Plan {
     rlimits: *const (u32, u64),
     rlimit_count: usize,
     cpus: *const libc::cpu_set_t,
-    /// -1: none.
+    /// Descriptor to pass on as number 3; -1: none.
     further: RawFd,
     identity: Option<Person>,
     note: Option<Line>,
-    /// Signals that this process ignores, a bit for each.
+    /// Signals that this process ignores: bit `n - 1` for signal `n`.
     ignored: u64,
     report: *mut Report,
 }
 
-/// A [`Note`] as the child writes it.
+/// A [`Note`] in the form that the child uses.
 struct Line {
     file: RawFd,
     offset: libc::off_t,
@@ -155,7 +155,7 @@ struct Line {
     room: *mut c_char,
 }
 
-/// An [`Identity`] as the child reads it.
+/// An [`Identity`] in the form that the child uses.
 struct Person {
     uid: libc::uid_t,
     gid: libc::gid_t,
@@ -163,9 +163,9 @@ struct Person {
     group_count: usize,
 }
 
-/// What the child writes where parent and child both see it.
+/// The child's result, in memory that parent and child share.
 struct Report {
-    /// Which call failed (index into CALLS); 0: none.
+    /// The call that failed, as index into `CALLS`; 0: none.
     failed: usize,
     errno: c_int,
 }
@@ -175,21 +175,22 @@ const CALLS: [&str; 10] =
     ["", "setsid", "dup2", "chdir", "setrlimit", "sched_setaffinity", "close_range", "execve", "setresuid", "pwrite"];
 
 impl Spawn<'_> {
-    /// Starts it. Returns when the program was executed, or when a call before that failed (then nothing was executed).
+    /// Starts the process. Returns when the program was executed, or when a call before that failed (then nothing was
+    /// executed).
     pub(crate) fn start(&self) -> Result<Child, SpawnError> {
         self.start_by(clone_vfork)
     }
 
-    /// Starts it as a member of the v2 cgroup with that folder. To be born there is much cheaper for the whole machine than to
-    /// move there. Fails with `clone` if the kernel (before 5.7) or the cgroup does not allow it, or the processor is none for
-    /// which it is written.
+    /// Starts the process as a member of the v2 cgroup whose folder is `cgroup`. That costs the machine much less than
+    /// moving it there later. Fails with call `clone` if the kernel (before 5.7) or the cgroup does not allow it, or on
+    /// processors other than x86-64.
     pub(crate) fn start_in(&self, cgroup: BorrowedFd<'_>) -> Result<Child, SpawnError> {
         self.start_by(|plan| clone_into(plan, cgroup))
     }
 
     fn start_by(&self, clone: impl FnOnce(&mut Plan) -> io::Result<Child>) -> Result<Child, SpawnError> {
         let failed = |call| move |error| SpawnError { call, error };
-        // The child moves its standard descriptors to 0, 1, 2: none of the sources may lie there.
+        // The child moves its standard descriptors to 0, 1 and 2, so none of the sources may have these numbers.
         let high = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(io::Error::from);
         let mut moved: [Option<OwnedFd>; 3] = [None, None, None];
         let mut stdio = self.stdio.map(|fd| fd.as_raw_fd());
@@ -200,7 +201,7 @@ impl Spawn<'_> {
                 moved[at] = Some(dup);
             }
         }
-        // The same for number 3, and a copy onto itself would be closed by exec.
+        // Likewise for number 3; and a descriptor duplicated onto itself would be closed by exec.
         let further = self.further.map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 4)).transpose();
         let further = further.map_err(|e| failed("dup2")(e.into()))?;
         let argv = pointers(self.argv);
@@ -252,7 +253,7 @@ impl Spawn<'_> {
         if report.failed == 0 {
             return Ok(child);
         }
-        // It never ran: nobody else will miss its status.
+        // The program never ran, so no one else waits for the child.
         let _ = super::wait::reap_pid(child.pid);
         Err(SpawnError { call: CALLS[report.failed], error: io::Error::from_raw_os_error(report.errno) })
     }
@@ -297,7 +298,8 @@ fn clone_vfork(plan: &mut Plan) -> io::Result<Child> {
     Ok(Child { pid: pid as u32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
 }
 
-/// Signals that this process ignores, which exec would leave so. Nobody changes that later on: looked up once.
+/// Returns the signals that this process ignores, which exec would not change. They are constant, so they are looked up
+/// once.
 pub(crate) fn ignored_signals() -> u64 {
     static IGNORED: OnceLock<u64> = OnceLock::new();
     *IGNORED.get_or_init(|| {
@@ -313,14 +315,14 @@ pub(crate) fn ignored_signals() -> u64 {
     })
 }
 
-/// Not written for this processor.
+/// Not implemented for this processor.
 #[cfg(not(target_arch = "x86_64"))]
 fn clone_into(_: &mut Plan, _: BorrowedFd<'_>) -> io::Result<Child> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Like `clone_vfork`, but the child is born in a cgroup. What the C library offers can't name one, so the call is made
-/// here.
+/// Like `clone_vfork`, but creates the child in a cgroup. The C library's functions can't do that, so the system call
+/// is made here.
 #[cfg(target_arch = "x86_64")]
 fn clone_into(plan: &mut Plan, cgroup: BorrowedFd<'_>) -> io::Result<Child> {
     let mut pidfd: c_int = -1;
@@ -351,7 +353,7 @@ fn clone_into(plan: &mut Plan, cgroup: BorrowedFd<'_>) -> io::Result<Child> {
     Ok(Child { pid: pid as u32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
 }
 
-/// Calls clone3 for a child that runs `child`; its id, or the error.
+/// Calls clone3 for a child that runs `child`; returns the child's process id or a negative number, and the error.
 ///
 /// # Safety
 /// As for `clone_into`: the child shares this memory, and has the stack in `args`.
@@ -383,7 +385,7 @@ unsafe fn clone3(args: &mut libc::clone_args, plan: &mut Plan) -> (i64, io::Erro
     (pid, io::Error::from_raw_os_error(-pid.min(0) as i32))
 }
 
-/// Runs in the child, on the parent's memory: system calls only.
+/// Runs in the child, on the parent's memory, so it may only make system calls.
 extern "C" fn child(plan: *mut c_void) -> c_int {
     let plan = plan.cast::<Plan>();
     // SAFETY: the parent is stopped and keeps all that the plan points to alive; see `clone_vfork`.
@@ -397,14 +399,14 @@ extern "C" fn child(plan: *mut c_void) -> c_int {
         (*(*plan).report).errno = *libc::__errno_location();
         (*(*plan).report).failed = failed;
         if let Some(line) = &(*plan).note {
-            // Nothing ran: whoever looks when the parent is gone is not to count it as lost.
+            // No program ran, so the record is removed: after the parent's death it would be taken for a lost task.
             libc::pwrite(line.file, c"\n".as_ptr().cast(), 1, line.offset);
         }
         libc::_exit(127)
     }
 }
 
-/// Everything before exec; the index in `CALLS` of what failed, or 0.
+/// Does everything before exec; returns the index in `CALLS` of the call that failed, or 0.
 ///
 /// # Safety
 /// The pointers in `plan` must be valid. To be called only in the child of `clone_vfork`.
@@ -413,7 +415,7 @@ unsafe fn prepare(plan: &Plan) -> usize {
     unsafe {
         if let Some(line) = &plan.note {
             write_digits(line.room, libc::getpid());
-            // Nobody could tell later whether it ran.
+            // Without this record it could not be determined later whether the program ran.
             if libc::pwrite(line.file, line.text.cast(), line.length, line.offset) != line.length as isize {
                 return 9;
             }
@@ -430,7 +432,7 @@ unsafe fn prepare(plan: &Plan) -> usize {
         }
         let mut default = MaybeUninit::<libc::sigaction>::zeroed();
         (*default.as_mut_ptr()).sa_sigaction = libc::SIG_DFL;
-        // Exec sees to those that are handled.
+        // Exec itself resets signals that have handlers.
         for signal in (1..=64).filter(|signal| plan.ignored >> (signal - 1) & 1 == 1) {
             libc::sigaction(signal, default.as_ptr(), ptr::null_mut());
         }
@@ -472,8 +474,8 @@ unsafe fn prepare(plan: &Plan) -> usize {
     }
 }
 
-/// Becomes that user, for good, and looks whether it is so. By system calls: what the C library does for all threads would
-/// reach into the parent.
+/// Becomes the user, for good, and verifies that. Uses system calls, as the C library's functions would change all
+/// threads, including the parent's.
 ///
 /// # Safety
 /// `person` must point to its groups. To be called only in a child.
@@ -516,8 +518,8 @@ unsafe fn limit(limits: *const (u32, u64), count: usize) -> bool {
     true
 }
 
-/// Has every descriptor from `first` on closed by exec; at once where the kernel (before 5.11) can't, one by one where it
-/// (before 5.9) has no call for it.
+/// Has every descriptor from `first` on closed by exec. Kernels before 5.11 close them at once instead, and before 5.9
+/// one by one.
 fn close_from(first: c_int) -> bool {
     // SAFETY: takes integers; the child has its own table of descriptors (no CLONE_FILES).
     unsafe {
@@ -540,7 +542,7 @@ fn close_from(first: c_int) -> bool {
     }
 }
 
-/// Writes a number in decimal and a NUL behind it.
+/// Writes a number in decimal, followed by NUL.
 ///
 /// # Safety
 /// `at` must point to `PID_ROOM` bytes and a NUL.
@@ -552,7 +554,7 @@ unsafe fn write_pid(at: *mut c_char, pid: libc::pid_t) {
     }
 }
 
-/// Writes a number in decimal; how many digits it has.
+/// Writes a number in decimal; returns the number of digits.
 ///
 /// # Safety
 /// `at` must point to `PID_ROOM` bytes.

@@ -1,19 +1,19 @@
-//! UCX, loaded when it is wanted: messages with a tag between workers that know each other's addresses, driven by a
-//! descriptor that can be polled. One thread.
+//! UCX, loaded when needed: tagged messages between workers that have each other's addresses, driven by a descriptor
+//! that can be polled. Used by one thread.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
 use std::time::{Duration, Instant};
 
-/// Where the library is.
+/// File name of the library.
 const LIBRARY: &CStr = c"libucp.so.0";
 
-/// The interface that this module speaks.
+/// Version of the library's interface that this module uses.
 const MAJOR: c_uint = 1;
 const MINOR: c_uint = 10;
 
-/// The library must not catch signals, hook memory or write to our standard error.
+/// Environment variables that keep the library from catching signals, hooking memory and writing to our standard error.
 const OWN_ENVIRONMENT: [(&str, &str); 4] =
     [("UCX_HANDLE_ERRORS", "none"), ("UCX_ERROR_SIGNALS", ""), ("UCX_MEM_EVENTS", "no"), ("UCX_LOG_LEVEL", "fatal")];
 
@@ -26,15 +26,15 @@ const OK: c_int = 0;
 const IN_PROGRESS: c_int = 1;
 const BUSY: c_int = -15;
 
-/// How long more is waited for, spinning, after something came: less than it takes to fall asleep and to be woken.
+/// Time of polling after something was received: less than falling asleep and being woken takes.
 const SPIN: Duration = Duration::from_micros(15);
 
 type Handle = *mut c_void;
 
-/// Parameters: 64-bit words whose first says which others count. Larger than those of any version.
+/// Parameters of a call: 64-bit words, of which the first tells which others are set. Larger than in any version.
 type Params = [u64; 64];
 
-/// Who sent a message, and its length.
+/// Tag and length of a received message.
 #[repr(C)]
 #[derive(Default)]
 struct Info {
@@ -70,15 +70,15 @@ struct Calls {
     free: Free,
 }
 
-/// Our end. It stays until the process ends: the library is not told.
+/// This process's end of UCX. It stays open until the process ends, without notice to the library.
 pub(crate) struct Worker {
     calls: Calls,
     handle: Handle,
     fd: RawFd,
     address: Vec<u8>,
-    /// What the library still reads.
+    /// Messages being sent: their bytes are still read by the library.
     sending: Vec<(Handle, Vec<u8>)>,
-    /// What it still writes: from whom, and where to.
+    /// Messages being received: request, tag, and the buffer to which the library still writes.
     receiving: Vec<(Handle, u64, Vec<u8>)>,
 }
 
@@ -88,11 +88,11 @@ impl std::fmt::Debug for Worker {
     }
 }
 
-/// Another's end.
+/// A connection to another worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(Handle);
 
-/// Gives a request's handle. None: it is done already. An error: the library's number for it.
+/// Converts a returned request handle. None: the request is complete already. Err: the library's error number.
 fn request(handle: Handle) -> Result<Option<Handle>, i32> {
     match handle as isize {
         0 => Ok(None),
@@ -102,8 +102,8 @@ fn request(handle: Handle) -> Result<Option<Handle>, i32> {
 }
 
 impl Worker {
-    /// Loads the library and starts a worker; `settings` are the user's `UCX_…` variables. The error says what is missing.
-    /// Call while the process has no other thread.
+    /// Loads the library and starts a worker; `settings` are the user's `UCX_…` variables. Err: what is missing. Must
+    /// be called while the process has no other thread.
     pub(crate) fn start(settings: &[(String, String)]) -> Result<Self, String> {
         let calls = load()?;
         let settings = settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
@@ -131,18 +131,18 @@ impl Worker {
         Ok(Self { calls, handle: worker, fd, address, sending: Vec::new(), receiving: Vec::new() })
     }
 
-    /// What others need to `connect`.
+    /// Returns the worker's address, with which others can `connect`.
     pub(crate) fn address(&self) -> &[u8] {
         &self.address
     }
 
-    /// Readable when there is something to `take`, if nothing was to be taken last.
+    /// Returns a descriptor that is readable when `take` has something, provided that its last call returned nothing.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the worker's own descriptor, open as long as it is: for good.
         unsafe { BorrowedFd::borrow_raw(self.fd) }
     }
 
-    /// To another worker. The address must be one that it has given.
+    /// Connects to another worker, given the address that it has returned.
     pub(crate) fn connect(&self, address: &[u8]) -> Result<Peer, String> {
         let mut params: Params = [0; 64];
         (params[0], params[1]) = (FIELD_REMOTE_ADDRESS, address.as_ptr() as u64);
@@ -152,7 +152,7 @@ impl Worker {
         Ok(Peer(peer))
     }
 
-    /// Sends a message. It goes on with `take`.
+    /// Starts sending a message; calls of `take` continue it.
     pub(crate) fn send(&mut self, peer: Peer, tag: u64, bytes: Vec<u8>) -> Result<(), String> {
         let params: Params = [0; 64];
         // SAFETY: the bytes stay where they are until the library is done with them: they are kept with the request.
@@ -162,13 +162,13 @@ impl Worker {
         Ok(())
     }
 
-    /// Whether all that was sent has left.
+    /// Whether all messages were sent.
     pub(crate) fn is_flushed(&self) -> bool {
         self.sending.is_empty()
     }
 
-    /// What has come: tags and messages. Those whose tag is not `tag` under `mask` are dropped. When it gives nothing the
-    /// descriptor tells of more.
+    /// Takes the received messages with their tags. Messages whose tag is not `tag` under `mask` are dropped. If
+    /// nothing is returned, the descriptor reports the next ones.
     pub(crate) fn take(&mut self, tag: u64, mask: u64) -> Vec<(u64, Vec<u8>)> {
         let mut taken = Vec::new();
         let until = Instant::now() + SPIN;

@@ -1,4 +1,4 @@
-//! Reaping children, with what they used.
+//! Reaps children, and reports what they used.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -6,21 +6,21 @@ use std::mem::MaybeUninit;
 use squall_model::job::{ExitCode, Usage};
 use squall_model::time::Span;
 
-/// A child that has ended; reaped, if `peek` does not say it.
+/// A child that has ended. It is reaped, unless `peek` has returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reaped {
-    /// Which.
+    /// The child's process id.
     pub pid: u32,
-    /// How it ended.
+    /// The child's exit code or signal.
     pub exit: ExitCode,
-    /// What it used, with all its descendants that were waited for. I/O bytes are not known here.
+    /// Usage of the child and of all its descendants that were waited for; without bytes read and written.
     pub usage: Usage,
 }
 
-/// What `wait` found.
+/// Result of waiting for a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
-    /// A child ended.
+    /// This child has ended, and was reaped.
     Reaped(Reaped),
     /// There are children, and none has ended.
     Running,
@@ -28,12 +28,12 @@ pub enum Waited {
     None,
 }
 
-/// Reaps one child that has ended, without waiting.
+/// Reaps one child that has ended, without blocking.
 pub(crate) fn reap() -> io::Result<Waited> {
     wait4(-1, libc::WNOHANG)
 }
 
-/// Waits for that child to end, and reaps it.
+/// Waits until the child `pid` has ended, and reaps it.
 pub fn reap_pid(pid: u32) -> io::Result<Waited> {
     wait4(pid as i32, 0)
 }
@@ -59,10 +59,10 @@ fn wait4(pid: i32, options: i32) -> io::Result<Waited> {
     }
 }
 
-/// What `peek` found.
+/// Result of `peek`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peeked {
-    /// That child has ended and waits to be reaped; its /proc can still be read.
+    /// This child has ended and is still to be reaped; its /proc entries can still be read.
     Ended(Reaped),
     /// There are children, and none has ended.
     Running,
@@ -70,7 +70,7 @@ pub enum Peeked {
     None,
 }
 
-/// Looks for a child that has ended, and leaves it.
+/// Looks for a child that has ended, without reaping it.
 pub fn peek() -> Peeked {
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     let mut rusage = MaybeUninit::<libc::rusage>::zeroed();
@@ -92,8 +92,8 @@ pub fn peek() -> Peeked {
     Peeked::Ended(Reaped { pid, exit: ExitCode { code, signal }, usage: usage_of(&rusage) })
 }
 
-/// Peak resident memory of this process, KiB. A child's peak is never less: it counts the memory that it shared with us
-/// before exec.
+/// Returns the peak resident memory of this process, KiB. A child's peak is never less, as it includes the memory
+/// shared with this process before exec.
 pub(crate) fn own_peak_kb() -> u64 {
     let mut rusage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the pointer is valid for the call; an all-zero rusage is valid if the kernel writes none.
@@ -104,7 +104,7 @@ pub(crate) fn own_peak_kb() -> u64 {
     rusage.ru_maxrss as u64
 }
 
-/// A wait status as code and signal.
+/// Converts a wait status to exit code and signal.
 pub fn exit_of(status: i32) -> ExitCode {
     if libc::WIFSIGNALED(status) {
         ExitCode { code: 0, signal: libc::WTERMSIG(status) as u8 }

@@ -1,4 +1,5 @@
-//! Databases of release 0.1: the same tables, whose packed values stood in another layout (`squall_model::stored::v1`).
+//! Converts databases of release 0.1: they have the same tables, with packed values in another layout
+//! (`squall_model::stored::v1`).
 
 use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, Error};
@@ -6,10 +7,10 @@ use squall_model::stored::v1;
 
 use super::book::Done;
 
-/// The version of the tables then.
+/// Version of the tables in release 0.1.
 pub(super) const TABLES: i64 = 1;
 
-/// Where packed values stand: table, column, and the type as 0.1 named it.
+/// Columns with packed values: table, column, and the type's name in release 0.1.
 const PACKED: [(&str, &str, &str); 9] = [
     ("specs", "body", "JobSpec"),
     ("owners", "body", "Owner"),
@@ -22,10 +23,10 @@ const PACKED: [(&str, &str, &str); 9] = [
     ("meta WHERE key = 'lost'", "value", "[Lost]"),
 ];
 
-/// What happened beside jobs, which very old databases have no table for.
+/// The table of the history, which databases of very early versions lack.
 const HISTORY: (&str, &str, &str) = ("history", "what", "Happening");
 
-/// Brings the tables to the present version, all or nothing. Err: a value can't be read, so the database is damaged.
+/// Converts the tables to the present version, all or nothing. Err: a value can't be read, so the database is damaged.
 pub(super) fn bring_up(db: &Connection) -> Done {
     let flags = FunctionFlags::SQLITE_DETERMINISTIC;
     db.create_scalar_function("numbered", 2, flags, |call| {

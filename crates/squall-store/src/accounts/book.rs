@@ -68,52 +68,51 @@ CREATE TABLE steps (
 ) WITHOUT ROWID;
 ";
 
-/// Exit code of a step that went over its memory, as Slurm's users know it.
+/// Exit code of a step that exceeded its memory limit, as Slurm shows it.
 const OOM_EXIT: ExitCode = ExitCode { code: 0, signal: 125 };
 
-/// The open database.
+/// The open accounting database.
 pub(super) struct Book {
     pub(super) db: Connection,
     cluster: u128,
     position: u64,
     nodes: HashMap<u32, String>,
     config: Arc<Config>,
-    /// The highest id of which there is a row: ids up to this one may come back.
+    /// The highest job id with a row: a submission with an id up to it uses an id again.
     pub(super) highest: Option<JobId>,
     pub(super) recent: Recent,
 }
 
-/// What was written lately and is likely to be needed again: reading it back would cost more than writing.
+/// Cache of rows written lately: reading them back would cost more than writing them.
 #[derive(Default)]
 pub(super) struct Recent {
-    /// Jobs that are still to get their rows, before the transaction ends.
+    /// Submitted jobs whose rows are written before the transaction ends.
     pub(super) drafts: BTreeMap<JobId, Draft>,
-    /// Jobs that have a row, or will, with what was asked for, until their nodes are released or there are too many.
+    /// Specifications of jobs that have a row or get one; until their nodes are released, or the cache is full.
     pub(super) jobs: HashMap<JobId, Arc<JobSpec>>,
-    /// The last owner and the last specification, with their rows.
+    /// The last owner and the last specification, with their row ids.
     owner: Option<(Arc<Owner>, i64)>,
     spec: Option<(Arc<JobSpec>, i64)>,
-    /// The last array of which tasks were touched.
+    /// The array whose tasks were changed last.
     pub(super) array: Option<Array>,
 }
 
-/// Jobs in [`Recent`] that are still to get their rows; with the record that makes them more all are written. Each takes
-/// about a KiB.
+/// Number of drafts at which they are written, after the record that reaches it. Each takes about a KiB.
 const DRAFTS_MAX: usize = 8192;
 
-/// Jobs in [`Recent`], at most.
+/// Number of jobs in `Recent::jobs` at which it is emptied.
 pub(super) const RECENT_JOBS: usize = 100_000;
 
-/// An array that something happens to.
+/// An array whose tasks are being changed.
 pub(super) struct Array {
     pub(super) id: JobId,
-    /// Its last task.
+    /// Id of its last task.
     pub(super) last: JobId,
     tasks: ArraySpec,
-    /// The tasks that have no row of their own.
+    /// Indexes of the tasks that have no row of their own.
     pending: IndexSet,
     spec: Arc<JobSpec>,
-    /// `pending` is in the database.
+    /// Whether `pending` is stored in the database.
     written: bool,
 }
 
@@ -129,14 +128,14 @@ impl Recent {
 pub(super) type Done = rusqlite::Result<()>;
 
 impl Book {
-    /// Opens or creates the file.
+    /// Opens the database at `path`, or creates it.
     pub(super) fn open(path: &Path) -> rusqlite::Result<Self> {
-        // Submit lines and comments are nobody else's business.
+        // Readable for the owner only, as submit lines and comments are private.
         drop(std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path));
         Self::on(pages::open(path, OpenFlags::default())?, path)
     }
 
-    /// The database of this connection.
+    /// Prepares the database of an open connection.
     pub(super) fn on(db: Connection, path: &Path) -> rusqlite::Result<Self> {
         db.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
         db.pragma_update(None, "journal_mode", "WAL")?;
@@ -169,7 +168,7 @@ impl Book {
         Ok(book)
     }
 
-    /// Reads what it keeps in memory.
+    /// Reads the values that are kept in memory.
     pub(super) fn load(&mut self) -> Done {
         let cluster: Option<Packed<u128>> = self.meta("cluster")?;
         self.cluster = cluster.map_or(0, |c| c.0);
@@ -193,37 +192,37 @@ impl Book {
         set.execute(params![key, value]).map(drop)
     }
 
-    /// The journal that it follows; 0: not said yet.
+    /// Random number of the journal that is followed; 0: not set yet.
     pub(super) fn cluster(&self) -> u128 {
         self.cluster
     }
-    /// The last record stored.
+    /// Number of the last stored record.
     pub(super) fn position(&self) -> u64 {
         self.position
     }
-    /// How many nodes have ever registered.
+    /// Number of nodes that have ever registered.
     pub(super) fn nodes(&self) -> usize {
         self.nodes.len()
     }
-    /// A new database follows this journal.
+    /// Sets the journal that a new database follows.
     pub(super) fn begin(&mut self, cluster: u128) -> Done {
         self.set_meta("cluster", Packed(cluster))?;
         self.cluster = cluster;
         Ok(())
     }
-    /// Knows the nodes and the configuration that another one knows.
+    /// Copies nodes and configuration from another database.
     pub(super) fn assume(&mut self, other: &Self) {
         self.nodes.clone_from(&other.nodes);
         self.config = Arc::clone(&other.config);
     }
-    /// Jobs of which rows may be missing.
+    /// Returns the ranges of jobs of which rows may be missing.
     pub(super) fn lost(&self) -> rusqlite::Result<Vec<Lost>> {
         Ok(self.meta::<Packed<Vec<Lost>>>("lost")?.map(|lost| lost.0).unwrap_or_default())
     }
     pub(super) fn set_lost(&self, lost: &Vec<Lost>) -> Done {
         self.set_meta("lost", Packed(lost))
     }
-    /// Goes on after this record without what is before it.
+    /// Continues after the record `seq`, without the records before it.
     pub(super) fn skip_to(&mut self, seq: u64) -> Done {
         self.set_meta("position", seq as i64)?;
         self.position = seq;
@@ -255,7 +254,7 @@ impl Book {
         let result = result.and_then(|()| self.set_meta("position", self.position as i64));
         let result = result.and_then(|()| self.db.execute_batch("COMMIT"));
         if result.is_err() {
-            // A failed commit may have rolled back by itself already.
+            // A failed commit may have rolled back already.
             drop(self.db.execute_batch("ROLLBACK"));
             self.recent = Recent::default();
             self.load()?;
@@ -378,7 +377,7 @@ impl Book {
         self.db.prepare_cached(sql)?.execute(&*[common, own].concat()).map(drop)
     }
 
-    /// The row of a value that many rows share.
+    /// Returns the row id of a value that many rows share, inserting it if needed.
     pub(super) fn shared<T: Encoded>(&self, table: &'static str, value: &T) -> rusqlite::Result<i64> {
         let (find, insert) = match table {
             "owners" => {
@@ -417,7 +416,7 @@ impl Book {
         spec.time_limit_s.or(default).map(|s| s as i64)
     }
 
-    /// Makes sure that a job, or an array task that nothing happened to before, has a row.
+    /// Makes sure that a job, or an array task without changes so far, has a row of its own.
     pub(super) fn touch(&mut self, id: JobId) -> Done {
         if self.recent.jobs.contains_key(&id)
             || self.db.prepare_cached("SELECT 1 FROM jobs WHERE id = ?1 AND latest")?.exists([id.0])?
@@ -437,7 +436,7 @@ impl Book {
         Ok(())
     }
 
-    /// The array of which this is the first or some task.
+    /// Returns the array to which a job id belongs. None: it is no array task.
     fn array(&mut self, id: JobId) -> rusqlite::Result<Option<&mut Array>> {
         if self.recent.array.as_ref().is_none_or(|array| id < array.id || array.last < id) {
             self.close_array()?;
@@ -458,7 +457,7 @@ impl Book {
         Ok(self.recent.array.as_mut())
     }
 
-    /// Writes what has become of the array at hand.
+    /// Writes the changes of the current array.
     pub(super) fn close_array(&mut self) -> Done {
         let Some(array) = self.recent.array.take().filter(|array| !array.written) else { return Ok(()) };
         let sql = "UPDATE arrays SET pending = ?2 WHERE id = ?1";
@@ -490,7 +489,7 @@ impl Book {
         self.insert_step(id, StepNo::BATCH, "batch", time, (&name, 1), (cpus as u32, 1), "")
     }
 
-    /// What a job holds from now on is what its row says of all of its time.
+    /// After a job has given back nodes, its row shows the remaining allocation only.
     fn shrunk(&mut self, id: JobId, attempt: Attempt, alloc: &Alloc) -> Done {
         let (nodes, names) = (alloc.nodes(), self.names(&alloc.nodes()));
         let sql =
@@ -503,7 +502,7 @@ impl Book {
         self.db.prepare_cached("INSERT OR REPLACE INTO hets VALUES (?1, ?2)")?.execute([leader.0, size]).map(drop)
     }
 
-    /// What a job asked for.
+    /// Returns the specification of a job.
     fn spec(&self, id: JobId) -> rusqlite::Result<Option<Arc<JobSpec>>> {
         if let Some(spec) = self.recent.jobs.get(&id) {
             return Ok(Some(Arc::clone(spec)));
@@ -561,7 +560,7 @@ impl Book {
 
     fn step_nodes_ended(&self, (job, attempt, step): (JobId, Attempt, StepNo), nodes: u32, end: &StepEnd) -> Done {
         if end.exit.is_ok() && !end.oom && !end.lost {
-            // As a rule a step has one node and ends well: nothing of before counts.
+            // Fast path: usually a step has one node and succeeds, so its row need not be read.
             let sql = "UPDATE steps SET left = 0, reason = ?4, usage = ?5, state = ?6, end = max(coalesce(end, 0), ?7)
                 WHERE job = ?1 AND attempt = ?2 AND step = ?3 AND num_nodes = 1 AND left = 1 AND state = 1";
             let (how, _) = state_columns(JobState::Ended(EndState::Completed));
@@ -631,7 +630,7 @@ impl Book {
             .map(drop)
     }
 
-    /// Who ended what still ran of an attempt when its end was decided: who cancelled it, else its owner.
+    /// Returns the user who ended what still ran of an attempt: the one who cancelled it, otherwise its owner.
     fn ended_by(&self, job: JobId, attempt: Attempt) -> rusqlite::Result<Option<u32>> {
         let sql = "SELECT coalesce(state_by, uid) FROM jobs WHERE id = ?1 AND attempt = ?2 AND state >= 100";
         self.db.prepare_cached(sql)?.query_row(params![job.0, attempt.0], |r| r.get(0)).optional()
@@ -648,7 +647,7 @@ impl Book {
 
     fn ending(&mut self, time: Time, id: JobId, outcome: &Outcome, requeue: bool) -> Done {
         self.touch(id)?;
-        // What was decided first stands, but a later decision against a requeue is heard.
+        // The first decision is kept, but a later one against a requeue counts.
         let sql =
             "UPDATE jobs SET state = ?2, state_by = ?3, code = ?4, signal = ?5, reason = ?6, end = ?7, requeue = ?8,
             suspended = suspended + CASE WHEN suspended_since IS NULL THEN 0 ELSE ?7 - suspended_since END,
@@ -668,7 +667,7 @@ impl Book {
         self.requeue_perhaps(time, id, sql, params![id.0, attempt.0, nodes.len() as i64])
     }
 
-    /// A job that no node holds any more after this change goes back into the queue if that was decided.
+    /// Runs a change; a job that no node holds after it is requeued, if that was decided.
     fn requeue_perhaps(&self, time: Time, id: JobId, sql: &str, values: &[&dyn rusqlite::ToSql]) -> Done {
         let back: Option<bool> = self.db.prepare_cached(sql)?.query_row(values, |r| r.get(0)).optional()?;
         if back == Some(true) { self.back_to_queue(time, id) } else { Ok(()) }
@@ -725,7 +724,7 @@ impl Book {
         self.db.prepare_cached(spec_sql)?.execute(values).map(drop)
     }
 
-    /// What was submitted held may start from now on, or from its begin time.
+    /// Makes a job that was submitted held eligible: now, or at its begin time.
     fn unheld(&mut self, time: Time, id: JobId, whole: bool) -> Done {
         let (spec_sql, sql): (_, &[_]) = if whole {
             (
@@ -763,7 +762,7 @@ impl Book {
         self.db.prepare_cached(sql)?.execute(params![id.0, time.0 as i64]).map(drop)
     }
 
-    /// Time out of turn counts as suspended. Who has no turns is.
+    /// Counts a gang-scheduled job's time outside its slots as suspended. A job without any slot is suspended.
     fn shifted(&self, shift: &Shift) -> Done {
         let sql = "UPDATE jobs SET suspended = suspended + ?2,
             state = CASE WHEN state NOT IN (1, 2) THEN state WHEN ?3 OR suspended_since IS NOT NULL THEN 2 ELSE 1 END
@@ -781,13 +780,13 @@ impl Book {
     }
 }
 
-/// Pages that SQLite's own log may grow to: on a small disk it must not take the journal's room.
+/// Pages up to which SQLite's own log may grow: on a small disk it must leave room for the journal.
 fn log_pages(path: &Path) -> i64 {
     let free = path.parent().map_or(0, free_bytes);
     (free / 32 / 4096).clamp(16, 4000) as i64
 }
 
-/// Whether an error comes from what the event says: trying again would not help, and no other event suffers.
+/// Whether an error is caused by the event's content: a retry would not help, and other events are unaffected.
 pub(super) fn is_of_the_event(error: &rusqlite::Error) -> bool {
     use rusqlite::ErrorCode::{ConstraintViolation, TooBig, TypeMismatch};
     matches!(error.sqlite_error_code(), Some(ConstraintViolation | TooBig | TypeMismatch))

@@ -1,5 +1,5 @@
-//! Jobs that were submitted since the transaction began: what happens to them is noted, and written as one row when the
-//! transaction ends. Most short jobs have ended by then.
+//! Jobs submitted in the current transaction. Their events are collected and written as one row when the transaction
+//! ends; most short jobs have ended by then.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::encode::{Packed, state_columns};
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) uid: u32,
-    /// Rows of what it shares with others.
+    /// Row ids of owner and specification, which other jobs may share.
     pub(super) owner: i64,
     pub(super) spec_row: i64,
     pub(super) spec: Arc<JobSpec>,
@@ -30,25 +30,25 @@ pub(super) struct Draft {
     pub(super) end: Option<(Time, Outcome)>,
 }
 
-/// Its first attempt.
+/// The first attempt of a draft job.
 #[derive(Debug)]
 pub(super) struct Run {
     attempt: Attempt,
     start: Time,
     alloc: Alloc,
-    /// Nodes that hold it.
+    /// Number of nodes that hold the job.
     left: u32,
-    /// How its script ended: well, as a rule, or the job has a row.
+    /// End of the batch script. Only success is kept here; otherwise the job gets a row at once.
     script: Option<StepEnd>,
 }
 
-/// Whose rows an event changes, or needs.
+/// The rows that an event changes or needs.
 enum Whose {
-    /// Of nobody that has been there before.
+    /// The event concerns no existing rows.
     Nobodys,
-    /// Of this job.
+    /// The event concerns rows of this job.
     Of(JobId),
-    /// Of whomever.
+    /// The event may concern rows of any job.
     Anybodys,
 }
 
@@ -73,7 +73,7 @@ fn whose(event: &Event) -> Whose {
 }
 
 impl Book {
-    /// Notes an event of a job without a row. False: it is to be written; whoever it is about has a row now.
+    /// Adds an event to a draft. False: the event must be written; jobs that it concerns have rows now.
     pub(super) fn noted(&mut self, time: Time, event: &Event) -> rusqlite::Result<bool> {
         let id = match whose(event) {
             Whose::Of(id) => id,
@@ -92,7 +92,7 @@ impl Book {
         Ok(false)
     }
 
-    /// Writes all rows that are to be written.
+    /// Writes the rows of all drafts.
     pub(super) fn write_drafts(&mut self) -> Done {
         for (id, draft) in std::mem::take(&mut self.recent.drafts) {
             match self.write_draft(id, &draft) {
@@ -114,7 +114,7 @@ impl Book {
         let alloc = run.as_ref().map(|run| &run.alloc);
         let nodes = alloc.map(Alloc::nodes).unwrap_or_default();
         let limit = draft.limit.or_else(|| run.as_ref().and_then(|_| self.limit(spec, &draft.partition)));
-        // By place: looking up two dozen names took as long as half of the row.
+        // Parameters by position: looking up two dozen names took half as long as the row itself.
         let sql =
             "INSERT OR IGNORE INTO jobs (id, attempt, uid, owner, spec, name, partition, account, qos, state, state_by,
             code, signal, reason, submit, eligible, start, end, limit_s, nodes, num_nodes, num_cpus, memory_mb, left)
@@ -150,7 +150,7 @@ impl Book {
         run.map_or(Ok(()), |run| self.write_script(id, run))
     }
 
-    /// The row of its script.
+    /// Writes the row of the batch script's step.
     fn write_script(&self, id: JobId, run: &Run) -> Done {
         let first = run.alloc.nodes().first();
         let name = first.map_or(String::new(), |node| self.name(node));
@@ -179,7 +179,7 @@ impl Book {
 }
 
 impl Draft {
-    /// Notes what happens. False: that is not how it goes as a rule.
+    /// Adds an event. False: a draft can't represent it.
     fn note(&mut self, time: Time, event: &Event) -> bool {
         match (event, &mut self.run) {
             (Event::JobStarted { attempt, partition, alloc, .. }, run @ None) if self.end.is_none() => {

@@ -1,10 +1,10 @@
-//! How states and outcomes stand in columns.
+//! Encodes states and outcomes for database columns.
 
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use squall_model::encoding::{self, Decoded, Encoded};
 use squall_model::job::{EndState, JobState};
 
-/// A state as a number and, of a cancelled job, who did it.
+/// Encodes a state as a number and, for a cancelled job, the user id of the canceller.
 pub(super) fn state_columns(state: JobState) -> (i64, Option<u32>) {
     let end = |end: EndState| match end {
         EndState::Completed => (0, None),
@@ -27,7 +27,7 @@ pub(super) fn state_columns(state: JobState) -> (i64, Option<u32>) {
     }
 }
 
-/// The reverse of [`state_columns`].
+/// Decodes what [`state_columns`] has encoded. None: unknown number.
 pub(super) fn state_of(number: i64, by: Option<u32>) -> Option<JobState> {
     let how = match number % 100 {
         0 => EndState::Completed,
@@ -52,7 +52,7 @@ pub(super) fn state_of(number: i64, by: Option<u32>) -> Option<JobState> {
     }
 }
 
-/// A column that holds a value as the bytes of [`squall_model::encoding`].
+/// A column value encoded by [`squall_model::encoding`].
 #[derive(Clone, Debug)]
 pub(super) struct Packed<T>(pub(super) T);
 

@@ -1,4 +1,5 @@
-//! The history of nodes, reservations and accounts: rare events of the journal, in its order, with names for ids.
+//! The history of nodes, reservations and accounts: infrequent events of the journal, in its order, with names in place
+//! of ids.
 
 use rusqlite::{OptionalExtension, params};
 use squall_model::event::Event;
@@ -11,15 +12,16 @@ use super::book::{Book, Done};
 use super::encode::Packed;
 use super::query::PAGE_BYTES;
 
-/// Changes of accounts in one row: a row must fit a frame.
+/// Changes of accounts in one row, at most: a row must fit into a frame.
 const CHANGES_MAX: usize = 1024;
 
-/// A row for each event. Databases of earlier versions get the table when they are opened.
+/// SQL that makes the history's table, with a row for each event; databases of earlier versions get it when they are
+/// opened.
 pub(super) const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS history
     (number INTEGER PRIMARY KEY AUTOINCREMENT, time INTEGER NOT NULL, what BLOB NOT NULL)";
 
 impl Book {
-    /// Keeps an event of nodes, reservations or accounts.
+    /// Stores an event of nodes, reservations or accounts.
     pub(super) fn happened(&self, time: Time, event: &Event) -> Done {
         let what = match event {
             Event::NodeRegistered { name, hardware, .. } => {
@@ -79,7 +81,7 @@ pub(super) fn page(book: &Book, after: &mut i64) -> rusqlite::Result<Vec<History
     let (mut rows, mut bytes) = (Vec::new(), 0);
     while let Some(row) = found.next()? {
         bytes += row.get::<_, u32>(3)? as usize + ROW_BYTES;
-        // One row alone fits a frame.
+        // A single row always fits into a frame.
         if bytes > PAGE_BYTES && !rows.is_empty() {
             break;
         }

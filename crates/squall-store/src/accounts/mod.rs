@@ -35,72 +35,73 @@ use crate::file::{self, Accounted};
 use book::Book;
 use query::Course;
 
-/// How long records are gathered for one transaction, unless somebody asks: a job that has come and gone meanwhile is
-/// written once.
+/// Time for which records are gathered for one transaction, unless a query arrives: a job that was submitted and has
+/// ended meanwhile is written once.
 const GATHER: Duration = Duration::from_secs(1);
-/// Records that may wait in memory; more are read from the journal again.
+/// Records that may wait in memory; further ones are read from the journal again.
 const WAITING_MAX: usize = 50_000;
-/// Batches of records that may be fed while the thread does something else; more are read from the journal again.
+/// Batches of records that may be queued while the thread is busy; further ones are read from the journal again.
 const FED_MAX: usize = 4096;
-/// Questions that may wait to be begun; more are refused.
+/// Queries that may be queued; further ones are refused.
 const ORDERS_MAX: usize = 1024;
-/// How often what is stored is made durable, so that the journal can drop it.
+/// Interval at which stored rows are made durable, so that the journal can drop the records.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
-/// How long to wait before another try on a full disk.
+/// Pause before another attempt on a full disk.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// How often it is looked whether a slow reader has taken its rows.
+/// Interval of the check whether a slow reader has received its rows.
 const READER_POLL: Duration = Duration::from_millis(5);
 
-/// What wakes the thread.
+/// A message to the accounting thread.
 enum Order {
-    /// There are records.
+    /// Records were queued.
     Gather,
     /// A query: the selected jobs (None: the history of nodes, reservations and accounts), how far the wall clock is
     /// ahead of the journal's times in microseconds, and the connection that gets the answer.
     Query(Option<Box<AccountingQuery>>, i64, Box<dyn Reply>),
 }
 
-/// The connection that gets an answer.
+/// The connection to which an answer is sent.
 pub trait Reply: Send {
-    /// Returns whether the reader has taken enough of what was pushed to get more.
+    /// Returns whether the reader has received enough of the answer to get more.
     fn has_room(&self) -> bool;
-    /// Returns whether nobody reads any more.
+    /// Returns whether the reader has disconnected.
     fn is_closed(&self) -> bool;
     /// Sends an answer. One that can't be encoded closes the connection.
     fn push(&self, answer: &Answer);
 }
 
-/// Durable records that are not stored yet. They come without waking the thread but for the first.
+/// Queue of durable records that are not stored yet. Only the first one wakes the thread.
 #[derive(Debug)]
 struct Fed {
     records: Receiver<Arc<Vec<Record>>>,
     signs: Arc<Signs>,
 }
 
-/// What feeder and thread say to each other beside the records.
+/// Flags shared by the sender of records and the thread.
 #[derive(Debug, Default)]
 struct Signs {
-    /// The thread knows that there are records.
+    /// Whether the thread was notified that there are records.
     known: AtomicBool,
-    /// Up to this one records found no room.
+    /// Number of the last record that did not fit into the queue.
     lost: AtomicU64,
 }
 
 impl Fed {
-    /// All that were fed so far. Whoever feeds more wakes the thread again.
+    /// Takes all queued records. The next record that is queued wakes the thread again.
     fn take(&self) -> Vec<Arc<Vec<Record>>> {
         self.signs.known.store(false, Ordering::Release);
         self.records.try_iter().collect()
     }
 
-    /// The last record that found no room. What was fed after it says so, too: it was lost before that was fed.
+    /// Returns the number of the last record that did not fit into the queue. It is set before later records are
+    /// queued.
     fn lost(&self) -> u64 {
         self.signs.lost.load(Ordering::Acquire)
     }
 }
 
-/// The handle of the follower's thread, which stores what it was fed and ends when this is dropped.
+/// Handle of the accounting thread, which stores what was queued and ends when this is dropped.
 #[derive(Debug)]
 pub struct Accounts {
     records: SyncSender<Arc<Vec<Record>>>,
@@ -109,16 +110,16 @@ pub struct Accounts {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a database has seen of which journal.
+/// The journal that a database follows, and how far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The journal.
+    /// Random number that identifies the journal.
     pub cluster: u128,
-    /// The last record stored.
+    /// Number of the last stored record.
     pub seq: u64,
 }
 
-/// What the database at this path has seen; None: there is none, or it can't be read.
+/// Returns how far the database at this path has followed its journal; None: there is none, or it can't be read.
 pub fn seen(path: &Path) -> Option<Seen> {
     if !path.exists() {
         return None;
@@ -128,7 +129,7 @@ pub fn seen(path: &Path) -> Option<Seen> {
 }
 
 impl Accounts {
-    /// Follows the journal of that cluster whose last record is `last`.
+    /// Starts to follow the journal of `cluster`, whose last record is `last`.
     pub fn start(place: &Place, cluster: u128, last: u64, accounted: Accounted) -> std::io::Result<Self> {
         let (orders, inbox) = sync_channel(ORDERS_MAX);
         let (records, fed) = sync_channel(FED_MAX);
@@ -139,26 +140,27 @@ impl Accounts {
         Ok(Self { records, signs, orders: Some(orders), thread: Some(thread) })
     }
 
-    /// Hands over durable records.
+    /// Queues durable records.
     pub fn feed(&self, records: Arc<Vec<Record>>) {
-        // The controller never waits for the thread, whatever its disk does: what finds no room here stands in the journal.
+        // The controller never waits for the thread, even if its disk is slow: records that do not fit are read from
+        // the journal.
         if let Err(TrySendError::Full(records)) = self.records.try_send(records) {
             self.signs.lost.store(records.last().map_or(0, |record| record.seq), Ordering::Release);
         }
-        // Without room for this order there are questions before it, each of which has the thread take the records, too.
+        // If the order does not fit, queries precede it, and for each query the thread takes the records too.
         if !self.signs.known.swap(true, Ordering::AcqRel) {
             self.order(Order::Gather);
         }
     }
 
-    /// Has a question answered from everything fed before. If too many wait it is refused.
+    /// Queues a query, answered from all records queued before it. If too many queries wait, it is refused.
     pub fn ask(&self, query: Option<Box<AccountingQuery>>, ahead_us: i64, reply: Box<dyn Reply>) {
         if let Some(Order::Query(_, _, reply)) = self.order(Order::Query(query, ahead_us, reply)) {
             reply.push(&refused("too many questions wait; ask again later"));
         }
     }
 
-    /// Some: there is no room for it.
+    /// Sends an order to the thread. Some: it did not fit into the queue.
     fn order(&self, order: Order) -> Option<Order> {
         // The thread ends only after this handle.
         match self.orders.as_ref()?.try_send(order) {
@@ -188,7 +190,7 @@ struct Keeper {
     behind_up_to: u64,
     accounted: Accounted,
     checkpoint: Instant,
-    /// Something is stored that may not be durable.
+    /// Whether rows are stored that may not be durable yet.
     dirty: bool,
     trouble: bool,
     /// Queries in progress, answered in turn.
@@ -233,7 +235,7 @@ impl Keeper {
 
     fn run(&mut self, inbox: &Receiver<Order>) {
         self.store();
-        // Since when records are gathered.
+        // Time since which records are gathered.
         let mut since = None;
         loop {
             let wait = match since {
@@ -255,7 +257,7 @@ impl Keeper {
                     since = None;
                     self.begin(query, ahead_us, reply);
                 }
-                // It was an answer's turn.
+                // The timeout was that of an answer in progress.
                 Err(RecvTimeoutError::Timeout) if patience < wait => {}
                 Err(RecvTimeoutError::Timeout) => {
                     self.store();
@@ -274,7 +276,8 @@ impl Keeper {
         }
     }
 
-    /// Records up to this one found no room: they are read from the journal, and with them all that waits before them.
+    /// Handles records up to `lost` that did not fit into the queue: they, and all waiting ones before them, are read
+    /// from the journal.
     fn pass_over(&mut self, lost: u64) {
         while let Some(oldest) = self.waiting.pop_front_if(|records| records.first().is_some_and(|r| r.seq <= lost)) {
             self.waiting_records -= oldest.len();
@@ -292,7 +295,7 @@ impl Keeper {
         }
     }
 
-    /// Stores what was fed. What can't be stored now waits on.
+    /// Stores the queued records. Records that can't be stored now remain queued.
     fn store(&mut self) {
         for records in self.fed.take() {
             self.wait_with(records);
@@ -374,7 +377,7 @@ impl Keeper {
         }
     }
 
-    /// Goes on with the answer whose turn it is. One whose reader does not take what there is waits.
+    /// Sends the next page of an answer, of those whose readers have received their last page.
     fn go_on(&mut self) {
         self.open.retain(|(_, _, reply)| !reply.is_closed());
         let Some(next) = self.open.iter().position(|(_, _, reply)| reply.has_room()) else { return };
@@ -416,8 +419,8 @@ fn refused(why: &str) -> Answer {
     Answer::Refused(Refusal::NotSupported(format!("accounting is not available now ({why})")))
 }
 
-/// Opens the database for this journal. One that follows another is kept aside; the pages of one that does are compared
-/// with their checksums.
+/// Opens the database for this journal. One that follows another journal is set aside; otherwise the checksums of all
+/// pages are verified.
 fn open(place: &Place, cluster: u128, last: u64) -> rusqlite::Result<Book> {
     let path = place.accounts();
     match checked(&path, cluster) {
@@ -500,7 +503,7 @@ fn aside(path: &Path) -> PathBuf {
     path.with_extension("db.damaged")
 }
 
-/// Keeps a database under another name, with what of it is in its log.
+/// Renames a database and SQLite's log of it.
 fn set_aside(path: &Path) -> std::io::Result<()> {
     let aside = aside(path);
     rescue::remove(&aside);
@@ -514,7 +517,7 @@ fn set_aside(path: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Reads from the journal's files what the database has not seen.
+/// Stores the records that the database lacks, reading them from the journal's files.
 fn catch_up(book: &mut Book, journal: &Path, up_to: u64) -> rusqlite::Result<()> {
     const EVENTS_AT_ONCE: usize = 16 << 10;
     let from = book.position() + 1;

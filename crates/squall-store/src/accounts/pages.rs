@@ -16,9 +16,10 @@ use rusqlite::{Connection, OpenFlags, ffi};
 pub(crate) const PAGE_BYTES: usize = 4096;
 /// Bytes at the end of a page that hold its checksum.
 const SUM_BYTES: usize = 4;
-/// Where the file's header says how many bytes of a page are reserved.
+/// Offset in the file's header of the number of reserved bytes per page.
 const RESERVED_AT: usize = 20;
-/// Where the header names the application, and what it says there: a second sign, in case the first is damaged.
+/// Offset in the header of the application id, and its value: a second mark of checked files, in case the first is
+/// damaged.
 const APPLICATION_AT: usize = 68;
 const APPLICATION: u32 = 0x5371_4c31;
 /// Bytes of the file's header.
@@ -26,7 +27,7 @@ const HEADER_BYTES: usize = 100;
 
 const NAME: &CStr = c"squall";
 
-/// SQLite's own functions for main files, and the same with ours in their places.
+/// SQLite's functions for main files, and the same table with three of them replaced.
 struct Methods {
     own: ffi::sqlite3_io_methods,
     checked: ffi::sqlite3_io_methods,
@@ -55,14 +56,15 @@ pub(crate) fn open(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection
     Ok(db)
 }
 
-/// Whether the pages of this file have checksums. None: it can't be read, or there is nothing in it.
+/// Whether the pages of this file have checksums. None: the file can't be read, or is empty.
 pub(crate) fn has_sums(path: &Path) -> Option<bool> {
     let mut head = [0; HEADER_BYTES];
     std::fs::File::open(path).ok()?.read_exact(&mut head).ok()?;
     Some(is_checked(&head))
 }
 
-/// The pages of a file with checksums that are not what was written, counted from 1. The file must be at rest.
+/// Returns the numbers (from 1) of the pages whose checksum is wrong, in a file with checksums. It must not be changed
+/// meanwhile.
 pub(crate) fn damaged(path: &Path) -> std::io::Result<Vec<u32>> {
     const PAGES_AT_ONCE: usize = 256;
     let mut file = std::fs::File::open(path)?;
@@ -92,7 +94,7 @@ fn is_checked(head: &[u8; HEADER_BYTES]) -> bool {
     usize::from(head[RESERVED_AT]) == SUM_BYTES || head[APPLICATION_AT..APPLICATION_AT + 4] == APPLICATION.to_be_bytes()
 }
 
-/// The checksum of a page: also of its number, for a page in another's place is wrong.
+/// Returns the checksum of a page. It includes the page's number, so that a page at a wrong place is detected.
 fn sum(number: u32, page: &[u8]) -> [u8; SUM_BYTES] {
     let seed = crc32c::crc32c(&number.to_le_bytes());
     crc32c::crc32c_append(seed, &page[..PAGE_BYTES - SUM_BYTES]).to_le_bytes()
@@ -108,7 +110,7 @@ pub(crate) fn seal(number: u32, page: &mut [u8]) {
     page[PAGE_BYTES - SUM_BYTES..].copy_from_slice(&sum);
 }
 
-/// The number of the page that stands there, if the bytes are a whole one.
+/// Returns the number of the page at an offset, if the bytes are one whole page.
 fn page_at(amount: c_int, offset: i64) -> Option<u32> {
     let whole = amount == PAGE_BYTES as c_int && offset % PAGE_BYTES as i64 == 0;
     whole.then(|| (offset / PAGE_BYTES as i64) as u32 + 1)
@@ -133,7 +135,7 @@ fn register() -> c_int {
 
 /// # Safety
 ///
-/// As SQLite calls it: a layer, a name, room for a file, and where to put the flags.
+/// To be called by SQLite, with a layer, a name, room for a file, and where to put the flags.
 unsafe extern "C" fn open_file(
     layer: *mut ffi::sqlite3_vfs,
     name: ffi::sqlite3_filename,
@@ -162,7 +164,7 @@ unsafe extern "C" fn open_file(
         });
         let mut head = [0; HEADER_BYTES];
         let read = own.xRead.map(|read| read(file, head.as_mut_ptr().cast(), HEADER_BYTES as c_int, 0));
-        // A new file can't be read so far.
+        // A new file can't be read yet.
         if read != Some(ffi::SQLITE_OK) || is_checked(&head) {
             (*file).pMethods = &raw const methods.checked;
         }
@@ -172,7 +174,7 @@ unsafe extern "C" fn open_file(
 
 /// # Safety
 ///
-/// As SQLite calls it: an open file, and room for so many bytes.
+/// To be called by SQLite, with an open file, and room for `amount` bytes.
 unsafe extern "C" fn read_page(file: *mut ffi::sqlite3_file, to: *mut c_void, amount: c_int, offset: i64) -> c_int {
     let Some(read) = METHODS.get().and_then(|methods| methods.own.xRead) else { return ffi::SQLITE_IOERR };
     // SAFETY: the arguments go on as they came. After SQLITE_OK so many bytes are filled.
@@ -190,7 +192,7 @@ unsafe extern "C" fn read_page(file: *mut ffi::sqlite3_file, to: *mut c_void, am
 
 /// # Safety
 ///
-/// As SQLite calls it: an open file, and so many bytes.
+/// To be called by SQLite, with an open file, and `amount` bytes.
 unsafe extern "C" fn write_page(
     file: *mut ffi::sqlite3_file,
     from: *const c_void,
@@ -208,11 +210,11 @@ unsafe extern "C" fn write_page(
     }
 }
 
-/// Parts of pages are not read, for only whole ones can be checked.
+/// Turns off reading parts of pages, as only whole pages can be checked.
 ///
 /// # Safety
 ///
-/// As SQLite calls it: an open file.
+/// To be called by SQLite, with an open file.
 unsafe extern "C" fn characteristics(file: *mut ffi::sqlite3_file) -> c_int {
     let own = METHODS.get().and_then(|methods| methods.own.xDeviceCharacteristics);
     // SAFETY: the argument goes on as it came.

@@ -1,4 +1,5 @@
-//! Answers `sacct`: rows by submission, in pages. Every condition is a bound value or a comparison here.
+//! Answers the queries of `sacct`: rows in the order of job ids, in pages. Every condition is a bound value or a
+//! comparison in this module.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,13 +19,13 @@ use super::encode::{Packed, state_of};
 use super::rescue::Lost;
 use super::retire::GENERATION;
 
-/// Rows of one page.
+/// Rows of one page, at most.
 const PAGE_ROWS: usize = 512;
-/// Bytes of one page, as estimated: with one more row, however long, it is still a frame.
+/// Estimated bytes of one page, at most: with one more row of any length it still fits into a frame.
 pub(super) const PAGE_BYTES: usize = FRAME_BYTES_MAX / 4;
-/// What a row takes beside its texts, bytes.
+/// Bytes of a row without its texts.
 const ROW_BYTES: usize = 512;
-/// Jobs read from the database at once.
+/// Number of jobs read from the database at once.
 const CHUNK: i64 = 1024;
 
 const JOBS: &str = "SELECT id, attempt, array, task, owner, spec, name, partition, account, qos, state, state_by, code,
@@ -51,13 +52,13 @@ type Taker<'a> = dyn FnMut(Vec<AccountingRow>, bool, Vec<(JobId, JobId)>) + 'a;
 #[derive(Debug)]
 pub(super) struct Course {
     query: Box<AccountingQuery>,
-    /// The nodes asked for; None: any.
+    /// Names of the nodes asked for; None: any.
     nodes: Option<BTreeSet<String>>,
-    /// Jobs up to this id and attempt are done with.
+    /// The last job (id, attempt) that was handled.
     after: (i64, i64),
-    /// Arrays up to this id are done with.
+    /// The id of the last array that was handled.
     arrays_after: i64,
-    /// The database was damaged during this answer, and was rebuilt.
+    /// Whether the database was damaged during this answer, and was rebuilt.
     anew: bool,
 }
 
@@ -89,8 +90,8 @@ impl Course {
         lost.into_iter().map(|lost| (lost.first, lost.last)).collect()
     }
 
-    /// Hands the next rows that fit the question to `send`, page by page. True: no row is left, and the last page has said
-    /// that no other follows.
+    /// Passes the next rows that match the query to `send`, page by page. True: the answer is complete, and the last
+    /// page says so.
     pub(super) fn go_on(&mut self, book: &Book, send: &mut Taker<'_>) -> rusqlite::Result<bool> {
         let mut reader = Reader::new(book, self);
         let mut page = Page { rows: Vec::new(), bytes: 0, send };
@@ -100,7 +101,7 @@ impl Course {
         let up_to = jobs.last().filter(|_| full).map_or(i64::MAX, |last| i64::from(last.id.0)).min(arrays_up_to);
         let mut after = self.after;
         for job in jobs.into_iter().take_while(|job| i64::from(job.id.0) <= up_to) {
-            // An array stands where its id is, before its tasks.
+            // An array is sorted by its id, before its tasks.
             while let Some(array) = arrays.pop_front_if(|a| a.sort <= i64::from(job.id.0)) {
                 reader.add(array, &mut page);
             }
@@ -119,7 +120,7 @@ impl Course {
     }
 }
 
-/// The page in the making; full ones are sent.
+/// The page being filled; full pages are sent.
 struct Page<'a, 'b> {
     rows: Vec<AccountingRow>,
     bytes: usize,
@@ -139,7 +140,8 @@ impl Page<'_, '_> {
     }
 }
 
-/// What a row takes in a frame: its own texts, and all that it shares with others, which is sent with each.
+/// Returns the bytes of a row in a frame: its own texts, and the values shared with other rows, which are sent with
+/// each.
 fn row_bytes(row: &AccountingRow) -> usize {
     let tasks = row.pending_tasks.as_ref().map_or(0, |tasks| tasks.ranges().len() * 10);
     let texts = [&row.name, &row.partition, &row.account, &row.qos, &row.nodes, &row.submit_line];
@@ -153,10 +155,10 @@ fn row_bytes(row: &AccountingRow) -> usize {
         + row.owner.group.len()
 }
 
-/// A row in the making: of a job, or of an array's tasks that never started.
+/// A row being made: of a job, or of an array's tasks that never started.
 struct Draft {
     id: JobId,
-    /// The attempt as it is sorted: an attempt to come has a number already; of an array its id, as it is sorted.
+    /// Sort key: the attempt's number, which a requeued job has before its next start; for an array, its id as stored.
     sort: i64,
     uid: u32,
     row: AccountingRow,
@@ -169,9 +171,9 @@ struct Reader<'a> {
     specs: HashMap<i64, Arc<JobSpec>>,
     owners: HashMap<i64, Arc<Owner>>,
     course: &'a Course,
-    /// There are heterogeneous jobs.
+    /// Whether there are heterogeneous jobs.
     hets: bool,
-    /// Ids above this one can't fit.
+    /// Jobs with higher ids are not read.
     highest: i64,
 }
 
@@ -183,7 +185,7 @@ impl<'a> Reader<'a> {
     }
 
     fn jobs(&mut self) -> rusqlite::Result<Vec<Draft>> {
-        // With states, a job counts when it was in one of them within the time asked for: seen below.
+        // With states, a job matches if it was in one of them within the time asked for; `in_time` checks that.
         let end = self.query.end.map(|t| t.0 as i64);
         let start = self.query.start.map(|t| t.0 as i64);
         let (id, attempt) = self.course.after;
@@ -243,7 +245,7 @@ impl<'a> Reader<'a> {
         Ok(Draft { id, sort, uid: r.get(26)?, row, left })
     }
 
-    /// The heterogeneous job of which it is a component.
+    /// Returns the heterogeneous job of which the job `id` is a component, if it is one.
     fn het(&self, id: JobId) -> rusqlite::Result<Option<Het>> {
         if !self.hets {
             return Ok(None);
@@ -257,8 +259,8 @@ impl<'a> Reader<'a> {
         Ok(found.optional()?.filter(|het| het.offset(id) < het.size))
     }
 
-    /// Rows for tasks that never became jobs: those that wait, and those that ended without starting; and up to which id
-    /// these are all.
+    /// Returns rows for array tasks without rows of their own, pending or ended before they started, and the id up to
+    /// which these are complete.
     fn arrays(&mut self) -> rusqlite::Result<(VecDeque<Draft>, i64)> {
         let end = self.query.end.map(|t| t.0 as i64);
         let mut statement = self.book.db.prepare_cached(ARRAYS)?;
@@ -459,7 +461,7 @@ fn step(job: &AccountingRow, r: &Row<'_>) -> rusqlite::Result<AccountingRow> {
     })
 }
 
-/// A value that many rows share, read once.
+/// Returns a value that many rows share; it is read from the database once.
 fn shared<T: squall_model::encoding::Decoded>(
     db: &rusqlite::Connection,
     known: &mut HashMap<i64, Arc<T>>,

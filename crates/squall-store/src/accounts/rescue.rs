@@ -19,14 +19,14 @@ use super::retire::GENERATION;
 use crate::accounts::pages;
 use crate::file;
 
-/// Range of jobs with rows that may be missing.
+/// A range of jobs with rows that may be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(super) struct Lost {
     #[n(0)]
     pub(super) first: JobId,
     #[n(1)]
     pub(super) last: JobId,
-    /// The jobs were submitted between these times.
+    /// The jobs were submitted between `since` and `until`.
     #[n(2)]
     pub(super) since: Time,
     #[n(3)]
@@ -44,13 +44,13 @@ pub(super) struct Rescued {
     pub(super) lost: Vec<Lost>,
 }
 
-/// A table, and the column by which its rows are read in order.
+/// A table of the database, and the column by which its rows are read in order.
 struct Table {
     name: &'static str,
     key: &'static str,
     /// Indices of the columns that refer to an owner and a specification.
     shared: Option<(usize, usize)>,
-    /// Its keys are job ids.
+    /// Whether the keys are job ids.
     of_jobs: bool,
 }
 

@@ -1,16 +1,17 @@
-//! Job ids come back: what the rows of a job become when another one gets its id.
+//! Renumbers the rows of earlier jobs when their ids are used again.
 
 use rusqlite::params;
 use squall_model::id::JobId;
 
 use super::book::{Array, Book, Done, RECENT_JOBS};
 
-/// Attempts of jobs whose id was given again, and ids of such arrays, stand so much lower than they were: first for each
-/// time that the id came back.
+/// Difference by which attempt numbers of jobs, and ids of arrays, are lowered each time that the job's id is used
+/// again.
 pub(super) const GENERATION: i64 = 1 << 32;
 
 impl Book {
-    /// Ids were given (again): what others of them were is what `sacct --duplicates` shows.
+    /// Handles the submission of jobs with ids from `first` to `last`. Rows of earlier jobs with these ids are
+    /// renumbered, and shown by `sacct --duplicates` only.
     pub(super) fn retire(&mut self, first: JobId, last: JobId) -> Done {
         let before = self.highest;
         self.highest = before.max(Some(last));
@@ -30,7 +31,7 @@ impl Book {
             self.recent.jobs.clear();
         }
         let ids = params![first.0, last.0, GENERATION];
-        // Arrays do not overlap: only the last one that begins before these can reach into them.
+        // Arrays do not overlap, so only the last one that begins before these ids can extend into them.
         for sql in [
             "UPDATE jobs SET attempt = attempt - ?3, latest = 0 WHERE id BETWEEN ?1 AND ?2",
             "UPDATE steps SET attempt = attempt - ?3 WHERE job BETWEEN ?1 AND ?2",

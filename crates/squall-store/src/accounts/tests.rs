@@ -1,4 +1,4 @@
-//! What sacct is told must be what the events say, after every crash.
+//! What `sacct` shows must follow from the events, after every crash.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ impl Bed {
         let nodes: NodeSet = [NodeId(0), NodeId(1)].into_iter().collect();
         self.happens(Event::NodesReleased { id: job, attempt, nodes });
     }
-    /// Stores what has happened, in transactions of `batch` records, as one life of the follower.
+    /// Stores all events so far, in transactions of `batch` records, as one run of the follower.
     fn store(&self, batch: usize) {
         let mut book = Book::open(&self.dir.path().join("accounts.db")).unwrap();
         for records in self.records.chunks(batch) {
@@ -346,7 +346,7 @@ fn rows_are_the_same_however_many_records_a_transaction_has() {
     }
 }
 
-/// faults.md A9
+/// Regression test of fault A9 in faults.md.
 #[test]
 fn a9_pages_are_cut_by_their_bytes() {
     let mut bed = Bed::new();
@@ -374,7 +374,7 @@ fn a9_pages_are_cut_by_their_bytes() {
     assert_eq!(lasts.iter().filter(|more| !**more).count(), 1, "one page is the last");
 }
 
-/// Portions of an answer together have each row once, in the order of ids, wherever they are cut.
+/// All portions of an answer together have each row once, in the order of ids, wherever they are cut.
 #[test]
 fn a9_portions_of_an_answer_have_each_row_once() {
     let mut bed = Bed::new();
@@ -394,7 +394,7 @@ fn a9_portions_of_an_answer_have_each_row_once() {
     assert_eq!(rows.iter().map(|row| row.id.0).collect::<Vec<_>>(), expected);
 }
 
-/// faults.md C3
+/// Regression test of fault C3 in faults.md.
 #[test]
 fn c3_an_id_that_comes_back_is_another_job() {
     let mut bed = Bed::new();
@@ -407,7 +407,7 @@ fn c3_an_id_that_comes_back_is_another_job() {
     let outcome = Outcome { state: EndState::Cancelled { by: 7 }, exit: ExitCode::OK, reason: None };
     bed.happens(Event::TasksEnded { array: JobId(10), tasks: IndexSet::range(1, 9), outcome });
     bed.submits(100, None);
-    // The ids begin again.
+    // Job ids are used again.
     bed.submits(5, None);
     bed.submits(8, Some(IndexSet::range(0, 4)));
     bed.submits(13, None);
@@ -432,7 +432,7 @@ fn c3_an_id_that_comes_back_is_another_job() {
     }
 }
 
-/// faults.md D9: reports need to know when nodes were down, and what was reserved.
+/// Regression test of fault D9 in faults.md: reports need the times when nodes were down, and the reservations.
 #[test]
 fn d9_nodes_and_accounts_of_the_past_are_kept() {
     let mut bed = Bed::new();
@@ -455,7 +455,7 @@ fn d9_nodes_and_accounts_of_the_past_are_kept() {
     assert_eq!(history::page(&book, &mut after).unwrap(), [], "the last page is empty");
 }
 
-/// faults.md E: `sacctmgr modify job`.
+/// Regression test of fault E in faults.md: `sacctmgr modify job`.
 #[test]
 fn e_what_accounting_keeps_of_an_ended_job_can_be_changed() {
     let mut bed = Bed::new();

@@ -1,4 +1,4 @@
-//! Where the content of scripts and environments stands in the journal's files.
+//! Finds scripts and environments (blobs) in the journal's files.
 
 use minicbor::{Decode, Encode};
 use std::collections::{HashMap, HashSet};
@@ -14,19 +14,19 @@ use super::error::JournalError;
 use super::files::Kind;
 use crate::log::{BlobReader, LogError};
 
-/// Where a blob stands.
+/// Location of a blob's content in the journal's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct BlobPlace {
-    /// In a pack instead of a segment.
+    /// Whether the blob is in a pack; otherwise it is in a segment.
     #[n(0)]
     pub(crate) packed: bool,
-    /// Number of the file.
+    /// Number of the pack or segment.
     #[n(1)]
     pub(crate) number: u64,
-    /// Offset of the content.
+    /// Offset of the content in the file, bytes.
     #[n(2)]
     pub(crate) offset: u64,
-    /// Length of the content.
+    /// Length of the content, bytes.
     #[n(3)]
     pub(crate) length: u64,
 }
@@ -47,7 +47,7 @@ impl BlobReader for Blobs {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     place: BlobPlace,
-    /// The last segment with an event that needs it.
+    /// Number of the last segment with an event that needs the blob.
     used: u64,
 }
 
@@ -64,21 +64,21 @@ impl Blobs {
     }
 
     fn index(&self) -> MutexGuard<'_, HashMap<Digest, Entry>> {
-        // Every change is one insert or remove: a panic elsewhere leaves the map whole.
+        // Every change is a single insert or remove, so a panic elsewhere leaves the map consistent.
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes where a blob stands, and that an event in segment `used` needs it.
+    /// Records the location of a blob, and that an event in segment `used` needs it.
     pub(crate) fn put(&self, digest: Digest, place: BlobPlace, used: u64) {
         self.index().insert(digest, Entry { place, used });
     }
 
-    /// Notes that an event in segment `used` needs the blob. False: the content is not there.
+    /// Records that an event in segment `used` needs the blob. False: the blob is not in the index.
     pub(crate) fn touch(&self, digest: &Digest, used: u64) -> bool {
         self.index().get_mut(digest).map(|e| e.used = e.used.max(used)).is_some()
     }
 
-    /// The content of a blob, compared with its digest.
+    /// Reads a blob's content and checks its digest.
     pub(crate) fn find(&self, digest: &Digest) -> Result<Vec<u8>, JournalError> {
         let mut moved = false;
         loop {
@@ -87,7 +87,7 @@ impl Blobs {
                 return Err(JournalError::Missing { path: self.dir.clone(), why });
             };
             match self.read_at(digest, place) {
-                // It was carried to another file between looking and opening.
+                // The blob was moved to another file between the look-up and opening.
                 Err(JournalError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound && !moved => {
                     moved = true;
                 }
@@ -96,7 +96,7 @@ impl Blobs {
         }
     }
 
-    /// Reads a blob that stands there.
+    /// Reads a blob at the given location and checks its digest.
     pub(crate) fn read_at(&self, digest: &Digest, place: BlobPlace) -> Result<Vec<u8>, JournalError> {
         let path = place.path(&self.dir);
         let file = File::open(&path).map_err(JournalError::io("open", &path))?;
@@ -113,15 +113,15 @@ impl Blobs {
         })
     }
 
-    /// Forgets blobs that nothing needs up to and with segment `covered`; returns those kept that stand in
-    /// files up to that number. What is forgotten is written anew when it is needed again.
+    /// Removes blobs from the index that nothing needs, as far as they are in segments up to `covered`. Returns the
+    /// remaining blobs in files up to that number. A removed blob is written again when it is needed again.
     pub(crate) fn retain(&self, live: &HashSet<Digest>, covered: u64) -> Vec<(Digest, BlobPlace)> {
         let mut index = self.index();
         index.retain(|digest, e| e.place.number > covered || e.used > covered || live.contains(digest));
         index.iter().filter(|(_, e)| e.place.number <= covered).map(|(d, e)| (*d, e.place)).collect()
     }
 
-    /// Notes that blobs now stand elsewhere.
+    /// Records new locations of blobs.
     pub(crate) fn moved(&self, places: &[(Digest, BlobPlace)]) {
         let mut index = self.index();
         for (digest, place) in places {
@@ -131,7 +131,7 @@ impl Blobs {
         }
     }
 
-    /// The files that hold a blob: (packed, number).
+    /// Returns the files that contain blobs: (whether it is a pack, number).
     pub(crate) fn files(&self) -> HashSet<(bool, u64)> {
         self.index().values().map(|e| (e.place.packed, e.place.number)).collect()
     }

@@ -1,4 +1,4 @@
-//! What can go wrong with the journal, in words that name the file, the place and the remedy.
+//! Errors of the journal, whose messages name the file, the place in it and the remedy.
 
 use std::fmt;
 use std::io;
@@ -12,57 +12,57 @@ use crate::log::LogError;
 /// Why the journal can't be used.
 #[derive(Debug)]
 pub enum JournalError {
-    /// The system refused something.
+    /// A system call failed.
     Io {
-        /// What was being done.
+        /// The action that failed, e.g. `write`.
         doing: &'static str,
-        /// With which file.
+        /// The file concerned.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// Durable bytes are not what was written.
+    /// Durable bytes differ from what was written.
     Damaged {
-        /// The file.
+        /// The damaged file.
         path: PathBuf,
-        /// The place in it, bytes.
+        /// Offset of the damage in the file, bytes.
         offset: u64,
-        /// What stands there.
+        /// What should be there, e.g. a frame with its records.
         what: String,
         /// What is wrong with it.
         problem: Problem,
     },
-    /// A file that must exist does not.
+    /// A required file is missing.
     Missing {
-        /// The file.
+        /// The missing file.
         path: PathBuf,
         /// Why it must exist.
         why: String,
     },
     /// The journal ends before records that were acknowledged.
     Short {
-        /// The last record in the journal.
+        /// Number of the last record in the journal.
         have: u64,
-        /// The last record that accounting has seen.
+        /// Number of the last record that accounting has stored.
         seen: u64,
     },
-    /// A journal that is to be written without flushes holds records already.
+    /// The journal is to be written without flushes, but is not new.
     NotNew {
-        /// Its folder.
+        /// The journal's folder.
         path: PathBuf,
     },
-    /// Another controller uses the directory.
+    /// Another controller uses the state directory.
     Locked {
         /// The lock file.
         path: PathBuf,
     },
-    /// The directory belongs to another cluster.
+    /// The state directory belongs to another cluster.
     OtherCluster {
-        /// The file that says so.
+        /// The file with the name of its cluster.
         path: PathBuf,
-        /// The cluster that it belongs to.
+        /// Name of the cluster to which the directory belongs.
         theirs: String,
-        /// The cluster that is to be started.
+        /// Name of the cluster that is to be started.
         ours: String,
     },
 }
@@ -130,13 +130,13 @@ impl fmt::Display for JournalError {
 }
 
 impl JournalError {
-    /// For `map_err` of an I/O error.
+    /// Converts an I/O error; for `map_err`.
     pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |error| Self::Io { doing, path, error }
     }
 
-    /// Damage of a frame, naming the record that should follow.
+    /// Describes a damaged frame, with the number of the record that should follow.
     pub(crate) fn frame(path: &Path, damage: Damage, next_seq: u64) -> Self {
         Self::Damaged {
             path: path.to_owned(),
@@ -146,8 +146,8 @@ impl JournalError {
         }
     }
 
-    /// Whether the file's bytes are not there any more, as far as this program can judge. What another version wrote
-    /// is no damage: it is never set aside, also not when the operator accepts a loss.
+    /// Whether the file's bytes are lost, as far as this version can judge. Data of a newer version is not damage: it
+    /// is never set aside, even when the operator accepts a loss.
     pub(crate) fn is_damage(&self) -> bool {
         match self {
             Self::Damaged { problem, .. } => !matches!(problem, Problem::Format(_) | Problem::Unknown(_)),
@@ -156,12 +156,12 @@ impl JournalError {
         }
     }
 
-    /// Whether another version of squall wrote what this one does not know.
+    /// Whether a newer version of squall wrote something that this one can't read.
     pub(crate) fn is_unknown(&self) -> bool {
         matches!(self, Self::Damaged { problem: Problem::Format(_) | Problem::Unknown(_), .. })
     }
 
-    /// Whether there is no room on the disk: trying again later may help.
+    /// Whether the disk is full, so that trying again later may help.
     pub(crate) fn is_no_space(&self) -> bool {
         matches!(self, Self::Io { error, .. } if is_no_space(error))
     }
@@ -179,5 +179,5 @@ pub(crate) fn is_no_space(error: &io::Error) -> bool {
     full.contains(&error.raw_os_error())
 }
 
-/// The format of state directories that this program knows.
+/// The newest format of state directories that this version can read.
 pub(crate) const KNOWN_FORMAT: u32 = FORMAT;

@@ -1,4 +1,4 @@
-//! The files of the journal's folder: names, listing, making them durable.
+//! Files of the journal's folder: their names, listing them, making them durable.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -9,21 +9,21 @@ use rustix::fs::FallocateFlags;
 
 use super::error::JournalError;
 
-/// The spare segment in the making.
+/// Name of the spare segment, while it is being made and until it is used.
 pub(crate) const SPARE: &str = "spare.tmp";
-/// A snapshot in the making.
+/// Name of a snapshot that is being written.
 pub(crate) const SNAPSHOT_DRAFT: &str = "snapshot.tmp";
-/// A pack of blobs in the making.
+/// Name of a pack of blobs that is being written.
 pub(crate) const PACK_DRAFT: &str = "pack.tmp";
 
-/// What kinds of numbered files there are.
+/// Kinds of numbered files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// Frames of records and blobs.
+    /// A file of frames of records and blobs.
     Segment,
     /// The state after the segment of the same number.
     Snapshot,
-    /// Blobs carried over from old segments when the snapshot of the same number was made.
+    /// Blobs copied from old segments when the snapshot of the same number was made.
     Pack,
 }
 
@@ -35,13 +35,13 @@ impl Kind {
             Self::Pack => "pack",
         }
     }
-    /// The path of the file with that number.
+    /// Returns the path of the file with this number.
     pub(crate) fn path(self, dir: &Path, number: u64) -> PathBuf {
         dir.join(format!("{number:08}.{}", self.extension()))
     }
 }
 
-/// The numbered files of a folder, each kind by rising number.
+/// The numbered files of a folder, each kind in ascending order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Listing {
     pub(crate) segments: Vec<u64>,
@@ -50,7 +50,7 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// Reads the folder. Other files are ignored.
+    /// Lists the folder. Other files are ignored.
     pub(crate) fn read(dir: &Path) -> Result<Self, JournalError> {
         let mut found = Self::default();
         let entries = std::fs::read_dir(dir).map_err(JournalError::io("list", dir))?;
@@ -74,17 +74,17 @@ impl Listing {
     }
 }
 
-/// A new file for writing, readable by its owner only; an old one of that name is replaced.
+/// Creates a file for reading and writing by its owner only, replacing an existing one.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
-/// Makes names in a folder durable.
+/// Makes the entries of a folder durable.
 pub(crate) fn sync_dir(dir: &Path) -> Result<(), JournalError> {
     File::open(dir).and_then(|d| d.sync_all()).map_err(JournalError::io("flush", dir))
 }
 
-/// Removes a file that may not exist.
+/// Removes a file, if it exists.
 pub(crate) fn remove(path: &Path) -> Result<(), JournalError> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(JournalError::io("remove", path)(e)),
@@ -92,8 +92,8 @@ pub(crate) fn remove(path: &Path) -> Result<(), JournalError> {
     }
 }
 
-/// A file of that many zeros whose room is reserved and whose blocks are written, so that a later flush
-/// of its content has nothing else to do.
+/// Creates a file of `size` zero bytes whose blocks are allocated and written, so that a later flush of its content
+/// need not allocate.
 pub(crate) fn zeroed(path: &Path, size: u64) -> io::Result<File> {
     const CHUNK: usize = 256 << 10;
     let file = create(path)?;
@@ -118,7 +118,7 @@ pub(crate) fn zeroed(path: &Path, size: u64) -> io::Result<File> {
     Ok(file)
 }
 
-/// Bytes that may still be written on the disk of this folder.
+/// Returns the bytes that are free on the disk of this folder.
 pub(crate) fn free_bytes(dir: &Path) -> u64 {
     rustix::fs::statvfs(dir).map_or(0, |s| s.f_bavail.saturating_mul(s.f_frsize))
 }

@@ -1,5 +1,5 @@
-//! Makes snapshots beside the running controller: from the last snapshot and the closed segments, never from
-//! the controller's memory. So every snapshot is also a proof that the journal can be replayed.
+//! Makes snapshots while the controller runs: from the last snapshot and the closed segments, never from the
+//! controller's memory. So every snapshot also proves that the journal can be replayed.
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::FileExt;
@@ -21,23 +21,25 @@ use super::replay::apply;
 use super::snapshot;
 use super::walk::{Cursor, Found, walk};
 
-/// Bytes of closed segments after which a snapshot is worth its price, unless the last one was larger.
+/// Bytes of closed segments after which a snapshot is worth its cost, unless the last snapshot was more than twice as
+/// large.
 const TAIL_BYTES: u64 = 48 << 20;
-/// It waits until no segment was closed for so long: jobs that come by the ten thousand each second need the processors,
-/// and most of what a snapshot would hold is soon old.
+/// Time without a newly closed segment for which a snapshot is delayed: under a load of ten thousand jobs per second
+/// the CPUs are needed, and most of the snapshot would soon be outdated.
 const QUIET: Duration = Duration::from_secs(10);
-/// After so many bytes it waits no more, for a start must not have to read more than in seconds.
+/// Bytes of closed segments at which a snapshot is no longer delayed, so that a start has to read only what takes
+/// seconds.
 const TAIL_BYTES_MAX: u64 = 256 << 20;
 /// Free bytes below which only the newest snapshot is kept.
 const ROOM_FOR_TWO: u64 = 2 * TAIL_BYTES;
-/// How often to try again to clean up what accounting still needed.
+/// Interval of attempts to remove files that accounting still needed.
 const CLEAN_EVERY: Duration = Duration::from_secs(1);
-/// How far snapshots stand back where processors are short, as `nice` has it: a third of what others get.
+/// Nice value of the thread that makes snapshots: where CPUs are short, it gets a third of the time that others get.
 const NICE: i32 = 5;
 /// Bytes of blobs in one frame of a pack.
 const PACK_FRAME_BYTES: usize = 1 << 20;
 
-/// Orders that may wait: segments that are closed while one snapshot is made.
+/// Orders that may be queued: segments that are closed while one snapshot is made.
 const ORDERS_MAX: usize = 1024;
 
 enum Order {
@@ -45,7 +47,7 @@ enum Order {
     Snapshot,
 }
 
-/// The handle of the follower's thread, which ends when this is dropped.
+/// Handle of the thread that makes snapshots; the thread ends when this is dropped.
 #[derive(Debug)]
 pub struct Follower {
     orders: Option<SyncSender<Order>>,
@@ -55,34 +57,34 @@ pub struct Follower {
 
 #[derive(Debug)]
 struct Shared {
-    /// Records up to this one are in the accounting database (or there is none).
+    /// Records up to this one are in the accounting database; 0: accounting has reported nothing yet.
     accounted: AtomicU64,
-    /// The last segment covered by a snapshot.
+    /// Number of the last segment covered by a snapshot.
     covered: (Mutex<u64>, Condvar),
 }
 
-/// What the follower's thread works with.
+/// State of the thread that makes snapshots.
 struct Work {
     dir: PathBuf,
     blobs: Blobs,
     shared: Arc<Shared>,
-    /// The last closed segment.
+    /// Number of the last closed segment.
     closed: u64,
     covered: u64,
-    /// The snapshot before the last one: it is kept, with the segments since, in case that one gets damaged.
+    /// The snapshot before the newest one. It is kept, with the segments since, in case the newest gets damaged.
     before: Option<Before>,
-    /// Size of the last snapshot.
+    /// Size of the last snapshot, bytes.
     snapshot_bytes: u64,
-    /// Files wait for accounting.
+    /// Whether files could not be removed yet, as accounting needs them.
     unclean: bool,
-    /// A snapshot waits for quiet.
+    /// Whether a snapshot is due and delayed until the load is low.
     due: bool,
 }
 
 /// A snapshot that is not the newest.
 struct Before {
     covered: u64,
-    /// The files in which its blobs stand.
+    /// The files that contain its blobs: (whether it is a pack, number).
     files: HashSet<(bool, u64)>,
 }
 
@@ -91,7 +93,7 @@ impl Before {
         Self { covered, files: places.iter().map(|(_, place)| (place.packed, place.number)).collect() }
     }
 
-    /// The one that an earlier life has kept.
+    /// Finds the snapshot before the newest one at a start.
     fn find(dir: &Path, listing: &Listing, covered: u64) -> Option<Self> {
         let before = *listing.snapshots.iter().rfind(|number| **number < covered)?;
         Some(Self::of(before, &snapshot::places(dir, before).ok()?))
@@ -127,7 +129,7 @@ impl Follower {
         self.order(Order::Closed(number));
     }
 
-    /// For the accounting thread: where it says up to which record it has stored everything.
+    /// Returns a handle by which the accounting thread reports up to which record it has stored everything.
     pub(crate) fn accounted_handle(&self) -> Accounted {
         Accounted(Arc::clone(&self.shared))
     }
@@ -137,7 +139,7 @@ impl Follower {
         self.order(Order::Snapshot);
     }
 
-    /// Waits until a snapshot covers that segment. False: not within that time.
+    /// Waits until a snapshot covers the segment `number`. False: that took longer than `timeout`.
     pub(crate) fn wait_covered(&self, number: u64, timeout: Duration) -> bool {
         let (covered, changed) = &self.shared.covered;
         let covered = covered.lock().unwrap_or_else(PoisonError::into_inner);
@@ -147,8 +149,8 @@ impl Follower {
 
     fn order(&self, order: Order) {
         if let Some(orders) = &self.orders {
-            // The journal never waits for a snapshot. What finds no room is lost: the next segment that is closed says more.
-            // A follower that has ended said why; the journal goes on without snapshots.
+            // The journal never waits for a snapshot. An order that does not fit is dropped: the next closed segment
+            // makes up for it. If the thread has ended, it has logged why, and the journal continues without snapshots.
             drop(orders.try_send(order));
         }
     }
@@ -163,12 +165,12 @@ impl Drop for Follower {
     }
 }
 
-/// Tells the follower up to which record accounting has stored everything.
+/// Reports to the thread that makes snapshots, up to which record accounting has stored everything.
 #[derive(Clone, Debug)]
 pub struct Accounted(Arc<Shared>);
 
 impl Accounted {
-    /// Up to this one.
+    /// Reports that records up to `seq` are stored.
     pub fn up_to(&self, seq: u64) {
         self.0.accounted.store(seq, Ordering::Release);
     }
@@ -176,7 +178,8 @@ impl Accounted {
 
 impl Work {
     fn run(&mut self, inbox: &Receiver<Order>) {
-        // Jobs come first: the journal only grows meanwhile. Where nobody may say so it is as fast as the rest.
+        // Lower priority than jobs, as the journal only grows meanwhile. If this is not permitted, the thread has
+        // normal priority.
         rustix::process::nice(NICE).ok();
         loop {
             let order = match (self.due, self.unclean) {
@@ -218,7 +221,7 @@ impl Work {
         files::free_bytes(&self.dir) < ROOM_FOR_TWO
     }
 
-    /// On a small disk, a quarter of what is free.
+    /// Returns a quarter of the free bytes, as a limit for small disks.
     fn small_disk_bytes(&self) -> u64 {
         files::free_bytes(&self.dir) / 4
     }
@@ -228,7 +231,7 @@ impl Work {
         (self.covered + 1..=self.closed).map(size).sum()
     }
 
-    /// Replays what is closed and writes the state; then removes what is no longer needed.
+    /// Replays the closed segments and writes a snapshot; then removes files that are no longer needed.
     fn snapshot(&mut self) -> Result<(), JournalError> {
         self.due = false;
         if self.closed == self.covered {
@@ -249,7 +252,7 @@ impl Work {
         self.clean()
     }
 
-    /// The state after the last closed segment, made of the last snapshot and all that was closed since.
+    /// Returns the state after the last closed segment, made from the last snapshot and the segments closed since.
     fn replay(&self) -> Result<(State, Cursor, Option<Before>), JournalError> {
         let (mut state, start, before) = if self.covered > 0 {
             let loaded = snapshot::load(&self.dir, self.covered, 1)?;
@@ -275,7 +278,7 @@ impl Work {
         Ok((state, walk.cursor.ok_or_else(missing)?, before))
     }
 
-    /// Carries blobs out of files of which they are the smaller part; returns their new places.
+    /// Copies blobs out of files that mostly hold data no longer needed; returns their new locations.
     fn pack(&self, number: u64, kept: &[(Digest, BlobPlace)]) -> Result<Vec<(Digest, BlobPlace)>, JournalError> {
         let mut live: HashMap<(bool, u64), u64> = HashMap::new();
         for (_, place) in kept {
@@ -362,7 +365,7 @@ impl Work {
     }
 }
 
-/// The first record of a segment, by its header.
+/// Returns the number of a segment's first record, from its header.
 pub(crate) fn first_seq(dir: &Path, number: u64) -> Option<u64> {
     let file = std::fs::File::open(Kind::Segment.path(dir, number)).ok()?;
     let mut head = [0; SEGMENT_HEADER_BYTES];

@@ -1,4 +1,4 @@
-//! One controller on one state directory, and the directory of one cluster.
+//! Locks a state directory for one controller, and marks it as one cluster's.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,17 +11,18 @@ use squall_model::journal::Problem;
 
 use super::error::{JournalError, KNOWN_FORMAT};
 
-/// What the file `DIR/cluster` begins with.
+/// First words of the file `DIR/cluster`.
 const TITLE: &str = "squall state, format ";
 
-/// The lock of a state directory; held as long as this lives, released by the kernel with the process.
+/// The lock of a state directory; held until this is dropped or the process ends.
 #[derive(Debug)]
 pub struct StateLock {
     _file: File,
 }
 
 impl StateLock {
-    /// Takes the lock, and marks the directory as the cluster's or finds that it is.
+    /// Takes the lock, and marks the directory as the cluster's. Err: another controller has the lock, or the directory
+    /// is marked for another cluster.
     pub fn take(place: &Place, cluster: &str) -> Result<Self, JournalError> {
         let path = place.lock();
         let file = std::fs::OpenOptions::new()

@@ -42,14 +42,14 @@ use walk::{Found, walk};
 
 use crate::log::{Log, LogError};
 
-/// Hands every record from number `from` on that the files still hold to `take`; returns the number of the
-/// first of them. For those who follow the journal; not while the last segment is being written.
+/// Passes all records from number `from` on that are in the files to `take`; returns the number of the first one. For
+/// followers of the journal; not while the last segment is being written.
 pub(crate) fn records_from(dir: &Path, from: u64, take: &mut dyn FnMut(Record)) -> Result<Option<u64>, JournalError> {
     let listing = Listing::read(dir)?;
     let start = listing.segments.iter().rposition(|n| follower::first_seq(dir, *n).is_some_and(|seq| seq <= from));
     let mut first = None;
     let mut numbers = &listing.segments[start.unwrap_or(0)..];
-    // Segments with blobs outlive their neighbours: begin where there is no gap any more.
+    // Segments with needed blobs are kept longer than their neighbours, so this begins behind the last gap.
     if let Some(gap) = numbers.windows(2).rposition(|w| w[0] + 1 != w[1]) {
         numbers = &numbers[gap + 1..];
     }
@@ -68,7 +68,7 @@ pub(crate) fn records_from(dir: &Path, from: u64, take: &mut dyn FnMut(Record)) 
     }
 }
 
-/// Writes records as a journal that ends with a snapshot, as fast as the disk takes it: for benches.
+/// Writes records as a journal that ends with a snapshot, as fast as the disk permits; for benchmarks.
 pub fn write_bulk(dir: &Path, records: &[Record]) -> Result<(), LogError> {
     const RECORDS_PER_FRAME: usize = 256;
     let mut log = FileLog::open(dir, Options::default())?.log;

@@ -1,4 +1,4 @@
-//! From files to state: the newest snapshot, then every record after it.
+//! Replays a journal: reads the newest snapshot, then applies every record after it.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,46 +14,47 @@ use super::files::{Kind, Listing};
 use super::snapshot;
 use super::walk::{Cursor, End, Found, walk};
 
-/// What a replay found and how long it took.
+/// Sizes and times of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayReport {
     /// Bytes of the snapshot's content; 0: there was none.
     pub snapshot_bytes: u64,
     /// Time for reading the snapshot.
     pub snapshot_time: Duration,
-    /// Records after the snapshot.
+    /// Number of records after the snapshot.
     pub records: u64,
-    /// Events in them.
+    /// Number of events in the records after the snapshot.
     pub events: u64,
-    /// Bytes of their frames.
+    /// Bytes of the frames after the snapshot.
     pub bytes: u64,
-    /// Time for reading and applying them.
+    /// Time for reading and applying the records after the snapshot.
     pub tail_time: Duration,
-    /// The time of the last of them.
+    /// Time of the last record.
     pub last: Time,
 }
 
-/// What the files of a journal say.
+/// Result of reading the files of a journal.
 #[derive(Debug)]
 pub struct Replay {
-    /// The state.
+    /// The state after the last readable record.
     pub state: State,
-    /// The last record's number; 0: none.
+    /// Number of the last record; 0: there is none.
     pub seq: u64,
-    /// How it went.
+    /// Sizes and times of the replay.
     pub report: ReplayReport,
     pub(crate) blobs: Blobs,
-    /// The last segment covered by the snapshot; 0: there is none.
+    /// Number of the last segment covered by the snapshot; 0: there is none.
     pub(crate) covered: u64,
     pub(crate) cursor: Option<Cursor>,
     pub(crate) end: Option<End>,
-    /// What stopped it early.
+    /// Error that ended the replay early.
     pub(crate) error: Option<JournalError>,
-    /// What is wrong with a newer snapshot, in whose stead the one before and the segments since were read.
+    /// Number and damage of the newest snapshot, if the one before it and the segments since were read in its place.
     pub(crate) passed_over: Option<(u64, JournalError)>,
 }
 
-/// Reads a journal folder without changing anything. For measuring and looking; the controller opens it.
+/// Reads a journal folder without changing anything, for measurements and inspection. The controller uses
+/// `FileLog::open`.
 pub fn replay(dir: &Path) -> Result<Replay, JournalError> {
     let mut replay = read(dir)?;
     match replay.error.take() {
@@ -62,7 +63,7 @@ pub fn replay(dir: &Path) -> Result<Replay, JournalError> {
     }
 }
 
-/// As [`replay`], but damage in segments is part of the result, with all that stands before it.
+/// Like [`replay`], but returns damage in segments together with the state before it.
 pub(crate) fn read(dir: &Path) -> Result<Replay, JournalError> {
     let listing = Listing::read(dir)?;
     let mut replay = Replay {
@@ -80,7 +81,7 @@ pub(crate) fn read(dir: &Path) -> Result<Replay, JournalError> {
     if let Some(&newest) = snapshots.next()
         && let Err(error) = replay.snapshot(dir, newest)
     {
-        // The one before is kept for this, with all that happened since.
+        // The snapshot before the newest is kept for this case, with the segments since.
         match snapshots.next().filter(|_| error.is_damage()) {
             Some(&before) if replay.snapshot(dir, before).is_ok() => replay.passed_over = Some((newest, error)),
             _ => return Err(error),
@@ -152,14 +153,14 @@ impl Replay {
     }
 }
 
-/// Applies a record.
+/// Applies all events of a record to the state.
 pub(crate) fn apply(state: &mut State, record: &Record) {
     for event in &record.events {
         state.apply(record.time, event);
     }
 }
 
-/// Notes which blobs a record needs; a blob that is not there is damage.
+/// Records which blobs a record needs; a missing blob counts as damage.
 fn touch(blobs: &Blobs, segment: u64, record: &Record) -> Result<(), Problem> {
     for event in &record.events {
         let Event::JobSubmitted { id, spec, .. } = event else { continue };
@@ -172,7 +173,7 @@ fn touch(blobs: &Blobs, segment: u64, record: &Record) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The digest that stands for "no content" in specs that never had one.
+/// Whether a digest is all zeros, which in specifications means "no content".
 fn is_nothing(digest: &squall_model::job::Digest) -> bool {
     digest.0.iter().all(|b| *b == 0)
 }

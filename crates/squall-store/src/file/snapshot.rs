@@ -1,12 +1,12 @@
-//! Snapshots: the state after a segment, in one file of blocks, each with its own checksum.
+//! Snapshots: the state after a segment, in one file of blocks with a checksum each.
 //!
 //! ```text
 //! header as of a segment (number: the segment covered; size: bytes of blocks; seq and chain: what follows)
 //! block: length u32 | BLAKE3 of snapshot, number and bytes | bytes …
 //! ```
 //!
-//! Blocks are parts of the state that are checked, decoded and restored by themselves, on as many threads as
-//! there are processors to spare.
+//! Each block is a part of the state that is checked, decoded and restored independently, on as many threads as there
+//! are CPUs, up to eight.
 
 use minicbor::{Decode, Encode};
 use squall_model::encoding;
@@ -28,14 +28,14 @@ use super::error::JournalError;
 use super::files::{self, Kind, SNAPSHOT_DRAFT};
 use super::walk::Cursor;
 
-/// Length and checksum of a block.
+/// Bytes of a block's length and checksum.
 const BLOCK_HEAD_BYTES: usize = 4 + 32;
-/// Places of blobs in one block.
+/// Locations of blobs in one block.
 const PLACES_PER_BLOCK: usize = 4096;
-/// More threads than this wait for memory and disk.
+/// Most threads that read a snapshot: more would wait for memory and disk.
 const THREADS_MAX: usize = 8;
 
-/// What stands in a block. Append-only, like events.
+/// Content of a block. Variants may only be appended, as for events.
 #[derive(Encode, Decode)]
 enum Block {
     #[n(0)]
@@ -44,7 +44,7 @@ enum Block {
     Part(#[n(0)] Part),
 }
 
-/// A snapshot as read.
+/// A snapshot that was read.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) state: State,
@@ -53,7 +53,7 @@ pub(crate) struct Loaded {
     pub(crate) bytes: u64,
 }
 
-/// Writes the snapshot that covers segments up to `covered`; returns its size.
+/// Writes the snapshot that covers segments up to `covered`; returns its size in bytes.
 pub(crate) fn write(
     dir: &Path,
     covered: u64,
@@ -84,7 +84,7 @@ fn write_draft(
     let mut head = SegmentHeader { format: FORMAT, cluster, number: covered, size: 0, seq, link };
     let seal = Seal::of(head);
     let mut out = io::BufWriter::with_capacity(1 << 20, files::create(draft)?);
-    // The header has its place and comes when the size is known.
+    // The header is written last, when the size is known.
     out.write_all(&[0; SEGMENT_HEADER_BYTES])?;
     let places = blobs.chunks(PLACES_PER_BLOCK).map(|places| Block::Blobs(places.to_vec()));
     for (number, block) in (0..).zip(places.chain(state.parts().map(Block::Part))) {
@@ -101,7 +101,7 @@ fn write_draft(
     Ok(head.size)
 }
 
-/// Ties blocks to their snapshot and to their place in it.
+/// Key for the checksums of blocks, which binds them to their snapshot and to their place in it.
 struct Seal([u8; 32]);
 
 impl Seal {
@@ -113,12 +113,12 @@ impl Seal {
     }
 }
 
-/// How many threads a start may use for reading a snapshot.
+/// Returns how many threads a start may use for reading a snapshot.
 pub(crate) fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get().min(THREADS_MAX))
 }
 
-/// Reads and checks a snapshot on so many threads.
+/// Reads and checks a snapshot on `threads` threads.
 pub(crate) fn load(dir: &Path, covered: u64, threads: usize) -> Result<Loaded, JournalError> {
     let (path, file, head) = open(dir, covered)?;
     let blocks = Blocks::of(path, file, head)?;
@@ -135,7 +135,7 @@ pub(crate) fn load(dir: &Path, covered: u64, threads: usize) -> Result<Loaded, J
     Ok(Loaded { state, blobs, cursor: cursor(&head), bytes: head.size })
 }
 
-/// Where a snapshot says that blobs stand, without the rest of it.
+/// Reads only the locations of blobs from a snapshot.
 pub(crate) fn places(dir: &Path, covered: u64) -> Result<Vec<(Digest, BlobPlace)>, JournalError> {
     let (path, file, head) = open(dir, covered)?;
     let blocks = Blocks::of(path, file, head)?;
@@ -162,7 +162,7 @@ fn open(dir: &Path, covered: u64) -> Result<(PathBuf, File, SegmentHeader), Jour
     Ok((path, file, head))
 }
 
-/// The blocks of a file, handed out one by one to those who read them.
+/// The blocks of a snapshot's file, taken one by one by the threads that read them.
 struct Blocks {
     path: PathBuf,
     file: File,
@@ -173,7 +173,7 @@ struct Blocks {
     next: Mutex<(u64, u64)>,
 }
 
-/// A block that is checked and decoded.
+/// A block's content, checked and decoded.
 enum Content {
     Blobs(Vec<(Digest, BlobPlace)>),
     Part(Box<Restored>),
@@ -190,10 +190,10 @@ impl Blocks {
         Ok(Self { path, file, format: head.format, seal: Seal::of(head), end, next: Mutex::new((start, 0)) })
     }
 
-    /// Every block with its number, in any order. Of several bad ones the first is named.
+    /// Reads all blocks; returns them with their numbers, in any order. Err: the first of the bad blocks.
     fn read_all(&self, threads: usize) -> Result<Vec<(u64, Content)>, JournalError> {
         let results = std::thread::scope(|scope| {
-            // Where no thread is to be had, those that there are do more.
+            // If a thread can't be started, the others read more.
             let helpers: Vec<_> = (1..threads)
                 .filter_map(|_| std::thread::Builder::new().spawn_scoped(scope, || self.read_some()).ok())
                 .collect();
@@ -215,7 +215,7 @@ impl Blocks {
         worst.map_or(Ok(all), |(_, error)| Err(error))
     }
 
-    /// Reads blocks until there is none left. Err: number of the bad block, and what is wrong.
+    /// Reads blocks until none is left. Err: number of the bad block, and the error.
     fn read_some(&self) -> Result<Vec<(u64, Content)>, (u64, JournalError)> {
         let (mut read, mut bytes) = (Vec::new(), Vec::new());
         while let Some(block) = self.read_next(&mut bytes)? {
@@ -224,7 +224,7 @@ impl Blocks {
         Ok(read)
     }
 
-    /// Reads the next block that nobody else has taken.
+    /// Reads the next block that no other thread has taken. None: there is none.
     fn read_next(&self, bytes: &mut Vec<u8>) -> Result<Option<(u64, Content)>, (u64, JournalError)> {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let (offset, number) = *next;
@@ -232,7 +232,7 @@ impl Blocks {
             return Ok(None);
         }
         let taken = self.head(offset, number);
-        // After a bad block there are no others.
+        // After a bad block no further ones are read.
         let after = taken.as_ref().map_or(self.end, |(_, length)| offset + BLOCK_HEAD_BYTES as u64 + length);
         *next = (after, number + 1);
         drop(next);
@@ -243,7 +243,7 @@ impl Blocks {
         content.map(|content| Some((number, content))).map_err(|error| (number, error))
     }
 
-    /// Checksum and length of a block.
+    /// Reads checksum and length of a block.
     fn head(&self, offset: u64, number: u64) -> Result<([u8; 32], u64), JournalError> {
         let left = (self.end - offset).checked_sub(BLOCK_HEAD_BYTES as u64);
         let left = left.ok_or_else(|| self.damaged(offset, number, Problem::Checksum))?;
@@ -293,7 +293,7 @@ fn cursor(head: &SegmentHeader) -> Cursor {
     Cursor { cluster: head.cluster, seq: head.seq, link: head.link }
 }
 
-/// The scripts and environments that a state refers to.
+/// Returns the scripts and environments to which a state refers.
 pub(crate) fn digests(state: &State) -> HashSet<Digest> {
     let specs = state.jobs.values().map(|j| &j.spec).chain(state.arrays.values().map(|a| &a.spec));
     specs.flat_map(|spec| spec.script.into_iter().chain([spec.env])).collect()

@@ -1,5 +1,5 @@
-//! Keeps one segment ready ahead of need, so that appending never waits for the disk's allocator and a full
-//! disk is noticed while there is still room for what must be written.
+//! Prepares one segment in advance, so that appending never waits for the disk's allocator, and a full disk is noticed
+//! while there is still room for records that must be written.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use super::files::{self, SPARE};
 
 /// Smallest size of a segment, bytes.
 pub(crate) const SEGMENT_BYTES_MIN: u64 = 64 << 10;
-/// Largest size of a segment that is made without need, bytes.
+/// Largest size of a segment, bytes, unless a single frame needs more.
 pub(crate) const SEGMENT_BYTES_MAX: u64 = 16 << 20;
-/// The share of the free room that one segment may take.
+/// Divisor: one segment may take this fraction of the free bytes.
 const FREE_SHARE: u64 = 8;
-/// How long to wait before trying again on a full disk.
+/// Pause before another attempt on a full disk.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// A segment file that holds zeros only.
+/// A prepared segment file that contains only zeros.
 #[derive(Debug)]
 pub(crate) struct Spare {
     pub(crate) file: File,
@@ -35,7 +35,7 @@ struct Shelf {
     ended: bool,
 }
 
-/// The keeper of the spare segment; its thread ends when this is dropped.
+/// Handle of the thread that prepares the spare segment; the thread ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct SpareKeeper {
     shared: Arc<(Mutex<Shelf>, Condvar)>,
@@ -43,7 +43,7 @@ pub(crate) struct SpareKeeper {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The size that a segment should have, given the room on its disk and the size that is enough.
+/// Returns the size for a segment, given the free bytes of its disk and the largest useful size `most`.
 pub(crate) fn segment_size(dir: &Path, most: u64) -> u64 {
     let share = files::free_bytes(dir) / FREE_SHARE;
     share.clamp(SEGMENT_BYTES_MIN, most.max(SEGMENT_BYTES_MIN)) / 4096 * 4096
@@ -54,7 +54,7 @@ fn lock(shelf: &Mutex<Shelf>) -> MutexGuard<'_, Shelf> {
 }
 
 impl SpareKeeper {
-    /// Starts to make the first spare.
+    /// Starts the thread, which begins to make the first spare segment.
     pub(crate) fn start(dir: &Path, most: u64) -> std::io::Result<Self> {
         let shared = Arc::new((Mutex::new(Shelf { wanted: true, ..Shelf::default() }), Condvar::new()));
         let (for_thread, dir_of_thread) = (Arc::clone(&shared), dir.to_owned());
@@ -64,38 +64,38 @@ impl SpareKeeper {
         Ok(Self { shared, dir: dir.to_owned(), thread: Some(thread) })
     }
 
-    /// Takes the spare if there is one of at least that size.
+    /// Takes the spare segment, if there is one of at least `size` bytes.
     pub(crate) fn take(&self, size: u64) -> Option<Spare> {
         let mut shelf = lock(&self.shared.0);
         if shelf.spare.as_ref().is_some_and(|s| s.size >= size) { shelf.spare.take() } else { None }
     }
 
-    /// Has the next spare made. Only after the last one got another name: it would be overwritten.
+    /// Has the next spare segment made. To be called only after the last one was renamed, as it would be overwritten.
     pub(crate) fn wake(&self) {
         let mut shelf = lock(&self.shared.0);
         shelf.wanted = shelf.spare.is_none();
         self.shared.1.notify_all();
     }
 
-    /// Makes a segment of that size now, whatever it takes.
+    /// Makes a segment of `size` bytes now, in the calling thread.
     pub(crate) fn make(&self, size: u64) -> std::io::Result<Spare> {
         let path = self.dir.join("special.tmp");
         let file = files::zeroed(&path, size)?;
         Ok(Spare { file, path, size })
     }
 
-    /// Bytes of the spare; 0: there is none.
+    /// Returns the bytes of the spare segment; 0: there is none.
     pub(crate) fn bytes(&self) -> u64 {
         lock(&self.shared.0).spare.as_ref().map_or(0, |s| s.size)
     }
 
-    /// Why the last try to make a spare failed, as long as there is none.
+    /// Returns why the last attempt to make a spare segment failed, as long as there is none.
     pub(crate) fn trouble(&self) -> Option<String> {
         let shelf = lock(&self.shared.0);
         if shelf.spare.is_some() { None } else { shelf.trouble.as_ref().map(ToString::to_string) }
     }
 
-    /// Waits until there is a spare or a reason why there is none.
+    /// Waits until there is a spare segment, or a reason why there is none.
     pub(crate) fn settle(&self) {
         let mut shelf = lock(&self.shared.0);
         while shelf.wanted && shelf.spare.is_none() && shelf.trouble.is_none() && !shelf.ended {

@@ -1,4 +1,4 @@
-//! What must hold of the journal on real files: nothing durable is lost unnoticed, whatever happens to them.
+//! Tests of the journal on real files: whatever happens to them, no durable record is lost unnoticed.
 
 mod golden;
 
@@ -21,10 +21,10 @@ use crate::log::{BlobReader, Log};
 
 use super::{FileLog, JournalError, Opened, Options, records_from, replay};
 
-/// Small segments, so that tests read little.
+/// Options with small segments, so that tests read little.
 const SMALL: Options = Options { seen: None, accept_loss: false, segment_bytes: 64 << 10, durable: true };
 
-/// A folder of its own, removed at the end.
+/// A temporary folder that is removed at the end.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -46,7 +46,7 @@ impl Drop for Folder {
     }
 }
 
-/// A journal under test with the state that it should give.
+/// A journal under test with the expected state.
 struct Bed {
     dir: Folder,
     expected: State,
@@ -63,7 +63,7 @@ impl Bed {
     fn open(&self) -> Opened {
         FileLog::open(self.path(), SMALL).unwrap()
     }
-    /// Submits a job whose script is all its own.
+    /// Submits a job with a script that no other job has.
     fn submit(&mut self, journal: &mut FileLog) {
         self.seq += 1;
         let script = Blob::new(format!("#!/bin/sh\necho {}\n", self.seq).into_bytes());
@@ -107,13 +107,13 @@ impl Bed {
     }
 }
 
-/// Appends and flushes.
+/// Appends a batch and flushes it.
 pub(crate) fn append(log: &mut FileLog, records: Vec<Record>, blobs: Vec<Blob>) {
     log.append(&Append { records: records.into(), blobs }).unwrap();
     log.flush().unwrap();
 }
 
-/// Where the frames of a segment end.
+/// Returns the end of a segment's last frame, bytes.
 fn used(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|b| *b != 0).unwrap() + 1
 }
@@ -220,7 +220,8 @@ fn old_segments_go_when_accounting_has_passed() {
     bed.check();
 }
 
-/// Three snapshots of three jobs each and one job after them, with nothing kept for accounting's sake.
+/// Returns a journal with three snapshots of three jobs each and one job after them; accounting has stored all of
+/// these.
 fn snapshots() -> Bed {
     let mut bed = Bed::new();
     let mut journal = bed.open().log;
@@ -241,7 +242,7 @@ fn a_damaged_snapshot_is_passed_over() {
     for life in 0..2 {
         let mut bed = snapshots();
         for _ in 0..life {
-            // What an earlier life kept is kept on.
+            // The snapshot kept by an earlier start is kept on.
             drop(bed.open());
         }
         let path = Kind::Snapshot.path(bed.path(), 3);
@@ -362,7 +363,7 @@ fn loss_is_accepted_on_demand_only() {
     bed.check();
 }
 
-/// faults.md, "Upgrade": what a newer program wrote was called damage, with advice that would have thrown jobs away.
+/// faults.md, "Upgrade": data of a newer version was called damage, with advice that would have discarded jobs.
 #[test]
 fn what_another_version_wrote_is_neither_damage_nor_set_aside() {
     let mut bed = Bed::new();
@@ -370,7 +371,7 @@ fn what_another_version_wrote_is_neither_damage_nor_set_aside() {
     let at = used(&std::fs::read(bed.segment(1)).unwrap()).next_multiple_of(8);
     bed.fill(1);
     let mut bytes = std::fs::read(bed.segment(1)).unwrap();
-    // The first item of the last frame becomes one of a kind that this version does not know; its checksums are right.
+    // The first item of the last frame gets a kind that this version does not have; its checksums are right.
     let frame = &mut bytes[at..];
     let length = u32::from_le_bytes([frame[4], frame[5], frame[6], frame[7]]) as usize;
     frame[32] = 99;
@@ -406,7 +407,7 @@ fn a_crash_while_a_segment_is_made_is_harmless() {
     bed.fill(2);
     let open = std::fs::read(bed.segment(1)).unwrap();
     bed.open().log.close_segment().unwrap();
-    // As if the closing frame had not been written any more.
+    // As if the closing frame had not been written.
     std::fs::write(bed.segment(1), &open).unwrap();
     bed.check();
     bed.fill(2);

@@ -1,4 +1,4 @@
-//! Reads segments in order and checks that each follows the one before, frame by frame.
+//! Reads segments in order and checks, frame by frame, that each continues the one before.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use super::blobs::BlobPlace;
 use super::error::JournalError;
 use super::files::Kind;
 
-/// What the next segment must begin with.
+/// Values with which the next segment must begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cursor {
     pub(crate) cluster: u128,
@@ -19,46 +19,46 @@ pub(crate) struct Cursor {
     pub(crate) link: Link,
 }
 
-/// Something found in a segment.
+/// An item found in a segment.
 #[derive(Debug)]
 pub(crate) enum Found {
     Record(Record),
     Blob(Digest, BlobPlace),
 }
 
-/// Where the last segment that was read ends.
+/// The end of the last segment that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) number: u64,
-    /// Size of the file as it was made.
+    /// Size of the file when it was made, bytes.
     pub(crate) size: u64,
-    /// Where the next frame goes.
+    /// Offset for the next frame.
     pub(crate) at: u64,
-    /// Its last frame says that another segment exists.
+    /// Whether its last frame says that another segment follows.
     pub(crate) closed: bool,
-    /// Bytes of an unfinished write at `at`.
+    /// Length of an unfinished write at `at`, bytes.
     pub(crate) torn: usize,
-    /// An empty segment after this one, left by a crash while it was made.
+    /// Number of an empty segment after this one, left by a crash while it was being made.
     pub(crate) stray: Option<u64>,
 }
 
-/// What a walk came to.
+/// Result of reading segments.
 #[derive(Debug)]
 pub(crate) struct Walk {
-    /// After the last good frame.
+    /// Position after the last good frame.
     pub(crate) cursor: Option<Cursor>,
-    /// None: not one segment could be read.
+    /// End of the last segment that was read. None: no segment could be read.
     pub(crate) end: Option<End>,
     /// Bytes of good frames.
     pub(crate) bytes: u64,
-    /// Why it ended early.
+    /// Error that ended the walk early.
     pub(crate) error: Option<JournalError>,
 }
 
-/// What to do with what is found, given the number of its segment.
+/// Callback for each item, with the number of its segment.
 pub(crate) type Visit<'a> = dyn FnMut(u64, Found) -> Result<(), Problem> + 'a;
 
-/// Reads the segments of those numbers. Without a cursor, the first segment's header is believed.
+/// Reads the segments with these numbers. Without a cursor, the first segment's header is taken as the start.
 pub(crate) fn walk(dir: &Path, numbers: &[u64], cursor: Option<Cursor>, visit: &mut Visit<'_>) -> Walk {
     let mut walk = Walk { cursor, end: None, bytes: 0, error: None };
     for (i, &number) in numbers.iter().enumerate() {
@@ -133,7 +133,7 @@ impl Walk {
         }
     }
 
-    /// Reads frames until the segment ends; returns how many bytes of an unfinished write follow.
+    /// Reads frames until the segment ends; returns the length of an unfinished write that follows, bytes.
     fn frames(
         &mut self,
         segment: &Segment,

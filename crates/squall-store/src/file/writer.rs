@@ -1,4 +1,4 @@
-//! The log itself: appends batches to segment files, each whole or not at all.
+//! The journal's writer: appends batches to segment files, each completely or not at all.
 
 use std::fs::File;
 use std::io::Read;
@@ -24,20 +24,20 @@ use super::walk::{Cursor, End};
 use crate::accounts::Seen;
 use crate::log::{BlobReader, Log, LogError, Snapshot};
 
-/// How often to ask how much room the disk has.
+/// Interval of asking how many bytes the disk has free.
 const FREE_POLL: Duration = Duration::from_millis(100);
 
-/// How to open a journal.
+/// Options for opening a journal.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// What accounting has seen: a journal that ends before it has lost something.
+    /// What accounting has stored: a journal that ends before that has lost records.
     pub seen: Option<Seen>,
-    /// Go on without what is damaged or missing (it is set aside).
+    /// Whether to continue without damaged or missing parts (they are set aside).
     pub accept_loss: bool,
-    /// Size of segments on a disk with room enough, bytes.
+    /// Size of segments on a disk with enough room, bytes.
     pub segment_bytes: u64,
-    /// A flush makes durable. Without it nothing that was acknowledged need survive: for
-    /// measuring what durability costs, and only in a journal that is new.
+    /// Whether a flush makes records durable. Without it acknowledged records may be lost: only for measuring the cost
+    /// of durability, and only in a new journal.
     pub durable: bool,
 }
 
@@ -50,13 +50,13 @@ impl Default for Options {
 /// A log that was just opened.
 #[derive(Debug)]
 pub struct Opened {
-    /// For appending.
+    /// The log, for appending.
     pub log: FileLog,
-    /// What it says.
+    /// The state after all its records.
     pub state: State,
-    /// How the replay went.
+    /// Sizes and times of the replay.
     pub report: ReplayReport,
-    /// What is worth saying: a torn tail that was cut, damage that was accepted.
+    /// Messages for the log: a torn tail that was cut off, damage that was accepted.
     pub notices: Vec<String>,
 }
 
@@ -73,21 +73,22 @@ pub struct FileLog {
     spare: SpareKeeper,
     follower: Follower,
     durable: bool,
-    /// The first record that is not durable.
+    /// Number of the first record that is not durable.
     unflushed: u64,
-    /// Bytes that the disk has free, and when to ask for them again.
+    /// Free bytes of the disk, and when to ask for them again.
     free: (u64, Instant),
     fenced: bool,
 }
 
 impl FileLog {
-    /// Reads the folder, cuts a torn tail, and makes ready for appending. The caller holds the directory's lock.
+    /// Reads the folder, cuts off a torn tail, and prepares for appending. The caller holds the lock of the state
+    /// directory.
     pub fn open(dir: &Path, options: Options) -> Result<Opened, JournalError> {
         files::remove(&dir.join(SPARE))?;
         files::remove(&dir.join(SNAPSHOT_DRAFT))?;
         files::remove(&dir.join(PACK_DRAFT))?;
         let mut notices = Vec::new();
-        // While that is being made, the journal is read.
+        // The spare segment is made while the journal is read.
         let spare =
             SpareKeeper::start(dir, options.segment_bytes).map_err(JournalError::io("start a thread for", dir))?;
         let mut replay = replay::read(dir)?;
@@ -137,27 +138,28 @@ impl FileLog {
         Ok(Opened { log, state: replay.state, report: replay.report, notices })
     }
 
-    /// Identifies this journal among all.
+    /// Returns the random number that identifies this journal.
     pub fn cluster(&self) -> u128 {
         self.cursor.cluster
     }
 
-    /// For telling up to where accounting has come: older records need not be kept for it.
+    /// Returns a handle to report up to which record accounting has stored everything: older records need not be kept
+    /// for it.
     pub fn accounted(&self) -> Accounted {
         self.follower.accounted_handle()
     }
 
-    /// What makes snapshots.
+    /// Returns the handle of the thread that makes snapshots.
     pub(crate) fn follower(&self) -> &Follower {
         &self.follower
     }
 
-    /// Waits until room is reserved, or it is known that none can be.
+    /// Waits until a spare segment is prepared, or can't be.
     pub fn settle(&self) {
         self.spare.settle();
     }
 
-    /// Writes records and the blobs that they need as one frame; returns its bytes.
+    /// Writes records and the blobs that they need as one frame; returns its length in bytes.
     fn put(&mut self, records: &[Record], blobs: &[Blob]) -> Result<u64, JournalError> {
         let dir = self.dir.clone();
         let unfit = |p: Problem| JournalError::io("write a record to", &dir)(std::io::Error::other(p));
@@ -192,7 +194,7 @@ impl FileLog {
         Ok(frame.len() as u64)
     }
 
-    /// Closes the current segment and begins the next, so that a snapshot can cover all that was appended.
+    /// Closes the current segment and begins the next, so that a snapshot can cover all records so far.
     pub(crate) fn close_segment(&mut self) -> Result<(), JournalError> {
         self.roll(0)
     }
@@ -212,14 +214,14 @@ impl FileLog {
         }
         let path = || Kind::Segment.path(&self.dir, self.number);
         match self.file.sync_data() {
-            // What a failed flush has lost is unknown: even "no space" is not to be tried again.
+            // It is unknown what a failed flush has lost, so that even "no space" must not be retried.
             Err(e) if is_no_space(&e) => Err(JournalError::io("flush", &path())(std::io::Error::other(e))),
             Err(e) => Err(JournalError::io("flush", &path())(e)),
             Ok(()) => Ok(()),
         }
     }
 
-    /// Goes on in a new segment with room for a frame of that size.
+    /// Continues in a new segment with room for a frame of `frame` bytes.
     fn roll(&mut self, frame: u64) -> Result<(), JournalError> {
         let need = (SEGMENT_HEADER_BYTES + CLOSE_BYTES) as u64 + frame;
         let spare = match self.spare.take(need) {
@@ -250,7 +252,7 @@ impl FileLog {
 
 #[cfg(test)]
 impl FileLog {
-    /// The segment that is being written, and where it ends.
+    /// Returns the path of the segment that is being written, and its end.
     pub(crate) fn end(&self) -> (PathBuf, u64) {
         (Kind::Segment.path(&self.dir, self.number), self.at)
     }
@@ -323,7 +325,7 @@ impl Log for FileLog {
         let spare = self.spare.bytes().saturating_sub((SEGMENT_HEADER_BYTES + CLOSE_BYTES) as u64);
         Capacity {
             room: self.room_here() + spare,
-            // Below that only what must be written should be.
+            // Below this reserve only records that must be written are accepted.
             reserve: (self.size / 2).min(1 << 20),
             free: self.free.0,
             full: self.trouble().is_some(),
@@ -339,13 +341,13 @@ impl Log for FileLog {
     }
 }
 
-/// Whether records are missing that accounting has seen of the same journal.
+/// Returns an error if records are missing that accounting has stored from the same journal.
 fn shortness(replay: &Replay, seen: Option<Seen>) -> Option<JournalError> {
     let seen = seen.filter(|seen| replay.cursor.is_none_or(|c| c.cluster == seen.cluster))?;
     (replay.seq < seen.seq).then_some(JournalError::Short { have: replay.seq, seen: seen.seq })
 }
 
-/// Keeps a damaged snapshot under another name; returns what is worth saying.
+/// Renames a damaged snapshot; returns a message about it.
 fn pass_over(dir: &Path, (number, error): (u64, JournalError)) -> Result<String, JournalError> {
     let path = Kind::Snapshot.path(dir, number);
     let aside = path.with_extension("snap.damaged");
@@ -364,7 +366,7 @@ fn pass_over(dir: &Path, (number, error): (u64, JournalError)) -> Result<String,
     ))
 }
 
-/// Gives a spare its header and its name, durably.
+/// Writes the header of a spare segment and renames it, durably.
 fn name_segment(dir: &Path, number: u64, cursor: Cursor, spare: Spare) -> Result<File, JournalError> {
     let Cursor { cluster, seq, link } = cursor;
     let head = SegmentHeader { format: FORMAT, cluster, number, size: spare.size, seq, link };
@@ -376,7 +378,7 @@ fn name_segment(dir: &Path, number: u64, cursor: Cursor, spare: Spare) -> Result
     Ok(spare.file)
 }
 
-/// The beginning of a journal that does not exist yet.
+/// Returns the start of a new journal.
 fn fresh(dir: &Path) -> Result<Cursor, JournalError> {
     let mut id = [0; 16];
     File::open("/dev/urandom")
@@ -399,7 +401,7 @@ fn begin(dir: &Path, number: u64, cursor: Cursor, options: Options, keeper: &Spa
     Ok(End { number, size, at: SEGMENT_HEADER_BYTES as u64, closed: false, torn: 0, stray: None })
 }
 
-/// Opens the last segment for appending, free of an unfinished write.
+/// Opens the last segment for appending, after removing an unfinished write.
 fn reopen(dir: &Path, end: &End, notices: &mut Vec<String>) -> Result<File, JournalError> {
     if let Some(stray) = end.stray {
         files::remove(&Kind::Segment.path(dir, stray))?;
@@ -435,7 +437,7 @@ fn reopen(dir: &Path, end: &End, notices: &mut Vec<String>) -> Result<File, Jour
     Ok(file)
 }
 
-/// Keeps copies of the files from the first damage on, and lets the journal end before it.
+/// Copies the files from the first damage on to another folder, and cuts the journal before it.
 fn set_aside(dir: &Path, replay: &mut Replay, notices: &mut Vec<String>) -> Result<(), JournalError> {
     let listing = Listing::read(dir)?;
     let last_good = replay.end.map_or(replay.covered, |e| e.number);
@@ -489,7 +491,7 @@ mod tests {
         journal.file = good;
         journal.append(&batch(2)).unwrap();
         journal.flush().unwrap();
-        // Can't be written to: as good as a disk that fails.
+        // The file can't be written to, like that of a failing disk.
         journal.file = File::open(super::Kind::Segment.path(dir.path(), 1)).unwrap();
         let error = journal.append(&batch(3)).unwrap_err();
         assert!(matches!(error, LogError::Failed(_)) && error.to_string().contains("00000001.seg"), "{error}");

@@ -1,4 +1,4 @@
-//! Daemons of other machines: known by their keys, or invited.
+//! Daemons of other machines: authenticated by known keys, or by an invitation (token).
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,25 +26,25 @@ use crate::sys::clock;
 use crate::trust::Trust;
 use crate::{life, link};
 
-/// Connections at once of which it is not known yet whose they are: the only ones that strangers can have.
+/// Connections at once that are not authenticated yet.
 const STRANGERS_MAX: usize = 1024;
-/// An enquirer that asks nothing for so long has to come again.
+/// An enquirer that sends no request for this time is disconnected and has to reconnect.
 const ENQUIRY_TIME: Duration = Duration::from_mins(5);
-/// How often it is looked whether a node in the tree may still speak.
+/// Interval at which a connected node's key is checked to be still trusted.
 const REVISIT: Duration = Duration::from_secs(2);
 
-/// What the controller shows to other machines.
+/// Keys and settings with which the controller authenticates other machines.
 #[derive(Clone, Debug)]
 pub(in crate::controld) struct Gate {
     place: Place,
     keys: KeyPair,
     trust: Trust,
-    /// Nodes vouch for no user with a uid below this.
+    /// Lowest uid of users for whom nodes may vouch.
     min_uid: u32,
 }
 
 impl Gate {
-    /// Opens the controller's port, if the configuration names one.
+    /// Opens the controller's TCP port, if the configuration names one; None if not.
     pub(in crate::controld) async fn open(place: &Place, config: &Config) -> io::Result<Option<(TcpListener, Self)>> {
         if config.slurmctld_port.0 == 0 {
             place.note_reached_as("")?;
@@ -81,17 +81,17 @@ pub(super) async fn accept(door: Arc<Door>, listener: TcpListener, gate: Gate) {
     }
 }
 
-/// What a daemon comes for.
+/// Purpose of a daemon's connection.
 enum What {
-    /// A place in the tree.
+    /// The daemon is a child of the controller in the tree of nodes.
     Tree,
-    /// To know something.
+    /// The daemon asks questions of its own.
     Enquiry,
-    /// To pass on what a client says.
+    /// The daemon forwards a client's requests; with the client's identity, for which it vouches.
     Client(Vouched),
 }
 
-/// A daemon whose name is proven.
+/// A daemon whose node name is proven by its key.
 struct Visitor {
     name: String,
     key: PublicKey,
@@ -102,7 +102,8 @@ struct Visitor {
 }
 
 impl Guest {
-    /// Learns who it is. Who has no key that is known, and no invitation, learns nothing but that.
+    /// Authenticates the peer. A peer with neither a known key nor an invitation is refused, and gets no other
+    /// information.
     async fn meet(&self, stream: TcpStream, address: SocketAddr, gate: &Gate) -> io::Result<Visitor> {
         let (mut reader, mut writer, key) = hop::answer(stream, &gate.keys).await?;
         let hello = greeting(&mut reader).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -199,10 +200,10 @@ impl Guest {
 }
 
 impl Guest {
-    /// Who a client is that a node vouches for: never an operator. Err: why the node is not believed.
+    /// Identifies a client for which a node vouches; it is never an operator. Err: why the node is not trusted in this.
     async fn believe(&self, vouched: &Vouched, min_uid: u32) -> io::Result<Result<Who, String>> {
         let (own_uid, own_gid) = (rustix::process::geteuid(), rustix::process::getegid());
-        // Where one user is all there is, that user may have another id on another machine.
+        // Where the cluster serves a single user, that user may have another id on another machine.
         let single = !own_uid.is_root() && vouched.owner;
         let (uid, gid) = if single {
             (own_uid.as_raw(), own_gid.as_raw())
@@ -218,8 +219,8 @@ impl Guest {
     }
 }
 
-/// Whether a node may vouch for these ids: those of an ordinary user whom this machine knows, in a group of that user.
-/// A node that somebody else has taken over would otherwise choose the group, or be root, on all others.
+/// Whether a node may vouch for these ids: those of an ordinary user who exists on this machine, and of a group of that
+/// user. Otherwise an attacker in control of one node could choose any group, or be root, on all others.
 fn vouchable(
     uid: u32,
     gid: u32,
@@ -237,7 +238,7 @@ fn vouchable(
     Err(format!("{} is not in group {gid}", user.name))
 }
 
-/// Answers what a client asks that it may not.
+/// Answers a client's first request with "access denied".
 async fn deny(reader: &mut Reader, writer: &mut Writer) -> io::Result<()> {
     let first = timeout(FIRST_REQUEST_TIME, link::read::<Request>(reader)).await;
     if first.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??.is_some() {
@@ -261,7 +262,7 @@ mod tests {
     use super::vouchable;
     use squall_files::users::User;
 
-    /// faults.md C2
+    /// Regression test of fault C2 in faults.md.
     #[test]
     fn c2_a_node_vouches_for_ordinary_users_in_their_own_groups() {
         let ann = User { name: "ann".into(), uid: 1001, gid: 1001, home: String::new(), shell: String::new() };

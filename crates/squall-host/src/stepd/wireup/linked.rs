@@ -1,4 +1,4 @@
-//! What a program is linked with, as far as it shows that it will look for its peers.
+//! Finds out whether a program is linked with MPI or OpenSHMEM, so that it will need wire-up.
 
 use std::fs::File;
 use std::io::Read;
@@ -6,35 +6,35 @@ use std::path::Path;
 
 use memchr::memmem;
 
-/// Most bytes of a program that are looked at: the names of its libraries stand near its beginning.
+/// Most bytes of a program that are read: the names of its libraries are near its beginning.
 const PROGRAM_BYTES: u64 = 256 << 10;
 
-/// How a name begins that stands in a table of names.
+/// Beginning of a library's name in the string table of a program.
 const WORD: &[u8] = b"\0lib";
-/// Beginnings of the names of libraries whose programs speak PMIx or PMI.
+/// Prefixes of names of libraries whose programs use PMIx or PMI.
 const MPI: [&[u8]; 3] = [b"libmpi.so.", b"libmpi_", b"libpmix.so."];
-/// The same for MPICH, which speaks PMI.
+/// Prefix of the name of MPICH's library; its programs use PMI.
 const MPICH: &[u8] = b"libmpich";
-/// The same for OpenSHMEM.
+/// Prefix of the name of OpenSHMEM's library.
 const SHMEM: &[u8] = b"liboshmem.so.";
 
-/// What is known of a program. A script, and a program that loads its libraries later, show nothing.
+/// Libraries with which a program is linked. Scripts, and programs that load their libraries later, show none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Linked {
-    /// With an MPI that speaks PMIx.
+    /// Linked with an MPI that uses PMIx.
     pub(super) mpi: bool,
-    /// With MPICH.
+    /// Linked with MPICH.
     pub(super) mpich: bool,
-    /// With OpenSHMEM.
+    /// Linked with OpenSHMEM.
     pub(super) shmem: bool,
 }
 
 impl Linked {
-    /// Looks at a program.
+    /// Reads the beginning of a program's file.
     pub(super) fn of(program: &Path) -> Self {
         let mut linked = Self::default();
         let Ok(file) = File::open(program) else { return linked };
-        // In one piece: it is looked at for every step.
+        // One read: this is done for every step.
         let length = file.metadata().map_or(PROGRAM_BYTES, |meta| meta.len().min(PROGRAM_BYTES));
         let mut head = Vec::with_capacity(length as usize);
         if file.take(length).read_to_end(&mut head).is_err() || !head.starts_with(b"\x7fELF") {
@@ -49,7 +49,7 @@ impl Linked {
         linked
     }
 
-    /// What either is.
+    /// Returns what holds for either of two programs.
     pub(super) fn or(self, other: Self) -> Self {
         Self { mpi: self.mpi || other.mpi, mpich: self.mpich || other.mpich, shmem: self.shmem || other.shmem }
     }

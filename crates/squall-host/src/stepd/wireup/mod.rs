@@ -1,8 +1,8 @@
-//! How MPI programs of a step find each other: the step daemon is their PMIx server and their PMI server, and speaks with
-//! the step daemons of the other nodes for them.
+//! Wire-up of MPI programs: by it the ranks of a step find each other. The step daemon is the PMIx server and PMI
+//! server of its tasks, and exchanges data with the step daemons of the other nodes for them.
 //!
-//! A step whose program does none of this pays for a few sockets: libpmix is loaded when the first task connects, or while
-//! tasks that are going to are being loaded themselves.
+//! A step that needs no wire-up pays for a few sockets only. libpmix is loaded when the first task connects, or
+//! earlier, while tasks that will need it are being started.
 
 mod linked;
 mod mesh;
@@ -42,46 +42,46 @@ use pmix::PmixServer;
 use trial::Trials;
 pub(super) use variables::clear;
 
-/// Whether a program is linked with an MPI, as far as its file shows.
+/// Whether a program is linked with an MPI library, as far as its file shows.
 pub(super) fn is_linked_with_mpi(program: &std::path::Path) -> bool {
     Linked::of(program) != Linked::default()
 }
 
-/// How late tasks of Open MPI may be woken where they share CPUs, nanoseconds. Whoever waits in MPI_Init sleeps for 0.1 ms
-/// again and again: with a hundred of them on two CPUs that was half of all the time that there was.
+/// Timer slack of tasks of Open MPI where they share CPUs, nanoseconds. A process that waits in MPI_Init repeatedly
+/// sleeps for 0.1 ms: with a hundred of them on two CPUs that took half of the CPU time.
 const SLACK_NS: u64 = 1_000_000;
 
-/// The variable that has the exchange's counters told at the end of the step.
+/// Environment variable that has the exchange's counters reported at the end of the step.
 const STATS: &str = "SQUALL_WIREUP_STATS";
 
-/// What the step must hear.
+/// A result of wire-up for the step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Word {
-    /// Whether any task here is between its greeting and its farewell.
+    /// Whether any task here has begun to use PMIx or PMI and not finished.
     Within(bool),
-    /// The step is to end with this code.
+    /// The step has to end with this exit code.
     Abort {
-        /// The code.
+        /// The exit code.
         code: u8,
-        /// Why.
+        /// The reason.
         text: String,
     },
-    /// The user should know.
+    /// A warning for the user.
     Notice(String),
-    /// The user has asked for it.
+    /// Figures that the user has asked for.
     Report(String),
-    /// A task has this for the user.
+    /// Text from a task for the user.
     Log {
-        /// Which.
+        /// The task's rank.
         rank: u32,
-        /// For standard error.
+        /// Whether the text goes to standard error.
         stderr: bool,
-        /// What.
+        /// The text.
         text: String,
     },
 }
 
-/// Which of its descriptors a poll is about.
+/// The descriptor of wire-up to which a poll event belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Port {
     Caller,
@@ -91,7 +91,7 @@ pub(super) enum Port {
     Mesh(usize),
 }
 
-/// Who waits for an answer of the exchange.
+/// The caller that waits for an answer of the exchange between step daemons.
 #[derive(Debug)]
 pub(super) enum Waiter {
     Pmi,
@@ -101,41 +101,41 @@ pub(super) enum Waiter {
     Group(GroupReply, bool),
     Board(DoneReply),
     Lookup(LookupReply),
-    /// A task that speaks PMI wants something of the board.
+    /// A task (rank) using PMI that publishes or looks up a name.
     Name(u32),
     Trial,
 }
 
-/// What a step daemon has for its tasks to find each other.
+/// Wire-up of the tasks on this node.
 #[derive(Debug)]
 pub(super) struct Wireup {
     launch: StepLaunch,
     exchange: Exchange,
-    /// None: the step is of one node.
+    /// Connections to the other step daemons. None: the step has one node.
     mesh: Option<Mesh>,
     pmi: PmiTasks,
     pmix: PmixServer,
     waiters: BTreeMap<u64, Waiter>,
-    /// Questions of other nodes to ranks here: who asks, and their number, by ours.
+    /// Questions of other nodes about ranks here, by our ticket: place and ticket of the asking node.
     served: BTreeMap<u64, (u32, u64)>,
     tickets: u64,
     standing: Standing,
     words: Vec<Word>,
-    /// Whether connections are made before they are wanted.
+    /// Whether connections are made before they are needed.
     early: bool,
-    /// What ranks here have told other nodes.
+    /// Number of events of ranks here that were sent to other nodes.
     events: u64,
     stats: bool,
     trials: Trials,
-    /// What the tasks' programs are linked with.
+    /// Libraries with which the tasks' programs are linked.
     linked: Linked,
-    /// Tasks here that were started: rank and process id.
+    /// Started tasks of this node: rank and process id.
     tasks: Vec<(u32, u32)>,
-    /// The step's nodes by their places, where letters go through the tree.
+    /// The step's nodes in the order of places; used if messages go through the tree.
     nodes: Vec<NodeId>,
 }
 
-/// Whether the step daemons of a step speak with each other through the tree.
+/// Whether the step daemons of a step exchange messages through the tree of nodes.
 pub(crate) fn speaks_by_tree(launch: &StepLaunch) -> bool {
     match &launch.program {
         Program::Tasks(program) if launch.layout.nodes.len() > 1 => {
@@ -145,36 +145,36 @@ pub(crate) fn speaks_by_tree(launch: &StepLaunch) -> bool {
     }
 }
 
-/// The nodes of a step by their places.
+/// Returns the nodes of a step in the order of places.
 fn nodes_of(launch: &StepLaunch) -> Vec<NodeId> {
     let ids: BTreeMap<String, NodeId> = launch.facts.nodes.names().into_iter().zip(launch.facts.ids.iter()).collect();
     launch.layout.nodes.names().iter().map(|name| ids.get(name).copied().unwrap_or_default()).collect()
 }
 
-/// Removes what a step daemon that was killed has left in shared memory.
+/// Removes what a killed step daemon has left in shared memory.
 pub(crate) fn sweep_up(launch: &StepLaunch) {
     if let Program::Tasks(program) = &launch.program {
-        // Links are removed, not followed.
+        // Symbolic links are removed, not followed.
         drop(fs::remove_dir_all(pmix::shared_folder(&Kinship::of(launch, program), launch)));
     }
 }
 
-/// Where tasks stand with the protocols, whichever.
+/// Progress of tasks in PMIx or PMI.
 #[derive(Debug, Default)]
 struct Standing {
-    /// They have greeted, at some time.
+    /// Ranks that have connected to PMIx or PMI at some time.
     spoke: BTreeSet<u32>,
-    /// They have greeted and not said farewell.
+    /// Ranks that have connected to PMIx or PMI, and not finished using it.
     within: BTreeSet<u32>,
-    /// Their processes have ended without a greeting.
+    /// Ranks whose processes have ended without connecting to PMIx or PMI.
     silent: BTreeSet<u32>,
-    /// Signals that were sent to the tasks: who dies of one is no news.
+    /// Signals that were sent to the tasks: a task that dies of one of them is no fault.
     sent: BTreeSet<i32>,
     aborted: bool,
 }
 
 impl Wireup {
-    /// For the tasks of a step. None: it has none, or wants nothing of it.
+    /// Opens wire-up for the tasks of a step. None: the step has no tasks, or the user wants none.
     pub(super) fn new(launch: &StepLaunch, srun: Option<&Frames>) -> io::Result<Option<Self>> {
         let Program::Tasks(program) = &launch.program else { return Ok(None) };
         if variables::is_refused(program) {
@@ -210,7 +210,7 @@ impl Wireup {
         }))
     }
 
-    /// Lays down what all tasks share.
+    /// Sets the environment variables that all tasks share. `programs`: the files that the tasks execute.
     pub(super) fn equip(&mut self, env: &mut Environment, programs: impl Iterator<Item = PathBuf>) {
         self.linked = programs.map(|program| Linked::of(&program)).fold(Linked::default(), Linked::or);
         clear(env);
@@ -223,13 +223,14 @@ impl Wireup {
         }
     }
 
-    /// Lays down what one task has, and gives its end of the descriptor over which it may speak.
+    /// Sets the environment variables of one task; returns its end of the socket for PMI.
     pub(super) fn equip_task(&mut self, env: &mut Environment, rank: u32) -> io::Result<OwnedFd> {
         env.lay(variables::own(rank));
         self.pmi.add(rank)
     }
 
-    /// The tasks run (rank and process id): one that will speak PMIx need not wait for the server later.
+    /// Handles the start of the tasks (rank and process id). Loads libpmix if they will need it, so that they need not
+    /// wait for it later.
     pub(super) fn started(&mut self, tasks: Vec<(u32, u32)>) {
         self.tasks = tasks;
         let _ = set_current_timer_slack(None);
@@ -245,14 +246,14 @@ impl Wireup {
         }
     }
 
-    /// What to poll for.
+    /// Returns what to poll for.
     pub(super) fn interests(&self) -> impl Iterator<Item = Interest<'_, Port>> {
         let mesh = self.mesh.iter().flat_map(Mesh::interests).enumerate();
         let mesh = mesh.map(|(at, interest)| interest.with(Port::Mesh(at)));
         self.pmix.interests().chain(self.pmi.interests()).chain(mesh)
     }
 
-    /// A descriptor has something.
+    /// Handles a ready descriptor.
     pub(super) fn handle(&mut self, port: Port) {
         match port {
             Port::Caller => self.let_in(),
@@ -269,12 +270,12 @@ impl Wireup {
         }
     }
 
-    /// What comes with time, and what has come to its end. Not while ports are in use.
+    /// Does what is due by the clock, and removes what has ended. This changes indexes of ports.
     pub(super) fn turn(&mut self) {
         if let Some(mesh) = &mut self.mesh {
             mesh.sweep();
         }
-        // Until there is no more: what came may have had something sent.
+        // Repeated until nothing arrives, as handling a message may have sent another.
         while let Some(heard) = self.mesh.as_mut().map(Mesh::tick).filter(|heard| !heard.is_empty()) {
             self.hear(heard);
         }
@@ -284,45 +285,45 @@ impl Wireup {
         }
     }
 
-    /// When to `turn` though nothing was heard.
+    /// Time at which `turn` must be called next.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let exchange = self.exchange.deadline().map(|at| Instant::now() + Duration::from_micros(at.since(steady()).0));
         exchange.into_iter().chain(self.mesh.as_ref().and_then(Mesh::deadline)).min()
     }
 
-    /// What the step daemon of another machine says, by way of `srun`.
+    /// Handles a message from the step daemon of another machine, relayed by `srun`.
     pub(super) fn passed(&mut self, place: u32, message: PeerMessage) {
         if !matches!(message, PeerMessage::Hello { .. }) {
             self.hear(Heard { messages: vec![(place, message)], lost: Vec::new() });
         }
     }
 
-    /// What `srun` is to pass on to step daemons of other machines.
+    /// Takes the messages that `srun` has to relay to step daemons of other machines.
     pub(super) fn passes(&mut self) -> Vec<(u32, PeerMessage)> {
         self.mesh.as_mut().map(Mesh::passes).unwrap_or_default()
     }
 
-    /// What the step daemon of another node says, through the tree.
+    /// Handles a message from the step daemon of another node, received through the tree.
     pub(super) fn received(&mut self, from: NodeId, message: PeerMessage) {
         if let Some(place) = self.nodes.iter().position(|&node| node == from) {
             self.passed(place as u32, message);
         }
     }
 
-    /// What is to go through the tree.
+    /// Takes the messages to be sent through the tree.
     pub(super) fn letters(&mut self) -> Vec<(NodeId, PeerMessage)> {
         let letters = self.mesh.as_mut().map(Mesh::letters).unwrap_or_default().into_iter();
         letters.filter_map(|(place, message)| Some((*self.nodes.get(place as usize)?, message))).collect()
     }
 
-    /// What the step must hear.
+    /// Takes the results for the step.
     pub(super) fn words(&mut self) -> Vec<Word> {
         std::mem::take(&mut self.words)
     }
 
-    /// A task's process has ended.
+    /// Handles the end of a task's process.
     pub(super) fn ended(&mut self, rank: u32, exit: ExitCode) {
-        // What it said last may not have been heard.
+        // Its last messages may not have been read.
         self.serve_pmix();
         self.turn();
         if self.standing.sent.contains(&i32::from(exit.signal)) {
@@ -342,7 +343,7 @@ impl Wireup {
         }
     }
 
-    /// A task that ends before it greets leaves those waiting who have.
+    /// Ends the step if a task has ended without connecting while others wait for it.
     fn judge_silent(&mut self) {
         if let (Some(rank), Some(other)) = (self.standing.silent.first(), self.standing.within.first()) {
             let text = format!("task {rank} ended before MPI_Init, while task {other} waits for it: the step is ended");
@@ -350,7 +351,7 @@ impl Wireup {
         }
     }
 
-    /// The tasks get a signal.
+    /// Records a signal that is sent to the tasks.
     pub(super) fn signalled(&mut self, signal: i32) {
         self.standing.sent.insert(signal);
     }
@@ -446,7 +447,7 @@ impl Wireup {
         }
     }
 
-    /// A fence that fails leaves tasks of which some will wait for ever.
+    /// Ends the step if a fence fails, as some tasks may wait forever then.
     fn judge_gathering(&mut self, result: &Result<(Vec<u8>, u64), Fault>) {
         if let Err(fault) = result {
             self.abort(1, format!("tasks waited for each other in vain: {}: the step is ended", pmix::reason(*fault)));
@@ -475,17 +476,17 @@ impl Wireup {
         }
     }
 
-    /// Whether libpmix is in this process: then it must leave without the usual farewells.
+    /// Whether libpmix is loaded: then the process must exit without the usual clean-up.
     pub(super) fn has_threads(&self) -> bool {
         self.pmix.is_loaded()
     }
 
-    /// Whether the next step will be glad of what the libraries know.
+    /// Whether the next step will probably need libpmix.
     pub(super) fn wants_library(&self) -> bool {
         self.linked != Linked::default()
     }
 
-    /// All tasks have ended: what was made for them goes.
+    /// Handles the end of all tasks: removes what was made for them, and reports.
     pub(super) fn close(&mut self) {
         let alone = self.standing.spoke.is_empty() && self.standing.sent.is_empty() && self.launch.layout.ntasks() > 1;
         if alone && self.linked != Linked::default() && self.launch.node_index == 0 {
@@ -500,7 +501,7 @@ impl Wireup {
         self.pmix.close();
     }
 
-    /// Whether all was sent that was to be said.
+    /// Whether all messages were sent.
     pub(super) fn is_flushed(&self) -> bool {
         self.mesh.as_ref().is_none_or(Mesh::is_flushed)
     }

@@ -1,4 +1,4 @@
-//! The ends of the descriptors over which tasks speak PMI.
+//! Sockets over which tasks use PMI.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,7 +14,7 @@ use squall_model::wire::peer::{Notice, PeerMessage, What};
 use super::{Port, Waiter, Wireup, Word};
 use crate::poller::Interest;
 
-/// All tasks' ends.
+/// The step daemon's ends of the sockets over which tasks use PMI.
 #[derive(Debug)]
 pub(super) struct PmiTasks {
     pmi: Pmi,
@@ -35,7 +35,7 @@ impl PmiTasks {
         Self { pmi: Pmi::new(name, &launch.layout, &launch.ranks()), ends: Vec::new() }
     }
 
-    /// Makes a task's descriptor; the task's end is given.
+    /// Makes a task's socket; returns the task's end.
     pub(super) fn add(&mut self, rank: u32) -> io::Result<OwnedFd> {
         let (stream, task) = UnixStream::pair()?;
         stream.set_nonblocking(true)?;
@@ -50,7 +50,7 @@ impl PmiTasks {
         })
     }
 
-    /// A task has said something, or takes something.
+    /// Handles a readable or writable socket of a task.
     pub(super) fn handle(&mut self, at: usize) -> Vec<PmiAct> {
         let mut acts = Vec::new();
         let Some(end) = self.ends.get_mut(at) else { return acts };
@@ -65,14 +65,14 @@ impl PmiTasks {
         acts
     }
 
-    /// The barrier is over.
+    /// Ends PMI's barrier, with the collected data or a failure.
     pub(super) fn gathered(&mut self, result: Result<&[u8], ()>) -> Vec<PmiAct> {
         let mut acts = Vec::new();
         self.pmi.gathered(result, &mut acts);
         acts
     }
 
-    /// The board has answered.
+    /// Passes on the answer to a task's naming request.
     pub(super) fn named(&mut self, rank: u32, result: Result<Option<&str>, ()>) -> Vec<PmiAct> {
         let mut acts = Vec::new();
         self.pmi.named(rank, result, &mut acts);
@@ -90,7 +90,7 @@ impl PmiTasks {
         self.ends.iter_mut().filter(|end| end.rank == rank).for_each(|end| end.over = true);
     }
 
-    /// Forgets those that have ended. Not while places are in use.
+    /// Removes sockets that have ended. This changes indexes.
     pub(super) fn sweep(&mut self) {
         self.ends.retain(|end| !end.over);
     }
@@ -131,7 +131,7 @@ impl Wireup {
         }
     }
 
-    /// A task wants something of the board, on which PMI's names are beside PMIx's.
+    /// Carries out a task's naming request. PMI's names are kept with PMIx's published data, under a prefix.
     fn name(&mut self, rank: u32, naming: Naming) {
         let key = |service: String| format!("PMI {service}");
         self.consult(Waiter::Name(rank), |ticket| match naming {
@@ -144,16 +144,16 @@ impl Wireup {
         });
     }
 
-    /// The board has answered a task that speaks PMI.
+    /// Passes on the answer to a naming request of a task that uses PMI.
     pub(super) fn named(&mut self, rank: u32, result: Result<&[Notice], ()>) {
         let port = result.map(|found| found.first().and_then(|notice| std::str::from_utf8(&notice.value).ok()));
         let acts = self.pmi.named(rank, port);
         self.do_pmi(acts);
     }
 
-    /// A task wants the step ended.
+    /// Ends the step as a task has asked for (MPI_Abort).
     pub(super) fn abort_by(&mut self, rank: u32, code: i32, text: &str) {
-        // Open MPI's words where it has none.
+        // Text that Open MPI sends if there is none.
         let text = if ["", "N/A"].contains(&text) { String::new() } else { format!(": {}", text.trim_end()) };
         let shown = u8::try_from(code & 0xff).ok().filter(|&code| code != 0).unwrap_or(1);
         self.abort(shown, format!("task {rank} called MPI_Abort with code {code}{text}"));

@@ -1,4 +1,4 @@
-//! The PMIx server of a step on this node: a socket of ours from the start, libpmix behind it once somebody comes.
+//! The PMIx server of a step on this node: a listening socket from the start, and libpmix once a task connects.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -20,29 +20,29 @@ use crate::poller::Interest;
 use crate::sys::clock::now;
 use crate::sys::pmix::{self, Asked, Event, Job, Known, Server, Upcall, Verdict};
 
-/// Where files are memory.
+/// Folder of a file system in memory.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// The server, as far as it is there.
+/// The PMIx server of a step on this node; libpmix is loaded when needed.
 #[derive(Debug)]
 pub(super) struct PmixServer {
     nspace: String,
     folder: PathBuf,
     address: SocketAddr,
-    /// Keeps those who speak to libpmix from waiting.
+    /// Has the kernel acknowledge the tasks' messages at once; None until libpmix runs.
     prompt: Option<Prompt>,
-    /// Until libpmix has taken it over.
+    /// The listening socket, until libpmix has taken it over.
     listener: Option<TcpListener>,
     server: Option<Server>,
     failed: Option<String>,
 }
 
 impl PmixServer {
-    /// Listens, and makes room for what tasks share; no more.
+    /// Opens the server's listening socket, and makes the folder that tasks share; does not load libpmix.
     pub(super) fn open(launch: &StepLaunch, kinship: &Kinship) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         listener.set_nonblocking(true)?;
-        // Connections have it from the listener, as it was when they were made.
+        // Accepted connections inherit it from the listener.
         pmix::acknowledge_soon(&listener);
         let key = launch.key;
         let folder = shared_folder(kinship, launch);
@@ -54,7 +54,7 @@ impl PmixServer {
             }
         }
         Ok(Self {
-            // libpmix believes who they are those who know the name: so only the step's own can.
+            // libpmix trusts clients that have the namespace's name, so it contains a secret of the step.
             nspace: format!(
                 "squall.{}.{}.{}.{}",
                 key.job,
@@ -79,12 +79,12 @@ impl PmixServer {
         self.address.to_string()
     }
 
-    /// What tasks of this node share lies there.
+    /// Returns the folder that the tasks of this node share.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Loads and starts libpmix, if that has not been tried.
+    /// Loads and starts libpmix, if that was not tried before.
     pub(super) fn prepare(&mut self, launch: &StepLaunch) {
         if self.server.is_some() || self.failed.is_some() {
             return;
@@ -120,12 +120,12 @@ impl PmixServer {
         all.map(|(port, fd)| Interest::new(port, fd, Some(PollFlags::IN)))
     }
 
-    /// Whether libpmix is in this process.
+    /// Whether libpmix is loaded, or loading it was tried.
     pub(super) fn is_loaded(&self) -> bool {
         self.server.is_some() || self.failed.is_some()
     }
 
-    /// Removes what was made.
+    /// Removes the shared folder.
     pub(super) fn close(&mut self) {
         if fs::remove_dir(&self.folder).is_err() {
             drop(fs::remove_dir_all(&self.folder));
@@ -133,17 +133,18 @@ impl PmixServer {
     }
 }
 
-/// Where what tasks of a node share lies. The name can't be guessed by those who might want to be there first.
+/// Returns the path of the folder that the tasks of a node share. Its name can't be guessed, so no other process can
+/// make it first.
 ///
-/// The comma keeps libpmix from removing files that tasks register for their clean-up, which it takes for a list:
-/// Open MPI removes its segments itself as it ends, and warns of each that libpmix had removed before (its issue 9905).
-/// What is left goes with the folder.
+/// The comma in the name keeps libpmix from removing files that tasks register for clean-up: it takes the path for a
+/// list. Open MPI removes its segments itself at its end, and warns of each that libpmix has removed before (its issue
+/// 9905). The rest is removed with the folder.
 pub(super) fn shared_folder(kinship: &Kinship, launch: &StepLaunch) -> PathBuf {
     let room = if Path::new(SHARED_MEMORY).is_dir() { SHARED_MEMORY } else { "/tmp" };
     Path::new(room).join(format!("squall-{},{}", kinship.name(), launch.node))
 }
 
-/// A fault as libpmix hears it.
+/// Converts a fault to libpmix's status.
 pub(super) fn verdict(fault: Fault) -> Verdict {
     match fault {
         Fault::Timeout => Verdict::Timeout,
@@ -154,7 +155,7 @@ pub(super) fn verdict(fault: Fault) -> Verdict {
     }
 }
 
-/// A fault as the user hears it.
+/// Returns the text of a fault for the user.
 pub(super) fn reason(fault: Fault) -> &'static str {
     match fault {
         Fault::Timeout => "not all tasks have come in time (SLURM_PMIX_TIMEOUT seconds)",
@@ -165,7 +166,7 @@ pub(super) fn reason(fault: Fault) -> &'static str {
     }
 }
 
-/// Tells a waiter what all brought.
+/// Passes the result of a fence or the like to the waiting caller.
 pub(super) fn tell_joined(waiter: Waiter, result: Result<(Vec<u8>, u64), Fault>) {
     let result = result.map_err(verdict);
     match waiter {
@@ -179,7 +180,7 @@ pub(super) fn tell_joined(waiter: Waiter, result: Result<(Vec<u8>, u64), Fault>)
 }
 
 impl Wireup {
-    /// The first task has come.
+    /// Handles the first task's connection: starts libpmix and passes the listening socket to it.
     pub(super) fn let_in(&mut self) {
         self.pmix.prepare(&self.launch);
         let Some(listener) = self.pmix.listener.take() else { return };
@@ -194,14 +195,14 @@ impl Wireup {
         }
     }
 
-    /// Somebody says something to libpmix.
+    /// Handles messages to libpmix, by having them acknowledged at once.
     pub(super) fn be_prompt(&mut self) {
         if let Some(prompt) = &mut self.pmix.prompt {
             prompt.handle();
         }
     }
 
-    /// Takes what libpmix wants.
+    /// Handles the pending requests of libpmix.
     pub(super) fn serve_pmix(&mut self) {
         let upcalls = self.pmix.server.as_ref().map(Server::take).unwrap_or_default();
         for upcall in upcalls {
@@ -278,19 +279,19 @@ impl Wireup {
         }
     }
 
-    /// What a program may ask of its step, by PMIx's names.
+    /// Returns the value of a key that a program queries, by PMIx's names.
     fn known(&self, key: &str) -> Option<Known> {
         let launch = &self.launch;
         match key {
             "pmix.qry.ns" => Some(Known::Text(self.pmix.nspace().to_owned())),
-            // Sets of processes have no names here, and no attribute of a spawn is supported.
+            // Process sets have no names here, and no attribute of a spawn is supported.
             "pmix.qry.psetnum" => Some(Known::Count(0)),
             "pmix.qry.psets" | "pmix.qry.spawn" => Some(Known::Text(String::new())),
             "pmix.time.remaining" => {
                 let left = launch.facts.end?.since(now());
                 Some(Known::Seconds(u32::try_from(left.0 / 1_000_000).unwrap_or(u32::MAX)))
             }
-            // Of tasks elsewhere the process ids are not known.
+            // The process ids of tasks on other nodes are not known.
             "pmix.qry.ptable" if launch.layout.nodes.len() > 1 => None,
             "pmix.qry.ptable" | "pmix.qry.lptable" => {
                 let Program::Tasks(program) = &launch.program else { return None };
@@ -302,14 +303,14 @@ impl Wireup {
         }
     }
 
-    /// A step has the tasks that it was started with.
+    /// Tells the user that a step can't have more tasks than it was started with.
     pub(super) fn refuse_spawn(&mut self, rank: u32) {
         self.words.push(Word::Notice(format!(
             "task {rank} asks for further processes (MPI_Comm_spawn), which a step can't have: start them with srun"
         )));
     }
 
-    /// Tells the other nodes what a rank here says.
+    /// Sends an event of a rank on this node to the other nodes.
     fn spread(&mut self, event: &Event) {
         let here = self.launch.node_index;
         let Some(mesh) = &mut self.mesh else { return };
@@ -321,9 +322,9 @@ impl Wireup {
         }
     }
 
-    /// Tells the ranks here what one elsewhere says.
+    /// Passes an event of a rank on another node to the ranks here.
     pub(super) fn pass_on(&mut self, event: &Event) {
-        // Who has not connected yet will: somebody of the step speaks PMIx.
+        // Ranks here that have not connected yet will: the event shows that the step uses PMIx.
         self.pmix.prepare(&self.launch);
         if let Some(server) = &self.pmix.server {
             server.notify(event);
@@ -342,7 +343,7 @@ impl Wireup {
         }
     }
 
-    /// Another node asks what a rank here has published.
+    /// Answers another node's question for the data that a rank here has published.
     pub(super) fn serve(
         &mut self,
         place: u32,
@@ -350,7 +351,7 @@ impl Wireup {
         rank: u32,
         queue: &mut std::collections::VecDeque<ExchangeInput>,
     ) {
-        // Nobody has connected here yet: whoever asks had to, so this rank will.
+        // No rank here has connected yet, but as the asking rank has, this one will too.
         self.pmix.prepare(&self.launch);
         match &self.pmix.server {
             Some(server) => {

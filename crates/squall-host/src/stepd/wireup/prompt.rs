@@ -1,5 +1,5 @@
-//! Has the kernel acknowledge at once what tasks say to libpmix. A client of it sends two small messages when it ends, and
-//! holds the second back until the first is acknowledged: else a wait of 40 ms at the end of every program.
+//! Has the kernel acknowledge at once what tasks send to libpmix. Its client sends two small messages at its end, and
+//! holds the second back until the first is acknowledged: otherwise every program would wait 40 ms at its end.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,21 +15,21 @@ use crate::sys::pmix::accepted;
 /// Most events that are taken at once.
 const EVENTS: usize = 64;
 
-/// Connections that are watched.
+/// Connections of libpmix whose messages are acknowledged at once.
 #[derive(Debug)]
 pub(super) struct Prompt {
     epoll: OwnedFd,
-    /// Copies of the library's descriptors, by number, and who is at the other end.
+    /// Copies of the library's descriptors, by number, with the peer's address.
     watched: BTreeMap<u64, (OwnedFd, SocketAddr)>,
 }
 
 impl Prompt {
-    /// None yet.
+    /// Makes an empty set of connections. None: no epoll descriptor can be made.
     pub(super) fn new() -> Option<Self> {
         Some(Self { epoll: epoll::create(CreateFlags::CLOEXEC).ok()?, watched: BTreeMap::new() })
     }
 
-    /// Watches connections to `address` that are new.
+    /// Adds the connections to `address` that are new.
     pub(super) fn watch(&mut self, address: SocketAddr) {
         for (fd, peer) in accepted(address) {
             if self.watched.values().any(|(_, known)| *known == peer) {
@@ -44,12 +44,12 @@ impl Prompt {
         }
     }
 
-    /// Readable when something was said.
+    /// Returns a descriptor that is readable when something was received.
     pub(super) fn interest(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
-    /// Something was said.
+    /// Turns on immediate acknowledgement for the connections that have received something.
     pub(super) fn handle(&mut self) {
         let mut events = Vec::with_capacity(EVENTS);
         if epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&Timespec::default())).is_err() {
@@ -60,7 +60,7 @@ impl Prompt {
             if let Some((fd, _)) = self.watched.get(&number) {
                 let _ = set_tcp_quickack(fd, true);
             }
-            // What is said last may come with the end.
+            // The last message may arrive together with the end.
             let flags = event.flags;
             if flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
                 self.watched.remove(&number);

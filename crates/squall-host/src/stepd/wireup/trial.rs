@@ -1,5 +1,6 @@
-//! Measurements of the step daemons' own links, as Slurm's PMIx plug-in has them: how long a message takes there and back
-//! (`SLURM_PMIX_WANT_PP`), and how long a fence lasts (`SLURM_PMIX_WANT_COLL_PERF`), against size. They run beside the tasks.
+//! Measures the links between step daemons, as Slurm's PMIx plug-in does: round trips of a message
+//! (`SLURM_PMIX_WANT_PP`), and durations of a fence (`SLURM_PMIX_WANT_COLL_PERF`), by size. They run while the tasks
+//! do.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -11,23 +12,23 @@ use super::mesh::{is_yes, said};
 use super::{Waiter, Wireup, Word};
 use crate::stepd::environment::Environment;
 
-/// Largest power of two.
+/// Largest message size that can be asked for, as a power of two.
 const POWER_MAX: u32 = 24;
 
-/// Turns before the first that counts: connections are made meanwhile.
+/// Turns of a measurement that are not counted: connections are made meanwhile.
 const WARM_UP: u32 = 200;
 
-/// What is left to be measured.
+/// Measurements still to be made.
 #[derive(Debug, Default)]
 pub(super) struct Trials {
     legs: VecDeque<Leg>,
-    /// The leg under way: turns to go, and since when.
+    /// The current leg: number of turns left, and start time.
     left: u32,
     since: Option<Instant>,
     turns: u64,
 }
 
-/// Turns of one kind and size.
+/// Turns of one kind of measurement and one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Leg {
     kind: Kind,
@@ -43,7 +44,7 @@ enum Kind {
 }
 
 impl Trials {
-    /// As the environment of the tasks asks for.
+    /// Returns the measurements that the environment of the tasks asks for.
     pub(super) fn of(env: &Environment) -> Self {
         let mut legs = VecDeque::new();
         for (kind, wanted, name) in
@@ -73,7 +74,7 @@ impl Trials {
 }
 
 impl Wireup {
-    /// Does the next turn, or says what came of the last.
+    /// Does the next turn of a measurement, or reports the result after the last.
     pub(super) fn go_on_trying(&mut self) {
         let Some(&leg) = self.trials.legs.front() else { return };
         if self.trials.since.is_none() {
@@ -97,7 +98,7 @@ impl Wireup {
                     mesh.send(1, PeerMessage::Ping { number, data: ByteBuf::from(data) });
                 }
             }
-            // The second echoes, the others have no part in it: fences follow when the first begins them.
+            // The second step daemon echoes. The others have no part in it: they join when the first begins the fences.
             Kind::PingPong => {
                 self.trials.legs.retain(|leg| leg.kind == Kind::Fence);
                 self.trials.since = None;
@@ -123,7 +124,7 @@ impl Wireup {
         }
     }
 
-    /// A message of a measurement.
+    /// Handles a message of a measurement.
     pub(super) fn echo(&mut self, place: u32, message: PeerMessage) {
         match (message, &mut self.mesh) {
             (PeerMessage::Ping { number, data }, Some(mesh)) => mesh.send(place, PeerMessage::Pong { number, data }),

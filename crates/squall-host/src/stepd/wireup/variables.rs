@@ -1,4 +1,4 @@
-//! What tasks are told by their environment, so that MPI programs find each other without being told by the user.
+//! Environment variables for tasks, so that MPI programs can be started without options.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::stepd::environment::Environment;
 use crate::sys::host::{cpus, is_name_of_host};
 use crate::sys::hwloc;
 
-/// Variables of an outer step that mean nothing in this one.
+/// Variables of an outer step that are invalid in this one.
 const STALE: [&str; 11] = [
     "PMIX_NAMESPACE",
     "PMIX_RANK",
@@ -26,36 +26,36 @@ const STALE: [&str; 11] = [
     "PMI_RANK",
 ];
 
-/// The server's address under the names by which the versions of the library look for it.
+/// Environment variables in which the versions of the PMIx library look for the server's address.
 const ADDRESSES: [&str; 5] =
     ["PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3", "PMIX_SERVER_URI2", "PMIX_SERVER_URI21"];
 
-/// The descriptor over which a task speaks PMI.
+/// Number of the descriptor over which a task uses PMI.
 pub(super) const PMI_FD: i32 = 3;
 
-/// Devices for which Open MPI's psm transports are; without one they do nothing but measure clocks, for 200 ms.
+/// Devices that Open MPI's psm transports need; without them these transports only measure clocks, for 200 ms.
 const PSM_DEVICES: [&str; 4] = ["/dev/hfi1", "/dev/hfi1_0", "/dev/ipath", "/dev/ipath0"];
 
-/// Devices for which hwloc's plug-ins look for graphics processors.
+/// Devices by which hwloc's plug-ins find graphics processors.
 const GRAPHICS: [&str; 3] = ["/dev/dri", "/dev/nvidiactl", "/dev/kfd"];
 
-/// Plug-ins that every MPI program loads with all their libraries, and that find nothing without such devices; and one for
-/// XML of other makers than hwloc.
+/// Plug-ins of hwloc that every MPI program loads with all their libraries, and that find nothing without graphics
+/// processors; the last one reads XML of other programs than hwloc.
 const IDLE_PLUGINS: &str = "hwloc_gl,hwloc_opencl,hwloc_cuda,hwloc_nvml,hwloc_rsmi,hwloc_levelzero,hwloc_xml_libxml";
 
-/// Whether the user wants none of this: `--mpi=none`.
+/// Whether the user wants no wire-up: `--mpi=none`.
 pub(super) fn is_refused(program: &TaskProgram) -> bool {
     program.options.step.mpi.as_deref() == Some("none")
 }
 
-/// Takes away what an outer step has left.
+/// Removes the variables that an outer step has left.
 pub(in crate::stepd) fn clear(env: &mut Environment) {
     for name in STALE {
         env.remove(name);
     }
 }
 
-/// What all tasks here share. `address`: where the PMIx server listens.
+/// Returns the variables that all tasks on this node share. `address`: where the PMIx server listens.
 pub(super) fn shared(launch: &StepLaunch, nspace: &str, address: &str, folder: &Path) -> Env {
     let mut env: Env = vec![
         ("PMIX_NAMESPACE".into(), nspace.into()),
@@ -73,25 +73,25 @@ pub(super) fn shared(launch: &StepLaunch, nspace: &str, address: &str, folder: &
     env
 }
 
-/// What one task gets.
+/// Returns the variables of one task.
 pub(super) fn own(rank: u32) -> Env {
     vec![("PMIX_RANK".into(), rank.to_string()), ("PMI_RANK".into(), rank.to_string())]
 }
 
-/// Whether tasks have to share CPUs: with each other, or with those of other nodes on this machine.
+/// Whether tasks have to share CPUs, with each other or with those of other nodes on this machine.
 pub(super) fn is_crowded(launch: &StepLaunch) -> bool {
     let shared = !is_name_of_host(&launch.node) && launch.layout.ntasks() as usize > cpus();
     shared || launch.ranks().len() > launch.cores.len()
 }
 
-/// What Open MPI does better when it is told, where the user has not told it anything himself. `far`: other nodes of the
-/// step may be on other machines.
+/// Sets variables that improve Open MPI's behaviour, unless the user has set them. `far`: other nodes of the step may
+/// be on other machines.
 pub(super) fn advise(env: &mut Environment, launch: &StepLaunch, folder: &Path, (linked, far): (Linked, bool)) {
     if !PSM_DEVICES.iter().any(|device| Path::new(device).exists()) {
         env.set_default("OMPI_MCA_mtl", "^psm,psm2,ofi");
     }
     if linked.shmem {
-        // Nothing else carries OpenSHMEM, and without its hardware it has to be told that any will do.
+        // Only UCX carries OpenSHMEM, and without InfiniBand it has to be told that any transport will do.
         for (name, value) in
             [("pml", "ucx"), ("osc", "ucx"), ("opal_common_ucx_tls", "any"), ("opal_common_ucx_devices", "any")]
         {
@@ -109,10 +109,10 @@ pub(super) fn advise(env: &mut Environment, launch: &StepLaunch, folder: &Path, 
         }
     }
     if linked.mpich || linked.shmem {
-        // UCX need not offer a debugger files that show how it is, for which it starts a thread.
+        // Keeps UCX from starting a thread that offers its state to debuggers as files.
         env.set_default("UCX_VFS_ENABLE", "n");
     }
-    // What tasks share lies where it is removed with the step, and where nodes that share a machine don't meet.
+    // A folder that is removed with the step, and differs between nodes that share a machine.
     env.set_default("OMPI_MCA_btl_vader_backing_directory", &folder.to_string_lossy());
     if !is_name_of_host(&launch.node) && !far && env.get("OMPI_MCA_btl_tcp_if_exclude").is_none() {
         env.set_default("OMPI_MCA_btl_tcp_if_include", "lo");
@@ -122,7 +122,7 @@ pub(super) fn advise(env: &mut Environment, launch: &StepLaunch, folder: &Path, 
     }
 }
 
-/// MPICH looks at the machine itself, at each rank, unless a file says what there is.
+/// Writes a description of the machine for MPICH, which would otherwise detect the hardware in each rank.
 fn describe_machine(env: &mut Environment, folder: &Path) {
     let path = folder.join("machine.xml");
     let Some(machine) = hwloc::machine() else { return };

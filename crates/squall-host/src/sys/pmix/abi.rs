@@ -1,9 +1,9 @@
-//! libpmix's binary interface, as far as a server needs it: versions 4.x, and 5.x, which keeps these shapes.
+//! Binary interface of libpmix, as far as a server needs it: versions 4.x, and 5.x, which has the same layouts.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 
-/// Bytes of a namespace's name and of a key, NUL included.
+/// Bytes of the name of a namespace, and of a key, NUL included.
 pub(super) const NSPACE_BYTES: usize = 256;
 const KEY_BYTES: usize = 512;
 
@@ -19,7 +19,7 @@ pub(super) const ERR_NOT_FOUND: Status = -46;
 pub(super) const ERR_NOT_SUPPORTED: Status = -47;
 pub(super) const OPERATION_SUCCEEDED: Status = -157;
 
-/// Ranges of an event that don't reach beyond the node.
+/// Ranges of an event that do not reach beyond the node.
 pub(super) const RANGES_HERE: [u8; 3] = [RANGE_RM, RANGE_LOCAL, RANGE_PROC_LOCAL];
 const RANGE_RM: u8 = 1;
 const RANGE_LOCAL: u8 = 2;
@@ -39,7 +39,7 @@ const DATA_ARRAY: u16 = 39;
 const PROC_INFO: u16 = 38;
 const PROC_RANK: u16 = 40;
 
-/// A process that was started and has not ended.
+/// State of a process that was started and has not ended.
 const RUNNING: u8 = 5;
 
 #[repr(C)]
@@ -64,7 +64,7 @@ impl Proc {
     }
 }
 
-/// The largest member of the union is three words.
+/// A typed value; the largest member of its union has three words.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Value {
@@ -85,7 +85,8 @@ impl Info {
         self.key.iter().map(|&c| c as u8).take_while(|&c| c != 0).eq(key.to_bytes().iter().copied())
     }
 
-    /// The bytes of a byte object. The value must be alive for as long as they are used.
+    /// Returns address and length of a byte object; None: it is of another type. The value must be alive while they are
+    /// used.
     pub(super) fn bytes(&self) -> Option<(*const u8, usize)> {
         let [at, length, _] = self.value.data;
         (self.value.kind == BYTE_OBJECT && at != 0).then_some((at as *const u8, length as usize))
@@ -96,7 +97,7 @@ impl Info {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// A text. The value must be alive.
+    /// Returns a string; None: it is of another type. The value must be alive.
     pub(super) fn text(&self) -> Option<String> {
         let [at, ..] = self.value.data;
         if self.value.kind != STRING || at == 0 {
@@ -107,22 +108,22 @@ impl Info {
     }
 
     pub(super) fn flag(&self) -> bool {
-        // A bool is the first byte, an absent value means yes.
+        // A bool is in the first byte; an absent value means true.
         self.value.kind != BOOL || self.value.data[0].to_ne_bytes()[0] != 0
     }
 }
 
-/// A question of a program to its resource manager.
+/// A query of a program to its resource manager.
 #[repr(C)]
 pub(super) struct Query {
-    /// What is asked for; ends with null.
+    /// The keys asked for; the list ends with null.
     pub(super) keys: *const *const c_char,
-    /// Of what.
+    /// Attributes that say to what the query refers.
     pub(super) qualifiers: *const Info,
     pub(super) count: usize,
 }
 
-/// A process, as a table of processes has it.
+/// An entry of a table of processes.
 #[repr(C)]
 struct ProcInfo {
     proc: Proc,
@@ -133,7 +134,7 @@ struct ProcInfo {
     state: u8,
 }
 
-/// What was published by whom.
+/// A published value with its owner.
 #[repr(C)]
 pub(super) struct Data {
     proc: Proc,
@@ -147,7 +148,7 @@ impl Data {
     }
 }
 
-/// Room into which the library packs. All zero is empty.
+/// Buffer into which the library packs; empty if all bytes are zero.
 #[repr(C)]
 pub(super) struct Buffer {
     pub(super) base: *mut c_char,
@@ -164,12 +165,12 @@ struct DataArray {
     array: *mut c_void,
 }
 
-/// Attributes in the making, with all that they point to.
+/// A list of attributes for the library, with all memory to which they point.
 #[derive(Default)]
 pub(super) struct Infos {
     entries: Vec<Info>,
     texts: Vec<CString>,
-    /// Which entries are byte objects, whose bytes are malloc's: the library may take them, and then leaves NULL.
+    /// Indexes of byte objects, whose bytes are from malloc: the library may take them, and then leaves NULL.
     objects: Vec<usize>,
     #[expect(clippy::vec_box, reason = "entries point to them: they must stay where they are")]
     arrays: Vec<Box<DataArray>>,
@@ -186,7 +187,7 @@ impl Infos {
         self.entries.push(info);
     }
 
-    /// A text; what follows a NUL is cut.
+    /// Adds a string; it is cut at its first NUL.
     pub(super) fn text(&mut self, key: &CStr, text: &str) {
         let text = CString::new(text.split('\0').next().unwrap_or_default()).unwrap_or_default();
         self.add(key, STRING, [text.as_ptr() as u64, 0, 0]);
@@ -235,7 +236,7 @@ impl Infos {
         self.below.push(infos);
     }
 
-    /// A table of processes that run: rank and process id of each.
+    /// Adds a table of running processes: rank and process id of each.
     pub(super) fn table(&mut self, key: &CStr, nspace: &CStr, (host, program): (&str, &str), tasks: &[(u32, u32)]) {
         let [host, program] = [host, program].map(|text| CString::new(text).unwrap_or_default());
         let row = |&(rank, pid): &(u32, u32)| ProcInfo {
@@ -254,7 +255,7 @@ impl Infos {
         self.texts.extend([host, program]);
     }
 
-    /// As the library takes it: valid as long as this is neither changed nor dropped.
+    /// Returns the list as the library takes it; valid as long as it is neither changed nor dropped.
     pub(super) fn raw(&mut self) -> (*mut Info, usize) {
         (self.entries.as_mut_ptr(), self.entries.len())
     }
@@ -269,7 +270,7 @@ impl Drop for Infos {
     }
 }
 
-/// A small member of the union stands in its first bytes.
+/// Puts a small member of the union into its first bytes.
 fn first_bytes(bytes: &[u8]) -> [u64; 3] {
     let mut word = [0; 8];
     word[..bytes.len()].copy_from_slice(bytes);
@@ -286,7 +287,7 @@ pub(super) type Pack = unsafe extern "C" fn(*const Proc, *mut Buffer, *const c_v
 pub(super) type Unpack = unsafe extern "C" fn(*const Proc, *mut Buffer, *mut c_void, *mut i32, u16) -> Status;
 pub(super) type ModexAnswer = unsafe extern "C" fn(Status, *mut c_char, usize, *mut c_void);
 
-/// What a server calls.
+/// Functions that the server calls in the library.
 #[derive(Clone, Copy)]
 pub(super) struct Calls {
     pub(super) version: unsafe extern "C" fn() -> *const c_char,
@@ -304,7 +305,7 @@ pub(super) struct Calls {
     pub(super) generate_ppn: unsafe extern "C" fn(*const c_char, *mut *mut c_char) -> Status,
 }
 
-/// What a server is asked for; an absent entry is something that it does not offer.
+/// Callbacks that the library calls in the server; None: the server does not offer the function.
 #[repr(C)]
 pub(super) struct Module {
     pub(super) client_connected: Option<unsafe extern "C" fn()>,
@@ -415,7 +416,7 @@ pub(super) struct Module {
     pub(super) fabric: Option<unsafe extern "C" fn()>,
     pub(super) client_connected2:
         Option<unsafe extern "C" fn(*const Proc, *mut c_void, *mut Info, usize, Option<OpDone>, *mut c_void) -> Status>,
-    /// Later versions know more; they must find nothing there.
+    /// Callbacks of later versions of the library; all zero, so that they are not called.
     pub(super) later: [usize; 8],
 }
 

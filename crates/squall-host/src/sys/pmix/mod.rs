@@ -1,7 +1,7 @@
-//! libpmix as a server, loaded when it is wanted. It runs a thread of its own; what it asks its host for goes into a queue
-//! with a bell, and is answered from wherever the host likes.
+//! libpmix as a server, loaded when needed. It runs a thread of its own. Its requests to the host go into a queue, of
+//! which an event descriptor (bell) notifies the host, and may be answered from any thread.
 //!
-//! One server for each process, once: that is libpmix's limit.
+//! libpmix allows one server per process, started once.
 
 mod abi;
 mod service;
@@ -21,62 +21,62 @@ use upcall::{Inbox, answered, module};
 
 use super::hwloc;
 
-/// Where the library is.
+/// File name of the library.
 const LIBRARY: &CStr = c"libpmix.so.2";
 
-/// Variables under which the library works in this process. Job data is told to each task when it connects (`hash`): no
-/// files in shared memory that somebody must remove. What tasks log is for their user, not for the step daemon's own
-/// standard error. And the server has no use for the topology, whose discovery would be most of the time that it takes to
+/// Environment variables under which the library runs in this process. Job data is sent to each task when it connects
+/// (`hash`), so there are no files in shared memory to be removed. Text logged by tasks goes to their user, not to the
+/// step daemon's standard error. And the server does not need the topology, whose discovery would take most of its
 /// start.
 const OWN_ENVIRONMENT: [(&str, &str); 3] =
     [("PMIX_MCA_gds", "hash"), ("PMIX_MCA_plog", "default"), ("HWLOC_SYNTHETIC", "pu:1")];
 
-/// The exit status of a step daemon that had a use for the library and of which all is well: it pays to have the library
-/// at hand for the next.
+/// Exit status of a step daemon that needed the library, and without a fault: the zygote then loads it in advance for
+/// the next.
 pub(crate) const WANTED: u8 = 3;
 
-/// Loads the library, and looks at the machine: what a copy of this process then need not do. Starts nothing. Call while
-/// the process has no other thread.
+/// Loads the library, and detects the hardware, so that copies of this process need not. Starts no server. Must be
+/// called while the process has no other thread.
 pub(crate) fn warm() {
-    // What is missing shows when it is wanted.
+    // A missing library is reported when it is needed.
     drop(load());
     hwloc::machine();
 }
 
-/// What the library must know of the step.
+/// Description of a step for the library.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
-    /// The namespace.
+    /// Name of the PMIx namespace.
     pub(crate) nspace: String,
-    /// `JOB.STEP`.
+    /// Id of the step, as `JOB.STEP`.
     pub(crate) id: String,
     /// Names of the nodes.
     pub(crate) nodes: Vec<String>,
     /// Ranks on each node. Same length as `nodes`.
     pub(crate) ranks: Vec<Vec<u32>>,
-    /// This node's place among them.
+    /// Index of this node in `nodes`.
     pub(crate) here: u32,
-    /// Slots of the whole allocation.
+    /// Slots (CPUs) of the whole allocation.
     pub(crate) universe: u32,
-    /// Where tasks may leave what others of the node are to find.
+    /// Folder that the tasks of this node share.
     pub(crate) folder: String,
-    /// Whose tasks they are.
+    /// User id of the tasks.
     pub(crate) uid: u32,
-    /// Their group.
+    /// Group id of the tasks.
     pub(crate) gid: u32,
 }
 
-/// A server that runs.
+/// The running PMIx server of this process.
 #[derive(Debug)]
 pub(crate) struct Server {
     calls: CallsBox,
     nspace: CString,
     inbox: &'static Inbox,
-    /// Where the library listens.
+    /// Descriptor on which the library listens.
     listener: Option<i32>,
 }
 
-/// Function pointers, which have nothing to show.
+/// Wrapper of the function pointers, for `Debug`.
 struct CallsBox(Calls);
 
 impl std::fmt::Debug for CallsBox {
@@ -86,11 +86,11 @@ impl std::fmt::Debug for CallsBox {
 }
 
 impl Server {
-    /// Loads the library and starts the server. The error says what is missing. Call while the process has few descriptors
-    /// (the library's `select` knows 1024) and no other thread.
+    /// Loads the library and starts the server. Err: what is missing. Must be called while the process has few
+    /// descriptors (the library's `select` is limited to 1024) and no other thread.
     pub(crate) fn start(job: &Job) -> Result<Self, String> {
         let calls = load()?;
-        // Before the library is told to look away.
+        // Called before `HWLOC_SYNTHETIC` hides the hardware.
         hwloc::machine();
         for (name, value) in OWN_ENVIRONMENT {
             // SAFETY: the caller has no other thread that could read the environment meanwhile.
@@ -114,7 +114,7 @@ impl Server {
         Ok(server)
     }
 
-    /// The library's version, in its own words.
+    /// Returns the library's version text.
     pub(crate) fn version(&self) -> String {
         // SAFETY: the call takes nothing and gives a static string.
         let version = unsafe { CStr::from_ptr((self.calls.0.version)()) };
@@ -130,7 +130,7 @@ impl Server {
         infos.number(c"pmix.nodeid", job.here);
         infos.text(c"pmix.srv.nspace", &format!("{}.stepd", job.nspace));
         infos.rank(c"pmix.srv.rank", job.here);
-        // The library keeps what it is given here: a copy of the entries, and only those.
+        // The library copies the entries, but nothing to which they point.
         let module = Box::leak(Box::new(module()));
         let (array, count) = infos.raw();
         // SAFETY: module and attributes are valid for the call; the module's functions are those of `upcall`, which may be
@@ -165,7 +165,7 @@ impl Server {
         Ok(())
     }
 
-    /// All that tasks are told of their step.
+    /// Returns all attributes of the step that tasks get.
     fn describe(&self, job: &Job, local: &[u32]) -> Result<Infos, String> {
         let size: usize = job.ranks.iter().map(Vec::len).sum();
         let size = u32::try_from(size).map_err(|e| e.to_string())?;
@@ -216,17 +216,17 @@ impl Server {
         Ok(infos)
     }
 
-    /// Rings when there is something to `take`.
+    /// Returns a descriptor that is readable when `take` has something.
     pub(crate) fn bell(&self) -> BorrowedFd<'_> {
         self.inbox.bell.as_fd()
     }
 
-    /// What the library wants.
+    /// Takes the library's pending requests.
     pub(crate) fn take(&self) -> Vec<Upcall> {
         self.inbox.take()
     }
 
-    /// Tells tasks here of something that one elsewhere has said.
+    /// Passes an event of a rank on another node to the tasks of this node.
     pub(crate) fn notify(&self, event: &Event) {
         let source = Proc::new(&self.nspace, event.source);
         // SAFETY: packed by the library of a step daemon of the same step; it refuses what it does not understand.
@@ -239,7 +239,8 @@ impl Server {
         }
     }
 
-    /// Asks what a rank here has published; comes back as `Upcall::Published`, when it has.
+    /// Asks the library for the data that a rank here has published; it arrives as `Upcall::Published`, once it is
+    /// published.
     pub(crate) fn publish_of(&self, rank: u32, ticket: u64) {
         let proc = Proc::new(&self.nspace, rank);
         // SAFETY: the process is valid for the call; the callback takes the ticket, which is no pointer.
@@ -250,7 +251,7 @@ impl Server {
     }
 }
 
-/// A node or rank list in the library's own form.
+/// Encodes a list of nodes or ranks in the library's own form.
 fn generate(
     call: unsafe extern "C" fn(*const c_char, *mut *mut c_char) -> Status,
     list: &str,
@@ -270,7 +271,7 @@ fn generate(
     }
 }
 
-/// Has the server take connections from `socket`, on which one waits already, instead of its own.
+/// Has the server accept connections from `socket`, on which one is waiting already, instead of its own socket.
 pub(crate) fn take_over(server: &Server, socket: &TcpListener) -> io::Result<()> {
     let theirs = server.listener.ok_or(io::ErrorKind::NotFound)?;
     // SAFETY: the descriptor is open: it was found among this process's own, and the library keeps it for good.
@@ -280,7 +281,7 @@ pub(crate) fn take_over(server: &Server, socket: &TcpListener) -> io::Result<()>
     if unsafe { libc::dup3(socket.as_raw_fd(), theirs.as_raw_fd(), libc::O_CLOEXEC) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    // Its thread may still wait for the old socket: so something comes there.
+    // The library's thread may still wait for the old socket: this connection wakes it.
     drop(TcpStream::connect(before.local_addr()?));
     Ok(())
 }
@@ -292,7 +293,7 @@ fn check(call: &str, status: Status) -> Result<(), String> {
     }
 }
 
-/// The TCP sockets on which this process listens.
+/// Returns the TCP sockets on which this process listens.
 fn listeners() -> Vec<i32> {
     let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let listens = |fd: &i32| {
@@ -304,7 +305,7 @@ fn listeners() -> Vec<i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(listens).collect()
 }
 
-/// Connections that the library has accepted on `address`, as copies, and from where they come.
+/// Returns copies of the connections that the library has accepted on `address`, with the peers' addresses.
 pub(crate) fn accepted(address: SocketAddr) -> Vec<(OwnedFd, SocketAddr)> {
     let Ok(entries) = fs::read_dir("/proc/self/fd") else { return Vec::new() };
     let numbers: Vec<i32> = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
@@ -319,10 +320,10 @@ pub(crate) fn accepted(address: SocketAddr) -> Vec<(OwnedFd, SocketAddr)> {
     numbers.into_iter().filter_map(look).collect()
 }
 
-/// How long the kernel may hold back the acknowledgement of what comes, in microseconds (Linux 6.15; see tcp.h).
+/// Number of a socket option: longest delay of acknowledgements, microseconds (Linux 6.15; see tcp.h).
 const TCP_DELACK_MAX_US: i32 = 46;
 
-/// Has the kernel acknowledge soon what comes over connections of this listener, where it can.
+/// Shortens the delay of acknowledgements on connections of this listener, if the kernel can.
 pub(crate) fn acknowledge_soon(socket: &TcpListener) {
     let most: i32 = 8000;
     // SAFETY: the option's value is an integer, valid for the call. An error changes nothing.

@@ -1,5 +1,6 @@
-//! What a program asks of its resource manager beside its peers: what is known of the step, words for the user, the end
-//! of the step, further processes. Called on the library's thread, as all of `upcall`.
+//! Requests of a program to its resource manager, apart from exchanging data with its peers: queries about the step,
+//! text for the user, ending the step, spawning processes. The functions are called on the library's thread, like all
+//! in `upcall`.
 
 use std::ffi::{CString, c_void};
 
@@ -9,7 +10,7 @@ use super::abi::{
 };
 use super::upcall::{Asked, DoneReply, Upcall, Verdict, give, inbox, names};
 
-/// Whom to tell what is known.
+/// Callback for the answer to a query.
 #[derive(Debug)]
 pub(crate) struct QueryReply(InfoDone, *mut c_void);
 
@@ -17,28 +18,28 @@ pub(crate) struct QueryReply(InfoDone, *mut c_void);
 // handed back, never looked at.
 unsafe impl Send for QueryReply {}
 
-/// Something that is known of a step.
+/// The value of a key that a program has queried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     /// A text.
     Text(String),
     /// A number of things.
     Count(u64),
-    /// A number of seconds.
+    /// A duration in seconds.
     Seconds(u32),
-    /// Tasks of this node: its name, the program, rank and process id of each.
+    /// The tasks of this node.
     Tasks {
         /// The node's name.
         node: String,
-        /// What they run.
+        /// The program that they run.
         program: String,
-        /// Rank and process id.
+        /// Rank and process id of each task.
         tasks: Vec<(u32, u32)>,
     },
 }
 
 impl QueryReply {
-    /// With what is known of what was asked; `all`: that is all of it.
+    /// Answers with the known keys and their values; `all`: no queried key is missing.
     pub(crate) fn answer(self, known: Vec<(String, Known)>, all: bool) {
         let Some(inbox) = inbox() else { return };
         let status = match (known.is_empty(), all) {
@@ -60,7 +61,7 @@ impl QueryReply {
         unsafe { give(self.0, self.1, status, infos) };
     }
 
-    /// With nothing but how it went.
+    /// Answers with a status only.
     pub(crate) fn close(self, verdict: Verdict) {
         // SAFETY: called once, by value.
         unsafe { give(self.0, self.1, verdict.status(), Infos::default()) };
@@ -88,7 +89,7 @@ pub(super) unsafe extern "C" fn query(
         let other = |info: &Info| {
             info.is(c"pmix.nspace") && info.text().is_some_and(|name| name.as_bytes() != inbox.nspace.to_bytes())
         };
-        // Of others nothing is known: an empty name stands for what is asked of them.
+        // Nothing is known of other namespaces: an empty name, which no key has, stands for what is asked of them.
         let elsewhere = qualifiers.iter().any(other);
         keys.extend(asked.into_iter().map(|key| if elsewhere { String::new() } else { key }));
     }

@@ -1,4 +1,5 @@
-//! What libpmix asks its host for: called on the library's thread, so everything is copied into a queue at once.
+//! Requests of libpmix to its host. The functions are called on the library's thread, so they copy everything into a
+//! queue at once.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
@@ -15,167 +16,167 @@ use super::abi::{
 };
 use super::service::{self, QueryReply};
 
-/// Something that the library wants.
+/// A request of the library.
 #[derive(Debug)]
 pub(crate) enum Upcall {
-    /// A task has connected.
+    /// A task (rank) has connected.
     Connected(u32),
-    /// A task is done with it.
+    /// A task (rank) has finished using PMIx.
     Finalized(u32),
-    /// A task wants the step ended.
+    /// A task asks to end the step (`PMIx_Abort`).
     Abort {
-        /// Which.
+        /// The task's rank.
         rank: u32,
-        /// With this exit code.
+        /// The exit code.
         code: i32,
-        /// Its words.
+        /// The message for the user.
         text: String,
-        /// To be told.
+        /// Callback for the answer.
         reply: DoneReply,
     },
-    /// All tasks here that take part are in a fence.
+    /// All participating tasks of this node have entered a fence.
     Fence {
-        /// Who takes part.
+        /// The participants.
         asked: Asked,
-        /// What they bring.
+        /// The data that the participants contribute.
         data: Vec<u8>,
-        /// To be told.
+        /// Callback for the answer.
         reply: ModexReply,
     },
-    /// What has a rank elsewhere published?
+    /// A task asks for the data that a rank on another node has published.
     Ask {
-        /// The rank.
+        /// The other rank.
         rank: u32,
-        /// To be told.
+        /// Callback for the answer.
         reply: ModexReply,
     },
-    /// Answer to `publish_of`.
+    /// The answer to `publish_of`.
     Published {
-        /// Its number.
+        /// The ticket given to `publish_of`.
         ticket: u64,
-        /// What was published.
+        /// The published data; None: it failed.
         data: Option<Vec<u8>>,
     },
-    /// `PMIx_Connect` (or, not `on`, `PMIx_Disconnect`) of all tasks here that take part.
+    /// All participating tasks of this node have called `PMIx_Connect`, or (not `on`) `PMIx_Disconnect`.
     Connect {
-        /// Connect, not disconnect.
+        /// Whether to connect; false: to disconnect.
         on: bool,
-        /// Who takes part.
+        /// The participants.
         asked: Asked,
-        /// To be told.
+        /// Callback for the answer.
         reply: DoneReply,
     },
     /// A task publishes values.
     Publish {
-        /// Which.
+        /// The task's rank.
         rank: u32,
-        /// Names, and values as the library packs them.
+        /// Names, and values as packed by the library.
         values: Vec<(String, Vec<u8>)>,
-        /// To be told.
+        /// Callback for the answer.
         reply: DoneReply,
     },
-    /// A task takes back what it has published.
+    /// A task withdraws published values.
     Unpublish {
-        /// Which.
+        /// The task's rank.
         rank: u32,
-        /// The names; none: all.
+        /// The names; empty: all of the task.
         keys: Vec<String>,
-        /// To be told.
+        /// Callback for the answer.
         reply: DoneReply,
     },
-    /// A task looks up what was published.
+    /// A task looks up published values.
     Lookup {
         /// The names.
         keys: Vec<String>,
-        /// When all of them are there.
+        /// Whether to wait until all of them are published.
         wait: bool,
-        /// To be told.
+        /// Callback for the answer.
         reply: LookupReply,
     },
-    /// A group is made (or, not `on`, given up) by all tasks here that take part.
+    /// All participating tasks of this node construct a group, or (not `on`) destruct it.
     Group {
-        /// Made, not given up.
+        /// Whether to construct; false: to destruct.
         on: bool,
-        /// Its name.
+        /// The group's name.
         name: String,
-        /// Who takes part.
+        /// The participants.
         asked: Asked,
-        /// What they bring for the others.
+        /// Data that the participants contribute for each other.
         data: Vec<u8>,
-        /// A number is wanted for it.
+        /// Whether a unique number for the group is wanted.
         numbered: bool,
-        /// To be told.
+        /// Callback for the answer.
         reply: GroupReply,
     },
-    /// A task tells others of something.
+    /// A task sends an event to others.
     Event(Event),
-    /// A task asks what its resource manager knows.
+    /// A task queries its resource manager.
     Query {
-        /// What it asks for.
+        /// The keys that it asks for.
         keys: Vec<String>,
-        /// To be told.
+        /// Callback for the answer.
         reply: QueryReply,
     },
-    /// A task has something for the user.
+    /// A task logs text for the user.
     Log {
-        /// Which.
+        /// The task's rank.
         rank: u32,
-        /// For standard output, and for standard error.
+        /// Text for standard output, and for standard error.
         texts: [String; 2],
-        /// To be told.
+        /// Callback for the answer.
         reply: DoneReply,
     },
-    /// A task wants all of the step ended: at once, or in good manner.
+    /// A task asks to end the whole step.
     End {
-        /// Which.
+        /// The task's rank.
         rank: u32,
-        /// At once.
+        /// Whether to kill it; false: to terminate it orderly.
         kill: bool,
-        /// To be told.
+        /// Callback for the answer.
         reply: QueryReply,
     },
-    /// A task wants further processes, and was refused.
+    /// A task (rank) asked for further processes, and was refused.
     Spawn(u32),
 }
 
-/// Something that a task tells others.
+/// An event that a task sends to others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// What has happened, by the library's number.
+    /// The library's number of the event.
     pub(crate) code: i32,
-    /// The rank that says so.
+    /// The rank that sends the event.
     pub(crate) source: u32,
-    /// Whom it is for, by the library's number.
+    /// The event's receivers, as the library's number of a range.
     pub(crate) range: u8,
-    /// What belongs to it, as the library packs it.
+    /// The event's attributes as packed by the library.
     pub(crate) details: Vec<Vec<u8>>,
 }
 
-/// Which ranks.
+/// A set of ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// All of the step.
+    /// All ranks of the step.
     All,
-    /// These.
+    /// The ranks with these numbers.
     Some(IndexSet),
 }
 
-/// How something went.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Well.
+    /// Success.
     Well,
-    /// Not all came in time.
+    /// Not all participants have entered in time.
     Timeout,
-    /// Somebody is gone.
+    /// A participant's node has failed.
     Gone,
-    /// It is too much.
+    /// The data is too large.
     TooLarge,
-    /// There is no such thing.
+    /// No such rank, name or group.
     NotFound,
-    /// There is such a thing already.
+    /// The name exists already.
     Taken,
-    /// That is not done here.
+    /// The request is not supported.
     Refused,
 }
 
@@ -193,19 +194,19 @@ impl Verdict {
     }
 }
 
-/// Whom to tell that something is done.
+/// Callback for an answer without data.
 #[derive(Debug)]
 pub(crate) struct DoneReply(pub(super) OpDone, pub(super) *mut c_void);
 
-/// Whom to tell what all brought, or what one has published.
+/// Callback for the collected data of a fence, or the data that a rank has published.
 #[derive(Debug)]
 pub(crate) struct ModexReply(ModexDone, *mut c_void);
 
-/// Whom to tell of a group.
+/// Callback for the answer to a group request.
 #[derive(Debug)]
 pub(crate) struct GroupReply(InfoDone, *mut c_void);
 
-/// Whom to tell what was looked up, and how much was.
+/// Callback for looked-up values; with the number of names asked for.
 #[derive(Debug)]
 pub(crate) struct LookupReply(LookupDone, *mut c_void, usize);
 
@@ -227,7 +228,7 @@ impl DoneReply {
 }
 
 impl LookupReply {
-    /// With owner and packed value of each that was found.
+    /// Answers with owner and packed value of each name that was found.
     pub(crate) fn answer(self, result: Result<Vec<(u32, Vec<u8>)>, Verdict>) {
         let Some(inbox) = inbox() else { return };
         let unpack = |(owner, value): (u32, Vec<u8>)| {
@@ -267,7 +268,7 @@ impl ModexReply {
 }
 
 impl GroupReply {
-    /// With the group's number and what all brought for each other.
+    /// Answers with the group's number and the data that the participants contributed.
     pub(crate) fn answer(self, result: Result<(Option<u64>, Vec<u8>), Verdict>) {
         let mut infos = Infos::default();
         let status = match result {
@@ -310,10 +311,10 @@ unsafe extern "C" fn drop_infos(kept: *mut c_void) {
     drop(unsafe { Box::from_raw(kept.cast::<Infos>()) });
 }
 
-/// The mark of an event that a task of this node has told the library: elsewhere it is news.
+/// Attribute that marks an event which a task of this node gave to the library; on other nodes it has to be unmarked.
 const HEARD_HERE: &CStr = c"pmix.srvr.internal.notify";
 
-/// The queue between the library's thread and the host.
+/// Queue between the library's thread and the host.
 pub(super) struct Inbox {
     pub(super) bell: OwnedFd,
     pub(super) nspace: CString,
@@ -330,7 +331,7 @@ impl std::fmt::Debug for Inbox {
 
 static INBOX: OnceLock<Inbox> = OnceLock::new();
 
-/// The queue of this process, once there is one.
+/// Returns the queue of this process, if it has one.
 pub(super) fn inbox() -> Option<&'static Inbox> {
     INBOX.get()
 }
@@ -357,7 +358,7 @@ impl Inbox {
         std::mem::take(&mut self.queue.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// An attribute as bytes that any server of this version understands.
+    /// Encodes an attribute as bytes that any server of this version can decode.
     ///
     /// # Safety
     /// The attribute must be valid.
@@ -373,7 +374,7 @@ impl Inbox {
         }
     }
 
-    /// The reverse. What the attribute points to is never freed.
+    /// Decodes what `pack` has encoded. The memory to which the attribute points is never freed.
     ///
     /// # Safety
     /// The bytes must have been made by `pack`.
@@ -391,7 +392,7 @@ impl Inbox {
         }
     }
 
-    /// Who takes part. None: somebody of another namespace does.
+    /// Returns the participants. None: one is of another namespace.
     ///
     /// # Safety
     /// `procs` must point to `count` entries.
@@ -421,7 +422,7 @@ fn empty() -> Buffer {
     Buffer { base: ptr::null_mut(), pack: ptr::null_mut(), unpack: ptr::null_mut(), allocated: 0, used: 0 }
 }
 
-/// What this host offers.
+/// Returns the callbacks that this host offers.
 pub(super) fn module() -> Module {
     Module {
         client_connected: None,
@@ -545,7 +546,7 @@ unsafe extern "C" fn direct_modex(
     SUCCESS
 }
 
-/// The answer to a `dmodex_request`; the bytes stay the library's.
+/// Receives the answer to a `dmodex_request`; the bytes remain the library's.
 pub(super) unsafe extern "C" fn answered(status: Status, bytes: *mut c_char, length: usize, ticket: *mut c_void) {
     let Some(inbox) = inbox() else { return };
     let data = (status == SUCCESS).then(|| {
@@ -712,7 +713,7 @@ unsafe extern "C" fn deregister_events(
     OPERATION_SUCCEEDED
 }
 
-/// Within the node the library has told all whom it is for.
+/// Receives an event of a task. The library itself has notified the receivers on this node.
 unsafe extern "C" fn notify_event(
     code: Status,
     source: *const Proc,

@@ -1,4 +1,4 @@
-//! What a spawned process sees.
+//! Tests of the environment in which a spawned process runs.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -36,11 +36,11 @@ fn it_has_its_own_number_in_its_environment() {
 fn it_has_three_descriptors_and_no_blocked_or_ignored_signal() {
     let open = File::open("/dev/null").unwrap();
     rustix::io::fcntl_setfd(&open, rustix::io::FdFlags::empty()).unwrap();
-    // Asked one by one: a pipeline or a glob would open descriptors of its own.
+    // Asked for one by one: a pipeline or a glob would open further descriptors.
     let script = "for f in 0 1 2 3 4 5 6 7 8 9; do [ ! -e /proc/$$/fd/$f ] || printf '%s ' $f; done";
     assert_eq!(run(script, |_| {}).0, "0 1 2");
     let (text, _) = run("grep -E 'Sig(Blk|Ign)' /proc/self/status | tr -d '\\t\\n'", |_| {});
-    // The two signals of the C library, 32 and 33, are as they were found.
+    // Signals 32 and 33, which the C library uses, are as they were found.
     let free = ["SigBlk:0000000000000000SigIgn:0000000000000000", "SigBlk:0000000000000000SigIgn:0000000080000000"];
     assert!(free.contains(&text.as_str()), "{text}");
 }
@@ -109,7 +109,7 @@ fn it_is_the_user_before_it_goes_anywhere() {
 fn what_cannot_note_itself_does_not_run() {
     let null = File::open("/dev/null").unwrap();
     let argv = [c"touch".to_owned(), c"/nowhere/at/all".to_owned()];
-    // Opened for reading only.
+    // Opened for reading only, so that writing fails.
     let note = Note { file: null.as_fd(), offset: 0, line: PID_ROOM.into(), room: 0 };
     let stdio = [null.as_fd(); 3];
     let spawn = Spawn { note: Some(note), ..Spawn::new(c"/bin/touch", &argv, stdio) };

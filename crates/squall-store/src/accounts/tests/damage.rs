@@ -1,4 +1,4 @@
-//! A damaged database: no row of it is wrong, and none is lost without a word. faults.md A9.
+//! Tests of damaged databases: no row is shown wrongly, and no lost row goes unreported. faults.md A9.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::accounts::{Accounts, Fed, Keeper, Signs, is_damage, open};
 use crate::file::tests::append;
 use crate::file::{FileLog, Options};
 
-/// A state directory with a database that is at rest, and a journal.
+/// A state directory with a closed database, and a journal.
 struct Kept {
     bed: Bed,
     place: Place,
@@ -57,7 +57,7 @@ impl Kept {
         Self { bed, place, cluster, good, rows }
     }
 
-    /// What is told after damage, with what of the journal is left.
+    /// Replaces the database by damaged bytes, opens it with or without the journal, and returns the answer to a query.
     fn after(&self, damaged: &[u8], with_journal: bool) -> (Vec<AccountingRow>, Vec<(JobId, JobId)>) {
         let path = self.place.accounts();
         let aside = self.place.dir().join("journal-aside");
@@ -88,7 +88,7 @@ fn ask(path: &Path) -> (Vec<AccountingRow>, Vec<(JobId, JobId)>) {
     (rows, lost)
 }
 
-/// Issue 31: what finds no room in the queue is read from the journal, and what comes after it is stored as it is.
+/// Issue 31: records that do not fit into the queue are read from the journal, and later ones are stored normally.
 #[test]
 fn records_that_found_no_room_are_read_from_the_journal() {
     let Kept { bed, place, cluster, rows, .. } = Kept::new();
@@ -99,7 +99,7 @@ fn records_that_found_no_room_are_read_from_the_journal() {
     let accounts = Accounts { records, signs: Arc::clone(&signs), orders: None, thread: None };
     let fed = Fed { records: fed, signs };
     let mut keeper = Keeper::new(&place, cluster, 0, fed, journal.accounted());
-    // Two batches find room, all others but the last do not.
+    // Two batches fit into the queue; the others do not, except the last.
     let mut batches: Vec<_> = bed.records.chunks(100).map(|records| Arc::new(records.to_vec())).collect();
     let last = batches.pop().unwrap();
     for records in batches {
@@ -123,15 +123,15 @@ fn is_lost(lost: &[(JobId, JobId)], row: &AccountingRow) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4, ..ProptestConfig::default() })]
 
-    /// Whatever bit is flipped and whatever page is zeroed: with the journal all rows are there again; without it those
-    /// that are told are right, and those that are not are named.
+    /// Flips bits and zeroes pages anywhere. With the journal all rows are restored. Without it the shown rows are
+    /// right, and the missing ones are reported.
     #[test]
     fn a9_no_damaged_row_is_shown_and_none_is_lost_without_a_word(places in proptest::collection::vec(any::<(u64, bool)>(), 12)) {
         let kept = Kept::new();
         let size = kept.good.len() as u64;
         for (n, (place, zero)) in places.into_iter().enumerate() {
             let mut damaged = kept.good.clone();
-            // The first pages always, others by chance.
+            // The first three pages are always damaged, others by chance.
             let at = if n < 3 { n * PAGE_BYTES + place as usize % PAGE_BYTES } else { (place % size) as usize };
             if zero {
                 damaged[at / PAGE_BYTES * PAGE_BYTES..][..PAGE_BYTES].fill(0);

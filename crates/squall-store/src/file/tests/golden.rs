@@ -1,7 +1,7 @@
 //! Snapshots written by a release are read by every later one: files of each format, kept as hex.
 //!
-//! A file that is no longer read as the same state is a broken promise, not a file to be renewed: what a
-//! snapshot holds has changed, and needs a format of its own. SQUALL_GOLDEN=renew writes that of the present one.
+//! If a file is no longer read as the same state, the file must not be renewed: the content of snapshots has changed,
+//! and needs a format number of its own. SQUALL_GOLDEN=renew writes the file of the present format.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -74,10 +74,10 @@ fn state() -> State {
     state
 }
 
-/// A life in which jobs are in every phase.
+/// Returns events after which jobs are in every phase.
 fn events() -> Vec<Event> {
     let both = NodeConfig { name: "g[1-2]".into(), cpus: Some(4), force: true, ..NodeConfig::default() };
-    // The default of arrays was another one when the bytes were written.
+    // The default of `max_array_size` was another one when the bytes were written.
     let own = Config { max_array_size: 4_000_001, ..Config::default() };
     let mut config = Config { cluster: "golden".into(), nodes: vec![both], ..own };
     config.complete();

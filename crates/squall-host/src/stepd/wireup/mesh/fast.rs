@@ -1,5 +1,5 @@
-//! UCX between the step daemons of a step: it carries what there is for those whose worker is known. Connections of the
-//! ordinary kind stay beside it: they bring the workers' addresses, and their end tells who has died.
+//! UCX between the step daemons of a step: carries messages to those whose worker address is known. Ordinary
+//! connections stay open too: they transfer the workers' addresses, and their end shows that a step daemon has died.
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -11,14 +11,15 @@ use squall_model::wire::peer::PeerMessage;
 use super::Kinship;
 use crate::sys::ucx::{Peer, Worker};
 
-/// Bits of a tag that say who speaks. The others say that it is one of us: UCX itself lets everybody in.
+/// Bits of a tag that hold the sender's place. The other bits prove that the sender belongs to the step, as UCX itself
+/// accepts any sender.
 const PLACE_BITS: u32 = 24;
 
-/// Our worker, and the others that it knows.
+/// This step daemon's UCX worker, and the connected ones of other step daemons.
 #[derive(Debug)]
 pub(super) struct Fast {
     worker: Worker,
-    /// What only those of the step can know, in the upper bits of each tag.
+    /// Secret of the step, in the upper bits of each tag.
     secret: u64,
     here: u64,
     peers: BTreeMap<u32, Peer>,
@@ -34,12 +35,12 @@ impl Fast {
         Ok(Self { worker, secret, here: u64::from(kinship.here), peers: BTreeMap::new() })
     }
 
-    /// For others to `meet` it.
+    /// Returns the worker's address, for others to `meet` it.
     pub(super) fn address(&self) -> ByteBuf {
         ByteBuf::from(self.worker.address())
     }
 
-    /// Another has told its address.
+    /// Connects to the worker of the step daemon at `place`.
     pub(super) fn meet(&mut self, place: u32, address: &[u8]) {
         if !self.peers.contains_key(&place)
             && let Ok(peer) = self.worker.connect(address)
@@ -48,19 +49,19 @@ impl Fast {
         }
     }
 
-    /// Another is gone.
+    /// Removes a step daemon that has ended.
     pub(super) fn part(&mut self, place: u32) {
         self.peers.remove(&place);
     }
 
-    /// Tells another. No: it can't be told this way.
+    /// Sends a message to the step daemon at `place`. False: its worker is not connected, or sending failed.
     pub(super) fn send(&mut self, place: u32, message: &PeerMessage) -> bool {
         let Some(peer) = self.peers.get(&place) else { return false };
         let mut bytes = Vec::new();
         codec::encode(message, &mut bytes).is_ok() && self.worker.send(*peer, self.secret | self.here, bytes).is_ok()
     }
 
-    /// What has come, and from whom.
+    /// Returns the received messages with the places of their senders.
     pub(super) fn take(&mut self) -> Vec<(u32, PeerMessage)> {
         let taken = self.worker.take(self.secret, !0 << PLACE_BITS);
         let open = |(tag, bytes): (u64, Vec<u8>)| {
@@ -70,12 +71,12 @@ impl Fast {
         taken.into_iter().filter_map(open).collect()
     }
 
-    /// Readable when there may be something to take.
+    /// Returns a descriptor that is readable when messages may have arrived.
     pub(super) fn interest(&self) -> BorrowedFd<'_> {
         self.worker.fd()
     }
 
-    /// Whether all has left.
+    /// Whether all messages were sent.
     pub(super) fn is_flushed(&self) -> bool {
         self.worker.is_flushed()
     }

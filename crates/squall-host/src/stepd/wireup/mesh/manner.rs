@@ -1,43 +1,43 @@
-//! How the step daemons of a step are to speak with each other: the variables that Slurm's users know.
+//! How the step daemons of a step exchange messages, as set by Slurm's `SLURM_PMIX_*` environment variables.
 
 use squall_engine::wireup::ring::Shape;
 use squall_model::time::Span;
 
 use crate::stepd::environment::Environment;
 
-/// How long ranks wait for each other, seconds, if `SLURM_PMIX_TIMEOUT` does not say.
+/// Default of `SLURM_PMIX_TIMEOUT`: how long ranks wait for each other, seconds.
 const TIMEOUT_S: u64 = 300;
 
-/// How messages go from one step daemon to another.
+/// Route of messages between step daemons (`SLURM_PMIX_DIRECT_CONN`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stepd::wireup) enum Way {
-    /// Directly: on one machine over Unix sockets, else over TCP.
+    /// Direct messages: on one machine over Unix sockets, otherwise over TCP. The default.
     Direct,
-    /// `tcp`: over TCP also on one machine.
+    /// Value `tcp`: direct messages over TCP, also on one machine.
     Tcp,
-    /// `false`: through the node daemons, along the tree of nodes.
+    /// Value `false`: messages go through the node daemons, along the tree of nodes.
     Tree,
-    /// `srun`: by way of `srun`.
+    /// Value `srun`: all messages are relayed by `srun`.
     Srun,
 }
 
-/// What the user has said.
+/// Exchange mode set by the user's environment variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stepd::wireup) struct Manner {
-    /// `SLURM_PMIX_DIRECT_CONN`.
+    /// `SLURM_PMIX_DIRECT_CONN`: route of messages.
     pub(in crate::stepd::wireup) way: Way,
-    /// `SLURM_PMIX_DIRECT_CONN_UCX`: over UCX where it can be had.
+    /// `SLURM_PMIX_DIRECT_CONN_UCX`: whether to use UCX where available. Default: no.
     pub(in crate::stepd::wireup) ucx: bool,
-    /// `SLURM_PMIX_DIRECT_CONN_EARLY`: connections are made before they are wanted.
+    /// `SLURM_PMIX_DIRECT_CONN_EARLY`: whether connections are made before they are needed. Default: yes.
     pub(in crate::stepd::wireup) early: bool,
     /// `SLURM_PMIX_TIMEOUT`: how long ranks wait for each other.
     pub(in crate::stepd::wireup) patience: Span,
-    /// `SLURM_PMIX_FENCE`: `tree`, `ring` or `mixed`.
+    /// `SLURM_PMIX_FENCE`: pattern in which a fence's messages are sent, `tree`, `ring` or `mixed`.
     pub(in crate::stepd::wireup) shape: Shape,
 }
 
 impl Manner {
-    /// As the environment of the tasks says.
+    /// Reads the mode from the environment of the tasks.
     pub(in crate::stepd::wireup) fn of(env: &Environment) -> Self {
         let yes = |name: &str, otherwise: bool| said(env, name).map_or(otherwise, |value| is_yes(&value));
         let way = match said(env, "SLURM_PMIX_DIRECT_CONN").as_deref() {
@@ -61,12 +61,12 @@ impl Manner {
     }
 }
 
-/// A variable's value.
+/// Returns a variable's value. None: it is not set, or not UTF-8.
 pub(in crate::stepd::wireup) fn said(env: &Environment, name: &str) -> Option<String> {
     env.get(name).and_then(|value| std::str::from_utf8(value).ok()).map(str::to_owned)
 }
 
-/// Slurm takes these for no, and everything else for yes.
+/// Whether a value means yes: Slurm takes `0`, `no`, `n` and `false` for no, and all others for yes.
 pub(in crate::stepd::wireup) fn is_yes(value: &str) -> bool {
     !["0", "no", "n", "false"].contains(&value.to_ascii_lowercase().as_str())
 }

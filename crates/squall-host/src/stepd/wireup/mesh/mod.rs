@@ -1,7 +1,7 @@
-//! Connections between the step daemons of one step, made when there is something to say, or before (`early`). On one
-//! machine where a step daemon listens follows from the launch: nothing is exchanged before. Between machines the first
-//! words go by way of `srun`, to which all are connected, and with them where the speaker can be reached: from then on both
-//! speak directly.
+//! Connections between the step daemons of one step, made when there is a message to send, or before (`early`). On one
+//! machine the address of a step daemon follows from the launch, so no addresses are exchanged. Between machines the
+//! first messages are relayed by `srun`, to which all are connected, together with the sender's address; from then on
+//! both step daemons are connected directly.
 
 mod fast;
 mod manner;
@@ -25,29 +25,31 @@ use crate::stepd::frames::{Filled, Frames};
 use fast::Fast;
 pub(super) use manner::{Manner, Way, is_yes, said};
 
-/// How long a step daemon may take to be there, counted from our own start: then it has come and gone, or never will come.
+/// Time from our own start within which another step daemon must be reachable; after it, it has ended or will never
+/// start.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Between two calls to one that is not there: at first, and at most.
+/// Pause between attempts to connect to a step daemon that is not reachable: at first, and at most.
 const PAUSE: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
-/// How long another machine may take to answer a call; then it is told by way of `srun`.
+/// Time limit of a connection to another machine; after it, messages are relayed by `srun`.
 const CALL: Duration = Duration::from_secs(2);
 
-/// What the step daemons of a step know of each other.
+/// What a step daemon needs to authenticate the others of its step and to be reached by them.
 #[derive(Clone, Debug)]
 pub(super) struct Kinship {
-    /// The cookie of the launch, which only the step's own have.
+    /// The cookie of the launch, which is known within the step only.
     pub(super) cookie: [u8; 16],
-    /// Whose step it is.
+    /// User id of the step.
     pub(super) owner: u32,
-    /// Our place in the layout.
+    /// Index of our node in the layout.
     pub(super) here: u32,
-    /// Others may be on other machines, and know this one by this name or address. Empty: by the one of `srun`'s connection.
+    /// Host name or address by which other machines reach this one; empty: that of the connection to `srun`. None: all
+    /// nodes of the step are on this machine.
     pub(super) far: Option<String>,
 }
 
 impl Kinship {
-    /// Of a step's launch on this node.
+    /// Derives them from a step's launch on this node.
     pub(super) fn of(launch: &StepLaunch, program: &TaskProgram) -> Self {
         let far = match &program.client {
             ClientAddress::Anywhere { address, .. } => address.rsplit_once(':').map(|(host, _)| host.to_owned()),
@@ -57,22 +59,22 @@ impl Kinship {
         Self { cookie: program.cookie, owner: launch.facts.owner.uid, here: launch.node_index, far }
     }
 
-    /// A name for the step that no other has, and that tells nothing of the cookie.
+    /// Returns a unique name for the step, from which the cookie can't be derived.
     pub(super) fn name(&self) -> String {
         blake3::hash(&self.cookie).to_hex()[..32].to_owned()
     }
 
-    /// What only those of the step can know, for `what`.
+    /// Returns a secret of the step for the purpose `what`.
     pub(super) fn secret(&self, what: &str) -> blake3::Hash {
         blake3::keyed_hash(blake3::hash(&self.cookie).as_bytes(), what.as_bytes())
     }
 
-    /// Where the step daemon at a place listens: a name that only those who know the cookie can tell.
+    /// Returns the address on which the step daemon at a place listens; without the cookie it can't be guessed.
     fn address(&self, place: u32) -> io::Result<SocketAddr> {
         SocketAddr::from_abstract_name(format!("squall-wireup-{}-{place}", self.name()))
     }
 
-    /// Whether the other end is somebody who may be one of us.
+    /// Whether the peer may belong to the step: it runs as the step's user or as root.
     fn trusts(&self, stream: &UnixStream) -> bool {
         let peer = rustix::net::sockopt::socket_peercred(stream).map(|c| c.uid.as_raw());
         peer.is_ok_and(|uid| uid == self.owner || uid == 0)
@@ -84,58 +86,58 @@ impl Kinship {
     }
 }
 
-/// All connections of one step daemon.
+/// All connections of one step daemon to the others of its step.
 #[derive(Debug)]
 pub(super) struct Mesh {
     kinship: Kinship,
     manner: Manner,
     listener: UnixListener,
-    /// For those of other machines, or all.
+    /// TCP listener for step daemons on other machines, or (if the route is TCP) for all.
     tcp: Option<TcpListener>,
-    /// UCX, if it is wanted and there.
+    /// UCX, if it is wanted and available.
     fast: Option<Fast>,
-    /// Where that is: `HOST:PORT`.
+    /// Address of the TCP listener, `HOST:PORT`; empty: there is none.
     endpoint: String,
     links: Vec<Link>,
-    /// Those who are not there yet, and what is for them.
+    /// Messages for step daemons that are not connected yet, by place.
     calls: BTreeMap<u32, Call>,
-    /// Those who are told by way of `srun`, until they are reached directly.
+    /// Step daemons to which messages are relayed by `srun`, until they are reached directly.
     away: BTreeSet<u32>,
-    /// Where those of other machines can be reached.
+    /// Addresses of step daemons on other machines.
     known: BTreeMap<u32, String>,
-    /// What `srun` is to pass on.
+    /// Messages that `srun` has to relay, with the receiver's place.
     passes: Vec<(u32, PeerMessage)>,
-    /// What goes through the tree.
+    /// Messages to be sent through the tree of nodes, with the receiver's place.
     letters: Vec<(u32, PeerMessage)>,
     traffic: Traffic,
     born: Instant,
 }
 
-/// Messages that were sent, by their way; connections that were made, and what had to be told for them.
+/// Counters: messages sent, by their route; connections made; addresses sent for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Traffic {
-    /// By way of `srun`.
+    /// Messages relayed by `srun`.
     pub(super) relayed: u64,
-    /// Through the tree of nodes.
+    /// Messages sent through the tree of nodes.
     pub(super) by_nodes: u64,
-    /// Over Unix sockets.
+    /// Messages sent over Unix sockets.
     pub(super) unix: u64,
-    /// Over TCP.
+    /// Messages sent over TCP.
     pub(super) tcp: u64,
-    /// Over UCX.
+    /// Messages sent over UCX.
     pub(super) ucx: u64,
-    /// Connections made before there was anything to say.
+    /// Connections made before there was a message to send.
     pub(super) early: u64,
-    /// Connections made when there was.
+    /// Connections made for a message.
     pub(super) late: u64,
-    /// Addresses told: none where they follow from the launch.
+    /// Addresses sent; none where they follow from the launch.
     pub(super) addresses: u64,
 }
 
 #[derive(Debug)]
 struct Link {
     frames: Frames,
-    /// Who it is, when that is known.
+    /// Place of the peer; None: it has not identified itself.
     place: Option<u32>,
     greeted: bool,
     broken: bool,
@@ -149,12 +151,12 @@ struct Call {
     pause: Duration,
 }
 
-/// What was heard.
+/// Result of reading from the connections.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
-    /// Frames, and from whom.
+    /// Received messages with the places of their senders.
     pub(super) messages: Vec<(u32, PeerMessage)>,
-    /// Who can't be reached any more.
+    /// Places of step daemons that can't be reached any more.
     pub(super) lost: Vec<u32>,
 }
 
@@ -165,7 +167,7 @@ impl Heard {
 }
 
 impl Mesh {
-    /// Listens. `srun` is our link to it.
+    /// Opens the listeners for other step daemons. `srun`: the link to the step's `srun`.
     pub(super) fn open(kinship: Kinship, manner: Manner, srun: Option<&Frames>) -> io::Result<Self> {
         let listener = UnixListener::bind_addr(&kinship.address(kinship.here)?)?;
         listener.set_nonblocking(true)?;
@@ -197,23 +199,23 @@ impl Mesh {
         })
     }
 
-    /// Has UCX carry what goes directly, under the user's settings for it. The error says why it does not.
+    /// Has UCX carry direct messages, under the user's settings for it. Err: why it can't.
     pub(super) fn hasten(&mut self, settings: &[(String, String)]) -> Result<(), String> {
         self.fast = Some(Fast::start(&self.kinship, settings)?);
         Ok(())
     }
 
-    /// Whether others may be on other machines.
+    /// Whether step daemons may be on other machines.
     pub(super) fn is_far(&self) -> bool {
         self.kinship.far.is_some()
     }
 
-    /// What went which way.
+    /// Returns the counters of messages and connections.
     pub(super) fn traffic(&self) -> Traffic {
         self.traffic
     }
 
-    /// Makes the connection to another, before there is anything to say.
+    /// Connects to another step daemon before there is a message to send.
     pub(super) fn meet(&mut self, place: u32) {
         if matches!(self.manner.way, Way::Direct | Way::Tcp) {
             let message = self.introduction();
@@ -228,10 +230,10 @@ impl Mesh {
         }
     }
 
-    /// Tells another; who can't be reached is told by `tick`.
+    /// Sends a message to another step daemon; one that can't be reached is reported by `tick`.
     pub(super) fn send(&mut self, place: u32, message: PeerMessage) {
-        // UCX does not say when something has arrived: so it gets that to which an answer is waited for. A last word goes
-        // where it comes before the end of the connection.
+        // UCX does not report when a message has arrived, so it carries only messages that are answered. A last message
+        // is sent where it arrives before the end of the connection.
         let answered = matches!(
             message,
             PeerMessage::Up { .. } | PeerMessage::Ask { .. } | PeerMessage::Ping { .. } | PeerMessage::Pong { .. }
@@ -299,7 +301,7 @@ impl Mesh {
         self.links.push(Link { frames, place: Some(place), greeted: false, broken: false, tcp });
     }
 
-    /// Another says how it can be reached. Who has called us first is there already.
+    /// Handles the received address of another step daemon, connecting to it unless it is connected already.
     pub(super) fn introduced(&mut self, place: u32, tcp: &str, ucx: &[u8]) {
         if let Some(fast) = self.fast.as_mut().filter(|_| !ucx.is_empty()) {
             fast.meet(place, ucx);
@@ -309,23 +311,23 @@ impl Mesh {
             return;
         }
         let called = Pipe::dial(tcp, self.kinship.cookie, CALL);
-        // Who is not to be reached directly is told by way of `srun`, as before.
+        // Messages to one that can't be reached directly are relayed by `srun`, as before.
         if let Ok(pipe) = called {
             self.connected(place, Frames::over(pipe), true);
         }
     }
 
-    /// What `srun` is to pass on.
+    /// Takes the messages that `srun` has to relay.
     pub(super) fn passes(&mut self) -> Vec<(u32, PeerMessage)> {
         std::mem::take(&mut self.passes)
     }
 
-    /// What is to go through the tree.
+    /// Takes the messages to be sent through the tree.
     pub(super) fn letters(&mut self) -> Vec<(u32, PeerMessage)> {
         std::mem::take(&mut self.letters)
     }
 
-    /// Calls again those who were not there.
+    /// Retries connections that are due; returns lost step daemons, and messages received by UCX.
     pub(super) fn tick(&mut self) -> Heard {
         let now = Instant::now();
         let due: Vec<u32> = self.calls.iter().filter(|(_, call)| call.again <= now).map(|(place, _)| *place).collect();
@@ -340,12 +342,12 @@ impl Mesh {
         heard
     }
 
-    /// When to `tick`.
+    /// Time at which `tick` must be called next.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.calls.values().map(|call| call.again).min()
     }
 
-    /// What to poll for: the listeners first, then the connections.
+    /// Returns what to poll for: first the listeners, then the connections.
     pub(super) fn interests(&self) -> impl Iterator<Item = Interest<'_, ()>> {
         let fast = self.fast.as_ref().map(Fast::interest);
         let listeners = std::iter::once(self.listener.as_fd()).chain(self.tcp.as_ref().map(AsFd::as_fd)).chain(fast);
@@ -353,12 +355,12 @@ impl Mesh {
         listeners.chain(self.links.iter().map(|link| link.frames.interest(true)))
     }
 
-    /// The interest at that place of the list has come true.
+    /// Handles the ready descriptor at index `at` of `interests`.
     pub(super) fn handle(&mut self, at: usize) -> Heard {
         let mut heard = Heard::default();
         let others = 1 + usize::from(self.tcp.is_some()) + usize::from(self.fast.is_some());
         let Some(at) = at.checked_sub(others) else {
-            // What UCX has is taken by `tick`.
+            // Messages received by UCX are taken by `tick`.
             self.accept();
             return heard;
         };
@@ -381,7 +383,7 @@ impl Mesh {
         heard
     }
 
-    /// Forgets connections that have ended. Not while places of the list are in use.
+    /// Removes connections that have ended. This changes the indexes of `interests`.
     pub(super) fn sweep(&mut self) {
         self.links.retain(|link| !link.broken);
     }
@@ -395,7 +397,7 @@ impl Mesh {
             }
         }
         while let Some(Ok((stream, _))) = self.tcp.as_ref().map(TcpListener::accept) {
-            // It is heard only if it knows the cookie.
+            // The peer can be read only if it has the cookie.
             if let Ok(pipe) = Pipe::called(stream, self.kinship.cookie) {
                 self.welcome(Frames::over(pipe), true);
             }
@@ -415,19 +417,19 @@ impl Mesh {
         self.links.push(Link { frames, place: None, greeted: false, broken: false, tcp });
     }
 
-    /// Whether nothing waits to be sent.
+    /// Whether all queued messages were sent.
     pub(super) fn is_flushed(&self) -> bool {
         let links = self.links.iter().all(|link| link.broken || link.frames.backlog() == 0);
         links && self.fast.as_ref().is_none_or(Fast::is_flushed)
     }
 }
 
-/// Whether it tells somebody what he could not know.
+/// Whether a message transfers an address that does not follow from the launch.
 fn is_address(message: &PeerMessage) -> bool {
     matches!(message, PeerMessage::Endpoint { tcp, ucx } if !tcp.is_empty() || !ucx.is_empty())
 }
 
-/// Listens on an address of this machine; that, and where others find it.
+/// Listens on an address of this machine; returns the listener, and the address for others.
 fn listen(on: &str, host: &str) -> io::Result<(Option<TcpListener>, String)> {
     let listener = TcpListener::bind((on, 0))?;
     listener.set_nonblocking(true)?;
@@ -436,7 +438,7 @@ fn listen(on: &str, host: &str) -> io::Result<(Option<TcpListener>, String)> {
 }
 
 impl Link {
-    /// The next message. One that is not to be believed breaks the link.
+    /// Returns the next message. One that is invalid, or not authenticated, breaks the link.
     fn take(&mut self, cookie: &[u8; 16]) -> io::Result<Option<PeerMessage>> {
         let taken = self.try_take(cookie);
         self.broken |= taken.is_err();
