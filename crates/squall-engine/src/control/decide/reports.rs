@@ -22,6 +22,9 @@ use crate::control::state::job::{Phase, Run};
 use crate::control::state::reading::is_by_itself;
 use crate::control::state::reading::may_requeue;
 
+/// SIGKILL on Linux.
+const KILL: u8 = 9;
+
 /// Base of the delay before a failed launch is tried again, seconds. It doubles with each failure: 2 s after the first,
 /// at most 64 s. Such a job is never held, because the node was at fault: when a full disk is freed, no job must stay
 /// behind.
@@ -178,9 +181,24 @@ fn job_gone(c: &mut Controller, now: Time, nodes: &NodeSet, job: JobAttempt, out
         if let Some(node) = nodes.iter().find(|node| !c.state.leaves(job.job, *node)) {
             nodes::fail(c, now, job.job, node, "the job vanished from node", out);
         }
+        steps_gone(c, now, &nodes, job, out);
         c.commit(now, Event::NodesReleased { id: job.job, attempt: job.attempt, nodes }, out);
     }
     lease::advance(c, now, line, out);
+}
+
+/// Ends the shares of a running job's steps on nodes that have released the job. A node that was lost when the step was
+/// launched and came back after the job had given it back never had the step, and reports no end of it.
+fn steps_gone(c: &mut Controller, now: Time, nodes: &NodeSet, job: JobAttempt, out: &mut Out) {
+    let Some(Phase::Running(run)) = c.state.jobs.get(&job.job).map(|job| &job.phase) else { return };
+    let shares = run.steps.iter().map(|(&step, of)| (step, of.left.intersection(nodes), of.start));
+    let shares: Vec<(StepNo, NodeSet, Time)> = shares.filter(|(_, nodes, _)| !nodes.is_empty()).collect();
+    for (step, nodes, started) in shares {
+        let exit = ExitCode { code: 0, signal: KILL };
+        let note = Some("the job gave back its nodes".to_owned());
+        let end = StepEnd { exit, oom: false, lost: true, usage: Usage::default(), started, ended: now, note };
+        c.commit(now, Event::StepNodesEnded { job: job.job, attempt: job.attempt, step, nodes, end }, out);
+    }
 }
 
 /// Counts reports that were known already.

@@ -2,12 +2,14 @@
 
 use squall_model::config::{Config, NodeLostAction};
 use squall_model::event::{Event, NodeAdmin};
-use squall_model::id::{JobId, NodeId};
+use squall_model::id::{JobId, NodeId, StepNo};
 use squall_model::job::{EndState, JobSpec, JobState, Need};
 use squall_model::policy::{Limit, PolicyChange, Qos};
 use squall_model::report::Report;
 use squall_model::set::NodeSet;
+use squall_model::step::{StepSpec, TaskProgram};
 use squall_model::wire::client::{Answer, JobUpdate, Refusal, Request};
+use squall_model::wire::node::Down;
 
 use crate::control::tests::driver::{ADA, Driver, batch, these};
 
@@ -67,6 +69,30 @@ fn nodes_that_are_given_back_are_free_when_they_have_let_go() {
     d.finish(job, 0);
     assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Completed)));
     assert!(d.c.state().jobs.values().all(|job| job.run().is_none_or(|run| run.leaving.groups.is_empty())));
+}
+
+/// A node was lost when a step was launched on it, and the job gave it back before it returned.
+#[test]
+fn a_step_ends_on_a_node_that_never_had_it_and_was_given_back() {
+    let mut d = Driver::new(2, 1);
+    let job = d.submit(wide(2));
+    let attempt = d.attempt(job);
+    d.lose("n2");
+    let spec = Box::new(StepSpec { ntasks: Some(2), overlap: true, ..StepSpec::default() });
+    let (program, key) = (Box::new(TaskProgram::default()), d.key());
+    let answers = d.ask(9, ADA, Request::CreateStep { job, spec, program, key });
+    assert!(matches!(answers[..], [Answer::StepCreated { .. }]), "{answers:?}");
+    assert!(matches!(update(&mut d, job, to(1)), Answer::Affected { .. }));
+    d.sent.clear();
+    d.register("n2", &[attempt]);
+    assert_eq!(told_to_end(&mut d), ["n2"]);
+    let starts = d.sent.iter().filter(|(_, message)| matches!(message, Down::StartStep(_))).count();
+    assert_eq!(starts, 0, "no step is started after its job was ended there");
+    d.report("n2", &[Report::JobGone { job: attempt }]);
+    let run = d.c.state().jobs[&job].run().unwrap();
+    let step = &run.steps[&StepNo(0)];
+    assert_eq!((step.left.clone(), step.ended.is_none()), (NodeSet::one(NodeId(0)), true));
+    assert_eq!(step.tally.as_ref().map(|end| (end.lost, end.exit.signal)), Some((true, 9)));
 }
 
 #[test]

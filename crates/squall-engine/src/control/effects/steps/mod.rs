@@ -326,6 +326,10 @@ pub(crate) fn registered(c: &mut Controller, node: NodeId, known: &[StepKey]) {
     for id in jobs {
         let Some(job) = c.state.jobs.get(&id) else { continue };
         let Phase::Running(run) = &job.phase else { continue };
+        if c.state.leaves(id, node) {
+            // The node was told to end the job: it must not start a step of it after that.
+            continue;
+        }
         let attempt = job.attempt;
         let here = run.steps.iter().filter(|(no, step)| **no != StepNo::BATCH && step.left.contains(node));
         let keys: Vec<StepKey> = here.map(|(&step, _)| StepKey { job: id, attempt, step }).collect();
