@@ -213,6 +213,11 @@ pub(crate) fn host() -> String {
     name.split('.').next().unwrap_or_default().to_owned()
 }
 
+/// Returns the id of the session that this process belongs to.
+pub(crate) fn session() -> Option<u32> {
+    rustix::process::getsid(None).ok().map(|id| id.as_raw_nonzero().get().unsigned_abs())
+}
+
 /// Returns the command line, arguments joined by spaces (the shell's quotes are lost), cut at `STRING_BYTES_MAX`.
 pub(crate) fn submit_line(tool: Tool, args: &[OsString]) -> String {
     let mut line = tool.name().to_owned();

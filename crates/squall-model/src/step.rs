@@ -318,6 +318,15 @@ pub struct StepStart {
 }
 
 impl StepStart {
+    /// Returns whether a task that runs out of memory ends the step: as the step's own options say, or else the job's.
+    fn ends_without_memory(&self) -> bool {
+        let own = match &self.program {
+            Program::Tasks(tasks) => tasks.options.oom_kill_step,
+            Program::Batch | Program::Timer { .. } => None,
+        };
+        own.or(self.facts.spec.options.oom_kill_step) == Some(true)
+    }
+
     /// A node's share; None: it has no part in the step.
     pub fn launch_on(&self, node: NodeId) -> Option<StepLaunch> {
         let share = self.shares.on(node)?;
@@ -335,6 +344,7 @@ impl StepStart {
             kill_wait_s: self.kill_wait_s,
             gres: gres::on_node(&self.gres, node),
             site: TaskScripts::default(),
+            oom_kill_step: self.ends_without_memory(),
         })
     }
 }
@@ -382,6 +392,7 @@ impl BatchStart {
             kill_wait_s: self.kill_wait_s,
             gres: gres::on_node(&facts.gres, node),
             site: TaskScripts::default(),
+            oom_kill_step: facts.spec.options.oom_kill_step == Some(true),
         })
     }
 }
@@ -426,6 +437,10 @@ pub struct StepLaunch {
     /// What the site runs around each task.
     #[n(11)]
     pub site: TaskScripts,
+    /// A task that runs out of memory ends all tasks of the step on this node.
+    #[n(12)]
+    #[cbor(default)]
+    pub oom_kill_step: bool,
 }
 
 /// Programs that run as the user before and after each task; empty: none.

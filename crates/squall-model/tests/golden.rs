@@ -269,6 +269,8 @@ fn options() -> Chosen {
         notes,
         shown,
         step,
+        // Came later: bytes without it are read.
+        oom_kill_step: None,
     }
 }
 

@@ -229,6 +229,7 @@ fn fabric(out: &mut String, fabric: &FabricCounts) {
     line(out, format_args!("\tNode epilogs: {}", fabric.node_epilogs));
     line(out, format_args!("\tComposites:   {}", fabric.composites));
     line(out, format_args!("\tReports in composites: {}", fabric.composite_reports));
+    line(out, format_args!("\tLongest wait of a report: {}", fabric.waited_max_us));
     line(out, format_args!("\tRepeated reports: {}", fabric.repeats));
     line(out, format_args!("\tRetransmits: {}", fabric.retransmits));
     line(out, format_args!("\tMulticast bytes: {}", fabric.multicast_bytes));

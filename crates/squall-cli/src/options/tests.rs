@@ -404,5 +404,6 @@ fn tres_bind_is_gpu_bind_and_what_has_no_counterpart_is_refused() {
     assert_eq!(bind("--tres-bind=gres/gpu:per_task:1").as_deref(), Some("per_task:1"));
     assert!(complaint(Tool::Srun, "--tres-bind=gres/fpga:closest").contains("gres/gpu:map:0,1"));
     assert_eq!(complaint(Tool::Sbatch, "--oom-kill-step=0"), "accepted");
-    assert!(complaint(Tool::Sbatch, "--oom-kill-step=1").contains("--kill-on-bad-exit"));
+    assert_eq!(complaint(Tool::Sbatch, "--oom-kill-step=1"), "accepted");
+    assert!(complaint(Tool::Sbatch, "--oom-kill-step=2").contains("0 or 1 is needed"));
 }

@@ -108,6 +108,7 @@ fn fabric_statistics(fabric: &FabricCounts) -> Value {
         "node_epilogs": fabric.node_epilogs,
         "composites": fabric.composites,
         "composite_reports": fabric.composite_reports,
+        "report_wait_max": fabric.waited_max_us,
         "repeats": fabric.repeats,
         "retransmits": fabric.retransmits,
         "multicast_bytes": fabric.multicast_bytes,

@@ -38,6 +38,8 @@ struct Waiting {
     composite: Composite,
     owed: Vec<Owed>,
     since: Time,
+    /// When the oldest report in it was made, by the time that it says it has waited.
+    oldest: Time,
     messages: usize,
     /// Whether every report in it awaits others for the same job or step, so that it is held back.
     partial: bool,
@@ -91,7 +93,7 @@ impl Gather {
     /// Removes the contents of a composite from what is owed. Returns two flags: whether further reports are owed for
     /// everything in it, and whether everything in it was owed at all.
     fn cross_off(&mut self, composite: &Composite) -> (bool, bool) {
-        let Composite { lost, ended, failed, gone, knocks, registrations, newer, reports: _ } = composite;
+        let Composite { lost, ended, failed, gone, knocks, registrations, newer, reports: _, waited_us: _ } = composite;
         let plain = lost.is_empty() && failed.is_empty() && knocks.is_empty();
         let other = !(plain && registrations.is_empty() && newer.is_empty());
         let mut shared = !(other || ended.is_empty() && gone.is_empty());
@@ -117,7 +119,9 @@ impl Gather {
             return;
         }
         let (partial, shared) = self.cross_off(&composite);
+        let made = Time(now.0.saturating_sub(composite.waited_us));
         if let Some(waiting) = self.waiting.back_mut().filter(|_| self.window.messages > 1) {
+            waiting.oldest = waiting.oldest.min(made);
             waiting.composite.merge(composite);
             waiting.owed.extend(owed);
             waiting.messages += 1;
@@ -125,7 +129,7 @@ impl Gather {
             waiting.shared &= shared;
         } else {
             let owed = owed.into_iter().collect();
-            self.waiting.push_back(Waiting { composite, owed, since: now, messages: 1, partial, shared });
+            self.waiting.push_back(Waiting { composite, owed, since: now, oldest: made, messages: 1, partial, shared });
         }
     }
 
@@ -151,7 +155,8 @@ impl Gather {
         if !due {
             return None;
         }
-        let Waiting { composite, owed, shared, .. } = self.waiting.pop_front()?;
+        let Waiting { mut composite, owed, shared, oldest, .. } = self.waiting.pop_front()?;
+        composite.waited_us = now.since(oldest).0;
         self.last += 1;
         self.under_way.push_back(UnderWay { batch: self.last, shared, owed });
         Some((self.last, composite))
@@ -175,5 +180,24 @@ impl Gather {
     pub(super) fn deadline(&self) -> Option<Time> {
         let first = self.waiting.front().filter(|_| self.under_way.len() < CREDIT)?;
         Some(first.since + self.age_max())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_model::time::Time;
+    use squall_model::wire::fabric::{Composite, Window};
+
+    use super::Gather;
+
+    #[test]
+    fn a_composite_says_how_long_its_oldest_report_has_waited() {
+        let mut gather = Gather::default();
+        gather.restart(Window { messages: 2, time_ms: 1000 });
+        let report = |waited_us| Composite { reports: 1, waited_us, ..Composite::default() };
+        gather.add(Time(10_000), report(0), None);
+        gather.add(Time(11_000), report(4_000), Some((1, 1)));
+        let (_, composite) = gather.take(Time(11_500)).unwrap();
+        assert_eq!((composite.reports, composite.waited_us), (2, 4_500));
     }
 }

@@ -62,7 +62,7 @@ impl Scope {
     }
 
     fn confine_reports(&self, composite: &mut Composite, ids: &NodeSet) {
-        let Composite { lost, ended, failed, gone, knocks, registrations, newer, reports: _ } = composite;
+        let Composite { lost, ended, failed, gone, knocks, registrations, newer, reports: _, waited_us: _ } = composite;
         lost.retain(|node, _| ids.contains(*node));
         for ends in ended.values_mut() {
             ends.retain_mut(|(nodes, _)| {

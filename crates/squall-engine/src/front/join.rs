@@ -255,6 +255,7 @@ fn fabric(mut a: FabricCounts, b: &FabricCounts) -> FabricCounts {
         repeats: a.repeats + b.repeats,
         retransmits: a.retransmits + b.retransmits,
         multicast_bytes: a.multicast_bytes + b.multicast_bytes,
+        waited_max_us: a.waited_max_us.max(b.waited_max_us),
     }
 }
 

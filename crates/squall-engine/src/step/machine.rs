@@ -220,7 +220,7 @@ impl StepMachine {
         }
     }
 
-    fn oom(&mut self, kills: u64, peak_kb: u64, limit_mb: u64, kill: bool, out: &mut StepOut) {
+    fn oom(&mut self, now: Time, kills: u64, (peak_kb, limit_mb): (u64, u64), kill: bool, out: &mut StepOut) {
         if self.is_over() {
             return;
         }
@@ -236,6 +236,9 @@ impl StepMachine {
             self.note = Some(format!("{text} Peak memory {} MiB, limit {limit_mb} MiB.", peak_kb.div_ceil(1024)));
         }
         self.oom = true;
+        if self.setup.oom_kill_step && self.phase == Phase::Running {
+            self.end(now, self.setup.kill_wait_s, EndReason::None, out);
+        }
         if kill && matches!(self.phase, Phase::Running | Phase::Ending { .. }) {
             self.clear(out);
         }
@@ -399,7 +402,7 @@ impl Machine for StepMachine {
             StepInput::SpawnFailed { rank, code, error } => self.spawn_failed(now, rank, code, error, out),
             StepInput::Exited { rank, exit, usage, heard } => self.exited(now, rank, (exit, usage), heard, out),
             StepInput::Orphan { usage } => self.orphans.absorb(&usage),
-            StepInput::Oom { kills, peak_kb, limit_mb, kill } => self.oom(kills, peak_kb, limit_mb, kill, out),
+            StepInput::Oom { kills, peak_kb, limit_mb, kill } => self.oom(now, kills, (peak_kb, limit_mb), kill, out),
             StepInput::Signal { signal, all } => self.signal(signal, all, out),
             StepInput::End { kill_wait_s, why } => {
                 self.end_for(now, kill_wait_s, why, out);

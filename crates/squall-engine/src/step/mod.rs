@@ -41,6 +41,8 @@ pub struct StepSetup {
     pub kill_wait_s: u64,
     /// `--kill-on-bad-exit`: a failing task ends the others.
     pub kill_on_bad_exit: bool,
+    /// `--oom-kill-step`: a task that runs out of memory ends the others.
+    pub oom_kill_step: bool,
 }
 
 impl StepSetup {
@@ -52,6 +54,7 @@ impl StepSetup {
             client: false,
             kill_wait_s: launch.kill_wait_s,
             kill_on_bad_exit: false,
+            oom_kill_step: launch.oom_kill_step,
         };
         match &launch.program {
             Program::Tasks(tasks) => {

@@ -33,6 +33,7 @@ impl Story {
             client: step != StepNo::BATCH,
             kill_wait_s: 30,
             kill_on_bad_exit: false,
+            oom_kill_step: false,
         };
         change(&mut setup);
         Self { machine: StepMachine::new(setup), now: Time::from_secs(1000) }
@@ -269,6 +270,8 @@ fn out_of_memory_by_the_kernel_or_by_us() {
     assert_eq!(told.note, Some(format!("{text} Peak memory 2 MiB, limit 2 MiB.")));
     let mut story = Story::running(StepNo(0), &[0], |_| {});
     assert_eq!(story.step(oom(true)), [StepAct::Notice(text.into()), StepAct::KillLeft]);
+    let mut story = Story::running(StepNo(0), &[0, 1], |s| s.oom_kill_step = true);
+    assert_eq!(story.step(oom(false))[1..], TERM_AND_CONT, "the other task is ended");
 }
 
 #[test]

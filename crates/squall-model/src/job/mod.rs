@@ -247,6 +247,10 @@ pub struct JobSpec {
     /// Options that few jobs have.
     #[n(38)]
     pub options: Options,
+    /// Session id (`getsid`) of the process that submitted, which `scontrol show job` shows as `AllocNode:Sid`; None: not
+    /// known.
+    #[n(39)]
+    pub submit_session: Option<u32>,
 }
 
 impl JobSpec {

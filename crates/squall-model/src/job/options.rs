@@ -97,6 +97,9 @@ pub struct Chosen {
     #[n(14)]
     #[cbor(default)]
     pub step: OfStep,
+    /// `--oom-kill-step`: a task that runs out of memory ends all tasks of its step. None: it ends alone.
+    #[n(15)]
+    pub oom_kill_step: Option<bool>,
 }
 
 /// `--hint`.

@@ -504,6 +504,10 @@ pub struct Composite {
     /// Number of reports before they were combined.
     #[n(7)]
     pub reports: u64,
+    /// Longest time that one of these reports waited for others on its way, microseconds.
+    #[n(8)]
+    #[cbor(default)]
+    pub waited_us: u64,
 }
 
 /// What a node has seen of a newer controller than the present one, which must have older state.
@@ -632,6 +636,7 @@ impl Composite {
         self.registrations.extend(other.registrations);
         self.newer.extend(other.newer);
         self.reports += other.reports;
+        self.waited_us = self.waited_us.max(other.waited_us);
     }
 }
 

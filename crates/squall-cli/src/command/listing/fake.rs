@@ -247,6 +247,7 @@ fn spec(name: &str) -> JobSpec {
         submit_line: format!("sbatch -J {name} run.sh x"),
         comment: Some("for the paper".into()),
         submit_host: "login".into(),
+        submit_session: Some(4711),
         ..JobSpec::default()
     }
 }
@@ -489,6 +490,7 @@ pub(crate) fn fake() -> Fake {
                 windows: vec![2, 0, 0, 1, 2],
                 repeats: 1,
                 retransmits: 1,
+                waited_max_us: 1500,
                 multicast_bytes: 12_582_912,
             },
             backfill: BackfillCounts {

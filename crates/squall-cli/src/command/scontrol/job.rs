@@ -198,7 +198,12 @@ fn resources(row: &JobRow, manner: Manner) -> Vec<String> {
         nodes => format!(" SchedNodeList={nodes}"),
     };
     let mut lines = vec![
-        format!("Partition={} AllocNode:Sid={}:0", row.class.partition, null(&row.spec.submit_host)),
+        format!(
+            "Partition={} AllocNode:Sid={}:{}",
+            row.class.partition,
+            null(&row.spec.submit_host),
+            row.spec.submit_session.unwrap_or(0)
+        ),
         format!("ReqNodeList={} ExcNodeList={}", or_null(need.nodelist.as_ref()), or_null(need.exclude.as_ref())),
         format!("NodeList={}{expected}", info.run().nodes),
     ];

@@ -242,6 +242,7 @@ fn run_step(
         cpu_bind: asked.run.cpu_bind.clone().unwrap_or_else(|| "(null type)".to_owned()),
         slurmd_debug: asked.run.slurmd_debug,
         kill_on_bad_exit: asked.run.kill_on_bad_exit,
+        oom_kill_step: asked.spec.options.oom_kill_step == Some(true),
         wait: Duration::from_secs(u64::from(asked.run.wait_s)),
         disable_status: asked.run.disable_status,
         quit_on_interrupt: asked.run.quit_on_interrupt,

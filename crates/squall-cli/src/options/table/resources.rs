@@ -573,13 +573,16 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         Maybe("0|1"),
         Tools::ALL,
         &["SBATCH_OOM_KILL_STEP", "SALLOC_OOM_KILL_STEP", "SLURM_OOM_KILL_STEP"],
-        "0: a task that runs out of memory ends alone",
-        |_, given| match given.text() {
-            "0" => Ok(()),
-            _ => Err(given.invalid("such a task ends alone here: use --kill-on-bad-exit, which ends the step")),
+        "1: a task that runs out of memory ends its step",
+        |asked, given| {
+            asked.spec.options.oom_kill_step = match given.text() {
+                "" | "1" => Some(true),
+                "0" => Some(false),
+                _ => return Err(given.invalid("0 or 1 is needed")),
+            };
+            Ok(())
         },
-    )
-    .partly("only 0 is taken"),
+    ),
     opt("stepmgr", NO, Flag, Tools::ALL, &[], "", ignore).hint("the controller is quick enough to create all steps"),
     opt(
         "tres-bind",

@@ -14,7 +14,6 @@ const DONE_ANYWAY: &[(&str, &str)] = &[
     ("bcast-exclude", "NONE: no libraries are copied"),
     ("gres-flags", "disable-binding: devices near the job's cores are only preferred"),
     ("mem-bind", "none, local: Linux gives memory near a task's CPUs"),
-    ("oom-kill-step", "0: a task that runs out of memory ends alone"),
     ("profile", "none: no profiles are recorded"),
     ("send-libs", "no: no libraries are copied"),
     ("wait-all-nodes", "every node is ready before a script runs"),

@@ -51,6 +51,7 @@ pub(crate) fn frame(c: &mut Controller, now: Time, link: LinkId, mut frame: UpFr
         match say {
             Upward::Composite { batch, composite } => {
                 c.diag.fabric.window(composite.reports);
+                c.diag.fabric.waited_max_us = c.diag.fabric.waited_max_us.max(composite.waited_us);
                 if composite.reports > 1 {
                     c.diag.fabric.composites += 1;
                     c.diag.fabric.composite_reports += composite.reports;

@@ -753,6 +753,10 @@ pub struct FabricCounts {
     /// Bytes of files sent by multicast, counted once for all nodes.
     #[n(8)]
     pub multicast_bytes: u64,
+    /// Longest time that a report waited in the tree for others, microseconds.
+    #[n(9)]
+    #[cbor(default)]
+    pub waited_max_us: u64,
 }
 
 impl FabricCounts {

@@ -53,6 +53,8 @@ pub(crate) struct Manners {
     pub(crate) slurmd_debug: u32,
     /// `--kill-on-bad-exit`: the first task that fails ends the step.
     pub(crate) kill_on_bad_exit: bool,
+    /// `--oom-kill-step`: the first task that runs out of memory ends the step.
+    pub(crate) oom_kill_step: bool,
     /// `--wait`: time for other tasks after the first one has ended; zero: no limit.
     pub(crate) wait: Duration,
     /// `--disable-status`: an interrupt is forwarded to the tasks at once, instead of printing their states.

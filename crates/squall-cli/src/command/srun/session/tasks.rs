@@ -73,7 +73,8 @@ impl Session<'_> {
             self.wait_until = None;
             return;
         }
-        if first_bad && self.manners.kill_on_bad_exit && !self.forced {
+        let ends_all = first_bad && self.manners.kill_on_bad_exit || oom && self.manners.oom_kill_step;
+        if ends_all && !self.forced {
             self.tell_exits(now, true);
             self.force(&format!("Terminating {}", self.name()));
             self.cancel();
