@@ -74,7 +74,7 @@ pub struct AllocGroup {
     /// Cores allocated on each node.
     #[n(1)]
     pub cores: CoreSet,
-    /// Memory allocated on each node, MiB. 0: no memory is accounted to the job.
+    /// Memory allocated on each node, MiB. 0: the job requested none and has no limit.
     #[n(2)]
     pub memory_mb: u64,
 }
@@ -100,7 +100,7 @@ impl Alloc {
     pub fn memory_mb(&self) -> u64 {
         self.groups.iter().map(|g| g.nodes.len() as u64 * g.memory_mb).sum()
     }
-    /// Adds a node, to an existing group if cores and memory are the same. Returns the index of the group.
+    /// Adds a node to the group with the same cores and memory, or to a new group. Returns the index of the group.
     pub fn push(&mut self, node: NodeId, cores: CoreSet, memory_mb: u64) -> usize {
         if let Some(place) = self.groups.iter().position(|g| g.cores == cores && g.memory_mb == memory_mb) {
             self.groups[place].nodes.insert(node);
