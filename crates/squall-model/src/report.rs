@@ -20,7 +20,7 @@ pub enum Report {
         end: StepEnd,
     },
     /// The job has no processes left on this node and its resources here are free. Sent after every `StepEnded` of that
-    /// attempt. For a batch job, the end of the script on its node leads to it.
+    /// attempt. On the node of a batch job's script, the end of the script leads to this report.
     #[n(1)]
     JobGone {
         /// Job, and the attempt that is gone.
@@ -46,7 +46,8 @@ pub enum Report {
 /// How the tasks of a step on one node ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct StepEnd {
-    /// Exit code of the first failing task, or the highest; `0:0` if all succeeded.
+    /// Exit of the first task that died by a signal, otherwise the highest exit code; `0:0` if all succeeded. Tasks
+    /// that the step daemon killed don't count.
     #[n(0)]
     pub exit: ExitCode,
     /// Whether a task was killed for exceeding its memory limit.

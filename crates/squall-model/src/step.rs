@@ -35,13 +35,13 @@ pub struct StepSpec {
     /// `--ntasks`. None: one task on each node, or `ntasks_per_node` tasks.
     #[n(3)]
     pub ntasks: Option<u32>,
-    /// `--ntasks-per-node`.
+    /// `--ntasks-per-node`: number of tasks on each node.
     #[n(4)]
     pub ntasks_per_node: Option<u32>,
     /// `--cpus-per-task`. None: 1 CPU.
     #[n(5)]
     pub cpus_per_task: Option<u32>,
-    /// `--mem` or `--mem-per-cpu` of the step.
+    /// `--mem` or `--mem-per-cpu`: memory of the step for each node or each CPU.
     #[n(6)]
     pub memory: Memory,
     /// `--nodelist`: a host list within the allocation.

@@ -83,7 +83,7 @@ impl JobRow {
         text
     }
 
-    /// Appends the job id as users see it, as in [`Self::array_id`].
+    /// Appends the job id as users see it, as in `array_id`.
     pub(crate) fn add_array_id(&self, text: &mut String) {
         // Writing to a String can't fail.
         let _ = match (&self.info.pending_tasks, self.info.task, self.info.het) {

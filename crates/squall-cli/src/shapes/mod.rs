@@ -1,5 +1,4 @@
 //! JSON and YAML of commands (`--json`, `--yaml`), with the fields of Slurm's data_parser/v0.0.41.
-//! data_parser/v0.0.41.
 
 pub(crate) mod accounting;
 pub(crate) mod diag;

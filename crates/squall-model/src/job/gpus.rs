@@ -16,25 +16,25 @@ pub struct Gpus {
     /// `--gpus`: number of GPUs of the whole job.
     #[n(0)]
     pub total: Option<GpuCount>,
-    /// `--gpus-per-node`.
+    /// `--gpus-per-node`: number of GPUs of each node.
     #[n(1)]
     pub per_node: Option<GpuCount>,
-    /// `--gpus-per-socket`.
+    /// `--gpus-per-socket`: number of GPUs of each socket. The controller refuses any but 0.
     #[n(2)]
     pub per_socket: Option<GpuCount>,
-    /// `--gpus-per-task`.
+    /// `--gpus-per-task`: number of GPUs of each task.
     #[n(3)]
     pub per_task: Option<GpuCount>,
-    /// `--cpus-per-gpu`.
+    /// `--cpus-per-gpu`: number of CPUs for each GPU.
     #[n(4)]
     pub cpus: Option<u32>,
-    /// `--mem-per-gpu`, MiB.
+    /// `--mem-per-gpu`: memory for each GPU, MiB.
     #[n(5)]
     pub memory_mb: Option<AsGiven<u64>>,
-    /// `--ntasks-per-gpu`.
+    /// `--ntasks-per-gpu`: number of tasks that share a GPU.
     #[n(6)]
     pub tasks: Option<u32>,
-    /// `--gpu-bind`.
+    /// `--gpu-bind`: which GPUs of the step each task gets.
     #[n(7)]
     pub bind: Option<AsGiven<GpuBind>>,
 }

@@ -139,19 +139,19 @@ pub struct JobSpec {
     /// `--partition`, as given: one name, or several separated by commas. None: the default partition.
     #[n(2)]
     pub partition: Option<String>,
-    /// `--account`.
+    /// `--account`. None: the user's default account.
     #[n(3)]
     pub account: Option<String>,
-    /// `--qos`.
+    /// `--qos`. None: the default QOS.
     #[n(4)]
     pub qos: Option<String>,
-    /// `--reservation`.
+    /// `--reservation`: one name, or several separated by commas. None: no reservation.
     #[n(5)]
     pub reservation: Option<String>,
-    /// `--wckey`.
+    /// `--wckey`: workload key for accounting.
     #[n(6)]
     pub wckey: Option<String>,
-    /// `--comment`.
+    /// `--comment`: any text of the user.
     #[n(7)]
     pub comment: Option<String>,
     /// Nodes, tasks, CPUs and memory that the job requests.
@@ -160,25 +160,25 @@ pub struct JobSpec {
     /// `--time` in seconds. None: the partition's default. [`UNLIMITED_S`]: no limit.
     #[n(9)]
     pub time_limit_s: Option<u64>,
-    /// `--time-min` in seconds.
+    /// `--time-min`: shortest time limit that the user accepts, seconds.
     #[n(10)]
     pub time_min_s: Option<u64>,
-    /// `--begin`.
+    /// `--begin`: earliest start. None: at once.
     #[n(11)]
     pub begin: Option<Time>,
     /// `--deadline`: the job does not start if it could not end by this time, and is ended then if it still runs.
     #[n(12)]
     pub deadline: Option<Time>,
-    /// `--dependency`.
+    /// `--dependency` on other jobs.
     #[n(13)]
     pub dependency: Option<Dependency>,
-    /// `--hold`.
+    /// `--hold`: the job is held until it is released.
     #[n(14)]
     pub hold: bool,
-    /// `--priority`.
+    /// `--priority`; 0: the job is held. None: calculated by the controller.
     #[n(15)]
     pub priority: Option<u32>,
-    /// `--nice`.
+    /// `--nice`: is subtracted from the priority.
     #[n(16)]
     pub nice: i32,
     /// `--requeue` / `--no-requeue`; None: the cluster's default (requeue).
@@ -187,16 +187,16 @@ pub struct JobSpec {
     /// `--kill-on-invalid-dep`; None: the cluster's default (no).
     #[n(18)]
     pub kill_on_invalid_dep: Option<bool>,
-    /// `--no-kill`: keep the allocation when one of its nodes fails.
+    /// `--no-kill`: the job keeps its allocation when one of its nodes fails.
     #[n(19)]
     pub no_kill: bool,
-    /// `--signal`.
+    /// `--signal` before the time limit.
     #[n(20)]
     pub signal: Option<SignalSpec>,
-    /// `--array`.
+    /// `--array`. None: the job is not an array.
     #[n(21)]
     pub array: Option<ArraySpec>,
-    /// `--chdir`, absolute.
+    /// `--chdir`: working directory, absolute.
     #[n(22)]
     pub work_dir: String,
     /// `--input`, a file name pattern. None: /dev/null.
@@ -211,10 +211,10 @@ pub struct JobSpec {
     /// `--open-mode`: true: append; false: truncate. None: truncate at the first attempt, append after a requeue.
     #[n(26)]
     pub append: Option<bool>,
-    /// `--mail-type`, as given.
+    /// `--mail-type`, as given. Squall sends no mail.
     #[n(27)]
     pub mail_type: Option<String>,
-    /// `--mail-user`.
+    /// `--mail-user`. Squall sends no mail.
     #[n(28)]
     pub mail_user: Option<String>,
     /// Path of the script as the user named it (absolute), or the command line of srun and salloc.
@@ -241,7 +241,7 @@ pub struct JobSpec {
     /// Host on which the submission command ran.
     #[n(36)]
     pub submit_host: String,
-    /// `--get-user-env`: run a login shell of the user to complete the environment.
+    /// `--get-user-env`: the environment is completed by that of a login shell of the user.
     #[n(37)]
     pub get_user_env: bool,
     /// Options that few jobs set.
@@ -321,7 +321,7 @@ pub struct Need {
     /// `--ntasks`. None: one task on each node, or `ntasks_per_node` tasks.
     #[n(2)]
     pub ntasks: Option<u32>,
-    /// `--ntasks-per-node`.
+    /// `--ntasks-per-node`: number of tasks on each node.
     #[n(3)]
     pub ntasks_per_node: Option<u32>,
     /// `--cpus-per-task`. None: 1 CPU, and SLURM_CPUS_PER_TASK is not set.
@@ -330,7 +330,7 @@ pub struct Need {
     /// `--mincpus`: minimum number of CPUs of each node.
     #[n(5)]
     pub cpus_min: Option<u32>,
-    /// `--mem` or `--mem-per-cpu`.
+    /// `--mem` or `--mem-per-cpu`: memory for each node or each CPU.
     #[n(6)]
     pub memory: Memory,
     /// `--tmp`, MiB of scratch space on each node.
@@ -339,31 +339,31 @@ pub struct Need {
     /// `--exclusive`: the job gets whole nodes.
     #[n(8)]
     pub exclusive: bool,
-    /// `--oversubscribe`.
+    /// `--oversubscribe`: other jobs may use the same CPUs.
     #[n(9)]
     pub oversubscribe: bool,
     /// `--overcommit`: there may be more tasks than CPUs.
     #[n(10)]
     pub overcommit: bool,
-    /// `--contiguous`.
+    /// `--contiguous`: the nodes must have consecutive numbers.
     #[n(11)]
     pub contiguous: bool,
-    /// `--spread-job`.
+    /// `--spread-job`: the tasks are distributed over as many nodes as possible.
     #[n(12)]
     pub spread: bool,
     /// `--nodelist`, a host list that the allocation must contain.
     #[n(13)]
     pub nodelist: Option<String>,
-    /// `--exclude`, a host list.
+    /// `--exclude`, a host list of nodes that the job must not get.
     #[n(14)]
     pub exclude: Option<String>,
-    /// `--constraint`, as given.
+    /// `--constraint`, as given: features that nodes must have.
     #[n(15)]
     pub constraint: Option<String>,
-    /// `--gres`, as given.
+    /// `--gres`, as given: generic resources of each node.
     #[n(16)]
     pub gres: Option<String>,
-    /// `--licenses`, as given.
+    /// `--licenses`, as given: licenses and their numbers.
     #[n(17)]
     pub licenses: Option<String>,
 }
@@ -514,7 +514,7 @@ pub struct ExitCode {
 impl ExitCode {
     /// Success: `0:0`.
     pub const OK: Self = Self { code: 0, signal: 0 };
-    /// Reads `CODE[:SIGNAL]`.
+    /// Reads `CODE[:SIGNAL]`. None: malformed.
     pub fn parse(text: &str) -> Option<Self> {
         let (code, signal) = text.split_once(':').unwrap_or((text, "0"));
         Some(Self { code: code.parse().ok()?, signal: signal.parse().ok()? })
@@ -523,7 +523,7 @@ impl ExitCode {
     pub fn is_ok(self) -> bool {
         self == Self::OK
     }
-    /// The exit status that a shell or srun reports: the code, or 128 + signal.
+    /// Returns the exit status that a shell or srun reports: the code, or 128 + signal.
     pub fn shell_status(self) -> i32 {
         if self.signal != 0 { 128 + i32::from(self.signal) } else { i32::from(self.code) }
     }

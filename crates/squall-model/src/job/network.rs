@@ -15,20 +15,20 @@ const GRID_TASKS_MAX: u64 = 1 << 24;
 /// Values of the options about the position of a job's nodes in the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Network {
-    /// `--network`.
+    /// `--network`: sensitivity to the network traffic of other jobs.
     #[n(0)]
     pub class: Option<AsGiven<Class>>,
     /// `--geometry`: extents in routers of the prism (box) that the job occupies on a torus, such as `4x4x8`.
     #[n(1)]
     pub geometry: Option<AsGiven<Vec<u32>>>,
-    /// `--grid`.
+    /// `--grid`: shape of the job's process grid.
     #[n(2)]
     pub grid: Option<AsGiven<GridShape>>,
     /// `--stencil`: relative amount of data that neighbours exchange along each dimension of the grid, in thousandths.
     /// Empty: the same along all dimensions.
     #[n(3)]
     pub stencil: Option<AsGiven<Vec<u32>>>,
-    /// `--switches`.
+    /// `--switches`: maximum number of leaf switches of the job's nodes.
     #[n(4)]
     pub switches: Option<AsGiven<Switches>>,
 }
@@ -37,7 +37,7 @@ pub struct Network {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Class {
-    /// Not given: treated as `Sensitive` if the job has more than a few nodes.
+    /// Not given: treated as `Sensitive` if the job has more than a few nodes, or requests a geometry or grid.
     #[default]
     #[n(0)]
     Unsaid,

@@ -54,7 +54,7 @@ pub struct Chosen {
     #[n(2)]
     #[cbor(default)]
     pub network: Network,
-    /// `--hint`.
+    /// `--hint`: which threads of each core tasks may use.
     #[n(3)]
     pub hint: Option<Hint>,
     /// `--distribution` within nodes. Its text has every `*` replaced by the default: `block:cyclic`.
@@ -63,7 +63,8 @@ pub struct Chosen {
     /// `--prefer`: features; nodes that have them are tried first.
     #[n(5)]
     pub prefer: Option<String>,
-    /// `--segment`: number of nodes that must be in the same block.
+    /// `--segment`: number of nodes in each part that must be in the same block. Refused on a cluster with a block
+    /// topology.
     #[n(6)]
     pub segment: Option<u32>,
     /// `--use-min-nodes`: fewer nodes are preferred to an earlier start.
@@ -83,7 +84,8 @@ pub struct Chosen {
     #[n(10)]
     #[cbor(default)]
     pub no_shell: bool,
-    /// Bytes of script, environment and arguments, as counted by the controller; 0: too few to be counted.
+    /// Bytes of script, environment and arguments, as counted by the controller. 0: at most `CONTENT_BYTES_FREE`, which
+    /// don't count against the user's limit.
     #[n(11)]
     #[cbor(default)]
     pub content_bytes: u64,
@@ -101,20 +103,20 @@ pub struct Chosen {
     pub step: OfStep,
 }
 
-/// `--hint`.
+/// `--hint`: which hardware threads of each core tasks may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Hint {
-    /// One thread of each core, all cores.
+    /// `compute_bound`: one thread of each core, on all cores.
     #[n(0)]
     ComputeBound,
-    /// One thread of each core.
+    /// `memory_bound`: one thread of each core.
     #[n(1)]
     MemoryBound,
-    /// All threads of each core.
+    /// `multithread`: all threads of each core.
     #[n(2)]
     Multithread,
-    /// One thread of each core.
+    /// `nomultithread`: one thread of each core.
     #[n(3)]
     NoMultithread,
 }
@@ -122,16 +124,16 @@ pub enum Hint {
 /// Notes on a job, which may be changed at any time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Notes {
-    /// `--extra`.
+    /// `--extra`: any text of the user.
     #[n(0)]
     pub extra: Option<String>,
-    /// `scontrol update AdminComment=`.
+    /// Comment by an operator: `scontrol update AdminComment=`.
     #[n(1)]
     pub admin_comment: Option<String>,
-    /// `sacctmgr modify job set SystemComment=`, in accounting only.
+    /// Comment that exists only in accounting: `sacctmgr modify job set SystemComment=`.
     #[n(2)]
     pub system_comment: Option<String>,
-    /// `sacctmgr modify job set DerivedExitCode=`, in accounting only.
+    /// Exit code that exists only in accounting: `sacctmgr modify job set DerivedExitCode=`.
     #[n(3)]
     pub derived_exit: Option<ExitCode>,
 }
@@ -143,25 +145,25 @@ pub struct Shown {
     /// `--chdir`.
     #[n(0)]
     pub submit_dir: Option<String>,
-    /// `sbatch --export`.
+    /// `sbatch --export`, as given: which variables the job gets.
     #[n(1)]
     pub export: Option<String>,
-    /// `--batch`.
+    /// `--batch`: features that the first node must have.
     #[n(2)]
     pub batch: Option<String>,
-    /// `--cpu-freq`.
+    /// `--cpu-freq`: frequency of the CPUs.
     #[n(3)]
     pub cpu_freq: Option<String>,
-    /// `--mem-bind`.
+    /// `--mem-bind`: binding of tasks to memory.
     #[n(4)]
     pub mem_bind: Option<String>,
-    /// `--profile`.
+    /// `--profile`: kinds of data to profile.
     #[n(5)]
     pub profile: Option<String>,
     /// `--tres-per-task` as given; the resources in it are stored in other fields.
     #[n(6)]
     pub tres_per_task: Option<String>,
-    /// `--gpu-freq`.
+    /// `--gpu-freq`: frequency of the GPUs.
     #[n(7)]
     pub gpu_freq: Option<String>,
 }
@@ -169,26 +171,26 @@ pub struct Shown {
 /// Options of `srun` that apply only to its step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct OfStep {
-    /// `--gres` of a step in an existing job.
+    /// `--gres` of a step in an existing job. None: the step may use all resources of the job.
     #[n(0)]
     pub gres: Option<String>,
-    /// `--cpus-per-task`.
+    /// `--cpus-per-task` of the step.
     #[n(1)]
     pub cpus_per_task: Option<u32>,
-    /// `--ntasks-per-node`.
+    /// `--ntasks-per-node` of the step.
     #[n(2)]
     pub ntasks_per_node: Option<u32>,
-    /// `--mpi`.
+    /// `--mpi`: the kind of MPI library.
     #[n(3)]
     pub mpi: Option<String>,
-    /// `--preserve-env`: SLURM_NNODES and SLURM_NTASKS stay as they are.
+    /// `--preserve-env`: SLURM_NNODES and SLURM_NTASKS keep their values of the allocation.
     #[n(4)]
     #[cbor(default)]
     pub preserve_env: bool,
     /// `--slurmd-debug`: how much step daemons log about the step, 1 to 4. None: nothing.
     #[n(5)]
     pub slurmd_debug: Option<u32>,
-    /// Log level of srun in Slurm's numbers: 3 without an option.
+    /// Log level of srun in Slurm's numbers: 3 by default, 2 with `--quiet`, 1 more for each `--verbose`.
     #[n(6)]
     pub srun_debug: Option<u32>,
     /// `--task-prolog` and `--task-epilog`: programs to run before and after each task.

@@ -153,8 +153,8 @@ pub enum Together {
     Ring,
 }
 
-/// Position of a running job's nodes in the network, and by which way of placing they were found. The ways are listed
-/// in the order in which they are tried, so the earlier ones found nothing free.
+/// Position of a running job's nodes in the network, and the way in which they were found. `Listed`, `Prism` and
+/// `Order` are tried one after the other, so the ways before the given one found nothing free.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Seat {
     /// The prism of a torus that the user requested (`--geometry`, `--grid`), as text.
