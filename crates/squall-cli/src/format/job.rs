@@ -302,7 +302,7 @@ impl JobRow {
         self.spec.stderr.as_deref().map_or_else(|| self.stdout(), |pattern| self.path(pattern))
     }
 
-    /// Returns the path of the standard input.
+    /// Returns the path of the standard input; by default `/dev/null`.
     pub(crate) fn stdin(&self) -> String {
         self.spec.stdin.as_deref().map_or_else(|| "/dev/null".to_owned(), |pattern| self.path(pattern))
     }

@@ -27,7 +27,7 @@ pub(crate) struct Field<R: 'static> {
 /// Function that returns the text of a field for a row.
 enum Get<R> {
     Make(fn(&R) -> String),
-    /// Appends to an existing text, which is faster for fields of very long lists.
+    /// Function that appends the text to an existing one, which is faster for fields of very long lists.
     Add(fn(&R, &mut String)),
 }
 

@@ -22,21 +22,21 @@ pub(crate) struct Asked {
     pub(crate) warnings: Vec<String>,
     /// Messages printed on standard error with `--verbose`, each after `NAME: `.
     pub(crate) notes: Vec<String>,
-    /// `--quiet`.
+    /// `--quiet`: fewer messages are printed.
     pub(crate) quiet: bool,
     /// Number of times that `--verbose` was given.
     pub(crate) verbose: u8,
-    /// `--export`.
+    /// `--export`: which environment variables the job gets.
     pub(crate) export: Option<String>,
-    /// `--propagate`.
+    /// `--propagate`: which resource limits (rlimits) of the submitting process the job gets.
     pub(crate) propagate: Option<String>,
-    /// `--clusters`.
+    /// `--clusters`: clusters to which the job may go; this cluster must be among these.
     pub(crate) clusters: Option<String>,
     /// `--extra-node-info`: numbers of sockets, cores and threads; 0: any number.
     pub(crate) extra_node_info: Option<[u32; 3]>,
     /// `--immediate`: how long the command waits for resources, seconds.
     pub(crate) immediate_s: Option<u32>,
-    /// `--test-only`.
+    /// `--test-only`: nothing is submitted; the command only reports whether and when the job could start.
     pub(crate) test_only: bool,
     /// Options of sbatch only.
     pub(crate) batch: Batch,
@@ -58,15 +58,15 @@ pub(crate) struct RunAs {
 /// Values of options that only sbatch has.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Batch {
-    /// `--wrap`.
+    /// `--wrap`: a command line that is run in place of a script.
     pub(crate) wrap: Option<String>,
-    /// `--parsable`.
+    /// `--parsable`: prints only the job id, and the cluster if one was given.
     pub(crate) parsable: bool,
-    /// `--wait`.
+    /// `--wait`: sbatch waits for the job's end and exits with its exit code.
     pub(crate) wait: bool,
-    /// `--export-file`.
+    /// `--export-file`: a file with environment variables for the job.
     pub(crate) export_file: Option<String>,
-    /// `--ignore-pbs`.
+    /// `--ignore-pbs`: `#PBS` lines of the script are ignored.
     pub(crate) ignore_pbs: bool,
     /// File mode creation mask of the job. None: that of the sbatch process.
     pub(crate) umask: Option<u32>,
@@ -78,35 +78,35 @@ pub(crate) struct Run {
     /// Id of the job in which the step runs: `--jobid`, or the job in which srun was called. None: srun requests an
     /// allocation.
     pub(crate) job: Option<u32>,
-    /// `--label`.
+    /// `--label`: output lines begin with the rank.
     pub(crate) label: bool,
-    /// `--unbuffered`.
+    /// `--unbuffered`: output is passed on as it comes, without waiting for whole lines.
     pub(crate) unbuffered: bool,
-    /// `--pty`.
+    /// `--pty`: rank 0 gets a terminal.
     pub(crate) pty: bool,
-    /// `--multi-prog`.
+    /// `--multi-prog`: the operand is a file with a program for each rank.
     pub(crate) multi_prog: bool,
-    /// `--exact`.
+    /// `--exact`: the step gets only the cores that its tasks need.
     pub(crate) exact: bool,
-    /// `--whole`.
+    /// `--whole`: the step gets all CPUs of the job on its nodes.
     pub(crate) whole: bool,
-    /// `--overlap`.
+    /// `--overlap`: the step shares cores with other steps.
     pub(crate) overlap: bool,
-    /// `--relative`.
+    /// `--relative`: index in the allocation of the first node that the step may use.
     pub(crate) relative: Option<u32>,
     /// `--distribution` of ranks over nodes.
     pub(crate) distribution: Distribution,
-    /// `--kill-on-bad-exit`.
+    /// `--kill-on-bad-exit`: the step ends when a task fails.
     pub(crate) kill_on_bad_exit: bool,
     /// `--wait`: seconds from the end of the first task until the others are killed; 0: no limit.
     pub(crate) wait_s: u32,
-    /// `--cpu-bind`.
+    /// `--cpu-bind`: binding of tasks to CPUs, as given.
     pub(crate) cpu_bind: Option<String>,
-    /// `--disable-status`.
+    /// `--disable-status`: SIGINT is passed to the tasks at once, without printing their status first.
     pub(crate) disable_status: bool,
-    /// `--quit-on-interrupt`.
+    /// `--quit-on-interrupt`: a single SIGINT ends the step.
     pub(crate) quit_on_interrupt: bool,
-    /// `--slurmd-debug`.
+    /// `--slurmd-debug`: how much step daemons log, 0 to 4.
     pub(crate) slurmd_debug: u32,
     /// `--bcast`: path on the nodes to which the program is copied; empty: the nodes' file cache.
     pub(crate) bcast: Option<String>,
@@ -117,7 +117,7 @@ pub(crate) struct Run {
 /// Values of options that only salloc has.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Alloc {
-    /// `--no-shell`.
+    /// `--no-shell`: no command is run, and the allocation remains when salloc ends.
     pub(crate) no_shell: bool,
     /// `--bell` (true) or `--no-bell` (false). None: neither is given.
     pub(crate) bell: Option<bool>,

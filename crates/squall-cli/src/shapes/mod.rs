@@ -211,12 +211,12 @@ pub(crate) fn joined(parts: impl IntoIterator<Item = Value>) -> Value {
     Value::Object(all)
 }
 
-/// Returns Slurm's JSON of a number. None: not set.
+/// Returns Slurm's JSON of a number, an object with `set`, `infinite` and `number`. None: not set.
 pub(crate) fn number(value: Option<u64>) -> Value {
     json!({"set": value.is_some(), "infinite": false, "number": value.unwrap_or(0)})
 }
 
-/// Returns Slurm's JSON of a number. None: infinite.
+/// Returns Slurm's JSON of a number, an object with `set`, `infinite` and `number`. None: infinite.
 pub(crate) fn or_infinite(value: Option<u64>) -> Value {
     json!({"set": value.is_some(), "infinite": value.is_none(), "number": value.unwrap_or(0)})
 }

@@ -574,7 +574,7 @@ pub enum EndState {
     /// Could no longer end by its deadline, or was still running then.
     #[n(7)]
     Deadline,
-    /// Could not be launched.
+    /// The job could not be launched.
     #[n(8)]
     BootFail,
     /// Only this attempt ended: the job returned to the queue.

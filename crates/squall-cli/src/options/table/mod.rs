@@ -18,7 +18,7 @@ use crate::options::{Given, Opt, Source, Stop, Tool};
 pub(crate) struct Group {
     /// Title of the group in `--help`.
     pub(crate) title: &'static str,
-    /// Options of the group, in alphabetical order of their long names.
+    /// Options of the group, in the order in which `--help` lists them.
     pub(crate) options: &'static [Opt],
 }
 

@@ -103,7 +103,7 @@ fn every_option_has_a_declared_effect() {
             Effect::Refused(why) => assert!(traces.is_empty() && !why.is_empty(), "--{long} is not refused"),
             Effect::Hint(why) => assert!(!traces.is_empty() && !why.is_empty(), "--{long}: no value is taken"),
             Effect::Works | Effect::Partly(_) => {
-                // These need root, or files that don't exist here, so the test can't try them.
+                // Only root may use these options, so the test can't try them.
                 let untried = matches!(long, "uid" | "gid");
                 assert!(!traces.is_empty() || untried, "--{long}: give the test a value that it takes");
                 if !(traces.contains(&true) || listed || untried) {
