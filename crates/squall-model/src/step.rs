@@ -556,7 +556,7 @@ pub struct TaskProgram {
     #[n(14)]
     #[cbor(with = "minicbor::bytes")]
     pub cookie: [u8; 16],
-    /// The value of SLURM_EXPORT_ENV, if `--export` was anything but ALL.
+    /// Value of SLURM_EXPORT_ENV. None: `--export` was not given, or was ALL.
     #[n(15)]
     pub export: Option<String>,
     /// Options of `srun` for the step, some of which are passed on in the tasks' environment.

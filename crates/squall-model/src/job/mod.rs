@@ -29,7 +29,7 @@ pub struct Owner {
     /// All supplementary groups, for the drop of privileges.
     #[n(2)]
     pub groups: Vec<u32>,
-    /// Login name, or the uid in decimal where it has none.
+    /// Login name, or the uid in decimal if the user has none.
     #[n(3)]
     pub user: String,
     /// Name of the primary group, or the gid in decimal.
@@ -88,7 +88,7 @@ pub enum JobKind {
     /// `srun` outside of an allocation: resources for one step.
     #[n(2)]
     Run,
-    /// A component of a heterogeneous job that is not its first: resources for what the first one starts.
+    /// A component of a heterogeneous job other than the first: resources for steps that the first one starts.
     #[n(3)]
     Component,
 }
@@ -130,7 +130,7 @@ impl Het {
 /// are stored once. Options are named as in Slurm.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct JobSpec {
-    /// Command that submitted the job: sbatch, salloc or srun.
+    /// Command that submitted the job (sbatch, salloc or srun), or a component of a heterogeneous job.
     #[n(0)]
     pub kind: JobKind,
     /// `--job-name`; by default the file name of the script or command, or `wrap`.
