@@ -1,4 +1,4 @@
-//! Generic resources such as GPUs: what nodes have, what jobs ask for, which of them a job or step holds.
+//! Generic resources such as GPUs: devices of nodes, requests of jobs, and devices allocated to a job or step.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,28 +12,28 @@ use crate::job::gpus::{GpuCount, Gpus};
 use crate::limits::GRES_PER_NODE_MAX;
 use crate::set::{CoreSet, NodeSet};
 
-/// So many of a name: `gpu:2`, or of one type of it: `gpu:a100:2`.
+/// Requested number of devices of a name (`gpu:2`), or of one type of that name (`gpu:a100:2`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Count {
-    /// `gpu`.
+    /// Name of the resource, such as `gpu`.
     #[n(0)]
     pub name: String,
-    /// `a100`; None: any.
+    /// Type of the device, such as `a100`. None: any type.
     #[n(1)]
     pub model: Option<String>,
-    /// How many.
+    /// Number of devices.
     #[n(2)]
     pub count: u32,
 }
 
 impl Count {
-    /// What is counted: `gpu`, `gpu:a100`.
+    /// Returns name and type of the devices as text: `gpu`, `gpu:a100`.
     pub fn kind(&self) -> String {
         self.model.as_ref().map_or_else(|| self.name.clone(), |model| format!("{}:{model}", self.name))
     }
 }
 
-/// Reads `gpu:2,gpu:a100:1,fpga`. None: that is no such list.
+/// Reads a list such as `gpu:2,gpu:a100:1,fpga`. None: malformed.
 pub fn parse(text: &str) -> Option<Vec<Count>> {
     let words = text.split(',').map(str::trim).filter(|word| !word.is_empty() && *word != "none");
     words.map(|word| count(word.trim_start_matches("gres:").trim_start_matches("gres/"))).collect()
@@ -53,23 +53,23 @@ fn count(word: &str) -> Option<Count> {
     valid.then(|| Count { name: name.to_owned(), model: model.map(str::to_owned), count })
 }
 
-/// What a job or step asks for, with all options together.
+/// Generic resources that a job or step requests, from all its options together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ask {
-    /// `--gres`, `--gpus-per-node`: on each node.
+    /// Devices on each node: `--gres`, `--gpus-per-node`.
     pub per_node: Vec<Count>,
-    /// `--gpus`: over all nodes.
+    /// Devices over all nodes: `--gpus`.
     pub per_job: Vec<Count>,
-    /// `--gpus-per-task`: for each task.
+    /// Devices for each task: `--gpus-per-task`.
     pub per_task: Vec<Count>,
-    /// `--cpus-per-gpu`.
+    /// `--cpus-per-gpu`; 0: not given.
     pub cpus_per_gpu: u32,
-    /// `--mem-per-gpu`, MiB.
+    /// `--mem-per-gpu`, MiB; 0: not given.
     pub mem_per_gpu_mb: u64,
 }
 
 impl Ask {
-    /// What a job asks for. None: its `--gres` can't be understood.
+    /// Returns the resources that a job requests. None: its `--gres` is malformed.
     pub fn of_job(spec: &JobSpec) -> Option<Self> {
         match (spec.need.gres.as_deref(), spec.options.get()) {
             (None, None) => Some(Self::default()),
@@ -77,7 +77,7 @@ impl Ask {
         }
     }
 
-    /// Returns what `--gres` and the options about GPUs ask for together. None: `--gres` can't be understood.
+    /// Returns the resources that `--gres` and the options about GPUs request together. None: `--gres` is malformed.
     pub fn of(gres: Option<&str>, gpus: &Gpus) -> Option<Self> {
         let listed = |count: &Option<GpuCount>| count.as_ref().map(|given| given.value.clone()).unwrap_or_default();
         let mut ask = Self {
@@ -87,16 +87,16 @@ impl Ask {
             cpus_per_gpu: gpus.cpus.unwrap_or(0),
             mem_per_gpu_mb: gpus.memory_mb.as_ref().map_or(0, |given| given.value),
         };
-        // --gres goes before it.
+        // GPUs in --gres take precedence over --gpus-per-node.
         if ask.per_node.iter().all(|known| known.name != "gpu") {
             ask.per_node.extend(listed(&gpus.per_node));
         }
         for list in [&mut ask.per_node, &mut ask.per_job, &mut ask.per_task] {
             list.retain(|asked| asked.count > 0);
         }
-        // The options do not add up: `--gpus-per-task` says how many there are for each, and a total in addition to it or
-        // to a number for each node says of how many tasks or nodes. Where nodes and tasks have a number, tasks share
-        // what their node gives.
+        // The options are not summed. `--gpus-per-task` gives the number for each task; a total in addition to it only
+        // determines the number of tasks, and a total in addition to a number for each node that of nodes. If there is
+        // a number for each node and one for each task, the tasks share the node's devices.
         if !ask.per_task.is_empty() {
             ask.per_job.clear();
         }
@@ -105,34 +105,36 @@ impl Ask {
         Some(ask)
     }
 
-    /// Whether nothing is asked for.
+    /// Returns whether no generic resources are requested.
     pub fn is_empty(&self) -> bool {
         self.per_node.is_empty() && self.per_job.is_empty() && self.per_task.is_empty()
     }
 
-    /// What tasks need on top of what their node gives anyway.
+    /// Returns the counts for each task of resources for which there is no count for each node.
     fn beside_nodes(&self) -> impl Iterator<Item = &Count> {
         self.per_task.iter().filter(|own| self.per_node.iter().all(|each| each.name != own.name))
     }
 
-    /// Every count that is asked for.
+    /// Returns all counts: for each node, for the job and for each task.
     pub fn counts(&self) -> impl Iterator<Item = &Count> {
         self.per_node.iter().chain(&self.per_job).chain(&self.per_task)
     }
 
-    /// What the node at a place among `nodes` must give, for so many tasks there.
+    /// Returns the devices needed on the node with index `place` among the job's `nodes` nodes, for `tasks` tasks on
+    /// it.
     pub fn on_node(&self, place: u32, nodes: u32, tasks: u32) -> Vec<Count> {
         let share = |total: u32| total / nodes.max(1) + u32::from(place < total % nodes.max(1));
         let each = self.per_node.iter().cloned();
         let of_job = self.per_job.iter().map(|asked| Count { count: share(asked.count), ..asked.clone() });
         let of_tasks = self.beside_nodes().map(|asked| Count { count: asked.count * tasks, ..asked.clone() });
-        // Types first: what may be any takes what is left.
+        // Counts of one type come first: counts of any type get the devices that are left.
         let mut all: Vec<Count> = each.chain(of_job).chain(of_tasks).filter(|asked| asked.count > 0).collect();
         all.sort_by_key(|asked| asked.model.is_none());
         all
     }
 
-    /// How many of each name a job has over so many nodes and tasks: `gres/gpu=4` in lists of trackable resources.
+    /// Returns the number of devices of each name for a job with `nodes` nodes and `tasks` tasks: `gres/gpu=4` in lists
+    /// of trackable resources.
     pub fn totals(&self, nodes: u32, tasks: u32) -> BTreeMap<String, u32> {
         let mut totals = BTreeMap::new();
         let of_nodes = self.per_node.iter().map(|asked| (asked, nodes));
@@ -144,13 +146,13 @@ impl Ask {
         totals
     }
 
-    /// How many GPUs a job has over so many nodes and tasks.
+    /// Returns the number of GPUs for a job with `nodes` nodes and `tasks` tasks.
     pub fn gpus(&self, nodes: u32, tasks: u32) -> u32 {
         if self.is_empty() { 0 } else { self.totals(nodes, tasks).get("gpu").copied().unwrap_or(0) }
     }
 }
 
-/// Each kind once: the last one counts.
+/// Removes repetitions of the same name and type: the last count is kept.
 fn once(counts: Vec<Count>) -> Vec<Count> {
     let mut all: Vec<Count> = Vec::new();
     for asked in counts {
@@ -162,36 +164,37 @@ fn once(counts: Vec<Count>) -> Vec<Count> {
     all
 }
 
-/// `4`, `a100:2`, `a100:2,v100:1`.
+/// Reads a number of GPUs: `4`, `a100:2`, `a100:2,v100:1`. None: malformed.
 pub(crate) fn gpus(value: &str) -> Option<Vec<Count>> {
     let words = value.split(',').map(str::trim).filter(|word| !word.is_empty() && *word != "none");
     words.map(|word| count(&format!("gpu:{}", word.trim_start_matches("gpu:")))).collect()
 }
 
-/// Devices of one name and type on a node.
+/// Devices of one name and type on a node that are near the same cores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kind {
-    /// `gpu`.
+    /// Name of the resource, such as `gpu`.
     pub name: String,
-    /// `a100`.
+    /// Type of the devices, such as `a100`. None: no type is configured.
     pub model: Option<String>,
-    /// Their indices among the node's devices of that name.
+    /// Indices of these devices among all devices of the name on the node.
     pub indices: Range<usize>,
-    /// Cores that are near them; empty: all.
+    /// Cores near these devices. Empty: all cores are equally near.
     pub cores: CoreSet,
 }
 
-/// What a node has, and what of it is held.
+/// Devices of a node, and which of these are allocated to jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeGres {
-    /// By name in the configuration's order.
+    /// All devices of the node, grouped by name, type and near cores, in the order of the configuration.
     pub kinds: Vec<Kind>,
-    /// Indices that jobs hold, by name.
+    /// Indices of the devices allocated to jobs, by resource name.
     pub held: BTreeMap<String, CoreSet>,
 }
 
 impl NodeGres {
-    /// What the configuration says of a node, or an operator (`gpu:a100:4`); None: it has none.
+    /// Returns the devices of a node as configured, or as an operator set them in `changed` (`gpu:a100:4`). None: the
+    /// node has no devices.
     pub fn of(config: &Config, node: &str, changed: Option<&str>) -> Option<Self> {
         let entry = config.nodes.iter().find(|entry| hostlist::contains(&entry.name, node));
         let counts = changed.or_else(|| Some(&*entry?.gres)).and_then(parse).unwrap_or_default();
@@ -223,7 +226,7 @@ impl NodeGres {
         }
     }
 
-    /// Free devices that will do, those near `cores` first.
+    /// Returns the indices of free devices of the requested name and type, those near `cores` first.
     fn free(&self, asked: &Count, cores: &CoreSet) -> impl Iterator<Item = usize> {
         let held = self.held.get(&asked.name);
         let fits = |kind: &&Kind| kind.name == asked.name && (asked.model.is_none() || kind.model == asked.model);
@@ -234,7 +237,8 @@ impl NodeGres {
         all.filter(|index| held.is_none_or(|held| !held.contains(*index))).collect::<Vec<_>>().into_iter()
     }
 
-    /// Takes what is asked for, or nothing: by name, which.
+    /// Allocates the requested devices, preferably near `cores`, and returns their indices by name. None: too few are
+    /// free, and nothing is allocated.
     pub fn take(&mut self, wanted: &[Count], cores: &CoreSet) -> Option<BTreeMap<String, CoreSet>> {
         let mut taken: BTreeMap<String, CoreSet> = BTreeMap::new();
         let before = self.held.clone();
@@ -250,8 +254,8 @@ impl NodeGres {
         Some(taken)
     }
 
-    /// How many of the tasks that ask for so much each there are devices for, beside what the node must give anyway;
-    /// None: not even for that.
+    /// Returns for how many tasks the free devices suffice, if the node first gives the devices in `per_node`. Tasks
+    /// share the devices of `per_node` that have the same name. None: there are too few devices even for `per_node`.
     pub fn tasks(&self, per_node: &[Count], per_task: &[Count]) -> Option<u32> {
         let mut rest = self.clone();
         rest.take(per_node, &CoreSet::new())?;
@@ -263,7 +267,7 @@ impl NodeGres {
         Some(per_task.iter().map(most).min().unwrap_or(u32::MAX))
     }
 
-    /// All devices.
+    /// Returns the counts of all devices, free or not.
     pub fn whole(&self) -> Vec<Count> {
         let count = |kind: &Kind| Count {
             name: kind.name.clone(),
@@ -273,30 +277,30 @@ impl NodeGres {
         self.kinds.iter().map(count).collect()
     }
 
-    /// As if nothing were held.
+    /// Returns the same devices with none of them allocated.
     #[must_use]
     pub fn vacant(&self) -> Self {
         Self { kinds: self.kinds.clone(), held: BTreeMap::new() }
     }
 
-    /// Returns all devices: `gpu:a100:4,fpga:1`.
+    /// Returns all devices as text: `gpu:a100:4,fpga:1`.
     pub fn text(&self) -> String {
         let words: Vec<String> = self.types().iter().map(|(name, all)| format!("{name}:{}", all.len())).collect();
         words.join(",")
     }
 
-    /// Returns the devices that jobs hold: `gpu:a100:2(IDX:0-1),gpu:v100:0(IDX:N/A)`.
+    /// Returns the allocated devices as text: `gpu:a100:2(IDX:0-1),gpu:v100:0(IDX:N/A)`.
     pub fn used_text(&self) -> String {
         let words: Vec<String> = self.among(&self.held).map(|(name, here)| indexed(&name, &here)).collect();
         words.join(",")
     }
 
-    /// Returns a word for each name and type among `held`, in the node's order: `gpu:a100:2(IDX:0-1)`.
+    /// Returns a text for each name and type among the devices `held`, in the node's order: `gpu:a100:2(IDX:0-1)`.
     pub fn held_texts(&self, held: &BTreeMap<String, CoreSet>) -> Vec<String> {
         self.among(held).filter(|(_, here)| !here.is_empty()).map(|(name, here)| indexed(&name, &here)).collect()
     }
 
-    /// Returns for each name and type (`gpu:a100`) the devices among `held`, which is by name.
+    /// Returns which of the devices `held` (indices by resource name) are of each name and type (`gpu:a100`).
     fn among(&self, held: &BTreeMap<String, CoreSet>) -> impl Iterator<Item = (String, CoreSet)> {
         self.types().into_iter().map(|(word, all)| {
             let name = word.split(':').next().unwrap_or_default();
@@ -306,8 +310,8 @@ impl NodeGres {
         })
     }
 
-    /// Returns the devices of each name and type (`gpu:a100`), in the node's order. Devices that are near different cores
-    /// are of one type for users.
+    /// Returns the device indices of each name and type (`gpu:a100`), in the node's order. Devices near different cores
+    /// are not distinguished here, because users see one type.
     fn types(&self) -> Vec<(String, CoreSet)> {
         let mut types: Vec<(String, CoreSet)> = Vec::new();
         for kind in &self.kinds {
@@ -321,32 +325,32 @@ impl NodeGres {
     }
 }
 
-/// `gpu:a100:2(IDX:0-1)`.
+/// Formats a number of devices with their indices: `gpu:a100:2(IDX:0-1)`.
 fn indexed(name: &str, indices: &CoreSet) -> String {
     format!("{name}:{}(IDX:{})", indices.len(), index_text(indices))
 }
 
-/// `0-1,3`; `N/A` for none.
+/// Formats a list of indices: `0-1,3`; `N/A` for an empty list.
 pub fn index_text(indices: &CoreSet) -> String {
     let list = indices.iter().map(|index| index as u32).collect::<crate::set::IndexSet>().to_string();
     if list.is_empty() { "N/A".to_owned() } else { list }
 }
 
-/// The same devices on each node of a set, held by a job or step.
+/// Devices allocated to a job or step: the same devices on each of several nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Grant {
-    /// The nodes.
+    /// Nodes on which these devices are allocated.
     #[n(0)]
     pub nodes: NodeSet,
-    /// `gpu`.
+    /// Name of the resource, such as `gpu`.
     #[n(1)]
     pub name: String,
-    /// Which of each node's devices of that name.
+    /// Indices of the devices among those of the name on each node.
     #[n(2)]
     pub indices: CoreSet,
 }
 
-/// Adds a node's devices, joining an existing grant where they are the same.
+/// Adds the devices `taken` on a node, to an existing grant if the devices are the same.
 pub fn grant(grants: &mut Vec<Grant>, node: crate::id::NodeId, taken: BTreeMap<String, CoreSet>) {
     for (name, indices) in taken {
         match grants.iter_mut().find(|grant| grant.name == name && grant.indices == indices) {
@@ -358,7 +362,7 @@ pub fn grant(grants: &mut Vec<Grant>, node: crate::id::NodeId, taken: BTreeMap<S
     }
 }
 
-/// What of these is on a node, by name.
+/// Returns the indices of the devices that `grants` contain on a node, by resource name.
 pub fn on_node(grants: &[Grant], node: crate::id::NodeId) -> BTreeMap<String, CoreSet> {
     let mut all: BTreeMap<String, CoreSet> = BTreeMap::new();
     for grant in grants.iter().filter(|grant| grant.nodes.contains(node)) {
@@ -367,7 +371,8 @@ pub fn on_node(grants: &[Grant], node: crate::id::NodeId) -> BTreeMap<String, Co
     all
 }
 
-/// Reads a `gres.conf`: lines of `Key=Value`, as Slurm has them. The error names the line.
+/// Reads a `gres.conf`: lines of `Key=Value` as in Slurm. Returns the entries, and the numbers of the lines with
+/// AutoDetect. The error names the line.
 pub fn parse_conf(text: &str) -> Result<(Vec<GresConfig>, Vec<usize>), String> {
     let (mut all, mut detecting) = (Vec::new(), Vec::new());
     for (number, line) in (1..).zip(text.lines()) {
@@ -399,7 +404,7 @@ pub fn parse_conf(text: &str) -> Result<(Vec<GresConfig>, Vec<usize>), String> {
         if detects {
             detecting.push(number);
         }
-        // How many devices such a line is about is not said: what the node's `gres` says counts.
+        // The line does not give the number of devices, so the number in the node's `gres` counts.
         let unsaid = detects && entry.count == 0 && entry.file.is_empty();
         if !entry.name.is_empty() && !unsaid {
             entry.check().map_err(|problem| format!("line {number}: {problem}"))?;
@@ -471,7 +476,7 @@ mod tests {
         let mut two = NodeGres::of(&Config { gres: lines, ..Config::default() }, "n", None).expect("it has some");
         two.take(&[counts("gpu", None, 2)], &CoreSet::new()).expect("there are two");
         assert_eq!((two.text(), two.used_text()), ("gpu:2".into(), "gpu:2(IDX:0-1)".into()), "of one kind");
-        // faults.md E: AutoDetect is known; lines that only say it name no devices.
+        // faults.md E: AutoDetect is accepted; lines with nothing but AutoDetect define no devices.
         let detecting = "Name=gpu\nAutoDetect=nvml\nNodeName=n1 Name=gpu AutoDetect=rsmi\nAutoDetect=off\n";
         let (lines, detecting) = parse_conf(detecting).expect("it is one");
         assert_eq!((lines.len(), detecting), (1, vec![2, 3]));

@@ -4,33 +4,35 @@ use minicbor::{Decode, Encode};
 
 use crate::resource::Hardware;
 
-/// What is asked of sockets, cores and threads. 0: nothing.
+/// Requirements on the sockets, cores and threads of each node. In every field 0 means no requirement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Inside {
-    /// `--sockets-per-node`: least sockets of a node.
+    /// `--sockets-per-node`: minimum number of sockets of a node.
     #[n(0)]
     pub sockets: u32,
-    /// `--cores-per-socket`: least cores of a socket.
+    /// `--cores-per-socket`: minimum number of cores of a socket.
     #[n(1)]
     pub cores: u32,
-    /// `--threads-per-core`: hardware threads to use of each core. CPUs are hardware threads here, so a node's cores must have just so many.
+    /// `--threads-per-core`: hardware threads to use of each core. Squall counts hardware threads as CPUs, so the cores
+    /// of a node must have exactly this number.
     #[n(2)]
     pub threads: u32,
-    /// `--ntasks-per-socket`: most tasks for each socket.
+    /// `--ntasks-per-socket`: maximum number of tasks on each socket.
     #[n(3)]
     pub tasks_per_socket: u32,
-    /// `--ntasks-per-core`: most tasks for each core.
+    /// `--ntasks-per-core`: maximum number of tasks on each core.
     #[n(4)]
     pub tasks_per_core: u32,
 }
 
 impl Inside {
-    /// Whether nothing is asked for.
+    /// Returns whether there is no requirement.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Returns the most tasks that the node may run. 0: it doesn't meet the requirements.
+    /// Returns the maximum number of tasks on the node; `u32::MAX`: no limit. 0: the node doesn't meet the
+    /// requirements.
     pub fn most_tasks(&self, node: &Hardware) -> u32 {
         let (sockets, cores) = (node.sockets.max(1), node.cores_per_socket.max(1));
         let fine = sockets >= self.sockets
@@ -50,7 +52,7 @@ mod tests {
     use super::Inside;
     use crate::resource::Hardware;
 
-    // faults.md E: options about sockets, cores and threads say which nodes will do, and how many tasks these take.
+    // faults.md E: options about sockets, cores and threads determine which nodes fit, and the number of tasks on each.
     #[test]
     fn e_sockets_cores_and_threads_say_how_many_tasks_a_node_takes() {
         let node = Hardware { cpus: 8, sockets: 2, cores_per_socket: 2, threads_per_core: 2, ..Hardware::default() };

@@ -5,13 +5,14 @@ use crate::job::{ExitCode, JobAttempt, Usage};
 use crate::time::Time;
 use minicbor::{Decode, Encode};
 
-/// One report. The controller may receive it twice after a lost connection; applying it again changes nothing.
+/// One report of a node to the controller. It may arrive twice after a lost connection; applying it again has no
+/// effect.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Report {
     /// This node's tasks of a step have ended and none of its processes is left on the node.
     #[n(0)]
     StepEnded {
-        /// Identifies the step.
+        /// Step that ended.
         #[n(0)]
         key: StepKey,
         /// How the tasks ended.
@@ -19,20 +20,20 @@ pub enum Report {
         end: StepEnd,
     },
     /// The job has no processes left on this node and its resources here are free. Sent after every `StepEnded` of that
-    /// attempt. For a batch job, the end of the script on its node leads to it.
+    /// attempt. On the node of a batch job's script, the end of the script leads to this report.
     #[n(1)]
     JobGone {
-        /// The job and attempt.
+        /// Job, and the attempt that is gone.
         #[n(0)]
         job: JobAttempt,
     },
     /// The job's batch script, or the tasks of a step, could not be started.
     #[n(2)]
     LaunchFailed {
-        /// Identifies the step or script.
+        /// Step or batch script that was not started.
         #[n(0)]
         key: StepKey,
-        /// Reason, as a text for users.
+        /// Cause of the failure, as a text for users.
         #[n(1)]
         error: String,
         /// Whether the cause lies with the node (spool full, daemon missing), so that another attempt elsewhere may
@@ -45,7 +46,8 @@ pub enum Report {
 /// How the tasks of a step on one node ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct StepEnd {
-    /// Exit code of the first failing task, or the highest; `0:0` if all succeeded.
+    /// Exit of the first task that died by a signal, otherwise the highest exit code; `0:0` if all succeeded. Tasks
+    /// that the step daemon killed don't count.
     #[n(0)]
     pub exit: ExitCode,
     /// Whether a task was killed for exceeding its memory limit.
@@ -57,14 +59,14 @@ pub struct StepEnd {
     /// Resources that the tasks used.
     #[n(3)]
     pub usage: Usage,
-    /// When the tasks started.
+    /// Start of the first task.
     #[n(4)]
     pub started: Time,
-    /// When the last task ended.
+    /// End of the last task.
     #[n(5)]
     pub ended: Time,
-    /// A text for the user, such as the reason of `0:53` (output file could not be opened) or peak memory against the
-    /// limit.
+    /// A text for the user, such as the cause of exit code `0:53` (output file could not be opened), or the peak memory
+    /// compared with the limit.
     #[n(6)]
     pub note: Option<String>,
 }

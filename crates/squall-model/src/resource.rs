@@ -45,7 +45,7 @@ pub struct Hardware {
 /// Memory that a job requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub enum Memory {
-    /// Not given: the partition's default, or no limit.
+    /// Not given: the partition's default applies, or no limit if it has none.
     #[default]
     #[n(0)]
     Unset,
@@ -60,21 +60,21 @@ pub enum Memory {
 /// Resources allocated to a job: groups of nodes with the same cores and memory on each.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Alloc {
-    /// Disjoint groups; a wide exclusive job on equal nodes is one group.
+    /// Groups without common nodes. An exclusive job on many equal nodes has a single group.
     #[n(0)]
     pub groups: Vec<AllocGroup>,
 }
 
-/// Equal shares of several nodes: the same cores and memory on each.
+/// The same cores and memory on each of several nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct AllocGroup {
-    /// Nodes of the group.
+    /// Nodes on which these cores and this memory are allocated.
     #[n(0)]
     pub nodes: NodeSet,
     /// Cores allocated on each node.
     #[n(1)]
     pub cores: CoreSet,
-    /// Memory allocated on each node, MiB. 0: none.
+    /// Memory allocated on each node, MiB. 0: the job requested none and has no limit.
     #[n(2)]
     pub memory_mb: u64,
 }
@@ -100,7 +100,7 @@ impl Alloc {
     pub fn memory_mb(&self) -> u64 {
         self.groups.iter().map(|g| g.nodes.len() as u64 * g.memory_mb).sum()
     }
-    /// Adds a node, to an existing group if cores and memory are the same. Returns the index of the group.
+    /// Adds a node to the group with the same cores and memory, or to a new group. Returns the index of the group.
     pub fn push(&mut self, node: NodeId, cores: CoreSet, memory_mb: u64) -> usize {
         if let Some(place) = self.groups.iter().position(|g| g.cores == cores && g.memory_mb == memory_mb) {
             self.groups[place].nodes.insert(node);
@@ -129,7 +129,7 @@ impl Alloc {
         };
         (part(&|all| all.intersect_with(nodes)), part(&|all| all.subtract(nodes)))
     }
-    /// Returns the index of a node among all nodes of the allocation, in the order of their ids.
+    /// Returns the index of a node among all nodes of the allocation, in the order of their ids. None: it is not in it.
     pub fn place(&self, node: NodeId) -> Option<usize> {
         self.on(node).map(|_| self.groups.iter().map(|g| g.nodes.rank(node)).sum())
     }

@@ -1,4 +1,4 @@
-//! Steps: what `srun` asks for, how tasks are laid out, and what a step daemon is told to run.
+//! Steps: what `srun` requests, how tasks are distributed over nodes, and what step daemons get to launch a step.
 
 use minicbor::{Decode, Encode};
 use std::collections::BTreeMap;
@@ -20,76 +20,76 @@ use crate::wire::fabric::ContentId;
 use crate::wire::node::EndReason;
 use crate::wire::peer::PeerMessage;
 
-/// What `srun` asks for within an allocation.
+/// What `srun` requests for a step within an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct StepSpec {
-    /// Name: the command's base name or `--job-name`.
+    /// `--job-name`, by default the command's base name.
     #[n(0)]
     pub name: String,
-    /// `--nodes` minimum; None: the allocation's.
+    /// `--nodes`, minimum. None: all nodes of the allocation.
     #[n(1)]
     pub nodes_min: Option<u32>,
-    /// `--nodes` maximum.
+    /// `--nodes`, maximum. None: not given.
     #[n(2)]
     pub nodes_max: Option<u32>,
-    /// `--ntasks`; None: one on each node, or `ntasks_per_node` on each.
+    /// `--ntasks`. None: one task on each node, or `ntasks_per_node` tasks.
     #[n(3)]
     pub ntasks: Option<u32>,
-    /// `--ntasks-per-node`.
+    /// `--ntasks-per-node`: number of tasks on each node.
     #[n(4)]
     pub ntasks_per_node: Option<u32>,
-    /// `--cpus-per-task`; None: 1.
+    /// `--cpus-per-task`. None: 1 CPU.
     #[n(5)]
     pub cpus_per_task: Option<u32>,
-    /// `--mem` or `--mem-per-cpu` of the step.
+    /// `--mem` or `--mem-per-cpu`: memory of the step for each node or each CPU.
     #[n(6)]
     pub memory: Memory,
     /// `--nodelist`: a host list within the allocation.
     #[n(7)]
     pub nodelist: Option<String>,
-    /// `--exclude`.
+    /// `--exclude`: a host list of nodes that the step must not use.
     #[n(8)]
     pub exclude: Option<String>,
-    /// `--relative`: first node within the allocation.
+    /// `--relative`: first node that the step may use, as an index into the allocation's nodes. None: 0.
     #[n(9)]
     pub relative: Option<u32>,
-    /// `--exact`, or implied by it: only the cores that the tasks need; otherwise all of the job's cores on its nodes.
+    /// `--exact` (or implied by other options): only cores that the tasks need; else all cores of the job on the nodes.
     #[n(10)]
     pub exact: bool,
-    /// `--overlap`: share cores with other steps.
+    /// `--overlap`: the step shares cores with other steps.
     #[n(11)]
     pub overlap: bool,
-    /// `--overcommit`: more tasks than cores.
+    /// `--overcommit`: there may be more tasks than cores.
     #[n(12)]
     pub overcommit: bool,
-    /// `--immediate`: refuse rather than wait for cores that another step holds.
+    /// `--immediate`: the step is refused rather than waiting for cores that another step holds.
     #[n(13)]
     pub immediate: bool,
-    /// `--distribution`.
+    /// `--distribution` of ranks over nodes.
     #[n(14)]
     pub distribution: Distribution,
-    /// `--time` of the step, seconds.
+    /// `--time` of the step, seconds. None: only the job's limit applies.
     #[n(15)]
     pub time_limit_s: Option<u64>,
-    /// The whole command line, for accounting.
+    /// The whole command line of `srun`, for accounting.
     #[n(16)]
     pub submit_line: String,
 }
 
-/// How ranks go to nodes.
+/// How ranks are assigned to nodes (`--distribution`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub enum Distribution {
-    /// Neighbouring ranks share a node.
+    /// Consecutive ranks fill a node before the next node gets any.
     #[default]
     #[n(0)]
     Block,
-    /// Rank i goes to node i mod n.
+    /// Rank i runs on node i mod n, as long as all n nodes have tasks left to get.
     #[n(1)]
     Cyclic,
-    /// `plane=SIZE`: blocks of SIZE ranks go round.
+    /// `plane=SIZE`: blocks of SIZE consecutive ranks go to the nodes round-robin.
     #[n(2)]
     Plane(#[n(0)] u32),
-    /// By rank: the place of its node in the layout.
+    /// For each rank, the index of its node in the layout.
     #[n(3)]
     Arbitrary(
         #[n(0)]
@@ -98,30 +98,30 @@ pub enum Distribution {
     ),
 }
 
-/// Which task runs where: how many tasks each node has, and how ranks go round.
+/// Which task of a step runs on which node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Layout {
-    /// Node names, in the allocation's order.
+    /// Names of the step's nodes, in the allocation's order.
     #[n(0)]
     pub nodes: HostList,
-    /// Tasks on each of these nodes. Same length as `nodes`.
+    /// Number of tasks on each of `nodes`, in the same order.
     #[n(1)]
     pub tasks: Runs<u32>,
-    /// How ranks go to nodes.
+    /// How ranks are assigned to the nodes.
     #[n(2)]
     pub distribution: Distribution,
-    /// CPUs for one task.
+    /// Number of CPUs for each task.
     #[n(3)]
     pub cpus_per_task: u32,
 }
 
 impl Layout {
-    /// How many tasks in all.
+    /// Returns the total number of tasks.
     pub fn ntasks(&self) -> u32 {
         u32::try_from(self.before(u64::MAX)).unwrap_or(u32::MAX)
     }
 
-    /// Ranks on the node at place `i`, rising; at most `TASKS_PER_NODE_MAX`.
+    /// Returns the ranks on the node with index `i`, in ascending order, at most `TASKS_PER_NODE_MAX`.
     pub fn ranks_on(&self, i: usize) -> Vec<u32> {
         if let Distribution::Arbitrary(places) = &self.distribution {
             let mut first = 0;
@@ -154,14 +154,14 @@ impl Layout {
         ranks
     }
 
-    /// The place of the node on which a rank runs.
+    /// Returns the index of the node on which `rank` runs. None: there is no such rank.
     pub fn node_of(&self, rank: u32) -> Option<usize> {
         if let Distribution::Arbitrary(places) = &self.distribution {
             return places.get(rank as usize).map(|place| *place as usize);
         }
         let rank = u64::from(rank);
         let most = self.tasks.runs().map(|(tasks, _)| u64::from(*tasks)).max()?;
-        // The first round after which the rank has been given out.
+        // Binary search for the first round at whose end this rank has been assigned.
         let (mut low, mut high) = (0, most.div_ceil(self.at_once()));
         while low < high {
             let round = low.midpoint(high);
@@ -182,7 +182,7 @@ impl Layout {
         None
     }
 
-    /// How many ranks a node gets before it is the next node's turn.
+    /// Returns how many consecutive ranks a node gets in one round of the distribution.
     fn at_once(&self) -> u64 {
         match self.distribution {
             Distribution::Block | Distribution::Arbitrary(_) => u64::MAX,
@@ -191,128 +191,127 @@ impl Layout {
         }
     }
 
-    /// Ranks given out when each node has at most `most`.
+    /// Returns how many ranks are assigned when each node has at most `most` tasks.
     fn before(&self, most: u64) -> u64 {
         self.tasks.runs().map(|(tasks, count)| u64::from(*tasks).min(most) * u64::from(count)).sum()
     }
 
-    /// Ranks that a node with so many tasks gets in the round before which it had at most `from`.
+    /// Returns how many ranks a node with `tasks` tasks gets in a round at whose begin nodes have up to `from` ranks.
     fn in_round(&self, tasks: u64, from: u64) -> u64 {
         tasks.saturating_sub(from).min(self.at_once())
     }
 }
 
-/// What is known of an allocation by those who run in it: the source of SLURM_JOB_* variables
-/// (see `squall_engine::environment`).
+/// Facts about an allocation that its processes need: the source of SLURM_JOB_* variables (see
+/// `squall_engine::environment`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct JobFacts {
-    /// The job, the attempt, and the step (BATCH for an allocation's own).
+    /// Job, attempt and step. The step is BATCH for the allocation itself.
     #[n(0)]
     pub key: StepKey,
-    /// Which array task it is, with the array's whole spec in `spec.array`.
+    /// Which task of an array the job is, with the array's whole spec in `spec.array`. None: not of an array.
     #[n(1)]
     pub array: Option<ArrayTask>,
-    /// Whose it is.
+    /// User that the job runs as.
     #[n(2)]
     #[cbor(with = "crate::encoding::arc")]
     pub owner: Arc<Owner>,
-    /// What was asked.
+    /// The job as submitted.
     #[n(3)]
     #[cbor(with = "crate::wire::shared")]
     pub spec: Arc<JobSpec>,
-    /// The partition in which it runs.
+    /// Name of the partition in which the job runs.
     #[n(4)]
     pub partition: String,
-    /// The account, or the default.
+    /// The job's account, or the user's default account.
     #[n(5)]
     pub account: String,
-    /// The QOS, or the default.
+    /// The job's QOS, or the default QOS.
     #[n(6)]
     pub qos: String,
     /// Name of the cluster.
     #[n(7)]
     pub cluster: String,
-    /// Node names in the allocation's order, which is that of their ids.
+    /// Names of the allocation's nodes, in ascending order of node ids.
     #[n(8)]
     pub nodes: HostList,
-    /// Ids of these nodes.
+    /// Ids of the allocation's nodes.
     #[n(9)]
     pub ids: NodeSet,
-    /// CPUs held on each node. Same length as `nodes`.
+    /// CPUs allocated on each of `nodes`, in the same order.
     #[n(10)]
     pub cpus: Runs<u32>,
-    /// Memory held on each node, MiB; 0: no limit. Same length as `nodes`.
+    /// Memory allocated on each of `nodes`, in the same order, MiB; 0: no limit.
     #[n(11)]
     pub memory_mb: Runs<u64>,
-    /// Tasks of the job on each node, for SLURM_TASKS_PER_NODE. Same length as `nodes`.
+    /// Number of tasks of the job on each of `nodes`, in the same order, for SLURM_TASKS_PER_NODE.
     #[n(12)]
     pub tasks: Runs<u32>,
     /// When the attempt started.
     #[n(13)]
     pub start: Time,
-    /// When its time limit ends it.
+    /// When the time limit ends the attempt. None: no limit.
     #[n(14)]
     pub end: Option<Time>,
-    /// How often it was requeued.
+    /// How often the job has been requeued.
     #[n(15)]
     pub restarts: u32,
-    /// Generic resources that it holds.
+    /// Generic resources allocated to the job.
     #[n(16)]
     pub gres: Vec<Grant>,
-    /// Where its nodes are in the network.
+    /// Positions of the job's nodes in the network.
     #[n(17)]
     pub addresses: Addresses,
-    /// It takes turns with others (gang scheduling): it may be frozen at any moment, so that nobody else may have to
-    /// wait for a process in it.
+    /// Gang-scheduled: the job's processes may be frozen at any time, so others must not wait for them.
     #[n(18)]
     pub ganged: bool,
-    /// Of a heterogeneous job's first component: what is known of each, itself included; else empty.
+    /// In a heterogeneous job's first component, the facts of all components, itself included; otherwise empty.
     #[n(19)]
     pub components: Vec<JobFacts>,
 }
 
-/// Where nodes of an allocation are in the network: SLURM_TOPOLOGY_ADDR and _PATTERN.
+/// Positions of an allocation's nodes in the network: SLURM_TOPOLOGY_ADDR and SLURM_TOPOLOGY_ADDR_PATTERN.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Addresses {
-    /// What the parts of an address are: `switch.switch.node`; empty: nodes are alike.
+    /// Kinds of the parts of an address: `switch.switch.node`. Empty: the cluster has no topology.
     #[n(0)]
     pub pattern: String,
-    /// What stands before the node's name: `root.s1.`. Same length as the allocation's nodes, or empty.
+    /// Part of each node's address before its name: `root.s1.`. In the order of the allocation's nodes; or empty.
     #[n(1)]
     pub above: Runs<String>,
 }
 
 impl JobFacts {
-    /// The place of a node in the allocation; None: it has no part in it.
+    /// Returns the index of a node in the allocation. None: the node is not in it.
     pub fn place(&self, node: NodeId) -> Option<usize> {
         self.ids.contains(node).then(|| self.ids.rank(node))
     }
 }
 
-/// What all nodes of a step are told: the same for each, however many they are. Goes controller → nodes.
+/// Launch of a step, as sent from the controller to the nodes: the same message for all nodes, however many they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct StepStart {
-    /// Which step of which attempt.
+    /// Identifies the step and the job's attempt.
     #[n(0)]
     pub key: StepKey,
-    /// Facts of the allocation.
+    /// Facts about the allocation.
     #[n(1)]
     #[cbor(with = "crate::encoding::arc")]
     pub facts: Arc<JobFacts>,
-    /// Which task runs where.
+    /// Which task runs on which node.
     #[n(2)]
     pub layout: Layout,
-    /// Cores and memory (MiB; 0: no limit) that the step may use on each node. Its nodes are those of the layout,
-    /// which stand there in the order of their ids.
+    /// Cores and memory (MiB; 0: no limit) that the step may use on each node. The nodes are those of the layout, which
+    /// lists them in ascending order of ids.
     #[n(3)]
     pub shares: Alloc,
-    /// What to run.
+    /// Program that the step runs.
     #[n(4)]
     pub program: Program,
-    /// Seconds between TERM and KILL.
+    /// Seconds between SIGTERM and SIGKILL when the step is ended.
     #[n(5)]
     pub kill_wait_s: u64,
-    /// Generic resources that the step holds.
+    /// Generic resources allocated to the step.
     #[n(6)]
     pub gres: Vec<Grant>,
 }
@@ -349,25 +348,25 @@ impl StepStart {
     }
 }
 
-/// The launch of a batch script, as far as the facts of its job don't say it.
+/// Launch of a batch script: what is needed in addition to the facts of its job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct BatchStart {
-    /// Where it runs: on the job's first node. The others have no part in it.
+    /// The node that runs the script: the first of the job. Other nodes run nothing for it.
     #[n(0)]
     pub node: NodeId,
-    /// The cores held there.
+    /// Cores allocated to the job on this node.
     #[n(1)]
     pub cores: CoreSet,
-    /// Seconds between TERM and KILL.
+    /// Seconds between SIGTERM and SIGKILL when the script is ended.
     #[n(2)]
     pub kill_wait_s: u64,
-    /// It is leased: it begins when nothing is left of those that came before it and have these cores.
+    /// Leased job: queued on the node, it begins when no process is left of the earlier jobs that hold these cores.
     #[n(3)]
     pub leased: bool,
 }
 
 impl BatchStart {
-    /// The script as one task on its node, with all that the job has there; None: `node` is another.
+    /// Returns the script's launch as one task with all resources of the job on `node`. None: another node runs it.
     pub fn launch_on(&self, facts: &Arc<JobFacts>, node: NodeId) -> Option<StepLaunch> {
         if node != self.node {
             return None;
@@ -397,26 +396,26 @@ impl BatchStart {
     }
 }
 
-/// All that a step daemon needs to run its share of a step. Goes node → step daemon.
+/// Launch of a node's part of a step: all that the step daemon needs. Sent from the node daemon to the step daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct StepLaunch {
-    /// Which step of which attempt.
+    /// Identifies the step and the job's attempt.
     #[n(0)]
     pub key: StepKey,
-    /// Facts of the allocation.
+    /// Facts about the allocation.
     #[n(1)]
     #[cbor(with = "crate::encoding::arc")]
     pub facts: Arc<JobFacts>,
-    /// Which task runs where; the batch script is one task on the first node.
+    /// Which task runs on which node; a batch script is one task on the job's first node.
     #[n(2)]
     pub layout: Layout,
-    /// This node's name.
+    /// Name of this node.
     #[n(3)]
     pub node: String,
-    /// This node's place in `layout.nodes`.
+    /// Index of this node in `layout.nodes`.
     #[n(4)]
     pub node_index: u32,
-    /// This node's place in `facts.nodes`.
+    /// Index of this node in `facts.nodes`.
     #[n(5)]
     pub job_node_index: u32,
     /// Cores that the step may use on this node.
@@ -425,16 +424,16 @@ pub struct StepLaunch {
     /// Memory that the step may use on this node, MiB; 0: no limit.
     #[n(7)]
     pub memory_mb: u64,
-    /// What to run.
+    /// Program that the step runs on this node.
     #[n(8)]
     pub program: Program,
-    /// Seconds between TERM and KILL.
+    /// Seconds between SIGTERM and SIGKILL when the step is ended.
     #[n(9)]
     pub kill_wait_s: u64,
-    /// Generic resources that the step may use on this node, by name.
+    /// Generic resources that the step may use on this node: device indices by resource name.
     #[n(10)]
     pub gres: BTreeMap<String, CoreSet>,
-    /// What the site runs around each task.
+    /// The site's prolog and epilog of each task.
     #[n(11)]
     pub site: TaskScripts,
     /// A task that runs out of memory ends all tasks of the step on this node.
@@ -443,370 +442,371 @@ pub struct StepLaunch {
     pub oom_kill_step: bool,
 }
 
-/// Programs that run as the user before and after each task; empty: none.
+/// Programs that run, as the job's user, before and after each task. Empty text: none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct TaskScripts {
-    /// Before: what it prints may change the task's environment.
+    /// Program before the task; what it prints may change the task's environment.
     #[n(0)]
     pub prolog: String,
-    /// After.
+    /// Program after the task.
     #[n(1)]
     pub epilog: String,
 }
 
 impl TaskScripts {
-    /// Whether there is none.
+    /// Returns whether there is neither a prolog nor an epilog.
     pub fn is_empty(&self) -> bool {
         self.prolog.is_empty() && self.epilog.is_empty()
     }
 }
 
 impl StepLaunch {
-    /// Its place among those of other components.
+    /// Returns the position of this step among those of other components. None: it is no part of such a set of steps.
     pub fn among(&self) -> Option<Among> {
         let Program::Tasks(program) = &self.program else { return None };
         program.among
     }
 
-    /// A rank as users see it.
+    /// Returns the rank that users see: counted through all components of a heterogeneous job.
     pub fn rank_among(&self, rank: u32) -> u32 {
         rank.saturating_add(self.among().unwrap_or_default().tasks_before)
     }
 
-    /// What the user wants run around each task: `srun --task-prolog`, `--task-epilog`.
+    /// Returns the user's prolog and epilog of each task: `srun --task-prolog`, `--task-epilog`.
     pub fn own_scripts(&self) -> TaskScripts {
         let Program::Tasks(program) = &self.program else { return TaskScripts::default() };
         program.options.step.scripts.clone()
     }
 
-    /// Ranks of the tasks on this node, rising.
+    /// Returns the ranks of the tasks on this node, in ascending order.
     pub fn ranks(&self) -> Vec<u32> {
         self.layout.ranks_on(self.node_index as usize)
     }
 }
 
-/// What a step runs.
+/// Program that a step runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub enum Program {
-    /// The batch script of `facts.spec`, whose script and environment the node has by digest.
+    /// The batch script of `facts.spec`. The node has the script and the environment, and finds them by digest.
     #[default]
     #[n(0)]
     Batch,
-    /// Tasks that `srun` started.
+    /// Tasks that `srun` requested.
     #[n(1)]
     Tasks(#[n(0)] Box<TaskProgram>),
-    /// Emulated: nothing runs; ends by itself after that time with that exit code. For benches and racks.
+    /// Emulation for benchmarks and emulated nodes: no process runs, and the step ends by itself after a time.
     #[n(2)]
     Timer {
-        /// How long it lasts.
+        /// Time after which the step ends, milliseconds.
         #[n(0)]
         run_ms: u64,
-        /// Exit code.
+        /// Exit code with which the step ends.
         #[n(1)]
         code: u8,
     },
 }
 
-/// The step that an allocation is asked for with (`wire::client::Request::Allocate`): as in `CreateStep`, for a job that
-/// has no id yet.
+/// First step of an allocation, in the request that creates it (`wire::client::Request::Allocate`): like `CreateStep`,
+/// for a job that has no id yet.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct FirstStep {
-    /// What.
+    /// The step that is requested.
     #[n(0)]
     pub spec: StepSpec,
-    /// What to run.
+    /// Program that the step runs.
     #[n(1)]
     pub program: TaskProgram,
-    /// As in `CreateStep`, and the same if that is asked for as well.
+    /// Key of the request, as in `CreateStep`. A `CreateStep` for the same step has the same key.
     #[n(2)]
     pub key: ClientKey,
 }
 
-/// The tasks of an `srun` step: the client's part of a launch, never journaled (a retried request brings it again).
+/// Tasks of an `srun` step: the client's part of a launch. Not journaled; a retried request contains it again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct TaskProgram {
-    /// One command for all, or with `--multi-prog` the commands of rank sets (first match wins).
+    /// Commands with the ranks that run them; of several for a rank the first counts. More than one only with
+    /// `--multi-prog`.
     #[n(0)]
     pub commands: Vec<(RankSet, Vec<ByteBuf>)>,
-    /// The environment, entries ended by NUL.
+    /// The environment: `KEY=VALUE` entries, each ended by a NUL byte.
     #[n(1)]
     pub env: ByteBuf,
     /// Working directory, absolute.
     #[n(2)]
     pub work_dir: ByteBuf,
-    /// File mode mask.
+    /// File mode creation mask (umask) of the tasks.
     #[n(3)]
     pub umask: u32,
-    /// Soft resource limits: (RLIMIT_* number, value).
+    /// Soft resource limits of the tasks: (RLIMIT_* number, value).
     #[n(4)]
     pub rlimits: Vec<(u32, u64)>,
-    /// Where standard input comes from.
+    /// Source of the tasks' standard input.
     #[n(5)]
     pub stdin: Stream,
-    /// Where standard output goes.
+    /// Destination of the tasks' standard output.
     #[n(6)]
     pub stdout: Stream,
-    /// Where standard error goes.
+    /// Destination of the tasks' standard error.
     #[n(7)]
     pub stderr: Stream,
-    /// `--open-mode=append`.
+    /// `--open-mode=append`: output files are not truncated.
     #[n(8)]
     pub append: bool,
     /// `--pty`: rank 0 gets a terminal of this size (rows, columns).
     #[n(9)]
     pub pty: Option<(u16, u16)>,
-    /// `--kill-on-bad-exit`: end the step when a task fails.
+    /// `--kill-on-bad-exit`: the step ends when a task fails.
     #[n(10)]
     pub kill_on_bad_exit: bool,
-    /// `--label`, where a node writes the files.
+    /// `--label`: output lines begin with the rank. Set where nodes write the output files.
     #[n(11)]
     pub label: bool,
     /// `--cpu-bind`, as given.
     #[n(12)]
     pub cpu_bind: Option<String>,
-    /// Where the `srun` listens: step daemons connect there.
+    /// Address at which `srun` listens for the step daemons.
     #[n(13)]
     pub client: ClientAddress,
-    /// What both sides show each other when the step daemon connects.
+    /// Secret by which `srun` and the step daemon authenticate each other when the daemon connects.
     #[n(14)]
     #[cbor(with = "minicbor::bytes")]
     pub cookie: [u8; 16],
-    /// `--export` set anything but ALL: the value of SLURM_EXPORT_ENV.
+    /// Value of SLURM_EXPORT_ENV. None: `--export` was not given, or was ALL.
     #[n(15)]
     pub export: Option<String>,
-    /// What srun was told of the step, and what is handed on to the tasks' environment.
+    /// Options of `srun` for the step, some of which are passed on in the tasks' environment.
     #[n(16)]
     pub options: Options,
-    /// Its place among the steps that one command starts in several components of a heterogeneous job.
+    /// Position among the steps that one `srun` starts in several components of a heterogeneous job. None: only one.
     #[n(17)]
     pub among: Option<Among>,
-    /// The step of the same job from whose processes `srun` was called.
+    /// The step of the same job in which this `srun` was called. None: it was not called in a step.
     #[n(18)]
     pub within: Option<StepNo>,
-    /// `--bcast` without a path: the file in the nodes' keeping that is executed in place of what the command names.
+    /// `--bcast` without a path: the file in the nodes' cache that is executed instead of the command's file.
     #[n(19)]
     pub content: Option<ContentId>,
 }
 
-/// The place of a component's tasks and nodes among those of all components of a step: tasks are counted, and nodes
-/// numbered, through all of them.
+/// Position of one component's step among the steps that one command starts in several components of a heterogeneous
+/// job. Tasks and nodes are numbered through all components.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Among {
-    /// Tasks of the components before it.
+    /// Number of tasks in all earlier components.
     #[n(0)]
     pub tasks_before: u32,
-    /// Its own tasks.
+    /// Number of tasks in this component.
     #[n(1)]
     pub own: u32,
-    /// Tasks of all.
+    /// Number of tasks in all components.
     #[n(2)]
     pub tasks: u32,
-    /// Nodes of the components before it.
+    /// Number of nodes in all earlier components.
     #[n(3)]
     pub nodes_before: u32,
-    /// Nodes of all.
+    /// Number of nodes in all components.
     #[n(4)]
     pub nodes: u32,
 }
 
-/// Ranks: all, or a list.
+/// A set of ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub enum RankSet {
-    /// Every rank.
+    /// All ranks of the step.
     #[default]
     #[n(0)]
     All,
-    /// These.
+    /// Only the ranks in this set.
     #[n(1)]
     Some(#[n(0)] crate::set::IndexSet),
 }
 
-/// Where a standard stream of a task goes to or comes from.
+/// Source or destination of a standard stream of a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub enum Stream {
-    /// Through the connection to `srun`.
+    /// The connection to `srun`.
     #[default]
     #[n(0)]
     Client,
-    /// Through the connection, but only for this rank; the others' is /dev/null.
+    /// The connection to `srun`, but only for this rank; other ranks have /dev/null.
     #[n(1)]
     ClientRank(#[n(0)] u32),
-    /// /dev/null.
+    /// The file /dev/null.
     #[n(2)]
     Null,
-    /// A file on the node, a pattern (`%t`, `%n`, `%N`, `%j`, `%s` …), opened as the user.
+    /// A file on the node, opened as the user. Its name is a pattern (`%t`, `%n`, `%N`, `%j`, `%s` …).
     #[n(3)]
     File(#[n(0)] String),
-    /// stderr only: the same as stdout.
+    /// Only for standard error: the same as standard output.
     #[n(4)]
     Joined,
 }
 
-/// Where an `srun` listens.
+/// Address at which an `srun` listens for step daemons.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub enum ClientAddress {
-    /// Nowhere: the step streams nothing.
+    /// No address: the step has no streams through `srun`.
     #[default]
     #[n(0)]
     None,
-    /// A Unix socket in the abstract namespace of this machine.
+    /// A Unix socket in the abstract namespace of the machine on which `srun` runs.
     #[n(1)]
     Abstract(#[n(0)] String),
-    /// `HOST:PORT`; what is said there is encrypted, by the step's cookie.
+    /// `HOST:PORT`. The connection is encrypted, with the step's cookie as the secret.
     #[n(2)]
     Tcp(#[n(0)] String),
-    /// Both: on its own machine there, elsewhere here.
+    /// A Unix socket for step daemons on the same machine, and a TCP address for those on other machines.
     #[n(3)]
     Anywhere {
-        /// The Unix socket.
+        /// Name of the Unix socket in the abstract namespace.
         #[n(0)]
         name: String,
-        /// `HOST:PORT`; what is said there is encrypted, by the step's cookie.
+        /// `HOST:PORT`. The connection is encrypted, with the step's cookie as the secret.
         #[n(1)]
         address: String,
     },
 }
 
-/// Somebody who listens to what the tasks of a running step say, beside its `srun`, and may speak to them: `sattach`.
+/// A further client of a running step (`sattach`), which gets the tasks' output and may send input.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Watcher {
-    /// Where it listens.
+    /// Address at which this client listens for step daemons.
     #[n(0)]
     pub client: ClientAddress,
-    /// What both sides show each other when a step daemon connects.
+    /// Secret by which this client and a step daemon authenticate each other when the daemon connects.
     #[n(1)]
     #[cbor(with = "minicbor::bytes")]
     pub cookie: [u8; 16],
 }
 
-/// Frames from a step daemon to its `srun`.
+/// Messages from a step daemon to its `srun`.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum FromStep {
-    /// First frame on the connection.
+    /// First message on the connection.
     #[n(0)]
     Hello {
-        /// The cookie of the launch.
+        /// The cookie of the launch, as proof.
         #[n(0)]
         #[cbor(with = "minicbor::bytes")]
         cookie: [u8; 16],
-        /// The node's place in the layout.
+        /// Index of the step daemon's node in the layout.
         #[n(1)]
         node_index: u32,
     },
-    /// The tasks run: (rank, pid).
+    /// The node's tasks have started: rank and process id of each.
     #[n(1)]
     Started(#[n(0)] Vec<(u32, u32)>),
-    /// Some task could not be started.
+    /// A task could not be started.
     #[n(2)]
     Failed {
-        /// Which.
+        /// Rank of the task.
         #[n(0)]
         rank: u32,
-        /// The exit code that it counts as (2: not found, 13: not executable, …).
+        /// The exit code that the task is counted with (2: command not found, 13: not executable, …).
         #[n(1)]
         code: u8,
-        /// In words: `execve(): nosuchcmd: No such file or directory`.
+        /// Description of the error: `execve(): nosuchcmd: No such file or directory`.
         #[n(2)]
         error: String,
     },
     /// Output of a task.
     #[n(3)]
     Output {
-        /// Which task.
+        /// Rank of the task.
         #[n(0)]
         rank: u32,
-        /// True: standard error.
+        /// Whether the output is standard error rather than standard output.
         #[n(1)]
         stderr: bool,
-        /// The bytes; empty: the stream has ended.
+        /// The output; empty: the stream has ended.
         #[n(2)]
         bytes: ByteBuf,
     },
     /// A task has ended.
     #[n(4)]
     Exited {
-        /// Which task.
+        /// Rank of the task.
         #[n(0)]
         rank: u32,
-        /// How.
+        /// How the task ended.
         #[n(1)]
         exit: crate::job::ExitCode,
-        /// It was ended for going over its memory.
+        /// Whether the task was killed for exceeding its memory limit.
         #[n(2)]
         oom: bool,
     },
-    /// A notice for the user, shown as `slurmstepd: …`.
+    /// Notice for the user, displayed after `slurmstepd: `.
     #[n(5)]
     Notice(#[n(0)] String),
-    /// Last frame: nothing of the step is left on this node.
+    /// Last message: no process of the step is left on this node.
     #[n(6)]
     Done,
-    /// Whether any task of the node is between MPI_Init and MPI_Finalize; said when it changes.
+    /// Whether any task of the node is between MPI_Init and MPI_Finalize. Sent at each change.
     #[n(7)]
     Within(#[n(0)] bool),
-    /// A task of the node, or its fate, ends the whole step with this exit code.
+    /// A task of the node called abort or failed in a way that ends the whole step.
     #[n(8)]
     Aborted {
-        /// The exit code.
+        /// Exit code of the step.
         #[n(0)]
         code: u8,
     },
-    /// For the step daemon at a place of the layout that is on another machine: `srun`, to which all connect, passes it on.
+    /// Message for the step daemon on another machine. `srun`, to which all step daemons connect, forwards it.
     #[n(9)]
     Pass {
-        /// The place.
+        /// Index in the layout of the receiver's node.
         #[n(0)]
         to: u32,
-        /// What it is to hear.
+        /// Message to be forwarded.
         #[n(1)]
         message: Box<PeerMessage>,
     },
 }
 
-/// Frames from `srun` to a step daemon.
+/// Messages from `srun` to a step daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum ToStep {
-    /// First frame: the cookie of the launch.
+    /// First message on the connection.
     #[n(0)]
     Hello {
-        /// The cookie of the launch.
+        /// The cookie of the launch, as proof.
         #[n(0)]
         #[cbor(with = "minicbor::bytes")]
         cookie: [u8; 16],
     },
-    /// Input for a task (None: all); empty: end of input.
+    /// Standard input for one task or for all.
     #[n(1)]
     Input {
-        /// Which task.
+        /// Rank of the task. None: all tasks.
         #[n(0)]
         rank: Option<u32>,
-        /// The bytes.
+        /// The input; empty: end of input.
         #[n(1)]
         bytes: ByteBuf,
     },
-    /// A signal for all tasks.
+    /// Number of a signal to send to all tasks.
     #[n(2)]
     Signal(#[n(0)] i32),
-    /// The terminal's size changed: rows, columns.
+    /// New size of the terminal: rows, columns.
     #[n(3)]
     Resize(#[n(0)] u16, #[n(1)] u16),
-    /// End the tasks: TERM, then KILL after so many seconds.
+    /// End the tasks: SIGTERM, then SIGKILL.
     #[n(4)]
     End {
-        /// Seconds between TERM and KILL.
+        /// Seconds between SIGTERM and SIGKILL.
         #[n(0)]
         kill_wait_s: u64,
-        /// What is said of it.
+        /// Reason of the end, for the notice to the user.
         #[n(1)]
         why: EndReason,
     },
-    /// From the step daemon at a place of the layout.
+    /// Message that the step daemon on another machine sent through `srun`.
     #[n(5)]
     Passed {
-        /// The place.
+        /// Index in the layout of the sender's node.
         #[n(0)]
         from: u32,
-        /// What it says.
+        /// The forwarded message.
         #[n(1)]
         message: Box<PeerMessage>,
     },

@@ -6,12 +6,12 @@ use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::TimeZone;
 use squall_model::time::Time;
 
-/// The format of times.
+/// Format in which times are printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     /// ISO format: `2026-11-21T08:03:44`.
     Standard,
-    /// The nearer, the shorter: `08:03:44` today, `Ystday 08:03`, `21 Nov 08:03`, …
+    /// The closer to now, the shorter: `08:03:44` today, `Ystday 08:03`, `21 Nov 08:03`, …
     Relative,
     /// A pattern of strftime.
     Pattern(String),
@@ -33,7 +33,7 @@ impl Style {
 pub(crate) struct Clock {
     /// The user's time zone.
     pub(crate) zone: TimeZone,
-    /// The format of times.
+    /// Format in which times are printed.
     pub(crate) style: Style,
     /// The controller's current time.
     pub(crate) now: Time,
@@ -52,7 +52,7 @@ impl Clock {
         }
     }
 
-    /// Formats a time in the user's format, or returns `none` if there is no time.
+    /// Formats a time in the user's format. Returns `none` if `time` is None or 0.
     pub(crate) fn show_or(&self, time: Option<Time>, none: &str) -> String {
         match time {
             Some(time) if time.0 > 0 => self.show(time),
@@ -81,7 +81,7 @@ fn standard(at: &Zoned) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S").to_string()
 }
 
-/// Formats a time in Slurm's relative style: the nearer, the shorter.
+/// Formats a time in Slurm's relative style: the closer to `now`, the shorter.
 fn relative(at: &Zoned, now: &Zoned) -> String {
     let days = at.date().since(now.date()).map_or(i64::from(i32::MAX), |span| i64::from(span.get_days()));
     let pattern = match days {

@@ -1,4 +1,4 @@
-//! A job as a row, and the texts about it that several commands print.
+//! A job as a row of listings, and texts about a job that several commands print.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,40 +17,41 @@ use squall_model::wire::info::{JobClass, JobInfo, JobsPage};
 use crate::format::clock::Clock;
 use crate::format::{path, words};
 
-/// Characters of an array's list of tasks that are shown before it is cut (SLURM_BITSTR_LEN).
+/// Default of Slurm's SLURM_BITSTR_LEN: maximum length of an array's list of task indices, in characters. Longer lists
+/// are cut.
 const TASK_LIST_LENGTH: usize = 64;
 
-/// A time limit as squeue prints it.
+/// Formats a time limit in seconds as squeue does. None: `UNLIMITED`.
 pub(crate) fn limit_text(limit_s: Option<u64>) -> String {
     limit_s.map_or_else(|| "UNLIMITED".to_owned(), |s| format_short(whole_minutes(s)))
 }
 
-/// A job with what it takes to print it.
+/// A job, with all that is needed to print it.
 #[derive(Clone)]
 pub(crate) struct JobRow {
-    /// The job.
+    /// State of the job as reported by the controller.
     pub(crate) info: JobInfo,
-    /// What was asked.
+    /// The job as submitted.
     pub(crate) spec: Arc<JobSpec>,
-    /// Who.
+    /// User of the job.
     pub(crate) owner: Arc<Owner>,
-    /// Where, and for which account.
+    /// Partition, account and QOS of the job.
     pub(crate) class: Arc<JobClass>,
-    /// The present.
+    /// Current time, time zone and format for printing times.
     pub(crate) clock: Rc<Clock>,
-    /// The cluster's name.
+    /// Name of the cluster.
     pub(crate) cluster: Rc<str>,
-    /// Longest list of array tasks; 0: no limit.
+    /// Maximum length of a list of array task indices, in characters; 0: no limit.
     pub(crate) task_list: usize,
-    /// Nodes on which it is expected to start; empty: not known.
+    /// Host list of the nodes on which the pending job is expected to start; empty: not known.
     pub(crate) expected_nodes: String,
-    /// The tier of its partition, where tiers are looked at.
+    /// Tier of the job's partition; 0 where it is not needed.
     pub(crate) tier: u32,
-    /// Memory is shown in its own unit (`2048M`, not `2G`).
+    /// Whether amounts of memory are printed in MiB rather than in larger units: `2048M`, not `2G`.
     pub(crate) noconvert: bool,
 }
 
-/// Rows of a page. Jobs whose spec, owner or class is missing in the page are left out.
+/// Returns the rows of a page of jobs. Jobs whose spec, owner or class is missing in the page are left out.
 pub(crate) fn rows(
     page: JobsPage,
     clock: &Rc<Clock>,
@@ -75,16 +76,16 @@ pub(crate) fn rows(
 }
 
 impl JobRow {
-    /// `123`, `123_4`, `123_[5-9%2]`, `123+1`.
+    /// Returns the job id as users see it: `123`, `123_4`, `123_[5-9%2]` (pending array tasks), `123+1` (component).
     pub(crate) fn array_id(&self) -> String {
         let mut text = String::new();
         self.add_array_id(&mut text);
         text
     }
 
-    /// The same, added to a text.
+    /// Appends the job id as users see it, as in `array_id`.
     pub(crate) fn add_array_id(&self, text: &mut String) {
-        // A text takes everything.
+        // Writing to a String can't fail.
         let _ = match (&self.info.pending_tasks, self.info.task, self.info.het) {
             (Some(tasks), ..) => write!(text, "{}_[{}]", self.info.id, self.task_expression(tasks)),
             (None, Some(task), _) => write!(text, "{}_{}", task.array, task.index),
@@ -93,14 +94,14 @@ impl JobRow {
         };
     }
 
-    /// `123-125`: the ids of all components, if it is one.
+    /// Returns the ids of all components of a heterogeneous job: `123-125`. None: the job is not a component of one.
     pub(crate) fn het_ids(&self) -> Option<String> {
         let het = self.info.het?;
         let ids: IndexSet = het.ids().map(|id| id.0).collect();
         Some(ids.to_string())
     }
 
-    /// `5-9%2`, cut where it is long.
+    /// Formats a list of array task indices with the array's limit: `5-9%2`. A list longer than `task_list` is cut.
     pub(crate) fn task_expression(&self, tasks: &IndexSet) -> String {
         let mut text = tasks.to_string();
         if self.task_list > 0 && text.len() > self.task_list {
@@ -114,7 +115,7 @@ impl JobRow {
         text
     }
 
-    /// The array's id, if it belongs to one.
+    /// Returns the id of the array to which the job belongs. None: it belongs to no array.
     pub(crate) fn array_job(&self) -> Option<u32> {
         match (&self.info.pending_tasks, self.info.task) {
             (Some(_), _) => Some(self.info.id.0),
@@ -123,7 +124,7 @@ impl JobRow {
         }
     }
 
-    /// The index, or the list of pending tasks.
+    /// Returns the task's index, or for pending tasks the list of their indices. None: not of an array.
     pub(crate) fn array_task(&self) -> Option<String> {
         match (&self.info.pending_tasks, self.info.task) {
             (Some(tasks), _) => Some(self.task_expression(tasks)),
@@ -132,16 +133,16 @@ impl JobRow {
         }
     }
 
-    /// Why it waits, or why it ended so; `None` where there is nothing to tell.
+    /// Returns why the job is pending, or why it ended in its state. `None`: there is no reason.
     pub(crate) fn reason(&self) -> String {
         match self.info.state {
             JobState::Ended(_) | JobState::Completing(_) => words::end_reason(self.info.run().outcome.as_ref()),
-            // One that runs may be held for when it is requeued.
+            // A running job may have a reason, too: it may be held in case it is requeued.
             _ => words::pending_reason(&self.info.reason).to_owned(),
         }
     }
 
-    /// Its nodes, or in parentheses why it has none.
+    /// Appends the job's nodes, or in parentheses the reason why it is pending or has failed.
     pub(crate) fn add_nodes_or_reason(&self, text: &mut String) {
         match self.info.state {
             JobState::Pending => {
@@ -150,14 +151,14 @@ impl JobRow {
                 }
             }
             JobState::Ended(EndState::Timeout | EndState::OutOfMemory | EndState::Deadline | EndState::Failed) => {
-                // A text takes everything.
+                // Writing to a String can't fail.
                 let _ = write!(text, "({})", self.reason());
             }
             _ => text.push_str(&self.info.run().nodes),
         }
     }
 
-    /// Seconds that it has run.
+    /// Returns how long the job has run, without the time during which it was suspended, seconds.
     pub(crate) fn time_used(&self) -> u64 {
         let Some(start) = self.info.start.filter(|_| self.info.state != JobState::Pending) else { return 0 };
         let until = match self.info.state {
@@ -168,12 +169,12 @@ impl JobRow {
         until.since(start).0.saturating_sub(self.info.run().idle.0) / 1_000_000
     }
 
-    /// Its limit as squeue prints it.
+    /// Returns the time limit as squeue prints it.
     pub(crate) fn time_limit(&self) -> String {
         limit_text(self.info.time_limit_s)
     }
 
-    /// What is left of its limit.
+    /// Returns the remaining time before the time limit; negative if the limit has passed.
     pub(crate) fn time_left(&self) -> String {
         match self.info.time_limit_s {
             None => "UNLIMITED".to_owned(),
@@ -184,12 +185,12 @@ impl JobRow {
         }
     }
 
-    /// When it ends by its limit, or ended.
+    /// Returns when the job ended, or when its time limit will end it; `N/A` if that is not known.
     pub(crate) fn end_time(&self) -> String {
         self.clock.show_or(self.info.end, "N/A")
     }
 
-    /// Memory that it asks for, on a node or for a CPU.
+    /// Returns the memory that the job requests, for each node or for each CPU; `0` if it requests none.
     pub(crate) fn min_memory(&self) -> String {
         match self.spec.need.memory {
             Memory::Unset => "0".to_owned(),
@@ -197,18 +198,18 @@ impl JobRow {
         }
     }
 
-    /// So much memory, MiB.
+    /// Formats an amount of memory given in MiB.
     pub(crate) fn memory(&self, mb: u64) -> String {
         if self.noconvert && mb > 0 { format!("{mb}M") } else { format_memory_mb(mb) }
     }
 
-    /// Least CPUs on a node.
+    /// Returns the minimum number of CPUs of each node.
     pub(crate) fn min_cpus(&self) -> u32 {
         let need = &self.spec.need;
         need.cpus_min.unwrap_or(1).max(need.task_cpus() * need.ntasks_per_node.unwrap_or(1))
     }
 
-    /// `cpu=4,mem=8G,node=2,billing=4,gres/gpu=2`.
+    /// Returns the job's trackable resources: `cpu=4,mem=8G,node=2,billing=4,gres/gpu=2`.
     pub(crate) fn tres(&self) -> String {
         let all = tres(self.info.num_cpus, &self.memory(self.info.memory_mb), self.info.num_nodes);
         let mut held: BTreeMap<&str, usize> = BTreeMap::new();
@@ -224,8 +225,8 @@ impl JobRow {
         all + &gres.map(|(name, count)| format!(",gres/{name}={count}")).collect::<Vec<_>>().concat()
     }
 
-    /// Returns the generic resources that it holds or held over all nodes, by name and type (`gpu:a100`, 4), in the order
-    /// of its nodes.
+    /// Returns the generic resources that the job holds or held over all nodes: name and type (`gpu:a100`), and number,
+    /// in the order of the nodes.
     pub(crate) fn granted(&self) -> Vec<(&str, usize)> {
         let mut all: Vec<(&str, usize)> = Vec::new();
         for (hosts, word) in &self.info.run().gres {
@@ -242,7 +243,7 @@ impl JobRow {
         all
     }
 
-    /// `gres/gpu:2`: generic resources of each node, as asked for; empty: none.
+    /// Returns the generic resources requested for each node: `gres/gpu:2`; empty: none.
     pub(crate) fn tres_per_node(&self) -> String {
         let own = self.spec.need.gres.iter().flat_map(|list| list.split(',')).map(str::to_owned);
         let gpus = as_given(self.spec.options.gpus.per_node.as_ref())
@@ -255,17 +256,18 @@ impl JobRow {
             .join(",")
     }
 
-    /// Whether it holds resources or held them.
+    /// Returns whether the job holds resources, or held them before it ended.
     pub(crate) fn started(&self) -> bool {
         self.info.state != JobState::Pending && !self.info.run().nodes.is_empty()
     }
 
-    /// Its exit code; `0:0` as long as there is none.
+    /// Returns the exit code; `0:0` before the job ends.
     pub(crate) fn exit(&self) -> ExitCode {
         self.info.run().outcome.as_ref().map_or(ExitCode::OK, |o| o.exit)
     }
 
-    /// `OK`, `NO` (whole nodes), `USER` (no other user's jobs), `YES` (shared).
+    /// Returns whether nodes are shared: `OK` (by default), `NO` (whole nodes), `USER` (only with the same user), `YES`
+    /// (`--oversubscribe`).
     pub(crate) fn over_subscribe(&self) -> &'static str {
         match (self.spec.need.exclusive, self.spec.need.oversubscribe) {
             _ if self.spec.keeps_others_off() => "USER",
@@ -275,17 +277,17 @@ impl JobRow {
         }
     }
 
-    /// How often it went back into the queue.
+    /// Returns how often the job was requeued.
     pub(crate) fn restarts(&self) -> u32 {
         self.info.attempt.0.saturating_sub(1)
     }
 
-    /// Whether a script is what runs.
+    /// Returns whether the job is a batch job.
     pub(crate) fn is_batch(&self) -> bool {
         self.spec.kind == JobKind::Batch
     }
 
-    /// Path of its output; empty: not a batch job.
+    /// Returns the path of the standard output; empty: not a batch job.
     pub(crate) fn stdout(&self) -> String {
         let pattern = self.spec.stdout.as_deref().unwrap_or(if self.array_job().is_some() {
             "slurm-%A_%a.out"
@@ -295,12 +297,12 @@ impl JobRow {
         self.path(pattern)
     }
 
-    /// Path of its errors.
+    /// Returns the path of the standard error; empty: not a batch job.
     pub(crate) fn stderr(&self) -> String {
         self.spec.stderr.as_deref().map_or_else(|| self.stdout(), |pattern| self.path(pattern))
     }
 
-    /// Path of its input.
+    /// Returns the path of the standard input; by default `/dev/null`.
     pub(crate) fn stdin(&self) -> String {
         self.spec.stdin.as_deref().map_or_else(|| "/dev/null".to_owned(), |pattern| self.path(pattern))
     }
@@ -322,7 +324,7 @@ impl JobRow {
         path::expand(pattern, &self.spec.work_dir, &known)
     }
 
-    /// The command with its arguments.
+    /// Returns the command with its arguments.
     pub(crate) fn command(&self) -> String {
         let mut text = self.spec.command.clone();
         for arg in &self.spec.args {
@@ -333,12 +335,12 @@ impl JobRow {
     }
 }
 
-/// The text in which a value was given.
+/// Returns the text that the user gave for an option's value. None: not given.
 pub(crate) fn as_given<T>(given: Option<&AsGiven<T>>) -> Option<&str> {
     given.map(|given| given.text.as_str())
 }
 
-/// `cpu=4,mem=8G,node=2,billing=4`.
+/// Formats trackable resources: `cpu=4,mem=8G,node=2,billing=4`. Memory `0` is left out.
 pub(crate) fn tres(cpus: u32, memory: &str, nodes: u32) -> String {
     let memory = if memory == "0" { String::new() } else { format!("mem={memory},") };
     format!("cpu={cpus},{memory}node={nodes},billing={cpus}")

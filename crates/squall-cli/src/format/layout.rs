@@ -4,15 +4,15 @@ use std::borrow::Borrow;
 
 use crate::format::{Field, by_letter, by_name, harmless, is_plain};
 
-/// Bytes of output that are collected before they are written.
+/// Bytes of output that are collected before they are passed on.
 const PORTION_BYTES: usize = 64 << 10;
 
-/// Width of a column of `-O` without a width of its own, in characters.
+/// Width of a column of `-O` for which none is given, in characters.
 const LONG_WIDTH: usize = 20;
-/// Widest column, in characters.
+/// Maximum width of a column, in characters.
 const WIDTH_MAX: usize = 65_536;
 
-/// A parsed format.
+/// A parsed output format: columns, and texts between them.
 pub(crate) struct Layout<R: 'static> {
     parts: Vec<Part<R>>,
     /// Names or letters of unknown fields, as given.
@@ -33,11 +33,11 @@ struct Column<R: 'static> {
 
 #[derive(Clone, Copy)]
 enum Width {
-    /// Each text has its own width.
+    /// No padding: each text has its own width.
     Natural,
     /// Texts are padded and cut to this many characters.
     Cells(usize),
-    /// The width of the widest text in the column.
+    /// As wide as the widest text in the column.
     Widest,
 }
 
@@ -138,8 +138,8 @@ impl<R> Layout<R> {
         out
     }
 
-    /// Writes the lines of [`Self::lines`] to `sink` in portions. Columns of the width of their widest text are fitted
-    /// to the rows `fit`.
+    /// Writes the lines of [`Self::lines`] to `sink` in portions. Columns as wide as their widest text get the width
+    /// for the rows `fit`.
     pub(crate) fn write(
         &self,
         header: bool,
@@ -236,7 +236,7 @@ fn padded(out: &mut String, text: &str, blanks: usize, right: bool) {
     }
 }
 
-/// Appends blanks, eight at a time: much of a long list is blanks.
+/// Appends blanks, up to 32 at a time, because long listings consist largely of blanks.
 fn fill(out: &mut String, mut blanks: usize) {
     const SOME: &str = "                                ";
     while blanks > 0 {

@@ -11,11 +11,11 @@ pub(crate) mod words;
 
 use std::borrow::Cow;
 
-/// A field that can be printed of a row: its names, its title, and how to get its text.
+/// A field of a row that can be printed: its names, its title, and the function that returns its text.
 pub(crate) struct Field<R: 'static> {
     /// Long names, as in `-O`; the first is shown in lists of fields.
     pub(crate) names: &'static [&'static str],
-    /// The letter in `-o`; `\0`: none.
+    /// Letter of the field in `-o`; `\0`: none.
     pub(crate) letter: char,
     /// The column's title.
     pub(crate) title: &'static str,
@@ -24,10 +24,10 @@ pub(crate) struct Field<R: 'static> {
     pub(crate) uncut: bool,
 }
 
-/// How to get the text of a row.
+/// Function that returns the text of a field for a row.
 enum Get<R> {
     Make(fn(&R) -> String),
-    /// Appends to an existing text, which is faster for fields of very long lists.
+    /// Function that appends the text to an existing one, which is faster for fields of very long lists.
     Add(fn(&R, &mut String)),
 }
 
@@ -50,7 +50,7 @@ impl<R> Field<R> {
     ) -> Self {
         Self { names, letter, title, get: Get::Add(add), uncut: false }
     }
-    /// Makes the field's texts, such as node lists, never be cut to the column's width.
+    /// Makes the field's texts, such as node lists, never cut to the column's width.
     pub(crate) const fn whole(self) -> Self {
         Self { uncut: true, ..self }
     }
@@ -84,8 +84,8 @@ pub(crate) fn is_plain(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
-/// Replaces control characters, which could break the line or control the terminal: names and comments may come from
-/// other users.
+/// Replaces control characters by `?`: names and comments may come from other users, and control characters in them
+/// could break the line or control the terminal.
 pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
     if is_plain(text) {
         return Cow::Borrowed(text);

@@ -1,4 +1,4 @@
-//! The state of a node and its resources, in Slurm's words.
+//! State of a node and its resources, in Slurm's terms.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use squall_model::event::NodeAdmin;
 use squall_model::gres;
 use squall_model::wire::info::NodeInfo;
 
-/// The part of a node's state that says what it does.
+/// Base state of a node, to which flags are added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Base {
-    /// Never registered.
+    /// The node has never registered.
     Unknown,
-    /// Out of service.
+    /// The node is out of service.
     Down,
     /// No job runs on the node.
     Idle,
-    /// All CPUs are allocated.
+    /// All CPUs of the node are allocated.
     Allocated,
-    /// Some CPUs are allocated.
+    /// Some CPUs of the node are allocated.
     Mixed,
 }
 
@@ -35,9 +35,9 @@ pub(crate) struct NodeState {
     pub(crate) completing: bool,
     /// A reservation of the node is active.
     pub(crate) reserved: bool,
-    /// That reservation is for maintenance.
+    /// The active reservation is for maintenance.
     pub(crate) maint: bool,
-    /// The base state.
+    /// Base state of the node.
     pub(crate) base: Base,
 }
 
@@ -138,7 +138,7 @@ impl NodeState {
         out
     }
 
-    /// Returns whether `sinfo -t WORD` selects this state; None: no such word.
+    /// Returns whether `sinfo -t WORD` selects this state. None: Slurm has no such state.
     pub(crate) fn is(self, word: &str) -> Option<bool> {
         Some(match word.trim_end_matches('*').to_ascii_lowercase().as_str() {
             "all" => true,
@@ -187,7 +187,7 @@ fn memory(mb: u64) -> String {
 /// Formats generic resources, summed over the types of each name: `,gres/gpu=4`.
 fn devices(list: &str) -> String {
     let mut sums: BTreeMap<String, u32> = BTreeMap::new();
-    // Parts in parentheses are removed: their indices contain commas, too.
+    // Removes parts in parentheses, because the indices in them contain commas.
     let bare: String = list.split('(').map(|part| part.split_once(')').map_or(part, |(_, rest)| rest)).collect();
     for count in gres::parse(&bare).unwrap_or_default() {
         *sums.entry(count.name).or_default() += count.count;

@@ -1,18 +1,18 @@
-//! Paths of a job's output files as they are shown: patterns are replaced as far as their values are known.
+//! Paths of a job's output files for display: patterns are replaced where their values are known.
 
 use std::fmt::Write;
 
-/// Values of the letters in a pattern.
+/// Values for the patterns in a path.
 pub(crate) struct Known<'a> {
     /// `%j`, `%J`: job id.
     pub(crate) job: u32,
-    /// `%A`, `%a`: the array's job id and the task's index.
+    /// `%A`, `%a`: the array's job id and the task's index. None: not of an array, so `%A` gives the job id.
     pub(crate) array: Option<(u32, u32)>,
     /// `%u`: user name.
     pub(crate) user: &'a str,
     /// `%x`: job name.
     pub(crate) name: &'a str,
-    /// `%N`: name of the first node.
+    /// `%N`: name of the first node; empty: not known.
     pub(crate) host: &'a str,
 }
 

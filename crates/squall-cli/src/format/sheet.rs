@@ -1,44 +1,45 @@
-//! Tables of sacct and similar commands: fields with widths of their own, cut with a `+`, or separated by a delimiter.
+//! Tables of sacct and similar commands: columns with default widths, in which longer texts end with `+`; or texts
+//! separated by a delimiter.
 
 use std::borrow::Cow;
 
 use crate::format::harmless;
 
-/// Widest column, in characters.
+/// Maximum width of a column, in characters.
 const WIDTH_MAX: usize = 65_536;
 
-/// A field that can be printed of a row.
+/// A column that can be chosen: name, title, width, and the function that returns a row's text.
 pub(crate) struct Column<R: 'static> {
-    /// The field's name.
+    /// Name by which users choose the column.
     pub(crate) name: &'static str,
-    /// The column's title.
+    /// Title of the column.
     title: &'static str,
     /// Default width in characters; negative: left-aligned.
     pub(crate) width: i32,
-    /// Returns the text of a row.
+    /// Function that returns the text for a row.
     pub(crate) get: fn(&R) -> String,
 }
 
 impl<R> Column<R> {
-    /// Describes a column with its name as title.
+    /// Returns a column whose title is its name.
     pub(crate) const fn new(name: &'static str, width: i32, get: fn(&R) -> String) -> Self {
         Self { name, title: name, width, get }
     }
 
-    /// Describes a column whose title is not its name.
+    /// Returns a column with a title that differs from its name.
     pub(crate) const fn titled(name: &'static str, title: &'static str, width: i32, get: fn(&R) -> String) -> Self {
         Self { name, title, width, get }
     }
 }
 
-/// How rows are printed.
+/// Format in which rows are printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     /// As a table: texts are padded and cut to the column's width.
     Table,
-    /// With a delimiter between fields, and after the last one if `ending`.
+    /// Texts separated by a delimiter, not padded or cut.
     Parsable {
-        /// The text between fields.
+        /// Text between two fields.
         delimiter: String,
         /// Whether the delimiter also follows the last field.
         ending: bool,
@@ -48,13 +49,13 @@ pub(crate) enum Style {
 /// The chosen columns, each with its width and whether it is left-aligned.
 pub(crate) struct Sheet<R: 'static> {
     chosen: Vec<(&'static Column<R>, usize, bool)>,
-    /// Titles and widths of further columns on the right, whose texts come with each row.
+    /// Title and width of further columns on the right; their texts are passed with each row.
     further: Vec<(String, usize)>,
 }
 
 impl<R> Sheet<R> {
-    /// Parses a list of fields such as `jobid,state%20,jobname%-30`; names may be abbreviated, `ALL` means every
-    /// column. The error is a field that does not exist.
+    /// Parses a list of columns such as `jobid,state%20,jobname%-30`. Names may be abbreviated; `ALL` means every
+    /// column. Error: the name or item that is not valid.
     pub(crate) fn parse(text: &str, columns: &'static [Column<R>]) -> Result<Self, String> {
         let mut chosen = Vec::new();
         for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
@@ -107,7 +108,8 @@ impl<R> Sheet<R> {
         self.all_lines(header, style, rows, |_| &[])
     }
 
-    /// Returns all lines; `further` returns a row's texts for the further columns.
+    /// Returns all lines: titles if `header` is set, then one line for each row. `further` returns a row's texts for
+    /// the further columns.
     pub(crate) fn all_lines<'r>(
         &self,
         header: bool,

@@ -1,12 +1,12 @@
-//! Times as sacct's options have them: the formats of `--begin`, but in the past.
+//! Times in sacct's options: the formats of `--begin`, but in the past.
 
 use jiff::{ToSpan, Zoned};
 use squall_model::time::Time;
 
 use crate::options::values::when::{model_time, when};
 
-/// Parses a time. A time of day, or a day without a year, that would be in the future means the last one that has
-/// passed.
+/// Parses a time. If a time of day, or a day without a year, would be in the future, the last such time in the past is
+/// meant. None: malformed.
 pub(crate) fn looking_back(text: &str, now: &Zoned) -> Option<Time> {
     let text = text.trim();
     if text.eq_ignore_ascii_case("epoch") || text == "0" {
@@ -28,7 +28,7 @@ pub(crate) fn looking_back(text: &str, now: &Zoned) -> Option<Time> {
     Some(model_time(at.timestamp()))
 }
 
-/// Rewrites formats that only sacct has as those of `--begin`: `2026-11-21-08:00`, `11/21-08:00`, `1121`.
+/// Rewrites formats that only sacct accepts as formats of `--begin`: `2026-11-21-08:00`, `11/21-08:00`, `1121`.
 fn spelled_out(text: &str) -> String {
     if text.len() == 4 && text.bytes().all(|b| b.is_ascii_digit()) {
         return format!("{}/{}", &text[..2], &text[2..]);

@@ -1,4 +1,4 @@
-//! Slurm's words for states, codes, reasons, signals and versions.
+//! Slurm's names for states, codes, reasons and versions.
 
 use squall_model::config::PartitionState;
 use squall_model::job::{EndState, ExitCode, JobState, Outcome, PendingReason};
@@ -7,10 +7,10 @@ use squall_model::wire::client::StateFilter;
 
 use crate::options::values::signal::signal_text;
 
-/// The release of Slurm whose behaviour the commands imitate: major, minor, micro.
+/// Version of Slurm whose behaviour the commands imitate: major, minor, micro.
 pub(crate) const SLURM_VERSION: (u32, u32, u32) = (24, 5, 8);
 
-/// Returns the release as text: `24.05.8`.
+/// Returns the version of Slurm that is imitated as text: `24.05.8`.
 pub(crate) fn slurm_version() -> String {
     let (major, minor, micro) = SLURM_VERSION;
     format!("{major}.{minor:02}.{micro}")
@@ -26,7 +26,7 @@ pub(crate) fn preempt_mode(mode: PreemptMode) -> &'static str {
     }
 }
 
-/// Every state that a filter may name: long name, code, filter.
+/// States that a filter may name: long name, short code, and the filter. `Never`: Squall has no such state.
 pub(crate) const STATES: &[(&str, &str, StateFilter)] = &[
     ("PENDING", "PD", StateFilter::Pending),
     ("RUNNING", "R", StateFilter::Running),
@@ -59,7 +59,7 @@ pub(crate) const STATES: &[(&str, &str, StateFilter)] = &[
     ("EXPEDITING", "EX", StateFilter::Never),
 ];
 
-/// Returns the filter of a state, by its long name or code.
+/// Returns the filter for a state given by its long name or code. None: unknown.
 pub(crate) fn state_filter(text: &str) -> Option<StateFilter> {
     let text = if text.eq_ignore_ascii_case("CANCELED") { "CANCELLED" } else { text };
     STATES
@@ -68,7 +68,7 @@ pub(crate) fn state_filter(text: &str) -> Option<StateFilter> {
         .map(|(_, _, filter)| *filter)
 }
 
-/// Returns long name and code of an end state.
+/// Returns long name and short code of an end state.
 pub(crate) fn end(state: EndState) -> (&'static str, &'static str) {
     match state {
         EndState::Completed => ("COMPLETED", "CD"),
@@ -84,7 +84,7 @@ pub(crate) fn end(state: EndState) -> (&'static str, &'static str) {
     }
 }
 
-/// Returns long name and code of a state, as squeue and scontrol print it.
+/// Returns long name and short code of a state, as squeue and scontrol print them.
 pub(crate) fn state(state: JobState) -> (&'static str, &'static str) {
     match state {
         JobState::Pending => ("PENDING", "PD"),
@@ -95,7 +95,7 @@ pub(crate) fn state(state: JobState) -> (&'static str, &'static str) {
     }
 }
 
-/// Returns the state as a list of base state and flags, as JSON has it.
+/// Returns a state as a list of base state and flags, as in JSON.
 pub(crate) fn state_list(of: JobState) -> Vec<&'static str> {
     match of {
         JobState::Completing(how) => vec![end(how).0, "COMPLETING"],
@@ -103,7 +103,7 @@ pub(crate) fn state_list(of: JobState) -> Vec<&'static str> {
     }
 }
 
-/// Returns the state as sacct prints it: with the user who cancelled the job, and never COMPLETING.
+/// Returns the state as sacct prints it: with the id of the user who cancelled the job, and never COMPLETING.
 pub(crate) fn accounting_state(of: JobState) -> String {
     match of {
         JobState::Completing(EndState::Cancelled { by }) | JobState::Ended(EndState::Cancelled { by }) => {
@@ -114,7 +114,7 @@ pub(crate) fn accounting_state(of: JobState) -> String {
     }
 }
 
-/// Returns the position of a state in sorted lists.
+/// Returns the rank of a state in sorted lists.
 pub(crate) fn state_order(of: JobState) -> u32 {
     match of {
         JobState::Pending => 0,
@@ -136,7 +136,7 @@ pub(crate) fn state_order(of: JobState) -> u32 {
     }
 }
 
-/// Returns Slurm's name of a pending reason.
+/// Returns Slurm's name of the reason why a job is pending.
 pub(crate) fn pending_reason(reason: &PendingReason) -> &'static str {
     match reason {
         PendingReason::None => "None",
@@ -165,7 +165,7 @@ pub(crate) fn pending_reason(reason: &PendingReason) -> &'static str {
     }
 }
 
-/// Returns Slurm's name of the reason for an end.
+/// Returns Slurm's name of the reason why a job ended; `None`: no reason.
 pub(crate) fn end_reason(outcome: Option<&Outcome>) -> String {
     let Some(outcome) = outcome else { return "None".to_owned() };
     if let Some(reason) = &outcome.reason {
@@ -187,7 +187,7 @@ pub(crate) fn end_reason(outcome: Option<&Outcome>) -> String {
     .to_owned()
 }
 
-/// Formats an exit code and signal: `0:0`.
+/// Formats exit code and signal: `0:0`.
 pub(crate) fn exit_code(exit: ExitCode) -> String {
     format!("{}:{}", exit.code, exit.signal)
 }

@@ -1,4 +1,4 @@
-//! What the options ask for, before it is known whether it becomes a job, an allocation or a step.
+//! Values of all options of a command, before they are made into a job, an allocation or a step.
 
 use std::collections::BTreeMap;
 
@@ -7,125 +7,126 @@ use squall_model::step::{Distribution, TaskScripts};
 
 use crate::options::{Effect, Opt, Source, Tool, table};
 
-/// Everything that was asked, with where each option was given.
+/// Values of all options that a command was given, and the origin of each.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asked {
-    /// What becomes the job.
+    /// The job that the options describe.
     pub(crate) spec: JobSpec,
-    /// Where each option was given, by long name.
+    /// Origin of each option given, by long name.
     pub(crate) sources: BTreeMap<&'static str, Source>,
-    /// The options as they were given, by long name: what `--verbose` shows.
+    /// Values of the options as given, by long name, for `--verbose`. None: given without a value.
     pub(crate) given: BTreeMap<&'static str, Option<String>>,
-    /// Who the job is for, where root asks for somebody else.
+    /// User for which root submits the job.
     pub(crate) run_as: RunAs,
-    /// What is said on standard error in any case, each after `NAME: error: `.
+    /// Messages printed on standard error in any case, each after `NAME: error: `.
     pub(crate) warnings: Vec<String>,
-    /// What is said with `--verbose`, each after `NAME: `.
+    /// Messages printed on standard error with `--verbose`, each after `NAME: `.
     pub(crate) notes: Vec<String>,
-    /// `--quiet`.
+    /// `--quiet`: fewer messages are printed.
     pub(crate) quiet: bool,
-    /// `--verbose`, how often.
+    /// Number of times that `--verbose` was given.
     pub(crate) verbose: u8,
-    /// `--export`.
+    /// `--export`: which environment variables the job gets.
     pub(crate) export: Option<String>,
-    /// `--propagate`.
+    /// `--propagate`: which resource limits (rlimits) of the submitting process the job gets.
     pub(crate) propagate: Option<String>,
-    /// `--clusters`.
+    /// `--clusters`: clusters to which the job may go; this cluster must be among these.
     pub(crate) clusters: Option<String>,
-    /// `--extra-node-info`: sockets, cores and threads; 0: any number.
+    /// `--extra-node-info`: numbers of sockets, cores and threads; 0: any number.
     pub(crate) extra_node_info: Option<[u32; 3]>,
-    /// `--immediate`: seconds.
+    /// `--immediate`: how long the command waits for resources, seconds.
     pub(crate) immediate_s: Option<u32>,
-    /// `--test-only`.
+    /// `--test-only`: nothing is submitted; the command only reports whether and when the job could start.
     pub(crate) test_only: bool,
-    /// Only sbatch's.
+    /// Options of sbatch only.
     pub(crate) batch: Batch,
-    /// Only srun's.
+    /// Options of srun only.
     pub(crate) run: Run,
-    /// Only salloc's.
+    /// Options of salloc only.
     pub(crate) alloc: Alloc,
 }
 
-/// `--uid` and `--gid` of root.
+/// `--uid` and `--gid`, with which root submits for another user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunAs {
-    /// `--uid`: the user, and the group of its login.
+    /// `--uid`: user id, and the id of the user's login group.
     pub(crate) user: Option<(u32, u32)>,
-    /// `--gid`.
+    /// `--gid`: group id.
     pub(crate) group: Option<u32>,
 }
 
-/// What only sbatch can be asked.
+/// Values of options that only sbatch has.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Batch {
-    /// `--wrap`.
+    /// `--wrap`: a command line that is run in place of a script.
     pub(crate) wrap: Option<String>,
-    /// `--parsable`.
+    /// `--parsable`: prints only the job id, and the cluster if one was given.
     pub(crate) parsable: bool,
-    /// `--wait`.
+    /// `--wait`: sbatch waits for the job's end and exits with its exit code.
     pub(crate) wait: bool,
-    /// `--export-file`.
+    /// `--export-file`: a file with environment variables for the job.
     pub(crate) export_file: Option<String>,
-    /// `--ignore-pbs`.
+    /// `--ignore-pbs`: `#PBS` lines of the script are ignored.
     pub(crate) ignore_pbs: bool,
-    /// The mask of the job's files, where it is not that of sbatch itself.
+    /// File mode creation mask of the job. None: that of the sbatch process.
     pub(crate) umask: Option<u32>,
 }
 
-/// What only srun can be asked.
+/// Values of options that only srun has.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Run {
-    /// `--jobid`, or the job in which srun runs.
+    /// Id of the job in which the step runs: `--jobid`, or the job in which srun was called. None: srun requests an
+    /// allocation.
     pub(crate) job: Option<u32>,
-    /// `--label`.
+    /// `--label`: output lines begin with the rank.
     pub(crate) label: bool,
-    /// `--unbuffered`.
+    /// `--unbuffered`: output is passed on as it comes, without waiting for whole lines.
     pub(crate) unbuffered: bool,
-    /// `--pty`.
+    /// `--pty`: rank 0 gets a terminal.
     pub(crate) pty: bool,
-    /// `--multi-prog`.
+    /// `--multi-prog`: the operand is a file with a program for each rank.
     pub(crate) multi_prog: bool,
-    /// `--exact`.
+    /// `--exact`: the step gets only the cores that its tasks need.
     pub(crate) exact: bool,
-    /// `--whole`.
+    /// `--whole`: the step gets all CPUs of the job on its nodes.
     pub(crate) whole: bool,
-    /// `--overlap`.
+    /// `--overlap`: the step shares cores with other steps.
     pub(crate) overlap: bool,
-    /// `--relative`.
+    /// `--relative`: index in the allocation of the first node that the step may use.
     pub(crate) relative: Option<u32>,
-    /// `--distribution`.
+    /// `--distribution` of ranks over nodes.
     pub(crate) distribution: Distribution,
-    /// `--kill-on-bad-exit`.
+    /// `--kill-on-bad-exit`: the step ends when a task fails.
     pub(crate) kill_on_bad_exit: bool,
-    /// `--wait`, seconds; 0: for ever.
+    /// `--wait`: seconds from the end of the first task until the others are killed; 0: no limit.
     pub(crate) wait_s: u32,
-    /// `--cpu-bind`.
+    /// `--cpu-bind`: binding of tasks to CPUs, as given.
     pub(crate) cpu_bind: Option<String>,
-    /// `--disable-status`.
+    /// `--disable-status`: SIGINT is passed to the tasks at once, without printing their status first.
     pub(crate) disable_status: bool,
-    /// `--quit-on-interrupt`.
+    /// `--quit-on-interrupt`: a single SIGINT ends the step.
     pub(crate) quit_on_interrupt: bool,
-    /// `--slurmd-debug`.
+    /// `--slurmd-debug`: how much step daemons log, 0 to 4.
     pub(crate) slurmd_debug: u32,
-    /// `--bcast`: where the program goes; empty: into the nodes' keeping.
+    /// `--bcast`: path on the nodes to which the program is copied; empty: the nodes' file cache.
     pub(crate) bcast: Option<String>,
-    /// `--prolog` and `--epilog`: what srun itself runs around the step.
+    /// `--prolog` and `--epilog`: programs that srun itself runs before and after the step.
     pub(crate) around: TaskScripts,
 }
 
-/// What only salloc can be asked.
+/// Values of options that only salloc has.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Alloc {
-    /// `--no-shell`.
+    /// `--no-shell`: no command is run, and the allocation remains when salloc ends.
     pub(crate) no_shell: bool,
-    /// `--bell` (true), `--no-bell` (false).
+    /// `--bell` (true) or `--no-bell` (false). None: neither is given.
     pub(crate) bell: Option<bool>,
-    /// `--kill-command`: the signal for the command when the allocation ends before it.
+    /// `--kill-command`: signal sent to the command when the allocation ends before it. None: not given.
     pub(crate) kill_command: Option<i32>,
 }
 
 impl Asked {
-    /// What every command starts from.
+    /// Returns the values when no options are given to `tool`.
     pub(crate) fn new(tool: Tool) -> Self {
         let mut asked = Self::default();
         asked.spec.kind = match tool {
@@ -136,12 +137,12 @@ impl Asked {
         asked
     }
 
-    /// Whether the option was given on the command line.
+    /// Returns whether the option was given on the command line.
     pub(crate) fn on_line(&self, long: &str) -> bool {
         self.sources.get(long) == Some(&Source::Line)
     }
 
-    /// What `--verbose` says of the options on which nothing acts: a line for each.
+    /// Returns a line for `--verbose` for each given option that has no effect.
     pub(crate) fn without_effect(&self, tool: Tool) -> Vec<String> {
         let line = |option: &Opt| match option.effect {
             Effect::Hint(why) if self.given.contains_key(option.long) => {

@@ -1,4 +1,4 @@
-//! Gathers options from script, variables and command line, in the order in which they override each other.
+//! Reads the options from command lines and variables, in the order of their precedence.
 
 use std::ffi::OsString;
 
@@ -6,16 +6,16 @@ use crate::options::asked::Asked;
 use crate::options::getopt::{Found, Getopt};
 use crate::options::{Arg, Given, Source, Stop, Tool, table};
 
-/// A command line, taken apart but not yet obeyed.
+/// A parsed command line, whose options are not yet applied to a request.
 #[derive(Debug)]
 pub(crate) struct Line<'a> {
-    /// The options in their order.
+    /// Options in the order given.
     pub(crate) options: Vec<Found>,
-    /// What follows them.
+    /// Arguments after the options.
     pub(crate) operands: &'a [OsString],
 }
 
-/// Takes a command line apart. `--help`, `--usage` and `--version` end it at once.
+/// Parses a command line. Ends with an error that holds the text at the first `--help`, `--usage` or `--version`.
 pub(crate) fn line(tool: Tool, args: &[OsString]) -> Result<Line<'_>, Stop> {
     let mut getopt = Getopt::new(table::options_of(tool), args);
     let mut options = Vec::new();
@@ -28,7 +28,8 @@ pub(crate) fn line(tool: Tool, args: &[OsString]) -> Result<Line<'_>, Stop> {
     Ok(Line { options, operands: getopt.operands() })
 }
 
-/// The components of a heterogeneous job, with `:` between them; mostly one. Operands are the last one's.
+/// Parses a command line with `:` between the components of a heterogeneous job; usually there is only one component.
+/// Operands belong to the last.
 pub(crate) fn lines(tool: Tool, args: &[OsString]) -> Result<Vec<Line<'_>>, Stop> {
     let mut lines = vec![line(tool, args)?];
     while let Some([colon, rest @ ..]) = lines.last().map(|line| line.operands)
@@ -39,12 +40,12 @@ pub(crate) fn lines(tool: Tool, args: &[OsString]) -> Result<Vec<Line<'_>>, Stop
     Ok(lines)
 }
 
-/// What was said of the component before holds for the next as well, where Slurm has it so.
+/// Returns the options of a component that also apply to the next one, as in Slurm.
 pub(crate) fn carried(before: &[Found]) -> Vec<Found> {
     before.iter().filter(|(option, _)| CARRIED.contains(&option.long)).cloned().collect()
 }
 
-/// Options of a component that hold for those that follow it.
+/// Options of a component that also apply to the components after it.
 const CARRIED: &[&str] = &[
     "account",
     "acctg-freq",
@@ -97,18 +98,18 @@ const CARRIED: &[&str] = &[
 ];
 
 impl Line<'_> {
-    /// The last value of an option.
+    /// Returns the last value of an option. None: it is not given, or without a value.
     pub(crate) fn value(&self, long: &str) -> Option<&str> {
         self.options.iter().rev().find(|(option, _)| option.long == long).and_then(|(_, value)| value.as_deref())
     }
 
-    /// How often an option was given.
+    /// Returns how often an option was given.
     pub(crate) fn count(&self, long: &str) -> usize {
         self.options.iter().filter(|(option, _)| option.long == long).count()
     }
 }
 
-/// One option into the request.
+/// Applies one option to the request.
 pub(crate) fn obey(asked: &mut Asked, tool: Tool, found: &Found, source: &Source) -> Result<(), Stop> {
     let (option, value) = found;
     let given = Given { option, value: value.as_deref(), tool, source };
@@ -118,12 +119,12 @@ pub(crate) fn obey(asked: &mut Asked, tool: Tool, found: &Found, source: &Source
     Ok(())
 }
 
-/// All options of the command line into the request.
+/// Applies all options of the command line to the request.
 pub(crate) fn obey_line(asked: &mut Asked, tool: Tool, line: &Line<'_>) -> Result<(), Stop> {
     line.options.iter().try_for_each(|found| obey(asked, tool, found, &Source::Line))
 }
 
-/// All variables that are options into the request. `lookup` gives a variable's value.
+/// Applies the options set by environment variables to the request. `lookup` returns a variable's value.
 pub(crate) fn obey_variables(
     asked: &mut Asked,
     tool: Tool,
@@ -144,11 +145,11 @@ pub(crate) fn obey_variables(
     Ok(())
 }
 
-/// Options that say where tasks go within a node, as `--hint` does by itself.
+/// Options about the binding of tasks within a node, which take precedence over `--hint`.
 const INSTEAD_OF_HINT: [&str; 4] = ["ntasks-per-core", "threads-per-core", "extra-node-info", "cpu-bind"];
 
-/// `--hint`, and what says the same in detail: what was given goes before variables, the detail before the hint. What to
-/// tell those who want to know.
+/// Resolves conflicts between `--hint` and the options that override it. Given options take precedence over variables,
+/// then those other options over `--hint`. Returns a message about an ignored hint for `--verbose`. None: no message.
 pub(crate) fn settle_hint(asked: &mut Asked) -> Option<&'static str> {
     let by_variable = |asked: &Asked, long: &str| matches!(asked.sources.get(long), Some(Source::Variable(_)));
     let given = |asked: &Asked, long: &str| asked.sources.contains_key(long) && !by_variable(asked, long);
@@ -180,7 +181,7 @@ pub(crate) fn settle_hint(asked: &mut Asked) -> Option<&'static str> {
     }
 }
 
-/// As if `--hint` or an option in its place had not been given.
+/// Removes `--hint`, or an option that overrides it, from the request.
 fn forget(asked: &mut Asked, long: &str) {
     asked.sources.remove(long);
     asked.given.remove(long);
@@ -193,7 +194,8 @@ fn forget(asked: &mut Asked, long: &str) {
     }
 }
 
-/// `--batch`: where `--constraint` says what all nodes have, the first has that, too.
+/// Checks `--batch`: its features must be among those that `--constraint` requires of every node, as the first node
+/// runs the script.
 fn batch_host(asked: &Asked) -> Result<(), Stop> {
     let Some(wanted) = &asked.spec.options.shown.batch else { return Ok(()) };
     let all = asked.spec.need.constraint.as_deref().unwrap_or_default();
@@ -208,7 +210,7 @@ fn batch_host(asked: &Asked) -> Result<(), Stop> {
     Err(Stop::Bad { lines: vec![remedy, slurm], exit: 1 })
 }
 
-/// What can only be judged when everything is known.
+/// Checks combinations of options, after all of them have been applied.
 pub(crate) fn verify(asked: &Asked) -> Result<(), Stop> {
     let need = &asked.spec.need;
     if need.ntasks == Some(0) {

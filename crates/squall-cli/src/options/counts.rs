@@ -1,4 +1,4 @@
-//! How many nodes, tasks and GPUs options ask for together: what follows from several of them, or contradicts itself.
+//! Numbers of nodes, tasks and GPUs: derives them from combinations of options, and refuses contradictions.
 
 use squall_model::hostlist::{compress, expand};
 use squall_model::job::gpus::GpuCount;
@@ -7,7 +7,7 @@ use squall_model::step::Distribution;
 use crate::options::asked::Asked;
 use crate::options::{Stop, Tool};
 
-/// What the options together say of nodes, tasks and GPUs of a job.
+/// Completes and checks the numbers of nodes, tasks and GPUs that the options give together.
 pub(crate) fn settle(asked: &mut Asked, tool: Tool) -> Result<(), Stop> {
     count_inside(asked);
     let named = named_nodes(asked)?;
@@ -20,7 +20,8 @@ pub(crate) fn settle(asked: &mut Asked, tool: Tool) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The nodes that `--nodelist` names: all of them are the job's, so it must be allowed as many.
+/// Returns the nodes in `--nodelist`, without repetitions. Raises the minimum number of nodes to their number, because
+/// all of them must be in the job. Fails if that is above the maximum.
 fn named_nodes(asked: &mut Asked) -> Result<Vec<String>, Stop> {
     let need = &mut asked.spec.need;
     let mut names = Vec::new();
@@ -39,7 +40,7 @@ fn named_nodes(asked: &mut Asked) -> Result<Vec<String>, Stop> {
     Ok(names)
 }
 
-/// A node without a task is none of the job's.
+/// Lowers the number of nodes to the number of tasks, because a job gets no node without a task.
 fn count_nodes(asked: &mut Asked, tool: Tool, names: &[String]) {
     let need = &mut asked.spec.need;
     let named = names.len() as u32;
@@ -57,7 +58,8 @@ fn count_nodes(asked: &mut Asked, tool: Tool, names: &[String]) {
     }
 }
 
-/// `-B 2:4` says of how many sockets and cores, and a task for each of them where nothing else says how many there are.
+/// Applies `-B 2:4`: least numbers of sockets and cores, and one task for each core if no other option gives the number
+/// of tasks.
 fn count_inside(asked: &mut Asked) {
     let Some(parts) = asked.extra_node_info else { return };
     let inside = &mut asked.spec.options.inside;
@@ -73,12 +75,12 @@ fn count_inside(asked: &mut Asked) {
     }
 }
 
-/// The number in `4`, `a100:2`.
+/// Returns the number in `4` or `a100:2`. None: not given.
 fn number(given: Option<&GpuCount>) -> Option<u32> {
     given.and_then(GpuCount::count)
 }
 
-/// GPUs of each node, by `--gres` or `--gpus-per-node`.
+/// Returns the number of GPUs of each node, from `--gres` or `--gpus-per-node`. None: none requested.
 fn gpus_of_node(asked: &Asked) -> Option<u32> {
     let mut words = asked.spec.need.gres.iter().flat_map(|list| list.split(','));
     let last = words.rfind(|word| *word == "gpu" || word.starts_with("gpu:"));
@@ -86,7 +88,7 @@ fn gpus_of_node(asked: &Asked) -> Option<u32> {
     of_gres.or_else(|| number(asked.spec.options.gpus.per_node.as_ref())).filter(|each| *each > 0)
 }
 
-/// The parts of a number of GPUs must make the whole, as Slurm has it: of nodes, and of tasks.
+/// Checks, as Slurm does, that the numbers of GPUs of the job, of nodes and of tasks agree.
 fn count_gpus(asked: &mut Asked) -> Result<(), Stop> {
     let options = &asked.spec.options.gpus;
     let positive = |given: &Option<GpuCount>| number(given.as_ref()).filter(|count| *count > 0);
@@ -142,8 +144,9 @@ fn count_gpus(asked: &mut Asked) -> Result<(), Stop> {
     Ok(())
 }
 
-/// GPUs of the job and tasks for each of them, or GPUs for each task, say how many tasks there are; tasks, and how many
-/// share a GPU, say how many GPUs; GPUs of the job and of each node, how many nodes.
+/// Derives numbers that are not given. The number of tasks follows from GPUs of the job and tasks for each GPU, or from
+/// GPUs for each task. The number of GPUs follows from tasks and tasks for each GPU. The number of nodes follows from
+/// GPUs of the job and of each node.
 fn count_gpu_tasks(asked: &mut Asked) {
     let options = &asked.spec.options.gpus;
     let (gpus, per_gpu, per_task) = (number(options.total.as_ref()), options.tasks, number(options.per_task.as_ref()));
@@ -158,7 +161,7 @@ fn count_gpu_tasks(asked: &mut Asked) {
         (need.nodes_min, need.nodes_max) = (Some(all / each), Some(all / each));
     }
     let nodes = need.nodes_min.unwrap_or(1);
-    // Where tasks of each node are counted these go before it.
+    // A number of tasks for each node takes precedence over a number of GPUs for each node.
     let of_nodes =
         per_node.filter(|_| !inside && need.ntasks_per_node.is_none()).map(|each| each.saturating_mul(nodes));
     match (need.ntasks, gpus, per_gpu, per_task) {
@@ -170,7 +173,7 @@ fn count_gpu_tasks(asked: &mut Asked) {
         (None, None, None, Some(each)) if !inside && need.ntasks_per_node.is_none() => {
             need.ntasks = Some(of_nodes.map_or(nodes, |gpus| (gpus / each).max(1)));
         }
-        // Tasks that share a GPU are no more on a node than its GPUs take.
+        // A node gets at most as many tasks as can share its GPUs.
         (Some(_), None, Some(tasks), None)
             if tasks > 0 && !inside && need.ntasks_per_node.is_none() && per_node.is_some() =>
         {
@@ -183,7 +186,7 @@ fn count_gpu_tasks(asked: &mut Asked) {
     }
 }
 
-/// A grid says how many tasks there are, where nothing else does.
+/// Derives the number of tasks from the process grid, if no other option gives it.
 fn count_grid_tasks(asked: &mut Asked) {
     if let (None, Some(grid)) = (asked.spec.need.ntasks, &asked.spec.options.network.grid) {
         asked.spec.need.ntasks = grid.value.tasks().and_then(|tasks| u32::try_from(tasks).ok());

@@ -1,21 +1,23 @@
-//! The command line by the rules of GNU getopt_long: abbreviations, attached values, stop at the first operand.
+//! Parser of command lines by the rules of GNU getopt_long: long names may be abbreviated, values may be attached, and
+//! options end at the first operand.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use crate::options::{Arg, Opt, Stop};
 
-/// What the parser must know of an option.
+/// Properties of an option that the parser needs.
 pub(crate) trait Shape: 'static {
-    /// Its long name, without dashes; empty: it has none.
+    /// Returns the long name, without dashes; empty: the option has none.
     fn long(&self) -> &'static str;
-    /// Other long names.
+    /// Returns further long names, without dashes.
     fn aliases(&self) -> &'static [&'static str];
-    /// Its letter.
+    /// Returns the short option letter. None: the option has none.
     fn short(&self) -> Option<char>;
-    /// Whether it takes a value.
+    /// Returns whether the option takes a value.
     fn arg(&self) -> Arg;
-    /// Whether the other is the same option by another name, so that their common beginning is not ambiguous.
+    /// Returns whether `other` is the same option under another name. An abbreviation of both names is then not
+    /// ambiguous.
     fn is(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
     }
@@ -36,26 +38,26 @@ impl Shape for Opt {
     }
 }
 
-/// Takes options off the front of an argument list, one after another.
+/// Iterates over the options at the beginning of an argument list.
 pub(crate) struct Getopt<'a, O: Shape> {
     options: Vec<&'static O>,
     rest: &'a [OsString],
-    /// Letters of the present `-abc` that are still to be looked at.
+    /// Remaining letters of the current group of short options, such as `-abc`.
     letters: &'a [u8],
-    /// `--` was met: nothing after it is an option.
+    /// Whether `--` was read: arguments after it are no options.
     closed: bool,
 }
 
-/// An option with its value.
+/// An option with its value. None: given without a value.
 pub(crate) type Found<O = Opt> = (&'static O, Option<String>);
 
 impl<'a, O: Shape> Getopt<'a, O> {
-    /// Starts at the first argument (the command's name is not among them).
+    /// Returns a parser of `args`, which does not contain the command's name.
     pub(crate) fn new(options: impl Iterator<Item = &'static O>, args: &'a [OsString]) -> Self {
         Self { options: options.collect(), rest: args, letters: &[], closed: false }
     }
 
-    /// The next option; None at the first operand or at the end.
+    /// Returns the next option. None: the next argument is an operand, or there is none.
     pub(crate) fn next(&mut self) -> Result<Option<Found<O>>, Stop> {
         if self.closed {
             return Ok(None);
@@ -84,12 +86,13 @@ impl<'a, O: Shape> Getopt<'a, O> {
         }
     }
 
-    /// The operand at which [`Self::next`] stopped, for commands that take options after operands, too.
+    /// Returns the operand at which [`Self::next`] stopped, and skips it. For commands that accept options after
+    /// operands.
     pub(crate) fn operand(&mut self) -> Option<&'a OsStr> {
         self.take()
     }
 
-    /// What is left after the options.
+    /// Returns the remaining arguments, which are operands if [`Self::next`] returned None.
     pub(crate) fn operands(&self) -> &'a [OsString] {
         self.rest
     }
@@ -112,7 +115,7 @@ impl<'a, O: Shape> Getopt<'a, O> {
         }
     }
 
-    /// By its name or an unambiguous beginning of it.
+    /// Finds an option by its long name or an unambiguous abbreviation of it; `whole` is the argument, for the error.
     fn lookup(&self, name: &str, whole: &str) -> Result<&'static O, Stop> {
         let mut near: Vec<(&'static str, &'static O)> = Vec::new();
         for option in &self.options {
@@ -161,7 +164,7 @@ impl<'a, O: Shape> Getopt<'a, O> {
         }
     }
 
-    /// The next argument, as a value.
+    /// Removes and returns the next argument, which is a value or an operand. None: there is none.
     fn take(&mut self) -> Option<&'a OsStr> {
         let (first, after) = self.rest.split_first()?;
         self.rest = after;

@@ -1,4 +1,4 @@
-//! `--help`, `--usage` and `--version`, made from the table.
+//! Texts of `--help`, `--usage` and `--version`, generated from the option table.
 
 use std::fmt::Write;
 
@@ -6,13 +6,13 @@ use crate::format::words::slurm_version;
 use crate::options::table::{GROUPS, options_of};
 use crate::options::{Arg, Effect, Opt, Tool};
 
-/// Columns before an option's description, as in Slurm.
+/// Column at which descriptions of options begin, as in Slurm.
 const INDENT: usize = 30;
 
-/// Columns of a terminal.
+/// Width of the help texts, in characters.
 const COLUMNS: usize = 80;
 
-/// `--version`.
+/// Returns the text of `--version`.
 pub(crate) fn version() -> String {
     format!("slurm {}\n", slurm_version())
 }
@@ -25,7 +25,7 @@ fn synopsis(tool: Tool) -> &'static str {
     }
 }
 
-/// `--help`.
+/// Returns the text of `--help`.
 pub(crate) fn help(tool: Tool) -> String {
     let mut text = format!("Usage: {}\n", synopsis(tool));
     for group in &GROUPS {
@@ -81,7 +81,7 @@ fn entry(text: &mut String, option: &Opt, tool: Tool) {
     let _ = writeln!(text, "{line}");
 }
 
-/// `--usage`.
+/// Returns the text of `--usage`.
 pub(crate) fn usage(tool: Tool) -> String {
     let mut lines = vec![format!("Usage: {}", tool.name())];
     for option in options_of(tool).filter(|o| !o.doc.is_empty()) {

@@ -1,4 +1,5 @@
-//! One table of options for sbatch, srun and salloc; it feeds the command line, `#SBATCH` lines, variables and `--help`.
+//! The table of options of sbatch, srun and salloc. It is used for command lines, `#SBATCH` lines, environment
+//! variables and `--help`.
 
 pub(crate) mod asked;
 pub(crate) mod collect;
@@ -16,19 +17,19 @@ use std::fmt;
 
 use crate::options::asked::Asked;
 
-/// A command that asks for resources.
+/// A command that requests resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tool {
-    /// Queues a batch script.
+    /// `sbatch`: queues a batch script.
     Sbatch,
-    /// Runs tasks, in an allocation or in one of its own.
+    /// `srun`: runs tasks, in an existing allocation or in a new one.
     Srun,
-    /// Gets an allocation for a command on this host.
+    /// `salloc`: gets an allocation for a command on the submitting host.
     Salloc,
 }
 
 impl Tool {
-    /// As users call it.
+    /// Returns the command's name: `sbatch`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Sbatch => "sbatch",
@@ -37,7 +38,7 @@ impl Tool {
         }
     }
 
-    /// What a failed request of it is called.
+    /// Returns the beginning of Slurm's message when a request of this command fails.
     pub(crate) fn failed(self) -> &'static str {
         match self {
             Self::Sbatch => "Batch job submission failed",
@@ -46,7 +47,7 @@ impl Tool {
         }
     }
 
-    /// Whether this command reads its defaults from that variable.
+    /// Returns whether this command reads the environment variable `variable` for defaults of options.
     pub(crate) fn reads(self, variable: &str) -> bool {
         const SHARED: [&str; 2] = ["SLURM_CLUSTERS", "SLURM_HINT"];
         match self {
@@ -57,7 +58,7 @@ impl Tool {
     }
 }
 
-/// Which commands know an option.
+/// Set of the commands that accept an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tools(u8);
 
@@ -67,11 +68,11 @@ impl Tools {
     pub(crate) const SALLOC: Self = Self(4);
     pub(crate) const ALL: Self = Self(7);
 
-    /// Either's.
+    /// Returns the union of both sets.
     pub(crate) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
-    /// Whether the command is among them.
+    /// Returns whether the set contains this command.
     pub(crate) fn has(self, tool: Tool) -> bool {
         let one = match tool {
             Tool::Sbatch => Self::SBATCH,
@@ -82,59 +83,60 @@ impl Tools {
     }
 }
 
-/// Whether an option takes a value, and what `--help` calls it.
+/// Whether an option takes a value, and the name of the value in `--help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arg {
-    /// It takes none.
+    /// The option takes no value.
     None,
-    /// It needs one.
+    /// The option requires a value.
     Needed(&'static str),
-    /// It may have one, attached: `--nice=5`, `-I30`.
+    /// The option may have a value, which must be attached: `--nice=5`, `-I30`.
     Maybe(&'static str),
 }
 
-/// What giving an option leads to. The documentation and `--verbose` say it.
+/// What Squall does with an option. Shown in the documentation, and for options without effect by `--verbose`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// The option does what its line says.
+    /// The option does what its description says.
     Works,
-    /// It does so, but some values are refused: which, and why.
+    /// The option does what its description says, but some values are refused; the text gives which, and why.
     Partly(&'static str),
-    /// It is checked and shown, but nothing acts on it: why. It changes nothing of what runs.
+    /// The value is checked and displayed, but has no effect on what runs; the text gives the reason.
     Hint(&'static str),
-    /// It would change what runs, and is refused: why.
+    /// The option would change what runs and is refused; the text gives the reason.
     Refused(&'static str),
 }
 
-/// Puts an option's value into the request.
+/// Function that stores an option's value in the request.
 pub(crate) type Setter = fn(&mut Asked, &Given<'_>) -> Result<(), Stop>;
 
-/// One option.
+/// Entry of the option table.
 pub(crate) struct Opt {
     /// Long name, without dashes.
     pub(crate) long: &'static str,
-    /// Other long names.
+    /// Further long names, without dashes.
     pub(crate) aliases: &'static [&'static str],
-    /// Short letter.
+    /// Short option letter. None: the option has only long names.
     pub(crate) short: Option<char>,
-    /// Whether it takes a value.
+    /// Whether the option takes a value.
     pub(crate) arg: Arg,
-    /// Which commands know it.
+    /// Commands that accept the option.
     pub(crate) tools: Tools,
-    /// Variables that set it, as far as [`Tool::reads`] them; a later one wins.
+    /// Environment variables that set the option. A command uses those that it reads ([`Tool::reads`]); of several the
+    /// last wins.
     pub(crate) env: &'static [&'static str],
-    /// What it does, in one line; empty: not shown by `--help`.
+    /// Description in one line for `--help`. Empty: `--help` does not list the option.
     pub(crate) doc: &'static str,
-    /// What giving it leads to.
+    /// What Squall does with the option.
     pub(crate) effect: Effect,
-    /// Puts it into the request.
+    /// Stores the option's value in the request.
     pub(crate) set: Setter,
 }
 
-/// No short letter.
+/// Argument of `opt()` for an option without a short letter.
 pub(crate) const NO: char = '\0';
 
-/// An entry of the table.
+/// Returns an entry of the option table. Further properties are set by the methods of `Opt`.
 pub(crate) const fn opt(
     long: &'static str,
     short: char,
@@ -149,25 +151,25 @@ pub(crate) const fn opt(
 }
 
 impl Opt {
-    /// With other long names.
+    /// Sets further long names.
     pub(crate) const fn or(mut self, aliases: &'static [&'static str]) -> Self {
         self.aliases = aliases;
         self
     }
 
-    /// Some of its values are refused.
+    /// Marks the option as one with refused values; `refused` describes these values and the reason.
     pub(crate) const fn partly(mut self, refused: &'static str) -> Self {
         self.effect = Effect::Partly(refused);
         self
     }
 
-    /// Nothing acts on it.
+    /// Marks the option as one without effect, for the reason `why`.
     pub(crate) const fn hint(mut self, why: &'static str) -> Self {
         self.effect = Effect::Hint(why);
         self
     }
 
-    /// It is refused.
+    /// Marks the option as refused, for the reason `why`.
     pub(crate) const fn refused(mut self, why: &'static str) -> Self {
         self.effect = Effect::Refused(why);
         self
@@ -180,84 +182,87 @@ impl fmt::Debug for Opt {
     }
 }
 
-/// Where a value comes from. A later one overrides an earlier one.
+/// Origin of an option's value, in ascending order of precedence.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Source {
-    /// A `#SBATCH` line of the script: its number.
+    /// A `#SBATCH` line of the script, by its line number.
     Script(u32),
-    /// A variable.
+    /// An environment variable, by name.
     Variable(&'static str),
     /// The command line.
     Line,
 }
 
-/// An option as it was given.
+/// An option as given by the user, with its origin.
 pub(crate) struct Given<'a> {
-    /// Which.
+    /// Entry of the option table.
     pub(crate) option: &'static Opt,
-    /// Its value, if it has one.
+    /// Value of the option. None: given without a value.
     pub(crate) value: Option<&'a str>,
-    /// For which command.
+    /// Command to which the option was given.
     pub(crate) tool: Tool,
-    /// Where.
+    /// Origin of the value.
     pub(crate) source: &'a Source,
 }
 
 impl Given<'_> {
-    /// The value, or nothing.
+    /// Returns the value; an empty text if there is none.
     pub(crate) fn text(&self) -> &str {
         self.value.unwrap_or_default()
     }
-    /// Slurm's words for a value that can't be, then which it is and what would be right. Exit code 255.
+    /// Returns the error for an invalid value: Slurm's message, then the value with `remedy`, a hint at valid values.
+    /// Exit code 255.
     pub(crate) fn invalid(&self, remedy: &str) -> Stop {
         Stop::Bad {
             lines: vec![format!("Invalid --{} specification", self.option.long), self.remedy(remedy)],
             exit: 255,
         }
     }
-    /// `--nodes=x: use …`, or `--reboot: …` without a value.
+    /// Returns a line with option, value and hint: `--nodes=x: use …`, or `--reboot: …` without a value.
     pub(crate) fn remedy(&self, remedy: &str) -> String {
         match self.value {
             Some(value) => format!("--{}={value}: {remedy}", self.option.long),
             None => format!("--{}: {remedy}", self.option.long),
         }
     }
-    /// A value that is understood but changes what runs in a way that Squall does not do. Exit code 1.
+    /// Returns the error for a valid value that Squall does not support, because it would change what runs. Exit code
+    /// 1.
     pub(crate) fn not_done(&self, why: &str) -> Stop {
         Stop::bad(self.remedy(why))
     }
 }
 
-/// Why a command ends before it asks anything.
+/// Why a command ends before it sends a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// It was asked for a text (`--help`).
+    /// A text was requested, such as by `--help`; it is printed on standard output. Exit code 0.
     Show(String),
-    /// The command line is none: lines as they are, and where to look. Exit code 255.
+    /// The command line is malformed: the lines of the message, to which a hint at `--help` is added. Exit code 255.
     Usage(String),
-    /// Something is wrong with what was asked.
+    /// The request is invalid.
     Bad {
-        /// Each after `NAME: error: `; those that begin with `fatal: ` or `plain: ` are shown as that.
+        /// Lines of the message. `NAME: error: ` is put before each, or `NAME: fatal: ` if it begins with `fatal: `, or
+        /// `NAME: ` if it begins with `plain: `.
         lines: Vec<String>,
-        /// The exit code.
+        /// Exit code of the command.
         exit: u8,
     },
-    /// Everything was said already.
+    /// The message was printed already; ends with this exit code.
     Silent(u8),
 }
 
 impl Stop {
-    /// One line, exit code 1.
+    /// Returns an error with one line and exit code 1.
     pub(crate) fn bad(line: impl Into<String>) -> Self {
         Self::Bad { lines: vec![line.into()], exit: 1 }
     }
 
-    /// Adds a line that says where it was.
+    /// Adds a line with the place of the error, such as the script's line.
     #[must_use]
     pub(crate) fn at(self, place: &str) -> Self {
         match self {
             Self::Bad { mut lines, exit } => {
-                // The last line of a refusal in the controller's words stays last: programs match it.
+                // If the last line is Slurm's message of a refused request, it stays last, because programs match it.
                 let last = lines.iter().rposition(|l| !l.contains(" failed: ")).map_or(0, |at| at + 1);
                 lines.insert(last, place.to_owned());
                 Self::Bad { lines, exit }
@@ -267,7 +272,7 @@ impl Stop {
         }
     }
 
-    /// What the user sees on standard error (`Show` has nothing to say there).
+    /// Returns the text for standard error. Empty for `Show` and `Silent`.
     pub(crate) fn complaint(&self, tool: Tool) -> String {
         let name = tool.name();
         match self {
@@ -287,7 +292,7 @@ impl Stop {
         }
     }
 
-    /// The exit code.
+    /// Returns the exit code of the command.
     pub(crate) fn exit(&self) -> u8 {
         match self {
             Self::Show(_) => 0,

@@ -1,4 +1,4 @@
-//! What `--verbose` shows of the options: Slurm's block "defined options", with values in Slurm's form.
+//! Display of the options for `--verbose`: Slurm's block "defined options", with values in Slurm's format.
 
 use jiff::tz::TimeZone;
 use squall_model::duration::{format_limit, parse_limit, parse_memory_mb};
@@ -9,7 +9,7 @@ use crate::options::Tool;
 use crate::options::asked::Asked;
 use crate::options::values::signal;
 
-/// The block, a line for each option that was given.
+/// Returns the lines of the block, one for each option given.
 pub(crate) fn defined(asked: &Asked, tool: Tool) -> Vec<String> {
     let rule = ["-"; 20].concat();
     let mut lines = vec!["defined options".to_owned(), format!("{rule} {rule}")];
@@ -25,7 +25,7 @@ pub(crate) fn defined(asked: &Asked, tool: Tool) -> Vec<String> {
     lines
 }
 
-/// An option without a value.
+/// Returns what is displayed for an option given without a value.
 fn flag(asked: &Asked, long: &'static str) -> String {
     match long {
         "verbose" => asked.verbose.to_string(),
@@ -69,7 +69,7 @@ fn valued(asked: &Asked, tool: Tool, long: &'static str, value: &str) -> String 
         "mail-type" if value.eq_ignore_ascii_case("ALL") => {
             "INVALID_DEPEND,BEGIN,END,FAIL,REQUEUE,STAGE_OUT".to_owned()
         }
-        // Set by a variable with any value.
+        // These options take no value, but a variable that sets them has one.
         "ignore-pbs" | "hold" | "overcommit" | "wait" | "spread-job" | "use-min-nodes" | "parsable" => "set".into(),
         _ => value.to_owned(),
     }
@@ -80,7 +80,7 @@ fn time(at: Option<Time>, value: &str) -> String {
     at.map_or_else(|| value.to_owned(), shown)
 }
 
-/// In the largest unit that is whole, megabytes without a letter.
+/// Formats memory in the largest unit of which it is a multiple; MiB have no unit letter.
 fn memory(mb: u64) -> String {
     let (mut amount, mut unit) = (mb, "");
     for larger in ["G", "T", "P"] {
@@ -92,7 +92,7 @@ fn memory(mb: u64) -> String {
     format!("{amount}{unit}")
 }
 
-/// sbatch names the files of a job from the root on.
+/// Formats a file name as an absolute path, as sbatch does.
 fn file(asked: &Asked, name: &str) -> String {
     let dir = asked.given.get("chdir").and_then(|dir| dir.as_deref());
     let here = std::env::current_dir().unwrap_or_default();
@@ -108,7 +108,7 @@ fn capitalized(value: &str) -> String {
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
-/// `USR1@60`: a minute before the limit needs no word.
+/// Formats the value of `--signal`. `@60` is omitted, because 60 s before the limit is the default.
 fn sent(value: &str) -> String {
     let short = value.strip_suffix("@60").unwrap_or(value);
     let (flags, name) =

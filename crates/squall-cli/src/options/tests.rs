@@ -1,4 +1,4 @@
-//! The table, the command line's rules, precedence, and the texts for values that can't be.
+//! Tests of the option table, the parser of command lines, precedence, and messages about invalid values.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ fn words(line: &str) -> Vec<OsString> {
     line.split_whitespace().map(OsString::from).collect()
 }
 
-/// Reads a command line alone.
+/// Parses and checks a command line, without environment variables.
 fn read(tool: Tool, line: &str) -> Result<Asked, Stop> {
     let args = words(line);
     let mut asked = Asked::new(tool);
@@ -30,7 +30,7 @@ fn sbatch(line: &str) -> Asked {
     read(Tool::Sbatch, line).unwrap_or_else(|stop| panic!("{line}: {stop:?}"))
 }
 
-/// What the user sees of a command line that can't be, and the exit code.
+/// Returns the message about an invalid command line, and the exit code.
 fn complaint(tool: Tool, line: &str) -> String {
     match read(tool, line) {
         Ok(_) => "accepted".into(),
@@ -292,7 +292,7 @@ fn what_clients_call_is_accepted() {
     }
 }
 
-/// Command lines of known options and of anything.
+/// Generates arguments: known options with any value, and any text.
 fn argument() -> impl Strategy<Value = OsString> {
     let names: Vec<&'static str> = table::options_of(Tool::Sbatch).map(|option| option.long).collect();
     let known =
@@ -351,7 +351,7 @@ fn gpus_of_job_and_node_say_how_many_nodes() {
     assert_eq!((nodes("--gpus=3 --gpus-per-node=2"), nodes("--gpus=3")), ((None, None), (None, None)));
 }
 
-// faults.md E, section 3 of the newcomer's table: a list of nodes is a part of the job.
+// faults.md E, section 3 of the newcomer's table: a node list may name fewer nodes than the job has, but not more.
 #[test]
 fn e_more_nodes_are_named_than_there_may_be() {
     for (line, said) in [("-w n1,n2 -N1", "-N 2-1"), ("-w n[1-3] -N1-2", "-N 3-2"), ("-w n1,n2,n1 -N1", "-N 2-1")] {
@@ -364,7 +364,7 @@ fn e_more_nodes_are_named_than_there_may_be() {
     assert!(counts::settle(&mut sbatch("-w n1,n1 -N1"), Tool::Sbatch).is_ok());
 }
 
-// faults.md E: combinations of options about GPUs, as Slurm answers them.
+// faults.md E: combinations of options about GPUs have the same results as in Slurm.
 #[test]
 fn e_gpus_and_tasks_that_share_them() {
     let settled = |line: &str| {
@@ -384,7 +384,7 @@ fn e_gpus_and_tasks_that_share_them() {
     assert!(settled("--mem-per-gpu=1000 --gres=gpu:1").is_ok());
 }
 
-// faults.md E: `--exclusive=user` is no whole node; the last of several counts.
+// faults.md E: `--exclusive=user` does not request whole nodes; of several `--exclusive` the last counts.
 #[test]
 fn e_exclusive_user_is_no_whole_node() {
     let asked = |line: &str| {

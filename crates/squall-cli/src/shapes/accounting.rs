@@ -1,4 +1,4 @@
-//! Jobs of accounting with their steps: `sacct --json`.
+//! JSON of `sacct --json`: ended and running jobs in accounting, with their steps.
 
 use serde_json::{Value, json};
 use squall_model::gres;
@@ -11,7 +11,7 @@ use crate::command::sacct::row::Row;
 use crate::format::words;
 use crate::shapes::{exit, joined, number, or_infinite, time};
 
-/// Jobs of rows in which each job's line stands before those of its steps.
+/// Returns the jobs, each with its steps. In `rows`, steps follow the job that they belong to.
 pub(crate) fn jobs(rows: &[Row], user: &dyn Fn(u32) -> String) -> Vec<Value> {
     let mut all: Vec<Value> = Vec::new();
     for row in rows {
@@ -142,10 +142,10 @@ fn resources(row: &Row) -> Value {
     })
 }
 
-/// The number of generic resources: those of GPUs begin with it.
+/// Slurm's lowest id of generic resources as trackable resources, which is that of GPUs.
 const GRES_ID: u32 = 1001;
 
-/// A resource that is accounted.
+/// Returns the JSON of an amount of a trackable resource.
 fn resource(kind: &str, name: &str, id: u32, count: u64) -> Value {
     json!({"type": kind, "name": name, "id": id, "count": count})
 }
@@ -187,7 +187,8 @@ fn step(row: &Row, user: &dyn Fn(u32) -> String) -> Value {
     })
 }
 
-/// What a step used: `requested` is what came in, `consumed` what went out, as Slurm names them.
+/// Returns the resources that a step used. As in Slurm, `requested` contains reads, CPU and memory, and `consumed`
+/// writes.
 fn used(row: &Row) -> Value {
     let usage = &row.data.usage;
     let cpu_ms = row.total_cpu().millis();

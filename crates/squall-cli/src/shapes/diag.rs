@@ -1,4 +1,4 @@
-//! Counters of the controller: `sdiag --json`.
+//! JSON of `sdiag --json`: counters of the controller.
 
 use serde_json::{Value, json};
 use squall_model::wire::info::{BackfillCounts, Diag, FabricCounts};
@@ -6,7 +6,7 @@ use squall_model::wire::info::{BackfillCounts, Diag, FabricCounts};
 use crate::command::sdiag::{average, minutes, windows};
 use crate::shapes::{number, time};
 
-/// Counters of the controller; `journal` and `fabric` are Squall's own.
+/// Returns the controller's counters. The blocks `journal` and `fabric` don't exist in Slurm.
 pub(crate) fn statistics(diag: &Diag, name: &dyn Fn(u32) -> String) -> Value {
     let messages: Vec<Value> = diag
         .messages

@@ -1,4 +1,4 @@
-//! Nodes of a partition that are alike: `sinfo --json`.
+//! JSON of `sinfo --json`: groups of a partition's nodes that have the same state and resources.
 
 use serde_json::{Value, json};
 use squall_model::wire::info::NodeInfo;
@@ -8,7 +8,7 @@ use crate::format::node::NodeState;
 use crate::shapes::node::PORT;
 use crate::shapes::{number, partition};
 
-/// A group, as `sinfo --json` has it.
+/// Returns the JSON of a group of nodes.
 pub(crate) fn group(group: &Group) -> Value {
     let (cpus, nodes) = (group.cpus(), group.counts());
     let sum = |of: fn(&NodeInfo) -> u64| group.nodes.iter().map(|n| of(n)).sum::<u64>();

@@ -1,4 +1,4 @@
-//! Jobs as the controller has them: `squeue --json`, `scontrol show job --json`.
+//! JSON of `squeue --json` and `scontrol show job --json`: jobs as the controller knows them.
 
 use serde_json::{Value, json};
 use squall_model::hostlist;
@@ -10,7 +10,7 @@ use crate::format::job::{JobRow, as_given};
 use crate::format::words;
 use crate::shapes::{exit, joined, number, or_infinite, time};
 
-/// A job.
+/// Returns the JSON of a job.
 pub(crate) fn job(row: &JobRow) -> Value {
     joined([identity(row), state(row), times(row), resources(row), held(row), files(row)])
 }
@@ -55,7 +55,7 @@ fn identity(row: &JobRow) -> Value {
     })
 }
 
-/// `TIME_LIMIT_90` is `TIME=90%` here.
+/// Translates a word of `--mail-type` into its form in JSON: `TIME_LIMIT_90` is `TIME=90%`.
 fn mail_type(word: &str) -> String {
     let word = word.trim().to_uppercase();
     match word.strip_prefix("TIME_LIMIT") {
@@ -114,7 +114,7 @@ fn resources(row: &JobRow) -> Value {
     json!({
         "contiguous": need.contiguous,
         "core_spec": 0,
-        // Slurm's number for none.
+        // Slurm's number for no specialized threads.
         "thread_spec": 32766,
         "cpus_per_task": number(Some(u64::from(need.task_cpus()))),
         "cpus_per_tres": options.gpus.cpus.map(|count| format!("gres/gpu:{count}")).unwrap_or_default(),
@@ -147,7 +147,7 @@ fn resources(row: &JobRow) -> Value {
     })
 }
 
-/// What it holds, or will hold at least.
+/// Returns the resources that the job holds, or for a pending job those that it requests.
 fn held(row: &JobRow) -> Value {
     let info = &row.info;
     json!({
@@ -164,14 +164,14 @@ fn held(row: &JobRow) -> Value {
     })
 }
 
-/// `gpu:2(IDX:0-1)` for each of its nodes that has some.
+/// Returns a text such as `gpu:2(IDX:0-1)` for each node on which the job holds devices.
 fn devices(row: &JobRow) -> Vec<&str> {
     let run = row.info.run();
     let many = |hosts: &str| hostlist::expand(hosts).map_or(0, |names| names.len());
     run.gres.iter().flat_map(|(hosts, words)| std::iter::repeat_n(words.as_str(), many(hosts))).collect()
 }
 
-/// Nodes that the job holds, one entry each, with the cores that it has there.
+/// Returns the nodes that the job holds, one entry each, with the job's cores on it.
 fn allocation(row: &JobRow) -> Value {
     let run = row.info.run();
     let mut nodes = Vec::new();
@@ -187,7 +187,7 @@ fn allocation(row: &JobRow) -> Value {
                 "name": name,
                 "cpus": {"count": each.len(), "used": each.len()},
                 "memory": {"used": 0, "allocated": memory_mb},
-                // Which sockets the cores are of is the node's business: all stand under one.
+                // The controller does not report which sockets the cores belong to, so all are listed under one.
                 "sockets": [{"index": 0, "cores": each}],
             }));
         }
@@ -205,7 +205,7 @@ fn allocation(row: &JobRow) -> Value {
     })
 }
 
-/// The numbers that `3` or `0-3` stands for.
+/// Reads a number or a range: `3` or `0-3`. Malformed texts give an empty range.
 fn range(text: &str) -> std::ops::RangeInclusive<u32> {
     let (low, high) = text.split_once('-').unwrap_or((text, text));
     match (low.parse(), high.parse()) {

@@ -1,11 +1,11 @@
-//! Licenses: `scontrol show licenses --json`.
+//! JSON of `scontrol show licenses --json`.
 
 use serde_json::{Value, json};
 use squall_model::wire::info::LicenseInfo;
 
 use crate::command::scontrol::license::free;
 
-/// A license.
+/// Returns the JSON of a license.
 pub(crate) fn license(license: &LicenseInfo) -> Value {
     json!({
         "LicenseName": license.name,

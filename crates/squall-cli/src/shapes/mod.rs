@@ -1,4 +1,4 @@
-//! `--json` and `--yaml`: the shapes that Slurm's data_parser/v0.0.41 gives, for commands and whatever serves them.
+//! JSON and YAML of commands (`--json`, `--yaml`), with the fields of Slurm's data_parser/v0.0.41.
 
 pub(crate) mod accounting;
 pub(crate) mod diag;
@@ -27,61 +27,61 @@ use crate::format::words;
 use crate::options::values::signal::signal_name;
 use table::Shape;
 
-/// The shapes that are known.
+/// The only version of Slurm's data parser that is supported.
 const PARSER: &str = "data_parser/v0.0.41";
 
-/// Which of the two.
+/// Output format of structured answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
-    /// `--json`.
+    /// JSON, chosen by `--json`.
     Json,
-    /// `--yaml`.
+    /// YAML, chosen by `--yaml`.
     Yaml,
 }
 
-/// A kind of answer.
+/// Kind of a structured answer, which determines its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Jobs of the controller.
+    /// Jobs as the controller knows them (`squeue`, `scontrol show job`).
     Jobs,
-    /// Nodes.
+    /// Nodes (`scontrol show node`).
     Nodes,
-    /// Partitions.
+    /// Partitions (`scontrol show partition`).
     Partitions,
-    /// Reservations.
+    /// Reservations (`scontrol show reservation`).
     Reservations,
-    /// Licenses.
+    /// Licenses (`scontrol show licenses`).
     Licenses,
-    /// Fair shares.
+    /// Fair shares (`sshare`).
     Shares,
-    /// Counters.
+    /// Counters of the controller (`sdiag`).
     Diag,
-    /// Whether the controller answers.
+    /// Whether the controller answers (`scontrol ping`).
     Ping,
-    /// Steps that run.
+    /// Running steps (`scontrol show step`).
     Steps,
-    /// Nodes in groups.
+    /// Groups of similar nodes (`sinfo`).
     Groups,
-    /// Jobs of accounting.
+    /// Jobs and steps in accounting (`sacct`).
     Accounting,
-    /// Accounts.
+    /// Accounts (`sacctmgr show account`).
     Accounts,
-    /// Users.
+    /// Users (`sacctmgr show user`).
     Users,
-    /// Associations.
+    /// Associations (`sacctmgr show association`).
     Associations,
-    /// Levels of service.
+    /// Levels of service (`sacctmgr show qos`).
     Qos,
-    /// Clusters.
+    /// Clusters (`sacctmgr show cluster`).
     Clusters,
-    /// What is accounted.
+    /// Trackable resources (`sacctmgr show tres`).
     Tres,
-    /// Workload keys.
+    /// Workload keys (`sacctmgr show wckey`).
     Wckeys,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds of answers.
     #[cfg(test)]
     const ALL: [Self; 18] = [
         Self::Jobs,
@@ -104,7 +104,7 @@ impl Kind {
         Self::Wckeys,
     ];
 
-    /// Its section of the table.
+    /// Returns the name of the section about this kind in the table of fields (`v0.0.41.txt`).
     fn name(self) -> &'static str {
         match self {
             Self::Jobs => "jobs",
@@ -129,7 +129,8 @@ impl Kind {
     }
 }
 
-/// `--json` or `--yaml`, with the shapes that are asked for; those of another version are refused.
+/// Returns the format chosen by `--json` or `--yaml`. None: neither is given. Refuses other versions of the data
+/// parser.
 pub(crate) fn dialect(call: &mut Call<'_>, given: &Arguments) -> Result<Option<Dialect>, Fail> {
     let name = if given.has("json") { "json" } else { "yaml" };
     if !given.has(name) {
@@ -153,7 +154,7 @@ pub(crate) fn dialect(call: &mut Call<'_>, given: &Arguments) -> Result<Option<D
     Ok(Some(if name == "json" { Dialect::Json } else { Dialect::Yaml }))
 }
 
-/// An answer of a command about a cluster, in its envelope, as text.
+/// Returns the text of a command's answer: `body`, preceded by meta data such as the cluster and the command.
 pub(crate) fn document(
     call: &Call<'_>,
     dialect: Dialect,
@@ -199,7 +200,7 @@ fn meta(call: &Call<'_>, cluster: &str, command: &[&str]) -> Value {
     })
 }
 
-/// Objects joined into one.
+/// Returns an object with the fields of all `parts`; of equal names the last value counts.
 pub(crate) fn joined(parts: impl IntoIterator<Item = Value>) -> Value {
     let mut all = serde_json::Map::new();
     for part in parts {
@@ -210,22 +211,22 @@ pub(crate) fn joined(parts: impl IntoIterator<Item = Value>) -> Value {
     Value::Object(all)
 }
 
-/// A number that may be missing.
+/// Returns Slurm's JSON of a number, an object with `set`, `infinite` and `number`. None: not set.
 pub(crate) fn number(value: Option<u64>) -> Value {
     json!({"set": value.is_some(), "infinite": false, "number": value.unwrap_or(0)})
 }
 
-/// A number that may be infinite.
+/// Returns Slurm's JSON of a number, an object with `set`, `infinite` and `number`. None: infinite.
 pub(crate) fn or_infinite(value: Option<u64>) -> Value {
     json!({"set": value.is_some(), "infinite": value.is_none(), "number": value.unwrap_or(0)})
 }
 
-/// A time in seconds since the epoch; 0 where there is none.
+/// Returns Slurm's JSON of a time, in seconds since the Unix epoch. None: 0.
 pub(crate) fn time(value: Option<Time>) -> Value {
     json!({"set": true, "infinite": false, "number": value.map_or(0, Time::secs)})
 }
 
-/// An exit code.
+/// Returns Slurm's JSON of an exit code.
 pub(crate) fn exit(code: ExitCode) -> Value {
     let status = if code.signal != 0 {
         "SIGNALED"

@@ -1,4 +1,4 @@
-//! Nodes: `scontrol show node --json`.
+//! JSON of `scontrol show node --json`.
 
 use serde_json::{Value, json};
 use squall_model::time::Time;
@@ -7,10 +7,10 @@ use squall_model::wire::info::NodeInfo;
 use crate::format::node::{NodeState, has, holds};
 use crate::shapes::{joined, number, time};
 
-/// The port of Slurm's node daemons, which clients expect to see.
+/// Port of Slurm's node daemons, which programs that read the JSON expect. Squall does not use it.
 pub(crate) const PORT: u32 = 6818;
 
-/// A node.
+/// Returns the JSON of a node. `user` returns the name of a user id.
 pub(crate) fn node(node: &NodeInfo, cluster: &str, user: &dyn Fn(u32) -> String) -> Value {
     joined([machine(node, cluster), state(node, user)])
 }

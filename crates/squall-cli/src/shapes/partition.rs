@@ -1,4 +1,4 @@
-//! Partitions: `scontrol show partition --json`, and with each group of `sinfo --json`.
+//! JSON of `scontrol show partition --json`, also part of each group in `sinfo --json`.
 
 use serde_json::{Value, json};
 use squall_model::wire::info::PartitionInfo;
@@ -6,7 +6,7 @@ use squall_model::wire::info::PartitionInfo;
 use crate::command::scontrol::partition::state;
 use crate::shapes::{number, or_infinite};
 
-/// A partition.
+/// Returns the JSON of a partition.
 pub(crate) fn partition(partition: &PartitionInfo, cluster: &str) -> Value {
     let config = &partition.config;
     let minutes = |seconds: Option<u64>| seconds.map(|s| s.div_ceil(60));

@@ -1,4 +1,5 @@
-//! Accounts, users, associations, levels of service, the cluster and what is accounted: `sacctmgr show ... --json`.
+//! JSON of `sacctmgr show ... --json`: accounts, users, associations, levels of service, clusters and trackable
+//! resources.
 
 use serde_json::{Value, json};
 use squall_model::policy::{Limit, Policy, PreemptMode, Qos, ROOT, Scope, Tres};
@@ -6,7 +7,8 @@ use squall_model::policy::{Limit, Policy, PreemptMode, Qos, ROOT, Scope, Tres};
 use crate::command::sacctmgr::entity::{CONTROL_PORT, Row, is_timed, tres_id};
 use crate::shapes::{Kind, number, or_infinite};
 
-/// What kind of answer an entity's records are, the key under which they stand, and these; None: Slurm has no JSON of it.
+/// Returns the kind of answer, the key of the list and the list of records for an entity of sacctmgr, such as
+/// `account`. None: Slurm has no JSON for this entity.
 pub(crate) fn records(
     entity: &str,
     rows: &[Row],
@@ -14,7 +16,7 @@ pub(crate) fn records(
     policy: &Policy,
 ) -> Option<(Kind, &'static str, Value)> {
     let each = |record: &dyn Fn(&Row) -> Value| Value::Array(rows.iter().map(record).collect());
-    // With their associations, users and accounts have a row for each of these.
+    // With `withassoc`, there are several rows for a user or account: one for each association. They become one record.
     let grouped = |record: &dyn Fn(&[Row]) -> Value| {
         Value::Array(rows.chunk_by(|one, next| one.name == next.name).map(record).collect())
     };
@@ -30,13 +32,13 @@ pub(crate) fn records(
     })
 }
 
-/// `gres/gpu` as type and name, by the number that it has.
+/// Returns the JSON of an amount of a trackable resource, such as `gres/gpu`, with Slurm's id of the resource.
 fn resource(full_name: &str, count: u64) -> Value {
     let (kind, name) = full_name.split_once('/').unwrap_or((full_name, ""));
     json!({"type": kind, "name": name, "id": tres_id(full_name).unwrap_or(0), "count": count})
 }
 
-/// What is limited of resources (memory in MiB), or minutes of these.
+/// Returns the limits on trackable resources in a scope: amounts (memory in MiB), or minutes of these.
 fn tres(row: &Row, scope: Scope) -> Value {
     let seconds = if is_timed(scope) { 60 } else { 1 };
     let most = |tres: Tres| Some(resource(tres.name(), *row.own.limits.get(&Limit::of(scope, tres))? / seconds));
@@ -100,7 +102,7 @@ fn association(row: &Row, policy: &Policy) -> Value {
         "partition": row.partition,
         "priority": or_infinite(row.own.priority.map(u64::from)),
         "qos": list(&row.qos),
-        // Slurm's number for `parent`.
+        // Slurm's number for `parent`: the shares of the parent account.
         "shares_raw": row.own.shares.unwrap_or(u32::from(u16::MAX)),
         "user": row.user,
     })
@@ -112,7 +114,7 @@ fn short(row: &Row) -> Value {
     })
 }
 
-/// The associations of rows, where they are asked for.
+/// Returns the associations of the rows in short form; an empty list unless `wanted`.
 fn shorts(rows: &[Row], wanted: bool) -> Value {
     Value::Array(rows.iter().filter(|_| wanted).map(short).collect())
 }
@@ -159,7 +161,7 @@ fn cluster(row: &Row) -> Value {
     })
 }
 
-/// Slurm's data parser has names of its own for flags.
+/// Returns the name of a QOS flag in Slurm's JSON, which differs from the one in sacctmgr.
 fn flag(flag: &str) -> String {
     const NAMES: &[(&str, &str)] = &[
         ("DenyOnLimit", "DENY_LIMIT"),

@@ -1,11 +1,11 @@
-//! Reservations: `scontrol show reservation --json`.
+//! JSON of `scontrol show reservation --json`.
 
 use serde_json::{Value, json};
 use squall_model::wire::info::ReservationInfo;
 
 use crate::shapes::time;
 
-/// A reservation.
+/// Returns the JSON of a reservation.
 pub(crate) fn reservation(one: &ReservationInfo) -> Value {
     let own = &one.reservation;
     json!({

@@ -1,18 +1,19 @@
-//! Fair shares: `sshare --json`.
+//! JSON of `sshare --json`: fair shares.
 
 use serde_json::{Value, json};
 use squall_model::wire::standing::Share;
 
 use crate::shapes::number;
 
-/// The lines that are wanted; `all` are those below which they stand.
+/// Returns the JSON of the shares `wanted`. `all` is the complete list, in which associations follow their parent
+/// account.
 pub(crate) fn shares(all: &[Share], wanted: &[Share], cluster: &str) -> Value {
     let list: Vec<Value> = wanted.iter().map(|share| line(share, parent(all, share), cluster)).collect();
     let total: u64 = all.iter().filter(|share| share.depth == 1).filter_map(|share| share.shares).map(u64::from).sum();
     json!({"shares": list, "total_shares": total})
 }
 
-/// The account above: lines stand below what they belong to.
+/// Returns the parent account of a share: the closest earlier entry of `all` with a smaller depth. Empty: none.
 fn parent<'a>(all: &'a [Share], share: &Share) -> &'a str {
     let at = all.iter().position(|other| other == share).unwrap_or(0);
     all[..at].iter().rev().find(|other| other.depth < share.depth).map_or("", |above| above.account.as_str())
@@ -41,7 +42,7 @@ fn line(share: &Share, parent: &str, cluster: &str) -> Value {
         "effective_usage": share.effective_usage.0,
         "usage_normalized": real(share.norm_usage.0),
         "usage": share.raw_usage.0 as u64,
-        // Who has used nothing yet stands before all, and JSON has no infinity.
+        // The level of an association without usage is infinite, which JSON can't express.
         "fairshare": {"factor": share.fairshare.0, "level": share.level.0.min(f64::MAX)},
         "type": [if user { "USER" } else { "ASSOCIATION" }],
     })

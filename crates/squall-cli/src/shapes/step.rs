@@ -1,4 +1,4 @@
-//! Steps that run, and whether the controller answers: `scontrol show step --json`, `scontrol ping --json`.
+//! JSON of `scontrol show step --json` and `scontrol ping --json`.
 
 use serde_json::{Value, json};
 use squall_model::time::Time;
@@ -8,10 +8,10 @@ use crate::format::job::{JobRow, tres};
 use crate::format::words;
 use crate::shapes::{number, or_infinite, time};
 
-/// Slurm's number for no task of an array.
+/// Slurm's task index of a job that is not a task of an array.
 const NO_TASK: u32 = u32::MAX - 1;
 
-/// A step that runs.
+/// Returns the JSON of a running step.
 pub(crate) fn step(row: &JobRow, step: &StepInfo, cluster: &str, now: Time) -> Value {
     let state = step.end.as_ref().map_or("RUNNING", |(_, how)| words::end(how.state).0);
     let (array_job, array_task) = row.info.task.as_ref().map_or((0, NO_TASK), |task| (task.array.0, task.index));
@@ -39,7 +39,7 @@ pub(crate) fn step(row: &JobRow, step: &StepInfo, cluster: &str, now: Time) -> V
     })
 }
 
-/// The controller, which answered after so many microseconds or does not.
+/// Returns the JSON about a controller that answered after `answered_us` microseconds. None: it did not answer.
 pub(crate) fn ping(host: &str, answered_us: Option<u64>) -> Value {
     json!({
         "hostname": host,

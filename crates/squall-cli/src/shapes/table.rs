@@ -1,4 +1,5 @@
-//! The fields of each kind of answer, by the table of data_parser/v0.0.41: what an answer lacks is added, empty.
+//! Fields of each kind of answer, read from the table of data_parser/v0.0.41. Fields that an answer lacks are added
+//! with empty values.
 
 use std::sync::OnceLock;
 
@@ -8,19 +9,19 @@ use super::Kind;
 
 const TABLE: &str = include_str!("v0.0.41.txt");
 
-/// What stands at a place of an answer.
+/// Shape of a JSON value in an answer.
 #[derive(Clone, Debug)]
 pub(super) enum Shape {
-    /// Fields by name, in their order.
+    /// Object with these fields, in order.
     Object(Vec<(String, Shape)>),
-    /// A list of things that are alike.
+    /// List whose elements all have this shape.
     List(Box<Shape>),
-    /// A value, here the empty one.
+    /// Any other value; contains the empty value, which is used where an answer lacks it.
     Leaf(Value),
 }
 
 impl Shape {
-    /// The shape of a kind of answer.
+    /// Returns the shape of a kind of answer.
     pub(super) fn of(kind: Kind) -> &'static Self {
         static ALL: OnceLock<Vec<(String, Shape)>> = OnceLock::new();
         let all = ALL.get_or_init(|| parse(TABLE));
@@ -28,7 +29,8 @@ impl Shape {
         known.map(|(_, shape)| shape).expect("each kind has a section: a test looks for it")
     }
 
-    /// A value with all fields of this shape: those that it has, else empty ones. What it has besides comes last.
+    /// Returns `given` with all fields of this shape: missing ones are added with empty values. Further fields of
+    /// `given` come last.
     pub(super) fn fill(&self, given: Option<Value>) -> Value {
         match (self, given) {
             (Self::Object(fields), Some(Value::Object(mut given))) => {
@@ -43,7 +45,7 @@ impl Shape {
             (Self::List(each), Some(Value::Array(list))) => {
                 list.into_iter().map(|value| each.fill(Some(value))).collect()
             }
-            // Null, as `job_resources` of a job that has none.
+            // Null is kept, as in `job_resources` of a job without resources.
             (_, Some(value)) => value,
             (Self::Object(_), None) => self.fill(Some(json!({}))),
             (Self::List(_), None) => json!([]),
@@ -51,7 +53,7 @@ impl Shape {
         }
     }
 
-    /// The place for a field, made where it is not there yet.
+    /// Returns the shape of the field `name`, which is added if the object lacks it.
     fn field(&mut self, name: &str) -> &mut Self {
         let Self::Object(fields) = self else { panic!("{name}: what stands above it is no object") };
         let at = fields.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
@@ -61,7 +63,7 @@ impl Shape {
         &mut fields[at].1
     }
 
-    /// Adds a path, `a.b[].c`, with what stands there.
+    /// Adds the shape `leaf` at a path such as `a.b[].c`; `[]` marks a list.
     fn add(&mut self, path: &str, leaf: Self) {
         let mut here = self;
         for part in path.split('.') {
@@ -83,7 +85,7 @@ fn parse(table: &str) -> Vec<(String, Shape)> {
     let lines = table.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     for line in lines {
         if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
-            // All begin with what all have.
+            // The first section contains the fields of all kinds, so each section begins as a copy of it.
             let common = all.first().map_or_else(|| Shape::Object(Vec::new()), |(_, shape)| shape.clone());
             all.push((name.to_owned(), common));
         } else if let (Some((_, shape)), Some((path, kind))) = (all.last_mut(), line.split_once(' ')) {
@@ -137,7 +139,7 @@ pub(crate) mod tests {
     use super::super::Kind;
     use super::{Shape, parse};
 
-    /// Where an answer differs from the table: fields that it lacks, has besides, or has with another type.
+    /// Returns the differences between an answer and the table: fields that are missing, unknown, or of another type.
     pub(crate) fn differences(kind: Kind, value: &Value) -> Vec<String> {
         let mut found = Vec::new();
         differ(Shape::of(kind), value, kind.name(), &mut found);

@@ -1,4 +1,4 @@
-//! That answers have the fields of data_parser/v0.0.41, with their types: what commands print, against the table.
+//! Tests that the JSON of the commands has the fields and types of data_parser/v0.0.41.
 
 use serde_json::{Value, json};
 use squall_model::wire::client::Answer;
@@ -37,7 +37,7 @@ fn answer(name: &'static str, main: Main, args: &[&str]) -> Value {
     serde_json::from_str(&seen.out).unwrap_or_else(|error| panic!("{name} {args:?}: {error}: {}", seen.out))
 }
 
-// faults.md E: JSON under the name data_parser/v0.0.41 has v0.0.41's shapes.
+// faults.md E: JSON that names data_parser/v0.0.41 has the fields and types of that version.
 #[test]
 fn e_json_has_the_fields_of_v0_0_41_with_their_types() {
     let commands: [(&str, Main, &[&str], Kind); 17] = [
@@ -63,7 +63,7 @@ fn e_json_has_the_fields_of_v0_0_41_with_their_types() {
         let found = differences(kind, &answer(name, main, args));
         assert!(found.is_empty(), "{name} {args:?}: {found:#?}");
     }
-    // Two blocks are Squall's own.
+    // The blocks `journal` and `fabric` don't exist in Slurm.
     let mut diag = answer("sdiag", sdiag, &[]);
     let statistics = diag["statistics"].as_object_mut().unwrap();
     assert!(statistics.remove("journal").is_some() && statistics.remove("fabric").is_some());

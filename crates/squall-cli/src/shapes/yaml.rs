@@ -1,8 +1,8 @@
-//! YAML as a block of text: each level is indented by two blanks.
+//! Formats JSON values as YAML in block style, indented by two spaces for each level.
 
 use serde_json::Value;
 
-/// A document.
+/// Returns a value as a YAML document.
 pub(super) fn yaml(value: &Value) -> String {
     let mut out = String::from("---\n");
     yaml_value(value, 0, false, &mut out);
@@ -10,7 +10,7 @@ pub(super) fn yaml(value: &Value) -> String {
     out
 }
 
-/// Writes a value as a block; `inline`: its first line follows a `- `.
+/// Appends a value in block style; `inline`: its first line continues a line that begins with `- `.
 fn yaml_value(value: &Value, depth: usize, inline: bool, out: &mut String) {
     match value {
         Value::Object(map) if !map.is_empty() => {
@@ -53,7 +53,7 @@ fn yaml_scalar(value: &Value) -> String {
     }
 }
 
-/// JSON's quoting is YAML's, too.
+/// Quotes a text as in JSON, which is valid YAML, too.
 fn yaml_text(text: &str) -> String {
     Value::String(text.to_owned()).to_string()
 }

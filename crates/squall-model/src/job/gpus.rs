@@ -1,4 +1,4 @@
-//! What options say of GPUs.
+//! Options about GPUs.
 
 use minicbor::{Decode, Encode};
 
@@ -7,34 +7,34 @@ use crate::duration::parse_memory_mb;
 use crate::gres::{self, Count};
 use crate::set::CoreSet;
 
-/// So many GPUs, in all or of each type: `4`, `a100:2,v100:1`.
+/// A number of GPUs, in total (`4`) or of each type (`a100:2,v100:1`).
 pub type GpuCount = AsGiven<Vec<Count>>;
 
-/// What options say of GPUs.
+/// Values of the options about GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Gpus {
-    /// `--gpus`: of the whole job.
+    /// `--gpus`: number of GPUs of the whole job.
     #[n(0)]
     pub total: Option<GpuCount>,
-    /// `--gpus-per-node`.
+    /// `--gpus-per-node`: number of GPUs of each node.
     #[n(1)]
     pub per_node: Option<GpuCount>,
-    /// `--gpus-per-socket`.
+    /// `--gpus-per-socket`: number of GPUs of each socket. The controller refuses any but 0.
     #[n(2)]
     pub per_socket: Option<GpuCount>,
-    /// `--gpus-per-task`.
+    /// `--gpus-per-task`: number of GPUs of each task.
     #[n(3)]
     pub per_task: Option<GpuCount>,
-    /// `--cpus-per-gpu`.
+    /// `--cpus-per-gpu`: number of CPUs for each GPU.
     #[n(4)]
     pub cpus: Option<u32>,
-    /// `--mem-per-gpu`, MiB.
+    /// `--mem-per-gpu`: memory for each GPU, MiB.
     #[n(5)]
     pub memory_mb: Option<AsGiven<u64>>,
-    /// `--ntasks-per-gpu`.
+    /// `--ntasks-per-gpu`: number of tasks that share a GPU.
     #[n(6)]
     pub tasks: Option<u32>,
-    /// `--gpu-bind`.
+    /// `--gpu-bind`: which GPUs of the step each task gets.
     #[n(7)]
     pub bind: Option<AsGiven<GpuBind>>,
 }
@@ -42,57 +42,59 @@ pub struct Gpus {
 /// `--gpu-bind`: which of a node's GPUs each task of a step gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub enum GpuBind {
-    /// `none`: all.
+    /// `none`: each task may use all GPUs of the step on its node.
     #[default]
     #[n(0)]
     None,
-    /// `map_gpu`: by their places among the step's, in turns.
+    /// `map_gpu`: one GPU for each task, by its index among the step's GPUs. The list repeats if there are more tasks.
     #[n(1)]
     Map(#[n(0)] Vec<u32>),
-    /// `mask_gpu`: sets of these places, in turns.
+    /// `mask_gpu`: a set of GPUs for each task, by index among the step's GPUs. The list repeats if there are more
+    /// tasks.
     #[n(2)]
     Mask(#[n(0)] Vec<CoreSet>),
-    /// `per_task`: so many.
+    /// `per_task`: this number of GPUs for each task.
     #[n(3)]
     PerTask(#[n(0)] u32),
-    /// `single`: one, which so many tasks share.
+    /// `single`: one GPU for each task; this number of tasks share it.
     #[n(4)]
     Single(#[n(0)] u32),
 }
 
 impl GpuCount {
-    /// Reads `4`, `a100:2,v100:1`.
+    /// Reads a number of GPUs: `4`, or `a100:2,v100:1`. None: malformed.
     pub fn parse(text: &str) -> Option<Self> {
         Some(Self { text: text.to_owned(), value: gres::gpus(text)? })
     }
-    /// Returns so many GPUs of any type.
+    /// Returns a request for `count` GPUs of any type.
     pub fn any(count: u32) -> Self {
         Self { text: count.to_string(), value: vec![Count { name: "gpu".to_owned(), model: None, count }] }
     }
-    /// Returns the number of GPUs; of several types that of the last.
+    /// Returns the number of GPUs; if several types are listed, the number of the last type. None: the list is empty.
     pub fn count(&self) -> Option<u32> {
         self.value.last().map(|asked| asked.count)
     }
 }
 
 impl AsGiven<u64> {
-    /// Reads a size of memory: `4G`, or MiB without a letter.
+    /// Reads an amount of memory in MiB: `4G`, or a number of MiB without a unit. None: malformed.
     pub fn memory(text: &str) -> Option<Self> {
         Some(Self { text: text.to_owned(), value: parse_memory_mb(text).ok()? })
     }
 }
 
-/// Why a text is no binding of GPUs.
+/// Why a value of `--gpu-bind` is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoGpuBind {
-    /// `closest`, which needs to know what is near what.
+    /// The value is `closest`, which Squall does not support, because it does not know which GPUs are near which cores.
     Closest,
-    /// It can't be understood.
+    /// The value is malformed.
     Malformed,
 }
 
 impl AsGiven<GpuBind> {
-    /// Reads `[verbose,]{closest|none|single:TASKS|per_task:GPUS|map_gpu:LIST|mask_gpu:LIST}`.
+    /// Reads the value of `--gpu-bind`:
+    /// `[verbose,]{closest|none|single:TASKS|per_task:GPUS|map_gpu:LIST|mask_gpu:LIST}`.
     pub fn parse(text: &str) -> Result<Self, NoGpuBind> {
         let how = text.strip_prefix("verbose,").or_else(|| text.strip_prefix("v,")).unwrap_or(text);
         let (name, list) = how.split_once(':').unwrap_or((how, ""));

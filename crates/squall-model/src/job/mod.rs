@@ -29,7 +29,7 @@ pub struct Owner {
     /// All supplementary groups, for the drop of privileges.
     #[n(2)]
     pub groups: Vec<u32>,
-    /// Login name, or the uid in decimal where it has none.
+    /// Login name, or the uid in decimal if the user has none.
     #[n(3)]
     pub user: String,
     /// Name of the primary group, or the gid in decimal.
@@ -37,7 +37,7 @@ pub struct Owner {
     pub group: String,
 }
 
-/// BLAKE3 of a script or environment: how the journal, the nodes and jobs refer to content.
+/// BLAKE3 hash of a script or environment. The journal, the nodes and jobs refer to content by this hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct Digest(
@@ -47,7 +47,7 @@ pub struct Digest(
 );
 
 impl Digest {
-    /// The digest of some bytes.
+    /// Returns the digest of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         Self(*blake3::hash(bytes).as_bytes())
     }
@@ -59,22 +59,22 @@ impl std::fmt::Display for Digest {
     }
 }
 
-/// The digest of bytes that come one after the other.
+/// Computes the digest of content that arrives in pieces.
 #[derive(Clone, Debug, Default)]
 pub struct Checksum(blake3::Hasher);
 
 impl Checksum {
-    /// The next bytes.
+    /// Adds the next piece of the content.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
-    /// Of all of them.
+    /// Returns the digest of all pieces added so far.
     pub fn digest(&self) -> Digest {
         Digest(*self.0.finalize().as_bytes())
     }
 }
 
-/// What kind of job it is: who drives it.
+/// Kind of a job: which command submitted it, and what runs in its allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum JobKind {
@@ -88,97 +88,97 @@ pub enum JobKind {
     /// `srun` outside of an allocation: resources for one step.
     #[n(2)]
     Run,
-    /// A component of a heterogeneous job that is not its first: resources for what the first one starts.
+    /// A component of a heterogeneous job other than the first: resources for steps that the first one starts.
     #[n(3)]
     Component,
 }
 
 impl JobKind {
-    /// Whether it lives as long as the program that asked for it.
+    /// Whether the job ends when the command that requested it (`salloc` or `srun`) ends.
     pub fn is_owned(self) -> bool {
         matches!(self, Self::Allocation | Self::Run)
     }
-    /// Whether it waits again, if it may, when it was ended.
+    /// Whether a job of this kind may be requeued after it was stopped.
     pub fn goes_back(self) -> bool {
         matches!(self, Self::Batch | Self::Component)
     }
 }
 
-/// Of which heterogeneous job something is a component: its ids follow each other.
+/// Membership of a job in a heterogeneous job, whose components have consecutive ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Het {
-    /// The first component, whose id is the whole job's.
+    /// Id of the first component, which is also the id of the whole heterogeneous job.
     #[n(0)]
     pub leader: JobId,
-    /// How many components there are.
+    /// Number of components.
     #[n(1)]
     pub size: u32,
 }
 
 impl Het {
-    /// All components.
+    /// Returns the job ids of all components.
     pub fn ids(self) -> impl Iterator<Item = JobId> + Clone {
         (0..self.size).map(move |offset| JobId(self.leader.0 + offset))
     }
-    /// Which of them a job is.
+    /// Returns the component number of the job `id`, counted from 0.
     pub fn offset(self, id: JobId) -> u32 {
         id.0 - self.leader.0
     }
 }
 
-/// Everything that a submission asks for. Immutable once journaled; `scontrol update` makes a changed copy.
-/// Equal specs are kept once. Option names are Slurm's.
+/// Everything that a submission requests. Immutable once journaled; `scontrol update` makes a changed copy. Equal specs
+/// are stored once. Options are named as in Slurm.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct JobSpec {
-    /// Batch, salloc or srun.
+    /// Command that submitted the job (sbatch, salloc or srun), or a component of a heterogeneous job.
     #[n(0)]
     pub kind: JobKind,
-    /// `--job-name`; the script's file name, the command's, or `wrap`.
+    /// `--job-name`; by default the file name of the script or command, or `wrap`.
     #[n(1)]
     pub name: String,
-    /// `--partition`, as given: one name or several with commas; None: the default partition.
+    /// `--partition`, as given: one name, or several separated by commas. None: the default partition.
     #[n(2)]
     pub partition: Option<String>,
-    /// `--account`.
+    /// `--account`. None: the user's default account.
     #[n(3)]
     pub account: Option<String>,
-    /// `--qos`.
+    /// `--qos`. None: the default QOS.
     #[n(4)]
     pub qos: Option<String>,
-    /// `--reservation`.
+    /// `--reservation`: one name, or several separated by commas. None: no reservation.
     #[n(5)]
     pub reservation: Option<String>,
-    /// `--wckey`.
+    /// `--wckey`: workload key for accounting.
     #[n(6)]
     pub wckey: Option<String>,
-    /// `--comment`.
+    /// `--comment`: any text of the user.
     #[n(7)]
     pub comment: Option<String>,
-    /// What it needs to run.
+    /// Nodes, tasks, CPUs and memory that the job requests.
     #[n(8)]
     pub need: Need,
-    /// `--time` in seconds; None: the partition's default; [`UNLIMITED_S`]: none.
+    /// `--time` in seconds. None: the partition's default. [`UNLIMITED_S`]: no limit.
     #[n(9)]
     pub time_limit_s: Option<u64>,
-    /// `--time-min` in seconds.
+    /// `--time-min`: shortest time limit that the user accepts, seconds.
     #[n(10)]
     pub time_min_s: Option<u64>,
-    /// `--begin`.
+    /// `--begin`: earliest start. None: at once.
     #[n(11)]
     pub begin: Option<Time>,
-    /// `--deadline`: it does not start if it could not end by then, and ends then if it runs.
+    /// `--deadline`: the job does not start if it could not end by this time, and is ended then if it still runs.
     #[n(12)]
     pub deadline: Option<Time>,
-    /// `--dependency`.
+    /// `--dependency` on other jobs.
     #[n(13)]
     pub dependency: Option<Dependency>,
-    /// `--hold`.
+    /// `--hold`: the job is held until it is released.
     #[n(14)]
     pub hold: bool,
-    /// `--priority`.
+    /// `--priority`; 0: the job is held. None: calculated by the controller.
     #[n(15)]
     pub priority: Option<u32>,
-    /// `--nice`.
+    /// `--nice`: is subtracted from the priority.
     #[n(16)]
     pub nice: i32,
     /// `--requeue` / `--no-requeue`; None: the cluster's default (requeue).
@@ -187,34 +187,34 @@ pub struct JobSpec {
     /// `--kill-on-invalid-dep`; None: the cluster's default (no).
     #[n(18)]
     pub kill_on_invalid_dep: Option<bool>,
-    /// `--no-kill`: keep the allocation when one of its nodes fails.
+    /// `--no-kill`: the job keeps its allocation when one of its nodes fails.
     #[n(19)]
     pub no_kill: bool,
-    /// `--signal`.
+    /// `--signal` before the time limit.
     #[n(20)]
     pub signal: Option<SignalSpec>,
-    /// `--array`.
+    /// `--array`. None: the job is not an array.
     #[n(21)]
     pub array: Option<ArraySpec>,
-    /// `--chdir`, absolute.
+    /// `--chdir`: working directory, absolute.
     #[n(22)]
     pub work_dir: String,
-    /// `--input`, a pattern; None: /dev/null.
+    /// `--input`, a file name pattern. None: /dev/null.
     #[n(23)]
     pub stdin: Option<String>,
-    /// `--output`, a pattern; None: `slurm-%j.out` or `slurm-%A_%a.out`.
+    /// `--output`, a file name pattern. None: `slurm-%j.out` or `slurm-%A_%a.out`.
     #[n(24)]
     pub stdout: Option<String>,
-    /// `--error`, a pattern; None: joined to stdout.
+    /// `--error`, a file name pattern. None: the same file as standard output.
     #[n(25)]
     pub stderr: Option<String>,
-    /// `--open-mode`: true append, false truncate, None: truncate at the first attempt, append after a requeue.
+    /// `--open-mode`: true: append; false: truncate. None: truncate at the first attempt, append after a requeue.
     #[n(26)]
     pub append: Option<bool>,
-    /// `--mail-type`, as given.
+    /// `--mail-type`, as given. Squall sends no mail.
     #[n(27)]
     pub mail_type: Option<String>,
-    /// `--mail-user`.
+    /// `--mail-user`. Squall sends no mail.
     #[n(28)]
     pub mail_user: Option<String>,
     /// Path of the script as the user named it (absolute), or the command line of srun and salloc.
@@ -223,28 +223,28 @@ pub struct JobSpec {
     /// Arguments of the batch script.
     #[n(30)]
     pub args: Vec<String>,
-    /// The whole command line, for `sacct -o SubmitLine`.
+    /// The whole command line of the submission, for `sacct -o SubmitLine`.
     #[n(31)]
     pub submit_line: String,
-    /// Content of the batch script.
+    /// Digest of the batch script. None: the job has no script.
     #[n(32)]
     pub script: Option<Digest>,
-    /// The environment: `KEY=VALUE` entries, each ended by a NUL byte.
+    /// Digest of the environment, which consists of `KEY=VALUE` entries, each ended by a NUL byte.
     #[n(33)]
     pub env: Digest,
-    /// File mode mask of the submitter.
+    /// File mode creation mask (umask) of the submitting process.
     #[n(34)]
     pub umask: u32,
     /// Soft resource limits to set in the tasks: (RLIMIT_* number, value).
     #[n(35)]
     pub rlimits: Vec<(u32, u64)>,
-    /// Host from which it was submitted.
+    /// Host on which the submission command ran.
     #[n(36)]
     pub submit_host: String,
-    /// `--get-user-env`: run a login shell of the user to complete the environment.
+    /// `--get-user-env`: the environment is completed by that of a login shell of the user.
     #[n(37)]
     pub get_user_env: bool,
-    /// Options that few jobs have.
+    /// Options that few jobs set.
     #[n(38)]
     pub options: Options,
     /// Session id (`getsid`) of the process that submitted, which `scontrol show job` shows as `AllocNode:Sid`; None: not
@@ -254,32 +254,31 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
-    /// Whether it comes into the queue held.
+    /// Whether the job is held from its submission on.
     pub fn is_held(&self) -> bool {
         self.hold || self.priority == Some(0)
     }
-    /// The reservations that it may run in, by name.
+    /// Returns the names of the reservations in which the job may run.
     pub fn reservations(&self) -> impl Iterator<Item = &str> {
         self.reservation.iter().flat_map(|names| names.split(',')).filter(|name| !name.is_empty())
     }
-    /// The time limit as asked, seconds; None: the partition's default; Some(None): unlimited.
+    /// Returns the time limit that the user requested, seconds. None: the partition's default. Some(None): unlimited.
     pub fn limit_s(&self) -> Option<Option<u64>> {
         self.time_limit_s.map(|limit| Some(limit).filter(|s| *s != UNLIMITED_S))
     }
-    /// `--exclusive=user`: no job of another user runs on its nodes.
+    /// Whether no job of another user may run on the job's nodes (`--exclusive=user`).
     pub fn keeps_others_off(&self) -> bool {
         !self.need.exclusive && self.options.get().is_some_and(|chosen| chosen.exclusive_user)
     }
-    /// When it has to have started at the latest to end by its deadline, given the time limit that it has of its own,
-    /// seconds: so long before as it runs at least, which is `--time-min`, or else the limit. Without either it ends at
-    /// the deadline, however short that makes it. None: it has no deadline.
+    /// Returns the latest start at which the job can still end by its deadline. The job's least run time is
+    /// `--time-min`, or else its own time limit `limit_s` in seconds, or else 0. None: the job has no deadline.
     pub fn latest_start(&self, limit_s: Option<u64>) -> Option<Time> {
         let least_s = self.time_min_s.filter(|s| *s > 0).or(limit_s).unwrap_or(0);
         Some(self.deadline? - Span::from_secs(least_s))
     }
 
-    /// Every single text in it, but for those of its options, which are limited together ([`Options::bytes`]): what limits
-    /// on lengths and on the sizes of messages look at.
+    /// Returns every text of the spec that is checked against limits on lengths and on the size of messages. Texts of
+    /// `options` are not among these, because they are limited together ([`Options::bytes`]).
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         let plain = [&self.name, &self.work_dir, &self.command, &self.submit_line, &self.submit_host];
         let optional = [
@@ -303,7 +302,7 @@ impl JobSpec {
         plain.into_iter().chain(optional.into_iter().flatten()).map(String::as_str)
     }
 
-    /// Estimates, from above, the bytes that it takes in a message.
+    /// Returns an upper estimate of the encoded size of the spec, bytes.
     pub fn bytes(&self) -> usize {
         const FIXED: usize = 256;
         let texts: usize = self.texts().map(|text| text.len() + 4).sum();
@@ -314,98 +313,99 @@ impl JobSpec {
     }
 }
 
-/// The resources that a job needs, as asked.
+/// Resources that a job requests, as given in its options.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Need {
-    /// `--nodes` minimum; None: as many as the tasks need.
+    /// `--nodes`, minimum. None: as many nodes as the tasks need.
     #[n(0)]
     pub nodes_min: Option<u32>,
-    /// `--nodes` maximum; None: the minimum.
+    /// `--nodes`, maximum. None: the same as the minimum.
     #[n(1)]
     pub nodes_max: Option<u32>,
-    /// `--ntasks`; None: one for each node, or `ntasks_per_node` on each.
+    /// `--ntasks`. None: one task on each node, or `ntasks_per_node` tasks.
     #[n(2)]
     pub ntasks: Option<u32>,
-    /// `--ntasks-per-node`.
+    /// `--ntasks-per-node`: number of tasks on each node.
     #[n(3)]
     pub ntasks_per_node: Option<u32>,
-    /// `--cpus-per-task`; None: 1, and SLURM_CPUS_PER_TASK is not set.
+    /// `--cpus-per-task`. None: 1 CPU, and SLURM_CPUS_PER_TASK is not set.
     #[n(4)]
     pub cpus_per_task: Option<u32>,
-    /// `--mincpus`: least CPUs of each node.
+    /// `--mincpus`: minimum number of CPUs of each node.
     #[n(5)]
     pub cpus_min: Option<u32>,
-    /// `--mem` or `--mem-per-cpu`.
+    /// `--mem` or `--mem-per-cpu`: memory for each node or each CPU.
     #[n(6)]
     pub memory: Memory,
     /// `--tmp`, MiB of scratch space on each node.
     #[n(7)]
     pub tmp_disk_mb: u64,
-    /// `--exclusive`: whole nodes.
+    /// `--exclusive`: the job gets whole nodes.
     #[n(8)]
     pub exclusive: bool,
-    /// `--oversubscribe`.
+    /// `--oversubscribe`: other jobs may use the same CPUs.
     #[n(9)]
     pub oversubscribe: bool,
-    /// `--overcommit`: more tasks than CPUs.
+    /// `--overcommit`: there may be more tasks than CPUs.
     #[n(10)]
     pub overcommit: bool,
-    /// `--contiguous`.
+    /// `--contiguous`: the nodes must have consecutive numbers.
     #[n(11)]
     pub contiguous: bool,
-    /// `--spread-job`.
+    /// `--spread-job`: the tasks are distributed over as many nodes as possible.
     #[n(12)]
     pub spread: bool,
     /// `--nodelist`, a host list that the allocation must contain.
     #[n(13)]
     pub nodelist: Option<String>,
-    /// `--exclude`, a host list.
+    /// `--exclude`, a host list of nodes that the job must not get.
     #[n(14)]
     pub exclude: Option<String>,
-    /// `--constraint`, as given.
+    /// `--constraint`, as given: features that nodes must have.
     #[n(15)]
     pub constraint: Option<String>,
-    /// `--gres`, as given.
+    /// `--gres`, as given: generic resources of each node.
     #[n(16)]
     pub gres: Option<String>,
-    /// `--licenses`, as given.
+    /// `--licenses`, as given: licenses and their numbers.
     #[n(17)]
     pub licenses: Option<String>,
 }
 
 impl Need {
-    /// Tasks that the job will have on `nodes` nodes.
+    /// Returns the number of tasks that the job will have on `nodes` nodes.
     pub fn tasks_on(&self, nodes: u32) -> u32 {
         self.ntasks.unwrap_or_else(|| nodes * self.ntasks_per_node.unwrap_or(1))
     }
-    /// CPUs for one task.
+    /// Returns the number of CPUs for each task, at least 1.
     pub fn task_cpus(&self) -> u32 {
         self.cpus_per_task.unwrap_or(1).max(1)
     }
 }
 
-/// `--array`: which indices, and how many may run at once.
+/// `--array`: indices of the tasks, and how many of these tasks may run at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct ArraySpec {
-    /// The indices.
+    /// Indices of the array's tasks.
     #[n(0)]
     pub indices: IndexSet,
-    /// `%N`: most tasks running at once.
+    /// `%N`: maximum number of tasks running at once. None: no limit.
     #[n(1)]
     pub limit: Option<u32>,
-    /// The text as given, for display.
+    /// The option's value as the user gave it, for display.
     #[n(2)]
     pub text: String,
 }
 
 impl ArraySpec {
-    /// The job id of the task at `rank` (its position among the indices) of the array `array`:
-    /// an array reserves as many consecutive ids as it has tasks; the last task bears the array's own id, as in Slurm.
+    /// Returns the job id of the task at position `rank` among the indices of the array `array`. An array reserves as
+    /// many consecutive ids as it has tasks. The last task has the array's own id, as in Slurm.
     pub fn task_id(&self, array: JobId, rank: u32) -> JobId {
         let last = self.indices.len() as u32 - 1;
         if rank == last { array } else { JobId(array.0 + 1 + rank) }
     }
-    /// The reverse of [`Self::task_id`]: the position of a task among the indices, if the id belongs to the array.
+    /// Returns the position of a task among the indices, which is the reverse of [`Self::task_id`]. None: `task` is not
+    /// a task of the array.
     pub fn rank_of(&self, array: JobId, task: JobId) -> Option<u32> {
         let last = self.indices.len() as u32 - 1;
         if task == array {
@@ -416,10 +416,10 @@ impl ArraySpec {
     }
 }
 
-/// Which task of which array a job is.
+/// Identifies one task of a job array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct ArrayTask {
-    /// The array's id.
+    /// Job id of the array.
     #[n(0)]
     pub array: JobId,
     /// The index within the array (SLURM_ARRAY_TASK_ID).
@@ -427,27 +427,27 @@ pub struct ArrayTask {
     pub index: u32,
 }
 
-/// `--signal=[{R|B}:]SIG[@SECONDS]`.
+/// `--signal=[{R|B}:]SIG[@SECONDS]`: a signal that the job gets before its time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct SignalSpec {
     /// Signal number.
     #[n(0)]
     pub signal: i32,
-    /// Seconds before the time limit.
+    /// How long before the time limit the signal is sent, seconds.
     #[n(1)]
     pub before_s: u32,
-    /// `B:` signal the batch script only; otherwise every step but the script.
+    /// `B:` signals only the batch script. Without it, all steps except the script get the signal.
     #[n(2)]
     pub batch_only: bool,
 }
 
-/// `--dependency`: all of the terms (commas) or any of them (question marks).
+/// `--dependency`: conditions on other jobs. Either all must hold (separated by commas) or any (question marks).
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Dependency {
-    /// The terms, in the order given.
+    /// The conditions, in the order given.
     #[n(0)]
     pub terms: Vec<DependencyTerm>,
-    /// True: one term that holds is enough.
+    /// Whether a single condition that holds is enough.
     #[n(1)]
     pub any: bool,
 }
@@ -455,10 +455,10 @@ pub struct Dependency {
 /// One condition on another job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct DependencyTerm {
-    /// What must hold.
+    /// What must be true of the other job.
     #[n(0)]
     pub when: DependencyKind,
-    /// Of which job: None only for `singleton`.
+    /// The other job. None only for `singleton`.
     #[n(1)]
     pub job: Option<DependencyJob>,
 }
@@ -466,40 +466,40 @@ pub struct DependencyTerm {
 /// The job that a dependency names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct DependencyJob {
-    /// A job or a whole array.
+    /// Id of the job or of the whole array.
     #[n(0)]
     pub id: JobId,
-    /// `ID_INDEX`: one task of an array.
+    /// `ID_INDEX`: index of one task of the array. None: the job, or the whole array.
     #[n(1)]
     pub index: Option<u32>,
-    /// `after:ID+MINUTES`: minutes to wait after its start.
+    /// `after:ID+MINUTES`: minutes to wait after the start of the other job.
     #[n(2)]
     pub delay_min: u32,
 }
 
-/// The conditions that `--dependency` knows.
+/// Kinds of conditions in `--dependency`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 #[cbor(index_only)]
 pub enum DependencyKind {
-    /// It has started or was cancelled.
+    /// The other job has started or was cancelled.
     #[n(0)]
     After,
-    /// It has ended.
+    /// The other job has ended.
     #[n(1)]
     AfterAny,
-    /// It has ended with exit code 0.
+    /// The other job has ended with exit code 0.
     #[n(2)]
     AfterOk,
-    /// It has ended otherwise.
+    /// The other job has ended, but not with exit code 0.
     #[n(3)]
     AfterNotOk,
-    /// The task of the same index in that array has ended with exit code 0.
+    /// The task of the other array with the same index as this task has ended with exit code 0.
     #[n(4)]
     AfterCorr,
-    /// As AfterAny (there are no burst buffers to wait for).
+    /// The same as `AfterAny`, because Squall has no burst buffers to wait for.
     #[n(5)]
     AfterBurstBuffer,
-    /// No other job of the same name and user is running or ahead in the queue.
+    /// No other job of the same user and name is running or ahead in the queue.
     #[n(6)]
     Singleton,
 }
@@ -510,24 +510,24 @@ pub struct ExitCode {
     /// The exit code, 0 to 255.
     #[n(0)]
     pub code: u8,
-    /// The signal that ended it; 0: none.
+    /// Number of the signal that killed the process. 0: it exited by itself.
     #[n(1)]
     pub signal: u8,
 }
 
 impl ExitCode {
-    /// `0:0`.
+    /// Success: `0:0`.
     pub const OK: Self = Self { code: 0, signal: 0 };
-    /// Reads `CODE[:SIGNAL]`.
+    /// Reads `CODE[:SIGNAL]`. None: malformed.
     pub fn parse(text: &str) -> Option<Self> {
         let (code, signal) = text.split_once(':').unwrap_or((text, "0"));
         Some(Self { code: code.parse().ok()?, signal: signal.parse().ok()? })
     }
-    /// Whether it is `0:0`.
+    /// Whether both exit code and signal are 0.
     pub fn is_ok(self) -> bool {
         self == Self::OK
     }
-    /// The exit status that a shell or srun reports: the code, or 128 + signal.
+    /// Returns the exit status that a shell or srun reports: the code, or 128 + signal.
     pub fn shell_status(self) -> i32 {
         if self.signal != 0 { 128 + i32::from(self.signal) } else { i32::from(self.code) }
     }
@@ -539,85 +539,85 @@ pub struct Outcome {
     /// The final state.
     #[n(0)]
     pub state: EndState,
-    /// The batch script's, or the highest of the tasks'.
+    /// Exit code of the batch script, or the highest exit code of the tasks.
     #[n(1)]
     pub exit: ExitCode,
-    /// What led to it where the state doesn't say: shown as Reason.
+    /// Cause of the end if the state does not give it; shown as Reason. None: nothing to add.
     #[n(2)]
     pub reason: Option<String>,
 }
 
-/// The states from which there is no return but by requeue.
+/// Final states of a job or step. A job leaves them only by a requeue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub enum EndState {
-    /// Exit code 0.
+    /// Ended with exit code 0.
     #[n(0)]
     Completed,
-    /// Another exit code.
+    /// Ended with an exit code other than 0.
     #[n(1)]
     Failed,
-    /// By `scancel`, or because its dependency can never hold.
+    /// Cancelled with `scancel`, or because the job's dependency can never be satisfied.
     #[n(2)]
     Cancelled {
-        /// Who did it.
+        /// User id of the user who cancelled the job.
         #[n(0)]
         by: u32,
     },
-    /// Ran into its time limit.
+    /// Reached its time limit.
     #[n(3)]
     Timeout,
-    /// A node of its allocation died.
+    /// A node of its allocation failed.
     #[n(4)]
     NodeFail,
-    /// Went over its memory.
+    /// Exceeded its memory limit.
     #[n(5)]
     OutOfMemory,
-    /// Ended to make room.
+    /// Preempted in favour of another job.
     #[n(6)]
     Preempted,
-    /// Could not end by its deadline any more, or ran until then.
+    /// Could no longer end by its deadline, or was still running then.
     #[n(7)]
     Deadline,
-    /// Could not be launched.
+    /// The job could not be launched.
     #[n(8)]
     BootFail,
-    /// An attempt that was ended to go back into the queue.
+    /// Only this attempt ended: the job returned to the queue.
     #[n(9)]
     Requeued,
 }
 
-/// What a job is doing now.
+/// Present state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub enum JobState {
-    /// Waits in the queue; holds nothing.
+    /// Waits in the queue and holds no resources.
     #[n(0)]
     Pending,
     /// Holds its allocation, and its processes may run.
     #[n(1)]
     Running,
-    /// Holds its allocation, its processes are stopped.
+    /// Holds its allocation, but its processes are stopped.
     #[n(2)]
     Suspended,
-    /// Its end is decided; some node has not yet said that nothing is left of it. Shown with the end state.
+    /// The end is decided, but some node has not yet reported that all processes are gone. Shown with the end state.
     #[n(3)]
     Completing(#[n(0)] EndState),
-    /// Nothing is left of it.
+    /// The job has ended, and none of its processes is left.
     #[n(4)]
     Ended(#[n(0)] EndState),
 }
 
-/// Which life of which job: what nodes and journal records are keyed by.
+/// Identifies one attempt of a job; the key in messages to nodes and in journal records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct JobAttempt {
     /// The job.
     #[n(0)]
     pub job: JobId,
-    /// The attempt.
+    /// Which attempt of this job.
     #[n(1)]
     pub attempt: Attempt,
 }
 
-/// What processes used, summed or as a peak.
+/// Resources that processes used: sums, and peaks of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Usage {
     /// User CPU time.
@@ -626,10 +626,10 @@ pub struct Usage {
     /// System CPU time.
     #[n(1)]
     pub system: Span,
-    /// Peak resident memory over the task with the most, KiB.
+    /// Peak resident memory of the task that used most, KiB.
     #[n(2)]
     pub max_rss_kb: u64,
-    /// The rank of that task.
+    /// Rank of the task with the highest peak in `max_rss_kb`.
     #[n(3)]
     pub max_rss_task: u32,
     /// Sum over tasks of the peak resident memory, KiB (for AveRSS).
@@ -650,8 +650,8 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Adds another task's or node's usage: times add, peaks are kept (of equal ones the lowest rank's). Order and
-    /// grouping don't matter.
+    /// Adds the usage of another task or node. Times, bytes and faults are summed, and the higher peak is kept (of
+    /// equal peaks that of the lower rank). Order and grouping don't matter.
     pub fn absorb(&mut self, other: &Self) {
         let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
         add(&mut self.user.0, other.user.0);
@@ -668,10 +668,10 @@ impl Usage {
     }
 }
 
-/// A script or an environment with its name.
+/// A script or an environment, with its digest.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Blob {
-    /// The digest of `bytes`.
+    /// Digest of `bytes`.
     #[n(0)]
     pub digest: Digest,
     /// The content.
@@ -680,7 +680,7 @@ pub struct Blob {
 }
 
 impl Blob {
-    /// Wraps bytes with their digest.
+    /// Returns a blob of `bytes` with their digest.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self { digest: Digest::of(&bytes), bytes: ByteBuf::from(bytes) }
     }

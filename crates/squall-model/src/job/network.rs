@@ -1,82 +1,85 @@
-//! What options say of the place of a job's nodes in the network.
+//! Options about the position of a job's nodes in the network.
 
 use minicbor::{Decode, Encode};
 
 use super::options::AsGiven;
 use crate::duration::parse_limit;
 
-/// Most axes of a torus.
+/// Maximum number of axes of a torus.
 pub const AXES_MAX: usize = 6;
-/// Most dimensions of a process grid.
+/// Maximum number of dimensions of a process grid.
 pub const DIMENSIONS_MAX: usize = 4;
-/// Most processes of a grid.
+/// Maximum number of processes in a process grid.
 const GRID_TASKS_MAX: u64 = 1 << 24;
 
-/// What options say of the place of a job's nodes in the network.
+/// Values of the options about the position of a job's nodes in the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Network {
-    /// `--network`.
+    /// `--network`: sensitivity to the network traffic of other jobs.
     #[n(0)]
     pub class: Option<AsGiven<Class>>,
-    /// `--geometry`: extents of its prism on a torus, such as `4x4x8`.
+    /// `--geometry`: extents in routers of the prism (box) that the job occupies on a torus, such as `4x4x8`.
     #[n(1)]
     pub geometry: Option<AsGiven<Vec<u32>>>,
-    /// `--grid`.
+    /// `--grid`: shape of the job's process grid.
     #[n(2)]
     pub grid: Option<AsGiven<GridShape>>,
-    /// `--stencil`: what neighbours exchange along each dimension of the grid, in thousandths; empty: the same along all.
+    /// `--stencil`: relative amount of data that neighbours exchange along each dimension of the grid, in thousandths.
+    /// Empty: the same along all dimensions.
     #[n(3)]
     pub stencil: Option<AsGiven<Vec<u32>>>,
-    /// `--switches`.
+    /// `--switches`: maximum number of leaf switches of the job's nodes.
     #[n(4)]
     pub switches: Option<AsGiven<Switches>>,
 }
 
-/// How a job's traffic and others' go together.
+/// How sensitive a job is to the network traffic of other jobs, and how much it disturbs these (`--network`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Class {
-    /// Not said: sensitive if it is more than a few nodes.
+    /// Not given: treated as `Sensitive` if the job has more than a few nodes, or requests a geometry or grid.
     #[default]
     #[n(0)]
     Unsaid,
-    /// It needs links of its own.
+    /// The job needs links that no other job uses.
     #[n(1)]
     Sensitive,
-    /// It talks to neighbours: a prism if there is one, else nodes close together.
+    /// The job communicates mostly between neighbours: it gets a prism of the torus if one is free, otherwise nodes
+    /// close to each other.
     #[n(2)]
     Local,
-    /// It does not care and disturbs nobody: a prism if there is one, else what others can't use.
+    /// The job neither suffers from other traffic nor disturbs it: it gets a prism if one is free, otherwise nodes that
+    /// other jobs can't use well.
     #[n(3)]
     Tolerant,
-    /// As if all nodes were alike: to see whether it is only that they do not stand together.
+    /// All nodes are treated as equivalent. Used to test whether only the positions of the free nodes prevent a start.
     #[n(4)]
     Anywhere,
 }
 
-/// `--grid`: processes along each dimension.
+/// `--grid`: shape of a job's process grid.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct GridShape {
-    /// Processes along each dimension.
+    /// Number of processes along each dimension.
     #[n(0)]
     pub extents: Vec<u32>,
-    /// Whether the last is a neighbour of the first.
+    /// Whether the last process along a dimension is a neighbour of the first.
     #[n(1)]
     pub periodic: bool,
 }
 
-/// `--switches=COUNT[@TIME]`.
+/// `--switches=COUNT[@TIME]`: a limit on the number of leaf switches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Switches {
-    /// Most leaf switches.
+    /// Maximum number of leaf switches.
     #[n(0)]
     pub count: u32,
-    /// How long it waits for them, seconds; None: as long as any job may.
+    /// How long the job waits for so few switches, seconds. None: as long as the configuration allows any job.
     #[n(1)]
     pub wait_s: Option<u64>,
 }
 
-/// Reads `--network`. Words that are not known mean nothing; [`knows`] tells.
+/// Reads `--network`: the first known word counts. Unknown words are ignored; [`knows`] finds them.
 pub fn class(text: &str) -> AsGiven<Class> {
     let value = text.split(',').map(word).find(|class| *class != Class::Unsaid).unwrap_or_default();
     AsGiven { text: text.to_owned(), value }
@@ -91,12 +94,12 @@ fn word(word: &str) -> Class {
     }
 }
 
-/// Whether all words of `--network` mean something here: none is handed to a switch.
+/// Returns whether Squall knows all words of `--network`. Words for a switch's own settings are not passed on.
 pub fn knows(text: &str) -> bool {
     text.split(',').all(|one| word(one) != Class::Unsaid)
 }
 
-/// Reads `--geometry=11x8x8`.
+/// Reads the value of `--geometry`: `11x8x8`. None: malformed, or too many axes.
 pub fn geometry(text: &str) -> Option<AsGiven<Vec<u32>>> {
     AsGiven::of(text, extents(text).filter(|extents| extents.len() <= AXES_MAX))
 }
@@ -105,18 +108,18 @@ fn extents(text: &str) -> Option<Vec<u32>> {
     text.split(['x', 'X']).map(|part| part.trim().parse().ok().filter(|n| *n > 0)).collect()
 }
 
-/// Reads `--grid=32x32x32` or `32x32x32:periodic`.
+/// Reads the value of `--grid`: `32x32x32` or `32x32x32:periodic`. None: malformed or too large.
 pub fn grid(text: &str) -> Option<AsGiven<GridShape>> {
     AsGiven::of(text, GridShape::parse(text))
 }
 
-/// Reads `--stencil=4,4,1`.
+/// Reads the value of `--stencil`: `4,4,1`. None: malformed.
 pub fn stencil(text: &str) -> Option<AsGiven<Vec<u32>>> {
     let thousandths = |weights: Vec<f64>| weights.into_iter().map(|weight| (weight * 1000.0).round() as u32).collect();
     AsGiven::of(text, weights(text).map(thousandths))
 }
 
-/// Reads the weights of a stencil: `4,4,1`. Empty: nothing, or `halo`.
+/// Reads the weights of a stencil, such as `4,4,1`. An empty text and `halo` give an empty list. None: malformed.
 pub fn weights(text: &str) -> Option<Vec<f64>> {
     if text.is_empty() || text == "halo" {
         return Some(Vec::new());
@@ -125,7 +128,7 @@ pub fn weights(text: &str) -> Option<Vec<f64>> {
     text.split([',', 'x']).map(weight).collect()
 }
 
-/// Reads `--switches=COUNT[@TIME]`.
+/// Reads the value of `--switches`: `COUNT[@TIME]`. None: malformed.
 pub fn switches(text: &str) -> Option<AsGiven<Switches>> {
     let (count, time) = text.split_once('@').map_or((text, None), |(count, time)| (count, Some(time)));
     let count = count.parse().ok().filter(|count| *count > 0)?;
@@ -134,7 +137,7 @@ pub fn switches(text: &str) -> Option<AsGiven<Switches>> {
 }
 
 impl GridShape {
-    /// Reads `32x32x32` or `32x32x32:periodic`.
+    /// Reads a grid's shape: `32x32x32` or `32x32x32:periodic`. None: malformed or too large.
     pub fn parse(text: &str) -> Option<Self> {
         let (list, periodic) = match text.split_once(':') {
             Some((list, word)) if word.eq_ignore_ascii_case("periodic") => (list, true),
@@ -143,12 +146,12 @@ impl GridShape {
         };
         Some(Self { extents: extents(list)?, periodic }).filter(Self::is_valid)
     }
-    /// Whether there are as many dimensions and processes as a grid may have.
+    /// Returns whether the numbers of dimensions and of processes are within the limits of a grid.
     pub fn is_valid(&self) -> bool {
         let tasks = self.tasks().unwrap_or(u64::MAX);
         (1..=DIMENSIONS_MAX).contains(&self.extents.len()) && (1..=GRID_TASKS_MAX).contains(&tasks)
     }
-    /// Returns the number of processes; None: no number is as high.
+    /// Returns the number of processes in the grid. None: the number overflows.
     pub fn tasks(&self) -> Option<u64> {
         self.extents.iter().try_fold(1_u64, |tasks, n| tasks.checked_mul(u64::from(*n)))
     }

@@ -1,6 +1,6 @@
-//! Options of sbatch, srun and salloc that few jobs have, each in a field of its own.
+//! Options of sbatch, srun and salloc that few jobs set, each in a field of its own.
 //!
-//! An option that comes later gets a field with the next number, here or in one of the groups.
+//! A new option gets a field with the next number, in `Chosen` or in one of its groups.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::LazyLock;
@@ -19,81 +19,85 @@ use crate::inside::Inside;
 use crate::step::TaskScripts;
 use crate::stored::pairs;
 
-/// A value with the text in which it was given, which is shown and handed on.
+/// Value of an option, together with the text that the user gave. The text is displayed and passed on to the job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct AsGiven<T> {
-    /// For example `4G`.
+    /// The text that the user gave, for example `4G`.
     #[n(0)]
     pub text: String,
-    /// For example 4096.
+    /// The value read from the text, for example 4096.
     #[n(1)]
     pub value: T,
 }
 
-/// The options in [`Chosen`]. A job with none of them pays a pointer.
+/// The options in [`Chosen`]. A job that sets none of them takes only a pointer.
 ///
-/// It is written as an empty list where there are none, otherwise as a map. Releases before wrote a list of pairs: the
+/// Encoded as an empty list if no option is set, otherwise as a map. Earlier releases wrote a list of pairs: the
 /// option's name and its value.
 #[derive(Clone, Debug, Default)]
 pub struct Options(Option<Box<Chosen>>);
 
-/// What the options say. Those that are given on their own stand beside each other, the others in groups.
+/// Values of the options that few jobs set. Related options are grouped in structs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Chosen {
-    /// GPUs, and what comes with them.
+    /// Options about GPUs.
     #[n(0)]
     #[cbor(default)]
     pub gpus: Gpus,
-    /// Sockets, cores and threads of nodes, without what `--hint` adds ([`Chosen::inside`]).
+    /// Requirements on sockets, cores and threads of nodes, without the effect of `--hint` ([`Chosen::inside`] includes
+    /// it).
     #[n(1)]
     #[cbor(default)]
     pub inside: Inside,
-    /// Where nodes are in the network.
+    /// Options about the position of the job's nodes in the network.
     #[n(2)]
     #[cbor(default)]
     pub network: Network,
-    /// `--hint`.
+    /// `--hint`: which threads of each core tasks may use.
     #[n(3)]
     pub hint: Option<Hint>,
-    /// `--distribution` within nodes; its text has every `*` written out: `block:cyclic`.
+    /// `--distribution` within nodes. Its text has every `*` replaced by the default: `block:cyclic`.
     #[n(4)]
     pub distribution: Option<AsGiven<Spread>>,
-    /// `--prefer`: features of the nodes that are tried first.
+    /// `--prefer`: features; nodes that have them are tried first.
     #[n(5)]
     pub prefer: Option<String>,
-    /// `--segment`: nodes that stand together in a block.
+    /// `--segment`: number of nodes in each part that must be in the same block. Refused on a cluster with a block
+    /// topology.
     #[n(6)]
     pub segment: Option<u32>,
-    /// `--use-min-nodes`: the smaller number of nodes goes before an earlier start.
+    /// `--use-min-nodes`: fewer nodes are preferred to an earlier start.
     #[n(7)]
     #[cbor(default)]
     pub use_min_nodes: bool,
-    /// `--exclusive=user`, also by its partition: no job of another user runs on its nodes, unless they are whole anyway.
+    /// `--exclusive=user`, or the same by setting of the partition: no job of another user runs on the job's nodes.
+    /// Without effect if the job gets whole nodes anyway.
     #[n(8)]
     #[cbor(default)]
     pub exclusive_user: bool,
-    /// `--begin=now+1hour`: `begin` is a time from the submission on, which passes whatever the wall clock says.
+    /// `--begin=now+1hour`: the begin time is relative to the submission, so changes of the wall clock don't affect it.
     #[n(9)]
     #[cbor(default)]
     pub begins_after_submission: bool,
-    /// `salloc --no-shell`: the allocation outlives the command that asked for it.
+    /// `salloc --no-shell`: the allocation remains after the command that requested it has ended.
     #[n(10)]
     #[cbor(default)]
     pub no_shell: bool,
-    /// Bytes of script, environment and arguments, by the controller's count; 0: few.
+    /// Bytes of script, environment and arguments, as counted by the controller. 0: at most `CONTENT_BYTES_FREE`, which
+    /// don't count against the user's limit.
     #[n(11)]
     #[cbor(default)]
     pub content_bytes: u64,
-    /// Words about the job.
+    /// Comments and notes on the job.
     #[n(12)]
     #[cbor(default)]
     pub notes: Notes,
-    /// On these nothing acts.
+    /// Options that are only displayed or passed on to the job in variables.
     #[n(13)]
     #[cbor(default)]
     pub shown: Shown,
-    /// What only a step has.
+    /// Options that apply only to a step.
     #[n(14)]
     #[cbor(default)]
     pub step: OfStep,
@@ -102,109 +106,111 @@ pub struct Chosen {
     pub oom_kill_step: Option<bool>,
 }
 
-/// `--hint`.
+/// `--hint`: which hardware threads of each core tasks may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Hint {
-    /// One thread of each core, all cores.
+    /// `compute_bound`: one thread of each core, on all cores.
     #[n(0)]
     ComputeBound,
-    /// One thread of each core.
+    /// `memory_bound`: one thread of each core.
     #[n(1)]
     MemoryBound,
-    /// All threads of each core.
+    /// `multithread`: all threads of each core.
     #[n(2)]
     Multithread,
-    /// One thread of each core.
+    /// `nomultithread`: one thread of each core.
     #[n(3)]
     NoMultithread,
 }
 
-/// Words about a job, which change at any time.
+/// Notes on a job, which may be changed at any time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Notes {
-    /// `--extra`.
+    /// `--extra`: any text of the user.
     #[n(0)]
     pub extra: Option<String>,
-    /// `scontrol update AdminComment=`.
+    /// Comment by an operator: `scontrol update AdminComment=`.
     #[n(1)]
     pub admin_comment: Option<String>,
-    /// `sacctmgr modify job set SystemComment=`, in accounting only.
+    /// Comment that exists only in accounting: `sacctmgr modify job set SystemComment=`.
     #[n(2)]
     pub system_comment: Option<String>,
-    /// `sacctmgr modify job set DerivedExitCode=`, in accounting only.
+    /// Exit code that exists only in accounting: `sacctmgr modify job set DerivedExitCode=`.
     #[n(3)]
     pub derived_exit: Option<ExitCode>,
 }
 
-/// What is only shown, or handed on by a variable.
+/// Options without effect in Squall, which are only displayed or passed on in environment variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Shown {
-    /// The directory in which the command was called, if `--chdir` led elsewhere.
+    /// Directory in which the command was called. None: the same as the working directory, because there was no
+    /// `--chdir`.
     #[n(0)]
     pub submit_dir: Option<String>,
-    /// `sbatch --export`.
+    /// `sbatch --export`, as given: which variables the job gets.
     #[n(1)]
     pub export: Option<String>,
-    /// `--batch`.
+    /// `--batch`: features that the first node must have.
     #[n(2)]
     pub batch: Option<String>,
-    /// `--cpu-freq`.
+    /// `--cpu-freq`: frequency of the CPUs.
     #[n(3)]
     pub cpu_freq: Option<String>,
-    /// `--mem-bind`.
+    /// `--mem-bind`: binding of tasks to memory.
     #[n(4)]
     pub mem_bind: Option<String>,
-    /// `--profile`.
+    /// `--profile`: kinds of data to profile.
     #[n(5)]
     pub profile: Option<String>,
-    /// `--tres-per-task`, whose parts are in other fields.
+    /// `--tres-per-task` as given; the resources in it are stored in other fields.
     #[n(6)]
     pub tres_per_task: Option<String>,
-    /// `--gpu-freq`.
+    /// `--gpu-freq`: frequency of the GPUs.
     #[n(7)]
     pub gpu_freq: Option<String>,
 }
 
-/// What only `srun` says, of its step.
+/// Options of `srun` that apply only to its step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct OfStep {
-    /// `--gres` of a step in a job that was there before.
+    /// `--gres` of a step in an existing job. None: the step may use all resources of the job.
     #[n(0)]
     pub gres: Option<String>,
-    /// `--cpus-per-task`.
+    /// `--cpus-per-task` of the step.
     #[n(1)]
     pub cpus_per_task: Option<u32>,
-    /// `--ntasks-per-node`.
+    /// `--ntasks-per-node` of the step.
     #[n(2)]
     pub ntasks_per_node: Option<u32>,
-    /// `--mpi`.
+    /// `--mpi`: the kind of MPI library.
     #[n(3)]
     pub mpi: Option<String>,
-    /// `--preserve-env`: SLURM_NNODES and SLURM_NTASKS stay as they are.
+    /// `--preserve-env`: SLURM_NNODES and SLURM_NTASKS keep their values of the allocation.
     #[n(4)]
     #[cbor(default)]
     pub preserve_env: bool,
-    /// `--slurmd-debug`: what step daemons tell of the step, 1 to 4; None: nothing.
+    /// `--slurmd-debug`: how much step daemons log about the step, 1 to 4. None: nothing.
     #[n(5)]
     pub slurmd_debug: Option<u32>,
-    /// What srun tells, as Slurm counts it: 3 without an option.
+    /// Log level of srun in Slurm's numbers: 3 by default, 2 with `--quiet`, 1 more for each `--verbose`.
     #[n(6)]
     pub srun_debug: Option<u32>,
-    /// `--task-prolog` and `--task-epilog`.
+    /// `--task-prolog` and `--task-epilog`: programs to run before and after each task.
     #[n(7)]
     #[cbor(default)]
     pub scripts: TaskScripts,
 }
 
 impl Chosen {
-    /// Returns what is asked of the insides of nodes, with what `--hint` says of it.
+    /// Returns the requirements on sockets, cores and threads of nodes, including the effect of `--hint`.
     pub fn inside(&self) -> Inside {
-        // One thread of each core, as with --threads-per-core=1, which goes before it.
+        // A hint means one thread of each core, like --threads-per-core=1. A number given with that option takes
+        // precedence.
         let one_thread = self.inside.threads == 0 && self.hint.is_some_and(|hint| hint != Hint::Multithread);
         Inside { threads: if one_thread { 1 } else { self.inside.threads }, ..self.inside }
     }
-    /// Returns the features that are tried first.
+    /// Returns the features of nodes to try first (`--prefer`). None: none given.
     pub fn prefer(&self) -> Option<&str> {
         self.prefer.as_deref().filter(|text| !text.is_empty())
     }
@@ -218,29 +224,29 @@ impl Hint {
         (Self::NoMultithread, "nomultithread"),
     ];
 
-    /// Reads `nomultithread`.
+    /// Reads a value of `--hint`, such as `nomultithread`. None: unknown.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|(_, name)| *name == text).map(|(hint, _)| hint)
     }
-    /// Returns the hint as it is written.
+    /// Returns the hint as written in the option: `nomultithread`.
     pub fn name(self) -> &'static str {
         Self::ALL.into_iter().find(|(hint, _)| *hint == self).map_or("", |(_, name)| name)
     }
 }
 
 impl<T> AsGiven<T> {
-    /// Returns the value with its text, if it is one.
+    /// Combines a value with the text that it was read from. None: `value` is None, because the text is malformed.
     pub fn of(text: &str, value: Option<T>) -> Option<Self> {
         Some(Self { text: text.to_owned(), value: value? })
     }
 }
 
 impl Options {
-    /// Returns the options, if there are any. What is asked of every job asks here, which costs least.
+    /// Returns the options. None: none is set. The cheapest way to check an option of every job.
     pub fn get(&self) -> Option<&Chosen> {
         self.0.as_deref()
     }
-    /// Estimates, from above, the bytes that they take in a message.
+    /// Returns an upper estimate of the encoded size of the options, bytes.
     pub fn bytes(&self) -> usize {
         if self.0.is_some() { encoding::size(self) } else { 1 }
     }

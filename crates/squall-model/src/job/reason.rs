@@ -1,43 +1,43 @@
-//! Why a job waits.
+//! Why a pending job does not run, and how the nodes of a job are placed in the network.
 
 use crate::policy::{Limit, Whose};
 use minicbor::{Decode, Encode};
 
-/// Why a pending job does not run. The names that users see are Slurm's.
+/// Why a pending job does not run. Users see Slurm's names of these reasons.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub enum PendingReason {
-    /// Not looked at yet.
+    /// The scheduler has not considered the job yet.
     #[default]
     #[n(0)]
     None,
-    /// Earlier jobs of the partition wait.
+    /// Jobs that come earlier in the partition's queue are pending, too.
     #[n(1)]
     Priority,
-    /// Nodes are busy.
+    /// The nodes that the job could use are busy.
     #[n(2)]
     Resources,
-    /// A dependency has not come true.
+    /// A dependency is not satisfied yet.
     #[n(3)]
     Dependency,
-    /// A dependency never can.
+    /// A dependency can never be satisfied.
     #[n(4)]
     DependencyNeverSatisfied,
-    /// `--begin` lies ahead.
+    /// The time of `--begin` is in the future.
     #[n(5)]
     BeginTime,
-    /// Held by its user.
+    /// The job's user held it.
     #[n(6)]
     JobHeldUser,
-    /// Held by the operator.
+    /// An operator held the job.
     #[n(7)]
     JobHeldAdmin,
-    /// `%N` tasks of its array run.
+    /// As many tasks of its array are running as `%N` allows.
     #[n(8)]
     JobArrayTaskLimit,
-    /// More nodes than the partition has.
+    /// The job requests more nodes than the partition has.
     #[n(9)]
     PartitionNodeLimit,
-    /// Longer than the partition allows.
+    /// The job's time limit is longer than the partition allows.
     #[n(10)]
     PartitionTimeLimit,
     /// The partition is down.
@@ -46,130 +46,130 @@ pub enum PendingReason {
     /// The partition is inactive.
     #[n(12)]
     PartitionInactive,
-    /// The nodes asked for are down, drained or reserved.
+    /// Nodes that the job requests are down, drained or reserved.
     #[n(13)]
     ReqNodeNotAvail,
-    /// No set of nodes of the cluster, even empty, could hold it.
+    /// No set of the cluster's nodes fits the request, even if all are idle.
     #[n(14)]
     BadConstraints,
-    /// The launch failed; it waits before another try.
+    /// The launch failed with this error; the job is delayed before the next attempt.
     #[n(15)]
     LaunchFailed(#[n(0)] String),
-    /// Requeued with hold.
+    /// The launch failed, and the job was requeued and held.
     #[n(16)]
     JobHoldMaxRequeue,
-    /// Waits for the previous attempt's processes to be gone.
+    /// Processes of the previous attempt are not gone from all nodes yet.
     #[n(17)]
     Cleaning,
-    /// Other jobs hold licenses that it needs.
+    /// Other jobs hold licenses that the job needs.
     #[n(18)]
     Licenses,
-    /// A limit leaves no room for it.
+    /// A limit of an association or QOS is reached: whose limit, and which.
     #[n(19)]
     Limit(#[n(0)] Whose, #[n(1)] Limit),
-    /// Its reservation has not begun.
+    /// The job's reservation has not begun.
     #[n(20)]
     Reservation,
-    /// Its reservation is no more.
+    /// The job's reservation was deleted.
     #[n(21)]
     ReservationDeleted,
-    /// More CPUs than the partition has.
+    /// The job requests more CPUs than the partition has.
     #[n(22)]
     PartitionConfig,
 }
 
-/// How a node stands to a job that waits: the first test that it fails.
+/// Result of testing a node for a pending job: the first test that the node fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 #[cbor(index_only)]
 pub enum NodeTest {
-    /// It fails none.
+    /// The node fails no test.
     #[n(0)]
     Free,
-    /// It is down or drained.
+    /// The node is down or drained.
     #[n(1)]
     Unusable,
-    /// It does not answer at present.
+    /// The node does not answer at present.
     #[n(2)]
     Silent,
-    /// `--nodelist` names all nodes of the job, and not this one.
+    /// `--nodelist` names all nodes that the job can have, and this node is not among these.
     #[n(3)]
     Unlisted,
-    /// `--exclude` names it, or the job's launch failed there.
+    /// `--exclude` names the node, or an earlier launch of the job failed there.
     #[n(4)]
     Excluded,
-    /// A reservation keeps it.
+    /// The node is reserved, and the job does not run in that reservation.
     #[n(5)]
     Reserved,
-    /// It lacks a feature.
+    /// The node lacks a feature that the job requires.
     #[n(6)]
     Features,
-    /// It has too little scratch space.
+    /// The node has too little scratch space.
     #[n(7)]
     TmpDisk,
-    /// It has too few CPUs.
+    /// The node has too few CPUs, even when idle.
     #[n(8)]
     FewCpus,
-    /// It has too little memory.
+    /// The node has too little memory, even when idle.
     #[n(9)]
     LittleMemory,
-    /// It has too few generic resources.
+    /// The node has too few generic resources, even when idle.
     #[n(10)]
     FewGres,
-    /// Jobs hold its CPUs.
+    /// Other jobs hold too many of the node's CPUs.
     #[n(11)]
     BusyCpus,
-    /// Jobs hold its memory.
+    /// Other jobs hold too much of the node's memory.
     #[n(12)]
     BusyMemory,
-    /// Jobs hold its generic resources.
+    /// Other jobs hold too many of the node's generic resources.
     #[n(13)]
     BusyGres,
-    /// Other users' jobs run on it, and one of the two jobs is `--exclusive=user`.
+    /// Jobs of other users run on the node, and this job or one of those is `--exclusive=user`.
     #[n(14)]
     OtherUsers,
 }
 
-/// How the nodes of a job that waits have to stand together.
+/// Constraint on the positions of a pending job's nodes relative to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Together {
-    /// `--contiguous`: numbers that follow each other.
+    /// `--contiguous`: the nodes have consecutive numbers.
     #[n(0)]
     Contiguous,
-    /// `--switches`: at few leaf switches.
+    /// `--switches`: the nodes are at few leaf switches.
     #[n(1)]
     Switches,
-    /// `--geometry`: a prism of a torus with these extents.
+    /// `--geometry`: the nodes form a prism (a box of routers) of a torus with given extents.
     #[n(2)]
     Geometry,
-    /// `--grid`: a prism on which its ranks lie well.
+    /// `--grid`: the nodes form a prism of a torus onto which the job's process grid maps well.
     #[n(3)]
     Grid,
-    /// `--network`, or more nodes than a few: a prism with links of its own.
+    /// `--network`, or a job of more than a few nodes: a prism of a torus with links that no other job uses.
     #[n(4)]
     Prism,
-    /// Neighbours on a ring.
+    /// The nodes are neighbours on a ring.
     #[n(5)]
     Ring,
 }
 
-/// How the nodes of a job that runs stand in the network, and by which step of the choice they were found: what stands
-/// before it in this list was not free.
+/// Position of a running job's nodes in the network, and the way in which they were found. `Listed`, `Prism` and
+/// `Order` are tried one after the other, so the ways before the given one found nothing free.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Seat {
-    /// The prism of a torus that it asked for (`--geometry`, `--grid`), as text.
+    /// The prism of a torus that the user requested (`--geometry`, `--grid`), as text.
     #[n(0)]
     Asked(#[n(0)] String),
-    /// A prism of the topology file's list (`Placements`).
+    /// A prism with a shape from the topology file's list (`Placements`), as text.
     #[n(1)]
     Listed(#[n(0)] String),
-    /// Another prism whose traffic stays inside.
+    /// A prism of another shape, whose traffic stays inside it, as text.
     #[n(2)]
     Prism(#[n(0)] String),
-    /// No such prism: put together in an order of the torus's routers, by name.
+    /// No prism: nodes that follow each other in an ordering of the torus's routers, with the ordering's name.
     #[n(3)]
     Order(#[n(0)] String),
-    /// At these leaf switches, blocks or rings: what they are, and their names.
+    /// Leaf switches, blocks or rings of the nodes: the kind, and the names.
     #[n(4)]
     Groups(#[n(0)] String, #[n(1)] Vec<String>),
 }

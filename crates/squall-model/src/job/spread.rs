@@ -1,36 +1,38 @@
-//! How tasks go to the sockets and cores of a node.
+//! How tasks are distributed over the sockets and cores of a node.
 
 use minicbor::{Decode, Encode};
 
-/// How a node's tasks go to its sockets, and its sockets' tasks to cores: the second and third part of `--distribution`.
+/// How a node's tasks are distributed over its sockets, and a socket's tasks over its cores: the second and third part
+/// of `--distribution`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Spread {
-    /// Over sockets.
+    /// Distribution of tasks over sockets.
     #[n(0)]
     pub sockets: Turn,
-    /// Over the cores of a socket, where tasks are bound to threads.
+    /// Distribution of tasks over the cores of a socket, used where tasks are bound to threads.
     #[n(1)]
     pub cores: Turn,
 }
 
-/// In which order parts of a node are used.
+/// Order in which tasks get the parts of a node (sockets, or cores of a socket).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Turn {
-    /// One after the other.
+    /// Consecutive tasks fill one part before the next part is used.
     #[default]
     #[n(0)]
     Block,
-    /// A task each in turn.
+    /// Consecutive tasks go to different parts, round-robin.
     #[n(1)]
     Cyclic,
-    /// A CPU each in turn, also of one task.
+    /// Consecutive CPUs go to different parts, round-robin, even those of one task.
     #[n(2)]
     Full,
 }
 
 impl Spread {
-    /// Reads `--distribution`: `block:cyclic:fcyclic`. Cores follow sockets where nothing is said of them.
+    /// Reads the second and third part of `--distribution`, such as `block:cyclic:fcyclic`. Without a third part, cores
+    /// are used in the same order as sockets.
     pub fn of(distribution: &str) -> Self {
         let turn = |word: &str| match word.to_ascii_lowercase().as_str() {
             "block" => Some(Turn::Block),

@@ -1,10 +1,10 @@
-//! Options about the command itself.
+//! Options about the command itself, such as `--help` and `--verbose`.
 
 use crate::options::Arg::{Maybe, Needed, None as Flag};
 use crate::options::table::{counted, limited, some};
 use crate::options::{NO, Opt, Stop, Tool, Tools, help, opt};
 
-/// About the command itself.
+/// Entries of the options about the command itself.
 pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "bell",

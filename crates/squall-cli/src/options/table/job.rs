@@ -1,4 +1,4 @@
-//! Options about a job: its name, its time, its place in the queue, its files.
+//! Options about a job's name, times, priority and files.
 
 use squall_files::users;
 use squall_model::duration::{parse_limit, whole_minutes};
@@ -15,7 +15,7 @@ use crate::options::{Given, NO, Opt, Stop, Tools, opt};
 
 const FILES: Tools = Tools::SBATCH.and(Tools::SRUN);
 
-/// About the job.
+/// Entries of the options about the job.
 pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "account",
@@ -60,7 +60,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
         "do not start before this time: 16:00, now+1hour, tomorrow, 2027-01-20T12:34:00",
         |asked, given| {
             asked.spec.begin = Some(time(given)?);
-            // A time from now on passes whatever becomes of the wall clock; another one is of the wall clock.
+            // A time relative to now does not depend on later changes of the wall clock, but any other time does.
             let now = given.text().trim().get(..3).is_some_and(|word| word.eq_ignore_ascii_case("now"));
             asked.spec.options.begins_after_submission = now;
             Ok(())
@@ -229,7 +229,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
         &["SBATCH_OPEN_MODE", "SLURM_OPEN_MODE"],
         "how output files are opened",
         |asked, given| {
-            // As in Slurm the first letter counts.
+            // Only the first letter counts, as in Slurm.
             asked.spec.append = match given.text().as_bytes().first() {
                 Some(b'a' | b'A') => Some(true),
                 Some(b't' | b'T') => Some(false),
@@ -395,7 +395,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     ),
 ];
 
-/// Seconds of a limit in whole minutes.
+/// Reads a time limit, rounded up to whole minutes, in seconds; 0 and no limit give `UNLIMITED_S`.
 fn limit(given: &Given<'_>) -> Result<u64, Stop> {
     match parse_limit(given.text()) {
         Ok(None | Some(0)) => Ok(UNLIMITED_S),
@@ -408,7 +408,7 @@ fn time(given: &Given<'_>) -> Result<Time, Stop> {
     when_here(given.text()).ok_or_else(|| given.invalid(REMEDY))
 }
 
-/// In the words of Slurm's controller, which is where Slurm finds it out.
+/// Reads `--array`. The error has the form of a refused request, because in Slurm the controller finds it.
 fn array_of(given: &Given<'_>) -> Result<ArraySpec, Stop> {
     array::array(given.text()).map_err(|problem| late(given, &problem, "Invalid job array specification"))
 }
@@ -430,7 +430,7 @@ fn yes_no(given: &Given<'_>) -> Result<bool, Stop> {
     }
 }
 
-/// The words of `--mail-type`.
+/// Words that `--mail-type` accepts.
 const MAIL_TYPES: [&str; 13] = [
     "ALL",
     "ARRAY_TASKS",
@@ -456,7 +456,7 @@ fn mail_type(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Why nothing comes of the options about mail.
+/// Reason why the options about mail have no effect.
 const NO_MAIL: &str = "no mail is sent; `sbatch --wait` or a job with --dependency=afterany:ID tells of an end";
 
 fn profile(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
@@ -477,7 +477,7 @@ fn profile(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     }
 }
 
-/// Only root becomes somebody else; Slurm refuses it to others before it looks whom they named.
+/// Refuses the option to users other than root. As in Slurm, this is checked before the value.
 fn root_only(given: &Given<'_>) -> Result<(), Stop> {
     if users::is_root() {
         return Ok(());
@@ -501,7 +501,7 @@ fn gid(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Slurm's bound of `--nice`.
+/// Highest absolute value of `--nice` in Slurm.
 const NICE_MAX: i64 = 2_147_483_645;
 
 fn nice(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {

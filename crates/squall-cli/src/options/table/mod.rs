@@ -1,4 +1,4 @@
-//! The table, in the groups in which `--help` shows it, and the setters that several options share.
+//! The option table, in the groups that `--help` shows, and setters that several options share.
 
 pub(crate) mod general;
 pub(crate) mod job;
@@ -14,15 +14,15 @@ use crate::options::asked::Asked;
 use crate::options::values::number::count;
 use crate::options::{Given, Opt, Source, Stop, Tool};
 
-/// A group of options with its title.
+/// Options that `--help` shows together.
 pub(crate) struct Group {
-    /// Its title in `--help`.
+    /// Title of the group in `--help`.
     pub(crate) title: &'static str,
-    /// The options, by long name.
+    /// Options of the group, in the order in which `--help` lists them.
     pub(crate) options: &'static [Opt],
 }
 
-/// Every option of sbatch, srun and salloc.
+/// All options of sbatch, srun and salloc.
 pub(crate) static GROUPS: [Group; 6] = [
     Group { title: "Job", options: job::OPTIONS },
     Group { title: "Resources", options: resources::OPTIONS },
@@ -32,23 +32,23 @@ pub(crate) static GROUPS: [Group; 6] = [
     Group { title: "Refused", options: refused::OPTIONS },
 ];
 
-/// The options that a command knows.
+/// Returns the options that a command accepts.
 pub(crate) fn options_of(tool: Tool) -> impl Iterator<Item = &'static Opt> {
     GROUPS.iter().flat_map(|group| group.options).filter(move |option| option.tools.has(tool))
 }
 
-/// An option that neither needs to be remembered.
+/// Setter of an option of which nothing is stored.
 #[expect(clippy::unnecessary_wraps, reason = "it is a setter as all the others")]
 fn ignore(_: &mut Asked, _: &Given<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// A count on which nothing acts.
+/// Setter of an option without effect whose value must be a positive number.
 fn ignore_count(_: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     counted(given, true).map(drop)
 }
 
-/// The value, unless it is longer than any may be.
+/// Returns the value; fails if it is longer than `STRING_BYTES_MAX`.
 fn limited(given: &Given<'_>) -> Result<String, Stop> {
     if given.text().len() > STRING_BYTES_MAX {
         return Err(Stop::bad(format!(
@@ -60,12 +60,12 @@ fn limited(given: &Given<'_>) -> Result<String, Stop> {
     Ok(given.text().to_owned())
 }
 
-/// The value as a text field.
+/// Returns the value for an optional text field; fails if it is too long.
 fn some(given: &Given<'_>) -> Result<Option<String>, Stop> {
     limited(given).map(Some)
 }
 
-/// The value as a count; 0 is one unless `positive`.
+/// Reads the value as a whole number; if `positive`, 0 is an error.
 fn counted(given: &Given<'_>, positive: bool) -> Result<u32, Stop> {
     count(given.option.long, given.text(), positive).map_err(|line| {
         let least = u8::from(positive);
@@ -74,12 +74,13 @@ fn counted(given: &Given<'_>, positive: bool) -> Result<u32, Stop> {
     })
 }
 
-/// Whether `check` takes the value; its error is Slurm's line, with exit code 255.
+/// Fails if `check` refuses the value. The error of `check` is Slurm's message; exit code 255.
 fn checked(given: &Given<'_>, check: fn(&str) -> Result<(), String>, remedy: &str) -> Result<(), Stop> {
     check(given.text()).map_err(|line| Stop::Bad { lines: vec![line, given.remedy(remedy)], exit: 255 })
 }
 
-/// What `read` makes of the value. One that it does not take is refused in the controller's words.
+/// Reads the value with `read`. If it returns None, the error has the form of a refusal by the controller, with
+/// `problem` as the reason.
 fn read<T>(given: &Given<'_>, read: fn(&str) -> Option<T>, problem: &str) -> Result<Option<T>, Stop> {
     let (option, value) = (given.option.long.to_owned(), limited(given)?);
     let found = read(&value);
@@ -91,7 +92,7 @@ fn read<T>(given: &Given<'_>, read: fn(&str) -> Option<T>, problem: &str) -> Res
     Ok(found)
 }
 
-/// Whether two options were given at the same place, where they must not contradict each other.
+/// Returns whether two options have the same kind of origin (script, variables, command line).
 fn same_place(a: &Source, b: &Source) -> bool {
     std::mem::discriminant(a) == std::mem::discriminant(b)
 }

@@ -1,10 +1,10 @@
-//! Options that would change what runs and that Squall does not have: each is refused by its name.
+//! Options of Slurm that would change what runs and that Squall does not support: each is refused by name.
 
 use crate::options::Arg::{Maybe, Needed, None as Flag};
 use crate::options::asked::Asked;
 use crate::options::{Arg, Effect, Given, NO, Opt, Stop, Tools, opt};
 
-/// Refused by name. They have no line in `--help`.
+/// Entries of the refused options, which `--help` does not list.
 pub(crate) const OPTIONS: &[Opt] = &[
     refused("accel-bind", NO, Needed("FLAGS"), Tools::SRUN, &[], ACCEL_BIND),
     refused(
@@ -93,7 +93,7 @@ fn refuse(_: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     Err(given.not_done(why))
 }
 
-/// A file that can't be read is named as such first, as by Slurm.
+/// Refuses `--bbf`. A file that can't be read is reported first, as in Slurm.
 fn burst_buffer_file(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     if std::fs::File::open(given.text()).is_err() {
         let remedy = given.remedy("the file can't be read");
@@ -102,7 +102,7 @@ fn burst_buffer_file(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     refuse(asked, given)
 }
 
-/// Slurm's text where there is no display, which is the rule in scripts.
+/// Refuses `--x11`. Without a display, as is usual in scripts, the message is Slurm's.
 fn x11(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     if std::env::var_os("DISPLAY").is_none_or(|display| display.is_empty()) {
         let line = "No DISPLAY variable set, cannot setup x11 forwarding.".to_owned();

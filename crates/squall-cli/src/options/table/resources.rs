@@ -1,4 +1,4 @@
-//! Options about resources: nodes, tasks, CPUs, memory, accelerators, placement.
+//! Options about resources: nodes, tasks, CPUs, memory, GPUs, placement.
 
 use squall_model::duration::parse_memory_mb;
 use squall_model::job::gpus::{GpuBind, GpuCount, NoGpuBind};
@@ -13,7 +13,7 @@ use crate::options::values;
 use crate::options::values::number::node_count;
 use crate::options::{Given, NO, Opt, Stop, Tool, Tools, opt};
 
-/// Nodes, tasks, CPUs, memory.
+/// Entries of the options about nodes, tasks, CPUs and memory.
 pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "constraint",
@@ -65,7 +65,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
         &["SBATCH_GRES", "SALLOC_GRES", "SLURM_GRES"],
         "generic resources of each node",
         |asked, given| {
-            // `NAME=COUNT` is how --tres-per-task writes it.
+            // `NAME=COUNT` is the format of --tres-per-task.
             if given.text().contains('=') {
                 let remedy = given.remedy("use NAME[:TYPE]:COUNT, such as gpu:2 or gpu:a100:1");
                 return Err(Stop::Bad {
@@ -261,7 +261,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     ),
 ];
 
-/// Accelerators, cores within nodes, network.
+/// Entries of the options about GPUs, sockets and cores of nodes, and the network.
 pub(crate) const PLACEMENT: &[Opt] = &[
     opt(
         "core-spec",
@@ -606,7 +606,7 @@ pub(crate) const PLACEMENT: &[Opt] = &[
     .partly("only cpu and gres/gpu are taken: of other resources a task has no part of its own"),
 ];
 
-/// `gres/gpu:map:0,1` is `--gpu-bind=map:0,1`; nothing else is bound.
+/// Sets `--tres-bind`: `gres/gpu:map:0,1` is equivalent to `--gpu-bind=map:0,1`. Other resources can't be bound.
 fn tres_bind(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     let bind = match given.text().split_once("gres/gpu:") {
         Some((verbose, bind)) if matches!(verbose, "" | "verbose," | "v,") && !bind.contains("gres/") => bind,
@@ -658,7 +658,8 @@ fn cpu_freq(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// `--core-spec`, `--thread-spec`: Slurm ignores them aloud where the configuration does not allow them.
+/// Sets `--core-spec` or `--thread-spec`: ignored with a warning, as in Slurm where the configuration does not allow
+/// them.
 fn specialized(asked: &mut Asked, given: &Given<'_>, named: &str) -> Result<(), Stop> {
     counted(given, false)?;
     asked
@@ -667,7 +668,8 @@ fn specialized(asked: &mut Asked, given: &Given<'_>, named: &str) -> Result<(), 
     Ok(())
 }
 
-/// `cpu=2,gres/gpu:a100=1` is `--cpus-per-task` and `--gpus-per-task`; of other resources a task has no part of its own.
+/// Sets `--tres-per-task`: `cpu=2,gres/gpu:a100=1` is equivalent to `--cpus-per-task` and `--gpus-per-task`. Other
+/// resources can't be requested for each task.
 fn tres_per_task(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     for word in given.text().split(',') {
         let (name, count) = word.rsplit_once(['=', ':']).unwrap_or((word, "1"));
@@ -690,12 +692,12 @@ fn tres_per_task(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Whether it is a name without another count or a path in it.
+/// Returns whether the name is not empty and contains neither a count nor a path.
 fn is_plain(name: &str) -> bool {
     !name.is_empty() && !name.contains([':', '=', '/'])
 }
 
-/// Names of nodes; a path is a file with the names, as in Slurm.
+/// Reads a host list. A value with a slash is the path of a file with the names, as in Slurm.
 fn host_list(given: &Given<'_>) -> Result<Option<String>, Stop> {
     let text = given.text();
     let file = if text.contains('/') { std::fs::read_to_string(text).ok() } else { None };
@@ -705,7 +707,7 @@ fn host_list(given: &Given<'_>) -> Result<Option<String>, Stop> {
     }
 }
 
-/// `S[:C[:T]]`, each a number or `*`.
+/// Sets `--extra-node-info` (`-B`): `S[:C[:T]]`, each a number or `*`.
 fn extra_node_info(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     let mut parts = [0; 3];
     for (at, (part, place)) in given.text().split(':').zip(["first", "second", "third", "fourth"]).enumerate() {
@@ -735,8 +737,8 @@ fn exclusive(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// MiB of a `--mem…` option. Two of them at the same place contradict each other; from different places the later
-/// one counts. srun takes the last one anyway.
+/// Reads the value of a `--mem…` option, MiB. In sbatch and salloc, two different ones of the same origin are an error.
+/// Of different origins the later one counts, and in srun the last one.
 fn memory(asked: &Asked, given: &Given<'_>) -> Result<u64, Stop> {
     let rival = ["mem", "mem-per-cpu", "mem-per-gpu"]
         .iter()

@@ -12,7 +12,7 @@ use crate::options::asked::Asked;
 use crate::options::table::{counted, ignore, ignore_count, limited, some};
 use crate::options::{Given, NO, Opt, Stop, Tools, opt};
 
-/// `--cpu-bind`, read here so that the user hears at once what is not understood.
+/// Sets `--cpu-bind`. The value is parsed here only to report errors at once.
 fn cpu_bind(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     let text = some(given)?;
     CpuBind::parse(text.as_deref().unwrap_or_default()).map_err(|word| {
@@ -23,7 +23,7 @@ fn cpu_bind(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// About tasks.
+/// Entries of the options about tasks.
 pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "bcast",
@@ -303,7 +303,7 @@ fn bcast_exclude(_: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     }
 }
 
-/// A compression changes nothing of what arrives.
+/// Checks `--compress`, which does not change the copied file.
 fn compress(_: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     match given.text().to_ascii_lowercase().as_str() {
         "" | "none" | "lz4" => Ok(()),
@@ -321,7 +321,8 @@ fn send_libs(_: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     }
 }
 
-/// `block|cyclic|arbitrary|plane=SIZE|*[:…[:…]][,Pack|NoPack]`: the first part places ranks on nodes.
+/// Sets `--distribution`: `block|cyclic|arbitrary|plane=SIZE|*[:…[:…]][,Pack|NoPack]`. The first part distributes ranks
+/// over nodes, the others within nodes.
 fn distribution(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     let remedy = "use block, cyclic, arbitrary or plane=SIZE, and for sockets and cores :block, :cyclic or :fcyclic";
     let lower = given.text().to_ascii_lowercase();
@@ -354,7 +355,7 @@ fn distribution(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// How much step daemons tell, 0 to 4. More is as much as there is.
+/// Sets `--slurmd-debug`: how much step daemons log, 0 to 4. Higher levels count as 4.
 fn slurmd_debug(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     const MOST: u32 = 4;
     const WORDS: [&str; 10] =
@@ -370,7 +371,8 @@ fn slurmd_debug(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// A distribution with every `*` written out: block over nodes, cyclic over sockets, and over cores as over sockets.
+/// Replaces each `*` in a distribution by its default: block over nodes, cyclic over sockets, and over cores the same
+/// as over sockets.
 fn plain_distribution(text: &str) -> String {
     let (levels, pack) = text.split_at(text.find(',').unwrap_or(text.len()));
     let mut plain: Vec<&str> = Vec::new();

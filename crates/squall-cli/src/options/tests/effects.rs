@@ -1,4 +1,5 @@
-//! What options lead to: each acts, or is a wish that is named, or is refused (faults.md, audit-admin.md 2.1).
+//! Tests that every option has its declared effect: it works, it is accepted without effect, or it is refused
+//! (faults.md, audit-admin.md 2.1).
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use crate::options::{Effect, Opt};
 
 const TOOLS: [Tool; 3] = [Tool::Sbatch, Tool::Srun, Tool::Salloc];
 
-/// Options that ask for what is done anyway, and why.
+/// Options that request what Squall does in any case, with the values and the reason.
 const DONE_ANYWAY: &[(&str, &str)] = &[
     ("batch", "features that --constraint wants of every node: the script runs on the first"),
     ("bcast-exclude", "NONE: no libraries are copied"),
@@ -19,10 +20,10 @@ const DONE_ANYWAY: &[(&str, &str)] = &[
     ("wait-all-nodes", "every node is ready before a script runs"),
 ];
 
-/// Options that commands read before they obey the others.
+/// Options that commands read before they apply the others.
 const READ_BEFORE: &[&str] = &["het-group"];
 
-/// Values of which each option takes one.
+/// Values to try; each option accepts at least one of them.
 const VALUES: &[&str] = &[
     "cyclic",
     "1",
@@ -62,7 +63,7 @@ fn tool_of(option: &Opt) -> Tool {
     TOOLS.into_iter().find(|tool| option.tools.has(*tool)).expect("each option belongs to a command")
 }
 
-/// Whether an option changes anything but what is only shown, with each value that it takes.
+/// Returns, for each accepted value, whether the option changes the request in more than displayed values.
 fn traces(option: &'static Opt) -> Vec<bool> {
     let tool = tool_of(option);
     let values = std::iter::once(None).chain(VALUES.iter().copied().map(Some));
@@ -85,7 +86,7 @@ fn traces(option: &'static Opt) -> Vec<bool> {
     found
 }
 
-/// Where a source file of a crate is.
+/// Returns the path of a source file, given relative to the folder of crates.
 fn source(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate is in a folder").join(path)
 }
@@ -101,7 +102,7 @@ fn every_option_has_a_declared_effect() {
             Effect::Refused(why) => assert!(traces.is_empty() && !why.is_empty(), "--{long} is not refused"),
             Effect::Hint(why) => assert!(!traces.is_empty() && !why.is_empty(), "--{long}: no value is taken"),
             Effect::Works | Effect::Partly(_) => {
-                // No test is root, or reads files that are not there.
+                // Only root may use these options, so the test can't try them.
                 let untried = matches!(long, "uid" | "gid");
                 assert!(!traces.is_empty() || untried, "--{long}: give the test a value that it takes");
                 if !(traces.contains(&true) || listed || untried) {
@@ -116,10 +117,10 @@ fn every_option_has_a_declared_effect() {
     );
 }
 
-/// Why an option is in a list; None: it is not.
+/// Returns the reason why an option with this effect is in a list. None: it is not.
 type Pick = fn(Effect) -> Option<&'static str>;
 
-/// The page, made from the table.
+/// Returns the documentation page about options without effect, generated from the table.
 fn page() -> String {
     let mut text = String::from(
         "# Options without effect\n\n\

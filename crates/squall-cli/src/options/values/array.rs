@@ -1,10 +1,11 @@
-//! `--array`: `0-9`, `1,3,5-7`, `0-20:4`, each with `%N` for the most that run at once.
+//! Values of `--array`: `0-9`, `1,3,5-7` or `0-20:4`, each optionally with `%N`, the number of tasks that may run at
+//! once.
 
 use squall_model::job::ArraySpec;
 use squall_model::limits::{ARRAY_INDEX_MAX, ARRAY_RANGES_MAX};
 use squall_model::set::IndexSet;
 
-/// Reads an array specification; the error says what is wrong.
+/// Reads a value of `--array`. The error describes the problem.
 pub(crate) fn array(text: &str) -> Result<ArraySpec, String> {
     let (list, limit) = match text.split_once('%') {
         Some((list, limit)) => (list, running_limit(limit)?),
@@ -13,7 +14,7 @@ pub(crate) fn array(text: &str) -> Result<ArraySpec, String> {
     let shown = if limit.is_none() { list } else { text };
     let list = list.strip_prefix('[').map_or(list, |inner| inner.strip_suffix(']').unwrap_or(inner));
     let mut sets = list.split(',').map(|part| range(part.trim())).collect::<Result<Vec<IndexSet>, String>>()?;
-    // Pairs of neighbours first: a list of thousands costs no more than sorting it.
+    // Unites neighbours pairwise, so that a list of thousands of indices costs no more than sorting it.
     while sets.len() > 1 {
         sets = sets.chunks(2).map(union).collect();
     }
@@ -24,7 +25,7 @@ pub(crate) fn array(text: &str) -> Result<ArraySpec, String> {
     Ok(ArraySpec { indices, limit, text: shown.to_owned() })
 }
 
-/// How many run at once; nothing and 0 are no limit, as in Slurm.
+/// Reads the number of tasks that may run at once. None: no limit, written as nothing or as 0, as in Slurm.
 fn running_limit(text: &str) -> Result<Option<u32>, String> {
     match text.trim_end_matches(']') {
         "" => Ok(None),
@@ -87,7 +88,7 @@ mod tests {
             ("0-999999%50", "0-999999", Some(50)),
             ("[1-3]", "1-3", None),
             ("3,1,2", "1-3", None),
-            // faults.md E: no limit.
+            // faults.md E: nothing or 0 after `%` means no limit.
             ("1-5%", "1-5", None),
             ("1-5%0", "1-5", None),
         ] {

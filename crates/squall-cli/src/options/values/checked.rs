@@ -1,7 +1,7 @@
-//! Readers of values on which nothing acts, or only of some: frequencies, sampling intervals, binding of memory.
-//! An error is Slurm's line.
+//! Checks of values without effect, or with effect only for some: frequencies, sampling intervals, memory binding.
+//! Errors are the lines that Slurm prints.
 
-/// `--acctg-freq`: seconds, or `task=30,energy=10,network=0,filesystem=0`.
+/// Checks `--acctg-freq`: seconds, or `task=30,energy=10,network=0,filesystem=0`.
 pub(crate) fn sampling(text: &str) -> Result<(), String> {
     const KINDS: [&str; 4] = ["task", "energy", "network", "filesystem"];
     let seconds = |text: &str| text.parse::<u32>().is_ok();
@@ -12,7 +12,7 @@ pub(crate) fn sampling(text: &str) -> Result<(), String> {
     if text.split(',').all(known) { Ok(()) } else { Err(format!("Invalid --acctg-freq specification: {text}")) }
 }
 
-/// `--cpu-freq`: `P1[-P2[:GOVERNOR]]` or a governor alone.
+/// Checks `--cpu-freq`: `P1[-P2[:GOVERNOR]]`, or a governor alone.
 pub(crate) fn cpu_frequency(text: &str) -> Result<(), String> {
     const GOVERNORS: [&str; 6] = ["conservative", "ondemand", "performance", "powersave", "schedutil", "userspace"];
     let governor = |word: &str| GOVERNORS.contains(&word.to_ascii_lowercase().as_str());
@@ -36,7 +36,7 @@ pub(crate) fn cpu_frequency(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a word is a name, and its place among the names or its kHz.
+/// Reads a frequency: (true, index of the name in the list of names), or (false, kHz). None: malformed.
 fn frequency(word: &str) -> Option<(bool, u32)> {
     const NAMES: [&str; 4] = ["low", "medium", "highm1", "high"];
     match NAMES.iter().position(|name| name.eq_ignore_ascii_case(word)) {
@@ -45,14 +45,14 @@ fn frequency(word: &str) -> Option<(bool, u32)> {
     }
 }
 
-/// `--gpu-freq`: `[memory=]{low|medium|high|highm1|MHZ}`, several with commas, and `verbose`.
+/// Checks `--gpu-freq`: `[memory=]{low|medium|high|highm1|MHZ}`, several separated by commas, and `verbose`.
 pub(crate) fn gpu_frequency(text: &str) -> Result<(), String> {
     let known = |word: &str| word == "verbose" || frequency(word.strip_prefix("memory=").unwrap_or(word)).is_some();
     let list = text.strip_prefix("gpu:").unwrap_or(text);
     if list.split(',').all(known) { Ok(()) } else { Err(format!("Invalid --gpu-freq argument: gpu:{text}")) }
 }
 
-/// `--mem-bind`. True: tasks would get other memory than they do anyway.
+/// Reads `--mem-bind`. Returns whether it requests another binding than the one that tasks have anyway.
 pub(crate) fn memory_binding(text: &str) -> Result<bool, String> {
     let mut other = false;
     let mut in_list = false;
@@ -63,7 +63,7 @@ pub(crate) fn memory_binding(text: &str) -> Result<bool, String> {
             "q" | "quiet" | "v" | "verbose" | "no" | "none" | "local" | "p" | "prefer" | "nosort" => in_list = false,
             "sort" | "rank" => (other, in_list) = (true, false),
             "map_mem" | "mapmem" | "mask_mem" | "maskmem" if !list.is_empty() => (other, in_list) = (true, true),
-            // Further items of a list.
+            // A further item of the list that an earlier word began.
             item if in_list && is_number(item) => {}
             _ => return Err(format!("unrecognized --mem-bind argument \"{word}\"")),
         }
@@ -71,7 +71,7 @@ pub(crate) fn memory_binding(text: &str) -> Result<bool, String> {
     Ok(other)
 }
 
-/// A number in decimal, or in hexadecimal behind `0x`.
+/// Returns whether the text is a number of hexadecimal digits, with or without `0x`.
 fn is_number(text: &str) -> bool {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     !digits.is_empty() && digits.len() <= 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())

@@ -1,4 +1,4 @@
-//! `--dependency`: `KIND:ID[:ID...]`, joined by commas (all of them) or question marks (any of them).
+//! Values of `--dependency`: `KIND:ID[:ID...]`, joined by commas (all must hold) or question marks (any must hold).
 
 use squall_model::id::JobId;
 use squall_model::job::{Dependency, DependencyJob, DependencyKind, DependencyTerm};
@@ -15,7 +15,8 @@ const KINDS: [(&str, DependencyKind); 6] = [
     ("afterburstbuffer", DependencyKind::AfterBurstBuffer),
 ];
 
-/// Reads a dependency; the error says what is wrong. None: no dependency (`0` or nothing takes one away).
+/// Reads a value of `--dependency`. None: no dependency; `0` or an empty value removes one. The error describes the
+/// problem.
 pub(crate) fn dependency(text: &str) -> Result<Option<Dependency>, String> {
     if text.is_empty() || text == "0" {
         return Ok(None);
@@ -44,7 +45,7 @@ fn term(part: &str, terms: &mut Vec<DependencyTerm>) -> Result<(), String> {
         terms.push(DependencyTerm { when: DependencyKind::Singleton, job: None });
         return Ok(());
     }
-    // A bare list of ids is the oldest form: after any end.
+    // A list of ids without a kind is Slurm's oldest form and means `afterany`.
     let bare = part.starts_with(|c: char| c.is_ascii_digit());
     let (word, ids) = if bare { ("afterany", part) } else { part.split_once(':').unwrap_or((part, "")) };
     let Some((_, when)) = KINDS.iter().find(|(name, _)| name.eq_ignore_ascii_case(word)) else {
@@ -61,7 +62,7 @@ fn term(part: &str, terms: &mut Vec<DependencyTerm>) -> Result<(), String> {
     Ok(())
 }
 
-/// `ID`, `ID_INDEX`, or each of `ID_[1-3,5]`.
+/// Reads `ID`, `ID_INDEX`, or `ID_[1-3,5]`, which names several tasks of an array.
 fn jobs(text: &str, when: DependencyKind) -> Result<Vec<DependencyJob>, String> {
     let Some((id, list)) = text.split_once("_[") else { return Ok(vec![job(text, when)?]) };
     let (list, delay) = list.split_once(']').ok_or_else(|| format!("`{text}`: the bracket is not closed"))?;
@@ -132,7 +133,7 @@ mod tests {
         assert_eq!(read("12").map(|d| d.terms), Some(vec![term(DependencyKind::AfterAny, 12, None, 0)]));
         assert_eq!(read("aftercorr:5_*").map(|d| d.terms), Some(vec![term(DependencyKind::AfterCorr, 5, None, 0)]));
         assert_eq!(dependency("0"), Ok(None));
-        // faults.md E: tasks of an array in brackets.
+        // faults.md E: indices of an array's tasks in brackets.
         let tasks = [1, 2, 5].map(|index| term(DependencyKind::AfterOk, 7, Some(index), 0));
         assert_eq!(read("afterok:7_[1-2,5]").map(|d| d.terms), Some(tasks.into()));
     }

@@ -1,4 +1,4 @@
-//! Readers of the values that options take: numbers, times, dependencies, arrays, signals.
+//! Parsers of option values: numbers, times, dependencies, arrays, signals.
 
 pub(crate) mod array;
 pub(crate) mod checked;

@@ -1,6 +1,7 @@
-//! Counts: whole numbers with Slurm's `k` and `m`, and node counts such as `2-4`.
+//! Values that are numbers: whole numbers with Slurm's suffixes `k` and `m`, and node counts such as `2-4`.
 
-/// A count as Slurm reads it: digits, then `k` (times 1024) or `m` (times 1048576). The error is Slurm's text.
+/// Reads a number as Slurm does: digits, then optionally `k` (times 1024) or `m` (times 1048576). If `positive`, 0 is
+/// an error. The error is Slurm's message.
 pub(crate) fn count(option: &str, text: &str, positive: bool) -> Result<u32, String> {
     let invalid = || format!("Invalid numeric value \"{text}\" for --{option}.");
     let (digits, factor) = match text.as_bytes().last() {
@@ -20,7 +21,7 @@ pub(crate) fn count(option: &str, text: &str, positive: bool) -> Result<u32, Str
     }
 }
 
-/// A node count: `2`, `2-4`, `1k`. The maximum is None where only one number is given.
+/// Reads a node count, `2`, `2-4` or `1k`, as minimum and maximum. Maximum None: only one number was given.
 pub(crate) fn node_count(text: &str) -> Result<(u32, Option<u32>), String> {
     let invalid = |part: &str| format!("\"{part}\" is not a valid node count");
     let one = |part: &str| count("nodes", part, false).map_err(|_| invalid(part));

@@ -1,8 +1,8 @@
-//! Signals by name or number, and `--signal=[{R|B}:]SIGNAL[@SECONDS]`.
+//! Values that are signals, by name or number, and `--signal=[{R|B}:]SIGNAL[@SECONDS]`.
 
 use squall_model::job::SignalSpec;
 
-/// Linux's signals by number: name without SIG, and what strsignal says of them.
+/// Linux's signals: number, name without `SIG`, and the C library's description (strsignal).
 const SIGNALS: [(i32, &str, &str); 31] = [
     (1, "HUP", "Hangup"),
     (2, "INT", "Interrupt"),
@@ -37,10 +37,10 @@ const SIGNALS: [(i32, &str, &str); 31] = [
     (31, "SYS", "Bad system call"),
 ];
 
-/// Seconds before the time limit where `--signal` names none.
+/// How long before the time limit a signal is sent if `--signal` gives no time, seconds.
 const BEFORE_DEFAULT_S: u32 = 60;
 
-/// The number of a signal given as `USR1`, `SIGUSR1` (either case) or `10`.
+/// Returns the number of a signal given as `USR1`, `SIGUSR1` (in either case) or `10`. None: unknown.
 pub(crate) fn signal_number(text: &str) -> Option<i32> {
     if let Ok(number) = text.parse::<i32>() {
         return (1..=64).contains(&number).then_some(number);
@@ -51,12 +51,12 @@ pub(crate) fn signal_number(text: &str) -> Option<i32> {
     SIGNALS.iter().find(|(_, known, _)| *known == name).map(|(number, ..)| *number)
 }
 
-/// The name, without `SIG`; empty: it has none.
+/// Returns the name of a signal, without `SIG`; empty: it has none.
 pub(crate) fn signal_name(number: i32) -> &'static str {
     SIGNALS.iter().find(|(known, ..)| *known == number).map_or("", |(_, name, _)| name)
 }
 
-/// In the C library's words: `Killed`.
+/// Returns the C library's description of a signal: `Killed`.
 pub(crate) fn signal_text(number: i32) -> String {
     match SIGNALS.iter().find(|(known, ..)| *known == number) {
         Some((_, _, text)) => (*text).to_owned(),
@@ -65,7 +65,7 @@ pub(crate) fn signal_text(number: i32) -> String {
     }
 }
 
-/// Reads the value of `--signal`.
+/// Reads the value of `--signal`. None: malformed.
 pub(crate) fn signal_spec(text: &str) -> Option<SignalSpec> {
     let (flags, rest) = text.split_once(':').unwrap_or(("", text));
     if !flags.chars().all(|c| matches!(c, 'B' | 'b' | 'R' | 'r')) || (flags.is_empty() && text.contains(':')) {

@@ -1,24 +1,24 @@
-//! Points in time as users write them: `now+1hour`, `16:00`, `tomorrow`, `teatime`, `2026-11-21T09:00`, `11/21/26 9am`.
+//! Values that are points in time: `now+1hour`, `16:00`, `tomorrow`, `teatime`, `2026-11-21T09:00`, `11/21/26 9am`.
 
 use jiff::civil::{Date, Time as Clock};
 use jiff::{Span, Timestamp, ToSpan, Zoned};
 use squall_model::time::Time;
 
-/// What to write instead of a time that can't be read.
+/// Hint for users whose value can't be read as a time.
 pub(crate) const REMEDY: &str = "use now+COUNT[seconds|minutes|hours|days|weeks], HH:MM[:SS], YYYY-MM-DD[THH:MM[:SS]], \
      MM/DD[/YY], today, tomorrow, midnight, noon, fika or teatime";
 
-/// Reads a point in time on this machine's clock and in its time zone.
+/// Reads a point in time relative to this machine's clock and time zone. None: malformed.
 pub(crate) fn when_here(text: &str) -> Option<Time> {
     when(text, &Zoned::now()).map(|at| model_time(at.timestamp()))
 }
 
-/// A timestamp as the machines count it.
+/// Converts a timestamp to microseconds since the epoch; times before the epoch give 0.
 pub(crate) fn model_time(at: Timestamp) -> Time {
     Time(u64::try_from(at.as_microsecond()).unwrap_or(0))
 }
 
-/// Reads a point in time, seen from `now`. A time of day that has passed is tomorrow's.
+/// Reads a point in time relative to `now`. A time of day that has passed means tomorrow. None: malformed.
 pub(crate) fn when(text: &str, now: &Zoned) -> Option<Zoned> {
     let text = text.trim().to_ascii_lowercase();
     if let Some(offset) = text.strip_prefix("now") {
@@ -31,7 +31,7 @@ pub(crate) fn when(text: &str, now: &Zoned) -> Option<Zoned> {
     let mut found = Found::default();
     let mut any = false;
     for word in text.split_whitespace() {
-        // As in Slurm `tomorrow-noon` is two words, where a date is one.
+        // As in Slurm, `tomorrow-noon` is two words, but a date with dashes is one.
         let words: Vec<&str> = if word.contains(|c: char| c.is_ascii_digit()) {
             named_first(word).into_iter().filter(|part| !part.is_empty()).collect()
         } else {
@@ -45,14 +45,14 @@ pub(crate) fn when(text: &str, now: &Zoned) -> Option<Zoned> {
     if any { found.resolve(now) } else { None }
 }
 
-/// `tomorrow-9:00`, `todayt16:00`: the name of a day, and the rest.
+/// Splits `tomorrow-9:00` or `todayt16:00` into the name of the day (empty: none) and the rest.
 fn named_first(word: &str) -> [&str; 2] {
     let day = ["tomorrow", "today"].into_iter().find(|day| word.starts_with(day)).map_or(0, str::len);
     let (name, rest) = word.split_at(day);
     [name, if day > 0 { rest.trim_start_matches(['-', 't']) } else { rest }]
 }
 
-/// `+1hour`, `-30`, `+ 2 days`, or nothing.
+/// Reads the offset after `now`: `+1hour`, `-30` (seconds), `+ 2 days`, or nothing. None: malformed.
 fn offset_span(text: &str) -> Option<Span> {
     let text: String = text.split_whitespace().collect();
     if text.is_empty() {
@@ -77,7 +77,7 @@ fn offset_span(text: &str) -> Option<Span> {
     Span::new().try_seconds(count.checked_mul(seconds)?.checked_mul(sign)?).ok()
 }
 
-/// `h`, `hour`, `hours`: any beginning of the unit's name.
+/// Returns whether `text` is a unit's name or an abbreviation of it: `h`, `hour`, `hours`.
 fn is_unit(text: &str, unit: &str) -> bool {
     !text.is_empty() && unit.starts_with(text)
 }
@@ -124,7 +124,7 @@ impl Found {
     }
 }
 
-/// `HH:MM`, `HH:MM:SS`, each with am or pm, or `9am`.
+/// Reads a time of day: `HH:MM`, `HH:MM:SS`, each optionally with am or pm, or `9am`. None: malformed.
 fn clock_of(word: &str) -> Option<Clock> {
     for half in ["am", "pm"] {
         if let Some(rest) = word.strip_suffix(half) {
@@ -148,7 +148,7 @@ fn half_day(clock: Clock, half: &str) -> Option<Clock> {
     Clock::new(hour, clock.minute(), clock.second(), 0).ok()
 }
 
-/// `YYYY-MM-DD`, `MM-DD`, `MM/DD`, `MM/DD/YY`, `MM/DD/YYYY`, `MM.DD.YY`, `MMDDYY`.
+/// Reads a date: `YYYY-MM-DD`, `MM-DD`, `MM/DD`, `MM/DD/YY`, `MM/DD/YYYY`, `MM.DD.YY` or `MMDDYY`. None: malformed.
 fn date_of(word: &str, now: &Zoned) -> Option<Date> {
     let parts: Vec<&str> = word.split(['-', '/', '.']).collect();
     match parts.as_slice() {
@@ -156,7 +156,7 @@ fn date_of(word: &str, now: &Zoned) -> Option<Date> {
         [month, day, year] => Date::new(year_of(year)?, number(month)?, number(day)?).ok(),
         [month, day] => {
             let date = Date::new(now.year(), number(month)?, number(day)?).ok()?;
-            // A day that has passed is next year's.
+            // A day of this year that has passed means the next year.
             if date < now.date() { Date::new(now.year() + 1, date.month(), date.day()).ok() } else { Some(date) }
         }
         [all] if all.len() == 6 && all.is_ascii() => {
