@@ -23,85 +23,85 @@ use crate::wire::broadcast::Broadcast;
 use crate::wire::fabric::{Bytes, Test, Variable};
 use crate::wire::reservation::ReservationChange;
 
-/// A request of a client. The socket identifies the user, so no message has a user id for it.
+/// A request of a client. The user is identified by the socket, so no request has a user id for it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Request {
-    /// `sbatch`. Answer: `Submitted`.
+    /// `sbatch`: submits a batch job or an array. Answer: `Submitted`.
     #[n(0)]
     Submit {
         /// Specification of the job.
         #[n(0)]
         #[cbor(with = "crate::wire::shared")]
         spec: Arc<JobSpec>,
-        /// Content of the script.
+        /// Content of the batch script.
         #[n(1)]
         script: ByteBuf,
-        /// Content of the environment, entries ended by NUL.
+        /// The job's environment: entries `NAME=VALUE`, each ended by NUL.
         #[n(2)]
         env: ByteBuf,
-        /// Key that makes a retry safe.
+        /// Key that makes a retry safe: a second submission with the same key creates no second job.
         #[n(3)]
         key: ClientKey,
     },
-    /// `sbatch --test-only`. Answer: `WouldStart`.
+    /// `sbatch --test-only`: when would the job start? Answer: `WouldStart`.
     #[n(1)]
     TestSubmit {
-        /// Specification of the job.
+        /// Specification of the job that would be submitted.
         #[n(0)]
         #[cbor(with = "crate::wire::shared")]
         spec: Arc<JobSpec>,
     },
-    /// `salloc`, and `srun` outside of an allocation. Answers: `Submitted`, then `Allocated` when it starts. The
-    /// allocation ends with the connection, unless the client sends `Attach` on a new one within `OWNER_GRACE_S` of its
-    /// loss.
+    /// `salloc`, and `srun` outside of an allocation. Answers: `Submitted`, then `Allocated` when the job starts. The
+    /// allocation ends with the connection, unless the client sends `Attach` on a new one within `OWNER_GRACE_S` (60 s)
+    /// of the loss.
     #[n(2)]
     Allocate {
         /// Specification of the job.
         #[n(0)]
         #[cbor(with = "crate::wire::shared")]
         spec: Arc<JobSpec>,
-        /// Content of the environment, entries ended by NUL.
+        /// The job's environment: entries `NAME=VALUE`, each ended by NUL.
         #[n(1)]
         env: ByteBuf,
-        /// Key that makes a retry safe.
+        /// Key that makes a retry safe: a second request with the same key creates no second job.
         #[n(2)]
         key: ClientKey,
-        /// `--immediate`: refuse the request if it has to wait longer than this many seconds.
+        /// `--immediate`: refuse the request if it has to wait longer than this many seconds. None: it may wait.
         #[n(3)]
         immediate_s: Option<u32>,
-        /// First step of `srun`. The answers of `CreateStep` follow `Allocated`.
+        /// First step of `srun`. The answers of `CreateStep` follow `Allocated`. None: no step (`salloc`).
         #[n(4)]
         step: Option<Box<FirstStep>>,
     },
-    /// Resumes ownership of an allocation on a new connection. Answer: `Allocated` when it has started.
+    /// Resumes ownership of an allocation on a new connection. Answer: `Allocated` when the job has started.
     #[n(3)]
     Attach {
-        /// The job.
+        /// The job of the allocation.
         #[n(0)]
         job: JobId,
     },
     /// Ends the caller's allocation. Answer: `Done`.
     #[n(4)]
     Finish {
-        /// The job.
+        /// The job of the allocation.
         #[n(0)]
         job: JobId,
-        /// Exit code to record.
+        /// Exit code to record for the job.
         #[n(1)]
         exit: ExitCode,
     },
-    /// Returns a running allocation, for `srun --jobid` and `srun` inside a job. Answer: `Allocated`.
+    /// Returns the allocation of a running job, for `srun --jobid` and `srun` inside a job. Answer: `Allocated`.
     #[n(5)]
     Facts {
-        /// The job.
+        /// The running job.
         #[n(0)]
         job: JobId,
     },
-    /// Starts a step: `srun` in an allocation. Answers: `StepCreated` when it has resources, `StepDone` when it has
-    /// ended.
+    /// `srun` in an allocation: starts a step. Answers: `StepCreated` when the step has resources, `StepDone` when it
+    /// has ended.
     #[n(6)]
     CreateStep {
-        /// The job.
+        /// The job in which the step runs.
         #[n(0)]
         job: JobId,
         /// Specification of the step.
@@ -110,68 +110,69 @@ pub enum Request {
         /// The program and its environment.
         #[n(2)]
         program: Box<TaskProgram>,
-        /// Key that makes a retry safe, and sends the program again to a restarted controller.
+        /// Key that makes a retry safe. A client that reconnects to a restarted controller sends the whole request
+        /// again with the same key.
         #[n(3)]
         key: ClientKey,
     },
     /// Waits until a job has ended (`sbatch --wait`). Answer: `JobDone`.
     #[n(7)]
     AwaitJob {
-        /// The job, or an array: answered when all its tasks have ended, with the highest exit code.
+        /// The job or array. An array is answered when all its tasks have ended, with the highest exit code.
         #[n(0)]
         job: JobId,
     },
-    /// `scancel`. Answer: `Affected`.
+    /// `scancel`: ends or signals jobs. Answer: `Affected`.
     #[n(8)]
     Cancel {
-        /// The jobs.
+        /// The jobs to end or signal.
         #[n(0)]
         jobs: JobSelection,
-        /// Signal and receiving processes, if the jobs are only signalled instead of ended.
+        /// Signal and the processes that get it, if the jobs are only signalled. None: the jobs are ended.
         #[n(1)]
         signal: Option<(i32, crate::wire::node::SignalTarget)>,
-        /// If set, only this step.
+        /// The step to end or signal in each job. None: the whole jobs.
         #[n(2)]
         step: Option<StepNo>,
         /// Whether the answer lists jobs to which the request does not apply (already ended, not found).
         #[n(3)]
         verbose: bool,
     },
-    /// `scontrol hold`, `uhold`. Answer: `Affected`.
+    /// `scontrol hold`, `uhold`: keeps pending jobs from starting. Answer: `Affected`.
     #[n(9)]
     Hold {
-        /// The jobs.
+        /// The jobs to hold.
         #[n(0)]
         jobs: JobSelection,
-        /// `uhold`: the hold counts as the user's, so the user can release it.
+        /// Whether the hold counts as the user's own (`uhold`), so that the user can release it.
         #[n(1)]
         user: bool,
     },
-    /// `scontrol release`. Answer: `Affected`.
+    /// `scontrol release`: ends the hold of jobs. Answer: `Affected`.
     #[n(10)]
     Release {
-        /// The jobs.
+        /// The jobs to release.
         #[n(0)]
         jobs: JobSelection,
     },
-    /// `scontrol requeue`, `requeuehold`. Answer: `Affected`, before the job's processes are ended.
+    /// `scontrol requeue`, `requeuehold`. Answer: `Affected`, sent before the jobs' processes are ended.
     #[n(11)]
     Requeue {
-        /// The jobs.
+        /// The jobs to requeue.
         #[n(0)]
         jobs: JobSelection,
-        /// Whether the jobs are held afterwards.
+        /// Whether the jobs are held after they are requeued.
         #[n(1)]
         hold: bool,
         /// The job in which the caller runs, as the caller states. That job is requeued whatever the exit code of its
-        /// script.
+        /// script. None: the caller runs outside of jobs.
         #[n(2)]
         from: Option<JobId>,
     },
     /// `scontrol suspend`, `resume`. Answer: `Affected`.
     #[n(12)]
     Suspend {
-        /// The jobs.
+        /// The jobs to suspend or resume.
         #[n(0)]
         jobs: JobSelection,
         /// True: suspend; false: resume.
@@ -181,40 +182,41 @@ pub enum Request {
     /// `scontrol update jobid=`. Answer: `Affected`.
     #[n(13)]
     UpdateJob {
-        /// The jobs.
+        /// The jobs to change.
         #[n(0)]
         jobs: JobSelection,
-        /// The new values.
+        /// The new values of the jobs.
         #[n(1)]
         change: Box<JobUpdate>,
     },
-    /// `sattach`. Answers: `StepCreated`, and `StepDone` when it has ended.
+    /// `sattach`: follows a step. Answers: `StepCreated`, and `StepDone` when the step has ended.
     #[n(14)]
     Watch {
-        /// The job.
+        /// The job of the step.
         #[n(0)]
         job: JobId,
         /// Number of a running step of the job.
         #[n(1)]
         step: StepNo,
-        /// Address of the client to which the step daemons connect. None: only the layout is wanted.
+        /// Address of the client, to which the step daemons connect. None: the client needs only the layout of the
+        /// step.
         #[n(2)]
         watcher: Option<Watcher>,
     },
-    /// `scontrol notify`. Answer: `Done`.
+    /// `scontrol notify`: shows a text to a job's user. Answer: `Done`.
     #[n(15)]
     Notify {
-        /// The job.
+        /// The job whose user gets the text.
         #[n(0)]
         job: JobId,
-        /// Text for the user: shown in the standard error of a batch script, or by `srun` and `salloc` in theirs.
+        /// The text. It appears in the standard error of the batch script, of `srun` or of `salloc`.
         #[n(1)]
         text: String,
     },
-    /// `sstat`. Answer: `Measured`.
+    /// `sstat`: asks for the resources that a running step has used so far. Answer: `Measured`.
     #[n(16)]
     Measure {
-        /// The job.
+        /// The job of the step.
         #[n(0)]
         job: JobId,
         /// Number of a running step of the job.
@@ -224,16 +226,16 @@ pub enum Request {
     /// `scontrol update nodename=`. Answer: `Done`.
     #[n(17)]
     UpdateNodes {
-        /// The nodes, as a host list.
+        /// The nodes to change, as a host list.
         #[n(0)]
         nodes: String,
         /// New state of the nodes. None: unchanged.
         #[n(1)]
         admin: Option<NodeAdmin>,
-        /// The reason for the state.
+        /// The reason for the new state. None: no reason given.
         #[n(2)]
         reason: Option<String>,
-        /// Other changes of the nodes' description.
+        /// Other changes of the nodes' description. None: no other changes.
         #[n(3)]
         change: Option<Box<NodeChange>>,
     },
@@ -253,7 +255,8 @@ pub enum Request {
         /// Name of the partition.
         #[n(0)]
         name: String,
-        /// Configuration that the caller saw; `Stale` if it is different by now. None: there was no such partition.
+        /// Configuration that the caller has seen. If the partition has another one by now, the request is refused
+        /// (`Stale`). None: there was no such partition.
         #[n(1)]
         was: Option<Box<PartitionConfig>>,
         /// New configuration. None: delete the partition.
@@ -263,7 +266,7 @@ pub enum Request {
     /// `squeue`, `scontrol show job`. Answers: pages of `Jobs`.
     #[n(20)]
     Jobs {
-        /// The jobs. Pending tasks of an array come as one entry.
+        /// The jobs to return. Pending tasks of an array come as one entry.
         #[n(0)]
         jobs: JobSelection,
         /// Whether to include ended jobs that are still in memory.
@@ -282,7 +285,7 @@ pub enum Request {
     /// `scontrol show config`. Answer: `Config`.
     #[n(23)]
     Config,
-    /// `scontrol ping`, and whether the cluster is ready. Answer: `Pong`.
+    /// `scontrol ping`, also sent to wait until the cluster is ready. Answer: `Pong`.
     #[n(24)]
     Ping,
     /// `sdiag`. Answer: `Diag`.
@@ -292,10 +295,11 @@ pub enum Request {
         #[n(0)]
         reset: bool,
     },
-    /// `sacct`. Answers: pages of `Accounting`, which include all changes acknowledged before.
+    /// `sacct`. Answers: pages of `Accounting`, which include all changes that were acknowledged before the request.
     #[n(26)]
     Accounting(#[n(0)] Box<AccountingQuery>),
-    /// `sacctmgr modify job`: names from [`super::history::RECORDED`] with their new values. Answer: `Done`.
+    /// `sacctmgr modify job`: the job, and names from [`super::history::RECORDED`] with their new values. Answer:
+    /// `Done`.
     #[n(27)]
     Record(#[n(0)] JobId, #[n(1)] Vec<(String, String)>),
     /// `sreport cluster utilization`, `sacctmgr show event`, `transaction` and `reservation`. Answers: pages of
@@ -305,45 +309,45 @@ pub enum Request {
     /// `scontrol write batch_script`: returns the script of a job. Answer: `Script`.
     #[n(29)]
     Script {
-        /// The job.
+        /// The job whose script is returned.
         #[n(0)]
         job: JobId,
     },
-    /// `scontrol reconfigure`. The host reads the file and sets `config`. Answer: `Done`.
+    /// `scontrol reconfigure`. The controller's host process reads the file and sets `config`. Answer: `Done`.
     #[n(30)]
     Reconfigure {
-        /// The new configuration. None in the client's message.
+        /// The new configuration. None: not read yet, as in the client's message.
         #[n(0)]
         config: Option<Box<Config>>,
     },
-    /// `squall down`, `scontrol shutdown`. Answer: `Done` when running jobs were handled.
+    /// `squall down`, `scontrol shutdown`. Answer: `Done` when running jobs were requeued or left running.
     #[n(31)]
     ShutDown {
         /// Whether running jobs continue. If false they are ended and requeued.
         #[n(0)]
         keep_jobs: bool,
     },
-    /// COMPARE-AND-WRITE on nodes, for operators. Answer: `Queried`.
+    /// COMPARE-AND-WRITE: compares a variable on nodes, and perhaps sets one. For operators. Answer: `Queried`.
     #[n(32)]
     QueryNodes {
-        /// The nodes, as a host list. Empty: all that are connected.
+        /// The nodes, as a host list. Empty: all connected nodes.
         #[n(0)]
         nodes: String,
         /// The comparison that each node makes.
         #[n(1)]
         test: Test,
-        /// Whether nodes delay their answers until the comparison holds or time is up.
+        /// Whether nodes delay their answers until the comparison holds or the time limit is over.
         #[n(2)]
         wait: bool,
-        /// Variable and value written on all of these nodes if the comparison holds on all.
+        /// Variable to set on all of these nodes, and its value, if the comparison holds on all. None: nothing is set.
         #[n(3)]
         write: Option<(Variable, i64)>,
-        /// Time limit, milliseconds.
+        /// Time limit of the request, milliseconds.
         #[n(4)]
         time_ms: u64,
     },
-    /// XFER-AND-SIGNAL: sends a file to nodes (`sbcast`, `srun --bcast`). Answers: `Want` for pieces that some node
-    /// lacks, after each of which the client sends the `Chunk`s, and `Broadcast` at the end.
+    /// XFER-AND-SIGNAL: sends a file to nodes (`sbcast`, `srun --bcast`). Answers: `Want` for parts of the file that
+    /// some node lacks, each of which the client sends as `Chunk`s, and `Broadcast` at the end.
     #[n(33)]
     Broadcast(#[n(0)] Box<Broadcast>),
     /// A piece of the file that is broadcast on this connection. No answer.
@@ -356,41 +360,41 @@ pub enum Request {
         #[n(1)]
         bytes: Bytes,
     },
-    /// Returns the digest of a file that the caller sent before, if the controller remembers its name (see
+    /// Returns the digest of a file that the caller sent before, if the controller still has its name (see
     /// `Broadcast::known_as`), so that the client needn't read the file again. Answer: `Recalled`.
     #[n(35)]
     Recall {
-        /// Name of the file.
+        /// Name of the unchanged file, as in `Broadcast::known_as`.
         #[n(0)]
         known_as: Digest,
     },
     /// `scontrol show licenses`. Answer: `Licenses`.
     #[n(36)]
     Licenses,
-    /// `sacctmgr show`: returns accounts, users, associations and QOS. Answer: `Policy`.
+    /// `sacctmgr show`: accounts, users, associations and QOS. Answer: `Policy`.
     #[n(37)]
     Policy,
     /// `sacctmgr add`, `modify`, `delete`. Answer: `Done`.
     #[n(38)]
     ChangePolicy {
-        /// Version of the policy that the caller saw.
+        /// Version of the policy that the caller has seen. If it is another by now, the request is refused.
         #[n(0)]
         version: u64,
-        /// The changes, in order.
+        /// The changes, in the order in which they are made.
         #[n(1)]
         changes: Vec<PolicyChange>,
     },
     /// `sprio`. Answer: `Priorities`.
     #[n(39)]
     Priorities {
-        /// The jobs.
+        /// The jobs whose priorities are returned.
         #[n(0)]
         jobs: JobSelection,
     },
     /// `sshare`. Answer: `Shares`.
     #[n(40)]
     Shares,
-    /// `squeue --start`: returns expected starts of the first pending jobs. Answer: `Expected`.
+    /// `squeue --start`: expected start times of the first pending jobs. Answer: `Expected`.
     #[n(41)]
     Expected,
     /// `scontrol show reservation`. Answer: `Reservations`.
@@ -399,10 +403,10 @@ pub enum Request {
     /// `scontrol create reservation`, `update reservation`. Answer: `Reserved`.
     #[n(43)]
     Reserve {
-        /// The values given.
+        /// Values of the reservation that the user gave.
         #[n(0)]
         change: Box<ReservationChange>,
-        /// Whether a new reservation is created. It gets a name if none is given.
+        /// Whether to create a reservation. A new one gets a name if none is given.
         #[n(1)]
         create: bool,
     },
@@ -413,10 +417,10 @@ pub enum Request {
         #[n(0)]
         name: String,
     },
-    /// `squall why`. Answer: `Why`.
+    /// `squall why`: why a job is pending, and what would let it start. Answer: `Why`.
     #[n(45)]
     Why {
-        /// The job.
+        /// The pending job.
         #[n(0)]
         job: JobId,
     },
@@ -424,55 +428,56 @@ pub enum Request {
     /// `Allocate`.
     #[n(46)]
     SubmitHet {
-        /// The components. Script or owner belong to the first.
+        /// Specification of each component. The script, or the allocation's owner, belongs to the first component.
         #[n(0)]
         specs: Vec<JobSpec>,
-        /// Content of the script; empty for an allocation.
+        /// Content of the batch script; empty for an allocation.
         #[n(1)]
         script: ByteBuf,
-        /// Content of the environment, entries ended by NUL.
+        /// The job's environment: entries `NAME=VALUE`, each ended by NUL.
         #[n(2)]
         env: ByteBuf,
-        /// Key that makes a retry safe.
+        /// Key that makes a retry safe: a second request with the same key creates no second job.
         #[n(3)]
         key: ClientKey,
-        /// `--immediate`: refuse the request if it has to wait longer than this many seconds.
+        /// `--immediate`: refuse the request if it has to wait longer than this many seconds. None: it may wait.
         #[n(4)]
         immediate_s: Option<u32>,
     },
-    /// Sent by the front (gateway of the cells), which relays questions between cells. Answers: `Unresolved` with
-    /// questions about jobs of other cells, now and whenever there are new ones. For operators, like `Resolve` and
+    /// Asks a cell for its questions about jobs of other cells. Sent by the front (gateway of the cells), which relays
+    /// them. Answers: `Unresolved`, now and whenever there are new questions. For operators, like `Resolve` and
     /// `Resolved`.
     #[n(47)]
     Unresolved,
-    /// Questions of another cell. Answers: `Resolved`, once for each question when its answer is known.
+    /// Questions of another cell about jobs of this one. Answers: `Resolved`, once for each question when its answer is
+    /// known.
     #[n(48)]
     Resolve {
-        /// The questions.
+        /// The questions of the other cell.
         #[n(0)]
         questions: Vec<Question>,
     },
-    /// Answers of other cells. Answer: `Done`.
+    /// Answers of other cells to questions of this one. Answer: `Done`.
     #[n(49)]
     Resolved {
         /// Questions with their answers.
         #[n(0)]
         replies: Vec<(Question, Reply)>,
     },
-    /// `scontrol update stepid=`. Answer: `Done`.
+    /// `scontrol update stepid=`: changes the time limit of steps. Answer: `Done`.
     #[n(50)]
     UpdateStep {
-        /// The job.
+        /// The job of the steps.
         #[n(0)]
         job: JobId,
         /// Number of a running step. None: all of the job's steps.
         #[n(1)]
         step: Option<StepNo>,
-        /// Limit in seconds since the step's start. None: as long as the job.
+        /// New time limit in seconds since the step's start. None: as long as the job.
         #[n(2)]
         time_limit_s: Option<u64>,
     },
-    /// `scontrol top`. Answer: `Affected`.
+    /// `scontrol top`: reorders a user's own pending jobs. Answer: `Affected`.
     #[n(51)]
     Top {
         /// The jobs, by id, in the order in which they are to be scheduled.
@@ -482,7 +487,8 @@ pub enum Request {
 }
 
 impl Request {
-    /// Replaces the key of a submission, so that a controller which does not know it takes it for another submission.
+    /// Replaces the idempotency key of a submission. A controller that does not have the new key then treats the
+    /// request as another submission.
     pub fn rekey(&mut self, new: ClientKey) {
         if let Self::Submit { key, .. } | Self::Allocate { key, .. } | Self::SubmitHet { key, .. } = self {
             *key = new;
@@ -499,19 +505,19 @@ pub struct JobSelection {
     /// Uids of the jobs' users. Empty: any.
     #[n(1)]
     pub users: Vec<u32>,
-    /// Names of partitions. Empty: any.
+    /// Names of partitions, one of which the job must have. Empty: any.
     #[n(2)]
     pub partitions: Vec<String>,
     /// Job names. Empty: any.
     #[n(3)]
     pub names: Vec<String>,
-    /// Accounts. Empty: any.
+    /// Names of accounts, one of which the job must have. Empty: any.
     #[n(4)]
     pub accounts: Vec<String>,
-    /// QOS. Empty: any.
+    /// Names of QOS, one of which the job must have. Empty: any.
     #[n(5)]
     pub qos: Vec<String>,
-    /// States. Empty: any; without ended jobs, unless the request includes them.
+    /// States, one of which the job must have. Empty: any; ended jobs then only if the request includes them.
     #[n(6)]
     pub states: Vec<StateFilter>,
     /// Nodes, as a host list: jobs that hold at least one of them. None: any.
@@ -519,7 +525,7 @@ pub struct JobSelection {
     pub nodes: Option<String>,
 }
 
-/// A job, array tasks or a component, as users write it.
+/// A job, tasks of an array, or a component of a heterogeneous job, as users write it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum JobRef {
     /// `123`: a job, all tasks of an array, or all components of a heterogeneous job.
@@ -576,10 +582,10 @@ pub enum StateFilter {
     /// BOOT_FAIL
     #[n(12)]
     BootFail,
-    /// REQUEUED: pending again after a requeue
+    /// REQUEUED: pending again after a requeue.
     #[n(13)]
     Requeued,
-    /// A state of Slurm that Squall does not have (STOPPED, CONFIGURING, …): matches nothing.
+    /// Matches no job: a state of Slurm that Squall does not have (STOPPED, CONFIGURING, …).
     #[n(14)]
     Never,
 }
@@ -587,14 +593,14 @@ pub enum StateFilter {
 /// Values of `scontrol update job`, each documented by Slurm's key. None: unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct JobUpdate {
-    /// TimeLimit, seconds; Some(None): UNLIMITED. (The client resolves `+` and `-` to a value.)
+    /// Time limit (TimeLimit), seconds; Some(None): UNLIMITED. The client resolves `+` and `-` to a value.
     #[n(0)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub time_limit_s: Option<Option<u64>>,
     /// Priority; 0 holds the job.
     #[n(1)]
     pub priority: Option<u32>,
-    /// Nice value.
+    /// Nice value (Nice), which lowers the priority.
     #[n(2)]
     pub nice: Option<i32>,
     /// Name of the job (JobName).
@@ -606,20 +612,20 @@ pub struct JobUpdate {
     /// Account (Account).
     #[n(5)]
     pub account: Option<String>,
-    /// QOS.
+    /// Name of the QOS (QOS).
     #[n(6)]
     pub qos: Option<String>,
-    /// Comment.
+    /// Text for the user's own use (Comment).
     #[n(7)]
     pub comment: Option<String>,
     /// Earliest start (StartTime, EligibleTime).
     #[n(8)]
     pub begin: Option<Time>,
-    /// Dependency; Some(None): removed.
+    /// Dependency (Dependency); Some(None): removed.
     #[n(9)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub dependency: Option<Option<crate::job::Dependency>>,
-    /// Number of nodes: fewest, most (NumNodes).
+    /// Fewest and most nodes (NumNodes). If the second is None, only the first was given.
     #[n(10)]
     pub nodes: Option<(u32, Option<u32>)>,
     /// Number of tasks (NumTasks).
@@ -631,15 +637,15 @@ pub struct JobUpdate {
     /// Memory of each node or CPU (MinMemoryNode, MinMemoryCPU).
     #[n(13)]
     pub memory: Option<crate::resource::Memory>,
-    /// ReqNodeList, a host list; Some(None): removed.
+    /// Nodes that the job must get (ReqNodeList), as a host list; Some(None): removed.
     #[n(14)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub nodelist: Option<Option<String>>,
-    /// ExcNodeList, a host list; Some(None): removed.
+    /// Nodes that the job must not get (ExcNodeList), as a host list; Some(None): removed.
     #[n(15)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub exclude: Option<Option<String>>,
-    /// Features; Some(None): removed.
+    /// Features that the job's nodes must have (Features), as an expression; Some(None): removed.
     #[n(16)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub constraint: Option<Option<String>>,
@@ -668,37 +674,37 @@ pub struct JobUpdate {
     /// Time by which the job must have ended (Deadline).
     #[n(24)]
     pub deadline: Option<Time>,
-    /// TimeMin, seconds; 0: removed.
+    /// Least time limit down to which the job may be shortened to start earlier (TimeMin), seconds; 0: removed.
     #[n(25)]
     pub time_min_s: Option<u64>,
-    /// End of a running job's time limit (EndTime).
+    /// Time at which a running job reaches its time limit (EndTime).
     #[n(26)]
     pub end: Option<Time>,
     /// Accounting label (WCKey).
     #[n(27)]
     pub wckey: Option<String>,
-    /// ReservationName; Some(None): removed.
+    /// Name of the reservation (ReservationName); Some(None): removed.
     #[n(28)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub reservation: Option<Option<String>>,
-    /// OverSubscribe: whether the job shares its resources, and whether it gets whole nodes.
+    /// Whether the job may share cores with others, and whether it gets whole nodes (OverSubscribe).
     #[n(29)]
     pub oversubscribe: Option<(bool, bool)>,
-    /// Contiguous: whether its nodes must be adjacent.
+    /// Whether the job's nodes must be adjacent (Contiguous).
     #[n(30)]
     pub contiguous: Option<bool>,
-    /// Gres, TresPerNode; Some(None): removed.
+    /// Generic resources of each node (Gres, TresPerNode); Some(None): removed.
     #[n(31)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub gres: Option<Option<String>>,
-    /// Licenses; Some(None): removed.
+    /// Licenses (Licenses), as `fluent:2`; Some(None): removed.
     #[n(32)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub licenses: Option<Option<String>>,
-    /// MinCPUsNode: fewest CPUs of each node.
+    /// Fewest CPUs that each node must have (MinCPUsNode).
     #[n(33)]
     pub cpus_min: Option<u32>,
-    /// Least scratch space of each node, MiB (MinTmpDiskNode).
+    /// Least scratch space that each node must have, MiB (MinTmpDiskNode).
     #[n(34)]
     pub tmp_disk_mb: Option<u64>,
     /// Tasks on each node (TasksPerNode).
@@ -707,25 +713,25 @@ pub struct JobUpdate {
     /// Path of standard input, with patterns (StdIn).
     #[n(36)]
     pub stdin: Option<String>,
-    /// AdminComment; Some(None): none any more.
+    /// Operators' comment on the job (AdminComment); Some(None): removed.
     #[n(38)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub admin_comment: Option<Option<String>>,
-    /// Extra; Some(None): none any more.
+    /// Text for other programs (Extra); Some(None): removed.
     #[n(39)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub extra: Option<Option<String>>,
-    /// Prefer; Some(None): nothing any more.
+    /// Features that nodes should have if possible (Prefer); Some(None): removed.
     #[n(40)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub prefer: Option<Option<String>>,
-    /// Switches; Some(None): any number.
+    /// Most leaf switches of the allocation, and how long to wait for that (Switches); Some(None): any number.
     #[n(41)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub switches: Option<Option<AsGiven<Switches>>>,
 }
 
-/// Conditions of a `sacct` query. All that are set must hold.
+/// Conditions of a `sacct` query. All conditions that are set must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct AccountingQuery {
     /// Jobs and array tasks. Empty: any.
@@ -737,7 +743,7 @@ pub struct AccountingQuery {
     /// Uids of the jobs' users. Empty: any.
     #[n(2)]
     pub users: Vec<u32>,
-    /// States. Empty: any.
+    /// States, one of which the job must have had. Empty: any.
     #[n(3)]
     pub states: Vec<StateFilter>,
     /// Job names. Empty: any.
@@ -752,16 +758,16 @@ pub struct AccountingQuery {
     /// Nodes, as a host list: jobs that held at least one of them. None: any.
     #[n(7)]
     pub nodes: Option<String>,
-    /// Start of the period in which the jobs had one of the states or, without states, existed.
+    /// Start of the period in which the jobs had one of `states` or, without states, existed. None: unlimited.
     #[n(8)]
     pub start: Option<Time>,
-    /// End of that period.
+    /// End of the period that `start` begins. None: unlimited.
     #[n(9)]
     pub end: Option<Time>,
     /// Whether to leave out rows of steps.
     #[n(10)]
     pub allocations_only: bool,
-    /// Whether to include earlier attempts of requeued jobs.
+    /// Whether to include earlier attempts of requeued jobs, not only the last.
     #[n(11)]
     pub duplicates: bool,
 }
