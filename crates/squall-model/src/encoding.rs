@@ -9,12 +9,12 @@ use minicbor::decode::{Decoder, Error};
 use minicbor::encode::{self, Encoder, Write};
 use minicbor::{Decode, Encode};
 
-/// A type that can be encoded.
+/// A type whose values can be encoded. Implemented for all that derive `Encode`.
 pub trait Encoded: Encode<()> {}
 
 impl<T: Encode<()> + ?Sized> Encoded for T {}
 
-/// A type that can be decoded, borrowing nothing from the input.
+/// A type whose values can be decoded. The decoded value borrows nothing from the input.
 pub trait Decoded: for<'b> Decode<'b, ()> {}
 
 impl<T: for<'b> Decode<'b, ()>> Decoded for T {}
@@ -51,7 +51,7 @@ pub fn size<T: Encoded + ?Sized>(value: &T) -> usize {
     count.0
 }
 
-/// Decodes a value that takes all of `bytes`. Fails, with a text for users, if they hold no such value or more than
+/// Decodes a value that takes all of `bytes`. Fails, with a text for users, if the bytes are no such value or more than
 /// one.
 pub fn from_slice<T: Decoded>(bytes: &[u8]) -> Result<T, String> {
     let mut decoder = Decoder::new(bytes);
@@ -67,11 +67,11 @@ pub fn from_slice<T: Decoded>(bytes: &[u8]) -> Result<T, String> {
 pub struct ByteBuf(Vec<u8>);
 
 impl ByteBuf {
-    /// Returns an empty one.
+    /// Returns an empty byte string.
     pub fn new() -> Self {
         Self::default()
     }
-    /// Converts to a vector without copying.
+    /// Converts to a vector without copying the bytes.
     pub fn into_vec(self) -> Vec<u8> {
         self.0
     }
@@ -171,23 +171,23 @@ pub mod arc_or_none {
         Ok(Option::<T>::decode(d, ctx)?.map(Arc::new))
     }
 
-    /// Returns what a missing field decodes to: no value.
+    /// Returns the value for a missing field: no `Arc`.
     pub fn nil<T>() -> Option<Option<Arc<T>>> {
         Some(None)
     }
 
-    /// Returns whether the field may be left out: there is no value.
+    /// Returns whether the field may be left out of the encoding, because it has no value.
     pub fn is_nil<T>(value: &Option<Arc<T>>) -> bool {
         value.is_none()
     }
 }
 
-/// Encoding of a change to an optional value: `#[cbor(with = "crate::encoding::change", has_nil)]`. No change is null,
-/// removal is an empty list, a new value is a list of one.
+/// Encoding of a change to an optional value: `#[cbor(with = "crate::encoding::change", has_nil)]`. No change is
+/// encoded as null, removal as an empty list, and a new value as a list of one.
 pub mod change {
     use super::{Decode, Decoder, Encode, Encoder, Error, Write, encode as write};
 
-    /// Encodes a change.
+    /// Encodes a change of an optional value.
     pub fn encode<C, T: Encode<C>, W: Write>(
         change: &Option<Option<T>>,
         e: &mut Encoder<W>,
@@ -202,17 +202,17 @@ pub mod change {
         }
     }
 
-    /// Decodes a change.
+    /// Decodes a change of an optional value.
     pub fn decode<'b, C, T: Decode<'b, C>>(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Option<Option<T>>, Error> {
         Ok(Option::<Vec<T>>::decode(d, ctx)?.map(|values| values.into_iter().next()))
     }
 
-    /// Returns what a missing field decodes to: no change.
+    /// Returns the value for a missing field: no change.
     pub fn nil<T>() -> Option<Option<Option<T>>> {
         Some(None)
     }
 
-    /// Returns whether the field may be left out: nothing changes.
+    /// Returns whether the field may be left out of the encoding, because nothing changes.
     pub fn is_nil<T>(change: &Option<Option<T>>) -> bool {
         change.is_none()
     }

@@ -740,10 +740,10 @@ pub struct FabricCounts {
     /// against this.
     #[n(2)]
     pub node_epilogs: u64,
-    /// Number of messages with reports of more than one node (composites).
+    /// Number of messages from nodes that combine more than one report (composites).
     #[n(3)]
     pub composites: u64,
-    /// Number of reports of single nodes that were combined in composites.
+    /// Number of reports that were combined in composites.
     #[n(4)]
     pub composite_reports: u64,
     /// Number of messages by how many reports each combined: index 0 for 1 report, 1 for 2-3, 2 for 4-7, and so on.
