@@ -1,5 +1,5 @@
-//! Format of journal files. A file, called segment, consists of frames. Each frame is written by one flush, and has a hash
-//! that chains it to the frame before.
+//! Format of journal files. A file, called segment, consists of frames. Each frame is written by one flush, and has a
+//! hash that chains it to the frame before.
 //!
 //! ```text
 //! segment: header (80 bytes) | frame | frame | … | zeros up to the size it was made with
