@@ -19,7 +19,7 @@ pub trait Decoded: for<'b> Decode<'b, ()> {}
 
 impl<T: for<'b> Decode<'b, ()>> Decoded for T {}
 
-/// Encodes a value.
+/// Encodes a value and returns the bytes.
 pub fn to_vec<T: Encoded + ?Sized>(value: &T) -> Vec<u8> {
     let mut bytes = Vec::new();
     let written = append(value, &mut bytes);
@@ -154,7 +154,7 @@ pub mod arc_or_none {
 
     use super::{Decode, Decoder, Encode, Encoder, Error, Write, encode as write};
 
-    /// Encodes the value, or null.
+    /// Encodes the value in the `Arc`, or null if there is none.
     pub fn encode<C, T: Encode<C>, W: Write>(
         value: &Option<Arc<T>>,
         e: &mut Encoder<W>,
@@ -166,7 +166,7 @@ pub mod arc_or_none {
         }
     }
 
-    /// Decodes a value into a new `Arc`, or null.
+    /// Decodes a value into a new `Arc`. Null gives None.
     pub fn decode<'b, C, T: Decode<'b, C>>(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Option<Arc<T>>, Error> {
         Ok(Option::<T>::decode(d, ctx)?.map(Arc::new))
     }
@@ -224,7 +224,7 @@ pub mod arcs {
 
     use super::{Decode, Decoder, Encode, Encoder, Error, Write, encode as write};
 
-    /// Encodes the values.
+    /// Encodes the values in the `Arc`s as a list.
     pub fn encode<C, T: Encode<C>, W: Write>(
         values: &[Arc<T>],
         e: &mut Encoder<W>,
@@ -234,7 +234,7 @@ pub mod arcs {
         values.iter().try_for_each(|value| T::encode(value, e, ctx))
     }
 
-    /// Decodes values, each into a new `Arc`.
+    /// Decodes a list of values, each into a new `Arc`.
     pub fn decode<'b, C, T: Decode<'b, C>>(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Vec<Arc<T>>, Error> {
         d.array_iter_with(ctx)?.map(|value| value.map(Arc::new)).collect()
     }
@@ -246,7 +246,7 @@ pub mod small {
 
     use super::{Decode, Decoder, Encode, Encoder, Error, Write, encode as write};
 
-    /// Encodes the values.
+    /// Encodes the values of a `SmallVec` as a list.
     pub fn encode<C, A: Array<Item: Encode<C>>, W: Write>(
         values: &SmallVec<A>,
         e: &mut Encoder<W>,
@@ -256,7 +256,7 @@ pub mod small {
         values.iter().try_for_each(|value| value.encode(e, ctx))
     }
 
-    /// Decodes the values.
+    /// Decodes a list of values into a `SmallVec`.
     pub fn decode<'b, C, A: Array<Item: Decode<'b, C>>>(
         d: &mut Decoder<'b>,
         ctx: &mut C,

@@ -149,7 +149,7 @@ pub enum Event {
         /// Key of the client's request. A request with the same key is recognized as a retry.
         #[n(2)]
         key: ClientKey,
-        /// Specification of the step.
+        /// Specification of the new step.
         #[n(3)]
         #[cbor(with = "crate::encoding::arc")]
         spec: Arc<StepSpec>,
@@ -188,7 +188,7 @@ pub enum Event {
         /// their own end by `TasksEnded`.
         #[n(0)]
         id: JobId,
-        /// Exit code and reason of the job's end.
+        /// Exit code of the job, and why it ends.
         #[n(1)]
         outcome: Outcome,
         /// How the job is requeued afterwards. None: it is not requeued.
@@ -217,7 +217,7 @@ pub enum Event {
         /// Indices of the tasks that ended.
         #[n(1)]
         tasks: IndexSet,
-        /// Exit code and reason of each task's end.
+        /// Exit code of each of the tasks, and why they ended.
         #[n(2)]
         outcome: Outcome,
     },
@@ -306,7 +306,7 @@ pub enum Event {
         /// Number of the step within its job.
         #[n(1)]
         step: StepNo,
-        /// Exit code and reason of the step's end.
+        /// Exit code of the step, and why it ended.
         #[n(2)]
         outcome: Outcome,
     },
@@ -370,10 +370,10 @@ pub enum Event {
     /// Jobs just submitted, which have consecutive ids, became the components of one heterogeneous job.
     #[n(27)]
     HetFormed {
-        /// Id of the first component.
+        /// Id of the first component of the heterogeneous job.
         #[n(0)]
         leader: JobId,
-        /// Number of components.
+        /// Number of components of the heterogeneous job.
         #[n(1)]
         size: u32,
     },
@@ -385,7 +385,7 @@ pub enum Event {
         /// The leased job.
         #[n(0)]
         id: JobId,
-        /// Number of the new attempt, one higher than the last. It identifies the lease.
+        /// Number of the new attempt, one higher than that of the job's last attempt. It identifies the lease.
         #[n(1)]
         attempt: Attempt,
         /// The job whose resources the leased job takes over: same partition, node, cores and memory.
@@ -402,7 +402,8 @@ pub enum Event {
         #[n(1)]
         attempt: Attempt,
     },
-    /// Dependencies of this cell's jobs on other cells were satisfied, or never can be.
+    /// Questions about jobs of other cells were answered, so that dependencies of this cell's jobs on them are
+    /// satisfied, or never can be.
     #[n(30)]
     ForeignResolved {
         /// Questions about jobs of other cells, with the answers that these cells gave.
@@ -465,7 +466,7 @@ pub enum Event {
         /// Names of the changed fields, from [`crate::wire::history::RECORDED`], with their new values.
         #[n(1)]
         values: Vec<(String, String)>,
-        /// Uid of the user that made the change.
+        /// Uid of the user that changed the record.
         #[n(2)]
         by: u32,
     },
@@ -503,10 +504,10 @@ pub struct NodeChange {
     /// Text for other programs.
     #[n(5)]
     pub extra: Option<String>,
-    /// Id of the machine in a cloud.
+    /// Id of the machine in a cloud, for nodes that run there.
     #[n(6)]
     pub instance_id: Option<String>,
-    /// Type of the machine in a cloud.
+    /// Type of the machine in a cloud, for nodes that run there.
     #[n(7)]
     pub instance_type: Option<String>,
 }
@@ -577,7 +578,7 @@ pub struct JobChange {
     #[n(1)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub time_limit_s: Option<Option<u64>>,
-    /// New priority.
+    /// New priority of the job.
     #[n(2)]
     pub priority: Option<u32>,
     /// New limit on tasks of an array that run at once (`%N`). Some(None): no limit.

@@ -35,7 +35,7 @@ pub enum Question {
     },
 }
 
-/// A job, array or array task of another cell.
+/// Names a job, an array or an array task of another cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Named {
     /// Id of the job or array.

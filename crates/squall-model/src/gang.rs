@@ -197,7 +197,7 @@ pub enum Coscheduling {
     /// Jobs don't share cores, whatever `OverSubscribe` allows.
     #[n(0)]
     Batch,
-    /// The jobs of one row run at a time, on all nodes together.
+    /// The jobs of one row run at a time, on all of their nodes together.
     #[n(1)]
     Gang,
     /// Like `Gang` for jobs whose processes communicate often, as measured. Other jobs run while no such job is in its
@@ -321,7 +321,7 @@ pub struct Strobe {
     /// The controller's time when the message was sent.
     #[n(0)]
     pub at: Time,
-    /// Length of a slot.
+    /// Length of a time slot.
     #[n(1)]
     pub slice: Span,
     /// How jobs outside their slots are stopped, or share their cores.

@@ -15,7 +15,7 @@ const DIGITS_MAX: usize = 18;
 pub struct HostListError {
     /// Byte offset of the error in the text.
     pub at: usize,
-    /// What is wrong at that byte.
+    /// Kind of the error.
     pub problem: HostListProblem,
 }
 
@@ -61,9 +61,9 @@ impl fmt::Display for HostListError {
 
 impl std::error::Error for HostListError {}
 
-/// Expands a host list to all its names, in the order given, with repetitions. Lists are separated by commas or white
-/// space. A bracket group holds numbers, ranges and ranges with a step (`0-10/2`). Several groups multiply in Slurm's
-/// order: the last one varies fastest, then the first. Leading zeros are kept.
+/// Expands a host list to all its names, in the order given, with repetitions. Parts of a list are separated by commas
+/// or white space. Brackets hold numbers, ranges and ranges with a step (`0-10/2`). Several pairs of brackets in a name
+/// multiply in Slurm's order: the last one varies fastest, then the first. Leading zeros are kept.
 pub fn expand(text: &str) -> Result<Vec<String>, HostListError> {
     expand_at_most(text, HOSTLIST_MAX)
 }
@@ -405,7 +405,7 @@ fn append_product(parts: &[Part<'_>], names: &mut Vec<String>) {
     names.append(&mut heads);
 }
 
-/// Returns the name at index `i` of those that [`append_product`] would append.
+/// Returns the name at index `i` of all those that the parts produce together (see [`append_product`]).
 fn nth_of_product(parts: &[Part<'_>], i: usize) -> String {
     let mut left = i;
     let mut picked = vec![0; parts.len()];

@@ -67,7 +67,7 @@ pub struct SegmentHeader {
     pub number: u64,
     /// Size at which the file was created, bytes.
     pub size: u64,
-    /// Sequence number of the segment's first record.
+    /// Sequence number of the first record in the segment.
     pub seq: u64,
     /// Number and hash that the segment's first frame must carry.
     pub link: Link,
@@ -82,7 +82,7 @@ pub enum Problem {
     /// The file has this format version, which is newer than `FORMAT`.
     #[error("the file has format {0}, this program knows formats up to {FORMAT}")]
     Format(u32),
-    /// Bytes are changed, missing or overwritten.
+    /// The checksum is wrong: bytes are changed, missing or overwritten.
     #[error("its bytes do not fit its checksum")]
     Checksum,
     /// The frame is valid but has another number or hash than the chain requires: it was misdirected, lost or repeated.
@@ -113,9 +113,9 @@ pub struct Damage {
 pub enum Scan {
     /// A valid frame is at the offset.
     Frame {
-        /// Byte range of the frame's items in the segment.
+        /// Byte range in the segment that holds the frame's items.
         items: std::ops::Range<usize>,
-        /// Offset of the next frame.
+        /// Offset of the next frame in the segment.
         next: usize,
         /// Number and hash that the next frame must carry.
         link: Link,
@@ -337,7 +337,7 @@ fn frame(bytes: &[u8], expect: Link) -> Result<(usize, Link), Problem> {
     Ok((length, follow(expect, &bytes[..end])))
 }
 
-/// Returns the length of the items if `bytes` begins with a valid frame header.
+/// Returns the length of the items if `bytes` begins with a valid frame header. None: it does not.
 fn frame_header(bytes: &[u8]) -> Option<usize> {
     let head = bytes.first_chunk::<FRAME_HEADER_BYTES>()?;
     let length = word32(head, 4) as usize;
@@ -437,7 +437,7 @@ mod tests {
         Record { seq, time: Time(seq), events }
     }
 
-    /// A segment of `frames` frames and the offsets where they begin and the last one ends.
+    /// Returns a segment of `frames` frames, the offset of each, and the offset of the last one's end.
     fn segment(frames: u64) -> (Vec<u8>, Vec<usize>) {
         let mut link = Link::first(CLUSTER);
         let head = SegmentHeader { format: FORMAT, cluster: CLUSTER, number: 1, size: SIZE as u64, seq: 1, link };
@@ -459,7 +459,7 @@ mod tests {
         (bytes, starts)
     }
 
-    /// Sequence numbers of the records, and how the scan ended.
+    /// Returns the sequence numbers of the records in `bytes`, and how the scan ended.
     fn read(bytes: &[u8]) -> (Vec<u64>, Scan) {
         let mut link = Link::first(CLUSTER);
         let mut at = SEGMENT_HEADER_BYTES;

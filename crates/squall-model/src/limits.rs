@@ -44,7 +44,7 @@ pub const QUESTIONS_MAX: usize = 128;
 pub const NODE_FEATURES_MAX: usize = 1024;
 /// Most nodes of a cluster. Node ids are below this.
 pub const NODES_MAX: usize = 1 << 20;
-/// Longest name of a node, bytes.
+/// Longest host name of a node, bytes.
 pub const HOSTNAME_BYTES_MAX: usize = 255;
 /// Most tasks of one step on one node.
 pub const TASKS_PER_NODE_MAX: u32 = 4096;
@@ -58,9 +58,10 @@ pub const HET_COMPONENTS_MAX: usize = 128;
 pub const TASKS_MAX: u32 = 1 << 20;
 /// Longest string option (names, paths, comments), bytes.
 pub const STRING_BYTES_MAX: usize = 64 << 10;
-/// Most dependency terms of one job.
+/// Most terms in the dependency of one job (`afterok:1,afterany:2` has two).
 pub const DEPENDENCY_TERMS_MAX: usize = 10_000;
-/// Most jobs in one answer frame. A longer list comes in several frames, so that other clients are served between them.
+/// Most jobs in one frame of an answer. A longer list is sent in several frames, so that other clients are served
+/// between them.
 pub const ANSWER_JOBS_MAX: usize = 1024;
 /// Most bytes of messages in one frame to a node, unless a single message is longer. Further messages follow in the
 /// next frame.
@@ -103,7 +104,7 @@ pub const CAST_BLOCK_BYTES: u64 = 64 << 10;
 pub const CAST_BLOCKS: u64 = 63;
 /// Most files whose digests the controller stores, so that sending a file again needs no second upload.
 pub const RECALLED_MAX: usize = 4096;
-/// Most bytes of files in a node's cache.
+/// Most bytes of files that a node keeps in its cache.
 pub const CONTENT_BYTES_MAX: u64 = 4 << 30;
 /// Most changes of accounts in one request.
 pub const POLICY_CHANGES_MAX: usize = 100_000;

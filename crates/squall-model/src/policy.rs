@@ -131,7 +131,7 @@ pub enum Scope {
     Least,
 }
 
-/// A resource that is accounted and can be limited. Variants are added at the end only.
+/// A resource whose usage is accounted and can be limited (Slurm's TRES). Variants are added at the end only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(index_only)]
 #[expect(missing_docs, reason = "the names say it")]
@@ -290,11 +290,11 @@ pub struct AssocKey {
 }
 
 impl AssocKey {
-    /// Returns the key of an account's association.
+    /// Returns the key of the association of an account as a whole.
     pub fn account(account: &str) -> Self {
         Self { account: account.to_owned(), ..Self::default() }
     }
-    /// Returns the key of a user's association in an account, for any partition.
+    /// Returns the key of a user's association in an account, valid for any partition.
     pub fn user(account: &str, user: &str) -> Self {
         Self { user: user.to_owned(), ..Self::account(account) }
     }
@@ -373,7 +373,7 @@ pub struct Qos {
     /// What the QOS is for, as a text.
     #[n(1)]
     pub description: String,
-    /// Priority of the QOS, used with `priority_weight_qos`.
+    /// Priority of the QOS relative to others, used with `priority_weight_qos`.
     #[n(2)]
     pub priority: u32,
     /// Names of QOS whose jobs may be preempted for jobs of this QOS.
@@ -428,16 +428,16 @@ pub struct Policy {
     /// The highest number assigned to a QOS so far.
     #[n(2)]
     pub last_qos: u32,
-    /// Accounts, by name.
+    /// All accounts, by name.
     #[n(3)]
     pub accounts: BTreeMap<String, Account>,
-    /// Users, by name.
+    /// All users of the accounting system, by name.
     #[n(4)]
     pub users: BTreeMap<String, User>,
     /// Associations of accounts and users.
     #[n(5)]
     pub associations: BTreeMap<AssocKey, Association>,
-    /// QOS, by name.
+    /// All QOS, by name.
     #[n(6)]
     pub qos: BTreeMap<String, Qos>,
 }

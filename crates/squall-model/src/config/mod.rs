@@ -61,11 +61,11 @@ pub struct Config {
     /// included. Root and the user that runs the cluster may have more. The first 64 KiB of each job don't count.
     /// Default 1024; 0: no limit.
     pub max_content_per_user_mb: u32,
-    /// The first job id. After `max_job_id` numbering starts again here and skips ids in use. Default 1. Not for cells,
-    /// whose ids follow from their number.
+    /// The lowest job id. After `max_job_id` numbering starts again here and skips ids in use. Default 1. Not for
+    /// cells, whose ids follow from their number.
     #[serde(alias = "FirstJobId")]
     pub first_job_id: u32,
-    /// The last job id. Default 67043328, as in Slurm.
+    /// The highest job id. Default 67043328, as in Slurm.
     #[serde(alias = "MaxJobId")]
     pub max_job_id: u32,
     /// Whether jobs without `--requeue` or `--no-requeue` are requeued when a node fails. Default true.
@@ -459,9 +459,9 @@ pub enum RoutePolicy {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TopologyFile {
-    /// Name of the file. Empty: there is none.
+    /// Name of the topology file. Empty: there is none.
     pub name: String,
-    /// Content of the file.
+    /// Content of the topology file.
     pub text: String,
 }
 

@@ -75,7 +75,7 @@ impl NodeSet {
     pub fn new() -> Self {
         Self::default()
     }
-    /// Returns the set of one node.
+    /// Returns the set that has only this node.
     pub fn one(node: NodeId) -> Self {
         [node].into_iter().collect()
     }
@@ -183,7 +183,7 @@ impl IndexSet {
     pub fn new() -> Self {
         Self::default()
     }
-    /// Returns the set `first..=last`.
+    /// Returns the set of all indices from `first` to `last`, both included.
     pub fn range(first: u32, last: u32) -> Self {
         Self(if first <= last { vec![Range { first, last }] } else { Vec::new() })
     }

@@ -19,7 +19,7 @@ use crate::wire::node::{Down, Registration};
 use crate::wire::peer::PeerMessage;
 use crate::wire::sealed::Sealed;
 
-/// Frame from parent to child.
+/// Frame from parent to child in the distribution tree.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct DownFrame {
     /// Number of the first message in the frame. The messages of a connection are numbered 1, 2, 3 … in each direction.
@@ -30,7 +30,7 @@ pub struct DownFrame {
     pub says: Vec<Downward>,
 }
 
-/// Frame from child to parent.
+/// Frame from child to parent in the distribution tree.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct UpFrame {
     /// Number of the first message in the frame. The messages of a connection are numbered 1, 2, 3 … in each direction.
@@ -75,7 +75,7 @@ pub enum Downward {
     /// Acknowledges a composite (combined reports of nodes): it is in the controller's journal.
     #[n(4)]
     Taken {
-        /// Number of the composite on this connection.
+        /// Number that the composite has on this connection.
         #[n(0)]
         batch: u64,
     },
@@ -91,13 +91,13 @@ pub enum Downward {
 /// lost.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Letter {
-    /// The step of both step daemons.
+    /// The step to which both step daemons belong.
     #[n(0)]
     pub step: StepKey,
-    /// Node of the sender.
+    /// Node of the step daemon that sends the message.
     #[n(1)]
     pub sender: NodeId,
-    /// Node of the receiver.
+    /// Node of the step daemon that receives the message.
     #[n(2)]
     pub to: NodeId,
     /// The message. Relays don't decode it.
@@ -296,10 +296,10 @@ pub enum Ask {
 /// Content of a put: messages for a set of nodes, with the scripts and environments that these need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Parcel {
-    /// The messages, in order.
+    /// The messages, in the order in which nodes process them.
     #[n(0)]
     pub messages: Vec<Down>,
-    /// Scripts and environments that the messages refer to. Filled in by the host.
+    /// Scripts and environments that the messages refer to. The controller's host process fills them in.
     #[n(1)]
     pub blobs: Vec<Blob>,
 }
@@ -313,19 +313,19 @@ pub struct Query {
     /// Number of the query within the epoch.
     #[n(1)]
     pub number: u64,
-    /// The nodes asked.
+    /// The nodes to which the question goes.
     #[n(2)]
     pub to: NodeSet,
     /// The comparison that each node makes.
     #[n(3)]
     pub test: Test,
-    /// Whether a node delays its answer until the comparison holds or time is up.
+    /// Whether a node delays its answer until the comparison holds or the time is over.
     #[n(4)]
     pub wait: bool,
     /// Time left until the answer is due, microseconds.
     #[n(5)]
     pub time_us: u64,
-    /// Whether the answer includes load and free memory.
+    /// Whether answers include the load and free memory of each node.
     #[n(6)]
     pub health: bool,
 }
@@ -356,7 +356,7 @@ pub enum Variable {
     /// State of this step on the node. 1: the node's tasks run; 2: they have ended.
     #[n(2)]
     Step(#[n(0)] StepKey),
-    /// State of this file on the node: [`Holding::value`].
+    /// State of this file on the node, as the number that [`Holding::value`] gives.
     #[n(3)]
     Content(#[n(0)] ContentId),
     /// The variable with this name, for any use. Set by `Down::Write` only.
@@ -372,9 +372,8 @@ pub enum Variable {
     #[n(6)]
     Placed(#[n(0)] Epoch, #[n(1)] u64),
     /// Blocks of this file that the node lacks, from a byte offset on, as bits: bit `i` is set if block `i` after the
-    /// offset is lacking (blocks of [`limits::CAST_BLOCK_BYTES`]). Relays combine the bits of all nodes with OR.
-    ///
-    /// [`limits::CAST_BLOCK_BYTES`]: crate::limits::CAST_BLOCK_BYTES
+    /// offset is lacking (blocks of [`CAST_BLOCK_BYTES`](crate::limits::CAST_BLOCK_BYTES)). Relays combine the bits of
+    /// all nodes with OR.
     #[n(7)]
     Missing(#[n(0)] ContentId, #[n(1)] u64),
     /// Largest deviation of the node's gang scheduling slots from the controller's over the last few seconds,
@@ -415,16 +414,16 @@ impl Variable {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Comparison {
-    /// The variable is at least the value.
+    /// Holds if the variable is at least the value.
     #[n(0)]
     AtLeast,
-    /// The variable is less than the value.
+    /// Holds if the variable is less than the value.
     #[n(1)]
     Less,
-    /// The variable equals the value.
+    /// Holds if the variable equals the value.
     #[n(2)]
     Equal,
-    /// The variable differs from the value.
+    /// Holds if the variable differs from the value.
     #[n(3)]
     Different,
 }
@@ -435,10 +434,10 @@ pub enum Upward {
     /// Combined reports of the child and the nodes below it.
     #[n(0)]
     Composite {
-        /// Number of the composite, rising on this connection.
+        /// Number of the composite, rising on this connection. The acknowledgement repeats it.
         #[n(0)]
         batch: u64,
-        /// The reports.
+        /// The combined reports.
         #[n(1)]
         composite: Box<Composite>,
     },
@@ -546,7 +545,7 @@ pub struct LaunchFailure {
 /// Load and free memory of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Health {
-    /// Load average over one minute, in hundredths.
+    /// Load average over one minute, times 100.
     #[n(0)]
     pub load_centi: u32,
     /// Free memory, MiB.
@@ -606,7 +605,7 @@ impl Composite {
     pub fn lets_in(&self) -> bool {
         !self.knocks.is_empty() || !self.registrations.is_empty() || !self.newer.is_empty()
     }
-    /// Adds the end of a step on some nodes.
+    /// Adds the report that a step has ended on some nodes.
     pub fn add_ended(&mut self, key: StepKey, nodes: &NodeSet, end: &StepEnd) {
         let ends = self.ended.entry(key).or_default();
         match ends.iter_mut().find(|(_, known)| known.merges_with(end)) {
@@ -619,7 +618,7 @@ impl Composite {
             None => ends.push((nodes.clone(), end.clone())),
         }
     }
-    /// Adds that a job has no processes left on some nodes.
+    /// Adds the report that a job has no processes left on some nodes.
     pub fn add_gone(&mut self, job: JobAttempt, nodes: &NodeSet) {
         self.gone.entry(job).or_default().union_with(nodes);
     }

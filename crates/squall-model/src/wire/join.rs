@@ -50,7 +50,7 @@ pub enum Question {
 /// The controller's answer to a `Question`.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Told {
-    /// The cluster's configuration.
+    /// Answer to `Question::Charter`: the cluster's configuration.
     #[n(0)]
     Charter {
         /// Text of the controller's `squall.toml`.

@@ -36,7 +36,7 @@ pub enum Down {
         #[n(0)]
         #[cbor(with = "crate::encoding::arc")]
         facts: Arc<JobFacts>,
-        /// How to start the job's script. None: the job has none.
+        /// How to start the job's batch script. None: the job has no script.
         #[n(1)]
         batch: Option<BatchStart>,
     },
@@ -162,7 +162,7 @@ pub enum Down {
         /// Number that identifies this transfer in its datagrams.
         #[n(1)]
         stream: u64,
-        /// Key that decrypts the datagrams.
+        /// Key that decrypts the datagrams of this transfer.
         #[n(2)]
         key: StreamKey,
     },
@@ -177,7 +177,7 @@ pub enum Down {
     /// job had ended.
     #[n(19)]
     Recall {
-        /// The job and its attempt.
+        /// The job to take back, with its attempt.
         #[n(0)]
         job: JobAttempt,
     },
@@ -187,7 +187,7 @@ pub enum Down {
         /// The step to follow.
         #[n(0)]
         key: StepKey,
-        /// Address of the `sattach` client.
+        /// Address of the `sattach` client, to which the step daemon connects.
         #[n(1)]
         watcher: Watcher,
     },
@@ -209,13 +209,13 @@ pub struct Placement {
     /// Epoch of the controller that gave this order.
     #[n(0)]
     pub epoch: Epoch,
-    /// Number of the order within that epoch.
+    /// Number of this order, counted within the controller's epoch.
     #[n(1)]
     pub number: u64,
     /// The content of the file.
     #[n(2)]
     pub content: ContentId,
-    /// The user as which nodes write the file.
+    /// The user with whose rights nodes write the file.
     #[n(3)]
     pub owner: Owner,
     /// Absolute path of the file.
@@ -311,7 +311,7 @@ pub struct Registration {
     /// Name of the node.
     #[n(0)]
     pub name: String,
-    /// The session that the controller offered.
+    /// The session that the controller offered to the node.
     #[n(1)]
     pub session: Session,
     /// Incarnation of the node, which changes when its machine reboots or its spool is wiped.
@@ -329,7 +329,7 @@ pub struct Registration {
     /// Jobs that the node accepted in an earlier incarnation and that certainly never started a process.
     #[n(6)]
     pub unstarted: Vec<JobAttempt>,
-    /// The highest job id that this node daemon has seen since its start.
+    /// The highest job id that this node daemon has had since its start.
     #[n(7)]
     pub last_job: JobId,
     /// Load and free memory of the node.

@@ -24,7 +24,7 @@ pub enum PeerMessage {
     /// reached the synchronization point.
     #[n(1)]
     Up {
-        /// The synchronization point.
+        /// The synchronization point that the ranks have reached.
         #[n(0)]
         gathering: Gathering,
         /// Data that these ranks contribute, concatenated.
@@ -35,7 +35,7 @@ pub enum PeerMessage {
     /// point.
     #[n(2)]
     Down {
-        /// The synchronization point.
+        /// The synchronization point that the ranks have reached.
         #[n(0)]
         gathering: Gathering,
         /// Data of all participating ranks, concatenated.
@@ -48,7 +48,7 @@ pub enum PeerMessage {
     /// A synchronization point failed; sent to the step daemons that take part in it.
     #[n(3)]
     Failed {
-        /// The synchronization point.
+        /// The synchronization point that failed.
         #[n(0)]
         gathering: Gathering,
         /// Why the synchronization failed.
@@ -125,7 +125,7 @@ pub enum PeerMessage {
     /// Sent instead of `Up` if the data is too long to be sent up the tree. The data stays on the node of its ranks.
     #[n(10)]
     Held {
-        /// The synchronization point.
+        /// The synchronization point that the ranks have reached.
         #[n(0)]
         gathering: Gathering,
         /// Length of the data on the sender's node and on the nodes below it, bytes.
@@ -136,7 +136,7 @@ pub enum PeerMessage {
     /// the next one, in a ring.
     #[n(11)]
     Round {
-        /// The synchronization point.
+        /// The synchronization point that the ranks have reached.
         #[n(0)]
         gathering: Gathering,
         /// A number that no other synchronization point of the step with the same root has.
@@ -146,7 +146,7 @@ pub enum PeerMessage {
     /// Data of the ranks of one node, passed on from node to node in a ring.
     #[n(12)]
     Piece {
-        /// The synchronization point.
+        /// The synchronization point for which the ranks contributed the data.
         #[n(0)]
         gathering: Gathering,
         /// Position, among the nodes that take part, of the node whose ranks contributed the data.
@@ -177,7 +177,7 @@ pub enum PeerMessage {
         #[n(1)]
         data: ByteBuf,
     },
-    /// Answer to `Ping`.
+    /// Answer to `Ping`, with the same number and payload.
     #[n(15)]
     Pong {
         /// Number of the `Ping` that is answered.
@@ -211,10 +211,10 @@ pub struct Notice {
     /// The rank that published the data.
     #[n(0)]
     pub owner: u32,
-    /// Name of the data.
+    /// Name under which the data is published.
     #[n(1)]
     pub key: String,
-    /// The data, as PMIx or PMI packs it.
+    /// The published data, as PMIx or PMI packs it.
     #[n(2)]
     pub value: ByteBuf,
 }
@@ -222,7 +222,7 @@ pub struct Notice {
 /// A synchronization point: ranks that wait for each other, and perhaps exchange data.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Gathering {
-    /// Kind of the synchronization point.
+    /// Kind of the synchronization point, as a fence or a barrier.
     #[n(0)]
     pub what: What,
     /// The ranks that synchronize.
@@ -254,12 +254,12 @@ pub enum What {
     /// Destruction of the PMIx group with this name.
     #[n(5)]
     Ungroup(#[n(0)] String),
-    /// A measurement by the step daemons of how long synchronization takes.
+    /// A synchronization by which the step daemons measure how long synchronization takes.
     #[n(6)]
     Trial,
 }
 
-/// Why an exchange between ranks failed.
+/// Why a synchronization, or an exchange of data between ranks, failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Fault {

@@ -10,7 +10,7 @@ use crate::codec::CodecError;
 use crate::encoding::{self, Decoded, Encoded};
 
 thread_local! {
-    /// Buffer for encoding, kept per thread to save allocations.
+    /// Buffer in which this thread encodes values, kept to save allocations.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -32,9 +32,10 @@ struct Known {
 type Recent = VecDeque<Known>;
 
 thread_local! {
-    /// Specifications encoded lately, found by their address, which is not reused while they are remembered.
+    /// Job specifications that this thread encoded lately. They are found by the address of their `Arc`, which is not
+    /// reused while they are remembered.
     static ENCODED: RefCell<Recent> = const { RefCell::new(VecDeque::new()) };
-    /// Specifications decoded lately, found by their bytes.
+    /// Job specifications that this thread decoded lately. They are found by their encoding.
     static DECODED: RefCell<Recent> = const { RefCell::new(VecDeque::new()) };
 }
 

@@ -70,7 +70,7 @@ pub struct JobPriority {
     /// Whether a user or operator set the priority, so that the factors have no effect.
     #[n(8)]
     pub fixed: bool,
-    /// Value of `--nice`.
+    /// Value of `--nice`, which lowers the priority.
     #[n(9)]
     pub nice: i32,
     /// The factors, each between 0 and 1 before it is weighted.
@@ -78,7 +78,7 @@ pub struct JobPriority {
     pub factors: Factors,
 }
 
-/// A line of `sshare`: the share of an account, or of a user in it.
+/// A line of `sshare`: shares and usage of an account, or of a user in an account.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Share {
     /// Number of the association; 1 for the root account.
@@ -102,7 +102,7 @@ pub struct Share {
     /// The association's shares as a fraction of the shares of all associations with the same parent, between 0 and 1.
     #[n(6)]
     pub norm_shares: Real,
-    /// CPU seconds used, decayed over time.
+    /// CPU seconds used so far, where earlier usage counts less (`priority_decay_half_life_s`).
     #[n(7)]
     pub raw_usage: Real,
     /// The association's usage as a fraction of the whole cluster's usage, between 0 and 1.

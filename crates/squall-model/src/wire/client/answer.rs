@@ -34,7 +34,7 @@ pub enum Answer {
         /// Id that the job would get.
         #[n(0)]
         job: JobId,
-        /// Expected start.
+        /// Expected start of the job.
         #[n(1)]
         time: Time,
         /// Number of CPUs that the job would get.
@@ -53,7 +53,7 @@ pub enum Answer {
     /// The step has its resources, and its tasks start.
     #[n(3)]
     StepCreated {
-        /// Number of the step.
+        /// Number of the step within its job.
         #[n(0)]
         step: StepNo,
         /// Nodes and tasks of the step.
@@ -69,7 +69,7 @@ pub enum Answer {
     /// The step has ended, and this is in the journal.
     #[n(4)]
     StepDone {
-        /// Number of the step.
+        /// Number of the step within its job.
         #[n(0)]
         step: StepNo,
         /// How the step ended.
@@ -114,7 +114,7 @@ pub enum Answer {
     /// The controller is running.
     #[n(12)]
     Pong {
-        /// Host name of the controller.
+        /// Name of the host on which the controller runs.
         #[n(0)]
         host: String,
         /// Version of the controller.
@@ -145,7 +145,7 @@ pub enum Answer {
         /// The rows, in order of the jobs' submission.
         #[n(0)]
         rows: Vec<AccountingRow>,
-        /// Whether another page follows.
+        /// Whether another page of rows follows.
         #[n(1)]
         more: bool,
         /// Ranges of job ids (first and last) of which rows may be missing. Only set on the last page.
@@ -158,7 +158,7 @@ pub enum Answer {
     /// Content of a job's batch script.
     #[n(16)]
     Script(#[n(0)] ByteBuf),
-    /// The request is refused for this reason.
+    /// The request is refused, for the reason given.
     #[n(17)]
     Refused(#[n(0)] Refusal),
     /// Result of a query: the comparison holds on all nodes that were asked, except for those listed here.
@@ -181,7 +181,7 @@ pub enum Answer {
         /// Offset after the last byte of the range in the file.
         #[n(1)]
         through: u64,
-        /// Length of a piece, bytes.
+        /// Length in bytes of the pieces in which the client sends the range.
         #[n(2)]
         chunk_bytes: u32,
     },
@@ -205,7 +205,7 @@ pub enum Answer {
     /// Text to show to the user. Sent to the client that owns an allocation.
     #[n(22)]
     Notice(#[n(0)] String),
-    /// Digest of a file that the caller sent before. None: the controller does not remember it.
+    /// Digest of a file that the caller sent before. None: the controller does not have it (any more).
     #[n(23)]
     Recalled(#[n(0)] Option<Digest>),
     /// All licenses of the cluster, by name.
@@ -266,10 +266,10 @@ impl std::fmt::Display for JobName {
 /// Why a request is refused. `squall-cli` has the texts that users see, as Slurm's.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Refusal {
-    /// The job does not exist.
+    /// The job of the request does not exist.
     #[n(0)]
     InvalidJobId,
-    /// The step does not exist.
+    /// The step of the request does not exist.
     #[n(1)]
     InvalidStepId,
     /// The partition with this name does not exist.
@@ -296,7 +296,7 @@ pub enum Refusal {
         /// The refused value.
         #[n(1)]
         value: String,
-        /// What is wrong with the value, and what would be right.
+        /// What is wrong with the value, and which values are allowed.
         #[n(2)]
         problem: String,
     },
@@ -309,13 +309,13 @@ pub enum Refusal {
     /// The job depends on an unknown job, or on itself.
     #[n(10)]
     DependencyProblem,
-    /// The caller has no permission.
+    /// The caller has no permission for the request.
     #[n(11)]
     AccessDenied,
     /// The job has ended already.
     #[n(12)]
     AlreadyDone,
-    /// The job is not pending (any more).
+    /// The job is not pending, or no longer.
     #[n(13)]
     NotPending,
     /// The job is not running.
@@ -333,10 +333,10 @@ pub enum Refusal {
     /// The job is held and must be released first.
     #[n(18)]
     Held,
-    /// The array has higher indices than the site allows.
+    /// The array has a higher index than the site allows.
     #[n(19)]
     ArrayTooLarge {
-        /// The highest index allowed.
+        /// The highest index that the site allows.
         #[n(0)]
         highest: u32,
     },
@@ -398,7 +398,7 @@ pub enum Refusal {
     /// The cell with this number does not respond. The request was not sent to the cell.
     #[n(38)]
     CellAway(#[n(0)] u32),
-    /// Fewer job ids are free than this request needs.
+    /// The controller has fewer free job ids than this request needs.
     #[n(39)]
     OutOfIds,
     /// The partition with this name has pending or running jobs.

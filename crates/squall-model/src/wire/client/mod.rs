@@ -80,7 +80,7 @@ pub enum Request {
         #[n(0)]
         job: JobId,
     },
-    /// Ends the caller's allocation. Answer: `Done`.
+    /// Ends the caller's allocation, with an exit code. Answer: `Done`.
     #[n(4)]
     Finish {
         /// The job of the allocation.
@@ -107,7 +107,7 @@ pub enum Request {
         /// Specification of the step.
         #[n(1)]
         spec: Box<StepSpec>,
-        /// The program and its environment.
+        /// Program that the step's tasks run, with its environment.
         #[n(2)]
         program: Box<TaskProgram>,
         /// Key that makes a retry safe. A client that reconnects to a restarted controller sends the whole request
@@ -134,7 +134,7 @@ pub enum Request {
         /// The step to end or signal in each job. None: the whole jobs.
         #[n(2)]
         step: Option<StepNo>,
-        /// Whether the answer lists jobs to which the request does not apply (already ended, not found).
+        /// Whether the answer also lists jobs to which the request does not apply (already ended, not found).
         #[n(3)]
         verbose: bool,
     },
@@ -169,17 +169,17 @@ pub enum Request {
         #[n(2)]
         from: Option<JobId>,
     },
-    /// `scontrol suspend`, `resume`. Answer: `Affected`.
+    /// `scontrol suspend`, `resume`: stops or continues running jobs. Answer: `Affected`.
     #[n(12)]
     Suspend {
         /// The jobs to suspend or resume.
         #[n(0)]
         jobs: JobSelection,
-        /// True: suspend; false: resume.
+        /// Whether to suspend the jobs. False: resume them.
         #[n(1)]
         suspend: bool,
     },
-    /// `scontrol update jobid=`. Answer: `Affected`.
+    /// `scontrol update jobid=`: changes jobs. Answer: `Affected`.
     #[n(13)]
     UpdateJob {
         /// The jobs to change.
@@ -223,7 +223,7 @@ pub enum Request {
         #[n(1)]
         step: StepNo,
     },
-    /// `scontrol update nodename=`. Answer: `Done`.
+    /// `scontrol update nodename=`: changes nodes. Answer: `Done`.
     #[n(17)]
     UpdateNodes {
         /// The nodes to change, as a host list.
@@ -239,7 +239,7 @@ pub enum Request {
         #[n(3)]
         change: Option<Box<NodeChange>>,
     },
-    /// `scontrol update partitionname=`. Answer: `Done`.
+    /// `scontrol update partitionname=` with a state. Answer: `Done`.
     #[n(18)]
     UpdatePartition {
         /// Name of the partition.
@@ -249,7 +249,7 @@ pub enum Request {
         #[n(1)]
         state: PartitionState,
     },
-    /// `scontrol create`, `update` and `delete partition`. Answer: `Done`.
+    /// `scontrol create`, `update` and `delete partition`, except changes of only the state. Answer: `Done`.
     #[n(19)]
     ChangePartition {
         /// Name of the partition.
@@ -276,19 +276,19 @@ pub enum Request {
         #[n(2)]
         steps: bool,
     },
-    /// `sinfo`, `scontrol show node`. Answer: `Nodes`.
+    /// `sinfo`, `scontrol show node`: all nodes. Answer: `Nodes`.
     #[n(21)]
     Nodes,
-    /// `sinfo`, `scontrol show partition`. Answer: `Partitions`.
+    /// `sinfo`, `scontrol show partition`: all partitions. Answer: `Partitions`.
     #[n(22)]
     Partitions,
-    /// `scontrol show config`. Answer: `Config`.
+    /// `scontrol show config`: the configuration. Answer: `Config`.
     #[n(23)]
     Config,
     /// `scontrol ping`, also sent to wait until the cluster is ready. Answer: `Pong`.
     #[n(24)]
     Ping,
-    /// `sdiag`. Answer: `Diag`.
+    /// `sdiag`: counters of the controller. Answer: `Diag`.
     #[n(25)]
     Diag {
         /// Whether to reset the counters after the answer.
@@ -306,7 +306,7 @@ pub enum Request {
     /// `History`.
     #[n(28)]
     History,
-    /// `scontrol write batch_script`: returns the script of a job. Answer: `Script`.
+    /// `scontrol write batch_script`: the script of a job. Answer: `Script`.
     #[n(29)]
     Script {
         /// The job whose script is returned.
@@ -350,7 +350,7 @@ pub enum Request {
     /// some node lacks, each of which the client sends as `Chunk`s, and `Broadcast` at the end.
     #[n(33)]
     Broadcast(#[n(0)] Box<Broadcast>),
-    /// A piece of the file that is broadcast on this connection. No answer.
+    /// A piece of the file that the client broadcasts on this connection. Not answered.
     #[n(34)]
     Chunk {
         /// Offset of the piece in the file, bytes.
@@ -368,13 +368,13 @@ pub enum Request {
         #[n(0)]
         known_as: Digest,
     },
-    /// `scontrol show licenses`. Answer: `Licenses`.
+    /// `scontrol show licenses`: all licenses. Answer: `Licenses`.
     #[n(36)]
     Licenses,
     /// `sacctmgr show`: accounts, users, associations and QOS. Answer: `Policy`.
     #[n(37)]
     Policy,
-    /// `sacctmgr add`, `modify`, `delete`. Answer: `Done`.
+    /// `sacctmgr add`, `modify`, `delete`: changes accounts, users, associations and QOS. Answer: `Done`.
     #[n(38)]
     ChangePolicy {
         /// Version of the policy that the caller has seen. If it is another by now, the request is refused.
@@ -384,23 +384,23 @@ pub enum Request {
         #[n(1)]
         changes: Vec<PolicyChange>,
     },
-    /// `sprio`. Answer: `Priorities`.
+    /// `sprio`: priorities of pending jobs. Answer: `Priorities`.
     #[n(39)]
     Priorities {
         /// The jobs whose priorities are returned.
         #[n(0)]
         jobs: JobSelection,
     },
-    /// `sshare`. Answer: `Shares`.
+    /// `sshare`: fair shares of accounts and users. Answer: `Shares`.
     #[n(40)]
     Shares,
     /// `squeue --start`: expected start times of the first pending jobs. Answer: `Expected`.
     #[n(41)]
     Expected,
-    /// `scontrol show reservation`. Answer: `Reservations`.
+    /// `scontrol show reservation`: all reservations. Answer: `Reservations`.
     #[n(42)]
     Reservations,
-    /// `scontrol create reservation`, `update reservation`. Answer: `Reserved`.
+    /// `scontrol create reservation`, `update reservation`: creates or changes a reservation. Answer: `Reserved`.
     #[n(43)]
     Reserve {
         /// Values of the reservation that the user gave.
@@ -470,7 +470,7 @@ pub enum Request {
         /// The job of the steps.
         #[n(0)]
         job: JobId,
-        /// Number of a running step. None: all of the job's steps.
+        /// Number of a running step of the job. None: all of its steps.
         #[n(1)]
         step: Option<StepNo>,
         /// New time limit in seconds since the step's start. None: as long as the job.
@@ -499,16 +499,16 @@ impl Request {
 /// Selects the jobs of a request. All conditions that are set must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct JobSelection {
-    /// Jobs and array tasks. Empty: any.
+    /// Jobs and array tasks, of which the job must be one. Empty: any.
     #[n(0)]
     pub ids: Vec<JobRef>,
-    /// Uids of the jobs' users. Empty: any.
+    /// Uids of users, one of which must own the job. Empty: any.
     #[n(1)]
     pub users: Vec<u32>,
     /// Names of partitions, one of which the job must have. Empty: any.
     #[n(2)]
     pub partitions: Vec<String>,
-    /// Job names. Empty: any.
+    /// Names, one of which the job must have. Empty: any.
     #[n(3)]
     pub names: Vec<String>,
     /// Names of accounts, one of which the job must have. Empty: any.
@@ -520,7 +520,7 @@ pub struct JobSelection {
     /// States, one of which the job must have. Empty: any; ended jobs then only if the request includes them.
     #[n(6)]
     pub states: Vec<StateFilter>,
-    /// Nodes, as a host list: jobs that hold at least one of them. None: any.
+    /// Nodes as a host list, at least one of which the job must hold. None: any.
     #[n(7)]
     pub nodes: Option<String>,
 }
@@ -539,47 +539,47 @@ pub enum JobRef {
     Component(#[n(0)] JobId, #[n(1)] u32),
 }
 
-/// State of a job to filter by.
+/// State of jobs that a request selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 #[cbor(index_only)]
 pub enum StateFilter {
-    /// PENDING
+    /// Jobs that wait in the queue (PENDING).
     #[n(0)]
     Pending,
-    /// RUNNING
+    /// Jobs that run (RUNNING).
     #[n(1)]
     Running,
-    /// SUSPENDED
+    /// Running jobs that are suspended (SUSPENDED).
     #[n(2)]
     Suspended,
-    /// COMPLETING
+    /// Jobs whose processes are being ended (COMPLETING).
     #[n(3)]
     Completing,
-    /// COMPLETED
+    /// Jobs that ended with exit code 0 (COMPLETED).
     #[n(4)]
     Completed,
-    /// CANCELLED
+    /// Jobs that a user or operator cancelled (CANCELLED).
     #[n(5)]
     Cancelled,
-    /// FAILED
+    /// Jobs that failed, as with an exit code other than 0 (FAILED).
     #[n(6)]
     Failed,
-    /// TIMEOUT
+    /// Jobs that reached their time limit (TIMEOUT).
     #[n(7)]
     Timeout,
-    /// NODE_FAIL
+    /// Jobs that ended because a node failed (NODE_FAIL).
     #[n(8)]
     NodeFail,
-    /// OUT_OF_MEMORY
+    /// Jobs that ran out of memory (OUT_OF_MEMORY).
     #[n(9)]
     OutOfMemory,
-    /// PREEMPTED
+    /// Jobs that were preempted (PREEMPTED).
     #[n(10)]
     Preempted,
-    /// DEADLINE
+    /// Jobs that could not end before their deadline (DEADLINE).
     #[n(11)]
     Deadline,
-    /// BOOT_FAIL
+    /// Jobs that ended with state BOOT_FAIL.
     #[n(12)]
     BootFail,
     /// REQUEUED: pending again after a requeue.
@@ -590,14 +590,14 @@ pub enum StateFilter {
     Never,
 }
 
-/// Values of `scontrol update job`, each documented by Slurm's key. None: unchanged.
+/// Values of `scontrol update job`, each documented with Slurm's key for it. None: unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct JobUpdate {
     /// Time limit (TimeLimit), seconds; Some(None): UNLIMITED. The client resolves `+` and `-` to a value.
     #[n(0)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub time_limit_s: Option<Option<u64>>,
-    /// Priority; 0 holds the job.
+    /// Priority of the job (Priority); 0 holds the job.
     #[n(1)]
     pub priority: Option<u32>,
     /// Nice value (Nice), which lowers the priority.
@@ -606,10 +606,10 @@ pub struct JobUpdate {
     /// Name of the job (JobName).
     #[n(3)]
     pub name: Option<String>,
-    /// Partition, or several with commas (Partition).
+    /// Name of the partition, or several names separated by commas (Partition).
     #[n(4)]
     pub partition: Option<String>,
-    /// Account (Account).
+    /// Name of the account (Account).
     #[n(5)]
     pub account: Option<String>,
     /// Name of the QOS (QOS).
@@ -634,7 +634,7 @@ pub struct JobUpdate {
     /// CPUs per task (NumCPUs).
     #[n(12)]
     pub cpus_per_task: Option<u32>,
-    /// Memory of each node or CPU (MinMemoryNode, MinMemoryCPU).
+    /// Memory of each node or of each CPU (MinMemoryNode, MinMemoryCPU).
     #[n(13)]
     pub memory: Option<crate::resource::Memory>,
     /// Nodes that the job must get (ReqNodeList), as a host list; Some(None): removed.
@@ -665,7 +665,7 @@ pub struct JobUpdate {
     /// Working directory (WorkDir).
     #[n(21)]
     pub work_dir: Option<String>,
-    /// Receiver of mail (MailUser).
+    /// User or address that gets mail about the job (MailUser).
     #[n(22)]
     pub mail_user: Option<String>,
     /// Events for which mail is sent (MailType).
@@ -734,28 +734,28 @@ pub struct JobUpdate {
 /// Conditions of a `sacct` query. All conditions that are set must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct AccountingQuery {
-    /// Jobs and array tasks. Empty: any.
+    /// Jobs and array tasks, of which the job must be one. Empty: any.
     #[n(0)]
     pub ids: Vec<JobRef>,
-    /// If set, only the rows of the step with this number (`-j 12.0`, `12.batch`).
+    /// Number of a step (`-j 12.0`, `12.batch`), to select only rows of steps with this number. None: all rows.
     #[n(1)]
     pub step: Option<StepNo>,
-    /// Uids of the jobs' users. Empty: any.
+    /// Uids of users, one of which must own the job. Empty: any.
     #[n(2)]
     pub users: Vec<u32>,
     /// States, one of which the job must have had. Empty: any.
     #[n(3)]
     pub states: Vec<StateFilter>,
-    /// Job names. Empty: any.
+    /// Names, one of which the job must have. Empty: any.
     #[n(4)]
     pub names: Vec<String>,
-    /// Names of partitions. Empty: any.
+    /// Names of partitions, one of which the job must have. Empty: any.
     #[n(5)]
     pub partitions: Vec<String>,
-    /// Accounts. Empty: any.
+    /// Names of accounts, one of which the job must have. Empty: any.
     #[n(6)]
     pub accounts: Vec<String>,
-    /// Nodes, as a host list: jobs that held at least one of them. None: any.
+    /// Nodes as a host list, at least one of which the job must have held. None: any.
     #[n(7)]
     pub nodes: Option<String>,
     /// Start of the period in which the jobs had one of `states` or, without states, existed. None: unlimited.
@@ -764,7 +764,7 @@ pub struct AccountingQuery {
     /// End of the period that `start` begins. None: unlimited.
     #[n(9)]
     pub end: Option<Time>,
-    /// Whether to leave out rows of steps.
+    /// Whether to leave out the rows of steps, so that only jobs are listed.
     #[n(10)]
     pub allocations_only: bool,
     /// Whether to include earlier attempts of requeued jobs, not only the last.

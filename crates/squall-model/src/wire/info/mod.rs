@@ -39,7 +39,7 @@ pub struct JobsPage {
     /// Whether another page follows.
     #[n(4)]
     pub more: bool,
-    /// Requested ids that don't exist.
+    /// Requested job ids for which no job exists.
     #[n(5)]
     pub unknown: Vec<JobId>,
     /// The controller's time when it made the page.
@@ -251,7 +251,7 @@ pub struct StepInfo {
     /// When the step started.
     #[n(7)]
     pub start: Time,
-    /// Time limit of the step, seconds. None: as long as the job.
+    /// Time limit of the step, seconds. None: the step may run as long as the job.
     #[n(8)]
     pub time_limit_s: Option<u64>,
     /// When and how the step ended. None: it is running.
@@ -310,7 +310,7 @@ pub struct NodeInfo {
     /// Number of jobs completing on the node.
     #[n(15)]
     pub jobs_completing: u32,
-    /// Load average over one minute, in hundredths.
+    /// Load average of the node over one minute, times 100.
     #[n(16)]
     pub load_centi: u32,
     /// Free memory of the node, MiB.
@@ -443,7 +443,7 @@ pub struct AccountingRow {
     /// Highest exit code of the job's steps.
     #[n(13)]
     pub derived_exit: ExitCode,
-    /// Reason for the state, if there is one to give.
+    /// Reason for the state, as a text for users. None: no reason.
     #[n(14)]
     pub reason: Option<String>,
     /// When the job was submitted.

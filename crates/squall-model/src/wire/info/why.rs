@@ -7,7 +7,7 @@ use crate::time::Time;
 use crate::wire::client::JobName;
 use minicbor::{Decode, Encode};
 
-/// Why a job is pending.
+/// Why a job is pending, and what would let it start.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Why {
     /// The job in question.
@@ -26,7 +26,7 @@ pub struct Why {
     /// The job does not start before this time (`--begin`). None: no such time.
     #[n(4)]
     pub begin: Option<Time>,
-    /// Dependencies not satisfied yet, as text.
+    /// Dependencies of the job that are not satisfied yet, as text.
     #[n(5)]
     pub dependency: String,
     /// Licenses that the job requests: name, number requested, number free.
