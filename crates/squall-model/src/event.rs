@@ -160,8 +160,8 @@ pub enum Event {
         #[n(5)]
         layout: Layout,
     },
-    /// The tasks of a step ended on some nodes, in the same way on all of these. The step has ended when no node is
-    /// left.
+    /// The tasks of a step ended on some nodes, in the same way on all of these. A step has ended when its tasks have
+    /// ended on all of its nodes.
     #[n(9)]
     StepNodesEnded {
         /// The job of the step.
@@ -336,13 +336,13 @@ pub enum Event {
     /// A job or step that has just started got generic resources (as GPUs).
     #[n(23)]
     GresGranted {
-        /// The job, or the job of the step.
+        /// The job that got the resources, or whose step got them.
         #[n(0)]
         job: JobId,
         /// The step that got the resources. None: the job as a whole.
         #[n(1)]
         step: Option<StepNo>,
-        /// The devices granted on each node.
+        /// The devices that the job or step got on each node.
         #[n(2)]
         grants: Vec<Grant>,
     },
@@ -363,7 +363,7 @@ pub enum Event {
     /// The gang matrix (jobs by time slot) changed.
     #[n(26)]
     Ganged {
-        /// Jobs whose slots changed, with their new slots.
+        /// Jobs whose time slots changed, each with its new slots.
         #[n(0)]
         shifts: Vec<Shift>,
     },
@@ -377,9 +377,9 @@ pub enum Event {
         #[n(1)]
         size: u32,
     },
-    /// A pending job was leased to a node: the node starts it as soon as the job `behind`, and every job leased to the
-    /// node for the same resources before, has no processes left. The start is recorded by `JobStarted` with this
-    /// attempt.
+    /// A pending job was leased to a node. The node starts it as soon as two things hold: the job `behind` has no
+    /// processes left, and so has every job leased to the node before for the same resources. The start is recorded by
+    /// `JobStarted` with this attempt.
     #[n(28)]
     JobLeased {
         /// The leased job.
@@ -395,7 +395,7 @@ pub enum Event {
     /// A node returned a leased job that it has not started and will not start. The job is pending again.
     #[n(29)]
     LeaseReturned {
-        /// The job that is pending again.
+        /// The returned job.
         #[n(0)]
         id: JobId,
         /// Attempt given when the job was leased, which identifies the lease.
@@ -498,10 +498,10 @@ pub struct NodeChange {
     /// Generic resources of each node, as `gpu:a100:4`.
     #[n(3)]
     pub gres: Option<String>,
-    /// The operator's comment.
+    /// Operators' comment on the nodes.
     #[n(4)]
     pub comment: Option<String>,
-    /// Text for other programs.
+    /// Text on the nodes for other programs.
     #[n(5)]
     pub extra: Option<String>,
     /// Id of the machine in a cloud, for nodes that run there.
@@ -529,8 +529,8 @@ impl NodeChange {
         take(&mut self.instance_id, next.instance_id.as_ref());
         take(&mut self.instance_type, next.instance_type.as_ref());
     }
-    /// Removes changes of values that the configuration also has: weight, features and generic resources. Comments and
-    /// cloud data stay.
+    /// Removes changes of values that the configuration also has: weight, features and generic resources. Changes of
+    /// comments and cloud data stay.
     pub fn reset(&mut self) {
         (self.weight, self.features, self.active_features, self.gres) = (None, None, None, None);
     }

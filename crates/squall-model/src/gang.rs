@@ -200,8 +200,8 @@ pub enum Coscheduling {
     /// The jobs of one row run at a time, on all of their nodes together.
     #[n(1)]
     Gang,
-    /// Like `Gang` for jobs whose processes communicate often, as measured. Other jobs run while no such job is in its
-    /// slot on their cores, and otherwise use CPU time that it leaves idle (flexible coscheduling, FCS).
+    /// Jobs whose processes communicate often, as measured, run as with `Gang`. Other jobs run while no such job is in
+    /// its slot on their cores, and otherwise use CPU time that it leaves idle (flexible coscheduling, FCS).
     #[n(2)]
     Flexible,
     /// The jobs of all rows run at once. The nodes' kernels share the time, and a process that waits for another
@@ -247,7 +247,7 @@ impl GangSwitch {
     }
 }
 
-/// A job's position in the gang matrix: the time slots in which it runs.
+/// A job's position in the gang matrix (jobs by time slot): the time slots in which it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Turn {
     /// Number of the job's own slot, from 0.
@@ -256,7 +256,7 @@ pub struct Turn {
     /// Slots in which the job runs, one bit each: its own slot, and those in which no other job has its cores.
     #[n(1)]
     pub mask: u64,
-    /// Number of slots of a round (the gang matrix's rows). 1: the job always runs.
+    /// Number of slots in a round, after which the slots repeat. 1: the job always runs.
     #[n(2)]
     pub of: u32,
 }
@@ -277,7 +277,7 @@ impl Turn {
     pub fn runs_at(self, time: Time, slice: Span) -> bool {
         self.runs_in(slot_at(time, slice, self.of))
     }
-    /// Returns in how many slots of a round the job runs.
+    /// Returns the number of slots of a round in which the job runs.
     pub fn active(self) -> u32 {
         self.mask.count_ones()
     }

@@ -15,7 +15,7 @@ const DIGITS_MAX: usize = 18;
 pub struct HostListError {
     /// Byte offset of the error in the text.
     pub at: usize,
-    /// Kind of the error.
+    /// What is wrong at that offset.
     pub problem: HostListProblem,
 }
 

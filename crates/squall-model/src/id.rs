@@ -102,7 +102,7 @@ pub struct ClientKey(#[n(0)] pub u128);
 #[cbor(transparent)]
 pub struct Incarnation(#[n(0)] pub u128);
 
-/// One registration of a node. Messages of an older registration are ignored.
+/// Identifies one registration of a node. Messages of an older registration are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct Session {
     /// Epoch of the controller that accepted the registration.

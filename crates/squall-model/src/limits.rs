@@ -4,7 +4,7 @@
 pub(crate) const VOUCHED_UID_MIN: u32 = 1000;
 /// Most bytes of a frame on any connection. A longer frame ends the connection.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
-/// Most ranges of job ids that accounting records as possibly lacking rows. Further ranges are joined to others.
+/// Most ranges of job ids for which accounting records that rows may be missing. Further ranges are joined to others.
 pub const LOST_RANGES_MAX: usize = 64;
 /// Largest batch script, bytes (Slurm's `max_script_size` default is 4 MiB).
 pub const SCRIPT_BYTES_MAX: usize = 4 << 20;

@@ -92,7 +92,7 @@ pub enum Limit {
     /// Fewest nodes that a job must request (MinTRES).
     #[n(24)]
     MinNode,
-    /// Any other limit, given by what it counts and by the resource.
+    /// A limit that no other variant has, given by the jobs that it counts and by the resource.
     #[n(25)]
     Tres(#[n(0)] Scope, #[n(1)] Tres),
 }
@@ -252,11 +252,11 @@ pub struct Account {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 #[cbor(index_only)]
 pub enum AdminLevel {
-    /// The user may change nothing.
+    /// The user may change nothing, unless it is coordinator of an account.
     #[default]
     #[n(0)]
     None,
-    /// The user may change the same as an administrator.
+    /// The user may change everything except admin levels of users and the records of administrators.
     #[n(1)]
     Operator,
     /// The user may change everything.
@@ -309,7 +309,8 @@ pub struct Association {
     /// For an account's association: name of the parent account.
     #[n(1)]
     pub parent: String,
-    /// Number of fair-share shares. None: `fairshare=parent`, where such siblings share their usage.
+    /// Number of fair-share shares. None: `fairshare=parent`, so that the association counts with the average usage of
+    /// all such associations of the same parent.
     #[n(2)]
     pub shares: Option<u32>,
     /// Limits set on the association.
@@ -419,7 +420,7 @@ impl Default for Qos {
 /// All accounts, users, associations and QOS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Policy {
-    /// Number of changes made so far.
+    /// Number of changes made to the policy so far.
     #[n(0)]
     pub version: u64,
     /// The highest number assigned to an association so far.

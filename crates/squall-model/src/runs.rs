@@ -84,7 +84,7 @@ impl<T> Runs<T> {
 }
 
 impl<T: PartialEq> Runs<T> {
-    /// Appends a value.
+    /// Appends a value to the sequence.
     pub fn push(&mut self, value: T) {
         match self.0.last_mut() {
             Some((last, count)) if *last == value => *count += 1,

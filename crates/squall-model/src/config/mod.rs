@@ -105,7 +105,7 @@ pub struct Config {
     pub topology_param: String,
     /// Name and text of `topology.yaml` or `topology.conf`, read from the folder of the configuration file.
     pub topology: TopologyFile,
-    /// Memory for each allocated CPU of jobs that request none, MiB. Default 0: no limit.
+    /// Memory for each CPU allocated to a job that requests none, MiB. Default 0: no limit.
     pub def_mem_per_cpu_mb: u64,
     /// Whether jobs may start before pending jobs that precede them in the queue.
     #[serde(alias = "SchedulerType")]
@@ -162,8 +162,7 @@ pub struct Config {
     /// Whether jobs are preempted by QOS, by partition tier or not at all. Default not at all.
     #[serde(alias = "PreemptType")]
     pub preempt_type: PreemptType,
-    /// What happens to preempted jobs, unless partition or QOS set it; and whether jobs that share cores run in turn
-    /// (`GANG`).
+    /// What happens to preempted jobs, unless partition or QOS set it. With `GANG`, jobs that share cores run in turn.
     #[serde(alias = "PreemptMode")]
     pub preempt_mode: Preempt,
     /// Seconds that a job runs before it can be preempted. Default 0.
@@ -194,8 +193,8 @@ pub struct Config {
     /// Lowest uid in a credential from a node on another machine that the controller accepts. Commands in jobs there
     /// that claim to be root or a system user are refused. Default 1000, as `UID_MIN` of login.defs.
     pub min_uid: Here<u32>,
-    /// Whether each batch script has a step daemon of its own, instead of one supervising process per node. Costs as
-    /// much as a short job. For sites whose users' file systems may hang.
+    /// Whether each batch script has a step daemon of its own, instead of one supervising process per node. A step
+    /// daemon costs as much as a short job. For sites whose users' file systems may hang.
     pub own_step_daemons: Here<bool>,
     /// How nodes stop jobs outside their time slot: `auto`, `freeze` or `idle`.
     pub gang_switch: Here<GangSwitch>,
@@ -405,7 +404,7 @@ impl GresConfig {
     pub fn model(&self) -> Option<String> {
         Some(self.kind.clone()).filter(|kind| !kind.is_empty())
     }
-    /// Returns the number of devices.
+    /// Returns the number of devices of the entry on each node.
     pub fn devices(&self) -> u32 {
         let files = hostlist::expand(&self.file).map_or(0, |files| files.len() as u32);
         if self.count > 0 { self.count } else { files.max(1) }

@@ -22,7 +22,7 @@ const SWITCH_WAIT_S: u32 = 300;
 
 /// Parameters of the scheduler, as in Slurm:
 /// `bf_window=MINUTES,bf_max_job_test=N,bf_job_part_count_reserve=N,max_switch_wait=SECONDS`. Without `bf_window` and
-/// `bf_max_job_test` the scheduler has no such limit.
+/// `bf_max_job_test` the scheduler looks ahead without limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SchedulerParameters {

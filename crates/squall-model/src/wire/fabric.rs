@@ -282,7 +282,7 @@ pub struct Put {
     pub parcel: Sealed<Parcel>,
 }
 
-/// A report that every receiver of a put has to send later. Relays combine equal ones.
+/// A report that every receiver of a put has to send later. Relays combine equal reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub enum Ask {
     /// Report that the node's tasks of this step have ended.

@@ -17,7 +17,7 @@ pub struct HistoryRow {
     /// When the event happened.
     #[n(0)]
     pub time: Time,
-    /// What happened.
+    /// The event, with its data.
     #[n(1)]
     pub what: Happening,
 }

@@ -81,7 +81,7 @@ impl Hello {
 /// Kind of process at the end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Role {
-    /// The controller.
+    /// The controller of the cluster.
     #[n(0)]
     Controller,
     /// The node daemon of the node with this name.

@@ -80,7 +80,7 @@ pub enum Down {
         /// Seconds between the signals TERM and KILL; 0: KILL at once.
         #[n(1)]
         kill_wait_s: u64,
-        /// Whether to resume stopped processes first (signal CONT).
+        /// Whether to resume stopped processes (signal CONT) before they are ended.
         #[n(2)]
         cont: bool,
         /// Why the job is ended, for the message in its standard error.

@@ -115,7 +115,7 @@ pub struct Share {
     #[n(10)]
     pub fairshare: Real,
     /// The association's fraction of shares divided by its fraction of usage, both among associations with the same
-    /// parent; above 1: it has used less than its share.
+    /// parent. Above 1: it has used less than its share.
     #[n(11)]
     pub level: Real,
     /// Resources that the association's running jobs may still use before their time limits: CPU minutes, MiB minutes

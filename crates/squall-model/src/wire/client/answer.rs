@@ -17,7 +17,7 @@ use minicbor::{Decode, Encode};
 /// An answer of the controller to a client. Some requests get several answers, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Answer {
-    /// The job was accepted and is in the journal. No other job gets its id.
+    /// The job was accepted and is in the journal. No other job gets its id while it is in memory.
     #[n(0)]
     Submitted {
         /// Id of the job or array.
@@ -79,7 +79,7 @@ pub enum Answer {
     /// The job has ended, and this is in the journal.
     #[n(5)]
     JobDone {
-        /// The job or array.
+        /// The job or array that has ended.
         #[n(0)]
         job: JobId,
         /// How the job ended. For an array: the outcome of the task with the highest exit code.
@@ -111,7 +111,7 @@ pub enum Answer {
     /// The configuration that the controller uses.
     #[n(11)]
     Config(#[n(0)] Box<Config>),
-    /// The controller is running.
+    /// The controller is running: its host, version and state.
     #[n(12)]
     Pong {
         /// Name of the host on which the controller runs.
@@ -181,7 +181,7 @@ pub enum Answer {
         /// Offset after the last byte of the range in the file.
         #[n(1)]
         through: u64,
-        /// Length in bytes of the pieces in which the client sends the range.
+        /// Most bytes of each piece in which the client sends the range.
         #[n(2)]
         chunk_bytes: u32,
     },
@@ -235,7 +235,7 @@ pub enum Answer {
     /// Numbers of cells that don't respond. The answers that follow lack their data.
     #[n(32)]
     Without(#[n(0)] Vec<u32>),
-    /// Questions about jobs of other cells that were not sent on this connection yet.
+    /// Questions about jobs of other cells. Only those that were not sent on this connection before.
     #[n(33)]
     Unresolved(#[n(0)] Vec<Question>),
     /// Answers to questions of another cell.
@@ -370,8 +370,8 @@ pub enum Refusal {
     /// The controller is shutting down.
     #[n(29)]
     ShuttingDown,
-    /// The job would exceed this limit, and such jobs are not accepted into the queue. The first value says where the
-    /// limit is set.
+    /// The job would exceed this limit, and jobs that exceed it are not accepted into the queue. The first value is the
+    /// kind of object on which the limit is set.
     #[n(30)]
     Limit(#[n(0)] Whose, #[n(1)] Limit),
     /// The object to be changed was changed by another request after the caller read it.

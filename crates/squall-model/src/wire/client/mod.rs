@@ -687,7 +687,7 @@ pub struct JobUpdate {
     #[n(28)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub reservation: Option<Option<String>>,
-    /// Whether the job may share cores with others, and whether it gets whole nodes (OverSubscribe).
+    /// Whether the job may share cores with other jobs, and whether it gets whole nodes (OverSubscribe).
     #[n(29)]
     pub oversubscribe: Option<(bool, bool)>,
     /// Whether the job's nodes must be adjacent (Contiguous).

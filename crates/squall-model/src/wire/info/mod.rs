@@ -224,7 +224,7 @@ pub struct ExpectedStart {
     pub nodes: String,
 }
 
-/// A step of a job.
+/// A step of a job, as clients show it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct StepInfo {
     /// Number of the step.
@@ -259,7 +259,7 @@ pub struct StepInfo {
     pub end: Option<(Time, Outcome)>,
 }
 
-/// Data of a node.
+/// State, hardware and description of a node, as clients show it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct NodeInfo {
     /// Name of the node.
@@ -289,7 +289,7 @@ pub struct NodeInfo {
     /// Weight of the node. Nodes of lower weight are allocated first.
     #[n(8)]
     pub weight: u32,
-    /// The operator's comment.
+    /// Operators' comment on the node.
     #[n(9)]
     pub comment: String,
     /// Text on the node for other programs.
@@ -342,7 +342,7 @@ pub struct NodeInfo {
     pub maint: bool,
 }
 
-/// Data of a partition.
+/// Configuration and size of a partition, as clients show it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct PartitionInfo {
     /// Configuration of the partition, with its present state.
@@ -362,7 +362,7 @@ pub struct PartitionInfo {
     pub num_cpus: u32,
 }
 
-/// A license and its use.
+/// A license, and how much of it is in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct LicenseInfo {
     /// Name of the license.
@@ -540,19 +540,19 @@ pub struct Diag {
     /// The controller's time when it made the answer.
     #[n(1)]
     pub now: Time,
-    /// Number of jobs submitted.
+    /// Number of jobs that were submitted.
     #[n(2)]
     pub jobs_submitted: u64,
-    /// Number of jobs started.
+    /// Number of jobs that were started.
     #[n(3)]
     pub jobs_started: u64,
-    /// Number of jobs completed.
+    /// Number of jobs that ended with state COMPLETED.
     #[n(4)]
     pub jobs_completed: u64,
-    /// Number of jobs cancelled.
+    /// Number of jobs that ended with state CANCELLED.
     #[n(5)]
     pub jobs_canceled: u64,
-    /// Number of jobs failed.
+    /// Number of jobs that ended with another state, as FAILED.
     #[n(6)]
     pub jobs_failed: u64,
     /// Number of jobs pending at present; each task of an array counts.
@@ -615,7 +615,7 @@ pub struct Diag {
     /// State and counters of gang scheduling.
     #[n(26)]
     pub gang: GangCounts,
-    /// Counters of backfill scheduling (jobs started before pending ones).
+    /// Counters of backfill scheduling (starting jobs ahead of pending ones that precede them).
     #[n(27)]
     pub backfill: BackfillCounts,
     /// Number of broken invariants found since the controller started. Each is a bug in the program.
@@ -636,7 +636,7 @@ pub struct GangCounts {
     /// Number of jobs that share cores with others.
     #[n(2)]
     pub jobs: u64,
-    /// Number of time slots in the longest round of the gang matrix. After a round each job has had its turn.
+    /// Number of time slots in the longest round of the gang matrix. In a round each job has its turn.
     #[n(3)]
     pub rows: u32,
     /// Number of nodes on which jobs share cores.
@@ -652,8 +652,8 @@ pub struct GangCounts {
     /// None: not known yet, or a node deviated more.
     #[n(7)]
     pub skew_us: Option<u64>,
-    /// Name of a node whose slots deviated by more than the bound at the last query, and its deviation in microseconds.
-    /// None: no node did.
+    /// A node whose slots deviated too much from the controller's at the last query: its name, and the deviation in
+    /// microseconds. None: no node deviated too much.
     #[n(8)]
     pub worst: Option<(String, u64)>,
 }
@@ -699,7 +699,7 @@ pub struct BackfillCounts {
 }
 
 impl BackfillCounts {
-    /// Adds the numbers of a scheduling pass at `now`: `started` jobs were started before a pending one, and `queue`
+    /// Adds the numbers of a scheduling pass at `now`: `started` jobs were started ahead of a pending one, and `queue`
     /// jobs were pending.
     pub fn pass(&mut self, now: Time, looks: Looks, started: u64, queue: u64) {
         self.jobs_ever += started;
@@ -716,7 +716,7 @@ impl BackfillCounts {
     }
 }
 
-/// Numbers of one scheduling pass about jobs that come after a pending one in the queue.
+/// Numbers of one scheduling pass that concern jobs after a pending one in the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Looks {
     /// Number of jobs tried.

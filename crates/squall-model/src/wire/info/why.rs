@@ -104,10 +104,10 @@ pub struct WhyPartition {
     /// Whether the job fits into the free resources now, regardless of the queue and other reasons.
     #[n(3)]
     pub room: bool,
-    /// Whether the job could start if no other job ran.
+    /// Whether the job could start if no other jobs were running.
     #[n(4)]
     pub empty: bool,
-    /// Whether the job could start if no other job ran, all nodes were up and none was reserved.
+    /// Whether the job could start if no other jobs were running, all nodes were up and none was reserved.
     #[n(5)]
     pub ideal: bool,
     /// Nodes of the partition, grouped by the first test that they fail (`Free`: they fail none): test, names as a host
@@ -129,7 +129,7 @@ pub struct WhyMisfit {
     /// Options of the job that require this placement, with their values. Empty: every job of that size requires it.
     #[n(1)]
     pub options: Vec<(String, String)>,
-    /// Whether enough nodes are free now. False: there would be enough only if no other job ran.
+    /// Whether enough nodes are free now. False: there would be enough only if no other jobs were running.
     #[n(2)]
     pub free: bool,
     /// The first few shapes (sizes of boxes of nodes) that would do. Empty: no shape is required.
