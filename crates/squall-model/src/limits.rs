@@ -32,7 +32,7 @@ pub const ARRAY_RANGES_MAX: usize = 1 << 20;
 pub(crate) const HOSTLIST_MAX: usize = 1 << 20;
 /// Least limit on the number of names in a user's host list. The limit is twice the number of nodes if that is more.
 pub(crate) const LISTED_NAMES_MIN: usize = 4096;
-/// Longest host list that a user may send, in bytes for each name that it may have.
+/// Limit on the length of a user's host list, given in bytes for each name that the list may have.
 pub(crate) const LISTED_NAME_BYTES: usize = 64;
 /// Most cells behind one front (their gateway). Cell numbers are below this, as cluster ids in Slurm's federations.
 pub const CELLS_MAX: u32 = 1 << 6;
@@ -108,7 +108,7 @@ pub const RECALLED_MAX: usize = 4096;
 pub const CONTENT_BYTES_MAX: u64 = 4 << 30;
 /// Most changes of accounts in one request.
 pub const POLICY_CHANGES_MAX: usize = 100_000;
-/// Most unreadable files and folders of a node's spool that are set aside under the same name with a number.
+/// Most unreadable files or folders of one name that a node's spool keeps aside, as `NAME`, `NAME-1`, `NAME-2` …
 pub const DAMAGED_MAX: u32 = 100;
 /// Most bytes of one value in a daemon's log line; the rest is cut off.
 pub const LOG_VALUE_BYTES_MAX: usize = 4096;

@@ -66,7 +66,7 @@ pub enum Downward {
         #[n(2)]
         put: Put,
     },
-    /// XFER-AND-SIGNAL: messages for every node of a set, each of which receives them.
+    /// XFER-AND-SIGNAL: sends messages to every node of a set.
     #[n(2)]
     Put(#[n(0)] Put),
     /// Question of a COMPARE-AND-WRITE, for every node of a set: does a comparison hold?
@@ -505,7 +505,7 @@ pub struct Composite {
     /// Registrations of nodes, with their hardware and jobs.
     #[n(5)]
     pub registrations: Vec<Registration>,
-    /// Nodes that were in contact with a controller of newer state than the present one.
+    /// Nodes that were in contact with a controller of newer state than the one that answers them.
     #[n(6)]
     pub newer: Vec<Newer>,
     /// Number of single reports that are combined here.
@@ -513,8 +513,7 @@ pub struct Composite {
     pub reports: u64,
 }
 
-/// Evidence of a node that the present controller has older state than an earlier one, with which the node was in
-/// contact.
+/// A node's report that the controller which answers it has older state than a controller that it was in contact with.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Newer {
     /// Name of the node.
@@ -601,7 +600,7 @@ impl Composite {
     pub fn is_urgent(&self) -> bool {
         !self.lost.is_empty() || !self.failed.is_empty()
     }
-    /// Returns whether there are requests of nodes to register, registrations, or evidence of newer state.
+    /// Returns whether there are requests of nodes to register, registrations, or reports of newer state.
     pub fn lets_in(&self) -> bool {
         !self.knocks.is_empty() || !self.registrations.is_empty() || !self.newer.is_empty()
     }
