@@ -243,7 +243,7 @@ pub struct Account {
     /// Organization that the account belongs to.
     #[n(1)]
     pub organization: String,
-    /// Users that may add users to the account and change them.
+    /// Names of users that may add users to the account and change these users.
     #[n(2)]
     pub coordinators: Vec<String>,
 }

@@ -552,7 +552,7 @@ pub struct Diag {
     /// Number of jobs that ended with state CANCELLED.
     #[n(5)]
     pub jobs_canceled: u64,
-    /// Number of jobs that ended with another state, as FAILED.
+    /// Number of jobs that ended with any state but COMPLETED and CANCELLED.
     #[n(6)]
     pub jobs_failed: u64,
     /// Number of jobs pending at present; each task of an array counts.
