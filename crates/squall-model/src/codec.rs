@@ -5,16 +5,16 @@ use crate::encoding::{self, Decoded, Encoded};
 use crate::limits::FRAME_BYTES_MAX;
 use crate::stored::v1;
 
-/// Bytes before a frame's body: length and CRC-32C, little-endian u32 each.
+/// Length of the header before a frame's body, bytes: length of the body and its CRC-32C, each a little-endian u32.
 pub const HEADER_BYTES: usize = 8;
 
 /// Error of decoding or encoding a frame.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum CodecError {
-    /// The frame has this many bytes, which is over the limit.
+    /// The frame is longer than allowed: it has this many bytes.
     #[error("frame of {0} bytes is over the limit of {FRAME_BYTES_MAX}")]
     TooLong(usize),
-    /// The checksum differs from that of the body.
+    /// The checksum in the header differs from that of the body.
     #[error("checksum does not fit")]
     Checksum,
     /// The body is not a message of the expected type; the text has the decoder's error.
@@ -59,7 +59,7 @@ pub fn decode_stored<T: Decoded>(root: &str, body: &[u8], crc: u32) -> Result<T,
     })
 }
 
-/// Returns the number of bytes of a message's body in a frame.
+/// Returns the number of bytes that a message takes in a frame, without the header.
 pub fn size<T: Encoded + ?Sized>(message: &T) -> usize {
     encoding::size(message)
 }
@@ -71,7 +71,7 @@ pub fn header(bytes: [u8; HEADER_BYTES]) -> Result<(usize, u32), CodecError> {
     if length > FRAME_BYTES_MAX { Err(CodecError::TooLong(length)) } else { Ok((length, word(4))) }
 }
 
-/// Checks and decodes a frame's body. Bytes left over are an error.
+/// Checks the checksum of a frame's body and decodes it. Bytes left over are an error.
 pub fn decode<T: Decoded>(body: &[u8], crc: u32) -> Result<T, CodecError> {
     if crc32c::crc32c(body) != crc {
         return Err(CodecError::Checksum);

@@ -2,24 +2,25 @@
 
 use std::fmt::{self, Write};
 
-/// Error of reading a time limit.
+/// Error of reading a time limit given as a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
-    /// The text is empty.
+    /// The text of the time limit is empty.
     #[error("it is empty")]
     Empty,
-    /// Not of the form `[days-]hours[:minutes[:seconds]]`, `minutes[:seconds]` or `hours:minutes:seconds`.
+    /// The text has none of the forms `[days-]hours[:minutes[:seconds]]`, `minutes[:seconds]` and
+    /// `hours:minutes:seconds`.
     #[error(
         "it is not minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes or days-hours:minutes:seconds"
     )]
     Malformed,
-    /// More minutes than Slurm can store (32 bits).
+    /// The time limit has more minutes than Slurm can store (32 bits).
     #[error("it is too large")]
     TooLarge,
 }
 
-/// Reads a time limit and returns it in seconds: `m`, `m:s`, `h:m:s`, `d-h`, `d-h:m`, `d-h:m:s`. None for UNLIMITED,
-/// INFINITE and -1. Time limits of jobs are whole minutes: callers round with [`whole_minutes`].
+/// Reads a time limit (`m`, `m:s`, `h:m:s`, `d-h`, `d-h:m`, `d-h:m:s`) and returns it in seconds. None: UNLIMITED,
+/// INFINITE or -1. Time limits of jobs are whole minutes: callers round with [`whole_minutes`].
 pub fn parse_limit(text: &str) -> Result<Option<u64>, DurationError> {
     if text.is_empty() {
         return Err(DurationError::Empty);
@@ -56,7 +57,7 @@ fn number(text: &str) -> Result<u64, DurationError> {
     text.parse().map_err(|_| DurationError::TooLarge)
 }
 
-/// Rounds seconds up to whole minutes, in seconds, as Slurm does for time limits of jobs.
+/// Rounds a number of seconds up to whole minutes and returns it in seconds, as Slurm does for time limits of jobs.
 pub fn whole_minutes(seconds: u64) -> u64 {
     seconds.div_ceil(60).saturating_mul(60)
 }
@@ -72,7 +73,7 @@ pub fn format_short(seconds: u64) -> String {
     Short(seconds).to_string()
 }
 
-/// Seconds, displayed in the format of [`format_short`].
+/// A number of seconds, displayed in the format of [`format_short`].
 #[derive(Clone, Copy, Debug)]
 pub struct Short(pub u64);
 
@@ -99,12 +100,12 @@ fn split(seconds: u64) -> (u64, u64, u64, u64) {
     (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60)
 }
 
-/// Error of reading an amount of memory.
+/// Error of reading an amount of memory given as a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryError {
-    /// Not a number with an optional unit.
+    /// The text is not a number with an optional unit.
     Malformed,
-    /// More MiB than 64 bits hold.
+    /// The amount has more MiB than 64 bits can hold.
     TooLarge,
 }
 

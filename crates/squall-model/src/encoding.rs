@@ -9,17 +9,17 @@ use minicbor::decode::{Decoder, Error};
 use minicbor::encode::{self, Encoder, Write};
 use minicbor::{Decode, Encode};
 
-/// A type that can be encoded.
+/// A type whose values can be encoded. Implemented for all that derive `Encode`.
 pub trait Encoded: Encode<()> {}
 
 impl<T: Encode<()> + ?Sized> Encoded for T {}
 
-/// A type that can be decoded, borrowing nothing from the input.
+/// A type whose values can be decoded. The decoded value borrows nothing from the input.
 pub trait Decoded: for<'b> Decode<'b, ()> {}
 
 impl<T: for<'b> Decode<'b, ()>> Decoded for T {}
 
-/// Encodes a value.
+/// Encodes a value and returns the bytes.
 pub fn to_vec<T: Encoded + ?Sized>(value: &T) -> Vec<u8> {
     let mut bytes = Vec::new();
     let written = append(value, &mut bytes);
@@ -51,7 +51,7 @@ pub fn size<T: Encoded + ?Sized>(value: &T) -> usize {
     count.0
 }
 
-/// Decodes a value that takes all of `bytes`. Fails, with a text for users, if they hold no such value or more than
+/// Decodes a value that takes all of `bytes`. Fails, with a text for users, if the bytes are no such value or more than
 /// one.
 pub fn from_slice<T: Decoded>(bytes: &[u8]) -> Result<T, String> {
     let mut decoder = Decoder::new(bytes);
@@ -67,11 +67,11 @@ pub fn from_slice<T: Decoded>(bytes: &[u8]) -> Result<T, String> {
 pub struct ByteBuf(Vec<u8>);
 
 impl ByteBuf {
-    /// Returns an empty one.
+    /// Returns an empty byte string.
     pub fn new() -> Self {
         Self::default()
     }
-    /// Converts to a vector without copying.
+    /// Converts to a vector without copying the bytes.
     pub fn into_vec(self) -> Vec<u8> {
         self.0
     }
@@ -154,7 +154,7 @@ pub mod arc_or_none {
 
     use super::{Decode, Decoder, Encode, Encoder, Error, Write, encode as write};
 
-    /// Encodes the value, or null.
+    /// Encodes the value in the `Arc`, or null if there is none.
     pub fn encode<C, T: Encode<C>, W: Write>(
         value: &Option<Arc<T>>,
         e: &mut Encoder<W>,
@@ -166,28 +166,28 @@ pub mod arc_or_none {
         }
     }
 
-    /// Decodes a value into a new `Arc`, or null.
+    /// Decodes a value into a new `Arc`. Null gives None.
     pub fn decode<'b, C, T: Decode<'b, C>>(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Option<Arc<T>>, Error> {
         Ok(Option::<T>::decode(d, ctx)?.map(Arc::new))
     }
 
-    /// Returns what a missing field decodes to: no value.
+    /// Returns the value for a missing field: no `Arc`.
     pub fn nil<T>() -> Option<Option<Arc<T>>> {
         Some(None)
     }
 
-    /// Returns whether the field may be left out: there is no value.
+    /// Returns whether the field may be left out of the encoding, because it has no value.
     pub fn is_nil<T>(value: &Option<Arc<T>>) -> bool {
         value.is_none()
     }
 }
 
-/// Encoding of a change to an optional value: `#[cbor(with = "crate::encoding::change", has_nil)]`. No change is null,
-/// removal is an empty list, a new value is a list of one.
+/// Encoding of a change to an optional value: `#[cbor(with = "crate::encoding::change", has_nil)]`. No change is
+/// encoded as null, removal as an empty list, and a new value as a list of one.
 pub mod change {
     use super::{Decode, Decoder, Encode, Encoder, Error, Write, encode as write};
 
-    /// Encodes a change.
+    /// Encodes a change of an optional value.
     pub fn encode<C, T: Encode<C>, W: Write>(
         change: &Option<Option<T>>,
         e: &mut Encoder<W>,
@@ -202,17 +202,17 @@ pub mod change {
         }
     }
 
-    /// Decodes a change.
+    /// Decodes a change of an optional value.
     pub fn decode<'b, C, T: Decode<'b, C>>(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Option<Option<T>>, Error> {
         Ok(Option::<Vec<T>>::decode(d, ctx)?.map(|values| values.into_iter().next()))
     }
 
-    /// Returns what a missing field decodes to: no change.
+    /// Returns the value for a missing field: no change.
     pub fn nil<T>() -> Option<Option<Option<T>>> {
         Some(None)
     }
 
-    /// Returns whether the field may be left out: nothing changes.
+    /// Returns whether the field may be left out of the encoding, because nothing changes.
     pub fn is_nil<T>(change: &Option<Option<T>>) -> bool {
         change.is_none()
     }
@@ -224,7 +224,7 @@ pub mod arcs {
 
     use super::{Decode, Decoder, Encode, Encoder, Error, Write, encode as write};
 
-    /// Encodes the values.
+    /// Encodes the values in the `Arc`s as a list.
     pub fn encode<C, T: Encode<C>, W: Write>(
         values: &[Arc<T>],
         e: &mut Encoder<W>,
@@ -234,7 +234,7 @@ pub mod arcs {
         values.iter().try_for_each(|value| T::encode(value, e, ctx))
     }
 
-    /// Decodes values, each into a new `Arc`.
+    /// Decodes a list of values, each into a new `Arc`.
     pub fn decode<'b, C, T: Decode<'b, C>>(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Vec<Arc<T>>, Error> {
         d.array_iter_with(ctx)?.map(|value| value.map(Arc::new)).collect()
     }
@@ -246,7 +246,7 @@ pub mod small {
 
     use super::{Decode, Decoder, Encode, Encoder, Error, Write, encode as write};
 
-    /// Encodes the values.
+    /// Encodes the values of a `SmallVec` as a list.
     pub fn encode<C, A: Array<Item: Encode<C>>, W: Write>(
         values: &SmallVec<A>,
         e: &mut Encoder<W>,
@@ -256,7 +256,7 @@ pub mod small {
         values.iter().try_for_each(|value| value.encode(e, ctx))
     }
 
-    /// Decodes the values.
+    /// Decodes a list of values into a `SmallVec`.
     pub fn decode<'b, C, A: Array<Item: Decode<'b, C>>>(
         d: &mut Decoder<'b>,
         ctx: &mut C,

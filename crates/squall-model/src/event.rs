@@ -1,5 +1,6 @@
-//! All events that can change the state. The journal holds nothing else. Variants are added at the end and never
-//! changed, so that old journals stay readable. No field can be added, because events are positional (docs/formats.md).
+//! All events that can change the controller's state. The journal holds events, and the contents of files that they
+//! refer to by digest. Variants are added at the end and never changed, so that old journals stay readable. A variant
+//! gets no new field, because the fields of events are stored by position (docs/formats.md).
 
 use minicbor::{Decode, Encode};
 use std::sync::Arc;
@@ -18,37 +19,37 @@ use crate::set::{IndexSet, NodeSet};
 use crate::step::{Layout, StepSpec};
 use crate::time::Time;
 
-/// A batch of events from one controller iteration. It is durable as a whole or not at all.
+/// A batch of events from one iteration of the controller's loop. It is durable as a whole or not at all.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Record {
-    /// Sequence number: 1, 2, 3 … without gaps.
+    /// Sequence number of the record: 1, 2, 3 … without gaps.
     #[n(0)]
     pub seq: u64,
-    /// When the events were decided.
+    /// When the controller decided the events.
     #[n(1)]
     pub time: Time,
-    /// The events, in order.
+    /// The events, in the order in which they apply.
     #[n(2)]
     pub events: Vec<Event>,
 }
 
-/// A change of the cluster's state. State changes in no other way.
+/// A change of the cluster's state. The state changes only by events.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Event {
     /// A controller started with this journal.
     #[n(0)]
     ControllerStarted {
-        /// Epoch of the controller, one higher than that of the controller before.
+        /// Epoch of the controller, one higher than that of its predecessor.
         #[n(0)]
         epoch: Epoch,
-        /// Version of its program, for information.
+        /// Version of the controller's program, for information only.
         #[n(1)]
         version: String,
     },
     /// The configuration was read, at start or by `scontrol reconfigure`.
     #[n(1)]
     Configured {
-        /// The whole configuration.
+        /// The whole configuration that was read.
         #[n(0)]
         #[cbor(with = "crate::encoding::arc")]
         config: Arc<Config>,
@@ -56,46 +57,46 @@ pub enum Event {
     /// A node registered for the first time, after a reboot, or with other hardware.
     #[n(2)]
     NodeRegistered {
-        /// Id of the node: the next free one at its first registration.
+        /// Id of the node: at its first registration, the next id that is free.
         #[n(0)]
         node: NodeId,
         /// Name of the node.
         #[n(1)]
         name: String,
-        /// Incarnation of the node. Jobs that ran under another one have ended.
+        /// Incarnation of the node. Jobs that ran under another incarnation have ended.
         #[n(2)]
         incarnation: Incarnation,
         /// Hardware of the node.
         #[n(3)]
         hardware: Hardware,
     },
-    /// A node stopped responding or was set down. No new work goes there.
+    /// A node stopped responding or was set down. No new work is started on it.
     #[n(3)]
     NodeDown {
-        /// The node.
+        /// The node that is down.
         #[n(0)]
         node: NodeId,
-        /// Reason, as a text for users.
+        /// Why the node is down, as a text for users.
         #[n(1)]
         reason: String,
     },
     /// A node that was down responds again.
     #[n(4)]
     NodeUp {
-        /// The node.
+        /// The node that is up again.
         #[n(0)]
         node: NodeId,
     },
-    /// An operator changed what may run on some nodes.
+    /// An operator set the state of nodes (drain, resume, down …).
     #[n(5)]
     NodesSet {
-        /// The nodes.
+        /// The nodes whose state was set.
         #[n(0)]
         nodes: NodeSet,
-        /// Their new state.
+        /// The new state of the nodes.
         #[n(1)]
         admin: NodeAdmin,
-        /// The reason that the operator gave.
+        /// The reason that the operator gave. None: no reason.
         #[n(2)]
         reason: Option<String>,
         /// Uid of the operator.
@@ -108,7 +109,7 @@ pub enum Event {
         /// Id of the job. An array of N tasks reserves this id and the N-1 after it.
         #[n(0)]
         id: JobId,
-        /// The client's key, by which a repeated submission is recognized.
+        /// Key of the client's request. A submission with the same key is recognized as a retry.
         #[n(1)]
         key: ClientKey,
         /// The user that submitted the job.
@@ -120,16 +121,16 @@ pub enum Event {
         #[cbor(with = "crate::encoding::arc")]
         spec: Arc<JobSpec>,
     },
-    /// A job got resources. A task that was part of its array's entry until now becomes a job of its own.
+    /// A job got resources and starts. If it was a pending task kept in its array's entry, it becomes a job of its own.
     #[n(7)]
     JobStarted {
-        /// The job.
+        /// The job that starts.
         #[n(0)]
         id: JobId,
         /// Number of the new attempt, one higher than the last.
         #[n(1)]
         attempt: Attempt,
-        /// Name of the partition.
+        /// Name of the partition in which the job runs.
         #[n(2)]
         partition: String,
         /// Resources allocated to the job.
@@ -139,36 +140,37 @@ pub enum Event {
     /// A step was created in a running job.
     #[n(8)]
     StepStarted {
-        /// The job.
+        /// The job of the step.
         #[n(0)]
         job: JobId,
-        /// The step's number.
+        /// Number of the step within its job.
         #[n(1)]
         step: StepNo,
-        /// The client's key, by which a repeated request is recognized.
+        /// Key of the client's request. A request with the same key is recognized as a retry.
         #[n(2)]
         key: ClientKey,
-        /// Specification of the step.
+        /// Specification of the new step.
         #[n(3)]
         #[cbor(with = "crate::encoding::arc")]
         spec: Arc<StepSpec>,
-        /// Resources of the job that the step uses (empty core sets with `--overlap`).
+        /// Resources of the job that the step uses. With `--overlap` the sets of cores are empty.
         #[n(4)]
         alloc: Alloc,
-        /// The nodes and tasks of the step.
+        /// Nodes of the step, and its tasks on each.
         #[n(5)]
         layout: Layout,
     },
-    /// The tasks of a step ended on some nodes, in the same way on all. When no node is left, the step has ended.
+    /// The tasks of a step ended on some nodes, in the same way on all of these. A step has ended when its tasks have
+    /// ended on all of its nodes.
     #[n(9)]
     StepNodesEnded {
-        /// The job.
+        /// The job of the step.
         #[n(0)]
         job: JobId,
-        /// The attempt of the job.
+        /// Attempt of the job.
         #[n(1)]
         attempt: Attempt,
-        /// The step.
+        /// Number of the step within its job.
         #[n(2)]
         step: StepNo,
         /// The nodes on which the step's tasks ended.
@@ -178,106 +180,110 @@ pub enum Event {
         #[n(4)]
         end: StepEnd,
     },
-    /// The outcome of a job was decided. A pending job has ended with this. The nodes of a running job are told to end
-    /// it, and it has ended when the last one has released it.
+    /// The outcome of a job was decided. A pending job has ended with this event. The nodes of a running job are told
+    /// to end it; it has ended when the last of them has released it.
     #[n(10)]
     JobEnding {
-        /// The job. The id of an array means its last task; for its tasks that were never separated see `TasksEnded`.
+        /// The job. An array's id stands for the array's last task, which has the same id. Pending tasks without ids of
+        /// their own end by `TasksEnded`.
         #[n(0)]
         id: JobId,
-        /// Exit code and reason of the job's end.
+        /// Exit code of the job, and why it ends.
         #[n(1)]
         outcome: Outcome,
-        /// Whether and how the job is requeued afterwards.
+        /// How the job is requeued afterwards. None: it is not requeued.
         #[n(2)]
         requeue: Option<Requeue>,
     },
-    /// Some nodes have no processes of the job any more. When no node is left, the job has ended.
+    /// Some nodes have no processes of a job any more. The job has ended when no node is left.
     #[n(11)]
     NodesReleased {
-        /// The job.
+        /// The released job.
         #[n(0)]
         id: JobId,
-        /// The attempt of the job.
+        /// Attempt of the job.
         #[n(1)]
         attempt: Attempt,
         /// The nodes that released the job.
         #[n(2)]
         nodes: NodeSet,
     },
-    /// Pending tasks of an array that were never separated ended without starting.
+    /// Pending tasks of an array ended without starting. These tasks never got ids of their own.
     #[n(12)]
     TasksEnded {
-        /// The array.
+        /// Id of the array.
         #[n(0)]
         array: JobId,
-        /// Indices of the tasks.
+        /// Indices of the tasks that ended.
         #[n(1)]
         tasks: IndexSet,
-        /// Exit code and reason of each task's end.
+        /// Exit code of each of the tasks, and why they ended.
         #[n(2)]
         outcome: Outcome,
     },
     /// A pending job was held.
     #[n(13)]
     JobHeld {
-        /// The job, or the array if `whole`.
+        /// The held job, or the array if `whole` is set.
         #[n(0)]
         id: JobId,
-        /// Whether an operator held it, so that its user can't release it.
+        /// Whether an operator held the job, so that its user can't release it.
         #[n(1)]
         admin: bool,
-        /// Whether all pending tasks of the array with this id are meant. Without it the id is that of its last task.
+        /// Whether `id` stands for all pending tasks of the array. Otherwise an array's id stands for its last task
+        /// only.
         #[n(2)]
         whole: bool,
     },
     /// A held job was released.
     #[n(14)]
     JobReleased {
-        /// The job, or the array if `whole`.
+        /// The released job, or the array if `whole` is set.
         #[n(0)]
         id: JobId,
-        /// Whether all pending tasks of the array with this id are meant.
+        /// Whether `id` stands for all pending tasks of the array. Otherwise an array's id stands for its last task
+        /// only.
         #[n(1)]
         whole: bool,
     },
     /// `scontrol update` changed a job.
     #[n(15)]
     JobUpdated {
-        /// The job, or the array if `whole`.
+        /// The changed job, or the array if `whole` is set.
         #[n(0)]
         id: JobId,
         /// New values of the job.
         #[n(1)]
         change: JobChange,
-        /// Whether all pending tasks of the array with this id are meant.
+        /// Whether `id` stands for all pending tasks of the array. Otherwise an array's id stands for its last task
+        /// only.
         #[n(2)]
         whole: bool,
     },
-    /// A job that has ended was requeued.
+    /// A job that has ended was put back into the queue.
     #[n(16)]
     JobRequeued {
-        /// The job.
+        /// The requeued job.
         #[n(0)]
         id: JobId,
-        /// How the job is requeued: held, or not before a time.
+        /// Whether the job is held, and before which time it does not start.
         #[n(1)]
         requeue: Requeue,
     },
     /// A running job was suspended or resumed.
     #[n(17)]
     JobSuspended {
-        /// The job.
+        /// The suspended or resumed job.
         #[n(0)]
         id: JobId,
-        /// True: suspended; false: resumed.
+        /// Whether the job was suspended. False: it was resumed.
         #[n(1)]
         suspended: bool,
     },
-    /// Ended jobs were removed from memory. Accounting keeps them.
+    /// Ended jobs were removed from the controller's memory. Their accounting rows stay.
     #[n(18)]
     Forgotten {
-        /// All jobs that ended before this time were removed.
+        /// The removed jobs are all that had ended before this time.
         #[n(0)]
         ended_before: Time,
     },
@@ -291,59 +297,59 @@ pub enum Event {
         #[n(1)]
         state: crate::config::PartitionState,
     },
-    /// A step ended before any process of it started, because its client disconnected.
+    /// A step ended before any of its processes started, because its client disconnected.
     #[n(20)]
     StepAbandoned {
-        /// The job.
+        /// The job of the step.
         #[n(0)]
         job: JobId,
-        /// The step.
+        /// Number of the step within its job.
         #[n(1)]
         step: StepNo,
-        /// Exit code and reason of the step's end.
+        /// Exit code of the step, and why it ended.
         #[n(2)]
         outcome: Outcome,
     },
     /// Accounts, users, associations or QOS were changed.
     #[n(21)]
     PolicyChanged {
-        /// The changes, in order.
+        /// The changes, in the order in which they were made.
         #[n(0)]
         changes: Vec<PolicyChange>,
         /// Uid of the user that made the changes.
         #[n(1)]
         by: u32,
     },
-    /// A running job is preempted and must end by a given time.
+    /// A running job was preempted, and must end by a given time.
     #[n(22)]
     JobPreempted {
-        /// The job.
+        /// The preempted job.
         #[n(0)]
         id: JobId,
-        /// The attempt of the job.
+        /// Attempt of the job.
         #[n(1)]
         attempt: Attempt,
-        /// Time at which the job is ended.
+        /// Time at which the job is ended if it still runs.
         #[n(2)]
         until: Time,
     },
-    /// A job that has just started, or a step of it, got generic resources.
+    /// A job or step that has just started got generic resources (as GPUs).
     #[n(23)]
     GresGranted {
-        /// The job.
+        /// The job that got the resources, or whose step got them.
         #[n(0)]
         job: JobId,
-        /// The step; None: the job itself.
+        /// The step that got the resources. None: the job as a whole.
         #[n(1)]
         step: Option<StepNo>,
-        /// The devices on each node.
+        /// The devices that the job or step got on each node.
         #[n(2)]
         grants: Vec<Grant>,
     },
-    /// A reservation was created or changed, or moved to its next time.
+    /// A reservation was created or changed, or a recurring one moved to its next time.
     #[n(24)]
     ReservationSet {
-        /// The whole reservation.
+        /// The reservation as it is after the change.
         #[n(0)]
         reservation: Box<Reservation>,
     },
@@ -357,53 +363,55 @@ pub enum Event {
     /// The gang matrix (jobs by time slot) changed.
     #[n(26)]
     Ganged {
-        /// Jobs whose slots changed.
+        /// Jobs whose time slots changed, each with its new slots.
         #[n(0)]
         shifts: Vec<Shift>,
     },
-    /// Jobs just submitted, with consecutive ids, became components of one heterogeneous job.
+    /// Jobs just submitted, which have consecutive ids, became the components of one heterogeneous job.
     #[n(27)]
     HetFormed {
-        /// Id of the first component.
+        /// Id of the first component of the heterogeneous job.
         #[n(0)]
         leader: JobId,
-        /// Number of components.
+        /// Number of components of the heterogeneous job.
         #[n(1)]
         size: u32,
     },
-    /// A pending job was leased to a node. The node starts it as soon as `behind`, and every job leased there before
-    /// it, has no processes left. `JobStarted` with this attempt records the start.
+    /// A pending job was leased to a node. The node starts it as soon as two things hold: the job `behind` has no
+    /// processes left, and so has every job leased to the node before for the same resources. The start is recorded by
+    /// `JobStarted` with this attempt.
     #[n(28)]
     JobLeased {
-        /// The job.
+        /// The leased job.
         #[n(0)]
         id: JobId,
-        /// Number of the new attempt, one higher than the last. It identifies the lease.
+        /// Number of the new attempt, one higher than that of the job's last attempt. It identifies the lease.
         #[n(1)]
         attempt: Attempt,
-        /// The job whose resources it takes over: same partition, node, cores and memory.
+        /// The job whose resources the leased job takes over: same partition, node, cores and memory.
         #[n(2)]
         behind: JobId,
     },
     /// A node returned a leased job that it has not started and will not start. The job is pending again.
     #[n(29)]
     LeaseReturned {
-        /// The job.
+        /// The returned job.
         #[n(0)]
         id: JobId,
-        /// The attempt that identified the lease.
+        /// Attempt given when the job was leased, which identifies the lease.
         #[n(1)]
         attempt: Attempt,
     },
-    /// Dependencies of this cell's jobs on other cells were satisfied, or never can be.
+    /// Questions about jobs of other cells were answered, so that dependencies of this cell's jobs on them are
+    /// satisfied, or never can be.
     #[n(30)]
     ForeignResolved {
-        /// Questions about jobs of other cells, with their answers.
+        /// Questions about jobs of other cells, with the answers that these cells gave.
         #[n(0)]
         replies: Vec<(Question, Reply)>,
     },
-    /// An operator created, changed or deleted a partition. This holds until `scontrol reconfigure`, or until a start
-    /// with a changed configuration.
+    /// An operator created, changed or deleted a partition. The change holds until `scontrol reconfigure`, or until the
+    /// controller starts with a changed configuration.
     #[n(31)]
     PartitionChanged {
         /// Name of the partition.
@@ -413,14 +421,14 @@ pub enum Event {
         #[n(1)]
         config: Option<Box<PartitionConfig>>,
     },
-    /// A running job gave up some of its nodes. They are told to end it there, and become free when they have released
-    /// it.
+    /// A running job gave up some of its nodes. These nodes are told to end the job, and become free when they have
+    /// released it.
     #[n(32)]
     JobShrunk {
-        /// The job.
+        /// The job that gave up nodes.
         #[n(0)]
         id: JobId,
-        /// The attempt of the job.
+        /// Attempt of the job.
         #[n(1)]
         attempt: Attempt,
         /// Resources that the job keeps.
@@ -430,42 +438,43 @@ pub enum Event {
     /// The time limit of a running step changed.
     #[n(33)]
     StepLimited {
-        /// The job.
+        /// The job of the step.
         #[n(0)]
         job: JobId,
-        /// The step.
+        /// Number of the step within its job.
         #[n(1)]
         step: StepNo,
-        /// Limit in seconds since the step's start. None: as long as the job.
+        /// New limit in seconds since the step's start. None: as long as the job.
         #[n(2)]
         time_limit_s: Option<u64>,
     },
-    /// The journal is older than what nodes have seen. Ids up to `last` may have been given to jobs that are lost, so
-    /// they are not given again.
+    /// The journal is older than the state that nodes have seen. Job ids up to `last` may belong to lost jobs, so they
+    /// are not given again.
     #[n(34)]
     IdsLost {
-        /// The highest id that a node reported.
+        /// The highest job id that a node reported.
         #[n(0)]
         last: JobId,
     },
-    /// `sacctmgr modify job` changed the accounting record of a job's last attempt. The job itself is unchanged.
+    /// `sacctmgr modify job` changed the accounting record of a job's last attempt. The controller's data about the job
+    /// is unchanged.
     #[n(35)]
     Recorded {
-        /// The job.
+        /// The job whose accounting record changed.
         #[n(0)]
         job: JobId,
-        /// Names from [`crate::wire::history::RECORDED`] with their new values.
+        /// Names of the changed fields, from [`crate::wire::history::RECORDED`], with their new values.
         #[n(1)]
         values: Vec<(String, String)>,
-        /// Uid of the user that made the change.
+        /// Uid of the user that changed the record.
         #[n(2)]
         by: u32,
     },
-    /// An operator changed the description of some nodes. Comments persist. The other changes hold until `scontrol
-    /// reconfigure`, or until a start with a changed configuration.
+    /// An operator changed the description of some nodes. Comments persist. Other changes hold until `scontrol
+    /// reconfigure`, or until the controller starts with a changed configuration.
     #[n(36)]
     NodesChanged {
-        /// The nodes.
+        /// The nodes whose description changed.
         #[n(0)]
         nodes: NodeSet,
         /// New values of the nodes' description.
@@ -474,37 +483,37 @@ pub enum Event {
     },
 }
 
-/// Changes of `scontrol update node` to the description of nodes. None: unchanged, or as configured.
+/// Changes of `scontrol update node` to the description of nodes. None: the value is unchanged, or as configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct NodeChange {
-    /// Weight: nodes of lower weight are allocated first.
+    /// Weight of the nodes. Nodes of lower weight are allocated first.
     #[n(0)]
     pub weight: Option<u32>,
-    /// Features that the node may have.
+    /// Features that the nodes may have.
     #[n(1)]
     pub features: Option<Vec<String>>,
-    /// Features that the node has at present, which `--constraint` is compared with.
+    /// Features that the nodes have at present, which `--constraint` is compared with.
     #[n(2)]
     pub active_features: Option<Vec<String>>,
-    /// Generic resources, as `gpu:a100:4`.
+    /// Generic resources of each node, as `gpu:a100:4`.
     #[n(3)]
     pub gres: Option<String>,
-    /// The operator's comment.
+    /// Operators' comment on the nodes.
     #[n(4)]
     pub comment: Option<String>,
-    /// Any text, for other programs.
+    /// Text on the nodes for other programs.
     #[n(5)]
     pub extra: Option<String>,
-    /// Id of the machine in a cloud.
+    /// Id of the machine in a cloud, for nodes that run there.
     #[n(6)]
     pub instance_id: Option<String>,
-    /// Type of the machine in a cloud.
+    /// Type of the machine in a cloud, for nodes that run there.
     #[n(7)]
     pub instance_type: Option<String>,
 }
 
 impl NodeChange {
-    /// Adds a later change: values that are set in it replace earlier ones.
+    /// Applies a later change on top of this one: values that `next` sets replace earlier ones.
     pub fn follow(&mut self, next: &Self) {
         fn take<T: Clone>(here: &mut Option<T>, next: Option<&T>) {
             if let Some(next) = next {
@@ -520,19 +529,20 @@ impl NodeChange {
         take(&mut self.instance_id, next.instance_id.as_ref());
         take(&mut self.instance_type, next.instance_type.as_ref());
     }
-    /// Removes the changes to values that the configuration has too. Comments and cloud data stay.
+    /// Removes changes of values that the configuration also has: weight, features and generic resources. Changes of
+    /// comments and cloud data stay.
     pub fn reset(&mut self) {
         (self.weight, self.features, self.active_features, self.gres) = (None, None, None, None);
     }
 }
 
-/// How a job is requeued.
+/// How a job that has ended is put back into the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Requeue {
-    /// Whether it is held until released (`scontrol requeuehold`, or too many launch failures).
+    /// Whether the job is held until it is released (after `scontrol requeuehold`, or too many launch failures).
     #[n(0)]
     pub hold: bool,
-    /// Earliest time at which it may start again. None: at once.
+    /// Earliest time at which the job may start again. None: at once.
     #[n(1)]
     pub not_before: Option<Time>,
 }
@@ -541,25 +551,26 @@ pub struct Requeue {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 #[cbor(index_only)]
 pub enum NodeAdmin {
-    /// Jobs may start (`state=resume`, `undrain`).
+    /// Jobs may start on the node (`state=resume`, `undrain`).
     #[default]
     #[n(0)]
     Resume,
-    /// Running jobs continue, none starts.
+    /// Running jobs continue on the node, and no job starts (`state=drain`).
     #[n(1)]
     Drain,
-    /// Down: jobs on the node are lost.
+    /// The node is down, and its jobs are lost (`state=down`).
     #[n(2)]
     Down,
-    /// Like `Drain`, for a node that is expected to fail.
+    /// Like `Drain`, but for a node that is expected to fail (`state=fail`).
     #[n(3)]
     Fail,
 }
 
-/// Changes of `scontrol update job`. None: unchanged.
+/// Changes of `scontrol update job` to a job. None: the value is unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct JobChange {
-    /// The whole new specification, if any part of it changed: name, partition, nodes, comment, dependency, …
+    /// The whole new specification. None: the change does not concern it (name, partition, nodes, comment, dependency
+    /// …).
     #[n(0)]
     #[cbor(with = "crate::encoding::arc_or_none", has_nil)]
     pub spec: Option<Arc<JobSpec>>,
@@ -567,7 +578,7 @@ pub struct JobChange {
     #[n(1)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub time_limit_s: Option<Option<u64>>,
-    /// New priority.
+    /// New priority of the job.
     #[n(2)]
     pub priority: Option<u32>,
     /// New limit on tasks of an array that run at once (`%N`). Some(None): no limit.

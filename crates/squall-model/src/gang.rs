@@ -1,4 +1,4 @@
-//! Gang scheduling: how many jobs share a core, how long a time slice is, and which slot is active when.
+//! Gang scheduling: how many jobs share a core, how long a time slice is, and which time slot is active when.
 
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
@@ -8,10 +8,10 @@ use crate::job::JobAttempt;
 use crate::policy::PreemptMode;
 use crate::time::{Span, Time};
 
-/// Most rows of the gang matrix (jobs by time slot): sets of slots are bits of a 64-bit word.
+/// Most rows (time slots) of the gang matrix, because a set of slots is stored as the bits of a 64-bit word.
 pub const ROWS_MAX: u32 = 64;
 
-/// Rows of the gang matrix if `OverSubscribe` has no number, as in Slurm.
+/// Number of rows (time slots) of the gang matrix if `OverSubscribe` has no number, as in Slurm.
 const ROWS_USUAL: u32 = 4;
 
 /// The shortest time slice, 100 µs. STORM's node manager kept up with 0.3 ms.
@@ -20,26 +20,26 @@ const SLICE_MIN: Span = Span(100);
 /// The longest time slice, 65,533 s, as in Slurm.
 const SLICE_MAX: Span = Span::from_secs(65_533);
 
-/// Time between two messages that tell nodes the controller's time, so that their slots stay aligned.
+/// Time between two `Strobe` messages, which tell nodes the controller's time so that their slots stay aligned.
 pub const STROBE: Span = Span::from_secs(1);
 
 /// `OverSubscribe` of a partition: how many jobs may hold the same core at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum OverSubscribe {
-    /// One job may hold a core.
+    /// Each core is held by one job at most.
     #[default]
     No,
-    /// One job may hold a core, and it gets whole nodes.
+    /// Each core is held by one job at most, and a job gets whole nodes.
     Exclusive,
-    /// This many jobs may hold a core, if they ask for it (`--oversubscribe`).
+    /// Each core is held by up to this many jobs that request it (`--oversubscribe`).
     Yes(u32),
-    /// This many jobs may hold a core, whether they ask for it or not.
+    /// Each core is held by up to this many jobs, whether they request it or not.
     Force(u32),
 }
 
 impl OverSubscribe {
-    /// Returns how many jobs may share the cores of a job; `asked`: it has `--oversubscribe`. 1: it doesn't share.
+    /// Returns how many jobs may hold the cores of one job, itself included. `asked`: the job has `--oversubscribe`.
     pub fn rows(self, asked: bool) -> u32 {
         match self {
             Self::Force(rows) => rows,
@@ -80,12 +80,12 @@ impl From<OverSubscribe> for String {
     }
 }
 
-/// `SchedulerTimeSlice`: seconds, as in Slurm, or `10ms`, `300us`, `2s`. Default 30 s.
+/// `SchedulerTimeSlice`: seconds as a number, as in Slurm, or a text such as `10ms`, `300us`, `2s`. Default 30 s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Slice", into = "Slice")]
 pub struct TimeSlice(pub Span);
 
-/// A time slice as a configuration file has it.
+/// A time slice as a configuration file has it: a number of seconds, or a text with a unit.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Slice {
@@ -142,13 +142,13 @@ impl std::fmt::Display for TimeSlice {
     }
 }
 
-/// `PreemptMode` of the cluster.
+/// `PreemptMode` of the cluster: what happens to preempted jobs, and whether jobs are gang-scheduled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Preempt {
-    /// What happens to preempted jobs.
+    /// What happens to preempted jobs (`CANCEL`, `REQUEUE` or `SUSPEND`).
     pub way: PreemptMode,
-    /// Jobs that share cores run in turn, a time slice each.
+    /// Whether jobs that share cores run in turn, a time slice each (`GANG`).
     pub gang: bool,
 }
 
@@ -189,7 +189,7 @@ impl From<Preempt> for String {
     }
 }
 
-/// How jobs in different rows of the gang matrix share their cores.
+/// How jobs in different rows (time slots) of the gang matrix share their cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Encode, Decode)]
 #[cbor(index_only)]
 #[serde(rename_all = "lowercase")]
@@ -197,46 +197,47 @@ pub enum Coscheduling {
     /// Jobs don't share cores, whatever `OverSubscribe` allows.
     #[n(0)]
     Batch,
-    /// The jobs of one row run at a time, on all nodes together.
+    /// The jobs of one row run at a time, on all of their nodes together.
     #[n(1)]
     Gang,
-    /// Like `Gang` for jobs whose processes communicate often, as measured. Other jobs run while none of those is in
-    /// its slot, and otherwise on CPU time that it leaves (flexible coscheduling, FCS).
+    /// Jobs whose processes communicate often, as measured, run as with `Gang`. Other jobs run while no such job is in
+    /// its slot on their cores, and otherwise use CPU time that it leaves idle (flexible coscheduling, FCS).
     #[n(2)]
     Flexible,
-    /// All rows run at once. The nodes' kernels share the time, and a process that waits for another blocks.
+    /// The jobs of all rows run at once. The nodes' kernels share the time, and a process that waits for another
+    /// blocks.
     #[default]
     #[n(3)]
     Implicit,
 }
 
 impl Coscheduling {
-    /// Returns whether jobs run in turn.
+    /// Returns whether jobs run in turn, a time slice each.
     pub fn rotates(self) -> bool {
         matches!(self, Self::Gang | Self::Flexible)
     }
 }
 
-/// How a node stops jobs outside their time slot.
+/// How a node stops the processes of jobs outside their time slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GangSwitch {
-    /// Like `Idle` for slices of at most [`GangSwitch::SHORT`], like `Freeze` for longer ones.
+    /// Like `Idle` for slices of at most [`GangSwitch::SHORT`], otherwise like `Freeze`.
     #[default]
     Auto,
     /// The job's cgroup is frozen, so none of its processes runs.
     Freeze,
-    /// Their cgroup gets `cpu.idle`: they run only where no other process would, and sleeping processes needn't be
-    /// woken to stop them.
+    /// The job's cgroup gets `cpu.idle`: its processes run only where no other process would. Sleeping processes
+    /// needn't be woken to stop them.
     Idle,
 }
 
 impl GangSwitch {
-    /// Longest slice for which the cost of a switch matters more than stopping all ranks at once. With `cpu.idle` a
-    /// process may go on until the kernel's next tick.
+    /// Longest slice for which `Auto` uses `cpu.idle`: in short slices the cost of a switch matters more than that all
+    /// ranks stop at once. With `cpu.idle` a process may go on until the kernel's next tick.
     pub const SHORT: Span = Span::from_millis(10);
 
-    /// Returns whether jobs outside their slot get `cpu.idle`, given the length of a slice. Otherwise they are frozen.
+    /// Returns whether jobs outside their slot get `cpu.idle`, for slices of length `slice`. Otherwise they are frozen.
     pub fn steps_back(self, slice: Span) -> bool {
         match self {
             Self::Auto => slice <= Self::SHORT,
@@ -246,21 +247,21 @@ impl GangSwitch {
     }
 }
 
-/// A job's place in the gang matrix: the time slots in which it runs.
+/// A job's position in the gang matrix (jobs by time slot): the time slots in which it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Turn {
     /// Number of the job's own slot, from 0.
     #[n(0)]
     pub slot: u32,
-    /// Slots in which it runs, a bit each: its own, and those in which no other job has its cores.
+    /// Slots in which the job runs, one bit each: its own slot, and those in which no other job has its cores.
     #[n(1)]
     pub mask: u64,
-    /// Number of slots of a round; 1: the job always runs.
+    /// Number of slots in a round, after which the slots repeat. 1: the job always runs.
     #[n(2)]
     pub of: u32,
 }
 
-/// The place of a job that does not share its cores.
+/// The position of a job that does not share its cores: it always runs.
 impl Default for Turn {
     fn default() -> Self {
         Self { slot: 0, mask: 1, of: 1 }
@@ -268,24 +269,24 @@ impl Default for Turn {
 }
 
 impl Turn {
-    /// Returns whether the job runs in a slot.
+    /// Returns whether the job runs in the slot with this number.
     pub fn runs_in(self, slot: u32) -> bool {
         self.mask >> slot & 1 == 1
     }
-    /// Returns whether the job runs at a time, given the length of a slice.
+    /// Returns whether the job runs at `time`, for slices of length `slice`.
     pub fn runs_at(self, time: Time, slice: Span) -> bool {
         self.runs_in(slot_at(time, slice, self.of))
     }
-    /// Returns in how many slots of a round the job runs.
+    /// Returns the number of slots of a round in which the job runs.
     pub fn active(self) -> u32 {
         self.mask.count_ones()
     }
-    /// Returns how much of `span` the job does not run.
+    /// Returns for how much of `span` the job does not run.
     pub fn idle(self, span: Span) -> Span {
         let idle = u64::from(self.of.saturating_sub(self.active()));
         Span((u128::from(span.0) * u128::from(idle) / u128::from(self.of.max(1))) as u64)
     }
-    /// Returns the time that passes until the job has run for `span`. None: it never runs.
+    /// Returns the time that passes until the job has run for `span` in its slots. None: it never runs.
     pub fn stretch(self, span: Span) -> Option<Span> {
         let active = u128::from(self.active());
         let stretched = (u128::from(span.0) * u128::from(self.of)).checked_div(active)?;
@@ -293,42 +294,42 @@ impl Turn {
     }
 }
 
-/// Returns the number of the slot that is active at `time`, of `of` slots. It follows from the time alone, so nodes
-/// needn't be told each change.
+/// Returns the number of the slot that is active at `time`, if a round has `of` slots of length `slice`. The number
+/// follows from the time alone, so nodes needn't be told of each change of slot.
 pub fn slot_at(time: Time, slice: Span, of: u32) -> u32 {
     let round = u64::from(of.max(1));
     (time.0 / slice.0.max(1) % round) as u32
 }
 
-/// A job's change of place in the gang matrix. Journaled whenever the matrix changes.
+/// A job's change of position in the gang matrix. Recorded in the journal whenever the matrix changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Shift {
-    /// The job.
+    /// The job that changed position.
     #[n(0)]
     pub job: JobId,
-    /// The job's new place in the gang matrix.
+    /// The job's new position in the gang matrix.
     #[n(1)]
     pub turn: Turn,
-    /// How long the job did not run since its last change of place, because its slots were not active.
+    /// For how long the job did not run since its last change of position, because its slots were not active.
     #[n(2)]
     pub idle: Span,
 }
 
-/// Message to nodes from which they work out the active slot. It is repeated now and then.
+/// Message to nodes with the controller's time, from which they calculate the active slot. Sent again at intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Strobe {
     /// The controller's time when the message was sent.
     #[n(0)]
     pub at: Time,
-    /// Length of a slot.
+    /// Length of a time slot.
     #[n(1)]
     pub slice: Span,
-    /// How jobs outside their slots are treated.
+    /// How jobs outside their slots are stopped, or share their cores.
     #[n(2)]
     pub policy: Coscheduling,
 }
 
-/// New places of jobs in the gang matrix, for their nodes.
+/// New positions of jobs in the gang matrix, sent to the nodes of these jobs.
 pub type Turns = Vec<(JobAttempt, Turn)>;
 
 #[cfg(test)]

@@ -7,38 +7,38 @@ use minicbor::{Decode, Decoder, Encode, Encoder, decode, encode};
 
 use crate::limits::{HOSTLIST_MAX, HOSTNAME_BYTES_MAX, LISTED_NAME_BYTES, LISTED_NAMES_MIN};
 
-/// Most digits at the end of a name that [`compress`] reads as a number. Digits before these belong to the prefix.
+/// Most digits at the end of a name that [`compress`] reads as a number. Digits before these count as text.
 const DIGITS_MAX: usize = 18;
 
 /// Error of reading a host list: what is wrong and at which byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostListError {
-    /// Byte offset in the text.
+    /// Byte offset of the error in the text.
     pub at: usize,
-    /// What is wrong at that byte.
+    /// What is wrong at that offset.
     pub problem: HostListProblem,
 }
 
 /// Kinds of errors in a host list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostListProblem {
-    /// `[` without `]`.
+    /// A `[` has no matching `]`.
     Unclosed,
-    /// `]` without `[`.
+    /// A `]` has no matching `[`.
     Unopened,
-    /// `[` within brackets.
+    /// A `[` is within brackets.
     Nested,
-    /// No number where one is needed: `[]`, `[1,,2]`.
+    /// A number is missing, as in `[]` or `[1,,2]`.
     EmptyRange,
-    /// Something other than a number where one is needed.
+    /// Something other than a number is where a number is needed.
     NotANumber,
     /// The range runs backwards, as in `[5-3]`.
     Backwards,
-    /// The step is zero, as in `[1-9/0]`.
+    /// The step of a range is zero, as in `[1-9/0]`.
     ZeroStep,
-    /// A name longer than `HOSTNAME_BYTES_MAX`.
+    /// A name is longer than `HOSTNAME_BYTES_MAX` (255 bytes).
     NameTooLong,
-    /// More names than allowed: `HOSTLIST_MAX`, or the limit that follows from the cluster's size.
+    /// There are more names than allowed: more than `HOSTLIST_MAX` (1,048,576), or than fits the size of the cluster.
     TooMany,
 }
 
@@ -61,15 +61,15 @@ impl fmt::Display for HostListError {
 
 impl std::error::Error for HostListError {}
 
-/// Expands a host list to all its names, in the order given, with repetitions. Lists are separated by commas or white
-/// space. A bracket group holds numbers, ranges and ranges with a step (`0-10/2`). Several groups multiply in Slurm's
-/// order: the last one varies fastest, then the first. Leading zeros are kept.
+/// Expands a host list to all its names, in the order given, with repetitions. Parts of a list are separated by commas
+/// or white space. Brackets hold numbers, ranges and ranges with a step (`0-10/2`). Several pairs of brackets in a name
+/// multiply in Slurm's order: the last one varies fastest, then the first. Leading zeros are kept.
 pub fn expand(text: &str) -> Result<Vec<String>, HostListError> {
     expand_at_most(text, HOSTLIST_MAX)
 }
 
-/// Expands a host list from a user, for a cluster of `nodes` nodes. A list with many more names, or a very long one, is
-/// refused before it costs anything, as some of its names can't be nodes.
+/// Expands a host list from a user, for a cluster of `nodes` nodes. A list with many more names than nodes, or a very
+/// long one, is refused before it takes time or memory.
 pub fn expand_within(text: &str, nodes: usize) -> Result<Vec<String>, HostListError> {
     let most = nodes.saturating_mul(2).clamp(LISTED_NAMES_MIN, HOSTLIST_MAX);
     if text.len() > most.saturating_mul(LISTED_NAME_BYTES) {
@@ -87,7 +87,8 @@ fn expand_at_most(text: &str, most: usize) -> Result<Vec<String>, HostListError>
     Ok(names)
 }
 
-/// Calls `see` with the parts and the number of names of each term of a list. Fails at a term that exceeds the limits.
+/// Calls `see` for each term of a list, with the term's parts and number of names. Fails at a term that exceeds the
+/// limits.
 fn each_term<'a>(text: &'a str, most: usize, mut see: impl FnMut(&[Part<'a>], usize)) -> Result<(), HostListError> {
     let mut total = 0;
     for (at, term) in terms(text)? {
@@ -122,12 +123,13 @@ pub fn compress_in_order<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> S
     render(&split)
 }
 
-/// Returns whether the text, read as a host list, stands for itself only, so that it can be a node's name.
+/// Returns whether the text, read as a host list, is one name that equals the text. Only such a text can be a node's
+/// name.
 pub fn is_name(text: &str) -> bool {
     expand(text).is_ok_and(|names| names == [text])
 }
 
-/// Names in order, stored as a host list: 10,080 names take no more than `n[1-10080]`.
+/// A list of names in order, stored as a host list: 10,080 names may take no more than `n[1-10080]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostList {
     text: String,
@@ -196,7 +198,7 @@ impl HostList {
     pub fn names(&self) -> Vec<String> {
         expand(&self.text).unwrap_or_default()
     }
-    /// Returns the name at index `i`, without creating the others.
+    /// Returns the name at index `i`, without creating the others. None: there are fewer names.
     pub fn get(&self, i: usize) -> Option<String> {
         if self.len == 1 && is_single(&self.text) {
             return (i == 0).then(|| self.text.clone());
@@ -214,7 +216,7 @@ impl HostList {
     }
 }
 
-/// Part of a term: a text, or numbers in brackets.
+/// Part of a term (one name or group of names in a host list): a text, or numbers in brackets.
 enum Part<'a> {
     Text(&'a str),
     Numbers(Vec<Numbers>),
@@ -241,7 +243,7 @@ fn matches(parts: &[Part<'_>], text: &str) -> bool {
     }
 }
 
-/// A range `first-last/step`, formatted with at least `width` digits.
+/// Numbers in brackets: a range `first-last/step`, formatted with at least `width` digits.
 struct Numbers {
     first: u64,
     last: u64,
@@ -267,7 +269,7 @@ impl Part<'_> {
             Self::Numbers(all) => all.iter().fold(0, |n, r| n.saturating_add(r.count())),
         }
     }
-    /// Returns the text with index `i` of those that the part stands for.
+    /// Returns the text at index `i` of all those that the part produces.
     fn at(&self, i: usize) -> String {
         let all = match self {
             Self::Text(text) => return (*text).to_owned(),
@@ -294,7 +296,7 @@ fn decimal_digits(n: u64) -> usize {
     n.checked_ilog10().unwrap_or(0) as usize + 1
 }
 
-/// Returns the terms of a list with their byte offsets. A list is split at commas and white space outside of brackets.
+/// Returns the terms of a list (separated by commas or white space outside of brackets), each with its byte offset.
 fn terms(text: &str) -> Result<Vec<(usize, &str)>, HostListError> {
     let mut out = Vec::new();
     let (mut start, mut open) = (0, None);
@@ -318,7 +320,8 @@ fn terms(text: &str) -> Result<Vec<(usize, &str)>, HostListError> {
     Ok(out)
 }
 
-/// Parses a term whose brackets are balanced and not nested.
+/// Parses a term of a host list, whose brackets are balanced and not nested. `offset`: where the term begins in the
+/// list.
 fn parse_term(term: &str, offset: usize) -> Result<Vec<Part<'_>>, HostListError> {
     let mut parts = Vec::new();
     let (mut rest, mut at) = (term, offset);
@@ -402,7 +405,7 @@ fn append_product(parts: &[Part<'_>], names: &mut Vec<String>) {
     names.append(&mut heads);
 }
 
-/// Returns the name at index `i` of those that [`append_product`] would append.
+/// Returns the name at index `i` of all those that the parts produce together (see [`append_product`]).
 fn nth_of_product(parts: &[Part<'_>], i: usize) -> String {
     let mut left = i;
     let mut picked = vec![0; parts.len()];
@@ -415,7 +418,7 @@ fn nth_of_product(parts: &[Part<'_>], i: usize) -> String {
     parts.iter().zip(picked).map(|(part, at)| part.at(at)).collect()
 }
 
-/// A name, split before the number at its end. Its order is that of Slurm's sorted lists.
+/// A name, split before the number at its end. Names are ordered as in Slurm's sorted lists.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Name<'a> {
     prefix: &'a str,
@@ -429,7 +432,7 @@ impl<'a> Name<'a> {
         let (prefix, digits) = name.split_at(name.len() - digits);
         Self { prefix, number: digits.parse().ok(), digits }
     }
-    /// Returns whether this name is the one after `last` in a range that starts with `first`.
+    /// Returns whether this name comes after `last` in a range of names that starts with `first`.
     fn follows(&self, first: &Self, last: &Self) -> bool {
         let (Some(number), Some(before)) = (self.number, last.number) else { return false };
         number == before + 1
@@ -438,7 +441,7 @@ impl<'a> Name<'a> {
     }
 }
 
-/// Formats names as a host list. Consecutive names with the same prefix share one bracket group.
+/// Formats names as a host list. Consecutive names with the same prefix share one pair of brackets.
 fn render(names: &[Name<'_>]) -> String {
     let mut out = String::new();
     for group in names.chunk_by(|a, b| a.prefix == b.prefix && a.number.is_some() && b.number.is_some()) {

@@ -22,20 +22,21 @@ macro_rules! id {
 }
 
 id!(
-    /// A job's number. A number is not used twice while the job is known: the highest one given is part of the
-    /// journaled state. An array of N tasks reserves N consecutive ids (see [`crate::job::ArraySpec::task_id`]).
+    /// Id of a job. An id is not given again while its job is known: the highest id given is part of the journaled
+    /// state. An array of N tasks reserves N consecutive ids (see [`crate::job::ArraySpec::task_id`]).
     JobId(u32)
 );
 id!(
-    /// A node's index into dense arrays. Each node name gets one, which is never reused.
+    /// Id of a node, small enough to be an index of arrays. Each node name gets one id, which is never given to another
+    /// name.
     NodeId(u32)
 );
 id!(
-    /// Number of a job's execution, from 1; each requeue starts the next. 0: the job has never started.
+    /// Number of a job's execution, from 1. Each requeue starts the next one. 0: the job has never started.
     Attempt(u32)
 );
 id!(
-    /// Number of the controller's incarnation, one higher at each start. Messages of an older one are refused.
+    /// Number of the controller's incarnation, one higher at each start. Messages from an older controller are refused.
     Epoch(u64)
 );
 
@@ -69,16 +70,16 @@ impl fmt::Display for StepNo {
     }
 }
 
-/// Identifies one attempt of one step. A step daemon serves one such key.
+/// Identifies one attempt of one step. A step daemon serves exactly one of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct StepKey {
-    /// The job.
+    /// The job of the step.
     #[n(0)]
     pub job: JobId,
-    /// The attempt of the job.
+    /// Attempt of the job.
     #[n(1)]
     pub attempt: Attempt,
-    /// The step within the job.
+    /// Number of the step within the job.
     #[n(2)]
     pub step: StepNo,
 }
@@ -101,13 +102,13 @@ pub struct ClientKey(#[n(0)] pub u128);
 #[cbor(transparent)]
 pub struct Incarnation(#[n(0)] pub u128);
 
-/// One registration of a node. Messages of an older registration are ignored.
+/// Identifies one registration of a node. Messages of an older registration are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct Session {
     /// Epoch of the controller that accepted the registration.
     #[n(0)]
     pub epoch: Epoch,
-    /// Number of the multicast message that offered the session, counted within the epoch.
+    /// Number of the put (message to a set of nodes) that offered the session, counted within the epoch.
     #[n(1)]
     pub number: u64,
 }

@@ -1,4 +1,5 @@
-//! Format of journal files: a segment holds frames, each written by one flush, chained by hash.
+//! Format of journal files. A file, called segment, consists of frames. Each frame is written by one flush, and has a
+//! hash that chains it to the frame before.
 //!
 //! ```text
 //! segment: header (80 bytes) | frame | frame | … | zeros up to the size it was made with
@@ -15,17 +16,17 @@ use crate::event::Record;
 use crate::job::Digest;
 use crate::stored::v1;
 
-/// Format version of segments and snapshots. A file with a newer one is refused.
+/// Newest format version of segments and snapshots. A file with a newer version is refused.
 pub const FORMAT: u32 = 2;
-/// Bytes of a segment's header.
+/// Length of a segment's header, bytes.
 pub const SEGMENT_HEADER_BYTES: usize = 80;
-/// Bytes of a frame's header.
+/// Length of a frame's header, bytes.
 pub(crate) const FRAME_HEADER_BYTES: usize = 32;
-/// Bytes of the mark at a frame's end. The mark has no zero byte, so a missing end is recognized.
+/// Length of the mark at a frame's end, bytes. The mark has no zero byte, so that a missing end is recognized.
 pub(crate) const END_MARK_BYTES: usize = 8;
-/// Longest content of a frame (its items), bytes.
+/// Longest content of a frame (all its items), bytes.
 pub(crate) const CONTENT_BYTES_MAX: usize = 256 << 20;
-/// Bytes of the frame that closes a segment. This many are always kept free at the end of a segment.
+/// Length of the frame that closes a segment, bytes. This many bytes are always kept free at the end of a segment.
 pub const CLOSE_BYTES: usize = FRAME_HEADER_BYTES + ITEM_HEADER_BYTES + END_MARK_BYTES;
 
 const ITEM_HEADER_BYTES: usize = 8;
@@ -43,19 +44,19 @@ const ITEM_RECORD: u32 = 4;
 pub struct Link {
     /// Number of the next frame, counted over all segments from 1.
     pub frame: u64,
-    /// Hash of the frame before it, which covers the frames before that one as well.
+    /// Hash of the last frame, which covers all frames before that one as well.
     pub chain: u64,
 }
 
 impl Link {
-    /// Returns the position before the first frame of a cluster's journal. Neither field is zero, unlike unwritten
-    /// bytes.
+    /// Returns the position before the first frame of a cluster's journal. Neither of its fields is zero, so that
+    /// unwritten bytes don't match.
     pub fn first(cluster: u128) -> Self {
         Self { frame: 1, chain: cluster as u64 | 1 }
     }
 }
 
-/// Header of a segment.
+/// Header of a segment (journal file).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
     /// Format version of the file; [`FORMAT`] for a new one.
@@ -66,13 +67,13 @@ pub struct SegmentHeader {
     pub number: u64,
     /// Size at which the file was created, bytes.
     pub size: u64,
-    /// Sequence number of the segment's first record.
+    /// Sequence number of the first record in the segment.
     pub seq: u64,
-    /// Position in the chain at the segment's first frame.
+    /// Number and hash that the segment's first frame must carry.
     pub link: Link,
 }
 
-/// What is wrong with a journal file.
+/// Kind of damage in a journal file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// The file does not begin with a valid header.
@@ -81,16 +82,17 @@ pub enum Problem {
     /// The file has this format version, which is newer than `FORMAT`.
     #[error("the file has format {0}, this program knows formats up to {FORMAT}")]
     Format(u32),
-    /// Bytes are changed, missing or overwritten.
+    /// The checksum is wrong: bytes are changed, missing or overwritten.
     #[error("its bytes do not fit its checksum")]
     Checksum,
-    /// The frame is valid but has another place in the chain: it was misdirected, lost or repeated.
+    /// The frame is valid but has another number or hash than the chain requires: it was misdirected, lost or repeated.
     #[error("it is not the frame that follows the one before")]
     Chain,
-    /// The checksum is right, but the content contradicts itself or the frames before it.
+    /// The checksum is right, but the content contradicts itself or earlier frames; the text says how.
     #[error("its content can't be read: {0}")]
     Content(String),
-    /// The checksum is right, but the content is of a kind that this program can't read: another version wrote it.
+    /// The checksum is right, but the content is of a kind that this program can't read, because another version wrote
+    /// it.
     #[error("this version of squall does not know its content ({0})")]
     Unknown(String),
 }
@@ -98,9 +100,9 @@ pub enum Problem {
 /// Damage in a journal file: where and what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// Byte offset in the file.
+    /// Byte offset of the damage in the file.
     pub offset: usize,
-    /// Number of the frame that was expected there.
+    /// Number of the frame that was expected at this offset.
     pub frame: u64,
     /// Kind of the damage.
     pub problem: Problem,
@@ -109,28 +111,28 @@ pub struct Damage {
 /// Result of reading a segment at an offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scan {
-    /// A valid frame.
+    /// A valid frame is at the offset.
     Frame {
-        /// Byte range of the frame's items in the segment.
+        /// Byte range in the segment that holds the frame's items.
         items: std::ops::Range<usize>,
-        /// Offset of the next frame.
+        /// Offset of the next frame in the segment.
         next: usize,
         /// Number and hash that the next frame must carry.
         link: Link,
     },
-    /// End of the content: only zeros follow.
+    /// Nothing but zeros follows: the end of the segment's content.
     End,
-    /// An unfinished write with nothing after it. It was never acknowledged and may be cut off.
+    /// An unfinished write is at the offset, and nothing after it. It was never acknowledged, so it may be cut off.
     Torn {
-        /// Bytes from the offset to the last one that is not zero.
+        /// Number of bytes from the offset to the last byte that is not zero.
         bytes: usize,
     },
-    /// Damage: this content was durable once.
+    /// Damage is at the offset: this content was durable once.
     Damaged(Damage),
 }
 
 impl SegmentHeader {
-    /// Encodes the header.
+    /// Encodes the header of a segment.
     pub fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
         let mut out = [0; SEGMENT_HEADER_BYTES];
         out[..8].copy_from_slice(&SEGMENT_MAGIC);
@@ -145,7 +147,7 @@ impl SegmentHeader {
         out
     }
 
-    /// Decodes the header from a file's first bytes.
+    /// Decodes the header from the first bytes of a file.
     pub fn decode(bytes: &[u8]) -> Result<Self, Problem> {
         let mut head = *bytes.first_chunk::<SEGMENT_HEADER_BYTES>().ok_or(Problem::Header)?;
         let crc = word32(&head, 12);
@@ -208,13 +210,13 @@ impl FrameWriter {
         at
     }
 
-    /// Appends the mark that this is the segment's last frame and the next segment exists.
+    /// Appends the mark that closes a segment: this is its last frame, and the next segment exists.
     pub fn close(&mut self) {
         self.bytes.extend_from_slice(&ITEM_CLOSE.to_le_bytes());
         self.bytes.extend_from_slice(&0_u32.to_le_bytes());
     }
 
-    /// Returns whether nothing was appended.
+    /// Returns whether nothing was appended to the frame.
     pub fn is_empty(&self) -> bool {
         self.bytes.len() == FRAME_HEADER_BYTES
     }
@@ -224,8 +226,8 @@ impl FrameWriter {
         (self.bytes.len() + END_MARK_BYTES).next_multiple_of(8)
     }
 
-    /// Returns the frame's bytes and the position in the chain after it. Fails if the content is over the limit of 256
-    /// MiB.
+    /// Returns the frame's bytes, and the number and hash that the next frame must carry. Fails if the content is
+    /// longer than 256 MiB.
     pub fn finish(mut self, link: Link) -> Result<(Vec<u8>, Link), Problem> {
         let length = self.bytes.len() - FRAME_HEADER_BYTES;
         if length > CONTENT_BYTES_MAX {
@@ -249,10 +251,10 @@ impl FrameWriter {
     }
 }
 
-/// Item of a frame.
+/// Item of a frame: a record, a blob or a mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
-    /// A batch of events.
+    /// A batch of events, appended as one record.
     Record(Record),
     /// A blob: content that records refer to by its digest.
     Blob {
@@ -295,8 +297,8 @@ pub fn items(segment: &[u8], items: std::ops::Range<usize>) -> Result<Vec<Item<'
     Ok(found)
 }
 
-/// Examines a segment at offset `at`. `segment` is the whole file, or as much of it as exists. In a closed segment
-/// `Torn` is damage as well, which is for the caller to decide.
+/// Examines a segment at offset `at`. `segment` is the whole file, or as much of it as exists. `expect`: what the frame
+/// there must carry. In a closed segment `Torn` is damage as well; this is left to the caller.
 pub fn scan(segment: &[u8], at: usize, expect: Link) -> Scan {
     let rest = &segment[at.min(segment.len())..];
     let problem = match frame(rest, expect) {
@@ -318,8 +320,7 @@ pub fn scan(segment: &[u8], at: usize, expect: Link) -> Scan {
     }
 }
 
-/// Checks the frame at the beginning of `bytes`. Returns the length of its items and the position in the chain after
-/// it.
+/// Checks the frame at the beginning of `bytes`. Returns the length of its items, and what the next frame must carry.
 fn frame(bytes: &[u8], expect: Link) -> Result<(usize, Link), Problem> {
     let length = frame_header(bytes).ok_or(Problem::Checksum)?;
     if link_of(bytes) != expect {
@@ -336,7 +337,7 @@ fn frame(bytes: &[u8], expect: Link) -> Result<(usize, Link), Problem> {
     Ok((length, follow(expect, &bytes[..end])))
 }
 
-/// Returns the length of the items if `bytes` begins with a valid frame header.
+/// Returns the length of the items if `bytes` begins with a valid frame header. None: it does not.
 fn frame_header(bytes: &[u8]) -> Option<usize> {
     let head = bytes.first_chunk::<FRAME_HEADER_BYTES>()?;
     let length = word32(head, 4) as usize;
@@ -348,8 +349,8 @@ fn link_of(bytes: &[u8]) -> Link {
     Link { frame: word64(bytes, 8), chain: word64(bytes, 16) }
 }
 
-/// Returns the number of bytes up to the last that is not zero. Most of a new segment is zeros, so it is compared in
-/// blocks.
+/// Returns the number of bytes up to the last one that is not zero. Most of a new segment is zeros, so blocks are
+/// compared.
 pub fn used_bytes(bytes: &[u8]) -> usize {
     const ZEROS: [u8; 4096] = [0; 4096];
     let mut end = bytes.len();
@@ -364,7 +365,7 @@ pub fn used_bytes(bytes: &[u8]) -> usize {
     0
 }
 
-/// Returns whether a valid header of a later frame follows anywhere after the start of `bytes`.
+/// Returns whether the valid header of a later frame follows anywhere after the start of `bytes`.
 fn is_followed(bytes: &[u8], expect: Link) -> bool {
     (8..bytes.len().saturating_sub(FRAME_HEADER_BYTES)).step_by(8).any(|at| {
         let here = &bytes[at..];
@@ -372,8 +373,8 @@ fn is_followed(bytes: &[u8], expect: Link) -> bool {
     })
 }
 
-/// Returns whether the bad frame at the start of `bytes` was once written completely, so that it was damaged later.
-/// Signs of an unfinished write are an end or a whole sector that is still zero.
+/// Returns whether the bad frame at the start of `bytes` was once written completely, and was damaged later. In an
+/// unfinished write, the frame's end or a whole sector is still zero.
 fn was_complete(bytes: &[u8], used: usize, expect: Link) -> bool {
     let Some(length) = frame_header(bytes) else {
         return looks_like_header(bytes, expect) && used >= FRAME_HEADER_BYTES && sectors_written(bytes, used);
@@ -382,8 +383,8 @@ fn was_complete(bytes: &[u8], used: usize, expect: Link) -> bool {
     used >= end && sectors_written(bytes, end)
 }
 
-/// Returns whether a broken header is the expected one with some bits changed, rather than arbitrary bytes: at least
-/// two of magic, number and hash match.
+/// Returns whether a broken header is the expected one with some bits changed, and not arbitrary bytes: at least two of
+/// magic, number and hash must match.
 fn looks_like_header(bytes: &[u8], expect: Link) -> bool {
     let mut head = [0; FRAME_HEADER_BYTES];
     let have = bytes.len().min(FRAME_HEADER_BYTES);
@@ -393,8 +394,8 @@ fn looks_like_header(bytes: &[u8], expect: Link) -> bool {
     marks.iter().filter(|m| **m).count() >= 2
 }
 
-/// Returns whether no run of zeros of a sector's length lies within the first `end` bytes. Frames begin at multiples of
-/// 8, not of sectors, so runs at any offset count; real content has no such run.
+/// Returns whether the first `end` bytes have no run of zeros as long as a sector. Frames begin at multiples of 8, not
+/// of sectors, so runs at any offset count. Real content has no such run.
 fn sectors_written(bytes: &[u8], end: usize) -> bool {
     let mut run = 0;
     for byte in &bytes[..end.min(bytes.len())] {
@@ -406,7 +407,7 @@ fn sectors_written(bytes: &[u8], end: usize) -> bool {
     true
 }
 
-/// Returns the position in the chain after `frame`.
+/// Returns the number and hash that the frame after `frame` must carry.
 fn follow(link: Link, frame: &[u8]) -> Link {
     let hash = blake3::hash(frame);
     Link { frame: link.frame + 1, chain: word64(hash.as_bytes(), 0) }
@@ -436,7 +437,7 @@ mod tests {
         Record { seq, time: Time(seq), events }
     }
 
-    /// A segment of `frames` frames and the offsets where they begin and the last one ends.
+    /// Returns a segment of `frames` frames, the offset of each, and the offset of the last one's end.
     fn segment(frames: u64) -> (Vec<u8>, Vec<usize>) {
         let mut link = Link::first(CLUSTER);
         let head = SegmentHeader { format: FORMAT, cluster: CLUSTER, number: 1, size: SIZE as u64, seq: 1, link };
@@ -458,7 +459,7 @@ mod tests {
         (bytes, starts)
     }
 
-    /// Sequence numbers of the records, and how the scan ended.
+    /// Returns the sequence numbers of the records in `bytes`, and how the scan ended.
     fn read(bytes: &[u8]) -> (Vec<u64>, Scan) {
         let mut link = Link::first(CLUSTER);
         let mut at = SEGMENT_HEADER_BYTES;

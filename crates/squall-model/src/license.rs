@@ -1,8 +1,8 @@
-//! Licenses: `fluent:2,matlab` is two of one and one of the other.
+//! Lists of licenses, as users write them: `fluent:2,matlab` is two of `fluent` and one of `matlab`.
 
 use std::collections::BTreeMap;
 
-/// Reads a list of licenses and returns the number of each. None: the text is not such a list.
+/// Reads a list of licenses, as `fluent:2,matlab`, and returns the number of each. None: the text is not such a list.
 pub fn parse(text: &str) -> Option<BTreeMap<String, u32>> {
     let mut counts = BTreeMap::new();
     for word in text.split([',', ';']).map(str::trim).filter(|word| !word.is_empty()) {

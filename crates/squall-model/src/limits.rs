@@ -1,14 +1,14 @@
 //! All limits of the system, as named constants.
 
-/// Default of `min_uid`: lowest uid in a credential from a node on another machine that the controller accepts.
+/// Default of `min_uid`: lowest uid for which the controller accepts a credential from a node on another machine.
 pub(crate) const VOUCHED_UID_MIN: u32 = 1000;
-/// Largest frame on any connection, bytes. A longer one ends the connection.
+/// Most bytes of a frame on any connection. A longer frame ends the connection.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
-/// Most ranges of jobs that accounting records as possibly missing rows. Further ones are joined to others.
+/// Most ranges of job ids for which accounting records that rows may be missing. Further ranges are joined to others.
 pub const LOST_RANGES_MAX: usize = 64;
 /// Largest batch script, bytes (Slurm's `max_script_size` default is 4 MiB).
 pub const SCRIPT_BYTES_MAX: usize = 4 << 20;
-/// Stands for "unlimited" in a job's time limit in seconds (`--time=UNLIMITED`). A job without a time limit gets the
+/// Time limit in seconds that stands for "unlimited" (`--time=UNLIMITED`). A job without a time limit gets the
 /// partition's default instead.
 pub const UNLIMITED_S: u64 = u64::MAX;
 /// Largest environment of a job, bytes.
@@ -21,33 +21,34 @@ pub(crate) const ARRAY_SIZE: u32 = 1001;
 pub(crate) const USER_JOBS: u32 = 100_000;
 /// Default of `max_content_per_user_mb`: most MiB of scripts and environments of one user's jobs.
 pub(crate) const USER_CONTENT_MB: u32 = 1024;
-/// Default of `max_job_id`: the last job id (Slurm's `MaxJobId`).
+/// Default of `max_job_id`: the highest job id that is given (Slurm's `MaxJobId`).
 pub(crate) const JOB_ID_MAX: u32 = 67_043_328;
-/// Bytes of script and environment of a job that are not counted against its user's limit.
+/// Bytes of the script and environment of each job that are not counted against its user's limit.
 pub const CONTENT_BYTES_FREE: u64 = 64 << 10;
-/// Most separate ranges of indices of one array (`0-9` is one), so that they fit into a frame and a record.
+/// Most separate ranges of indices of one array (`0-9` is one), so that they fit into a frame and into a journal
+/// record.
 pub const ARRAY_RANGES_MAX: usize = 1 << 20;
 /// Largest number of nodes that a host list may expand to.
 pub(crate) const HOSTLIST_MAX: usize = 1 << 20;
-/// Least limit on the names in a user's host list. The limit is twice the number of nodes if that is more.
+/// Least limit on the number of names in a user's host list. The limit is twice the number of nodes if that is more.
 pub(crate) const LISTED_NAMES_MIN: usize = 4096;
-/// Bytes of a user's host list allowed for each name that the list may have.
+/// Limit on the length of a user's host list, given in bytes for each name that the list may have.
 pub(crate) const LISTED_NAME_BYTES: usize = 64;
 /// Most cells behind one front (their gateway). Cell numbers are below this, as cluster ids in Slurm's federations.
 pub const CELLS_MAX: u32 = 1 << 6;
-/// Job ids per cell: those of cell N begin at N times this.
+/// Number of job ids of each cell. The ids of cell N begin at N times this number.
 pub const CELL_IDS: u32 = 1 << 26;
-/// Most questions between cells in one message; each may hold a name of [`STRING_BYTES_MAX`].
+/// Most questions between cells in one message. Each question may have a name of [`STRING_BYTES_MAX`].
 pub const QUESTIONS_MAX: usize = 128;
 /// Most features of a node that an operator may set.
 pub const NODE_FEATURES_MAX: usize = 1024;
 /// Most nodes of a cluster. Node ids are below this.
 pub const NODES_MAX: usize = 1 << 20;
-/// Longest name of a node, bytes.
+/// Longest host name of a node, bytes.
 pub const HOSTNAME_BYTES_MAX: usize = 255;
 /// Most tasks of one step on one node.
 pub const TASKS_PER_NODE_MAX: u32 = 4096;
-/// Most reservations that exist at one time.
+/// Most reservations that may exist at one time.
 pub const RESERVATIONS_MAX: usize = 10_000;
 /// Most devices of one generic resource on a node.
 pub const GRES_PER_NODE_MAX: usize = 1024;
@@ -57,24 +58,26 @@ pub const HET_COMPONENTS_MAX: usize = 128;
 pub const TASKS_MAX: u32 = 1 << 20;
 /// Longest string option (names, paths, comments), bytes.
 pub const STRING_BYTES_MAX: usize = 64 << 10;
-/// Most dependency terms of one job.
+/// Most terms in the dependency of one job (`afterok:1,afterany:2` has two).
 pub const DEPENDENCY_TERMS_MAX: usize = 10_000;
-/// Most jobs in one answer frame. A longer list comes in several frames, so that other clients are served between them.
+/// Most jobs in one frame of an answer. A longer list is sent in several frames, so that other clients are served
+/// between them.
 pub const ANSWER_JOBS_MAX: usize = 1024;
 /// Most bytes of messages in one frame to a node, unless a single message is longer. Further messages follow in the
 /// next frame.
 pub const DOWN_BYTES_MAX: usize = FRAME_BYTES_MAX / 4;
-/// Most bytes of a step's command and environment. Together with the data of its job they must fit into a frame.
+/// Most bytes of a step's command and environment. They must fit into one frame together with the data of the job.
 pub const STEP_BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
-/// Most reports in one frame from a node.
+/// Most reports of nodes in one frame to the parent in the distribution tree.
 pub const REPORTS_PER_FRAME_MAX: usize = 1024;
-/// Seconds that an ended job stays in the controller's memory (Slurm's `MinJobAge`).
+/// Default of the time for which an ended job stays in the controller's memory, seconds (Slurm's `MinJobAge`).
 pub(crate) const MIN_JOB_AGE_S: u64 = 300;
-/// Seconds between TERM and KILL (Slurm's `KillWait`).
+/// Default of the time between the signals TERM and KILL, seconds (Slurm's `KillWait`).
 pub const KILL_WAIT_S: u64 = 30;
-/// Seconds that an allocation continues after a controller restart without its `salloc` or `srun` reconnecting.
+/// Time for which an allocation continues after a controller restart without its `salloc` or `srun` reconnecting,
+/// seconds.
 pub const OWNER_GRACE_S: u64 = 60;
-/// Seconds between heartbeats of a node.
+/// Time between two heartbeats of a node, seconds.
 pub const HEARTBEAT_S: u64 = 10;
 /// Default of `node_timeout_s`: seconds of silence after which a node is not responding (Slurm's `SlurmdTimeout` is
 /// 300).
@@ -82,29 +85,30 @@ pub(crate) const NODE_TIMEOUT_S: u64 = 60;
 /// Default of `node_lost_s`: seconds of silence after which a node is lost. Its jobs are then handled by
 /// `node_lost_action`.
 pub(crate) const NODE_LOST_S: u64 = 300;
-/// Seconds that a step continues after the connection to its `srun` is lost.
+/// Time for which a step continues after the connection to its `srun` is lost, seconds.
 pub const STEP_OWNER_GRACE_S: u64 = 10;
-/// Most children of a node in the distribution tree (Slurm's `TreeWidth` default).
+/// Default of the most children that a node has in the distribution tree (Slurm's `TreeWidth`).
 pub const TREE_WIDTH: u32 = 16;
-/// Bytes of one piece of a file on its way to nodes. See `fabric::cost`: for tens of megabytes on links of gigabytes
-/// per second the best length is near this, and pieces of it stay in the cache of a CPU from hop to hop.
+/// Bytes of one piece of a file that is sent to nodes. See `fabric::cost`: for files of tens of megabytes on links of
+/// gigabytes per second the best length is near this, and a piece stays in the CPU's cache while it is passed on.
 pub const CHUNK_BYTES: u32 = 128 << 10;
-/// Most bytes of the list of node names that every piece of a file can carry. With a longer list the file goes down the
-/// distribution tree of all nodes instead.
+/// Longest list of node names, in bytes, that is sent with every piece of a file. With a longer list the file is sent
+/// down the distribution tree of all nodes instead.
 pub const CASCADE_BYTES_MAX: usize = 4 << 10;
 /// Most bytes of a file in transit to nodes, which a relay buffers for a slow child.
 pub const CHUNK_WINDOW_BYTES: u64 = 4 << 20;
-/// Bytes of a block of a file that is sent by multicast. Nodes report missing data by block.
+/// Length of a block of a file that is sent by multicast, bytes. Nodes report missing data by block.
 pub const CAST_BLOCK_BYTES: u64 = 64 << 10;
-/// Most multicast blocks in transit: one for each bit of a global variable's value that is not negative.
+/// Most multicast blocks in transit at a time: one for each bit of a variable of nodes (64-bit integer) without its
+/// sign.
 pub const CAST_BLOCKS: u64 = 63;
-/// Most files whose digests the controller remembers, so that a repeated broadcast needs no second upload.
+/// Most files whose digests the controller stores, so that sending a file again needs no second upload.
 pub const RECALLED_MAX: usize = 4096;
-/// Most bytes of files in a node's cache.
+/// Most bytes of files that a node keeps in its cache.
 pub const CONTENT_BYTES_MAX: u64 = 4 << 30;
 /// Most changes of accounts in one request.
 pub const POLICY_CHANGES_MAX: usize = 100_000;
-/// Most unreadable files and folders of a node's spool that are set aside under one name.
+/// Most unreadable files or folders of one name that a node's spool keeps aside, as `NAME`, `NAME-1`, `NAME-2` …
 pub const DAMAGED_MAX: u32 = 100;
 /// Most bytes of one value in a daemon's log line; the rest is cut off.
 pub const LOG_VALUE_BYTES_MAX: usize = 4096;

@@ -7,130 +7,131 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::duration::parse_limit;
 
-/// Name of the account above all others. It always exists.
+/// Name of the account at the root of the account tree. It always exists.
 pub const ROOT: &str = "root";
 
-/// Name of the QOS that always exists.
+/// Name of the default QOS, which always exists.
 pub const NORMAL: &str = "normal";
 
-/// A limit. Variants are added at the end only. "Together" means all jobs of an association (with those below it) or of
-/// a QOS.
+/// A limit on jobs and their resources. Variants are added at the end only. "Together" means all jobs of an association
+/// (with those below it) or of a QOS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub enum Limit {
-    /// Running jobs of all users together.
+    /// Most jobs running at a time, all users together (GrpJobs).
     #[n(0)]
     GrpJobs,
-    /// Pending and running jobs of all users together.
+    /// Most jobs pending or running at a time, all users together (GrpSubmitJobs).
     #[n(1)]
     GrpSubmit,
-    /// Wall-clock seconds of all jobs together.
+    /// Wall-clock time that all jobs together may use, seconds (GrpWall).
     #[n(2)]
     GrpWall,
-    /// CPUs of all jobs together.
+    /// Most CPUs of all running jobs together (GrpTRES).
     #[n(3)]
     GrpCpu,
-    /// Memory of all jobs together, MiB.
+    /// Most memory of all running jobs together, MiB (GrpTRES).
     #[n(4)]
     GrpMem,
-    /// Nodes of all jobs together.
+    /// Most nodes of all running jobs together (GrpTRES).
     #[n(5)]
     GrpNode,
-    /// Running jobs of each user in an association.
+    /// Most jobs that a user of an association may have running (MaxJobs).
     #[n(6)]
     MaxJobs,
-    /// Pending and running jobs of each user in an association.
+    /// Most jobs that a user of an association may have pending or running (MaxSubmitJobs).
     #[n(7)]
     MaxSubmit,
-    /// Time limit of a job, seconds.
+    /// Longest time limit of a job, seconds (MaxWall).
     #[n(8)]
     MaxWall,
-    /// CPUs of a job.
+    /// Most CPUs of a job (MaxTRES).
     #[n(9)]
     MaxCpu,
-    /// Memory of a job, MiB.
+    /// Most memory of a job, MiB (MaxTRES).
     #[n(10)]
     MaxMem,
-    /// Nodes of a job.
+    /// Most nodes of a job (MaxTRES).
     #[n(11)]
     MaxNode,
-    /// Running jobs of each user in a QOS.
+    /// Most jobs that a user may have running in a QOS (MaxJobsPerUser).
     #[n(12)]
     UserJobs,
-    /// Pending and running jobs of each user in a QOS.
+    /// Most jobs that a user may have pending or running in a QOS (MaxSubmitJobsPerUser).
     #[n(13)]
     UserSubmit,
-    /// CPUs of each user in a QOS.
+    /// Most CPUs of a user's running jobs in a QOS (MaxTRESPerUser).
     #[n(14)]
     UserCpu,
-    /// Memory of each user in a QOS, MiB.
+    /// Most memory of a user's running jobs in a QOS, MiB (MaxTRESPerUser).
     #[n(15)]
     UserMem,
-    /// Nodes of each user in a QOS.
+    /// Most nodes of a user's running jobs in a QOS (MaxTRESPerUser).
     #[n(16)]
     UserNode,
-    /// Running jobs of each account in a QOS.
+    /// Most jobs that an account may have running in a QOS (MaxJobsPerAccount).
     #[n(17)]
     AccountJobs,
-    /// Pending and running jobs of each account in a QOS.
+    /// Most jobs that an account may have pending or running in a QOS (MaxSubmitJobsPerAccount).
     #[n(18)]
     AccountSubmit,
-    /// CPUs of each account in a QOS.
+    /// Most CPUs of an account's running jobs in a QOS (MaxTRESPerAccount).
     #[n(19)]
     AccountCpu,
-    /// Memory of each account in a QOS, MiB.
+    /// Most memory of an account's running jobs in a QOS, MiB (MaxTRESPerAccount).
     #[n(20)]
     AccountMem,
-    /// Nodes of each account in a QOS.
+    /// Most nodes of an account's running jobs in a QOS (MaxTRESPerAccount).
     #[n(21)]
     AccountNode,
-    /// Fewest CPUs of a job.
+    /// Fewest CPUs that a job must request (MinTRES).
     #[n(22)]
     MinCpu,
-    /// Least memory of a job, MiB.
+    /// Least memory that a job must request, MiB (MinTRES).
     #[n(23)]
     MinMem,
-    /// Fewest nodes of a job.
+    /// Fewest nodes that a job must request (MinTRES).
     #[n(24)]
     MinNode,
-    /// Any other limit, by scope and resource.
+    /// A limit that no other variant has, given by the jobs that it counts and by the resource.
     #[n(25)]
     Tres(#[n(0)] Scope, #[n(1)] Tres),
 }
 
-/// What a limit counts. Variants are added at the end only.
+/// Jobs and time over which a limit counts a resource. Variants are added at the end only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Scope {
-    /// All jobs together.
+    /// Resources of all running jobs together.
     #[n(0)]
     Grp,
-    /// All jobs together, usage so far: resources times seconds.
+    /// Usage of all jobs together so far: amount of the resource times seconds.
     #[n(1)]
     GrpUsed,
-    /// All running jobs together, for their remaining time: resources times seconds.
+    /// Usage still to come of all running jobs together: amount of the resource times the seconds left of each time
+    /// limit.
     #[n(2)]
     GrpDue,
-    /// Each job by itself.
+    /// Resources of each single job.
     #[n(3)]
     Job,
-    /// Each job: resources times the seconds of its time limit.
+    /// Largest usage of each single job: amount of the resource times the seconds of its time limit.
     #[n(4)]
     JobDue,
-    /// Each job on each of its nodes.
+    /// Resources of each single job on each of its nodes.
     #[n(5)]
     Node,
-    /// All jobs of a user in an association or QOS.
+    /// Resources of all running jobs of a user in an association or QOS.
     #[n(6)]
     User,
-    /// All jobs of an account in a QOS.
+    /// Resources of all running jobs of an account in a QOS.
     #[n(7)]
     Account,
-    /// Each job, where the limit is a minimum.
+    /// Resources of each single job, of which the limit is the least that it must request.
     #[n(8)]
     Least,
 }
 
-/// A resource that is accounted and can be limited. Variants are added at the end only.
+/// A resource whose usage is accounted and can be limited (Slurm's TRES). Variants are added at the end only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(index_only)]
 #[expect(missing_docs, reason = "the names say it")]
@@ -146,10 +147,10 @@ pub enum Tres {
 }
 
 impl Tres {
-    /// All resources that can be limited, in the order of their numbers.
+    /// All resources that can be limited, in the order of their numbers in `Tres`.
     pub const ALL: [Self; 4] = [Self::Cpu, Self::Mem, Self::Node, Self::Gpu];
 
-    /// Returns Slurm's name, as `gres/gpu`.
+    /// Returns Slurm's name of the resource, as `gres/gpu`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -161,7 +162,7 @@ impl Tres {
 }
 
 impl Limit {
-    /// Limits on resources that are variants of their own, with scope and resource.
+    /// Variants of `Limit` that limit a resource, each with what it counts and the resource.
     const NAMED: [(Self, Scope, Tres); 15] = [
         (Self::GrpCpu, Scope::Grp, Tres::Cpu),
         (Self::GrpMem, Scope::Grp, Tres::Mem),
@@ -180,13 +181,13 @@ impl Limit {
         (Self::MinNode, Scope::Least, Tres::Node),
     ];
 
-    /// Returns the limit on a resource in a scope.
+    /// Returns the limit on `tres` over the jobs of `scope`.
     pub fn of(scope: Scope, tres: Tres) -> Self {
         let named = Self::NAMED.iter().find(|named| (named.1, named.2) == (scope, tres));
         named.map_or(Self::Tres(scope, tres), |named| named.0)
     }
 
-    /// Returns the limited resource. None: the limit is on jobs or time.
+    /// Returns the limited resource. None: the limit is on a number of jobs or on time.
     pub fn tres(self) -> Option<Tres> {
         match self {
             Self::Tres(_, tres) => Some(tres),
@@ -194,7 +195,7 @@ impl Limit {
         }
     }
 
-    /// Returns what the limit counts.
+    /// Returns over which jobs the limit counts.
     pub fn scope(self) -> Scope {
         match self {
             Self::Tres(scope, _) => scope,
@@ -207,33 +208,33 @@ impl Limit {
         }
     }
 
-    /// Returns whether associations below inherit the limit. Limits on totals apply only where they are set.
+    /// Returns whether associations below inherit the limit. Limits on all jobs together apply only where they are set.
     fn is_inherited(self) -> bool {
         !matches!(self.scope(), Scope::Grp | Scope::GrpUsed | Scope::GrpDue)
     }
 
-    /// Returns whether the rest below the limit changes even while no job starts or ends.
+    /// Returns whether the amount left below the limit changes even while no job starts or ends.
     pub fn moves(self) -> bool {
         matches!(self.scope(), Scope::GrpUsed | Scope::GrpDue)
     }
 }
 
-/// What a limit is set on.
+/// Kind of object on which a limit is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Whose {
-    /// An association.
+    /// The limit is set on an association.
     #[n(0)]
     Association,
-    /// A QOS.
+    /// The limit is set on a QOS.
     #[n(1)]
     Qos,
 }
 
-/// Limits that are set. A limit that is missing does not apply.
+/// The limits that are set, with their values. A limit that is missing does not apply.
 pub type Limits = BTreeMap<Limit, u64>;
 
-/// An account.
+/// An account, to which the usage of jobs is charged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Account {
     /// What the account is for, as a text.
@@ -242,23 +243,23 @@ pub struct Account {
     /// Organization that the account belongs to.
     #[n(1)]
     pub organization: String,
-    /// Users that may add users to the account and change them.
+    /// Names of users that may add users to the account and change these users.
     #[n(2)]
     pub coordinators: Vec<String>,
 }
 
-/// What a user may change of accounts, users, associations and QOS.
+/// How much a user may change of accounts, users, associations and QOS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 #[cbor(index_only)]
 pub enum AdminLevel {
-    /// May change nothing.
+    /// The user may change nothing, unless it is coordinator of an account.
     #[default]
     #[n(0)]
     None,
-    /// May change the same as an administrator.
+    /// The user may change everything except admin levels of users and the records of administrators.
     #[n(1)]
     Operator,
-    /// May change everything.
+    /// The user may change everything.
     #[n(2)]
     Administrator,
 }
@@ -269,58 +270,59 @@ pub struct User {
     /// Account of the user's jobs without `--account`.
     #[n(0)]
     pub default_account: String,
-    /// What the user may change of accounts.
+    /// How much the user may change of accounts.
     #[n(1)]
     pub admin: AdminLevel,
 }
 
-/// Identifies an association: of an account, of a user in an account, or of a user in an account for one partition.
+/// Identifies an association: one of an account, of a user in an account, or of a user in an account for one partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct AssocKey {
-    /// The account.
+    /// Name of the account.
     #[n(0)]
     pub account: String,
-    /// The user. Empty: the association is the account's.
+    /// Name of the user. Empty: the association is the account's.
     #[n(1)]
     pub user: String,
-    /// The partition. Empty: any.
+    /// Name of the partition. Empty: any partition.
     #[n(2)]
     pub partition: String,
 }
 
 impl AssocKey {
-    /// Returns the key of an account's association.
+    /// Returns the key of the association of an account as a whole.
     pub fn account(account: &str) -> Self {
         Self { account: account.to_owned(), ..Self::default() }
     }
-    /// Returns the key of a user's association in an account, for any partition.
+    /// Returns the key of a user's association in an account, valid for any partition.
     pub fn user(account: &str, user: &str) -> Self {
         Self { user: user.to_owned(), ..Self::account(account) }
     }
 }
 
-/// A node in the tree of accounts and users, with its shares and limits.
+/// An account, or a user in an account, in the tree of accounts: its shares, limits and QOS.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Association {
-    /// Number of the association, given by the controller.
+    /// Number of the association, assigned by the controller.
     #[n(0)]
     pub id: u32,
     /// For an account's association: name of the parent account.
     #[n(1)]
     pub parent: String,
-    /// Fair-share shares. None: the parent's (`fairshare=parent`).
+    /// Number of fair-share shares. None: `fairshare=parent`, so that the association counts with the average usage of
+    /// all such associations of the same parent.
     #[n(2)]
     pub shares: Option<u32>,
     /// Limits set on the association.
     #[n(3)]
     pub limits: Limits,
-    /// QOS that its jobs may use. Empty: as its parent.
+    /// QOS that jobs of the association may use. Empty: as for its parent.
     #[n(4)]
     pub qos: Vec<String>,
-    /// QOS of its jobs without `--qos`. Empty: as its parent.
+    /// QOS of the association's jobs without `--qos`. Empty: as for its parent.
     #[n(5)]
     pub default_qos: String,
-    /// Priority of the association, used with `priority_weight_assoc`.
+    /// Priority of the association, used with `priority_weight_assoc`. None: not set.
     #[n(6)]
     pub priority: Option<u32>,
 }
@@ -353,11 +355,11 @@ pub enum PreemptMode {
     #[serde(alias = "CANCEL")]
     #[n(1)]
     Cancel,
-    /// Preempted jobs are requeued, or cancelled if they may not be.
+    /// Preempted jobs are requeued, or cancelled if they can't be requeued.
     #[serde(alias = "REQUEUE")]
     #[n(2)]
     Requeue,
-    /// Preempted jobs are suspended while others run on their cores.
+    /// Preempted jobs are suspended while other jobs run on their cores.
     #[serde(alias = "SUSPEND")]
     #[n(3)]
     Suspend,
@@ -366,31 +368,31 @@ pub enum PreemptMode {
 /// A QOS (quality of service): priority, limits and preemption of the jobs that use it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Qos {
-    /// Number of the QOS, given by the controller.
+    /// Number of the QOS, assigned by the controller.
     #[n(0)]
     pub id: u32,
     /// What the QOS is for, as a text.
     #[n(1)]
     pub description: String,
-    /// Priority of the QOS, used with `priority_weight_qos`.
+    /// Priority of the QOS relative to others, used with `priority_weight_qos`.
     #[n(2)]
     pub priority: u32,
-    /// QOS whose jobs may be preempted for jobs of this one.
+    /// Names of QOS whose jobs may be preempted for jobs of this QOS.
     #[n(3)]
     pub preempt: Vec<String>,
-    /// What happens to preempted jobs of the QOS. None: as the cluster's setting.
+    /// What happens to preempted jobs of the QOS. None: the cluster's setting.
     #[n(4)]
     pub preempt_mode: Option<PreemptMode>,
-    /// Seconds between warning and end of preempted jobs of the QOS.
+    /// Time between warning and end of preempted jobs of the QOS, seconds.
     #[n(5)]
     pub grace_s: u64,
-    /// Seconds that jobs of the QOS run before they can be preempted. None: as the cluster's setting.
+    /// Time that jobs of the QOS run before they can be preempted, seconds. None: the cluster's setting.
     #[n(6)]
     pub exempt_s: Option<u64>,
-    /// Factor by which usage of jobs of the QOS counts, in millionths.
+    /// Factor by which usage of jobs of the QOS is multiplied when it is counted, in millionths.
     #[n(7)]
     pub usage_factor: u64,
-    /// Flags, by Slurm's names.
+    /// Names of Slurm's QOS flags.
     #[n(8)]
     pub flags: Vec<String>,
     /// Limits set on the QOS.
@@ -418,30 +420,30 @@ impl Default for Qos {
 /// All accounts, users, associations and QOS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Policy {
-    /// Number of changes so far.
+    /// Number of changes made to the policy so far.
     #[n(0)]
     pub version: u64,
-    /// The highest number given to an association.
+    /// The highest number assigned to an association so far.
     #[n(1)]
     pub last_assoc: u32,
-    /// The highest number given to a QOS.
+    /// The highest number assigned to a QOS so far.
     #[n(2)]
     pub last_qos: u32,
-    /// Accounts, by name.
+    /// All accounts, by name.
     #[n(3)]
     pub accounts: BTreeMap<String, Account>,
-    /// Users, by name.
+    /// All users of the accounting system, by name.
     #[n(4)]
     pub users: BTreeMap<String, User>,
     /// Associations of accounts and users.
     #[n(5)]
     pub associations: BTreeMap<AssocKey, Association>,
-    /// QOS, by name.
+    /// All QOS, by name.
     #[n(6)]
     pub qos: BTreeMap<String, Qos>,
 }
 
-/// A change to one entry: its new value. None: it is removed.
+/// A change to one entry of the policy. `Some` has the entry's new value; `None` removes the entry.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum PolicyChange {
     /// Change of the account with this name.
@@ -450,10 +452,10 @@ pub enum PolicyChange {
     /// Change of the user with this name.
     #[n(1)]
     User(#[n(0)] String, #[n(1)] Option<User>),
-    /// Change of an association. An existing one keeps its number, a new one gets the next.
+    /// Change of the association with this key. An existing one keeps its number, a new one gets the next number.
     #[n(2)]
     Association(#[n(0)] AssocKey, #[n(1)] Option<Association>),
-    /// Change of the QOS with this name. An existing one keeps its number, a new one gets the next.
+    /// Change of the QOS with this name. An existing one keeps its number, a new one gets the next number.
     #[n(3)]
     Qos(#[n(0)] String, #[n(1)] Option<Qos>),
     /// Resets the usage of an association, or of all associations below an account, to zero.
@@ -470,7 +472,7 @@ impl Policy {
         self.associations.is_empty() && self.qos.is_empty()
     }
 
-    /// Applies a change.
+    /// Applies a change to the policy.
     pub fn change(&mut self, change: &PolicyChange) {
         match change {
             PolicyChange::Account(name, value) => set(&mut self.accounts, name, value.as_ref()),
@@ -492,7 +494,8 @@ impl Policy {
         }
     }
 
-    /// Returns the association of a user's jobs in an account: the one for the partition, otherwise the one for any.
+    /// Returns the association of a user's jobs in an account: the one for the partition, otherwise the one for any
+    /// partition. None: the user has none there.
     pub fn association(&self, account: &str, user: &str, partition: &str) -> Option<&Association> {
         let mut key = AssocKey { partition: partition.to_owned(), ..AssocKey::user(account, user) };
         if let Some(own) = self.associations.get(&key).filter(|_| !partition.is_empty()) {
@@ -502,7 +505,7 @@ impl Policy {
         self.associations.get(&key)
     }
 
-    /// Iterates over the associations of an account and the accounts above it, nearest first.
+    /// Iterates over the associations of `account` and of the accounts above it in the tree, nearest first.
     pub fn above<'a>(&'a self, account: &str) -> impl Iterator<Item = (&'a str, &'a Association)> + use<'a> {
         let at = |name: &str| self.associations.get_key_value(&AssocKey::account(name));
         let next = move |(_, own): &(&'a AssocKey, &'a Association)| at(&own.parent).filter(|_| !own.parent.is_empty());
@@ -512,26 +515,28 @@ impl Policy {
             .map(|(key, own)| (key.account.as_str(), own))
     }
 
-    /// Returns the QOS that jobs of an association may use.
+    /// Returns the names of the QOS that jobs of the association `own` in `account` may use.
     pub fn allowed_qos<'a>(&'a self, account: &str, own: &'a Association) -> Vec<&'a str> {
         let all = std::iter::once(own).chain(self.above(account).map(|(_, above)| above));
         let set = all.map(|association| &association.qos).find(|qos| !qos.is_empty());
         set.map_or_else(|| vec![NORMAL], |qos| qos.iter().map(String::as_str).collect())
     }
 
-    /// Returns the QOS of an association's jobs without `--qos`. None: none is set.
+    /// Returns the QOS of jobs of the association `own` without `--qos`. None: neither it nor an account above sets
+    /// one.
     pub fn default_qos<'a>(&'a self, account: &str, own: &'a Association) -> Option<&'a str> {
         let all = std::iter::once(own).chain(self.above(account).map(|(_, above)| above));
         all.map(|association| association.default_qos.as_str()).find(|qos| !qos.is_empty())
     }
 
-    /// Returns a limit of an association: its own, or if it is inherited, the nearest one above.
+    /// Returns the value of a limit for the association `own` in `account`: its own or, if limits of this kind are
+    /// inherited, that of the nearest account above. None: no limit.
     pub fn limit(&self, account: &str, own: &Association, limit: Limit) -> Option<u64> {
         let above = self.above(account).filter(|_| limit.is_inherited());
         own.limits.get(&limit).or(above.into_iter().find_map(|(_, above)| above.limits.get(&limit))).copied()
     }
 
-    /// Returns all limits of an association, its own and those that it inherits.
+    /// Returns all limits of the association `own` in `account`, its own and those that it inherits.
     pub fn limits(&self, account: &str, own: &Association) -> impl Iterator<Item = (Limit, u64)> {
         let mut all = own.limits.clone();
         for (limit, most) in self.above(account).flat_map(|(_, above)| &above.limits) {
@@ -550,20 +555,20 @@ fn set<K: Ord + Clone, V: Clone>(map: &mut BTreeMap<K, V>, key: &K, value: Optio
     };
 }
 
-/// `AccountingStorageEnforce`: what a job must satisfy to be accepted. Limits that are set always apply, unless it is
-/// `none`.
+/// `AccountingStorageEnforce`: what a job must satisfy to be accepted. Limits that are set always apply, unless `none`
+/// is given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Enforce {
-    /// Nothing is enforced, not even limits.
+    /// Whether nothing is enforced, not even limits.
     pub none: bool,
-    /// A job needs an association for its user and account.
+    /// Whether a job needs an association for its user and account.
     pub associations: bool,
-    /// A job needs a QOS that its association may use.
+    /// Whether a job needs a QOS that its association may use.
     pub qos: bool,
-    /// A job starts only if its whole time limit fits within limits on time.
+    /// Whether a job starts only if its whole time limit fits within limits on time.
     pub safe: bool,
-    /// The word `limits` was given. Limits apply also without it.
+    /// Whether `limits` was given. Limits apply also without it.
     pub limits: bool,
 }
 
@@ -604,16 +609,16 @@ impl From<Enforce> for String {
     }
 }
 
-/// `EnforcePartLimits`: whether jobs that exceed limits of their partitions are refused. Otherwise they stay pending.
+/// `EnforcePartLimits`: whether jobs that exceed limits of their partitions are refused instead of staying pending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum EnforcePartLimits {
-    /// Such jobs stay pending.
+    /// Jobs that exceed limits stay pending.
     #[default]
     No,
-    /// Such jobs are refused if none of their partitions accepts them.
+    /// Jobs are refused if they exceed the limits of all their partitions.
     Any,
-    /// Such jobs are refused if any of their partitions does not accept them.
+    /// Jobs are refused if they exceed the limits of any of their partitions.
     All,
 }
 
@@ -642,14 +647,14 @@ impl From<EnforcePartLimits> for String {
     }
 }
 
-/// `PriorityType`: how the queue is ordered.
+/// `PriorityType`: how the queue of pending jobs is ordered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PriorityType {
-    /// By time of submission.
+    /// Pending jobs are ordered by time of submission.
     #[default]
     #[serde(rename = "priority/basic", alias = "basic")]
     Basic,
-    /// By age, fair share, size, partition and QOS.
+    /// Pending jobs are ordered by age, fair share, size, partition and QOS.
     #[serde(rename = "priority/multifactor", alias = "multifactor")]
     Multifactor,
 }
@@ -661,15 +666,15 @@ pub enum PreemptType {
     #[default]
     #[serde(rename = "preempt/none", alias = "none")]
     None,
-    /// Jobs of a QOS, for jobs of a QOS that lists it.
+    /// Jobs may be preempted for jobs of a QOS that lists theirs (`preempt`).
     #[serde(rename = "preempt/qos", alias = "qos")]
     Qos,
-    /// Jobs of a partition, for jobs of a partition with a higher tier.
+    /// Jobs may be preempted for jobs of a partition with a higher tier than theirs.
     #[serde(rename = "preempt/partition_prio", alias = "partition_prio")]
     Partition,
 }
 
-/// `PriorityUsageResetPeriod`: when all usage is reset to zero, by the calendar in UTC.
+/// `PriorityUsageResetPeriod`: when the usage of all associations is reset to zero, by the calendar in UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -689,7 +694,8 @@ pub enum ResetPeriod {
     Yearly,
 }
 
-/// Seconds. In a file either a number, or a text in Slurm's format of times (`7-0` is 7 days, `30` is 30 minutes).
+/// A duration in seconds. A configuration file has it as a number, or as a text in Slurm's format of times (`7-0` is 7
+/// days, `30` is 30 minutes).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seconds(pub u64);
 
@@ -700,7 +706,7 @@ impl Serialize for Seconds {
 }
 
 impl Seconds {
-    /// Reads a key that Slurm counts in seconds too, as a number or a text (`30` is 30 seconds).
+    /// Reads a duration that Slurm also counts in seconds, as a number or a text (`30` is 30 seconds).
     pub(crate) fn plain<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Length::deserialize(deserializer)? {
             Length::Number(seconds) => Ok(Self(seconds)),
@@ -712,7 +718,7 @@ impl Seconds {
     }
 }
 
-/// A duration as a configuration file has it.
+/// A duration as a configuration file has it: a number of seconds, or a text.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "seconds as a number, or a text such as \"7-0\" is needed")]
 enum Length {
@@ -732,7 +738,7 @@ impl<'de> Deserialize<'de> for Seconds {
     }
 }
 
-/// A floating-point number that compares as equal if its bits are.
+/// A floating-point number that compares as equal only if all its bits are equal.
 #[derive(Clone, Copy, Debug, Default, Encode, Decode)]
 #[cbor(transparent)]
 pub struct Real(#[n(0)] pub f64);

@@ -13,28 +13,28 @@ pub struct Reservation {
     /// Name of the reservation.
     #[n(0)]
     pub name: String,
-    /// Start; if the reservation recurs, start of the present or next time.
+    /// Start of the reservation; if it recurs, start of its present or next time.
     #[n(1)]
     pub start: Time,
-    /// End of the same time.
+    /// End of the reservation; if it recurs, end of its present or next time.
     #[n(2)]
     pub end: Time,
     /// Reserved nodes.
     #[n(3)]
     pub nodes: NodeSet,
-    /// Partition from which the nodes were chosen. None: none was given.
+    /// Partition from which the nodes were chosen. None: no partition was given.
     #[n(4)]
     pub partition: Option<String>,
-    /// Feature expression that the nodes were required to satisfy.
+    /// Feature expression that the nodes had to satisfy. None: no features were required.
     #[n(5)]
     pub features: Option<String>,
-    /// Names of users that may use the reservation; `-NAME`: all but these.
+    /// Names of users that may use the reservation; `-NAME`: all users but these. Empty: accounts alone decide.
     #[n(6)]
     pub users: Vec<String>,
-    /// Accounts that may use the reservation; `-NAME`: all but these.
+    /// Names of accounts that may use the reservation; `-NAME`: all accounts but these. Empty: users alone decide.
     #[n(7)]
     pub accounts: Vec<String>,
-    /// Flags, as in Slurm: recurrence, how nodes were chosen, what is allowed.
+    /// Slurm's reservation flags: recurrence, how nodes were chosen, what is allowed.
     #[n(8)]
     pub flags: BTreeSet<Flag>,
     /// Uid of the operator that created the reservation.
@@ -42,59 +42,59 @@ pub struct Reservation {
     pub by: u32,
 }
 
-/// Flag of a reservation. New ones are added at the end, because journals hold their numbers.
+/// Flag of a reservation. New flags are added at the end, because journals hold their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Flag {
-    /// For maintenance of the nodes.
+    /// The reservation is for maintenance of the nodes.
     #[n(0)]
     Maint,
-    /// May be created although jobs run on the nodes.
+    /// The reservation may be created although jobs run on the nodes.
     #[n(1)]
     IgnoreJobs,
-    /// Recurs every hour.
+    /// The reservation recurs every hour.
     #[n(2)]
     Hourly,
-    /// Recurs every day.
+    /// The reservation recurs every day.
     #[n(3)]
     Daily,
-    /// Recurs every day from Monday to Friday.
+    /// The reservation recurs every day from Monday to Friday.
     #[n(4)]
     Weekday,
-    /// Recurs every Saturday and Sunday.
+    /// The reservation recurs every Saturday and Sunday.
     #[n(5)]
     Weekend,
-    /// Recurs every week.
+    /// The reservation recurs every week.
     #[n(6)]
     Weekly,
     /// Jobs of the reservation may start before it and end after it.
     #[n(7)]
     Flex,
-    /// May share nodes with other reservations.
+    /// The reservation may share nodes with other reservations.
     #[n(8)]
     Overlap,
-    /// No particular nodes were asked for.
+    /// The nodes were chosen by the controller, not given by name.
     #[n(9)]
     AnyNodes,
-    /// The nodes were given by name.
+    /// The nodes were given by name (not chosen by the controller).
     #[n(10)]
     SpecNodes,
-    /// All nodes of the cluster.
+    /// The reservation has all nodes of the cluster.
     #[n(11)]
     AllNodes,
-    /// All nodes of the partition.
+    /// The reservation has all nodes of its partition.
     #[n(12)]
     PartNodes,
-    /// The nodes are not replaced if they fail.
+    /// Reserved nodes are not replaced if they fail.
     #[n(13)]
     StaticAlloc,
-    /// Jobs still pending in the reservation are not held when it ends.
+    /// Jobs that are still pending in the reservation when it ends are not held.
     #[n(14)]
     NoHoldJobsAfterEnd,
 }
 
 impl Flag {
-    /// Each flag with its name as users write it.
+    /// Each flag with its name, as users write it.
     pub const NAMES: [(&'static str, Self); 15] = [
         ("MAINT", Self::Maint),
         ("IGNORE_JOBS", Self::IgnoreJobs),
@@ -143,12 +143,12 @@ impl Reservation {
     pub fn active(&self, now: Time) -> bool {
         self.start <= now && now < self.end
     }
-    /// Returns whether the reservation is active at some moment between `from` and `until` (None: without end). Later
-    /// times of a recurring one are not considered.
+    /// Returns whether the reservation is active at some moment between `from` and `until` (None: without end). If it
+    /// recurs, only its present or next time is considered.
     pub fn meets(&self, from: Time, until: Option<Time>) -> bool {
         from < self.end && until.is_none_or(|until| self.start < until)
     }
-    /// Returns whether a job of `owner` in `account` may use the reservation.
+    /// Returns whether a job of the user `owner` in `account` may use the reservation.
     pub fn admits(&self, owner: &Owner, account: &str) -> bool {
         let listed = |list: &[String], name: &str| {
             let barred = list.iter().any(|entry| entry.strip_prefix('-') == Some(name));
@@ -164,7 +164,7 @@ impl Reservation {
             (false, false) => listed(&self.users, &owner.user) || listed(&self.accounts, account),
         }
     }
-    /// Returns the reservation with its next time. None: it does not recur.
+    /// Returns the reservation with start and end of its next time. None: it does not recur.
     pub fn next(&self) -> Option<Self> {
         let step = self.step(self.start)?;
         Some(Self { start: self.start + step, end: self.end + step, ..self.clone() })
@@ -176,7 +176,7 @@ impl Reservation {
         let until = later + Span::from_secs(2 * WEEK_S);
         let (mut one, mut two) = (self.brought_to(later), other.brought_to(later));
         while one.0 >= two.1 || two.0 >= one.1 {
-            // Advance the one that ends sooner to its next time. Without one the two never overlap.
+            // Advance the reservation whose time ends sooner to its next time. If it has none, the two never overlap.
             let (earlier, whose) = if one.1 <= two.1 { (&mut one, self) } else { (&mut two, other) };
             match whose.step(earlier.0) {
                 Some(step) if earlier.0 + step < until => *earlier = (earlier.0 + step, earlier.1 + step),
@@ -185,14 +185,15 @@ impl Reservation {
         }
         true
     }
-    /// Returns start and end of one of its times, moved by whole weeks so that the same time a week later would start
-    /// after `time`. Every recurrence repeats weekly.
+    /// Returns start and end of one of the reservation's times, moved by whole weeks so that the same time a week later
+    /// would start after `time`. This is possible because every recurrence repeats weekly.
     fn brought_to(&self, time: Time) -> (Time, Time) {
         let weeks = if self.step(self.start).is_some() { time.since(self.start).secs() / WEEK_S } else { 0 };
         let step = Span::from_secs(weeks * WEEK_S);
         (self.start + step, self.end + step)
     }
-    /// Returns how long after a time that starts at `start` the next one starts. None: the reservation does not recur.
+    /// Returns how long after the time that starts at `start` the next one starts. None: the reservation does not
+    /// recur.
     fn step(&self, start: Time) -> Option<Span> {
         let days = |after: u64| {
             // 1970-01-01 was a Thursday; 0 is Monday.

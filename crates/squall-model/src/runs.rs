@@ -1,4 +1,4 @@
-//! Run-length encoded sequences: 10,000 equal values, one for each node, take one entry.
+//! Run-length encoded sequences: 10,000 equal values, one for each node, are stored as one entry.
 
 use minicbor::encode::Write;
 use minicbor::{Decode, Decoder, Encode, Encoder, decode, encode};
@@ -7,12 +7,12 @@ use smallvec::SmallVec;
 use crate::encoding::small;
 use crate::limits::HOSTLIST_MAX;
 
-/// A sequence of at most `HOSTLIST_MAX` values, stored as runs of equal ones with their lengths. Adjacent entries
-/// differ and none is empty, so equal sequences have equal entries.
+/// A sequence of at most `HOSTLIST_MAX` (1,048,576) values, stored as runs of equal values with their lengths. Adjacent
+/// runs have different values and no run is empty, so equal sequences have equal runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runs<T>(Entries<T>);
 
-/// Most sequences have one run, which needs no allocation.
+/// The runs of a sequence: value and length of each. Most sequences have one run, which needs no allocation.
 type Entries<T> = SmallVec<[(T, u32); 1]>;
 
 impl<C, T: Encode<C>> Encode<C> for Runs<T> {
@@ -30,7 +30,8 @@ impl<'b, C, T: Decode<'b, C> + PartialEq> Decode<'b, C> for Runs<T> {
 impl<T: PartialEq> TryFrom<Entries<T>> for Runs<T> {
     type Error = &'static str;
 
-    /// Refuses entries from another process that are not in the normal form or too many.
+    /// Builds a sequence from runs that another process sent. Refuses runs that are not in the normal form, or too many
+    /// values.
     fn try_from(runs: Entries<T>) -> Result<Self, Self::Error> {
         let total: u64 = runs.iter().map(|(_, count)| u64::from(*count)).sum();
         let folded = runs.iter().all(|(_, count)| *count > 0) && runs.windows(2).all(|w| w[0].0 != w[1].0);
@@ -49,15 +50,15 @@ impl<T> Runs<T> {
     pub fn new() -> Self {
         Self::default()
     }
-    /// Returns the number of values.
+    /// Returns the number of values, equal ones included.
     pub fn len(&self) -> usize {
         self.0.iter().map(|(_, count)| *count as usize).sum()
     }
-    /// Returns whether there are no values.
+    /// Returns whether the sequence has no values.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    /// Returns the value at index `i`.
+    /// Returns the value at index `i`. None: the sequence is shorter.
     pub fn get(&self, i: usize) -> Option<&T> {
         let mut left = i;
         self.0.iter().find_map(|(value, count)| match left.checked_sub(*count as usize) {
@@ -68,7 +69,7 @@ impl<T> Runs<T> {
             }
         })
     }
-    /// Returns the first value.
+    /// Returns the first value. None: the sequence is empty.
     pub fn first(&self) -> Option<&T> {
         self.0.first().map(|(value, _)| value)
     }
@@ -83,7 +84,7 @@ impl<T> Runs<T> {
 }
 
 impl<T: PartialEq> Runs<T> {
-    /// Appends a value.
+    /// Appends a value to the sequence.
     pub fn push(&mut self, value: T) {
         match self.0.last_mut() {
             Some((last, count)) if *last == value => *count += 1,

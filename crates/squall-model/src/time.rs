@@ -1,21 +1,21 @@
-//! Points in time and durations as the state machines get them: as arguments. They never read a clock.
+//! Points in time and durations for the state machines, which get them as arguments and never read a clock.
 
 use minicbor::{Decode, Encode};
 use std::ops::{Add, Sub};
 
-/// A point in time, microseconds since the Unix epoch. 0 means "never" in output structures; elsewhere an optional time
-/// is an `Option<Time>`.
+/// A point in time, in microseconds since the Unix epoch. 0 means "never" in output structures; elsewhere an optional
+/// time is an `Option<Time>`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct Time(#[n(0)] pub u64);
 
-/// A length of time in microseconds.
+/// A length of time, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct Span(#[n(0)] pub u64);
 
 impl Time {
-    /// Converts from whole seconds since the Unix epoch.
+    /// Returns the time that is this many seconds after the Unix epoch.
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(1_000_000))
     }
@@ -24,7 +24,7 @@ impl Time {
         self.0 / 1_000_000
     }
     /// Returns the same moment on a clock that is `us` microseconds ahead. 0 ("never") and the highest value
-    /// ("unlimited") stay.
+    /// ("unlimited") are not changed.
     #[must_use]
     pub const fn on_clock_ahead(self, us: i64) -> Self {
         match self.0 {
@@ -39,19 +39,19 @@ impl Time {
 }
 
 impl Span {
-    /// Converts from whole seconds.
+    /// Returns a length of time of this many seconds.
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(1_000_000))
     }
-    /// Converts from milliseconds.
+    /// Returns a length of time of this many milliseconds.
     pub const fn from_millis(ms: u64) -> Self {
         Self(ms.saturating_mul(1_000))
     }
-    /// Returns whole seconds, rounded down.
+    /// Returns the length in whole seconds, rounded down.
     pub const fn secs(self) -> u64 {
         self.0 / 1_000_000
     }
-    /// Returns whole milliseconds, rounded down.
+    /// Returns the length in whole milliseconds, rounded down.
     pub const fn millis(self) -> u64 {
         self.0 / 1_000
     }

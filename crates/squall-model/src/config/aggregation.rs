@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::wire::fabric::Window;
 
-/// `WindowMsgs=N,WindowTime=MS`, as in Slurm. An omitted part keeps its default. `WindowMsgs=1` turns aggregation off:
-/// each report is a message of its own.
+/// `WindowMsgs=N,WindowTime=MS`, as in Slurm: most reports in one message, and longest delay of a report in
+/// milliseconds. An omitted part keeps its default (1024 and 100). `WindowMsgs=1` turns aggregation off: each report is
+/// a message of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Aggregation(pub Window);

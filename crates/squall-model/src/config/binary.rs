@@ -11,15 +11,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 
 use super::{Aggregation, Config, Here, NodeConfig, PartitionConfig, PartitionState, RoutePolicy, SwitchConfig};
 
-/// First bytes of a configuration stored as text, to tell it from the older form, which begins with the name of a
-/// cluster or partition. In the file it is an empty comment line.
+/// First bytes of a configuration stored as text. They tell it from the older form, which begins with the name of a
+/// cluster or partition. In a configuration file they are an empty comment line.
 const MARK: &str = "#\n";
 
-/// A configuration type that older journals hold field by field, its name first.
+/// A type of configuration that older journals hold as its name, followed by its other fields.
 trait Fields: Sized {
-    /// The fields after the name.
+    /// Type of the fields after the name.
     type Rest: DeserializeOwned;
-    /// Returns the value that consists of the name and the other fields.
+    /// Returns the value with this name and these other fields.
     fn of(name: String, rest: Self::Rest) -> Self;
 }
 
@@ -78,7 +78,8 @@ impl<'de> Deserialize<'de> for PartitionConfig {
 }
 
 impl Config {
-    /// Returns a copy without the options that concern one machine only: the addresses of controllers and nodes.
+    /// Returns a copy without options that concern one machine only: addresses and ports of daemons, and which nodes
+    /// are on other machines.
     fn of_cluster(&self) -> Self {
         let mut shared = self.clone();
         (shared.slurmctld_host, shared.slurmctld_port) = (Here::default(), Here::default());
@@ -112,7 +113,7 @@ impl<'b, C> Decode<'b, C> for PartitionConfig {
     }
 }
 
-/// The fields of `Config` after its name, as older journals hold them. Never change their number, order or types.
+/// The fields of `Config` after its name, in the form of older journals. Never change their number, order or types.
 #[derive(Deserialize)]
 struct ConfigRest {
     nodes: Vec<NodeFields>,
@@ -135,7 +136,7 @@ struct ConfigRest {
     def_mem_per_cpu_mb: u64,
 }
 
-/// The fields of a node's configuration, as older journals hold them. Never change their number, order or types.
+/// The fields of a node's configuration, in the form of older journals. Never change their number, order or types.
 #[derive(Deserialize)]
 struct NodeFields {
     name: String,
@@ -149,7 +150,7 @@ struct NodeFields {
     emulated: bool,
 }
 
-/// The fields of a partition's configuration after its name, as older journals hold them. Never change their number,
+/// The fields of a partition's configuration after its name, in the form of older journals. Never change their number,
 /// order or types.
 #[derive(Deserialize)]
 struct PartitionRest {

@@ -1,14 +1,15 @@
-//! Splits one configuration into configurations for several cells. Each cell gets a share of the nodes and licenses,
-//! and all other settings.
+//! Splits the configuration of one cluster into configurations for several cells. Each cell gets a share of the nodes
+//! and licenses, and all other settings.
 
 use super::{Config, NodeConfig, PartitionConfig};
 use crate::limits::CELLS_MAX;
 use crate::{hostlist, license};
 
 impl Config {
-    /// Splits the configuration into one for each of `cells` cells. A cell gets an equal share of consecutive nodes,
-    /// the partitions that have nodes among them, and an equal share of the licenses, because cells can't lend each
-    /// other any. Fails, with a text for users, if a setting can't be split or there are too few nodes.
+    /// Splits the configuration into `cells` configurations, one for each cell. A cell gets an equal share of
+    /// consecutive nodes, the partitions that have nodes among them, and an equal share of the licenses, because cells
+    /// can't lend each other licenses. Fails, with a text for users, if a setting can't be split or there are too few
+    /// nodes.
     pub fn deal(&self, cells: u32) -> Result<Vec<Self>, String> {
         let whole = [
             (self.topology.text.is_empty() && self.switches.is_empty(), "a topology"),

@@ -3,25 +3,25 @@
 use super::NodeConfig;
 use crate::resource::Hardware;
 
-/// Start of the reason for which a node with less hardware than configured is drained.
+/// First word of the reason for which a node is drained if it has less hardware than configured.
 pub const LOW: &str = "Low ";
 
-/// A value of which a node has less than the configuration states.
+/// A value of hardware (as CPUs or memory) of which a node has less than the configuration states.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lack {
-    /// The configuration key, as in `cpus`.
+    /// Key of the value in the configuration, as `cpus`.
     pub key: &'static str,
-    /// Value in the configuration.
+    /// The value in the configuration.
     pub configured: u64,
-    /// Value that the node reported.
+    /// The value that the node reported.
     pub found: u64,
-    /// Reason for the drain, in Slurm's words.
+    /// Reason for which the node is drained, in Slurm's words.
     pub reason: String,
 }
 
 impl NodeConfig {
-    /// Returns the first value of which a node has less than this entry states. None: it has enough, or the entry
-    /// needn't match real hardware (`force`, `emulated`).
+    /// Returns the first value of which `has`, a node's hardware, is less than this entry states. None: the hardware is
+    /// enough, or the entry needn't match real hardware (`force`, `emulated`).
     pub fn lack(&self, has: &Hardware) -> Option<Lack> {
         if self.force || self.emulated {
             return None;

@@ -7,26 +7,26 @@ use serde::{Deserialize, Serialize};
 
 use super::words::Word;
 
-/// The least severe lines that a daemon logs, by Squall's names or Slurm's.
+/// Log level: the least severe messages that a daemon logs. Read by Squall's names or Slurm's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "Word", into = "String")]
 pub enum LogLevel {
-    /// Nothing is logged.
+    /// No messages are logged.
     Quiet,
-    /// Errors: something was lost or can't be done.
+    /// Logs errors: something was lost or can't be done.
     Error,
-    /// Errors and warnings: an unexpected state.
+    /// Logs errors and warnings (an unexpected state).
     Warn,
-    /// Errors, warnings and what an operator needs: daemons' starts and ends, state changes of nodes.
+    /// Logs errors, warnings and what an operator needs: starts and ends of daemons, state changes of nodes.
     #[default]
     Info,
-    /// Lines of `Info`, and state changes of jobs.
+    /// Logs what `Info` does, and state changes of jobs.
     Debug,
-    /// Lines of `Debug`, and details for finding a fault.
+    /// Logs what `Debug` does, and details for finding a fault.
     Trace,
 }
 
-/// Slurm's level names; a level's index is its number in Slurm.
+/// Slurm's names of log levels, with Squall's level for each. The index of an entry is the level's number in Slurm.
 const SLURM: [(&str, LogLevel); 10] = [
     ("quiet", LogLevel::Quiet),
     ("fatal", LogLevel::Error),
@@ -43,7 +43,7 @@ const SLURM: [(&str, LogLevel); 10] = [
 impl FromStr for LogLevel {
     type Err = String;
 
-    /// Reads a level by name, as `info` or `debug2`, or by Slurm's number.
+    /// Reads a log level by name, as `info` or `debug2`, or by Slurm's number.
     fn from_str(text: &str) -> Result<Self, String> {
         let own = [("warn", Self::Warn), ("trace", Self::Trace)];
         let named = || SLURM.iter().chain(&own).find(|(name, _)| name.eq_ignore_ascii_case(text));

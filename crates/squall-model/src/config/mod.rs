@@ -33,25 +33,25 @@ pub struct Config {
     /// The cluster's name (`SLURM_CLUSTER_NAME`). Default `squall`.
     #[serde(alias = "ClusterName")]
     pub cluster: String,
-    /// Number of this cluster among the cells behind one front (their gateway), which determines its job ids. None: it
-    /// is not a cell.
+    /// Number of this cluster among the cells behind one front (their gateway), which determines its range of job ids.
+    /// None: it is not a cell.
     pub cell: Option<u32>,
     /// Expected nodes. Others may register too if `open` is set.
     pub nodes: Vec<NodeConfig>,
-    /// Partitions. None: one named `debug` of all nodes.
+    /// Partitions. Empty: one partition of all nodes, named `debug`.
     pub partitions: Vec<PartitionConfig>,
     /// Whether nodes that no entry of `nodes` lists may register. Default true.
     pub open: bool,
-    /// Seconds between TERM and KILL. Default 30.
+    /// Seconds between the signals TERM and KILL. Default 30.
     #[serde(alias = "KillWait")]
     pub kill_wait_s: u64,
-    /// Seconds that an ended job stays in memory. Default 300.
+    /// Seconds that an ended job stays in the controller's memory. Default 300.
     #[serde(alias = "MinJobAge")]
     pub min_job_age_s: u64,
-    /// Highest array index plus one; 4000001 at most. Default 1001, as in Slurm.
+    /// Highest index of an array plus one; 4000001 at most. Default 1001, as in Slurm.
     #[serde(alias = "MaxArraySize")]
     pub max_array_size: u32,
-    /// Most jobs in the queue. A submission above it is refused. Default 10,000,000.
+    /// Most jobs in the queue. A submission beyond it is refused. Default 10,000,000.
     #[serde(alias = "MaxJobCount")]
     pub max_job_count: u32,
     /// Most jobs of one user in the queue; each task of an array counts. Root and the user that runs the cluster may
@@ -61,11 +61,11 @@ pub struct Config {
     /// included. Root and the user that runs the cluster may have more. The first 64 KiB of each job don't count.
     /// Default 1024; 0: no limit.
     pub max_content_per_user_mb: u32,
-    /// The first job id. After `max_job_id` numbering starts again here and skips ids in use. Default 1. Not for cells,
-    /// whose ids follow from their number.
+    /// The lowest job id. After `max_job_id` numbering starts again here and skips ids in use. Default 1. Not for
+    /// cells, whose ids follow from their number.
     #[serde(alias = "FirstJobId")]
     pub first_job_id: u32,
-    /// The last job id. Default 67043328, as in Slurm.
+    /// The highest job id. Default 67043328, as in Slurm.
     #[serde(alias = "MaxJobId")]
     pub max_job_id: u32,
     /// Whether jobs without `--requeue` or `--no-requeue` are requeued when a node fails. Default true.
@@ -92,93 +92,92 @@ pub struct Config {
     /// How reports of nodes are combined on their way to the controller.
     #[serde(alias = "MsgAggregationParams")]
     pub msg_aggregation_params: Aggregation,
-    /// What determines the shape of the distribution tree of node daemons.
+    /// Whether the distribution tree of node daemons follows the order of nodes or the switches.
     #[serde(alias = "RoutePlugin")]
     pub route_plugin: RoutePolicy,
-    /// Leaf switches with their nodes, adjacent switches next to each other.
+    /// Leaf switches of the network with their nodes. Adjacent switches are next to each other in the list.
     pub switches: Vec<SwitchConfig>,
     /// Kind of network: `topology/tree`, `topology/torus3d` and so on. Empty: as the topology file states.
     #[serde(alias = "TopologyPlugin")]
     pub topology_plugin: String,
-    /// Options of the topology plugin: `dragonfly`.
+    /// Option of the topology plugin: `dragonfly`. Empty: none.
     #[serde(alias = "TopologyParam")]
     pub topology_param: String,
     /// Name and text of `topology.yaml` or `topology.conf`, read from the folder of the configuration file.
     pub topology: TopologyFile,
-    /// Memory for each allocated CPU of jobs that request none, MiB. Default 0: no limit.
+    /// Memory for each CPU allocated to a job that requests none, MiB. Default 0: no limit.
     pub def_mem_per_cpu_mb: u64,
-    /// Whether jobs may start before pending jobs that come before them.
+    /// Whether jobs may start before pending jobs that precede them in the queue.
     #[serde(alias = "SchedulerType")]
     pub scheduler_type: SchedulerType,
-    /// How many jobs the scheduler tries and how far ahead it reserves.
+    /// Limits on how many jobs the scheduler tries, and how far ahead it reserves resources.
     #[serde(alias = "SchedulerParameters")]
     pub scheduler_parameters: SchedulerParameters,
     /// Licenses of the whole cluster, as `fluent:10,matlab:2`.
     #[serde(alias = "Licenses")]
     pub licenses: String,
-    /// Which of association, QOS and limits a job must satisfy.
+    /// Whether jobs need an association and a QOS, and how limits apply.
     #[serde(alias = "AccountingStorageEnforce")]
     pub accounting_storage_enforce: Enforce,
     /// Whether jobs that exceed limits of their partitions are refused. Otherwise they stay pending.
     #[serde(alias = "EnforcePartLimits")]
     pub enforce_part_limits: EnforcePartLimits,
-    /// How priorities of pending jobs are calculated.
+    /// Whether pending jobs are ordered by submission time or by several factors.
     #[serde(alias = "PriorityType")]
     pub priority_type: PriorityType,
-    /// Weight of the age: priority of a job that has waited for `priority_max_age_s`; less for a shorter wait.
+    /// Weight of the age factor: points for a job that has waited for `priority_max_age_s`; fewer for a shorter wait.
     #[serde(alias = "PriorityWeightAge")]
     pub priority_weight_age: u32,
-    /// Priority of a job whose association has used none of its share; less the more is used.
+    /// Weight of fair share: points for a job whose association has used none of its share; fewer the more is used.
     #[serde(alias = "PriorityWeightFairshare")]
     pub priority_weight_fairshare: u32,
-    /// Priority of a job that requests the whole cluster; less for a smaller one. With `priority_favor_small` the other
-    /// way round.
+    /// Weight of the job's size: points for a job that requests the whole cluster; fewer for a smaller one. With
+    /// `priority_favor_small` the other way round.
     #[serde(alias = "PriorityWeightJobSize")]
     pub priority_weight_job_size: u32,
-    /// Weight of the partition: priority of a job in the partition with the highest `priority_job_factor`.
+    /// Weight of the partition: points for a job in the partition with the highest `priority_job_factor`.
     #[serde(alias = "PriorityWeightPartition")]
     pub priority_weight_partition: u32,
-    /// Weight of the QOS: priority of a job with the QOS of highest priority.
+    /// Weight of the QOS: points for a job with the QOS of highest priority.
     #[serde(alias = "PriorityWeightQOS")]
     pub priority_weight_qos: u32,
-    /// Weight of the association: priority of a job of the association with the highest priority.
+    /// Weight of the association's priority: points for a job of the association with the highest priority.
     #[serde(alias = "PriorityWeightAssoc")]
     pub priority_weight_assoc: u32,
     /// Seconds of waiting after which the age factor no longer grows. Default 7 days.
     #[serde(alias = "PriorityMaxAge")]
     pub priority_max_age_s: Seconds,
-    /// Half-life of usage, seconds. Default 7 days; 0: usage does not decay.
+    /// Time after which recorded usage counts half, seconds. Default 7 days; 0: usage does not decay.
     #[serde(alias = "PriorityDecayHalfLife")]
     pub priority_decay_half_life_s: Seconds,
-    /// When all usage is reset to zero. Default never.
+    /// How often the usage of all associations is reset to zero. Default never.
     #[serde(alias = "PriorityUsageResetPeriod")]
     pub priority_usage_reset_period: ResetPeriod,
-    /// Whether smaller jobs get the higher priority for their size. Default false.
+    /// Whether smaller jobs get more points for their size (`priority_weight_job_size`). Default false.
     #[serde(alias = "PriorityFavorSmall")]
     pub priority_favor_small: bool,
     /// Seconds between two calculations of fair-share factors. Default 300.
     #[serde(alias = "PriorityCalcPeriod")]
     pub priority_calc_period_s: Seconds,
-    /// Which jobs may preempt which. Default none.
+    /// Whether jobs are preempted by QOS, by partition tier or not at all. Default not at all.
     #[serde(alias = "PreemptType")]
     pub preempt_type: PreemptType,
-    /// What happens to preempted jobs, unless partition or QOS set it; and whether jobs that share cores run in turn
-    /// (`GANG`).
+    /// What happens to preempted jobs, unless partition or QOS set it. With `GANG`, jobs that share cores run in turn.
     #[serde(alias = "PreemptMode")]
     pub preempt_mode: Preempt,
     /// Seconds that a job runs before it can be preempted. Default 0.
     #[serde(alias = "PreemptExemptTime")]
     pub preempt_exempt_time_s: Seconds,
-    /// Names of generic resources that nodes may have, with commas. Empty: any.
+    /// Names of generic resources that nodes may have, separated by commas. Empty: any.
     #[serde(alias = "GresTypes")]
     pub gres_types: String,
-    /// Devices of generic resources on nodes, as lines of a `gres.conf`.
+    /// Devices of generic resources on nodes, one entry for each line of a `gres.conf`.
     pub gres: Vec<GresConfig>,
     /// Name or address by which other machines reach the controller; empty: this host's name. If it is an address, the
     /// controller listens on that address only.
     #[serde(alias = "SlurmctldHost", alias = "ControlMachine")]
     pub slurmctld_host: Here<String>,
-    /// Port for other machines; 0: the cluster is on this machine only.
+    /// Port on which the controller listens for other machines; 0: the cluster is on this machine only.
     #[serde(alias = "SlurmctldPort")]
     pub slurmctld_port: Here<u16>,
     /// Port on which node daemons listen for each other if nodes are on several machines. 0: a free port.
@@ -188,18 +187,18 @@ pub struct Config {
     /// takes precedence.
     #[serde(alias = "SlurmctldDebug")]
     pub slurmctld_debug: Here<LogLevel>,
-    /// Log level of node daemons.
+    /// Log level of node daemons; default `info`.
     #[serde(alias = "SlurmdDebug")]
     pub slurmd_debug: Here<LogLevel>,
     /// Lowest uid in a credential from a node on another machine that the controller accepts. Commands in jobs there
     /// that claim to be root or a system user are refused. Default 1000, as `UID_MIN` of login.defs.
     pub min_uid: Here<u32>,
-    /// Whether each batch script has a step daemon of its own, instead of one supervising process per node. Costs as
-    /// much as a short job. For sites whose users' file systems may hang.
+    /// Whether each batch script has a step daemon of its own, instead of one supervising process per node. A step
+    /// daemon costs as much as a short job. For sites whose users' file systems may hang.
     pub own_step_daemons: Here<bool>,
     /// How nodes stop jobs outside their time slot: `auto`, `freeze` or `idle`.
     pub gang_switch: Here<GangSwitch>,
-    /// IPv4 group and port for sending files by UDP multicast, as in `239.255.77.1:6819`. Empty: files are sent by TCP
+    /// IPv4 group and port for sending files by UDP multicast, as `239.255.77.1:6819`. Empty: files are sent by TCP
     /// only.
     pub multicast: Here<String>,
     /// Address of the controller's interface for multicast. Empty: `slurmctld_host` if that is an address, otherwise
@@ -212,30 +211,30 @@ pub struct Config {
     /// Program that runs as the user after each task; empty: none.
     #[serde(alias = "TaskEpilog")]
     pub task_epilog: String,
-    /// Length of a time slice of gang-scheduled partitions. Default 30 s.
+    /// Length of a time slice of gang scheduling. Default 30 s.
     #[serde(alias = "SchedulerTimeSlice")]
     pub scheduler_time_slice: TimeSlice,
-    /// How jobs that share cores share the time. None: `gang` if `PreemptMode` has `GANG`, otherwise `implicit`.
+    /// How jobs that share cores share their time. None: `gang` if `PreemptMode` has `GANG`, otherwise `implicit`.
     #[serde(alias = "Coscheduling")]
     pub coscheduling: Option<Coscheduling>,
 }
 
-/// What happens to the jobs of a node that was silent for `node_lost_s`. Silence does not prove that they have ended:
-/// the network may be cut, or the node daemon stopped, while they run.
+/// What happens to the jobs of a node that was silent for `node_lost_s`. Silence does not prove that the jobs have
+/// ended: they may still run while the network is cut or the node daemon is stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeLostAction {
-    /// The jobs stay until the node answers, has restarted, or an operator sets it DOWN (`scontrol update nodename=n1
-    /// state=down`). Two attempts of a job never run at the same time.
+    /// The jobs count as running until the node answers, has restarted, or an operator sets it DOWN (`scontrol update
+    /// nodename=n1 state=down`). So two attempts of a job never run at the same time.
     #[default]
     Wait,
-    /// The jobs are given up. Those that may be requeued start elsewhere, although the node may still run them. For
-    /// sites that switch silent nodes off before `node_lost_s` is over.
+    /// The jobs are given up. Those that may be requeued start on other nodes, although the silent node may still run
+    /// them. For sites that switch silent nodes off before `node_lost_s` is over.
     Requeue,
 }
 
-/// A setting of daemons and sockets that is read from the file but is no part of the cluster's state. It takes no bytes
-/// in the journal, and all values compare as equal, so a change of it is no change of the state.
+/// A setting of daemons and sockets, which is in the configuration file but not in the cluster's state. All values
+/// compare as equal, so a change of the setting is no change of the state. It takes no bytes in binary encodings.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Here<T>(pub T);
 
@@ -334,43 +333,44 @@ impl Default for Config {
     }
 }
 
-/// Nodes of one kind. Unset values are detected. If a machine has less than is set, `squall up` refuses to start and a
-/// node that registers is drained, unless `force` is set (for trials: `cpus = 8` with `force = true` on a laptop).
+/// Nodes of the same kind. Unset values are detected. If a machine has less than is set, `squall up` refuses to start,
+/// and a node that registers is drained, unless `force` is set (for trials: `cpus = 8` with `force = true` on a
+/// laptop).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NodeConfig {
     /// Names of the nodes, as a host list.
     #[serde(alias = "NodeName")]
     pub name: String,
-    /// Schedulable CPUs.
+    /// CPUs of each node on which jobs may run. None: detected.
     #[serde(alias = "CPUs")]
     pub cpus: Option<u32>,
-    /// Sockets.
+    /// Sockets of each node. None: detected.
     #[serde(alias = "Sockets")]
     pub sockets: Option<u32>,
-    /// Cores per socket.
+    /// Cores per socket. None: detected.
     #[serde(alias = "CoresPerSocket")]
     pub cores_per_socket: Option<u32>,
-    /// Threads per core.
+    /// Threads per core. None: detected.
     #[serde(alias = "ThreadsPerCore")]
     pub threads_per_core: Option<u32>,
-    /// Memory, MiB.
+    /// Memory of each node, MiB. None: detected.
     #[serde(alias = "RealMemory")]
     pub memory_mb: Option<u64>,
-    /// Feature names for `--constraint`.
+    /// Names of features that the nodes have, for `--constraint`.
     #[serde(alias = "Feature", alias = "Features", deserialize_with = "words::names")]
     pub features: Vec<String>,
-    /// Nodes of lower weight are allocated first. None: 1.
+    /// Weight of the nodes. Nodes of lower weight are allocated first. None: 1.
     #[serde(alias = "Weight")]
     pub weight: Option<u32>,
-    /// Use the values as they are, even if the machine has less.
+    /// Whether to use the values as they are, even if the machine has less.
     pub force: bool,
     /// Generic resources of each node, as `gpu:a100:4`.
     #[serde(alias = "Gres")]
     pub gres: String,
-    /// Whether the nodes are emulated: many in one process, where timers take the place of tasks.
+    /// Whether the nodes are emulated: many nodes in one process, with timers instead of tasks.
     pub emulated: bool,
-    /// Whether each node runs on a machine of its own. Such nodes are not started by this host but register by
+    /// Whether each node runs on a machine of its own. This host does not start such nodes; they register by
     /// themselves.
     pub remote: Here<bool>,
 }
@@ -391,10 +391,10 @@ pub struct GresConfig {
     /// Device files, as a host list: `/dev/nvidia[0-3]`.
     #[serde(alias = "File")]
     pub file: String,
-    /// Number of devices. 0: as many as there are files, or one.
+    /// Number of devices. 0: as many as there are device files, or one if there are none.
     #[serde(alias = "Count")]
     pub count: u32,
-    /// Cores near the devices, as `0-7,16-23`. Empty: all.
+    /// Cores near the devices, as `0-7,16-23`. Empty: all cores.
     #[serde(alias = "Cores")]
     pub cores: String,
 }
@@ -404,16 +404,16 @@ impl GresConfig {
     pub fn model(&self) -> Option<String> {
         Some(self.kind.clone()).filter(|kind| !kind.is_empty())
     }
-    /// Returns the number of devices.
+    /// Returns the number of devices of the entry on each node.
     pub fn devices(&self) -> u32 {
         let files = hostlist::expand(&self.file).map_or(0, |files| files.len() as u32);
         if self.count > 0 { self.count } else { files.max(1) }
     }
-    /// Returns the set of cores near the devices. Empty: all.
+    /// Returns the set of cores near the devices. Empty: all cores.
     pub fn near(&self) -> CoreSet {
         core_list(&self.cores).unwrap_or_default()
     }
-    /// Checks the lists and the number of devices. The error is a text for users.
+    /// Checks the entry's lists and its number of devices. The error is a text for users.
     pub fn check(&self) -> Result<(), String> {
         if hostlist::expand(&self.node_name).is_err() {
             return Err(format!("`{}` is no list of nodes", self.node_name));
@@ -428,7 +428,7 @@ impl GresConfig {
     }
 }
 
-/// Reads a list of cores, as `0-3,8`. None: it is not one.
+/// Reads a list of cores, as `0-3,8`. None: the text is no such list.
 fn core_list(text: &str) -> Option<CoreSet> {
     let mut cores = CoreSet::new();
     for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
@@ -442,10 +442,10 @@ fn core_list(text: &str) -> Option<CoreSet> {
     Some(cores)
 }
 
-/// What determines the shape of the distribution tree of node daemons.
+/// How the distribution tree of node daemons is formed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RoutePolicy {
-    /// The tree follows the order of nodes in the configuration, with `tree_width` children each.
+    /// The tree follows the order of nodes in the configuration; each node has up to `tree_width` children.
     #[default]
     #[serde(rename = "route/default")]
     FanOut,
@@ -454,24 +454,24 @@ pub enum RoutePolicy {
     Topology,
 }
 
-/// A file that describes the network and the places of nodes in it.
+/// A file that describes the network and the positions of nodes in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TopologyFile {
-    /// Name of the file. Empty: there is none.
+    /// Name of the topology file. Empty: there is none.
     pub name: String,
-    /// Content of the file.
+    /// Content of the topology file.
     pub text: String,
 }
 
-/// A leaf switch of the network.
+/// A leaf switch of the network, with its nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SwitchConfig {
     /// Name of the switch.
     #[serde(alias = "SwitchName")]
     pub name: String,
-    /// Nodes at the switch, as a host list.
+    /// Nodes connected to the switch, as a host list.
     #[serde(alias = "Nodes")]
     pub nodes: String,
 }
@@ -486,11 +486,11 @@ pub struct PartitionConfig {
     /// Nodes of the partition, as a host list. Empty or `ALL`: every node.
     #[serde(alias = "Nodes")]
     pub nodes: String,
-    /// Whether jobs without `--partition` come here. If no partition has this set, the first that does not set it to
-    /// `false` is the default; if all set `false`, there is none.
+    /// Whether jobs without `--partition` use this partition. If no partition has this set, the first that does not set
+    /// it to `false` is the default; if all set it to `false`, there is no default.
     #[serde(alias = "Default", deserialize_with = "words::yes")]
     pub default: bool,
-    /// Longest time limit: seconds, or a text as in Slurm (`"1-00:00:00"`, `"60"`: minutes); None: unlimited.
+    /// Longest time limit of a job: seconds, or a text as in Slurm (`"1-00:00:00"`, `"60"`: minutes). None: unlimited.
     #[serde(alias = "MaxTime", deserialize_with = "words::limit")]
     pub max_time_s: Option<u64>,
     /// Time limit of jobs without `--time`, in the same forms as `MaxTime`. None: `max_time_s`.
@@ -508,22 +508,22 @@ pub struct PartitionConfig {
     /// Names of groups whose members may use the partition. Empty: all.
     #[serde(alias = "AllowGroups", deserialize_with = "words::names")]
     pub allow_groups: Vec<String>,
-    /// Jobs of a partition with a higher tier are scheduled first. Default 1.
+    /// Priority tier. Jobs of a partition with a higher tier are scheduled first. Default 1.
     #[serde(alias = "PriorityTier")]
     pub priority_tier: u32,
     /// Whether the partition accepts and starts jobs.
     #[serde(alias = "State")]
     pub state: PartitionState,
-    /// Priority factor of the partition relative to the others, used with `priority_weight_partition`. Default 1.
+    /// Priority factor of the partition relative to other partitions, used with `priority_weight_partition`. Default 1.
     #[serde(alias = "PriorityJobFactor")]
     pub priority_job_factor: u32,
     /// What happens to preempted jobs of the partition. None: the cluster's `preempt_mode`.
     #[serde(alias = "PreemptMode")]
     pub preempt_mode: Option<PreemptMode>,
-    /// Seconds between warning and end of preempted jobs of the partition.
+    /// Time between warning and end of preempted jobs of the partition, seconds.
     #[serde(alias = "GraceTime", deserialize_with = "Seconds::plain")]
     pub grace_time_s: Seconds,
-    /// QOS whose limits all jobs of the partition share. Empty: none.
+    /// Name of the QOS whose limits all jobs of the partition share. Empty: none.
     #[serde(alias = "QOS", alias = "QoS")]
     pub qos: String,
     /// Accounts that may use the partition. Empty: all.
@@ -538,14 +538,15 @@ pub struct PartitionConfig {
     /// QOS that may not use the partition.
     #[serde(alias = "DenyQos", deserialize_with = "words::names")]
     pub deny_qos: Vec<String>,
-    /// How many jobs may hold the same core at the same time.
+    /// How many jobs may hold the same core of the partition at the same time.
     #[serde(alias = "OverSubscribe")]
     pub oversubscribe: OverSubscribe,
-    /// Whether all jobs of the partition are `--exclusive=user`: no job of another user runs on their nodes.
+    /// Whether all jobs of the partition run as with `--exclusive=user`: no other user's job runs on their nodes.
     #[serde(alias = "ExclusiveUser", deserialize_with = "words::yes")]
     pub exclusive_user: bool,
-    /// How many jobs a node may prefetch for each running job, to start them by itself one after the other (leases). 0:
-    /// none. For partitions of short jobs: a prefetched job waits for its node even if others become free.
+    /// How many jobs a node may prefetch for each running job (leases). It starts prefetched jobs by itself, one after
+    /// the other. 0: none. For partitions of short jobs: a prefetched job waits for its node even if other nodes become
+    /// free.
     pub lease_jobs: u32,
 }
 
@@ -583,27 +584,27 @@ impl Default for PartitionConfig {
 #[cbor(index_only)]
 #[serde(rename_all = "lowercase")]
 pub enum PartitionState {
-    /// Accepts and starts jobs.
+    /// The partition accepts and starts jobs.
     #[default]
     #[serde(alias = "UP")]
     #[n(0)]
     Up,
-    /// Accepts but does not start jobs.
+    /// The partition accepts jobs but does not start them.
     #[serde(alias = "DOWN")]
     #[n(1)]
     Down,
-    /// Starts but does not accept jobs.
+    /// The partition starts jobs but accepts no new ones.
     #[serde(alias = "DRAIN")]
     #[n(2)]
     Drain,
-    /// Neither accepts nor starts jobs.
+    /// The partition neither accepts nor starts jobs.
     #[serde(alias = "INACTIVE")]
     #[n(3)]
     Inactive,
 }
 
 impl Config {
-    /// Reads a configuration file. The error, a text for users, has line and key.
+    /// Reads the text of a configuration file. An error is a text for users with line and key.
     pub fn from_toml(text: &str) -> Result<Self, String> {
         let mut config: Self = toml::from_str(text).map_err(|e| text::shortened(&e.to_string()))?;
         let lines = Lines::of(text);
@@ -671,8 +672,8 @@ impl Config {
         Ok(())
     }
 
-    /// Checks that SUSPEND is combined with what it needs: jobs are suspended only for a partition of a higher tier,
-    /// and resumed by the gang scheduler.
+    /// Checks that preemption by SUSPEND is combined with the settings that it needs. Jobs are suspended only for a
+    /// partition of a higher tier, and resumed only by the gang scheduler.
     fn check_preemption(&self) -> Result<(), String> {
         if self.preempt_mode.way == PreemptMode::Suspend && self.preempt_type == PreemptType::Qos {
             return Err(
@@ -703,7 +704,7 @@ impl Config {
         self.preempt_type == PreemptType::Partition && self.preempt_mode_of(partition) == PreemptMode::Suspend
     }
 
-    /// Adds a partition if there is none, and makes the first one the default if no other is.
+    /// Adds a partition if there is none. Makes the first partition the default if none is.
     pub fn complete(&mut self) {
         self.have_a_partition();
         if !self.partitions.iter().any(|p| p.default) {
@@ -734,7 +735,7 @@ impl Config {
         self.coscheduling.unwrap_or(usual)
     }
 
-    /// Returns the partition for jobs without `--partition`. None: they must name one.
+    /// Returns the partition for jobs without `--partition`. None: jobs must name a partition.
     pub fn default_partition(&self) -> Option<&PartitionConfig> {
         self.partitions.iter().find(|p| p.default)
     }

@@ -1,49 +1,50 @@
-//! Options of the scheduler: whether jobs may overtake others, and how far it looks ahead.
+//! Options of the scheduler: whether jobs may start before earlier ones, and how far ahead it reserves resources.
 
 use serde::{Deserialize, Serialize};
 
 use super::text::similar;
 use crate::time::Span;
 
-/// Whether jobs may start before pending jobs that come before them in the queue.
+/// Whether jobs may start before pending jobs that precede them in the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SchedulerType {
     /// Jobs may start early if they don't delay the first pending job of their partition.
     #[default]
     #[serde(rename = "sched/backfill")]
     Backfill,
-    /// No job starts before one that comes before it.
+    /// Jobs start in the order of the queue.
     #[serde(rename = "sched/builtin")]
     Builtin,
 }
 
-/// Default of `max_switch_wait`: the longest that a job waits for an allocation on few leaf switches, seconds.
+/// Default of `max_switch_wait`, seconds: how long a job waits at most for an allocation on few leaf switches.
 const SWITCH_WAIT_S: u32 = 300;
 
-/// `bf_window=MINUTES,bf_max_job_test=N,bf_job_part_count_reserve=N,max_switch_wait=SECONDS`, as in Slurm. Without
-/// `bf_window` and `bf_max_job_test` there is no such limit.
+/// Parameters of the scheduler, as in Slurm:
+/// `bf_window=MINUTES,bf_max_job_test=N,bf_job_part_count_reserve=N,max_switch_wait=SECONDS`. Without `bf_window` and
+/// `bf_max_job_test` the scheduler looks ahead without limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SchedulerParameters {
-    /// How far ahead resources are reserved for pending jobs, minutes; None: without limit.
+    /// Period for which resources are reserved ahead for pending jobs, minutes. None: without limit.
     pub bf_window_min: Option<u32>,
-    /// Most pending jobs tried in a partition after the first pending one.
+    /// Most pending jobs tried in each partition after its first pending job.
     pub bf_max_job_test: usize,
-    /// Pending jobs of each partition that get a reservation; 0: all that are tried.
+    /// Number of pending jobs of each partition that get a reservation. 0: all that are tried.
     pub bf_job_part_count_reserve: usize,
-    /// Longest that a job waits for as few leaf switches as it asked for, seconds.
+    /// Longest time that a job waits for an allocation on as few leaf switches as it requests, seconds.
     pub max_switch_wait_s: u32,
-    /// Whether users may choose which of their jobs go first (`scontrol top`).
+    /// Whether users may reorder their own pending jobs (`scontrol top`).
     pub enable_user_top: bool,
-    /// Slurm's words that have no value here, as written.
+    /// Slurm's parameters that have no field here, as written in the configuration.
     pub idle: Vec<String>,
 }
 
-/// Pending jobs tried per partition if all get a reservation and `bf_max_job_test` is not set. Slurm tries 500, but
-/// only every 30 s (`bf_interval`); Squall tries after each event.
+/// Number of pending jobs tried in each partition if all of them get a reservation and `bf_max_job_test` is not set.
+/// Slurm tries 500, but only every 30 s (`bf_interval`); Squall tries after each event.
 const TESTS: usize = 50;
 
-/// Slurm's words that pace a scheduler which runs periodically, or that limit slurmctld itself. They need no effect
+/// Slurm's parameters for a scheduler that runs periodically, or for limits of slurmctld itself. They have no effect
 /// here, because the scheduler runs after each event.
 const PACES: [&str; 31] = [
     "batch_sched_delay",
@@ -63,7 +64,7 @@ const PACES: [&str; 31] = [
     "sched_interval",
     "sched_max_job_start",
     "sched_min_interval",
-    // Words whose effect holds here anyway, or that concern missing features.
+    // Parameters whose effect always holds here, or that concern missing features.
     "bb_array_stage_cnt",
     "bf_ignore_newly_avail_nodes",
     "bf_licenses",
@@ -80,7 +81,7 @@ const PACES: [&str; 31] = [
     "step_retry_time",
 ];
 
-/// Slurm's words whose effect is not implemented.
+/// Slurm's parameters whose effect is not implemented.
 const MISSING: [&str; 43] = [
     "allow_zero_lic",
     "assoc_limit_continue",
@@ -127,11 +128,11 @@ const MISSING: [&str; 43] = [
     "whole_hetjob",
 ];
 
-/// Slurm's words that are stored in a field of their own in `SchedulerParameters`.
+/// Slurm's parameters that have a field of their own in `SchedulerParameters`.
 const HERE: [&str; 5] =
     ["bf_window", "bf_max_job_test", "bf_job_part_count_reserve", "max_switch_wait", "enable_user_top"];
 
-/// Slurm's words that take effect elsewhere and are stored as written.
+/// Slurm's parameters that take effect in other parts of Squall. They are stored as written.
 const SWITCHES: [&str; 1] = ["kill_invalid_depend"];
 
 impl Default for SchedulerParameters {
@@ -148,15 +149,15 @@ impl Default for SchedulerParameters {
 }
 
 impl SchedulerParameters {
-    /// Returns how far ahead resources are reserved for pending jobs.
+    /// Returns the period for which resources are reserved ahead for pending jobs.
     pub fn window(&self) -> Span {
         self.bf_window_min.map_or(Span(u64::MAX), |minutes| Span::from_secs(60 * u64::from(minutes)))
     }
-    /// Returns whether `word` is among those stored as written (`idle`).
+    /// Returns whether the parameter `word` is among those stored as written (`idle`).
     pub(super) fn has(&self, word: &str) -> bool {
         self.idle.iter().any(|said| name(said) == word)
     }
-    /// Returns the words that change nothing, as written: first those that need no effect here, then those whose effect
+    /// Returns the parameters that have no effect, as written: first those that need none here, then those whose effect
     /// is not implemented.
     pub fn without_effect(&self) -> (Vec<&str>, Vec<&str>) {
         let idle = self.idle.iter().map(String::as_str).filter(|word| !SWITCHES.contains(&name(word)));
@@ -166,8 +167,8 @@ impl SchedulerParameters {
     pub fn kept(&self) -> usize {
         if self.bf_job_part_count_reserve == 0 { self.depth() } else { self.bf_job_part_count_reserve }
     }
-    /// Returns how many jobs are tried in each partition after the first pending one. If all of them get a reservation
-    /// the default is [`TESTS`], because each reservation costs a search over all ends of jobs.
+    /// Returns how many jobs are tried in each partition after its first pending job. If all of them get a reservation,
+    /// the default is [`TESTS`], because each reservation costs a search over the ends of all jobs.
     pub fn depth(&self) -> usize {
         let most = if self.bf_job_part_count_reserve == 0 { TESTS } else { usize::MAX };
         if self.bf_max_job_test == usize::MAX { most } else { self.bf_max_job_test }
@@ -211,7 +212,7 @@ impl TryFrom<String> for SchedulerParameters {
     }
 }
 
-/// The name of a word: `bf_interval` of `bf_interval=30`.
+/// Returns the name of a parameter: `bf_interval` for `bf_interval=30`.
 fn name(word: &str) -> &str {
     word.split('=').next().unwrap_or_default().trim()
 }

@@ -9,7 +9,7 @@ use toml::Spanned;
 use super::Config;
 use crate::hostlist;
 
-/// Parts of a configuration file for which line numbers are needed.
+/// Parts of a configuration file that error messages refer to by line number.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Lines {
@@ -39,14 +39,14 @@ struct PartitionLines {
     default_time: Option<Spanned<toml::Value>>,
 }
 
-/// Returns the beginning of an error message at the place of `found` in `text`, as in `line 3: `.
+/// Returns the beginning of an error message about `found`, as in `line 3: `. `text`: the whole configuration file.
 fn line<T>(text: &str, found: &Spanned<T>) -> String {
     let before = text.get(..found.span().start).unwrap_or_default();
     format!("line {}: ", before.matches('\n').count() + 1)
 }
 
 impl Lines {
-    /// Parses the text of a configuration file. Returns empty lists if it can't be parsed.
+    /// Reads these parts from the text of a configuration file. Returns empty lists if the text can't be parsed.
     pub(super) fn of(text: &str) -> Self {
         toml::from_str(text).unwrap_or_default()
     }
@@ -57,14 +57,14 @@ impl Lines {
         !self.partitions.is_empty() && self.partitions.iter().all(|p| p.default.as_ref().is_some_and(no))
     }
 
-    /// Returns the index of the first partition without `Default`, which may become the default partition; 0 if there
-    /// is none.
+    /// Returns the index of the first partition that does not set `Default`, which may become the default partition. 0:
+    /// all partitions set it.
     pub(super) fn first_unsaid(&self) -> usize {
         self.partitions.iter().position(|p| p.default.is_none()).unwrap_or(0)
     }
 
-    /// Checks the file for bad host lists, duplicate nodes and partitions, partitions of unknown nodes, and times whose
-    /// unit is unclear.
+    /// Checks the file for bad host lists, nodes and partitions that are defined twice, partitions of unknown nodes,
+    /// and times whose unit is unclear. The error is a text for users.
     pub(super) fn check(&self, text: &str) -> Result<(), String> {
         let mut nodes: BTreeMap<String, String> = BTreeMap::new();
         for list in self.nodes.iter().filter_map(|node| node.name.as_ref()) {
@@ -99,8 +99,8 @@ impl Lines {
 }
 
 impl PartitionLines {
-    /// Refuses `MaxTime` and `DefaultTime` as plain numbers. Slurm counts them in minutes and Squall's own keys in
-    /// seconds, so a number alone could be misread.
+    /// Refuses `MaxTime` and `DefaultTime` as plain numbers. Slurm counts these times in minutes and Squall's own keys
+    /// count seconds, so a plain number could be misread.
     fn check_times(&self, text: &str) -> Result<(), String> {
         let keys = [("MaxTime", "max_time_s", &self.max_time), ("DefaultTime", "default_time_s", &self.default_time)];
         for (slurms, ours, said) in keys {
@@ -118,7 +118,7 @@ impl PartitionLines {
     }
 }
 
-/// Shortens the parser's error about an unknown key to that key and the known key most like it.
+/// Shortens the parser's error about an unknown key: it then has only that key and the most similar known key.
 pub(super) fn shortened(error: &str) -> String {
     let Some((before, rest)) = error.split_once("unknown field `") else { return error.to_owned() };
     let Some((key, known)) = rest.split_once('`') else { return error.to_owned() };
@@ -127,7 +127,7 @@ pub(super) fn shortened(error: &str) -> String {
     format!("{before}unknown key `{key}`{meant}\n")
 }
 
-/// Returns the one of `names` that is most like `word`, to suggest it after a typing error. None if all differ too
+/// Returns the one of `names` that is most similar to `word`, to suggest it after a typing error. None: all differ too
 /// much.
 pub fn similar<'a>(word: &str, names: &[&'a str]) -> Option<&'a str> {
     let plain =
@@ -137,7 +137,7 @@ pub fn similar<'a>(word: &str, names: &[&'a str]) -> Option<&'a str> {
     (nearest.0 <= 1 + word.len() / 4).then_some(nearest.1)
 }
 
-/// Returns the edit distance of two words: letters to change, remove or insert.
+/// Returns the edit distance of two words: the least number of letters to change, remove or insert.
 fn distance(from: &[char], to: &[char]) -> usize {
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (i, a) in from.iter().enumerate() {
@@ -152,7 +152,7 @@ fn distance(from: &[char], to: &[char]) -> usize {
 }
 
 impl Config {
-    /// Adds a partition if there is none, and makes one the default partition unless all have `Default` set to false.
+    /// Adds a partition if there is none. Makes one partition the default, unless all have `Default` set to false.
     pub(super) fn complete_as(&mut self, lines: &Lines) {
         if lines.none_is_default() {
             return;

@@ -1,4 +1,4 @@
-//! Reads values that Slurm writes in another form: `YES`, `UNLIMITED`, `a,b`, times.
+//! Reads values of configuration files that Slurm writes in another form: `YES`, `UNLIMITED`, `a,b`, times.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -13,12 +13,12 @@ pub(super) enum Word {
     Text(String),
 }
 
-/// Returns whether the text is Slurm's word for no limit.
+/// Returns whether the text is one of Slurm's words for "no limit".
 fn is_unlimited(text: &str) -> bool {
     ["UNLIMITED", "INFINITE", "-1"].iter().any(|word| text.trim().eq_ignore_ascii_case(word))
 }
 
-/// Reads `true`, `false`, `"YES"` or `"NO"`.
+/// Reads a yes-or-no value: `true`, `false`, `"YES"` or `"NO"`.
 pub(super) fn yes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "true, false, \"YES\" or \"NO\" is needed")]
@@ -55,7 +55,8 @@ pub(super) fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
     }
 }
 
-/// Reads names, as a list or as a text with commas. Empty: no restriction, which Slurm writes `ALL`.
+/// Reads a list of names, given as a list or as a text with commas. The result is empty for `ALL`, which restricts
+/// nothing.
 pub(super) fn names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "a list of names, or a text with commas, is needed")]

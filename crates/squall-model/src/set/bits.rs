@@ -6,12 +6,12 @@ use smallvec::SmallVec;
 
 pub(super) type Words = SmallVec<[u64; 2]>;
 
-/// Runs of consecutive members: the gap since the run before, and the run's length.
+/// Runs of consecutive members of a set. For each: number of integers between the run before and this one, and length.
 pub(crate) type Gaps = SmallVec<[(u32, u32); 2]>;
 
-/// A set of small integers as 64-bit words. Only the words from the first to the last that is not zero are stored, so
-/// equal sets have equal words, and a few members close to each other take one or two words at any position. Encoded as
-/// all words from 0.
+/// A set of small integers, stored as 64-bit words. Only the words from the first to the last that is not zero are
+/// stored. So equal sets have equal words, and a few members close to each other take one or two words at any position.
+/// Encoded as all words from 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BitSet {
     /// Number of zero words before the first stored word; 0 if none is stored.
@@ -45,13 +45,14 @@ impl BitSet {
     pub fn new() -> Self {
         Self::default()
     }
-    /// Returns the set {0, 1, …, n-1}.
+    /// Returns the set {0, 1, …, `n`-1}.
     pub fn first(n: usize) -> Self {
         let mut set = Self::new();
         set.insert_run(0, n);
         set
     }
-    /// Reads a set as a hexadecimal number whose lowest bit is for 0: `0x5` is 0 and 2. `0x` may be left out.
+    /// Reads a set given as a hexadecimal number, whose lowest bit stands for 0: `0x5` is the set of 0 and 2. `0x` may
+    /// be left out. None: the text is no such number.
     pub fn from_hex(text: &str) -> Option<Self> {
         const DIGITS_MAX: usize = 1024;
         let digits = text.strip_prefix("0x").unwrap_or(text);
@@ -67,18 +68,18 @@ impl BitSet {
         }
         Some(set)
     }
-    /// All words from 0, as they are written.
+    /// Returns all words from 0 on, in the form in which the set is encoded.
     pub(super) fn written(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
         (0..self.end()).map(|at| self.word(at))
     }
-    /// Returns the index of the word after the last stored one.
+    /// Returns the index after that of the last stored word.
     fn end(&self) -> usize {
         self.base + self.words.len()
     }
     fn word(&self, at: usize) -> u64 {
         at.checked_sub(self.base).and_then(|at| self.words.get(at)).copied().unwrap_or(0)
     }
-    /// Extends the stored words so that they include those from `low` up to but not including `end`.
+    /// Extends the stored words so that they include those with index `low` to `end`-1.
     fn cover(&mut self, low: usize, end: usize) {
         if self.words.is_empty() {
             self.base = low;
@@ -156,7 +157,7 @@ impl BitSet {
             *a |= b;
         }
     }
-    /// Removes all members of `other`.
+    /// Removes all members that are in `other`.
     pub fn subtract(&mut self, other: &Self) {
         let base = self.base;
         for (at, a) in self.words.iter_mut().enumerate() {
@@ -186,7 +187,7 @@ impl BitSet {
         let (low, end) = self.shared(other);
         (low..end).all(|at| self.word(at) & other.word(at) == 0)
     }
-    /// Returns whether every member is in `other`.
+    /// Returns whether every member is also in `other`.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.words.iter().enumerate().all(|(at, word)| word & !other.word(self.base + at) == 0)
     }
@@ -196,7 +197,8 @@ impl BitSet {
         let below = self.words.iter().take(at.saturating_sub(self.base)).map(|w| w.count_ones() as usize);
         below.sum::<usize>() + (self.word(at) & ((1 << bit) - 1)).count_ones() as usize
     }
-    /// Returns the runs of consecutive members: the gap since the run before, and the run's length.
+    /// Returns the runs of consecutive members. For each: number of integers between the run before and this one, and
+    /// length.
     pub(crate) fn runs(&self) -> Gaps {
         let mut runs = Gaps::new();
         let mut next = 0;
@@ -218,7 +220,7 @@ impl BitSet {
         }
         runs
     }
-    /// Returns the lowest `n` members. None: there are fewer.
+    /// Returns the set of the lowest `n` members. None: the set has fewer.
     pub fn take(&self, n: usize) -> Option<Self> {
         let (mut left, mut taken) = (n, Self { base: self.base, words: Words::new() });
         for &word in &self.words {

@@ -20,7 +20,7 @@ pub type CoreSet = BitSet;
 pub struct NodeSet(pub BitSet);
 
 impl<C> Encode<C> for NodeSet {
-    /// Encodes the set as a list of alternating gaps and run lengths, or as bytes with a bit for each node, whichever
+    /// Encodes the set as a list of alternating gaps and run lengths, or as bytes with one bit for each node, whichever
     /// is shorter.
     fn encode<W: Write>(&self, e: &mut Encoder<W>, _: &mut C) -> Result<(), encode::Error<W::Error>> {
         let runs = self.0.runs();
@@ -42,7 +42,7 @@ impl<C> Encode<C> for NodeSet {
 }
 
 impl<'b, C> Decode<'b, C> for NodeSet {
-    /// Decodes either form. Refuses ids above the highest node id.
+    /// Decodes either form of a node set. Refuses ids above the highest node id.
     fn decode(d: &mut Decoder<'b>, _: &mut C) -> Result<Self, decode::Error> {
         let too_high = || decode::Error::message("a node's id is above the limit");
         let mut set = BitSet::new();
@@ -75,7 +75,7 @@ impl NodeSet {
     pub fn new() -> Self {
         Self::default()
     }
-    /// Returns the set of one node.
+    /// Returns the set that has only this node.
     pub fn one(node: NodeId) -> Self {
         [node].into_iter().collect()
     }
@@ -103,7 +103,7 @@ impl NodeSet {
     pub fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.0.iter().map(|i| NodeId(i as u32))
     }
-    /// Returns the node with the lowest id.
+    /// Returns the node with the lowest id. None: the set is empty.
     pub fn first(&self) -> Option<NodeId> {
         self.iter().next()
     }
@@ -111,7 +111,7 @@ impl NodeSet {
     pub fn union_with(&mut self, other: &Self) {
         self.0.union_with(&other.0);
     }
-    /// Removes all nodes of `other`.
+    /// Removes all nodes that are in `other`.
     pub fn subtract(&mut self, other: &Self) {
         self.0.subtract(&other.0);
     }
@@ -132,7 +132,7 @@ impl NodeSet {
     pub fn rank(&self, node: NodeId) -> usize {
         self.0.rank(node.index())
     }
-    /// Returns whether every node is in `other`.
+    /// Returns whether every node of this set is also in `other`.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.0.is_subset(&other.0)
     }
@@ -159,7 +159,7 @@ impl<'b, C> Decode<'b, C> for IndexSet {
 impl TryFrom<Vec<Range>> for IndexSet {
     type Error = &'static str;
 
-    /// Refuses ranges from another process that are not in the normal form.
+    /// Builds a set from ranges that another process sent. Refuses ranges that are not in the normal form.
     fn try_from(ranges: Vec<Range>) -> Result<Self, Self::Error> {
         let ordered = ranges.windows(2).all(|w| w[0].last < w[1].first && w[1].first - w[0].last > 1);
         let whole = ranges.iter().all(|r| r.first <= r.last && r.last < u32::MAX);
@@ -183,11 +183,11 @@ impl IndexSet {
     pub fn new() -> Self {
         Self::default()
     }
-    /// Returns the set `first..=last`.
+    /// Returns the set of all indices from `first` to `last`, both included.
     pub fn range(first: u32, last: u32) -> Self {
         Self(if first <= last { vec![Range { first, last }] } else { Vec::new() })
     }
-    /// Returns the ranges, sorted, disjoint, not adjacent.
+    /// Returns the ranges of the set, which are sorted, disjoint and not adjacent.
     pub fn ranges(&self) -> &[Range] {
         &self.0
     }
@@ -199,11 +199,11 @@ impl IndexSet {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    /// Returns the lowest member.
+    /// Returns the lowest member. None: the set is empty.
     pub fn first(&self) -> Option<u32> {
         self.0.first().map(|r| r.first)
     }
-    /// Returns the highest member.
+    /// Returns the highest member. None: the set is empty.
     pub fn last(&self) -> Option<u32> {
         self.0.last().map(|r| r.last)
     }
@@ -220,7 +220,7 @@ impl IndexSet {
     pub fn rank(&self, i: u32) -> u32 {
         self.0.iter().take_while(|r| r.first < i).map(|r| r.last.min(i - 1) - r.first + 1).sum()
     }
-    /// Returns the member at position `rank`.
+    /// Returns the member at position `rank` in rising order. None: the set has fewer members.
     pub fn at(&self, rank: u32) -> Option<u32> {
         let mut left = rank;
         for r in &self.0 {

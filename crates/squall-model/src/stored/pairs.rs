@@ -1,4 +1,4 @@
-//! Options of jobs and steps as they stood before they had fields: pairs of an option's long name and its value.
+//! Options of jobs and steps in the form of earlier releases: pairs of an option's long name and its value.
 
 use crate::inside::Inside;
 use crate::job::ExitCode;
@@ -7,9 +7,9 @@ use crate::job::network::{self, Network};
 use crate::job::options::{AsGiven, Chosen, Hint, Options};
 use crate::job::spread::Spread;
 
-/// The options that the pairs stand for. Values that no command took are left out, and so are options on which nothing
-/// acted and which nothing showed: `acctg-freq`, `bcast`, `delay-boot`, `epilog`, `gres-flags`, `msg-timeout`, `prolog`,
-/// `threads`.
+/// Converts such pairs to the fields of `Options`. Values that no command accepted are left out, and so are options
+/// that had no effect and were not shown: `acctg-freq`, `bcast`, `delay-boot`, `epilog`, `gres-flags`, `msg-timeout`,
+/// `prolog`, `threads`.
 pub(crate) fn options(pairs: &[(String, String)]) -> Options {
     if pairs.is_empty() {
         return Options::default();
@@ -127,7 +127,7 @@ mod tests {
     use crate::encoding::{from_slice, to_vec};
     use crate::job::options::{Hint, Options};
 
-    /// Every option that stood among the pairs, and the field in which it is found by what `Debug` prints.
+    /// Every option that may occur in the pairs, with a value and with the field that `Debug` prints for it.
     const ALL: [(&str, &str, &str); 54] = [
         ("admin-comment", "x", "admin_comment: Some(\"x\")"),
         ("batch", "x", "batch: Some(\"x\")"),
@@ -177,7 +177,7 @@ mod tests {
         ("threads-per-core", "1", "threads: 1"),
         ("tres-per-task", "cpu=1", "tres_per_task: Some(\"cpu=1\")"),
         ("use-min-nodes", "", "use_min_nodes: true"),
-        // Without a field.
+        // Options without a field.
         ("acctg-freq", "30", ""),
         ("bcast", "/x", ""),
         ("delay-boot", "1", ""),

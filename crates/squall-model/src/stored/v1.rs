@@ -1,7 +1,7 @@
-//! Data of release 0.1, which encoded values with postcard: field after field, without numbers.
+//! Data of release 0.1, which encoded values with postcard: one field after another, without field numbers.
 //!
-//! The layout of its types is data (`v1.txt`) and not code, so types may change and data of 0.1 stays readable. It is
-//! first translated to the encoding of [`crate::encoding`], where a field's number is its position. Messages to a
+//! The layout of 0.1's types is data (`v1.txt`) and not code, so types may change and data of 0.1 stays readable. Data
+//! is first translated to the encoding of [`crate::encoding`], where a field's number is its position. Messages to a
 //! running step daemon of 0.1 are translated the other way.
 
 use std::collections::BTreeMap;
@@ -16,13 +16,14 @@ use crate::encoding::{self, Decoded, Encoded};
 use crate::set::NodeSet;
 
 const LAYOUT: &str = include_str!("v1.txt");
-/// Deepest nesting that is accepted. No value of 0.1 comes near it.
+/// Deepest nesting of values that is accepted. No value of 0.1 comes near it.
 const DEPTH_MAX: u32 = 64;
 
-/// Layout of a value.
+/// Layout of a value in postcard's encoding.
 #[derive(Debug)]
 enum Type {
-    /// An integer of this many bytes. If it has more than one, postcard encodes it with variable length.
+    /// An unsigned integer of this many bytes. If there is more than one byte, postcard encodes it with variable
+    /// length.
     Unsigned(u8),
     Signed(u8),
     /// A 64-bit floating-point number.
@@ -30,23 +31,23 @@ enum Type {
     Bool,
     Str,
     Bytes,
-    /// Bytes of this number, without a length before them.
+    /// This number of bytes, without a length before them.
     Raw(usize),
     Option(Box<Type>),
     List(Box<Type>),
     Map(Box<Type>, Box<Type>),
     Tuple(Vec<Type>),
     Named(usize),
-    /// Bytes that hold another encoded value.
+    /// A byte string that holds another encoded value.
     Sealed(Box<Type>),
-    /// A node set: its runs, or its words.
+    /// A set of nodes, as runs or as 64-bit words.
     Nodes,
-    /// A configuration, decoded by its own `Deserialize`.
+    /// A cluster's configuration, decoded by its own `Deserialize`.
     Config,
     Partition,
 }
 
-/// What a type's name in `v1.txt` stands for.
+/// Definition of a named type in `v1.txt`.
 #[derive(Debug)]
 enum Definition {
     Alias(Type),
@@ -77,7 +78,8 @@ pub fn translate(root: &str, bytes: &[u8]) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Encodes a value as release 0.1 would, leaving out what 0.1 has no field for. Fails if 0.1 has no such value.
+/// Encodes a value as release 0.1 would; `root` is the name of its type. Fields that 0.1 lacks are left out. Fails if
+/// 0.1 has no such value.
 pub fn write<T: Encoded + ?Sized>(root: &str, value: &T) -> Result<Vec<u8>, String> {
     let layout = layout();
     let bytes = encoding::to_vec(value);
@@ -92,7 +94,7 @@ fn layout() -> &'static Layout {
 }
 
 impl Layout {
-    /// Parses `v1.txt`. Does not fail, because a test parses the same file.
+    /// Parses `v1.txt`, the layout of 0.1's types. Errors are not reported, because a test parses the same file.
     fn read(text: &'static str) -> Self {
         let lines = || text.lines().filter(|line| !line.starts_with('#'));
         let named = lines().filter(|line| !line.starts_with(' '));
@@ -150,7 +152,7 @@ impl Layout {
                 (Some(count), _) => Type::Raw(count),
                 (None, Some(bytes)) if text.starts_with('u') => Type::Unsigned(bytes),
                 (None, Some(bytes)) if text.starts_with('i') => Type::Signed(bytes),
-                // A name without a definition is no type of 0.1. Decoding it fails.
+                // A name without a definition is not a type of 0.1. Decoding it fails.
                 _ => Type::Named(self.names.get(text).copied().unwrap_or(usize::MAX)),
             },
         }
@@ -164,7 +166,7 @@ impl Layout {
     }
 }
 
-/// Splits at the commas outside of brackets.
+/// Splits a text at the commas outside of brackets.
 fn split(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0;
     text.split(move |c| {
@@ -173,7 +175,7 @@ fn split(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Decodes postcard.
+/// Decodes values from postcard, by the layout of their types.
 struct Reader<'a> {
     layout: &'static Layout,
     bytes: &'a [u8],
@@ -292,7 +294,7 @@ impl Reader<'_> {
 
     fn option(&mut self, inner: &Type, out: &mut Out) -> Result<(), String> {
         let some = self.flag()?;
-        // A change of an optional value is a list of none or one in this release.
+        // In this release a change of an optional value is a list with no or one element.
         match inner {
             Type::Option(inner) if some => {
                 let some = self.flag()?;
@@ -356,12 +358,12 @@ impl Reader<'_> {
     }
 }
 
-/// Returns whether no variant has fields, so that only its number is encoded.
+/// Returns whether no variant of an enum has fields. Only the number of a variant is then encoded.
 fn is_plain(variants: &[Vec<Type>]) -> bool {
     variants.iter().all(Vec::is_empty)
 }
 
-/// Appends the encoding of a value. Can't fail, as the output is a vector.
+/// Appends the encoding of a value in this release. Can't fail, because the output is a vector.
 fn put<T: Encode<()> + ?Sized>(value: &T, out: &mut Out) {
     head(out.encode(value));
 }
@@ -370,7 +372,7 @@ fn head(written: Result<&mut Out, minicbor::encode::Error<Infallible>>) {
     debug_assert!(written.is_ok_and(|_| true), "a vector takes all");
 }
 
-/// Encodes postcard.
+/// Encodes values with postcard, by the layout of their types.
 struct Writer<'a> {
     layout: &'static Layout,
     from: Decoder<'a>,
@@ -456,8 +458,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Encodes fields by number. Those beyond the fields of 0.1 are skipped. A missing optional field is encoded as
-    /// None, any other missing field is an error.
+    /// Encodes fields by their numbers. Fields that 0.1 lacks are skipped. A missing optional field is encoded as None;
+    /// any other missing field is an error.
     fn fields(&mut self, types: &[Type], out: &mut Vec<u8>) -> Result<(), String> {
         let count = self.list()? as usize;
         for (number, ty) in types.iter().enumerate() {
@@ -548,7 +550,7 @@ mod tests {
             }
         }
         let word = ToStepd::Signal { signal: -9, all: true };
-        // As postcard wrote it: the variant, the number in zigzag, the flag.
+        // As postcard encodes it: the variant, the number in zigzag, the flag.
         let bytes = write("ToStepd", &word).unwrap();
         assert_eq!(bytes[1..], [17, 1]);
         assert_eq!(read::<ToStepd>("ToStepd", &bytes).unwrap(), word);

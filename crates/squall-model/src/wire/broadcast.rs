@@ -1,4 +1,4 @@
-//! Requests of `sbcast` and `srun --bcast`.
+//! Requests of `sbcast` and `srun --bcast`, which send a file to many nodes.
 
 use crate::encoding::ByteBuf;
 use minicbor::{Decode, Encode};
@@ -6,7 +6,7 @@ use minicbor::{Decode, Encode};
 use crate::id::{JobId, StepNo};
 use crate::job::Digest;
 
-/// A file to be sent to nodes.
+/// Request to send a file to nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Broadcast {
     /// The nodes that get the file.
@@ -18,22 +18,23 @@ pub struct Broadcast {
     /// Length of the file, bytes.
     #[n(2)]
     pub size: u64,
-    /// Whether nodes that share a disk share one copy.
+    /// Whether nodes that share a disk store only one copy of the file.
     #[n(3)]
     pub shared: bool,
-    /// Where nodes write the file. None: it is only put into their caches.
+    /// Path and attributes of the file that nodes write. None: the file is only put into the nodes' caches.
     #[n(4)]
     pub place: Option<PlaceAt>,
-    /// Time limit, milliseconds. None: no limit as long as there is progress.
+    /// Time limit of the transfer, milliseconds. None: no limit as long as there is progress.
     #[n(5)]
     pub time_ms: Option<u64>,
-    /// Name by which the caller recognizes the unchanged file (its content can't have changed while the name is the
-    /// same). The controller remembers it with the digest, so that the file needn't be read again.
+    /// Name by which the client recognizes the unchanged file: the file's content can't have changed while its name is
+    /// the same. The controller stores the name with the file's digest, so that the client needn't read the file again.
+    /// None: the file has no such name.
     #[n(6)]
     pub known_as: Option<Digest>,
 }
 
-/// Nodes that get a file.
+/// Which nodes get a file.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum BroadcastTo {
     /// The nodes of the caller's running job, or of some components of a heterogeneous job.
@@ -42,19 +43,20 @@ pub enum BroadcastTo {
         /// Ids of the job or components; at least one.
         #[n(0)]
         jobs: Vec<JobId>,
-        /// If set, only the nodes of this step.
+        /// Step whose nodes get the file. None: all nodes of the jobs.
         #[n(1)]
         step: Option<StepNo>,
     },
-    /// Nodes given as a host list; empty: all connected ones. For operators.
+    /// Nodes, as a host list; empty: all connected nodes. Only operators may choose nodes in this way.
     #[n(1)]
     Nodes(#[n(0)] String),
 }
 
-/// Where and how nodes write a file. See `Placement`.
+/// Path and attributes of a file that nodes write, as the client requests them. The controller turns this into a
+/// `Placement`.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct PlaceAt {
-    /// Absolute path.
+    /// Absolute path of the file, or of its folder if `per_step` is set.
     #[n(0)]
     pub path: ByteBuf,
     /// Permission bits of the file.
@@ -63,10 +65,10 @@ pub struct PlaceAt {
     /// Modification time, seconds and nanoseconds. None: the time of writing.
     #[n(2)]
     pub modified: Option<(i64, u32)>,
-    /// Whether to replace an existing file.
+    /// Whether to replace a file that exists at this path.
     #[n(3)]
     pub replace: bool,
-    /// Whether the path is a folder, in which the file gets Slurm's name for the job's next step and the node:
+    /// Whether `path` is a folder. The file in it is then named like Slurm's, after the job's next step and the node:
     /// `slurm_bcast_JOB.STEP_NODE`.
     #[n(4)]
     pub per_step: bool,

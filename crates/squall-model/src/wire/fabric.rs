@@ -19,10 +19,10 @@ use crate::wire::node::{Down, Registration};
 use crate::wire::peer::PeerMessage;
 use crate::wire::sealed::Sealed;
 
-/// Frame from parent to child.
+/// Frame from parent to child in the distribution tree.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct DownFrame {
-    /// Number of the first message; messages are numbered 1, 2, 3 … on this connection.
+    /// Number of the first message in the frame. The messages of a connection are numbered 1, 2, 3 … in each direction.
     #[n(0)]
     pub hop: u64,
     /// The messages, in order. Empty: a heartbeat.
@@ -30,10 +30,10 @@ pub struct DownFrame {
     pub says: Vec<Downward>,
 }
 
-/// Frame from child to parent.
+/// Frame from child to parent in the distribution tree.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct UpFrame {
-    /// Number of the first message; messages are numbered 1, 2, 3 … on this connection.
+    /// Number of the first message in the frame. The messages of a connection are numbered 1, 2, 3 … in each direction.
     #[n(0)]
     pub hop: u64,
     /// The messages, in order. Empty: a heartbeat.
@@ -41,61 +41,63 @@ pub struct UpFrame {
     pub says: Vec<Upward>,
 }
 
-/// Way back to a node that has no known place in the tree yet: the number of the child's connection at each relay, the
-/// relay nearest to the root last.
+/// Route from the root to a node whose place in the tree is not known yet. Each entry is a relay's number for the
+/// connection to the next node; the relay nearest to the root comes last.
 pub type Route = Vec<u32>;
 
-/// Message from parent to child.
+/// Message from parent to child in the distribution tree.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Downward {
-    /// The connection to the controller was established, perhaps by another way. All nodes below register again. First
-    /// message on every connection.
+    /// The connection to the controller was established, perhaps through another parent. All nodes below register
+    /// again. First message on every connection.
     #[n(0)]
     Path(#[n(0)] Box<Path>),
-    /// Messages for the node at the end of the route. Relays on the way learn where `node` is.
+    /// Messages for the one node at the end of the route. Relays on the route store by which child the node with this
+    /// id is reached.
     #[n(1)]
     Reply {
-        /// The rest of the route to the node.
+        /// The remaining part of the route to the node.
         #[n(0)]
         route: Route,
-        /// Id of the node, once it is admitted.
+        /// Id of the node. None: the controller has not accepted its registration yet.
         #[n(1)]
         node: Option<NodeId>,
         /// The messages for the node.
         #[n(2)]
         put: Put,
     },
-    /// XFER-AND-SIGNAL: messages for every node of a set.
+    /// XFER-AND-SIGNAL: sends messages to every node of a set.
     #[n(2)]
     Put(#[n(0)] Put),
-    /// Question of a COMPARE-AND-WRITE, for every node of a set.
+    /// Question of a COMPARE-AND-WRITE, for every node of a set: does a comparison hold?
     #[n(3)]
     Query(#[n(0)] Query),
-    /// Acknowledges a composite: the controller has journaled it.
+    /// Acknowledges a composite (combined reports of nodes): it is in the controller's journal.
     #[n(4)]
     Taken {
-        /// Number of the composite on this connection.
+        /// Number that the composite has on this connection.
         #[n(0)]
         batch: u64,
     },
-    /// XFER-AND-SIGNAL of data too long for a put: a piece of a file, for every node of a set.
+    /// XFER-AND-SIGNAL of data too long for one message: a piece of a file, for every node of a set.
     #[n(5)]
     Chunk(#[n(0)] Chunk),
-    /// A message for a step daemon on a node below.
+    /// A message of one step daemon for another on a node below the receiver.
     #[n(6)]
     Letter(#[n(0)] Box<Letter>),
 }
 
-/// A message between step daemons of one step, relayed through the tree. It is not sent again if it is lost.
+/// A message between step daemons of one step, relayed through the distribution tree. It is not sent again if it is
+/// lost.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Letter {
-    /// The step of both step daemons.
+    /// The step to which both step daemons belong.
     #[n(0)]
     pub step: StepKey,
-    /// Node of the sender.
+    /// Node of the step daemon that sends the message.
     #[n(1)]
     pub sender: NodeId,
-    /// Node of the receiver.
+    /// Node of the step daemon that receives the message.
     #[n(2)]
     pub to: NodeId,
     /// The message. Relays don't decode it.
@@ -103,16 +105,17 @@ pub struct Letter {
     pub message: Sealed<PeerMessage>,
 }
 
-/// A piece of a file. A relay passes it on before the next piece arrives.
+/// A piece of a file, sent to many nodes. A relay passes it on before the next piece arrives.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Chunk {
-    /// Nodes that get the piece down the distribution tree.
+    /// Nodes to which the piece is sent down the distribution tree.
     #[n(0)]
     pub to: NodeSet,
-    /// Nodes to which each of those passes it on, by a tree of its own.
+    /// The file's own tree, by which each node that has received the piece passes it on to further nodes. None: the
+    /// piece is not passed on.
     #[n(1)]
     pub cascade: Option<Cascade>,
-    /// Identifies the file.
+    /// The file to which the piece belongs.
     #[n(2)]
     pub content: ContentId,
     /// Offset of the piece in the file, bytes.
@@ -131,16 +134,16 @@ pub struct Cascade {
     /// All nodes that get the file.
     #[n(0)]
     pub nodes: HostList,
-    /// Place of the receiver in `nodes`.
+    /// Position in `nodes` of the node that receives the piece.
     #[n(1)]
     pub place: u32,
-    /// Number of children of each node.
+    /// Number of children of each node in this tree.
     #[n(2)]
     pub width: u32,
 }
 
 impl Cascade {
-    /// Returns the children in this tree of the node that received the piece: name, and the value to send there.
+    /// Returns the children of the receiving node in this tree: the name of each, and the `Cascade` to send to it.
     pub fn below(&self) -> impl Iterator<Item = (String, Self)> + '_ {
         let first = u64::from(self.place) * u64::from(self.width) + 1;
         let places = first..(first + u64::from(self.width)).min(self.nodes.len() as u64);
@@ -151,14 +154,14 @@ impl Cascade {
     }
 }
 
-/// Identifies a file in nodes' caches. Equal files of two users are separate, so that no user gets a file by knowing
-/// its digest.
+/// Identifies a file in nodes' caches, by owner and content. Equal files of two users are separate, so that a user
+/// can't get another user's file by knowing its digest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct ContentId {
-    /// Uid of the user that sent it.
+    /// Uid of the user that sent the file.
     #[n(0)]
     pub owner: u32,
-    /// BLAKE3 digest of the content.
+    /// BLAKE3 digest of the file's content.
     #[n(1)]
     pub digest: Digest,
 }
@@ -171,18 +174,18 @@ pub enum Holding {
     Lacks,
     /// 1: the node has the file.
     Has,
-    /// 2: the node has received all of it and makes it available when it is committed.
+    /// 2: the node has received the whole file and makes it available when the transfer is committed.
     Shadow,
-    /// 3: a neighbour that shares the node's disk receives it.
+    /// 3: another node that shares this node's disk receives the file.
     Neighbour,
-    /// 4: the node is receiving it.
+    /// 4: the node is receiving the file.
     Open,
-    /// Below 0: the node can't receive it; the negative errno.
+    /// Below 0: the node can't receive the file; the value is the negative errno.
     Failed(i32),
 }
 
 impl Holding {
-    /// Returns the state as a variable's value.
+    /// Returns the number that stands for the state as the value of a variable.
     pub fn value(self) -> i64 {
         match self {
             Self::Lacks => 0,
@@ -195,7 +198,7 @@ impl Holding {
     }
 }
 
-/// Key of a file transfer by multicast. It decrypts the datagrams.
+/// Key of a file transfer by multicast, which decrypts the transfer's datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(transparent)]
 pub struct StreamKey(
@@ -210,7 +213,7 @@ impl std::fmt::Debug for StreamKey {
     }
 }
 
-/// Bytes that can be passed on to several receivers without a copy.
+/// Bytes that are shared without a copy, to be sent to several receivers.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Bytes(pub Arc<[u8]>);
 
@@ -232,108 +235,108 @@ impl<'b, C> Decode<'b, C> for Bytes {
     }
 }
 
-/// Data about the tree that a parent sends to the nodes below it.
+/// Data about the part of the tree above a node, sent by its parent.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Path {
     /// Addresses of the nodes above the parent, nearest first, without the controller.
     #[n(0)]
     pub above: Vec<String>,
-    /// How reports are combined into composites.
+    /// Limits within which relays combine reports.
     #[n(1)]
     pub window: Window,
-    /// Seconds between heartbeats.
+    /// Time between heartbeats on a connection, seconds.
     #[n(2)]
     pub heartbeat_s: u64,
 }
 
-/// Limits within which a relay combines reports into one message while earlier ones are on their way
-/// (`MsgAggregationParams`).
+/// Limits within which a relay combines reports into one message, called composite, while earlier ones are not
+/// acknowledged yet (`MsgAggregationParams`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Window {
-    /// Most messages in one composite. 1: no aggregation.
+    /// Most reports in one message. 1: reports are not combined.
     #[n(0)]
     pub messages: u32,
-    /// Longest delay of a message, milliseconds.
+    /// Longest time for which a report is delayed, milliseconds.
     #[n(1)]
     pub time_ms: u32,
 }
 
-/// Messages for every node of a set. A node processes each put at most once: it ignores one whose number is not above
-/// all earlier ones.
+/// XFER-AND-SIGNAL: messages for every node of a set, called a put. A node processes each put at most once: it ignores
+/// a put whose number is not above all earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Put {
-    /// Epoch of the controller.
+    /// Epoch of the controller that sent the put.
     #[n(0)]
     pub epoch: Epoch,
     /// Number of the put, rising within the epoch.
     #[n(1)]
     pub seq: u64,
-    /// The receivers.
+    /// The receiving nodes.
     #[n(2)]
     pub to: NodeSet,
-    /// Reports that every receiver will send for it, which relays combine.
+    /// Reports that every receiver will send later because of the put. Relays combine these reports.
     #[n(3)]
     pub asks: Vec<Ask>,
-    /// The content, which only receivers decode.
+    /// The messages, which relays don't decode.
     #[n(4)]
     pub parcel: Sealed<Parcel>,
 }
 
-/// A report that every node has to send for a put, sooner or later.
+/// A report that every receiver of a put has to send later. Relays combine equal reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub enum Ask {
-    /// The node's tasks of the step have ended.
+    /// Report that the node's tasks of this step have ended.
     #[n(0)]
     Step(#[n(0)] StepKey),
-    /// The job has no processes left on the node.
+    /// Report that this job has no processes left on the node.
     #[n(1)]
     Job(#[n(0)] JobAttempt),
 }
 
-/// Content of a put: messages for a set of nodes, with the files that they need.
+/// Content of a put: messages for a set of nodes, with the scripts and environments that these need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Parcel {
-    /// The messages, in order.
+    /// The messages, in the order in which nodes process them.
     #[n(0)]
     pub messages: Vec<Down>,
-    /// Scripts and environments that the messages refer to. Filled in by the host.
+    /// Scripts and environments that the messages refer to. The controller's host process fills them in.
     #[n(1)]
     pub blobs: Vec<Blob>,
 }
 
-/// A question to every node of a set.
+/// A question to every node of a set: does a comparison of a variable hold?
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Query {
-    /// Epoch of the controller. A node registered with another one does not answer.
+    /// Epoch of the controller that asks. A node registered under another epoch does not answer.
     #[n(0)]
     pub epoch: Epoch,
     /// Number of the query within the epoch.
     #[n(1)]
     pub number: u64,
-    /// The nodes asked.
+    /// The nodes to which the question goes.
     #[n(2)]
     pub to: NodeSet,
     /// The comparison that each node makes.
     #[n(3)]
     pub test: Test,
-    /// Whether a node delays its answer until the comparison holds or time is up.
+    /// Whether a node delays its answer until the comparison holds or the time is over.
     #[n(4)]
     pub wait: bool,
-    /// Time left for the answer, microseconds.
+    /// Time left until the answer is due, microseconds.
     #[n(5)]
     pub time_us: u64,
-    /// Whether the answer includes load and free memory.
+    /// Whether answers include the load and free memory of each node.
     #[n(6)]
     pub health: bool,
 }
 
-/// A comparison of a node's variable with a value.
+/// A comparison of a node's variable with a value, as in `variable >= value`.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Test {
-    /// The variable.
+    /// Variable on the left of the comparison.
     #[n(0)]
     pub variable: Variable,
-    /// The comparison.
+    /// The comparison operator.
     #[n(1)]
     pub comparison: Comparison,
     /// The value to compare with.
@@ -341,57 +344,60 @@ pub struct Test {
     pub value: i64,
 }
 
-/// A variable of every node. Variables never written are 0.
+/// A variable that every node has. A variable that was never set is 0.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub enum Variable {
-    /// Number of the last put that the node has processed.
+    /// Number of the last put (messages for a set of nodes) that the node has processed.
     #[n(0)]
     Heard,
-    /// 1: the node has this attempt of the job.
+    /// 1: the node has this attempt of the job. 0: it does not.
     #[n(1)]
     Job(#[n(0)] JobAttempt),
-    /// 1: the node's tasks of the step run; 2: they have ended.
+    /// State of this step on the node. 1: the node's tasks run; 2: they have ended.
     #[n(2)]
     Step(#[n(0)] StepKey),
-    /// State of this file on the node: [`Holding::value`].
+    /// State of this file on the node, as the number that [`Holding::value`] gives.
     #[n(3)]
     Content(#[n(0)] ContentId),
-    /// A variable with a name. Written by `Down::Write` only.
+    /// The variable with this name, for any use. Set by `Down::Write` only.
     #[n(4)]
     Named(#[n(0)] String),
-    /// Bytes of this file that the node has received. Above the file's length: it has all of it, committed or not.
-    /// Below 0: it can't receive it; the negative errno. Relays add up the values of the nodes that lack some.
+    /// Bytes of this file that the node has received. Above the file's length: the node has all of it, committed or
+    /// not. Below 0: it can't receive the file; the negative errno. Relays add up the values of the nodes that lack
+    /// some.
     #[n(5)]
     Taken(#[n(0)] ContentId),
-    /// 1: the file of this order (epoch, number) has been written; below 0: writing failed; the negative errno.
+    /// Result of the order (epoch, number) to write a file to a path. 1: written; below 0: writing failed; the negative
+    /// errno.
     #[n(6)]
     Placed(#[n(0)] Epoch, #[n(1)] u64),
-    /// Blocks of this file that the node lacks, from a byte offset on: bit `i` for block `i` after it (of
-    /// [`limits::CAST_BLOCK_BYTES`]). Relays combine the bits of all nodes with OR.
-    ///
-    /// [`limits::CAST_BLOCK_BYTES`]: crate::limits::CAST_BLOCK_BYTES
+    /// Blocks of this file that the node lacks, from a byte offset on, as bits: bit `i` is set if block `i` after the
+    /// offset is lacking (blocks of [`CAST_BLOCK_BYTES`](crate::limits::CAST_BLOCK_BYTES)). Relays combine the bits of
+    /// all nodes with OR.
     #[n(7)]
     Missing(#[n(0)] ContentId, #[n(1)] u64),
-    /// Largest deviation of the node's gang scheduling slots from the controller's in the last seconds, microseconds.
+    /// Largest deviation of the node's gang scheduling slots from the controller's over the last few seconds,
+    /// microseconds.
     #[n(8)]
     Skew,
-    /// 1: the usage of the node's tasks of the step was measured after the question came, and is in the answer. Below
-    /// 0: no task of the step runs there.
+    /// 1: the usage of the node's tasks of this step was measured after the question came, and the answer includes it.
+    /// Below 0: no task of the step runs on the node.
     #[n(9)]
     Used(#[n(0)] StepKey),
-    /// Number of the node's steps that were told to end and have not acknowledged it, so that more tasks of theirs may
-    /// start.
+    /// Number of the node's steps that were told to end and have not acknowledged it. Such a step may still start
+    /// tasks.
     #[n(10)]
     Unheeded,
 }
 
 impl Variable {
-    /// Returns whether `value` can no longer change, so that waiting for another one is useless.
+    /// Returns whether the variable keeps `value` for ever, so that waiting for another value is useless.
     pub fn is_final(&self, value: i64) -> bool {
         value < 0 && matches!(self, Self::Content(_) | Self::Taken(_) | Self::Placed(..) | Self::Used(_))
     }
 
-    /// Combines the witnesses (node and value) of two sets of nodes on which a test does not hold.
+    /// Combines the witnesses of two sets of nodes: in each set, a node on which the test does not hold, with the value
+    /// of its variable. None: the test holds on all nodes of the set.
     pub fn reduce(&self, one: Option<(NodeId, i64)>, other: Option<(NodeId, i64)>) -> Option<(NodeId, i64)> {
         match (self, one, other) {
             (Self::Missing(..), Some((node, bits)), Some((_, more))) => Some((node, bits | more)),
@@ -404,104 +410,105 @@ impl Variable {
     }
 }
 
-/// Comparison of a variable with a value.
+/// Operator that compares a variable with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Comparison {
-    /// The variable is at least the value.
+    /// Holds if the variable is at least the value.
     #[n(0)]
     AtLeast,
-    /// The variable is less than the value.
+    /// Holds if the variable is less than the value.
     #[n(1)]
     Less,
-    /// The variable equals the value.
+    /// Holds if the variable equals the value.
     #[n(2)]
     Equal,
-    /// The variable differs from the value.
+    /// Holds if the variable differs from the value.
     #[n(3)]
     Different,
 }
 
-/// Message from child to parent.
+/// Message from child to parent in the distribution tree.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Upward {
-    /// Reports of the child and the nodes below it.
+    /// Combined reports of the child and the nodes below it.
     #[n(0)]
     Composite {
-        /// Number of the composite, rising on this connection.
+        /// Number of the composite, rising on this connection. The acknowledgement repeats it.
         #[n(0)]
         batch: u64,
-        /// The reports.
+        /// The combined reports.
         #[n(1)]
         composite: Box<Composite>,
     },
-    /// Answers to a query.
+    /// Combined answers to a query.
     #[n(1)]
     Tally {
-        /// Epoch of the query.
+        /// Epoch of the controller that sent the query.
         #[n(0)]
         epoch: Epoch,
-        /// Number of the query.
+        /// Number of the query within the epoch.
         #[n(1)]
         number: u64,
         /// The answers of the child and the nodes below it.
         #[n(2)]
         tally: Tally,
     },
-    /// A piece of a file, from a node that is the receiver's parent in that file's own tree only.
+    /// A piece of a file. The sender is the receiver's parent in the file's own tree (`Cascade`), not in the
+    /// distribution tree.
     #[n(2)]
     Chunk(#[n(0)] Chunk),
-    /// A message for a step daemon on a node that is not below the sender.
+    /// A message of one step daemon for another on a node that is not below the sender.
     #[n(3)]
     Letter(#[n(0)] Box<Letter>),
 }
 
-/// Combined answers to a query. Nodes in neither set have not answered.
+/// Combined answers of nodes to a query. Nodes in neither `yes` nor `no` have not answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Tally {
     /// Nodes on which the comparison holds.
     #[n(0)]
     pub yes: NodeSet,
-    /// Nodes on which it does not hold.
+    /// Nodes on which the comparison does not hold.
     #[n(1)]
     pub no: NodeSet,
-    /// One of the nodes on which it does not hold, with its value. For [`Variable::Missing`] and `Variable::Taken`
-    /// the value combines all of them.
+    /// One of the nodes in `no`, with the value of its variable. For [`Variable::Missing`] and `Variable::Taken` the
+    /// value combines those of all nodes in `no`.
     #[n(2)]
     pub witness: Option<(NodeId, i64)>,
-    /// Load and free memory of each node, if the query asked for it.
+    /// Load and free memory of each answering node, if the query requests it.
     #[n(3)]
     pub health: Vec<(NodeId, Health)>,
-    /// Usage of tasks over all answering nodes ([`Variable::Used`]).
+    /// Resources used by a step's tasks on all answering nodes together ([`Variable::Used`]).
     #[n(4)]
     pub used: Option<Box<Usage>>,
 }
 
-/// Reports of many nodes, combined. The controller processes the fields in their order.
+/// Combined reports of many nodes. The controller processes the fields in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Composite {
-    /// Nodes no longer reachable by this way, with the number of the session that each had on it.
+    /// Nodes no longer reachable through the sender, with the number of the session that each had through it.
     #[n(0)]
     pub lost: BTreeMap<NodeId, u64>,
-    /// Ends of steps. Nodes whose tasks ended in the same way are combined.
+    /// Ends of steps on nodes. Nodes on which the tasks ended in the same way share one entry.
     #[n(1)]
     pub ended: BTreeMap<StepKey, Vec<(NodeSet, StepEnd)>>,
-    /// Launches that failed, with the node.
+    /// Failed launches of steps: node, and what failed.
     #[n(2)]
     pub failed: Vec<(NodeId, LaunchFailure)>,
-    /// Nodes on which a job has no processes left.
+    /// Nodes on which a job has no processes left, by job.
     #[n(3)]
     pub gone: BTreeMap<JobAttempt, NodeSet>,
-    /// Names of nodes that ask to register, and the route to each.
+    /// Nodes that ask to register: route to the node, and its name.
     #[n(4)]
     pub knocks: Vec<(Route, String)>,
-    /// Registrations of nodes.
+    /// Registrations of nodes, with their hardware and jobs.
     #[n(5)]
     pub registrations: Vec<Registration>,
-    /// Nodes that were in contact with a newer controller than the one that answers them.
+    /// Nodes that were in contact with a controller of newer state than the one that answers them.
     #[n(6)]
     pub newer: Vec<Newer>,
-    /// Number of reports before they were combined.
+    /// Number of single reports that are combined here.
     #[n(7)]
     pub reports: u64,
     /// Longest time that one of these reports waited for others on its way, microseconds.
@@ -510,13 +517,13 @@ pub struct Composite {
     pub waited_us: u64,
 }
 
-/// What a node has seen of a newer controller than the present one, which must have older state.
+/// A node's report that the controller which answers it has older state than a controller that it was in contact with.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Newer {
     /// Name of the node.
     #[n(0)]
     pub name: String,
-    /// The newest session that the node was offered.
+    /// The newest session that any controller offered to the node.
     #[n(1)]
     pub session: Session,
     /// The highest job id that the node has seen.
@@ -524,16 +531,16 @@ pub struct Newer {
     pub last_job: JobId,
 }
 
-/// A launch that failed.
+/// A step that a node could not launch.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct LaunchFailure {
-    /// The step.
+    /// The step that could not be launched.
     #[n(0)]
     pub key: StepKey,
-    /// Reason, as a text for users.
+    /// Why the launch failed, as a text for users.
     #[n(1)]
     pub error: String,
-    /// Whether the cause lies with the node.
+    /// Whether the node is at fault, not the job.
     #[n(2)]
     pub node_fault: bool,
 }
@@ -541,7 +548,7 @@ pub struct LaunchFailure {
 /// Load and free memory of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Health {
-    /// Load average over one minute, in hundredths.
+    /// Load average over one minute, times 100.
     #[n(0)]
     pub load_centi: u32,
     /// Free memory, MiB.
@@ -556,7 +563,8 @@ impl Default for Window {
 }
 
 impl Comparison {
-    /// Returns whether the comparison of `left` with `right` holds.
+    /// Returns whether the comparison holds with `left` as the variable's value and `right` as the value to compare
+    /// with.
     pub fn holds(self, left: i64, right: i64) -> bool {
         match self {
             Self::AtLeast => left >= right,
@@ -568,8 +576,8 @@ impl Comparison {
 }
 
 impl Tally {
-    /// Adds the answers of other nodes about a variable. Nodes are sets and not counts, so an answer that arrives by
-    /// two ways counts once.
+    /// Adds the answers of other nodes to the same query about `variable`. Nodes are kept as sets, not as counts, so an
+    /// answer that arrives by two ways counts once.
     pub fn merge(&mut self, variable: &Variable, other: &Self) {
         self.yes.union_with(&other.yes);
         self.no.union_with(&other.no);
@@ -579,7 +587,7 @@ impl Tally {
             self.used.get_or_insert_default().absorb(used);
         }
     }
-    /// Returns the nodes that answered.
+    /// Returns the nodes that have answered.
     pub fn answered(&self) -> NodeSet {
         let mut all = self.yes.clone();
         all.union_with(&self.no);
@@ -592,15 +600,15 @@ impl Composite {
     pub fn is_empty(&self) -> bool {
         self.reports == 0
     }
-    /// Returns whether it has reports that relays must not delay.
+    /// Returns whether there are reports that relays must not delay: lost nodes or failed launches.
     pub fn is_urgent(&self) -> bool {
         !self.lost.is_empty() || !self.failed.is_empty()
     }
-    /// Returns whether nodes in it ask to register.
+    /// Returns whether there are requests of nodes to register, registrations, or reports of newer state.
     pub fn lets_in(&self) -> bool {
         !self.knocks.is_empty() || !self.registrations.is_empty() || !self.newer.is_empty()
     }
-    /// Adds the end of a step on some nodes.
+    /// Adds the report that a step has ended on some nodes.
     pub fn add_ended(&mut self, key: StepKey, nodes: &NodeSet, end: &StepEnd) {
         let ends = self.ended.entry(key).or_default();
         match ends.iter_mut().find(|(_, known)| known.merges_with(end)) {
@@ -613,11 +621,11 @@ impl Composite {
             None => ends.push((nodes.clone(), end.clone())),
         }
     }
-    /// Adds that a job has no processes left on some nodes.
+    /// Adds the report that a job has no processes left on some nodes.
     pub fn add_gone(&mut self, job: JobAttempt, nodes: &NodeSet) {
         self.gone.entry(job).or_default().union_with(nodes);
     }
-    /// Adds all reports of another composite.
+    /// Adds all reports of another composite to this one.
     pub fn merge(&mut self, other: Self) {
         for (node, session) in other.lost {
             let known = self.lost.entry(node).or_default();

@@ -7,22 +7,23 @@ use crate::policy::PolicyChange;
 use crate::reservation::Reservation;
 use crate::time::Time;
 
-/// Fields of a job's accounting record that can be changed. The job's owner may change the first two while the job is
-/// still in memory.
+/// Fields of a job's accounting record that `sacctmgr modify job` can change. The job's owner may change the first two
+/// while the job is still in the controller's memory.
 pub const RECORDED: [&str; 6] = ["comment", "derived-exit-code", "admin-comment", "extra", "system-comment", "wckey"];
 
-/// An event as accounting keeps it, with names where the journal has ids.
+/// An event in the accounting database, with names of nodes where the journal has their ids.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct HistoryRow {
     /// When the event happened.
     #[n(0)]
     pub time: Time,
-    /// The event.
+    /// The event, with its data.
     #[n(1)]
     pub what: Happening,
 }
 
-/// Kinds of events. Variants are added at the end only, because the accounting database stores them in this form.
+/// Kinds of events in the accounting database. Variants are added at the end only, because the database stores them in
+/// this form.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Happening {
     /// A node registered for the first time, after a reboot, or with other hardware.
@@ -31,7 +32,7 @@ pub enum Happening {
         /// Name of the node.
         #[n(0)]
         node: String,
-        /// CPUs of the node.
+        /// Number of CPUs of the node.
         #[n(1)]
         cpus: u32,
         /// Memory of the node, MiB.
@@ -44,7 +45,7 @@ pub enum Happening {
         /// Name of the node.
         #[n(0)]
         node: String,
-        /// Reason, as a text for users.
+        /// Why the node is regarded as down, as a text for users.
         #[n(1)]
         reason: String,
     },
@@ -55,26 +56,26 @@ pub enum Happening {
         #[n(0)]
         node: String,
     },
-    /// An operator changed what may run on some nodes.
+    /// An operator set the state of nodes (drain, resume, down …).
     #[n(3)]
     Set {
         /// Names of the nodes, as a host list.
         #[n(0)]
         nodes: String,
-        /// Their new state.
+        /// The new state of the nodes.
         #[n(1)]
         admin: NodeAdmin,
-        /// The reason that the operator gave.
+        /// The reason that the operator gave. None: no reason.
         #[n(2)]
         reason: Option<String>,
         /// Uid of the operator.
         #[n(3)]
         by: u32,
     },
-    /// A reservation was created or changed, or moved to its next time.
+    /// A reservation was created or changed, or a recurring one moved to its next time.
     #[n(4)]
     Reserved {
-        /// The whole reservation.
+        /// The reservation as it is after the change.
         #[n(0)]
         reservation: Box<Reservation>,
         /// Names of the reserved nodes, as a host list.
@@ -91,7 +92,7 @@ pub enum Happening {
     /// Accounts, users, associations or QOS were changed.
     #[n(6)]
     Changed {
-        /// The changes, in order.
+        /// The changes, in the order in which they were made.
         #[n(0)]
         changes: Vec<PolicyChange>,
         /// Uid of the user that made the changes.
@@ -101,7 +102,7 @@ pub enum Happening {
 }
 
 impl HistoryRow {
-    /// Converts all times to a clock that is `us` microseconds ahead.
+    /// Adds `us` microseconds to all times of the event, to convert them from one clock to another.
     pub fn on_clock_ahead(&mut self, us: i64) {
         self.time = self.time.on_clock_ahead(us);
         if let Happening::Reserved { reservation, .. } = &mut self.what {

@@ -6,18 +6,18 @@ use minicbor::{Decode, Encode};
 /// The public half of a daemon's key (X25519).
 pub type PublicKey = [u8; 32];
 
-/// Name of the [`super::Proof::Scheme`] for a token; its bytes are the token's secret.
+/// Name of the authentication scheme ([`super::Proof::Scheme`]) for a join token; its bytes are the token's secret.
 pub const TOKEN: &str = "token";
 
-/// Name of the [`super::Proof::Scheme`] for a client whose identity a node daemon confirms; its bytes are a
-/// [`Vouched`].
+/// Name of the authentication scheme ([`super::Proof::Scheme`]) for a client whose identity a node daemon confirms; its
+/// bytes are an encoded [`Vouched`].
 pub const VOUCHED: &str = "vouched";
 
 /// Identity of a client on a node's machine, as the node daemon confirms it. The controller accepts it for users that
 /// have a job on that node.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Vouched {
-    /// Name of the node. The connection uses the node's key.
+    /// Name of the node. The connection is authenticated with the node's key.
     #[n(0)]
     pub node: String,
     /// Uid of the client.
@@ -26,13 +26,13 @@ pub struct Vouched {
     /// Gid of the client.
     #[n(2)]
     pub gid: u32,
-    /// Whether the client's user is the one that runs the node daemon, and this is not root. That user is the cluster's
-    /// owner, perhaps under another uid.
+    /// Whether the client runs under the same uid as the node daemon, and this is not root. That user counts as the
+    /// cluster's owner, even if it has another uid on the controller's machine.
     #[n(3)]
     pub owner: bool,
 }
 
-/// A request of a node daemon.
+/// Request of a node daemon to the controller.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Question {
     /// Asks for the cluster's configuration. Sent at every start.
@@ -47,20 +47,20 @@ pub enum Question {
     Peer(#[n(0)] String),
 }
 
-/// The answer to a `Question`.
+/// The controller's answer to a `Question`.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Told {
-    /// The cluster's configuration.
+    /// Answer to `Question::Charter`: the cluster's configuration.
     #[n(0)]
     Charter {
         /// Text of the controller's `squall.toml`.
         #[n(0)]
         config: String,
-        /// Address of the sending node daemon for other nodes, `ADDRESS:PORT`, as the controller sees it.
+        /// Address at which other nodes reach the requesting node daemon, `ADDRESS:PORT`, as the controller sees it.
         #[n(1)]
         address: String,
     },
-    /// Address and key of the node. None: it has no key (any more).
+    /// Address and key of the requested node. None: the node has no key, or no longer has one.
     #[n(1)]
     Peer(#[n(0)] Option<Peer>),
     /// The request is refused for this reason, and the connection ends.
@@ -68,7 +68,7 @@ pub enum Told {
     Refused(#[n(0)] String),
 }
 
-/// Address and key of a node.
+/// Address and key of a node, as given to other nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Peer {
     /// The node's public key. Only its holder may act under the node's name.

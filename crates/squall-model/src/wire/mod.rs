@@ -22,15 +22,15 @@ use minicbor::{Decode, Encode};
 /// Protocol versions that this release understands. A change that another release could misread gets a new version.
 pub const PROTOCOLS: RangeInclusive<u16> = 2..=2;
 
-/// First frame of either side on every connection. A side that has no protocol version in common with the other answers
-/// with its own `Hello` and closes. `proof` carries keys and credentials; on local sockets the kernel identifies the
-/// peer (`Peer`).
+/// First message of either side on every connection: protocol versions, role and proof of identity. A side that has no
+/// protocol version in common with the other answers with its own `Hello` and closes. On local sockets the kernel
+/// identifies the peer ([`Proof::Peer`]); otherwise `proof` carries keys or credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Hello {
     /// The newest protocol version that the sender understands: the last of its [`PROTOCOLS`].
     #[n(0)]
     pub protocol: u16,
-    /// Name of the cluster. Empty: any.
+    /// Name of the cluster. Empty: any cluster.
     #[n(1)]
     pub cluster: String,
     /// What kind of process the sender is.
@@ -42,7 +42,7 @@ pub struct Hello {
     /// The oldest protocol version that the sender understands. None: only the newest.
     #[n(4)]
     pub oldest: Option<u16>,
-    /// Release of the sender, for messages to users.
+    /// Release of the sender (as `0.2.1`), for messages to users. None: an older release, which does not send it.
     #[n(5)]
     pub release: Option<String>,
 }
@@ -54,20 +54,20 @@ pub struct Hello {
 pub struct Incompatible {
     /// The newest protocol version that the peer understands.
     pub protocol: u16,
-    /// Release of the peer.
+    /// Release of the peer; `0.1` if the peer did not send its release.
     pub release: String,
 }
 
 const OWN_RELEASE: &str = env!("CARGO_PKG_VERSION");
 
 impl Hello {
-    /// Returns the greeting of this release.
+    /// Returns the first message of a process of this release with this role.
     pub fn new(role: Role) -> Self {
         let (oldest, release) = (Some(*PROTOCOLS.start()), Some(OWN_RELEASE.to_owned()));
         Self { protocol: *PROTOCOLS.end(), cluster: String::new(), role, proof: Proof::Peer, oldest, release }
     }
 
-    /// Returns the newest protocol version that both sides understand.
+    /// Returns the newest protocol version that this release and the sender of the message both understand.
     pub fn agreed(&self) -> Result<u16, Incompatible> {
         let newest = self.protocol.min(*PROTOCOLS.end());
         if newest >= self.oldest.unwrap_or(self.protocol) && PROTOCOLS.contains(&newest) {
@@ -81,19 +81,19 @@ impl Hello {
 /// Kind of process at the end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Role {
-    /// The controller.
+    /// The controller of the cluster.
     #[n(0)]
     Controller,
     /// The node daemon of the node with this name.
     #[n(1)]
     Node(#[n(0)] String),
-    /// A step daemon.
+    /// A step daemon, which runs the tasks of one step on one node.
     #[n(2)]
     Step,
     /// A client command with this name, as `squeue`.
     #[n(3)]
     Client(#[n(0)] String),
-    /// The node daemon of the node with this name, on another machine, which sends [`join::Question`]s.
+    /// A node daemon on another machine, which sends [`join::Question`]s; the text is the name of its node.
     #[n(4)]
     Enquirer(#[n(0)] String),
 }
@@ -101,10 +101,10 @@ pub enum Role {
 /// How a side proves its identity.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Proof {
-    /// By the peer credentials of a local socket.
+    /// The peer credentials of a local socket, as reported by the kernel.
     #[n(0)]
     Peer,
-    /// By bytes of a scheme with this name (keys, credentials).
+    /// An authentication scheme, by name, and its bytes (a token, a key or credentials).
     #[n(1)]
     Scheme(
         #[n(0)] String,

@@ -1,4 +1,4 @@
-//! Messages between controller and nodes, independent of the way they are sent.
+//! Messages between controller and node daemons, independent of how they are transported.
 
 use crate::encoding::ByteBuf;
 use minicbor::{Decode, Encode};
@@ -11,207 +11,211 @@ use crate::resource::Hardware;
 use crate::step::{BatchStart, JobFacts, StepStart, Watcher};
 use crate::wire::fabric::{Ask, ContentId, Health, StreamKey, Variable};
 
-/// Message from the controller to a node. All messages are idempotent.
+/// Message from the controller to a node daemon. All messages are idempotent.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Down {
-    /// Offers a session to a node that asked to register. The number of the put that carries this is the session's
-    /// number.
+    /// Offers a session to a node that asked to register. The session's number is the number of the put (message to a
+    /// set of nodes) that carries this offer.
     #[n(0)]
     Identify,
-    /// Asks a node to register again, because it sent something although its session is over.
+    /// Asks a node to register again. Sent when it reports something although its session is over.
     #[n(1)]
     Knock,
-    /// The registration is accepted. First message of a session.
+    /// Accepts the registration of a node. First message of a session.
     #[n(2)]
     Welcome {
-        /// Id of the node.
+        /// Id of the registered node.
         #[n(0)]
         node: NodeId,
     },
-    /// A job got resources on this node: create its cgroup and spool. All nodes of the job get the same message. Only
-    /// the batch script's node uses `batch` and the content attached to the frame for it.
+    /// A job got resources on this node: the node daemon creates the job's cgroup and spool. All nodes of the job get
+    /// the same message. Only the node of the batch script uses `batch` and the script attached to the message.
     #[n(3)]
     StartJob {
         /// The job's specification and allocation.
         #[n(0)]
         #[cbor(with = "crate::encoding::arc")]
         facts: Arc<JobFacts>,
-        /// How to start the job's script. None: the job has none.
+        /// How to start the job's batch script. None: the job has no script.
         #[n(1)]
         batch: Option<BatchStart>,
     },
-    /// Starts this node's tasks of a step. `StartJob` was sent before. All nodes of the step get the same message.
+    /// Starts the tasks of a step on this node. Always preceded by `StartJob`. All nodes of the step get the same
+    /// message.
     #[n(4)]
     StartStep(#[n(0)] Box<StepStart>),
     /// Sends a signal to processes of a job.
     #[n(5)]
     Signal {
-        /// The job.
+        /// The job that is signalled.
         #[n(0)]
         job: JobAttempt,
-        /// The processes.
+        /// The processes of the job that get the signal.
         #[n(1)]
         target: SignalTarget,
         /// Signal number.
         #[n(2)]
         signal: i32,
     },
-    /// Ends a step: TERM, then KILL after `kill_wait_s`. Reported as `StepEnded`.
+    /// Ends a step: signal TERM, then KILL after `kill_wait_s`. The node daemon reports `StepEnded` afterwards.
     #[n(6)]
     EndStep {
-        /// The step.
+        /// The step to end.
         #[n(0)]
         key: StepKey,
-        /// Seconds between TERM and KILL; 0: KILL at once.
+        /// Seconds between the signals TERM and KILL; 0: KILL at once.
         #[n(1)]
         kill_wait_s: u64,
-        /// Reason, shown to the user.
+        /// Why the step is ended, for the message to the user.
         #[n(2)]
         why: EndReason,
     },
-    /// Ends the job on this node: every step, then all processes that are left. Reported as `JobGone`, also if the node
-    /// had no such job.
+    /// Ends the job on this node: every step, then all processes that are left. The node daemon reports `JobGone`
+    /// afterwards, also if the node had no such job.
     #[n(7)]
     EndJob {
-        /// The job.
+        /// The job to end.
         #[n(0)]
         job: JobAttempt,
-        /// Seconds between TERM and KILL; 0: KILL at once.
+        /// Seconds between the signals TERM and KILL; 0: KILL at once.
         #[n(1)]
         kill_wait_s: u64,
-        /// Whether to resume stopped processes first (signal CONT).
+        /// Whether to resume stopped processes (signal CONT) before they are ended.
         #[n(2)]
         cont: bool,
-        /// Reason, shown to the user in the job's standard error.
+        /// Why the job is ended, for the message in its standard error.
         #[n(3)]
         why: EndReason,
     },
-    /// Acknowledges reports: they are journaled, and the node may forget them.
+    /// Acknowledges reports: they are in the controller's journal, so the node need not send them again.
     #[n(8)]
     Known {
-        /// Steps that were reported as ended or failed to start.
+        /// Steps whose end or failed start was reported.
         #[n(0)]
         steps: Vec<StepKey>,
-        /// Jobs that were reported as gone.
+        /// Jobs that were reported as having no processes left on the node.
         #[n(1)]
         jobs: Vec<JobAttempt>,
     },
-    /// Writes a variable (the second half of COMPARE-AND-WRITE).
+    /// Sets a variable of the node (the second half of COMPARE-AND-WRITE).
     #[n(9)]
     Write {
-        /// The variable.
+        /// The variable to set.
         #[n(0)]
         variable: Variable,
-        /// Value to write.
+        /// The new value.
         #[n(1)]
         value: i64,
     },
-    /// The registration is refused. The node daemon logs the reason and exits.
+    /// Refuses the registration of a node. The node daemon logs the reason and exits.
     #[n(10)]
     Refused {
-        /// Reason, as a text for users.
+        /// Why the registration is refused, as a text for users.
         #[n(0)]
         reason: String,
     },
     /// Ends the node daemon.
     #[n(11)]
     ShutDown {
-        /// Whether running steps continue. If false, all work ends first, without reports.
+        /// Whether running steps continue. If false, all steps are ended first, and not reported.
         #[n(0)]
         keep_jobs: bool,
     },
-    /// A file will arrive in chunks: create space for it, not visible yet. `Variable::Content` has the state of the
-    /// file.
+    /// Announces a file that will arrive in chunks. The node daemon reserves disk space for it; the file is not usable
+    /// before `Commit`. The node's variable `Variable::Content` has the state of the file.
     #[n(12)]
     Expect {
-        /// Identifies the file.
+        /// The announced file.
         #[n(0)]
         content: ContentId,
         /// Length of the file, bytes.
         #[n(1)]
         size: u64,
-        /// Whether one of the nodes that share a disk receives the file and the others use its copy.
+        /// Whether, of the nodes that share a disk, only one receives the file and the others use its copy.
         #[n(2)]
         shared: bool,
     },
-    /// Every node has the whole file: make it available.
+    /// Makes a received file usable. Sent when every node has the whole file.
     #[n(13)]
     Commit {
-        /// Identifies the file.
+        /// The file that becomes usable.
         #[n(0)]
         content: ContentId,
     },
-    /// Not every node could receive the file: delete what has arrived.
+    /// Deletes the received part of a file. Sent when some node could not receive it.
     #[n(14)]
     Abort {
-        /// Identifies the file.
+        /// The file whose received part is deleted.
         #[n(0)]
         content: ContentId,
     },
-    /// Writes an available file to its place, as its user. `Variable::Placed` has the result.
+    /// Writes a received file to a path, with the rights of the job's user. The node's variable `Variable::Placed` has
+    /// the result.
     #[n(15)]
     Place(#[n(0)] Box<Placement>),
-    /// Chunks of a file may arrive by multicast.
+    /// Prepares the node daemon for chunks of a file that arrive by multicast.
     #[n(16)]
     Hear {
-        /// Identifies the file.
+        /// The file to which the chunks belong.
         #[n(0)]
         content: ContentId,
-        /// Number in the datagrams of this transfer.
+        /// Number that identifies this transfer in its datagrams.
         #[n(1)]
         stream: u64,
-        /// Key that decrypts the datagrams.
+        /// Key that decrypts the datagrams of this transfer.
         #[n(2)]
         key: StreamKey,
     },
-    /// The controller's time, from which nodes work out the slots of gang scheduling. Delay or loss does no harm.
+    /// The controller's time, from which node daemons calculate the current time slot of gang scheduling. Delay or loss
+    /// does no harm.
     #[n(17)]
     Strobe(#[n(0)] Strobe),
-    /// Slots of gang-scheduled jobs. Jobs that this node does not have are ignored.
+    /// Time slots of gang-scheduled jobs. A node daemon ignores jobs that it does not have.
     #[n(18)]
     Turns(#[n(0)] Turns),
-    /// Returns a leased job unless it has started. Reported as `JobGone`, as if it had ended.
+    /// Takes a leased (prefetched) job back unless it has started. The node daemon then reports `JobGone`, as if the
+    /// job had ended.
     #[n(19)]
     Recall {
-        /// The job and its attempt.
+        /// The job to take back, with its attempt.
         #[n(0)]
         job: JobAttempt,
     },
-    /// Lets an `sattach` client follow a step.
+    /// Lets an `sattach` client follow the output of a step.
     #[n(20)]
     Watch {
-        /// The step.
+        /// The step to follow.
         #[n(0)]
         key: StepKey,
-        /// Address of the `sattach` client.
+        /// Address of the `sattach` client, to which the step daemon connects.
         #[n(1)]
         watcher: Watcher,
     },
-    /// Shows a text to the user, in the standard error of a batch script.
+    /// Shows a text to the user, in the standard error of a batch script (`scontrol notify`).
     #[n(21)]
     Notify {
-        /// The job.
+        /// The job of the batch script.
         #[n(0)]
         job: JobAttempt,
-        /// The text.
+        /// The text to show.
         #[n(1)]
         text: String,
     },
 }
 
-/// A file that nodes write to a path.
+/// Order to nodes to write a received file to a path.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Placement {
-    /// Epoch of the controller that ordered it.
+    /// Epoch of the controller that gave this order.
     #[n(0)]
     pub epoch: Epoch,
-    /// Number of the order within that epoch.
+    /// Number of this order, counted within the controller's epoch.
     #[n(1)]
     pub number: u64,
-    /// Identifies the file's content.
+    /// The content of the file.
     #[n(2)]
     pub content: ContentId,
-    /// The user as which nodes write the file.
+    /// The user with whose rights nodes write the file.
     #[n(3)]
     pub owner: Owner,
     /// Absolute path of the file.
@@ -223,16 +227,16 @@ pub struct Placement {
     /// Modification time, seconds and nanoseconds. None: the time of writing.
     #[n(6)]
     pub modified: Option<(i64, u32)>,
-    /// Whether to replace an existing file. If false, an existing file is an error unless it has the same content.
+    /// Whether to replace an existing file. If false, an existing file with other content is an error.
     #[n(7)]
     pub replace: bool,
-    /// Whether `_` and the node's name are appended to the path.
+    /// Whether each node appends `_` and its name to the path.
     #[n(8)]
     pub per_node: bool,
 }
 
 impl Down {
-    /// Returns the report that every node has to send for this message. None: no report.
+    /// Returns the report that every receiving node has to send later because of this message. None: no report.
     pub fn ask(&self) -> Option<Ask> {
         match self {
             Self::StartStep(start) => Some(Ask::Step(start.key)),
@@ -240,7 +244,7 @@ impl Down {
             _ => None,
         }
     }
-    /// Returns the digests of scripts and environments that the message refers to, for the host to attach their
+    /// Returns the digests of the script and the environment that the message refers to. The host attaches their
     /// content.
     pub fn digests(&self) -> impl Iterator<Item = Digest> {
         let spec = match self {
@@ -251,31 +255,32 @@ impl Down {
     }
 }
 
-/// Why a job or step is ended before its time, for the message to the user: `*** JOB 12 ON n1 CANCELLED AT … DUE TO
-/// TIME LIMIT ***`.
+/// Why a job or step is ended early. It selects the text for the user: `*** JOB 12 ON n1 CANCELLED AT … DUE TO TIME
+/// LIMIT ***`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 #[cbor(index_only)]
 pub enum EndReason {
-    /// No message: it had ended already, or only remaining processes are killed.
+    /// No message to the user: the job or step had ended already, or only leftover processes are killed.
     #[default]
     #[n(0)]
     None,
-    /// By `scancel`.
+    /// A user or operator cancelled the job or step (`scancel`).
     #[n(1)]
     Cancelled,
-    /// Time limit reached.
+    /// The job or step reached its time limit.
     #[n(2)]
     TimeLimit,
     /// Another node of the job's allocation failed.
     #[n(3)]
     NodeFail,
-    /// Preempted for another job.
+    /// The job was preempted by another job.
     #[n(4)]
     Preempted,
-    /// By `scontrol requeue` from outside the job, or `squall down`.
+    /// The job was requeued by `scontrol requeue` from outside the job, or by `squall down`.
     #[n(5)]
     Requeued,
-    /// By `scontrol requeue` from within the job. The script gets a moment to receive the answer first.
+    /// The job was requeued by `scontrol requeue` from within the job. Its script gets a moment to receive the answer
+    /// first.
     #[n(6)]
     RequeuesItself,
 }
@@ -295,39 +300,39 @@ pub enum SignalTarget {
     /// The batch script and all its descendants (`--full`).
     #[n(3)]
     Full,
-    /// The tasks of one step.
+    /// The tasks of the step with this number.
     #[n(4)]
     Step(#[n(0)] StepNo),
 }
 
-/// What a node reports about itself when it registers.
+/// Data that a node daemon reports about its node when it registers.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Registration {
     /// Name of the node.
     #[n(0)]
     pub name: String,
-    /// The session that the controller offered.
+    /// The session that the controller offered to the node.
     #[n(1)]
     pub session: Session,
-    /// Incarnation of the node.
+    /// Incarnation of the node, which changes when its machine reboots or its spool is wiped.
     #[n(2)]
     pub incarnation: Incarnation,
     /// Hardware of the node.
     #[n(3)]
     pub hardware: Hardware,
-    /// Jobs that were started on the node and not yet reported gone.
+    /// Jobs started on the node whose end the node daemon has not reported yet.
     #[n(4)]
     pub jobs: Vec<JobAttempt>,
-    /// Steps that were launched on the node and not yet reported ended.
+    /// Steps started on the node whose end the node daemon has not reported yet.
     #[n(5)]
     pub steps: Vec<StepKey>,
-    /// Jobs that the node accepted in an earlier incarnation and of which certainly no process started.
+    /// Jobs that the node accepted in an earlier incarnation and that certainly never started a process.
     #[n(6)]
     pub unstarted: Vec<JobAttempt>,
-    /// The highest job id that this node daemon has seen since its start.
+    /// The highest job id that this node daemon has had since its start.
     #[n(7)]
     pub last_job: JobId,
-    /// Load and free memory.
+    /// Load and free memory of the node.
     #[n(8)]
     pub health: Health,
     /// Version of the node daemon.

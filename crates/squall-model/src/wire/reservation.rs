@@ -4,31 +4,31 @@ use minicbor::{Decode, Encode};
 
 use crate::time::Time;
 
-/// Values of `scontrol create|update reservation`, each documented by Slurm's key. None: unchanged.
+/// Values of `scontrol create|update reservation`, each documented with Slurm's key for it. None: not given.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct ReservationChange {
     /// Name of the reservation (ReservationName).
     #[n(0)]
     pub name: Option<String>,
-    /// Start (StartTime).
+    /// Start of the reservation (StartTime).
     #[n(1)]
     pub start: Option<Time>,
-    /// End (EndTime).
+    /// End of the reservation (EndTime).
     #[n(2)]
     pub end: Option<Time>,
-    /// Length, seconds (Duration).
+    /// Length of the reservation, seconds (Duration).
     #[n(3)]
     pub duration_s: Option<u64>,
-    /// Nodes, as a host list or `ALL` (Nodes).
+    /// Nodes to reserve, as a host list or `ALL` (Nodes).
     #[n(4)]
     pub nodes: Option<String>,
-    /// Number of nodes (NodeCnt).
+    /// Number of nodes to reserve (NodeCnt).
     #[n(5)]
     pub node_count: Option<u32>,
-    /// Partition from which nodes are chosen (PartitionName).
+    /// Partition from which the reserved nodes are chosen (PartitionName).
     #[n(6)]
     pub partition: Option<String>,
-    /// Features that the nodes must have (Features).
+    /// Features that the reserved nodes must have (Features).
     #[n(7)]
     pub features: Option<String>,
     /// Users that may use the reservation (Users).
@@ -37,21 +37,21 @@ pub struct ReservationChange {
     /// Accounts that may use the reservation (Accounts).
     #[n(9)]
     pub accounts: Option<ListChange>,
-    /// Flags by Slurm's names (Flags).
+    /// Names of Slurm's reservation flags, as `MAINT` (Flags).
     #[n(10)]
     pub flags: Option<ListChange>,
 }
 
-/// Change of a list: a new list, or entries to add to or remove from the present one.
+/// Change of a list: a new list, or entries to add to or remove from the existing one.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum ListChange {
-    /// `Key=a,b`
+    /// Replaces the list (`Key=a,b`).
     #[n(0)]
     Set(#[n(0)] Vec<String>),
-    /// `Key+=a,b`
+    /// Adds the entries that the list lacks (`Key+=a,b`).
     #[n(1)]
     Add(#[n(0)] Vec<String>),
-    /// `Key-=a,b`
+    /// Removes these entries from the list (`Key-=a,b`).
     #[n(2)]
     Remove(#[n(0)] Vec<String>),
 }

@@ -10,28 +10,28 @@ use crate::codec::CodecError;
 use crate::encoding::{self, Decoded, Encoded};
 
 thread_local! {
-    /// Buffer for encoding, kept per thread to save allocations.
+    /// Buffer in which this thread encodes values, kept to save allocations.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Most bytes of the buffer that are kept between two values.
+/// Capacity, in bytes, to which the encoding buffer is shrunk after each value.
 const SCRATCH_BYTES_MAX: usize = 64 << 10;
 
-/// A value, or its encoding.
+/// A value in a message, either decoded or still encoded, so that relays need not decode it.
 #[derive(Clone, Debug)]
 pub enum Sealed<T> {
-    /// The decoded value, from which it is encoded when sent.
+    /// The decoded value. It is encoded when the message is sent.
     Open(Arc<T>),
-    /// The encoded value, as received.
+    /// The encoding of the value, as received.
     Bytes(Arc<[u8]>),
 }
 
 impl<T: Encoded + Decoded> Sealed<T> {
-    /// Wraps a value.
+    /// Wraps a decoded value.
     pub fn new(value: T) -> Self {
         Self::Open(Arc::new(value))
     }
-    /// Returns the value, decoded if necessary. Fails if the bytes are not such a value.
+    /// Returns the value, and decodes it if necessary. Fails if the bytes don't encode a value of this type.
     pub fn open(&self) -> Result<Arc<T>, CodecError> {
         match self {
             Self::Open(value) => Ok(Arc::clone(value)),
@@ -41,7 +41,8 @@ impl<T: Encoded + Decoded> Sealed<T> {
             }
         }
     }
-    /// Encodes the value now, so that copies for several receivers share one encoding. Returns its length in bytes.
+    /// Replaces the decoded value by its encoding, so that copies for several receivers share one encoding. Returns the
+    /// length of the encoding in bytes.
     pub fn encode(&mut self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes.len(),

@@ -1,8 +1,8 @@
-//! Encoding of job specifications in messages. Many jobs have the same one, which a thread encodes once and decodes
-//! once.
+//! Encoding of job specifications in messages, for `#[cbor(with = "…")]`. Many jobs have the same specification, which
+//! a thread encodes once and decodes once.
 //!
 //! In a message a specification is a byte string, so a receiver that has just decoded the same bytes needn't decode
-//! them again. For `#[cbor(with = "…")]`.
+//! them again.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -15,29 +15,31 @@ use minicbor::{Decoder, Encoder};
 use crate::encoding;
 use crate::job::JobSpec;
 
-/// Number of specifications that a thread remembers. Encodings longer than `BYTES_MAX` are not remembered.
+/// Most specifications that a thread remembers. Encodings longer than `BYTES_MAX` (64 KiB) are not remembered.
 const KEPT: usize = 4;
 const BYTES_MAX: usize = 64 << 10;
 
-/// A remembered encoding with its specification.
+/// The encoding of a job specification, remembered together with the specification.
 #[derive(Default)]
 struct Known {
     bytes: Vec<u8>,
-    /// None: it was received once and is decoded into a shared value only if it is received again.
+    /// The decoded specification. None: the bytes were received only once; they are decoded into a shared value if they
+    /// are received again.
     spec: Option<Arc<JobSpec>>,
 }
 
-/// Remembered encodings, the latest first.
+/// The remembered encodings of a thread, the latest first.
 type Recent = VecDeque<Known>;
 
 thread_local! {
-    /// Specifications encoded lately, found by their address, which is not reused while they are remembered.
+    /// Job specifications that this thread encoded lately. They are found by the address of their `Arc`, which is not
+    /// reused while they are remembered.
     static ENCODED: RefCell<Recent> = const { RefCell::new(VecDeque::new()) };
-    /// Specifications decoded lately, found by their bytes.
+    /// Job specifications that this thread decoded lately. They are found by their encoding.
     static DECODED: RefCell<Recent> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// Returns an empty entry. Reuses the memory of the oldest one if `KEPT` are remembered.
+/// Returns an empty entry. Reuses the memory of the oldest entry if `KEPT` specifications are remembered.
 fn room(recent: &mut Recent) -> Known {
     let mut known = if recent.len() < KEPT { Known::default() } else { recent.pop_back().unwrap_or_default() };
     known.bytes.clear();
@@ -51,7 +53,7 @@ fn remember(recent: &mut Recent, known: Known) {
     }
 }
 
-/// Writes the specification's encoding. Reuses an earlier encoding if it was among the last ones.
+/// Writes the encoding of a specification. Reuses the encoding if this thread has encoded the same `Arc` lately.
 pub fn encode<C, W: Write>(
     spec: &Arc<JobSpec>,
     e: &mut Encoder<W>,
@@ -71,7 +73,8 @@ pub fn encode<C, W: Write>(
     })
 }
 
-/// Reads a specification. One whose bytes were read lately is shared with the earlier one; any other is a new value.
+/// Reads a specification. If this thread has read the same bytes lately, the result shares the earlier value; otherwise
+/// it is a new value.
 pub fn decode<C>(d: &mut Decoder<'_>, _: &mut C) -> Result<Arc<JobSpec>, Error> {
     let bytes = d.bytes()?;
     let decode = || encoding::from_slice(bytes).map(Arc::new).map_err(Error::message);

@@ -6,47 +6,47 @@ use crate::id::JobId;
 use crate::job::ArrayTask;
 use crate::policy::Real;
 
-/// Priorities of pending jobs with their factors.
+/// Priorities of pending jobs, and how they are made up of factors (`sprio`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Priorities {
     /// Weight of each factor. All are 0 if jobs are ordered by submission only.
     #[n(0)]
     pub weights: Factors,
-    /// The jobs, each once for each of its partitions.
+    /// The pending jobs; a job in several partitions has one entry for each.
     #[n(1)]
     pub jobs: Vec<JobPriority>,
 }
 
-/// One value for each factor of a priority: either the factor, between 0 and 1, or its weight.
+/// One value for each factor of a job's priority: either the factor itself, between 0 and 1, or its weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Factors {
-    /// Factor or weight of the time that the job has waited.
+    /// Factor for the time that the job has waited, or the factor's weight.
     #[n(0)]
     pub age: Real,
-    /// Factor or weight of the association's priority.
+    /// Factor for the priority of the job's association, or the factor's weight.
     #[n(1)]
     pub assoc: Real,
-    /// Factor or weight of how far its association is below its share.
+    /// Factor for how far usage of the job's association is below its share, or the factor's weight.
     #[n(2)]
     pub fairshare: Real,
-    /// Factor or weight of the job's size.
+    /// Factor for the job's size, or the factor's weight.
     #[n(3)]
     pub size: Real,
-    /// Factor or weight of the partition.
+    /// Factor for the priority of the job's partition, or the factor's weight.
     #[n(4)]
     pub partition: Real,
-    /// Factor or weight of the QOS.
+    /// Factor for the priority of the job's QOS, or the factor's weight.
     #[n(5)]
     pub qos: Real,
 }
 
-/// A pending job's priority.
+/// Priority of a pending job in one of its partitions.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct JobPriority {
-    /// Id of the job; of tasks that were never separated: id of their array.
+    /// Id of the job; for array tasks that never got an id of their own: id of their array.
     #[n(0)]
     pub id: JobId,
-    /// Array and index, if it is an array task.
+    /// Array and index of an array task. None: the job is not an array task.
     #[n(1)]
     pub task: Option<ArrayTask>,
     /// Name of the job's user.
@@ -61,27 +61,27 @@ pub struct JobPriority {
     /// QOS of the job.
     #[n(5)]
     pub qos: String,
-    /// Partition for which this priority holds.
+    /// Partition in which the job has this priority.
     #[n(6)]
     pub partition: String,
-    /// The whole priority.
+    /// The job's priority in this partition.
     #[n(7)]
     pub priority: u32,
-    /// Whether a user or operator set the priority, so that the factors don't count.
+    /// Whether a user or operator set the priority, so that the factors have no effect.
     #[n(8)]
     pub fixed: bool,
-    /// Value of `--nice`.
+    /// Value of `--nice`, which lowers the priority.
     #[n(9)]
     pub nice: i32,
-    /// The factors of the priority.
+    /// The factors, each between 0 and 1 before it is weighted.
     #[n(10)]
     pub factors: Factors,
 }
 
-/// A line of `sshare`: the share of an account, or of a user in it.
+/// A line of `sshare`: shares and usage of an account, or of a user in an account.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Share {
-    /// Number of the association.
+    /// Number of the association; 1 for the root account.
     #[n(0)]
     pub id: u32,
     /// Depth in the tree of accounts; 0 for the root account.
@@ -90,34 +90,36 @@ pub struct Share {
     /// Name of the account.
     #[n(2)]
     pub account: String,
-    /// Name of the user. Empty: the line is the account's.
+    /// Name of the user. Empty: the line is about the account as a whole.
     #[n(3)]
     pub user: String,
-    /// Partition of the association. Empty: any.
+    /// Partition of the association. Empty: the association holds in every partition.
     #[n(4)]
     pub partition: String,
-    /// Number of shares. None: the parent's.
+    /// Number of shares. None: `fairshare=parent`.
     #[n(5)]
     pub shares: Option<u32>,
-    /// Fraction of its siblings' shares.
+    /// The association's shares as a fraction of the shares of all associations with the same parent, between 0 and 1.
     #[n(6)]
     pub norm_shares: Real,
-    /// CPU seconds used, decayed over time.
+    /// CPU seconds used so far, where earlier usage counts less (`priority_decay_half_life_s`).
     #[n(7)]
     pub raw_usage: Real,
-    /// Fraction of the whole cluster's usage.
+    /// The association's usage as a fraction of the whole cluster's usage, between 0 and 1.
     #[n(8)]
     pub norm_usage: Real,
-    /// Fraction of its siblings' usage.
+    /// The association's usage as a fraction of the usage of all associations with the same parent, between 0 and 1.
     #[n(9)]
     pub effective_usage: Real,
-    /// For a user: position among all users by fair share, between 0 and 1; 1 is served first.
+    /// For a user: rank among all users by fair share, between 0 and 1; the user with 1 is the first to be scheduled.
     #[n(10)]
     pub fairshare: Real,
-    /// Ratio of shares to usage, among siblings; above 1: less used than its share.
+    /// The association's fraction of shares divided by its fraction of usage, both among associations with the same
+    /// parent. Above 1: it has used less than its share.
     #[n(11)]
     pub level: Real,
-    /// What its running jobs may still use: CPU minutes, MiB minutes of memory, and node minutes.
+    /// Resources that the association's running jobs may still use before their time limits: CPU minutes, MiB minutes
+    /// of memory, and node minutes.
     #[n(12)]
     pub run_minutes: [u64; 3],
 }

@@ -13,42 +13,42 @@ use crate::wire::sealed::Sealed;
 /// Message from the node daemon to a step daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum ToStepd {
-    /// Sends a signal to the tasks.
+    /// Sends a signal to the tasks of the step.
     #[n(0)]
     Signal {
         /// Signal number.
         #[n(0)]
         signal: i32,
-        /// Whether all descendants of the tasks get it too.
+        /// Whether all descendants of the tasks get the signal too.
         #[n(1)]
         all: bool,
     },
-    /// Ends the step: TERM, then KILL after `kill_wait_s`.
+    /// Ends the step: signal TERM, then KILL after `kill_wait_s`.
     #[n(1)]
     End {
-        /// Seconds between TERM and KILL; 0: KILL at once.
+        /// Seconds between the signals TERM and KILL; 0: KILL at once.
         #[n(0)]
         kill_wait_s: u64,
-        /// Reason, shown to the user.
+        /// Why the step is ended, for the message to the user.
         #[n(1)]
         why: EndReason,
     },
     /// Asks for the resources that the tasks have used so far.
     #[n(2)]
     Usage,
-    /// Connect to an `sattach` client that wants to follow the step.
+    /// Asks the step daemon to connect to an `sattach` client that wants to follow the step.
     #[n(3)]
     Watch(#[n(0)] Watcher),
-    /// Show this text to the user.
+    /// Text to show to the user: by `srun`, or in the standard error of a batch script.
     #[n(4)]
     Notice(#[n(0)] String),
-    /// A message from the step daemon on another node, relayed through the distribution tree.
+    /// A message from the step daemon of the same step on another node, relayed through the distribution tree.
     #[n(5)]
     Letter {
-        /// The sender's node.
+        /// Node of the step daemon that sent the message.
         #[n(0)]
         from: NodeId,
-        /// The message.
+        /// Message that the other step daemon sent.
         #[n(1)]
         message: Sealed<PeerMessage>,
     },
@@ -57,7 +57,7 @@ pub enum ToStepd {
 /// Message from a step daemon to the node daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum FromStepd {
-    /// First frame on each connection.
+    /// First message on each connection of a step daemon to the node daemon.
     #[n(0)]
     Hello {
         /// The step that the daemon runs.
@@ -67,39 +67,39 @@ pub enum FromStepd {
         #[n(1)]
         tasks: Vec<(u32, u32)>,
     },
-    /// The tasks were started.
+    /// The tasks of the step were started.
     #[n(1)]
     Started {
         /// Process ids of the tasks: (rank, pid).
         #[n(0)]
         tasks: Vec<(u32, u32)>,
     },
-    /// Resources that the tasks have used so far.
+    /// Resources that the step's tasks have used so far on this node. Answers `ToStepd::Usage`.
     #[n(2)]
     Usage(#[n(0)] Usage),
-    /// Acknowledges `End`: no further task starts, and running tasks have been signalled.
+    /// Acknowledges `ToStepd::End`: no further task starts, and running tasks have been signalled.
     #[n(3)]
     Ending,
-    /// No task could be started.
+    /// No task of the step could be started.
     #[n(4)]
     Failed {
-        /// Reason, as a text for users.
+        /// Why no task could be started, as a text for users.
         #[n(0)]
         error: String,
-        /// Whether the cause lies with the node.
+        /// Whether the node is at fault, not the job.
         #[n(1)]
         node_fault: bool,
     },
-    /// All tasks have ended. Also written to the spool before it is sent. The daemon exits after it.
+    /// All tasks have ended. The report is written to the spool before it is sent; after it, the step daemon exits.
     #[n(5)]
     Ended(#[n(0)] StepEnd),
-    /// A message to the step daemon on another node, to be relayed through the distribution tree.
+    /// A message to the step daemon of the same step on another node, to be relayed through the distribution tree.
     #[n(6)]
     Letter {
-        /// The receiver's node.
+        /// Node of the step daemon that is to receive the message.
         #[n(0)]
         to: NodeId,
-        /// The message.
+        /// Message for the other step daemon.
         #[n(1)]
         message: Sealed<PeerMessage>,
     },

@@ -7,7 +7,7 @@ use super::info::{AccountingRow, JobInfo, Why};
 use crate::job::JobSpec;
 use crate::time::Time;
 
-/// Converts one time to a clock that is `us` microseconds ahead.
+/// Adds `us` microseconds to a time, to convert it from one clock to another.
 fn put(time: &mut Time, us: i64) {
     *time = time.on_clock_ahead(us);
 }
@@ -16,12 +16,12 @@ fn put_all<'a>(times: impl IntoIterator<Item = &'a mut Time>, us: i64) {
     times.into_iter().for_each(|time| put(time, us));
 }
 
-/// Converts the times of a specification to a clock that is `us` microseconds ahead.
+/// Adds `us` microseconds to all times of a job specification, to convert them from one clock to another.
 fn put_spec(spec: &mut JobSpec, us: i64) {
     put_all(spec.begin.iter_mut().chain(&mut spec.deadline), us);
 }
 
-/// Converts the times of a shared specification, which is copied only if it has any.
+/// Adds `us` microseconds to all times of a shared job specification, which is copied only if it has any times.
 fn put_shared(spec: &mut Arc<JobSpec>, us: i64) {
     if spec.begin.is_some() || spec.deadline.is_some() {
         put_spec(Arc::make_mut(spec), us);
@@ -29,7 +29,7 @@ fn put_shared(spec: &mut Arc<JobSpec>, us: i64) {
 }
 
 impl Request {
-    /// Converts all times to a clock that is `us` microseconds ahead.
+    /// Adds `us` microseconds to all times of the request, to convert them from one clock to another.
     pub fn on_clock_ahead(&mut self, us: i64) {
         if us == 0 {
             return;
@@ -46,21 +46,21 @@ impl Request {
 }
 
 impl AccountingQuery {
-    /// Converts all times to a clock that is `us` microseconds ahead.
+    /// Adds `us` microseconds to all times of the query, to convert them from one clock to another.
     pub fn on_clock_ahead(&mut self, us: i64) {
         put_all(self.start.iter_mut().chain(&mut self.end), us);
     }
 }
 
 impl AccountingRow {
-    /// Converts all times to a clock that is `us` microseconds ahead.
+    /// Adds `us` microseconds to all times of the row, to convert them from one clock to another.
     pub fn on_clock_ahead(&mut self, us: i64) {
         put_all([&mut self.submit, &mut self.eligible].into_iter().chain(&mut self.start).chain(&mut self.end), us);
     }
 }
 
 impl Answer {
-    /// Converts all times to a clock that is `us` microseconds ahead.
+    /// Adds `us` microseconds to all times of the answer, to convert them from one clock to another.
     pub fn on_clock_ahead(&mut self, us: i64) {
         if us == 0 {
             return;

@@ -14,106 +14,107 @@ use crate::wire::info::{
 use crate::wire::standing::{Priorities, Share};
 use minicbor::{Decode, Encode};
 
-/// An answer. Some requests get several, in order.
+/// An answer of the controller to a client. Some requests get several answers, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Answer {
-    /// The job is accepted, durably. No other job gets its id.
+    /// The job was accepted and is in the journal. No other job gets its id while it is in memory.
     #[n(0)]
     Submitted {
-        /// The job's or array's id.
+        /// Id of the job or array.
         #[n(0)]
         job: JobId,
-        /// Why an allocation has to wait, if it is known at once: the reason for which `--immediate` would be refused.
+        /// Why the allocation can't start at once, as the refusal that `--immediate` would get. None: not known yet, or
+        /// it can start.
         #[n(1)]
         note: Option<Refusal>,
     },
-    /// Expected start of a job that was not submitted.
+    /// Expected start of a job that was only tested (`sbatch --test-only`).
     #[n(1)]
     WouldStart {
         /// Id that the job would get.
         #[n(0)]
         job: JobId,
-        /// Expected start.
+        /// Expected start of the job.
         #[n(1)]
         time: Time,
-        /// Number of CPUs.
+        /// Number of CPUs that the job would get.
         #[n(2)]
         cpus: u32,
-        /// Nodes, as a host list.
+        /// Nodes on which the job would start, as a host list.
         #[n(3)]
         nodes: String,
-        /// Name of the partition.
+        /// Name of the partition in which the job would start.
         #[n(4)]
         partition: String,
     },
-    /// The allocation has started.
+    /// The allocation has started: its job and resources.
     #[n(2)]
     Allocated(#[n(0)] Box<JobFacts>),
-    /// The step has started, or is about to.
+    /// The step has its resources, and its tasks start.
     #[n(3)]
     StepCreated {
-        /// Number of the step.
+        /// Number of the step within its job.
         #[n(0)]
         step: StepNo,
         /// Nodes and tasks of the step.
         #[n(1)]
         layout: Box<Layout>,
-        /// Specification and allocation of the job.
+        /// Specification and allocation of the step's job.
         #[n(2)]
         facts: Box<JobFacts>,
-        /// Seconds between TERM and KILL when the step is ended.
+        /// Seconds between the signals TERM and KILL when the step is ended.
         #[n(3)]
         kill_wait_s: u64,
     },
-    /// The step has ended, durably.
+    /// The step has ended, and this is in the journal.
     #[n(4)]
     StepDone {
-        /// Number of the step.
+        /// Number of the step within its job.
         #[n(0)]
         step: StepNo,
         /// How the step ended.
         #[n(1)]
         outcome: Outcome,
     },
-    /// The job has ended, durably.
+    /// The job has ended, and this is in the journal.
     #[n(5)]
     JobDone {
-        /// The job.
+        /// The job or array that has ended.
         #[n(0)]
         job: JobId,
         /// How the job ended. For an array: the outcome of the task with the highest exit code.
         #[n(1)]
         outcome: Outcome,
     },
-    /// The request was carried out, durably.
+    /// The request was carried out; changes are in the journal.
     #[n(6)]
     Done,
-    /// The jobs to which a request was applied, durably, and those to which it could not be.
+    /// Jobs to which a request was applied, with the changes in the journal, and jobs to which it could not be applied.
     #[n(7)]
     Affected {
-        /// The jobs to which it was applied.
+        /// The jobs to which the request was applied.
         #[n(0)]
         jobs: Vec<JobName>,
-        /// The others: each as the request named it, with the reason.
+        /// The jobs to which the request was not applied, as the request names them, each with the reason.
         #[n(1)]
         refused: Vec<(JobName, Refusal)>,
     },
-    /// A page of jobs.
+    /// A page of jobs; another one follows unless it is the last.
     #[n(8)]
     Jobs(#[n(0)] Box<JobsPage>),
-    /// Nodes.
+    /// All nodes, with their states.
     #[n(9)]
     Nodes(#[n(0)] Vec<NodeInfo>),
-    /// Partitions.
+    /// All partitions, with their states.
     #[n(10)]
     Partitions(#[n(0)] Vec<PartitionInfo>),
-    /// The configuration.
+    /// The configuration that the controller uses.
     #[n(11)]
     Config(#[n(0)] Box<Config>),
-    /// The controller is running.
+    /// The controller is running: its host, version and state.
     #[n(12)]
     Pong {
-        /// Host name of the controller.
+        /// Name of the host on which the controller runs.
         #[n(0)]
         host: String,
         /// Version of the controller.
@@ -135,51 +136,52 @@ pub enum Answer {
         #[n(6)]
         next_job: JobId,
     },
-    /// Counters, for `sdiag`.
+    /// Counters of the controller, for `sdiag`.
     #[n(13)]
     Diag(#[n(0)] Box<Diag>),
-    /// Accounting rows.
+    /// A page of accounting rows.
     #[n(14)]
     Accounting {
-        /// The rows, in order of submission.
+        /// The rows, in order of the jobs' submission.
         #[n(0)]
         rows: Vec<AccountingRow>,
-        /// Whether another page follows.
+        /// Whether another page of rows follows.
         #[n(1)]
         more: bool,
-        /// On the last page: ranges of job ids (both ends included) of which rows may be missing.
+        /// Ranges of job ids (first and last) of which rows may be missing. Only set on the last page.
         #[n(2)]
         lost: Vec<(JobId, JobId)>,
     },
-    /// Accounting data other than jobs, in order of time, and whether another page follows.
+    /// A page of accounting data other than jobs, in order of time, and whether another page follows.
     #[n(15)]
     History(#[n(0)] Vec<crate::wire::history::HistoryRow>, #[n(1)] bool),
-    /// A batch script.
+    /// Content of a job's batch script.
     #[n(16)]
     Script(#[n(0)] ByteBuf),
-    /// The request is refused for this reason.
+    /// The request is refused, for the reason given.
     #[n(17)]
     Refused(#[n(0)] Refusal),
-    /// Result of a query: the comparison holds on all nodes asked but these.
+    /// Result of a query: the comparison holds on all nodes that were asked, except for those listed here.
     #[n(18)]
     Queried {
         /// Nodes on which the comparison does not hold.
         #[n(0)]
         no: Vec<String>,
-        /// The nodes that did not answer in time.
+        /// Nodes that did not answer in time.
         #[n(1)]
         unreachable: Vec<String>,
     },
-    /// Asks the client for these bytes of the file, in pieces of `chunk_bytes`, after all bytes asked for before.
+    /// Asks the client for a range of the file's bytes, in pieces of `chunk_bytes`. Ranges are sent in the order in
+    /// which they were asked for.
     #[n(19)]
     Want {
-        /// Offset of the first byte.
+        /// Offset of the first byte of the range in the file.
         #[n(0)]
         from: u64,
-        /// Offset after the last byte.
+        /// Offset after the last byte of the range in the file.
         #[n(1)]
         through: u64,
-        /// Length of a piece, bytes.
+        /// Most bytes of each piece in which the client sends the range.
         #[n(2)]
         chunk_bytes: u32,
     },
@@ -189,29 +191,30 @@ pub enum Answer {
         /// Number of nodes that have the file.
         #[n(0)]
         nodes: u32,
-        /// Number of nodes to which its content was sent.
+        /// Number of nodes to which the file's content was sent.
         #[n(1)]
         sent: u32,
         /// Nodes on which the broadcast failed, and one of the reasons: an errno, or 0 if the node did not answer.
+        /// None: it failed on no node.
         #[n(2)]
         failed: Option<(Vec<String>, i32)>,
     },
-    /// Usage of the tasks of a running step so far, and the number of its nodes that did not answer.
+    /// Resources used so far by the tasks of a running step, and the number of its nodes that did not answer.
     #[n(21)]
     Measured(#[n(0)] Usage, #[n(1)] u32),
-    /// Sent to the owner of an allocation: a text to show to the user.
+    /// Text to show to the user. Sent to the client that owns an allocation.
     #[n(22)]
     Notice(#[n(0)] String),
-    /// Digest of a file that the caller sent before. None: the controller does not remember it.
+    /// Digest of a file that the caller sent before. None: the controller does not have it (any more).
     #[n(23)]
     Recalled(#[n(0)] Option<Digest>),
-    /// Licenses, by name.
+    /// All licenses of the cluster, by name.
     #[n(24)]
     Licenses(#[n(0)] Vec<LicenseInfo>),
     /// All accounts, users, associations and QOS.
     #[n(25)]
     Policy(#[n(0)] Box<Policy>),
-    /// Priorities of pending jobs with their factors.
+    /// Priorities of pending jobs, and how they are made up.
     #[n(26)]
     Priorities(#[n(0)] Box<Priorities>),
     /// Fair shares of accounts and users, each account before those below it.
@@ -220,22 +223,22 @@ pub enum Answer {
     /// Expected starts of pending jobs.
     #[n(28)]
     Expected(#[n(0)] Vec<ExpectedStart>),
-    /// Reservations, by name.
+    /// All reservations, by name.
     #[n(29)]
     Reservations(#[n(0)] Vec<ReservationInfo>),
-    /// The reservation with this name was created or changed, durably.
+    /// The reservation with this name was created or changed, and this is in the journal.
     #[n(30)]
     Reserved(#[n(0)] String),
-    /// Why a job is pending.
+    /// Why a job is pending, and what would let it start.
     #[n(31)]
     Why(#[n(0)] Box<Why>),
-    /// The answers that follow lack the data of these cells, which don't respond.
+    /// Numbers of cells that don't respond. The answers that follow lack their data.
     #[n(32)]
     Without(#[n(0)] Vec<u32>),
-    /// Questions for other cells that were not sent on this connection yet.
+    /// Questions about jobs of other cells. Only those that were not sent on this connection before.
     #[n(33)]
     Unresolved(#[n(0)] Vec<Question>),
-    /// Answers for another cell.
+    /// Answers to questions of another cell.
     #[n(34)]
     Resolved(#[n(0)] Vec<(Question, Reply)>),
 }
@@ -243,10 +246,10 @@ pub enum Answer {
 /// A job as users write it: `123` or `123_4`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct JobName {
-    /// The job's own id.
+    /// Id of the job or of the array task.
     #[n(0)]
     pub id: JobId,
-    /// Array and index, if it is an array task.
+    /// Array and index of an array task. None: the job is not an array task.
     #[n(1)]
     pub task: Option<ArrayTask>,
 }
@@ -260,13 +263,13 @@ impl std::fmt::Display for JobName {
     }
 }
 
-/// Why a request is refused. The cli has Slurm's texts for users.
+/// Why a request is refused. `squall-cli` has the texts that users see, as Slurm's.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Refusal {
-    /// The job does not exist.
+    /// The job of the request does not exist.
     #[n(0)]
     InvalidJobId,
-    /// The step does not exist.
+    /// The step of the request does not exist.
     #[n(1)]
     InvalidStepId,
     /// The partition with this name does not exist.
@@ -284,35 +287,35 @@ pub enum Refusal {
     /// The QOS with this name does not exist.
     #[n(6)]
     InvalidQos(#[n(0)] String),
-    /// An option has a value that is not possible.
+    /// An option has a value that is not allowed.
     #[n(7)]
     InvalidValue {
-        /// The option.
+        /// Name of the option.
         #[n(0)]
         option: String,
-        /// The value.
+        /// The refused value.
         #[n(1)]
         value: String,
-        /// What is wrong with the value, and what would be right.
+        /// What is wrong with the value, and which values are allowed.
         #[n(2)]
         problem: String,
     },
     /// No node of the partition has enough of this resource.
     #[n(8)]
     NodeConfigNotAvailable(#[n(0)] String),
-    /// More of this (nodes or tasks) than the allocation has.
+    /// The request needs more nodes or tasks (the text says which) than the allocation has.
     #[n(9)]
     TooManyRequested(#[n(0)] String),
-    /// A dependency is on an unknown job, or on the job itself.
+    /// The job depends on an unknown job, or on itself.
     #[n(10)]
     DependencyProblem,
-    /// The caller has no permission.
+    /// The caller has no permission for the request.
     #[n(11)]
     AccessDenied,
     /// The job has ended already.
     #[n(12)]
     AlreadyDone,
-    /// The job is not pending (any more).
+    /// The job is not pending, or no longer.
     #[n(13)]
     NotPending,
     /// The job is not running.
@@ -321,7 +324,7 @@ pub enum Refusal {
     /// The job's state, given as a text, does not allow the request.
     #[n(15)]
     WrongState(#[n(0)] String),
-    /// The job was submitted with `--no-requeue`, or is not a batch job.
+    /// The job can't be requeued: it was submitted with `--no-requeue`, or is not a batch job.
     #[n(16)]
     NotRequeueable,
     /// The job was held by an operator, so the user can't release it.
@@ -330,26 +333,26 @@ pub enum Refusal {
     /// The job is held and must be released first.
     #[n(18)]
     Held,
-    /// The array has higher indices than the site allows.
+    /// The array has a higher index than the site allows.
     #[n(19)]
     ArrayTooLarge {
-        /// The highest index allowed.
+        /// The highest index that the site allows.
         #[n(0)]
         highest: u32,
     },
-    /// A script, environment or string (named in the text) is longer than this limit in bytes.
+    /// A script, environment or string is too long: what it is, and the limit in bytes.
     #[n(20)]
     TooLarge(#[n(0)] String, #[n(1)] u64),
-    /// The queue has this many jobs, the most that the site allows.
+    /// The queue is full: it has this many jobs, the most that the site allows.
     #[n(21)]
     QueueFull(#[n(0)] u32),
     /// The controller's disk is full. New jobs are refused, running jobs continue.
     #[n(22)]
     DiskFull,
-    /// The client's key was used before for another request.
+    /// The request has the key of an earlier request, but another content.
     #[n(23)]
     KeyReused,
-    /// `--immediate`: the resources did not become free in time.
+    /// The resources are in use: `--immediate` did not get them in time, or jobs use nodes that are to be reserved.
     #[n(24)]
     Busy,
     /// `--immediate`: the partition with this name does not start jobs at present.
@@ -358,25 +361,26 @@ pub enum Refusal {
     /// `--immediate`: nodes that the job names are down, drained or reserved.
     #[n(26)]
     NodeNotAvailable,
-    /// The allocation was ended or cancelled.
+    /// The allocation was cancelled or ended before it could be used.
     #[n(27)]
     Revoked,
-    /// This controller does not understand the request.
+    /// The controller does not support this request; the text says what.
     #[n(28)]
     NotSupported(#[n(0)] String),
-    /// The controller is going down.
+    /// The controller is shutting down.
     #[n(29)]
     ShuttingDown,
-    /// A limit is reached, and jobs beyond it are not accepted into the queue.
+    /// The job would exceed this limit, and jobs that exceed it are not accepted into the queue. The first value is the
+    /// kind of object on which the limit is set.
     #[n(30)]
     Limit(#[n(0)] Whose, #[n(1)] Limit),
-    /// The object to be changed has been changed by another request meanwhile.
+    /// The object to be changed was changed by another request after the caller read it.
     #[n(31)]
     Stale,
-    /// The change of accounts would contradict other settings: the object, and the reason.
+    /// The change of accounts would contradict other settings: the object that can't be changed, and the reason.
     #[n(32)]
     Contradiction(#[n(0)] String, #[n(1)] String),
-    /// The reservation does not exist, or can't be made or changed like this; the text has the reason.
+    /// The reservation does not exist, or can't be created or changed like this; the text is the reason.
     #[n(33)]
     ReservationInvalid(#[n(0)] String),
     /// The user may not use the reservation with this name.
@@ -385,16 +389,16 @@ pub enum Refusal {
     /// Running jobs use the reservation with this name.
     #[n(35)]
     ReservationBusy(#[n(0)] String),
-    /// The reservation with this name has some of the nodes at the same time.
+    /// The reservation with this name already has some of the nodes in the requested period.
     #[n(36)]
     ReservationOverlap(#[n(0)] String),
     /// An array can't be a component of a heterogeneous job.
     #[n(37)]
     HetArray,
-    /// The cell with this number does not respond. The request was not sent to it.
+    /// The cell with this number does not respond. The request was not sent to the cell.
     #[n(38)]
     CellAway(#[n(0)] u32),
-    /// Fewer job ids are free than this request needs.
+    /// The controller has fewer free job ids than this request needs.
     #[n(39)]
     OutOfIds,
     /// The partition with this name has pending or running jobs.

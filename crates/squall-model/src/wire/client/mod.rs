@@ -23,221 +23,223 @@ use crate::wire::broadcast::Broadcast;
 use crate::wire::fabric::{Bytes, Test, Variable};
 use crate::wire::reservation::ReservationChange;
 
-/// A request of a client. The socket identifies the user, so no message has a user id for it.
+/// A request of a client. The user is identified by the socket, so no request has a user id for it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Request {
-    /// `sbatch`. Answer: `Submitted`.
+    /// `sbatch`: submits a batch job or an array. Answer: `Submitted`.
     #[n(0)]
     Submit {
         /// Specification of the job.
         #[n(0)]
         #[cbor(with = "crate::wire::shared")]
         spec: Arc<JobSpec>,
-        /// Content of the script.
+        /// Content of the batch script.
         #[n(1)]
         script: ByteBuf,
-        /// Content of the environment, entries ended by NUL.
+        /// The job's environment: entries `NAME=VALUE`, each ended by NUL.
         #[n(2)]
         env: ByteBuf,
-        /// Key that makes a retry safe.
+        /// Key that makes a retry safe: a second submission with the same key creates no second job.
         #[n(3)]
         key: ClientKey,
     },
-    /// `sbatch --test-only`. Answer: `WouldStart`.
+    /// `sbatch --test-only`: when would the job start? Answer: `WouldStart`.
     #[n(1)]
     TestSubmit {
-        /// Specification of the job.
+        /// Specification of the job that would be submitted.
         #[n(0)]
         #[cbor(with = "crate::wire::shared")]
         spec: Arc<JobSpec>,
     },
-    /// `salloc`, and `srun` outside of an allocation. Answers: `Submitted`, then `Allocated` when it starts. The
-    /// allocation ends with the connection, unless the client sends `Attach` on a new one within `OWNER_GRACE_S` of its
-    /// loss.
+    /// `salloc`, and `srun` outside of an allocation. Answers: `Submitted`, then `Allocated` when the job starts. The
+    /// allocation ends with the connection, unless the client sends `Attach` on a new one within `OWNER_GRACE_S` (60 s)
+    /// of the loss.
     #[n(2)]
     Allocate {
         /// Specification of the job.
         #[n(0)]
         #[cbor(with = "crate::wire::shared")]
         spec: Arc<JobSpec>,
-        /// Content of the environment, entries ended by NUL.
+        /// The job's environment: entries `NAME=VALUE`, each ended by NUL.
         #[n(1)]
         env: ByteBuf,
-        /// Key that makes a retry safe.
+        /// Key that makes a retry safe: a second request with the same key creates no second job.
         #[n(2)]
         key: ClientKey,
-        /// `--immediate`: refuse the request if it has to wait longer than this many seconds.
+        /// `--immediate`: refuse the request if it has to wait longer than this many seconds. None: it may wait.
         #[n(3)]
         immediate_s: Option<u32>,
-        /// First step of `srun`. The answers of `CreateStep` follow `Allocated`.
+        /// First step of `srun`. The answers of `CreateStep` follow `Allocated`. None: no step (`salloc`).
         #[n(4)]
         step: Option<Box<FirstStep>>,
     },
-    /// Resumes ownership of an allocation on a new connection. Answer: `Allocated` when it has started.
+    /// Resumes ownership of an allocation on a new connection. Answer: `Allocated` when the job has started.
     #[n(3)]
     Attach {
-        /// The job.
+        /// The job of the allocation.
         #[n(0)]
         job: JobId,
     },
-    /// Ends the caller's allocation. Answer: `Done`.
+    /// Ends the caller's allocation, with an exit code. Answer: `Done`.
     #[n(4)]
     Finish {
-        /// The job.
+        /// The job of the allocation.
         #[n(0)]
         job: JobId,
-        /// Exit code to record.
+        /// Exit code to record for the job.
         #[n(1)]
         exit: ExitCode,
     },
-    /// Returns a running allocation, for `srun --jobid` and `srun` inside a job. Answer: `Allocated`.
+    /// Returns the allocation of a running job, for `srun --jobid` and `srun` inside a job. Answer: `Allocated`.
     #[n(5)]
     Facts {
-        /// The job.
+        /// The running job.
         #[n(0)]
         job: JobId,
     },
-    /// Starts a step: `srun` in an allocation. Answers: `StepCreated` when it has resources, `StepDone` when it has
-    /// ended.
+    /// `srun` in an allocation: starts a step. Answers: `StepCreated` when the step has resources, `StepDone` when it
+    /// has ended.
     #[n(6)]
     CreateStep {
-        /// The job.
+        /// The job in which the step runs.
         #[n(0)]
         job: JobId,
         /// Specification of the step.
         #[n(1)]
         spec: Box<StepSpec>,
-        /// The program and its environment.
+        /// Program that the step's tasks run, with its environment.
         #[n(2)]
         program: Box<TaskProgram>,
-        /// Key that makes a retry safe, and sends the program again to a restarted controller.
+        /// Key that makes a retry safe. A client that reconnects to a restarted controller sends the whole request
+        /// again with the same key.
         #[n(3)]
         key: ClientKey,
     },
     /// Waits until a job has ended (`sbatch --wait`). Answer: `JobDone`.
     #[n(7)]
     AwaitJob {
-        /// The job, or an array: answered when all its tasks have ended, with the highest exit code.
+        /// The job or array. An array is answered when all its tasks have ended, with the highest exit code.
         #[n(0)]
         job: JobId,
     },
-    /// `scancel`. Answer: `Affected`.
+    /// `scancel`: ends or signals jobs. Answer: `Affected`.
     #[n(8)]
     Cancel {
-        /// The jobs.
+        /// The jobs to end or signal.
         #[n(0)]
         jobs: JobSelection,
-        /// Signal and receiving processes, if the jobs are only signalled instead of ended.
+        /// Signal and the processes that get it, if the jobs are only signalled. None: the jobs are ended.
         #[n(1)]
         signal: Option<(i32, crate::wire::node::SignalTarget)>,
-        /// If set, only this step.
+        /// The step to end or signal in each job. None: the whole jobs.
         #[n(2)]
         step: Option<StepNo>,
-        /// Whether the answer lists jobs to which the request does not apply (already ended, not found).
+        /// Whether the answer also lists jobs to which the request does not apply (already ended, not found).
         #[n(3)]
         verbose: bool,
     },
-    /// `scontrol hold`, `uhold`. Answer: `Affected`.
+    /// `scontrol hold`, `uhold`: keeps pending jobs from starting. Answer: `Affected`.
     #[n(9)]
     Hold {
-        /// The jobs.
+        /// The jobs to hold.
         #[n(0)]
         jobs: JobSelection,
-        /// `uhold`: the hold counts as the user's, so the user can release it.
+        /// Whether the hold counts as the user's own (`uhold`), so that the user can release it.
         #[n(1)]
         user: bool,
     },
-    /// `scontrol release`. Answer: `Affected`.
+    /// `scontrol release`: ends the hold of jobs. Answer: `Affected`.
     #[n(10)]
     Release {
-        /// The jobs.
+        /// The jobs to release.
         #[n(0)]
         jobs: JobSelection,
     },
-    /// `scontrol requeue`, `requeuehold`. Answer: `Affected`, before the job's processes are ended.
+    /// `scontrol requeue`, `requeuehold`. Answer: `Affected`, sent before the jobs' processes are ended.
     #[n(11)]
     Requeue {
-        /// The jobs.
+        /// The jobs to requeue.
         #[n(0)]
         jobs: JobSelection,
-        /// Whether the jobs are held afterwards.
+        /// Whether the jobs are held after they are requeued.
         #[n(1)]
         hold: bool,
         /// The job in which the caller runs, as the caller states. That job is requeued whatever the exit code of its
-        /// script.
+        /// script. None: the caller runs outside of jobs.
         #[n(2)]
         from: Option<JobId>,
     },
-    /// `scontrol suspend`, `resume`. Answer: `Affected`.
+    /// `scontrol suspend`, `resume`: stops or continues running jobs. Answer: `Affected`.
     #[n(12)]
     Suspend {
-        /// The jobs.
+        /// The jobs to suspend or resume.
         #[n(0)]
         jobs: JobSelection,
-        /// True: suspend; false: resume.
+        /// Whether to suspend the jobs. False: resume them.
         #[n(1)]
         suspend: bool,
     },
-    /// `scontrol update jobid=`. Answer: `Affected`.
+    /// `scontrol update jobid=`: changes jobs. Answer: `Affected`.
     #[n(13)]
     UpdateJob {
-        /// The jobs.
+        /// The jobs to change.
         #[n(0)]
         jobs: JobSelection,
-        /// The new values.
+        /// The new values of the jobs.
         #[n(1)]
         change: Box<JobUpdate>,
     },
-    /// `sattach`. Answers: `StepCreated`, and `StepDone` when it has ended.
+    /// `sattach`: follows a step. Answers: `StepCreated`, and `StepDone` when the step has ended.
     #[n(14)]
     Watch {
-        /// The job.
+        /// The job of the step.
         #[n(0)]
         job: JobId,
         /// Number of a running step of the job.
         #[n(1)]
         step: StepNo,
-        /// Address of the client to which the step daemons connect. None: only the layout is wanted.
+        /// Address of the client, to which the step daemons connect. None: the client needs only the layout of the
+        /// step.
         #[n(2)]
         watcher: Option<Watcher>,
     },
-    /// `scontrol notify`. Answer: `Done`.
+    /// `scontrol notify`: shows a text to a job's user. Answer: `Done`.
     #[n(15)]
     Notify {
-        /// The job.
+        /// The job whose user gets the text.
         #[n(0)]
         job: JobId,
-        /// Text for the user: shown in the standard error of a batch script, or by `srun` and `salloc` in theirs.
+        /// The text. It appears in the standard error of the batch script, of `srun` or of `salloc`.
         #[n(1)]
         text: String,
     },
-    /// `sstat`. Answer: `Measured`.
+    /// `sstat`: asks for the resources that a running step has used so far. Answer: `Measured`.
     #[n(16)]
     Measure {
-        /// The job.
+        /// The job of the step.
         #[n(0)]
         job: JobId,
         /// Number of a running step of the job.
         #[n(1)]
         step: StepNo,
     },
-    /// `scontrol update nodename=`. Answer: `Done`.
+    /// `scontrol update nodename=`: changes nodes. Answer: `Done`.
     #[n(17)]
     UpdateNodes {
-        /// The nodes, as a host list.
+        /// The nodes to change, as a host list.
         #[n(0)]
         nodes: String,
         /// New state of the nodes. None: unchanged.
         #[n(1)]
         admin: Option<NodeAdmin>,
-        /// The reason for the state.
+        /// The reason for the new state. None: no reason given.
         #[n(2)]
         reason: Option<String>,
-        /// Other changes of the nodes' description.
+        /// Other changes of the nodes' description. None: no other changes.
         #[n(3)]
         change: Option<Box<NodeChange>>,
     },
-    /// `scontrol update partitionname=`. Answer: `Done`.
+    /// `scontrol update partitionname=` with a state. Answer: `Done`.
     #[n(18)]
     UpdatePartition {
         /// Name of the partition.
@@ -247,13 +249,14 @@ pub enum Request {
         #[n(1)]
         state: PartitionState,
     },
-    /// `scontrol create`, `update` and `delete partition`. Answer: `Done`.
+    /// `scontrol create`, `update` and `delete partition`, except changes of only the state. Answer: `Done`.
     #[n(19)]
     ChangePartition {
         /// Name of the partition.
         #[n(0)]
         name: String,
-        /// Configuration that the caller saw; `Stale` if it is different by now. None: there was no such partition.
+        /// Configuration that the caller has seen. If the partition has another one by now, the request is refused
+        /// (`Stale`). None: there was no such partition.
         #[n(1)]
         was: Option<Box<PartitionConfig>>,
         /// New configuration. None: delete the partition.
@@ -263,7 +266,7 @@ pub enum Request {
     /// `squeue`, `scontrol show job`. Answers: pages of `Jobs`.
     #[n(20)]
     Jobs {
-        /// The jobs. Pending tasks of an array come as one entry.
+        /// The jobs to return. Pending tasks of an array come as one entry.
         #[n(0)]
         jobs: JobSelection,
         /// Whether to include ended jobs that are still in memory.
@@ -273,80 +276,81 @@ pub enum Request {
         #[n(2)]
         steps: bool,
     },
-    /// `sinfo`, `scontrol show node`. Answer: `Nodes`.
+    /// `sinfo`, `scontrol show node`: all nodes. Answer: `Nodes`.
     #[n(21)]
     Nodes,
-    /// `sinfo`, `scontrol show partition`. Answer: `Partitions`.
+    /// `sinfo`, `scontrol show partition`: all partitions. Answer: `Partitions`.
     #[n(22)]
     Partitions,
-    /// `scontrol show config`. Answer: `Config`.
+    /// `scontrol show config`: the configuration. Answer: `Config`.
     #[n(23)]
     Config,
-    /// `scontrol ping`, and whether the cluster is ready. Answer: `Pong`.
+    /// `scontrol ping`, also sent to wait until the cluster is ready. Answer: `Pong`.
     #[n(24)]
     Ping,
-    /// `sdiag`. Answer: `Diag`.
+    /// `sdiag`: counters of the controller. Answer: `Diag`.
     #[n(25)]
     Diag {
         /// Whether to reset the counters after the answer.
         #[n(0)]
         reset: bool,
     },
-    /// `sacct`. Answers: pages of `Accounting`, which include all changes acknowledged before.
+    /// `sacct`. Answers: pages of `Accounting`, which include all changes that were acknowledged before the request.
     #[n(26)]
     Accounting(#[n(0)] Box<AccountingQuery>),
-    /// `sacctmgr modify job`: names from [`super::history::RECORDED`] with their new values. Answer: `Done`.
+    /// `sacctmgr modify job`: the job, and names from [`super::history::RECORDED`] with their new values. Answer:
+    /// `Done`.
     #[n(27)]
     Record(#[n(0)] JobId, #[n(1)] Vec<(String, String)>),
     /// `sreport cluster utilization`, `sacctmgr show event`, `transaction` and `reservation`. Answers: pages of
     /// `History`.
     #[n(28)]
     History,
-    /// `scontrol write batch_script`: returns the script of a job. Answer: `Script`.
+    /// `scontrol write batch_script`: the script of a job. Answer: `Script`.
     #[n(29)]
     Script {
-        /// The job.
+        /// The job whose script is returned.
         #[n(0)]
         job: JobId,
     },
-    /// `scontrol reconfigure`. The host reads the file and sets `config`. Answer: `Done`.
+    /// `scontrol reconfigure`. The controller's host process reads the file and sets `config`. Answer: `Done`.
     #[n(30)]
     Reconfigure {
-        /// The new configuration. None in the client's message.
+        /// The new configuration. None: not read yet, as in the client's message.
         #[n(0)]
         config: Option<Box<Config>>,
     },
-    /// `squall down`, `scontrol shutdown`. Answer: `Done` when running jobs were handled.
+    /// `squall down`, `scontrol shutdown`. Answer: `Done` when running jobs were requeued or left running.
     #[n(31)]
     ShutDown {
         /// Whether running jobs continue. If false they are ended and requeued.
         #[n(0)]
         keep_jobs: bool,
     },
-    /// COMPARE-AND-WRITE on nodes, for operators. Answer: `Queried`.
+    /// COMPARE-AND-WRITE: compares a variable on nodes, and perhaps sets one. For operators. Answer: `Queried`.
     #[n(32)]
     QueryNodes {
-        /// The nodes, as a host list. Empty: all that are connected.
+        /// The nodes, as a host list. Empty: all connected nodes.
         #[n(0)]
         nodes: String,
         /// The comparison that each node makes.
         #[n(1)]
         test: Test,
-        /// Whether nodes delay their answers until the comparison holds or time is up.
+        /// Whether nodes delay their answers until the comparison holds or the time limit is over.
         #[n(2)]
         wait: bool,
-        /// Variable and value written on all of these nodes if the comparison holds on all.
+        /// Variable to set on all of these nodes, and its value, if the comparison holds on all. None: nothing is set.
         #[n(3)]
         write: Option<(Variable, i64)>,
-        /// Time limit, milliseconds.
+        /// Time limit of the request, milliseconds.
         #[n(4)]
         time_ms: u64,
     },
-    /// XFER-AND-SIGNAL: sends a file to nodes (`sbcast`, `srun --bcast`). Answers: `Want` for pieces that some node
-    /// lacks, after each of which the client sends the `Chunk`s, and `Broadcast` at the end.
+    /// XFER-AND-SIGNAL: sends a file to nodes (`sbcast`, `srun --bcast`). Answers: `Want` for parts of the file that
+    /// some node lacks, each of which the client sends as `Chunk`s, and `Broadcast` at the end.
     #[n(33)]
     Broadcast(#[n(0)] Box<Broadcast>),
-    /// A piece of the file that is broadcast on this connection. No answer.
+    /// A piece of the file that the client broadcasts on this connection. Not answered.
     #[n(34)]
     Chunk {
         /// Offset of the piece in the file, bytes.
@@ -356,53 +360,53 @@ pub enum Request {
         #[n(1)]
         bytes: Bytes,
     },
-    /// Returns the digest of a file that the caller sent before, if the controller remembers its name (see
+    /// Returns the digest of a file that the caller sent before, if the controller still has its name (see
     /// `Broadcast::known_as`), so that the client needn't read the file again. Answer: `Recalled`.
     #[n(35)]
     Recall {
-        /// Name of the file.
+        /// Name of the unchanged file, as in `Broadcast::known_as`.
         #[n(0)]
         known_as: Digest,
     },
-    /// `scontrol show licenses`. Answer: `Licenses`.
+    /// `scontrol show licenses`: all licenses. Answer: `Licenses`.
     #[n(36)]
     Licenses,
-    /// `sacctmgr show`: returns accounts, users, associations and QOS. Answer: `Policy`.
+    /// `sacctmgr show`: accounts, users, associations and QOS. Answer: `Policy`.
     #[n(37)]
     Policy,
-    /// `sacctmgr add`, `modify`, `delete`. Answer: `Done`.
+    /// `sacctmgr add`, `modify`, `delete`: changes accounts, users, associations and QOS. Answer: `Done`.
     #[n(38)]
     ChangePolicy {
-        /// Version of the policy that the caller saw.
+        /// Version of the policy that the caller has seen. If it is another by now, the request is refused.
         #[n(0)]
         version: u64,
-        /// The changes, in order.
+        /// The changes, in the order in which they are made.
         #[n(1)]
         changes: Vec<PolicyChange>,
     },
-    /// `sprio`. Answer: `Priorities`.
+    /// `sprio`: priorities of pending jobs. Answer: `Priorities`.
     #[n(39)]
     Priorities {
-        /// The jobs.
+        /// The jobs whose priorities are returned.
         #[n(0)]
         jobs: JobSelection,
     },
-    /// `sshare`. Answer: `Shares`.
+    /// `sshare`: fair shares of accounts and users. Answer: `Shares`.
     #[n(40)]
     Shares,
-    /// `squeue --start`: returns expected starts of the first pending jobs. Answer: `Expected`.
+    /// `squeue --start`: expected start times of the first pending jobs. Answer: `Expected`.
     #[n(41)]
     Expected,
-    /// `scontrol show reservation`. Answer: `Reservations`.
+    /// `scontrol show reservation`: all reservations. Answer: `Reservations`.
     #[n(42)]
     Reservations,
-    /// `scontrol create reservation`, `update reservation`. Answer: `Reserved`.
+    /// `scontrol create reservation`, `update reservation`: creates or changes a reservation. Answer: `Reserved`.
     #[n(43)]
     Reserve {
-        /// The values given.
+        /// Values of the reservation that the user gave.
         #[n(0)]
         change: Box<ReservationChange>,
-        /// Whether a new reservation is created. It gets a name if none is given.
+        /// Whether to create a reservation. A new one gets a name if none is given.
         #[n(1)]
         create: bool,
     },
@@ -413,10 +417,10 @@ pub enum Request {
         #[n(0)]
         name: String,
     },
-    /// `squall why`. Answer: `Why`.
+    /// `squall why`: why a job is pending, and what would let it start. Answer: `Why`.
     #[n(45)]
     Why {
-        /// The job.
+        /// The pending job.
         #[n(0)]
         job: JobId,
     },
@@ -424,55 +428,56 @@ pub enum Request {
     /// `Allocate`.
     #[n(46)]
     SubmitHet {
-        /// The components. Script or owner belong to the first.
+        /// Specification of each component. The script, or the allocation's owner, belongs to the first component.
         #[n(0)]
         specs: Vec<JobSpec>,
-        /// Content of the script; empty for an allocation.
+        /// Content of the batch script; empty for an allocation.
         #[n(1)]
         script: ByteBuf,
-        /// Content of the environment, entries ended by NUL.
+        /// The job's environment: entries `NAME=VALUE`, each ended by NUL.
         #[n(2)]
         env: ByteBuf,
-        /// Key that makes a retry safe.
+        /// Key that makes a retry safe: a second request with the same key creates no second job.
         #[n(3)]
         key: ClientKey,
-        /// `--immediate`: refuse the request if it has to wait longer than this many seconds.
+        /// `--immediate`: refuse the request if it has to wait longer than this many seconds. None: it may wait.
         #[n(4)]
         immediate_s: Option<u32>,
     },
-    /// Sent by the front (gateway of the cells), which relays questions between cells. Answers: `Unresolved` with
-    /// questions about jobs of other cells, now and whenever there are new ones. For operators, like `Resolve` and
+    /// Asks a cell for its questions about jobs of other cells. Sent by the front (gateway of the cells), which relays
+    /// them. Answers: `Unresolved`, now and whenever there are new questions. For operators, like `Resolve` and
     /// `Resolved`.
     #[n(47)]
     Unresolved,
-    /// Questions of another cell. Answers: `Resolved`, once for each question when its answer is known.
+    /// Questions of another cell about jobs of this one. Answers: `Resolved`, once for each question when its answer is
+    /// known.
     #[n(48)]
     Resolve {
-        /// The questions.
+        /// The questions of the other cell.
         #[n(0)]
         questions: Vec<Question>,
     },
-    /// Answers of other cells. Answer: `Done`.
+    /// Answers of other cells to questions of this one. Answer: `Done`.
     #[n(49)]
     Resolved {
         /// Questions with their answers.
         #[n(0)]
         replies: Vec<(Question, Reply)>,
     },
-    /// `scontrol update stepid=`. Answer: `Done`.
+    /// `scontrol update stepid=`: changes the time limit of steps. Answer: `Done`.
     #[n(50)]
     UpdateStep {
-        /// The job.
+        /// The job of the steps.
         #[n(0)]
         job: JobId,
-        /// Number of a running step. None: all of the job's steps.
+        /// Number of a running step of the job. None: all of its steps.
         #[n(1)]
         step: Option<StepNo>,
-        /// Limit in seconds since the step's start. None: as long as the job.
+        /// New time limit in seconds since the step's start. None: as long as the job.
         #[n(2)]
         time_limit_s: Option<u64>,
     },
-    /// `scontrol top`. Answer: `Affected`.
+    /// `scontrol top`: reorders a user's own pending jobs. Answer: `Affected`.
     #[n(51)]
     Top {
         /// The jobs, by id, in the order in which they are to be scheduled.
@@ -482,7 +487,8 @@ pub enum Request {
 }
 
 impl Request {
-    /// Replaces the key of a submission, so that a controller which does not know it takes it for another submission.
+    /// Replaces the idempotency key of a submission. A controller that does not have the new key then treats the
+    /// request as another submission.
     pub fn rekey(&mut self, new: ClientKey) {
         if let Self::Submit { key, .. } | Self::Allocate { key, .. } | Self::SubmitHet { key, .. } = self {
             *key = new;
@@ -493,33 +499,33 @@ impl Request {
 /// Selects the jobs of a request. All conditions that are set must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct JobSelection {
-    /// Jobs and array tasks. Empty: any.
+    /// Jobs and array tasks, of which the job must be one. Empty: any.
     #[n(0)]
     pub ids: Vec<JobRef>,
-    /// Uids of the jobs' users. Empty: any.
+    /// Uids of users, one of which must own the job. Empty: any.
     #[n(1)]
     pub users: Vec<u32>,
-    /// Names of partitions. Empty: any.
+    /// Names of partitions, one of which the job must have. Empty: any.
     #[n(2)]
     pub partitions: Vec<String>,
-    /// Job names. Empty: any.
+    /// Names, one of which the job must have. Empty: any.
     #[n(3)]
     pub names: Vec<String>,
-    /// Accounts. Empty: any.
+    /// Names of accounts, one of which the job must have. Empty: any.
     #[n(4)]
     pub accounts: Vec<String>,
-    /// QOS. Empty: any.
+    /// Names of QOS, one of which the job must have. Empty: any.
     #[n(5)]
     pub qos: Vec<String>,
-    /// States. Empty: any; without ended jobs, unless the request includes them.
+    /// States, one of which the job must have. Empty: any; ended jobs then only if the request includes them.
     #[n(6)]
     pub states: Vec<StateFilter>,
-    /// Nodes, as a host list: jobs that hold at least one of them. None: any.
+    /// Nodes as a host list, at least one of which the job must hold. None: any.
     #[n(7)]
     pub nodes: Option<String>,
 }
 
-/// A job, array tasks or a component, as users write it.
+/// A job, tasks of an array, or a component of a heterogeneous job, as users write it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum JobRef {
     /// `123`: a job, all tasks of an array, or all components of a heterogeneous job.
@@ -533,93 +539,93 @@ pub enum JobRef {
     Component(#[n(0)] JobId, #[n(1)] u32),
 }
 
-/// State of a job to filter by.
+/// State of jobs that a request selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 #[cbor(index_only)]
 pub enum StateFilter {
-    /// PENDING
+    /// Jobs that wait in the queue (PENDING).
     #[n(0)]
     Pending,
-    /// RUNNING
+    /// Jobs that run (RUNNING).
     #[n(1)]
     Running,
-    /// SUSPENDED
+    /// Running jobs that are suspended (SUSPENDED).
     #[n(2)]
     Suspended,
-    /// COMPLETING
+    /// Jobs whose processes are being ended (COMPLETING).
     #[n(3)]
     Completing,
-    /// COMPLETED
+    /// Jobs that ended with exit code 0 (COMPLETED).
     #[n(4)]
     Completed,
-    /// CANCELLED
+    /// Jobs that a user or operator cancelled (CANCELLED).
     #[n(5)]
     Cancelled,
-    /// FAILED
+    /// Jobs that failed, as with an exit code other than 0 (FAILED).
     #[n(6)]
     Failed,
-    /// TIMEOUT
+    /// Jobs that reached their time limit (TIMEOUT).
     #[n(7)]
     Timeout,
-    /// NODE_FAIL
+    /// Jobs that ended because a node failed (NODE_FAIL).
     #[n(8)]
     NodeFail,
-    /// OUT_OF_MEMORY
+    /// Jobs that ran out of memory (OUT_OF_MEMORY).
     #[n(9)]
     OutOfMemory,
-    /// PREEMPTED
+    /// Jobs that were preempted (PREEMPTED).
     #[n(10)]
     Preempted,
-    /// DEADLINE
+    /// Jobs that could not end before their deadline (DEADLINE).
     #[n(11)]
     Deadline,
-    /// BOOT_FAIL
+    /// Jobs that ended with state BOOT_FAIL.
     #[n(12)]
     BootFail,
-    /// REQUEUED: pending again after a requeue
+    /// REQUEUED: pending again after a requeue.
     #[n(13)]
     Requeued,
-    /// A state of Slurm that Squall does not have (STOPPED, CONFIGURING, …): matches nothing.
+    /// Matches no job: a state of Slurm that Squall does not have (STOPPED, CONFIGURING, …).
     #[n(14)]
     Never,
 }
 
-/// Values of `scontrol update job`, each documented by Slurm's key. None: unchanged.
+/// Values of `scontrol update job`, each documented with Slurm's key for it. None: unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct JobUpdate {
-    /// TimeLimit, seconds; Some(None): UNLIMITED. (The client resolves `+` and `-` to a value.)
+    /// Time limit (TimeLimit), seconds; Some(None): UNLIMITED. The client resolves `+` and `-` to a value.
     #[n(0)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub time_limit_s: Option<Option<u64>>,
-    /// Priority; 0 holds the job.
+    /// Priority of the job (Priority); 0 holds the job.
     #[n(1)]
     pub priority: Option<u32>,
-    /// Nice value.
+    /// Nice value (Nice), which lowers the priority.
     #[n(2)]
     pub nice: Option<i32>,
     /// Name of the job (JobName).
     #[n(3)]
     pub name: Option<String>,
-    /// Partition, or several with commas (Partition).
+    /// Name of the partition, or several names separated by commas (Partition).
     #[n(4)]
     pub partition: Option<String>,
-    /// Account (Account).
+    /// Name of the account (Account).
     #[n(5)]
     pub account: Option<String>,
-    /// QOS.
+    /// Name of the QOS (QOS).
     #[n(6)]
     pub qos: Option<String>,
-    /// Comment.
+    /// Text for the user's own use (Comment).
     #[n(7)]
     pub comment: Option<String>,
     /// Earliest start (StartTime, EligibleTime).
     #[n(8)]
     pub begin: Option<Time>,
-    /// Dependency; Some(None): removed.
+    /// Dependency (Dependency); Some(None): removed.
     #[n(9)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub dependency: Option<Option<crate::job::Dependency>>,
-    /// Number of nodes: fewest, most (NumNodes).
+    /// Fewest and most nodes (NumNodes). If the second is None, only the first was given.
     #[n(10)]
     pub nodes: Option<(u32, Option<u32>)>,
     /// Number of tasks (NumTasks).
@@ -628,18 +634,18 @@ pub struct JobUpdate {
     /// CPUs per task (NumCPUs).
     #[n(12)]
     pub cpus_per_task: Option<u32>,
-    /// Memory of each node or CPU (MinMemoryNode, MinMemoryCPU).
+    /// Memory of each node or of each CPU (MinMemoryNode, MinMemoryCPU).
     #[n(13)]
     pub memory: Option<crate::resource::Memory>,
-    /// ReqNodeList, a host list; Some(None): removed.
+    /// Nodes that the job must get (ReqNodeList), as a host list; Some(None): removed.
     #[n(14)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub nodelist: Option<Option<String>>,
-    /// ExcNodeList, a host list; Some(None): removed.
+    /// Nodes that the job must not get (ExcNodeList), as a host list; Some(None): removed.
     #[n(15)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub exclude: Option<Option<String>>,
-    /// Features; Some(None): removed.
+    /// Features that the job's nodes must have (Features), as an expression; Some(None): removed.
     #[n(16)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub constraint: Option<Option<String>>,
@@ -659,7 +665,7 @@ pub struct JobUpdate {
     /// Working directory (WorkDir).
     #[n(21)]
     pub work_dir: Option<String>,
-    /// Receiver of mail (MailUser).
+    /// User or address that gets mail about the job (MailUser).
     #[n(22)]
     pub mail_user: Option<String>,
     /// Events for which mail is sent (MailType).
@@ -668,37 +674,37 @@ pub struct JobUpdate {
     /// Time by which the job must have ended (Deadline).
     #[n(24)]
     pub deadline: Option<Time>,
-    /// TimeMin, seconds; 0: removed.
+    /// Least time limit down to which the job may be shortened to start earlier (TimeMin), seconds; 0: removed.
     #[n(25)]
     pub time_min_s: Option<u64>,
-    /// End of a running job's time limit (EndTime).
+    /// Time at which a running job reaches its time limit (EndTime).
     #[n(26)]
     pub end: Option<Time>,
     /// Accounting label (WCKey).
     #[n(27)]
     pub wckey: Option<String>,
-    /// ReservationName; Some(None): removed.
+    /// Name of the reservation (ReservationName); Some(None): removed.
     #[n(28)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub reservation: Option<Option<String>>,
-    /// OverSubscribe: whether the job shares its resources, and whether it gets whole nodes.
+    /// Whether the job may share cores with other jobs, and whether it gets whole nodes (OverSubscribe).
     #[n(29)]
     pub oversubscribe: Option<(bool, bool)>,
-    /// Contiguous: whether its nodes must be adjacent.
+    /// Whether the job's nodes must be adjacent (Contiguous).
     #[n(30)]
     pub contiguous: Option<bool>,
-    /// Gres, TresPerNode; Some(None): removed.
+    /// Generic resources of each node (Gres, TresPerNode); Some(None): removed.
     #[n(31)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub gres: Option<Option<String>>,
-    /// Licenses; Some(None): removed.
+    /// Licenses (Licenses), as `fluent:2`; Some(None): removed.
     #[n(32)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub licenses: Option<Option<String>>,
-    /// MinCPUsNode: fewest CPUs of each node.
+    /// Fewest CPUs that each node must have (MinCPUsNode).
     #[n(33)]
     pub cpus_min: Option<u32>,
-    /// Least scratch space of each node, MiB (MinTmpDiskNode).
+    /// Least scratch space that each node must have, MiB (MinTmpDiskNode).
     #[n(34)]
     pub tmp_disk_mb: Option<u64>,
     /// Tasks on each node (TasksPerNode).
@@ -707,61 +713,61 @@ pub struct JobUpdate {
     /// Path of standard input, with patterns (StdIn).
     #[n(36)]
     pub stdin: Option<String>,
-    /// AdminComment; Some(None): none any more.
+    /// Operators' comment on the job (AdminComment); Some(None): removed.
     #[n(38)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub admin_comment: Option<Option<String>>,
-    /// Extra; Some(None): none any more.
+    /// Text for other programs (Extra); Some(None): removed.
     #[n(39)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub extra: Option<Option<String>>,
-    /// Prefer; Some(None): nothing any more.
+    /// Features that nodes should have if possible (Prefer); Some(None): removed.
     #[n(40)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub prefer: Option<Option<String>>,
-    /// Switches; Some(None): any number.
+    /// Most leaf switches of the allocation, and how long to wait for that (Switches); Some(None): any number.
     #[n(41)]
     #[cbor(with = "crate::encoding::change", has_nil)]
     pub switches: Option<Option<AsGiven<Switches>>>,
 }
 
-/// Conditions of a `sacct` query. All that are set must hold.
+/// Conditions of a `sacct` query. All conditions that are set must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct AccountingQuery {
-    /// Jobs and array tasks. Empty: any.
+    /// Jobs and array tasks, of which the job must be one. Empty: any.
     #[n(0)]
     pub ids: Vec<JobRef>,
-    /// If set, only the rows of the step with this number (`-j 12.0`, `12.batch`).
+    /// Number of a step (`-j 12.0`, `12.batch`), to select only rows of steps with this number. None: all rows.
     #[n(1)]
     pub step: Option<StepNo>,
-    /// Uids of the jobs' users. Empty: any.
+    /// Uids of users, one of which must own the job. Empty: any.
     #[n(2)]
     pub users: Vec<u32>,
-    /// States. Empty: any.
+    /// States, one of which the job must have had. Empty: any.
     #[n(3)]
     pub states: Vec<StateFilter>,
-    /// Job names. Empty: any.
+    /// Names, one of which the job must have. Empty: any.
     #[n(4)]
     pub names: Vec<String>,
-    /// Names of partitions. Empty: any.
+    /// Names of partitions, one of which the job must have. Empty: any.
     #[n(5)]
     pub partitions: Vec<String>,
-    /// Accounts. Empty: any.
+    /// Names of accounts, one of which the job must have. Empty: any.
     #[n(6)]
     pub accounts: Vec<String>,
-    /// Nodes, as a host list: jobs that held at least one of them. None: any.
+    /// Nodes as a host list, at least one of which the job must have held. None: any.
     #[n(7)]
     pub nodes: Option<String>,
-    /// Start of the period in which the jobs had one of the states or, without states, existed.
+    /// Start of the period in which the jobs had one of `states` or, without states, existed. None: unlimited.
     #[n(8)]
     pub start: Option<Time>,
-    /// End of that period.
+    /// End of the period that `start` begins. None: unlimited.
     #[n(9)]
     pub end: Option<Time>,
-    /// Whether to leave out rows of steps.
+    /// Whether to leave out the rows of steps, so that only jobs are listed.
     #[n(10)]
     pub allocations_only: bool,
-    /// Whether to include earlier attempts of requeued jobs.
+    /// Whether to include earlier attempts of requeued jobs, not only the last.
     #[n(11)]
     pub duplicates: bool,
 }

@@ -1,4 +1,4 @@
-//! Data of jobs, nodes, partitions and counters as clients show it.
+//! Data about jobs, nodes, partitions and counters, as clients show it.
 
 mod why;
 
@@ -18,14 +18,14 @@ use crate::resource::Hardware;
 use crate::set::IndexSet;
 use crate::time::{Span, Time};
 
-/// A page of jobs. Specifications, owners and classes that several jobs share are sent once.
+/// A page of jobs in an answer to `squeue`. Specifications, owners and classes that several jobs share are sent once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct JobsPage {
     /// Specifications of the jobs, each once. Jobs refer to them by index.
     #[n(0)]
     #[cbor(with = "crate::encoding::arcs")]
     pub specs: Vec<Arc<JobSpec>>,
-    /// Owners of the jobs, each once. Jobs refer to them by index.
+    /// Owners (users) of the jobs, each once. Jobs refer to them by index.
     #[n(1)]
     #[cbor(with = "crate::encoding::arcs")]
     pub owners: Vec<Arc<Owner>>,
@@ -39,16 +39,16 @@ pub struct JobsPage {
     /// Whether another page follows.
     #[n(4)]
     pub more: bool,
-    /// Requested ids that don't exist.
+    /// Requested job ids for which no job exists.
     #[n(5)]
     pub unknown: Vec<JobId>,
-    /// The controller's time.
+    /// The controller's time when it made the page.
     #[n(6)]
     pub now: Time,
 }
 
 impl JobsPage {
-    /// Appends the next page.
+    /// Appends the page that follows this one.
     pub fn append(&mut self, page: Self) {
         let count = |list: usize| list as u32;
         let (specs, owners, classes) = (count(self.specs.len()), count(self.owners.len()), count(self.classes.len()));
@@ -65,7 +65,7 @@ impl JobsPage {
         (self.now, self.more) = (page.now, page.more);
     }
 
-    /// Returns the class of one of the page's jobs.
+    /// Returns partition, account and QOS of one of the page's jobs. None: the index is out of range.
     pub fn class(&self, job: &JobInfo) -> Option<&JobClass> {
         self.classes.get(job.class as usize).map(|class| &**class)
     }
@@ -74,87 +74,88 @@ impl JobsPage {
 /// Partition, account and QOS of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct JobClass {
-    /// The partition in which the job runs; of a pending job: as requested, or the default.
+    /// Partition in which the job runs; for a pending job: the requested or default partition.
     #[n(0)]
     pub partition: String,
-    /// Account, as requested or the default.
+    /// Account of the job: the requested or default one.
     #[n(1)]
     pub account: String,
-    /// QOS, as requested or the default.
+    /// QOS of the job: the requested or default one.
     #[n(2)]
     pub qos: String,
 }
 
-/// A job, an array task, or several tasks of an array that are all pending or all ended alike without starting.
+/// A job, an array task, or several tasks of an array in one entry: tasks that are all pending, or have all ended in
+/// the same way without starting.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct JobInfo {
-    /// Id of the job; of several tasks: of their array.
+    /// Id of the job; for an entry of several tasks: id of their array.
     #[n(0)]
     pub id: JobId,
-    /// Array and index, if it is an array task.
+    /// Array and index of an array task. None: the job is not an array task.
     #[n(1)]
     pub task: Option<ArrayTask>,
-    /// Tasks that the entry stands for, none of which ever started. None: it is a single job.
+    /// For an entry of several array tasks: the tasks' indices. None: the entry is a single job or task.
     #[n(2)]
     pub pending_tasks: Option<IndexSet>,
     /// Most tasks of the array that run at once. None: no limit.
     #[n(3)]
     pub array_limit: Option<u32>,
-    /// Index into [`JobsPage::specs`].
+    /// Index of the job's specification in [`JobsPage::specs`].
     #[n(4)]
     pub spec: u32,
-    /// Index into [`JobsPage::owners`].
+    /// Index of the job's owner in [`JobsPage::owners`].
     #[n(5)]
     pub owner: u32,
-    /// Index into [`JobsPage::classes`].
+    /// Index of the job's partition, account and QOS in [`JobsPage::classes`].
     #[n(6)]
     pub class: u32,
     /// State of the job.
     #[n(7)]
     pub state: JobState,
-    /// Why the job is pending.
+    /// Why the job is pending, held or not running at present.
     #[n(8)]
     pub reason: PendingReason,
-    /// Number of the attempt. 0: never started.
+    /// Number of the job's last attempt, from 1. 0: the job never started.
     #[n(9)]
     pub attempt: Attempt,
-    /// Priority. 0: held.
+    /// Priority of the job. 0: the job is held.
     #[n(10)]
     pub priority: u32,
     /// When the job was submitted.
     #[n(11)]
     pub submit: Time,
-    /// When the job first could have started. 0: not known yet.
+    /// When the job first could have started, its begin time and dependencies considered. 0: not known yet.
     #[n(12)]
     pub eligible: Time,
-    /// When the last attempt started; of a pending job: the expected start.
+    /// When the last attempt started; for a pending job: the expected start. None: not known.
     #[n(13)]
     pub start: Option<Time>,
-    /// When the job ended; of a running job: when its time limit ends it.
+    /// When the job ended; for a running job: when its time limit ends it. None: not known, or unlimited.
     #[n(14)]
     pub end: Option<Time>,
     /// Time limit in seconds; None: unlimited.
     #[n(15)]
     pub time_limit_s: Option<u64>,
-    /// Number of nodes; of a pending job: the fewest that it will have.
+    /// Number of nodes; for a pending job: the fewest that it will have.
     #[n(16)]
     pub num_nodes: u32,
-    /// Number of CPUs; of a pending job: the fewest that it will have.
+    /// Number of CPUs; for a pending job: the fewest that it will have.
     #[n(17)]
     pub num_cpus: u32,
-    /// Number of tasks.
+    /// Number of tasks of the job.
     #[n(18)]
     pub num_tasks: u32,
-    /// Memory over all nodes, MiB; of a pending job: the memory that it will have. 0: no limit.
+    /// Memory over all nodes, MiB; for a pending job: the memory that it will have. 0: no limit.
     #[n(19)]
     pub memory_mb: u64,
     /// Dependencies not satisfied yet, as text (`afterok:12(unfulfilled)`).
     #[n(20)]
     pub dependency: String,
-    /// The heterogeneous job of which this is a component.
+    /// The heterogeneous job of which this is a component. None: it is not a component.
     #[n(21)]
     pub het: Option<Het>,
-    /// Data of the last attempt, or of an end without one. None: the job is pending and has never run.
+    /// Data of the last attempt, or of a job that ended without one. None: the job is pending and has never run.
     #[n(22)]
     pub run: Option<Box<RunInfo>>,
 }
@@ -177,53 +178,53 @@ impl JobInfo {
     }
 }
 
-/// Data of a job's last attempt, running or ended.
+/// Data of a job's last attempt, which runs or has ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct RunInfo {
-    /// Exit codes, if the job has ended or is completing.
+    /// Exit codes of the job. None: the job is neither completing nor ended.
     #[n(0)]
     pub outcome: Option<Outcome>,
     /// Highest exit code of the job's steps.
     #[n(1)]
     pub derived_exit: ExitCode,
-    /// When the job was last suspended.
+    /// When the job was last suspended. None: never in this attempt.
     #[n(2)]
     pub suspended: Option<Time>,
-    /// How long the job did not run since its start, because it was suspended or outside its gang scheduling slots.
+    /// How long the job did not run since its start, because it was suspended or waited for its gang scheduling slot.
     #[n(3)]
     pub idle: Span,
-    /// Names of the nodes, as a host list. Empty: none.
+    /// Names of the job's nodes, as a host list. Empty: none.
     #[n(4)]
     pub nodes: String,
     /// Name of the first node, on which the batch script runs.
     #[n(5)]
     pub batch_host: String,
-    /// CPUs on each node, for `CPU_IDs` and the like: nodes as a host list, cores as a list, memory in MiB.
+    /// CPUs on each group of equal nodes, as shown by `CPU_IDs`: nodes as a host list, cores as a list, memory in MiB.
     #[n(6)]
     pub per_node: Vec<(String, String, u64)>,
-    /// Generic resources on the nodes: host list, and text such as `gpu:2(IDX:0-1)`.
+    /// Generic resources on each group of equal nodes: host list, and text such as `gpu:2(IDX:0-1)`.
     #[n(7)]
     pub gres: Vec<(String, String)>,
-    /// Steps, if the request includes them.
+    /// Steps of the job. Empty unless the request includes them.
     #[n(8)]
     pub steps: Vec<StepInfo>,
 }
 
-/// Expected start of a pending job.
+/// Where and when a pending job is expected to start.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct ExpectedStart {
-    /// Id of the job; for an array's next task: of the array.
+    /// Id of the job; for the next task of an array: id of the array.
     #[n(0)]
     pub id: JobId,
-    /// Expected start.
+    /// When the job is expected to start.
     #[n(1)]
     pub time: Time,
-    /// Names of the nodes, as a host list.
+    /// Names of the nodes on which the job would start, as a host list.
     #[n(2)]
     pub nodes: String,
 }
 
-/// A step of a job.
+/// A step of a job, as clients show it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct StepInfo {
     /// Number of the step.
@@ -235,13 +236,13 @@ pub struct StepInfo {
     /// Names of the step's nodes, as a host list.
     #[n(2)]
     pub nodes: String,
-    /// Number of nodes.
+    /// Number of nodes of the step.
     #[n(3)]
     pub num_nodes: u32,
-    /// Number of CPUs.
+    /// Number of CPUs of the step.
     #[n(4)]
     pub num_cpus: u32,
-    /// Number of tasks.
+    /// Number of tasks of the step.
     #[n(5)]
     pub num_tasks: u32,
     /// Memory over all nodes of the step, MiB. 0: none was requested.
@@ -250,21 +251,21 @@ pub struct StepInfo {
     /// When the step started.
     #[n(7)]
     pub start: Time,
-    /// Time limit of the step, seconds. None: as long as the job.
+    /// Time limit of the step, seconds. None: the step may run as long as the job.
     #[n(8)]
     pub time_limit_s: Option<u64>,
-    /// When and how the step ended.
+    /// When and how the step ended. None: it is running.
     #[n(9)]
     pub end: Option<(Time, Outcome)>,
 }
 
-/// Data of a node.
+/// State, hardware and description of a node, as clients show it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct NodeInfo {
     /// Name of the node.
     #[n(0)]
     pub name: String,
-    /// Whether the node is up, which it stays for a while after it stops responding.
+    /// Whether the node counts as up. It stays up for a while after it stops responding.
     #[n(1)]
     pub up: bool,
     /// Whether the node responds at present.
@@ -273,10 +274,10 @@ pub struct NodeInfo {
     /// Whether the node has ever registered.
     #[n(3)]
     pub known: bool,
-    /// State set by an operator.
+    /// State of the node as set by an operator.
     #[n(4)]
     pub admin: NodeAdmin,
-    /// Why the node is down or drained: reason, uid of the user that set it, time.
+    /// Why the node is down or drained: reason, uid of the user that set it, time. None: no reason is set.
     #[n(5)]
     pub reason: Option<(String, u32, Time)>,
     /// Hardware of the node.
@@ -285,22 +286,22 @@ pub struct NodeInfo {
     /// Features that the node may have.
     #[n(7)]
     pub features: Vec<String>,
-    /// Weight: nodes of lower weight are allocated first.
+    /// Weight of the node. Nodes of lower weight are allocated first.
     #[n(8)]
     pub weight: u32,
-    /// The operator's comment.
+    /// Operators' comment on the node.
     #[n(9)]
     pub comment: String,
-    /// Any text, for other programs.
+    /// Text on the node for other programs.
     #[n(10)]
     pub extra: String,
-    /// Id and type of the machine in a cloud.
+    /// Id and type of the machine in a cloud, as set by an operator. Empty: not set.
     #[n(11)]
     pub instance: (String, String),
-    /// CPUs held by jobs.
+    /// CPUs allocated to jobs.
     #[n(12)]
     pub cpus_used: u32,
-    /// Memory held by jobs, MiB.
+    /// Memory allocated to jobs, MiB.
     #[n(13)]
     pub memory_used_mb: u64,
     /// Number of jobs running on the node.
@@ -309,16 +310,16 @@ pub struct NodeInfo {
     /// Number of jobs completing on the node.
     #[n(15)]
     pub jobs_completing: u32,
-    /// Load average over one minute, in hundredths.
+    /// Load average of the node over one minute, times 100.
     #[n(16)]
     pub load_centi: u32,
-    /// Free memory, MiB.
+    /// Free memory of the node, MiB.
     #[n(17)]
     pub free_mb: u64,
     /// When the node daemon last registered.
     #[n(18)]
     pub registered: Time,
-    /// When the controller last received a message of the node.
+    /// When the controller last received a message from the node.
     #[n(19)]
     pub heard: Time,
     /// Names of the node's partitions.
@@ -327,173 +328,173 @@ pub struct NodeInfo {
     /// Version of the node daemon.
     #[n(21)]
     pub version: String,
-    /// Generic resources, as `gpu:a100:4`.
+    /// Generic resources of the node, as `gpu:a100:4`.
     #[n(22)]
     pub gres: String,
-    /// Generic resources held by jobs, as `gpu:a100:2(IDX:0-1)`.
+    /// Generic resources allocated to jobs, as `gpu:a100:2(IDX:0-1)`.
     #[n(23)]
     pub gres_used: String,
     /// Name of the reservation that is active on the node. Empty: none.
     #[n(24)]
     pub reservation: String,
-    /// Whether that reservation is for maintenance.
+    /// Whether the active reservation is for maintenance.
     #[n(25)]
     pub maint: bool,
 }
 
-/// Data of a partition.
+/// Configuration and size of a partition, as clients show it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct PartitionInfo {
     /// Configuration of the partition, with its present state.
     #[n(0)]
     pub config: PartitionConfig,
-    /// What happens to preempted jobs of the partition, by its own setting or the cluster's.
+    /// What happens to preempted jobs of the partition: its own setting or the cluster's.
     #[n(1)]
     pub preempt_mode: PreemptMode,
     /// Names of the partition's nodes, as a host list.
     #[n(2)]
     pub nodes: String,
-    /// Number of nodes.
+    /// Number of nodes of the partition.
     #[n(3)]
     pub num_nodes: u32,
-    /// Number of CPUs.
+    /// Number of CPUs of the partition.
     #[n(4)]
     pub num_cpus: u32,
 }
 
-/// Data of a license.
+/// A license, and how much of it is in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct LicenseInfo {
     /// Name of the license.
     #[n(0)]
     pub name: String,
-    /// Number of this license in the cluster.
+    /// Number of this license that the cluster has.
     #[n(1)]
     pub total: u32,
-    /// Number held by jobs.
+    /// Number of this license held by jobs.
     #[n(2)]
     pub used: u32,
-    /// Number kept by reservations.
+    /// Number of this license kept by reservations.
     #[n(3)]
     pub reserved: u32,
 }
 
-/// A reservation, with its nodes by name.
+/// A reservation, with the names of its nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct ReservationInfo {
-    /// The reservation.
+    /// The reservation, with its nodes by id.
     #[n(0)]
     pub reservation: Reservation,
-    /// Names of the nodes, as a host list.
+    /// Names of the reserved nodes, as a host list.
     #[n(1)]
     pub nodes: String,
-    /// Number of cores of the nodes.
+    /// Number of cores of the reserved nodes.
     #[n(2)]
     pub cores: u32,
-    /// Number of CPUs of the nodes.
+    /// Number of CPUs of the reserved nodes.
     #[n(3)]
     pub cpus: u32,
 }
 
-/// A row of accounting: an attempt of a job, or a step of it.
+/// A row of accounting: an attempt of a job, or a step in it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct AccountingRow {
-    /// The job.
+    /// Id of the job.
     #[n(0)]
     pub id: JobId,
-    /// Array and index, if it is an array task.
+    /// Array and index of an array task. None: the job is not an array task.
     #[n(1)]
     pub task: Option<ArrayTask>,
-    /// In the row of an array: its tasks that have not started.
+    /// For a row of an array: indices of its tasks that have not started. None: the row is of a single job.
     #[n(2)]
     pub pending_tasks: Option<IndexSet>,
-    /// Number of the attempt. 0: never started.
+    /// Number of the attempt, from 1. 0: the job never started.
     #[n(3)]
     pub attempt: Attempt,
-    /// Number of the step. None: the row is the job's.
+    /// Number of the step. None: the row is of the whole job.
     #[n(4)]
     pub step: Option<StepNo>,
     /// Specification of the job.
     #[n(5)]
     #[cbor(with = "crate::encoding::arc")]
     pub spec: Arc<JobSpec>,
-    /// The job's user.
+    /// The user that submitted the job.
     #[n(6)]
     #[cbor(with = "crate::encoding::arc")]
     pub owner: Arc<Owner>,
     /// Name of the job or step.
     #[n(7)]
     pub name: String,
-    /// The partition.
+    /// Name of the partition.
     #[n(8)]
     pub partition: String,
-    /// Account.
+    /// Name of the account.
     #[n(9)]
     pub account: String,
-    /// QOS.
+    /// Name of the QOS.
     #[n(10)]
     pub qos: String,
-    /// State, or how it ended.
+    /// State of the job or step, with the way in which it ended.
     #[n(11)]
     pub state: JobState,
-    /// Exit code.
+    /// Exit code of the job or step.
     #[n(12)]
     pub exit: ExitCode,
     /// Highest exit code of the job's steps.
     #[n(13)]
     pub derived_exit: ExitCode,
-    /// Reason for the state, if there is one to give.
+    /// Reason for the state, as a text for users. None: no reason.
     #[n(14)]
     pub reason: Option<String>,
     /// When the job was submitted.
     #[n(15)]
     pub submit: Time,
-    /// When the job could start. 0: not known yet.
+    /// When the job first could have started, its begin time and dependencies considered. 0: not known yet.
     #[n(16)]
     pub eligible: Time,
-    /// When the job or step started.
+    /// When the job or step started. None: it has not started.
     #[n(17)]
     pub start: Option<Time>,
-    /// When the job or step ended.
+    /// When the job or step ended. None: it has not ended.
     #[n(18)]
     pub end: Option<Time>,
-    /// Seconds for which it was suspended.
+    /// Time for which the job was suspended, seconds.
     #[n(19)]
     pub suspended_s: u64,
     /// Time limit in seconds; None: unlimited.
     #[n(20)]
     pub time_limit_s: Option<u64>,
-    /// Names of the nodes, as a host list.
+    /// Names of the nodes of the job or step, as a host list.
     #[n(21)]
     pub nodes: String,
-    /// Number of nodes.
+    /// Number of nodes of the job or step.
     #[n(22)]
     pub num_nodes: u32,
-    /// Number of CPUs held. 0: never started.
+    /// Number of CPUs held by the job or step. 0: it never started.
     #[n(23)]
     pub num_cpus: u32,
-    /// Number of CPUs requested.
+    /// Number of CPUs that the job requested.
     #[n(24)]
     pub req_cpus: u32,
-    /// Number of tasks.
+    /// Number of tasks of the job or step.
     #[n(25)]
     pub num_tasks: u32,
-    /// Memory held over all nodes, MiB.
+    /// Memory held by the job over all nodes, MiB.
     #[n(26)]
     pub memory_mb: u64,
-    /// Resources that the tasks used.
+    /// Resources that the tasks of the job or step used.
     #[n(27)]
     pub usage: Usage,
     /// The command line that submitted the job.
     #[n(28)]
     pub submit_line: String,
-    /// The heterogeneous job of which this is a component.
+    /// The heterogeneous job of which this is a component. None: it is not a component.
     #[n(29)]
     pub het: Option<Het>,
 }
 
 impl AccountingRow {
-    /// Returns the row of a job that was just submitted, with one node and one CPU and nothing else known.
+    /// Returns the row of a job that was just submitted: it counts one node and one CPU, and nothing else is known.
     pub fn submitted(id: JobId, submit: Time, owner: Arc<Owner>, spec: Arc<JobSpec>) -> Self {
         Self {
             id,
@@ -530,82 +531,82 @@ impl AccountingRow {
     }
 }
 
-/// Counters of the controller since its start or the last reset. sdiag, metrics and benchmarks all read these.
+/// Counters of the controller since its start or their last reset. `sdiag`, metrics and benchmarks all read these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Diag {
-    /// Since when the counters count.
+    /// When the counters were last 0: start of the controller or last reset.
     #[n(0)]
     pub since: Time,
-    /// The controller's time.
+    /// The controller's time when it made the answer.
     #[n(1)]
     pub now: Time,
-    /// Jobs submitted.
+    /// Number of jobs that were submitted.
     #[n(2)]
     pub jobs_submitted: u64,
-    /// Jobs started.
+    /// Number of jobs that were started.
     #[n(3)]
     pub jobs_started: u64,
-    /// Jobs completed.
+    /// Number of jobs that ended with state COMPLETED.
     #[n(4)]
     pub jobs_completed: u64,
-    /// Jobs cancelled.
+    /// Number of jobs that ended with state CANCELLED.
     #[n(5)]
     pub jobs_canceled: u64,
-    /// Jobs failed.
+    /// Number of jobs that ended with any state but COMPLETED and CANCELLED.
     #[n(6)]
     pub jobs_failed: u64,
-    /// Jobs pending at present, each task of an array counted.
+    /// Number of jobs pending at present; each task of an array counts.
     #[n(7)]
     pub jobs_pending: u64,
-    /// Jobs running at present.
+    /// Number of jobs running at present.
     #[n(8)]
     pub jobs_running: u64,
-    /// Scheduling passes.
+    /// Number of scheduling passes (runs of the scheduler over the queue).
     #[n(9)]
     pub cycles: u64,
-    /// Duration of the last pass, microseconds.
+    /// Duration of the last scheduling pass, microseconds.
     #[n(10)]
     pub cycle_last_us: u64,
-    /// Duration of the longest pass, microseconds.
+    /// Duration of the longest scheduling pass, microseconds.
     #[n(11)]
     pub cycle_max_us: u64,
-    /// Duration of all passes together, microseconds.
+    /// Duration of all scheduling passes together, microseconds.
     #[n(12)]
     pub cycle_total_us: u64,
-    /// Jobs tried in all passes.
+    /// Number of jobs tried in all scheduling passes together.
     #[n(13)]
     pub cycle_depth_total: u64,
-    /// Jobs in the queue at the last pass.
+    /// Number of jobs in the queue at the last scheduling pass.
     #[n(14)]
     pub queue_length: u64,
-    /// Records written to the journal.
+    /// Number of records (batches of events) written to the journal.
     #[n(15)]
     pub journal_records: u64,
-    /// Events in these records.
+    /// Number of events in the records written to the journal.
     #[n(16)]
     pub journal_events: u64,
-    /// Bytes of these records.
+    /// Length of the records written to the journal, bytes.
     #[n(17)]
     pub journal_bytes: u64,
-    /// Flushes of the journal.
+    /// Number of times that the journal was flushed to disk.
     #[n(18)]
     pub journal_flushes: u64,
-    /// Duration of all flushes together, microseconds.
+    /// Duration of all flushes of the journal together, microseconds.
     #[n(19)]
     pub flush_total_us: u64,
-    /// Duration of the longest flush, microseconds.
+    /// Duration of the longest flush of the journal, microseconds.
     #[n(20)]
     pub flush_max_us: u64,
-    /// Requests and node messages by kind: name, count, total microseconds.
+    /// Requests and node messages by kind: name, count, total processing time in microseconds.
     #[n(21)]
     pub messages: Vec<(String, u64, u64)>,
-    /// Requests by user: uid, count, total microseconds.
+    /// Requests by user: uid, count, total processing time in microseconds.
     #[n(22)]
     pub users: Vec<(u32, u64, u64)>,
-    /// Client connections at present.
+    /// Number of client connections at present.
     #[n(23)]
     pub clients: u64,
-    /// Node connections at present.
+    /// Number of node connections at present.
     #[n(24)]
     pub nodes: u64,
     /// Counters of messages from nodes and of file transfers.
@@ -614,10 +615,10 @@ pub struct Diag {
     /// State and counters of gang scheduling.
     #[n(26)]
     pub gang: GangCounts,
-    /// Counters of backfill scheduling.
+    /// Counters of backfill scheduling (starting jobs ahead of pending ones that precede them).
     #[n(27)]
     pub backfill: BackfillCounts,
-    /// Number of broken invariants since the controller started, each of which is a fault of the program.
+    /// Number of broken invariants found since the controller started. Each is a bug in the program.
     #[n(28)]
     #[cbor(default)]
     pub broken: u64,
@@ -626,49 +627,52 @@ pub struct Diag {
 /// State and counters of gang scheduling.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct GangCounts {
-    /// How jobs share cores.
+    /// How jobs share the time of a core.
     #[n(0)]
     pub policy: Coscheduling,
-    /// Length of a time slot.
+    /// Length of a gang scheduling slot.
     #[n(1)]
     pub slice: Span,
-    /// Number of jobs that share cores.
+    /// Number of jobs that share cores with others.
     #[n(2)]
     pub jobs: u64,
-    /// Number of time slots in the longest round of the gang matrix.
+    /// Number of time slots in the longest round of the gang matrix. In a round each job has its turn.
     #[n(3)]
     pub rows: u32,
     /// Number of nodes on which jobs share cores.
     #[n(4)]
     pub nodes: u64,
-    /// Changes of the gang matrix (jobs by time slot).
+    /// Number of changes of the gang matrix (jobs by time slot).
     #[n(5)]
     pub changes: u64,
-    /// Messages that told nodes the controller's time, to keep their slots aligned.
+    /// Number of messages with the controller's time, sent to nodes to keep their slots aligned.
     #[n(6)]
     pub strobes: u64,
-    /// The slots of all nodes deviated by less than this from the controller's at the last query, microseconds. None:
-    /// not known yet, or a node deviated more.
+    /// Bound in microseconds on the deviation of all nodes' slots from the controller's, measured at the last query.
+    /// None: not known yet, or a node deviated more.
     #[n(7)]
     pub skew_us: Option<u64>,
-    /// Name of a node that deviated more at the last query, and its deviation in microseconds. None: none did.
+    /// A node whose slots deviated too much from the controller's at the last query: its name, and the deviation in
+    /// microseconds. None: no node deviated too much.
     #[n(8)]
     pub worst: Option<(String, u64)>,
 }
 
-/// Counters of backfill passes: scheduling passes in which a job stayed pending and jobs after it were tried.
+/// Counters of backfill passes: scheduling passes in which a job stayed pending and jobs after it in the queue were
+/// tried.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct BackfillCounts {
-    /// Jobs started before a pending one that comes before them, since the controller started.
+    /// Number of jobs started before a pending job that precedes them in the queue, since the controller started.
     #[n(0)]
     pub jobs_ever: u64,
-    /// Jobs started before a pending one that comes before them, since the counters' start.
+    /// Number of jobs started before a pending job that precedes them in the queue, since the last reset of the
+    /// counters.
     #[n(1)]
     pub jobs: u64,
     /// Number of backfill passes.
     #[n(2)]
     pub cycles: u64,
-    /// When the last backfill pass was.
+    /// When the last backfill pass was. None: there was none.
     #[n(3)]
     pub last: Option<Time>,
     /// Duration of the last backfill pass, microseconds.
@@ -680,22 +684,23 @@ pub struct BackfillCounts {
     /// Duration of all backfill passes together, microseconds.
     #[n(6)]
     pub total_us: u64,
-    /// Jobs tried after a pending one, equal ones counted once: in the last pass, in all passes.
+    /// Number of jobs tried that come after a pending one, equal jobs counted once: in the last pass, in all passes.
     #[n(7)]
     pub depth: (u64, u64),
-    /// Jobs tried that fit next to running jobs: in the last pass, in all passes.
+    /// Number of tried jobs that fit next to the running jobs: in the last pass, in all passes.
     #[n(8)]
     pub tried: (u64, u64),
-    /// Pending jobs: in the last pass, in all passes.
+    /// Number of pending jobs: at the last pass, summed over all passes.
     #[n(9)]
     pub queue: (u64, u64),
-    /// Points in time examined for reservations: in the last pass, in all passes.
+    /// Number of points in time examined to find reservations for pending jobs: in the last pass, in all passes.
     #[n(10)]
     pub times: (u64, u64),
 }
 
 impl BackfillCounts {
-    /// Adds a pass.
+    /// Adds the numbers of a scheduling pass at `now`: `started` jobs were started ahead of a pending one, and `queue`
+    /// jobs were pending.
     pub fn pass(&mut self, now: Time, looks: Looks, started: u64, queue: u64) {
         self.jobs_ever += started;
         self.jobs += started;
@@ -711,46 +716,47 @@ impl BackfillCounts {
     }
 }
 
-/// Numbers of one scheduling pass about jobs after a pending one.
+/// Numbers of one scheduling pass that concern jobs after a pending one in the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Looks {
-    /// Jobs tried.
+    /// Number of jobs tried.
     pub depth: u64,
-    /// Jobs tried that fit next to running jobs.
+    /// Number of tried jobs that fit next to the running jobs.
     pub tried: u64,
-    /// Points in time examined for reservations.
+    /// Number of points in time examined to find reservations for pending jobs.
     pub times: u64,
 }
 
 /// Counters of messages from nodes and of file transfers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct FabricCounts {
-    /// Messages of nodes that reached the controller, of all kinds.
+    /// Number of messages of all kinds that the controller received from nodes.
     #[n(0)]
     pub messages: u64,
-    /// Time spent on these messages, microseconds.
+    /// Time that the controller spent on these messages, microseconds.
     #[n(1)]
     pub messages_us: u64,
-    /// Reports that a node released a job, repetitions not counted. `bench aggregate` checks its counts against this.
+    /// Number of reports that a node released a job, without repeated ones. `bench aggregate` checks its own count
+    /// against this.
     #[n(2)]
     pub node_epilogs: u64,
-    /// Messages with reports of more than one node.
+    /// Number of messages from nodes that combine more than one report (composites).
     #[n(3)]
     pub composites: u64,
-    /// Reports of single nodes combined in these messages.
+    /// Number of reports that were combined in composites.
     #[n(4)]
     pub composite_reports: u64,
-    /// Messages by the number of reports combined in them: 1, 2-3, 4-7, …; the index is the power of two.
+    /// Number of messages by how many reports each combined: index 0 for 1 report, 1 for 2-3, 2 for 4-7, and so on.
     #[n(5)]
     pub windows: Vec<u64>,
-    /// Reports of single nodes that were known already: repeated after a lost connection, or about work that had been
-    /// given up.
+    /// Number of reports of single nodes that had no effect: repeated after a lost connection, or about work that had
+    /// been given up.
     #[n(6)]
     pub repeats: u64,
-    /// Pieces of files sent again because some node lacked them.
+    /// Number of pieces of files sent again because some node lacked them.
     #[n(7)]
     pub retransmits: u64,
-    /// Bytes of files sent by multicast, counted once for all nodes.
+    /// Bytes of files sent by multicast; a byte sent to many nodes at once counts once.
     #[n(8)]
     pub multicast_bytes: u64,
     /// Longest time that a report waited in the tree for others, microseconds.
@@ -760,7 +766,7 @@ pub struct FabricCounts {
 }
 
 impl FabricCounts {
-    /// Counts a message with this many combined reports. 0: it is not counted.
+    /// Counts a message that combines this number of reports. 0: it is not counted.
     pub fn window(&mut self, reports: u64) {
         let Some(power) = reports.checked_ilog2() else { return };
         let power = power as usize;

@@ -7,47 +7,47 @@ use crate::time::Time;
 use crate::wire::client::JobName;
 use minicbor::{Decode, Encode};
 
-/// Why a job is pending.
+/// Why a job is pending, and what would let it start.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Why {
-    /// The job.
+    /// The job in question.
     #[n(0)]
     pub job: JobName,
-    /// State of the job. The other fields are empty unless it is pending, except `runs`.
+    /// State of the job. If the job is not pending, all other fields except `runs` are empty.
     #[n(1)]
     pub state: JobState,
-    /// For a running job: names of its nodes as a host list, and their places in the network if nodes are not all
+    /// For a running job: names of its nodes as a host list, and their positions in the network if nodes are not all
     /// alike.
     #[n(2)]
     pub runs: Option<(String, Option<Seat>)>,
-    /// All reasons for which it is pending, the most important first.
+    /// All reasons for which the job is pending, the most important first.
     #[n(3)]
     pub reasons: Vec<PendingReason>,
-    /// The job does not start before this time (`--begin`).
+    /// The job does not start before this time (`--begin`). None: no such time.
     #[n(4)]
     pub begin: Option<Time>,
-    /// Dependencies not satisfied yet, as text.
+    /// Dependencies of the job that are not satisfied yet, as text.
     #[n(5)]
     pub dependency: String,
-    /// Licenses that it requests: name, requested, free.
+    /// Licenses that the job requests: name, number requested, number free.
     #[n(6)]
     pub licenses: Vec<(String, u32, u32)>,
-    /// Reservations that keep it from nodes, and its own: name, start, end.
+    /// Reservations that keep nodes from the job, and the job's own: name, start, end.
     #[n(7)]
     pub reservations: Vec<(String, Time, Time)>,
     /// What the job lacks in each of its partitions.
     #[n(8)]
     pub partitions: Vec<WhyPartition>,
-    /// The first jobs before it in the queue.
+    /// The first few of the jobs before it in the queue.
     #[n(9)]
     pub ahead: Vec<JobName>,
     /// Number of all jobs before it in the queue.
     #[n(10)]
     pub ahead_total: u32,
-    /// Expected start. None: it can't be predicted.
+    /// Expected start of the job. None: it can't be predicted.
     #[n(11)]
     pub start: Option<WhyStart>,
-    /// Changes each of which alone would let it start sooner, with the start expected then.
+    /// Changes of the job, each of which alone would let it start sooner, with the start expected after that change.
     #[n(12)]
     pub changes: Vec<(WhyChange, Time)>,
 }
@@ -75,16 +75,16 @@ impl Default for Why {
 /// When and where a job is expected to start.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct WhyStart {
-    /// Expected start.
+    /// Time at which the job is expected to start.
     #[n(0)]
     pub time: Time,
-    /// Partition in which it would start.
+    /// Partition in which the job would start.
     #[n(1)]
     pub partition: String,
-    /// Names of the nodes, as a host list.
+    /// Names of the nodes on which the job would start, as a host list.
     #[n(2)]
     pub nodes: String,
-    /// On a torus: the prism that the nodes form.
+    /// On a torus: the prism (box of nodes) in which the job would start. None: the network is no torus.
     #[n(3)]
     pub prism: Option<String>,
 }
@@ -95,7 +95,7 @@ pub struct WhyPartition {
     /// Name of the partition.
     #[n(0)]
     pub name: String,
-    /// Number of nodes of the partition.
+    /// Number of nodes in the partition.
     #[n(1)]
     pub nodes: u32,
     /// Fewest nodes that the job needs.
@@ -104,16 +104,18 @@ pub struct WhyPartition {
     /// Whether the job fits into the free resources now, regardless of the queue and other reasons.
     #[n(3)]
     pub room: bool,
-    /// Whether it could start if no job ran.
+    /// Whether the job could start if no other jobs were running.
     #[n(4)]
     pub empty: bool,
-    /// Whether it could start if no job ran, all nodes were up and none was reserved.
+    /// Whether the job could start if no other jobs were running, all nodes were up and none was reserved.
     #[n(5)]
     pub ideal: bool,
-    /// Nodes by the first test that they fail: test, names as a host list, number.
+    /// Nodes of the partition, grouped by the first test that they fail (`Free`: they fail none): test, names as a host
+    /// list, number of nodes.
     #[n(6)]
     pub tests: Vec<(NodeTest, String, u32)>,
-    /// Set if there are enough nodes but not in the positions that the job requires.
+    /// Set if there are enough nodes, but not in the network positions that the job requires. None: positions are no
+    /// problem.
     #[n(7)]
     pub misfit: Option<WhyMisfit>,
 }
@@ -121,75 +123,75 @@ pub struct WhyPartition {
 /// Why a job can't use nodes that pass all other tests: their positions in the network.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct WhyMisfit {
-    /// The required positions.
+    /// How the job requires its nodes to be placed in the network.
     #[n(0)]
     pub together: Together,
-    /// Options that require these positions, with their values. Empty: every job of that size requires them.
+    /// Options of the job that require this placement, with their values. Empty: every job of that size requires it.
     #[n(1)]
     pub options: Vec<(String, String)>,
-    /// True: enough nodes are free now. False: only if no job ran.
+    /// Whether enough nodes are free now. False: there would be enough only if no other jobs were running.
     #[n(2)]
     pub free: bool,
-    /// The first of the shapes that would do, if a shape is required.
+    /// The first few shapes (sizes of boxes of nodes) that would do. Empty: no shape is required.
     #[n(3)]
     pub shapes: Vec<String>,
 }
 
-/// A change of a job that could let it start sooner.
+/// A change of a pending job that could let it start sooner.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum WhyChange {
-    /// Without `--nodelist`.
+    /// The job could start sooner without its `--nodelist`.
     #[n(0)]
     WithoutNodelist,
-    /// Without `--exclude`.
+    /// The job could start sooner without its `--exclude`.
     #[n(1)]
     WithoutExclude,
-    /// Without `--constraint`.
+    /// The job could start sooner without its `--constraint`.
     #[n(2)]
     WithoutConstraint,
-    /// Without `--exclusive`.
+    /// The job could start sooner without its `--exclusive`.
     #[n(3)]
     WithoutExclusive,
-    /// Without `--contiguous`.
+    /// The job could start sooner without its `--contiguous`.
     #[n(4)]
     WithoutContiguous,
-    /// Without `--switches`.
+    /// The job could start sooner without its `--switches`.
     #[n(5)]
     WithoutSwitches,
-    /// Without `--geometry`, on the same number of nodes.
+    /// The job could start sooner without its `--geometry`, on the same number of nodes.
     #[n(6)]
     WithoutGeometry,
-    /// Without `--grid`.
+    /// The job could start sooner without its `--grid`.
     #[n(7)]
     WithoutGrid,
-    /// With `--network=local` or `--network=tolerant`.
+    /// The job could start sooner with `--network=local` or `--network=tolerant`.
     #[n(8)]
     Network,
-    /// Without `--licenses`.
+    /// The job could start sooner without its `--licenses`.
     #[n(9)]
     WithoutLicenses,
-    /// Without `--reservation`.
+    /// The job could start sooner without its `--reservation`.
     #[n(10)]
     WithoutReservation,
-    /// Without `--gres` and `--gpus…`.
+    /// The job could start sooner without its `--gres` and `--gpus…`.
     #[n(11)]
     WithoutGres,
-    /// Other number of tasks (`--ntasks`).
+    /// The job could start sooner with this number of tasks (`--ntasks`).
     #[n(12)]
     Tasks(#[n(0)] u32),
-    /// Other number of nodes (`--nodes`).
+    /// The job could start sooner with this number of nodes (`--nodes`).
     #[n(13)]
     Nodes(#[n(0)] u32),
-    /// Other number of CPUs per task (`--cpus-per-task`).
+    /// The job could start sooner with this number of CPUs per task (`--cpus-per-task`).
     #[n(14)]
     CpusPerTask(#[n(0)] u32),
-    /// Other memory (`--mem`, `--mem-per-cpu`).
+    /// The job could start sooner with this amount of memory (`--mem`, `--mem-per-cpu`).
     #[n(15)]
     Memory(#[n(0)] Memory),
-    /// Other time limit (`--time`), seconds.
+    /// The job could start sooner with this time limit (`--time`), seconds.
     #[n(16)]
     TimeLimit(#[n(0)] u64),
-    /// Other partition (`--partition`).
+    /// The job could start sooner in this partition (`--partition`).
     #[n(17)]
     Partition(#[n(0)] String),
 }
