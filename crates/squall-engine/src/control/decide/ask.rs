@@ -16,5 +16,5 @@ pub(crate) struct Ask<'a> {
     pub(crate) who: &'a Who,
 }
 
-/// The result of a verb: an answer, or None if it comes later.
+/// The result of a verb: Some: the answer to send now; None: the answer is sent later.
 pub(crate) type Reply = Result<Option<Answer>, Refusal>;
