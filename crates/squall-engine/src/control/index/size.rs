@@ -5,13 +5,13 @@ use squall_model::resource::Memory;
 
 /// The least resources that a job will take.
 pub(crate) struct Size {
-    /// Number of nodes.
+    /// Least number of nodes.
     pub(crate) nodes: u32,
-    /// Number of tasks.
+    /// Least number of tasks.
     pub(crate) tasks: u32,
-    /// Number of CPUs over all nodes.
+    /// Least number of CPUs over all nodes.
     pub(crate) cpus: u32,
-    /// Memory over all nodes, MiB.
+    /// Least memory over all nodes, MiB.
     pub(crate) memory_mb: u64,
 }
 

@@ -1,4 +1,5 @@
-//! Pending items that lack licenses. When some are returned, as many items as could start are examined, in queue order.
+//! Pending items that lack licenses. When licenses are returned, as many of the items as could start with them are
+//! examined, in queue order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,18 +9,18 @@ use squall_sched::Item;
 
 use crate::control::index::lanes::Place;
 
-/// Pending items by the name of each license that they lack.
+/// Queue positions of pending items by the name of each license that they lack.
 #[derive(Debug, Default)]
 pub(crate) struct Starved(BTreeMap<String, BTreeSet<Place>>);
 
 impl Starved {
-    /// Adds an item that lacks the licenses of its spec.
+    /// Adds a pending item that waits for the licenses of its spec.
     pub(crate) fn add(&mut self, spec: &JobSpec, place: Place) {
         for name in names(spec) {
             self.0.entry(name).or_default().insert(place);
         }
     }
-    /// Removes an item, as it no longer waits for licenses.
+    /// Removes a pending item, as it no longer waits for licenses.
     pub(crate) fn remove(&mut self, place: Place) {
         self.0.retain(|_, waiting| {
             waiting.remove(&place);

@@ -26,19 +26,20 @@ use crate::control::state::job::Run;
 use crate::control::state::node::Partition;
 use crate::control::state::{LineId, State};
 
-/// State and queue, borrowed for a scheduling pass.
+/// State and queue as the scheduling policy sees them, borrowed for a pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sight<'a> {
     /// The journaled state.
     pub(crate) state: &'a State,
     /// The queue.
     pub(crate) queue: &'a Queue,
-    /// The current time.
+    /// The time of the scheduling pass.
     pub(crate) now: Time,
 }
 
 impl Sight<'_> {
-    /// Returns the matrix row of a job that holds resources; in all rows if it shares cores with no job of its rank.
+    /// Returns the row of the gang scheduling matrix in which a job runs. A job that shares cores with no job of its
+    /// rank is in all rows.
     fn row_of(&self, id: JobId, run: &Run, ranked: bool) -> Row {
         let rank = if ranked { self.state.rank(&run.partition) } else { 0 };
         let asked = self.state.jobs.get(&id).is_some_and(|job| job.spec.need.oversubscribe);
@@ -88,7 +89,7 @@ impl View for Sight<'_> {
         }
     }
     fn ends(&self) -> impl Iterator<Item = End<'_>> {
-        // Cores of a suspended job are free when both it and the job that runs there now have ended.
+        // A job that stands still for another job is left out, as its cores are free only when both have ended.
         let held = self.queue.ends.iter().filter(|(_, id)| !self.state.is_covered(*id));
         held.filter_map(|&(time, id)| {
             let run = self.state.jobs.get(&id)?.run()?;
