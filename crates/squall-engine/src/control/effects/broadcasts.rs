@@ -28,7 +28,8 @@ use crate::control::port::{CallerId, Out};
 use crate::control::state::State;
 use crate::fabric::cost::{self, Shape};
 
-/// Timeout of a stage of a broadcast. After it the stage is tried again, with or without the nodes that did not answer.
+/// Timeout of a stage of a broadcast. After it the broadcast is continued without the nodes that did not answer, or
+/// retried.
 const STAGE_WAIT: Span = Span::from_secs(10);
 /// Time in which all nodes must receive half a window before slow ones are left for later. The nodes left for later get
 /// `STAGE_WAIT`, as no other node waits for them. If most nodes are slow, they are asked again as long as they make
@@ -316,8 +317,9 @@ fn place(c: &mut Controller, now: Time, caller: CallerId, out: &mut Out) {
     question(c, now, caller, Stage::Placed);
 }
 
-/// Retries the present stage after a pause, because the nodes `missing` did not do what they were asked. Gives up in
-/// the last stage, after `ROUNDS` retries without progress, or if the time for the broadcast is over.
+/// Retries the broadcast after a pause, from the stage `Expected` on, because the nodes `missing` did not do what they
+/// were asked. Gives up in the last stage, after `ROUNDS` retries without progress, or if the time for the broadcast is
+/// over.
 fn again(c: &mut Controller, now: Time, caller: CallerId, (missing, tally): (NodeSet, &Tally), out: &mut Out) {
     let Some(one) = c.broadcasts.all.get_mut(&caller) else { return };
     let had = one.whole.len();

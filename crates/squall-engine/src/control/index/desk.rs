@@ -76,7 +76,7 @@ pub(crate) struct Live {
     pub(crate) program: Option<Arc<TaskProgram>>,
     /// Connection of the step's `srun`; None: it is not connected.
     pub(crate) caller: Option<CallerId>,
-    /// If no `srun` is connected: when the step is ended unless one connects before. None: one is connected.
+    /// When the step is ended unless an `srun` has connected by then. None: no such time is set.
     pub(crate) patience: Option<Time>,
     /// Connections of other clients that watch the step (`sattach`).
     pub(crate) watchers: Vec<CallerId>,

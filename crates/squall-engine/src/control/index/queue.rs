@@ -81,7 +81,7 @@ pub(crate) struct Queue {
     pub(crate) closed: Vec<Closed>,
     /// Whether some job has `--exclusive=user`, or had it since the queue was last rebuilt.
     pub(crate) keeps_apart: bool,
-    /// Occupied nodes with the user of their jobs. Empty unless `keeps_apart`.
+    /// Running jobs with their users, nodes and expected ends, to keep users apart. Empty unless `keeps_apart`.
     pub(crate) claims: Vec<Claim>,
     /// Nodes with free cores where jobs may start now.
     pub(crate) open: NodeSet,

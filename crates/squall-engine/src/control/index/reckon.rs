@@ -75,7 +75,8 @@ impl<'a> Standee<'a> {
     pub(crate) fn fixed(&self) -> Option<u32> {
         self.standing.priority.or(self.spec.priority).filter(|set| *set > 0)
     }
-    /// Returns since when the job could run: its submission or begin time, apart from holds and dependencies.
+    /// Returns since when the job could run, apart from dependencies: its submission, begin time, end of a requeue
+    /// delay or release from a hold, whichever is latest.
     fn eligible(&self) -> Time {
         let later = self.spec.begin.max(self.standing.not_before).max(self.standing.released);
         later.map_or(self.submit, |later| later.max(self.submit))

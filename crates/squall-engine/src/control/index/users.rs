@@ -27,7 +27,7 @@ impl Queue {
         self.keeps_apart.then_some(owner.uid)
     }
 
-    /// Records in `claims` which user's jobs occupy each node.
+    /// Records the user, nodes and expected end of each running job in `claims`.
     pub(crate) fn look_at_users(&mut self, state: &State) {
         self.claims.clear();
         if !self.keeps_apart {

@@ -89,7 +89,7 @@ impl View for Sight<'_> {
         }
     }
     fn ends(&self) -> impl Iterator<Item = End<'_>> {
-        // A job that stands still for another job is left out, as its cores are free only when both have ended.
+        // Cores of a suspended job are free when both it and the job that runs there now have ended.
         let held = self.queue.ends.iter().filter(|(_, id)| !self.state.is_covered(*id));
         held.filter_map(|&(time, id)| {
             let run = self.state.jobs.get(&id)?.run()?;
