@@ -88,7 +88,7 @@ pub struct Controller {
     pub(crate) strays: BTreeMap<NodeId, BTreeSet<JobAttempt>>,
     /// The shutdown under way; None: no shutdown was requested.
     pub(crate) leaving: Option<Leaving>,
-    /// When ended jobs were last checked for being old enough to forget.
+    /// When the controller last looked for records of ended jobs that are old enough to be removed.
     pub(crate) forget_checked: Time,
     /// Working memory of the scheduling policy, kept from one scheduling pass to the next.
     pub(crate) scratch: squall_sched::Scratch,

@@ -112,7 +112,7 @@ fn within(state: &State, partition: &Partition, spec: &JobSpec) -> Result<(), Re
     if enough { Ok(()) } else { Err(Refusal::TooManyRequested("CPUs".to_owned())) }
 }
 
-/// Checks the sizes of script and environment.
+/// Refuses a script or environment that is too large, and a batch job without a script.
 pub(crate) fn contents(kind: JobKind, script: &[u8], env: &[u8]) -> Result<(), Refusal> {
     if script.len() > SCRIPT_BYTES_MAX {
         return Err(Refusal::TooLarge("batch script".to_owned(), SCRIPT_BYTES_MAX as u64));
@@ -130,7 +130,7 @@ fn invalid(option: &str, value: &str, problem: &str) -> Refusal {
     Refusal::InvalidValue { option: option.to_owned(), value: value.to_owned(), problem: problem.to_owned() }
 }
 
-/// Checks the lengths of all texts.
+/// Refuses a spec with a text, an argument list or a list of resource limits that is too long.
 pub(crate) fn strings(spec: &JobSpec) -> Result<(), Refusal> {
     let long = spec.texts().any(|text| text.len() > STRING_BYTES_MAX);
     let args: usize = spec.args.iter().map(|arg| arg.len() + 1).sum();

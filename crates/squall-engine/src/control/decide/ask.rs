@@ -16,5 +16,5 @@ pub(crate) struct Ask<'a> {
     pub(crate) who: &'a Who,
 }
 
-/// The result of a verb: Some: the answer to send now; None: the answer is sent later.
+/// What a verb returns: the answer to send now, None if the answer is sent later, or a refusal.
 pub(crate) type Reply = Result<Option<Answer>, Refusal>;

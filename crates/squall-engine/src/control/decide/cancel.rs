@@ -27,7 +27,8 @@ pub(crate) enum What {
     EndStep(StepNo),
 }
 
-/// Time after a launch in which its tasks may not have begun yet. On a connected node they have by then.
+/// Time after the launch of a job or step in which its tasks may not have begun yet. On a connected node they have
+/// begun by the end of this time.
 const BEGINNING: Span = Span::from_secs(10);
 /// SIGKILL ends a job for good, as `scancel` without a signal does.
 const KILL: i32 = 9;

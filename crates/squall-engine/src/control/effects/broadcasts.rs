@@ -37,10 +37,11 @@ const STAGE_WAIT: Span = Span::from_secs(10);
 const WINDOW_WAIT: Span = Span::from_secs(2);
 /// Maximum number of emulated nodes in one process (a rack). More receivers than this are in several processes.
 const RACK_NODES_MAX: u64 = 1000;
-/// Number of retries without progress, the pause before the first retry, and the factor by which each pause is longer
-/// than the one before. Nodes that have lost their route can come back by another meanwhile.
+/// Number of retries without progress after which a broadcast is given up.
 const ROUNDS: u32 = 6;
+/// Pause before the first retry. Nodes that have lost their route can come back by another route meanwhile.
 const PAUSE: Span = Span::from_millis(20);
+/// Factor by which each pause is longer than the one before.
 const PAUSE_GROWTH: u64 = 5;
 
 /// Begins the broadcast of a file for a client. An earlier broadcast on the same connection is dropped.

@@ -157,7 +157,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     }
 }
 
-/// Returns when [`settle`] must be called again.
+/// Returns when [`settle`] must be called again; None: no question waits for a time.
 pub(crate) fn deadline(c: &Controller) -> Option<Time> {
     c.foreign.again
 }

@@ -22,8 +22,9 @@ use crate::control::net::queries::Purpose;
 use crate::control::port::Out;
 use crate::control::state::job::Run;
 
-/// How often nodes are asked for their clock skew, and how long the answer may take.
+/// Interval at which nodes are asked for their clock skew.
 const SKEW: Span = Span::from_secs(10);
+/// Timeout of the nodes' answer about their clock skew.
 const SKEW_WAIT: Span = Span::from_secs(5);
 
 /// Skew that is tested first: less than this many microseconds.
@@ -141,7 +142,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time) {
     }
 }
 
-/// Returns when [`settle`] must be called again.
+/// Returns when [`settle`] must be called again; None: no jobs share cores.
 pub(crate) fn deadline(c: &Controller) -> Option<Time> {
     c.gang.next_strobe.into_iter().chain(c.gang.next_skew).min()
 }

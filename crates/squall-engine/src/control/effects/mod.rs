@@ -137,7 +137,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     c.links.flush(now, out);
 }
 
-/// Returns when [`settle`] must be called again.
+/// Returns when [`settle`] must be called again, even if no input comes before; None: nothing is due.
 pub(crate) fn deadline(c: &Controller) -> Option<Time> {
     let first = c.state.index.ended.first().into_iter().chain(c.state.index.ended_arrays.first());
     let first = first.map(|(time, _)| *time).min();

@@ -51,7 +51,7 @@ pub(crate) struct List {
     pub(crate) wanted: JobSelection,
     pub(crate) ended: bool,
     pub(crate) steps: bool,
-    /// The content of the list; None: the list has not begun.
+    /// The content of the list; None: no page was made yet.
     pub(crate) chosen: Option<Chosen>,
     /// Array tasks that were sent as one entry, by array. They are not sent again if they get a record of their own
     /// meanwhile.

@@ -19,11 +19,12 @@ use crate::control::state::State;
 use crate::control::state::gates;
 use crate::control::state::job::Queue as Standing;
 
-/// Number of steps to which a priority of 1 corresponds in a queue key. A key is the priority in these steps plus
-/// GROUND, below which no priority falls. The bits from RANK_BITS up hold the preemption rank of the QOS and so come
-/// first.
+/// Number of steps of a queue key to which a priority of 1 corresponds. A key has the priority (plus `GROUND` if
+/// it is calculated from factors) in these steps.
 const PARTS: f64 = (1_u64 << 20) as f64;
+/// Added to a priority from factors to make it positive; no such priority is below -GROUND.
 const GROUND: f64 = (1_u64 << 34) as f64;
+/// Lowest bit of a queue key's preemption rank (of the QOS), which comes before the priority.
 const RANK_BITS: u32 = 56;
 
 /// Highest preemption rank of a QOS; a longer chain of preemption gets this rank, too.

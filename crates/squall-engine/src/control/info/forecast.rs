@@ -22,9 +22,10 @@ use crate::control::index::{lanes::request_of, ordered::Ordered};
 /// Maximum number of jobs in each partition whose start is forecast.
 const JOBS_MAX: usize = 200;
 
-/// Limit on the work of a forecast for one job, jobs ahead of it times nodes, so that it delays the controller for a
-/// second at most. At least AHEAD_MIN jobs ahead are considered in any case.
+/// Limit on the work of a forecast for one job, as jobs ahead of it times nodes, so that a forecast delays the
+/// controller for a second at most.
 const WORK_MAX: usize = 500_000;
+/// Number of jobs ahead that a forecast may consider even if `WORK_MAX` allows fewer.
 const AHEAD_MIN: usize = 16;
 
 /// Rules of the scheduling pass that makes a forecast: resources are reserved for each job, in order.

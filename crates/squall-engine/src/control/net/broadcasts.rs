@@ -13,8 +13,8 @@ use squall_model::wire::fabric::{Cascade, ContentId, Tally};
 
 use crate::control::net::air::{Air, Way};
 use crate::control::port::CallerId;
-/// Number of queries in a row without progress after which slow receivers are no longer waited for.
 
+/// Number of queries in a row without progress after which slow receivers are no longer waited for.
 pub(crate) const IDLE_MAX: u32 = 2;
 
 /// Broadcasts of files under way, and digests of earlier ones.
@@ -61,8 +61,9 @@ pub(crate) struct Broadcast {
     pub(crate) sent: NodeSet,
     /// Number of bytes that the client has sent.
     pub(crate) come: u64,
-    /// Number of bytes up to which the client was asked to send.
+    /// Number of bytes up to which receivers were last asked whether they have them.
     pub(crate) asked: u64,
+    /// Number of bytes up to which the client was asked to send.
     pub(crate) wanted: u64,
     /// Number of bytes that all receivers have.
     pub(crate) taken: u64,

@@ -26,7 +26,7 @@ pub struct Array {
     pub submit: Time,
     /// Hold, priority and other settings of the tasks that have no record of their own.
     pub queue: Queue,
-    /// Most tasks that may run at once; None: no limit.
+    /// Maximum number of tasks that may run at once (`%N`); None: no limit.
     pub limit: Option<u32>,
     /// How many tasks are in which state.
     pub tally: ArrayTally,

@@ -117,7 +117,7 @@ pub struct Index {
     pub wanted: BTreeMap<JobId, u32>,
     /// Number of pending jobs, each array task counted.
     pub pending: u64,
-    /// Number of running and completing jobs.
+    /// Number of running, completing and leased jobs.
     pub active: u64,
     /// The network topology from the configuration.
     pub topology: Arc<Topology>,

@@ -19,7 +19,7 @@ use crate::control::state::State;
 pub(crate) use crate::control::state::apply::cluster::is_all;
 
 impl State {
-    /// Applies all events of a record.
+    /// Applies all events of a journal record.
     pub fn apply_record(&mut self, record: &Record) {
         for event in &record.events {
             self.apply(record.time, event);
