@@ -366,7 +366,7 @@ fn tasks_each(state: &State, partitions: &[&Partition], need: &Need) -> u32 {
     tasks.min(need.ntasks_per_node.filter(|each| *each > 0).unwrap_or(u32::MAX))
 }
 
-/// Returns the nodes of partitions whose hardware is known.
+/// Returns those nodes of the partitions that have reported their hardware.
 fn known_nodes<'a>(state: &'a State, partitions: &'a [&Partition]) -> impl Iterator<Item = &'a Node> {
     let nodes = partitions.iter().flat_map(|partition| partition.nodes.iter());
     nodes.filter_map(|id| state.node(id)).filter(|node| node.hardware.cpus > 0)

@@ -36,7 +36,7 @@ const KILL: i32 = 9;
 const SIGNAL_MAX: i32 = 64;
 
 impl What {
-    /// Derives the effect from the options of `scancel`.
+    /// Returns the effect on each job that the options of `scancel` ask for.
     pub(crate) fn new(signal: Option<(i32, SignalTarget)>, step: Option<StepNo>) -> Result<Self, Refusal> {
         if let Some((signal, _)) = signal.filter(|(signal, _)| !(0..=SIGNAL_MAX).contains(signal)) {
             let problem = format!("signals have numbers from 0 to {SIGNAL_MAX}");

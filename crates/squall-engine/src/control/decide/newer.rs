@@ -40,7 +40,7 @@ pub(crate) fn contradiction(c: &Controller, said: &Registration) -> Option<Newer
 /// Handles a node's report of a newer controller. With `--accept-loss` this controller goes on with a higher epoch and
 /// higher ids than the node has seen. Otherwise it decides nothing more and ends.
 pub(crate) fn contradicted(c: &mut Controller, now: Time, newer: &Newer, out: &mut Out) {
-    // The other sessions were offered by this controller, or by one that it knows of.
+    // Other sessions were offered by this controller or by an older one.
     if newer.session <= c.links.newest_session() {
         return;
     }

@@ -34,7 +34,7 @@ pub(crate) fn query_nodes(
     Ok(None)
 }
 
-/// Returns the nodes of a host list. A name that is no node is refused.
+/// Returns the nodes of a host list. A name that no node has is refused.
 pub(crate) fn named(c: &Controller, nodes: &str) -> Result<NodeSet, Refusal> {
     let invalid = |problem: String| Refusal::InvalidValue { option: "nodes".into(), value: nodes.to_owned(), problem };
     let names = hostlist::expand_within(nodes, c.state.nodes.len()).map_err(|e| invalid(e.to_string()))?;

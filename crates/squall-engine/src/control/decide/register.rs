@@ -182,7 +182,7 @@ fn reconcile(c: &mut Controller, id: NodeId, said: &Registration, unknown: &BTre
                 if run.suspended.is_some() || run.suspended_total > Span(0) {
                     c.todo.stopping.insert((job, id));
                 }
-                // A node that lost its report of a failed launch knows the job but not the script.
+                // A node that lost its report of a failed launch reports the job without its script.
                 let script = StepKey { job, attempt: attempt.attempt, step: StepNo::BATCH };
                 let runs = run.steps.get(&StepNo::BATCH).is_some_and(|step| step.left.contains(id));
                 if !known.contains(&attempt) || (runs && !said.steps.contains(&script)) {
@@ -196,7 +196,7 @@ fn reconcile(c: &mut Controller, id: NodeId, said: &Registration, unknown: &BTre
                 let message = work::end_message(c, job);
                 c.links.extend(id, message);
             }
-            // It may have begun here, and even ended: only the node knows.
+            // The job may have begun here, and even ended: the node decides whether it can still be recalled.
             Phase::Leased(_) if is_unwanted(&c.state, job) => c.links.push(id, Down::Recall { job: attempt }),
             Phase::Leased(_) if known.contains(&attempt) => {}
             Phase::Leased(_) => {

@@ -288,7 +288,7 @@ pub(crate) fn send_ends(c: &mut Controller) {
     }
 }
 
-/// Sends nodes that running jobs have given back the order to end those jobs.
+/// Sends the order to end a job to the nodes that the running job has given back.
 pub(crate) fn send_leaves(c: &mut Controller) {
     for id in std::mem::take(&mut c.todo.leaving) {
         let gone = c.state.jobs.get(&id).and_then(|job| job.run()).map(|run| run.leaving.nodes());

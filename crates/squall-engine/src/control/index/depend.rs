@@ -30,9 +30,9 @@ pub(crate) enum Verdict {
 pub(crate) struct Dependent<'a> {
     /// The job or array in the queue.
     pub(crate) item: Item,
-    /// Array and index of the array task; None: the item is not an array task with a record of its own.
+    /// Array and index, if an array task with a record of its own is evaluated; otherwise None.
     pub(crate) task: Option<ArrayTask>,
-    /// Indices of the array's tasks that have no record of their own; None: the item is a job.
+    /// Indices of the tasks without a record of their own, if an array is evaluated; None: a job is evaluated.
     pub(crate) untouched: Option<&'a IndexSet>,
     /// Uid of the user who submitted the job or array.
     pub(crate) uid: u32,

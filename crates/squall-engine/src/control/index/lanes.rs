@@ -85,7 +85,7 @@ struct Key {
 struct Kind {
     key: Key,
     request: Request,
-    /// Number of lanes whose jobs have this request.
+    /// Number of lanes (groups of jobs with equal request and time limit) with this request.
     pub(crate) lanes: u32,
 }
 
@@ -113,7 +113,7 @@ impl Kinds {
         self.ids.insert(key, id);
         Some(id)
     }
-    /// Returns the id of a spec's resource request; None: no job in a lane has this request.
+    /// Returns the id of a spec's resource request; None: no job that may start has this request.
     pub(crate) fn find(&self, spec: &Arc<JobSpec>) -> Option<KindId> {
         self.again(spec).or_else(|| self.ids.get(&Key::of(spec)).copied())
     }
@@ -133,13 +133,14 @@ impl Kinds {
     pub(crate) fn request(&self, id: KindId) -> Option<&Request> {
         self.all.get(id.0 as usize)?.as_ref().map(|kind| &kind.request)
     }
-    /// Counts one more lane with this request.
+    /// Counts one more lane (group of jobs with equal request and time limit) with this request.
     fn held(&mut self, id: KindId) {
         if let Some(Some(kind)) = self.all.get_mut(id.0 as usize) {
             kind.lanes += 1;
         }
     }
-    /// Counts one lane less with this request; a request without lanes is dropped.
+    /// Counts one lane (group of jobs with equal request and time limit) less with this request. A request without
+    /// lanes is dropped.
     fn left(&mut self, id: KindId) {
         let Some(slot) = self.all.get_mut(id.0 as usize) else { return };
         let Some(kind) = slot else { return };
@@ -223,8 +224,8 @@ impl Line {
         }
         line
     }
-    /// Adds a position to its lane. None: the position was in the lane already. Otherwise returns true if no scheduling
-    /// pass was made since the lane got its first job.
+    /// Adds a position to the lane of this request and time limit. None: the position was in the lane already.
+    /// Otherwise returns true if no scheduling pass was made since the lane got its first job.
     pub(crate) fn insert(&mut self, kinds: &mut Kinds, shape: Shape, place: Place, passes: u64) -> Option<bool> {
         let lane = self.lanes.entry(shape).or_insert_with(|| {
             kinds.held(shape.want.kind);
@@ -239,7 +240,7 @@ impl Line {
         }
         Some(since >= passes)
     }
-    /// Removes a position from its lane. Returns whether the position was in it.
+    /// Removes a position from the lane of this request and time limit. Returns whether the position was in it.
     pub(crate) fn remove(&mut self, kinds: &mut Kinds, shape: Shape, place: Place) -> bool {
         let Some(lane) = self.lanes.get_mut(&shape) else { return false };
         let first = lane.places.first() == Some(&place);

@@ -23,7 +23,7 @@ use crate::control::state::State;
 use crate::control::state::job::{Job, Queue};
 use crate::control::state::ledger::Decay;
 
-/// Returns the limits of a gate (an association or QOS with shared limits), each with its value: a number of jobs,
+/// Returns the limits of an association or QOS with shared limits (a gate), each with its value: a number of jobs,
 /// CPUs, MiB, nodes, devices or seconds, or one of those times seconds.
 fn limits_of(state: &State, gate: Gate) -> Vec<(Limit, u64)> {
     let of_all = |limit: Limit| matches!(limit.scope(), Scope::Grp | Scope::GrpUsed | Scope::GrpDue);
@@ -50,13 +50,13 @@ fn limits_of(state: &State, gate: Gate) -> Vec<(Limit, u64)> {
     }
 }
 
-/// Returns whether a gate (an association or QOS with shared limits) has any limit.
+/// Returns whether an association or QOS with shared limits (a gate) has any limit.
 pub(crate) fn is_limited(state: &State, gate: Gate) -> bool {
     !limits_of(state, gate).is_empty()
 }
 
-/// Returns how much each limit of a gate leaves for jobs that start, in the limit's unit. Limits on submitted jobs are
-/// left out.
+/// Returns how much each limit of an association or QOS leaves for jobs that start, in the limit's unit. Limits on
+/// submitted jobs are left out.
 pub(crate) fn room(state: &State, gate: Gate, now: Time) -> Vec<(Limit, u64)> {
     let limits = limits_of(state, gate);
     if limits.is_empty() {
@@ -79,8 +79,8 @@ pub(crate) fn room(state: &State, gate: Gate, now: Time) -> Vec<(Limit, u64)> {
     limits.into_iter().filter_map(left).collect()
 }
 
-/// Returns the past usage of the jobs that count against a gate, in the resource of a limit: resource-seconds; for a
-/// limit on run time, seconds.
+/// Returns the past usage of the jobs that count against an association or QOS, in the resource of a limit:
+/// resource-seconds; for a limit on run time, seconds.
 fn used_s(state: &State, gate: Gate, limit: Limit, now: Time) -> u64 {
     let (tallies, decay) = (&state.index.tallies, Decay::of(&state.config));
     let used = |whose: Whose, id: u32, decay: Decay| {
@@ -108,8 +108,8 @@ fn is_below(state: &State, (key, id): (&AssocKey, u32), (other, own): (&AssocKey
     !other.user.is_empty() && (own.id == id || (key.user.is_empty() && account()))
 }
 
-/// Returns how much the running jobs that count against a gate may still use until their time limits, resource-seconds;
-/// for a limit on run time, seconds.
+/// Returns how much the running jobs that count against an association or QOS may still use until their time limits,
+/// resource-seconds; for a limit on run time, seconds.
 fn due_s(state: &State, gate: Gate, limit: Limit, now: Time) -> u64 {
     let due = |job: &Job| {
         let run = job.run()?;

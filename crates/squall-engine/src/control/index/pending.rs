@@ -1,4 +1,5 @@
-//! Pending items of the queue: a job, or the tasks of an array that have no record of their own ("untouched" tasks).
+//! Pending jobs and arrays of the queue. An array stands for its tasks that have no record of their own ("untouched"
+//! tasks).
 
 use crate::control::index::depend;
 use crate::control::index::depend::{Dependent, Verdict};
@@ -38,7 +39,7 @@ pub(crate) struct Pending<'a> {
     pub(crate) submit: Time,
     /// Array and index, if the job is an array task.
     pub(crate) task: Option<ArrayTask>,
-    /// The array, if the item stands for its untouched tasks.
+    /// The array, if its tasks without a record of their own are meant; None: a job is meant.
     pub(crate) array: Option<&'a Array>,
     /// Outcome of the attempt before, if the job was requeued.
     pub(crate) last: Option<&'a Outcome>,
@@ -46,7 +47,8 @@ pub(crate) struct Pending<'a> {
     pub(crate) het: Option<Het>,
 }
 
-/// Returns the queue item of an id: a job or task with a record of its own, otherwise the array that contains the task.
+/// Returns the queue entry for an id: the job or task itself if it has a record of its own, otherwise the array that
+/// contains the task.
 pub(crate) fn item_of(state: &State, id: JobId) -> Option<Item> {
     if state.jobs.contains_key(&id) {
         return Some(Item { id, array: false });
@@ -54,7 +56,7 @@ pub(crate) fn item_of(state: &State, id: JobId) -> Option<Item> {
     state.array_of(id).map(|(array, _)| Item { id: array, array: true })
 }
 
-/// Returns the data of a queue item, if the item is pending.
+/// Returns the data of a job or array, if it is pending; otherwise None.
 pub(crate) fn pending(state: &State, item: Item) -> Option<Pending<'_>> {
     if item.array {
         let array = state.arrays.get(&item.id).filter(|array| !array.tally.untouched.is_empty())?;
@@ -100,7 +102,7 @@ impl<'a> Pending<'a> {
         let limit_s = self.standing.time_limit_s.or(self.spec.limit_s()).flatten();
         Some(self.spec.latest_start(limit_s)? + Span(1))
     }
-    /// Returns the data of the item that the evaluation of its dependency needs.
+    /// Returns the data of the job or array that the evaluation of its dependency needs.
     pub(crate) fn dependent(&self) -> Dependent<'a> {
         Dependent {
             item: self.item,
@@ -111,29 +113,29 @@ impl<'a> Pending<'a> {
             submit: self.submit,
         }
     }
-    /// Evaluates the item's dependency.
+    /// Evaluates the dependency of the job or array.
     pub(crate) fn verdict(&self, state: &State, names: &Names) -> Verdict {
         let dependency = self.spec.dependency.as_ref();
         dependency.map_or(Verdict::Holds, |d| depend::verdict(state, names, &self.dependent(), d))
     }
-    /// Returns the questions about the item's dependency that other cells have not answered.
+    /// Returns the questions about the dependency of the job or array that other cells have not answered.
     pub(crate) fn questions(&self, state: &State) -> Vec<Question> {
         let (who, terms) = (self.dependent(), self.spec.dependency.iter().flat_map(|dependency| &dependency.terms));
         let questions = terms.filter_map(|term| depend::question(state, &who, term));
         questions.filter(|question| !state.foreign.contains_key(question)).collect()
     }
-    /// Returns whether the item has a `singleton` dependency.
+    /// Returns whether the job or array has a `singleton` dependency.
     pub(crate) fn is_single(&self) -> bool {
         let terms = self.spec.dependency.iter().flat_map(|dependency| &dependency.terms);
         terms.into_iter().any(|term| term.job.is_none())
     }
-    /// Returns the time before which the item does not start, because of `--begin` or a requeue. None: it may start at
-    /// once.
+    /// Returns the time before which the job or array does not start, because of `--begin` or a requeue. None: it may
+    /// start at once.
     pub(crate) fn not_before(&self) -> Option<Time> {
         self.spec.begin.max(self.standing.not_before)
     }
-    /// Returns how many more tasks of the item's array may run now under the array's limit (`%N`); None: there is no
-    /// limit.
+    /// Returns how many more tasks of the array may run now under its limit (`%N`); None: there is no limit, or the job
+    /// is not an array task.
     pub(crate) fn group(&self, state: &State) -> Option<Group> {
         let (id, array) = match (self.array, self.task) {
             (Some(array), _) => (self.item.id, array),
@@ -142,7 +144,8 @@ impl<'a> Pending<'a> {
         };
         array.limit.map(|limit| Group { id, room: limit.saturating_sub(array.tally.active) })
     }
-    /// Returns a limit that the item would exceed even if it ran alone. None: in one of its partitions it exceeds none.
+    /// Returns a limit that the job or array would exceed even if it ran alone. None: in one of its partitions it
+    /// exceeds none.
     pub(crate) fn broken(&self, state: &State) -> Option<(Whose, Limit)> {
         let mut broken = None;
         for at in partitions_of(state, self.spec) {
@@ -151,18 +154,18 @@ impl<'a> Pending<'a> {
         }
         broken
     }
-    /// Returns the gates (associations and QOS with shared limits) that the item counts against in any of its
+    /// Returns the associations and QOS with shared limits (gates) against which the job or array counts, in any of its
     /// partitions.
     pub(crate) fn limiting_gates(&self, state: &State) -> BTreeSet<Gate> {
         let names = partitions_of(state, self.spec).map(|at| &state.partitions[at].config.name);
         let gates = names.flat_map(|partition| gates::gates(state, self.owner, self.spec, partition));
         gates.filter(|gate| limits::is_limited(state, *gate)).collect()
     }
-    /// Returns whether any association or QOS limit applies to the item.
+    /// Returns whether any limit of an association or QOS applies to the job or array.
     pub(crate) fn is_limited(&self, state: &State) -> bool {
         !state.policy.is_empty() && !self.limiting_gates(state).is_empty()
     }
-    /// Returns how many tasks of an array item may start, apart from the array's limit (`%N`); 1 for a job.
+    /// Returns how many tasks of an array may start, apart from the array's limit (`%N`); 1 for a job.
     pub(crate) fn copies(&self, state: &State) -> u32 {
         let Some(array) = self.array else { return 1 };
         match depend::corresponding_tasks(state, array) {

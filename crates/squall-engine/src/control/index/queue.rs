@@ -155,8 +155,8 @@ impl Queue {
         self.ready = ready.into_iter().map(|places| Line::of(places, kinds, passes)).collect();
     }
 
-    /// Returns the request and time limit of a pending item; a new request is parsed. None: no partition here can
-    /// satisfy the request, and the item is parked.
+    /// Returns the request and time limit of a pending job or array; a new request is parsed. None: no partition here
+    /// can satisfy the request, which is recorded as the pending reason.
     fn shape(&mut self, state: &State, pending: &Pending<'_>) -> Option<Shape> {
         let known = self.gather(state, pending);
         let kind = self.kinds.enter(state, pending.spec).filter(|_| known);
@@ -193,7 +193,8 @@ impl Queue {
         end.map_or(Span(0), |end| end.since(run.start))
     }
 
-    /// Removes an item from the queue. Call it while the state still has the values by which the item was placed.
+    /// Removes a job or array from the queue. The state must still have the values from which its position was
+    /// calculated.
     pub(crate) fn withdraw(&mut self, state: &State, timers: &mut Timers, item: Item) {
         let Some(pending) = pending(state, item) else { return };
         self.take_out(state, &pending);
@@ -224,8 +225,8 @@ impl Queue {
         }
     }
 
-    /// Examines a pending item. If it may start, it gets its position in the queues of its partitions; otherwise it is
-    /// taken out of them.
+    /// Examines a pending job or array. If it may start, it gets its position in the queues of its partitions;
+    /// otherwise it is taken out of them.
     pub(crate) fn enter(&mut self, state: &State, timers: &mut Timers, now: Time, item: Item) -> Entered {
         let Some(pending) = pending(state, item) else { return Entered::Settled };
         if !self.keeps_apart && pending.spec.keeps_others_off() {
@@ -241,7 +242,7 @@ impl Queue {
         entered
     }
 
-    /// Returns whether a pending item may start. Registers it with everything that may change that: timers,
+    /// Returns whether a pending job or array may start. Registers it with everything that may change that: timers,
     /// dependencies, array limits.
     fn judge(&mut self, state: &State, timers: &mut Timers, now: Time, pending: &Pending<'_>) -> (bool, Entered) {
         let item = pending.item;
@@ -278,14 +279,14 @@ impl Queue {
             self.throttled.insert((group.id, item));
         }
         let starts = !waits && later.is_none() && full.is_none() && self.is_whole(state, now, pending);
-        // The item ends when its timer fires, which may be after this turn.
+        // The job ends when its timer fires, which may be after this turn.
         let starts = starts && too_late.is_none_or(|time| time > now);
         let broken = starts && !state.policy.is_empty() && pending.broken(state).is_some();
         let entered = if verdict == Verdict::Never { Entered::Hopeless } else { Entered::Settled };
         (starts && !broken, entered)
     }
 
-    /// Puts an item that may start (`ready`) into the queues of its partitions, or takes it out of them.
+    /// Puts a job or array that may start (`ready`) into the queues of its partitions, or takes it out of them.
     fn put(&mut self, state: &State, pending: &Pending<'_>, ready: bool) {
         if !ready {
             self.take_out(state, pending);
@@ -308,7 +309,7 @@ impl Queue {
         }
     }
 
-    /// Removes an item from the queues of its partitions.
+    /// Removes a job or array from the queues of its partitions.
     fn take_out(&mut self, state: &State, pending: &Pending<'_>) {
         self.hets.remove(&pending.item.id);
         let Some(shape) = self.known_shape(&pending) else { return };
@@ -319,13 +320,13 @@ impl Queue {
             if line.remove(&mut self.kinds, shape, place) {
                 let first = self.heads[at] == Some(place);
                 self.heads[at] = self.heads[at].filter(|_| !first);
-                // Resources may have been reserved for the item.
+                // Resources may have been reserved for this job.
                 self.kick |= first || several;
             }
         }
     }
 
-    /// Marks the items that depend on a job or array for examination, as that job or array started, ended or was
+    /// Marks for examination all jobs and arrays that depend on a job or array, as that one started, ended or was
     /// requeued.
     pub(crate) fn wake_watchers(&mut self, state: &State, id: JobId) {
         if self.watchers.is_empty() {
@@ -336,7 +337,7 @@ impl Queue {
             self.dirty.extend(watchers.iter().copied());
         }
     }
-    /// Marks tasks of an array that wait for its limit (`%N`) for examination, as many as the limit now allows. Called
+    /// Marks for examination tasks of an array that wait for its limit (`%N`), as many as the limit now allows. Called
     /// when a task ended or the limit changed.
     pub(crate) fn wake_throttled(&mut self, state: &State, id: JobId) {
         let Some(array) = state.arrays.get(&id) else { return };
@@ -349,7 +350,8 @@ impl Queue {
             self.dirty.insert(throttled.1);
         }
     }
-    /// Marks all parked items for examination, as the cluster changed.
+    /// Marks for examination all pending jobs and arrays that could not start as the cluster was (parked ones), as it
+    /// changed.
     pub(crate) fn wake_parked(&mut self, state: &State) {
         self.kinds.read_names(state);
         self.gather_again(state);
@@ -376,9 +378,9 @@ impl Queue {
     pub(crate) fn head(&self, partition: usize) -> Option<Item> {
         self.heads.get(partition).copied().flatten().map(|place| place.item)
     }
-    /// Makes the next job the head of a partition after the head `gone` has left without freeing anything. Returns true
-    /// if the next one has the same request as `gone`, or if there is none: then it can't start either, and no pass is
-    /// needed.
+    /// Makes the next job the first one that lacks resources (the head) in a partition, after the former head `gone`
+    /// has left the queue without freeing resources. Returns true if the next job has the same request as `gone`, or if
+    /// there is no next job: then no job can start, and no scheduling pass is needed.
     pub(crate) fn next_is_alike(&mut self, state: &State, partition: usize, gone: JobId) -> bool {
         let Some((place, shape)) = self.ready.get(partition).and_then(Line::first) else { return true };
         let spec = state.jobs.get(&gone).map(|job| &job.spec);
@@ -388,7 +390,7 @@ impl Queue {
         }
         alike
     }
-    /// Removes a job that can't start from a partition's queue and records the reason (parks it).
+    /// Removes a job that can't start from a partition's queue and records it with the reason as parked.
     pub(crate) fn park(&mut self, state: &State, skip: Skip) {
         let Some(pending) = pending(state, skip.item) else { return };
         let (shape, place) = (self.known_shape(&pending), self.place(state, &pending, skip.partition));
@@ -419,25 +421,25 @@ impl Queue {
         starved.sort_by_cached_key(|pending| self.first_place(state, pending));
         starved
     }
-    /// Marks jobs that lack licenses for examination, as a job with the given spec has returned its licenses.
+    /// Marks for examination jobs that lack licenses, as a job with the given spec has returned its licenses.
     pub(crate) fn wake_starved(&mut self, spec: &JobSpec) {
         if spec.need.licenses.is_some() {
             self.dirty.extend(self.starved.woken(spec));
         }
     }
 
-    /// Returns the position of a pending item in a partition's queue.
+    /// Returns the position of a pending job or array in a partition's queue.
     fn place(&self, state: &State, pending: &Pending<'_>, partition: usize) -> Place {
         Place { key: Reverse(self.reckoning.key(state, &Standee::of(pending), partition)), item: pending.item }
     }
 
-    /// Returns the position of a pending item in the queue of its first partition.
+    /// Returns the position of a pending job or array in the queue of its first partition.
     fn first_place(&self, state: &State, pending: &Pending<'_>) -> Place {
         let first = partitions_of(state, pending.spec).next().unwrap_or_default();
         self.place(state, pending, first)
     }
 
-    /// Removes an item from the parked ones.
+    /// Removes a job or array from those that can't start as the cluster is (parked ones).
     fn unpark(&mut self, state: &State, pending: &Pending<'_>) {
         match self.parked.remove(&pending.item) {
             Some(PendingReason::Licenses) => self.starved.remove(self.first_place(state, pending)),
@@ -456,8 +458,8 @@ impl Queue {
         }
     }
 
-    /// Marks the first jobs that each shared limit of a job blocks for examination, as the job no longer counts against
-    /// these limits.
+    /// Marks for examination the first jobs that wait for a shared limit of the given job, as that job no longer counts
+    /// against the limit.
     pub(crate) fn wake_limited(&mut self, state: &State, owner: &Owner, spec: &JobSpec, partition: &str) {
         if self.limited.is_empty() {
             return;
@@ -468,7 +470,7 @@ impl Queue {
         }
     }
 
-    /// Marks all jobs that limits on usage over time block for examination.
+    /// Marks for examination all jobs that are blocked by a limit on usage over time.
     pub(crate) fn wake_budgeted(&mut self) {
         let moves = |reason: &PendingReason| matches!(reason, PendingReason::Limit(_, limit) if limit.moves());
         let waiting = self.parked.iter().filter(|(_, reason)| moves(reason));
@@ -476,7 +478,7 @@ impl Queue {
         self.kick = true;
     }
 
-    /// Returns the pending reason of an item, as users see it.
+    /// Returns the pending reason of a job or array, as users see it.
     pub(crate) fn reason(&self, state: &State, now: Time, item: Item) -> PendingReason {
         let Some(own) = pending(state, item) else { return PendingReason::None };
         if own.het.is_none() {
@@ -490,7 +492,7 @@ impl Queue {
         kept.unwrap_or_else(|| self.place_reason(state, all.get(1).unwrap_or(&own)))
     }
 
-    /// Returns what blocks a pending item even if resources are free. None: nothing does.
+    /// Returns what blocks a pending job or array even if resources are free. None: nothing does.
     fn own_reason(&self, state: &State, now: Time, pending: &Pending<'_>) -> Option<PendingReason> {
         match pending.standing.hold {
             Hold::No => {}
@@ -529,7 +531,8 @@ impl Queue {
         }
     }
 
-    /// Returns the dependency terms of a pending item that are not satisfied, each with whether it can never be.
+    /// Returns the dependency terms of a pending job or array that are not satisfied, each with whether it can never
+    /// be.
     pub(crate) fn open_terms<'a>(
         &self,
         state: &'a State,

@@ -9,10 +9,10 @@ use squall_sched::Item;
 /// The purpose of a timer, with the job or node that it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
-    /// A pending item is examined, as it may be able to start: its begin time, its delay after a requeue or
+    /// A pending job or array is examined, as it may be able to start: its begin time, its delay after a requeue or
     /// `after:ID+MINUTES` has come.
     Ready(Item),
-    /// A pending item is ended, as it can't end by its `--deadline` any more.
+    /// A pending job or array is ended, as it can't end by its `--deadline` any more.
     Deadline(Item),
     /// A running job reaches its time limit and is ended.
     Limit(JobId),

@@ -58,7 +58,7 @@ pub(crate) fn yields(state: &State, asks: &Pending<'_>, tier: u32, job: &Job, ru
     }
 }
 
-/// Returns the running jobs that a pending item may preempt in a partition, and those that are ending already.
+/// Returns the running jobs that a pending job or array may preempt in a partition, and those that are ending already.
 pub(crate) fn victims(state: &State, now: Time, item: Item, partition: usize) -> Vec<Victim<'_>> {
     if state.config.preempt_type == PreemptType::None {
         return Vec::new();

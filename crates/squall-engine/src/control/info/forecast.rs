@@ -160,7 +160,7 @@ pub(crate) fn behind(
     variants.iter().enumerate().map(|(number, variant)| when(number == 0, variant)).collect()
 }
 
-/// Position of a job over the queues of all partitions: tier, sort key, item.
+/// Position of a job over the queues of all partitions: tier, sort key, job or array.
 type Rank = (Reverse<u32>, Reverse<u64>, Item);
 
 /// The queues of all partitions without the jobs behind a position, and without the job `own`. `before` None: with all

@@ -290,7 +290,7 @@ fn step_info(state: &State, no: StepNo, step: &Step, run: &Run) -> StepInfo {
 }
 
 impl Waits<'_> {
-    /// Returns the queue item of this pending job or array.
+    /// Returns the queue entry of this pending job or array.
     pub(crate) fn item(&self) -> Item {
         Item { id: self.id, array: self.job.is_none() }
     }

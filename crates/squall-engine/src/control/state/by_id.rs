@@ -59,7 +59,7 @@ impl<V> ById<V> {
         page.slots[slot].as_ref().map(|(_, value)| value)
     }
 
-    /// Returns the value of this id, to be changed.
+    /// Returns the value of this id, to be changed; None: it has none.
     pub fn get_mut(&mut self, id: &JobId) -> Option<&mut V> {
         let (page, slot) = place(*id);
         let page = self.pages.get_mut(page.checked_sub(self.first)? as usize)?.as_mut()?;
@@ -71,7 +71,7 @@ impl<V> ById<V> {
         self.get(id).is_some()
     }
 
-    /// Sets the value of an id. Returns the value that it had before.
+    /// Sets the value of an id. Returns the value that it had before; None: it had none.
     pub fn insert(&mut self, id: JobId, value: V) -> Option<V> {
         let (page, slot) = place(id);
         if self.pages.is_empty() {
@@ -94,7 +94,7 @@ impl<V> ById<V> {
         before.map(|(_, value)| value)
     }
 
-    /// Removes an id. Returns the value that it had.
+    /// Removes an id. Returns the value that it had; None: it had none.
     pub fn remove(&mut self, id: &JobId) -> Option<V> {
         let (page, slot) = place(*id);
         let room = self.pages.get_mut(page.checked_sub(self.first)? as usize)?;

@@ -14,7 +14,7 @@ use super::State;
 pub(crate) struct Kept(State);
 
 impl Kept {
-    /// Wraps a replayed state.
+    /// Makes a replayed state readable to all, and changeable by events only.
     pub(crate) fn new(state: State) -> Self {
         Self(state)
     }

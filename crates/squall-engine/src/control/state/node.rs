@@ -75,7 +75,7 @@ pub struct Partition {
 }
 
 impl Node {
-    /// Returns whether jobs may start on the node.
+    /// Returns whether jobs may start on the node: it responds and is neither drained nor down.
     pub fn usable(&self) -> bool {
         self.up && self.admin == NodeAdmin::Resume
     }

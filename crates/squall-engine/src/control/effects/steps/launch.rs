@@ -74,7 +74,7 @@ fn free_devices(run: &Run, rooms: &mut [Room]) {
 
 /// Nodes and resources that a waiting step may get.
 pub(crate) struct Offer {
-    /// The job's nodes, each with what its running steps leave free.
+    /// The job's nodes, each with the cores, memory and devices that no running step holds.
     all: Vec<Room>,
     /// The job's nodes without what running steps hold and without what the first waiting step will need; None: no step
     /// waits.
