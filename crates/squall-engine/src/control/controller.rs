@@ -75,7 +75,8 @@ pub struct Controller {
     pub(crate) steps: Desk,
     /// Pending jobs in scheduling order, and the reasons why some of them can't start.
     pub(crate) queue: Queue,
-    /// Running jobs whose slot queue on the node can take more leased jobs.
+    /// Running jobs whose slot queue can take more leased jobs. A slot queue is a list of jobs that a node runs one
+    /// after the other on the same cores.
     pub(crate) leases: Leases,
     /// Soft state of gang scheduling.
     pub(crate) gang: Gang,
@@ -103,7 +104,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Makes a controller over a replayed state, with the observers that run at each event.
+    /// Makes a controller for a replayed state, with the observers that run at each event.
     pub(crate) fn over(state: State, observers: &'static [Observer]) -> Self {
         Self {
             began_after: state.last_id,

@@ -51,7 +51,7 @@ pub enum Input {
     },
     /// A client's connection has ended.
     Hangup {
-        /// The connection.
+        /// The client's connection.
         caller: CallerId,
     },
     /// A child in the tree of node daemons has connected.
@@ -71,7 +71,7 @@ pub enum Input {
     },
     /// The connection of a child in the tree of node daemons has ended.
     Lost {
-        /// The connection.
+        /// The child's connection.
         link: LinkId,
     },
     /// The journal's disk became full or has space again. While it is full, requests that need space are refused and no
@@ -98,7 +98,7 @@ pub enum Input {
     },
     /// There is time for one more page of a long job list ([`Controller::lists`]).
     Page,
-    /// Time has passed: timers that are due run.
+    /// Time has passed: the controller handles timers that are due.
     Tick,
 }
 

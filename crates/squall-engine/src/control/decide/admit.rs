@@ -72,8 +72,8 @@ pub(crate) fn place(state: &State, owner: &Owner, spec: &JobSpec) -> Result<(), 
     devices(state, &partitions, spec)
 }
 
-/// `EnforcePartLimits`: refuses a job that exceeds the limits of one of its partitions (`ALL`) or of every one (`ANY`).
-/// With `NO` such a job waits.
+/// Applies `EnforcePartLimits`: refuses a job that exceeds the limits of one of its partitions (`ALL`) or of every one
+/// (`ANY`). With `NO` such a job is accepted and waits.
 pub(crate) fn within_partitions(state: &State, owner: &Owner, spec: &JobSpec) -> Result<(), Refusal> {
     let enforce = state.config.enforce_part_limits;
     if enforce == EnforcePartLimits::No {

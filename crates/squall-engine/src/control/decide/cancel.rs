@@ -30,7 +30,7 @@ pub(crate) enum What {
 /// Time after the launch of a job or step in which its tasks may not have begun yet. On a connected node they have
 /// begun by the end of this time.
 const BEGINNING: Span = Span::from_secs(10);
-/// SIGKILL ends a job for good, as `scancel` without a signal does.
+/// Number of the signal SIGKILL. It ends a job for good, as `scancel` without a signal does.
 const KILL: i32 = 9;
 /// Highest signal number of Linux.
 const SIGNAL_MAX: i32 = 64;

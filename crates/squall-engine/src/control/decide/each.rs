@@ -1,4 +1,4 @@
-//! Applies a verb to each selected job and collects the results.
+//! Applies a verb (the handler of a kind of request) to each selected job and collects the results.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,12 @@ const NAMED_MAX: usize = 500_000;
 /// Maximum size of all refusals in an answer, bytes; further refusals are left out.
 const REFUSED_BYTES_MAX: usize = 4 << 20;
 
-/// The result of a verb for one job or set of tasks.
+/// The result of a request for one job or set of array tasks: done, or why it was refused.
 type Did = Result<(), Refusal>;
 
-/// Applies a verb to the selected tasks that are part of their array's record, then to each job with a record of its
-/// own. An array that was named as a whole gets one result: success if the verb succeeded for any of its tasks.
+/// Applies a verb (the handler of a kind of request) to the selected tasks that are part of their array's record, then
+/// to each job with a record of its own. An array that was named as a whole gets one result: success if the verb
+/// succeeded for any of its tasks.
 pub(crate) fn to_each(
     c: &mut Controller,
     selected: &Selected,
@@ -43,7 +44,7 @@ pub(crate) fn to_each(
     affected
 }
 
-/// Collects the result of a verb for each job of a request.
+/// Collects the result of a request for each of its jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Affected {
     jobs: Vec<JobName>,

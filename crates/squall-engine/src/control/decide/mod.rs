@@ -166,7 +166,8 @@ fn between_cells(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut 
     Ok(None)
 }
 
-/// `squall down`, `scontrol shutdown`. The answer comes when running jobs have been dealt with.
+/// Handles `squall down` and `scontrol shutdown`. The answer is sent when running jobs were ended and requeued, or at
+/// once if they are kept.
 fn shut_down(c: &mut Controller, ask: &Ask<'_>, keep_jobs: bool, out: &mut Out) -> Reply {
     if !rights::can(ask.who, rights::Deed::Operate) {
         return Err(Refusal::AccessDenied);

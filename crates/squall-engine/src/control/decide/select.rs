@@ -131,7 +131,7 @@ fn everything(state: &State, filter: &Filter<'_>, may: impl Fn(&Owner) -> bool, 
     every_task(state, filter, may, selected);
 }
 
-/// Adds the untouched tasks of all arrays, and array tasks that ended without starting.
+/// Adds the pending tasks of all arrays that have no record of their own, and array tasks that ended without starting.
 fn every_task(state: &State, filter: &Filter<'_>, may: impl Fn(&Owner) -> bool, selected: &mut Selected) {
     for (&id, array) in &state.arrays {
         let indices = &array.tally.untouched;

@@ -21,9 +21,9 @@ use crate::control::state::LineId;
 use crate::control::state::gates::first_partition;
 use crate::control::state::job::Phase;
 
-/// SIGCONT on Linux.
+/// Number of the signal SIGCONT on Linux.
 pub(crate) const CONT: i32 = 18;
-/// SIGSTOP on Linux.
+/// Number of the signal SIGSTOP on Linux.
 pub(crate) const STOP: i32 = 19;
 
 /// Takes the pending jobs and arrays that the event changes out of the queue, while the state still has their old
@@ -289,8 +289,8 @@ pub(crate) fn signal_all(c: &mut Controller, id: JobId, target: SignalTarget, si
     c.links.put(&run.left, Down::Signal { job: attempt, target, signal });
 }
 
-/// Sets the timers of a running job's time limit, or clears them if it has none. A warning that was due before `now`
-/// counts as sent.
+/// Sets the timers of a running job's time limit and of the `--signal` warning before it, or clears them if the job has
+/// no limit. A warning that was due before `now` counts as sent.
 pub(crate) fn arm_limit(c: &mut Controller, now: Time, id: JobId) {
     let job = c.state.jobs.get(&id);
     let running = job.and_then(|job| match &job.phase {

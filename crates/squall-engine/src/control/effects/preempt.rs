@@ -14,7 +14,7 @@ use crate::control::index::timers::Timer;
 use crate::control::port::Out;
 use crate::control::state::reading::may_requeue;
 
-/// SIGTERM on Linux.
+/// Number of the signal SIGTERM on Linux.
 const TERM: i32 = 15;
 
 /// Preempts a running job: at once, or after its grace time.

@@ -16,6 +16,6 @@ pub(crate) struct Gang {
     pub(crate) next_strobe: Option<Time>,
     /// When nodes are next asked for their clock skew; None: no jobs share cores.
     pub(crate) next_skew: Option<Time>,
-    /// Clock skew that the next question to nodes tests, microseconds.
+    /// Clock skew that the next query to nodes tests, microseconds.
     pub(crate) skew_asked_us: u64,
 }

@@ -211,7 +211,7 @@ pub(crate) struct Lane {
 }
 
 impl Line {
-    /// Builds the lanes of a partition from all positions at once.
+    /// Builds the lanes (jobs with equal request and time limit) of a partition from all of its positions at once.
     pub(crate) fn of(mut places: Vec<(Shape, Place)>, kinds: &mut Kinds, passes: u64) -> Self {
         places.sort_unstable();
         let mut line = Self::default();

@@ -129,8 +129,7 @@ pub(crate) fn place_ranks(
     settle(rooms, spec, gres, &shares, Distribution::Arbitrary(Arc::new(ranks)))
 }
 
-/// Returns how many of a step's tasks fit on each of the nodes if no other step holds anything: the number for the
-/// smallest node.
+/// Returns how many of a step's tasks fit on the node that can take the fewest, if no other step holds anything.
 pub(crate) fn tasks_each(rooms: &[Room], spec: &StepSpec, gres: Option<&gres::Ask>) -> u32 {
     let none = gres::Ask::default();
     rooms.iter().map(|room| capacity(room, spec, gres.unwrap_or(&none), true)).min().unwrap_or_default()

@@ -12,8 +12,8 @@ use crate::control::state::job::Hold;
 use crate::control::state::node::Partition;
 use crate::control::state::{LineId, State};
 
-/// Running jobs whose slot queue can take more leased jobs: these start on the job's cores when it has ended. Derived
-/// from the state.
+/// Running jobs whose slot queue can take more leased jobs. A slot queue is a list of jobs that a node runs one after
+/// the other on the same cores. Derived from the state.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     /// Whether any partition allows leases (`lease_jobs` above 0).

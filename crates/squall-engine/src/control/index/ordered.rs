@@ -34,8 +34,8 @@ pub(crate) struct Ordered<'a> {
 struct Next {
     place: Place,
     shape: Shape,
-    /// Whether the job is the first of its lane. If so, the first job of the next lane with this request is a candidate
-    /// after it, too.
+    /// Whether the job is the first of its lane (jobs with equal request and time limit). If so, the first job of the
+    /// next lane with this request is a candidate after it, too.
     front: bool,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Ordered<'a> {
             self.follow(next);
         }
     }
-    /// Returns the time limit of a lane's jobs, seconds; None: unlimited.
+    /// Returns the time limit of jobs with this request and limit setting, seconds; None: unlimited.
     fn limit(&self, shape: Shape) -> Option<u64> {
         shape.limit_s.map_or(self.default_s, |limit| (limit != UNLIMITED_S).then_some(limit))
     }
@@ -79,8 +79,8 @@ impl<'a> Ordered<'a> {
         let longest = self.closed.get(&shape.want);
         longest.is_none_or(|longest| self.limit(shape).map_or(UNLIMITED, Span::from_secs) <= *longest)
     }
-    /// Adds the candidates that follow a candidate: the next job of its lane and, if it is the first there, the first
-    /// job of the next lane with the same request.
+    /// Adds the candidates that follow a candidate: the next job of its lane (jobs with equal request and time limit)
+    /// and, if it is the first there, the first job of the next lane with the same request.
     fn follow(&mut self, Next { place, shape, front }: Next) {
         let Some(line) = self.line else { return };
         if self.is_open(shape)
@@ -93,9 +93,9 @@ impl<'a> Ordered<'a> {
             self.again.extend(self.next_front(line, place, shape.want).map(Reverse));
         }
     }
-    /// Returns the first job, after the position `behind`, among the first jobs of lanes with this request that may
-    /// still fit in this pass. Two searches run in step, one by position and one through the lanes whose time limit is
-    /// short enough; the one that ends first decides.
+    /// Returns the first job, after the position `behind`, among the first jobs of lanes (jobs with equal request and
+    /// time limit) with this request that may still fit in this pass. Two searches run in step, one by position and one
+    /// through the lanes whose time limit is short enough; the one that ends first decides.
     fn next_front(&self, line: &Line, behind: Place, want: Want) -> Option<Next> {
         let longest = self.closed.get(&want).copied().unwrap_or(Span(u64::MAX));
         if longest == Span(0) {

@@ -41,7 +41,7 @@ impl Waits {
     pub(crate) fn disown(&mut self, job: JobId) -> Option<Owning> {
         self.owners.remove(&job)
     }
-    /// Forgets a connection that has ended. Returns the allocations that its client owned.
+    /// Removes a connection that has ended. Returns the allocations that its client owned.
     pub(crate) fn hangup(&mut self, caller: CallerId) -> Vec<JobId> {
         let mut owned = Vec::new();
         for job in self.by_caller.remove(&caller).unwrap_or_default() {

@@ -65,8 +65,8 @@ pub(crate) fn of_job<'a>(c: &'a Controller, id: JobId, job: &'a Job, with_steps:
     row
 }
 
-/// Shows a job outside of its gang scheduling time slice as suspended, and subtracts the time in which the job stood
-/// still.
+/// Shows a job outside of its gang scheduling time slice as suspended, and sets for how long the job has stood still,
+/// which does not count as run time.
 fn share_time(state: &State, info: &mut JobInfo, shown: &mut RunInfo, run: &Run, now: Time) {
     shown.idle = Span(run.suspended_total.0 + state.idle_since(info.id, now).0);
     let slice = state.config.scheduler_time_slice.0;

@@ -104,7 +104,7 @@ impl Outbox {
     }
 }
 
-/// Sessions and connections of the tree.
+/// Sessions of nodes, and connections of the children in the tree.
 impl Links {
     /// Begins a new run of the controller, with the epoch that marks its messages.
     pub(crate) fn begin(&mut self, epoch: Epoch) {
@@ -129,8 +129,8 @@ impl Links {
     pub(crate) fn keyed(&mut self, link: LinkId) -> Option<&mut Keyed> {
         self.hops.get_mut(&link)?.keyed.as_mut()
     }
-    /// Forgets the connection of a child that has ended or is about to be closed. Returns the nodes below that can't be
-    /// reached any more.
+    /// Removes the connection of a child that has ended or is about to be closed. Returns the nodes below it, which
+    /// can't be reached any more.
     pub(crate) fn closed(&mut self, link: LinkId) -> Vec<NodeId> {
         let Some(hop) = self.hops.remove(&link) else { return Vec::new() };
         let lost: Vec<NodeId> = hop.reach.iter().collect();
@@ -245,7 +245,7 @@ impl Links {
     }
 }
 
-/// Messages to nodes.
+/// Queues of messages to nodes: puts, queries, pieces of files, acknowledgements.
 impl Links {
     /// Queues a message for a node; drops it if the node is not in session.
     pub(crate) fn push(&mut self, node: NodeId, message: Down) {

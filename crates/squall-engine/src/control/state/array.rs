@@ -20,7 +20,7 @@ pub struct Array {
     /// The task indices and limit of the array as submitted. They never change, and with them the ids that the array
     /// reserved.
     pub tasks: Arc<ArraySpec>,
-    /// The key that the client gave with the submission.
+    /// Key that the client chose for the submission, so that a repeated submission is recognized.
     pub key: ClientKey,
     /// When the array was submitted.
     pub submit: Time,

@@ -21,7 +21,8 @@ pub struct Job {
     pub owner: Arc<Owner>,
     /// The specification of the job, with all updates.
     pub spec: Arc<JobSpec>,
-    /// The key that the client gave with the submission; None for array tasks, as the array has it.
+    /// Key that the client chose for the submission, so that a repeated one is recognized; None for array tasks, as the
+    /// array has it.
     pub key: Option<ClientKey>,
     /// Array and index, if this is an array task.
     pub task: Option<ArrayTask>,
@@ -250,7 +251,8 @@ impl Job {
     pub(crate) fn is_leased(&self) -> bool {
         matches!(self.phase, Phase::Leased(_))
     }
-    /// Returns whether a leased job has not been reported as begun by its node, even if the job's end is decided.
+    /// Returns whether the job was leased to a node that has not reported its begin. True also if the job's end is
+    /// decided meanwhile.
     pub(crate) fn has_not_begun(&self) -> bool {
         let batch = self.spec.kind == JobKind::Batch;
         matches!(&self.phase, Phase::Leased(run) | Phase::Completing(run, _) if batch && run.steps.is_empty())

@@ -141,7 +141,8 @@ pub struct Index {
 pub struct Recent {
     specs: VecDeque<Arc<JobSpec>>,
     owners: VecDeque<Arc<Owner>>,
-    /// Specs that clients' requests share, each with the copy that also has the digests of environment and script.
+    /// Pairs of a spec as it came with a request and is shared by others, and its copy that also has the digests of
+    /// environment and script.
     came: VecDeque<(Arc<JobSpec>, Arc<JobSpec>)>,
 }
 

@@ -66,7 +66,7 @@ pub enum Part {
     /// is still read, but no longer written.
     #[n(10)]
     Leaving(#[n(0)] BTreeMap<JobId, Alloc>),
-    /// Ranges of ids whose jobs are lost (first and last), if there are any.
+    /// Ranges of job ids that a controller with a newer state may have assigned (first and last id), if there are any.
     #[n(11)]
     LostIds(#[n(0)] BTreeMap<JobId, JobId>),
     /// When job ids last wrapped around, if they did.

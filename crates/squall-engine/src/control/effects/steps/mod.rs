@@ -257,7 +257,7 @@ fn settle_waiting(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
     }
 }
 
-/// Forgets a client whose connection has ended. The running steps of that client are ended unless its `srun` connects
+/// Removes a client whose connection has ended. The running steps of that client are ended unless its `srun` connects
 /// again in time.
 pub(crate) fn hangup(c: &mut Controller, now: Time, caller: CallerId) {
     let served: Vec<JobId> =

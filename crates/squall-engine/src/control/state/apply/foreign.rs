@@ -23,7 +23,8 @@ impl State {
         self.forget_between(Question::Ended(ends[0]), Question::Ended(ends[1]));
     }
 
-    /// Drops the answers to the question of a job of this cell with `singleton` that no longer waits.
+    /// Drops other cells' answers about the `singleton` dependency of a job of this cell, which no longer waits for
+    /// them.
     pub(super) fn forget_alone(&mut self, job: JobId) {
         let question = |job, submit| Question::Alone { job, uid: 0, name: String::new(), submit };
         let next = JobId(job.0.saturating_add(1));
