@@ -33,7 +33,7 @@ use net::scope;
 use state::State;
 
 impl Controller {
-    /// Makes a controller over a replayed state. It does nothing until its first input, which must be [`Input::Start`].
+    /// Makes a controller for a replayed state. It does nothing until its first input, which must be [`Input::Start`].
     pub fn new(state: State) -> Self {
         Self::over(state, effects::OBSERVERS)
     }

@@ -184,8 +184,8 @@ fn job_gone(c: &mut Controller, now: Time, nodes: &NodeSet, job: JobAttempt, out
     lease::advance(c, now, line, out);
 }
 
-/// Counts for `sdiag` the nodes whose report repeats an earlier one. `fresh` are the nodes that reported for the first
-/// time.
+/// Counts for `sdiag` the reports that repeat an earlier one of the same node. `fresh` are the nodes that reported for
+/// the first time.
 fn count_repeats(c: &mut Controller, reported: &NodeSet, fresh: Option<&NodeSet>) {
     c.diag.fabric.repeats += (reported.len() - fresh.map_or(0, NodeSet::len)) as u64;
 }

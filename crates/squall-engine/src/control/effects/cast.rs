@@ -81,14 +81,14 @@ pub(crate) fn left(c: &mut Controller, now: Time, stream: u64) {
     }
 }
 
-/// Returns the timeout of the question which blocks the receivers lack. None: the usual timeout, as the blocks last
+/// Returns the timeout of the query about the blocks that receivers lack. None: the usual timeout, as the blocks last
 /// went down the tree.
 pub(crate) fn patience(one: &Broadcast, air: &Air) -> Option<Span> {
     one.way.as_ref().filter(|way| way.tries <= RECASTS).map(|_| air.patience)
 }
 
-/// Handles the receivers' answer which blocks of the window they lack: sends those blocks again, or continues with the
-/// next window.
+/// Handles the receivers' answer about the blocks of the window that they lack: sends those blocks again, or continues
+/// with the next window.
 pub(crate) fn answered(
     c: &mut Controller,
     now: Time,

@@ -83,7 +83,7 @@ fn lends(c: &Controller, at: usize) -> bool {
     may_lend(state, partition) && !waiting.any(|(_, other)| shared(other))
 }
 
-/// Leases pending jobs to nodes, as long as the first of a partition can be leased.
+/// Leases pending jobs to nodes, as long as the first pending job of some partition can be leased.
 pub(crate) fn grant(c: &mut Controller, now: Time, out: &mut Out) {
     if c.leases.room.is_empty() || c.disk_full || c.leaving.is_some() || c.queue.keeps_apart {
         return;

@@ -87,7 +87,8 @@ fn limit_met(c: &Controller, id: JobId) -> EndState {
     if deadline.is_some() && end == deadline { EndState::Deadline } else { EndState::Timeout }
 }
 
-/// Ends an allocation whose client has not connected again in time.
+/// Ends an allocation whose client's connection has ended, or has not been made again in time after a restart of the
+/// controller.
 pub(crate) fn abandon(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
     let Some(job) = c.state.jobs.get(&id) else { return };
     let state = EndState::Cancelled { by: job.owner.uid };

@@ -16,7 +16,7 @@ use crate::control::state::ledger::Decay;
 struct Node<'a> {
     key: &'a AssocKey,
     own: &'a Association,
-    /// Positions of its children in the tree's list of all nodes.
+    /// Positions of the associations below this one in the tree's list of all nodes.
     children: Vec<usize>,
     depth: u32,
     usage: f64,

@@ -50,7 +50,7 @@ pub(crate) struct Placed {
     pub(crate) gres: Option<Vec<Grant>>,
 }
 
-/// Why a step has no layout.
+/// Why a step has no layout on the nodes of its job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unplaced {
     /// Other steps hold what the step needs: it fits when they have ended.

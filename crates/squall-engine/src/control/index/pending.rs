@@ -33,7 +33,7 @@ pub(crate) struct Pending<'a> {
     pub(crate) owner: &'a Arc<Owner>,
     /// The specification of the job or array.
     pub(crate) spec: &'a Arc<JobSpec>,
-    /// Hold, priority and other settings of updates.
+    /// Hold, priority and other settings that can change after the submission.
     pub(crate) standing: &'a Standing,
     /// When the job or array was submitted.
     pub(crate) submit: Time,

@@ -60,7 +60,7 @@ pub(crate) struct Standee<'a> {
     pub(crate) owner: &'a Owner,
     /// The specification of the job or array.
     pub(crate) spec: &'a JobSpec,
-    /// Hold, priority and other settings of updates.
+    /// Hold, priority and other settings that can change after the submission.
     pub(crate) standing: &'a Standing,
     /// When the job or array was submitted.
     pub(crate) submit: Time,

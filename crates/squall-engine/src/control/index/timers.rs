@@ -20,7 +20,8 @@ pub(crate) enum Timer {
     Warn(JobId),
     /// A pending allocation has not started in the time of `--immediate` and is refused.
     Immediate(JobId),
-    /// The client of an allocation has not connected again in time, and the allocation is ended.
+    /// The client of an allocation has not connected again in time after a restart of the controller, and the
+    /// allocation is ended.
     Owner(JobId),
     /// A node may not have responded for too long and may have to be set down.
     Silent(NodeId),

@@ -23,7 +23,7 @@ pub(crate) struct Todo {
     /// Answers to requests that ended jobs: the client's connection, the answer, and the nodes. Each answer is sent
     /// when these nodes have acknowledged the end.
     pub(crate) heeded: Vec<(CallerId, Answer, NodeSet)>,
-    /// Pairs of a suspended or resumed job and a node on which its processes may be stopped or running against that.
+    /// Pairs of a suspended or resumed job and a node on which its processes may still run or stand still by mistake.
     pub(crate) stopping: BTreeSet<(JobId, NodeId)>,
     /// Jobs whose time slices changed; their nodes are to be sent the new ones.
     pub(crate) turns: BTreeSet<JobId>,

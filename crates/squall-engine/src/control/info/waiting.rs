@@ -18,7 +18,7 @@ pub(crate) struct Waits<'a> {
     pub(crate) owner: &'a Owner,
     /// The specification of the job or array.
     pub(crate) spec: &'a JobSpec,
-    /// Hold, priority and other settings of updates.
+    /// Hold, priority and other settings that can change after the submission.
     pub(crate) queue: &'a Queue,
     /// Array and index, if the job is an array task.
     pub(crate) task: Option<ArrayTask>,

@@ -59,13 +59,13 @@ pub(crate) struct Broadcast {
     pub(crate) late: NodeSet,
     /// All nodes that were receivers in any attempt.
     pub(crate) sent: NodeSet,
-    /// Number of bytes that the client has sent.
+    /// Offset in the file up to which the client has sent it, bytes.
     pub(crate) come: u64,
-    /// Number of bytes up to which receivers were last asked whether they have them.
+    /// Offset in the file up to which receivers were last asked whether they have it, bytes.
     pub(crate) asked: u64,
-    /// Number of bytes up to which the client was asked to send.
+    /// Offset in the file up to which the client was asked to send it, bytes.
     pub(crate) wanted: u64,
-    /// Number of bytes that all receivers have.
+    /// Offset in the file up to which all receivers have it, bytes.
     pub(crate) taken: u64,
     pub(crate) rounds: u32,
     /// Nodes that have reported that they have the whole file.

@@ -1,4 +1,4 @@
-//! Queries to nodes under way: heartbeats, and questions of clients.
+//! Queries sent to nodes and not answered yet: heartbeats, and questions of clients.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,7 +11,7 @@ use squall_model::wire::fabric::{Tally, Test, Variable};
 use crate::control::net::broadcasts::Stage;
 use crate::control::port::{CallerId, LinkId};
 
-/// Queries under way, and the counters of heartbeats.
+/// Queries sent to nodes and not answered yet, and the counters of heartbeats.
 #[derive(Debug, Default)]
 pub(crate) struct Queries {
     pub(crate) asked: BTreeMap<u64, Asked>,

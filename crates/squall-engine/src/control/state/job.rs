@@ -186,7 +186,7 @@ pub struct Step {
     #[n(1)]
     #[cbor(with = "squall_model::encoding::arc")]
     pub spec: Arc<StepSpec>,
-    /// The part of the job's resources that the step holds; empty if it shares them.
+    /// The part of the job's cores and memory that the step holds; empty if it shares them (`--overlap`).
     #[n(2)]
     pub alloc: Alloc,
     /// Which tasks run on which node.

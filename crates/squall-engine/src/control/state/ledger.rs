@@ -19,10 +19,10 @@ struct Usage {
     /// Resource seconds used until time `at`, decayed.
     #[n(0)]
     cpu_s: Real,
-    /// Run time of its jobs until time `at`, seconds, decayed.
+    /// Run time of the jobs of the association or QOS until time `at`, seconds, decayed.
     #[n(1)]
     wall_s: Real,
-    /// Amount of the resource, such as CPUs, that its running jobs hold, weighted by their QOS.
+    /// Amount of the resource, such as CPUs, that running jobs of the association or QOS hold, weighted by their QOS.
     #[n(2)]
     cpus: Real,
     /// Number of running jobs of the association or QOS.

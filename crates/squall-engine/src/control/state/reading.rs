@@ -59,7 +59,8 @@ pub(crate) fn may_requeue(state: &State, job: &Job) -> bool {
     job.spec.kind.goes_back() && job.spec.requeue.unwrap_or(state.config.job_requeue)
 }
 
-/// The reason text of a requeue that a job's own script asked for: the job runs again however the script ends.
+/// Reason text of a requeue that a job's own script asked for. Such a job runs again whatever the outcome of the
+/// script.
 pub(crate) const ITSELF: &str = "requeued itself";
 
 /// Returns whether the requeue of a completing job was requested by the job's own script.

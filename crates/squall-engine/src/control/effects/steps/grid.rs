@@ -12,7 +12,8 @@ use crate::control::index::desk::Waiting;
 use crate::control::index::layout::{Placed, Room, Unplaced, place, place_ranks, tasks_each};
 use crate::control::state::State;
 
-/// Finds a layout for a step in the allocation of its job.
+/// Finds a layout for a step on the nodes of its job, by the step's own process grid (`--grid`), otherwise by that of
+/// the job if the step is the program that it is meant for.
 pub(crate) fn place_step(
     state: &State,
     job: JobId,
