@@ -60,7 +60,8 @@ pub(crate) fn own(c: &mut Controller, ask: &Ask<'_>, job: JobId, immediate_s: Op
     }
 }
 
-/// Makes the caller's connection the owner of an allocation again, after an earlier connection was lost.
+/// Makes the caller's connection the owner of an allocation that has lost its owner, as after a restart of the
+/// controller or with `salloc --no-shell`.
 pub(crate) fn attach(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
     let job = entered(&c.state, ask, id)?;
     if !job.spec.kind.is_owned() {

@@ -17,9 +17,9 @@ const REFUSED_BYTES_MAX: usize = 4 << 20;
 /// The result of a request for one job or set of array tasks: done, or why it was refused.
 type Did = Result<(), Refusal>;
 
-/// Applies a verb (the handler of a kind of request) to the selected tasks that are part of their array's record, then
-/// to each job with a record of its own. An array that was named as a whole gets one result: success if the verb
-/// succeeded for any of its tasks.
+/// Applies a verb (the handler of a kind of request) to the selected tasks that are part of their array's record. Then
+/// applies it to each job with a record of its own. An array that was named as a whole gets one result: success if the
+/// verb succeeded for any of its tasks.
 pub(crate) fn to_each(
     c: &mut Controller,
     selected: &Selected,

@@ -1,11 +1,11 @@
 //! File broadcasts to nodes: STORM's XFER-AND-SIGNAL for content that comes in chunks.
 //!
-//! A file is known by its digest, and nodes that have it are not sent it. First the nodes are asked which of them have
-//! it. The others are told to expect it, and asked which of them receive it (of nodes that share a disk one is enough).
-//! The client sends the pieces, which go down the tree as they come. Queries find out how far all receivers are, so
-//! that no more than a window is under way. When all receivers have the whole file, it is committed on all. A node that
-//! is slow or lost on the way is left out of the window and gets the whole file afterwards, so that others do not wait
-//! for it before the end.
+//! A file is identified by its digest, and nodes that have it are not sent it. First the nodes are asked which of them
+//! have it. The others are told to expect it, and asked which of them receive it (of nodes that share a disk one is
+//! enough). The client sends the pieces, which go down the tree as they come. Queries find out how far all receivers
+//! are, so that no more than a window is under way. When all receivers have the whole file, it is committed on all. A
+//! node that is slow or lost on the way is left out of the window, so that others do not wait for it. It gets the whole
+//! file afterwards.
 
 use crate::control::net::broadcasts::Broadcast;
 use crate::control::net::broadcasts::Broadcasts;

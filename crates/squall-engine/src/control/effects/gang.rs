@@ -1,5 +1,5 @@
-//! Gang scheduling: packs jobs into the Ousterhout matrix when jobs come and go, tells nodes which job runs in which
-//! time slice, and synchronizes the time slices of nodes by a time signal (strobe).
+//! Gang scheduling: packs jobs into the Ousterhout matrix when jobs come and go, and tells nodes which job runs in
+//! which time slice. A time signal (strobe) synchronizes the time slices of nodes.
 //!
 //! The current slot is not sent: it follows from the time (`squall_model::gang::slot_at`). The journal has each job's
 //! place in the matrix, and how long the job stood still in its place before. A late or lost strobe does no harm: nodes

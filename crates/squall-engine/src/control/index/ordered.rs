@@ -79,8 +79,8 @@ impl<'a> Ordered<'a> {
         let longest = self.closed.get(&shape.want);
         longest.is_none_or(|longest| self.limit(shape).map_or(UNLIMITED, Span::from_secs) <= *longest)
     }
-    /// Adds the candidates that follow a candidate: the next job of its lane (jobs with equal request and time limit)
-    /// and, if it is the first there, the first job of the next lane with the same request.
+    /// Adds the candidates that follow a candidate. One is the next job of its lane (jobs with equal request and time
+    /// limit). If the candidate is the first of its lane, the first job of the next lane with this request is another.
     fn follow(&mut self, Next { place, shape, front }: Next) {
         let Some(line) = self.line else { return };
         if self.is_open(shape)
@@ -93,9 +93,9 @@ impl<'a> Ordered<'a> {
             self.again.extend(self.next_front(line, place, shape.want).map(Reverse));
         }
     }
-    /// Returns the first job, after the position `behind`, among the first jobs of lanes (jobs with equal request and
-    /// time limit) with this request that may still fit in this pass. Two searches run in step, one by position and one
-    /// through the lanes whose time limit is short enough; the one that ends first decides.
+    /// Returns the first job after the position `behind` that is the first of a lane with this request and may still
+    /// fit in this pass. A lane has jobs with equal request and time limit. Two searches run in step, one by position
+    /// and one through the lanes whose time limit is short enough; the one that ends first decides.
     fn next_front(&self, line: &Line, behind: Place, want: Want) -> Option<Next> {
         let longest = self.closed.get(&want).copied().unwrap_or(Span(u64::MAX));
         if longest == Span(0) {

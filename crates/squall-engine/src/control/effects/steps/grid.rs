@@ -12,8 +12,8 @@ use crate::control::index::desk::Waiting;
 use crate::control::index::layout::{Placed, Room, Unplaced, place, place_ranks, tasks_each};
 use crate::control::state::State;
 
-/// Finds a layout for a step on the nodes of its job, by the step's own process grid (`--grid`), otherwise by that of
-/// the job if the step is the program that it is meant for.
+/// Finds a layout for a step on the nodes of its job. A step with a process grid (`--grid`) is placed by it. A step
+/// that is the program for which the job asked for its grid is placed by that one.
 pub(crate) fn place_step(
     state: &State,
     job: JobId,
