@@ -27,7 +27,7 @@ use crate::control::port::{CallerId, Out};
 use crate::control::state::State;
 use crate::control::state::kept::Kept;
 
-/// Keeps soft state up to date: two optional functions that run before and after each event.
+/// Two optional functions that keep soft state up to date: one runs before each event is applied, one after.
 #[derive(Debug)]
 pub(crate) struct Observer {
     /// Optional function that is called before the event is applied, with the state still as it was.
@@ -51,19 +51,19 @@ pub struct Controller {
     /// Whether the controller may go on from a state older than the one that nodes have seen, losing the jobs in
     /// between.
     pub(crate) accepts_loss: bool,
-    /// The last job id given before this run of the controller.
+    /// The last job id that was assigned before this run of the controller.
     pub(crate) began_after: JobId,
     /// Nodes that have registered in this run of the controller.
     pub(crate) met: NodeSet,
     /// Whether this is a rehearsal without a cluster, in which every node counts as connected.
     pub(crate) rehearsal: bool,
-    /// Whether the journal's disk is full; requests that need room are then refused.
+    /// Whether the journal's disk is full. Requests that need disk space are then refused.
     pub(crate) disk_full: bool,
-    /// Connections of nodes in the tree.
+    /// Connections of the controller's children in the tree of node daemons, and messages queued for nodes.
     pub(crate) links: Links,
-    /// Files on their way to nodes.
+    /// Broadcasts of files to nodes that are under way.
     pub(crate) broadcasts: Broadcasts,
-    /// Questions to nodes that are not answered yet.
+    /// Queries sent to nodes and not answered yet.
     pub(crate) queries: Queries,
     /// Lists of jobs that are sent to clients page by page.
     pub(crate) lists: Lists,
@@ -73,27 +73,29 @@ pub struct Controller {
     pub(crate) foreign: Foreign,
     /// Steps that wait for cores or run.
     pub(crate) steps: Desk,
-    /// Pending jobs, in order.
+    /// Pending jobs in scheduling order, and the reasons why some of them can't start.
     pub(crate) queue: Queue,
-    /// Places where nodes can take more leased jobs.
+    /// Running jobs whose slot queue can take more leased jobs. A slot queue is a list of jobs that a node runs one
+    /// after the other on the same cores.
     pub(crate) leases: Leases,
     /// Soft state of gang scheduling.
     pub(crate) gang: Gang,
-    /// Times at which something has to happen.
+    /// Timers that are set, each for one purpose.
     pub(crate) timers: Timers,
-    /// Effects that are still to run in this turn.
+    /// Effects that the controller still has to run in this turn (one iteration of the controller).
     pub(crate) todo: Todo,
-    /// Jobs that nodes still run and should not, by node, until the node reports that they have ended.
+    /// Job attempts that a node still runs and should not run, by node. An entry stays until the node reports the
+    /// attempt's end.
     pub(crate) strays: BTreeMap<NodeId, BTreeSet<JobAttempt>>,
-    /// The shutdown under way; None: there is none.
+    /// The shutdown under way; None: no shutdown was requested.
     pub(crate) leaving: Option<Leaving>,
-    /// When ended jobs were last checked for being old enough to forget.
+    /// When the controller last looked for records of ended jobs that are old enough to be removed.
     pub(crate) forget_checked: Time,
-    /// Working memory of the scheduling policy, kept from pass to pass.
+    /// Working memory of the scheduling policy, kept from one scheduling pass to the next.
     pub(crate) scratch: squall_sched::Scratch,
     /// Counters for `sdiag`.
     pub(crate) diag: Diag,
-    /// Whether an input was taken whose effects have not run yet.
+    /// Whether an input was processed whose effects have not run yet.
     pub(crate) unsettled: bool,
     /// When this run of the controller started.
     pub(crate) started: Time,
@@ -102,7 +104,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Makes a controller over a replayed state, with the observers that run at each event.
+    /// Makes a controller for a replayed state, with the observers that run at each event.
     pub(crate) fn over(state: State, observers: &'static [Observer]) -> Self {
         Self {
             began_after: state.last_id,
@@ -143,17 +145,19 @@ impl Controller {
     pub fn is_connected(&self, node: NodeId) -> bool {
         self.links.connected().contains(node)
     }
-    /// Returns whether a user has a job on the node of that name. Only then the node may make requests for that user.
+    /// Returns whether a user has a job on the node with the given name. Only then may that node make requests for the
+    /// user.
     pub fn has_user_on(&self, node: &str, uid: u32) -> bool {
         let jobs = self.state.node_id(node).and_then(|id| self.state.node(id)).map(|node| &node.jobs);
         let owner = |job| self.state.jobs.get(job).map(|job| job.owner.uid);
         jobs.is_some_and(|jobs| jobs.iter().any(|job| owner(job) == Some(uid)))
     }
-    /// Sets the most jobs in a page of a list.
+    /// Sets the maximum number of jobs in one page of a job list.
     pub fn set_page(&mut self, jobs: usize) {
         self.lists.page = jobs;
     }
-    /// Makes the next page come from the first list whose client is ready for it. Returns false if none is.
+    /// Makes the next page of job lists come from the first list whose client is ready for it. Returns false if no
+    /// client is ready.
     pub fn turn_lists(&mut self, ready: impl Fn(CallerId) -> bool) -> bool {
         self.lists.turn(ready)
     }
@@ -162,7 +166,7 @@ impl Controller {
     pub fn accept_loss(&mut self) {
         self.accepts_loss = true;
     }
-    /// Returns whether a list has more pages; each [`Input::Page`] sends one.
+    /// Returns whether a job list has pages that are not sent yet; each [`Input::Page`] sends one.
     pub fn lists(&self) -> bool {
         self.lists.is_open()
     }
@@ -171,7 +175,8 @@ impl Controller {
         &self.diag
     }
 
-    /// Makes an event happen: applies it at once. It is journaled before anything else of this step leaves.
+    /// Applies an event to the state at once and appends it to `out`. The host journals the event before it sends
+    /// anything else of this step.
     pub(crate) fn commit(&mut self, now: Time, event: Event, out: &mut Out) {
         for before in self.observers.iter().filter_map(|observer| observer.before) {
             before(self, now, &event, out);

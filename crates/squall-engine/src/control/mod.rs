@@ -1,5 +1,5 @@
-//! The controller: `decide` turns requests and reports into events, `state` is what the events make, and `effects` does
-//! what follows from the state.
+//! The controller: `decide` turns requests and reports into events, `state` is the result of the events, and `effects`
+//! does what follows from the state.
 //!
 //! Below them: `index` (soft state derived from the state), `net` (connections), `controller` (all of it together),
 //! `info` (what clients are shown). `port` has the inputs and outputs. A folder imports only those before it in this
@@ -33,19 +33,19 @@ use net::scope;
 use state::State;
 
 impl Controller {
-    /// Makes a controller over a replayed state. It does nothing until its first input, which must be [`Input::Start`].
+    /// Makes a controller for a replayed state. It does nothing until its first input, which must be [`Input::Start`].
     pub fn new(state: State) -> Self {
         Self::over(state, effects::OBSERVERS)
     }
 
-    /// Returns the digest of a job's batch script, for the job's owner or an operator. The host has the content.
+    /// Returns the digest of a job's batch script, for the job's owner or an operator. The host stores the content.
     pub fn script_of(&self, who: &Who, job: JobId) -> Result<Digest, Refusal> {
         decide::script_of(&self.state, who, job)
     }
 
-    /// Takes one of several inputs of the same moment; the caller ends the series with [`Controller::settle`].
-    /// Submissions and reports of ends are collected, so that their effects run once for all of them. Any other input
-    /// is settled at once, as is what was collected before it.
+    /// Processes one of several inputs of the same moment; the caller ends the series with [`Controller::settle`].
+    /// Submissions and reports of ends are collected, so that their effects run once for all of them. The effects of
+    /// any other input run at once, as do those of the inputs that were collected before it.
     pub fn take(&mut self, now: Time, input: Input, out: &mut Out) {
         let waits = input.can_wait();
         if !waits {
@@ -58,14 +58,15 @@ impl Controller {
         }
     }
 
-    /// Runs the pending effects of the inputs taken so far: starts of jobs, answers to clients, frames to nodes.
+    /// Runs the pending effects of the inputs processed so far: starts of jobs, answers to clients, frames to nodes.
     pub fn settle(&mut self, now: Time, out: &mut Out) {
         if std::mem::take(&mut self.unsettled) {
             effects::settle(self, now, out);
         }
     }
 
-    /// Not inlined, so that `bench/path` can measure it apart from [`effects::settle`].
+    /// Decides about one input and commits the events. Not inlined, so that `bench/path` can measure it apart from
+    /// [`effects::settle`].
     #[inline(never)]
     fn decide(&mut self, now: Time, input: Input, out: &mut Out) {
         match input {

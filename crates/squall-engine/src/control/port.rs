@@ -13,8 +13,8 @@ use squall_model::wire::fabric::{Bytes, DownFrame, Newer, StreamKey, UpFrame, Up
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallerId(pub u64);
 
-/// The connection of a child in the tree. The program around the controller (daemon or simulation) numbers them and
-/// never reuses a number within a run.
+/// The connection of a child of the controller in the tree of node daemons. The program around the controller (daemon
+/// or simulation) numbers them and never reuses a number within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u64);
 
@@ -40,21 +40,21 @@ pub enum Input {
         /// Name of this host.
         host: String,
     },
-    /// A client sends a request.
+    /// A client has sent a request.
     Ask {
         /// The client's connection, which gets the answer.
         caller: CallerId,
-        /// The user who asks.
+        /// The user of the client.
         who: Who,
         /// The request.
         request: Box<Request>,
     },
     /// A client's connection has ended.
     Hangup {
-        /// The connection.
+        /// The client's connection.
         caller: CallerId,
     },
-    /// A child in the tree has connected.
+    /// A child in the tree of node daemons has connected.
     Opened {
         /// The child's connection.
         link: LinkId,
@@ -62,26 +62,26 @@ pub enum Input {
         /// below it. None: the child runs on this machine as the cluster's owner and may report about every node.
         name: Option<String>,
     },
-    /// A frame arrived from a child in the tree.
+    /// A frame has arrived from a child in the tree of node daemons.
     Frame {
         /// The child's connection.
         link: LinkId,
         /// The frame.
         frame: Box<UpFrame>,
     },
-    /// A child's connection has ended.
+    /// The connection of a child in the tree of node daemons has ended.
     Lost {
-        /// The connection.
+        /// The child's connection.
         link: LinkId,
     },
-    /// The journal's disk became full or has room again. While it is full, requests that need room are refused and no
-    /// job is started, so that the reserved room lasts for the ends of running jobs.
+    /// The journal's disk became full or has space again. While it is full, requests that need space are refused and no
+    /// job is started, so that the reserved space lasts for the ends of running jobs.
     Disk {
-        /// Whether it is full.
+        /// Whether the disk is full.
         full: bool,
     },
-    /// Files may be sent by multicast. The keys of the streams are derived from this secret, which is valid for this
-    /// run only.
+    /// Files can be sent by multicast from now on. The keys of the streams are derived from this secret, which is valid
+    /// for this run of the controller only.
     Multicast {
         /// Random bytes.
         secret: [u8; 32],
@@ -98,7 +98,7 @@ pub enum Input {
     },
     /// There is time for one more page of a long job list ([`Controller::lists`]).
     Page,
-    /// Time has passed.
+    /// Time has passed: the controller handles timers that are due.
     Tick,
 }
 
@@ -117,14 +117,15 @@ impl Input {
     }
 }
 
-/// What the controller wants done, in this order: blobs and events are journaled and flushed, then the rest leaves.
+/// What the controller wants done after inputs, in this order: blobs and events are journaled and flushed, then
+/// everything else is sent.
 #[derive(Debug, Default)]
 pub struct Out {
     /// Content that events refer to by digest; must be durable together with them.
     pub blobs: Vec<Blob>,
     /// Events to journal. Already applied to the controller's own state.
     pub events: Vec<Event>,
-    /// Frames for children in the tree, without the blobs that their parcels refer to.
+    /// Frames to send to children in the tree, without the blobs that their messages refer to.
     pub sends: Vec<(LinkId, DownFrame)>,
     /// Connections of children to close. The controller has already forgotten them.
     pub drops: Vec<LinkId>,
@@ -132,7 +133,7 @@ pub struct Out {
     pub casts: Vec<Cast>,
     /// Answers for clients.
     pub answers: Vec<(CallerId, Answer)>,
-    /// Set if a node reported a newer controller and going on is not allowed: the daemon ends.
+    /// Set if a node has seen a newer controller and `--accept-loss` was not given: the daemon then ends.
     pub newer: Option<Newer>,
     /// The daemon may end now, as a `ShutDown` request has been carried out.
     pub exit: bool,
@@ -151,7 +152,7 @@ pub struct Cast {
     pub bytes: Bytes,
     /// Rate at which to send, bytes per second.
     pub rate: u64,
-    /// The last piece before nodes are asked what they lack: the controller gets `Input::CastOut` when it has been
-    /// sent.
+    /// Whether this is the last piece before nodes are asked what they lack. The controller then gets `Input::CastOut`
+    /// when the piece has been sent.
     pub last: bool,
 }

@@ -24,7 +24,7 @@ use crate::control::state::State;
 use crate::control::state::node::{Node, Partition};
 use crate::control::state::users::content_of;
 
-/// Checks a spec in Slurm's order: existence of what it names, sizes, resources, array, dependency.
+/// Checks a job's spec in Slurm's order: that everything it names exists, then sizes, resources, array and dependency.
 pub(crate) fn admit(state: &State, now: Time, who: &Who, spec: &JobSpec) -> Result<(), Refusal> {
     strings(spec)?;
     privileges(who, spec)?;
@@ -63,7 +63,7 @@ fn share(state: &State, uid: u32, size: u64, spec: &JobSpec) -> Result<(), Refus
     Ok(())
 }
 
-/// Checks what a job needs against what its partitions have.
+/// Checks that the job's partitions exist and have the resources that the job asks for.
 pub(crate) fn place(state: &State, owner: &Owner, spec: &JobSpec) -> Result<(), Refusal> {
     let partitions = partitions(state, owner, spec)?;
     counts(&spec.need)?;
@@ -72,8 +72,8 @@ pub(crate) fn place(state: &State, owner: &Owner, spec: &JobSpec) -> Result<(), 
     devices(state, &partitions, spec)
 }
 
-/// `EnforcePartLimits`: refuses a job that exceeds the limits of one of its partitions (`ALL`) or of every one (`ANY`).
-/// With `NO` such a job waits.
+/// Applies `EnforcePartLimits`: refuses a job that exceeds the limits of one of its partitions (`ALL`) or of every one
+/// (`ANY`). With `NO` such a job is accepted and waits.
 pub(crate) fn within_partitions(state: &State, owner: &Owner, spec: &JobSpec) -> Result<(), Refusal> {
     let enforce = state.config.enforce_part_limits;
     if enforce == EnforcePartLimits::No {
@@ -112,7 +112,7 @@ fn within(state: &State, partition: &Partition, spec: &JobSpec) -> Result<(), Re
     if enough { Ok(()) } else { Err(Refusal::TooManyRequested("CPUs".to_owned())) }
 }
 
-/// Checks the sizes of script and environment.
+/// Refuses a script or environment that is too large, and a batch job without a script.
 pub(crate) fn contents(kind: JobKind, script: &[u8], env: &[u8]) -> Result<(), Refusal> {
     if script.len() > SCRIPT_BYTES_MAX {
         return Err(Refusal::TooLarge("batch script".to_owned(), SCRIPT_BYTES_MAX as u64));
@@ -130,7 +130,7 @@ fn invalid(option: &str, value: &str, problem: &str) -> Refusal {
     Refusal::InvalidValue { option: option.to_owned(), value: value.to_owned(), problem: problem.to_owned() }
 }
 
-/// Checks the lengths of all texts.
+/// Refuses a spec with a text, an argument list or a list of resource limits that is too long.
 pub(crate) fn strings(spec: &JobSpec) -> Result<(), Refusal> {
     let long = spec.texts().any(|text| text.len() > STRING_BYTES_MAX);
     let args: usize = spec.args.iter().map(|arg| arg.len() + 1).sum();
@@ -287,7 +287,7 @@ fn licenses(state: &State, text: &str) -> Result<(), Refusal> {
 /// Refuses generic resources that no node has, and counts that exceed a node or the partition.
 fn devices(state: &State, partitions: &[&Partition], spec: &JobSpec) -> Result<(), Refusal> {
     let gres = spec.need.gres.as_deref();
-    // What is named where GPUs are none: the total, or else the other list.
+    // The text to name where there are no GPUs: the value of `--gpus`, otherwise the list of `--gres`.
     let given = |option: &str| {
         let gpus = spec.options.gpus.total.as_ref().filter(|_| option == "gpus").map(|given| given.text.as_str());
         gpus.or(gres).unwrap_or_default().to_owned()
@@ -326,7 +326,8 @@ fn devices(state: &State, partitions: &[&Partition], spec: &JobSpec) -> Result<(
     Ok(())
 }
 
-/// Refuses what no single node has. More nodes or tasks than there are only make a job wait.
+/// Refuses a request for resources of which no single node has enough. A request for more nodes or tasks than there are
+/// is accepted and waits.
 fn resources(state: &State, partitions: &[&Partition], need: &Need) -> Result<(), Refusal> {
     let task_cpus = if need.overcommit { 1 } else { need.cpus_per_task.unwrap_or(1) };
     let tasks = need.ntasks_per_node.unwrap_or(1);
@@ -365,7 +366,7 @@ fn tasks_each(state: &State, partitions: &[&Partition], need: &Need) -> u32 {
     tasks.min(need.ntasks_per_node.filter(|each| *each > 0).unwrap_or(u32::MAX))
 }
 
-/// Returns the nodes of partitions whose hardware is known.
+/// Returns those nodes of the partitions that have reported their hardware.
 fn known_nodes<'a>(state: &'a State, partitions: &'a [&Partition]) -> impl Iterator<Item = &'a Node> {
     let nodes = partitions.iter().flat_map(|partition| partition.nodes.iter());
     nodes.filter_map(|id| state.node(id)).filter(|node| node.hardware.cpus > 0)
@@ -382,7 +383,8 @@ fn array(state: &State, spec: &JobSpec) -> Result<(), Refusal> {
     }
 }
 
-/// Checks that every job that a dependency names exists, or has ended if only its end matters.
+/// Checks that every job that a dependency names exists. A job that was removed is accepted if only its end matters, as
+/// for `after` and `afterany`.
 pub(crate) fn dependable(state: &State, dependency: &Dependency) -> Result<(), Refusal> {
     if dependency.terms.len() > DEPENDENCY_TERMS_MAX {
         return Err(Refusal::TooLarge("dependency".to_owned(), DEPENDENCY_TERMS_MAX as u64));

@@ -47,8 +47,8 @@ pub(crate) fn allocate(
     Ok(Some(Answer::Submitted { job, note }))
 }
 
-/// Makes the caller the owner of an allocation. With `immediate_s` the allocation is refused if it has not started in
-/// that many seconds.
+/// Makes the caller's connection the owner of an allocation. With `immediate_s` the allocation is refused if it has not
+/// started in that many seconds.
 pub(crate) fn own(c: &mut Controller, ask: &Ask<'_>, job: JobId, immediate_s: Option<u32>) {
     c.waits.own(job, ask.caller);
     c.timers.clear(Timer::Owner(job));
@@ -60,7 +60,8 @@ pub(crate) fn own(c: &mut Controller, ask: &Ask<'_>, job: JobId, immediate_s: Op
     }
 }
 
-/// Makes the caller the owner of an allocation again, on a new connection.
+/// Makes the caller's connection the owner of an allocation that has lost its owner, as after a restart of the
+/// controller or with `salloc --no-shell`.
 pub(crate) fn attach(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
     let job = entered(&c.state, ask, id)?;
     if !job.spec.kind.is_owned() {
@@ -75,7 +76,7 @@ pub(crate) fn attach(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
     Ok(None)
 }
 
-/// Ends an allocation at its client's request.
+/// Ends an allocation at the request of the client that owns it.
 pub(crate) fn finish(c: &mut Controller, ask: &Ask<'_>, id: JobId, exit: ExitCode, out: &mut Out) -> Reply {
     let job = entered(&c.state, ask, id)?;
     if !job.spec.kind.is_owned() {
@@ -93,7 +94,7 @@ pub(crate) fn finish(c: &mut Controller, ask: &Ask<'_>, id: JobId, exit: ExitCod
     Ok(Some(Answer::Done))
 }
 
-/// Returns a job in which the caller may run steps.
+/// Returns the job `id`, or a refusal if it has no record or the caller may not run steps in it.
 fn entered<'a>(state: &'a State, ask: &Ask<'_>, id: JobId) -> Result<&'a Job, Refusal> {
     let job = state.jobs.get(&id).ok_or(Refusal::InvalidJobId)?;
     if can(ask.who, Deed::Enter(&job.owner)) { Ok(job) } else { Err(Refusal::AccessDenied) }

@@ -1,4 +1,4 @@
-//! The context of a request, and the result of a verb.
+//! The context of a request, and the result of the function that handles it.
 
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal};
@@ -12,9 +12,9 @@ pub(crate) struct Ask<'a> {
     pub(crate) now: Time,
     /// The client's connection.
     pub(crate) caller: CallerId,
-    /// The user who asks.
+    /// The user who sent the request.
     pub(crate) who: &'a Who,
 }
 
-/// The result of a verb: an answer, or None if it comes later.
+/// What the handler of a request returns: the answer to send now, None if the answer is sent later, or a refusal.
 pub(crate) type Reply = Result<Option<Answer>, Refusal>;

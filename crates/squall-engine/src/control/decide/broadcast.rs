@@ -59,7 +59,7 @@ fn whom(c: &Controller, ask: &Ask<'_>, to: &BroadcastTo) -> Result<NodeSet, Refu
     }
 }
 
-/// Returns the nodes of a running job or of its step. Refuses users who may not enter the job.
+/// Returns the nodes of a running job or of its step. Refuses users who may not run steps in the job.
 fn of_job(c: &Controller, ask: &Ask<'_>, id: JobId, step: Option<StepNo>) -> Result<NodeSet, Refusal> {
     let job = c.state.jobs.get(&id).ok_or(Refusal::InvalidJobId)?;
     if !can(ask.who, Deed::Enter(&job.owner)) {

@@ -27,15 +27,16 @@ pub(crate) enum What {
     EndStep(StepNo),
 }
 
-/// Time after a launch in which its tasks may not have begun yet. On a connected node they have by then.
+/// Time after the launch of a job or step in which its tasks may not have begun yet. On a connected node they have
+/// begun by the end of this time.
 const BEGINNING: Span = Span::from_secs(10);
-/// SIGKILL ends a job for good, as `scancel` without a signal does.
+/// Number of the signal SIGKILL. It ends a job for good, as `scancel` without a signal does.
 const KILL: i32 = 9;
 /// Highest signal number of Linux.
 const SIGNAL_MAX: i32 = 64;
 
 impl What {
-    /// Derives the effect from the options of `scancel`.
+    /// Returns the effect on each job that the options of `scancel` ask for.
     pub(crate) fn new(signal: Option<(i32, SignalTarget)>, step: Option<StepNo>) -> Result<Self, Refusal> {
         if let Some((signal, _)) = signal.filter(|(signal, _)| !(0..=SIGNAL_MAX).contains(signal)) {
             let problem = format!("signals have numbers from 0 to {SIGNAL_MAX}");

@@ -97,7 +97,8 @@ fn keeps_qos(policy: &Policy, key: &AssocKey, value: Option<&Association>) -> bo
         && (value.default_qos.is_empty() || value.default_qos == before.default_qos || usable())
 }
 
-/// Checks that names are valid.
+/// Checks that the names of accounts, users and QOS in a change are valid: neither empty nor too long, without control
+/// characters and separators.
 fn named(change: &PolicyChange) -> Result<(), Refusal> {
     let names: Vec<&str> = match change {
         PolicyChange::Account(name, _)
@@ -115,7 +116,7 @@ fn named(change: &PolicyChange) -> Result<(), Refusal> {
     }
 }
 
-/// Refuses to delete associations and QOS that jobs need.
+/// Refuses to delete an association or QOS under which jobs are pending or running.
 fn unused(state: &State, change: &PolicyChange) -> Result<(), Refusal> {
     let gate = match change {
         PolicyChange::Association(key, None) => state.policy.associations.get(key).map(|a| Gate::Association(a.id)),
@@ -126,7 +127,8 @@ fn unused(state: &State, change: &PolicyChange) -> Result<(), Refusal> {
     if submitted > 0 { Err(Refusal::WrongState("Job(s) active, cancel job(s) before remove".into())) } else { Ok(()) }
 }
 
-/// Checks that everything named exists, and that accounts form a tree.
+/// Checks that the accounts, users and QOS that associations and QOS name exist, and that accounts form a tree below
+/// `root`.
 fn consistent(policy: &Policy) -> Result<(), Refusal> {
     let no = |what: &str, why: &str| Err(Refusal::Contradiction(what.to_owned(), why.to_owned()));
     let known_qos = |qos: &String| qos == NORMAL || policy.qos.contains_key(qos);

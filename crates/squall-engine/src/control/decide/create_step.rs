@@ -30,8 +30,8 @@ pub(crate) fn create_step(
     steps::ask(c, ask.now, job, request, out).map(|()| None)
 }
 
-/// Returns the refusal for a job that has no record: an untouched array task is not running, anything else does not
-/// exist.
+/// Returns the refusal of a step for a job id without a record. An array task that is still part of its array's record
+/// is not running; any other such id does not exist.
 fn absent(c: &Controller, job: JobId) -> Refusal {
     if c.state.find(job).is_some() { Refusal::NotRunning } else { Refusal::InvalidJobId }
 }

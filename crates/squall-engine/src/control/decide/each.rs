@@ -1,4 +1,4 @@
-//! Applies a verb to each selected job and collects the results.
+//! Applies a verb (the handler of a kind of request) to each selected job and collects the results.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,17 @@ use crate::control::controller::Controller;
 use crate::control::decide::select::{Selected, Tasks};
 use crate::control::port::Out;
 
-/// Most jobs that an answer names. With `REFUSED_BYTES_MAX` it keeps the answer within a frame.
+/// Maximum number of jobs that an answer names. With `REFUSED_BYTES_MAX` it keeps the answer within a frame.
 const NAMED_MAX: usize = 500_000;
-/// Most bytes of refusals in an answer; further ones are left out.
+/// Maximum size of all refusals in an answer, bytes; further refusals are left out.
 const REFUSED_BYTES_MAX: usize = 4 << 20;
 
-/// The result of a verb for one job or set of tasks.
+/// The result of a request for one job or set of array tasks: done, or why it was refused.
 type Did = Result<(), Refusal>;
 
-/// Applies a verb to untouched tasks of arrays, then to each job of its own. An array that was named as a whole gets
-/// one result: success if the verb succeeded for any of its tasks.
+/// Applies a verb (the handler of a kind of request) to the selected tasks that are part of their array's record. Then
+/// applies it to each job with a record of its own. An array that was named as a whole gets one result: success if the
+/// verb succeeded for any of its tasks.
 pub(crate) fn to_each(
     c: &mut Controller,
     selected: &Selected,
@@ -43,7 +44,7 @@ pub(crate) fn to_each(
     affected
 }
 
-/// The results of a verb by job.
+/// Collects the result of a request for each of its jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Affected {
     jobs: Vec<JobName>,
@@ -63,7 +64,7 @@ impl Affected {
         if let Some(whole) = array.and_then(|id| self.whole.get_mut(&id)) {
             match did {
                 Ok(()) => *whole = Ok(()),
-                // Keeps the most useful refusal; that some tasks have ended already says least.
+                // Keeps the most useful refusal; "already ended" for some tasks is the least useful one.
                 Err(refusal) if whole.is_err() && refusal != Refusal::AlreadyDone => *whole = Err(refusal),
                 Err(_) => {}
             }
@@ -91,7 +92,7 @@ impl Affected {
         self
     }
 
-    /// Returns the answer for the client.
+    /// Returns the answer for the client, with the results of all jobs.
     pub(crate) fn answer(mut self) -> Answer {
         for (id, did) in std::mem::take(&mut self.whole) {
             let name = JobName { id, task: None };

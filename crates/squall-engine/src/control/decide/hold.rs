@@ -50,7 +50,7 @@ fn over_queued(
         }
     };
     let selected = select_to_change(&c.state, ask.who, jobs)?;
-    // The event of a whole array also covers its pending tasks that are jobs of their own.
+    // The event of a whole array also covers its pending tasks with a record of their own.
     let passes = |tasks: &&Tasks| c.state.arrays.get(&tasks.array).is_some_and(|a| check(a.queue.hold).is_ok());
     let whole: BTreeSet<JobId> =
         selected.tasks.iter().filter(|tasks| tasks.all).filter(passes).map(|tasks| tasks.array).collect();
@@ -95,8 +95,8 @@ fn over_queued(
     Ok(Some(affected.answer()))
 }
 
-/// Returns the pending tasks of an array that are jobs of their own and do not pass the check. An event of the whole
-/// array must not change them.
+/// Returns the pending tasks of an array that have a record of their own and do not pass the check. An event of the
+/// whole array must not change them.
 fn held_apart(state: &State, array: JobId, check: &impl Fn(Hold) -> Result<(), Refusal>) -> Vec<JobId> {
     let pending = state.touched(array).filter(|(_, job)| job.is_pending());
     pending.filter(|(_, job)| check(job.queue.hold).is_err()).map(|(id, _)| id).collect()

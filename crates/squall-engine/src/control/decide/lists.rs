@@ -22,9 +22,10 @@ use crate::control::info::job;
 use crate::control::port::{CallerId, Out};
 use crate::control::state::State;
 
-/// A page examines at most this many times as many jobs as it may contain, matching or not.
+/// Limit on the jobs examined for one page, matching or not, as a multiple of the jobs that the page may contain.
 const LOOKS: usize = 16;
-/// A list of at most 1/AT_ONCE of a page is made at once, as most requests name only a few jobs.
+/// A list that is certain to have at most 1/AT_ONCE of a page's jobs is answered at once, as most requests name only a
+/// few jobs.
 const AT_ONCE: usize = 16;
 
 /// Begins a list for a client. `ended`: with jobs that have ended; `steps`: with their steps.
@@ -47,14 +48,15 @@ pub(crate) fn open(
     Ok(None)
 }
 
-/// Returns whether a list is certainly short.
+/// Returns whether a list certainly has at most `at_once` jobs, because it names so few or because there are so few.
 fn is_few(state: &State, wanted: &JobSelection, at_once: usize) -> bool {
     let single = |named: &JobRef| matches!(named, JobRef::Job(id) if !state.arrays.contains_key(id));
     let by_name = !wanted.ids.is_empty() && wanted.ids.len() <= at_once && wanted.ids.iter().all(single);
     by_name || state.jobs.len() + state.arrays.len() <= at_once
 }
 
-/// Makes the next page of the list whose turn it is, and sends it to the client.
+/// Makes the next page of the first unfinished list and sends it to the client. The list then goes behind the other
+/// ones.
 pub(crate) fn page(c: &mut Controller, now: Time, out: &mut Out) {
     let Some((caller, mut list)) = c.lists.open.pop_front() else { return };
     let answer = match list.look(c, now, c.lists.page * LOOKS) {
@@ -103,7 +105,7 @@ impl Chosen {
 
 impl List {
     /// Adds jobs until a page is complete or `looks` jobs have been examined. Returns the last page when the list is
-    /// complete; None: it goes on.
+    /// complete; None: more jobs follow.
     fn look(&mut self, c: &Controller, now: Time, looks: usize) -> Result<Option<JobsPage>, Refusal> {
         let state = &c.state;
         let filter = Filter::to_show(state, &self.wanted, self.ended)?;
@@ -121,7 +123,7 @@ impl List {
             if self.pages.is_turned() || (!done && looks.next().is_none()) {
                 return Ok(None);
             }
-            // Array tasks that never started come before those that are jobs of their own.
+            // Array tasks without a record of their own come before the array's other tasks.
             if let Some(of) = chosen.tasks.pop_if(|of| job.is_none_or(|(id, _)| of.array <= *id)) {
                 let Some(array) = state.arrays.get(&of.array) else { continue };
                 self.told.entry(of.array).or_default().union_with(&of.indices);

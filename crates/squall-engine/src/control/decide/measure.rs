@@ -12,10 +12,11 @@ use crate::control::effects::queries;
 use crate::control::net::queries::Purpose;
 use crate::control::state::job::Phase;
 
-/// Timeout for the nodes' answer.
+/// Timeout of the nodes' answer about the usage of a step.
 const TIME: Span = Span::from_secs(4);
 
-/// Asks the nodes of a step. The answer comes when they have answered or the timeout is over.
+/// Queries the nodes of a running step for what its tasks have used. The answer comes when all nodes have answered or
+/// the timeout is over.
 pub(crate) fn measure(c: &mut Controller, ask: &Ask<'_>, id: JobId, step: StepNo) -> Reply {
     let job = c.state.jobs.get(&id).ok_or(Refusal::InvalidJobId)?;
     if !can(ask.who, Deed::Job(&job.owner)) {

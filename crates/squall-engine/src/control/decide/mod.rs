@@ -147,7 +147,7 @@ fn send_file(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out)
     }
 }
 
-/// Handles requests of fronts, which carry dependencies between cells.
+/// Handles requests of fronts (the gateways between cells), which carry dependencies between cells.
 fn between_cells(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) -> Reply {
     if !rights::can(ask.who, rights::Deed::Operate) {
         return Err(Refusal::AccessDenied);
@@ -155,7 +155,7 @@ fn between_cells(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut 
     match request {
         Request::Unresolved => foreign::carry(c, ask.caller, out),
         Request::Resolve { questions } => foreign::ask(c, ask.now, ask.caller, questions),
-        // The front sends them again when there is room.
+        // A front sends these answers again when the disk has space.
         Request::Resolved { .. } if c.disk_full => return Err(Refusal::DiskFull),
         Request::Resolved { replies } => {
             foreign::resolved(c, ask.now, replies, out);
@@ -166,7 +166,8 @@ fn between_cells(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut 
     Ok(None)
 }
 
-/// `squall down`, `scontrol shutdown`. The answer comes when running jobs have been dealt with.
+/// Handles `squall down` and `scontrol shutdown`. The answer is sent when running jobs were ended and requeued, or at
+/// once if they are kept.
 fn shut_down(c: &mut Controller, ask: &Ask<'_>, keep_jobs: bool, out: &mut Out) -> Reply {
     if !rights::can(ask.who, rights::Deed::Operate) {
         return Err(Refusal::AccessDenied);

@@ -1,4 +1,4 @@
-//! Detects that a node knows a newer controller, because this one's state was restored from a backup.
+//! Detects that a node has seen a newer state of the controller, because this state was restored from a backup.
 
 use std::collections::BTreeSet;
 
@@ -18,8 +18,8 @@ use crate::control::state::State;
 /// Prefix of the drain reason for a node that runs jobs unknown to a restored state.
 const REASON: &str = "Runs jobs that the restored state does not know: ";
 
-/// Returns what contradicts the state in a registration: an id that was never given here, or an attempt after the last
-/// one. Epochs do not show it: a restart and a restoration from a copy both raise the same epoch by one.
+/// Returns what in a registration contradicts the state: a job id that was never assigned here, or an attempt after the
+/// latest one here. Epochs do not show it: a restart and a restoration from a copy both raise the same epoch by one.
 pub(crate) fn contradiction(c: &Controller, said: &Registration) -> Option<Newer> {
     if c.accepts_loss {
         return None;
@@ -40,7 +40,7 @@ pub(crate) fn contradiction(c: &Controller, said: &Registration) -> Option<Newer
 /// Handles a node's report of a newer controller. With `--accept-loss` this controller goes on with a higher epoch and
 /// higher ids than the node has seen. Otherwise it decides nothing more and ends.
 pub(crate) fn contradicted(c: &mut Controller, now: Time, newer: &Newer, out: &mut Out) {
-    // The other sessions were offered by this controller, or by one that it knows of.
+    // Other sessions were offered by this controller or by an older one.
     if newer.session <= c.links.newest_session() {
         return;
     }
@@ -60,7 +60,7 @@ pub(crate) fn contradicted(c: &mut Controller, now: Time, newer: &Newer, out: &m
     }
 }
 
-/// Reserves the ids up to the last one that a node has seen, so that none is given again.
+/// Marks the job ids up to the last one that a node has seen as used, so that none of them is assigned again.
 fn lose_ids(c: &mut Controller, now: Time, last: JobId, out: &mut Out) {
     let last = last.min(JobId(*c.state.config.job_ids().end()));
     if c.state.is_ahead(last, c.state.last_id) {
@@ -68,8 +68,8 @@ fn lose_ids(c: &mut Controller, now: Time, last: JobId, out: &mut Out) {
     }
 }
 
-/// Returns those of a node's jobs that the state, being from a backup, does not know or knows only in an earlier
-/// attempt. They are left alone and run to their end; the node is drained with a reason that names them.
+/// Returns those jobs of a node that are missing in the state or have only an earlier attempt there, as the state comes
+/// from a backup. They are left alone and run to their end; the node is drained with a reason that names them.
 pub(crate) fn unknown(
     c: &mut Controller,
     now: Time,

@@ -42,7 +42,8 @@ pub(crate) fn expected(c: &mut Controller, ask: &Ask<'_>) -> Answer {
     Answer::Expected(starts.collect())
 }
 
-/// Returns the facts of a running allocation. Only its owner gets them, as they allow to start steps in it.
+/// Returns nodes, CPUs and other facts about a running allocation. Only its owner gets them, as they allow to start
+/// steps in it.
 pub(crate) fn facts_of(c: &Controller, ask: &Ask<'_>, id: JobId) -> Reply {
     let (owner, refusal) = match c.state.find(id) {
         None => return Err(Refusal::InvalidJobId),
@@ -108,7 +109,7 @@ pub(crate) fn ping(c: &Controller) -> Answer {
     }
 }
 
-/// Returns the counters. Only an operator may reset them.
+/// Returns the counters of `sdiag`; with `reset` they then start again. Only an operator may reset them.
 pub(crate) fn diag(c: &mut Controller, ask: &Ask<'_>, reset: bool) -> Reply {
     if reset && !can(ask.who, Deed::Operate) {
         return Err(Refusal::AccessDenied);

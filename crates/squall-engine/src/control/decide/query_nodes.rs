@@ -12,10 +12,10 @@ use crate::control::decide::rights;
 use crate::control::effects::queries;
 use crate::control::net::queries::{Question, Write};
 
-/// Longest time that a query may take, milliseconds.
+/// Longest timeout that a client may set for a query, milliseconds.
 const TIME_MS_MAX: u64 = 3_600_000;
 
-/// Sends a query to nodes. The answer comes when they have answered or time is up.
+/// Sends a query to nodes. The answer comes when all nodes have answered or the timeout is over.
 pub(crate) fn query_nodes(
     c: &mut Controller,
     ask: &Ask<'_>,
@@ -34,7 +34,7 @@ pub(crate) fn query_nodes(
     Ok(None)
 }
 
-/// Returns the nodes of a host list.
+/// Returns the nodes of a host list. A name that no node has is refused.
 pub(crate) fn named(c: &Controller, nodes: &str) -> Result<NodeSet, Refusal> {
     let invalid = |problem: String| Refusal::InvalidValue { option: "nodes".into(), value: nodes.to_owned(), problem };
     let names = hostlist::expand_within(nodes, c.state.nodes.len()).map_err(|e| invalid(e.to_string()))?;

@@ -11,10 +11,11 @@ use crate::control::decide::ask::{Ask, Reply};
 use crate::control::decide::rights::{Deed, can};
 use crate::control::port::Out;
 
-/// Number of fields that the job's owner may change: the first ones of [`RECORDED`].
+/// Number of fields that the job's owner may change: the first ones of [`RECORDED`]. Only operators change the others.
 const OWNERS: usize = 2;
 
-/// Logs the change for accounting. The controller does not know the owner of a removed job: only operators change that.
+/// Logs the change for accounting. The owner of a job that was removed is unknown here, so only operators may change
+/// its record.
 pub(crate) fn record(
     c: &mut Controller,
     ask: &Ask<'_>,

@@ -69,7 +69,7 @@ pub(crate) fn register(c: &mut Controller, now: Time, said: &Registration, out: 
     c.queue.kick = true;
 }
 
-/// Returns the node's id, or why it may not join.
+/// Returns the id of the registering node, or the reason why the node may not join.
 fn admit(state: &State, said: &Registration) -> Result<NodeId, String> {
     if said.name.is_empty() || said.name.len() > squall_model::limits::HOSTNAME_BYTES_MAX {
         return Err("a node needs a name".to_owned());
@@ -87,8 +87,8 @@ fn admit(state: &State, said: &Registration) -> Result<NodeId, String> {
     }
 }
 
-/// Drains a node that has less hardware than is configured, with Slurm's reason. A node that was drained for that and
-/// now has enough accepts jobs again.
+/// Drains a node that has less hardware than is configured, with Slurm's reason. A node that was drained for that
+/// reason and now has enough hardware accepts jobs again.
 fn judge(c: &mut Controller, now: Time, id: NodeId, said: &Registration, out: &mut Out) {
     let entry = c.state.config.nodes.iter().find(|entry| hostlist::contains(&entry.name, &said.name));
     let lack = entry.and_then(|entry| entry.lack(&said.hardware));
@@ -103,7 +103,7 @@ fn judge(c: &mut Controller, now: Time, id: NodeId, said: &Registration, out: &m
     c.commit(now, Event::NodesSet { nodes: NodeSet::one(id), admin, reason, by: 0 }, out);
 }
 
-/// Gives up the jobs that ran before the node rebooted.
+/// Takes a rebooted node from the jobs that ran there before the reboot. A job fails by that unless it has `--no-kill`.
 fn bury_earlier_life(c: &mut Controller, now: Time, id: NodeId, said: &Registration, out: &mut Out) {
     let Some(node) = c.state.node(id) else { return };
     if node.incarnation.is_none_or(|incarnation| incarnation == said.incarnation) {
@@ -128,9 +128,10 @@ fn never_began(c: &mut Controller, now: Time, id: JobId, said: &Registration, ou
     }
 }
 
-/// Gives up jobs whose script the node received and no longer knows, as nothing shows whether it ran. (A heartbeat sent
-/// after the script was answered, so the node had it.) Remains of the script were removed before the node registered. A
-/// script that the node reports as unstarted is sent again, as is one that it may not have received.
+/// Gives up jobs whose script the node received and no longer reports, as nothing shows whether the script ran. A
+/// heartbeat that was sent after the script was answered, so the node had received it. Remains of the script were
+/// removed before the node registered. A script that the node reports as unstarted is sent again, as is one that the
+/// node may not have received.
 fn give_up_forgotten(
     c: &mut Controller,
     now: Time,
@@ -163,7 +164,7 @@ fn in_line(c: &Controller, node: NodeId) -> Vec<JobId> {
     jobs.into_iter().chain(leased).collect()
 }
 
-/// Sends a node the jobs that it lacks, and the end of those that it should not have.
+/// Sends a node the jobs and steps that it lacks, and orders to end those that should not be there.
 fn reconcile(c: &mut Controller, id: NodeId, said: &Registration, unknown: &BTreeSet<JobAttempt>) {
     let known: BTreeSet<JobAttempt> = said.jobs.iter().copied().collect();
     let mut strays = known.clone();
@@ -181,7 +182,7 @@ fn reconcile(c: &mut Controller, id: NodeId, said: &Registration, unknown: &BTre
                 if run.suspended.is_some() || run.suspended_total > Span(0) {
                     c.todo.stopping.insert((job, id));
                 }
-                // A node that lost its report of a failed launch knows the job but not the script.
+                // A node that lost its report of a failed launch reports the job without its script.
                 let script = StepKey { job, attempt: attempt.attempt, step: StepNo::BATCH };
                 let runs = run.steps.get(&StepNo::BATCH).is_some_and(|step| step.left.contains(id));
                 if !known.contains(&attempt) || (runs && !said.steps.contains(&script)) {
@@ -195,7 +196,7 @@ fn reconcile(c: &mut Controller, id: NodeId, said: &Registration, unknown: &BTre
                 let message = work::end_message(c, job);
                 c.links.extend(id, message);
             }
-            // It may have begun here, and even ended: only the node knows.
+            // The job may have begun here, and even ended: the node decides whether it can still be recalled.
             Phase::Leased(_) if is_unwanted(&c.state, job) => c.links.push(id, Down::Recall { job: attempt }),
             Phase::Leased(_) if known.contains(&attempt) => {}
             Phase::Leased(_) => {

@@ -35,7 +35,7 @@ impl Rehearsal {
     pub fn state(&self) -> &State {
         &self.c.state
     }
-    /// Applies an event.
+    /// Applies an event, as if the controller had decided it at `now`.
     pub fn happens(&mut self, now: Time, event: Event) {
         let mut out = Out::default();
         self.c.commit(now, event, &mut out);

@@ -31,10 +31,10 @@ const KILL: u8 = 9;
 const LAUNCH_RETRY_S: u64 = 1;
 /// Seconds by which a node's clock may be ahead before its times are corrected.
 const CLOCK_SLACK_S: u64 = 1;
-/// Most doublings of `LAUNCH_RETRY_S`.
+/// Maximum number of times that the delay `LAUNCH_RETRY_S` is doubled.
 const LAUNCH_DOUBLINGS: u32 = 6;
 
-/// Handles a frame of a child.
+/// Handles a frame that a child in the tree of node daemons sent.
 pub(crate) fn frame(c: &mut Controller, now: Time, link: LinkId, mut frame: UpFrame, out: &mut Out) {
     match c.links.next(now, link, &frame) {
         Some(true) => {}
@@ -59,7 +59,7 @@ pub(crate) fn frame(c: &mut Controller, now: Time, link: LinkId, mut frame: UpFr
                 take(c, now, link, *composite, out);
                 c.links.taken(link, batch);
             }
-            // A letter to the controller itself does not exist.
+            // Relayed messages go to step daemons; none is addressed to the controller.
             Upward::Chunk(_) => {}
             Upward::Letter(letter) => c.links.letter(letter),
             Upward::Tally { epoch, number, tally } => answers::tally(c, now, link, (epoch, number), &tally, out),
@@ -67,8 +67,8 @@ pub(crate) fn frame(c: &mut Controller, now: Time, link: LinkId, mut frame: UpFr
     }
 }
 
-/// Handles the merged reports of many nodes. A report is about something that happens once, so repeating it changes
-/// nothing. All are acknowledged when they are durable.
+/// Handles reports that the tree merged from many nodes. Each report is about something that happens once, so a
+/// repeated report changes nothing. All are acknowledged when they are durable.
 fn take(c: &mut Controller, now: Time, link: LinkId, composite: Composite, out: &mut Out) {
     for (&node, &session) in &composite.lost {
         if c.links.lost(link, node, session) {
@@ -100,7 +100,8 @@ fn take(c: &mut Controller, now: Time, link: LinkId, composite: Composite, out: 
     }
 }
 
-/// Returns which of the given nodes a job's attempt still holds, and the attempt.
+/// Returns those of the given nodes that a job's attempt still holds, with the attempt. None: the attempt holds none of
+/// them.
 fn held<'a>(c: &'a Controller, nodes: &NodeSet, job: JobAttempt) -> Option<(NodeSet, &'a Run)> {
     let found = c.state.jobs.get(&job.job).filter(|found| found.attempt == job.attempt)?;
     let run = found.run()?;
@@ -109,7 +110,7 @@ fn held<'a>(c: &'a Controller, nodes: &NodeSet, job: JobAttempt) -> Option<(Node
     (!held.is_empty()).then_some((held, run))
 }
 
-/// Returns which of the given nodes have not reported the end of a step.
+/// Returns those of the given nodes that have not reported the end of a step. None: there are none.
 fn running(c: &Controller, nodes: &NodeSet, key: StepKey) -> Option<NodeSet> {
     let (mut nodes, run) = held(c, nodes, JobAttempt { job: key.job, attempt: key.attempt })?;
     nodes.intersect_with(&run.steps.get(&key.step)?.left);
@@ -178,7 +179,7 @@ fn job_gone(c: &mut Controller, now: Time, nodes: &NodeSet, job: JobAttempt, out
         // A leased job that has begun reports the end of its script before or with this.
         c.commit(now, Event::LeaseReturned { id: job.job, attempt: job.attempt }, out);
     } else {
-        // The job is gone without an order, and the nodes were not given back: they have lost it.
+        // The job is gone without an order, and the job had not given back the nodes: they have lost it.
         if let Some(node) = nodes.iter().find(|node| !c.state.leaves(job.job, *node)) {
             nodes::fail(c, now, job.job, node, "the job vanished from node", out);
         }
@@ -207,7 +208,7 @@ fn count_repeats(c: &mut Controller, reported: &NodeSet, fresh: Option<&NodeSet>
     c.diag.fabric.repeats += (reported.len() - fresh.map_or(0, NodeSet::len)) as u64;
 }
 
-/// Records that nodes have ended a job that they should not have had.
+/// Records that nodes have ended an attempt that they should not have run; they can then get new jobs again.
 fn rid_of_strays(c: &mut Controller, nodes: &NodeSet, job: JobAttempt) {
     let rid = c.strays.iter_mut().filter(|(node, _)| nodes.contains(**node));
     let rid = rid.filter_map(|(&node, strays)| (strays.remove(&job) && strays.is_empty()).then_some(node));

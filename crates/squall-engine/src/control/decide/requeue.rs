@@ -50,7 +50,7 @@ fn decide(c: &Controller, id: JobId, hold: bool, itself: bool) -> Result<Event, 
             Ok(Event::JobEnding { id, outcome, requeue: Some(requeue) })
         }
         Phase::Ended(_) if !dependencies_known(c, job) => Err(Refusal::DependencyProblem),
-        // A heterogeneous job of which a component has been forgotten can't start again.
+        // A heterogeneous job can't start again if the record of one component was removed.
         Phase::Ended(_) if !c.state.het_of(id).is_none_or(|het| het.ids().all(|id| c.state.jobs.contains_key(&id))) => {
             Err(Refusal::InvalidJobId)
         }
@@ -61,8 +61,8 @@ fn decide(c: &Controller, id: JobId, hold: bool, itself: bool) -> Result<Event, 
     }
 }
 
-/// Returns whether a job's dependencies can still be evaluated. If it has run, they were satisfied. If it ended while
-/// pending, it must not start because a job that it names has been forgotten meanwhile.
+/// Returns whether a job's dependencies can still be evaluated. If the job has run, they were satisfied. If it ended
+/// while pending, it must not start because the record of a job that it depends on was removed meanwhile.
 fn dependencies_known(c: &Controller, job: &Job) -> bool {
     let mut terms = job.spec.dependency.iter().flat_map(|d| &d.terms).filter_map(|term| term.job);
     let known = |id| c.state.jobs.contains_key(&id) || c.state.array_of(id).is_some() || c.state.is_foreign(id);

@@ -21,7 +21,7 @@ use crate::control::port::Out;
 use crate::control::state::State;
 use crate::control::state::node::Node;
 
-/// Creates or changes a reservation.
+/// Handles `scontrol create reservation` and `update reservation`.
 pub(crate) fn reserve(
     c: &mut Controller,
     ask: &Ask<'_>,
@@ -70,7 +70,7 @@ fn bad_time(problem: &str) -> Refusal {
     Refusal::InvalidValue { option: "begin".to_owned(), value: String::new(), problem: problem.to_owned() }
 }
 
-/// Returns the reservation that results from a change.
+/// Returns the reservation that results from a change request, or the refusal of the request.
 fn decide(state: &State, ask: &Ask<'_>, change: &ReservationChange, create: bool) -> Result<Reservation, Refusal> {
     let known = change.name.as_ref().and_then(|name| state.reservations.get(name));
     let mut new = match (known, create) {
@@ -152,7 +152,8 @@ fn fresh_name(state: &State, new: &Reservation) -> String {
     names.find(|name| !state.reservations.contains_key(name)).unwrap_or_default()
 }
 
-/// Returns the nodes that were named, or as many as were asked for that are free at that time.
+/// Chooses the nodes of a reservation: those that the request names, or as many as it asks for that are free while the
+/// reservation lasts.
 fn nodes(state: &State, new: &mut Reservation, change: &ReservationChange) -> Result<NodeSet, Refusal> {
     let within = match &new.partition {
         None => (0..state.nodes.len() as u32).map(NodeId).collect(),

@@ -14,25 +14,26 @@ use crate::control::state::array::{Array, Skipped};
 use crate::control::state::job::Job;
 use crate::control::state::{Found, State};
 
-/// Most array tasks of a request that are named one by one.
+/// Maximum number of array tasks of one request that an answer names one by one.
 const NAMED_MAX: usize = 4096;
 
-/// The result of a selection: jobs of their own, and untouched tasks of arrays.
+/// The result of a selection: jobs that have a record, and array tasks that are still part of their array's record
+/// ("untouched" tasks).
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selected {
-    /// Jobs of their own, by rising id.
+    /// Jobs and array tasks with a record of their own, by rising id.
     pub(crate) jobs: BTreeSet<JobId>,
-    /// Untouched tasks of arrays, an entry for each array.
+    /// Untouched array tasks, an entry for each array.
     pub(crate) tasks: Vec<Tasks>,
-    /// Tasks that ended without starting, by array. They can only be shown.
+    /// Array tasks that ended without starting, by array. Requests can show them and not change them.
     pub(crate) skipped: Vec<(JobId, Skipped)>,
-    /// Arrays that were named as a whole.
+    /// Ids of the arrays that the request named as a whole.
     pub(crate) whole: Vec<JobId>,
-    /// Names that can't be selected, with the reason.
+    /// Names of the request that can't be selected, each with the refusal.
     pub(crate) refused: Vec<(JobName, Refusal)>,
 }
 
-/// Untouched tasks of one array.
+/// Array tasks of one array that are still part of the array's record ("untouched" tasks).
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Tasks {
     /// Id of the array.
@@ -44,7 +45,8 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    /// Returns the names of the tasks. If they are all of the array, or very many, it is the array's name.
+    /// Returns the names of the tasks. All untouched tasks of the array, or very many of them, get one name: that of
+    /// the array.
     pub(crate) fn names(&self, state: &State) -> Vec<JobName> {
         let array_itself = JobName { id: self.array, task: None };
         let Some(array) = state.arrays.get(&self.array) else { return vec![array_itself] };
@@ -85,7 +87,7 @@ pub(crate) fn select_to_change(state: &State, who: &Who, wanted: &JobSelection) 
     Ok(selected)
 }
 
-/// Resolves a selection for a list. Every user may see every job. Unknown names are in `refused`.
+/// Resolves a selection for a list. Every user may see every job. Unknown names are returned in `refused`.
 pub(crate) fn select_to_show(state: &State, wanted: &JobSelection, ended: bool) -> Result<Selected, Refusal> {
     let filter = Filter::to_show(state, wanted, ended)?;
     let mut selected = select_named(state, &filter);
@@ -96,8 +98,8 @@ pub(crate) fn select_to_show(state: &State, wanted: &JobSelection, ended: bool) 
     Ok(selected)
 }
 
-/// Resolves a selection for a list, but without the jobs of their own if it names none. The caller then finds those one
-/// by one with [`Filter::shows`].
+/// Resolves a selection for a list. If the selection names no ids, jobs with a record of their own are left out: the
+/// caller then finds those one by one with [`Filter::shows`].
 pub(crate) fn select_named(state: &State, filter: &Filter<'_>) -> Selected {
     let mut selected = Selected::default();
     if filter.wanted.ids.is_empty() {
@@ -110,7 +112,7 @@ pub(crate) fn select_named(state: &State, filter: &Filter<'_>) -> Selected {
     selected
 }
 
-/// Returns a refusal for each of the tasks that ended without starting, as nothing can be done to them.
+/// Returns a refusal for each of the given tasks that ended without starting, as such tasks can't be changed.
 fn over(state: &State, array: JobId, indices: &IndexSet) -> Vec<(JobName, Refusal)> {
     let skipped = state.arrays.get(&array).into_iter().flat_map(|array| &array.tally.skipped);
     let tasks = skipped.map(|skipped| Tasks { array, indices: skipped.tasks.intersection(indices), all: false });
@@ -118,7 +120,7 @@ fn over(state: &State, array: JobId, indices: &IndexSet) -> Vec<(JobName, Refusa
 }
 
 fn everything(state: &State, filter: &Filter<'_>, may: impl Fn(&Owner) -> bool, selected: &mut Selected) {
-    // They come in order, so the set is built at once and not by inserting each.
+    // The ids come in order, so the set is built at once and not by inserting each.
     let mut jobs = state
         .jobs
         .iter()
@@ -129,7 +131,7 @@ fn everything(state: &State, filter: &Filter<'_>, may: impl Fn(&Owner) -> bool, 
     every_task(state, filter, may, selected);
 }
 
-/// Adds the untouched tasks of all arrays, and those that ended without starting.
+/// Adds the pending tasks of all arrays that have no record of their own, and array tasks that ended without starting.
 fn every_task(state: &State, filter: &Filter<'_>, may: impl Fn(&Owner) -> bool, selected: &mut Selected) {
     for (&id, array) in &state.arrays {
         let indices = &array.tally.untouched;
@@ -142,7 +144,7 @@ fn every_task(state: &State, filter: &Filter<'_>, may: impl Fn(&Owner) -> bool, 
     }
 }
 
-/// What a name in a selection stands for.
+/// What one name of a selection stands for: a job, a heterogeneous job, an array or some of its tasks, or nothing.
 enum Meant {
     Nothing,
     Job(JobId),
@@ -187,7 +189,7 @@ fn resolve(state: &State, named: &JobRef, refused: &mut Vec<(JobName, Refusal)>)
     }
 }
 
-/// Returns the array task with this id, if it ended without starting.
+/// Returns array and index of the task with this id if the task ended without starting; otherwise None.
 fn skipped_task(state: &State, id: JobId) -> Option<ArrayTask> {
     let (array, of) = state.array_of(id)?;
     let index = of.index_of(array, id).filter(|index| of.tally.skipped(*index).is_some())?;
@@ -246,8 +248,8 @@ impl Selected {
         }
     }
 
-    /// Adds tasks that ended without starting. They are shown until jobs that ended at that time are forgotten, or with
-    /// an ended array until the array is forgotten.
+    /// Adds array tasks that ended without starting. They are shown as long as jobs that ended at the same time have a
+    /// record; tasks of an array that has ended are shown as long as the array has one.
     fn add_skipped(&mut self, state: &State, filter: &Filter<'_>, id: JobId, indices: &IndexSet) {
         let Some(array) = state.arrays.get(&id).filter(|_| filter.ended) else { return };
         let kept = |skipped: &&Skipped| array.is_ended() || skipped.time >= state.forgotten_before;
@@ -264,7 +266,7 @@ impl Selected {
     }
 }
 
-/// The conditions of a selection apart from the ids.
+/// The conditions of a selection other than job ids: users, states, nodes, partitions, names, accounts and QOS.
 pub(crate) struct Filter<'a> {
     wanted: &'a JobSelection,
     nodes: Option<NodeSet>,
@@ -306,7 +308,7 @@ impl<'a> Filter<'a> {
                 .is_none_or(|nodes| job.last_run().is_some_and(|run| !run.alloc.nodes().0.is_disjoint(&nodes.0)))
     }
 
-    /// Returns whether tasks of an array that never started pass the filter, if they are in the given state.
+    /// Returns whether an array's tasks in the state `standing` that never started pass the filter.
     fn takes_tasks(&self, state: &State, array: &Array, standing: JobState) -> bool {
         self.nodes.is_none()
             && self.takes_state(standing, false)

@@ -14,7 +14,8 @@ use crate::control::state::gates;
 use crate::control::state::job::Queue;
 
 /// Fills in the account and QOS of a job that names none, and refuses those that its user may not use. Users with
-/// associations run under these only. Other users run without, unless associations are enforced.
+/// associations run jobs only under these. Other users run jobs without an association, unless the configuration
+/// enforces associations.
 pub(crate) fn settle(state: &State, owner: &Owner, spec: &mut Arc<JobSpec>) -> Result<(), Refusal> {
     let (policy, enforce) = (&state.policy, state.config.accounting_storage_enforce);
     if let Some(account) = as_set_up(spec.account.as_ref(), &policy.accounts) {
@@ -66,7 +67,8 @@ pub(crate) fn settle(state: &State, owner: &Owner, spec: &mut Arc<JobSpec>) -> R
     Ok(())
 }
 
-/// Returns the defined name that equals a user's spelling apart from case, as in Slurm.
+/// Returns the defined name that equals the user's spelling apart from case, as in Slurm. None: no name was given, or
+/// none is equal.
 fn as_set_up<T>(name: Option<&String>, known: &BTreeMap<String, T>) -> Option<String> {
     let asked = name.filter(|asked| !known.contains_key(*asked))?;
     known.keys().find(|other| other.eq_ignore_ascii_case(asked)).cloned()
@@ -88,7 +90,8 @@ pub(crate) fn partition_takes(state: &State, partition: &PartitionConfig, spec: 
     Ok(())
 }
 
-/// Refuses a job by the limits on submissions, and with `DenyOnLimit` by all limits that it could never keep.
+/// Refuses a job that exceeds a limit on submitted jobs. With the QOS flag `DenyOnLimit` it also refuses a job that
+/// would exceed any limit even if it ran alone.
 pub(crate) fn within_limits(state: &State, owner: &Owner, spec: &JobSpec, size: u64) -> Result<(), Refusal> {
     if let Some((whose, limit)) = limits::refused(state, owner, spec, size) {
         return Err(Refusal::Limit(whose, limit));

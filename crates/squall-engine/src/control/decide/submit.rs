@@ -27,7 +27,7 @@ use crate::control::port::Out;
 use crate::control::state::State;
 use crate::control::state::users::note_content;
 
-/// The contents of a submission.
+/// The script and environment of a submission, in the form in which they are stored.
 #[derive(Debug)]
 pub(crate) struct Contents {
     /// The batch script; empty for allocations.
@@ -64,7 +64,7 @@ pub(crate) fn accept(
     accept_all(c, ask, [spec], contents, key, out)
 }
 
-/// Does the same as [`accept`] for the components of a heterogeneous job, or for a single job.
+/// Accepts the components of a heterogeneous job, or a single job, as [`accept`] does.
 pub(crate) fn accept_all(
     c: &mut Controller,
     ask: &Ask<'_>,
@@ -112,7 +112,8 @@ pub(crate) fn accept_all(
     Ok((leader, true))
 }
 
-/// Returns the first of consecutive ids for these jobs. If there are too few free ids, ended jobs are forgotten early.
+/// Returns the first of consecutive job ids for these jobs. If too few ids are free, records of ended jobs are removed
+/// early.
 fn give_ids(c: &mut Controller, now: Time, specs: &[Arc<JobSpec>], out: &mut Out) -> Result<JobId, Refusal> {
     let ids = specs.iter().map(|spec| spec.array.as_ref().map_or(1, |array| array.indices.len() as u64)).sum::<u64>();
     let ids = u32::try_from(ids).map_err(|_| Refusal::OutOfIds)?;
@@ -124,7 +125,7 @@ fn give_ids(c: &mut Controller, now: Time, specs: &[Arc<JobSpec>], out: &mut Out
     c.state.free_ids(ids, specs).ok_or(Refusal::OutOfIds)
 }
 
-/// Fills in what a spec leaves open, and refuses what can never run.
+/// Fills in the defaults of a job's spec, and refuses a job that can never run.
 fn settle(c: &Controller, ask: &Ask<'_>, spec: &mut Arc<JobSpec>) -> Result<(), Refusal> {
     if spec.nice < 0 && !ask.who.operator {
         let problem = "only operators raise a priority".to_owned();
@@ -141,8 +142,8 @@ fn settle(c: &Controller, ask: &Ask<'_>, spec: &mut Arc<JobSpec>) -> Result<(), 
     such_nodes(c, ask.now, spec)
 }
 
-/// Refuses a job that no partition has enough suitable nodes for, as configured: neither the end of a job nor the
-/// return of a node could let it start.
+/// Refuses a job if none of its partitions has enough suitable nodes as configured: neither the end of another job nor
+/// the return of a node could then let it start.
 fn such_nodes(c: &Controller, now: Time, spec: &JobSpec) -> Result<(), Refusal> {
     // Most jobs need nothing that only some nodes have.
     let Need { memory, tmp_disk_mb, cpus_min, cpus_per_task, ntasks, ntasks_per_node, nodes_min, .. } = spec.need;
@@ -184,7 +185,8 @@ fn whole_nodes(state: &State, spec: &mut Arc<JobSpec>) {
     }
 }
 
-/// Handles a heterogeneous job. The first component has the script or client; the others are additional resources.
+/// Handles the submission of a heterogeneous job. The first component has the script or the client; the others are
+/// additional resources.
 pub(crate) fn submit_het(
     c: &mut Controller,
     ask: &Ask<'_>,
@@ -214,7 +216,7 @@ pub(crate) fn submit_het(
     Ok(Some(Answer::Submitted { job, note: None }))
 }
 
-/// Returns whether a known job came from this submission, compared by fields that updates do not change.
+/// Returns whether the job `id` came from this submission, compared by fields that updates do not change.
 fn same(state: &State, id: JobId, spec: &JobSpec) -> bool {
     let known = state.arrays.get(&id).map(|array| &array.spec);
     let Some(known) = known.or_else(|| state.jobs.get(&id).map(|job| &job.spec)) else { return false };

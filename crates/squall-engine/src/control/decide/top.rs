@@ -65,7 +65,8 @@ fn name_of(state: &State, item: Item) -> JobName {
     if item.array { JobName { id: item.id, task: None } } else { state.name_of(item.id) }
 }
 
-/// Returns the pending items of a selection: jobs, and arrays of which all untouched tasks are selected.
+/// Returns the pending jobs of a selection, and its arrays of which all tasks without a record of their own are
+/// selected.
 fn waiting<'a>(state: &'a State, selected: &'a Selected) -> impl Iterator<Item = Item> + 'a {
     let arrays = selected.tasks.iter().filter(|tasks| tasks.all).map(|tasks| Item { id: tasks.array, array: true });
     let single = selected.jobs.iter().map(|&id| Item { id, array: false });
@@ -85,7 +86,8 @@ fn line_of(state: &State, item: Item) -> Option<Line> {
     Some((found.owner.uid, partition, account, gates::qos_name(state, found.spec).to_owned()))
 }
 
-/// Returns the new `nice` of each job in a group whose position changes so that some of them come first.
+/// Returns the new `nice` of each job of a group (`line`) that must change so that the jobs `first` come first, in
+/// their order.
 fn nices(c: &Controller, line: &Line, first: &[Item]) -> Result<Vec<(Item, i32)>, Refusal> {
     let own = JobSelection { users: vec![line.0], ..JobSelection::default() };
     let selected = select_to_show(&c.state, &own, false)?;
@@ -102,7 +104,7 @@ fn nices(c: &Controller, line: &Line, first: &[Item]) -> Result<Vec<(Item, i32)>
     standing.sort_by_key(|(_, item)| place(*item));
     let (mut nices, mut above) = (Vec::new(), f64::INFINITY);
     for ((value, item), place) in standing.into_iter().zip(places) {
-        // Jobs that had equal values must get different ones in the new order.
+        // Jobs that had equal priority values must get different ones in the new order.
         let less = (value - place.min(above - 1.0)).ceil();
         above = value - less;
         if let Some(found) = pending(&c.state, item).filter(|_| less != 0.0) {

@@ -24,8 +24,8 @@ use crate::control::port::{Out, Who};
 use crate::control::state::State;
 use crate::control::state::job::{Hold, Job, Phase, Queue};
 
-/// Changes jobs. Owners may reduce what they asked for. Only an operator may give a running job more time, or a job a
-/// higher priority.
+/// Changes jobs. Owners may reduce what they asked for. Only an operator may give a running job more time, or raise a
+/// job's priority.
 pub(crate) fn update_job(
     c: &mut Controller,
     ask: &Ask<'_>,
@@ -79,7 +79,7 @@ pub(crate) fn update_job(
             let priority = weighed(c, ask.now, id, (&job.owner, &job.spec, &job.queue), job.submit);
             let target = Target { id, owner: &job.owner, spec: &job.spec, queue: &job.queue, priority, stage };
             let kept = kept(&c.state, id, job, update)?;
-            // For a running job these say what it gives back, and do not change its request.
+            // For a running job, nodes and node list name what the job keeps, and do not change its request.
             let mut rest = JobUpdate { nodes: None, nodelist: None, ..update.clone() };
             rest.time_limit_s = rest.time_limit_s.or(until(job, ask.now, update)?.map(Some));
             let decided = target.decide(&c.state, ask.now, if job.is_pending() { update } else { &rest }, ask.who)?;
@@ -105,8 +105,8 @@ fn until(job: &Job, now: Time, update: &JobUpdate) -> Result<Option<u64>, Refusa
     Ok(Some(run.elapsed(now).secs() + end.since(now).secs()))
 }
 
-/// Returns what a running job keeps of its allocation: a number of nodes, or those of a list. None: all. The script's
-/// node is always kept.
+/// Returns what a running job keeps of its allocation: a number of nodes, or the nodes of a list. None: it keeps all.
+/// The node of the batch script is always kept.
 fn kept(state: &State, id: JobId, job: &Job, update: &JobUpdate) -> Result<Option<Alloc>, Refusal> {
     let Some(run) = job.run().filter(|_| job.is_running()) else { return Ok(None) };
     if update.nodes.is_none() && update.nodelist.is_none() {
@@ -148,7 +148,7 @@ fn weighed(
     priority(c, &Standee { id, owner, spec, standing, submit }, now)
 }
 
-/// A job, or the untouched tasks of an array, to which an update is applied.
+/// A job, or tasks of an array without records of their own, to which an update is applied.
 struct Target<'a> {
     id: JobId,
     owner: &'a Owner,
@@ -156,7 +156,7 @@ struct Target<'a> {
     queue: &'a Queue,
     /// The job's current priority.
     priority: u32,
-    /// Whether the job is pending or running.
+    /// Whether the job is pending or running, with the running job's time limit.
     stage: Stage,
 }
 
@@ -168,7 +168,7 @@ enum Stage {
     Runs(Option<u64>),
 }
 
-/// The changes that an update makes.
+/// The changes that an update makes to one job.
 struct Decided {
     change: JobChange,
     /// Some if the update holds the job (priority 0): true if an operator does, false if its user does.
@@ -242,8 +242,8 @@ impl Target<'_> {
         })
     }
 
-    /// Returns whether the update holds the job: true if by an operator, false if by its user. Refuses to release a
-    /// held job: only `release` does that.
+    /// Returns Some if the update holds the job (priority 0): true if an operator does, false if its user does. Refuses
+    /// an update that would release a held job: only `scontrol release` does that.
     fn hold_by(&self, update: &JobUpdate, who: &Who) -> Result<Option<bool>, Refusal> {
         let Some(wanted) = update.priority else { return Ok(None) };
         if wanted == 0 {
@@ -263,7 +263,7 @@ fn is_longer(limit: Option<u64>, current: Option<u64>) -> bool {
     limit.unwrap_or(u64::MAX) > current.unwrap_or(u64::MAX)
 }
 
-/// Whether the update has a part that makes sense only while the job waits.
+/// Returns whether the update changes something that can change only while the job is pending.
 fn wants_pending(update: &JobUpdate) -> bool {
     let JobUpdate { ntasks, cpus_per_task, memory, exclude, constraint, .. } = update;
     let needs = ntasks.is_some() || cpus_per_task.is_some() || memory.is_some();
@@ -332,7 +332,7 @@ fn changed(old: &JobSpec, update: &JobUpdate) -> JobSpec {
     spec
 }
 
-/// Touches only what changes: a job without such options stays without.
+/// Applies an update to the spec's optional settings. Settings that the update does not name keep their value.
 fn change_options(spec: &mut JobSpec, update: &JobUpdate) {
     if let Some(text) = &update.admin_comment {
         spec.options.notes.admin_comment.clone_from(text);
@@ -354,7 +354,8 @@ fn change_options(spec: &mut JobSpec, update: &JobUpdate) {
     }
 }
 
-/// A dependency must name known jobs, and not, by whatever way, the job itself.
+/// Checks that a dependency names known jobs, and does not make the job depend on itself, directly or through other
+/// jobs.
 fn check_dependency(state: &State, id: JobId, dependency: &Dependency) -> Result<(), Refusal> {
     admit::dependable(state, dependency)?;
     let group = |id: JobId| state.array_of(id).map_or(id, |(array, _)| array);

@@ -53,7 +53,7 @@ pub(crate) fn update_nodes(
     Ok(Some(Answer::Done))
 }
 
-/// Checks a change of the description of nodes.
+/// Checks an operator's change of features, weight or generic resources of nodes.
 fn check(state: &State, nodes: &NodeSet, change: &NodeChange) -> Result<(), Refusal> {
     let texts = [&change.comment, &change.extra, &change.instance_id, &change.instance_type, &change.gres];
     let features = || [&change.features, &change.active_features].into_iter().flatten().flatten();

@@ -15,13 +15,14 @@ use crate::control::index::pending::{Pending, partitions_of};
 use crate::control::info::forecast::Variant;
 use crate::control::state::State;
 
-/// Time limits that are tried, seconds.
+/// Time limits that are tried as a change of the request, seconds.
 const LIMITS_S: [u64; 8] = [86_400, 8 * 3600, 4 * 3600, 2 * 3600, 3600, 1800, 600, 60];
 
-/// Fractions of the requested amounts that are tried.
+/// Fractions of the requested amounts that are tried, as numerator and denominator.
 const SHARES: [(u32, u32); 3] = [(3, 4), (1, 2), (1, 4)];
 
-/// Returns the variants of a job's request, each with its change. The first is the job as it is, without a change.
+/// Returns the job's request and changed versions of it (variants). Each changed version comes with its change; the
+/// first is the request as it is, with None.
 pub(crate) fn variants(state: &State, pending: &Pending<'_>) -> Vec<(Option<WhyChange>, Variant)> {
     let limit_s = pending.limit_s();
     let own = Variant { spec: Arc::clone(pending.spec), limit_s };
@@ -41,7 +42,7 @@ pub(crate) fn variants(state: &State, pending: &Pending<'_>) -> Vec<(Option<WhyC
     all.all
 }
 
-/// The variants of a job collected so far.
+/// Collects the variants of a job's request.
 struct Edits {
     own: Variant,
     all: Vec<(Option<WhyChange>, Variant)>,
@@ -74,7 +75,7 @@ impl Edits {
         });
     }
 
-    /// Adds variants without the job's options about the network, as far as they matter on this topology.
+    /// Adds variants that leave out the job's network options, as far as those matter on this topology.
     fn leave_network(&mut self, state: &State) {
         let wish = Wish::of(&self.own.spec.options.network).unwrap_or_default();
         let Some(Request { nodes_min, nodes_max, tasks, .. }) = request_of(state, &self.own.spec) else { return };
@@ -83,7 +84,7 @@ impl Edits {
             Kind::Torus(_) => {
                 self.with(WhyChange::WithoutGeometry, |spec| {
                     spec.options.network.geometry = None;
-                    // It may have said how many nodes.
+                    // The geometry may have given the number of nodes.
                     if tasks.is_none() {
                         (spec.need.nodes_min, spec.need.nodes_max) = (Some(nodes_min), Some(nodes_max));
                     }
@@ -104,7 +105,7 @@ impl Edits {
         }
     }
 
-    /// Adds a variant limited to the nodes and CPUs of the job's largest partition, if it asks for more.
+    /// Adds variants with the most nodes and tasks that one of the job's partitions has, if the job asks for more.
     fn no_more_than_there_is(&mut self, state: &State) {
         let need = &self.own.spec.need;
         let (wanted, cpus_each) = (need.ntasks, need.task_cpus());
@@ -125,7 +126,7 @@ impl Edits {
         }
     }
 
-    /// Adds variants with a fraction of each amount.
+    /// Adds variants with this fraction of each requested amount, one amount at a time.
     fn less(&mut self, (numerator, denominator): (u32, u32)) {
         let less = |count: u32| (u64::from(count) * u64::from(numerator) / u64::from(denominator)).max(1) as u32;
         let need = self.own.spec.need.clone();

@@ -14,8 +14,8 @@ use crate::control::effects::steps;
 use crate::control::port::Out;
 use crate::control::state::job::{Job, Phase};
 
-/// Answers `StepCreated`, makes the step's daemons connect to the watcher, and answers `StepDone` when the step has
-/// ended.
+/// Attaches the caller to a step: answers `StepCreated`, makes the step's daemons connect to the caller, and answers
+/// `StepDone` when the step has ended.
 pub(crate) fn watch(
     c: &mut Controller,
     ask: &Ask<'_>,

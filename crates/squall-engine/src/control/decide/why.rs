@@ -31,10 +31,10 @@ use crate::control::state::State;
 use crate::control::state::job::Hold;
 use crate::dependency::dependency_status;
 
-/// Most of the jobs ahead that an answer names.
+/// Maximum number of jobs ahead in the queue that an answer names.
 const NAMED_AHEAD: usize = 5;
 
-/// Most of the job's partitions, and of other partitions, for which a start is forecast.
+/// Maximum number of the job's partitions for which a start is forecast, and separately of other partitions.
 const PARTITIONS_MAX: usize = 4;
 
 /// Explains why a job does not run, or where it runs.
@@ -134,7 +134,8 @@ fn state_of(state: &State, id: JobId) -> JobState {
     state.jobs.get(&id).map_or(JobState::Pending, |job| job.state())
 }
 
-/// Returns the reasons that keep a job from starting in any partition.
+/// Returns the reasons that keep a job from starting in every partition: hold, dependency, begin time, array task
+/// limit.
 fn of_the_job(c: &Controller, pending: &Pending<'_>, now: Time) -> Vec<PendingReason> {
     let mut reasons = Vec::new();
     match pending.standing.hold {
@@ -157,7 +158,7 @@ fn of_the_job(c: &Controller, pending: &Pending<'_>, now: Time) -> Vec<PendingRe
     reasons
 }
 
-/// Returns the reason to show when a job does not fit a partition now.
+/// Returns the pending reason to show when a job does not fit into a partition now.
 fn no_place(explained: &Explained) -> PendingReason {
     match &explained.never {
         _ if explained.empty => PendingReason::Resources,
@@ -166,7 +167,7 @@ fn no_place(explained: &Explained) -> PendingReason {
     }
 }
 
-/// Returns what the policy finds for the job in a partition.
+/// Returns the scheduling policy's explanation for the job in the partition at position `at`.
 fn look(sight: &Sight<'_>, scratch: &mut Scratch, pending: &Pending<'_>, at: usize) -> Explained {
     let Some(need) = request_of(sight.state, pending.spec) else {
         return Explained { reasons: vec![PendingReason::BadConstraints], ..Explained::default() };
@@ -192,13 +193,13 @@ fn partition(state: &State, spec: &JobSpec, at: usize, explained: &Explained) ->
     }
 }
 
-/// Returns whether a node with this test result has what a job asks for, used or not.
+/// Returns whether a node with this test result has what a job asks for, whether or not other jobs use it now.
 fn passes(test: NodeTest) -> bool {
     use NodeTest as T;
     matches!(test, T::Free | T::Silent | T::BusyCpus | T::BusyMemory | T::BusyGres | T::OtherUsers | T::Unusable)
 }
 
-/// Describes what free nodes lack together (such as contiguity), with the job's options that ask for it.
+/// Describes what free nodes lack as a set (such as contiguity), with the job's options that ask for it.
 fn named(spec: &JobSpec, misfit: &Misfit) -> WhyMisfit {
     let Misfit { together, free, shapes } = misfit.clone();
     let Network { class, geometry, grid, stencil, switches } = &spec.options.network;
@@ -217,7 +218,8 @@ fn named(spec: &JobSpec, misfit: &Misfit) -> WhyMisfit {
     WhyMisfit { together, options, free, shapes }
 }
 
-/// Returns the reservations that keep nodes from a job, and the job's own: name, begin, end.
+/// Returns name, begin and end of the reservations that keep nodes from a job, and of the reservations that the job
+/// names.
 fn reservations(state: &State, spec: &JobSpec, explained: &Explained) -> Vec<(String, Time, Time)> {
     let kept = explained.nodes.get(&NodeTest::Reserved);
     let matters = |one: &&Reservation| {
@@ -280,7 +282,7 @@ fn outlook(sight: &Sight<'_>, scratch: &mut Scratch, pending: &Pending<'_>, told
     start(state, told, first);
 }
 
-/// Sets when and where the job is expected to start.
+/// Sets when and where the job is expected to start; `first` None: no expected start is known.
 fn start(state: &State, told: &mut Why, first: Option<(Time, usize, NodeSet)>) {
     told.start = first.map(|(time, at, nodes)| WhyStart {
         time,

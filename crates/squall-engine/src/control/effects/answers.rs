@@ -1,4 +1,4 @@
-//! Nodes' answers to queries: heartbeats, results, and the answers to clients that follow.
+//! Nodes' answers to queries: heartbeats, results, and the answers to clients that follow from them.
 
 use crate::control::controller::Controller;
 use crate::control::effects::broadcasts;
@@ -20,8 +20,8 @@ use squall_model::wire::client::Answer;
 use squall_model::wire::fabric::{Comparison, Tally, Test, Variable};
 use squall_model::wire::node::Down;
 
-/// Handles a child's answer to a query. A late answer still shows that the node responds, so that a slow node is not
-/// given up.
+/// Handles the answer that a child in the tree sends to a query, merged from the nodes below it. A late answer still
+/// shows that the node responds, so a slow node is not given up.
 pub(crate) fn tally(
     c: &mut Controller,
     now: Time,
@@ -53,7 +53,7 @@ pub(crate) fn tally(
     }
 }
 
-/// Records that a node has answered, in its session or after its end.
+/// Records that a node has answered a query, whether its session still lasts or has ended.
 fn seen(c: &mut Controller, now: Time, node: NodeId, out: &mut Out) {
     if c.links.connected().contains(node) {
         nodes::heard(c, now, node, out);
@@ -94,13 +94,13 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     }
 }
 
-/// Returns when [`settle`] must be called again.
+/// Returns when [`settle`] must be called again; None: no heartbeat or query is pending.
 pub(crate) fn deadline(c: &Controller) -> Option<Time> {
     c.queries.asked.values().map(|asked| asked.until).chain(c.queries.next_beat).min()
 }
 
-/// Completes a heartbeat. A node that did not answer has missed it, unless it has reported by another route since the
-/// heartbeat was sent.
+/// Completes a heartbeat. A node that did not answer has missed the heartbeat, unless the node has reported by another
+/// route since the heartbeat was sent.
 fn beaten(c: &mut Controller, now: Time, (to, tally, until): (&NodeSet, &Tally, Time), out: &mut Out) {
     let (answered, sent) = (tally.answered(), until - BEAT_WAIT);
     for (node, health) in &tally.health {

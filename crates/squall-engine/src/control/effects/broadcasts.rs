@@ -1,11 +1,11 @@
 //! File broadcasts to nodes: STORM's XFER-AND-SIGNAL for content that comes in chunks.
 //!
-//! A file is known by its digest, and nodes that have it are not sent it. First the nodes are asked which of them have
-//! it. The others are told to expect it, and asked which of them receive it (of nodes that share a disk one is enough).
-//! The client sends the pieces, which go down the tree as they come. Queries find out how far all receivers are, so
-//! that no more than a window is under way. When all receivers have the whole file, it is committed on all. A node that
-//! is slow or lost on the way is left out of the window and gets the whole file afterwards, so that others do not wait
-//! for it before the end.
+//! A file is identified by its digest, and nodes that have it are not sent it. First the nodes are asked which of them
+//! have it. The others are told to expect it, and asked which of them receive it (of nodes that share a disk one is
+//! enough). The client sends the pieces, which go down the tree as they come. Queries find out how far all receivers
+//! are, so that no more than a window is under way. When all receivers have the whole file, it is committed on all. A
+//! node that is slow or lost on the way is left out of the window, so that others do not wait for it. It gets the whole
+//! file afterwards.
 
 use crate::control::net::broadcasts::Broadcast;
 use crate::control::net::broadcasts::Broadcasts;
@@ -28,21 +28,23 @@ use crate::control::port::{CallerId, Out};
 use crate::control::state::State;
 use crate::fabric::cost::{self, Shape};
 
-/// Timeout of a stage. After it the stage is tried again, with or without the nodes that did not answer.
+/// Timeout of a stage of a broadcast. After it the broadcast is continued without the nodes that did not answer, or
+/// retried.
 const STAGE_WAIT: Span = Span::from_secs(10);
 /// Time in which all nodes must receive half a window before slow ones are left for later. The nodes left for later get
 /// `STAGE_WAIT`, as no other node waits for them. If most nodes are slow, they are asked again as long as they make
 /// progress, and `IDLE_MAX` times without.
 const WINDOW_WAIT: Span = Span::from_secs(2);
-/// Up to this number, emulated nodes are certainly in one process (a rack).
+/// Maximum number of emulated nodes in one process (a rack). More receivers than this are in several processes.
 const RACK_NODES_MAX: u64 = 1000;
-/// Number of retries without progress, the pause before the first retry, and the factor by which each pause is longer
-/// than the one before. Nodes that have lost their route can come back by another meanwhile.
+/// Number of retries without progress after which a broadcast is given up.
 const ROUNDS: u32 = 6;
+/// Pause before the first retry. Nodes that have lost their route can come back by another route meanwhile.
 const PAUSE: Span = Span::from_millis(20);
+/// Factor by which each pause is longer than the one before.
 const PAUSE_GROWTH: u64 = 5;
 
-/// Begins the broadcast of a file for a client. An earlier one on the same connection is dropped.
+/// Begins the broadcast of a file for a client. An earlier broadcast on the same connection is dropped.
 pub(crate) fn begin(c: &mut Controller, now: Time, caller: CallerId, mut broadcast: Broadcast) {
     give_up(c, caller);
     c.broadcasts.turns += 1;
@@ -58,7 +60,8 @@ pub(crate) fn give_up(c: &mut Controller, caller: CallerId) {
     }
 }
 
-/// Returns the digest of a file that a user has broadcast before under the key `known_as`.
+/// Returns the digest of a file that a user has broadcast before under the client's own key `known_as`. None: there is
+/// none.
 pub(crate) fn recall(c: &Controller, owner: u32, known_as: Digest) -> Option<Digest> {
     c.broadcasts.recalled.get(&(owner, known_as)).copied()
 }
@@ -98,7 +101,7 @@ pub(crate) fn chunk(c: &mut Controller, now: Time, caller: CallerId, (at, bytes)
     }
 }
 
-/// Retries broadcasts whose pause is over.
+/// Continues broadcasts whose pause before a retry is over.
 pub(crate) fn settle(c: &mut Controller, now: Time) {
     let due = c.broadcasts.all.iter_mut().filter(|(_, one)| one.resume.is_some_and(|at| at <= now));
     let due: Vec<CallerId> = due.map(|(&caller, _)| caller).collect();
@@ -107,7 +110,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time) {
     }
 }
 
-/// Returns when [`settle`] must be called again.
+/// Returns when [`settle`] must be called again; None: no broadcast is pausing.
 pub(crate) fn deadline(c: &Controller) -> Option<Time> {
     c.broadcasts.all.values().filter_map(|one| one.resume).min()
 }
@@ -215,7 +218,7 @@ pub(crate) fn answered(
     }
 }
 
-/// Begins the transfer to the nodes that receive the file; the client is asked for the first pieces.
+/// Begins the transfer to the nodes that receive the file, and asks the client for the first pieces.
 fn opened(c: &mut Controller, now: Time, caller: CallerId, receivers: &NodeSet, out: &mut Out) {
     let Controller { broadcasts: Broadcasts { all, air, .. }, state, .. } = c;
     let Some(one) = all.get_mut(&caller) else { return };
@@ -237,8 +240,8 @@ fn opened(c: &mut Controller, now: Time, caller: CallerId, receivers: &NodeSet, 
     want(one, caller, first, out);
 }
 
-/// Goes on down the controller's tree from the offset that all receivers have reached, because a piece was lost or slow
-/// between nodes. A piece that a node has already does no harm.
+/// Sends the rest of a file down the controller's tree, from the offset that all receivers have reached, because a
+/// piece was lost or slow between nodes. A piece that a node has already does no harm.
 fn down_the_tree(one: &mut Broadcast, caller: CallerId, out: &mut Out) {
     one.cascade = None;
     resume(one, caller, out);
@@ -250,10 +253,11 @@ pub(crate) fn resume(one: &mut Broadcast, caller: CallerId, out: &mut Out) {
     want(one, caller, one.taken + CHUNK_WINDOW_BYTES, out);
 }
 
-/// Chooses the route and the length of the pieces. A file that was lost or slow once goes down the controller's tree.
+/// Chooses the route of a broadcast and the length of its pieces. After a loss or delay the route is the controller's
+/// tree.
 pub(crate) fn shape(one: &mut Broadcast, state: &State) {
     let nodes = one.receivers.len() as u64;
-    // With so many nodes there are several racks, which pass each other nothing outside the tree.
+    // So many emulated nodes are in several processes (racks), which pass pieces to each other in the tree only.
     let emulated =
         one.receivers.first().and_then(|node| state.node(node)).is_some_and(|node| node.hardware.os == "emulated");
     let shape = match () {
@@ -314,7 +318,9 @@ fn place(c: &mut Controller, now: Time, caller: CallerId, out: &mut Out) {
     question(c, now, caller, Stage::Placed);
 }
 
-/// Retries after a pause, because some nodes did not do what they were asked; or gives up.
+/// Retries the broadcast after a pause, from the stage `Expected` on, because the nodes `missing` did not do what they
+/// were asked. Gives up in the last stage, after `ROUNDS` retries without progress, or if the time for the broadcast is
+/// over.
 fn again(c: &mut Controller, now: Time, caller: CallerId, (missing, tally): (NodeSet, &Tally), out: &mut Out) {
     let Some(one) = c.broadcasts.all.get_mut(&caller) else { return };
     let had = one.whole.len();

@@ -23,21 +23,23 @@ use crate::control::net::broadcasts::{Broadcast, Stage};
 use crate::control::net::links::Links;
 use crate::control::port::{CallerId, Out};
 
-/// Bytes in a window, after which receivers are asked what they lack.
+/// Bytes of a file in one window. After each window the receivers are asked which blocks they lack.
 const WINDOW_BYTES: u64 = CAST_BLOCKS * CAST_BLOCK_BYTES;
 /// How often lost blocks are sent again by multicast before they go down the tree.
 const RECASTS: u32 = 2;
-/// How long multicast is not tried with a node that received none.
+/// How long multicast is not tried with a node that did not receive any.
 const DEAF: Span = Span::from_secs(600);
 
-/// Sends nodes the number and key of the stream that will carry a file, if multicast is available.
+/// Sends nodes the number and key of the multicast stream that will carry a file. Does nothing if multicast is not
+/// available.
 pub(crate) fn announce(air: &Air, links: &mut Links, to: &NodeSet, content: ContentId, stream: u64) {
     if let Some(key) = air.key(stream) {
         links.put(to, Down::Hear { content, stream, key });
     }
 }
 
-/// Makes the multicast transfer of a stream. None: multicast is not available, or fewer than two nodes may receive it.
+/// Makes the state of a file's transfer by multicast. None: multicast is not available, or fewer than two nodes may
+/// receive it.
 pub(crate) fn way(air: &mut Air, now: Time, receivers: &NodeSet, stream: u64) -> Option<Way> {
     let key = air.key(stream)?;
     let hearers = air.hearers(now, receivers);
@@ -45,7 +47,8 @@ pub(crate) fn way(air: &mut Air, now: Time, receivers: &NodeSet, stream: u64) ->
     (way.hearers.len() > 1).then_some(way)
 }
 
-/// Returns up to which offset the client is asked to send for the next window.
+/// Returns the offset in the file up to which the client is asked to send for the next window. `taken`: bytes that all
+/// receivers have.
 pub(crate) fn window(taken: u64) -> u64 {
     taken + WINDOW_BYTES
 }
@@ -56,7 +59,7 @@ fn down(links: &mut Links, content: ContentId, to: &NodeSet, (at, bytes): &(u64,
     }
 }
 
-/// Sends the client's next piece: by multicast, and down the tree to nodes that receive none.
+/// Sends nodes the client's next piece: by multicast, and down the tree to nodes that do not receive multicast.
 pub(crate) fn piece(one: &mut Broadcast, air: &Air, links: &mut Links, piece: (u64, Bytes), out: &mut Out) {
     let Some(way) = &mut one.way else { return };
     let mut others = one.receivers.clone();
@@ -66,7 +69,7 @@ pub(crate) fn piece(one: &mut Broadcast, air: &Air, links: &mut Links, piece: (u
     way.pieces.push(piece);
 }
 
-/// Asks the receivers what they lack, as the last datagram of the window has been sent.
+/// Asks the receivers which blocks they lack, after the last datagram of the window was sent.
 pub(crate) fn left(c: &mut Controller, now: Time, stream: u64) {
     let asked = c.broadcasts.all.iter_mut().find_map(|(&caller, one)| {
         let way = one.way.as_mut().filter(|way| way.stream == stream)?;
@@ -78,13 +81,14 @@ pub(crate) fn left(c: &mut Controller, now: Time, stream: u64) {
     }
 }
 
-/// Returns how long receivers may take to answer what they lack. None: the usual time, as the blocks last went down the
-/// tree.
+/// Returns the timeout of the query about the blocks that receivers lack. None: the usual timeout, as the blocks last
+/// went down the tree.
 pub(crate) fn patience(one: &Broadcast, air: &Air) -> Option<Span> {
     one.way.as_ref().filter(|way| way.tries <= RECASTS).map(|_| air.patience)
 }
 
-/// Handles the receivers' answer what they lack of the window: sends those blocks again, or goes on.
+/// Handles the receivers' answer about the blocks of the window that they lack: sends those blocks again, or continues
+/// with the next window.
 pub(crate) fn answered(
     c: &mut Controller,
     now: Time,
@@ -114,13 +118,13 @@ pub(crate) fn answered(
         air.rate = (air.rate / 2).max(RATE.0);
     }
     if bits == all && way.tries == 0 {
-        // Perhaps the nodes are only busy.
+        // If all blocks are missing, the nodes may only be busy: they are asked once more.
         way.tries = 1;
         air.patience = Span(4 * air.patience.0).min(PATIENCE.2);
         return broadcasts::question(c, now, caller, Stage::Missing(from));
     }
     if bits == all {
-        // The merged answer does not tell which node lacks a block, so each of them may lack all.
+        // The merged answer does not show which node lacks a block, so each of these nodes may lack all.
         air.deaf.extend(missing.iter().filter(|node| way.hearers.contains(*node)).map(|node| (node, now + DEAF)));
         way.hearers.subtract(&missing);
         way.tries = RECASTS;
@@ -141,7 +145,7 @@ pub(crate) fn answered(
     }
 }
 
-/// Goes on to the next window, as all remaining receivers have this one.
+/// Continues with the next window, as all remaining receivers have this one.
 fn next(c: &mut Controller, now: Time, caller: CallerId, out: &mut Out) {
     let Controller { broadcasts, state, .. } = c;
     let Some(one) = broadcasts.all.get_mut(&caller) else { return };

@@ -1,7 +1,8 @@
 //! Dependencies across cells: questions of this cell to others, and questions of others to this cell.
 //!
-//! All of this is soft. A front that connects is sent all open questions, and repeats those of its own cells. So
-//! messages that are lost between cells need no record. Answers that matter are in `State::foreign`, in the journal.
+//! All of this is soft state. A front (gateway between cells) that connects is sent all open questions, and repeats
+//! those of its own cells. So messages that are lost between cells need no record. Answers that matter are in
+//! `State::foreign`, in the journal.
 
 use crate::control::index::foreign::About;
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use crate::control::port::{CallerId, Out};
 use crate::control::state::State;
 use crate::control::state::reading::exists;
 
-/// Adds a connection that carries questions between cells, and sends it all open questions of this cell.
+/// Adds the connection of a front, which carries questions between cells, and sends it all open questions of this cell.
 pub(crate) fn carry(c: &mut Controller, front: CallerId, out: &mut Out) {
     c.foreign.fronts.insert(front);
     let state = &c.state;
@@ -32,7 +33,7 @@ fn tell(front: CallerId, questions: &[Question], out: &mut Out) {
     out.answers.extend(parts.map(|part| (front, Answer::Unresolved(part.to_vec()))));
 }
 
-/// Returns whether a job that has not ended needs the answer to a question.
+/// Returns whether a job that has not ended needs the answer to a question to other cells.
 fn is_wanted(state: &State, question: &Question) -> bool {
     let asks = match question {
         Question::Started(named) | Question::Ended(named) => state.index.wanted.contains_key(&named.id),
@@ -44,7 +45,7 @@ fn is_wanted(state: &State, question: &Question) -> bool {
     asks && !state.foreign.contains_key(question)
 }
 
-/// Takes questions of another cell. Answers those that can be answered; the others wait.
+/// Handles questions of another cell. Answers those that can be answered now and keeps the others until they can be.
 pub(crate) fn ask(c: &mut Controller, now: Time, caller: CallerId, questions: Vec<Question>) {
     for question in questions {
         if let Some(reply) = reply(c, now, &question) {
@@ -68,7 +69,7 @@ fn whole(state: &State, id: JobId) -> JobId {
     state.array_of(id).map_or(id, |(array, _)| array)
 }
 
-/// Returns this cell's answer to a question. None: it can't be given yet.
+/// Returns this cell's answer to another cell's question. None: it can't be given yet.
 fn reply(c: &mut Controller, now: Time, question: &Question) -> Option<Reply> {
     match question {
         Question::Started(named) | Question::Ended(named) if !exists(&c.state, (*named).into()) => {
@@ -103,7 +104,7 @@ pub(crate) fn resolved(c: &mut Controller, now: Time, replies: Vec<(Question, Re
     }
 }
 
-/// Answers questions about a job that has changed.
+/// Answers other cells' questions about a job that has changed.
 pub(crate) fn touched(c: &mut Controller, now: Time, id: JobId) {
     if c.foreign.asked.is_empty() {
         return;
@@ -133,7 +134,7 @@ fn look(c: &mut Controller, now: Time, about: &About) {
     }
 }
 
-/// Sends new questions and answers at the end of a turn.
+/// Sends new questions to other cells, and answers to their questions, at the end of a turn.
 pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     if c.foreign.again.is_none() && c.queue.questions.is_empty() && c.foreign.ready.is_empty() {
         return;
@@ -156,7 +157,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     }
 }
 
-/// Returns when [`settle`] must be called again.
+/// Returns when [`settle`] must be called again; None: no question waits for a time.
 pub(crate) fn deadline(c: &Controller) -> Option<Time> {
     c.foreign.again
 }

@@ -1,9 +1,9 @@
-//! Gang scheduling: packs the matrix when jobs come and go, tells nodes which job runs in which time slice, and
-//! synchronizes their clocks.
+//! Gang scheduling: packs jobs into the Ousterhout matrix when jobs come and go, and tells nodes which job runs in
+//! which time slice. A time signal (strobe) synchronizes the time slices of nodes.
 //!
 //! The current slot is not sent: it follows from the time (`squall_model::gang::slot_at`). The journal has each job's
-//! place, and how long it stood still in the place before. A late or lost strobe does no harm: nodes continue with the
-//! strobes that they have, also while a controller restarts.
+//! place in the matrix, and how long the job stood still in its place before. A late or lost strobe does no harm: nodes
+//! continue with the strobes that they have, also while a controller restarts.
 
 use squall_model::event::Event;
 use squall_model::gang::{Coscheduling, STROBE, Shift, Strobe, Turn};
@@ -22,19 +22,20 @@ use crate::control::net::queries::Purpose;
 use crate::control::port::Out;
 use crate::control::state::job::Run;
 
-/// How often nodes are asked for their clock skew, and how long the answer may take.
+/// Interval at which nodes are asked for their clock skew.
 const SKEW: Span = Span::from_secs(10);
+/// Timeout of the nodes' answer about their clock skew.
 const SKEW_WAIT: Span = Span::from_secs(5);
 
 /// Skew that is tested first: less than this many microseconds.
 const SKEW_FIRST_US: u64 = 128;
 
-/// Marks the matrix for packing at the start of the controller.
+/// Marks the gang scheduling matrix for packing at the start of the controller.
 pub(crate) fn started(c: &mut Controller) {
     c.gang.changed = !c.state.gang.is_empty();
 }
 
-/// Places a job that starts in a row of the matrix.
+/// Gives a job that starts a place in the matrix: the row `slot`.
 pub(crate) fn enter(c: &mut Controller, now: Time, id: JobId, slot: u32, out: &mut Out) {
     let turn = Turn { slot, ..Turn::default() };
     c.commit(now, Event::Ganged { shifts: vec![Shift { job: id, turn, idle: Span(0) }] }, out);
@@ -42,7 +43,7 @@ pub(crate) fn enter(c: &mut Controller, now: Time, id: JobId, slot: u32, out: &m
     c.gang.changed = true;
 }
 
-/// Records how long a job stood still in other jobs' time slices, before it ends or is suspended.
+/// Records how long a job stood still in other jobs' time slices, before the job ends or is suspended.
 pub(crate) fn before(c: &mut Controller, now: Time, event: &Event, out: &mut Out) {
     let (Event::JobEnding { id, .. } | Event::JobSuspended { id, .. }) = event else { return };
     let Some(place) = c.state.gang.get(id).copied() else { return };
@@ -52,7 +53,7 @@ pub(crate) fn before(c: &mut Controller, now: Time, event: &Event, out: &mut Out
     }
 }
 
-/// Marks the matrix for packing if an event may change it.
+/// Marks the gang scheduling matrix for packing if an event may change it.
 pub(crate) fn after(c: &mut Controller, _now: Time, event: &Event) {
     let may = match event {
         Event::JobEnding { id, .. } | Event::JobSuspended { id, .. } => c.state.gang.contains_key(id),
@@ -67,7 +68,7 @@ pub(crate) fn after(c: &mut Controller, _now: Time, event: &Event) {
     c.gang.changed |= may;
 }
 
-/// Packs the matrix if it may have changed, and records the jobs whose place is new.
+/// Packs the gang scheduling matrix if it may have changed, and records the jobs whose place in it is new.
 pub(crate) fn pack(c: &mut Controller, now: Time, out: &mut Out) {
     if !std::mem::take(&mut c.gang.changed) {
         return;
@@ -110,7 +111,7 @@ fn held(run: &Run) -> Alloc {
     Alloc { groups: groups.collect() }
 }
 
-/// Sends nodes new time slices and strobes that are due, and asks for their clock skew.
+/// Sends nodes new time slices and the time signals (strobes) that are due, and queries their clock skew.
 pub(crate) fn settle(c: &mut Controller, now: Time) {
     tell_turns(c);
     if c.state.gang.is_empty() {
@@ -141,7 +142,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time) {
     }
 }
 
-/// Returns when [`settle`] must be called again.
+/// Returns when [`settle`] must be called again; None: no jobs share cores.
 pub(crate) fn deadline(c: &Controller) -> Option<Time> {
     c.gang.next_strobe.into_iter().chain(c.gang.next_skew).min()
 }
@@ -150,7 +151,7 @@ fn strobe(c: &Controller, now: Time) -> Strobe {
     Strobe { at: now, slice: c.state.config.scheduler_time_slice.0, policy: c.state.config.coscheduling() }
 }
 
-/// Sends one message with all time slices that changed in this turn.
+/// Sends nodes one message with all time slices that changed in this turn.
 fn tell_turns(c: &mut Controller) {
     let jobs = std::mem::take(&mut c.todo.turns);
     let (mut to, mut turns) = (NodeSet::new(), Vec::new());
@@ -168,7 +169,7 @@ fn tell_turns(c: &mut Controller) {
     }
 }
 
-/// Sends a node that has registered the time and its jobs' time slices.
+/// Sends a node that has registered the current time and the time slices of its jobs.
 pub(crate) fn registered(c: &mut Controller, now: Time, id: NodeId) {
     let jobs = c.state.node(id).map(|node| &node.jobs).into_iter().flatten();
     let turns = jobs.filter_map(|job| {
@@ -183,8 +184,8 @@ pub(crate) fn registered(c: &mut Controller, now: Time, id: NodeId) {
     }
 }
 
-/// Takes the nodes' answer about clock skew. The next question tests half of the value if all were within it, and more
-/// than the worst value otherwise.
+/// Handles the nodes' answer about clock skew. If all nodes were within the tested value, the next question tests half
+/// of it. Otherwise it tests more than the worst skew.
 pub(crate) fn answered(c: &mut Controller, (to, tally): (&NodeSet, &Tally)) {
     let asked = c.gang.skew_asked_us;
     if tally.no.is_empty() && tally.yes == *to {

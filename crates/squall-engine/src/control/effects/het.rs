@@ -23,12 +23,13 @@ fn item(id: JobId) -> Item {
 }
 
 impl Queue {
-    /// Returns the components of a job in the queue, without the first.
+    /// Returns the components of a heterogeneous job except the first one, `leader`.
     pub(crate) fn others(&self, leader: JobId) -> &[Component] {
         self.hets.get(&leader).map_or(&[], Vec::as_slice)
     }
 
-    /// Records the requests of the other components. Returns false if one of them can't be satisfied here.
+    /// Records the resource requests of the components after the first. Returns false if one of them can't be satisfied
+    /// here.
     pub(crate) fn gather(&mut self, state: &State, leader: &Pending<'_>) -> bool {
         let Some(het) = leader.het else { return true };
         let others = het.ids().skip(1).map(|id| self.component(state, &pending(state, item(id))?)).collect();
@@ -37,7 +38,8 @@ impl Queue {
         true
     }
 
-    /// Records the requests of the other components again for all heterogeneous jobs, as the cluster has changed.
+    /// Records the resource requests of the components after the first again, for all heterogeneous jobs, as the
+    /// cluster has changed.
     pub(crate) fn gather_again(&mut self, state: &State) {
         let leaders: Vec<JobId> = self.hets.keys().copied().collect();
         for leader in leaders {
@@ -59,8 +61,8 @@ impl Queue {
         })
     }
 
-    /// Returns whether an item is a heterogeneous job of which no component must wait; true for other jobs. For a
-    /// component that is not the first it returns false, and the first is examined instead.
+    /// Returns whether all components of a heterogeneous job may start now; true for other jobs. For a component after
+    /// the first it returns false, and the first one is examined instead.
     pub(crate) fn is_whole(&mut self, state: &State, now: Time, own: &Pending<'_>) -> bool {
         let Some(het) = own.het else { return true };
         if own.item.id != het.leader {
@@ -81,7 +83,7 @@ impl Queue {
     }
 }
 
-/// The state of a component, as far as the others must follow it.
+/// The state of a component of a heterogeneous job, as far as the other components must follow it.
 enum Fate {
     /// The component is pending. If it ran before: the outcome of that run, and how it was requeued.
     Waits(Option<Outcome>, Requeue),
@@ -145,7 +147,7 @@ fn common(state: &State, het: Het) -> Option<(Outcome, Option<Requeue>)> {
     if let Fate::Over(outcome) = leader {
         return Some((outcome, None));
     }
-    // With a component that has been forgotten, the job can't start again.
+    // If the record of a component was removed, the job can't start again.
     if let Fate::Back(outcome, _) | Fate::Waits(Some(outcome), _) = &leader
         && !het.ids().all(|id| state.jobs.contains_key(&id))
     {
@@ -154,8 +156,8 @@ fn common(state: &State, het: Het) -> Option<(Outcome, Option<Requeue>)> {
     let runs = matches!(leader, Fate::Runs);
     let mut fates: Vec<Fate> = het.ids().skip(1).filter_map(|id| fate(state, id)).collect();
     fates.push(leader);
-    // While the first one runs, others may end by themselves. But a node failure, preemption or requeue of one concerns
-    // all.
+    // While the first component runs, others may end by themselves. But a node failure, preemption or requeue of one
+    // ends all.
     let lost = |outcome: &Outcome| {
         matches!(outcome.state, EndState::NodeFail | EndState::BootFail | EndState::Preempted | EndState::Requeued)
     };
@@ -166,7 +168,7 @@ fn common(state: &State, het: Het) -> Option<(Outcome, Option<Requeue>)> {
             return Some((outcome.clone(), None));
         }
     }
-    // If one is requeued, those that still run follow it.
+    // If one component is requeued, those that still run follow it.
     if !fates.iter().any(|one| matches!(one, Fate::Runs)) {
         return None;
     }

@@ -1,9 +1,10 @@
-//! Leases: short jobs that a node has prefetched, so that the end of one starts the next without a request.
+//! Leases: short jobs that a node has prefetched, so that the end of one starts the next without a request to the
+//! controller.
 //!
 //! Only the first pending job of a partition is leased. It is put into the slot queue of a running job with an equal
-//! request, whose place it will take as it is. So no placement and no pass is needed, and the cost is that of its queue
-//! position. A job with a different request waits until its resources are free, and no job behind it is leased
-//! meanwhile.
+//! request: it starts on the same cores when the jobs before it have ended. So no placement and no scheduling pass is
+//! needed, and the cost is that of its queue position. A job with a different request waits until its resources are
+//! free, and no job behind it is leased meanwhile.
 
 use crate::control::index::leases::is_plain;
 use crate::control::index::leases::is_unwanted;
@@ -27,10 +28,10 @@ use crate::control::state::job::{Ending, Job, Phase};
 use crate::control::state::node::Partition;
 use crate::control::state::{LineId, State};
 
-/// Most running jobs with room in their slot queue that are compared with the pending one.
+/// Maximum number of running jobs with room in their slot queue that are compared with the pending job to be leased.
 const COMPARED: usize = 64;
 
-/// Notes for `after` which job is at the head of the slot queue that an event makes shorter.
+/// Stores, for `after`, the job at the head of the slot queue that an event makes shorter.
 pub(crate) fn before(c: &mut Controller, _now: Time, event: &Event, _out: &mut Out) {
     c.leases.leader = match event {
         Event::LeaseReturned { id, .. } | Event::NodesReleased { id, .. } => {
@@ -40,7 +41,7 @@ pub(crate) fn before(c: &mut Controller, _now: Time, event: &Event, _out: &mut O
     };
 }
 
-/// Updates where there is room for leased jobs after an event.
+/// Updates which running jobs' slot queues can take more leased jobs, after an event.
 pub(crate) fn after(c: &mut Controller, _now: Time, event: &Event) {
     if let Some(leader) = c.leases.leader.take() {
         c.leases.look(&c.state, leader);
@@ -61,7 +62,8 @@ pub(crate) fn after(c: &mut Controller, _now: Time, event: &Event) {
     }
 }
 
-/// Returns whether a pending job may be leased, as far as that depends on the job.
+/// Returns whether a pending job is of the kind that may be leased to a node; the state of the partition is not
+/// considered.
 fn may_be_leased(state: &State, pending: &Pending<'_>, partition: &str) -> bool {
     let requeues = pending.spec.requeue.unwrap_or(state.config.job_requeue);
     let limit = pending.standing.time_limit_s.or(pending.spec.limit_s());
@@ -70,7 +72,8 @@ fn may_be_leased(state: &State, pending: &Pending<'_>, partition: &str) -> bool 
     is_plain(pending.spec) && requeues && limit.is_some() && pending.het.is_none() && !bound
 }
 
-/// Returns whether jobs of a partition may be leased now. They may not if jobs of another partition wait for its nodes.
+/// Returns whether jobs of a partition may be leased to nodes now. They may not if jobs of another partition wait for
+/// its nodes.
 fn lends(c: &Controller, at: usize) -> bool {
     let state = &c.state;
     let partition = &state.partitions[at];
@@ -80,7 +83,7 @@ fn lends(c: &Controller, at: usize) -> bool {
     may_lend(state, partition) && !waiting.any(|(_, other)| shared(other))
 }
 
-/// Leases pending jobs to nodes, as long as the first of a partition can be leased.
+/// Leases pending jobs to nodes, as long as the first pending job of some partition can be leased.
 pub(crate) fn grant(c: &mut Controller, now: Time, out: &mut Out) {
     if c.leases.room.is_empty() || c.disk_full || c.leaving.is_some() || c.queue.keeps_apart {
         return;
@@ -90,7 +93,7 @@ pub(crate) fn grant(c: &mut Controller, now: Time, out: &mut Out) {
     }
 }
 
-/// Leases the first pending job of a partition. Returns whether the next one may be leased, too.
+/// Leases the first pending job of a partition to a node. Returns whether the next pending job may be leased, too.
 fn grant_one(c: &mut Controller, now: Time, at: usize, out: &mut Out) -> bool {
     let Some(item) = c.queue.head(at) else { return false };
     let Some(pending) = pending::pending(&c.state, item) else { return false };
@@ -116,25 +119,26 @@ fn grant_one(c: &mut Controller, now: Time, at: usize, out: &mut Out) -> bool {
     let kick = c.queue.kick;
     c.commit(now, Event::JobLeased { id, attempt: Attempt(attempt.0 + 1), behind }, out);
     work::enter_all(c, now, out);
-    // Nothing has become free, so a next job with the same request finds no room either. A different one needs a pass.
+    // No resources have become free, so a next job with the same request would not fit either. A different request
+    // needs a scheduling pass.
     c.queue.kick = kick || !c.queue.next_is_alike(&c.state, at, id);
     !c.queue.kick
 }
 
-/// Returns whether a running job has what another one asks for. It may have given back nodes since it asked for the
-/// same.
+/// Returns whether a running job holds enough CPUs for the request `spec`. The job may have given back nodes, so an
+/// equal request is not enough.
 fn has_room(job: &Job, spec: &JobSpec) -> bool {
     let need = &spec.need;
     let cpus = job.run().map_or(0, |run| run.alloc.cpus());
     need.nodes_min.unwrap_or(1) <= 1 && need.tasks_on(1).saturating_mul(need.task_cpus()) <= cpus
 }
 
-/// Returns whether two jobs ask for the same, so that one can take the other's place.
+/// Returns whether two jobs have equal requests, so that one can run on the resources of the other.
 fn asks_the_same(one: &Arc<JobSpec>, other: &Arc<JobSpec>) -> bool {
     Arc::ptr_eq(one, other) || (one.need == other.need && one.options.network == other.options.network)
 }
 
-/// Records that a leased job has begun, as its node reports on its script.
+/// Records that a leased job has begun, as its node has reported about its script.
 pub(crate) fn begun(c: &mut Controller, now: Time, key: StepKey, out: &mut Out) {
     if key.step != StepNo::BATCH || c.state.lines.is_empty() {
         return;
@@ -149,7 +153,7 @@ pub(crate) fn begun(c: &mut Controller, now: Time, key: StepKey, out: &mut Out) 
     }
 }
 
-/// Records that the next leased job of a place has begun, as the job before it has ended.
+/// Records that the next leased job of a slot queue has begun, as the job before it has ended.
 pub(crate) fn advance(c: &mut Controller, now: Time, line: Option<LineId>, out: &mut Out) {
     if let Some(next) = line.and_then(|line| c.state.next_in_line(line)) {
         begin(c, now, next, out);
@@ -165,7 +169,7 @@ fn begin(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
     c.todo.starting.retain(|starting| *starting != id);
 }
 
-/// Recalls leased jobs that should not begin where they are.
+/// Recalls from their nodes the leased jobs that should no longer start there.
 fn review(c: &mut Controller) {
     let leased = |id: &&JobId| c.state.jobs.get(id).is_some_and(|job| job.is_leased());
     let unwanted = c.state.lines.values().flatten().filter(leased).filter(|id| is_unwanted(&c.state, **id));

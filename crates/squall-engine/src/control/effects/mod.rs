@@ -33,13 +33,13 @@ use crate::control::index::timers::Timer;
 use crate::control::port::Out;
 use crate::control::state::reading::keep_used;
 
-/// Seconds between checks for jobs to forget.
+/// Seconds between checks for ended jobs whose record is old enough to be removed.
 const FORGET_S: u64 = 10;
 
 /// Seconds after a start of the controller at which warnings before time limits are repeated, if they were due before.
 const WARN_AGAIN_S: u64 = 5;
 
-/// Functions that keep soft state up to date, run at each event in this order.
+/// The pairs of functions that keep soft state up to date, run at each event in this order.
 pub(crate) const OBSERVERS: &[Observer] = &[
     Observer { before: Some(gang::before), after: Some(gang::after) },
     Observer { before: Some(notice::before), after: Some(notice::after) },
@@ -48,7 +48,7 @@ pub(crate) const OBSERVERS: &[Observer] = &[
 ];
 
 /// Begins a new run of the controller: raises the epoch, journals a changed configuration, and builds soft state from
-/// the state.
+/// the journaled state.
 pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: String, host: String, out: &mut Out) {
     c.host = host;
     c.version.clone_from(&version);
@@ -87,7 +87,7 @@ pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: Stri
     steps::started(c, now, active.iter().map(|(id, _)| *id));
 }
 
-/// Runs the effects of everything that has changed. Called after every input.
+/// Runs the effects that follow from the state and inputs since the last call. Called after every input.
 #[inline(never)]
 pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     if c.state.epoch == Epoch(0) {
@@ -123,7 +123,8 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
         steps::settle(c, now, job, out);
         foreign::touched(c, now, job);
     }
-    // After the answers to clients, as a job may be old enough at the very release of its last node.
+    // After the answers to clients, as a job's record may be old enough for removal when the last node releases the
+    // job.
     forget(c, now, out);
     foreign::settle(c, now, out);
     work::send_starts(c);
@@ -136,7 +137,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     c.links.flush(now, out);
 }
 
-/// Returns when [`settle`] must be called again.
+/// Returns when [`settle`] must be called again, even if no input comes before; None: nothing is due.
 pub(crate) fn deadline(c: &Controller) -> Option<Time> {
     let first = c.state.index.ended.first().into_iter().chain(c.state.index.ended_arrays.first());
     let first = first.map(|(time, _)| *time).min();
@@ -149,7 +150,7 @@ pub(crate) fn deadline(c: &Controller) -> Option<Time> {
     all.into_iter().flatten().min()
 }
 
-/// Forgets jobs that ended longer ago than `MinJobAge`; checks every `FORGET_S` seconds.
+/// Removes the records of jobs that ended longer ago than `MinJobAge`; checks every `FORGET_S` seconds.
 fn forget(c: &mut Controller, now: Time, out: &mut Out) {
     if now < c.forget_checked + Span::from_secs(FORGET_S) {
         return;

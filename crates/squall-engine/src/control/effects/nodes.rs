@@ -1,4 +1,4 @@
-//! Silence, loss and return of nodes.
+//! Nodes that stop responding, are lost, or come back.
 
 use squall_model::config::NodeLostAction;
 use squall_model::event::{Event, NodeAdmin, Requeue};
@@ -15,7 +15,7 @@ use crate::control::port::{LinkId, Out};
 use crate::control::state::job::Phase;
 use crate::control::state::reading::may_requeue;
 
-/// Reason text of a lost node whose jobs wait for it.
+/// Reason text of a lost node with jobs that wait for the node.
 const JOBS_WAIT: &str = "Not responding: its jobs wait until it answers, restarts or is set DOWN";
 
 /// Gives every node that is up or has jobs the usual time to report after a start of the controller.
@@ -33,7 +33,7 @@ pub(crate) fn watch_all(c: &mut Controller, now: Time) {
     }
 }
 
-/// Handles the end of a child's connection: the nodes below it can't be reached for now.
+/// Handles the end of the connection to a child in the tree: the nodes below it can't be reached for now.
 pub(crate) fn child_closed(c: &mut Controller, link: LinkId) {
     queries::child_closed(c, link);
     for node in c.links.closed(link) {
@@ -41,7 +41,7 @@ pub(crate) fn child_closed(c: &mut Controller, link: LinkId) {
     }
 }
 
-/// Closes connections of children that have sent nothing for too long.
+/// Closes the connections of children in the tree that have sent nothing for too long.
 pub(crate) fn drop_silent_children(c: &mut Controller, now: Time, out: &mut Out) {
     for link in c.links.silent(now) {
         out.drops.push(link);
@@ -58,13 +58,13 @@ pub(crate) fn heard(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
     }
 }
 
-/// Starts the timer for the silence of a connected node.
+/// Starts the timer that sets a connected node down if the node does not report in time.
 pub(crate) fn watch(c: &mut Controller, now: Time, id: NodeId) {
     c.timers.set(Timer::Silent(id), now + Span::from_secs(c.state.config.node_timeout_s));
     c.timers.clear(Timer::Lost(id));
 }
 
-/// Records a report of a node that is in no session. The node's time to come back starts again.
+/// Records a report of a node that is in no session. The time in which the node can come back starts again.
 pub(crate) fn glimpsed(c: &mut Controller, now: Time, id: NodeId) {
     c.links.hear(now, id);
     let Some(node) = c.state.node(id) else { return };
@@ -93,8 +93,9 @@ pub(crate) fn silent(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
     c.timers.set(Timer::Lost(id), now + Span::from_secs(if dead { 0 } else { patience }));
 }
 
-/// Handles a node that stays silent. Its jobs wait for it. They are given up if an operator set it down or
-/// `NodeLostAction` says so. If it comes back after that, it is told to end them and gets no others before it has.
+/// Handles a node that stays silent longer than `node_lost_s`. Its jobs wait for the node. They are given up if an
+/// operator set the node down or `NodeLostAction` requires it. If the node comes back after that, it is ordered to end
+/// those jobs and gets no others before it has ended them.
 pub(crate) fn lost(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
     let Some(node) = c.state.node(id) else { return };
     if node.up && c.links.get(id).is_some() {
@@ -126,14 +127,14 @@ pub(crate) fn condemn(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) 
     }
 }
 
-/// Takes a lost node from a job for good. The job fails; with `--no-kill` it continues without the node.
+/// Takes a lost node from a job for good. The job fails; with `--no-kill` it continues on its other nodes.
 pub(crate) fn give_up(c: &mut Controller, now: Time, job: JobId, node: NodeId, why: &str, out: &mut Out) {
     fail(c, now, job, node, why, out);
     let Some(attempt) = c.state.jobs.get(&job).map(|job| job.attempt) else { return };
     c.commit(now, Event::NodesReleased { id: job, attempt, nodes: NodeSet::one(node) }, out);
 }
 
-/// Decides the end of a running job that has lost a node.
+/// Decides the end of a running job that has lost a node. A job with `--no-kill` continues.
 pub(crate) fn fail(c: &mut Controller, now: Time, id: JobId, node: NodeId, why: &str, out: &mut Out) {
     let Some(job) = c.state.jobs.get(&id) else { return };
     let (Phase::Running(run) | Phase::Leased(run)) = &job.phase else { return };

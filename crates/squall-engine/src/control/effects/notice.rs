@@ -21,12 +21,13 @@ use crate::control::state::LineId;
 use crate::control::state::gates::first_partition;
 use crate::control::state::job::Phase;
 
-/// SIGCONT on Linux.
+/// Number of the signal SIGCONT on Linux.
 pub(crate) const CONT: i32 = 18;
-/// SIGSTOP on Linux.
+/// Number of the signal SIGSTOP on Linux.
 pub(crate) const STOP: i32 = 19;
 
-/// Takes items that the event changes out of the queue, while the state is still as it was.
+/// Takes the pending jobs and arrays that the event changes out of the queue, while the state still has their old
+/// values.
 pub(crate) fn before(c: &mut Controller, _now: Time, event: &Event, _out: &mut Out) {
     match event {
         Event::JobStarted { id, .. } | Event::JobLeased { id, .. } | Event::JobEnding { id, .. } => {
@@ -46,7 +47,8 @@ pub(crate) fn before(c: &mut Controller, _now: Time, event: &Event, _out: &mut O
     }
 }
 
-/// Takes the job or array of an id out of the queue and marks it for examination.
+/// Takes the pending job, or the array that a pending task is part of, out of the queue and marks it for examination.
+/// With `whole` it also does so with the array's tasks that have a record of their own.
 fn withdraw(c: &mut Controller, id: JobId, whole: bool) {
     let mut items: Vec<Item> = Vec::new();
     if whole {
@@ -56,7 +58,7 @@ fn withdraw(c: &mut Controller, id: JobId, whole: bool) {
         let Some(item) = item_of(&c.state, id) else { return };
         items.push(item);
         if item.array {
-            // The event makes the task a job of its own.
+            // The event gives the task a record of its own.
             c.queue.dirty.insert(Item { id, array: false });
         }
     }
@@ -66,7 +68,7 @@ fn withdraw(c: &mut Controller, id: JobId, whole: bool) {
     }
 }
 
-/// Updates the queue for nodes that an operator changed. With `down` their jobs are lost.
+/// Updates the queue for nodes whose state an operator changed. With `down` the jobs on these nodes are lost.
 fn nodes_changed(c: &mut Controller, nodes: &NodeSet, down: bool) {
     for node in nodes.iter() {
         refresh(c, node);
@@ -142,7 +144,7 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
     }
 }
 
-/// Marks the pending jobs for examination whose question another cell has answered.
+/// Marks for examination the pending jobs that asked a question which another cell has now answered.
 fn resolved(c: &mut Controller, question: &Question) {
     match question {
         Question::Started(named) | Question::Ended(named) => c.queue.wake_watchers(&c.state, named.id),
@@ -182,7 +184,8 @@ fn started(c: &mut Controller, now: Time, id: JobId, alloc: &Alloc) {
     c.queue.wake_watchers(&c.state, id);
 }
 
-/// Updates the queue for a leased job. It counts as running for others, but clients are not told that it runs.
+/// Updates the queue for a job that was leased to a node. The job counts as running for other jobs, but clients are not
+/// told that it runs.
 fn leased(c: &mut Controller, id: JobId) {
     c.todo.starting.push(id);
     c.todo.touched.insert(id);
@@ -205,7 +208,7 @@ fn ending(c: &mut Controller, id: JobId) {
     }
 }
 
-/// Updates limits after a job has given back nodes.
+/// Updates timers and limits after a job has given back nodes.
 fn shrunk(c: &mut Controller, id: JobId) {
     c.queue.note_end(&c.state, id);
     c.todo.leaving.insert(id);
@@ -214,7 +217,7 @@ fn shrunk(c: &mut Controller, id: JobId) {
     c.queue.wake_limited(&c.state, &job.owner, &job.spec, &run.partition);
 }
 
-/// Updates the queue after a node has released a job, which may have ended by that or be pending again.
+/// Updates the queue after a node has released a job. The job may have ended by that, or be pending again.
 fn released(c: &mut Controller, id: JobId) {
     c.queue.note_end(&c.state, id);
     let Some(job) = c.state.jobs.get(&id) else { return };
@@ -286,8 +289,8 @@ pub(crate) fn signal_all(c: &mut Controller, id: JobId, target: SignalTarget, si
     c.links.put(&run.left, Down::Signal { job: attempt, target, signal });
 }
 
-/// Sets the timers of a running job's time limit, or clears them if it has none. A warning that was due before `now`
-/// counts as sent.
+/// Sets the timers of a running job's time limit and of the `--signal` warning before it, or clears them if the job has
+/// no limit. A warning that was due before `now` counts as sent.
 pub(crate) fn arm_limit(c: &mut Controller, now: Time, id: JobId) {
     let job = c.state.jobs.get(&id);
     let running = job.and_then(|job| match &job.phase {
@@ -312,7 +315,7 @@ pub(crate) fn arm_limit(c: &mut Controller, now: Time, id: JobId) {
     }
 }
 
-/// Rebuilds the queue after a change of configuration, partitions or accounts.
+/// Rebuilds the pending queue after a change of configuration, partitions or accounts.
 pub(crate) fn cluster_changed(c: &mut Controller, now: Time) {
     for node in 0..c.state.nodes.len() {
         refresh(c, NodeId(node as u32));
@@ -320,8 +323,8 @@ pub(crate) fn cluster_changed(c: &mut Controller, now: Time) {
     c.queue.rebuild(&c.state, &mut c.timers, now);
 }
 
-/// Updates whether jobs may start on a node: it must be up, connected, free of jobs that it should not have, and for
-/// `open` have a free core.
+/// Updates whether the queue may start jobs on a node. The node must be up, connected and free of jobs that it should
+/// not have. For `open` it must also have a free core.
 pub(crate) fn refresh(c: &mut Controller, id: NodeId) {
     let node = c.state.node(id).filter(|node| node.usable());
     let reachable = node.is_some() && (c.rehearsal || c.links.get(id).is_some()) && !c.strays.contains_key(&id);

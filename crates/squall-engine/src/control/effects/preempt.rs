@@ -1,4 +1,4 @@
-//! Preemption: how running jobs are ended for others.
+//! Preemption: how running jobs are ended so that other jobs can start.
 
 use crate::control::index::victims::terms;
 use squall_model::event::{Event, Requeue};
@@ -14,7 +14,7 @@ use crate::control::index::timers::Timer;
 use crate::control::port::Out;
 use crate::control::state::reading::may_requeue;
 
-/// SIGTERM on Linux.
+/// Number of the signal SIGTERM on Linux.
 const TERM: i32 = 15;
 
 /// Preempts a running job: at once, or after its grace time.
@@ -42,7 +42,8 @@ pub(crate) fn end(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
     }
 }
 
-/// Returns the outcome of a job whose script has ended. A failure in the grace time counts as preemption.
+/// Returns the outcome of a job whose script has ended, and whether it is requeued. A failure in the grace time of a
+/// preempted job counts as preemption.
 pub(crate) fn judge(c: &Controller, id: JobId, outcome: Outcome) -> (Outcome, Option<Requeue>) {
     if outcome.state != EndState::Failed || c.state.jobs.get(&id).and_then(|job| job.run()?.grace).is_none() {
         return (outcome, None);
@@ -50,14 +51,14 @@ pub(crate) fn judge(c: &Controller, id: JobId, outcome: Outcome) -> (Outcome, Op
     (Outcome { state: EndState::Preempted, ..outcome }, goes_back(c, id))
 }
 
-/// Returns whether and how a preempted job is requeued.
+/// Returns how a preempted job is requeued. None: it is not requeued.
 fn goes_back(c: &Controller, id: JobId) -> Option<Requeue> {
     let job = c.state.jobs.get(&id)?;
     let again = terms(&c.state, job, job.run()?).mode == PreemptMode::Requeue && may_requeue(&c.state, job);
     again.then_some(Requeue { hold: false, not_before: None })
 }
 
-/// Sets the timers of grace times that began before a restart of the controller.
+/// Sets the timers of preempted jobs' grace times that began before a restart of the controller.
 pub(crate) fn again(c: &mut Controller) {
     let graces = c.state.jobs.iter().filter_map(|(id, job)| Some((*id, job.run()?.grace?)));
     for (id, until) in graces {

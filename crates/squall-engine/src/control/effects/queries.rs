@@ -17,7 +17,7 @@ use squall_model::wire::fabric::{Comparison, Health, Query, Tally, Test, Variabl
 use crate::control::controller::Controller;
 use crate::control::port::{CallerId, LinkId};
 
-/// Timeout of a heartbeat.
+/// Timeout of the nodes' answer to a heartbeat.
 pub(crate) const BEAT_WAIT: Span = Span::from_secs(HEARTBEAT_S / 2);
 
 /// Nodes report load and memory at every third heartbeat.
@@ -57,20 +57,21 @@ pub(crate) fn send(
     c.queries.asked.insert(number, asked);
 }
 
-/// Records the begin of a node's session. Returns until when the session before was intact: the node received all that
-/// was sent before that time, as messages arrive in order and it answered a later heartbeat.
+/// Records the begin of a node's session. Returns the time when the latest heartbeat was sent that the node answered in
+/// its session before; None: it answered none. As messages arrive in order, the node received everything that was sent
+/// before that time.
 pub(crate) fn registered(c: &mut Controller, now: Time, node: NodeId) -> Option<Time> {
     c.queries.beaten.insert(node, (now, None)).and_then(|(_, until)| until)
 }
 
-/// Records a node's load and free memory.
+/// Records a node's load and free memory as the node reported them.
 pub(crate) fn felt(c: &mut Controller, node: NodeId, health: Health) {
     if let Some(member) = c.links.get_mut(node) {
         (member.load_centi, member.free_mb) = (health.load_centi, health.free_mb);
     }
 }
 
-/// Stops waiting for answers of a child whose connection has ended.
+/// Stops waiting for the query answers of a child in the tree whose connection has ended.
 pub(crate) fn child_closed(c: &mut Controller, link: LinkId) {
     for asked in c.queries.asked.values_mut() {
         asked.children.remove(&link);
@@ -82,7 +83,8 @@ pub(crate) fn hangup(c: &mut Controller, caller: CallerId) {
     c.queries.waiting.retain(|question| question.caller != caller);
 }
 
-/// Timeout for the nodes' acknowledgement of an end. Connected nodes acknowledge sooner.
+/// Timeout for the nodes' acknowledgement that they have received the end of a job or step. Connected nodes acknowledge
+/// sooner.
 const HEEDED_WAIT: Span = Span::from_secs(2);
 
 /// Sends the answers to requests that ended jobs or steps during their launch. Each answer waits until the nodes have

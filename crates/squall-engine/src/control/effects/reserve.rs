@@ -10,7 +10,7 @@ use crate::control::effects::notice::arm_limit;
 use crate::control::index::timers::Timer;
 use crate::control::port::Out;
 
-/// Sets the timer for the next begin or end of a reservation.
+/// Sets the timer for the next time at which any reservation begins or ends.
 pub(crate) fn arm(c: &mut Controller, now: Time) {
     let next = c.state.reservations.values().map(|one| if one.start > now { one.start } else { one.end }).min();
     match next {
@@ -19,7 +19,7 @@ pub(crate) fn arm(c: &mut Controller, now: Time) {
     }
 }
 
-/// Handles the begin or end of a reservation: one that is over is repeated or removed.
+/// Handles begins and ends of reservations that are due. A reservation that is over is repeated or removed.
 pub(crate) fn turn(c: &mut Controller, now: Time, out: &mut Out) {
     let over: Vec<Reservation> = c.state.reservations.values().filter(|one| one.end <= now).cloned().collect();
     for one in over {
@@ -38,8 +38,8 @@ pub(crate) fn turn(c: &mut Controller, now: Time, out: &mut Out) {
     c.queue.wake_parked(&c.state);
 }
 
-/// Updates the queue after a reservation was made, changed or removed: other jobs may start, and its own jobs may end
-/// at another time.
+/// Updates the queue after a reservation was made, changed or removed: other jobs may start now, and the reservation's
+/// own jobs may end at another time.
 pub(crate) fn changed(c: &mut Controller, now: Time, name: &str) {
     arm(c, now);
     c.queue.wake_parked(&c.state);

@@ -14,10 +14,11 @@ use crate::control::index::timers::Timer;
 use crate::control::port::{CallerId, Out};
 use crate::control::state::reading::may_requeue;
 
-/// Seconds beyond KillWait in which nodes must end their jobs.
+/// Seconds beyond `KillWait` in which nodes must have ended their jobs.
 const PATIENCE_S: u64 = 5;
 
-/// Begins a shutdown.
+/// Begins a shutdown that a client requested. With `keep_jobs` running jobs are left alone; otherwise they are ended
+/// and requeued first.
 pub(crate) fn begin(c: &mut Controller, now: Time, caller: CallerId, by: u32, keep_jobs: bool, out: &mut Out) {
     if let Some(leaving) = &mut c.leaving {
         leaving.callers.push(caller);
@@ -38,7 +39,7 @@ pub(crate) fn begin(c: &mut Controller, now: Time, caller: CallerId, by: u32, ke
     }
 }
 
-/// Ends the wait for jobs, as the time for it is over.
+/// Ends the shutdown's wait for running jobs, as the time for it is over.
 pub(crate) fn hurry(c: &mut Controller) {
     if let Some(leaving) = &mut c.leaving {
         leaving.hurry = true;

@@ -32,7 +32,8 @@ pub(crate) fn stepped(c: &mut Controller, now: Time, by_us: i64, out: &mut Out) 
     }
 }
 
-/// Returns a specification with its begin time and deadline moved. None: it has no such times.
+/// Returns a copy of a specification with its begin time and deadline moved by `us` microseconds. None: it has no such
+/// times.
 fn moved(spec: &JobSpec, us: i64) -> Option<JobSpec> {
     let begin = spec.begin.filter(|_| !spec.options.begins_after_submission);
     if begin.is_none() && spec.deadline.is_none() {

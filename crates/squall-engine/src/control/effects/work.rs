@@ -1,4 +1,5 @@
-//! The phases of a turn: timers, the queue, the scheduling pass, and messages to nodes and clients.
+//! The phases of a turn (one iteration of the controller): timers, the queue, the scheduling pass, and messages to
+//! nodes and clients.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,10 +36,10 @@ use crate::control::state::node::Partition;
 use crate::control::state::reading::is_by_itself;
 use crate::control::state::reading::outcome_of;
 
-/// How often limits on usage over time are checked.
+/// How often limits on usage over time are compared with the usage.
 const BUDGETS_EVERY: Span = Span::from_secs(60);
 
-/// Handles a timer whose time has come.
+/// Does what is due when a timer fires.
 pub(crate) fn fire(c: &mut Controller, now: Time, timer: Timer, out: &mut Out) {
     match timer {
         Timer::Ready(item) => {
@@ -78,7 +79,7 @@ fn spend(c: &mut Controller, now: Time, out: &mut Out) {
     c.queue.wake_budgeted();
 }
 
-/// Returns how a running job ends whose time is up: by its time limit, or by its deadline if that came first.
+/// Returns the end state of a running job whose time is up: by its time limit, or by its deadline if that came first.
 fn limit_met(c: &Controller, id: JobId) -> EndState {
     let run = c.state.jobs.get(&id).and_then(|job| Some((job, job.run()?)));
     let end = run.and_then(|(job, run)| facts::end_time(&c.state, id, job, run));
@@ -86,20 +87,22 @@ fn limit_met(c: &Controller, id: JobId) -> EndState {
     if deadline.is_some() && end == deadline { EndState::Deadline } else { EndState::Timeout }
 }
 
-/// Ends an allocation whose client is gone.
+/// Ends an allocation whose client's connection has ended, or has not been made again in time after a restart of the
+/// controller.
 pub(crate) fn abandon(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
     let Some(job) = c.state.jobs.get(&id) else { return };
     let state = EndState::Cancelled { by: job.owner.uid };
     match job.phase {
         Phase::Pending => end_pending(c, now, Item { id, array: false }, state, None, out),
-        // `salloc --no-shell` leaves on purpose: the allocation stays until it is cancelled or its time is up.
+        // The client of `salloc --no-shell` leaves on purpose: the allocation stays until it is cancelled or its time
+        // is up.
         Phase::Running(_) if job.spec.options.no_shell => {}
         Phase::Running(_) => end_running(c, now, id, state, None, out),
         Phase::Completing(..) | Phase::Ended(_) | Phase::Leased(_) => {}
     }
 }
 
-/// Sends the signal of `--signal` some time before the limit.
+/// Sends a job the signal of `--signal`, which is due some time before the job's time limit.
 fn warn(c: &mut Controller, id: JobId) {
     let Some(signal) = c.state.jobs.get(&id).filter(|job| job.is_running()).and_then(|job| job.spec.signal) else {
         return;
@@ -108,7 +111,7 @@ fn warn(c: &mut Controller, id: JobId) {
     notice::signal_all(c, id, target, signal.signal);
 }
 
-/// Ends a pending item.
+/// Ends a pending job, or all tasks of an array that are still part of the array's record.
 pub(crate) fn end_pending(
     c: &mut Controller,
     now: Time,
@@ -141,7 +144,8 @@ pub(crate) fn end_running(
     }
 }
 
-/// Examines all marked items and puts each in its place.
+/// Examines all pending jobs and arrays that are marked for examination, and gives each its queue position or records
+/// why it can't start.
 pub(crate) fn enter_all(c: &mut Controller, now: Time, out: &mut Out) {
     while let Some(item) = c.queue.dirty.pop_first() {
         let entered = c.queue.enter(&c.state, &mut c.timers, now, item);
@@ -178,7 +182,7 @@ pub(crate) fn rules(config: &Config) -> Rules {
     Rules { discipline, depth: parameters.depth(), kept }
 }
 
-/// Makes one scheduling pass.
+/// Makes one scheduling pass: starts the jobs that the policy chooses, and preempts jobs for them.
 pub(crate) fn schedule(c: &mut Controller, now: Time, out: &mut Out) {
     c.queue.look_around(&c.state, now);
     let sight = Sight { state: &c.state, queue: &c.queue, now };
@@ -205,8 +209,8 @@ pub(crate) fn schedule(c: &mut Controller, now: Time, out: &mut Out) {
     };
     let moved = |start: &Start| kept().any(|(item, partition)| item == start.item && partition != start.partition);
     let moved = c.state.partitions.len() > 1 && plan.starts.iter().any(moved);
-    // A job with a reservation may get it elsewhere now that a job behind it has started; then another one may start
-    // here. With a single reservation that is rare, and the next pass finds it.
+    // A job for which resources are reserved may get other resources now that a job behind it has started; then another
+    // job may start here. With a single reservation that is rare, and the next pass finds it.
     let several = c.state.config.scheduler_parameters.kept() > 1;
     let again = moved || (several && plan.backfilled > 0);
     for mut start in plan.starts {
@@ -218,7 +222,7 @@ pub(crate) fn schedule(c: &mut Controller, now: Time, out: &mut Out) {
     for eviction in plan.evictions {
         preempt::evict(c, now, eviction.victim, out);
     }
-    // What this pass started or freed is no reason for another pass; what becomes ready by it is.
+    // Starts and releases of this pass do not need another pass; jobs that may start because of them do.
     c.queue.kick = again;
 }
 
@@ -274,7 +278,7 @@ pub(crate) fn start_message(c: &Controller, facts: Arc<JobFacts>, id: JobId, nod
     Some(Down::StartJob { facts, batch })
 }
 
-/// Sends nodes the end of jobs whose end was decided in this turn.
+/// Sends nodes the order to end jobs whose end was decided in this turn.
 pub(crate) fn send_ends(c: &mut Controller) {
     for id in std::mem::take(&mut c.todo.ending) {
         let Some(Phase::Completing(run, _)) = c.state.jobs.get(&id).map(|job| &job.phase) else { continue };
@@ -285,7 +289,7 @@ pub(crate) fn send_ends(c: &mut Controller) {
     }
 }
 
-/// Tells nodes that running jobs have given back to end those jobs.
+/// Sends the order to end a job to the nodes that the running job has given back.
 pub(crate) fn send_leaves(c: &mut Controller) {
     for id in std::mem::take(&mut c.todo.leaving) {
         let gone = c.state.jobs.get(&id).and_then(|job| job.run()).map(|run| run.leaving.nodes());
@@ -295,16 +299,16 @@ pub(crate) fn send_leaves(c: &mut Controller) {
     }
 }
 
-/// Returns the message for nodes that a running job has given back.
+/// Returns the order to end a job on nodes that the running job has given back.
 pub(crate) fn leave_message(c: &Controller, id: JobId) -> Option<Down> {
     let attempt = JobAttempt { job: id, attempt: c.state.jobs.get(&id)?.attempt };
     Some(Down::EndJob { job: attempt, kill_wait_s: c.state.config.kill_wait_s, cont: true, why: EndReason::None })
 }
 
-/// Stops the processes of suspended jobs on nodes that have come back, and continues those of resumed jobs.
+/// Stops the processes of suspended jobs on nodes that have come back, and continues there those of resumed jobs.
 pub(crate) fn send_stops(c: &mut Controller) {
     while let Some((id, node)) = c.todo.stopping.pop_first() {
-        // A job in the matrix has no time slice while it is suspended.
+        // The time slices of a job in the gang scheduling matrix stop and continue its processes.
         let shares = c.state.gang.contains_key(&id);
         let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_running() && !shares) else { continue };
         let suspended = job.run().is_some_and(|run| run.suspended.is_some());
@@ -340,7 +344,7 @@ fn end_reason(state: EndState) -> EndReason {
     }
 }
 
-/// Answers clients that wait for a job or array.
+/// Answers clients that wait for the start or end of this job or array.
 pub(crate) fn tell(c: &mut Controller, id: JobId, out: &mut Out) {
     tell_owner(c, id, out);
     if c.waits.ends.is_empty() {

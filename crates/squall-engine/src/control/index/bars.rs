@@ -8,8 +8,9 @@ use squall_sched::Bars;
 
 use crate::control::state::State;
 
-/// Returns the nodes of a partition that reservations keep from a job that would start at `time`; or the reason why the
-/// job must wait for its own reservations, which `own` names. `limit_s` is its time limit.
+/// Returns which nodes of a partition are closed to a job that would start at `time`, because of reservations. `own`
+/// lists the reservations that the job names; outside them all nodes are closed. If none of these is active, the result
+/// is the reason why the job must wait. `limit_s` is the job's time limit, seconds; None: unlimited.
 pub(crate) fn bars(state: &State, time: Time, own: Option<&str>, limit_s: Option<u64>, nodes: &NodeSet) -> Bars {
     let named = |one: &Reservation| own.is_some_and(|own| own.split(',').any(|name| name == one.name));
     let known: Vec<&Reservation> = state.reservations.values().filter(|one| named(one)).collect();

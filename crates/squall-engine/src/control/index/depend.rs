@@ -12,7 +12,7 @@ use crate::control::state::State;
 use crate::control::state::array::Array;
 use crate::control::state::job::Job;
 
-/// The result for a dependency or one of its terms.
+/// The result of evaluating a dependency or one of its terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The dependency is satisfied.
@@ -25,24 +25,24 @@ pub(crate) enum Verdict {
     Never,
 }
 
-/// The pending job or array whose dependency is evaluated.
+/// The pending job or array whose dependency is evaluated, with what the evaluation needs of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dependent<'a> {
     /// The job or array in the queue.
     pub(crate) item: Item,
-    /// Array and index, if it is an array task.
+    /// Array and index, if an array task with a record of its own is evaluated; otherwise None.
     pub(crate) task: Option<ArrayTask>,
-    /// The untouched tasks, if it is an array.
+    /// Indices of the tasks without a record of their own, if an array is evaluated; None: a job is evaluated.
     pub(crate) untouched: Option<&'a IndexSet>,
-    /// Uid of the job's user.
+    /// Uid of the user who submitted the job or array.
     pub(crate) uid: u32,
-    /// Name of the job.
+    /// Name of the job or array, for `singleton`.
     pub(crate) name: &'a str,
-    /// When it was submitted.
+    /// When the job or array was submitted.
     pub(crate) submit: Time,
 }
 
-/// Evaluates a whole dependency of a pending item.
+/// Evaluates the whole dependency of a pending job or array.
 pub(crate) fn verdict(state: &State, names: &Names, who: &Dependent<'_>, dependency: &Dependency) -> Verdict {
     let mut terms = dependency.terms.iter().map(|term| term_verdict(state, names, who, term));
     if dependency.any {
@@ -62,7 +62,8 @@ fn easier(a: Verdict, b: Verdict) -> Verdict {
     }
 }
 
-/// Returns the later of two results, for a dependency of which all terms must hold. None: one of them is impossible.
+/// Combines the results of two terms of a dependency that must both hold: the later result counts. None: one of the
+/// terms can never be satisfied.
 fn harder(a: Verdict, b: Verdict) -> Option<Verdict> {
     match (a, b) {
         (Verdict::Never, _) | (_, Verdict::Never) => None,
@@ -73,7 +74,7 @@ fn harder(a: Verdict, b: Verdict) -> Option<Verdict> {
     }
 }
 
-/// Evaluates one term of a pending item's dependency.
+/// Evaluates one term of the dependency of a pending job or array.
 pub(crate) fn term_verdict(state: &State, names: &Names, who: &Dependent<'_>, term: &DependencyTerm) -> Verdict {
     if let Some(question) = question(state, who, term)
         && state.foreign.get(&question) != Some(&Reply::Alone)
@@ -92,7 +93,7 @@ pub(crate) fn term_verdict(state: &State, names: &Names, who: &Dependent<'_>, te
     judge(term.when, &target(state, job), job.delay_min)
 }
 
-/// Returns the question that other cells must answer for a term; None: this cell can decide it.
+/// Returns the question that other cells must answer to evaluate a term; None: this cell can evaluate it alone.
 pub(crate) fn question(state: &State, who: &Dependent<'_>, term: &DependencyTerm) -> Option<Question> {
     match term.job {
         Some(job) if !state.is_foreign(job.id) => None,
@@ -109,7 +110,7 @@ pub(crate) fn question(state: &State, who: &Dependent<'_>, term: &DependencyTerm
     }
 }
 
-/// Evaluates a term by other cells' answer to it; without an answer it waits.
+/// Evaluates a term by the answer of another cell; without an answer the term is not satisfied yet.
 fn elsewhere(term: &DependencyTerm, reply: Option<&Reply>) -> Verdict {
     let target = match reply {
         None => return Verdict::Waits,
@@ -120,18 +121,19 @@ fn elsewhere(term: &DependencyTerm, reply: Option<&Reply>) -> Verdict {
     judge(term.when, &target, term.job.map_or(0, |job| job.delay_min))
 }
 
-/// Returns this cell's answer about one of its jobs, which the caller has found to exist; None: there is none yet.
+/// Returns this cell's answer to another cell about the existing job or task `job`: how it ended, or with `start` also
+/// that it started. None: neither has happened yet.
 pub(crate) fn reply(state: &State, job: Named, start: bool) -> Option<Reply> {
     let Target { started, ended } = target(state, job.into());
     let ended = ended.map(|well| Reply::Ended { well });
     if start { started.map(Reply::Started).or(ended) } else { ended }
 }
 
-/// What has become of the job that a term names.
+/// Start and end of the job, array or task that a dependency term names.
 struct Target {
-    /// When it started; None: it has not.
+    /// When the job started; None: it has not started.
     started: Option<Time>,
-    /// Whether it completed successfully; None: it has not ended.
+    /// Whether the job completed successfully; None: it has not ended.
     ended: Option<bool>,
 }
 
@@ -170,7 +172,8 @@ fn target(state: &State, job: DependencyJob) -> Target {
     }
 }
 
-/// A job that was forgotten before another depended on it. Only `after` and `afterany` are accepted for those.
+/// Stands for a job whose record was removed before another job depended on it. Submission accepts such a job only in
+/// terms for which its outcome does not matter, such as `after` and `afterany`.
 const FORGOTTEN: Target = Target { started: None, ended: Some(true) };
 
 fn of_job(job: &Job) -> Target {
@@ -197,8 +200,8 @@ fn of_task(state: &State, id: JobId, array: &Array, index: u32) -> Target {
     Target { started, ended }
 }
 
-/// Evaluates `aftercorr` on an array, which waits for the task of the same index. For an array's untouched tasks it is
-/// enough that one of them may start.
+/// Evaluates `aftercorr` on an array: a task waits for the task with the same index. An array whose tasks have no
+/// record of their own may start if one of these tasks may.
 fn corresponding(who: &Dependent<'_>, target: &Array) -> Verdict {
     let tally = &target.tally;
     let one = |index: u32| match () {
@@ -217,8 +220,8 @@ fn corresponding(who: &Dependent<'_>, target: &Array) -> Verdict {
     }
 }
 
-/// Returns which of an array's untouched tasks may start and which never can, as far as `aftercorr` decides. None: the
-/// array has no such term.
+/// Returns the indices of an array's tasks without a record of their own: those that may start, and those that never
+/// can, as far as `aftercorr` decides. None: the array has no such term.
 pub(crate) fn corresponding_tasks(state: &State, array: &Array) -> Option<(IndexSet, IndexSet)> {
     let dependency = array.spec.dependency.as_ref()?;
     let targets = dependency.terms.iter().filter(|term| term.when == DependencyKind::AfterCorr);
@@ -234,7 +237,7 @@ pub(crate) fn corresponding_tasks(state: &State, array: &Array) -> Option<(Index
     Some((ready, never))
 }
 
-/// Returns the jobs and arrays that a spec depends on; an array task counts as its array.
+/// Returns the ids of the jobs and arrays that a spec depends on; an array task counts as its array.
 pub(crate) fn targets(state: &State, spec: &JobSpec) -> Vec<JobId> {
     let jobs = spec.dependency.iter().flat_map(|d| &d.terms).filter_map(|term| term.job);
     jobs.map(|job| state.array_of(job.id).map_or(job.id, |(array, _)| array)).collect()

@@ -22,11 +22,13 @@ pub(crate) struct Desk {
     pub(crate) first: BTreeMap<JobId, Waiting>,
     /// Step requests that wait for cores, by job, oldest first.
     pub(crate) waiting: BTreeMap<JobId, VecDeque<Waiting>>,
-    /// Running steps with an `srun` or watcher attached, or that need attention.
+    /// Running steps with a connected `srun` or a watcher, those whose end was ordered, and those whose `srun` is
+    /// expected to connect again; by key.
     pub(crate) live: BTreeMap<StepKey, Live>,
-    /// Connections with the jobs whose steps they asked for. An entry may be out of date.
+    /// Pairs of a connection and a job of which the connection requested or watches a step. An entry may be out of
+    /// date.
     pub(crate) served: BTreeSet<(CallerId, JobId)>,
-    /// When to check a step. An entry may be out of date.
+    /// When to check whether a step must be ended. An entry may be out of date.
     pub(crate) timers: BTreeSet<(Time, StepKey)>,
 }
 
@@ -35,7 +37,7 @@ pub(crate) struct Desk {
 pub(crate) struct Waiting {
     /// Connection of the `srun` that sent the request.
     pub(crate) caller: CallerId,
-    /// The client's key of the request.
+    /// Key that the client chose for the request, so that a repetition is recognized.
     pub(crate) key: ClientKey,
     /// The resources and layout that the step asks for.
     pub(crate) spec: Arc<StepSpec>,
@@ -74,11 +76,11 @@ pub(crate) struct Live {
     pub(crate) program: Option<Arc<TaskProgram>>,
     /// Connection of the step's `srun`; None: it is not connected.
     pub(crate) caller: Option<CallerId>,
-    /// When the step is ended if no `srun` has connected by then; None: one is connected.
+    /// When the step is ended unless an `srun` has connected by then. None: no such time is set.
     pub(crate) patience: Option<Time>,
-    /// Other connections that watch the step.
+    /// Connections of other clients that watch the step (`sattach`).
     pub(crate) watchers: Vec<CallerId>,
-    /// Set if the step's end was ordered: seconds from SIGTERM to SIGKILL, and the reason. The order is repeated to
-    /// nodes that did not get it.
+    /// Set when the step's end was ordered: seconds from SIGTERM to SIGKILL, and the reason. The order is repeated to
+    /// nodes that did not receive it.
     pub(crate) ending: Option<(u64, EndReason)>,
 }

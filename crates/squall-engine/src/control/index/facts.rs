@@ -1,4 +1,4 @@
-//! What the processes of an allocation get to know about it.
+//! Facts about an allocation that its processes are given: nodes, CPUs, tasks, memory, end time.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::control::state::State;
 use crate::control::state::gang::InTurn;
 use crate::control::state::job::{Job, Run};
 
-/// Returns the facts of a job that holds resources; None: it holds none. The first component of a heterogeneous job
-/// gets those of all components.
+/// Returns the facts about a job that holds resources, for its processes; None: the job holds none. The first component
+/// of a heterogeneous job gets the facts about all components.
 pub(crate) fn facts(state: &State, id: JobId) -> Option<JobFacts> {
     let mut facts = own_facts(state, id)?;
     if let Some(het) = state.het_of(id).filter(|het| het.leader == id) {
@@ -61,8 +61,8 @@ fn own_facts(state: &State, id: JobId) -> Option<JobFacts> {
     Some(facts)
 }
 
-/// Returns when an attempt ends at the latest: by its time limit, the end of its reservation or its deadline. None:
-/// unlimited.
+/// Returns when an attempt ends at the latest: by its time limit, the end of its reservation or its deadline. None: it
+/// has none of these.
 pub(crate) fn end_time(state: &State, id: JobId, job: &Job, run: &Run) -> Option<Time> {
     let limit = time_limit_s(state, job, &run.partition).map(Span::from_secs);
     let end = limit.and_then(|limit| limit_end(state, id, run, limit));
@@ -70,13 +70,13 @@ pub(crate) fn end_time(state: &State, id: JobId, job: &Job, run: &Run) -> Option
     end.into_iter().chain(others.into_iter().flatten()).min()
 }
 
-/// Returns when its deadline ends an attempt. As in Slurm, the deadline becomes a time limit once the job runs, so time
-/// in which the job is suspended is added.
+/// Returns when an attempt is ended by the job's deadline. As in Slurm, the deadline becomes a time limit once the job
+/// runs, so time in which the job is suspended is added. None: the job has no deadline.
 pub(crate) fn deadline_end(state: &State, id: JobId, job: &Job, run: &Run) -> Option<Time> {
     limit_end(state, id, run, job.spec.deadline?.since(run.start))
 }
 
-/// Returns when a job will have run for `limit`, if its time slices stay as they are. Only time in which it runs
+/// Returns when a job will have run for `limit`, if its time slices stay as they are. Only time in which the job runs
 /// counts.
 fn limit_end(state: &State, id: JobId, run: &Run, limit: Span) -> Option<Time> {
     let Some(InTurn { turn, since }) = state.gang.get(&id).filter(|place| place.turn.mask != 0) else {
@@ -86,13 +86,14 @@ fn limit_end(state: &State, id: JobId, run: &Run, limit: Span) -> Option<Time> {
     Some(*since + turn.stretch(Span(limit.0.saturating_sub(ran.0)))?)
 }
 
-/// Returns when the reservation in which a job runs ends it; None: none does.
+/// Returns when the reservation in which a job runs ends the job; None: no reservation does.
 fn reservation_end(state: &State, spec: &JobSpec, run: &Run) -> Option<Time> {
     let own = spec.reservations().filter_map(|name| state.reservations.get(name));
     own.filter(|one| !one.is(Flag::Flex) && runs_in(spec, run, one)).map(|one| one.end).min()
 }
 
-/// Returns whether a job runs in this reservation: the only one that it named, or one of several if it has nodes of it.
+/// Returns whether a job runs in a reservation. The job must have named it: as the only one, or as one of several if
+/// the job holds nodes of it.
 pub(crate) fn runs_in(spec: &JobSpec, run: &Run, one: &Reservation) -> bool {
     let alone = spec.reservations().count() == 1;
     spec.reservations().any(|name| name == one.name) && (alone || !one.nodes.is_disjoint(&run.alloc.nodes()))
@@ -103,14 +104,15 @@ pub(crate) fn time_limit_s(state: &State, job: &Job, partition: &str) -> Option<
     job.time_limit_s().unwrap_or_else(|| default_limit_s(state, partition))
 }
 
-/// Returns the time limit of jobs that set none, seconds; None: unlimited.
+/// Returns the time limit of a partition's jobs that set none, seconds; None: unlimited.
 pub(crate) fn default_limit_s(state: &State, partition: &str) -> Option<u64> {
     let config = &state.partition(partition)?.config;
     config.default_time_s.or(config.max_time_s)
 }
 
-/// Returns the number of tasks on each node: tasks are dealt evenly as far as CPUs suffice, at least one a node. A job
-/// that gives no number gets a task for each group of CPUs that a task needs, as in Slurm; `mpirun` relies on it.
+/// Returns the number of tasks on each node of the allocation. Tasks are dealt evenly as far as CPUs suffice, at least
+/// one a node. A job that gives no number of tasks gets a task for each group of CPUs that a task needs, as in Slurm;
+/// `mpirun` relies on it.
 fn tasks_by_node(job: &Job, cpus: &Runs<u32>) -> Runs<u32> {
     let need = &job.spec.need;
     let per_task = need.task_cpus();
@@ -133,7 +135,7 @@ fn tasks_by_node(job: &Job, cpus: &Runs<u32>) -> Runs<u32> {
     tasks.into()
 }
 
-/// Returns the topology addresses of the nodes of an allocation.
+/// Returns the topology addresses of the nodes of an allocation; empty if the network has no topology.
 pub(crate) fn addresses(state: &State, nodes: &NodeSet) -> Addresses {
     let topology = &state.index.topology;
     let mut found = Addresses::default();

@@ -1,4 +1,5 @@
-//! Fair Tree: among siblings, the one that has used least of its share goes first, with everything below it.
+//! Fair Tree, as in Slurm: among siblings of the account tree, the one that has used least of its share comes first,
+//! with everything below it.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +12,11 @@ use crate::control::state::State;
 use crate::control::state::gates;
 use crate::control::state::ledger::Decay;
 
-/// An association in the tree.
+/// An account's or user's association in the tree of accounts.
 struct Node<'a> {
     key: &'a AssocKey,
     own: &'a Association,
-    /// Positions of its children in the list of all nodes.
+    /// Positions of the associations below this one in the tree's list of all nodes.
     children: Vec<usize>,
     depth: u32,
     usage: f64,
@@ -25,11 +26,12 @@ struct Node<'a> {
     rank: f64,
 }
 
-/// The tree with a rank for every user; an account comes before what is below it.
+/// The account tree with a rank for every user. In the list, an account comes before what is below it.
 pub(crate) struct FairTree<'a>(Vec<Node<'a>>);
 
 impl<'a> FairTree<'a> {
-    /// Builds the tree for usage at one time. `root` is used if no root association is defined.
+    /// Builds the tree from the usage of each association, which `usage` returns by the association's number. `root` is
+    /// used if no root association is defined.
     pub(crate) fn new(policy: &'a Policy, root: &'a (AssocKey, Association), usage: impl Fn(u32) -> f64) -> Self {
         let mut below: BTreeMap<&str, Vec<(&AssocKey, &Association)>> = BTreeMap::new();
         for (key, own) in &policy.associations {
@@ -83,7 +85,8 @@ impl<'a> FairTree<'a> {
         at
     }
 
-    /// Calculates shares, usage and level of an association's children relative to each other, and so on down the tree.
+    /// Calculates shares, usage and level (share divided by usage) of an association's children relative to each other,
+    /// then those of their children, and so on.
     fn weigh(&mut self, at: usize) {
         let children = self.0[at].children.clone();
         let shares = |node: &Node<'_>| f64::from(node.own.shares.unwrap_or(1));
@@ -107,7 +110,8 @@ impl<'a> FairTree<'a> {
         }
     }
 
-    /// Ranks all users below some siblings; equal ones get the same rank.
+    /// Gives ranks to all users below some siblings, from the highest level down. Users with equal levels get the same
+    /// rank. `left` is the number of users without a rank.
     fn rank(&mut self, mut siblings: Vec<usize>, users: usize, left: &mut usize) {
         siblings.sort_by(|&a, &b| self.0[b].level.total_cmp(&self.0[a].level).then(a.cmp(&b)));
         let mut rest = siblings.as_slice();
@@ -130,15 +134,16 @@ impl<'a> FairTree<'a> {
         }
     }
 
-    /// Returns the ranks of users, between 0 and 1, by association.
+    /// Returns the fair-share rank of each user, between 0 and 1, by number of the association.
     pub(crate) fn places(&self) -> BTreeMap<u32, f64> {
         self.0.iter().filter(|node| !node.key.user.is_empty()).map(|node| (node.own.id, node.rank)).collect()
     }
 
-    /// Returns the rows of `sshare`. `minutes` are the run minutes of users' associations.
+    /// Returns the rows of `sshare`. `minutes` are the CPU, MiB and node minutes that users' running jobs may still
+    /// use.
     fn shares(&self, minutes: &BTreeMap<u32, [u64; 3]>) -> Vec<Share> {
         let total = self.0.first().map_or(0.0, |root| root.usage);
-        // Children stand behind their parents, so sums go from the end.
+        // Children come after their parents, so the sums are made from the end of the list.
         let mut sums: Vec<[u64; 3]> = vec![[0; 3]; self.0.len()];
         for (at, node) in self.0.iter().enumerate().rev() {
             let below = node.children.iter().map(|&child| sums[child]);
@@ -170,21 +175,21 @@ pub(crate) fn root() -> (AssocKey, Association) {
     (AssocKey::account(ROOT), Association::default())
 }
 
-/// Returns users' fair-share ranks at `now`, between 0 and 1, by association.
+/// Returns the fair-share rank of each user at `now`, between 0 and 1, by number of the association.
 pub(crate) fn places(state: &State, now: Time) -> BTreeMap<u32, f64> {
     let (decay, root) = (Decay::of(&state.config), root());
     FairTree::new(&state.policy, &root, |id| state.used(Whose::Association, Tres::Cpu, id, now, decay).0).places()
 }
 
-/// Returns all rows of `sshare`.
+/// Returns the rows of `sshare` for all accounts and users.
 pub(crate) fn shares(state: &State, now: Time) -> Vec<Share> {
     let (decay, root) = (Decay::of(&state.config), root());
     FairTree::new(&state.policy, &root, |id| state.used(Whose::Association, Tres::Cpu, id, now, decay).0)
         .shares(&run_minutes(state, now))
 }
 
-/// Returns the CPU, MiB and node minutes that running jobs may still use, by association. Jobs without a time limit do
-/// not count.
+/// Returns the CPU, MiB and node minutes that running jobs may still use until their time limits, by number of the
+/// association. Jobs without a time limit do not count.
 fn run_minutes(state: &State, now: Time) -> BTreeMap<u32, [u64; 3]> {
     let mut minutes: BTreeMap<u32, [u64; 3]> = BTreeMap::new();
     for job in state.jobs.values().filter(|job| job.is_running()) {

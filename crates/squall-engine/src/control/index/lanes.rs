@@ -1,4 +1,4 @@
-//! The jobs that may start in a partition, in order, grouped in lanes of equal requests.
+//! The jobs that may start in a partition, in order. Jobs with equal request and time limit form a lane.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,19 +14,19 @@ use squall_sched::{Item, Request, preferred};
 
 use crate::control::state::State;
 
-/// A position in a partition's queue.
+/// Position of a job or array in a partition's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
-    /// Sort key, reversed so that higher values go first.
+    /// Sort key from the priority, reversed so that higher values come first.
     pub(crate) key: Reverse<u64>,
-    /// The job or array.
+    /// The job or array at this position.
     pub(crate) item: Item,
 }
 
 impl Place {
-    /// Sorts before all others.
+    /// Sorts before the positions of all jobs.
     const FIRST: Self = Self { key: Reverse(u64::MAX), item: Item { id: JobId(0), array: false } };
-    /// Sorts behind all others.
+    /// Sorts behind the positions of all jobs.
     const LAST: Self = Self { key: Reverse(0), item: Item { id: JobId(u32::MAX), array: true } };
 }
 
@@ -43,15 +43,16 @@ pub(crate) struct Shape {
     pub(crate) limit_s: Option<u64>,
 }
 
-/// The request of a job, without its time limit.
+/// The request of a job, without its time limit: resources, and what else keeps it from sharing a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Want {
-    /// Id of the resource request.
+    /// Interned id of the request for resources.
     pub(crate) kind: KindId,
-    /// For a component of a heterogeneous job: that job, as components start together and share no lane with other
-    /// jobs. None: not a component.
+    /// First component of the job's heterogeneous job: its components start together and share no lane with other jobs.
+    /// None: the job is not a component.
     pub(crate) het: Option<JobId>,
-    /// The user, where jobs of different users may have to be kept on separate nodes; otherwise None.
+    /// Uid of the user, if the queue keeps jobs of different users on separate nodes (`--exclusive=user`); otherwise
+    /// None.
     pub(crate) user: Option<u32>,
 }
 
@@ -61,11 +62,11 @@ pub(crate) struct Kinds {
     ids: BTreeMap<Key, KindId>,
     all: Vec<Option<Kind>>,
     spare: Vec<KindId>,
-    /// The request entered last. Jobs with the same request often come one after the other.
+    /// The request that was looked up last, with its id. Jobs with the same request often come one after the other.
     last: Option<(Arc<JobSpec>, KindId)>,
 }
 
-/// The options that make up a resource request, as submitted; equal ones are parsed once.
+/// The options that make up a resource request, as submitted. Requests with equal options are parsed once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     need: Need,
@@ -73,7 +74,7 @@ struct Key {
     wish: Wish,
     prefer: Option<String>,
     inside: Inside,
-    /// `--use-min-nodes`: take the lowest number of a range of node counts.
+    /// Whether the job has `--use-min-nodes`: it then gets the lowest number of a range of node counts.
     few: bool,
     reservation: Option<String>,
     /// Whether the job has `--exclusive=user`.
@@ -84,12 +85,12 @@ struct Key {
 struct Kind {
     key: Key,
     request: Request,
-    /// Number of lanes with this request.
+    /// Number of lanes (groups of jobs with equal request and time limit) with this request.
     pub(crate) lanes: u32,
 }
 
 impl Kinds {
-    /// Returns the id of a spec's resource request, which is parsed if it is new. None: it is invalid.
+    /// Returns the id of a spec's resource request, which is parsed if it is new. None: the request is invalid.
     pub(crate) fn enter(&mut self, state: &State, spec: &Arc<JobSpec>) -> Option<KindId> {
         if let Some(id) = self.again(spec) {
             return Some(id);
@@ -112,15 +113,15 @@ impl Kinds {
         self.ids.insert(key, id);
         Some(id)
     }
-    /// Returns the id of a spec's resource request; None: no job in a lane has it.
+    /// Returns the id of a spec's resource request; None: no job that may start has this request.
     pub(crate) fn find(&self, spec: &Arc<JobSpec>) -> Option<KindId> {
         self.again(spec).or_else(|| self.ids.get(&Key::of(spec)).copied())
     }
-    /// Returns the id of the request entered last, if this is the same spec.
+    /// Returns the id of the request that was looked up last, if it belongs to the same spec; otherwise None.
     fn again(&self, spec: &Arc<JobSpec>) -> Option<KindId> {
         self.last.as_ref().filter(|(last, _)| Arc::ptr_eq(last, spec)).map(|(_, id)| *id)
     }
-    /// Parses requests that name nodes again, as new nodes may have these names.
+    /// Parses the requests that name nodes again, as new nodes may have these names.
     pub(crate) fn read_names(&mut self, state: &State) {
         let named = |kind: &&mut Kind| kind.key.need.nodelist.is_some() || kind.key.need.exclude.is_some();
         for kind in self.all.iter_mut().flatten().filter(named) {
@@ -132,13 +133,14 @@ impl Kinds {
     pub(crate) fn request(&self, id: KindId) -> Option<&Request> {
         self.all.get(id.0 as usize)?.as_ref().map(|kind| &kind.request)
     }
-    /// Counts one more lane with this request.
+    /// Counts one more lane (group of jobs with equal request and time limit) with this request.
     fn held(&mut self, id: KindId) {
         if let Some(Some(kind)) = self.all.get_mut(id.0 as usize) {
             kind.lanes += 1;
         }
     }
-    /// Counts one lane less; a request without lanes is forgotten.
+    /// Counts one lane (group of jobs with equal request and time limit) less with this request. A request without
+    /// lanes is dropped.
     fn left(&mut self, id: KindId) {
         let Some(slot) = self.all.get_mut(id.0 as usize) else { return };
         let Some(kind) = slot else { return };
@@ -184,31 +186,32 @@ impl Key {
     }
 }
 
-/// Parses the resource request of a spec. None: it is invalid.
+/// Parses the resource request of a spec. None: the request is invalid.
 pub(crate) fn request_of(state: &State, spec: &JobSpec) -> Option<Request> {
     Key::of(spec).read(state)
 }
 
-/// The pending jobs of a partition that may start, in lanes.
+/// The pending jobs of a partition that may start, grouped in lanes of equal request and time limit.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     pub(crate) lanes: BTreeMap<Shape, Lane>,
-    /// The first position of each lane, sorted by request; the value is the lane's time limit.
+    /// The first position of each lane, sorted by request and position. The value is the lane's time limit, seconds;
+    /// None: the partition's default.
     fronts: BTreeMap<(Want, Place), Option<u64>>,
-    /// The first position of each request.
+    /// The first position of each request over all of its lanes, with request and time limit.
     pub(crate) firsts: BTreeMap<Place, Shape>,
 }
 
-/// Pending jobs with equal request and time limit.
+/// Positions of pending jobs with equal request and time limit.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     pub(crate) places: BTreeSet<Place>,
-    /// Number of scheduling passes before the lane got its first job.
+    /// Number of scheduling passes that had been made when the lane got its first job.
     since: u64,
 }
 
 impl Line {
-    /// Builds the lanes of a partition from all positions at once.
+    /// Builds the lanes (jobs with equal request and time limit) of a partition from all of its positions at once.
     pub(crate) fn of(mut places: Vec<(Shape, Place)>, kinds: &mut Kinds, passes: u64) -> Self {
         places.sort_unstable();
         let mut line = Self::default();
@@ -221,7 +224,8 @@ impl Line {
         }
         line
     }
-    /// Adds a position. None: it was there. Otherwise returns whether no pass has found its lane without room yet.
+    /// Adds a position to the lane of this request and time limit. None: the position was in the lane already.
+    /// Otherwise returns true if no scheduling pass was made since the lane got its first job.
     pub(crate) fn insert(&mut self, kinds: &mut Kinds, shape: Shape, place: Place, passes: u64) -> Option<bool> {
         let lane = self.lanes.entry(shape).or_insert_with(|| {
             kinds.held(shape.want.kind);
@@ -236,7 +240,7 @@ impl Line {
         }
         Some(since >= passes)
     }
-    /// Removes a position. Returns whether it was there.
+    /// Removes a position from the lane of this request and time limit. Returns whether the position was in it.
     pub(crate) fn remove(&mut self, kinds: &mut Kinds, shape: Shape, place: Place) -> bool {
         let Some(lane) = self.lanes.get_mut(&shape) else { return false };
         let first = lane.places.first() == Some(&place);
@@ -253,15 +257,16 @@ impl Line {
         }
         true
     }
-    /// Returns the first position over all lanes.
+    /// Returns the first position over all lanes, with its request and time limit.
     pub(crate) fn first(&self) -> Option<(Place, Shape)> {
         self.firsts.first_key_value().map(|(place, shape)| (*place, *shape))
     }
-    /// Returns whether a position is in a lane.
+    /// Returns whether the lane of this request and time limit contains a position.
     pub(crate) fn contains(&self, shape: Shape, place: Place) -> bool {
         self.lanes.get(&shape).is_some_and(|lane| lane.places.contains(&place))
     }
-    /// Records that another position became the first of a lane.
+    /// Updates the tables of first positions: the first position of a lane was `before` and is `now`; None: the lane
+    /// was or is empty.
     fn leads(&mut self, shape: Shape, before: Option<Place>, now: Option<Place>) {
         let Shape { want, limit_s } = shape;
         let first = self.fronts_from(want, None).next();
@@ -271,7 +276,8 @@ impl Line {
         let first = self.fronts_from(want, None).next();
         first.map(|(first, limit_s)| self.firsts.insert(first, Shape { want, limit_s }));
     }
-    /// Returns the first position of each lane with the same request, after the position `behind`.
+    /// Returns the first position of each lane with the request `want`, with the lane's time limit. With `behind` only
+    /// positions after that one are returned.
     pub(crate) fn fronts_from(
         &self,
         want: Want,

@@ -13,27 +13,29 @@ use squall_model::set::CoreSet;
 use squall_model::step::{Distribution, Layout, StepSpec};
 use squall_model::wire::client::Refusal;
 
-/// Cluster size on which the length limit of a step's node lists is based: a list may have twice as many names.
+/// Cluster size (nodes) from which the length limit of a step's node lists follows: a list may have twice as many
+/// names.
 const STEP_NAMES_MAX: usize = 1 << 14;
 
-/// A node of the allocation, with what the job and its steps hold there. Rooms are in the allocation's order.
+/// A node of a job's allocation, with what the job and its steps hold there. Lists of rooms are in the allocation's
+/// order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
-    /// The node.
+    /// Id of the node.
     pub(crate) node: NodeId,
     /// The node's name.
     pub(crate) name: String,
-    /// Cores that the job holds there.
+    /// Cores that the job holds on the node.
     pub(crate) cores: CoreSet,
-    /// Cores of the job that no step holds.
+    /// Cores of the job on the node that no step holds.
     pub(crate) free: CoreSet,
     /// Memory that the job holds on the node, MiB; 0: no limit.
     pub(crate) memory_mb: u64,
-    /// Memory of the job that no step holds, MiB.
+    /// Memory of the job on the node that no step holds, MiB.
     pub(crate) free_mb: u64,
-    /// The node's generic resources. Those that are not the job's count as held.
+    /// The node's generic resources. Devices that are not the job's count as held.
     pub(crate) gres: NodeGres,
-    /// The node's generic resources. Those that are not the job's, or that steps hold, count as held.
+    /// The node's generic resources. Devices that are not the job's or that a step of it holds count as held.
     pub(crate) gres_free: NodeGres,
 }
 
@@ -48,12 +50,12 @@ pub(crate) struct Placed {
     pub(crate) gres: Option<Vec<Grant>>,
 }
 
-/// Why a step has no layout.
+/// Why a step has no layout on the nodes of its job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unplaced {
-    /// Other steps hold what it needs: it fits when they have ended.
+    /// Other steps hold what the step needs: it fits when they have ended.
     Busy,
-    /// It can never fit in this allocation.
+    /// The step can never fit in this allocation, for the reason in the refusal.
     Never(Refusal),
 }
 
@@ -66,7 +68,7 @@ pub(crate) fn place(rooms: &[Room], spec: &StepSpec, gres: Option<&gres::Ask>) -
         return place_ranks(rooms, spec, gres, &listed(rooms, spec, places).map_err(Unplaced::Never)?);
     }
     let Some(ever) = ask.spread(rooms, spec, true) else {
-        // As in Slurm, `--ntasks-per-node` is dropped rather than refusing a number of tasks that fits.
+        // As in Slurm, `--ntasks-per-node` is ignored if the number of tasks fits without it.
         if spec.ntasks.is_some() && spec.ntasks_per_node.is_some() {
             let spec = StepSpec { ntasks_per_node: None, ..spec.clone() };
             return place(rooms, &spec, gres);
@@ -77,7 +79,8 @@ pub(crate) fn place(rooms: &[Room], spec: &StepSpec, gres: Option<&gres::Ask>) -
     settle(rooms, spec, gres, &shares, spec.distribution.clone())
 }
 
-/// Returns the node of each rank. `places` are positions in the list of nodes that the step asks for.
+/// Returns the node of each rank of a step with the distribution `arbitrary`. `places` has for each rank a position in
+/// the list of nodes that the step asks for.
 fn listed(rooms: &[Room], spec: &StepSpec, places: &Runs<u32>) -> Result<Vec<NodeId>, Refusal> {
     let list = spec.nodelist.as_deref().unwrap_or_default();
     let names = expand_within(list, STEP_NAMES_MAX).unwrap_or_default();
@@ -97,7 +100,7 @@ fn listed(rooms: &[Room], spec: &StepSpec, places: &Runs<u32>) -> Result<Vec<Nod
     places.iter().map(of).collect()
 }
 
-/// Finds a layout for a step whose ranks go to the given nodes.
+/// Finds a layout for a step in which each rank runs on the given node.
 pub(crate) fn place_ranks(
     rooms: &[Room],
     spec: &StepSpec,
@@ -126,13 +129,13 @@ pub(crate) fn place_ranks(
     settle(rooms, spec, gres, &shares, Distribution::Arbitrary(Arc::new(ranks)))
 }
 
-/// Returns how many tasks fit on each of the nodes if no other step holds anything: the number for the smallest node.
+/// Returns how many of a step's tasks fit on the node that can take the fewest, if no other step holds anything.
 pub(crate) fn tasks_each(rooms: &[Room], spec: &StepSpec, gres: Option<&gres::Ask>) -> u32 {
     let none = gres::Ask::default();
     rooms.iter().map(|room| capacity(room, spec, gres.unwrap_or(&none), true)).min().unwrap_or_default()
 }
 
-/// Returns the layout and the holdings of a step whose number of tasks on each node is known.
+/// Returns the layout of a step whose number of tasks on each node is known, and the resources that the step holds.
 fn settle(
     rooms: &[Room],
     spec: &StepSpec,
@@ -161,7 +164,8 @@ fn settle(
     Ok(Placed { alloc, layout, gres })
 }
 
-/// Picks the devices for each node's part of a step. `vacant`: as if no step held anything. None: there are too few.
+/// Picks the generic resources for each node's part of a step. With `vacant` devices of other steps count as free.
+/// None: there are too few.
 fn granted(rooms: &[Room], shares: &[Share], asked: &gres::Ask, vacant: bool) -> Option<Vec<Grant>> {
     let mut grants = Vec::new();
     for (place, share) in shares.iter().enumerate() {
@@ -173,8 +177,8 @@ fn granted(rooms: &[Room], shares: &[Share], asked: &gres::Ask, vacant: bool) ->
     Some(grants)
 }
 
-/// Takes what a waiting step will need out of the free cores and memory, as far as it is free already. So later steps
-/// can't delay it for ever.
+/// Removes what a waiting step will need from the free cores and memory, as far as it is free already. So later steps
+/// can't delay that step for ever.
 pub(crate) fn reserve(rooms: &mut [Room], spec: &StepSpec) {
     let shares = Ask::new(rooms, spec, None).ok().and_then(|ask| ask.spread(rooms, spec, true));
     for share in shares.unwrap_or_default() {
@@ -188,16 +192,16 @@ pub(crate) fn reserve(rooms: &mut [Room], spec: &StepSpec) {
 /// The request of a step, with defaults filled in.
 #[derive(Clone)]
 struct Ask {
-    /// Positions in the list of the job's nodes of those that must be used.
+    /// Nodes that the step must use, as positions in the list of the job's nodes.
     required: Vec<usize>,
-    /// Positions in the list of the job's nodes of those that may be used as well.
+    /// Nodes that the step may use as well, as positions in the list of the job's nodes.
     optional: Vec<usize>,
     ntasks: u32,
     nodes_min: usize,
     nodes_max: usize,
-    /// Preferred number of nodes.
+    /// Number of nodes to use if possible, between `nodes_min` and `nodes_max`.
     nodes_best: usize,
-    /// Generic resources that the step asks for itself.
+    /// Generic resources that the step asks for apart from the job's request.
     gres: gres::Ask,
 }
 
@@ -222,9 +226,9 @@ impl Ask {
         let nodes_max = nodes_max.unwrap_or(all).min(all);
         let per_node = spec.ntasks_per_node;
         let Some(ntasks) = spec.ntasks else {
-            // Of a range such as `-N1-4`, the highest number.
+            // Of a range such as `-N1-4`, the highest number counts.
             let nodes = if given.is_none() && !required.is_empty() { nodes_min } else { nodes_max };
-            // With `--cpus-per-task` alone, as many tasks as the CPUs of each node allow.
+            // With `--cpus-per-task` alone, a node gets as many tasks as its CPUs allow.
             let tasks_on = |at: &usize| match (per_node, spec.cpus_per_task) {
                 (None, Some(_)) => (rooms[*at].cores.len() as u32 / task_cpus(spec)).max(1),
                 _ => per_node.unwrap_or(1).max(1),
@@ -253,7 +257,8 @@ impl Ask {
         Ok(Self { required, optional, ntasks, nodes_min: nodes_min.min(tasks), nodes_max, nodes_best, gres })
     }
 
-    /// Distributes the tasks over the job's nodes. `vacant`: as if no step held anything. None: they don't fit.
+    /// Distributes the step's tasks over the job's nodes. With `vacant` what other steps hold counts as free. None: the
+    /// tasks do not fit.
     fn spread(&self, rooms: &[Room], spec: &StepSpec, vacant: bool) -> Option<Vec<Share>> {
         let capacity = |&at: &usize| (at, capacity(&rooms[at], spec, &self.gres, vacant));
         let required: Vec<(usize, u32)> = self.required.iter().map(capacity).collect();
@@ -298,7 +303,8 @@ impl Ask {
     }
 }
 
-/// Returns the positions of the job's nodes that the step must use, and of those that it may use.
+/// Returns the nodes that the step must use, and those that it may use as well, as positions in the list of the job's
+/// nodes.
 fn candidates(rooms: &[Room], spec: &StepSpec) -> Result<(Vec<usize>, Vec<usize>), Refusal> {
     let find = |name: &String| {
         rooms.iter().position(|room| room.name == *name).ok_or_else(|| Refusal::InvalidNode(name.clone()))
@@ -324,7 +330,7 @@ fn candidates(rooms: &[Room], spec: &StepSpec) -> Result<(Vec<usize>, Vec<usize>
 
 fn names(option: &str, list: Option<&str>) -> Result<Vec<String>, Refusal> {
     let text = list.unwrap_or_default();
-    // Nodes outside the job may be excluded.
+    // The list may also exclude nodes outside the job.
     expand_within(text, STEP_NAMES_MAX).map_err(|e| Refusal::InvalidValue {
         option: option.into(),
         value: text.into(),
@@ -336,7 +342,7 @@ fn task_cpus(spec: &StepSpec) -> u32 {
     spec.cpus_per_task.unwrap_or(1).max(1)
 }
 
-/// Returns how many of the step's tasks fit on the node now; with `vacant`, if no other step held anything.
+/// Returns how many of a step's tasks fit on the node now. With `vacant` what other steps hold counts as free.
 fn capacity(room: &Room, spec: &StepSpec, gres: &gres::Ask, vacant: bool) -> u32 {
     let (free, free_mb) = if vacant { (&room.cores, room.memory_mb) } else { (&room.free, room.free_mb) };
     let whole = !spec.exact && !spec.overlap;
@@ -357,7 +363,9 @@ fn capacity(room: &Room, spec: &StepSpec, gres: &gres::Ask, vacant: bool) -> u32
     by_cores.min(by_gres).min(u32::try_from(by_memory).unwrap_or(u32::MAX)).min(per_node).min(TASKS_PER_NODE_MAX)
 }
 
-/// Distributes tasks over nodes that can take all of them: one to each in turn, or as many at a time as `plane` says.
+/// Distributes tasks over nodes that can take all of them. The nodes get tasks in turn: one each, or as many at a time
+/// as a `plane` distribution gives. `chosen` are nodes (positions in the list of the job's nodes) with the number of
+/// tasks that fit.
 fn fill(chosen: &[(usize, u32)], ntasks: u32, distribution: &Distribution) -> Vec<Share> {
     let at_once = match distribution {
         Distribution::Plane(size) => (*size).max(1),

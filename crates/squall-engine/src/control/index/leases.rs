@@ -1,4 +1,4 @@
-//! Slot queues that can take more leased jobs, and whether jobs may be leased at all.
+//! Running jobs whose slot queue on the node can take more leased jobs, and whether jobs may be leased at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,22 +12,23 @@ use crate::control::state::job::Hold;
 use crate::control::state::node::Partition;
 use crate::control::state::{LineId, State};
 
-/// Running jobs behind which leased jobs can queue on the node. Derived from the state.
+/// Running jobs whose slot queue can take more leased jobs. A slot queue is a list of jobs that a node runs one after
+/// the other on the same cores. Derived from the state.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
-    /// Whether any partition has leases.
+    /// Whether any partition allows leases (`lease_jobs` above 0).
     pub(crate) any: bool,
-    /// Jobs behind which more can be leased: position of the partition, number of jobs behind, and the job; fewest
-    /// behind first.
+    /// Running jobs behind which more jobs can be leased: position of the job's partition, number of jobs leased behind
+    /// it, and its id. So in a partition the job with the fewest behind comes first.
     pub(crate) room: BTreeSet<(usize, u32, JobId)>,
-    /// Position of the partition and number of jobs leased behind, by job.
+    /// The entries of `room` by job: position of the partition, and number of jobs leased behind the job.
     pub(crate) of: BTreeMap<JobId, (usize, u32)>,
     /// The job at the head of the slot queue that the current event makes shorter.
     pub(crate) leader: Option<JobId>,
 }
 
 impl Leases {
-    /// Updates how many jobs can be leased behind a job.
+    /// Updates the entry of a running job: how many jobs are leased behind it, and whether more can be.
     pub(crate) fn look(&mut self, state: &State, id: JobId) {
         if !self.any {
             return;
@@ -41,7 +42,7 @@ impl Leases {
         }
     }
 
-    /// Rebuilds all entries from the state.
+    /// Rebuilds the entries of all jobs from the state.
     pub(crate) fn rebuild(&mut self, state: &State) {
         let any = state.partitions.iter().any(|partition| partition.config.lease_jobs > 0);
         *self = Self { any, ..Self::default() };
@@ -51,7 +52,8 @@ impl Leases {
     }
 }
 
-/// Returns the position of a job's partition and how many jobs are leased behind it. None: no more may be.
+/// Returns the position of a running job's partition and the number of jobs leased behind the job. None: no more jobs
+/// may be leased behind it.
 pub(crate) fn room_behind(state: &State, id: JobId) -> Option<(usize, u32)> {
     let job = state.jobs.get(&id).filter(|job| job.is_running() && is_plain(&job.spec))?;
     let run = job.run()?;
@@ -65,7 +67,8 @@ pub(crate) fn room_behind(state: &State, id: JobId) -> Option<(usize, u32)> {
     (behind < most).then_some((at, behind))
 }
 
-/// Returns whether a job needs only cores and memory of one node, and has no reservation, deadline or dependency.
+/// Returns whether a job needs only cores and memory of one node, and has no reservation, deadline or dependency. Only
+/// such jobs are leased.
 pub(crate) fn is_plain(spec: &JobSpec) -> bool {
     let need = &spec.need;
     let shares = need.exclusive || need.oversubscribe || need.licenses.is_some();
@@ -74,20 +77,21 @@ pub(crate) fn is_plain(spec: &JobSpec) -> bool {
     spec.kind == JobKind::Batch && !shares && !apart && !gres
 }
 
-/// Returns whether jobs of a partition may be leased under the current configuration. They may not if jobs share cores,
-/// can be preempted, or if there are reservations.
+/// Returns whether jobs of a partition may be leased to nodes under the current configuration. They may not if jobs
+/// share cores or can be preempted, or if there are reservations.
 pub(crate) fn may_lend(state: &State, partition: &Partition) -> bool {
     let shares = partition.config.oversubscribe.rows(true) > 1 || state.config.preempt_type != PreemptType::None;
     partition.config.lease_jobs > 0 && partition.starts_jobs() && !shares && state.reservations.is_empty()
 }
 
-/// Returns the place of a job that holds resources, if any slot queues exist.
+/// Returns the slot queue to which a job that holds resources belongs, by node and first core. None: there are no slot
+/// queues, or the job has more than one node.
 pub(crate) fn line_of(state: &State, id: JobId) -> Option<LineId> {
     if state.lines.is_empty() { None } else { LineId::of(&state.jobs.get(&id)?.run()?.alloc) }
 }
 
-/// Returns whether a leased job should be called back: it is held, or its node or partition no longer allows it to
-/// start.
+/// Returns whether a leased job should be recalled from its node: the job is held, or its node or partition no longer
+/// allows it to start.
 pub(crate) fn is_unwanted(state: &State, id: JobId) -> bool {
     let Some(job) = state.jobs.get(&id) else { return false };
     let Some((run, node)) = job.run().and_then(|run| Some((run, state.node(run.batch_node()?)?))) else { return false };

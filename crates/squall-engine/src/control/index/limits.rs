@@ -1,4 +1,4 @@
-//! Limits of accounts and QOS: how much room they leave, and which of them a job exceeds.
+//! Limits of associations and QOS: how much each leaves for further jobs, and which of them a job exceeds.
 
 use crate::control::state::gates::Tally;
 use crate::control::state::gates::account_of;
@@ -23,8 +23,8 @@ use crate::control::state::State;
 use crate::control::state::job::{Job, Queue};
 use crate::control::state::ledger::Decay;
 
-/// Returns the limits of a gate, each with its value: a number of jobs, CPUs, MiB, nodes, devices or seconds, or one of
-/// those times seconds.
+/// Returns the limits of an association or QOS with shared limits (a gate), each with its value: a number of jobs,
+/// CPUs, MiB, nodes, devices or seconds, or one of those times seconds.
 fn limits_of(state: &State, gate: Gate) -> Vec<(Limit, u64)> {
     let of_all = |limit: Limit| matches!(limit.scope(), Scope::Grp | Scope::GrpUsed | Scope::GrpDue);
     let within = |limits: &BTreeMap<Limit, u64>, fits: &dyn Fn(Limit) -> bool| -> Vec<(Limit, u64)> {
@@ -50,12 +50,13 @@ fn limits_of(state: &State, gate: Gate) -> Vec<(Limit, u64)> {
     }
 }
 
-/// Returns whether a gate has any limit.
+/// Returns whether an association or QOS with shared limits (a gate) has any limit.
 pub(crate) fn is_limited(state: &State, gate: Gate) -> bool {
     !limits_of(state, gate).is_empty()
 }
 
-/// Returns what each limit of a gate leaves for jobs that start.
+/// Returns how much each limit of an association or QOS leaves for jobs that start, in the limit's unit. Limits on
+/// submitted jobs are left out.
 pub(crate) fn room(state: &State, gate: Gate, now: Time) -> Vec<(Limit, u64)> {
     let limits = limits_of(state, gate);
     if limits.is_empty() {
@@ -78,8 +79,8 @@ pub(crate) fn room(state: &State, gate: Gate, now: Time) -> Vec<(Limit, u64)> {
     limits.into_iter().filter_map(left).collect()
 }
 
-/// Returns the past usage of a gate's jobs in the resource of a limit, resource-seconds; for a limit on run time,
-/// seconds.
+/// Returns the past usage of the jobs that count against an association or QOS, in the resource of a limit:
+/// resource-seconds; for a limit on run time, seconds.
 fn used_s(state: &State, gate: Gate, limit: Limit, now: Time) -> u64 {
     let (tallies, decay) = (&state.index.tallies, Decay::of(&state.config));
     let used = |whose: Whose, id: u32, decay: Decay| {
@@ -107,7 +108,8 @@ fn is_below(state: &State, (key, id): (&AssocKey, u32), (other, own): (&AssocKey
     !other.user.is_empty() && (own.id == id || (key.user.is_empty() && account()))
 }
 
-/// Returns how much a gate's running jobs may still use until their time limits, resource-seconds.
+/// Returns how much the running jobs that count against an association or QOS may still use until their time limits,
+/// resource-seconds; for a limit on run time, seconds.
 fn due_s(state: &State, gate: Gate, limit: Limit, now: Time) -> u64 {
     let due = |job: &Job| {
         let run = job.run()?;
@@ -123,8 +125,8 @@ fn due_s(state: &State, gate: Gate, limit: Limit, now: Time) -> u64 {
     state.jobs.values().filter(|job| job.is_running()).filter_map(|job| due(job)).fold(0, u64::saturating_add)
 }
 
-/// Returns the running jobs of which a limit on past usage is used up. Empty if limits are not enforced, or with
-/// `safe`, which starts a job only if its whole time limit fits.
+/// Returns the running jobs that have used up a limit on past usage. Empty if limits are not enforced, or with `safe`,
+/// as a job then starts only if its whole time limit fits.
 pub(crate) fn spent(state: &State, now: Time) -> Vec<JobId> {
     let enforce = state.config.accounting_storage_enforce;
     if enforce.none || enforce.safe {
@@ -149,7 +151,8 @@ pub(crate) fn spent(state: &State, now: Time) -> Vec<JobId> {
     running.filter(|(_, job)| is_spent(job) == Some(true)).map(|(id, _)| *id).collect()
 }
 
-/// Returns the limit on submitted jobs that `size` more would exceed. None: they are allowed.
+/// Returns the limit on submitted jobs that `size` more jobs would exceed, and whether an association or QOS has it.
+/// None: they are allowed.
 pub(crate) fn refused(state: &State, owner: &Owner, spec: &JobSpec, size: u64) -> Option<(Whose, Limit)> {
     let partition = first_partition(state, spec);
     for gate in gates(state, owner, spec, partition) {
@@ -165,8 +168,8 @@ pub(crate) fn refused(state: &State, owner: &Owner, spec: &JobSpec, size: u64) -
     None
 }
 
-/// Returns a limit that a job could not keep even if it ran alone: a limit on each job, or on all jobs together. None:
-/// there is none.
+/// Returns a limit that a job would exceed even if it ran alone, and whether an association or QOS has it. Limits on
+/// each job and limits on all jobs together count. None: there is none.
 pub(crate) fn broken(
     state: &State,
     owner: &Owner,

@@ -1,4 +1,4 @@
-//! Lists of jobs of which clients have not received all pages.
+//! Job lists of which clients have not received all pages.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,11 +12,11 @@ use squall_model::wire::client::JobSelection;
 use crate::control::index::page::Pages;
 use crate::control::port::CallerId;
 
-/// Unfinished lists; they take turns, a page each.
+/// Unfinished job lists; they take turns, a page each.
 #[derive(Debug)]
 pub(crate) struct Lists {
     pub(crate) open: VecDeque<(CallerId, List)>,
-    /// Most jobs in a page.
+    /// Maximum number of jobs in a page.
     pub(crate) page: usize,
 }
 
@@ -31,7 +31,8 @@ impl Lists {
         !self.open.is_empty()
     }
 
-    /// Brings the first list whose client is ready to the front. Returns false if none is.
+    /// Moves the first list whose client is ready to the front, and those before it to the end. Returns false if no
+    /// client is ready.
     pub(crate) fn turn(&mut self, ready: impl Fn(CallerId) -> bool) -> bool {
         let first = self.open.iter().position(|(caller, _)| ready(*caller));
         self.open.rotate_left(first.unwrap_or_default());
@@ -50,11 +51,12 @@ pub(crate) struct List {
     pub(crate) wanted: JobSelection,
     pub(crate) ended: bool,
     pub(crate) steps: bool,
-    /// The content of the list; None: the list has not begun.
+    /// The content of the list; None: no page was made yet.
     pub(crate) chosen: Option<Chosen>,
-    /// Array tasks that were sent as one entry. They are not sent again if they become jobs of their own meanwhile.
+    /// Array tasks that were sent as one entry, by array. They are not sent again if they get a record of their own
+    /// meanwhile.
     pub(crate) told: BTreeMap<JobId, IndexSet>,
-    /// Jobs with lower ids have been sent.
+    /// All jobs with lower ids have been sent.
     pub(crate) next: JobId,
     pub(crate) pages: Pages,
 }
@@ -62,7 +64,7 @@ pub(crate) struct List {
 /// The content of a list, fixed when its first page is made.
 #[derive(Debug)]
 pub(crate) struct Chosen {
-    /// The single jobs that the client named; None: it named none, and all that match are sent.
+    /// Ids of the single jobs that the client named; None: the client named none, and all jobs that match are sent.
     pub(crate) named: Option<BTreeSet<JobId>>,
     /// Array tasks that are sent as one entry and were not sent yet; the array with the lowest id last.
     pub(crate) tasks: Vec<Tasks>,
@@ -70,7 +72,7 @@ pub(crate) struct Chosen {
     pub(crate) unknown: Vec<JobId>,
 }
 
-/// Tasks of an array that never started, with their outcome if they have ended.
+/// Tasks of an array that never started, sent as one entry, with outcome and end time if they have ended.
 #[derive(Debug)]
 pub(crate) struct Tasks {
     pub(crate) array: JobId,

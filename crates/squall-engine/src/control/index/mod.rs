@@ -1,5 +1,5 @@
 //! Soft state of the controller, derived from [`State`](super::state::State): the queue, timers, limits, views. A crash
-//! loses it and a start rebuilds it.
+//! of the controller loses it and a start rebuilds it.
 
 pub(crate) mod bars;
 pub(crate) mod depend;

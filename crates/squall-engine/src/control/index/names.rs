@@ -10,10 +10,10 @@ use crate::control::index::depend::Dependent;
 use crate::control::index::pending::Pending;
 use crate::control::state::State;
 
-/// Jobs by user and hash of the name. Nothing is kept before the first job with `singleton`.
+/// Jobs and arrays by user and hash of the name. Empty until the first job with `singleton`.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    /// Whether names are kept: some job has used `singleton`.
+    /// Whether names are recorded: some job has used `singleton`.
     kept: bool,
     /// Jobs and arrays that have not ended, by uid and hash of the name.
     live: BTreeSet<(u32, u64, Item)>,
@@ -33,7 +33,7 @@ impl Names {
         let earlier = |item: &Item| submit(*item).is_some_and(|time| (time, item.id) < before);
         !same(&self.live, uid, name).filter(earlier).any(|item| name_of(state, item) == Some(name))
     }
-    /// Starts to keep the names of all jobs.
+    /// Starts to record the names of all jobs, because a job uses `singleton`.
     pub(crate) fn keep(&mut self, state: &State) {
         if self.kept {
             return;
@@ -53,7 +53,7 @@ impl Names {
         let (live, active) = (live.into_iter().collect(), active.into_iter().collect());
         *self = Self { kept: true, live, active, single: BTreeSet::new() };
     }
-    /// Updates the entries of a job or whole array: pending, holding resources, or ended.
+    /// Updates the entries of a job or whole array after a change of its state: pending, holding resources, or ended.
     pub(crate) fn note(&mut self, state: &State, id: JobId) {
         if !self.kept {
             return;
@@ -70,7 +70,7 @@ impl Names {
         set(&mut self.live, key, live);
         set(&mut self.active, key, active);
     }
-    /// Removes a job or array in whatever state, because its name is about to change.
+    /// Removes the entries of a job or array, because its name is about to change.
     pub(crate) fn remove(&mut self, state: &State, id: JobId) {
         let key = if let Some(array) = state.arrays.get(&id) {
             key(Item { id, array: true }, array.owner.uid, &array.spec.name)
@@ -82,11 +82,12 @@ impl Names {
         self.live.remove(&key);
         self.active.remove(&key);
     }
-    /// Records whether a pending item waits with `singleton`.
+    /// Records whether a pending job or array waits because of `singleton`.
     pub(crate) fn want_single(&mut self, pending: &Pending<'_>, waits: bool) {
         set(&mut self.single, key(pending.item, pending.owner.uid, &pending.spec.name), waits);
     }
-    /// Returns whether no job of the same user and name holds resources or was submitted earlier.
+    /// Returns whether a `singleton` job may start: no other job of the same user and name holds resources or was
+    /// submitted earlier.
     pub(crate) fn first_of_name(&self, state: &State, who: &Dependent<'_>) -> bool {
         let own = match who.task {
             Some(task) => Item { id: task.array, array: true },
@@ -96,7 +97,7 @@ impl Names {
         let ahead = same(&self.live, who.uid, who.name).take_while(|item| item.id < own.id).any(other);
         !ahead && !same(&self.active, who.uid, who.name).any(other)
     }
-    /// Returns the first pending `singleton` item with the user and name of a job or array.
+    /// Returns the first pending job or array with `singleton` that has the user and name of the job or array `id`.
     pub(crate) fn single_like(&self, state: &State, id: JobId) -> Option<Item> {
         if self.single.is_empty() {
             return None;
@@ -111,7 +112,7 @@ impl Names {
     }
 }
 
-/// Returns the items of a user and name by rising id. A different name with the same hash may be among them.
+/// Returns the entries of a user and name by rising id. Names with the same hash may be among them.
 fn same<'a>(set: &'a BTreeSet<(u32, u64, Item)>, uid: u32, name: &str) -> impl Iterator<Item = Item> + 'a {
     let hash = hash(name);
     let from = (uid, hash, Item { id: JobId(0), array: false });

@@ -1,5 +1,5 @@
-//! Network topology in the queue: links that running jobs use alone, wishes of pending jobs, and refusals of impossible
-//! wishes.
+//! Network topology in the queue: links that running jobs use alone, placement wishes of pending jobs, and refusals of
+//! wishes that can't be fulfilled.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,8 @@ impl Queue {
         }
     }
 
-    /// Returns what a pending job wishes of the network now.
+    /// Returns the network placement that a pending job wishes now: few switches, a prism, a grid. A wish for few
+    /// switches ends when the job has waited long enough.
     pub(crate) fn wish(&self, state: &State, pending: &Pending<'_>) -> Wish {
         if state.index.topology.is_flat() {
             return Wish::default();
@@ -49,22 +50,23 @@ impl Queue {
         wish
     }
 
-    /// Returns until when a job waits for few switches. None: it does not, or the network has no switches.
+    /// Returns until when a job waits for a placement on few switches. None: the job does not wait, or the network has
+    /// no switches.
     pub(crate) fn patience(state: &State, pending: &Pending<'_>) -> Option<Time> {
         Some(pending.submit + Span::from_secs(patience_s(state, pending.spec)?))
     }
 }
 
-/// How long a job waits for few switches, from its submission on, seconds: as long as it says, and no longer than any job
-/// may. None: it does not, or the network has none.
+/// Returns how long a job waits for a placement on few switches, seconds from its submission: the time that the job
+/// gives, at most `max_switch_wait`. None: the job does not wait, or the network has no switches.
 pub(crate) fn patience_s(state: &State, spec: &JobSpec) -> Option<u64> {
     let said = spec.options.network.switches.as_ref()?.value.wait_s;
     let most = u64::from(state.config.scheduler_parameters.max_switch_wait_s);
     matches!(state.index.topology.kind, Kind::Tree { .. }).then(|| said.map_or(most, |said| said.min(most)))
 }
 
-/// Refuses wishes that no job on this network can have, and names the nearest possible one. `tasks_each`: most tasks of
-/// a node; 0: not known yet.
+/// Refuses network placements that no job on this network can have, and names the nearest possible one. `tasks_each`:
+/// most tasks of the job that fit on a node; 0: not known yet.
 pub(crate) fn admit(topology: &Topology, spec: &JobSpec, tasks_each: impl Fn() -> u32) -> Result<(), Refusal> {
     let Some(options) = spec.options.get() else { return Ok(()) };
     let asked = &options.network;
@@ -112,7 +114,8 @@ fn invalid(option: &str, value: &str, problem: String) -> Refusal {
     Refusal::InvalidValue { option: option.to_owned(), value: value.to_owned(), problem }
 }
 
-/// Checks that a process grid fits a prism of the torus. Returns a text about the problem otherwise.
+/// Checks that the job's process grid fits a prism (box of routers) of the torus. Returns a text about the problem if
+/// it does not.
 fn lies(tori: &[Torus], spec: &JobSpec, (grid, tasks_each): (&Grid, u32)) -> Result<(), String> {
     let (least, most) = (spec.need.nodes_min, spec.need.nodes_max);
     let given = least.filter(|nodes| most.is_none_or(|most| most == *nodes));

@@ -14,18 +14,18 @@ use std::collections::{BTreeMap, BinaryHeap, btree_map};
 use std::iter::Peekable;
 use std::ops::Bound::{Excluded, Unbounded};
 
-/// An iterator over a partition's jobs in order, which leaves out those that can't find room.
+/// Iterator over a partition's jobs in order. It leaves out jobs whose request was found not to fit in this pass.
 pub(crate) struct Ordered<'a> {
     sight: Sight<'a>,
     line: Option<&'a Line>,
     /// Default time limit of the partition, seconds; None: unlimited.
     default_s: Option<u64>,
     firsts: Option<Peekable<btree_map::Iter<'a, Place, Shape>>>,
-    /// Next candidates that have the same request as one that was returned.
+    /// Candidates to return next that have the same request as one that was returned before.
     again: BinaryHeap<Reverse<Next>>,
-    /// The candidate returned last; its successors are looked up at the next call.
+    /// The candidate returned last; the candidates that follow it are looked up at the next call.
     last: Option<Next>,
-    /// Requests that have found no room, each with the longest time limit that is still examined.
+    /// Requests that did not fit in this pass, each with the longest time limit with which its jobs are still examined.
     closed: BTreeMap<Want, Span>,
 }
 
@@ -34,7 +34,8 @@ pub(crate) struct Ordered<'a> {
 struct Next {
     place: Place,
     shape: Shape,
-    /// Whether the job is the first of its lane. Then the first of the next lane with this request follows it, too.
+    /// Whether the job is the first of its lane (jobs with equal request and time limit). If so, the first job of the
+    /// next lane with this request is a candidate after it, too.
     front: bool,
 }
 
@@ -69,16 +70,17 @@ impl<'a> Ordered<'a> {
             self.follow(next);
         }
     }
-    /// Returns the time limit of a lane, seconds; None: unlimited.
+    /// Returns the time limit of jobs with this request and limit setting, seconds; None: unlimited.
     fn limit(&self, shape: Shape) -> Option<u64> {
         shape.limit_s.map_or(self.default_s, |limit| (limit != UNLIMITED_S).then_some(limit))
     }
-    /// Returns whether jobs of this request and time limit may still find room in this pass.
+    /// Returns whether jobs of this request and time limit may still fit in this pass.
     fn is_open(&self, shape: Shape) -> bool {
         let longest = self.closed.get(&shape.want);
         longest.is_none_or(|longest| self.limit(shape).map_or(UNLIMITED, Span::from_secs) <= *longest)
     }
-    /// Adds the successors of a candidate: the next of its lane, and the first of the next lane with the same request.
+    /// Adds the candidates that follow a candidate. One is the next job of its lane (jobs with equal request and time
+    /// limit). If the candidate is the first of its lane, the first job of the next lane with this request is another.
     fn follow(&mut self, Next { place, shape, front }: Next) {
         let Some(line) = self.line else { return };
         if self.is_open(shape)
@@ -91,9 +93,9 @@ impl<'a> Ordered<'a> {
             self.again.extend(self.next_front(line, place, shape.want).map(Reverse));
         }
     }
-    /// Returns the first of the next lane with this request that may still find room, from a position on. Two searches
-    /// run in step, one by position and one through the lanes whose time limit is short enough; the one that ends first
-    /// decides.
+    /// Returns the first job after the position `behind` that is the first of a lane with this request and may still
+    /// fit in this pass. A lane has jobs with equal request and time limit. Two searches run in step, one by position
+    /// and one through the lanes whose time limit is short enough; the one that ends first decides.
     fn next_front(&self, line: &Line, behind: Place, want: Want) -> Option<Next> {
         let longest = self.closed.get(&want).copied().unwrap_or(Span(u64::MAX));
         if longest == Span(0) {

@@ -9,12 +9,12 @@ use squall_model::limits::FRAME_BYTES_MAX;
 use squall_model::time::Time;
 use squall_model::wire::info::{JobClass, JobInfo, JobsPage, RunInfo};
 
-/// Most bytes of a page by estimate, well below the limit of a frame.
+/// Maximum size of a page by estimate, bytes; well below the limit of a frame.
 const PAGE_BYTES_MAX: usize = FRAME_BYTES_MAX / 4;
-/// Least bytes that a job takes in a page, by estimate.
+/// Smallest size of a job in a page by estimate, bytes.
 const JOB_BYTES: usize = 256;
 
-/// A job for a page, with the values that jobs of a page share.
+/// A job of a list page, with the values that the jobs of a page share.
 pub(crate) struct Row<'a> {
     /// The job; [`Pages::push`] sets `spec`, `owner` and `class`.
     pub(crate) info: JobInfo,
@@ -45,10 +45,10 @@ impl Class<'_> {
     }
 }
 
-/// Collects jobs in pages.
+/// Collects jobs in pages of a list.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
-    /// Most jobs in a page.
+    /// Maximum number of jobs in a page.
     jobs_max: usize,
     done: Vec<JobsPage>,
     page: JobsPage,
@@ -81,7 +81,7 @@ impl Pages {
         self.page.jobs.push(job);
     }
 
-    /// Takes the complete pages, which others follow. Their time is `now`.
+    /// Removes and returns the complete pages, which are not the last of the list. Their time is set to `now`.
     pub(crate) fn take(&mut self, now: Time) -> impl Iterator<Item = JobsPage> {
         self.done.drain(..).map(move |page| JobsPage { more: true, now, ..page })
     }
@@ -91,8 +91,8 @@ impl Pages {
         !self.done.is_empty()
     }
 
-    /// Returns the last page. It is marked as the last and lists the ids that the client asked for and that don't
-    /// exist.
+    /// Returns the last page of the list, marked as such. `unknown` are the ids that the client asked for and that
+    /// don't exist.
     pub(crate) fn last(self, unknown: Vec<JobId>, now: Time) -> JobsPage {
         JobsPage { unknown, now, more: false, ..self.page }
     }
@@ -149,7 +149,7 @@ impl Pages {
     }
 }
 
-/// Returns the address by which shared values are recognized. Equal values that are not shared are sent twice, which
+/// Returns the address by which shared values are recognized. Equal values at different addresses are sent twice, which
 /// does no harm.
 fn address<T>(shared: &Arc<T>) -> usize {
     Arc::as_ptr(shared) as usize

@@ -1,4 +1,5 @@
-//! Pending items of the queue: a job, or the untouched tasks of an array.
+//! Pending jobs and arrays of the queue. An array stands for its tasks that have no record of their own ("untouched"
+//! tasks).
 
 use crate::control::index::depend;
 use crate::control::index::depend::{Dependent, Verdict};
@@ -20,33 +21,34 @@ use squall_sched::{Gate, Group, Item};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Priority of the first job ever submitted; each later one has one less, as with Slurm's basic priorities.
+/// Priority of the first job ever submitted; each later job has one less, as with Slurm's basic priorities.
 const PRIORITY_FIRST: u32 = 4_294_901_760;
 
-/// A pending job, or the untouched tasks of an array, as one type.
+/// A pending job, or the untouched tasks of an array (those without a record of their own), as one type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending<'a> {
-    /// The id, and whether it stands for an array.
+    /// Id of the job or array, and whether it is an array.
     pub(crate) item: Item,
-    /// The user who submitted it.
+    /// The user who submitted the job or array.
     pub(crate) owner: &'a Arc<Owner>,
-    /// The specification.
+    /// The specification of the job or array.
     pub(crate) spec: &'a Arc<JobSpec>,
-    /// Hold, priority and other settings of updates.
+    /// Hold, priority and other settings that can change after the submission.
     pub(crate) standing: &'a Standing,
-    /// When it was submitted.
+    /// When the job or array was submitted.
     pub(crate) submit: Time,
-    /// Array and index, if it is an array task.
+    /// Array and index, if the job is an array task.
     pub(crate) task: Option<ArrayTask>,
-    /// The array, if the item stands for its untouched tasks.
+    /// The array, if its tasks without a record of their own are meant; None: a job is meant.
     pub(crate) array: Option<&'a Array>,
     /// Outcome of the attempt before, if the job was requeued.
     pub(crate) last: Option<&'a Outcome>,
-    /// The heterogeneous job of which it is a component.
+    /// The heterogeneous job of which the job is a component; None: it is not a component.
     pub(crate) het: Option<Het>,
 }
 
-/// Returns the queue item that an id stands for while it is pending.
+/// Returns the queue entry for an id: the job or task itself if it has a record of its own, otherwise the array that
+/// contains the task.
 pub(crate) fn item_of(state: &State, id: JobId) -> Option<Item> {
     if state.jobs.contains_key(&id) {
         return Some(Item { id, array: false });
@@ -54,7 +56,7 @@ pub(crate) fn item_of(state: &State, id: JobId) -> Option<Item> {
     state.array_of(id).map(|(array, _)| Item { id: array, array: true })
 }
 
-/// Returns the data of an item, if it is pending.
+/// Returns the data of a job or array, if it is pending; otherwise None.
 pub(crate) fn pending(state: &State, item: Item) -> Option<Pending<'_>> {
     if item.array {
         let array = state.arrays.get(&item.id).filter(|array| !array.tally.untouched.is_empty())?;
@@ -89,17 +91,18 @@ pub(crate) fn pending_job<'a>(state: &State, id: JobId, job: &'a Job) -> Pending
 }
 
 impl<'a> Pending<'a> {
-    /// Returns the time limit, seconds. None: the partition's default; `UNLIMITED_S`: no limit.
+    /// Returns the time limit that an update or the spec set, seconds. None: the partition's default; `UNLIMITED_S`: no
+    /// limit.
     pub(crate) fn limit_s(&self) -> Option<u64> {
         let limit = self.standing.time_limit_s.or(self.spec.limit_s());
         limit.map(|limit| limit.unwrap_or(UNLIMITED_S))
     }
-    /// Returns the time from which on the job could not end by its deadline any more.
+    /// Returns the time from which on the job could not end by its deadline any more. None: the job has no deadline.
     pub(crate) fn too_late(&self) -> Option<Time> {
         let limit_s = self.standing.time_limit_s.or(self.spec.limit_s()).flatten();
         Some(self.spec.latest_start(limit_s)? + Span(1))
     }
-    /// Returns what the evaluation of the item's dependency needs.
+    /// Returns the data of the job or array that the evaluation of its dependency needs.
     pub(crate) fn dependent(&self) -> Dependent<'a> {
         Dependent {
             item: self.item,
@@ -110,27 +113,29 @@ impl<'a> Pending<'a> {
             submit: self.submit,
         }
     }
-    /// Evaluates the item's dependency.
+    /// Evaluates the dependency of the job or array.
     pub(crate) fn verdict(&self, state: &State, names: &Names) -> Verdict {
         let dependency = self.spec.dependency.as_ref();
         dependency.map_or(Verdict::Holds, |d| depend::verdict(state, names, &self.dependent(), d))
     }
-    /// Returns the questions about the item's dependency that other cells have not answered.
+    /// Returns the questions about the dependency of the job or array that other cells have not answered.
     pub(crate) fn questions(&self, state: &State) -> Vec<Question> {
         let (who, terms) = (self.dependent(), self.spec.dependency.iter().flat_map(|dependency| &dependency.terms));
         let questions = terms.filter_map(|term| depend::question(state, &who, term));
         questions.filter(|question| !state.foreign.contains_key(question)).collect()
     }
-    /// Returns whether the item has a `singleton` dependency.
+    /// Returns whether the job or array has a `singleton` dependency.
     pub(crate) fn is_single(&self) -> bool {
         let terms = self.spec.dependency.iter().flat_map(|dependency| &dependency.terms);
         terms.into_iter().any(|term| term.job.is_none())
     }
-    /// Returns the time before which the item does not start, apart from its dependency.
+    /// Returns the time before which the job or array does not start, because of `--begin` or a requeue. None: it may
+    /// start at once.
     pub(crate) fn not_before(&self) -> Option<Time> {
         self.spec.begin.max(self.standing.not_before)
     }
-    /// Returns how many more tasks of the item's array its limit lets run; None: there is no limit.
+    /// Returns how many more tasks of the array may run now under its limit (`%N`); None: there is no limit, or the job
+    /// is not an array task.
     pub(crate) fn group(&self, state: &State) -> Option<Group> {
         let (id, array) = match (self.array, self.task) {
             (Some(array), _) => (self.item.id, array),
@@ -139,7 +144,8 @@ impl<'a> Pending<'a> {
         };
         array.limit.map(|limit| Group { id, room: limit.saturating_sub(array.tally.active) })
     }
-    /// Returns a limit that the item could not keep even if it ran alone, if there is one in each of its partitions.
+    /// Returns a limit that the job or array would exceed even if it ran alone. None: in one of its partitions it
+    /// exceeds none.
     pub(crate) fn broken(&self, state: &State) -> Option<(Whose, Limit)> {
         let mut broken = None;
         for at in partitions_of(state, self.spec) {
@@ -148,17 +154,18 @@ impl<'a> Pending<'a> {
         }
         broken
     }
-    /// Returns the gates with a limit that the item counts against, in any of its partitions.
+    /// Returns the associations and QOS with shared limits (gates) against which the job or array counts, in any of its
+    /// partitions.
     pub(crate) fn limiting_gates(&self, state: &State) -> BTreeSet<Gate> {
         let names = partitions_of(state, self.spec).map(|at| &state.partitions[at].config.name);
         let gates = names.flat_map(|partition| gates::gates(state, self.owner, self.spec, partition));
         gates.filter(|gate| limits::is_limited(state, *gate)).collect()
     }
-    /// Returns whether any association or QOS limit applies to the item.
+    /// Returns whether any limit of an association or QOS applies to the job or array.
     pub(crate) fn is_limited(&self, state: &State) -> bool {
         !state.policy.is_empty() && !self.limiting_gates(state).is_empty()
     }
-    /// Returns how many tasks of the item may start, apart from the array's limit; 1 for a job.
+    /// Returns how many tasks of an array may start, apart from the array's limit (`%N`); 1 for a job.
     pub(crate) fn copies(&self, state: &State) -> u32 {
         let Some(array) = self.array else { return 1 };
         match depend::corresponding_tasks(state, array) {
@@ -168,10 +175,11 @@ impl<'a> Pending<'a> {
     }
 }
 
-/// Returns the priority of a job or array. Earlier submissions have a higher one.
+/// Returns the basic priority of a job or array: a user's or operator's value, otherwise higher for earlier
+/// submissions.
 pub(crate) fn priority(state: &State, job: &Standee<'_>) -> u32 {
-    // Ids began again after the last one was given. Jobs of the new round come after all of the old round: the size of
-    // the range of ids is subtracted from their priority.
+    // Ids have wrapped around. Jobs submitted since then come after all earlier ones: the size of the range of ids is
+    // subtracted from their priority.
     let ids = state.config.job_ids();
     let again = state.ids_began.is_some() && !state.is_of_earlier_round(job.id, job.submit);
     let before = if again { i64::from(ids.end() - ids.start()) + 1 } else { 0 };
@@ -179,7 +187,7 @@ pub(crate) fn priority(state: &State, job: &Standee<'_>) -> u32 {
     job.fixed().unwrap_or(aged.clamp(1, i64::from(u32::MAX)) as u32)
 }
 
-/// Returns the id of the array's task that starts next.
+/// Returns the id of the array's untouched task that starts next. None: no task may start.
 pub(crate) fn next_task(state: &State, id: JobId) -> Option<JobId> {
     let array = state.arrays.get(&id)?;
     let index = match depend::corresponding_tasks(state, array) {

@@ -30,41 +30,44 @@ use crate::control::state::gates;
 use crate::control::state::job::{Hold, Run};
 use crate::control::state::{LineId, State};
 
-/// Most jobs that are re-examined at once when a shared limit gets room.
+/// Maximum number of jobs that are re-examined at once when jobs no longer count against a shared limit.
 const WOKEN_AT_ONCE: usize = 64;
 
-/// Soft state of pending jobs, arrays and their order.
+/// Soft state of pending jobs and arrays: their order, and what they wait for.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     /// Jobs that may start, by partition.
     ready: Vec<Line>,
     /// Resource requests of the jobs that may start.
     pub(crate) kinds: Kinds,
-    /// The other components of heterogeneous jobs, by the first component.
+    /// The components after the first of each pending heterogeneous job, by the first component.
     pub(crate) hets: BTreeMap<JobId, Vec<Component>>,
     /// Number of scheduling passes so far.
     passes: u64,
-    /// When the time limits of jobs that hold resources end them, sorted by time.
+    /// Latest ends of jobs that hold resources, sorted by time: by time limit, reservation or deadline. A job with none
+    /// of these has a time far in the future.
     pub(crate) ends: BTreeSet<(Time, JobId)>,
-    /// When the time limits of jobs that hold resources end them, by job.
+    /// The times in `ends`, by job.
     pub(crate) end_of: BTreeMap<JobId, Time>,
-    /// The first job in each partition that lacked resources in the last pass.
+    /// Position of the first job that lacked resources in the last scheduling pass, by partition; None: no job did.
     heads: Vec<Option<Place>>,
-    /// Jobs that can't start as the cluster is now, with the reason.
+    /// Jobs and arrays that can't start as the cluster is now and are in no partition's queue, with the reason
+    /// ("parked").
     parked: BTreeMap<Item, PendingReason>,
-    /// Those parked jobs that lack licenses.
+    /// Those parked jobs and arrays that lack licenses.
     starved: Starved,
     /// Total number of each license.
     pub(crate) licenses: BTreeMap<String, u32>,
-    /// Precalculated parts of priorities.
+    /// Parts of priorities that are calculated in advance.
     pub(crate) reckoning: Reckoning,
     /// When job ids last wrapped around, as known at the last calculation of queue positions.
     pub(crate) ids_began: Option<Time>,
-    /// Queue positions of pending jobs that a limit blocks, by limit.
+    /// Queue positions of pending jobs that a shared limit of an association or QOS blocks, by limit.
     limited: BTreeMap<Gate, BTreeSet<Place>>,
-    /// Array tasks that wait until another task of their array ends, with the array.
+    /// Array tasks that wait until another task of their array ends, because of the array's limit (`%N`): array and
+    /// task.
     throttled: BTreeSet<(JobId, Item)>,
-    /// Pending items by the job or array on which they depend.
+    /// Pending jobs and arrays that have a dependency, by the job or array on which they depend.
     watchers: BTreeMap<JobId, BTreeSet<Item>>,
     /// Jobs by user and name, for `singleton`.
     pub(crate) names: Names,
@@ -72,35 +75,35 @@ pub(crate) struct Queue {
     pub(crate) questions: BTreeSet<Question>,
     /// Nodes on which launches of a job failed, and which the job therefore avoids.
     pub(crate) avoid: BTreeMap<JobId, NodeSet>,
-    /// When the last pass began.
+    /// When the last scheduling pass began.
     pub(crate) now: Time,
-    /// Nodes of running jobs that use the links around them alone.
+    /// Nodes of running jobs that use the network links around them alone.
     pub(crate) closed: Vec<Closed>,
     /// Whether some job has `--exclusive=user`, or had it since the queue was last rebuilt.
     pub(crate) keeps_apart: bool,
-    /// The users of occupied nodes. Empty unless `keeps_apart`.
+    /// Running jobs with their users, nodes and expected ends, to keep users apart. Empty unless `keeps_apart`.
     pub(crate) claims: Vec<Claim>,
     /// Nodes with free cores where jobs may start now.
     pub(crate) open: NodeSet,
     /// Nodes where jobs may start now, even if only on cores that they share with others.
     pub(crate) reachable: NodeSet,
-    /// Items to be examined in this turn.
+    /// Pending jobs and arrays to be examined in this turn, as something that concerns them has changed.
     pub(crate) dirty: BTreeSet<Item>,
-    /// Whether a pass is needed because something may be able to start.
+    /// Whether a scheduling pass is needed because some job may be able to start.
     pub(crate) kick: bool,
 }
 
-/// The result of examining an item.
+/// The result of examining a pending job or array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entered {
-    /// The item is in its right place.
+    /// The job or array has its queue position, or the reason why it can't start is recorded.
     Settled,
-    /// The item's dependency can never be satisfied.
+    /// The dependency of the job or array can never be satisfied.
     Hopeless,
 }
 
 impl Queue {
-    /// Returns the request and time limit of a pending job. None: no job in a lane has that request.
+    /// Returns the request and time limit of a pending job. None: no job that may start has that request.
     pub(crate) fn known_shape(&self, pending: &Pending<'_>) -> Option<Shape> {
         Some(self.shaped(pending, self.kinds.find(pending.spec)?))
     }
@@ -152,8 +155,8 @@ impl Queue {
         self.ready = ready.into_iter().map(|places| Line::of(places, kinds, passes)).collect();
     }
 
-    /// Returns the request and time limit of a pending item, which is parsed if new. None: no partition here can
-    /// satisfy it; the item is parked.
+    /// Returns the request and time limit of a pending job or array; a new request is parsed. None: no partition here
+    /// can satisfy the request, which is recorded as the pending reason.
     fn shape(&mut self, state: &State, pending: &Pending<'_>) -> Option<Shape> {
         let known = self.gather(state, pending);
         let kind = self.kinds.enter(state, pending.spec).filter(|_| known);
@@ -163,7 +166,7 @@ impl Queue {
         kind.map(|kind| self.shaped(pending, kind))
     }
 
-    /// Records when the time limit of a job ends it, if it holds resources.
+    /// Updates when a job that holds resources ends at the latest; removes the entry of a job that holds none.
     pub(crate) fn note_end(&mut self, state: &State, id: JobId) {
         let job = state.jobs.get(&id);
         let end = job.and_then(|job| {
@@ -181,7 +184,8 @@ impl Queue {
         }
     }
 
-    /// Returns the longest time until a leased job begins, counted from its lease.
+    /// Returns the longest time until a leased job begins, from the time when it was leased: until the latest end of
+    /// the job before it in its slot queue.
     fn wait_in_line(&self, state: &State, id: JobId, run: &Run) -> Span {
         let members = LineId::of(&run.alloc).and_then(|line| state.lines.get(&line));
         let before = members.and_then(|members| members.iter().take_while(|member| **member != id).last());
@@ -189,7 +193,8 @@ impl Queue {
         end.map_or(Span(0), |end| end.since(run.start))
     }
 
-    /// Removes an item from the queue. Call it while the state still has the values by which the item was placed.
+    /// Removes a job or array from the queue. The state must still have the values from which its position was
+    /// calculated.
     pub(crate) fn withdraw(&mut self, state: &State, timers: &mut Timers, item: Item) {
         let Some(pending) = pending(state, item) else { return };
         self.take_out(state, &pending);
@@ -220,11 +225,12 @@ impl Queue {
         }
     }
 
-    /// Examines a pending item and puts it in its place.
+    /// Examines a pending job or array. If it may start, it gets its position in the queues of its partitions;
+    /// otherwise it is taken out of them.
     pub(crate) fn enter(&mut self, state: &State, timers: &mut Timers, now: Time, item: Item) -> Entered {
         let Some(pending) = pending(state, item) else { return Entered::Settled };
         if !self.keeps_apart && pending.spec.keeps_others_off() {
-            // The first `--exclusive=user` job: the queue is rebuilt with the users of jobs.
+            // For the first `--exclusive=user` job the queue is rebuilt, so that requests contain the user.
             let dirty = std::mem::take(&mut self.dirty);
             self.rebuild(state, timers, now);
             self.dirty.extend(dirty);
@@ -236,8 +242,8 @@ impl Queue {
         entered
     }
 
-    /// Returns whether a pending item may start. Registers it wherever something may change that: timers, dependents,
-    /// array limits.
+    /// Returns whether a pending job or array may start. Registers it with everything that may change that: timers,
+    /// dependencies, array limits.
     fn judge(&mut self, state: &State, timers: &mut Timers, now: Time, pending: &Pending<'_>) -> (bool, Entered) {
         let item = pending.item;
         let too_late = pending.too_late();
@@ -273,14 +279,14 @@ impl Queue {
             self.throttled.insert((group.id, item));
         }
         let starts = !waits && later.is_none() && full.is_none() && self.is_whole(state, now, pending);
-        // The timer decides its end when it fires, which may be after this turn.
+        // The job ends when its timer fires, which may be after this turn.
         let starts = starts && too_late.is_none_or(|time| time > now);
         let broken = starts && !state.policy.is_empty() && pending.broken(state).is_some();
         let entered = if verdict == Verdict::Never { Entered::Hopeless } else { Entered::Settled };
         (starts && !broken, entered)
     }
 
-    /// Puts an item into the queues of its partitions, or takes it out of them if it is not `ready`.
+    /// Puts a job or array that may start (`ready`) into the queues of its partitions, or takes it out of them.
     fn put(&mut self, state: &State, pending: &Pending<'_>, ready: bool) {
         if !ready {
             self.take_out(state, pending);
@@ -303,7 +309,7 @@ impl Queue {
         }
     }
 
-    /// Takes an item out of the queues of its partitions.
+    /// Removes a job or array from the queues of its partitions.
     fn take_out(&mut self, state: &State, pending: &Pending<'_>) {
         self.hets.remove(&pending.item.id);
         let Some(shape) = self.known_shape(&pending) else { return };
@@ -314,13 +320,14 @@ impl Queue {
             if line.remove(&mut self.kinds, shape, place) {
                 let first = self.heads[at] == Some(place);
                 self.heads[at] = self.heads[at].filter(|_| !first);
-                // Resources may have been reserved for it.
+                // Resources may have been reserved for this job.
                 self.kick |= first || several;
             }
         }
     }
 
-    /// Marks the items that depend on a job or array for examination, as it started, ended or was requeued.
+    /// Marks for examination all jobs and arrays that depend on a job or array, as that one started, ended or was
+    /// requeued.
     pub(crate) fn wake_watchers(&mut self, state: &State, id: JobId) {
         if self.watchers.is_empty() {
             return;
@@ -330,8 +337,8 @@ impl Queue {
             self.dirty.extend(watchers.iter().copied());
         }
     }
-    /// Marks throttled tasks of an array for examination, as many as its limit now allows: a task ended, or the limit
-    /// changed.
+    /// Marks for examination tasks of an array that wait for its limit (`%N`), as many as the limit now allows. Called
+    /// when a task ended or the limit changed.
     pub(crate) fn wake_throttled(&mut self, state: &State, id: JobId) {
         let Some(array) = state.arrays.get(&id) else { return };
         let room = array.limit.map_or(usize::MAX, |limit| limit.saturating_sub(array.tally.active) as usize);
@@ -343,7 +350,8 @@ impl Queue {
             self.dirty.insert(throttled.1);
         }
     }
-    /// Marks parked items for examination, as the cluster changed.
+    /// Marks for examination all pending jobs and arrays that could not start as the cluster was (parked ones), as it
+    /// changed.
     pub(crate) fn wake_parked(&mut self, state: &State) {
         self.kinds.read_names(state);
         self.gather_again(state);
@@ -354,7 +362,7 @@ impl Queue {
     pub(crate) fn line(&self, partition: usize) -> Option<&Line> {
         self.ready.get(partition)
     }
-    /// Records after a pass the first job of each partition that lacked resources.
+    /// Records the first job of each partition that lacked resources in the scheduling pass just made.
     pub(crate) fn set_heads(&mut self, state: &State, heads: &[squall_sched::Head]) {
         self.passes += 1;
         self.heads.iter_mut().for_each(|head| *head = None);
@@ -366,13 +374,13 @@ impl Queue {
             }
         }
     }
-    /// Returns the first job of a partition that lacked resources.
+    /// Returns the first job of a partition that lacked resources in the last scheduling pass. None: no job did.
     pub(crate) fn head(&self, partition: usize) -> Option<Item> {
         self.heads.get(partition).copied().flatten().map(|place| place.item)
     }
-    /// Makes the next job the head of a partition after the head `gone` has left without freeing anything. Returns true
-    /// if the next one has the same request as `gone`, or if there is none: then it can't start either, and no pass is
-    /// needed.
+    /// Makes the next job the first one that lacks resources (the head) in a partition, after the former head `gone`
+    /// has left the queue without freeing resources. Returns true if the next job has the same request as `gone`, or if
+    /// there is no next job: then no job can start, and no scheduling pass is needed.
     pub(crate) fn next_is_alike(&mut self, state: &State, partition: usize, gone: JobId) -> bool {
         let Some((place, shape)) = self.ready.get(partition).and_then(Line::first) else { return true };
         let spec = state.jobs.get(&gone).map(|job| &job.spec);
@@ -382,7 +390,7 @@ impl Queue {
         }
         alike
     }
-    /// Takes a job that can't start out of a partition's queue and parks it.
+    /// Removes a job that can't start from a partition's queue and records it with the reason as parked.
     pub(crate) fn park(&mut self, state: &State, skip: Skip) {
         let Some(pending) = pending(state, skip.item) else { return };
         let (shape, place) = (self.known_shape(&pending), self.place(state, &pending, skip.partition));
@@ -406,32 +414,32 @@ impl Queue {
         }
         self.parked.insert(skip.item, skip.reason);
     }
-    /// Returns the jobs that lack licenses, in order.
+    /// Returns the pending jobs and arrays that lack licenses, in order of their queue positions.
     pub(crate) fn starved<'a>(&self, state: &'a State) -> Vec<Pending<'a>> {
         let parked = self.parked.iter().filter(|(_, reason)| **reason == PendingReason::Licenses);
         let mut starved: Vec<Pending<'a>> = parked.filter_map(|(item, _)| pending(state, *item)).collect();
         starved.sort_by_cached_key(|pending| self.first_place(state, pending));
         starved
     }
-    /// Marks jobs that lack licenses for examination, as a job with this spec has returned its own.
+    /// Marks for examination jobs that lack licenses, as a job with the given spec has returned its licenses.
     pub(crate) fn wake_starved(&mut self, spec: &JobSpec) {
         if spec.need.licenses.is_some() {
             self.dirty.extend(self.starved.woken(spec));
         }
     }
 
-    /// Returns the position of a pending item in a partition's queue.
+    /// Returns the position of a pending job or array in a partition's queue.
     fn place(&self, state: &State, pending: &Pending<'_>, partition: usize) -> Place {
         Place { key: Reverse(self.reckoning.key(state, &Standee::of(pending), partition)), item: pending.item }
     }
 
-    /// Returns the position of a pending item in the queue of its first partition.
+    /// Returns the position of a pending job or array in the queue of its first partition.
     fn first_place(&self, state: &State, pending: &Pending<'_>) -> Place {
         let first = partitions_of(state, pending.spec).next().unwrap_or_default();
         self.place(state, pending, first)
     }
 
-    /// Takes an item out of the parked ones.
+    /// Removes a job or array from those that can't start as the cluster is (parked ones).
     fn unpark(&mut self, state: &State, pending: &Pending<'_>) {
         match self.parked.remove(&pending.item) {
             Some(PendingReason::Licenses) => self.starved.remove(self.first_place(state, pending)),
@@ -450,7 +458,8 @@ impl Queue {
         }
     }
 
-    /// Marks the first jobs behind each limit of a job for examination, as the job no longer counts there.
+    /// Marks for examination the first jobs that wait for a shared limit of the given job, as that job no longer counts
+    /// against the limit.
     pub(crate) fn wake_limited(&mut self, state: &State, owner: &Owner, spec: &JobSpec, partition: &str) {
         if self.limited.is_empty() {
             return;
@@ -461,7 +470,7 @@ impl Queue {
         }
     }
 
-    /// Marks all jobs behind limits on usage over time for examination.
+    /// Marks for examination all jobs that are blocked by a limit on usage over time.
     pub(crate) fn wake_budgeted(&mut self) {
         let moves = |reason: &PendingReason| matches!(reason, PendingReason::Limit(_, limit) if limit.moves());
         let waiting = self.parked.iter().filter(|(_, reason)| moves(reason));
@@ -469,20 +478,21 @@ impl Queue {
         self.kick = true;
     }
 
-    /// Returns why a pending item does not run.
+    /// Returns the pending reason of a job or array, as users see it.
     pub(crate) fn reason(&self, state: &State, now: Time, item: Item) -> PendingReason {
         let Some(own) = pending(state, item) else { return PendingReason::None };
         if own.het.is_none() {
             return self.own_reason(state, now, &own).unwrap_or_else(|| self.place_reason(state, &own));
         }
-        // What blocks one component blocks all. Their queue position is that of the first component.
+        // What blocks one component of a heterogeneous job blocks all. Their queue position is that of the first
+        // component.
         let others = own.het.into_iter().flat_map(Het::ids).filter_map(|id| pending(state, Item { id, array: false }));
         let all: Vec<Pending<'_>> = std::iter::once(own).chain(others).collect();
         let kept = all.iter().find_map(|one| self.own_reason(state, now, one));
         kept.unwrap_or_else(|| self.place_reason(state, all.get(1).unwrap_or(&own)))
     }
 
-    /// Returns why a pending item can't start even if resources are free. None: nothing blocks it.
+    /// Returns what blocks a pending job or array even if resources are free. None: nothing does.
     fn own_reason(&self, state: &State, now: Time, pending: &Pending<'_>) -> Option<PendingReason> {
         match pending.standing.hold {
             Hold::No => {}
@@ -521,7 +531,8 @@ impl Queue {
         }
     }
 
-    /// Returns the dependency terms of a pending item that are not satisfied, and for each whether it never can be.
+    /// Returns the dependency terms of a pending job or array that are not satisfied, each with whether it can never
+    /// be.
     pub(crate) fn open_terms<'a>(
         &self,
         state: &'a State,

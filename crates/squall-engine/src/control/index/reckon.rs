@@ -19,31 +19,33 @@ use crate::control::state::State;
 use crate::control::state::gates;
 use crate::control::state::job::Queue as Standing;
 
-/// A queue key is the priority in steps of 1/PARTS, plus GROUND, below which no priority falls. The bits from RANK_BITS
-/// up hold the preemption rank of the QOS and so come first.
+/// Number of steps of a queue key to which a priority of 1 corresponds. A key has the priority (plus `GROUND` if
+/// it is calculated from factors) in these steps.
 const PARTS: f64 = (1_u64 << 20) as f64;
+/// Added to a priority from factors to make it positive; no such priority is below -GROUND.
 const GROUND: f64 = (1_u64 << 34) as f64;
+/// Lowest bit of a queue key's preemption rank (of the QOS), which comes before the priority.
 const RANK_BITS: u32 = 56;
 
-/// Highest preemption rank of a QOS; longer chains of preemption count as this.
+/// Highest preemption rank of a QOS; a longer chain of preemption gets this rank, too.
 const RANK_MAX: u64 = 15;
 
 /// Values from which priorities are calculated until the next recalculation.
 #[derive(Debug, Default)]
 pub(crate) struct Reckoning {
-    /// Time of the calculation.
+    /// When the values were calculated.
     at: Time,
-    /// Fair-share ranks of users, by association.
+    /// Fair-share ranks of users, between 0 and 1, by number of the association.
     places: BTreeMap<u32, f64>,
-    /// The highest priority of a QOS.
+    /// The highest priority among all QOS; the QOS factor is relative to it.
     qos_most: f64,
-    /// The highest factor of a partition.
+    /// The highest `PriorityJobFactor` among all partitions; the partition factor is relative to it.
     partition_most: f64,
-    /// The highest priority of an association.
+    /// The highest priority among all associations; the association factor is relative to it.
     assoc_most: f64,
-    /// Number of CPUs of all nodes.
+    /// Total number of CPUs of all nodes.
     cpus: f64,
-    /// Number of nodes.
+    /// Total number of nodes.
     nodes: f64,
     /// Preemption rank of each QOS, by name. Empty unless QOS preempt each other.
     ranks: BTreeMap<String, u64>,
@@ -52,20 +54,20 @@ pub(crate) struct Reckoning {
 /// A job, pending or not, with what its priority depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Standee<'a> {
-    /// The job or array.
+    /// Id of the job or array.
     pub(crate) id: JobId,
-    /// The user who submitted it.
+    /// The user who submitted the job or array.
     pub(crate) owner: &'a Owner,
-    /// The specification.
+    /// The specification of the job or array.
     pub(crate) spec: &'a JobSpec,
-    /// Hold, priority and other settings of updates.
+    /// Hold, priority and other settings that can change after the submission.
     pub(crate) standing: &'a Standing,
-    /// When it was submitted.
+    /// When the job or array was submitted.
     pub(crate) submit: Time,
 }
 
 impl<'a> Standee<'a> {
-    /// Makes the priority data of a pending item.
+    /// Collects what the priority of a pending job or array depends on.
     pub(crate) fn of(pending: &Pending<'a>) -> Self {
         let Pending { item, owner, spec, standing, submit, .. } = *pending;
         Self { id: item.id, owner, spec, standing, submit }
@@ -74,7 +76,8 @@ impl<'a> Standee<'a> {
     pub(crate) fn fixed(&self) -> Option<u32> {
         self.standing.priority.or(self.spec.priority).filter(|set| *set > 0)
     }
-    /// Returns since when the job could run, apart from holds and dependencies.
+    /// Returns since when the job could run, apart from dependencies: its submission, begin time, end of a requeue
+    /// delay or release from a hold, whichever is latest.
     fn eligible(&self) -> Time {
         let later = self.spec.begin.max(self.standing.not_before).max(self.standing.released);
         later.map_or(self.submit, |later| later.max(self.submit))
@@ -86,7 +89,7 @@ pub(crate) fn is_multifactor(config: &Config) -> bool {
     config.priority_type == PriorityType::Multifactor
 }
 
-/// Returns the weights of the factors.
+/// Returns the configured weights of the priority factors.
 pub(crate) fn weights(config: &Config) -> Factors {
     let real = |weight: u32| Real(f64::from(weight));
     Factors {
@@ -99,7 +102,7 @@ pub(crate) fn weights(config: &Config) -> Factors {
     }
 }
 
-/// Returns the weighted sum of the factors, without age.
+/// Returns the sum of the priority factors times their weights, without age.
 fn worth(factors: &Factors, weights: &Factors) -> f64 {
     factors.assoc.0 * weights.assoc.0
         + factors.fairshare.0 * weights.fairshare.0
@@ -108,14 +111,14 @@ fn worth(factors: &Factors, weights: &Factors) -> f64 {
         + factors.qos.0 * weights.qos.0
 }
 
-/// Returns the age of a job as a fraction of `PriorityMaxAge`; negative if it is not eligible yet.
+/// Returns the age of a job as a fraction of `PriorityMaxAge`; negative if the job is not eligible yet.
 fn age(config: &Config, job: &Standee<'_>, now: Time) -> f64 {
     let most = config.priority_max_age_s.0.max(1) as f64 * 1e6;
     (now.0 as f64 - job.eligible().0 as f64) / most
 }
 
 impl Reckoning {
-    /// Calculates the values for the present state.
+    /// Calculates the values from which priorities follow, for the present state.
     pub(crate) fn new(state: &State, now: Time) -> Self {
         if !is_multifactor(&state.config) {
             return Self { at: now, ranks: ranks(state), ..Self::default() };
@@ -134,7 +137,7 @@ impl Reckoning {
         }
     }
 
-    /// Returns all factors of a job in a partition, between 0 and 1; age is as of `now`.
+    /// Returns all priority factors of a job in a partition, each between 0 and 1; age is as of `now`.
     pub(crate) fn factors(&self, state: &State, job: &Standee<'_>, partition: usize, now: Time) -> Factors {
         let part = |of: f64, most: f64| Real(if most > 0.0 { (of / most).min(1.0) } else { 0.0 });
         let config = state.partitions.get(partition).map(|p| &p.config);
@@ -153,7 +156,7 @@ impl Reckoning {
         }
     }
 
-    /// Returns the priority that users see.
+    /// Returns a job's priority in a partition at `now`, as users see it.
     pub(crate) fn priority(&self, state: &State, job: &Standee<'_>, partition: usize, now: Time) -> u32 {
         if !is_multifactor(&state.config) {
             return priority(state, job);
@@ -166,7 +169,8 @@ impl Reckoning {
         value.clamp(1.0, f64::from(u32::MAX)) as u32
     }
 
-    /// Returns the sort key in a partition's queue; higher goes first. It does not change until the next recalculation.
+    /// Returns the sort key of a job in a partition's queue; higher goes first. It does not change until the next
+    /// recalculation.
     pub(crate) fn key(&self, state: &State, job: &Standee<'_>, partition: usize) -> u64 {
         let rank = self.ranks.get(gates::qos_name(state, job.spec)).map_or(0, |rank| rank << RANK_BITS);
         let value = self.value(state, job, partition);
@@ -176,7 +180,7 @@ impl Reckoning {
         rank | (parts as u64 + earlier)
     }
 
-    /// Returns the priority value in the key, without the QOS rank. 1 more of `nice` makes it 1 less.
+    /// Returns the priority value in a job's sort key, without the QOS rank. 1 more of `nice` makes the value 1 less.
     pub(crate) fn value(&self, state: &State, job: &Standee<'_>, partition: usize) -> f64 {
         if !is_multifactor(&state.config) {
             return f64::from(priority(state, job));

@@ -5,13 +5,13 @@ use squall_model::resource::Memory;
 
 /// The least resources that a job will take.
 pub(crate) struct Size {
-    /// Number of nodes.
+    /// Least number of nodes that the job will take.
     pub(crate) nodes: u32,
-    /// Number of tasks.
+    /// Least number of tasks that the job will have.
     pub(crate) tasks: u32,
-    /// Number of CPUs over all nodes.
+    /// Least number of CPUs that the job will take on all nodes together.
     pub(crate) cpus: u32,
-    /// Memory over all nodes, MiB.
+    /// Least memory that the job will take on all nodes together, MiB.
     pub(crate) memory_mb: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Timers: one entry for each purpose, which can be moved and removed.
+//! Timers of the controller: one entry for each purpose and job or node, which can be moved and removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,36 +6,38 @@ use squall_model::id::{JobId, NodeId};
 use squall_model::time::Time;
 use squall_sched::Item;
 
-/// The purpose of a timer.
+/// The purpose of a timer, with the job or node that it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
-    /// A pending item may be able to start: begin time, delay after a requeue, or `after:ID+MINUTES`.
+    /// A pending job or array is examined, as it may be able to start: its begin time, its delay after a requeue or
+    /// `after:ID+MINUTES` has come.
     Ready(Item),
-    /// A pending item can't end by its `--deadline` any more.
+    /// A pending job or array is ended, as it can't end by its `--deadline` any more.
     Deadline(Item),
-    /// A running job's time limit.
+    /// A running job reaches its time limit and is ended.
     Limit(JobId),
-    /// A running job's `--signal` before its time limit.
+    /// A running job is sent its `--signal`, some time before its time limit.
     Warn(JobId),
-    /// The end of `--immediate` of a pending allocation.
+    /// A pending allocation has not started in the time of `--immediate` and is refused.
     Immediate(JobId),
-    /// The end of the time in which an allocation's client may connect again.
+    /// The client of an allocation has not connected again in time after a restart of the controller, and the
+    /// allocation is ended.
     Owner(JobId),
-    /// A node that may not have responded for too long.
+    /// A node may not have responded for too long and may have to be set down.
     Silent(NodeId),
-    /// A silent node whose jobs may have to be given up.
+    /// The jobs of a silent node may have to be given up.
     Lost(NodeId),
-    /// The end of a preempted job's grace time.
+    /// The grace time of a preempted job is over, and the job is ended.
     Grace(JobId),
-    /// The end of the time in which a running job can't be preempted.
+    /// A running job has run so long that it can be preempted.
     Exempt(JobId),
-    /// Recalculation of priorities.
+    /// Priorities are recalculated.
     Reckon,
-    /// Check of limits on usage over time.
+    /// Limits on usage over time are compared with the usage.
     Budgets,
-    /// The end of a shutdown's wait for running jobs.
+    /// A shutdown no longer waits for running jobs.
     ShutDown,
-    /// The next begin or end of a reservation.
+    /// A reservation begins or ends.
     Reservations,
 }
 
@@ -47,28 +49,28 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Sets a timer; it replaces one that is set for the same purpose.
+    /// Sets a timer; it replaces one that is set for the same purpose and job or node.
     pub(crate) fn set(&mut self, timer: Timer, time: Time) {
         if let Some(old) = self.times.insert(timer, time) {
             self.by_time.remove(&(old, timer));
         }
         self.by_time.insert((time, timer));
     }
-    /// Removes a timer.
+    /// Removes a timer, if it is set.
     pub(crate) fn clear(&mut self, timer: Timer) {
         if let Some(old) = self.times.remove(&timer) {
             self.by_time.remove(&(old, timer));
         }
     }
-    /// Returns the time for which a timer is set.
+    /// Returns the time for which a timer is set; None: it is not set.
     pub(crate) fn time(&self, timer: Timer) -> Option<Time> {
         self.times.get(&timer).copied()
     }
-    /// Returns the time of the first timer.
+    /// Returns the time of the earliest timer; None: no timer is set.
     pub(crate) fn next(&self) -> Option<Time> {
         self.by_time.first().map(|(time, _)| *time)
     }
-    /// Removes and returns a timer whose time has come.
+    /// Removes and returns a timer whose time has come by `now`; None: there is none.
     pub(crate) fn pop(&mut self, now: Time) -> Option<Timer> {
         if self.next()? > now {
             return None;

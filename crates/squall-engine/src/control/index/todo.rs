@@ -1,4 +1,5 @@
-//! Effects that the controller still has to run in this turn, and a shutdown under way.
+//! Effects that the controller still has to run in this turn (one iteration of the controller), and a shutdown under
+//! way.
 
 use std::collections::BTreeSet;
 
@@ -8,36 +9,37 @@ use squall_model::wire::client::Answer;
 
 use crate::control::port::CallerId;
 
-/// Effects to run in this turn after all its events are decided.
+/// Effects to run in this turn, after all of its events are decided.
 #[derive(Debug, Default)]
 pub(crate) struct Todo {
-    /// Jobs that started; their nodes are to be sent the start.
+    /// Jobs that started in this turn; their nodes are to be sent the start.
     pub(crate) starting: Vec<JobId>,
     /// Jobs whose end was decided while they ran; their nodes are to be sent the end.
     pub(crate) ending: BTreeSet<JobId>,
-    /// Jobs that gave back nodes; those nodes are to be told to end them.
+    /// Jobs that gave back nodes; those nodes are to be sent the order to end these jobs.
     pub(crate) leaving: BTreeSet<JobId>,
-    /// Jobs and arrays that changed; clients that wait for them may get an answer.
+    /// Jobs and arrays that changed; clients that wait for them may have to get an answer.
     pub(crate) touched: BTreeSet<JobId>,
-    /// Answers to requests that ended jobs. Each is sent when the given nodes have acknowledged the end.
+    /// Answers to requests that ended jobs: the client's connection, the answer, and the nodes. Each answer is sent
+    /// when these nodes have acknowledged the end.
     pub(crate) heeded: Vec<(CallerId, Answer, NodeSet)>,
-    /// Suspended or resumed jobs with a node where their processes may be in the wrong state.
+    /// Pairs of a suspended or resumed job and a node on which its processes may still run or stand still by mistake.
     pub(crate) stopping: BTreeSet<(JobId, NodeId)>,
-    /// Jobs whose time slices changed; their nodes are to be told.
+    /// Jobs whose time slices changed; their nodes are to be sent the new ones.
     pub(crate) turns: BTreeSet<JobId>,
-    /// Heterogeneous jobs of which a component changed, by the first component.
+    /// Heterogeneous jobs of which a component changed, by the first component; the others may have to follow.
     pub(crate) hets: BTreeSet<JobId>,
-    /// Nodes that an operator set down: their jobs are lost.
+    /// Nodes that an operator set down; their jobs are to be failed.
     pub(crate) condemned: BTreeSet<NodeId>,
 }
 
 /// A shutdown under way.
 #[derive(Debug)]
 pub(crate) struct Leaving {
-    /// Connections of the clients that asked for it.
+    /// Connections of the clients that requested the shutdown, which get the answer.
     pub(crate) callers: Vec<CallerId>,
     /// Whether running jobs are left alone.
     pub(crate) keep_jobs: bool,
-    /// Whether to end now without waiting for jobs.
+    /// Whether to end now without waiting for running jobs.
     pub(crate) hurry: bool,
 }

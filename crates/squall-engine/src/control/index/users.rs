@@ -1,7 +1,7 @@
 //! `--exclusive=user`: a job shares its nodes only with jobs of the same user.
 //!
-//! Without such a job the queue ignores users, and this costs nothing. The first such job makes the queue distinguish
-//! users. A rebuild of the queue without such a job ends that.
+//! Without such a job the queue ignores users, at no cost. The first such job makes the queue distinguish users. A
+//! rebuild of the queue when there is no such job ends that.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use squall_sched::Claim;
 use crate::control::index::queue::Queue;
 use crate::control::state::State;
 
-/// Returns whether a job that has not ended keeps other users off its nodes.
+/// Returns whether some job that has not ended keeps other users off its nodes.
 pub(crate) fn keeps_apart(state: &State) -> bool {
     let jobs = state.jobs.iter().filter(|(_, job)| !job.is_ended()).map(|(_, job)| &job.spec);
     let arrays = state.arrays.values().filter(|array| !array.tally.untouched.is_empty()).map(|array| &array.spec);
@@ -22,12 +22,12 @@ pub(crate) fn keeps_apart(state: &State) -> bool {
 }
 
 impl Queue {
-    /// Returns the user of a job, if the queue distinguishes users.
+    /// Returns the uid of a job's user, if the queue distinguishes users; otherwise None.
     pub(crate) fn user(&self, owner: &Owner) -> Option<u32> {
         self.keeps_apart.then_some(owner.uid)
     }
 
-    /// Records the users of occupied nodes in `claims`.
+    /// Records the user, nodes and expected end of each running job in `claims`.
     pub(crate) fn look_at_users(&mut self, state: &State) {
         self.claims.clear();
         if !self.keeps_apart {

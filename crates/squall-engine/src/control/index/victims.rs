@@ -1,4 +1,4 @@
-//! Running jobs that may be preempted for others.
+//! Running jobs that may be preempted for other jobs.
 
 use squall_model::id::JobId;
 use squall_model::policy::{PreemptMode, PreemptType};
@@ -10,8 +10,8 @@ use crate::control::state::State;
 use crate::control::state::gates;
 use crate::control::state::job::{Job, Phase, Run};
 
-/// How a job is preempted: the way, the seconds of grace time, and the seconds after its start in which it is exempt.
-/// Grace and exempt time do not apply to jobs that are only suspended.
+/// How a job is preempted: the mode, the seconds of grace time, and the seconds after its start in which it can't be
+/// preempted. Grace and exempt time do not apply to jobs that are only suspended.
 pub(crate) struct Terms {
     pub(crate) mode: PreemptMode,
     pub(crate) grace_s: u64,
@@ -36,8 +36,8 @@ pub(crate) fn terms(state: &State, job: &Job, run: &Run) -> Terms {
     }
 }
 
-/// Returns what a running job is worth (higher: preempted later) if an item in a partition of tier `tier` may preempt
-/// it. None: it may not.
+/// Returns the rank of a running job among the jobs that the pending job `asks`, in a partition of tier `tier`, may
+/// preempt (higher: preempted later). None: it may not preempt this job.
 pub(crate) fn yields(state: &State, asks: &Pending<'_>, tier: u32, job: &Job, run: &Run) -> Option<u64> {
     match state.config.preempt_type {
         PreemptType::None => None,
@@ -58,7 +58,7 @@ pub(crate) fn yields(state: &State, asks: &Pending<'_>, tier: u32, job: &Job, ru
     }
 }
 
-/// Returns the jobs that may be preempted for an item in a partition, and those that are ending already.
+/// Returns the running jobs that a pending job or array may preempt in a partition, and those that are ending already.
 pub(crate) fn victims(state: &State, now: Time, item: Item, partition: usize) -> Vec<Victim<'_>> {
     if state.config.preempt_type == PreemptType::None {
         return Vec::new();
@@ -90,17 +90,17 @@ pub(crate) fn victims(state: &State, now: Time, item: Item, partition: usize) ->
         let willing = match terms.mode {
             PreemptMode::Off => false,
             PreemptMode::Cancel | PreemptMode::Requeue => !exempt,
-            // A job that started before its partition allowed suspension is not in the matrix.
+            // A job that started before its partition allowed suspension is not in the gang scheduling matrix.
             PreemptMode::Suspend => state.gang.contains_key(&id),
         };
-        // A job that stands still already costs nothing more.
+        // Suspending a job that stands still already costs nothing.
         let worth = if stays && !state.works(id) { 0 } else { worth };
         willing.then_some(Victim { cost: (worth, age), stays, ..victim })
     };
     ids.into_iter().filter_map(victim).collect()
 }
 
-/// Returns when a running job may first be preempted. None: at once.
+/// Returns when a running job may first be preempted. None: it has no such time of exemption.
 pub(crate) fn exempt_until(state: &State, id: JobId) -> Option<Time> {
     if state.config.preempt_type == PreemptType::None {
         return None;

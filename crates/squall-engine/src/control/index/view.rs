@@ -26,19 +26,20 @@ use crate::control::state::job::Run;
 use crate::control::state::node::Partition;
 use crate::control::state::{LineId, State};
 
-/// State and queue, borrowed for a scheduling pass.
+/// State and queue as the scheduling policy sees them, borrowed for a pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sight<'a> {
     /// The journaled state.
     pub(crate) state: &'a State,
     /// The queue.
     pub(crate) queue: &'a Queue,
-    /// The current time.
+    /// The time of the scheduling pass.
     pub(crate) now: Time,
 }
 
 impl Sight<'_> {
-    /// Returns the matrix row of a job that holds resources; in all rows if it shares cores with no job of its rank.
+    /// Returns the row of the gang scheduling matrix in which a job runs. A job that shares cores with no job of its
+    /// rank is in all rows.
     fn row_of(&self, id: JobId, run: &Run, ranked: bool) -> Row {
         let rank = if ranked { self.state.rank(&run.partition) } else { 0 };
         let asked = self.state.jobs.get(&id).is_some_and(|job| job.spec.need.oversubscribe);

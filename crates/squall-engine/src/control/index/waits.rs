@@ -9,7 +9,7 @@ use crate::control::port::CallerId;
 /// The clients that wait for jobs or own allocations.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
-    /// Clients that wait for the end of a job or array, by its id.
+    /// Connections of the clients that wait for the end of a job or array, by its id.
     pub(crate) ends: BTreeMap<JobId, Vec<CallerId>>,
     /// Clients that own an allocation, by its job.
     pub(crate) owners: BTreeMap<JobId, Owning>,
@@ -22,7 +22,7 @@ pub(crate) struct Waits {
 pub(crate) struct Owning {
     /// The client's connection.
     pub(crate) caller: CallerId,
-    /// Whether the client has been told that the allocation runs.
+    /// Whether the client was sent the answer that the allocation runs.
     pub(crate) told: bool,
 }
 
@@ -37,11 +37,11 @@ impl Waits {
         self.owners.insert(job, Owning { caller, told: false });
         self.by_caller.entry(caller).or_default().push(job);
     }
-    /// Records that no client owns an allocation any more. Returns the client that did.
+    /// Records that no client owns an allocation any more. Returns the client that owned it, if there was one.
     pub(crate) fn disown(&mut self, job: JobId) -> Option<Owning> {
         self.owners.remove(&job)
     }
-    /// Forgets a connection that has ended. Returns the allocations that its client owned.
+    /// Removes a connection that has ended. Returns the allocations that its client owned.
     pub(crate) fn hangup(&mut self, caller: CallerId) -> Vec<JobId> {
         let mut owned = Vec::new();
         for job in self.by_caller.remove(&caller).unwrap_or_default() {

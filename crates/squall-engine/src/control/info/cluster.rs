@@ -15,7 +15,7 @@ use crate::control::state::State;
 use crate::control::state::job::Phase;
 use crate::control::state::node::{Node, Partition};
 
-/// User id 0, shown for reasons that the controller set.
+/// User id 0, shown as the author of reasons that the controller set.
 const BY_CONTROLLER: u32 = 0;
 
 /// Returns every node, by id.
@@ -104,7 +104,8 @@ pub(crate) fn licenses(state: &State) -> Vec<LicenseInfo> {
     all.map(|(name, total)| LicenseInfo { used: used(&name), name, total, reserved: 0 }).collect()
 }
 
-/// Returns whether a node has left the configuration, is down, runs no jobs and is in no partition.
+/// Returns whether a node is no longer in use: it is not in the configuration, is down, runs no jobs and is in no
+/// partition.
 fn has_left(state: &State, id: NodeId) -> bool {
     let here = |node: &Node| node.up || !node.jobs.is_empty() || is_listed(&state.config, &node.name);
     state.node(id).is_none_or(|node| !here(node)) && !state.partitions.iter().any(|one| one.nodes.contains(id))

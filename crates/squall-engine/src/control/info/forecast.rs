@@ -1,4 +1,5 @@
-//! Expected starts of pending jobs, if running jobs use their whole time limits and no job is submitted.
+//! Expected starts of pending jobs, under the assumption that running jobs use their whole time limits and no job is
+//! submitted.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -18,18 +19,19 @@ use crate::control::index::reckon::Standee;
 use crate::control::index::view::Sight;
 use crate::control::index::{lanes::request_of, ordered::Ordered};
 
-/// Most jobs in each partition whose start is forecast.
+/// Maximum number of jobs in each partition whose start is forecast.
 const JOBS_MAX: usize = 200;
 
-/// A forecast for one job considers as many jobs ahead of it as WORK_MAX allows, jobs times nodes, and at least
-/// AHEAD_MIN. So it delays the controller for a second at most.
+/// Limit on the work of a forecast for one job, as jobs ahead of it times nodes, so that a forecast delays the
+/// controller for a second at most.
 const WORK_MAX: usize = 500_000;
+/// Number of jobs ahead that a forecast may consider even if `WORK_MAX` allows fewer.
 const AHEAD_MIN: usize = 16;
 
-/// Rules of a forecast: each job gets a reservation, in order.
+/// Rules of the scheduling pass that makes a forecast: resources are reserved for each job, in order.
 const RULES: Rules = Rules { discipline: Discipline::Conservative, depth: JOBS_MAX, kept: JOBS_MAX };
 
-/// Returns when and where pending jobs are expected to start.
+/// Returns when and where pending jobs are expected to start, at most `JOBS_MAX` in each partition.
 pub(crate) fn starts(c: &mut Controller, now: Time) -> Vec<Reserved> {
     c.queue.look_around(&c.state, now);
     let sight = Sight { state: &c.state, queue: &c.queue, now };
@@ -60,8 +62,8 @@ pub(crate) fn trial(c: &mut Controller, now: Time, owner: &Owner, spec: &JobSpec
     best
 }
 
-/// Makes reservations for all pending jobs: first those in the queues, then those that lack licenses, which are in no
-/// queue.
+/// Reserves resources for all pending jobs: first for those in the queues, then for those that lack licenses, which are
+/// in no queue.
 fn promised(sight: &Sight<'_>, room: &mut Nodes<'_, Sight<'_>>) -> Vec<Reserved> {
     let mut reserved = squall_sched::plan(sight, room, RULES).reserved;
     for pending in sight.queue.starved(sight.state).into_iter().take(JOBS_MAX) {
@@ -70,7 +72,7 @@ fn promised(sight: &Sight<'_>, room: &mut Nodes<'_, Sight<'_>>) -> Vec<Reserved>
     reserved
 }
 
-/// Makes a reservation for a job that is in no queue, in each of its partitions.
+/// Reserves resources for a job that is in no queue, in each of its partitions.
 fn keep(sight: &Sight<'_>, room: &mut Nodes<'_, Sight<'_>>, pending: &Pending<'_>) -> Vec<Reserved> {
     let state = sight.state;
     let Some(need) = request_of(state, pending.spec) else { return Vec::new() };
@@ -83,7 +85,8 @@ fn keep(sight: &Sight<'_>, room: &mut Nodes<'_, Sight<'_>>, pending: &Pending<'_
     kept.collect()
 }
 
-/// Returns a pending job as the scheduling policy sees it in a partition, with another request and time limit.
+/// Returns a pending job as the scheduling policy sees it in the partition at position `at`, with the given request and
+/// time limit.
 pub(crate) fn candidate<'a>(
     sight: &Sight<'a>,
     pending: &Pending<'_>,
@@ -104,18 +107,18 @@ pub(crate) fn candidate<'a>(
     }
 }
 
-/// A changed request of a pending job, to find out when it would start with that.
+/// A request of a pending job, changed or not, for which its start is forecast.
 #[derive(Clone, Debug)]
 pub(crate) struct Variant {
-    /// The changed specification.
+    /// The job's specification with the change.
     pub(crate) spec: Arc<JobSpec>,
-    /// The changed time limit, seconds. None: the partition's default; `UNLIMITED_S`: no limit.
+    /// The job's time limit with the change, seconds. None: the partition's default; `UNLIMITED_S`: no limit.
     pub(crate) limit_s: Option<u64>,
 }
 
-/// Returns when and where a job would start in a partition with each of the variants, behind the jobs ahead of it. All
-/// but the first get an answer only if that is sooner than with the first, or than `sooner_than`. With too many jobs
-/// ahead only starts possible now are returned.
+/// Forecasts when and where a job would start in a partition with each of the variants of its request, behind the jobs
+/// ahead of it. All variants but the first get a result only if it is sooner than that of the first, and than
+/// `sooner_than`. With too many jobs ahead only starts possible now are returned.
 pub(crate) fn behind(
     sight: &Sight<'_>,
     scratch: &mut Scratch,
@@ -157,10 +160,11 @@ pub(crate) fn behind(
     variants.iter().enumerate().map(|(number, variant)| when(number == 0, variant)).collect()
 }
 
-/// A position over all queues: tier, priority, item.
+/// Position of a job over the queues of all partitions: tier, sort key, job or array.
 type Rank = (Reverse<u32>, Reverse<u64>, Item);
 
-/// The queues without the jobs behind a position. `before` None: with all jobs.
+/// The queues of all partitions without the jobs behind a position, and without the job `own`. `before` None: with all
+/// jobs.
 struct Ahead<'a> {
     sight: Sight<'a>,
     before: Option<Rank>,
@@ -182,7 +186,7 @@ impl Queues for Ahead<'_> {
     }
 }
 
-/// A partition's queue up to a position.
+/// A partition's queue up to the position `before`, without the job `own`.
 struct Until<'a> {
     queue: Ordered<'a>,
     tier: u32,
@@ -213,7 +217,7 @@ impl<'a> Lanes<Candidate<'a>> for Until<'a> {
     }
 }
 
-/// Returns a candidate for a job that is in no queue.
+/// Returns a job that is in no queue as a candidate of the scheduling policy, with nothing set but the request.
 fn single(item: Item, need: &Request) -> Candidate<'_> {
     Candidate {
         item,

@@ -1,4 +1,4 @@
-//! Reasons why an allocation can't start soon.
+//! Reasons to refuse an allocation that can't start soon.
 
 use squall_model::id::JobId;
 use squall_model::job::PendingReason;
@@ -11,7 +11,8 @@ use crate::control::controller::Controller;
 /// `--immediate` with at most this many seconds means that the allocation must start at once.
 pub(crate) const AT_ONCE_S: u32 = 1;
 
-/// Returns a refusal for the reasons that a waiting user should see. None: the allocation may start soon.
+/// Returns the refusal for a pending reason that the user of an allocation should see. None: the allocation may start
+/// soon.
 pub(crate) fn hindrance(c: &Controller, id: JobId, reason: &PendingReason) -> Option<Refusal> {
     match reason {
         PendingReason::JobHeldUser | PendingReason::JobHeldAdmin => Some(Refusal::Held),
@@ -29,7 +30,7 @@ pub(crate) fn too_late(c: &Controller, now: Time, id: JobId) -> Refusal {
     let at_once = c.state.jobs.get(&id).is_some_and(|job| now < job.submit + Span::from_secs(AT_ONCE_S.into()));
     let reason = c.queue.reason(&c.state, now, Item { id, array: false });
     match (hindrance(c, id, &reason), reason) {
-        // After a wait, the refusal says only that resources are busy.
+        // If the user allowed some time, the refusal says only that resources are busy.
         _ if !at_once => Refusal::Busy,
         (Some(Refusal::Held), _) | (_, PendingReason::Dependency | PendingReason::BeginTime) => {
             Refusal::DependencyProblem

@@ -25,7 +25,7 @@ use crate::control::state::array::Array;
 use crate::control::state::job::{Hold, Job, Phase, Queue, Run, Step};
 use crate::dependency::dependency_status;
 
-/// Returns the list row of a job, or of an array task that is a job of its own.
+/// Returns the list row of a job, or of an array task that has a record of its own.
 pub(crate) fn of_job<'a>(c: &'a Controller, id: JobId, job: &'a Job, with_steps: bool, now: Time) -> Row<'a> {
     let state = &c.state;
     let waits = Waits { id, owner: &job.owner, spec: &job.spec, queue: &job.queue, task: job.task, job: Some(job) };
@@ -36,7 +36,7 @@ pub(crate) fn of_job<'a>(c: &'a Controller, id: JobId, job: &'a Job, with_steps:
     info.attempt = job.attempt;
     match job.queue.hold {
         Hold::No if job.is_leased() => {
-            // It waits for the jobs before it in its slot queue on the node.
+            // The leased job waits for the jobs before it in its slot queue on the node.
             info.reason = PendingReason::Resources;
         }
         // A hold of a running job takes effect when it is requeued.
@@ -65,7 +65,8 @@ pub(crate) fn of_job<'a>(c: &'a Controller, id: JobId, job: &'a Job, with_steps:
     row
 }
 
-/// Shows a job outside its time slice as suspended, and leaves out the time in which it stood still.
+/// Shows a job outside of its gang scheduling time slice as suspended, and sets for how long the job has stood still,
+/// which does not count as run time.
 fn share_time(state: &State, info: &mut JobInfo, shown: &mut RunInfo, run: &Run, now: Time) {
     shown.idle = Span(run.suspended_total.0 + state.idle_since(info.id, now).0);
     let slice = state.config.scheduler_time_slice.0;
@@ -76,8 +77,8 @@ fn share_time(state: &State, info: &mut JobInfo, shown: &mut RunInfo, run: &Run,
     }
 }
 
-/// Returns the list row of array tasks that form one entry: untouched ones, or those that ended in the same way without
-/// starting.
+/// Returns the list row of array tasks that form one entry: pending tasks without a record of their own, or tasks that
+/// ended in the same way without starting.
 pub(crate) fn of_tasks<'a>(
     c: &'a Controller,
     id: JobId,
@@ -104,7 +105,7 @@ pub(crate) fn of_tasks<'a>(
     row
 }
 
-/// Returns the parts of a list row that do not depend on a run of the job.
+/// Returns the list row of a job, array or task with everything that does not depend on a run.
 fn waiting_row<'a>(
     c: &'a Controller,
     waits: &Waits<'_>,
@@ -159,8 +160,8 @@ fn waiting_row<'a>(
     Row { info, spec, owner, class }
 }
 
-/// Returns since when a job could run. As in Slurm it is unknown for a held job that was never released, and for one
-/// that waits for a dependency.
+/// Returns since when a job could run. As in Slurm that is unknown (time 0) for a held job that was never released, and
+/// for a job that waits for a dependency.
 fn eligible(waits: &Waits<'_>, submit: Time, depends: bool) -> Time {
     let since = match waits.queue {
         _ if depends => return Time::default(),
@@ -183,8 +184,8 @@ fn open_dependency(c: &Controller, waits: &Waits<'_>, now: Time) -> String {
     dependency_status(dependency, c.queue.open_terms(&c.state, now, waits.item()), is_array)
 }
 
-/// Estimates on how many nodes a job's tasks and GPUs fit, by the hardware of its partition's first node. Of a range of
-/// node counts it takes the highest. For lists, so it looks at no other node.
+/// Estimates on how many nodes a job's tasks and GPUs fit, by the hardware of the first node of its partition. Of a
+/// range of node counts the highest one is taken. Lists call it for each pending job, so it looks at no other node.
 fn likely_nodes(state: &State, partition: &str, spec: &JobSpec, size: &Size) -> u32 {
     let need = &spec.need;
     let first = partition.split(',').next().unwrap_or_default();
@@ -239,7 +240,8 @@ fn show_run(state: &State, info: &mut JobInfo, run: &Run, job: &Job) -> RunInfo 
     }
 }
 
-/// Returns the sets of nodes on which a job holds the same cores, memory and devices, in the order of nodes.
+/// Returns the sets of nodes on which a job holds the same cores, memory and devices, in the order of nodes, with that
+/// part of the allocation.
 fn alike<'a>(alloc: &'a Alloc, granted: &[Grant]) -> Vec<(NodeSet, &'a AllocGroup)> {
     let mut parts: Vec<(NodeSet, &AllocGroup)> = Vec::new();
     for group in &alloc.groups {
@@ -288,7 +290,7 @@ fn step_info(state: &State, no: StepNo, step: &Step, run: &Run) -> StepInfo {
 }
 
 impl Waits<'_> {
-    /// Returns the queue item of this pending job or array.
+    /// Returns the queue entry of this pending job or array.
     pub(crate) fn item(&self) -> Item {
         Item { id: self.id, array: self.job.is_none() }
     }

@@ -9,24 +9,24 @@ use crate::control::index::pending::partitions_of;
 use crate::control::index::reckon::Standee;
 use crate::control::state::job::{Hold, Job, Queue};
 
-/// A pending job, or the untouched tasks of an array.
+/// A pending job, or the tasks of an array without a record of their own, for display.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waits<'a> {
     /// The id of the job or array.
     pub(crate) id: JobId,
-    /// The user who submitted it.
+    /// The user who submitted the job or array.
     pub(crate) owner: &'a Owner,
-    /// The specification.
+    /// The specification of the job or array.
     pub(crate) spec: &'a JobSpec,
-    /// Hold, priority and other settings of updates.
+    /// Hold, priority and other settings that can change after the submission.
     pub(crate) queue: &'a Queue,
-    /// Array and index, if it is an array task.
+    /// Array and index, if the job is an array task.
     pub(crate) task: Option<ArrayTask>,
-    /// The job; None: these are the untouched tasks of an array.
+    /// The job; None: the entry is for tasks of an array without a record of their own.
     pub(crate) job: Option<&'a Job>,
 }
 
-/// Returns the priority that users see, in the first partition that the job names; 0: held.
+/// Returns the priority of a job or array that users see, in the first partition that it names; 0: the job is held.
 pub(crate) fn priority(c: &Controller, standee: &Standee<'_>, now: Time) -> u32 {
     let partition = partitions_of(&c.state, standee.spec).next().unwrap_or_default();
     match standee.standing.hold {

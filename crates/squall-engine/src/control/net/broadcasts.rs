@@ -14,17 +14,21 @@ use squall_model::wire::fabric::{Cascade, ContentId, Tally};
 use crate::control::net::air::{Air, Way};
 use crate::control::port::CallerId;
 
+/// Number of queries in a row without progress after which slow receivers are no longer waited for.
 pub(crate) const IDLE_MAX: u32 = 2;
 
-/// Broadcasts under way, by the connection of the client that sends the file.
+/// Broadcasts of files under way, and digests of earlier ones.
 #[derive(Debug, Default)]
 pub(crate) struct Broadcasts {
+    /// The broadcasts, by the connection of the client that sends the file.
     pub(crate) all: BTreeMap<CallerId, Broadcast>,
     /// State of multicast.
     pub(crate) air: Air,
+    /// Number of attempts of all broadcasts so far; the next attempt gets the next number.
     pub(crate) turns: u64,
-    /// Digests of earlier files by user and the client's own key of the file; and the keys, oldest first.
+    /// Digests of files broadcast earlier, by user (uid) and the client's own key of the file.
     pub(crate) recalled: BTreeMap<(u32, Digest), Digest>,
+    /// The keys of `recalled`, oldest first.
     pub(crate) order: VecDeque<(u32, Digest)>,
 }
 
@@ -35,63 +39,67 @@ pub(crate) struct Broadcast {
     pub(crate) size: u64,
     pub(crate) shared: bool,
     pub(crate) to: NodeSet,
-    /// Where the file is placed on the nodes and as which user; None: it is only stored.
+    /// Where the file is placed on the nodes and as which user; None: it is only stored by its digest.
     pub(crate) place: Option<(PlaceAt, Arc<Owner>)>,
     pub(crate) until: Option<Time>,
     /// The client's own key of the file, by which a later broadcast finds its digest.
     pub(crate) known_as: Option<Digest>,
     pub(crate) stage: Stage,
-    /// Number of this attempt. Answers to questions of an earlier attempt are ignored.
+    /// Number of this attempt. Answers to queries of an earlier attempt are ignored.
     pub(crate) turn: u64,
-    /// Nodes to which chunks are sent.
+    /// Nodes to which the pieces of the file are sent.
     pub(crate) receivers: NodeSet,
-    /// The first node and the distribution tree, if chunks are passed on between nodes; None: they go down the
-    /// controller's tree.
+    /// The first node and the distribution tree, if nodes pass pieces on to each other; None: pieces go down the
+    /// controller's tree or by multicast.
     pub(crate) cascade: Option<(NodeSet, Cascade)>,
-    /// The multicast transfer, if chunks go by multicast.
+    /// State of the multicast transfer; None: the pieces do not go by multicast.
     pub(crate) way: Option<Way>,
     pub(crate) chunk_bytes: u32,
-    /// Receivers that were too slow, which get the file again later.
+    /// Receivers that were too slow; they get the file after the others.
     pub(crate) late: NodeSet,
-    /// All nodes that have been receivers.
+    /// All nodes that were receivers in any attempt.
     pub(crate) sent: NodeSet,
-    /// Bytes that have come from the client, that nodes were asked about, and that the client may send so far.
+    /// Offset in the file up to which the client has sent it, bytes.
     pub(crate) come: u64,
+    /// Offset in the file up to which receivers were last asked whether they have it, bytes.
     pub(crate) asked: u64,
+    /// Offset in the file up to which the client was asked to send it, bytes.
     pub(crate) wanted: u64,
-    /// Bytes that all receivers have.
+    /// Offset in the file up to which all receivers have it, bytes.
     pub(crate) taken: u64,
     pub(crate) rounds: u32,
-    /// Nodes that have had the whole file.
+    /// Nodes that have reported that they have the whole file.
     pub(crate) whole: NodeSet,
-    /// Progress of slow receivers at the last question: how many had all that was asked for, and bytes of a slow one.
-    /// `idle` is how often there was no progress.
+    /// Progress of slow receivers at the last query: number of receivers that had all that was asked about, and bytes
+    /// of one that had not.
     pub(crate) pace: (usize, i64),
+    /// Number of queries in a row that showed no progress.
     pub(crate) idle: u32,
+    /// When the broadcast is retried after a pause; None: it is not pausing.
     pub(crate) resume: Option<Time>,
     pub(crate) placement: (Epoch, u64),
 }
 
-/// The question that the nodes are asked; it shows how far a broadcast is.
+/// Stage of a broadcast, named by the query that its nodes are asked in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Which nodes have the file already?
+    /// Nodes are asked which of them have the file already.
     Known,
-    /// Are all nodes prepared for the file?
+    /// Nodes are asked whether they are prepared for the file.
     Expected,
-    /// Which nodes receive the file? Of those that share a disk, one does.
+    /// Nodes are asked which of them receive the file. Of nodes that share a disk, one does.
     Opened,
-    /// Do all receivers have this many bytes?
+    /// Receivers are asked whether they have this many bytes.
     Window(u64),
-    /// Which blocks does any receiver lack of those sent by multicast from this offset?
+    /// Receivers are asked which blocks they lack of the window sent by multicast from this offset in the file, bytes.
     Missing(u64),
-    /// Do all receivers have the whole file?
+    /// Receivers are asked whether they have the whole file.
     Whole,
-    /// Have all receivers committed the file?
+    /// Receivers are asked whether they have committed the file.
     Committed,
-    /// Do all nodes have the file, those that share a disk with a receiver included?
+    /// All nodes, including those that share a disk with a receiver, are asked whether they have the file.
     Shared,
-    /// Have all nodes placed the file, or failed to?
+    /// Nodes are asked whether they have placed the file at its path, or failed to.
     Placed,
 }
 
@@ -126,8 +134,9 @@ impl Broadcast {
         }
     }
 
-    /// Returns whether all should wait longer. True if most receivers lack something, so that the network is slow and
-    /// not a single node, and they still make progress.
+    /// Returns whether the broadcast should wait longer for its receivers, rather than leave slow ones for later. True
+    /// if most receivers lack something, so that the network is slow and not a single node, and they still make
+    /// progress.
     pub(crate) fn goes_on(&mut self, now: Time, to: &NodeSet, missing: &NodeSet, tally: &Tally) -> bool {
         let bytes = tally.witness.map_or(0, |(_, bytes)| bytes);
         if missing.len() * 2 <= to.len() || bytes < 0 || self.until.is_some_and(|until| until <= now) {

@@ -1,5 +1,5 @@
-//! The root of the tree: connections of the controller's children, the nodes below each, and the messages queued for
-//! them.
+//! The root of the tree of node daemons: connections of the controller's children, the nodes below each, and the
+//! messages queued for nodes.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ const SILENT_HEARTBEATS: u64 = 3;
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     epoch: Epoch,
-    /// Number of the last put or query of this run of the controller.
+    /// Number of the last put (message to a set of nodes) or query of this run of the controller.
     seq: u64,
     hops: BTreeMap<LinkId, Hop>,
     members: BTreeMap<NodeId, Member>,
@@ -33,12 +33,13 @@ pub(crate) struct Links {
     heard: BTreeMap<NodeId, Time>,
     offers: BTreeMap<String, Offer>,
     outbox: Outbox,
-    /// Reported ends of steps and jobs that are to be acknowledged, with the nodes that reported them.
+    /// Reported ends of steps that are to be acknowledged, with the nodes that reported them.
     known_steps: BTreeMap<StepKey, NodeSet>,
+    /// Reported ends of jobs that are to be acknowledged, with the nodes that reported them.
     known_jobs: BTreeMap<JobAttempt, NodeSet>,
 }
 
-/// The connection of a child.
+/// The connection of a child in the tree, with what is queued for it.
 #[derive(Debug)]
 struct Hop {
     heard_hops: u64,
@@ -47,7 +48,8 @@ struct Hop {
     said: Time,
     reach: NodeSet,
     says: Vec<Downward>,
-    /// The node that the child's key proves; None: a child on this machine, as the cluster's owner.
+    /// The node that the child has proved to be by its key, and what it may report about. None: the child runs on this
+    /// machine as the cluster's owner.
     keyed: Option<Keyed>,
 }
 
@@ -59,24 +61,25 @@ pub(crate) struct Offer {
     route: Route,
 }
 
-/// A node in session.
+/// A node in session, with its last reported load and memory.
 #[derive(Debug)]
 pub(crate) struct Member {
     link: LinkId,
     session: u64,
-    /// Load average in hundredths.
+    /// Load average in hundredths: 100 is a load of 1.
     pub(crate) load_centi: u32,
-    /// Free memory, MiB.
+    /// Free memory of the node, MiB.
     pub(crate) free_mb: u64,
-    /// Version of its daemon.
+    /// Version of the node daemon.
     pub(crate) version: String,
 }
 
-/// Puts of this turn. Messages to the same set of nodes share a put, as long as no node gets messages out of order.
+/// Puts (messages to sets of nodes) of this turn. Messages to the same set of nodes share a put, as long as no node
+/// gets messages out of order.
 #[derive(Debug, Default)]
 struct Outbox {
     puts: Vec<(NodeSet, Vec<Down>)>,
-    /// Position of the last put to a node, if that put goes to this node alone.
+    /// Position in `puts` of the last put to a node, if that put goes to this node alone.
     last: BTreeMap<NodeId, usize>,
 }
 
@@ -101,31 +104,33 @@ impl Outbox {
     }
 }
 
-/// Sessions and connections of the tree.
+/// Sessions of nodes, and connections of the children in the tree.
 impl Links {
-    /// Begins a new run of the controller.
+    /// Begins a new run of the controller, with the epoch that marks its messages.
     pub(crate) fn begin(&mut self, epoch: Epoch) {
         self.epoch = epoch;
     }
-    /// Records that a child has connected.
+    /// Records that a child in the tree has connected, and queues the parameters of the connection for it.
     pub(crate) fn opened(&mut self, now: Time, link: LinkId, window: Window, keyed: Option<Keyed>) {
         let path = Path { above: Vec::new(), window, heartbeat_s: HEARTBEAT_S };
         let (says, reach) = (vec![Downward::Path(Box::new(path))], NodeSet::new());
         self.hops.insert(link, Hop { heard_hops: 0, said_hops: 0, heard: now, said: now, reach, says, keyed });
     }
-    /// Returns the connections of all children.
+    /// Returns the connections of all children in the tree.
     pub(crate) fn children(&self) -> impl Iterator<Item = LinkId> + '_ {
         self.hops.keys().copied()
     }
-    /// Returns the newest session that this controller can have offered.
+    /// Returns the newest session that this controller can have offered to a node.
     pub(crate) fn newest_session(&self) -> Session {
         Session { epoch: self.epoch, number: self.seq }
     }
-    /// Returns a child's proved node; None: a child of the cluster's owner on this machine.
+    /// Returns the node that a child has proved to be by its key. None: the child runs on this machine as the cluster's
+    /// owner.
     pub(crate) fn keyed(&mut self, link: LinkId) -> Option<&mut Keyed> {
         self.hops.get_mut(&link)?.keyed.as_mut()
     }
-    /// Forgets a connection that has ended or is about to be closed. Returns the nodes that can't be reached any more.
+    /// Removes the connection of a child that has ended or is about to be closed. Returns the nodes below it, which
+    /// can't be reached any more.
     pub(crate) fn closed(&mut self, link: LinkId) -> Vec<NodeId> {
         let Some(hop) = self.hops.remove(&link) else { return Vec::new() };
         let lost: Vec<NodeId> = hop.reach.iter().collect();
@@ -135,8 +140,8 @@ impl Links {
         }
         lost
     }
-    /// Checks the sequence number of a frame. Returns true if it is the next one, and false for a repeated one. None:
-    /// frames are missing, so the connection is broken.
+    /// Checks the sequence number of a child's frame. Returns true if it is the next one, and false for a repeated
+    /// frame. None: frames are missing, so the connection is broken.
     pub(crate) fn next(&mut self, now: Time, link: LinkId, frame: &UpFrame) -> Option<bool> {
         let Some(hop) = self.hops.get_mut(&link) else { return Some(false) };
         if frame.hop <= hop.heard_hops {
@@ -154,29 +159,31 @@ impl Links {
         let patience = Span::from_secs(SILENT_HEARTBEATS * HEARTBEAT_S);
         self.hops.iter().filter(|(_, hop)| hop.heard + patience <= now).map(|(&link, _)| link).collect()
     }
-    /// Returns when a child will have sent nothing for too long, or must be sent a heartbeat.
+    /// Returns when the first child will have sent nothing for too long, or must be sent a heartbeat. None: there are
+    /// no children.
     pub(crate) fn deadline(&self) -> Option<Time> {
         let patience = Span::from_secs(SILENT_HEARTBEATS * HEARTBEAT_S);
         let heartbeat = Span::from_secs(HEARTBEAT_S);
         self.hops.values().map(|hop| (hop.heard + patience).min(hop.said + heartbeat)).min()
     }
-    /// Answers a registration request: offers a session and asks for the node's identity.
+    /// Answers a registration request: offers the node a session and asks for its identity.
     pub(crate) fn offer(&mut self, link: LinkId, route: Route, name: String) {
         let put = self.put_for_one(vec![Down::Identify]);
         self.offers.insert(name, Offer { session: put.seq, link, route: route.clone() });
         self.say(link, Downward::Reply { route, node: None, put });
     }
-    /// Takes the offer that a registration accepts. None: it is not the newest offer to that name.
+    /// Removes and returns the offer that a registration accepts. None: it is not the newest offer to a node of that
+    /// name.
     pub(crate) fn take_offer(&mut self, name: &str, session: Session) -> Option<Offer> {
         let newest = self.offers.get(name).is_some_and(|offer| offer.session == session.number);
         if newest && session.epoch == self.epoch { self.offers.remove(name) } else { None }
     }
-    /// Refuses the registration of a node that has accepted an offer.
+    /// Refuses the registration of a node that has accepted a session offer.
     pub(crate) fn refuse(&mut self, offer: Offer, reason: String) {
         let put = self.put_for_one(vec![Down::Refused { reason }]);
         self.say(offer.link, Downward::Reply { route: offer.route, node: None, put });
     }
-    /// Begins the session of a node that has accepted an offer.
+    /// Begins the session of a node that has accepted an offer, and sends the node its id.
     pub(crate) fn welcome(&mut self, node: NodeId, offer: Offer, version: String) {
         let Offer { session, link, route } = offer;
         if !self.hops.contains_key(&link) {
@@ -191,7 +198,7 @@ impl Links {
         self.connected.insert(node);
         let put = self.put_for_one(vec![Down::Welcome { node }]);
         if let Some(member) = self.members.get_mut(&node) {
-            // Relays learn of this session from this put.
+            // Relays learn of this session from this message.
             member.session = put.seq.max(session);
         }
         if let Some(hop) = self.hops.get_mut(&link) {
@@ -199,8 +206,8 @@ impl Links {
         }
         self.say(link, Downward::Reply { route, node: Some(node), put });
     }
-    /// Handles a relay's report that a node can't be reached any more. Returns true if the session was current, and has
-    /// ended by that.
+    /// Handles a relay's report that a node can't be reached any more. Returns true if the session was current; it has
+    /// then ended.
     pub(crate) fn lost(&mut self, link: LinkId, node: NodeId, session: u64) -> bool {
         let current = self.members.get(&node).is_some_and(|member| member.link == link && member.session <= session);
         if current {
@@ -216,19 +223,19 @@ impl Links {
             hop.reach.remove(node);
         }
     }
-    /// Records that a node has reported.
+    /// Records that a node has reported at `now`.
     pub(crate) fn hear(&mut self, now: Time, node: NodeId) {
         self.heard.insert(node, now);
     }
-    /// Returns when a node last reported in this run of the controller.
+    /// Returns when a node last reported in this run of the controller; None: it has not.
     pub(crate) fn heard(&self, node: NodeId) -> Option<Time> {
         self.heard.get(&node).copied()
     }
-    /// Returns a node that is in session.
+    /// Returns session, load and version of a node; None: it is not in session.
     pub(crate) fn get(&self, node: NodeId) -> Option<&Member> {
         self.members.get(&node)
     }
-    /// Returns a node in session, to update its load and memory.
+    /// Returns a node in session, to update its load and memory; None: it is not in session.
     pub(crate) fn get_mut(&mut self, node: NodeId) -> Option<&mut Member> {
         self.members.get_mut(&node)
     }
@@ -238,15 +245,15 @@ impl Links {
     }
 }
 
-/// Messages to nodes.
+/// Queues of messages to nodes: puts, queries, pieces of files, acknowledgements.
 impl Links {
-    /// Queues a message for a node.
+    /// Queues a message for a node; drops it if the node is not in session.
     pub(crate) fn push(&mut self, node: NodeId, message: Down) {
         if self.connected.contains(node) {
             self.outbox.one(node, message);
         }
     }
-    /// Queues a message for a node; None: does nothing.
+    /// Queues a message for a node; with None does nothing.
     pub(crate) fn extend(&mut self, node: NodeId, message: Option<Down>) {
         if let Some(message) = message {
             self.push(node, message);
@@ -270,11 +277,11 @@ impl Links {
     pub(crate) fn know_job(&mut self, job: JobAttempt, nodes: &NodeSet) {
         self.known_jobs.entry(job).or_default().union_with(nodes);
     }
-    /// Acknowledges a merged report of a child.
+    /// Acknowledges a merged report, number `batch`, to the child that sent it.
     pub(crate) fn taken(&mut self, link: LinkId, batch: u64) {
         self.say(link, Downward::Taken { batch });
     }
-    /// Sends a query to all nodes of a set. Returns its number and the children that will answer.
+    /// Sends a query to all nodes of a set. Returns the query's number and the children that will answer.
     pub(crate) fn ask(&mut self, mut query: Query) -> (u64, Vec<LinkId>) {
         // Messages that were queued before must leave before the query.
         self.emit();
@@ -287,7 +294,7 @@ impl Links {
         }
         (self.seq, asked)
     }
-    /// Sends a piece of a file to some nodes.
+    /// Sends a piece of a file to the nodes that it names.
     pub(crate) fn chunk(&mut self, chunk: &Chunk) {
         // Messages that were queued before must leave before the piece.
         self.emit();
@@ -295,8 +302,8 @@ impl Links {
             hop.says.push(Downward::Chunk(chunk.clone()));
         }
     }
-    /// Tells a node to register at once, as it has answered on this connection after its session ended. Otherwise it
-    /// would register only after a long time without queries.
+    /// Tells a node to register at once, as it has answered on this connection after its session ended. Without this,
+    /// the node would register only after a long time without queries.
     pub(crate) fn rouse(&mut self, link: LinkId, node: NodeId) {
         let put = Put { to: NodeSet::one(node), ..self.put_for_one(vec![Down::Knock]) };
         self.say(link, Downward::Put(put));
@@ -307,13 +314,14 @@ impl Links {
             self.say(link, Downward::Letter(letter));
         }
     }
-    /// Returns a number that no other put, query or order of this run of the controller has.
+    /// Returns a number that no put (message to a set of nodes), query or order of this run of the controller has had.
     pub(crate) fn next_number(&mut self) -> (Epoch, u64) {
         self.emit();
         self.seq += 1;
         (self.epoch, self.seq)
     }
-    /// Makes one frame of what is queued for each child, and a heartbeat where one is due.
+    /// Makes one frame for each child of what is queued for it; a child that is due for a heartbeat gets an empty
+    /// frame.
     pub(crate) fn flush(&mut self, now: Time, out: &mut Out) {
         self.acknowledge();
         self.emit();
@@ -329,7 +337,7 @@ impl Links {
         }
     }
 
-    /// Queues the acknowledgements: one message for all ends that the same nodes reported.
+    /// Queues the acknowledgements of reported ends: one message for all ends that the same set of nodes reported.
     fn acknowledge(&mut self) {
         if self.known_steps.is_empty() && self.known_jobs.is_empty() {
             return;
@@ -350,7 +358,7 @@ impl Links {
         self.outbox.last.clear();
         for (to, messages) in std::mem::take(&mut self.outbox.puts) {
             self.seq += 1;
-            // A report that comes from only one node needs no merging.
+            // Reports that come from only one node need no merging.
             let asks = messages.iter().filter(|_| to.len() > 1).filter_map(Down::ask).collect();
             let parcel = Sealed::new(Parcel { messages, blobs: Vec::new() });
             let alone = if to.len() == 1 { to.first() } else { None };

@@ -1,4 +1,4 @@
-//! The controller's connections: routes to nodes, and requests to them that are not complete.
+//! The controller's connections: routes to nodes, and queries and broadcasts that are not complete.
 
 pub(crate) mod air;
 pub(crate) mod broadcasts;

@@ -1,4 +1,4 @@
-//! Queries under way: heartbeats, and questions of clients to nodes.
+//! Queries sent to nodes and not answered yet: heartbeats, and questions of clients.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,17 +11,18 @@ use squall_model::wire::fabric::{Tally, Test, Variable};
 use crate::control::net::broadcasts::Stage;
 use crate::control::port::{CallerId, LinkId};
 
-/// Queries under way, and the counters of heartbeats.
+/// Queries sent to nodes and not answered yet, and the counters of heartbeats.
 #[derive(Debug, Default)]
 pub(crate) struct Queries {
     pub(crate) asked: BTreeMap<u64, Asked>,
-    /// Queries that write and wait until the one before is complete.
+    /// Clients' questions that write a value and wait until the writing query before is complete.
     pub(crate) waiting: VecDeque<Question>,
     pub(crate) writing: bool,
     pub(crate) next_beat: Option<Time>,
     pub(crate) beats: u64,
     pub(crate) missed: BTreeMap<NodeId, u32>,
-    /// For each node: when its session began, and when the latest heartbeat was sent that it answered in that session.
+    /// By node: when its session began, and when the latest heartbeat was sent that the node answered in that session;
+    /// None: it answered none yet.
     pub(crate) beaten: BTreeMap<NodeId, (Time, Option<Time>)>,
 }
 
@@ -38,17 +39,18 @@ pub(crate) struct Asked {
 /// The purpose of a query, which decides what is done with the answer.
 #[derive(Debug)]
 pub(crate) enum Purpose {
-    /// A heartbeat.
+    /// A heartbeat: shows which nodes respond.
     Beat,
-    /// A client's question.
+    /// A client's question; the client gets the answer.
     Client(Question),
-    /// A broadcast: its client's connection, its attempt, and the stage that the query is about.
+    /// A broadcast: the connection of its client, the number of its attempt, and the stage that the query belongs to.
     Broadcast(CallerId, u64, Stage),
     /// Measurement of the clock skew between nodes, for gang scheduling.
     Skew,
-    /// Measurement of what a step uses, for a client.
+    /// Measurement of the resources that a step uses; the client on this connection gets the answer.
     Measure(CallerId),
-    /// An answer that the client gets when the nodes have acknowledged an order.
+    /// A query whether nodes have acknowledged an order. The client on this connection gets the given answer when they
+    /// have.
     Answer(CallerId, Box<Answer>),
 }
 
@@ -61,21 +63,21 @@ pub(crate) struct Question {
     pub(crate) to: NodeSet,
     /// The test that each node makes.
     pub(crate) test: Test,
-    /// Whether nodes answer only when the test holds or time is up.
+    /// Whether a node waits with its answer until the test holds or the timeout is over.
     pub(crate) wait: bool,
-    /// The value that is written to all nodes if the test holds on all of them.
+    /// The value that is written to all nodes if the test holds on all of them; None: nothing is written.
     pub(crate) write: Option<Write>,
-    /// Timeout of the question.
+    /// Time after which the question is answered without the nodes that have not answered.
     pub(crate) time: Span,
 }
 
-/// A value that a question writes.
+/// A value that a client's question writes to nodes.
 #[derive(Debug)]
 pub(crate) struct Write {
     /// The variable that is written.
     pub(crate) variable: Variable,
     /// The value that is written.
     pub(crate) value: i64,
-    /// Whether the write was sent, so that nodes are now asked whether they have it.
+    /// Whether the write was sent. Nodes are then asked whether they have the value.
     pub(crate) done: bool,
 }

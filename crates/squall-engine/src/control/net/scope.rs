@@ -7,17 +7,17 @@ use squall_model::wire::fabric::UpFrame;
 use crate::control::state::State;
 use crate::fabric::scope::Scope;
 
-/// A child that has proved its name by a key, with the nodes that it may report about.
+/// A child on another machine that has proved its node's name by a key, with the nodes that it may report about.
 #[derive(Debug)]
 pub(crate) struct Keyed {
     scope: Scope,
     ids: NodeSet,
-    /// Number of nodes in the state when `ids` was made.
+    /// Number of nodes in the state when `ids` was calculated; with more nodes it is calculated again.
     of_nodes: usize,
 }
 
 impl Keyed {
-    /// Makes the scope of a node by its name.
+    /// Determines what the node of this name may report about, from the configuration.
     pub(crate) fn new(config: &Config, name: String) -> Self {
         Self { scope: Scope::new(config, name), ids: NodeSet::new(), of_nodes: 0 }
     }

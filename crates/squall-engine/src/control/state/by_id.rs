@@ -1,5 +1,5 @@
-//! A map by job id. Ids are given in sequence, so a job's position follows from its id, in pages that are made and
-//! dropped as needed.
+//! A map by job id. Ids are assigned in sequence, so the place of a job's entry follows from its id: a page and a slot
+//! in it. Pages are made and dropped as needed.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -7,13 +7,13 @@ use std::ops::{Index, Range};
 
 use squall_model::id::JobId;
 
-/// Jobs in a page.
+/// Number of consecutive job ids in a page.
 const SLOTS: u32 = 1024;
 
 /// A map from job ids to values, ordered by id. A lookup costs the same for any number of entries.
 #[derive(Clone)]
 pub struct ById<V> {
-    /// Number of the first page.
+    /// Number of the first page in `pages`: its lowest id divided by `SLOTS`.
     first: u32,
     pages: VecDeque<Option<Page<V>>>,
     len: usize,
@@ -35,7 +35,7 @@ const fn place(id: JobId) -> (u32, usize) {
     (id.0 / SLOTS, (id.0 % SLOTS) as usize)
 }
 
-/// Returns the slots of a page that belong to a range of ids.
+/// Returns the slots of a page whose ids are in the range `ids`.
 fn slots_of(ids: &Range<JobId>, page: u32) -> Range<usize> {
     let slot = |id: JobId| id.0.saturating_sub(page * SLOTS).min(SLOTS) as usize;
     slot(ids.start)..slot(ids.end).max(slot(ids.start))
@@ -52,14 +52,14 @@ impl<V> ById<V> {
         self.len == 0
     }
 
-    /// Returns the value of this id.
+    /// Returns the value of this id; None: it has none.
     pub fn get(&self, id: &JobId) -> Option<&V> {
         let (page, slot) = place(*id);
         let page = self.pages.get(page.checked_sub(self.first)? as usize)?.as_ref()?;
         page.slots[slot].as_ref().map(|(_, value)| value)
     }
 
-    /// Returns the value of this id, to be changed.
+    /// Returns the value of this id, to be changed; None: it has none.
     pub fn get_mut(&mut self, id: &JobId) -> Option<&mut V> {
         let (page, slot) = place(*id);
         let page = self.pages.get_mut(page.checked_sub(self.first)? as usize)?.as_mut()?;
@@ -71,7 +71,7 @@ impl<V> ById<V> {
         self.get(id).is_some()
     }
 
-    /// Sets the value of an id. Returns the value that it had before.
+    /// Sets the value of an id. Returns the value that it had before; None: it had none.
     pub fn insert(&mut self, id: JobId, value: V) -> Option<V> {
         let (page, slot) = place(id);
         if self.pages.is_empty() {
@@ -94,7 +94,7 @@ impl<V> ById<V> {
         before.map(|(_, value)| value)
     }
 
-    /// Removes an id. Returns the value that it had.
+    /// Removes an id. Returns the value that it had; None: it had none.
     pub fn remove(&mut self, id: &JobId) -> Option<V> {
         let (page, slot) = place(*id);
         let room = self.pages.get_mut(page.checked_sub(self.first)? as usize)?;
@@ -131,7 +131,7 @@ impl<V> ById<V> {
         self.iter().map(|(_, value)| value)
     }
 
-    /// Returns the entries of a range of ids. Visits no other slot.
+    /// Returns the entries of a range of ids, by rising id. No slot outside of the range is visited.
     pub fn range(&self, ids: Range<JobId>) -> impl Iterator<Item = (&JobId, &V)> {
         let (pages, first) = (self.pages_of(&ids), self.first);
         let pages = self.pages.range(pages.clone()).zip(pages);
@@ -139,7 +139,7 @@ impl<V> ById<V> {
         slots.flatten().flatten().map(|(id, value)| (id, value))
     }
 
-    /// Returns the entries of a range of ids, to be changed.
+    /// Returns the entries of a range of ids, by rising id, to be changed.
     pub fn range_mut(&mut self, ids: Range<JobId>) -> impl Iterator<Item = (&JobId, &mut V)> {
         let (pages, first) = (self.pages_of(&ids), self.first);
         let pages = self.pages.range_mut(pages.clone()).zip(pages);
@@ -147,7 +147,7 @@ impl<V> ById<V> {
         slots.flatten().flatten().map(|(id, value)| (&*id, value))
     }
 
-    /// Returns the positions of the pages that hold a range of ids.
+    /// Returns the positions in `pages` of the pages that contain a range of ids.
     fn pages_of(&self, ids: &Range<JobId>) -> Range<usize> {
         let end = (ids.end.0.div_ceil(SLOTS).saturating_sub(self.first) as usize).min(self.pages.len());
         let start = ((ids.start.0 / SLOTS).saturating_sub(self.first) as usize).min(end);

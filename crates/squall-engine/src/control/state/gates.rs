@@ -1,4 +1,5 @@
-//! The shared limits (gates) that apply to a job, and what the job counts for in them.
+//! The shared limits that apply to a job, and what the job counts for in them. A gate is an association or QOS, or a
+//! user or account in a QOS, with limits on all of its jobs together.
 
 use std::collections::BTreeMap;
 
@@ -11,25 +12,25 @@ use super::State;
 use super::job::Run;
 use super::ledger::Decay;
 
-/// Usage that counts against a shared limit, summed over all jobs behind that limit.
+/// Jobs and resources that count against a shared limit, summed over all jobs to which that limit applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Number of jobs that are pending or hold resources.
     pub submitted: u64,
     /// Number of jobs that hold resources.
     pub jobs: u64,
-    /// CPUs that these jobs hold.
+    /// CPUs that the jobs hold.
     pub cpus: u64,
-    /// Memory that these jobs hold, MiB.
+    /// Memory that the jobs hold, MiB.
     pub memory_mb: u64,
-    /// Nodes that these jobs hold, each counted once a job.
+    /// Nodes that the jobs hold; a node counts once for each job.
     pub nodes: u64,
-    /// GPUs that these jobs hold.
+    /// GPUs that the jobs hold.
     pub gpus: u64,
 }
 
 impl Tally {
-    /// Returns the amount of a resource that the jobs hold.
+    /// Returns the amount of a kind of resource that the jobs hold.
     pub(crate) fn of(&self, tres: Tres) -> u64 {
         match tres {
             Tres::Cpu => self.cpus,
@@ -40,21 +41,21 @@ impl Tally {
     }
 }
 
-/// The tallies of all limits, and the names of associations and QOS by number.
+/// What counts against each shared limit, and the names of associations and QOS by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tallies {
-    /// Tallies by the shared limit.
+    /// Jobs and resources that count against each shared limit.
     pub by_gate: BTreeMap<Gate, Tally>,
-    /// Account, user and partition of associations, by number.
+    /// Account, user and partition of each association, by the association's number.
     pub(crate) associations: BTreeMap<u32, AssocKey>,
-    /// Names of QOS, by number.
+    /// Name of each QOS, by the number of the QOS.
     qos: BTreeMap<u32, String>,
-    /// Whether any limit is on usage over time, so that its remaining room changes without an event.
+    /// Whether any limit is on usage over time. What such a limit leaves changes without an event.
     pub budgets: bool,
 }
 
 impl Tallies {
-    /// Makes tallies for a policy, with nothing counted yet.
+    /// Makes the table for a policy, with nothing counted yet.
     pub(crate) fn new(policy: &squall_model::policy::Policy) -> Self {
         Self {
             by_gate: BTreeMap::new(),
@@ -73,12 +74,12 @@ impl Tallies {
     }
 }
 
-/// Returns the name of a job's account: its own, or the default one.
+/// Returns the name of a job's account: the one that its spec names, or the default one.
 pub(crate) fn account_of<'a>(state: &'a State, spec: &'a JobSpec) -> &'a str {
     spec.account.as_deref().unwrap_or(&state.config.default_account)
 }
 
-/// Returns the name of a job's QOS: its own, or the default one.
+/// Returns the name of a job's QOS: the one that its spec names, or the default one.
 pub(crate) fn qos_name<'a>(state: &'a State, spec: &'a JobSpec) -> &'a str {
     spec.qos.as_deref().unwrap_or(&state.config.default_qos)
 }
@@ -88,7 +89,8 @@ pub(crate) fn qos_of<'a>(state: &'a State, spec: &JobSpec) -> Option<&'a Qos> {
     state.policy.qos.get(spec.qos.as_deref().unwrap_or(&state.config.default_qos))
 }
 
-/// Returns the association of a job in a partition. None: there is none, or no associations are defined.
+/// Returns the association of a job in a partition. None: the job's user has none there, or no associations are
+/// defined.
 pub(crate) fn association_of<'a>(
     state: &'a State,
     owner: &Owner,
@@ -108,8 +110,8 @@ pub(crate) fn first_partition<'a>(state: &'a State, spec: &'a JobSpec) -> &'a st
     named.or_else(|| state.default_partition().map(|p| p.config.name.as_str())).unwrap_or_default()
 }
 
-/// Returns the shared limits of a job in a partition: those of its association, of the accounts above, of its QOS and
-/// of the partition's QOS. Empty if nothing is enforced.
+/// Returns the shared limits that apply to a job in a partition: those of its association, of the accounts above that,
+/// of the job's QOS and of the partition's QOS. Empty if nothing is enforced.
 pub(crate) fn gates(state: &State, owner: &Owner, spec: &JobSpec, partition: &str) -> Vec<Gate> {
     let policy = &state.policy;
     if policy.is_empty() || state.config.accounting_storage_enforce.none {
@@ -138,7 +140,7 @@ pub(crate) fn gpus(spec: &JobSpec, nodes: u32) -> u64 {
     gres::Ask::of_job(spec).map_or(0, |ask| u64::from(ask.gpus(nodes, spec.need.tasks_on(nodes))))
 }
 
-/// Returns a QOS by its number.
+/// Returns the QOS with a number; None: there is none.
 pub(crate) fn qos_by_id(state: &State, id: u32) -> Option<&Qos> {
     state.index.tallies.qos.get(&id).and_then(|name| state.policy.qos.get(name))
 }
@@ -149,7 +151,7 @@ pub(crate) fn qos_decay(state: &State, qos: &Qos) -> Decay {
     if kept { Decay::NEVER } else { Decay::of(&state.config) }
 }
 
-/// Returns what a job that holds resources adds to the tally of each of its limits.
+/// Returns what a job that holds resources counts for in each of its shared limits.
 pub(crate) fn tally_of(spec: &JobSpec, run: &Run) -> Tally {
     let nodes = run.alloc.nodes().len() as u32;
     Tally {

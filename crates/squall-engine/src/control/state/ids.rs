@@ -1,4 +1,4 @@
-//! Allocation of job ids. Ids wrap around, and one is given again when nothing refers to it any more.
+//! Assignment of job ids. Ids wrap around, and an id is assigned again when nothing refers to it any more.
 
 use std::sync::Arc;
 
@@ -15,15 +15,16 @@ impl State {
         self.free_ids(1, &[]).unwrap_or_else(|| self.after_last())
     }
 
-    /// Finds the first of `count` consecutive ids that may be given to these jobs: after the last one given, or else
-    /// from the beginning of the range. None: there is no such run of free ids.
+    /// Returns the first of `count` consecutive ids that may be assigned to jobs with these specs. The search begins
+    /// after the last assigned id, and then at the start of the range. None: there are not so many consecutive free
+    /// ids.
     pub(crate) fn free_ids(&self, count: u32, specs: &[Arc<JobSpec>]) -> Option<JobId> {
         let (next, ids) = (self.after_last().0, self.config.job_ids());
         let found = self.free_within(next, *ids.end(), count, specs);
         found.or_else(|| self.free_within(*ids.start(), *ids.end(), count, specs)).map(JobId)
     }
 
-    /// Returns whether a job or an array has one of these ids.
+    /// Returns whether any of `count` ids from `first` on belongs to a job or an array.
     pub(crate) fn has_any(&self, first: JobId, count: u32) -> bool {
         let end = JobId(first.0.saturating_add(count.max(1)));
         self.jobs.range(first..end).next().is_some()
@@ -31,7 +32,7 @@ impl State {
             || self.arrays.range(first..end).next().is_some()
     }
 
-    /// Returns whether this id was ever given: it is at most the last one, or ids have wrapped around.
+    /// Returns whether an id was ever assigned: it is at most the last one, or ids have wrapped around.
     pub(crate) fn was_given(&self, id: JobId) -> bool {
         let began_again = || {
             let array = self.arrays.last_key_value().map(|(id, _)| id);
@@ -45,8 +46,8 @@ impl State {
         self.ids_began.is_some_and(|began| submit < began || (submit == began && id > self.last_id))
     }
 
-    /// Returns whether an id comes after `last`, the last one given. Ids wrap around: one that is more than an eighth
-    /// of the range ahead was given long ago.
+    /// Returns whether an id comes after `last`, the last id that was assigned. Ids wrap around: an id more than an
+    /// eighth of the range ahead counts as assigned long ago.
     pub(crate) fn is_ahead(&self, id: JobId, last: JobId) -> bool {
         let ids = self.config.job_ids();
         let count = ids.end() - ids.start() + 1;
@@ -71,9 +72,9 @@ impl State {
         }
     }
 
-    /// Returns the last id of something that stands in the way of giving the ids from `at` to `end`; the search goes on
-    /// after it. None: nothing does. Ids that a dependency names stand in the way, too: a job that depends on a
-    /// forgotten job must not come to wait for a new one.
+    /// Finds something that prevents the ids from `at` to `end` from being assigned, and returns its last id; the
+    /// search for free ids continues after that. None: nothing does. Ids that a dependency names count, too: a job that
+    /// depends on a removed job must not come to wait for a new job.
     fn in_the_way(&self, at: JobId, end: JobId, specs: &[Arc<JobSpec>]) -> Option<JobId> {
         let last = |first: JobId, size: u32| JobId(first.0.saturating_add(size.max(1) - 1));
         let job = || self.jobs.range(at..JobId(end.0.saturating_add(1))).next().map(|(id, _)| *id);

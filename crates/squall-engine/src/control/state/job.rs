@@ -1,4 +1,4 @@
-//! Records of one job, one running attempt and one step.
+//! Records of a job, of a run (attempt) of it, and of a step.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,26 +14,28 @@ use squall_model::set::NodeSet;
 use squall_model::step::{Layout, StepSpec};
 use squall_model::time::{Span, Time};
 
-/// A job of its own: a single job, or an array task that something has happened to.
+/// A job with a record of its own: a single job, or an array task to which something has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// The user who submitted it.
+    /// The user who submitted the job.
     pub owner: Arc<Owner>,
-    /// The specification, with all updates.
+    /// The specification of the job, with all updates.
     pub spec: Arc<JobSpec>,
-    /// The key that the client gave with the submission; None for array tasks, as the array has it.
+    /// Key that the client chose for the submission, so that a repeated one is recognized; None for array tasks, as the
+    /// array has it.
     pub key: Option<ClientKey>,
     /// Array and index, if this is an array task.
     pub task: Option<ArrayTask>,
-    /// Whether the spec of this array task was changed by itself; updates of the whole array then skip it.
+    /// Whether the spec of this array task was changed for the task alone; updates of the whole array then skip the
+    /// task.
     pub own_spec: bool,
-    /// When it was submitted.
+    /// When the job was submitted.
     pub submit: Time,
-    /// Hold, priority and other settings that an update or a hold changed.
+    /// Hold, priority and other settings that can change after the submission.
     pub queue: Queue,
-    /// Number of the latest attempt; 0: it never started.
+    /// Number of the latest attempt; 0: the job never started.
     pub attempt: Attempt,
-    /// How often it was requeued.
+    /// How often the job was requeued.
     pub restarts: u32,
     /// Number of launches in a row that failed by a node's fault.
     pub launch_failures: u32,
@@ -43,7 +45,7 @@ pub struct Job {
     pub last: Option<Outcome>,
 }
 
-/// What decides a pending job's position in the queue, apart from its spec.
+/// What decides a pending job's position in the queue, apart from the job's spec.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Queue {
     /// Whether the job is held, and who may release it.
@@ -56,10 +58,10 @@ pub struct Queue {
     #[n(2)]
     #[cbor(with = "squall_model::encoding::change", has_nil)]
     pub time_limit_s: Option<Option<u64>>,
-    /// The job does not start before this time, set by a requeue.
+    /// Time before which the job does not start, set by a requeue; None: there is no such time.
     #[n(3)]
     pub not_before: Option<Time>,
-    /// When it was first released from a hold.
+    /// When the job was first released from a hold; None: it never was.
     #[n(4)]
     pub released: Option<Time>,
 }
@@ -83,28 +85,29 @@ pub enum Hold {
     Requeue,
 }
 
-/// The phase of a job. Running and completing jobs hold resources, leased ones share those of their slot queue, others
-/// hold none.
+/// The phase of a job. Running and completing jobs hold resources, and leased jobs share those of their slot queue.
+/// Pending and ended jobs hold none.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Phase {
     /// The job waits in the queue.
     #[n(0)]
     Pending,
-    /// The job holds its allocation; its end is not decided.
+    /// The job holds its allocation, and its end is not decided.
     #[n(1)]
     Running(#[n(0)] Box<Run>),
-    /// The job's end is decided; some of its nodes have not released it.
+    /// The job's end is decided, and some of its nodes have not released it.
     #[n(2)]
     Completing(#[n(0)] Box<Run>, #[n(1)] Box<Ending>),
     /// The job has ended and holds nothing.
     #[n(3)]
     Ended(#[n(0)] Box<Ended>),
-    /// A node has the job prefetched and starts it by itself, in the place of the jobs before it in its slot queue.
+    /// A node has prefetched the job. The node starts it by itself, on the cores of the jobs before it in its slot
+    /// queue.
     #[n(4)]
     Leased(#[n(0)] Box<Run>),
 }
 
-/// An attempt of a job that holds resources.
+/// A run (attempt) of a job, which holds resources.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Run {
     /// When the attempt started.
@@ -119,20 +122,20 @@ pub struct Run {
     /// Nodes that have not released the attempt yet.
     #[n(3)]
     pub left: NodeSet,
-    /// Since when the job is suspended; None: it is not.
+    /// Since when the job is suspended; None: it is not suspended.
     #[n(4)]
     pub suspended: Option<Time>,
-    /// Total time of earlier suspensions and, in gang scheduling, of other jobs' time slices.
+    /// Total time that the job stood still: earlier suspensions and, in gang scheduling, other jobs' time slices.
     #[n(5)]
     pub suspended_total: Span,
-    /// Steps of the attempt, with those that have ended; an ended job's are kept without the batch script. Boxed,
+    /// Steps of the attempt, ended ones included. The record of an ended job has them without the batch script. Boxed,
     /// because a leaf of the tree has room for eleven steps and most jobs have one.
     #[n(6)]
     pub steps: BTreeMap<StepNo, Box<Step>>,
-    /// Number of the next step.
+    /// Number that the next step gets.
     #[n(7)]
     pub next_step: u32,
-    /// Generic resources that the attempt holds, or held at last.
+    /// Generic resources that the attempt holds, or held last.
     #[n(8)]
     #[cbor(default)]
     pub gres: Vec<Grant>,
@@ -151,7 +154,7 @@ pub struct Ending {
     /// The outcome that was decided.
     #[n(0)]
     pub outcome: Outcome,
-    /// Set if the job goes back into the queue when the last node has released it.
+    /// How the job returns to the queue when the last node has released it; None: the job ends.
     #[n(1)]
     pub requeue: Option<Requeue>,
     /// When the end was decided, which is the job's end time.
@@ -159,7 +162,7 @@ pub struct Ending {
     pub time: Time,
 }
 
-/// An ended job: only what is shown of it is kept.
+/// The end of a job. Only what users can see of the job is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Ended {
     /// How the job ended.
@@ -176,32 +179,32 @@ pub struct Ended {
 /// A step of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Step {
-    /// The key that the client gave with the step.
+    /// Key that the client chose for the step, so that a repeated request is recognized.
     #[n(0)]
     pub key: ClientKey,
     /// The specification of the step.
     #[n(1)]
     #[cbor(with = "squall_model::encoding::arc")]
     pub spec: Arc<StepSpec>,
-    /// The part of the job's resources that the step holds.
+    /// The part of the job's cores and memory that the step holds; empty if it shares them (`--overlap`).
     #[n(2)]
     pub alloc: Alloc,
     /// Which tasks run on which node.
     #[n(3)]
     pub layout: Layout,
-    /// When it was created.
+    /// When the step was created.
     #[n(4)]
     pub start: Time,
     /// Nodes on which the step has not ended.
     #[n(5)]
     pub left: NodeSet,
-    /// Reports of the nodes on which the step has ended, merged; None: there are none yet.
+    /// Merged reports of the nodes on which the step has ended; None: no node has reported yet.
     #[n(6)]
     pub tally: Option<StepEnd>,
-    /// When and how the step ended; None: it runs.
+    /// When and how the step ended; None: it has not ended.
     #[n(7)]
     pub ended: Option<(Time, Outcome)>,
-    /// Generic resources that it holds of the job's; None: it shares all of them with other steps.
+    /// Those of the job's generic resources that the step holds; None: it shares all of them with other steps.
     #[n(8)]
     pub gres: Option<Vec<Grant>>,
 }
@@ -217,14 +220,15 @@ impl Job {
             Phase::Ended(ended) => JobState::Ended(ended.outcome.state),
         }
     }
-    /// Returns the attempt that holds resources: of a running, completing or leased job.
+    /// Returns the attempt of a running, completing or leased job, which holds resources; otherwise None.
     pub fn run(&self) -> Option<&Run> {
         match &self.phase {
             Phase::Running(run) | Phase::Completing(run, _) | Phase::Leased(run) => Some(run),
             Phase::Pending | Phase::Ended(_) => None,
         }
     }
-    /// Returns the attempt that holds resources, or the last one of an ended job, to be changed.
+    /// Returns the attempt of a running, completing or leased job, or the last one of an ended job, to be changed.
+    /// None: there is none.
     pub(in crate::control::state) fn run_mut(&mut self) -> Option<&mut Run> {
         match &mut self.phase {
             Phase::Running(run) | Phase::Completing(run, _) | Phase::Leased(run) => Some(run),
@@ -232,7 +236,7 @@ impl Job {
             Phase::Pending => None,
         }
     }
-    /// Returns the last attempt that began, also of an ended job.
+    /// Returns the last attempt that began, also of an ended job. None: there is none.
     pub fn last_run(&self) -> Option<&Run> {
         match &self.phase {
             Phase::Ended(ended) => ended.run.as_deref(),
@@ -247,7 +251,8 @@ impl Job {
     pub(crate) fn is_leased(&self) -> bool {
         matches!(self.phase, Phase::Leased(_))
     }
-    /// Returns whether the job was leased and no node has reported its begin, even if its end is decided.
+    /// Returns whether the job was leased to a node that has not reported its begin. True also if the job's end is
+    /// decided meanwhile.
     pub(crate) fn has_not_begun(&self) -> bool {
         let batch = self.spec.kind == JobKind::Batch;
         matches!(&self.phase, Phase::Leased(run) | Phase::Completing(run, _) if batch && run.steps.is_empty())
@@ -260,7 +265,7 @@ impl Job {
     pub(crate) fn is_ended(&self) -> bool {
         matches!(self.phase, Phase::Ended(_))
     }
-    /// Returns the outcome, as soon as it is decided.
+    /// Returns the job's outcome, as soon as it is decided; before that None.
     pub fn outcome(&self) -> Option<&Outcome> {
         match &self.phase {
             Phase::Completing(_, ending) => Some(&ending.outcome),
@@ -274,28 +279,28 @@ impl Job {
         let Phase::Completing(_, ending) = &self.phase else { return None };
         Some(if let EndState::Cancelled { by } = ending.outcome.state { by } else { self.owner.uid })
     }
-    /// Returns whether the job's dependencies are its own and not those of its array.
+    /// Returns whether the job has dependencies of its own, and not those of its array.
     pub(crate) fn has_own_wants(&self) -> bool {
         self.task.is_none() || self.own_spec
     }
-    /// Returns when the job ended; None: it has not.
+    /// Returns when the job ended; None: it has not ended.
     pub fn end_time(&self) -> Option<Time> {
         if let Phase::Ended(ended) = &self.phase { Some(ended.time) } else { None }
     }
-    /// Returns the time limit that an update or the spec set, seconds; Some(None): unlimited; None: the partition's
-    /// default applies.
+    /// Returns the time limit that an update or the spec set, seconds; Some(None): unlimited; None: none was set, and
+    /// the partition's default applies.
     pub fn time_limit_s(&self) -> Option<Option<u64>> {
         self.queue.time_limit_s.or(self.spec.limit_s())
     }
 }
 
 impl Run {
-    /// Returns the node on which the batch script runs: the first one.
+    /// Returns the node on which the job's batch script runs, which is the first one.
     pub(crate) fn batch_node(&self) -> Option<squall_model::id::NodeId> {
         self.alloc.nodes().first()
     }
-    /// Drops the batch script's step when the job has ended. No request needs it any more, and it takes more room than
-    /// the rest of the attempt.
+    /// Drops the batch script's step of an ended job. No request needs it any more, and it takes more memory than the
+    /// rest of the attempt.
     pub(crate) fn forget_script(&mut self) {
         let script = self.steps.remove(&StepNo::BATCH);
         if script.is_some() && self.steps.is_empty() {

@@ -1,4 +1,4 @@
-//! The controller's own state: readable everywhere, changed by events only.
+//! The state of the controller, which every module can read and only events can change.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::State;
 pub(crate) struct Kept(State);
 
 impl Kept {
-    /// Wraps a replayed state.
+    /// Makes a replayed state readable to all, and changeable by events only.
     pub(crate) fn new(state: State) -> Self {
         Self(state)
     }
@@ -22,15 +22,15 @@ impl Kept {
     pub(crate) fn apply(&mut self, time: Time, event: &Event) {
         self.0.apply(time, event);
     }
-    /// Returns the stored copy of an equal owner, or this one if there is none.
+    /// Returns the stored copy of an equal owner. If there is none, stores this one and returns it.
     pub(crate) fn shared_owner(&mut self, owner: &Arc<Owner>) -> Arc<Owner> {
         self.0.index.recent.owner(owner)
     }
-    /// Returns the stored copy of an equal spec, or this one if there is none.
+    /// Returns the stored copy of an equal spec. If there is none, stores this one and returns it.
     pub(crate) fn shared_spec(&mut self, spec: &Arc<JobSpec>) -> Arc<JobSpec> {
         self.0.index.recent.spec(spec)
     }
-    /// Sets the digests of its environment and script in a spec, see `Recent::lay_contents`.
+    /// Writes the digests of a job's environment and script into its spec, see `Recent::lay_contents`.
     pub(crate) fn lay_contents(&mut self, spec: &mut Arc<JobSpec>, env: Digest, script: Option<Digest>) {
         self.0.index.recent.lay_contents(spec, env, script);
     }

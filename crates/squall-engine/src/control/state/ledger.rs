@@ -1,5 +1,5 @@
 //! Usage of associations and QOS: resource seconds (of CPUs, MiB of memory, nodes or GPUs) that halve with each
-//! half-life. An entry is brought up to date when something changes.
+//! half-life. An entry is recalculated only when something changes.
 
 use std::collections::BTreeMap;
 
@@ -8,32 +8,32 @@ use squall_model::config::Config;
 use squall_model::policy::{Real, ResetPeriod};
 use squall_model::time::Time;
 
-/// Usage by number of the association or QOS.
+/// Usage of one kind of resource by the number of the association or QOS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(transparent)]
 pub struct Ledger(#[n(0)] BTreeMap<u32, Usage>);
 
-/// Usage of one association or QOS.
+/// Usage of one kind of resource by one association or QOS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 struct Usage {
-    /// Resource seconds at time `at`, decayed.
+    /// Resource seconds used until time `at`, decayed.
     #[n(0)]
     cpu_s: Real,
-    /// Run time of its jobs at time `at`, seconds, decayed.
+    /// Run time of the jobs of the association or QOS until time `at`, seconds, decayed.
     #[n(1)]
     wall_s: Real,
-    /// CPUs (or other resource) of its running jobs, weighted by their QOS.
+    /// Amount of the resource, such as CPUs, that running jobs of the association or QOS hold, weighted by their QOS.
     #[n(2)]
     cpus: Real,
-    /// Number of its running jobs.
+    /// Number of running jobs of the association or QOS.
     #[n(3)]
     jobs: u64,
-    /// The time for which the values hold.
+    /// The time for which `cpu_s` and `wall_s` were calculated.
     #[n(4)]
     at: Time,
 }
 
-/// How usage decays with time.
+/// How usage decays with time: by half-life and by resets.
 #[derive(Clone, Copy, Debug)]
 pub struct Decay {
     half_life_s: f64,
@@ -41,7 +41,7 @@ pub struct Decay {
 }
 
 impl Decay {
-    /// Usage is never forgotten.
+    /// No decay: usage is never forgotten.
     pub const NEVER: Self = Self { half_life_s: 0.0, reset: ResetPeriod::None };
 
     /// Returns the decay that the configuration sets.
@@ -49,8 +49,8 @@ impl Decay {
         Self { half_life_s: config.priority_decay_half_life_s.0 as f64, reset: config.priority_usage_reset_period }
     }
 
-    /// Returns two factors for a number of seconds: what is left of a usage of 1, and what a steady rate of 1 per
-    /// second adds up to.
+    /// Returns two factors for a time of `seconds`: what is left at its end of a usage of 1, and the usage from a
+    /// steady rate of 1 per second in that time.
     fn over(self, seconds: f64) -> (f64, f64) {
         if self.half_life_s <= 0.0 {
             return (1.0, seconds);
@@ -59,7 +59,7 @@ impl Decay {
         (left, self.half_life_s / std::f64::consts::LN_2 * (1.0 - left))
     }
 
-    /// Returns when usage was last reset as configured, at or before `now`; None: it never is.
+    /// Returns when usage was last reset by the configured period, at or before `now`; None: it never is.
     fn forgotten(self, now: Time) -> Option<Time> {
         const DAY_S: u64 = 86_400;
         let day = now.secs() / DAY_S;
@@ -80,7 +80,7 @@ impl Decay {
     }
 }
 
-/// Returns days since the year began, days since the month began, and the month counted from 0. `day` counts from
+/// Returns days since the year began, days since the month began, and the month, all counted from 0. `day` counts from
 /// 1970-01-01; Gregorian calendar.
 fn calendar(day: u64) -> (u64, u64, u64) {
     let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
@@ -105,7 +105,7 @@ fn calendar(day: u64) -> (u64, u64, u64) {
     (year_day, left, 11)
 }
 
-/// Returns 2 to the power of -x. The result is equal to the last bit on every machine, as only roots and products are
+/// Returns 2 to the power of -x. Every machine gets the same result to the last bit, as only roots and products are
 /// used.
 fn halved(x: f64) -> f64 {
     const EXPONENT_MAX: f64 = 1000.0;
@@ -142,7 +142,7 @@ impl Usage {
 }
 
 impl Ledger {
-    /// Returns the resource seconds and the run time in seconds that an association has used, decayed to `now`.
+    /// Returns the resource seconds and the run time in seconds that an association or QOS has used, decayed to `now`.
     pub fn used(&self, association: u32, now: Time, decay: Decay) -> (f64, f64) {
         self.0.get(&association).map_or((0.0, 0.0), |usage| {
             let Usage { cpu_s, wall_s, .. } = usage.settled(now, decay);
@@ -150,7 +150,7 @@ impl Ledger {
         })
     }
 
-    /// Records that a job of an association starts to use `cpus` CPUs, or stops.
+    /// Records that a job of an association or QOS starts to use `cpus` CPUs (or other resource), or stops.
     pub(in crate::control) fn run(&mut self, association: u32, cpus: f64, starts: bool, now: Time, decay: Decay) {
         let usage = self.0.entry(association).or_insert(Usage { at: now, ..Usage::default() });
         *usage = usage.settled(now, decay);
@@ -163,7 +163,8 @@ impl Ledger {
         }
     }
 
-    /// Brings all entries up to date and sets their rates to 0. Entries for which `decay` returns None are dropped.
+    /// Calculates all entries up to `now` and sets the resources that their jobs hold to 0. Entries for which `decay`
+    /// returns None are dropped.
     pub(in crate::control) fn close(&mut self, now: Time, decay: impl Fn(u32) -> Option<Decay>) {
         self.0.retain(|id, usage| {
             let Some(decay) = decay(*id) else { return false };
@@ -172,7 +173,7 @@ impl Ledger {
         });
     }
 
-    /// Resets an association's usage to 0 (`sacctmgr modify … set rawusage=0`).
+    /// Resets the usage of an association or QOS to 0 (`sacctmgr modify … set rawusage=0`).
     pub(in crate::control) fn forget(&mut self, association: u32, now: Time) {
         if let Some(usage) = self.0.get_mut(&association) {
             *usage = Usage { cpu_s: Real(0.0), wall_s: Real(0.0), at: now, ..*usage };

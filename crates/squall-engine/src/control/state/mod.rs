@@ -39,10 +39,11 @@ use crate::control::state::job::Job;
 use crate::control::state::ledger::{Decay, Ledger};
 use crate::control::state::node::{Node, Partition};
 
-/// What the journal contains, and nothing else: `State::default()` with every event applied in order.
+/// The durable state: what the journal contains, and nothing else. It is `State::default()` with every event applied in
+/// order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// Number of the controller's run.
+    /// Number of the current run of the controller; it rises with each start.
     pub epoch: Epoch,
     /// Version of the controller that started last.
     pub version: String,
@@ -52,46 +53,47 @@ pub struct State {
     pub partitions: Vec<Partition>,
     /// Every node ever seen or configured, by [`NodeId`].
     pub nodes: Vec<Node>,
-    /// The job id that was given (or reserved) last. The search for the next one begins after it.
+    /// The job id that was assigned (or reserved) last. The search for the next one begins after it.
     pub last_id: JobId,
     /// When job ids last wrapped around; None: never. Jobs submitted before that are older than jobs with lower ids.
     pub ids_began: Option<Time>,
-    /// Ranges of ids that a controller with a newer state may have given: first id to last id. Their jobs are unknown,
-    /// and the ids are not given again.
+    /// Ranges of ids that a controller with a newer state may have assigned: first id to last id. Nothing is known
+    /// about their jobs, and the ids are not assigned again.
     pub lost_ids: BTreeMap<JobId, JobId>,
-    /// Jobs that are not arrays, and array tasks that have become jobs of their own.
+    /// Jobs that are not arrays, and array tasks with a record of their own.
     pub jobs: ById<Box<Job>>,
     /// Job arrays. The task with the highest index has the array's own id in `jobs`.
     pub arrays: BTreeMap<JobId, Array>,
     /// Accounts, users, associations and QOS.
     pub policy: Policy,
-    /// Usage of associations and QOS, by resource.
+    /// Usage of associations and of QOS, by kind of resource.
     pub usage: BTreeMap<(Whose, Tres), Ledger>,
     /// Number of components of each heterogeneous job, by its first component.
     pub hets: BTreeMap<JobId, u32>,
-    /// Gang scheduling: the matrix places of jobs that share cores with others.
+    /// Places in the gang scheduling matrix of jobs that share cores with others.
     pub gang: BTreeMap<JobId, gang::InTurn>,
-    /// Slot queues of leases: the job that runs in a place (or is being released from it), then the leased jobs that
-    /// follow, in order.
+    /// Slot queues of leases, by node and first core: the job that runs there (or is being released), then the leased
+    /// jobs that will use the same cores, in order.
     pub lines: BTreeMap<LineId, Vec<JobId>>,
-    /// Jobs that ended before this time are forgotten.
+    /// Records of jobs that ended before this time were removed.
     pub forgotten_before: Time,
-    /// Operators' changes of how nodes are described (features, weight, generic resources).
+    /// Operators' changes of the features, weight and generic resources of nodes.
     pub node_changes: BTreeMap<NodeId, NodeChange>,
     /// Reservations that have not ended, by name.
     pub reservations: BTreeMap<String, Reservation>,
     /// Answers of other cells about jobs there on which jobs here depend.
     pub foreign: BTreeMap<Question, Reply>,
-    /// Lookup tables and counts, derived from the rest of the state.
+    /// Lookup tables and counts that follow from the rest of the state.
     pub index: Index,
 }
 
-/// A place on a node that leased jobs use one after the other: the node and its first core.
+/// Identifies a slot queue: the node and the first core that its jobs use one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct LineId(#[n(0)] pub NodeId, #[n(1)] pub u32);
 
 impl LineId {
-    /// Returns the place of an allocation. None: it has more than one node, or no cores.
+    /// Returns the slot queue to which jobs with this allocation belong. None: the allocation has more than one node,
+    /// or no cores.
     pub fn of(alloc: &Alloc) -> Option<Self> {
         let [group] = &alloc.groups[..] else { return None };
         let node = group.nodes.first().filter(|_| group.nodes.len() == 1)?;
@@ -99,22 +101,23 @@ impl LineId {
     }
 }
 
-/// What is derived from the rest of the state, kept so that no event has to look at all jobs. Not part of a snapshot.
+/// Lookup tables and counts that follow from the rest of the state, kept so that no event has to look at all jobs. Not
+/// part of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {
-    /// Jobs by submitting user and the client's key, so that a repeated submission finds the first.
+    /// Job ids by submitting user (uid) and the client's key, so that a repeated submission finds the first.
     pub keys: BTreeMap<(u32, ClientKey), JobId>,
     /// Node ids by name.
     pub names: BTreeMap<String, NodeId>,
-    /// Ended jobs that are still kept, by end time.
+    /// Ended jobs that still have a record, by end time.
     pub ended: BTreeSet<(Time, JobId)>,
-    /// Ended arrays that are still kept, by end time.
+    /// Ended arrays that still have a record, by end time.
     pub ended_arrays: BTreeSet<(Time, JobId)>,
-    /// Number of pending jobs and arrays whose dependency names this id.
+    /// Number of jobs and arrays that have not ended and whose dependency names this id.
     pub wanted: BTreeMap<JobId, u32>,
     /// Number of pending jobs, each array task counted.
     pub pending: u64,
-    /// Number of running and completing jobs.
+    /// Number of running, completing and leased jobs.
     pub active: u64,
     /// The network topology from the configuration.
     pub topology: Arc<Topology>,
@@ -124,20 +127,22 @@ pub struct Index {
     pub by_weight: Vec<NodeId>,
     /// Number of licenses that running and completing jobs hold, by name.
     pub licenses: BTreeMap<String, u32>,
-    /// Usage that counts against limits.
+    /// Jobs and resources that count against shared limits.
     pub tallies: Tallies,
-    /// Jobs and stored bytes of each user.
+    /// Number of jobs and stored bytes of each user.
     pub users: users::Users,
     /// Specs and owners seen last, so that equal ones are stored once.
     pub recent: Recent,
 }
 
-/// A small cache of the specs and owners seen last. It equals any other: its content depends on chance, not on state.
+/// A small cache of the specs and owners seen last. Two caches always count as equal, as the content depends on chance
+/// and not on the state.
 #[derive(Clone, Debug, Default)]
 pub struct Recent {
     specs: VecDeque<Arc<JobSpec>>,
     owners: VecDeque<Arc<Owner>>,
-    /// Specs as clients' requests share them, each with its copy that has the digests of its contents.
+    /// Pairs of a spec as it came with a request and is shared by others, and its copy that also has the digests of
+    /// environment and script.
     came: VecDeque<(Arc<JobSpec>, Arc<JobSpec>)>,
 }
 
@@ -150,15 +155,15 @@ impl PartialEq for Recent {
 impl Eq for Recent {}
 
 impl Recent {
-    /// Most entries that each of the caches has.
+    /// Maximum number of entries of each cache.
     const KEPT: usize = 8;
 
-    /// Returns the stored copy of an equal spec, or this one if there is none.
+    /// Returns the stored copy of an equal spec. If there is none, stores this one and returns it.
     pub(crate) fn spec(&mut self, spec: &Arc<JobSpec>) -> Arc<JobSpec> {
         share(&mut self.specs, spec)
     }
-    /// Sets the digests of its environment and script in a spec. If other requests share the spec, it is replaced by a
-    /// changed copy, which those with the same contents share.
+    /// Writes the digests of a job's environment and script into its spec. A spec that other requests share is replaced
+    /// by a changed copy; requests with the same contents share that copy.
     pub(crate) fn lay_contents(&mut self, spec: &mut Arc<JobSpec>, env: Digest, script: Option<Digest>) {
         if let Some(own) = Arc::get_mut(spec) {
             (own.env, own.script) = (env, script);
@@ -176,7 +181,7 @@ impl Recent {
         self.came.truncate(Self::KEPT - 1);
         self.came.push_front((came, Arc::clone(spec)));
     }
-    /// Returns the stored copy of an equal owner, or this one if there is none.
+    /// Returns the stored copy of an equal owner. If there is none, stores this one and returns it.
     pub(crate) fn owner(&mut self, owner: &Arc<Owner>) -> Arc<Owner> {
         share(&mut self.owners, owner)
     }
@@ -193,18 +198,18 @@ fn share<T: PartialEq>(recent: &mut VecDeque<Arc<T>>, value: &Arc<T>) -> Arc<T> 
     Arc::clone(value)
 }
 
-/// What an id stands for. An array's own id stands for its last task here; use `State::arrays` for the array.
+/// What a job id stands for. An array's own id stands for its last task here; use `State::arrays` for the array.
 #[derive(Clone, Copy, Debug)]
 pub enum Found<'a> {
-    /// A job of its own.
+    /// A job or array task with a record of its own.
     Job(&'a Job),
-    /// A pending task of an array that has not become a job of its own.
+    /// A pending array task without a record of its own: its array, and its array id and index.
     Untouched(&'a Array, ArrayTask),
 }
 
 impl State {
-    /// Returns whether this state can be used with a configuration. It can't once ids were given and the cell differs:
-    /// the ids would then be looked for in the other cell.
+    /// Returns whether this state can be used with a configuration. It can't if the configuration has another cell and
+    /// ids were assigned, because those ids would then be looked for in the former cell.
     pub fn keeps_cell(&self, config: &Config) -> bool {
         self.last_id == JobId(0) || self.config.cell == config.cell
     }
@@ -212,7 +217,7 @@ impl State {
     pub fn is_foreign(&self, id: JobId) -> bool {
         self.config.cell.is_some_and(|cell| cell != id.cell())
     }
-    /// Finds a job or an untouched array task. None: it never existed, or is forgotten.
+    /// Finds a job, or an array task without a record of its own. None: it never existed, or its record was removed.
     pub fn find(&self, id: JobId) -> Option<Found<'_>> {
         if let Some(job) = self.jobs.get(&id) {
             return Some(Found::Job(job));
@@ -222,18 +227,18 @@ impl State {
         let task = ArrayTask { array: array_id, index };
         array.tally.untouched.contains(index).then_some(Found::Untouched(array, task))
     }
-    /// Returns the array that reserved this id, for itself or for a task.
+    /// Returns the array that reserved this id, for itself or for a task. None: no array did.
     pub fn array_of(&self, id: JobId) -> Option<(JobId, &Array)> {
         let (&array_id, array) = self.arrays.range(..=id).next_back()?;
         (id.0 - array_id.0 < array.size()).then_some((array_id, array))
     }
-    /// Returns an array's tasks that are jobs of their own, by rising id.
+    /// Returns those tasks of an array that have a record of their own, by rising id.
     pub fn touched(&self, array: JobId) -> impl Iterator<Item = (JobId, &Job)> {
         let size = self.arrays.get(&array).map_or(0, Array::size);
         let range = self.jobs.range(array..JobId(array.0.saturating_add(size)));
         range.map(|(&id, job)| (id, &**job))
     }
-    /// Returns the heterogeneous job of which this is a component.
+    /// Returns the heterogeneous job of which this job is a component; None: it is not a component.
     pub fn het_of(&self, id: JobId) -> Option<Het> {
         let (&leader, &size) = self.hets.range(..=id).next_back()?;
         (id.0 - leader.0 < size).then_some(Het { leader, size })
@@ -251,17 +256,17 @@ impl State {
     pub fn leaves(&self, id: JobId, node: NodeId) -> bool {
         self.jobs.get(&id).and_then(|job| job.run()).is_some_and(|run| run.leaving.on(node).is_some())
     }
-    /// Returns an association's or QOS's decayed usage at `now`: resource times seconds, and seconds of its jobs' run
-    /// time.
+    /// Returns the decayed usage of an association or QOS at `now`: amount of the resource times seconds, and run time
+    /// of its jobs in seconds.
     pub fn used(&self, whose: Whose, tres: Tres, id: u32, now: Time, decay: Decay) -> (f64, f64) {
         self.usage.get(&(whose, tres)).map_or((0.0, 0.0), |ledger| ledger.used(id, now, decay))
     }
-    /// Returns the total number of each license.
+    /// Returns the configured number of each license, by name.
     pub fn license_totals(&self) -> BTreeMap<String, u32> {
         license::parse(&self.config.licenses).unwrap_or_default()
     }
-    /// Reads the network from the configuration's topology file. The host refuses a faulty file before; with none, all
-    /// nodes are alike.
+    /// Reads the network topology from the configuration's topology file. The host refuses a faulty file before.
+    /// Without a file all nodes are alike.
     pub(crate) fn read_topology(&mut self) {
         let file = &self.config.topology;
         let (plugin, param) = (&self.config.topology_plugin, &self.config.topology_param);
@@ -273,19 +278,19 @@ impl State {
         };
         self.index.topology = Arc::new(found);
     }
-    /// Returns the id of the node with that name.
+    /// Returns the id of the node with that name; None: there is none.
     pub fn node_id(&self, name: &str) -> Option<NodeId> {
         self.index.names.get(name).copied()
     }
-    /// Returns a node.
+    /// Returns the node with that id; None: there is none.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(id.index())
     }
-    /// Returns the partition with that name.
+    /// Returns the partition with that name; None: there is none.
     pub fn partition(&self, name: &str) -> Option<&Partition> {
         self.partitions.iter().find(|p| p.config.name == name)
     }
-    /// Returns the partition for jobs that name none.
+    /// Returns the partition for jobs that name none; None: no partition is the default.
     pub fn default_partition(&self) -> Option<&Partition> {
         self.partitions.iter().find(|p| p.config.default)
     }

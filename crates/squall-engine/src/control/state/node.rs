@@ -10,7 +10,8 @@ use squall_model::resource::Hardware;
 use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::Time;
 
-/// A node that the configuration names or that has registered. Never removed; its id is its position in the list.
+/// A node that the configuration names or that has registered. It is never removed; its id is its position in
+/// `State::nodes`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Node {
     /// The node's name.
@@ -22,28 +23,28 @@ pub struct Node {
     /// Hardware as the node reported it.
     #[n(2)]
     pub reported: Hardware,
-    /// Hardware with the configuration's limits applied.
+    /// Hardware that jobs can use: as reported, with configuration and operators' changes applied.
     #[n(3)]
     pub hardware: Hardware,
-    /// When this boot or this hardware was registered.
+    /// When the node registered with this boot or this hardware.
     #[n(4)]
     pub registered: Time,
     /// Whether the node responds.
     #[n(5)]
     pub up: bool,
-    /// What the operator ordered: resume, drain or down.
+    /// The administrative state that an operator set: resume, drain or down.
     #[n(6)]
     pub admin: NodeAdmin,
-    /// Why the node is down or drained.
+    /// Why the node is down or drained; None: no reason was given.
     #[n(7)]
     pub reason: Option<NodeReason>,
-    /// Cores that jobs hold.
+    /// Cores of the node that jobs hold.
     #[n(8)]
     pub cores: CoreSet,
-    /// Memory that jobs hold, MiB.
+    /// Memory of the node that jobs hold, MiB.
     #[n(9)]
     pub memory_mb: u64,
-    /// Jobs that hold resources here: running, completing or leased ones.
+    /// Jobs that hold resources on the node: running, completing or leased ones.
     #[n(10)]
     pub jobs: BTreeSet<JobId>,
 }
@@ -54,10 +55,10 @@ pub struct NodeReason {
     /// The reason as text.
     #[n(0)]
     pub text: String,
-    /// Uid of the operator who set it; None: the controller did.
+    /// Uid of the operator who set the reason; None: the controller set it.
     #[n(1)]
     pub by: Option<u32>,
-    /// When it was set.
+    /// When the reason was set.
     #[n(2)]
     pub time: Time,
 }
@@ -74,11 +75,11 @@ pub struct Partition {
 }
 
 impl Node {
-    /// Returns whether jobs may start on the node.
+    /// Returns whether jobs may start on the node: it responds and is neither drained nor down.
     pub fn usable(&self) -> bool {
         self.up && self.admin == NodeAdmin::Resume
     }
-    /// Returns the number of CPUs that no job holds.
+    /// Returns the number of the node's CPUs that no job holds.
     pub fn free_cpus(&self) -> u32 {
         self.hardware.cpus.saturating_sub(self.cores.len() as u32)
     }

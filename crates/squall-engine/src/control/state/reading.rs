@@ -1,4 +1,4 @@
-//! Small questions that the state answers.
+//! Functions that read the state: outcomes, known jobs, partitions in use.
 
 use squall_model::config::Config;
 use squall_model::id::JobId;
@@ -7,7 +7,7 @@ use squall_model::job::{DependencyJob, EndState, Outcome};
 use super::State;
 use super::job::{Ending, Job};
 
-/// Returns how a job or task ended, or an array with all of its tasks. None: it has not ended.
+/// Returns how a job or task ended; for an array, how all of its tasks together ended. None: it has not ended.
 pub(crate) fn outcome_of(state: &State, id: JobId) -> Option<Outcome> {
     if let Some(array) = state.arrays.get(&id) {
         return array.outcome();
@@ -15,12 +15,12 @@ pub(crate) fn outcome_of(state: &State, id: JobId) -> Option<Outcome> {
     if let Some(job) = state.jobs.get(&id) {
         return job.outcome().filter(|_| job.is_ended()).cloned();
     }
-    // A task that ended without becoming a job of its own.
+    // A task that ended and never had a record of its own.
     let (array_id, array) = state.array_of(id)?;
     array.tally.skipped(array.index_of(array_id, id)?).map(|skipped| skipped.outcome.clone())
 }
 
-/// Returns whether a job or task that a dependency names is known.
+/// Returns whether the job or task that a dependency names exists.
 pub(crate) fn exists(state: &State, job: DependencyJob) -> bool {
     match (job.index, state.arrays.get(&job.id)) {
         (Some(index), Some(array)) => array.tasks.indices.contains(index),
@@ -30,8 +30,8 @@ pub(crate) fn exists(state: &State, job: DependencyJob) -> bool {
     }
 }
 
-/// Adds to a newly read configuration the partitions that it lacks and that jobs still need. Slurm ends such jobs; here
-/// the partitions stay until a configuration is read when no job needs them.
+/// Adds to a newly read configuration the partitions that it lacks and that jobs still need. Slurm ends such jobs. Here
+/// the partitions stay until a configuration is read at a time when no job needs them.
 pub(crate) fn keep_used(state: &State, config: &mut Config) {
     let known = |config: &Config, name: &str| config.partitions.iter().any(|p| p.name == name);
     for partition in &state.partitions {
@@ -46,7 +46,7 @@ pub(crate) fn keep_used(state: &State, config: &mut Config) {
     }
 }
 
-/// Returns whether jobs that have not ended run in a partition or name it.
+/// Returns whether a job that has not ended runs in a partition or names it.
 pub(crate) fn is_used(state: &State, name: &str) -> bool {
     let named = |spec| state.partitions_of(spec).any(|partition| partition.config.name == name);
     let runs = |job: &Job| job.run().is_some_and(|run| run.partition == name);
@@ -54,15 +54,16 @@ pub(crate) fn is_used(state: &State, name: &str) -> bool {
     waits || state.jobs.values().any(|job| !job.is_ended() && (named(&job.spec) || runs(job)))
 }
 
-/// Returns whether a job may run again after a failure that was not its own.
+/// Returns whether a job may be requeued after a failure that it did not cause.
 pub(crate) fn may_requeue(state: &State, job: &Job) -> bool {
     job.spec.kind.goes_back() && job.spec.requeue.unwrap_or(state.config.job_requeue)
 }
 
-/// The reason text of a requeue that a job's own script asked for: the job runs again however the script ends.
+/// Reason text of a requeue that a job's own script asked for. Such a job runs again whatever the outcome of the
+/// script.
 pub(crate) const ITSELF: &str = "requeued itself";
 
-/// Returns whether a job is being requeued because its own script asked for it.
+/// Returns whether the requeue of a completing job was requested by the job's own script.
 pub(crate) fn is_by_itself(ending: &Ending) -> bool {
     ending.outcome.state == EndState::Requeued && ending.outcome.reason.as_deref() == Some(ITSELF)
 }

@@ -1,5 +1,5 @@
-//! A state in parts. Each part is written, read and restored by itself, so that threads can share the work. A part
-//! stores each spec and owner once; derived indexes are not stored.
+//! A state in parts, for snapshots. Each part is written, read and restored by itself, so that threads can share the
+//! work. A part stores each spec and owner once; derived indexes are not stored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,82 +25,83 @@ use crate::control::state::node::{Node, Partition};
 use crate::control::state::users::{Users, content_of};
 use crate::control::state::{Index, LineId, State};
 
-/// Jobs in a part: enough that specs are shared, few enough that the part fits a processor's cache.
+/// Number of jobs in a part: enough that specs are shared, few enough that the part fits a processor's cache.
 const JOBS_PER_PART: usize = 1024;
 
 /// A part of a state. Made by [`State::parts`]; [`Part::restore`] and [`State::assemble`] make a state of parts again.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Part {
-    /// Everything that is not in the other parts. There is exactly one.
+    /// Everything that is not in the other parts. A snapshot has exactly one such part.
     #[n(0)]
     Cluster(#[n(0)] Box<Cluster>),
     /// Some of the jobs and arrays.
     #[n(1)]
     Rows(#[n(0)] Rows),
-    /// Accounts and their usage, if there are any. There is at most one.
+    /// Accounts and their usage, if there are any. A snapshot has at most one such part.
     #[n(2)]
     Standing(#[n(0)] Box<Standing>),
-    /// Generic resources that jobs hold. Builds before [`Run::gres`] wrote it; it is read and written no more.
+    /// Generic resources that jobs hold. Builds before [`Run::gres`] wrote this part; it is still read, but no longer
+    /// written.
     #[n(3)]
     Grants(#[n(0)] BTreeMap<JobId, Granted>),
-    /// Reservations.
+    /// All reservations.
     #[n(4)]
     Reservations(#[n(0)] Vec<Reservation>),
-    /// Gang scheduling: matrix places of jobs that share cores, if there are any.
+    /// Places in the gang scheduling matrix of jobs that share cores, if there are any.
     #[n(5)]
     Gang(#[n(0)] Vec<(JobId, InTurn)>),
-    /// Heterogeneous jobs (first component and size), if there are any.
+    /// Heterogeneous jobs, if there are any: number of components by first component.
     #[n(6)]
     Hets(#[n(0)] BTreeMap<JobId, u32>),
-    /// Slot queues of leases, if there are any.
+    /// Slot queues of leased jobs by node and first core, if there are any.
     #[n(7)]
     Lines(#[n(0)] BTreeMap<LineId, Vec<JobId>>),
-    /// Answers of other cells, if there are any.
+    /// Answers of other cells about their jobs, if there are any.
     #[n(8)]
     Foreign(#[n(0)] Vec<(Question, Reply)>),
-    /// What associations and levels of service used of each resource, if anything.
+    /// Usage of each kind of resource by associations and QOS, if there is any.
     #[n(9)]
     Spent(#[n(0)] BTreeMap<(Whose, Tres), Ledger>),
-    /// What running jobs gave back and nodes have not released yet. Builds before [`Run::leaving`] wrote it; it is read and
-    /// written no more.
+    /// What running jobs gave back and nodes had not released yet. Builds before [`Run::leaving`] wrote this part; it
+    /// is still read, but no longer written.
     #[n(10)]
     Leaving(#[n(0)] BTreeMap<JobId, Alloc>),
-    /// Ranges of ids whose jobs are lost (first and last), if there are any.
+    /// Ranges of job ids that a controller with a newer state may have assigned (first and last id), if there are any.
     #[n(11)]
     LostIds(#[n(0)] BTreeMap<JobId, JobId>),
-    /// When job ids last wrapped around, if ever.
+    /// When job ids last wrapped around, if they did.
     #[n(12)]
     IdsBegan(#[n(0)] Time),
-    /// Operators' changes of how nodes are described, if there are any.
+    /// Operators' changes of the features, weight and generic resources of nodes, if there are any.
     #[n(13)]
     NodeChanges(#[n(0)] BTreeMap<NodeId, NodeChange>),
 }
 
-/// Generic resources of a job's latest attempt.
+/// Generic resources of a job's latest attempt, in snapshots of early builds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Granted {
-    /// What it holds.
+    /// Devices that the job holds on each node.
     #[n(0)]
     job: Vec<Grant>,
-    /// What its steps hold of that; of steps that are not named here: they share all.
+    /// Those of the job's devices that a step holds, by step. A step without an entry shares all of them.
     #[n(1)]
     steps: BTreeMap<StepNo, Vec<Grant>>,
 }
 
-/// Accounts and what they used.
+/// Accounts, users, associations and QOS, and what they used.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Standing {
     #[n(0)]
     policy: Policy,
-    /// What associations used of CPUs. Builds before [`State::usage`] filled it; now it is empty.
+    /// CPU usage of associations, in snapshots of builds before [`State::usage`]; empty in new snapshots.
     #[n(1)]
     ledger: Ledger,
-    /// When preempted jobs end. Builds before [`Run::grace`] filled it; now it is empty.
+    /// When grace times of preempted jobs end, in snapshots of builds before [`Run::grace`]; empty in new snapshots.
     #[n(2)]
     graces: BTreeMap<JobId, Time>,
 }
 
-/// What a state holds apart from jobs, arrays and accounts.
+/// What a state contains apart from jobs, arrays, accounts and the rarer parts.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Cluster {
     #[n(0)]
@@ -135,7 +136,7 @@ pub struct Rows {
     arrays: Vec<ArrayRow>,
 }
 
-/// A job; `owner` and `spec` are positions in the lists of its part.
+/// A job; `owner` and `spec` are positions in the lists of its part of the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 struct JobRow {
     #[n(0)]
@@ -166,7 +167,7 @@ struct JobRow {
     last: Option<Outcome>,
 }
 
-/// An array; `owner` and `spec` are positions in the lists of its part.
+/// An array; `owner` and `spec` are positions in the lists of its part of the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 struct ArrayRow {
     #[n(0)]
@@ -190,7 +191,7 @@ struct ArrayRow {
     tally: ArrayTally,
 }
 
-/// Shared values, each stored once; found by address.
+/// Collects shared values for a part of a snapshot, each once. Equal addresses count as the same value.
 struct Table<T> {
     places: BTreeMap<usize, u32>,
     values: Vec<Arc<T>>,
@@ -210,7 +211,7 @@ impl<T> Table<T> {
     }
 }
 
-/// A part in the form that the state needs, with the entries that it adds to the state's index.
+/// A part of a snapshot in the form that the state needs, with the entries that it adds to the state's index.
 #[derive(Debug, Default)]
 pub struct Restored {
     cluster: Option<Box<Cluster>>,
@@ -239,7 +240,7 @@ pub struct Restored {
 }
 
 impl State {
-    /// Returns all parts, in the order that [`State::assemble`] needs.
+    /// Returns all parts of the state, in the order that [`State::assemble`] needs.
     pub fn parts(&self) -> impl Iterator<Item = Part> + '_ {
         let cluster = Cluster {
             epoch: self.epoch,
@@ -277,7 +278,7 @@ impl State {
         std::iter::once(Part::Cluster(Box::new(cluster))).chain(standing).chain(rows).chain(rest)
     }
 
-    /// Makes the state of its parts, given in their order. None: the parts contradict each other.
+    /// Makes a state from its restored parts, given in their order. None: the parts contradict each other.
     pub fn assemble(parts: impl IntoIterator<Item = Restored>) -> Option<Self> {
         let mut all = Restored::default();
         for part in parts {
@@ -339,7 +340,8 @@ impl State {
     }
 }
 
-/// Gives jobs what builds before wrote apart from them.
+/// Adds to the jobs the grace times, generic resources and returned nodes that early builds wrote in parts of their
+/// own.
 fn join(
     jobs: &mut ById<Box<Job>>,
     graces: BTreeMap<JobId, Time>,
@@ -402,7 +404,7 @@ impl Rows {
         Self { owners: owners.values, specs: specs.values, jobs, arrays }
     }
 
-    /// Restores the jobs and arrays. None: an owner or spec is missing.
+    /// Restores the jobs and arrays of a part. None: an owner or spec is missing.
     fn restore(self) -> Option<Restored> {
         let Self { owners, specs, jobs, arrays } = self;
         let shared =
@@ -438,7 +440,7 @@ impl Rows {
 }
 
 impl Part {
-    /// Restores one part. None: it contradicts itself.
+    /// Restores one part of a snapshot. None: it contradicts itself.
     pub fn restore(self) -> Option<Restored> {
         match self {
             Self::Standing(standing) => Some(Restored { standing: Some(standing), ..Restored::default() }),
@@ -501,7 +503,7 @@ impl Restored {
         self.arrays.push((id, array));
     }
 
-    /// Adds the next part. None: a part came twice of which there is only one.
+    /// Merges the next part into this one. None: a part of which a snapshot has only one came twice.
     fn absorb(&mut self, mut next: Self) -> Option<()> {
         if next.cluster.is_some() && self.cluster.is_some() || next.standing.is_some() && self.standing.is_some() {
             return None;

@@ -1,4 +1,4 @@
-//! Jobs and stored content of each user.
+//! Number of jobs and size of stored content of each user.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,22 +6,22 @@ use std::sync::Arc;
 use squall_model::job::JobSpec;
 use squall_model::limits::CONTENT_BYTES_FREE;
 
-/// What one user has.
+/// Number of jobs and size of stored content of one user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// Jobs that have not ended, each array task counted.
+    /// Number of jobs that have not ended, each array task counted.
     pub jobs: u64,
-    /// Bytes of content (scripts, environments, arguments) of all of the user's jobs that are kept, ended ones too.
+    /// Bytes of content (scripts, environments, arguments) of all the user's jobs that have a record, ended ones too.
     /// Jobs with little content are not counted.
     pub content: u64,
 }
 
-/// Shares by uid; users who have nothing have no entry.
+/// Jobs and content by uid; a user who has nothing has no entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Users(BTreeMap<u32, Share>);
 
 impl Users {
-    /// Returns a user's share.
+    /// Returns what a user has; zeros if there is no entry.
     pub(crate) fn of(&self, uid: u32) -> Share {
         self.0.get(&uid).copied().unwrap_or_default()
     }
@@ -34,7 +34,7 @@ impl Users {
         }
     }
 
-    /// Adds the shares of another table.
+    /// Adds what the users of another table have.
     pub(crate) fn absorb(&mut self, other: &Self) {
         for (&uid, more) in &other.0 {
             self.change(uid, |share| {
@@ -45,13 +45,13 @@ impl Users {
     }
 }
 
-/// Returns how many bytes of content a job has; 0 if they are too few to be noted.
+/// Returns the bytes of content of a job (script, environment, arguments); 0 if they are too few to be counted.
 pub(crate) fn content_of(spec: &JobSpec) -> u64 {
     spec.options.get().map_or(0, |chosen| chosen.content_bytes)
 }
 
-/// Notes in a spec how many bytes of content the job has, its arguments included. Replaces what a client may have
-/// written there.
+/// Writes into a spec how many bytes of content the job has, arguments included: `bytes` and those of the arguments.
+/// Replaces what a client may have written there.
 pub(crate) fn note_content(spec: &mut Arc<JobSpec>, bytes: usize) {
     let bytes = bytes as u64 + spec.args.iter().map(|arg| arg.len() as u64).sum::<u64>();
     let noted = if bytes > CONTENT_BYTES_FREE { bytes } else { 0 };

@@ -12,7 +12,8 @@ use crate::control::index::desk::Waiting;
 use crate::control::index::layout::{Placed, Room, Unplaced, place, place_ranks, tasks_each};
 use crate::control::state::State;
 
-/// Finds a layout for a step in the allocation of its job.
+/// Finds a layout for a step on the nodes of its job. A step with a process grid (`--grid`) is placed by it. A step
+/// that is the program for which the job asked for its grid is placed by that one.
 pub(crate) fn place_step(
     state: &State,
     job: JobId,
@@ -51,14 +52,14 @@ pub(crate) fn place_step(
     }
 }
 
-/// Returns the grid that a job asked for.
+/// Returns the process grid that a job asked for; None: it asked for none.
 fn grid_of(state: &State, job: JobId) -> Option<Grid> {
     let wish = Wish::of(&state.jobs.get(&job)?.spec.options.network).ok()?;
     Some(wish.grid?.grid())
 }
 
-/// Returns whether a step is the program that the job's grid was meant for: it has as many tasks, on all nodes, with no
-/// distribution of its own.
+/// Returns whether a step is the program for which the job asked for its grid: the step has as many tasks, on all
+/// nodes, with no distribution of its own.
 fn is_whole(request: &Waiting, grid: &Grid) -> bool {
     let spec = &request.spec;
     let all_nodes = spec.nodelist.is_none() && spec.exclude.is_none() && spec.relative.is_none();
@@ -68,7 +69,8 @@ fn is_whole(request: &Waiting, grid: &Grid) -> bool {
         && spec.nodes_max.is_none()
 }
 
-/// Returns the node of each rank: equally many on each node if the grid can be placed so, otherwise as many as fit.
+/// Returns the node of each rank. Each node gets equally many ranks if the grid can be placed so, otherwise as many as
+/// fit.
 fn ranks(
     state: &State,
     rooms: &[Room],

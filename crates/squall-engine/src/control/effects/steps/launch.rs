@@ -14,7 +14,8 @@ use crate::control::index::layout::{Room, reserve};
 use crate::control::state::State;
 use crate::control::state::job::{Phase, Run, Step};
 
-/// Returns the nodes of a running job with what its steps leave free. None: it does not run.
+/// Returns the nodes of a running job, each with the cores, memory and devices that no step holds. None: the job does
+/// not run.
 fn rooms(state: &State, job: JobId) -> Option<Vec<Room>> {
     let Phase::Running(run) = &state.jobs.get(&job)?.phase else { return None };
     let mut rooms: Vec<Room> = Vec::new();
@@ -73,14 +74,16 @@ fn free_devices(run: &Run, rooms: &mut [Room]) {
 
 /// Nodes and resources that a waiting step may get.
 pub(crate) struct Offer {
-    /// The job's nodes with what its steps leave free.
+    /// The job's nodes, each with the cores, memory and devices that no running step holds.
     all: Vec<Room>,
-    /// The job's nodes without what its steps hold and what the first waiting step will need; None: no step waits.
+    /// The job's nodes without what running steps hold and without what the first waiting step will need; None: no step
+    /// waits.
     rest: Option<Vec<Room>>,
 }
 
 impl Offer {
-    /// Makes an offer; `first` is the request of the first waiting step. None: the job does not run.
+    /// Makes the offer for the steps of a job; `first` is the request of the first waiting step. None: the job does not
+    /// run.
     pub(crate) fn new(state: &State, job: JobId, first: Option<&StepSpec>) -> Option<Self> {
         let all = rooms(state, job)?;
         let rest = first.map(|spec| {
@@ -91,9 +94,9 @@ impl Offer {
         Some(Self { all, rest })
     }
 
-    /// Returns the resources for a request. A step requested from within another step may also take what the first
-    /// waiting step needs. The step around it holds cores and may be waiting for it, so it must not wait for those
-    /// cores itself.
+    /// Returns the resources that a step request may use. A step requested from within another step may also use what
+    /// the first waiting step needs. The enclosing step holds cores and may be waiting for it, so it must not wait for
+    /// those cores itself.
     pub(crate) fn to(&self, program: &TaskProgram) -> &[Room] {
         match &self.rest {
             Some(rest) if program.within.is_none() => rest,
@@ -102,8 +105,8 @@ impl Offer {
     }
 }
 
-/// Returns the steps that hold cores: all that have not ended, except the batch script, which shares its cores with
-/// all.
+/// Returns the steps of a job that hold cores: all that have not ended, except the batch script, which shares its cores
+/// with all of them.
 fn holding(run: &Run) -> impl Iterator<Item = &Step> {
     run.steps.iter().filter(|(no, step)| **no != StepNo::BATCH && step.ended.is_none()).map(|(_, step)| &**step)
 }

@@ -29,8 +29,8 @@ use crate::control::index::layout::{Placed, Unplaced};
 use crate::control::port::{CallerId, Out};
 use crate::control::state::job::{Phase, Step};
 
-/// Keeps a step request that came with its job's allocation request. It is handled like any other in the turn in which
-/// the job starts, after the job's client has been told of the start.
+/// Keeps a step request that came with its job's allocation request. It is handled like any other step request in the
+/// turn in which the job starts, after the job's client was told of the start.
 pub(crate) fn ask_with_job(c: &mut Controller, job: JobId, request: Waiting) {
     c.steps.served.insert((request.caller, job));
     c.steps.first.insert(job, request);
@@ -45,7 +45,7 @@ pub(crate) fn ask(c: &mut Controller, now: Time, job: JobId, request: Waiting, o
     }
     let suspended = match c.state.jobs.get(&job).map(|job| &job.phase) {
         Some(Phase::Running(run)) => run.suspended.is_some(),
-        // The job may have begun on its node, which has not reported that yet.
+        // The job may have begun on the node to which it is leased, which has not reported that yet.
         Some(Phase::Leased(_)) => true,
         Some(Phase::Pending) => return Err(Refusal::NotRunning),
         _ => return Err(Refusal::AlreadyDone),
@@ -101,7 +101,7 @@ fn send_start(c: &mut Controller, key: StepKey, program: &TaskProgram) {
     c.links.put(&nodes, Down::StartStep(start));
 }
 
-/// Records which connection is the step's `srun`, and the program that it brought.
+/// Records the connection of the step's `srun`, and the program that this `srun` sent.
 fn adopt(c: &mut Controller, now: Time, key: StepKey, caller: CallerId, program: &Arc<TaskProgram>) {
     watch_limit(c, now, key);
     let live = c.steps.live.entry(key).or_default();
@@ -134,8 +134,8 @@ fn step_of(c: &Controller, key: StepKey) -> Option<&Step> {
     job.last_run()?.steps.get(&key.step).map(|step| &**step)
 }
 
-/// Handles a request that was made before: its `srun` lost the connection to the controller and is back. Returns true
-/// if it was one.
+/// Handles a step request that is a repetition: its `srun` lost the connection to the controller and has connected
+/// again. Returns whether the request is a repetition.
 fn retry(c: &mut Controller, now: Time, job: JobId, request: &Waiting, out: &mut Out) -> bool {
     if let Some(waiting) = c.steps.waiting.get_mut(&job).and_then(|all| all.iter_mut().find(|w| w.key == request.key)) {
         waiting.caller = request.caller;
@@ -152,7 +152,7 @@ fn retry(c: &mut Controller, now: Time, job: JobId, request: &Waiting, out: &mut
     if ended {
         settle(c, now, job, out);
     } else {
-        // Nodes that know the step ignore this; the others have waited for the program.
+        // Nodes that have the step ignore this message; the others have waited for the program.
         send_start(c, key, &request.program);
     }
     true
@@ -182,9 +182,9 @@ fn settle_first(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
     }
     let Some(job) = c.state.jobs.get(&id).filter(|job| !job.is_pending()) else { return };
     let ended = job.outcome().is_some();
-    // The job's client is told that the job has ended; that answers the step request, too.
+    // The message that the job has ended answers the step request, too.
     let Some(request) = c.steps.first.remove(&id).filter(|_| !ended) else { return };
-    // Nodes must get the job before its step.
+    // Nodes must receive the job before its step.
     work::send_starts(c);
     let caller = request.caller;
     if let Err(refusal) = ask(c, now, id, request, out) {
@@ -207,15 +207,15 @@ fn end_of(c: &Controller, key: StepKey) -> Option<Answer> {
     let Some(step) = step_of(c, key) else { return Some(Answer::Refused(Refusal::Revoked)) };
     let outcome = match (&step.ended, &c.state.jobs.get(&key.job)?.phase) {
         (Some((_, outcome)), _) => outcome.clone(),
-        // A node was lost with its report of the step's end.
+        // A node was lost that had not reported the step's end.
         (None, Phase::Ended(ended)) => Outcome { exit: ExitCode { code: 0, signal: 9 }, ..ended.outcome.clone() },
         (None, _) => return None,
     };
     Some(Answer::StepDone { step: key.step, outcome })
 }
 
-/// Starts the steps that fit, oldest request first. One that does not fit blocks later ones only if they would take
-/// what the first waiting step needs.
+/// Starts the waiting steps of a job that fit, oldest request first. A request that does not fit blocks later ones only
+/// if these would take what the first waiting step needs.
 fn settle_waiting(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
     if !c.steps.waiting.contains_key(&job) {
         return;
@@ -257,7 +257,8 @@ fn settle_waiting(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
     }
 }
 
-/// Forgets a client whose connection has ended. Its running steps are ended unless `srun` comes back in time.
+/// Removes a client whose connection has ended. The running steps of that client are ended unless its `srun` connects
+/// again in time.
 pub(crate) fn hangup(c: &mut Controller, now: Time, caller: CallerId) {
     let served: Vec<JobId> =
         c.steps.served.range((caller, JobId(0))..=(caller, JobId(u32::MAX))).map(|s| s.1).collect();
@@ -339,7 +340,8 @@ pub(crate) fn registered(c: &mut Controller, node: NodeId, known: &[StepKey]) {
     }
 }
 
-/// Sends a node that has come back what it may have missed of a step.
+/// Sends a node that has come back the order about a step that it may have missed: the end, or the start if the node
+/// does not have the step.
 fn remind(c: &mut Controller, node: NodeId, key: StepKey, known: bool) {
     let Some(live) = c.steps.live.get(&key) else { return };
     let message = match (live.ending, &live.program) {

@@ -1,4 +1,4 @@
-//! Events of controller, configuration, nodes and partitions.
+//! Events about the controller, its configuration, nodes and partitions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ impl State {
         version.clone_into(&mut self.version);
     }
 
-    /// Records that ids up to `last` may have been given to jobs that this state does not know.
+    /// Records that ids up to `last` may have been assigned to jobs that this state does not contain.
     pub(super) fn ids_lost(&mut self, last: JobId) {
         if last > self.last_id {
             self.lost_ids.insert(JobId(self.last_id.0 + 1), last);
@@ -29,8 +29,8 @@ impl State {
         }
     }
 
-    /// Gives every node that the configuration names an id at once, in the configuration's order. A node that it no
-    /// longer names is in no partition; its jobs run to their end.
+    /// Assigns an id at once to every node that the configuration names, in the configuration's order. A node that the
+    /// configuration no longer names is in no partition; its jobs run to their end.
     pub(super) fn configured(&mut self, time: Time, config: &Arc<Config>) {
         self.settle_ledger(time);
         let mut left = self.left_nodes();
@@ -123,7 +123,7 @@ impl State {
         }
     }
 
-    /// Sets a node's hardware from its own report, the configuration and operators' changes.
+    /// Sets a node's hardware from the node's own report, the configuration and operators' changes.
     fn describe(&mut self, id: NodeId) {
         let Some(node) = self.nodes.get_mut(id.index()) else { return };
         node.hardware = effective(&node.reported, entry_of(&self.config, &node.name));
@@ -137,7 +137,8 @@ impl State {
         self.node_changes.get(&id)?.gres.as_deref()
     }
 
-    /// Returns the features that a node may have, active or not.
+    /// Returns the features that a node may have, active or not: those that an operator set, otherwise those of its
+    /// hardware.
     pub(in crate::control) fn features_of(&self, id: NodeId) -> &[String] {
         let changed = self.node_changes.get(&id).and_then(|change| change.features.as_deref());
         changed.or_else(|| Some(&*self.node(id)?.hardware.features)).unwrap_or_default()
@@ -149,7 +150,7 @@ impl State {
         changed.or_else(|| entry_of(&self.config, &self.node(id)?.name)?.weight).unwrap_or(1)
     }
 
-    /// Orders the nodes by weight, unless all weights are equal.
+    /// Sorts the nodes by weight in the state's index, unless all weights are equal.
     pub(in crate::control) fn order_nodes(&mut self) {
         self.index.by_weight.clear();
         let changed = self.node_changes.values().any(|change| change.weight.is_some());
@@ -202,13 +203,13 @@ impl State {
         (0..self.nodes.len() as u32).map(NodeId).collect()
     }
 
-    /// Returns the nodes that a configuration lists.
+    /// Returns the nodes that a configuration names.
     fn named_by(&self, config: &Config) -> NodeSet {
         let names = config.nodes.iter().flat_map(|entry| hostlist::expand(&entry.name).unwrap_or_default());
         names.filter_map(|name| self.node_id(&name)).collect()
     }
 
-    /// Returns the nodes that have left the configuration. A partition of all nodes does not contain them.
+    /// Returns the nodes that are no longer in the configuration. A partition of all nodes does not contain them.
     fn left_nodes(&self) -> NodeSet {
         let Some(whole) = self.partitions.iter().find(|partition| is_all(&partition.config)) else {
             return NodeSet::new();
@@ -249,8 +250,8 @@ fn entry_of<'a>(config: &'a Config, name: &str) -> Option<&'a NodeConfig> {
     config.nodes.iter().find(|entry| hostlist::contains(&entry.name, name))
 }
 
-/// Returns a node's hardware as the configuration makes it: values may lower the reported ones, or with `force` replace
-/// them.
+/// Returns a node's hardware after the configuration is applied: configured values may lower the reported ones, or with
+/// `force` replace them.
 fn effective(reported: &Hardware, entry: Option<&NodeConfig>) -> Hardware {
     let mut hardware = reported.clone();
     let Some(entry) = entry else { return hardware };

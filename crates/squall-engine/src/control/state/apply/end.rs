@@ -1,4 +1,4 @@
-//! Ends of jobs: decided, released node by node, complete; and the way back into the queue.
+//! Ends of jobs: the decision, the release of each node, completion, and the return into the queue.
 
 use squall_model::event::Requeue;
 use squall_model::id::{Attempt, JobId, NodeId, StepNo};
@@ -75,8 +75,8 @@ impl State {
         self.complete_if_released(id);
     }
 
-    /// Takes nodes from a running job. The job no longer counts for what it has there, which is held until those nodes
-    /// have released it.
+    /// Takes nodes from a running job, which keeps the allocation `kept`. What the job had on the other nodes no longer
+    /// counts for it, and is held until those nodes have released the job.
     pub(super) fn job_shrunk(&mut self, time: Time, id: JobId, attempt: Attempt, kept: &Alloc) {
         if !self.jobs.get(&id).is_some_and(|job| job.attempt == attempt && job.is_running()) {
             return;
@@ -97,7 +97,7 @@ impl State {
         }
     }
 
-    /// Frees what a job had given back on nodes that have now released it.
+    /// Frees what a job had given back on those nodes that have now released it.
     fn let_leave(&mut self, id: JobId, released: &NodeSet) {
         let Some(run) = self.jobs.get_mut(&id).and_then(|job| job.run_mut()) else { return };
         if run.leaving.groups.is_empty() {
@@ -110,7 +110,7 @@ impl State {
         }
     }
 
-    /// Marks the cores as held again that other jobs on the node share with one that has just released them.
+    /// Marks cores of a node as held again that a job has just released and that other jobs share with it.
     fn hold_again(&mut self, id: NodeId) {
         let Some(node) = self.nodes.get_mut(id.index()) else { return };
         let runs = node.jobs.iter().filter_map(|job| self.jobs.get(job)?.run());
@@ -118,7 +118,7 @@ impl State {
         held.for_each(|group| node.cores.union_with(&group.cores));
     }
 
-    /// Ends a completing job, or returns it to the queue, when no node holds it any more.
+    /// Ends a completing job, or returns it to the queue, if no node holds it any more.
     fn complete_if_released(&mut self, id: JobId) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Phase::Completing(run, _) = &job.phase else { return };

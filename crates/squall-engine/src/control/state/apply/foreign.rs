@@ -1,4 +1,4 @@
-//! Answers about jobs of other cells, kept as long as jobs of this cell depend on them.
+//! Answers of other cells about their jobs, kept as long as jobs of this cell depend on those.
 
 use squall_model::foreign::{Named, Question, Reply};
 use squall_model::id::JobId;
@@ -23,7 +23,8 @@ impl State {
         self.forget_between(Question::Ended(ends[0]), Question::Ended(ends[1]));
     }
 
-    /// Drops the answers to the `singleton` question of a job that no longer waits for it.
+    /// Drops other cells' answers about the `singleton` dependency of a job of this cell, which no longer waits for
+    /// them.
     pub(super) fn forget_alone(&mut self, job: JobId) {
         let question = |job, submit| Question::Alone { job, uid: 0, name: String::new(), submit };
         let next = JobId(job.0.saturating_add(1));

@@ -1,4 +1,4 @@
-//! Forgetting ended jobs, except those that a pending job depends on.
+//! Removal of the records of ended jobs, except those that a pending job depends on.
 
 use squall_model::id::JobId;
 use squall_model::time::Time;

@@ -19,14 +19,14 @@ use crate::control::state::State;
 pub(crate) use crate::control::state::apply::cluster::is_all;
 
 impl State {
-    /// Applies all events of a record.
+    /// Applies all events of a journal record.
     pub fn apply_record(&mut self, record: &Record) {
         for event in &record.events {
             self.apply(record.time, event);
         }
     }
 
-    /// Applies one event, decided at `time`.
+    /// Applies one event that was decided at `time`.
     pub fn apply(&mut self, time: Time, event: &Event) {
         match event {
             Event::ControllerStarted { epoch, version } => self.controller_started(*epoch, version),
@@ -51,7 +51,7 @@ impl State {
             Event::StepNodesEnded { job, attempt, step, nodes, end } => {
                 self.step_nodes_ended((*job, *attempt, *step), nodes, end);
             }
-            // Kept in the accounting only.
+            // Such a change of a record is kept in the accounting only.
             Event::Recorded { .. } => {}
             Event::IdsLost { last } => self.ids_lost(*last),
             Event::NodesChanged { nodes, change } => self.nodes_changed(nodes, change),

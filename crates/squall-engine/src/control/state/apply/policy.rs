@@ -1,4 +1,4 @@
-//! Accounts and limits: changes of them, and the counting of jobs against them.
+//! Changes of accounts and limits, and the counting of jobs against limits.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::control::state::job::{Phase, Run};
 use crate::control::state::ledger::{Decay, Ledger};
 use crate::invariant::invariant;
 
-/// Whether an amount is added or taken away.
+/// Whether an amount is added to a count (Plus) or subtracted from it (Minus).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sign {
     Plus,
@@ -72,14 +72,15 @@ impl State {
         spent.for_each(|(_, ledger)| ledger.forget(id, time));
     }
 
-    /// Brings usage up to date under the current configuration, before it changes.
+    /// Calculates all usage up to `time` under the present configuration, before the configuration changes.
     pub(super) fn settle_ledger(&mut self, time: Time) {
         if self.counts() {
             self.recount(time);
         }
     }
 
-    /// Counts all jobs and their usage again, because the accounts or limits that they count against have changed.
+    /// Counts all jobs against limits again and restarts the charging of running jobs, because accounts or limits have
+    /// changed.
     pub(in crate::control) fn recount(&mut self, time: Time) {
         self.retally();
         self.close_ledgers(time);
@@ -98,7 +99,7 @@ impl State {
         self.jobs = jobs;
     }
 
-    /// Brings all ledgers up to date and sets the rate of every entry to 0.
+    /// Calculates the usage in all ledgers up to `time`, and stops charging for every entry.
     fn close_ledgers(&mut self, time: Time) {
         let mut usage = std::mem::take(&mut self.usage);
         let (decay, tallies) = (Decay::of(&self.config), &self.index.tallies);
@@ -111,7 +112,7 @@ impl State {
         self.usage = usage;
     }
 
-    /// Recalculates what all jobs count against limits.
+    /// Recalculates how much all jobs count against shared limits.
     pub(in crate::control) fn retally(&mut self) {
         self.index.tallies = Tallies::new(&self.policy);
         if self.policy.is_empty() {
@@ -130,7 +131,7 @@ impl State {
         (self.jobs, self.arrays) = (jobs, arrays);
     }
 
-    /// Changes the tally of a limit; an empty tally is removed.
+    /// Changes the count of jobs and resources against a shared limit; an entry with nothing counted is removed.
     fn count(&mut self, gate: Gate, change: impl FnOnce(&mut Tally)) {
         let tally = self.index.tallies.by_gate.entry(gate).or_default();
         change(tally);
@@ -139,7 +140,7 @@ impl State {
         }
     }
 
-    /// Counts jobs that came into the queue, or takes off those that have ended.
+    /// Counts jobs as submitted when they come into the queue, or subtracts them when they have ended.
     pub(super) fn count_submitted(&mut self, owner: &Owner, spec: &JobSpec, count: u64, sign: Sign) {
         let partition = gates::first_partition(self, spec).to_owned();
         for gate in gates::gates(self, owner, spec, &partition) {
@@ -147,7 +148,7 @@ impl State {
         }
     }
 
-    /// Counts what a job holds when it gets its resources, or takes it off when all are free again.
+    /// Counts what a job holds when it gets its resources, or subtracts it when all are free again.
     pub(super) fn count_run(&mut self, owner: &Owner, spec: &JobSpec, run: &Run, sign: Sign) {
         let own = gates::tally_of(spec, run);
         for gate in gates::gates(self, owner, spec, &run.partition) {
@@ -161,7 +162,7 @@ impl State {
         }
     }
 
-    /// Starts or stops charging a job's association and QOS for what it holds.
+    /// Starts or stops charging a job's association and QOS for the resources that the job holds.
     pub(super) fn charge(&mut self, time: Time, owner: &Owner, spec: &JobSpec, run: &Run, starts: bool) {
         let qos = gates::qos_of(self, spec);
         let factor = qos.map_or(1.0, |qos| qos.usage_factor as f64 / 1e6);
@@ -171,7 +172,8 @@ impl State {
         let held = gates::tally_of(spec, run);
         for (whose, id, decay) in of_own.into_iter().chain(of_qos) {
             for tres in Tres::ALL {
-                // Most resources have no usage. CPUs are always charged, as their ledger also counts the run time.
+                // Most kinds of resource have no usage to charge. CPUs are always charged, as their ledger also counts
+                // the run time.
                 if tres == Tres::Cpu || held.of(tres) > 0 {
                     let rate = held.of(tres) as f64 * factor;
                     self.ledger_mut(whose, tres).run(id, rate, starts, time, decay);
@@ -180,17 +182,17 @@ impl State {
         }
     }
 
-    /// Returns the ledger for a resource.
+    /// Returns the usage ledger of associations or of QOS for a kind of resource; a missing one is made.
     fn ledger_mut(&mut self, whose: Whose, tres: Tres) -> &mut Ledger {
         self.usage.entry((whose, tres)).or_default()
     }
 
-    /// Returns whether anything has to be counted. Without accounts, which is usual, nothing has.
+    /// Returns whether anything has to be counted. Without accounts, which is usual, nothing has to be.
     pub(super) fn counts(&self) -> bool {
         !self.policy.is_empty()
     }
 
-    /// Starts or stops charging for a job: when it starts, ends, is suspended or resumes.
+    /// Starts or stops charging for a job: called when it starts, ends, is suspended or resumes.
     pub(super) fn charge_job(&mut self, time: Time, id: JobId, starts: bool) {
         if !self.counts() {
             return;
@@ -202,7 +204,7 @@ impl State {
         self.jobs.insert(id, job);
     }
 
-    /// Counts a job's resources when it has got them, or takes them off just before it loses the last.
+    /// Counts a job's resources when the job has got them, or subtracts them just before it loses the last.
     pub(super) fn count_job(&mut self, id: JobId, sign: Sign) {
         if !self.counts() {
             return;
@@ -214,7 +216,7 @@ impl State {
         self.jobs.insert(id, job);
     }
 
-    /// Counts a job as submitted when it is requeued after its end, or takes it off when it has ended.
+    /// Counts a job as submitted when it is requeued after its end, or subtracts it when it has ended.
     pub(super) fn count_one(&mut self, id: JobId, sign: Sign) {
         if let Some(job) = self.jobs.get(&id) {
             self.index.users.change(job.owner.uid, |user| sign.to(&mut user.jobs, 1));

@@ -59,8 +59,7 @@ impl State {
         self.charge_job(time, id, true);
     }
 
-    /// Marks the resources of an allocation as held. Memory is the job's alone, as are cores unless the job shares them
-    /// (`shares`).
+    /// Marks the resources of an allocation as held. Memory is the job's alone, as are cores unless `shares` is set.
     fn hold_resources(&mut self, id: JobId, alloc: &Alloc, shares: bool) {
         for group in &alloc.groups {
             for node_id in group.nodes.iter() {
@@ -151,7 +150,7 @@ impl State {
         self.charge_from(time, id, worked);
     }
 
-    /// Records a new place of a job in the gang scheduling matrix.
+    /// Records a job's new place in the gang scheduling matrix, and how long the job stood still in its place before.
     pub(super) fn shifted(&mut self, time: Time, shift: &Shift) {
         let worked = self.works(shift.job);
         let job = self.jobs.get_mut(&shift.job);
@@ -161,7 +160,8 @@ impl State {
         self.charge_from(time, shift.job, worked);
     }
 
-    /// Starts or stops charging for a job if it uses its resources now and did not before, or the reverse.
+    /// Starts charging for a job if it uses its resources now and did not before (`worked`), and stops in the reverse
+    /// case.
     fn charge_from(&mut self, time: Time, id: JobId, worked: bool) {
         let works = self.works(id);
         if works != worked {
@@ -169,7 +169,8 @@ impl State {
         }
     }
 
-    /// Returns a step that has not ended, of a job that holds resources. Some(attempt): only of that attempt.
+    /// Returns a step that has not ended, of a job that holds resources. With Some(attempt) only a step of that
+    /// attempt.
     fn live_step(&mut self, job: JobId, attempt: Option<Attempt>, no: StepNo) -> Option<&mut Step> {
         let job = self.jobs.get_mut(&job)?;
         if attempt.is_some_and(|attempt| attempt != job.attempt) {
@@ -180,8 +181,8 @@ impl State {
     }
 }
 
-/// Returns a step's outcome from the merged ends of its nodes. A signal counts as cancellation, not failure, if the
-/// whole job was being ended (`ended_by`).
+/// Returns a step's outcome from the merged reports of its nodes. A signal counts as cancellation, not failure, if the
+/// whole job was being ended by a user (uid `ended_by`).
 fn outcome(tally: &StepEnd, ended_by: Option<u32>) -> Outcome {
     let state = match ended_by {
         _ if tally.oom => EndState::OutOfMemory,
@@ -194,10 +195,11 @@ fn outcome(tally: &StepEnd, ended_by: Option<u32>) -> Outcome {
     Outcome { state, exit, reason: tally.note.clone() }
 }
 
-/// The specification of a batch script's own step, which asks for nothing.
+/// The specification of the step that stands for a batch script; it asks for nothing.
 static NOTHING: LazyLock<Arc<StepSpec>> = LazyLock::new(Arc::default);
 
-/// Makes the step of a batch script. It holds all of the job's part of its first node; its layout is left empty.
+/// Makes the step that stands for a batch script. It holds all of the job's part of the first node; its layout is left
+/// empty.
 pub(super) fn batch_step(time: Time, alloc: &Alloc) -> Step {
     let first = alloc.nodes().first();
     let group = first.and_then(|node| alloc.on(node).map(|group| (node, group)));

@@ -1,4 +1,4 @@
-//! Submission, the splitting of tasks off their array, and the count of dependents of each job.
+//! Submission of jobs, records of array tasks of their own, and the number of jobs that depend on each job.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl State {
         let owner = self.index.recent.owner(owner);
         let spec = self.index.recent.spec(spec);
         let queue = Queue { hold: if spec.is_held() { Hold::User } else { Hold::No }, ..Queue::default() };
-        // The components of a heterogeneous job are found by the first one's key.
+        // A heterogeneous job is found by the key of its first component.
         let key = (spec.kind != JobKind::Component).then_some(key);
         self.index.keys.extend(key.map(|key| ((owner.uid, key), id)));
         self.want(&spec);
@@ -58,7 +58,7 @@ impl State {
         self.hets.insert(leader, size);
     }
 
-    /// Makes an untouched array task a job of its own. Returns true if there is such a job now.
+    /// Gives an array task a record of its own. Returns whether the task has one now.
     pub(super) fn touch(&mut self, id: JobId) -> bool {
         if self.jobs.contains_key(&id) {
             return true;
@@ -76,14 +76,14 @@ impl State {
         true
     }
 
-    /// Keeps the jobs that a spec depends on from being forgotten, until the dependent job has ended.
+    /// Protects the records of the jobs that a spec depends on from removal, until the dependent job has ended.
     pub(in crate::control) fn want(&mut self, spec: &JobSpec) {
         for id in self.wanted_by(spec) {
             *self.index.wanted.entry(id).or_default() += 1;
         }
     }
 
-    /// Drops a job's hold on its dependencies. Those that are old are forgotten with the next
+    /// Ends the protection of the jobs that a job depends on. Old ones are removed with the next
     /// [`squall_model::event::Event::Forgotten`], when clients that wait for their end have been answered.
     pub(super) fn unwant(&mut self, id: JobId, spec: &JobSpec) {
         if !self.foreign.is_empty() {
