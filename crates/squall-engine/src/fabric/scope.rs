@@ -1,7 +1,7 @@
 //! Limits of what a child on another machine may report: itself, and the nodes below it in the tree.
 //!
-//! Its key proves its name and nothing else, so its reports about other nodes are dropped. An intruder on one machine
-//! therefore can't control the cluster.
+//! The child's key proves its name and nothing else, so its reports about other nodes are dropped. An intruder on one
+//! machine therefore can't control the cluster.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use squall_model::wire::fabric::{Chunk, Composite, Letter, Tally, UpFrame, Upwar
 
 use super::shape::Tree;
 
-/// Nodes that a child may report about.
+/// Names of the nodes that a child may report about.
 #[derive(Clone, Debug)]
 pub struct Scope {
     own: String,
@@ -21,7 +21,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// Makes the scope of the child with the name `own`.
+    /// Makes the scope of the child named `own`: itself, and the nodes below it in a healthy tree.
     pub fn new(config: &Config, own: String) -> Self {
         let all: Vec<String> =
             config.nodes.iter().flat_map(|entry| hostlist::expand(&entry.name).unwrap_or_default()).collect();
@@ -31,7 +31,7 @@ impl Scope {
         Self { own, names }
     }
 
-    /// Returns the names of the nodes in scope.
+    /// Returns the names of the nodes that the child may report about.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(String::as_str)
     }

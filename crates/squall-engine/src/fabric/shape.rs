@@ -16,7 +16,7 @@ pub struct Tree<'a> {
     width: usize,
     /// Runs of nodes, each with its own tree. With several runs, their heads form a tree themselves.
     runs: Vec<Vec<&'a str>>,
-    /// Run and position in it of each node.
+    /// For each node name: index of the node's run in `runs`, and its position in that run.
     places: BTreeMap<&'a str, (usize, usize)>,
 }
 
@@ -104,7 +104,7 @@ mod tests {
 
     use super::{Tree, above};
 
-    /// Returns the nodes whose parent is `at` (None: the root).
+    /// Returns the positions of the children of the node at position `at` (None: the root) in a tree of `count` nodes.
     fn children(at: Option<usize>, count: usize, width: usize) -> Vec<usize> {
         (0..count).filter(|&node| above(node, count, width).first().copied() == at).collect()
     }

@@ -14,7 +14,7 @@ use squall_model::wire::sealed::Sealed;
 
 use crate::fabric::{Delivery, Dial, NetInput, NetOut, Relay};
 
-/// A relay and its output so far.
+/// A relay under test, and its output so far.
 struct One {
     relay: Relay,
     now: Time,
@@ -109,7 +109,7 @@ impl One {
         self.parent_says(vec![Downward::Reply { route: vec![link], node: Some(node), put: put(session, &[]) }]);
     }
 
-    /// Returns the composites sent since the last call, with their numbers.
+    /// Returns the composites (messages of merged reports) sent since the last call, with their numbers.
     fn composites(&mut self) -> Vec<(u64, Composite)> {
         let said = std::mem::take(&mut self.up).into_iter();
         let composites = said.filter_map(|say| match say {
