@@ -37,7 +37,7 @@ pub(super) struct Link {
     /// Newest session that was ever offered.
     newest: Session,
     stage: Stage,
-    /// Time of the last message from the controller, or of the last request to it.
+    /// Time of the last message from the controller, or of the last request sent to it.
     heard: Time,
     answer_wait: Span,
     next_health: Time,
@@ -60,7 +60,7 @@ enum Stage {
 }
 
 impl Link {
-    /// Makes a link without a path. Offers of sessions up to `session` are refused.
+    /// Makes the state of a node without a path to the controller. Offers of sessions up to `session` are refused.
     pub(super) fn after(session: Session) -> Self {
         Self {
             newest: session,
@@ -77,7 +77,7 @@ impl Link {
         matches!(self.stage, Stage::Welcome(_))
     }
 
-    /// Returns the session in force and the number of the last put accepted in it.
+    /// Returns the session in force and the number of the last put accepted in it; None: no session is in force.
     pub(super) fn session(&self) -> Option<(Session, u64)> {
         if let Stage::Welcome(last) = self.stage { Some((self.newest, last)) } else { None }
     }
@@ -98,7 +98,7 @@ impl Link {
 }
 
 impl NodeMachine {
-    /// Handles what has come through the tree for this node.
+    /// Handles what has come through the tree for this node, such as messages and changes of the path.
     pub(super) fn deliver(&mut self, now: Time, delivery: Delivery, out: &mut NodeOut) {
         match delivery {
             Delivery::Path => self.knock(now),
@@ -131,7 +131,7 @@ impl NodeMachine {
         self.relay.report(now, Composite { knocks, reports: 1, ..Composite::default() });
     }
 
-    /// Records that a leftover is swept. After the last one the node requests registration.
+    /// Records that the leftovers of an attempt are swept. After the last sweep the node requests registration.
     pub(super) fn leftover_swept(&mut self, now: Time, job: JobAttempt) {
         if self.leftovers.remove(&job) && self.leftovers.is_empty() && self.link.stage == Stage::Sweeping {
             self.knock(now);
@@ -265,7 +265,7 @@ impl NodeMachine {
         }
     }
 
-    /// Sends pending reports. A node that is shutting down keeps them for the next run of the daemon.
+    /// Sends pending reports to the controller. A node that is shutting down keeps them for the next run of the daemon.
     pub(super) fn send_reports(&mut self, now: Time) {
         if self.outbox.is_said() {
             return;

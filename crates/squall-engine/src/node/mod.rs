@@ -130,7 +130,7 @@ pub enum NodeInput {
     /// An attempt with an unreadable entry in the spool. The entry's name gives job, attempt and step; the controller
     /// has the rest. The attempt counts as running until its end is certain, and is never started here again.
     FoundUnreadable {
-        /// The attempt.
+        /// The attempt with the unreadable entry.
         job: JobAttempt,
         /// The step whose folder is unreadable, and its state. None: the job's mark is unreadable.
         step: Option<(StepNo, FoundStep)>,
@@ -172,7 +172,7 @@ pub enum NodeInput {
     },
     /// Time has passed. Given at the machine's deadline, or at any time.
     Tick {
-        /// Health to send with the next heartbeat.
+        /// Health of the node, to be sent with the next heartbeat.
         health: Health,
     },
     /// The state of a file on this node has changed.
@@ -209,7 +209,7 @@ pub enum NodeInput {
     Used {
         /// The step.
         key: StepKey,
-        /// The usage.
+        /// Usage of the tasks so far.
         usage: Usage,
     },
     /// A step daemon acknowledges that its step is to end: it starts no further task.
@@ -234,7 +234,7 @@ pub enum NodeAct {
     /// repetition for the same attempt does nothing. On a full disk the mark may be missing. Then a later run does
     /// not know the job and the controller starts it there again, which is harmless since no step of it ran.
     OpenJob {
-        /// The job.
+        /// Facts of the job.
         facts: Arc<JobFacts>,
         /// Memory that the job holds on this node, MiB; 0: no limit.
         memory_mb: u64,
@@ -287,7 +287,7 @@ pub enum NodeAct {
 /// Output of one step of the machine. The host carries out the acts, then sends `net`, then obeys `exit`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeOut {
-    /// Actions, in order.
+    /// Actions for the host, in the order in which it carries them out.
     pub acts: Vec<NodeAct>,
     /// Scripts and environments that the acts need.
     pub blobs: Vec<Blob>,
@@ -295,7 +295,7 @@ pub struct NodeOut {
     pub net: NetOut,
     /// Whether the daemon is to end. Step daemons that still run are left alone.
     pub exit: bool,
-    /// Whether it ends because the controller does not accept this node.
+    /// Whether the daemon ends because the controller does not accept this node.
     pub refused: bool,
 }
 
@@ -311,7 +311,7 @@ pub struct NodeMachine {
     jobs: BTreeMap<JobAttempt, Job>,
     /// Attempts that the spool does not list and that are being swept before the node registers.
     leftovers: BTreeSet<JobAttempt>,
-    /// Jobs that an earlier run accepted and of which nothing ran, until the controller has been told so.
+    /// Jobs that an earlier run accepted and of which no step ran. Kept until the controller has been told so.
     unstarted: BTreeSet<JobAttempt>,
     /// Leased jobs that have not begun, in the order in which they came.
     leases: Vec<(JobAttempt, Lease)>,
@@ -321,7 +321,8 @@ pub struct NodeMachine {
     found: Vec<(StepKey, Finish)>,
     /// Highest id of a job that was started here in this run of the daemon.
     last_job: JobId,
-    /// Set during a shutdown: the daemon exits when no job is left, at this time at the latest.
+    /// Time at which the daemon exits at the latest during a shutdown; it exits earlier if no job is left. None: no
+    /// shutdown is in progress.
     leaving: Option<Time>,
     health: Health,
 }

@@ -21,7 +21,7 @@ pub(super) struct Outbox {
     /// Steps, of those in `steps`, whose report was not sent in this session.
     unsaid_steps: Vec<StepKey>,
     unsaid_jobs: Vec<JobAttempt>,
-    /// Whether an unsent report is one that something may be waiting for, so that it must not be delayed.
+    /// Whether an unsent report must not be delayed, because a user or process may be waiting for it.
     urgent: bool,
 }
 
@@ -31,7 +31,8 @@ impl Outbox {
         self.urgent |= match &report {
             Report::StepEnded { key, .. } => key.step != StepNo::BATCH,
             Report::LaunchFailed { .. } => true,
-            // Not urgent if the end of the job's script is sent with it. Otherwise the job was ended on request.
+            // Not urgent if the end of the job's script is sent with this report. Otherwise the job was ended on
+            // request.
             Report::JobGone { job } => !self.unsaid_steps.iter().rev().any(|key| attempt_of(*key) == *job),
         };
         match report {
@@ -46,7 +47,7 @@ impl Outbox {
         }
     }
 
-    /// Returns whether the report of this step's end waits for its acknowledgement.
+    /// Returns whether the outbox holds a report about this step, which the controller has not acknowledged.
     pub(super) fn tells_of(&self, key: StepKey) -> bool {
         self.steps.contains_key(&key)
     }

@@ -72,7 +72,7 @@ struct World {
     epoch: u64,
     root: Links,
     link: LinkId,
-    /// Number of the last message on this connection.
+    /// Number of the last message on the present connection.
     hop: u64,
     registrations: u64,
     next_beat: Time,

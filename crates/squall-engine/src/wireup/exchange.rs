@@ -17,21 +17,21 @@ use super::board::Board;
 use super::ring::Shape;
 use crate::machine::Machine;
 
-/// Children of a node in the tree. Eight nodes need one level, and a node has few children even in a tree of a
-/// thousand.
+/// Number of children of a node in the tree. Eight nodes need one level, and a node has few children even in a tree of
+/// a thousand.
 pub(super) const WIDTH: usize = 16;
 
 /// Most bytes that a gathering may collect: a frame's, less the room for its envelope.
 const DATA_BYTES_MAX: usize = FRAME_BYTES_MAX - (1 << 20);
 
-/// One node's part in a step's exchanges.
+/// One node's part in the gatherings and direct questions of a step's ranks.
 #[derive(Clone, Debug)]
 pub struct Exchange {
     /// Position of this node in the step's layout.
     pub(super) here: u32,
     layout: Layout,
     shape: Shape,
-    /// How long ranks wait for each other.
+    /// How long ranks wait for each other before a gathering or question fails.
     pub(super) patience: Span,
     /// Number of gatherings begun on this node so far, by kind and set of ranks.
     begun: BTreeMap<(What, IndexSet), u64>,
@@ -39,13 +39,14 @@ pub struct Exchange {
     pub(super) open: BTreeMap<Gathering, Open>,
     /// Gatherings that failed before they began on this node.
     pub(super) failed: BTreeMap<Gathering, Fault>,
-    /// Open questions of this node, by ticket: the node that was asked, and when the question times out.
+    /// Open questions of this node, by ticket: position in the layout of the node that was asked, and when the question
+    /// times out.
     pub(super) asked: BTreeMap<u64, (u32, Time)>,
-    /// Nodes that can't be reached any more.
+    /// Positions in the layout of the nodes that can't be reached any more.
     pub(super) lost: BTreeSet<u32>,
     /// Values that ranks have published.
     pub(super) board: Board,
-    /// Numbers given so far to gatherings of which this node is the root.
+    /// Number of gatherings to which this node, as their root, has given a number so far.
     contexts: u64,
     pub(super) stats: ExchangeStats,
 }
@@ -92,8 +93,8 @@ pub enum ExchangeInput {
         /// The rank that is asked about.
         rank: u32,
     },
-    /// A request to the board: `Post`, `Withdraw` or `Find` with this ticket. Answered by `Found`, or `Answer` with a
-    /// fault.
+    /// A request to the board (published values): `Post`, `Withdraw` or `Find` with this ticket. Answered by `Found`,
+    /// or by `Answer` with a fault.
     Consult {
         /// Number chosen by the caller; the answer bears it too.
         ticket: u64,
@@ -104,7 +105,7 @@ pub enum ExchangeInput {
     Served {
         /// Position in the layout of the node that asked.
         place: u32,
-        /// Ticket of that node for its question.
+        /// Number by which the asking node identifies its question.
         ticket: u64,
         /// Value that the rank has published.
         result: Result<Vec<u8>, Fault>,
@@ -149,7 +150,7 @@ pub enum ExchangeAct {
         /// Value that the rank has published.
         result: Result<Vec<u8>, Fault>,
     },
-    /// The board's answer.
+    /// The answer of the board (published values) to a `Consult`.
     Found {
         /// Ticket of the `Consult`.
         ticket: u64,
@@ -160,7 +161,7 @@ pub enum ExchangeAct {
     Serve {
         /// Position in the layout of the node that asks.
         place: u32,
-        /// Ticket of that node for its question.
+        /// Number by which the asking node identifies its question.
         ticket: u64,
         /// The local rank that is asked about.
         rank: u32,
@@ -170,19 +171,19 @@ pub enum ExchangeAct {
 /// A gathering under way.
 #[derive(Clone, Debug)]
 pub(super) struct Open {
-    /// Places of the nodes that take part, ascending.
+    /// Positions in the layout of the nodes that take part, ascending.
     pub(super) members: Vec<u32>,
-    /// Position of this node among the members.
+    /// Index of this node in `members`.
     pub(super) at: usize,
     /// State of the local ranks; None: not all of them have joined.
     pub(super) own: Option<Own>,
-    /// Data from children, by the child's position.
+    /// Data from children in the tree, by the child's index in `members`.
     below: BTreeMap<usize, Brought>,
-    /// Whether the parent has been told that all ranks here and below have joined.
+    /// Whether the parent has been told that all ranks on this node and the nodes below have joined.
     risen: bool,
     /// Number of the gathering if its data goes round the ring; None: it goes by the tree.
     pub(super) round: Option<u64>,
-    /// Pieces that came round the ring, by position of the node that brought each.
+    /// Pieces that came round the ring, by index in `members` of the node that brought each.
     pub(super) pieces: BTreeMap<usize, Vec<u8>>,
 }
 
@@ -197,7 +198,7 @@ pub(super) struct Own {
 #[derive(Clone, Debug)]
 pub(super) enum Brought {
     Data(Vec<u8>),
-    /// Number of bytes that stay on the nodes below.
+    /// Only the size: this number of bytes stays on the nodes below.
     Held(u64),
 }
 
@@ -211,12 +212,12 @@ impl Open {
         (self.at > 0).then(|| self.members[(self.at - 1) / WIDTH])
     }
 
-    /// Returns whether all ranks here and below have joined.
+    /// Returns whether all ranks on this node and the nodes below have joined.
     fn is_complete(&self) -> bool {
         self.own.is_some() && self.children().all(|child| self.below.contains_key(&child))
     }
 
-    /// Returns the bytes here and below, and whether all of them are on this node.
+    /// Returns the number of bytes from this node and the nodes below, and whether all of them are on this node.
     fn size(&self) -> (usize, bool) {
         let own = self.own.as_ref().map_or(0, |own| own.data.len());
         self.below.values().fold((own, true), |(size, here), brought| match brought {
@@ -225,8 +226,8 @@ impl Open {
         })
     }
 
-    /// Takes all data on this node: first its own, then that of the children by position. `stays`: its own is also
-    /// kept, since it may have to go round the ring.
+    /// Takes all data on this node: first the node's own, then that of the children by index. `stays`: the node's own
+    /// data is also kept, since it may have to go round the ring.
     fn take_data(&mut self, stays: bool) -> Vec<u8> {
         let take = |own: &mut Own| if stays { own.data.clone() } else { std::mem::take(&mut own.data) };
         let mut data = self.own.as_mut().map(take).unwrap_or_default();
@@ -238,7 +239,8 @@ impl Open {
         data
     }
 
-    /// Returns whether a message of that node is still needed. A lost node's earlier messages have all arrived.
+    /// Returns whether a message of the node at position `place` is still needed. A lost node's earlier messages have
+    /// all arrived.
     fn needs(&self, place: u32) -> bool {
         if self.round.is_some() {
             return self.members[self.around()[0]] == place && self.pieces.len() + 1 < self.members.len();
@@ -247,8 +249,8 @@ impl Open {
         self.parent() == Some(place) || self.children().any(child)
     }
 
-    /// Returns the parent, the children, and the neighbours in the ring. With these a failure reaches all, whichever
-    /// node is lost.
+    /// Returns the nodes that are told of a failure: parent, children, and neighbours in the ring. So a failure reaches
+    /// all nodes, whichever is lost.
     fn neighbours(&self) -> BTreeSet<u32> {
         let around = self.around().map(|at| self.members[at]);
         let tree = self.parent().into_iter().chain(self.children().map(|child| self.members[child]));
@@ -259,7 +261,7 @@ impl Open {
 pub(super) type Acts = Vec<ExchangeAct>;
 
 impl Exchange {
-    /// Makes the exchange of the node at place `here`.
+    /// Makes the exchange of the node at position `here` in the layout.
     pub fn new(here: u32, layout: Layout, patience: Span, shape: Shape) -> Self {
         Self {
             here,
@@ -290,7 +292,8 @@ impl Exchange {
         }
     }
 
-    /// Returns the place of the node that this one will send to first when all ranks gather; None: it is the root.
+    /// Returns the position in the layout of the node that this one will send to first when all ranks gather; None:
+    /// this node is the root.
     pub fn upstream(&self) -> Option<u32> {
         let members = self.members(&self.everybody());
         let at = members.binary_search(&self.here).ok()?;
@@ -328,7 +331,7 @@ impl Exchange {
         self.advance(&gathering, out);
     }
 
-    /// Returns the state of a gathering, which is made if it is new. None: this node has no part in it.
+    /// Returns the state of a gathering, which is created if it is new. None: this node has no part in it.
     pub(super) fn opened(&mut self, gathering: &Gathering) -> Option<&mut Open> {
         if !self.open.contains_key(gathering) {
             let members = self.members(&gathering.ranks);
@@ -340,7 +343,7 @@ impl Exchange {
         self.open.get_mut(gathering)
     }
 
-    /// Returns the places of the nodes of these ranks, ascending.
+    /// Returns the positions in the layout of the nodes of these ranks, ascending.
     fn members(&self, ranks: &IndexSet) -> Vec<u32> {
         let places = 0..self.layout.tasks.len() as u32;
         if *ranks == self.everybody() {
@@ -359,7 +362,7 @@ impl Exchange {
         self.begun.get(&key).is_some_and(|begun| gathering.number < *begun) && !self.open.contains_key(gathering)
     }
 
-    /// Returns whether a node is lost whose message is still needed.
+    /// Returns whether the gathering can't go on, because a node is lost whose message is still needed.
     pub(super) fn is_stuck(&self, gathering: &Gathering) -> bool {
         self.open.get(gathering).is_some_and(|open| self.lost.iter().any(|&place| open.needs(place)))
     }
@@ -419,7 +422,7 @@ impl Exchange {
         }
     }
 
-    /// Ends a gathering as failed and tells all neighbours but `from`.
+    /// Ends a gathering as failed, and tells all neighbours in tree and ring but `from`.
     pub(super) fn fail(&mut self, gathering: &Gathering, fault: Fault, from: Option<u32>, out: &mut Acts) {
         let Some(open) = self.open.remove(gathering) else { return };
         for place in open.neighbours() {

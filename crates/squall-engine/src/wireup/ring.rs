@@ -45,7 +45,7 @@ fn may_ring(what: &What, members: usize) -> bool {
 }
 
 impl Open {
-    /// Returns the positions before and after this node in the ring.
+    /// Returns the indices in `members` of the nodes before and after this one in the ring.
     pub(super) fn around(&self) -> [usize; 2] {
         let n = self.members.len();
         [(self.at + n - 1) % n, (self.at + 1) % n]
@@ -118,7 +118,7 @@ impl Exchange {
         self.close_round(gathering, out);
     }
 
-    /// Ends the round if all pieces are here.
+    /// Ends the gathering if the pieces of all nodes have come round the ring and the local ranks have joined.
     fn close_round(&mut self, gathering: &Gathering, out: &mut Acts) {
         let whole = self.open.get(gathering).is_some_and(|open| {
             open.round.is_some() && open.own.is_some() && open.pieces.len() + 1 == open.members.len()
