@@ -17,9 +17,9 @@ use crate::view::{Given, View};
 /// Which nodes and which usage a placement considers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
-    /// Usable nodes, with resources that are free now and throughout the window.
+    /// Usable nodes, with resources that are free now and throughout the scratch's time window.
     Now,
-    /// Usable nodes, with resources that are free from the window's beginning to its end.
+    /// Usable nodes, with resources that are free from the beginning to the end of the scratch's time window.
     Then,
     /// Usable nodes, as if no job ran.
     Empty,
@@ -139,7 +139,7 @@ fn counted(
     few.then(|| Request { required, constraint: Some(constraint.of_each()), ..request.clone() })
 }
 
-/// Returns the nodes that have free resources under this condition.
+/// Returns the nodes that may have free resources under this condition; all others are skipped.
 fn among<'a>(scratch: &'a Scratch, nodes: &'a NodeSet, condition: Condition) -> &'a NodeSet {
     match condition {
         Condition::Now => &scratch.open,
@@ -191,7 +191,7 @@ fn by_network(
     fine
 }
 
-/// [`choose`], with `fits` as a buffer for the nodes that can take tasks.
+/// Implements [`choose`], with `fits` as a buffer for the nodes that can take tasks.
 fn find(
     view: &impl View,
     scratch: &mut Scratch,

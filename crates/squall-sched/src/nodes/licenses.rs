@@ -45,7 +45,7 @@ impl Lacks {
         }
         Self(lacks)
     }
-    /// Returns whether licenses are missing at any time in `span` from `start`.
+    /// Returns whether licenses are missing at any time between `start` and `span` after it.
     pub(super) fn meet(&self, start: Time, span: Span) -> bool {
         self.0.iter().any(|(from, until)| *from < start + span && *until > start)
     }
