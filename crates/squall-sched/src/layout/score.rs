@@ -9,7 +9,7 @@ use crate::torus::{AXES_MAX, Link, Loads, route};
 /// Cost of a layout: link loads, hops and estimated time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
-    /// Greatest load of a link divided by its weight.
+    /// Greatest load of a link divided by the link's weight.
     pub worst: f64,
     /// The link with the greatest load. None: no link is used.
     pub link: Option<Link>,
@@ -21,7 +21,7 @@ pub struct Score {
     pub hops_mean: f64,
     /// Greatest number of tasks on a node.
     pub per_node: u32,
-    /// Number of routers with at least one rank.
+    /// Number of routers that have at least one rank.
     pub routers: u32,
     /// Time of a halo exchange by the model, milliseconds.
     pub time_ms: f64,
