@@ -49,7 +49,7 @@ pub(super) fn polish(site: &Site<'_>, grid: &Grid, model: &Model, layout: Layout
 struct Sum<'a> {
     site: &'a Site<'a>,
     places: Vec<usize>,
-    /// By router: (partner, amount) of the messages that it exchanges.
+    /// For each router: the routers that it exchanges messages with, each with the amount.
     flows: Vec<Vec<(u32, f64)>>,
     loads: Vec<f64>,
     total: f64,

@@ -3,7 +3,7 @@
 
 use super::Fault;
 
-/// A value, with its line number.
+/// A value in a YAML text, with the number of its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Value {
     pub(super) line: usize,

@@ -10,7 +10,7 @@ pub struct Shape {
     pub size: Coords,
     /// Number of cells of a prism of this shape.
     pub volume: u32,
-    /// Bandwidth of the narrowest cut through its middle; see [`Frame::bisection`].
+    /// Bandwidth of the narrowest cut through the middle of the prism; see [`Frame::bisection`].
     pub bisection: u64,
 }
 
