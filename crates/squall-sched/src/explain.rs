@@ -23,12 +23,12 @@ const SHAPES_NAMED: usize = 6;
 /// Result of all placement tests for a job in one partition, regardless of jobs ahead of it in the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explained {
-    /// The job fits on free nodes now, regardless of jobs ahead of it and of its other pending reasons.
+    /// Whether the job fits on free nodes now, regardless of jobs ahead of it and of its other pending reasons.
     pub room: bool,
-    /// The job would fit if no other job ran.
+    /// Whether the job would fit if no other job ran.
     pub empty: bool,
-    /// The job would fit if no other job ran, all nodes were up and none was reserved. Also true if a node's hardware
-    /// is unknown.
+    /// Whether the job would fit if no other job ran, all nodes were up and none was reserved. Also true if a node's
+    /// hardware is unknown.
     pub ideal: bool,
     /// Reason why the job can never start in this partition, if `ideal` is false.
     pub never: Option<PendingReason>,
@@ -39,7 +39,8 @@ pub struct Explained {
     /// Nodes of the partition, grouped by the first test that each fails; nodes that pass all tests are under
     /// `NodeTest::Free`.
     pub nodes: BTreeMap<NodeTest, NodeSet>,
-    /// Set if enough nodes pass all other tests, but their positions in the network do not suit the job.
+    /// The requirement on positions in the network that keeps the job pending although enough nodes pass all other
+    /// tests. None: there is none.
     pub misfit: Option<Misfit>,
 }
 
@@ -148,7 +149,7 @@ fn misfit(
     Some(Misfit { together, free, shapes })
 }
 
-/// Returns the job's requirement on positions of nodes, if it has one that can keep it pending.
+/// Returns the job's requirement on positions of nodes that can keep it pending. None: it has none.
 fn together(view: &impl View, request: &Request) -> Option<Together> {
     if request.contiguous {
         return Some(Together::Contiguous);

@@ -10,17 +10,17 @@ use squall_model::time::Span;
 use crate::request::Request;
 use crate::view::View;
 
-/// A limit bucket: an association or QOS, or a part of a QOS, whose limits apply to several jobs together. The numbers
-/// are defined by the view.
+/// A limit bucket: an association or QOS, or a part of a QOS, whose limits apply to several jobs together. The
+/// scheduler's view assigns the numbers of associations, QOS, users and accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Gate {
-    /// An association: a user in an account, or an account with all accounts below it.
+    /// The association with this number: a user in an account, or an account with all accounts below it.
     Association(u32),
     /// The QOS with this number.
     Qos(u32),
-    /// A user in a QOS: (QOS, user).
+    /// A user in a QOS: (number of the QOS, number of the user).
     QosUser(u32, u32),
-    /// An account in a QOS: (QOS, account).
+    /// An account in a QOS: (number of the QOS, number of the account).
     QosAccount(u32, u32),
 }
 

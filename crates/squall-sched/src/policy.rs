@@ -142,7 +142,7 @@ pub fn plan<Q: Queues, R: Room<Need = Q::Need>>(queues: &Q, room: &mut R, rules:
     pass.plan
 }
 
-/// Pending jobs of one partition.
+/// State of the queue of one partition during a scheduling pass.
 struct Line<'a, N, L> {
     partition: usize,
     tier: u32,

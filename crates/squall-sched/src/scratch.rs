@@ -23,7 +23,7 @@ pub struct Scratch {
     pub(crate) taken: Taken,
     /// Nodes that still have free cores under this plan.
     pub(crate) open: NodeSet,
-    /// Nodes blocked for lower tiers by pending jobs of a higher tier.
+    /// Nodes on which no job of a lower partition tier may start, because jobs of a higher tier are pending.
     pub(crate) withheld: NodeSet,
     /// Allocations of this plan by gang matrix row, where cores are shared.
     pub(crate) placed: Vec<(Row, Alloc)>,
@@ -136,7 +136,7 @@ struct Hold {
 }
 
 impl Scratch {
-    /// Returns the number of points in time at which the last pass tried reservations.
+    /// Returns the number of points in time at which the last scheduling pass tried reservations.
     pub fn times(&self) -> u64 {
         self.times
     }

@@ -39,7 +39,7 @@ struct Job {
     id: u32,
     priority: u32,
     need: Need,
-    /// The parsed request.
+    /// The request parsed from `need`; None: it is not parsed yet.
     request: Option<Request>,
     limit_s: u64,
     copies: u32,

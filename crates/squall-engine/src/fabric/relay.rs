@@ -100,8 +100,8 @@ pub struct Relay {
     /// Earliest time at which a child is due a heartbeat, or counts as dead if it stays silent. None: there are no
     /// children.
     children_due: Option<Time>,
-    /// For each node below, the child's connection through which it was last reached, and the number of its session
-    /// there.
+    /// For each node below in the tree: the child's connection through which it was last reached, and the number of the
+    /// session that it had there.
     below: BTreeMap<NodeId, (u32, u64)>,
     gather: Gather,
     asked: Asked,
@@ -196,8 +196,8 @@ impl Relay {
         self.gather.add(now, composite, None);
     }
 
-    /// Sends what is due. `own` gives values of this node's variables, the usage they stand for, and its health. To
-    /// be called at the end of every step.
+    /// Sends messages that are due. `own` returns the values of this node's variables, the resource usage that belongs
+    /// to them, and the node's health. To be called at the end of every step of the node machine.
     pub fn settle(
         &mut self,
         now: Time,

@@ -71,7 +71,8 @@ fn by_switch<'a>(config: &Config, names: &'a [String]) -> Vec<Vec<&'a str>> {
     runs
 }
 
-/// Returns the positions of the nodes above `at` in a tree of `count`, nearest first. Empty: its parent is the root.
+/// Returns the positions of the nodes above position `at` in a tree of `count` nodes, nearest first. Empty: its parent
+/// is the root.
 pub fn above(at: usize, count: usize, width: usize) -> Vec<usize> {
     let width = width.max(2);
     let mut path = Vec::new();

@@ -29,7 +29,7 @@ pub use courier::{Courier, Errands, News};
 const LIST_TIME: Span = Span::from_secs(5);
 /// Timeout of a cell's answer from accounting, which may have a large database to read.
 const ACCOUNTING_TIME: Span = Span::from_secs(50);
-/// Open requests of one client beyond which no further ones are read.
+/// Number of open requests of one client from which on no further request is read.
 const OPEN_MAX: usize = 256;
 
 /// Input of a [`Desk`], which serves one connection of one client.
@@ -63,8 +63,8 @@ pub enum Input {
 pub struct Out {
     /// Requests to send, each with the number of its cell.
     pub sends: Vec<(u32, Request)>,
-    /// Cells whose connection is to be closed because they are silent. Their later answers must not be given to the
-    /// desk.
+    /// Cells whose connection is to be closed because the cell is silent. Later answers from that connection must not
+    /// be given to the [`Desk`].
     pub drops: Vec<u32>,
     /// Answers for the client, in order.
     pub answers: Vec<Answer>,

@@ -29,19 +29,19 @@ pub enum GangAct {
     Align(Alignment),
     /// Run the job only in its time slot.
     Turn {
-        /// The job.
+        /// The job that runs in the slot.
         job: JobAttempt,
         /// Time slot of the job.
         turn: Turn,
     },
     /// Run the job in every slot, because it is to end.
     Lift {
-        /// The job.
+        /// The job that is to end.
         job: JobAttempt,
     },
     /// Forget the job: it is gone.
     Drop {
-        /// The job.
+        /// The job that is gone.
         job: JobAttempt,
     },
 }

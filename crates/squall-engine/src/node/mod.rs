@@ -115,7 +115,7 @@ pub enum NodeInput {
     },
     /// A step that an earlier run was told to spawn and that was not forgotten.
     FoundStep {
-        /// The launch that was spawned.
+        /// Launch that the earlier run was told to spawn.
         launch: Box<StepLaunch>,
         /// State of the step now.
         state: FoundStep,
@@ -124,7 +124,7 @@ pub enum NodeInput {
     /// swept and does not register before. So a registration proves that nothing unlisted is left on the node, and no
     /// sweep can hit an attempt that the controller sends again.
     FoundLeftover {
-        /// The attempt.
+        /// Attempt of the job whose remainder was found.
         job: JobAttempt,
     },
     /// An attempt with an unreadable entry in the spool. The entry's name gives job, attempt and step; the controller
@@ -141,7 +141,7 @@ pub enum NodeInput {
     /// A step could not be spawned, because of the spool or the system or as its step daemon reported. None of its
     /// tasks has run or will run. Given at most once for each `Spawn`, never together with `Ended`.
     Failed {
-        /// The step.
+        /// The step that failed.
         key: StepKey,
         /// Error text.
         error: String,
@@ -152,7 +152,7 @@ pub enum NodeInput {
     /// host's view of the tasks. A result that the step daemon wrote takes precedence over the host's view. A second
     /// one for the same step is ignored.
     Ended {
-        /// The step.
+        /// The step that ended.
         key: StepKey,
         /// Result of the step.
         end: StepEnd,
@@ -161,13 +161,13 @@ pub enum NodeInput {
     /// carries out `Tell` on them: `End` sends TERM, or KILL if its wait is 0; the machine times the wait. `Ended`
     /// follows when no task is left, at once if none was.
     Orphaned {
-        /// The step.
+        /// The step whose daemon died.
         key: StepKey,
     },
     /// [`NodeAct::Sweep`] is done: no process of that attempt is left here, step daemons included, and its cgroup is
     /// gone. The host gives every `Ended` or `Failed` of its steps before this.
     Swept {
-        /// The job.
+        /// Attempt that was swept.
         job: JobAttempt,
     },
     /// Time has passed. Given at the machine's deadline, or at any time.
@@ -177,14 +177,14 @@ pub enum NodeInput {
     },
     /// The state of a file on this node has changed.
     Content {
-        /// The file.
+        /// Identifies the file.
         content: ContentId,
         /// New state of the file.
         holding: Holding,
     },
     /// The first `bytes` bytes of a file are on disk, so the sender may send more.
     Kept {
-        /// The file.
+        /// Identifies the file.
         content: ContentId,
         /// Bytes from the beginning of the file.
         bytes: u64,
@@ -198,28 +198,28 @@ pub enum NodeInput {
     },
     /// A step daemon of this node sends a message to another step daemon of its step, through the tree.
     Letter {
-        /// The step.
+        /// The step of both step daemons.
         key: StepKey,
-        /// Node of the receiver.
+        /// Node of the receiving step daemon.
         to: NodeId,
         /// The message, still sealed.
         message: Sealed<PeerMessage>,
     },
     /// Resource usage of a step's tasks so far: a step daemon's answer to `ToStepd::Usage`.
     Used {
-        /// The step.
+        /// The step whose tasks were measured.
         key: StepKey,
         /// Usage of the tasks so far.
         usage: Usage,
     },
     /// A step daemon acknowledges that its step is to end: it starts no further task.
     Ending {
-        /// The step.
+        /// The step that is to end.
         key: StepKey,
     },
     /// The gang switcher reports how late its last switches were.
     Switched {
-        /// Largest lateness, microseconds.
+        /// Largest lateness of a switch between time slots, microseconds.
         behind_us: u64,
     },
 }
@@ -248,14 +248,14 @@ pub enum NodeAct {
     /// Sends a message to a step daemon as soon as it can be reached. For orphaned tasks see [`NodeInput::Orphaned`].
     /// Nothing happens if the step has ended.
     Tell {
-        /// The step.
+        /// The step whose daemon gets the message.
         key: StepKey,
-        /// The message.
+        /// Message for the step daemon.
         message: ToStepd,
     },
     /// Kills a step daemon and all its tasks because the step did not end in time. `Ended` follows.
     KillStep {
-        /// The step.
+        /// The step to be killed.
         key: StepKey,
     },
     /// Kills everything that is left of the job on this node: tasks, all their descendants, step daemons. A step
@@ -263,17 +263,17 @@ pub enum NodeAct {
     /// is not touched. `Swept` reports the end; a repetition during a sweep does nothing. Also valid for an unknown
     /// job.
     Sweep {
-        /// The job.
+        /// The attempt to be swept.
         job: JobAttempt,
     },
     /// Removes the step's folder, if it has one: the controller has recorded the step's end.
     Forget {
-        /// The step.
+        /// The step to be forgotten.
         key: StepKey,
     },
     /// Removes the job's mark and the folders of all its steps: the controller has recorded the job's end.
     ForgetJob {
-        /// The job.
+        /// The attempt to be forgotten.
         job: JobAttempt,
     },
     /// Writes a line to the log.
@@ -299,7 +299,7 @@ pub struct NodeOut {
     pub refused: bool,
 }
 
-/// The node machine. Each run of the daemon makes a new one.
+/// State and decisions of a node daemon, without I/O. Each run of the daemon makes a new machine.
 #[derive(Debug)]
 pub struct NodeMachine {
     boot: Boot,

@@ -16,7 +16,7 @@ use crate::node::attempt_of;
 pub(super) struct Outbox {
     /// Reports of steps: how each ended, or why it did not start.
     steps: BTreeMap<StepKey, Report>,
-    /// Jobs of which nothing is left on this node.
+    /// Jobs of which nothing is left on this node, whose report the controller has not acknowledged.
     jobs: BTreeSet<JobAttempt>,
     /// Steps, of those in `steps`, whose report was not sent in this session.
     unsaid_steps: Vec<StepKey>,
@@ -80,7 +80,7 @@ impl Outbox {
         self.unsaid_steps.is_empty() && self.unsaid_jobs.is_empty()
     }
 
-    /// Returns the unsent reports as a composite of `node`, and marks them as sent.
+    /// Returns the unsent reports as a composite (message of merged reports) of `node`, and marks them as sent.
     pub(super) fn take(&mut self, node: NodeId) -> Composite {
         self.urgent = false;
         let mut composite = Composite::default();

@@ -66,7 +66,7 @@ struct Step {
     heeds: bool,
     /// Seconds between TERM and KILL. When the batch script ends, its value applies to the job's other steps too.
     kill_wait_s: u64,
-    /// Usage of the step's tasks by the daemon's last answer; None: the answer is outstanding.
+    /// Usage of the step's tasks as the step daemon last reported it; None: its answer is outstanding.
     used: Option<Box<Usage>>,
 }
 

@@ -45,7 +45,7 @@ enum Phase {
     /// The final message is sent, and `srun` has yet to acknowledge it, until the given time at most. None: without
     /// limit.
     Parting { until: Option<Time> },
-    /// Everything is done.
+    /// The final message is sent, and the wait for its acknowledgement is over. The step daemon ends.
     Over,
 }
 

@@ -98,7 +98,7 @@ pub enum ExchangeInput {
     Consult {
         /// Number chosen by the caller; the answer bears it too.
         ticket: u64,
-        /// The request.
+        /// Request to the board.
         message: PeerMessage,
     },
     /// Answer to `Serve`.
@@ -114,7 +114,7 @@ pub enum ExchangeInput {
     Peer {
         /// Position of that step daemon's node in the layout.
         place: u32,
-        /// The message.
+        /// Message that the other step daemon sent.
         message: PeerMessage,
     },
     /// Another step daemon can't be reached, or has ended.
@@ -133,7 +133,7 @@ pub enum ExchangeAct {
     Send {
         /// Position of that step daemon's node in the layout.
         place: u32,
-        /// The message.
+        /// Message to be sent.
         message: PeerMessage,
     },
     /// A gathering has ended: all ranks have joined, or it failed.
@@ -154,7 +154,7 @@ pub enum ExchangeAct {
     Found {
         /// Ticket of the `Consult`.
         ticket: u64,
-        /// Entries that were found.
+        /// Published entries that the `Consult` asked for.
         result: Result<Vec<Notice>, Fault>,
     },
     /// Return what this local rank has published, by `Served`, as soon as it has published it.

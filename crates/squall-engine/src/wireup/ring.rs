@@ -34,7 +34,7 @@ impl Shape {
         self == Self::Ring && may_ring(what, members)
     }
 
-    /// Returns the most bytes that may go up the tree.
+    /// Returns the most bytes of data that a gathering sends up the tree. Of more data only the size goes up.
     pub(super) fn tree_bytes_max(self, what: &What, members: usize) -> usize {
         if self == Self::Mixed && may_ring(what, members) { members * RING_BYTES_EACH } else { usize::MAX }
     }
@@ -66,7 +66,7 @@ impl Exchange {
         }
     }
 
-    /// Tells the children that the data goes round, and sends this node's piece to the next.
+    /// Tells the children that the data goes round the ring, and sends this node's piece to the next node.
     pub(super) fn start_round(&mut self, gathering: &Gathering, context: u64, out: &mut Acts) {
         let Some(open) = self.open.get_mut(gathering).filter(|open| open.round.is_none()) else { return };
         open.round = Some(context);
@@ -80,8 +80,8 @@ impl Exchange {
         self.begin_round(gathering, out);
     }
 
-    /// Sends this node's piece to the next. Precondition: the gathering goes round the ring, and all local ranks have
-    /// come.
+    /// Sends this node's piece to the next node. Precondition: the gathering goes round the ring, and all local ranks
+    /// have joined.
     pub(super) fn begin_round(&mut self, gathering: &Gathering, out: &mut Acts) {
         let Some(open) = self.open.get(gathering) else { return };
         let Some(own) = &open.own else { return };

@@ -180,7 +180,7 @@ impl Fold {
         Some(fold)
     }
 
-    /// Estimates the load of the worst link, from the distance of neighbours in each dimension.
+    /// Estimates the greatest load of a link divided by its weight, from the distance of neighbours in each dimension.
     fn estimate(&self, frame: &Frame, grid: &Grid, volume: u64) -> f64 {
         let mut worst = 0.0_f64;
         for (at, target) in self.targets.iter().enumerate() {

@@ -101,7 +101,7 @@ impl Grid {
     }
 }
 
-/// The part of a network to which ranks can be mapped.
+/// A prism of a network, with its usable nodes, to which ranks can be mapped.
 #[derive(Clone, Debug)]
 pub struct Site<'a> {
     /// The frame (axes, links) of the network.

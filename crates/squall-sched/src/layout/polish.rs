@@ -97,8 +97,8 @@ impl<'a> Sum<'a> {
         }
     }
 
-    /// Adds a message between two places of the prism to the link loads. Where both ways round a ring are equally
-    /// short, half goes each way.
+    /// Adds a message between two cells of the prism to the link loads. Where both ways round a ring are equally short,
+    /// half goes each way.
     fn add(&mut self, from: u32, to: u32, amount: f64) {
         let frame = self.site.frame;
         let (from, to) = (self.places[from as usize], self.places[to as usize]);

@@ -15,9 +15,9 @@ pub struct Score {
     pub link: Option<Link>,
     /// Greatest load of a link along each axis.
     pub most: [f64; AXES_MAX],
-    /// Greatest number of hops between neighbours.
+    /// Greatest number of hops between two routers that exchange messages.
     pub hops_max: u32,
-    /// Mean number of hops between neighbours.
+    /// Mean number of hops between routers that exchange messages, weighted by the amount of data.
     pub hops_mean: f64,
     /// Greatest number of tasks on a node.
     pub per_node: u32,

@@ -56,7 +56,7 @@ pub enum Plugin {
 }
 
 impl Plugin {
-    /// Parses `topology/tree` and so on; `topology/default` and `topology/none` are flat.
+    /// Parses `topology/tree` and so on; `topology/default` and `topology/none` are flat. None: the name is unknown.
     pub fn named(name: &str) -> Option<Self> {
         match name.strip_prefix("topology/").unwrap_or(name) {
             "flat" | "default" | "none" => Some(Self::Flat),

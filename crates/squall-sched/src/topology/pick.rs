@@ -351,7 +351,7 @@ fn torus(
     true
 }
 
-/// Returns the number of tasks that the nodes of a prism can take.
+/// Returns the number of tasks that the candidate nodes in a prism can take.
 fn tasks_inside(topology: &Topology, (at, torus): (usize, &Torus), prism: &Prism, fits: &[(NodeId, u32)]) -> u64 {
     let inside = |node: NodeId| {
         let place = topology.place(node).filter(|(group, _)| *group == at);
@@ -417,7 +417,8 @@ fn on_grid(
     false
 }
 
-/// Returns the shapes of prisms that are tried for a grid, the best first.
+/// Returns the shapes of prisms that are tried for a grid: without a requested geometry the best ones, the best first;
+/// otherwise the geometry in each order of the axes on which the grid fits.
 fn grid_shapes(torus: &Torus, grid: &Grid, (_, per_node, nodes, geometry): &GridAsk) -> Vec<Coords> {
     let Some(size) = geometry else {
         let mut all = shapes(&torus.frame, grid, *per_node, *nodes, GRID_TRIES);

@@ -60,7 +60,7 @@ impl Sender {
         });
     }
 
-    /// Sends one chunk if the controller asks for one.
+    /// Sends one chunk if the controller asks for one; returns whether it did.
     fn send(&mut self, grove: &mut Grove) -> bool {
         let Some((from, through)) = self.wanted.front_mut() else { return false };
         let end = (*from + self.piece).min(*through);

@@ -104,7 +104,8 @@ impl One {
         self.child_says(link, vec![Upward::Composite { batch, composite: Box::new(composite) }]);
     }
 
-    /// Lets the controller tell the next node below that child its id.
+    /// Lets the controller tell the node behind the child's connection `link` its id, in a put with the number
+    /// `session`.
     fn welcome(&mut self, link: u32, node: NodeId, session: u64) {
         self.parent_says(vec![Downward::Reply { route: vec![link], node: Some(node), put: put(session, &[]) }]);
     }
