@@ -29,7 +29,8 @@ pub enum Dial {
 /// A node's connection to its parent, and the candidates for the next parent.
 #[derive(Debug)]
 pub(super) struct Parent {
-    /// Names of the node's own parent, its grandparent and so on, without the controller.
+    /// Names of the nodes above this one in a healthy tree (one in which all node daemons run), its parent first,
+    /// without the controller.
     home: Vec<String>,
     /// Candidates for the parent, in the order in which they are dialled.
     ladder: Vec<Dial>,

@@ -121,7 +121,7 @@ fn submissions_are_dealt_by_key_and_size() {
     for key in 0..9000 {
         *counts.entry(cell_for(JobSpec::default(), key).unwrap()).or_insert(0) += 1;
     }
-    // In proportion to nodes: 2, 6 and 1 of 9.
+    // Cells are chosen in proportion to their nodes: 2, 6 and 1 of 9.
     let near = |count: i32, expected: i32| (count - expected).abs() < expected / 8;
     assert!(near(counts[&0], 2000) && near(counts[&1], 6000) && near(counts[&2], 1000), "{counts:?}");
 }

@@ -12,7 +12,7 @@ use squall_model::wire::node::EndReason;
 
 use crate::node::{NodeMachine, NodeOut, attempt_of};
 
-/// A leased job that has not begun: it waits until earlier jobs on its cores are gone.
+/// A leased (prefetched) job that has not begun: it waits until earlier jobs on its cores are gone.
 #[derive(Debug)]
 pub(super) struct Lease {
     launch: Box<StepLaunch>,
@@ -45,17 +45,17 @@ impl NodeMachine {
         }
     }
 
-    /// Returns the leased jobs that have not begun.
+    /// Returns the leased (prefetched) jobs that have not begun.
     pub(super) fn leased(&self) -> impl Iterator<Item = JobAttempt> + '_ {
         self.leases.iter().map(|(job, _)| *job)
     }
 
-    /// Drops a leased job, which will not begin here.
+    /// Drops a leased (prefetched) job, which will not begin here.
     pub(super) fn forget_lease(&mut self, job: JobAttempt) {
         self.leases.retain(|(leased, _)| *leased != job);
     }
 
-    /// Begins each leased job whose cores no earlier job holds.
+    /// Begins each leased (prefetched) job whose cores no earlier job holds.
     pub(super) fn next_in_line(&mut self, now: Time, out: &mut NodeOut) {
         if self.leases.is_empty() {
             return;

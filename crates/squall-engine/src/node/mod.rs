@@ -202,7 +202,7 @@ pub enum NodeInput {
         key: StepKey,
         /// Node of the receiving step daemon.
         to: NodeId,
-        /// The message, still sealed.
+        /// The message, which the node daemon passes on without decoding it.
         message: Sealed<PeerMessage>,
     },
     /// Resource usage of a step's tasks so far: a step daemon's answer to `ToStepd::Usage`.
@@ -309,11 +309,12 @@ pub struct NodeMachine {
     contents: Contents,
     beat: Beat,
     jobs: BTreeMap<JobAttempt, Job>,
-    /// Attempts that the spool does not list and that are being swept before the node registers.
+    /// Attempts that the spool does not list and whose remaining processes and cgroups are being removed before the
+    /// node registers.
     leftovers: BTreeSet<JobAttempt>,
     /// Jobs that an earlier run accepted and of which no step ran. Kept until the controller has been told so.
     unstarted: BTreeSet<JobAttempt>,
-    /// Leased jobs that have not begun, in the order in which they came.
+    /// Leased (prefetched) jobs that have not begun, in the order in which they came.
     leases: Vec<(JobAttempt, Lease)>,
     outbox: Outbox,
     timers: BTreeSet<(Time, Timer)>,
@@ -332,8 +333,8 @@ pub struct NodeMachine {
 enum Timer {
     /// Deadline for the end of a step that was told to end.
     Step(StepKey),
-    /// Latest time for the report of a batch script's end, which waits for the job's sweep to go out together with
-    /// it.
+    /// Latest time for the report of a batch script's end. The report waits until the job's remaining processes are
+    /// killed, to be sent together with the report of that.
     Held(JobAttempt),
     /// End of the short time in which a job runs outside its time slot to receive a signal.
     Lifted(JobAttempt),
@@ -367,7 +368,8 @@ impl NodeMachine {
         &self.boot.name
     }
 
-    /// Returns the session in force and the number of the last put accepted in it; None: no session.
+    /// Returns the session in force and the number of the last put (command of the controller) accepted in it; None: no
+    /// session is in force.
     pub fn session(&self) -> Option<(Session, u64)> {
         self.link.session()
     }

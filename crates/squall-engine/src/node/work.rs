@@ -17,10 +17,11 @@ use crate::invariant::invariant;
 use crate::node::gang::GangAct;
 use crate::node::{FoundStep, NodeAct, NodeMachine, NodeOut, Timer, attempt_of};
 
-/// Time that a step daemon gets after KILL is due, before it is killed with all its tasks.
+/// Time after KILL was due, after which a step daemon is killed with all its tasks.
 const GRACE: Span = Span::from_secs(5);
 
-/// How long the report of a script's end waits for the sweep of its job, so that both go out together.
+/// How long the report of a script's end waits until the job's remaining processes are killed, so that both are
+/// reported together.
 const HOLD: Span = Span::from_secs(1);
 
 const SIGCONT: i32 = 18;
@@ -34,8 +35,8 @@ pub(super) struct Job {
     alone: bool,
     steps: BTreeMap<StepNo, Step>,
     phase: JobPhase,
-    /// Report of the script's end, and the latest time to send it. It waits for the job to be swept, so that both are
-    /// reported together. None: none waits.
+    /// Report of the script's end, and the latest time to send it. It waits until the job's remaining processes are
+    /// killed, so that both are reported together. None: no report waits.
     held: Option<(Time, Report)>,
     /// Time slot in which the job runs, if it shares its cores; None: it runs all the time.
     pub(super) turn: Option<Turn>,
@@ -99,7 +100,7 @@ impl Job {
         let (alone, steps, phase) = (facts.nodes.len() == 1, BTreeMap::new(), JobPhase::Open);
         Self { alone, steps, phase, held: None, turn: None, cores: CoreSet::new() }
     }
-    /// Makes a job that was not known on this node and is to end; a sweep removes any remainder.
+    /// Makes a job that was not known on this node and is to end. The sweep that follows kills whatever is left of it.
     fn unknown() -> Self {
         let (steps, phase) = (BTreeMap::new(), JobPhase::Sweeping);
         Self { alone: false, steps, phase, held: None, turn: None, cores: CoreSet::new() }
@@ -486,7 +487,7 @@ impl NodeMachine {
         }
     }
 
-    /// Sweeps an ending job that has no running step.
+    /// Kills everything that is left of an ending job (sweeps it), if no step of it is running.
     fn sweep_if_idle(&mut self, attempt: JobAttempt, out: &mut NodeOut) {
         let Some(job) = self.jobs.get_mut(&attempt) else {
             return invariant!("a job whose step has ended, or that is to end, is known");
@@ -497,7 +498,7 @@ impl NodeMachine {
         }
     }
 
-    /// Reports the end of a batch script without waiting longer for the job's sweep.
+    /// Reports the end of a batch script without waiting longer until the job's remaining processes are killed.
     pub(super) fn tell_held(&mut self, attempt: JobAttempt) {
         let held = self.jobs.get_mut(&attempt).and_then(|job| job.held.take());
         self.push_reports(held.map(|(_, report)| report));

@@ -33,11 +33,11 @@ pub struct Exchange {
     shape: Shape,
     /// How long ranks wait for each other before a gathering or question fails.
     pub(super) patience: Span,
-    /// Number of gatherings begun on this node so far, by kind and set of ranks.
+    /// Number of gatherings (collective exchanges of data) begun on this node so far, by kind and set of ranks.
     begun: BTreeMap<(What, IndexSet), u64>,
-    /// Gatherings under way, including those that only other nodes have begun.
+    /// Gatherings (collective exchanges of data) under way, including those that only other nodes have begun.
     pub(super) open: BTreeMap<Gathering, Open>,
-    /// Gatherings that failed before they began on this node.
+    /// Gatherings (collective exchanges of data) that failed before they began on this node.
     pub(super) failed: BTreeMap<Gathering, Fault>,
     /// Open questions of this node, by ticket: position in the layout of the node that was asked, and when the question
     /// times out.
@@ -46,23 +46,24 @@ pub struct Exchange {
     pub(super) lost: BTreeSet<u32>,
     /// Values that ranks have published.
     pub(super) board: Board,
-    /// Number of gatherings to which this node, as their root, has given a number so far.
+    /// Number of gatherings (collective exchanges of data) to which this node, as their root, has given a number so
+    /// far.
     contexts: u64,
     pub(super) stats: ExchangeStats,
 }
 
-/// Counters of one node's exchange.
+/// Counters of one node's exchange (gatherings and direct questions).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExchangeStats {
-    /// Number of gatherings to which local ranks brought data.
+    /// Number of gatherings (collective exchanges) to which local ranks brought data.
     pub gathered_data: u64,
-    /// Number of gatherings to which local ranks brought no data.
+    /// Number of gatherings (collective exchanges) to which local ranks brought no data.
     pub gathered_empty: u64,
-    /// Number of bytes that local ranks brought to gatherings.
+    /// Number of bytes that local ranks brought to gatherings (collective exchanges).
     pub bytes: u64,
-    /// Number of direct questions to other nodes.
+    /// Number of direct questions that this node sent to other nodes.
     pub asked: u64,
-    /// Number of direct questions from other nodes.
+    /// Number of direct questions that this node received from other nodes.
     pub served: u64,
     /// Number of gatherings whose data came down the tree.
     pub by_tree: u64,
@@ -72,16 +73,16 @@ pub struct ExchangeStats {
     pub sent_bytes: u64,
 }
 
-/// Input of the exchange machine.
+/// Input of the exchange, which connects the ranks of a step across nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExchangeInput {
-    /// All local ranks of a gathering have joined. Answered by `Joined`.
+    /// All local ranks of a gathering (collective exchange) have joined. Answered by `Joined`.
     Join {
         /// Number chosen by the caller; the answer bears it too.
         ticket: u64,
-        /// Kind of gathering.
+        /// Kind of gathering (collective exchange).
         what: What,
-        /// The ranks that gather; ranks that the step does not have are ignored.
+        /// The ranks that take part; ranks that the step does not have are ignored.
         ranks: IndexSet,
         /// Data of the local ranks.
         data: Vec<u8>,
@@ -101,7 +102,7 @@ pub enum ExchangeInput {
         /// Request to the board.
         message: PeerMessage,
     },
-    /// Answer to `Serve`.
+    /// The value that a `Serve` action asked for.
     Served {
         /// Position in the layout of the node that asked.
         place: u32,
@@ -136,11 +137,11 @@ pub enum ExchangeAct {
         /// Message to be sent.
         message: PeerMessage,
     },
-    /// A gathering has ended: all ranks have joined, or it failed.
+    /// A gathering (collective exchange) has ended: all ranks have joined, or it failed.
     Joined {
         /// Ticket of the `Join`.
         ticket: u64,
-        /// Data of all nodes, and the gathering's number.
+        /// Data of all nodes, and the number of the gathering. Error: why it failed.
         result: Result<(Vec<u8>, u64), Fault>,
     },
     /// The answer to a direct question.
@@ -168,7 +169,7 @@ pub enum ExchangeAct {
     },
 }
 
-/// A gathering under way.
+/// A gathering (collective exchange of data among ranks) under way.
 #[derive(Clone, Debug)]
 pub(super) struct Open {
     /// Positions in the layout of the nodes that take part, ascending.
@@ -194,7 +195,7 @@ pub(super) struct Own {
     until: Time,
 }
 
-/// Data of a child and all below it.
+/// Data that a child and all nodes below it bring to a gathering.
 #[derive(Clone, Debug)]
 pub(super) enum Brought {
     Data(Vec<u8>),
@@ -279,7 +280,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the counters.
+    /// Returns the counters of the exchange.
     pub fn stats(&self) -> ExchangeStats {
         self.stats
     }
@@ -407,7 +408,7 @@ impl Exchange {
         out.push(message);
     }
 
-    /// Ends a gathering to which all have joined: sends the data down and answers the local ranks.
+    /// Ends a gathering (collective exchange) that all have joined: sends the data down and answers the local ranks.
     fn conclude(&mut self, gathering: &Gathering, data: Vec<u8>, context: u64, out: &mut Acts) {
         let Some(open) = self.open.remove(gathering) else { return };
         self.stats.by_tree += 1;

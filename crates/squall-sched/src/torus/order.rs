@@ -1,5 +1,5 @@
-//! Linear orders of cells for scattered jobs: slabs on the slowest axis, walked back and forth; a Hilbert curve; or
-//! the order of numbers.
+//! Linear orders of cells for jobs without a prism: slabs on the axis with the slowest links, walked back and forth; a
+//! Hilbert curve; or the order of numbers.
 
 use std::fmt;
 
@@ -38,7 +38,7 @@ impl Order {
             other => other.strip_suffix('y')?.parse().ok().filter(|t| *t > 0).map(Self::Snake),
         }
     }
-    /// Returns all cells in this order.
+    /// Returns all cells of a frame in this order.
     pub fn cells(self, frame: &Frame) -> Vec<usize> {
         let mut cells: Vec<usize> = (0..frame.cells()).collect();
         match self {

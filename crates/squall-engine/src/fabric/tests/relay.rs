@@ -325,7 +325,7 @@ fn who_knocks_is_answered_on_the_way_it_came() {
     one.parent_says(vec![Downward::Reply { route: vec![3, 7], node: Some(NodeId(9)), put: put(5, &[]) }]);
     assert_eq!(one.told(7), [Downward::Reply { route: vec![3], node: Some(NodeId(9)), put: put(5, &[]) }]);
     assert_eq!(one.relay.below(), 1);
-    // From now on its puts go that way, and only its own.
+    // From now on the puts for that node go by the new path, and the new path gets no puts for other nodes.
     one.parent_says(vec![Downward::Put(put(6, &[9])), Downward::Put(put(7, &[8])), Downward::Put(put(8, &[8, 9]))]);
     assert_eq!(one.told(7), [Downward::Put(put(6, &[9])), Downward::Put(put(8, &[9]))]);
 }
