@@ -1,4 +1,4 @@
-//! The shape of a healthy tree.
+//! The shape of a healthy tree, in which every node daemon runs and is attached to its own parent.
 //!
 //! An ordered list is split into at most `width` parts of nearly equal length. The first node of each part is the
 //! parent of the others, which are split again in the same way (as Slurm's `route/default` does). So every subtree is
