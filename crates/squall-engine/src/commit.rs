@@ -131,7 +131,7 @@ impl<L> Pipeline<L> {
         self.machine
     }
 
-    /// Returns when the controller needs a tick if no other input comes; None: it needs none.
+    /// Returns the time at which the controller needs a tick, unless another input comes before. None: it needs none.
     pub fn deadline(&self) -> Option<Time> {
         self.machine.deadline()
     }

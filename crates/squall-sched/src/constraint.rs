@@ -77,7 +77,7 @@ impl Constraint {
     }
 }
 
-/// Returns whether a node with these features has `all` of the named ones.
+/// Returns whether a node's `features` include all those in `all`.
 pub(crate) fn has(features: &[String], all: &[String]) -> bool {
     all.iter().all(|wanted| features.contains(wanted))
 }

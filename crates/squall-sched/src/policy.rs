@@ -290,7 +290,7 @@ impl<'a, N, R: Room<Need = N>> Pass<'a, '_, N, R> {
         true
     }
 
-    /// Places the reservations that this pass owes.
+    /// Places the reservations for the jobs in `owed`, in order.
     fn pay(&mut self) {
         for (job, partition) in self.owed.drain(..) {
             if let Some((time, given)) = self.room.reserve(&job, partition) {

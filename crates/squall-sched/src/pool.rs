@@ -42,7 +42,7 @@ impl Pool {
         self.now = now;
         self.timeline.advance(now);
     }
-    /// Returns processors that were expected to be used until `end`.
+    /// Makes processors free that were expected to be used until `end`.
     pub fn give_back(&mut self, end: Time, processors: u32) {
         if end > self.now {
             self.timeline.add_now(i64::from(processors));

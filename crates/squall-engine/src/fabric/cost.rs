@@ -143,7 +143,8 @@ pub fn execute_s(nodes: u64, start_s: f64, skew_s: f64) -> f64 {
     start_s + skew_s * delay(nodes)
 }
 
-/// Returns the factor of `skew_s` in `execute_s`: the mean of the largest of `nodes` delays.
+/// Returns the mean of the largest of `nodes` exponential delays, each of mean 1. It is the factor of `skew_s` in
+/// `execute_s`.
 pub fn delay(nodes: u64) -> f64 {
     if nodes <= 1 { 1.0 } else { (nodes as f64).ln() + EULER }
 }

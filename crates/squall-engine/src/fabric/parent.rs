@@ -17,12 +17,12 @@ const HOME: (Span, Span) = (Span::from_secs(20), Span::from_secs(1800));
 /// Number of heartbeat intervals without a frame after which a hop counts as dead.
 pub(super) const SILENT_HEARTBEATS: u64 = 3;
 
-/// Target of a connection.
+/// Process to which a node opens a connection, to make it its parent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dial {
-    /// The controller.
+    /// The controller itself.
     Controller,
-    /// The node daemon of that name.
+    /// The node daemon of the node with this name.
     Node(String),
 }
 

@@ -193,7 +193,8 @@ fn licenses(mut all: Vec<LicenseInfo>, more: Vec<LicenseInfo>) -> Vec<LicenseInf
     all
 }
 
-/// Merges counters: counts are added, the latest of last values and the longest of longest values are kept.
+/// Merges the counters of two cells: counts and totals are added; of values of the last cycle the later one is kept, of
+/// maxima the greater one.
 fn diag(a: Diag, b: Diag) -> Diag {
     let later = if a.now >= b.now { &a } else { &b };
     let (cycle_last_us, now) = (later.cycle_last_us, later.now);

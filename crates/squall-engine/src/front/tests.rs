@@ -285,8 +285,8 @@ fn cells_that_can_not_stand_beside_each_other_are_refused() {
 }
 
 proptest! {
-    /// Without this a retry could be accepted twice: only key and configurations decide. If a cell is added, each key
-    /// stays with its cell or moves to the new one.
+    /// The cell of a submission depends only on its key and the configurations. Otherwise two cells could accept a
+    /// retry. If a cell is added, each key stays with its cell or moves to the new one.
     #[test]
     fn a_key_has_one_cell(key: u128, sizes in proptest::collection::vec(1_u32..500, 2..6)) {
         let config = |(cell, size): (u32, &u32)| {

@@ -117,7 +117,7 @@ pub enum NodeInput {
     FoundStep {
         /// Launch that the earlier run was told to spawn.
         launch: Box<StepLaunch>,
-        /// State of the step now.
+        /// State of the step at the start of this run.
         state: FoundStep,
     },
     /// A remainder of an attempt that the spool does not list, such as a cgroup or processes. The machine has it

@@ -183,7 +183,7 @@ fn key_of(attempt: JobAttempt, step: StepNo) -> StepKey {
     StepKey { job: attempt.job, attempt: attempt.attempt, step }
 }
 
-/// Starting of jobs and steps.
+/// Starting of jobs and steps on the node.
 impl NodeMachine {
     pub(super) fn found_step(&mut self, launch: &StepLaunch, state: FoundStep, out: &mut NodeOut) {
         let (key, attempt) = (launch.key, attempt_of(launch.key));
@@ -302,7 +302,7 @@ impl NodeMachine {
     }
 }
 
-/// Signals, and ends on request.
+/// Handling of signals, and of requests to end jobs and steps.
 impl NodeMachine {
     pub(super) fn signal(
         &mut self,

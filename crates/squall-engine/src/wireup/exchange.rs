@@ -158,7 +158,7 @@ pub enum ExchangeAct {
         /// Published entries that the `Consult` asked for.
         result: Result<Vec<Notice>, Fault>,
     },
-    /// Return what this local rank has published, by `Served`, as soon as it has published it.
+    /// Return the value that this local rank has published, by `Served`, once the rank has published it.
     Serve {
         /// Position in the layout of the node that asks.
         place: u32,

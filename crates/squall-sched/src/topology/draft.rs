@@ -290,7 +290,7 @@ fn torus(item: &Value) -> Result<Torus, Fault> {
     })
 }
 
-/// Parses an order: `2Y`, `4Y`, `hilbert` or `default`.
+/// Parses the name of a linear order of cells: `2Y`, `4Y`, `hilbert` or `default`.
 fn order(line: usize, text: &str) -> Result<Order, Fault> {
     Order::named(text)
         .ok_or_else(|| Fault::new(line, format!("there is no order `{text}`; use hilbert, 2Y, 4Y or default")))
@@ -304,7 +304,8 @@ fn axes(value: &Value) -> Result<Vec<u32>, Fault> {
     }
 }
 
-/// Returns values in the order of the axes.
+/// Returns the values of a list or map with one value for each axis, in the order of the axes: x, y, z, then the other
+/// letters.
 fn by_axis(value: &Value) -> Vec<&Value> {
     match &value.kind {
         Kind::Scalar(_) => vec![value],

@@ -250,7 +250,8 @@ impl Topology {
             }),
         }
     }
-    /// Returns the links that a message on a torus uses. None: the network has no known links.
+    /// Returns the links that a message uses on its way between two nodes of a torus. None: the nodes are not on the
+    /// same torus.
     pub fn links(&self, from: NodeId, to: NodeId) -> Option<Vec<Link>> {
         let Kind::Torus(tori) = &self.kind else { return None };
         let ((ga, pa), (gb, pb)) = (self.place(from)?, self.place(to)?);

@@ -97,7 +97,7 @@ pub enum PmiAct {
     Name {
         /// Rank of the task.
         rank: u32,
-        /// What the task requests.
+        /// What the task requests about a service name.
         naming: Naming,
     },
     /// The task of this rank asked for further processes, which was refused.
