@@ -173,7 +173,7 @@ impl<L> Pipeline<L> {
     ///
     /// # Panics
     ///
-    /// In debug builds: without an open batch. Other builds ignore the call.
+    /// Panics in debug builds if no batch is open. Other builds ignore the call.
     pub fn later(&mut self, deed: L) {
         debug_assert!(self.is_open(), "{UNOPENED}");
         if let Some(batch) = &mut self.open {
@@ -186,7 +186,8 @@ impl<L> Pipeline<L> {
     ///
     /// # Panics
     ///
-    /// In debug builds: without an open batch. Other builds ignore the call, so that the next one tells the controller.
+    /// Panics in debug builds if no batch is open. Other builds ignore the call, so that the next call tells the
+    /// controller.
     pub fn set_capacity(&mut self, capacity: Capacity) {
         debug_assert!(self.is_open(), "{UNOPENED}");
         if !self.is_open() {
@@ -204,7 +205,7 @@ impl<L> Pipeline<L> {
     ///
     /// # Panics
     ///
-    /// In debug builds: without an open batch. Other builds ignore the call.
+    /// Panics in debug builds if no batch is open. Other builds ignore the call.
     pub fn take(&mut self, input: Input) {
         debug_assert!(self.is_open(), "{UNOPENED}");
         if let Input::Ask { caller, request, .. } = &input

@@ -359,8 +359,8 @@ impl<V: View> Nodes<'_, V> {
         self.close(request, given, (time, time + span));
     }
 
-    /// Reserves for a job that no other job may use its network links, and reserves the unused nodes inside its prism.
-    /// Does nothing for other jobs.
+    /// Reserves the network links of a job for it alone, and the unused nodes inside its prism. Does nothing for a job
+    /// that shares its links.
     fn close(&mut self, request: &Request, given: &Given, (from, until): (Time, Time)) {
         let nodes = given.alloc.nodes();
         let Some(topology) = self.view.topology().filter(|_| request.wish.is_sensitive(nodes.len() as u32)) else {

@@ -68,8 +68,8 @@ pub struct Scratch {
     pub(crate) network: Memory,
     /// Nodes of jobs whose network links no other job may use, including starts and reservations of this plan.
     pub(crate) closed: Vec<Closed>,
-    /// Nodes of jobs, recorded where a job may exclude other users from its nodes, including starts and reservations of
-    /// this plan.
+    /// Nodes that jobs use, with the jobs' users, including starts and reservations of this plan. Recorded only where a
+    /// job may exclude other users from its nodes.
     pub(crate) claims: Vec<Claim>,
     /// Number of each license that this plan has allocated.
     pub(crate) licenses: BTreeMap<String, u32>,

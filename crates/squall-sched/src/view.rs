@@ -193,7 +193,8 @@ pub struct Closed {
     pub until: Time,
 }
 
-/// Nodes that a job uses for some time, recorded where a job may exclude other users from its nodes.
+/// Nodes that a job uses for some time, with its user. Recorded only where a job may exclude other users from its
+/// nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// User ID of the job's user.
@@ -267,7 +268,7 @@ pub struct End<'a> {
 /// A job in the queue, or those tasks of an array that may start.
 #[derive(Debug)]
 pub struct Candidate<'a, N = Request> {
-    /// The job, or an array, of which each start takes the next task.
+    /// The job; or the array, whose next task each start takes.
     pub item: Item,
     /// Priority; higher ones start first.
     pub priority: u64,

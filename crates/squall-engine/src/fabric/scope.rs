@@ -38,7 +38,8 @@ impl Scope {
 
     /// Removes from a frame what the child may not report. `ids`: ids of the nodes in scope that have one.
     ///
-    /// Every struct is destructured field by field, so that a new field does not compile until it is handled here.
+    /// Every struct of a frame is destructured field by field. So a struct with a new field does not compile until this
+    /// function handles the field.
     pub fn confine(&self, frame: &mut UpFrame, ids: &NodeSet) {
         let UpFrame { hop: _, says } = frame;
         for say in says {

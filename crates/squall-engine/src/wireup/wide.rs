@@ -28,7 +28,7 @@ enum Parcel {
 struct Wide {
     nodes: Vec<Exchange>,
     dead: BTreeSet<u32>,
-    /// Connections that have broken.
+    /// Connections that have broken, each as the numbers of its two nodes.
     cut: BTreeSet<(u32, u32)>,
     due: BTreeMap<(Time, u64), (u32, Parcel)>,
     /// Arrival time of the last message from one node to another; no later message arrives before it.

@@ -6,9 +6,9 @@ use super::frame::{AXES_MAX, Coords, Frame};
 /// Searches one set of open cells for many shapes. Results that shapes have in common are calculated once if the
 /// shapes come sorted by their last extent, then the one before, and so on.
 ///
-/// Erosions may be done in any order. That along the first axis is split: by the power of two in its extent before the
-/// axes between, and by the rest at the end. Shapes of about the same volume have different first extents, so all but
-/// the last of that work is shared, too.
+/// A shape is searched by eroding the open cells along each axis, in any order. The erosion along the first axis is
+/// split: by the power of two in its extent before the axes between, and by the rest at the end. Shapes of about the
+/// same volume have different first extents, so all but the last part of that work is shared, too.
 #[derive(Debug, Default)]
 pub struct Fits {
     last: Level,

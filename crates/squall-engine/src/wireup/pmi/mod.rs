@@ -97,7 +97,7 @@ pub enum PmiAct {
     Name {
         /// Rank of the task.
         rank: u32,
-        /// What the task requests about a service name.
+        /// Request about a service name: publish, withdraw or look up.
         naming: Naming,
     },
     /// The task of this rank asked for further processes, which was refused.
