@@ -9,7 +9,7 @@ use squall_model::step::{StepLaunch, TaskProgram};
 use squall_sched::layout::sockets;
 use squall_sched::topology::Wish;
 
-/// Most entries in a list of `--cpu-bind`, and most CPUs in one of its masks.
+/// Limit of a list of `--cpu-bind` in items. The CPU numbers in `map_cpu` must be below it, too.
 const CPUS_MAX: usize = 4096;
 
 /// A CPU of a node, with its position in the hardware.

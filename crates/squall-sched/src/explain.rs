@@ -30,7 +30,8 @@ pub struct Explained {
     /// Whether the job would fit if no other job ran, all nodes were up and none was reserved. Also true if a node's
     /// hardware is unknown.
     pub ideal: bool,
-    /// Reason why the job can never start in this partition, if `ideal` is false.
+    /// Reason why the job can never start in this partition. None: it could start in an empty cluster (`ideal` is
+    /// true).
     pub never: Option<PendingReason>,
     /// Reasons that block the job on all nodes alike.
     pub reasons: Vec<PendingReason>,

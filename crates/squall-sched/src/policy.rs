@@ -105,8 +105,8 @@ pub enum Blocked {
     Never(PendingReason),
 }
 
-/// Plans one pass: the jobs that start now, and reservations. Its cost depends on the jobs that start or are skipped,
-/// the first pending job of each partition, and one test for each equivalence class behind it.
+/// Plans one scheduling pass: the jobs that start now, and reservations. Its cost depends on the jobs that start or are
+/// skipped, the first pending job of each partition, and one test for each equivalence class behind it.
 pub fn plan<Q: Queues, R: Room<Need = Q::Need>>(queues: &Q, room: &mut R, rules: Rules) -> Plan<R::Grant> {
     let mut pass = Pass {
         room,
@@ -151,7 +151,7 @@ struct Line<'a, N, L> {
     front: Option<Candidate<'a, N>>,
     /// The rest of the queue, sorted by time limit. None: the queue is not sorted.
     sorted: Option<IntoIter<Candidate<'a, N>>>,
-    /// Whether a job of this partition could not start.
+    /// Whether a job of this partition could not start in this pass.
     blocked: bool,
     /// Number of jobs tried without success after the first one that could not start.
     tests: usize,

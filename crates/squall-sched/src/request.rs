@@ -125,7 +125,8 @@ impl Request {
         self.tasks.unwrap_or_else(|| self.tasks_per_node.unwrap_or(1).saturating_mul(nodes))
     }
 
-    /// Adds the job's requirements on the network. A geometry sets the number of nodes, unless it is given otherwise.
+    /// Adds the job's requirements on the network. A requested geometry sets the number of nodes, unless the job
+    /// requests that number itself.
     pub fn wish_for(&mut self, wish: Wish, need: &Need, topology: Option<&Topology>) {
         self.wish = wish;
         // The mapping of ranks depends on the positions of the nodes, so a job with a process grid on a torus needs

@@ -130,7 +130,7 @@ fn submission(cells: &Cells, request: Request) -> Result<Route, Refusal> {
     })
 }
 
-/// Does the same as [`trim`] for a shared spec, which is copied only if it excludes nodes.
+/// Removes nodes of other cells from `--exclude` in a shared spec, which is copied only if it excludes nodes.
 fn trim_shared(cells: &Cells, cell: u32, spec: &mut Arc<JobSpec>) {
     if spec.need.exclude.is_some() {
         trim(cells, cell, Arc::make_mut(spec));

@@ -212,8 +212,8 @@ impl NodeMachine {
         }
     }
 
-    /// Keeps an attempt whose spool entry can't be read, by the name of that entry. It may have further nodes, so the
-    /// controller gets the report of the script's end and ends the job itself.
+    /// Keeps an attempt whose spool entry can't be read, by the name of that entry. The job may have further nodes, so
+    /// the controller gets a report of the script's end and ends the job itself.
     pub(super) fn found_unreadable(
         &mut self,
         attempt: JobAttempt,

@@ -6,8 +6,7 @@
 pub struct Model {
     /// Constant part of a halo exchange, milliseconds.
     pub t0_ms: f64,
-    /// Factor of the part that grows with the number of tasks on a node, milliseconds: the size of that part on a
-    /// nearly empty node.
+    /// Part of a halo exchange that grows as a node fills up, milliseconds: its size on a nearly empty node.
     pub t1_ms: f64,
     /// Number of tasks on a node at which it is saturated.
     pub q0: f64,

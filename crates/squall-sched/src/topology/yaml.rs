@@ -72,7 +72,7 @@ struct Line<'a> {
     text: &'a str,
 }
 
-/// Parses the text of a file.
+/// Parses the text of a YAML file.
 pub(super) fn parse(text: &str) -> Result<Value, Fault> {
     let mut lines = Vec::new();
     for (at, line) in text.lines().enumerate() {
