@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(chunk_bytes(1 << 40, TEN_GBE, 2), CHUNK_BYTES.1);
     }
 
-    /// The expected values are computed independently, with 12 µs more for each hop.
+    /// The expected times come from an independent calculation, which takes 12 µs more for each hop.
     #[test]
     fn model_times_are_those_of_the_closed_form() {
         for (nodes, link, ms) in [(64, ONE_GBE, 121.0), (64, TEN_GBE, 15.7)] {

@@ -21,7 +21,7 @@ pub struct Tree<'a> {
 }
 
 impl<'a> Tree<'a> {
-    /// Makes the tree of these nodes, which are in the order of the configuration.
+    /// Makes the healthy tree of the nodes `names`, which are in the order of the configuration.
     pub fn new(config: &Config, names: &'a [String]) -> Self {
         let runs = match config.route_plugin {
             RoutePolicy::FanOut => vec![names.iter().map(String::as_str).collect()],

@@ -288,7 +288,8 @@ impl StepMachine {
         self.tick(now, out);
     }
 
-    /// Ends all tasks of the step because of one. `srun` passes this on to the other nodes.
+    /// Ends all tasks of the step, because one of them requested that or ended badly. `srun` passes the abort on to the
+    /// other nodes.
     fn abort(&mut self, now: Time, code: u8, text: String, out: &mut StepOut) {
         if self.phase != Phase::Running {
             return;
