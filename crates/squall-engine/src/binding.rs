@@ -9,7 +9,7 @@ use squall_model::step::{StepLaunch, TaskProgram};
 use squall_sched::layout::sockets;
 use squall_sched::topology::Wish;
 
-/// Most CPUs that a list or mask may name.
+/// Limit of a list of `--cpu-bind` in items. The CPU numbers in `map_cpu` must be below it, too.
 const CPUS_MAX: usize = 4096;
 
 /// A CPU of a node, with its position in the hardware.
@@ -17,11 +17,11 @@ const CPUS_MAX: usize = 4096;
 pub struct Cpu {
     /// Number of the CPU in the kernel.
     pub number: usize,
-    /// Number of its core, unique on the node.
+    /// Number of the core that the CPU belongs to, unique on the node.
     pub core: u32,
-    /// Number of its socket.
+    /// Number of the socket that the CPU belongs to.
     pub socket: u32,
-    /// Number of its memory domain (NUMA node).
+    /// Number of the memory domain (NUMA node) that the CPU belongs to.
     pub domain: u32,
 }
 
@@ -30,11 +30,12 @@ pub struct Cpu {
 pub struct CpuBind {
     /// `verbose`: every task prints its CPUs on standard error.
     pub verbose: bool,
-    /// Kind of binding.
+    /// How tasks are bound to CPUs.
     pub way: Way,
 }
 
-/// Kind of binding. A list is indexed by a task's position on its node, and starts again when there are more tasks.
+/// Way of binding tasks that `--cpu-bind` selects. Lists are indexed by a task's position on its node, and start again
+/// when the node has more tasks than entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Way {
     /// The option is not set: every task may use all of the step's CPUs.
@@ -43,18 +44,18 @@ pub enum Way {
     None,
     /// `rank`: the n-th task gets the n-th CPU.
     Rank,
-    /// `map_cpu:LIST`: one CPU for each task.
+    /// `map_cpu:LIST`: kernel numbers of CPUs, one for each task.
     Map(Vec<usize>),
-    /// `mask_cpu:LIST`: a set of CPUs for each task.
+    /// `mask_cpu:LIST`: sets of CPUs by their kernel numbers, one for each task.
     Mask(Vec<CoreSet>),
     /// `threads`, `cores`, `sockets`, `ldoms`: as many CPUs as a task needs, rounded up to whole units.
     Units(Unit),
 }
 
-/// What tasks are bound to as a whole.
+/// Hardware unit to which tasks are bound as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Hardware threads: the kernel's CPUs.
+    /// Hardware threads, which the kernel calls CPUs.
     Threads,
     /// Cores with all their threads.
     Cores,
@@ -87,9 +88,9 @@ impl CpuBind {
         Ok(bind)
     }
 
-    /// Returns the CPUs of each of the node's `tasks` tasks, each of which needs `each` CPUs. `cpus` are those that
-    /// the step may use. An empty set: the task is not bound, since it asked only for CPUs that the step may not use.
-    /// None: no task is bound. `near`: the socket of each task, if the step's ranks are a grid ([`near`]).
+    /// Returns the CPUs of each of the node's `tasks` tasks, each of which needs `each` CPUs. `cpus` are those that the
+    /// step may use. An empty set: the task is not bound, since it asked only for CPUs that the step may not use. None:
+    /// no task is bound. `near`: the socket of each task, if the step's ranks form a process grid (see [`near`]).
     pub fn masks(
         &self,
         cpus: &[Cpu],
@@ -134,8 +135,9 @@ impl CpuBind {
     }
 }
 
-/// Returns the socket of each of the node's tasks, chosen so that little communication crosses sockets. None: the
-/// step's ranks are no grid (its own, or its job's), or its CPUs are all on one socket.
+/// Returns the socket of each of the node's tasks, chosen so that little communication crosses sockets. None: neither
+/// the step nor its job has a process grid (`--grid`), the grid does not match the step's tasks, or the step's CPUs
+/// here are all on one socket.
 pub fn near(launch: &StepLaunch, program: &TaskProgram, cpus: &[Cpu]) -> Option<Vec<u32>> {
     let grid = |options: &Options| Wish::of(&options.network).ok()?.grid;
     let grid = grid(&program.options).or_else(|| grid(&launch.facts.spec.options))?.grid();
@@ -160,7 +162,8 @@ impl Unit {
         }
     }
 
-    /// Shares CPUs out core by core, starting again from the first if there are too few.
+    /// Distributes CPUs over `tasks` tasks, `each` CPUs to a task, by whole cores or threads; starts again from the
+    /// first if there are too few. Returns the CPUs of each task.
     fn shares(self, cpus: &[Cpu], (tasks, each): (usize, usize), spread: Spread) -> Vec<CoreSet> {
         let mut sorted = cpus.to_vec();
         sorted.sort_by_key(|cpu| (cpu.socket, cpu.core, cpu.number));
@@ -190,7 +193,8 @@ impl Unit {
     }
 }
 
-/// Orders parts of a node, given socket by socket, as tasks of `each` CPUs use them.
+/// Returns the parts of a node (cores or threads, given socket by socket) in the order in which tasks of `each` CPUs
+/// use them.
 fn in_turn<'a>(parts: &[&'a [Cpu]], each: usize, turn: Turn) -> Vec<&'a [Cpu]> {
     let mut sockets: Vec<_> = parts.chunk_by(|a, b| a[0].socket == b[0].socket).map(|of| of.iter().copied()).collect();
     let mut order = Vec::new();
@@ -217,7 +221,7 @@ pub fn hex(mask: &CoreSet) -> String {
     "0x".chars().chain(text).collect()
 }
 
-/// Splits at commas, except before a digit: those are within a list.
+/// Splits an option's value at commas. A comma before a digit belongs to a list and does not split.
 fn words(text: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut start = 0;
@@ -300,7 +304,7 @@ mod tests {
         assert_eq!(masks("cores", &all[1..3], 2, 1), "0x2,0x4", "only what the step may use");
     }
 
-    /// audit-admin.md 2.1: socket and core levels of --distribution.
+    /// Finding 2.1 of audit-admin.md: the socket and core levels of `--distribution` take effect.
     #[test]
     fn distribution_within_nodes_goes_by_sockets_and_cores() {
         let all = machine();

@@ -20,9 +20,9 @@ use crate::machine::Machine;
 
 /// Number of inputs after which a batch takes no more.
 pub const INPUTS_MAX: usize = 4096;
-/// Bytes of scripts and environments after which a batch takes no more inputs.
+/// Bytes of scripts and environments in a batch after which it takes no more inputs.
 pub const BLOB_BYTES_MAX: usize = 8 << 20;
-/// Number of events after which a record ends. A batch with more makes several records.
+/// Number of events after which a record of the log ends. A batch with more events makes several records.
 const EVENTS_MAX: usize = 16 << 10;
 /// Upper estimate of a submission's events in the log, without script and environment, bytes.
 const SUBMISSION_BYTES: u64 = 16 << 10;
@@ -33,44 +33,44 @@ const UNOPENED: &str = "no batch is open: call Pipeline::begin first";
 /// Space that the log has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// Bytes that can be appended without more room from the disk.
+    /// Bytes that can be appended to the log in the space that it already has on the disk.
     pub room: u64,
     /// Bytes of `room` that are kept for events that must be written, such as the ends of jobs.
     pub reserve: u64,
     /// Bytes that are free on the disk, in addition to `room`.
     pub free: u64,
-    /// Whether the disk refuses to give more room.
+    /// Whether the disk has refused the log more space.
     pub full: bool,
 }
 
 impl Capacity {
-    /// A log that is never full.
+    /// Capacity of a log that is never full.
     pub const UNBOUNDED: Self = Self { room: u64::MAX, reserve: 0, free: u64::MAX, full: false };
 }
 
 /// Data to be made durable.
 #[derive(Debug)]
 pub struct Append {
-    /// The events, in numbered records. All bear the time at which they were decided.
+    /// Events of the batch, as numbered records. All bear the time at which they were decided.
     pub records: Arc<Vec<Record>>,
-    /// Content that the events refer to by digest. It must be durable with them.
+    /// Content that the events refer to by digest, such as scripts. It must be durable together with the records.
     pub blobs: Vec<Blob>,
 }
 
-/// Messages and actions that a durable batch justifies.
+/// Messages and actions of a batch, to be sent and carried out once the batch is durable.
 #[derive(Debug)]
 pub struct Release<L> {
-    /// The records that were made durable; None: the batch had no events.
+    /// Records that were made durable; None: the batch had no events.
     pub records: Option<Arc<Vec<Record>>>,
-    /// Frames for children in the tree.
+    /// Frames to be sent to children in the tree, by connection.
     pub sends: Vec<(LinkId, DownFrame)>,
     /// Connections of children to be closed.
     pub drops: Vec<LinkId>,
     /// Chunks of files to be sent by multicast.
     pub casts: Vec<Cast>,
-    /// Answers for clients.
+    /// Answers to clients, each with the id of its caller.
     pub answers: Vec<(CallerId, Answer)>,
-    /// Actions of the host that come after all the above.
+    /// Actions for the host itself, to be done after everything else of this release.
     pub later: Vec<L>,
     /// Whether the daemon may end now, after a request to shut down.
     pub exit: bool,
@@ -100,16 +100,17 @@ struct Batch<L> {
     later: Vec<L>,
 }
 
-/// A controller with its path to the log. `L`: an action of the host itself after a batch.
+/// A controller, with the pipeline that takes its decisions to the log. `L`: type of the actions that the host itself
+/// does after a batch.
 #[derive(Debug)]
 pub struct Pipeline<L> {
     machine: Box<Controller>,
-    /// Number of the next record.
+    /// Number of the next record of the log.
     next_seq: u64,
     capacity: Capacity,
-    /// The batch that takes inputs.
+    /// The batch that takes inputs; None: no batch is open.
     open: Option<Batch<L>>,
-    /// Release of the batch that is being flushed.
+    /// Release of the batch that is being flushed; None: no batch is being flushed.
     flushing: Option<Release<L>>,
 }
 
@@ -130,13 +131,13 @@ impl<L> Pipeline<L> {
         self.machine
     }
 
-    /// Returns when the controller needs a tick if no other input comes; None: it needs none.
+    /// Returns the time at which the controller needs a tick, unless another input comes before. None: it needs none.
     pub fn deadline(&self) -> Option<Time> {
         self.machine.deadline()
     }
 
-    /// Chooses the list that [`Input::Page`] continues: the first one with a `ready` caller. Returns false if there is
-    /// none.
+    /// Chooses the list request that [`Input::Page`] continues: the first one whose caller is `ready`. Returns false if
+    /// there is none.
     pub fn turn_lists(&mut self, ready: impl Fn(CallerId) -> bool) -> bool {
         self.machine.turn_lists(ready)
     }
@@ -172,7 +173,7 @@ impl<L> Pipeline<L> {
     ///
     /// # Panics
     ///
-    /// In debug builds: without an open batch. Other builds ignore the call.
+    /// Panics in debug builds if no batch is open. Other builds ignore the call.
     pub fn later(&mut self, deed: L) {
         debug_assert!(self.is_open(), "{UNOPENED}");
         if let Some(batch) = &mut self.open {
@@ -185,7 +186,8 @@ impl<L> Pipeline<L> {
     ///
     /// # Panics
     ///
-    /// In debug builds: without an open batch. Other builds ignore the call, so that the next one tells the controller.
+    /// Panics in debug builds if no batch is open. Other builds ignore the call, so that the next call tells the
+    /// controller.
     pub fn set_capacity(&mut self, capacity: Capacity) {
         debug_assert!(self.is_open(), "{UNOPENED}");
         if !self.is_open() {
@@ -203,7 +205,7 @@ impl<L> Pipeline<L> {
     ///
     /// # Panics
     ///
-    /// In debug builds: without an open batch. Other builds ignore the call.
+    /// Panics in debug builds if no batch is open. Other builds ignore the call.
     pub fn take(&mut self, input: Input) {
         debug_assert!(self.is_open(), "{UNOPENED}");
         if let Input::Ask { caller, request, .. } = &input
@@ -255,7 +257,8 @@ impl<L> Pipeline<L> {
         self.flushing.take()
     }
 
-    /// Returns whether a submission with `bytes` of script and environment leaves the reserve untouched.
+    /// Returns whether the log has room for a submission with `bytes` of script and environment without using its
+    /// reserve.
     fn has_room_for(&self, bytes: u64) -> bool {
         let Capacity { room, reserve, free, full } = self.capacity;
         let taken = self.open.as_ref().map_or(0, |batch| batch.bytes(reserve));
@@ -303,13 +306,14 @@ impl<L> Batch<L> {
     }
 }
 
-/// Returns the estimate for a submission's events, bytes. It is smaller where a small disk's reserve would be used
-/// up.
+/// Returns the estimated size of a submission's events in the log, bytes. The estimate is smaller on a small disk,
+/// whose `reserve` it would use up.
 fn submission_bytes(reserve: u64) -> u64 {
     SUBMISSION_BYTES.min(reserve / 4)
 }
 
-/// Returns the bytes that a request adds to the log. None: it is written in any case, or adds little.
+/// Returns the bytes that a request adds to the log. None: the request is taken even if the log is full, or adds
+/// little.
 fn stored_bytes(request: &Request) -> Option<u64> {
     let bytes = match request {
         Request::Submit { script, env, .. } => script.len() + env.len(),

@@ -20,10 +20,11 @@ use crate::dependency::dependency_text;
 /// Environment variables of a process: name and value.
 pub type Env = Vec<(String, String)>;
 
-/// A variable, and what an option says for it.
+/// Name of an environment variable, and the function that returns its value from the options. None: the option is not
+/// set.
 type HandedOn = (&'static str, fn(&Chosen) -> Option<String>);
 
-/// Options whose value is handed on as it was given.
+/// Variables of jobs and steps that repeat the value of an option as the user gave it.
 const HANDED_ON: [HandedOn; 20] = [
     ("SLURM_EXPORT_ENV", |o| o.shown.export.clone()),
     ("SLURM_DISTRIBUTION", |o| text(o.distribution.as_ref())),
@@ -47,7 +48,7 @@ const HANDED_ON: [HandedOn; 20] = [
     ("SLURM_GPU_FREQ", |o| o.shown.gpu_freq.clone()),
 ];
 
-/// The same for what `srun` alone was told about its step, over what the job was told.
+/// Variables of steps that repeat the value of an option of `srun`. They replace those that the job's options set.
 const HANDED_ON_TO_STEP: [HandedOn; 4] = [
     ("SLURM_NTASKS_PER_NODE", |o| Some(o.step.ntasks_per_node?.to_string())),
     ("SLURM_CPUS_PER_TASK", |o| Some(o.step.cpus_per_task?.to_string())),
@@ -59,12 +60,12 @@ fn text<T>(given: Option<&AsGiven<T>>) -> Option<String> {
     given.map(|given| given.text.clone())
 }
 
-/// 0 is none.
+/// Returns a count as text; None: the count is 0, so the option is not set.
 fn number(count: u32) -> Option<String> {
     (count > 0).then(|| count.to_string())
 }
 
-/// Variables that [`job_env`], [`step_env`] and [`task_env`] may set and that start with no common stem.
+/// Variables that [`job_env`], [`step_env`] and [`task_env`] may set, apart from those with a prefix in `OUTPUT_STEMS`.
 const OUTPUTS: [&str; 42] = [
     "SLURMD_NODENAME",
     "SLURM_CLUSTER_NAME",
@@ -110,13 +111,13 @@ const OUTPUTS: [&str; 42] = [
     "SLURM_WCKEY",
 ];
 
-/// Prefixes of further variables that these functions may set.
+/// Prefixes of further variables that [`job_env`], [`step_env`] and [`task_env`] may set.
 const OUTPUT_STEMS: [&str; 6] =
     ["SLURM_JOB_", "SLURM_STEP_", "SLURM_ARRAY_", "SLURM_TOPOLOGY_", "SLURM_PACK_", "SLURM_HET_"];
 
 /// Variable with the number of components of a heterogeneous job.
 const HET_SIZE: &str = "SLURM_HET_SIZE";
-/// Text between a variable's name and the number of its component.
+/// Text between a variable's name and the number of the component, in the variables of a heterogeneous job.
 const HET_GROUP: &str = "_HET_GROUP_";
 
 /// Returns whether Squall may have set this variable in a job. An inner `sbatch` must not carry it into its own job.
@@ -127,12 +128,13 @@ pub fn is_output(name: &str) -> bool {
         || name.contains(HET_GROUP)
 }
 
-/// Whether a variable is an option's, handed on as it was given: a user may set it for the `srun` of a job.
+/// Returns whether a variable repeats the value of an option as given. A user may set such a variable for the `srun` of
+/// a job.
 pub fn is_handed_on(name: &str) -> bool {
     HANDED_ON.iter().any(|(variable, _)| *variable == name) || matches!(name, "SLURM_CORE_SPEC" | "SLURM_PRIO_PROCESS")
 }
 
-/// Whether a variable says something of the components of a heterogeneous job.
+/// Returns whether a variable describes the components of a heterogeneous job.
 pub fn is_of_components(name: &str) -> bool {
     name == HET_SIZE || name.contains(HET_GROUP)
 }
@@ -275,7 +277,7 @@ fn handed_on(env: &mut Builder, variables: &[HandedOn], options: &Chosen) {
     }
 }
 
-/// `plane=4` stands in two variables.
+/// Sets the two variables of `--distribution=plane=SIZE`: one for the kind and one for the size.
 fn plane(env: &mut Builder, options: &Chosen) {
     if let Some(size) = options.distribution.as_ref().and_then(|given| given.text.strip_prefix("plane=")) {
         env.set("SLURM_DISTRIBUTION", "plane");
@@ -283,7 +285,7 @@ fn plane(env: &mut Builder, options: &Chosen) {
     }
 }
 
-/// The step of `--array=FIRST-LAST:STEP`; 1 for any other form.
+/// Returns the step of `--array=FIRST-LAST:STEP`; 1 for any other form.
 fn array_step(array: &ArraySpec) -> u32 {
     let text = array.text.split('%').next().unwrap_or_default();
     match text.split_once(':') {
@@ -338,7 +340,7 @@ pub fn step_env(launch: &StepLaunch) -> Env {
     env.0
 }
 
-/// Name of the generic resource that programs find by variables.
+/// Name of the generic resource whose devices programs find in environment variables.
 const GPU: &str = "gpu";
 
 /// Sets the variables that tell a program which GPUs it may use, for GPUs of any vendor.
@@ -348,8 +350,8 @@ fn visible(env: &mut Builder, gpus: &CoreSet) {
     }
 }
 
-/// Returns the GPUs of one task among those of its step on the node; None: it shares all of them. `--gpus-per-task`
-/// gives each task its own, and `--gpu-bind` has precedence.
+/// Returns the GPUs of one task among those of its step on the node; None: the task shares all of the step's GPUs.
+/// `--gpus-per-task` gives each task its own, and `--gpu-bind` has precedence.
 fn task_gpus(launch: &StepLaunch, local: u32) -> Option<CoreSet> {
     let Program::Tasks(program) = &launch.program else { return None };
     let gpus = launch.gres.get(GPU)?;
@@ -365,7 +367,7 @@ fn task_gpus(launch: &StepLaunch, local: u32) -> Option<CoreSet> {
             gpus.iter().enumerate().filter(|(place, _)| mask.contains(*place)).map(|(_, gpu)| gpu).collect()
         }
         Some(GpuBind::PerTask(each)) => part(gpus, local, *each as usize),
-        // So many tasks for each GPU.
+        // With `--gpu-bind=single:N`, N consecutive tasks share one GPU.
         Some(GpuBind::Single(tasks)) => part(gpus, local / (*tasks).max(1) as usize % gpus.len().max(1), 1),
         Some(GpuBind::None) => return None,
         None => part(gpus, local, asked.per_task.as_ref()?.count()? as usize),
@@ -373,7 +375,7 @@ fn task_gpus(launch: &StepLaunch, local: u32) -> Option<CoreSet> {
     (!own.is_empty()).then_some(own)
 }
 
-/// Returns the part at position `place` of GPUs split into parts of `each`.
+/// Returns part number `place`, from 0, of GPUs that are split into parts of `each`.
 fn part(gpus: &CoreSet, place: usize, each: usize) -> CoreSet {
     gpus.iter().skip(place.saturating_mul(each)).take(each).collect()
 }

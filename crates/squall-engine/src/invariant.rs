@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// An invariant that did not hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Broken {
-    /// The condition.
+    /// Condition that should have held, as text.
     pub what: &'static str,
-    /// Place in the source.
+    /// Place in the source code where it was checked.
     pub place: &'static Location<'static>,
 }
 

@@ -12,6 +12,7 @@ pub trait Machine {
     /// Handles one input. Never blocks, never fails, never reads a clock; `now` never goes back.
     fn step(&mut self, now: Time, input: Self::Input, out: &mut Self::Out);
 
-    /// Returns when to give the machine its tick if no other input comes before; None: it needs none.
+    /// Returns the time at which the host has to give the machine its tick input, unless another input comes before.
+    /// None: the machine needs no tick.
     fn deadline(&self) -> Option<Time>;
 }

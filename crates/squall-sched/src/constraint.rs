@@ -6,7 +6,7 @@ const ALTERNATIVES_MAX: usize = 64;
 /// Maximum depth of nested parentheses in a constraint.
 const DEPTH_MAX: u32 = 16;
 
-/// Features, all of which a node must have.
+/// Names of features, all of which a node must have.
 type All = Vec<String>;
 
 /// A constraint on the features of a job's nodes.
@@ -14,7 +14,7 @@ type All = Vec<String>;
 pub struct Constraint {
     /// Each node must have all features of one of these lists; empty: any node is allowed.
     alternatives: Vec<All>,
-    /// All nodes must fulfil the same alternative.
+    /// Whether all nodes must fulfil the same alternative.
     alike: bool,
     /// Pairs (number, features): at least this many nodes must have all these features.
     counts: Vec<(u32, All)>,
@@ -77,7 +77,7 @@ impl Constraint {
     }
 }
 
-/// Returns whether a node has all these features.
+/// Returns whether a node's `features` include all those in `all`.
 pub(crate) fn has(features: &[String], all: &[String]) -> bool {
     all.iter().all(|wanted| features.contains(wanted))
 }

@@ -20,34 +20,37 @@ use crate::view::{Bars, Candidate, View};
 /// Maximum number of suitable shapes that are listed.
 const SHAPES_NAMED: usize = 6;
 
-/// Result of all placement tests for a job in one partition, regardless of jobs ahead of it.
+/// Result of all placement tests for a job in one partition, regardless of jobs ahead of it in the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explained {
-    /// The job fits on free nodes now, regardless of jobs ahead of it and of its other pending reasons.
+    /// Whether the job fits on free nodes now, regardless of jobs ahead of it and of its other pending reasons.
     pub room: bool,
-    /// The job would fit if no other job ran.
+    /// Whether the job would fit if no other job ran.
     pub empty: bool,
-    /// The job would fit if no other job ran, all nodes were up and none was reserved. Also true if a node's hardware
-    /// is unknown.
+    /// Whether the job would fit if no other job ran, all nodes were up and none was reserved. Also true if a node's
+    /// hardware is unknown.
     pub ideal: bool,
-    /// Reason why the job can never start in this partition, if `ideal` is false.
+    /// Reason why the job can never start in this partition. None: it could start in an empty cluster (`ideal` is
+    /// true).
     pub never: Option<PendingReason>,
     /// Reasons that block the job on all nodes alike.
     pub reasons: Vec<PendingReason>,
     /// Minimum number of nodes that the job needs.
     pub nodes_min: u32,
-    /// The partition's nodes by the first test that each fails, or as free.
+    /// Nodes of the partition, grouped by the first test that each fails; nodes that pass all tests are under
+    /// `NodeTest::Free`.
     pub nodes: BTreeMap<NodeTest, NodeSet>,
-    /// Set if enough nodes pass all other tests, but their positions in the network do not suit the job.
+    /// The requirement on positions in the network that keeps the job pending although enough nodes pass all other
+    /// tests. None: there is none.
     pub misfit: Option<Misfit>,
 }
 
-/// A requirement on the positions of nodes that free nodes do not fulfil.
+/// A requirement on the positions of nodes in the network that free nodes do not fulfil.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misfit {
     /// The kind of requirement, for example that nodes form a ring.
     pub together: Together,
-    /// True: enough nodes in other positions are free now. False: there would be enough if no other job ran.
+    /// Whether enough nodes in other positions are free now. False: there would be enough if no other job ran.
     pub free: bool,
     /// The first prism shapes that would suit the job, as text; empty if the requirement is not about shapes.
     pub shapes: Vec<String>,
@@ -147,7 +150,7 @@ fn misfit(
     Some(Misfit { together, free, shapes })
 }
 
-/// Returns the job's requirement on positions of nodes, if it has one that can keep it pending.
+/// Returns the job's requirement on positions of nodes that can keep it pending. None: it has none.
 fn together(view: &impl View, request: &Request) -> Option<Together> {
     if request.contiguous {
         return Some(Together::Contiguous);
@@ -163,8 +166,8 @@ fn together(view: &impl View, request: &Request) -> Option<Together> {
 }
 
 /// Returns whether a partition has enough nodes with the requested properties, regardless of their state, usage and
-/// position in the network. Also true if it has too few nodes or CPUs of any kind, which is a different pending
-/// reason.
+/// position in the network. Also true if the partition has too few nodes or CPUs of any kind, which is a different
+/// pending reason, or if a node's hardware is unknown.
 pub fn has_such(view: &impl View, scratch: &mut Scratch, request: &Request, at: usize) -> bool {
     let nodes = view.partition(at).nodes;
     let anywhere = Wish { network: Class::Anywhere, ..Wish::default() };

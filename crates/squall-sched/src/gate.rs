@@ -1,4 +1,4 @@
-//! Limits that jobs share (limit buckets), as a plan uses them up.
+//! Limits that several jobs share (limit buckets), and what is left of them while a plan starts jobs.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +10,22 @@ use squall_model::time::Span;
 use crate::request::Request;
 use crate::view::View;
 
-/// A limit bucket: an association or QOS, or a part of a QOS, whose limits apply to several jobs together. The numbers
-/// are defined by the view.
+/// A limit bucket: an association or QOS, or a part of a QOS, whose limits apply to several jobs together. The
+/// scheduler's view assigns the numbers of associations, QOS, users and accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Gate {
-    /// An association: a user in an account, or an account with all accounts below it.
+    /// The association with this number: a user in an account, or an account with all accounts below it.
     Association(u32),
     /// The QOS with this number.
     Qos(u32),
-    /// A user in a QOS: (QOS, user).
+    /// A user in a QOS: (number of the QOS, number of the user).
     QosUser(u32, u32),
-    /// An account in a QOS: (QOS, account).
+    /// An account in a QOS: (number of the QOS, number of the account).
     QosAccount(u32, u32),
 }
 
 impl Gate {
-    /// Returns whether the limits are those of an association or of a QOS.
+    /// Returns whether the limits of this bucket are those of an association or of a QOS.
     pub fn whose(self) -> Whose {
         match self {
             Self::Association(_) => Whose::Association,
@@ -34,19 +34,19 @@ impl Gate {
     }
 }
 
-/// Usage by which one more job counts against limits.
+/// Amounts that one more job adds to the usage of a limit bucket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     cpus: u64,
     memory_mb: u64,
     nodes: u64,
     gpus: u64,
-    /// Longest run time of the job, seconds.
+    /// Longest run time of the job: its time limit, seconds.
     span_s: u64,
 }
 
 impl Share {
-    /// Returns the least usage that a job of this request can have.
+    /// Returns the least amounts that a job of this request can add to a limit bucket.
     pub(crate) fn least(request: &Request, span: Span) -> Self {
         let nodes = u64::from(request.nodes_min);
         let tasks = request.tasks_on(request.nodes_min);
@@ -59,7 +59,7 @@ impl Share {
         let gpus = u64::from(request.gres.gpus(request.nodes_min, tasks));
         Self { cpus, memory_mb, nodes, gpus, span_s: span.secs() }
     }
-    /// Returns the usage of an allocation.
+    /// Returns the amounts that an allocation adds to a limit bucket.
     pub(crate) fn of(alloc: &Alloc, request: &Request, span: Span) -> Self {
         let nodes = alloc.nodes().len() as u32;
         let gpus = u64::from(request.gres.gpus(nodes, request.tasks_on(nodes)));
@@ -86,12 +86,13 @@ impl Share {
     }
 }
 
-/// What is left of the limits of each bucket examined so far.
+/// For each limit bucket examined by this plan so far: its limits, and the amount left of each.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rooms(BTreeMap<Gate, Vec<(Limit, u64)>>);
 
 impl Rooms {
-    /// Returns the first limit that a job of this usage would exceed, as a pending reason.
+    /// Returns the first limit that a job with these amounts would exceed, as a pending reason. None: it exceeds no
+    /// limit.
     pub(crate) fn closed(&mut self, view: &impl View, gates: &[Gate], share: Share) -> Option<PendingReason> {
         let safe = view.safe();
         gates.iter().find_map(|&gate| {
@@ -101,7 +102,7 @@ impl Rooms {
         })
     }
 
-    /// Subtracts a started job's usage from what is left.
+    /// Subtracts a started job's amounts from what is left of these limit buckets.
     pub(crate) fn take(&mut self, view: &impl View, gates: &[Gate], share: Share) {
         let safe = view.safe();
         for gate in gates {

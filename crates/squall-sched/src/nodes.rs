@@ -29,29 +29,29 @@ use walk::{Ends, Walk};
 /// Expected run time of a job without a time limit, as in Slurm.
 pub const UNLIMITED: Span = Span::from_secs(365 * 86_400);
 
-/// A job that should have ended already is expected to end after this time.
+/// Remaining run time that is assumed for a job whose time limit has passed.
 const SOON: Span = Span::from_secs(1);
 
 /// Number of failed attempts to find a job's start after which some times are skipped.
 const PATIENCE: usize = 16;
 
-/// A cluster with the changes that the present plan makes to it.
+/// A cluster, with the starts and reservations that the present plan adds to it.
 #[derive(Debug)]
 pub struct Nodes<'a, V> {
     view: &'a V,
     scratch: &'a mut Scratch,
     now: Time,
-    /// No reservation begins later than this.
+    /// Latest time at which a reservation for a pending job may begin.
     horizon: Time,
-    /// What is left of limits under this plan.
+    /// Amounts left of the limit buckets after the starts of this plan.
     rooms: Rooms,
-    /// Where the present job could start apart from reservations for others: nodes, and the greatest number of tasks
-    /// on each.
+    /// Nodes on which the job tested last could start if nothing were reserved for others, each with the greatest
+    /// number of tasks there. None: no such nodes are known.
     could: Option<Vec<(NodeId, u32)>>,
 }
 
 impl<'a, V: View> Nodes<'a, V> {
-    /// Creates the pool with the cluster's present usage. Reservations begin at most `window` ahead.
+    /// Creates the pool with the cluster's present usage. Reservations begin at most `window` after `now`.
     pub fn new(view: &'a V, scratch: &'a mut Scratch, now: Time, window: Span) -> Self {
         scratch.reset(view, now);
         scratch.closed.iter_mut().for_each(|closed| closed.until = closed.until.max(now + SOON));
@@ -60,14 +60,14 @@ impl<'a, V: View> Nodes<'a, V> {
     }
 
     /// Returns when and where a job would start behind all jobs planned so far, if that is before `sooner_than`.
-    /// Nothing is reserved. None: later, or it cannot be determined.
+    /// Nothing is reserved. None: it would start later, or the time cannot be determined.
     pub fn foresee(&mut self, job: &Candidate<'_>, at: usize, sooner_than: Option<Time>) -> Option<(Time, Given)> {
         let before = (self.scratch.mark(), self.rooms.clone(), self.horizon);
         self.could = None;
         self.horizon = sooner_than.map_or(before.2, |time| Time(time.0.saturating_sub(1)));
         let found = match self.start(job, at) {
             Ok(given) => Some((self.now, given)),
-            // When other jobs will have used less of a limit is unknown.
+            // The time at which other jobs will have used less of a limit is unknown.
             Err(Blocked::Never(PendingReason::Limit(..))) => None,
             Err(_) => self.reserve(job, at),
         };
@@ -191,13 +191,13 @@ impl<V: View> Nodes<'_, V> {
         self.begin(job, at, None)
     }
 
-    /// Returns the number of time slots that may share the job's cores. It is 1 for components of a heterogeneous job,
-    /// which must always run at the same time.
+    /// Returns the number of gang matrix rows (time slots) that may share the job's cores. It is 1 for components of a
+    /// heterogeneous job, which must always run at the same time.
     fn rows(&self, job: &Candidate<'_>, at: usize) -> u32 {
         if job.alone { 1 } else { self.view.rows(at, job.need) }
     }
 
-    /// Starts a job where it fits; with `over` also where it fits when some of these victims are suspended.
+    /// Starts a job where it fits; with `over` also where it fits when some of these running jobs are suspended.
     fn begin(&mut self, job: &Candidate<'_>, at: usize, over: Option<Vec<Victim<'_>>>) -> Result<Given, Blocked> {
         let partition = self.view.partition(at);
         let could = std::mem::take(&mut self.could);
@@ -264,8 +264,8 @@ impl<V: View> Nodes<'_, V> {
         Ok(given)
     }
 
-    /// Returns the smallest set of victims that must be preempted for a job to fit in a partition, with its placement,
-    /// over all rows.
+    /// Returns the smallest set of victims that must be preempted for a job to fit in a partition, with its placement;
+    /// all rows of the gang matrix are tried. None: no preemption helps.
     fn way(&mut self, at: usize, request: &Request, victims: Vec<Victim<'_>>) -> Option<Way> {
         let (view, nodes) = (self.view, self.view.partition(at).nodes);
         let (rank, rows) = (view.rank(at), view.rows(at, request));
@@ -282,7 +282,7 @@ impl<V: View> Nodes<'_, V> {
         ways.min_by_key(|way| way.asked.len())
     }
 
-    /// Marks a placement's cores and missing memory as used for the rest of the plan.
+    /// Marks the cores and memory of a placement after preemption as used for the rest of the plan.
     fn occupy(&mut self, rank: u32, way: &Way) {
         let Way { given, free, .. } = way;
         for (group, id) in given.alloc.groups.iter().flat_map(|group| group.nodes.iter().map(move |id| (group, id))) {
@@ -298,7 +298,7 @@ impl<V: View> Nodes<'_, V> {
         self.scratch.placed.push((Row { rank, slot: given.slot }, given.alloc.clone()));
     }
 
-    /// Returns the earliest time at which a job fits, with its placement, up to the horizon.
+    /// Returns the earliest time up to the horizon at which a job fits, with its placement. None: there is none.
     fn earliest(
         &mut self,
         job: &Candidate<'_>,
@@ -339,7 +339,7 @@ impl<V: View> Nodes<'_, V> {
         }
     }
 
-    /// Reserves a placement for a job from a time on.
+    /// Reserves the placement `given` for a job, from `time` on for the duration `span`.
     fn keep(&mut self, (job, request): (&Candidate<'_>, &Request), given: &Given, (time, span): (Time, Span)) {
         // Only what is free at that moment matters: later changes do not concern jobs that start earlier.
         self.scratch.window = (time, time + Span(1));
@@ -359,7 +359,8 @@ impl<V: View> Nodes<'_, V> {
         self.close(request, given, (time, time + span));
     }
 
-    /// Reserves the links of a job that needs links of its own, and the unused nodes inside its prism.
+    /// Reserves the network links of a job for it alone, and the unused nodes inside its prism. Does nothing for a job
+    /// that shares its links.
     fn close(&mut self, request: &Request, given: &Given, (from, until): (Time, Time)) {
         let nodes = given.alloc.nodes();
         let Some(topology) = self.view.topology().filter(|_| request.wish.is_sensitive(nodes.len() as u32)) else {
@@ -375,8 +376,9 @@ impl<V: View> Nodes<'_, V> {
         self.scratch.closed.push(Closed { nodes, from, until });
     }
 
-    /// Returns the time limit above which equal requests do not fit either, after a job found no free nodes until
-    /// `end`. No time at which something `begins` to be reserved lies between the two.
+    /// Returns the time limit above which equal requests do not fit either, after a job that would run until `end` did
+    /// not fit. `begins`: times at which reservations begin. A job that runs past the last of them before `end` meets
+    /// the same reservations.
     fn longest(&self, job: &Candidate<'_>, end: Time, begins: impl Iterator<Item = Time>) -> Span {
         // An equal job may have waited long enough to give up its request for few switches.
         if job.need.wish.switches.is_some() {
@@ -389,7 +391,7 @@ impl<V: View> Nodes<'_, V> {
         last.map_or(Span(0), |last| last.since(self.now))
     }
 
-    /// Returns the reason why a job does not fit now. None: other jobs use what it needs.
+    /// Returns the reason why a job does not fit now. None: other jobs use the resources that it needs.
     fn why(&mut self, request: &Request, partition: &PartitionView<'_>, job: &Candidate<'_>) -> Option<Blocked> {
         // If every node is down or drained, all jobs wait for the same reason, so none is examined.
         let (view, nodes) = (self.view, partition.nodes);
@@ -412,7 +414,7 @@ impl<V: View> Nodes<'_, V> {
         }))
     }
 
-    /// Records an allocation as used until a time.
+    /// Records an allocation as used until the time `until`.
     fn book(&mut self, given: &Given, until: Time) {
         self.scratch.hold_gres(self.view, &given.gres);
         for group in &given.alloc.groups {
@@ -430,7 +432,8 @@ impl<V: View> Nodes<'_, V> {
         self.scratch.begun.push((until, Arc::new(given.clone())));
     }
 
-    /// Returns whether too few nodes are free until `end`, because of reservations.
+    /// Returns whether reservations leave too few nodes, or too few CPUs on each, for a job that would run until `end`.
+    /// False does not prove that enough are left.
     fn crowded_beyond(&mut self, end: Time, request: &Request) -> bool {
         let Some(begin) = self.scratch.begins().filter(|begin| *begin < end).max() else { return false };
         let known = self.scratch.beyond.iter().find(|(time, ..)| *time == begin);
@@ -444,7 +447,8 @@ impl<V: View> Nodes<'_, V> {
         nodes < request.nodes_min as usize || request.node_cpus() > roomiest
     }
 
-    /// Returns the greatest number of free CPUs on a node, as of the first call in this plan.
+    /// Returns an upper bound on the number of free CPUs on a node: the greatest such number at the first call in this
+    /// plan.
     fn roomiest(&mut self) -> u32 {
         let Scratch { open, roomiest, .. } = &mut *self.scratch;
         *roomiest.get_or_insert_with(|| {
@@ -460,8 +464,9 @@ fn span(partition: &PartitionView<'_>, job: &Candidate<'_>) -> Span {
     limit.map_or(UNLIMITED, Span::from_secs)
 }
 
-/// Returns [`fitting`]'s request for a start at `time`, without nodes that reservations then bar for the job. A
-/// request for few switches is dropped once its maximum wait is over. Error: the reason why the job cannot start then.
+/// Returns a job's request within the partition's limits (see [`fitting`]) for a start at `time`, without nodes that
+/// reservations then bar for the job. A request for few switches is dropped once its maximum wait is over. Error: the
+/// reason why the job cannot start then.
 fn unbarred<'a>(
     view: &impl View,
     partition: &PartitionView<'_>,
@@ -481,7 +486,7 @@ fn unbarred<'a>(
     Ok(request)
 }
 
-/// Returns a job's request without nodes that other users' jobs keep from it in the window.
+/// Returns a job's request without nodes that it cannot have in the scratch's time window because of other users' jobs.
 fn apart<'a>(scratch: &Scratch, job: &Candidate<'_>, mut request: Cow<'a, Request>) -> Cow<'a, Request> {
     let others = scratch.nodes_of_others(job);
     if !others.is_empty() {
@@ -490,7 +495,7 @@ fn apart<'a>(scratch: &Scratch, job: &Candidate<'_>, mut request: Cow<'a, Reques
     request
 }
 
-/// Returns a job's request within the partition's limits. Error: the limit that it exceeds.
+/// Returns a job's request within the partition's limits. Error: the limit that the request exceeds.
 pub(crate) fn fitting<'a>(
     partition: &PartitionView<'_>,
     job: &Candidate<'a>,

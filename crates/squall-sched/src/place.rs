@@ -17,9 +17,9 @@ use crate::view::{Given, View};
 /// Which nodes and which usage a placement considers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
-    /// Usable nodes, with resources that are free now and throughout the window.
+    /// Usable nodes, with resources that are free now and throughout the scratch's time window.
     Now,
-    /// Usable nodes, with resources that are free from the window's beginning to its end.
+    /// Usable nodes, with resources that are free from the beginning to the end of the scratch's time window.
     Then,
     /// Usable nodes, as if no job ran.
     Empty,
@@ -98,8 +98,9 @@ pub(crate) fn choose(
     found
 }
 
-/// Returns the request with the nodes that its constraint's counts require, as required nodes. The kind with the
-/// fewest nodes chooses first; nodes that the request requires anyway are preferred.
+/// Returns the request with the nodes that its constraint's counts need as required nodes. The kind with the fewest
+/// nodes chooses first; nodes that the request requires anyway are preferred. None: too few nodes of some kind are
+/// free.
 fn counted(
     view: &impl View,
     scratch: &Scratch,
@@ -139,7 +140,7 @@ fn counted(
     few.then(|| Request { required, constraint: Some(constraint.of_each()), ..request.clone() })
 }
 
-/// Returns the nodes that have free resources under this condition.
+/// Returns the nodes that may have free resources under this condition; all others are skipped.
 fn among<'a>(scratch: &'a Scratch, nodes: &'a NodeSet, condition: Condition) -> &'a NodeSet {
     match condition {
         Condition::Now => &scratch.open,
@@ -148,7 +149,7 @@ fn among<'a>(scratch: &'a Scratch, nodes: &'a NodeSet, condition: Condition) -> 
     }
 }
 
-/// Returns the network, if it affects the job's placement.
+/// Returns the network; None: it does not affect the job's placement.
 fn network<'a>(view: &'a impl View, request: &Request) -> Option<&'a Topology> {
     let anywhere = !request.required.is_empty() || request.contiguous || request.wish.network == Class::Anywhere;
     let topology = view.topology().filter(|_| !anywhere)?;
@@ -191,7 +192,7 @@ fn by_network(
     fine
 }
 
-/// [`choose`], with `fits` as a buffer for the nodes that can take tasks.
+/// Implements [`choose`], with `fits` as a buffer for the nodes that can take tasks.
 fn find(
     view: &impl View,
     scratch: &mut Scratch,
@@ -313,7 +314,7 @@ fn tasks_by_gres(
     gres(view, scratch, id, condition)?.tasks(&request.gres.per_node, &request.gres.per_task)
 }
 
-/// Returns a node's generic resources with their usage.
+/// Returns a node's generic resources with their usage under this condition. None: the node has none.
 fn gres<'a>(view: &'a impl View, scratch: &'a Scratch, id: NodeId, condition: Condition) -> Option<Cow<'a, NodeGres>> {
     match condition {
         Condition::Now | Condition::Then => scratch.gres_of(view, id, condition == Condition::Then),
@@ -350,7 +351,7 @@ pub(crate) fn free(view: &impl View, scratch: &Scratch, id: NodeId, condition: C
 }
 
 /// Chooses the required nodes, then the first sufficient ones; if these take too few tasks, those with the greatest
-/// capacity.
+/// capacity. None: the nodes do not suffice.
 fn gather(request: &Request, fits: &[(NodeId, u32)], weight: impl Fn(NodeId) -> u32) -> Option<Vec<(NodeId, u32)>> {
     let (required, others) = if request.required.is_empty() {
         (Vec::new(), fits.to_vec())
@@ -391,7 +392,7 @@ fn gather(request: &Request, fits: &[(NodeId, u32)], weight: impl Fn(NodeId) -> 
     enough(request, &chosen).then_some(chosen)
 }
 
-/// Returns the first sufficient run of nodes with consecutive numbers.
+/// Returns the first sufficient run of nodes with consecutive numbers. None: there is none.
 fn contiguous(request: &Request, fits: &[(NodeId, u32)]) -> Option<Vec<(NodeId, u32)>> {
     for from in 0..fits.len() {
         let mut chosen = Vec::new();

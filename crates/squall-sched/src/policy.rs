@@ -33,11 +33,11 @@ pub enum Discipline {
 /// Parameters of a scheduling pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Discipline that decides which jobs may start before earlier ones.
+    /// Rule for the jobs that may start before earlier ones.
     pub discipline: Discipline,
     /// Maximum number of jobs that are tried behind the first pending job of each partition.
     pub depth: usize,
-    /// Number of pending jobs of each partition with a reservation, for disciplines that reserve for more than the
+    /// Number of pending jobs in each partition that get a reservation, for disciplines that reserve for more than the
     /// first.
     pub kept: usize,
 }
@@ -54,26 +54,30 @@ pub trait Room {
     type Need;
     /// Resources that a job is given.
     type Grant;
-    /// Returns whether to try a job again. If so, resources promised to it are returned first.
+    /// Returns whether to try a job again in this pass. If so, resources that an earlier pass promised to it are
+    /// released first.
     fn reconsider(&mut self, _job: &Candidate<'_, Self::Need>) -> bool {
         true
     }
-    /// Returns whether a job could start now if nothing were reserved for others; may be too optimistic. Error: equal
-    /// requests with a time limit above this span could not start either.
+    /// Returns whether a job could start now if nothing were reserved for other jobs; may be too optimistic. Error:
+    /// equal requests with a time limit above this span could not start either.
     fn could(&mut self, job: &Candidate<'_, Self::Need>, partition: usize) -> Result<(), Span>;
-    /// Starts a job now, if what is reserved for others stays free.
+    /// Starts a job now, if that leaves the resources reserved for other jobs free.
     fn start(&mut self, job: &Candidate<'_, Self::Need>, partition: usize) -> Result<Self::Grant, Blocked>;
-    /// Returns whether jobs of a partition may have others suspended.
+    /// Returns whether running jobs may be suspended for jobs of this partition.
     fn may_cover(&self, _partition: usize) -> bool {
         false
     }
-    /// Starts a job now on cores of running jobs, which are suspended meanwhile.
+    /// Starts a job now on cores of running jobs, which are suspended meanwhile. None: that is not permitted or does
+    /// not help.
     fn cover(&mut self, _job: &Candidate<'_, Self::Need>, _partition: usize) -> Option<Self::Grant> {
         None
     }
-    /// Reserves resources for a job, from the earliest time at which they are free for its whole time limit.
+    /// Reserves resources for a job, from the earliest time at which they are free for its whole time limit. None:
+    /// there is no such time within reach.
     fn reserve(&mut self, job: &Candidate<'_, Self::Need>, partition: usize) -> Option<(Time, Self::Grant)>;
-    /// Preempts running jobs for a job, if that is permitted and helps, and reserves their resources for it.
+    /// Preempts running jobs for a job, if that is permitted and helps, and reserves their resources for it. None:
+    /// nothing is preempted.
     fn make_room(&mut self, _job: &Candidate<'_, Self::Need>, _partition: usize) -> Option<Cleared<Self::Grant>> {
         None
     }
@@ -84,25 +88,25 @@ pub trait Room {
 /// Resources that other jobs release for a job by preemption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cleared<G> {
-    /// Time at which the job starts if the victims end soon.
+    /// Time at which the job starts, if the preempted jobs end soon.
     pub time: Time,
     /// Resources that the job will be given.
     pub grant: G,
-    /// Jobs to be preempted. Empty: those that are ending already suffice.
+    /// Jobs to be preempted. Empty: the resources of jobs that are ending already suffice.
     pub victims: Vec<JobId>,
 }
 
 /// Reason why a job does not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Blocked {
-    /// Other jobs use what it needs. Equal requests with a time limit above this span do not fit either.
+    /// Other jobs use resources that the job needs. Equal requests with a time limit above this span do not fit either.
     Busy(Span),
     /// The job cannot start in the cluster's present configuration, whichever jobs end.
     Never(PendingReason),
 }
 
-/// Plans one pass: the jobs that start now, and reservations. Its cost depends on the jobs that start or are skipped,
-/// the first pending job of each partition, and one test for each equivalence class behind it.
+/// Plans one scheduling pass: the jobs that start now, and reservations. Its cost depends on the jobs that start or are
+/// skipped, the first pending job of each partition, and one test for each equivalence class behind it.
 pub fn plan<Q: Queues, R: Room<Need = Q::Need>>(queues: &Q, room: &mut R, rules: Rules) -> Plan<R::Grant> {
     let mut pass = Pass {
         room,
@@ -138,18 +142,18 @@ pub fn plan<Q: Queues, R: Room<Need = Q::Need>>(queues: &Q, room: &mut R, rules:
     pass.plan
 }
 
-/// Pending jobs of one partition.
+/// State of the queue of one partition during a scheduling pass.
 struct Line<'a, N, L> {
     partition: usize,
     tier: u32,
     queue: L,
-    /// The next job, taken from the queue and not tried yet.
+    /// The next job, taken from the queue and not tried yet. None: it is still in the queue.
     front: Option<Candidate<'a, N>>,
-    /// The rest of the queue, sorted by time limit.
+    /// The rest of the queue, sorted by time limit. None: the queue is not sorted.
     sorted: Option<IntoIter<Candidate<'a, N>>>,
-    /// Whether a job of this partition could not start.
+    /// Whether a job of this partition could not start in this pass.
     blocked: bool,
-    /// Number of jobs tried without success since the first one that could not start.
+    /// Number of jobs tried without success after the first one that could not start.
     tests: usize,
 }
 
@@ -166,7 +170,8 @@ impl<'a, N, L: Lanes<Candidate<'a, N>>> Line<'a, N, L> {
         }
         self.front.as_ref()
     }
-    /// Records that the job taken last must wait. Equal requests with a time limit above `longest` are then skipped.
+    /// Records that the job taken last could not start. Later equal requests with a time limit above `longest` are then
+    /// skipped.
     fn stop(&mut self, rules: Rules, longest: Span) {
         self.tests += usize::from(self.blocked);
         if rules.discipline == Discipline::EasyShortest && !self.blocked {
@@ -185,18 +190,18 @@ struct Pass<'a, 'r, N, R: Room<Need = N>> {
     room: &'r mut R,
     rules: Rules,
     plan: Plan<R::Grant>,
-    /// Jobs and partitions with a pending reservation, in order. Reservations are placed only when another job could
-    /// start.
+    /// Jobs that are to get a reservation, each with its partition, in order. Reservations are placed only when another
+    /// job could start.
     owed: Vec<(Candidate<'a, N>, usize)>,
     /// Jobs that this pass has started.
     started: BTreeSet<Item>,
-    /// Number of starts of each array.
+    /// Number of tasks that this pass has started of each array with a limit on running tasks.
     groups: BTreeMap<JobId, u32>,
 }
 
 impl<'a, N, R: Room<Need = N>> Pass<'a, '_, N, R> {
-    /// Starts a candidate as often as it may. Error: it waits for resources, as do equal requests with a time limit
-    /// above this span.
+    /// Starts a job, or as many tasks of an array as may start. Error: it has to wait for resources, and so do equal
+    /// requests with a time limit above this span.
     fn consider(&mut self, job: &Candidate<'a, N>, partition: usize, blocked: bool) -> Result<(), Span> {
         if self.started.contains(&job.item) || !self.room.reconsider(job) {
             return Ok(());
@@ -245,7 +250,7 @@ impl<'a, N, R: Room<Need = N>> Pass<'a, '_, N, R> {
         Ok(())
     }
 
-    /// Handles a job that must wait; `behind`: number of blocked jobs before it.
+    /// Handles a job that must wait. `behind`: number of jobs before it that must wait, too.
     fn wait(&mut self, job: Candidate<'a, N>, partition: usize, behind: usize) {
         let first = behind == 0;
         if first {
@@ -285,7 +290,7 @@ impl<'a, N, R: Room<Need = N>> Pass<'a, '_, N, R> {
         true
     }
 
-    /// Makes the reservations that are pending in this pass.
+    /// Places the reservations for the jobs in `owed`, in order.
     fn pay(&mut self) {
         for (job, partition) in self.owed.drain(..) {
             if let Some((time, given)) = self.room.reserve(&job, partition) {

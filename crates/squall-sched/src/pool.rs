@@ -13,13 +13,13 @@ use crate::view::{Candidate, Item};
 pub struct Pool {
     now: Time,
     timeline: Timeline,
-    /// Reservations: start, end and number of processors.
+    /// Reservations for jobs: start, end and number of processors.
     kept: BTreeMap<Item, (Time, Time, i64)>,
     /// Start times of promised reservations, each with its job.
     due: BTreeSet<(Time, Item)>,
-    /// True if reservations are promises, which last from pass to pass.
+    /// Whether reservations are promises, which last from one scheduling pass to the next.
     promises: bool,
-    /// Processors were returned before their expected time since the last pass.
+    /// Whether processors were returned before their expected time since the last scheduling pass.
     early: bool,
 }
 
@@ -42,7 +42,7 @@ impl Pool {
         self.now = now;
         self.timeline.advance(now);
     }
-    /// Returns processors that were expected to be used until `end`.
+    /// Makes processors free that were expected to be used until `end`.
     pub fn give_back(&mut self, end: Time, processors: u32) {
         if end > self.now {
             self.timeline.add_now(i64::from(processors));
@@ -50,11 +50,12 @@ impl Pool {
             self.early = true;
         }
     }
-    /// Returns the next time at which a promised start is due, when a pass must run.
+    /// Returns the next time at which a promised start is due, when a scheduling pass must run. None: nothing is
+    /// promised.
     pub fn due(&self) -> Option<Time> {
         self.due.first().map(|(time, _)| *time)
     }
-    /// Ends a pass: early returns of processors have been considered.
+    /// Records that a scheduling pass has ended, which took all early returns of processors into account.
     pub fn passed(&mut self) {
         self.early = false;
     }
@@ -74,8 +75,8 @@ impl Room for Pool {
     type Need = u32;
     type Grant = ();
 
-    /// Returns whether a job must be tried again: it has no promise, processors were returned early, or its promised
-    /// start is due. Its promise is then returned first.
+    /// Returns whether a job must be tried again: it has no promised start, processors were returned early, or its
+    /// promised start is due. If so, its promise is released first.
     fn reconsider(&mut self, job: &Candidate<'_, u32>) -> bool {
         let Some(&(start, end, count)) = self.kept.get(&job.item) else { return true };
         if !self.early && start > self.now {
@@ -119,7 +120,7 @@ impl Pool {
         }
         self.timeline.add(end, count);
     }
-    /// Undoes [`Pool::hold`]; a part of it in the past is already included in the free processors.
+    /// Undoes [`Pool::hold`]. A part of the time that is past is included in the free processors already.
     fn give(&mut self, start: Time, end: Time, count: i64) {
         if start > self.now {
             self.timeline.add(start, count);

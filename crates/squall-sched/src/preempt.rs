@@ -27,11 +27,11 @@ pub struct Victim<'a> {
     pub gres: &'a [Grant],
     /// Nodes of the allocation that the job has not released.
     pub left: &'a NodeSet,
-    /// Cost of preempting the job; the lowest goes first.
+    /// Cost of preempting the job; jobs with the lowest cost are preempted first.
     pub cost: (u64, u64),
-    /// The job is ending already, for any reason.
+    /// Whether the job is ending already, for any reason.
     pub leaves: bool,
-    /// The job would only be suspended while others run on its cores; it keeps everything else.
+    /// Whether the job would only be suspended while others run on its cores; it keeps everything else.
     pub stays: bool,
 }
 
@@ -46,11 +46,11 @@ pub struct Eviction {
 
 /// A way to make a request fit by preemption.
 pub(crate) struct Way {
-    /// Jobs that must be preempted; empty: those that are ending already suffice.
+    /// Jobs that must be preempted; empty: the resources of jobs that are ending already suffice.
     pub(crate) asked: Vec<JobId>,
-    /// Placement of the request after the preemption.
+    /// Placement of the request after the preemptions.
     pub(crate) given: Given,
-    /// CPUs and memory (MiB) that are free on each node of the placement after the preemption.
+    /// Resources that are free on each node of the placement after the preemptions: CPUs and memory (MiB).
     pub(crate) free: BTreeMap<NodeId, (u32, u64)>,
 }
 
@@ -88,14 +88,14 @@ impl State {
     }
 }
 
-/// Victims that are removed in the trial.
+/// Jobs that the trial has removed from the cluster.
 struct Gone {
     row: Option<Row>,
     jobs: BTreeSet<JobId>,
 }
 
 impl Gone {
-    /// Implements [`clear`]; leaves the trial state with the victims removed.
+    /// Implements [`clear`]; leaves the trial state with the chosen victims removed.
     fn choose(
         &mut self,
         view: &impl View,
@@ -161,7 +161,7 @@ impl Gone {
         });
     }
 
-    /// Changes the usage of a job's nodes. Cores that other jobs may share are counted again.
+    /// Changes the usage of a job's nodes in the trial state. Cores that other jobs may share are counted again.
     fn change(
         &self,
         view: &impl View,
@@ -190,7 +190,8 @@ impl Gone {
     }
 }
 
-/// Returns the index of the entry that reserves links for a victim, if it has links of its own.
+/// Returns the index of the entry that reserves network links for a victim. None: the victim shares its links with
+/// others.
 fn closed_by(scratch: &Scratch, victim: &Victim<'_>) -> Option<usize> {
     if scratch.closed.is_empty() {
         return None;

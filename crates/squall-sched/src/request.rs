@@ -33,18 +33,18 @@ pub struct Request {
     pub memory: Memory,
     /// Temporary disk space on each node, MiB.
     pub tmp_disk_mb: u64,
-    /// The job needs whole nodes.
+    /// Whether the job needs whole nodes.
     pub exclusive: bool,
-    /// No job of another user may run on its nodes.
+    /// Whether no job of another user may run on the job's nodes.
     pub own_nodes: bool,
-    /// The job may share its cores.
+    /// Whether the job may share its cores with other jobs.
     pub oversubscribe: bool,
-    /// The job may have more tasks than CPUs.
+    /// Whether the job may have more tasks than CPUs.
     pub overcommit: bool,
-    /// The nodes must have consecutive numbers.
+    /// Whether the job's nodes must have consecutive numbers.
     pub contiguous: bool,
-    /// The job takes as many nodes as possible, but no more than tasks; set by `--spread-job` or a range of node
-    /// counts.
+    /// Whether the job takes as many nodes as possible, but no more than tasks. Set by `--spread-job` or a range of
+    /// node counts.
     pub spread: bool,
     /// Nodes that must be part of the allocation.
     pub required: NodeSet,
@@ -52,13 +52,13 @@ pub struct Request {
     pub excluded: NodeSet,
     /// Features that nodes must have.
     pub constraint: Option<Constraint>,
-    /// Features that nodes should have, combined with `constraint`: tried first.
+    /// Features that nodes should have, combined with `constraint`. Nodes with these features are tried first.
     pub prefer: Option<Constraint>,
     /// Required sockets, cores and threads of nodes.
     pub inside: Inside,
     /// Requested generic resources.
     pub gres: gres::Ask,
-    /// The reservation in which the job runs.
+    /// Name of the reservation in which the job runs. None: it runs outside reservations.
     pub reservation: Option<String>,
     /// Number of licenses by license name.
     pub licenses: BTreeMap<String, u32>,
@@ -120,12 +120,13 @@ impl Request {
         Some(request)
     }
 
-    /// Returns the number of tasks on `nodes` nodes.
+    /// Returns the number of the job's tasks if it runs on `nodes` nodes.
     pub(crate) fn tasks_on(&self, nodes: u32) -> u32 {
         self.tasks.unwrap_or_else(|| self.tasks_per_node.unwrap_or(1).saturating_mul(nodes))
     }
 
-    /// Adds the job's requirements on the network. A geometry sets the number of nodes, unless it is given otherwise.
+    /// Adds the job's requirements on the network. A requested geometry sets the number of nodes, unless the job
+    /// requests that number itself.
     pub fn wish_for(&mut self, wish: Wish, need: &Need, topology: Option<&Topology>) {
         self.wish = wish;
         // The mapping of ranks depends on the positions of the nodes, so a job with a process grid on a torus needs
@@ -142,7 +143,7 @@ impl Request {
         }
     }
 
-    /// Returns the minimum number of CPUs that must be free on a node.
+    /// Returns the minimum number of CPUs that must be free on a node of the job.
     pub(crate) fn node_cpus(&self) -> u32 {
         let tasks = if self.tasks.is_none() { self.tasks_per_node.unwrap_or(1) } else { 1 };
         let for_tasks = if self.overcommit { 1 } else { tasks }.saturating_mul(self.task_cpus);
@@ -175,8 +176,8 @@ impl Request {
     }
 }
 
-/// What nodes should have that are tried first: what is preferred, and what they must have anyway. None: it can't be
-/// understood, or not together.
+/// Returns the constraint on nodes that are tried first: the features of `prefer` together with those of `constraint`.
+/// None: syntax error, or the combination is not valid.
 pub fn preferred(constraint: Option<&str>, prefer: &str) -> Option<Constraint> {
     match constraint {
         Some(constraint) => Constraint::parse(&format!("({constraint})&({prefer})")),
@@ -184,7 +185,7 @@ pub fn preferred(constraint: Option<&str>, prefer: &str) -> Option<Constraint> {
     }
 }
 
-/// Returns the number of GPUs in a request.
+/// Returns the number of GPUs among these counts of generic resources.
 pub(crate) fn gpus(counts: &[Count]) -> u32 {
     counts.iter().filter(|asked| asked.name == "gpu").map(|asked| asked.count).sum()
 }

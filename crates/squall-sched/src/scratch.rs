@@ -1,4 +1,4 @@
-//! Memory that a policy reuses from pass to pass. Its content has no meaning between passes.
+//! Memory that a policy reuses from scheduling pass to scheduling pass. Its content has no meaning between passes.
 
 mod taken;
 
@@ -16,61 +16,66 @@ use crate::topology::Memory;
 use crate::view::{Candidate, Claim, Closed, Given, Row, View};
 pub(crate) use taken::{List, Taken};
 
-/// Trial state: the changes that a plan has made to the cluster so far.
+/// Trial state: the starts and reservations that a plan has added to the cluster so far, and buffers of the search.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    /// Cores and memory used on nodes on which this plan has placed something.
+    /// Used cores and memory of the nodes on which this plan has placed something.
     pub(crate) taken: Taken,
     /// Nodes that still have free cores under this plan.
     pub(crate) open: NodeSet,
-    /// Nodes blocked for lower tiers by pending jobs of a higher tier.
+    /// Nodes on which no job of a lower partition tier may start, because jobs of a higher tier are pending.
     pub(crate) withheld: NodeSet,
     /// Allocations of this plan by gang matrix row, where cores are shared.
     pub(crate) placed: Vec<(Row, Alloc)>,
     /// Buffer for nodes that can take tasks, and how many.
     pub(crate) fits: Vec<(NodeId, u32)>,
-    /// Time interval in which the present job would run.
+    /// Time window: the interval in which the job that is being placed would run.
     pub(crate) window: (Time, Time),
-    /// Reserved parts of nodes, by node.
+    /// By node number: the parts of the node that are reserved for jobs.
     holds: Vec<Vec<Hold>>,
     /// Nodes of which a part is reserved for a job.
     held: Vec<NodeId>,
     /// All reservations for jobs, in any order.
     pub(crate) kept: Vec<Kept>,
-    /// Upper bounds for each start of a reservation: its time, the number of nodes with a CPU free until after it, and
-    /// the most free CPUs on one node.
+    /// Upper bounds on free resources, one entry for each start of a reservation: that time, the number of nodes with a
+    /// CPU free until after it, and the most free CPUs on one node.
     pub(crate) beyond: Vec<(Time, usize, u32)>,
-    /// CPUs and memory that become free until the examined time, by node.
+    /// By node number: CPUs and memory (MiB) that become free on the node until the examined time, the future time at
+    /// which the search tries to place a job.
     gains: Vec<(u32, u64)>,
     /// Nodes whose entry in `gains` is not 0.
     gained: Vec<NodeId>,
-    /// Nodes with free resources for the present job at the examined time.
+    /// Nodes with free resources for the present job at the examined time, the future time at which the search tries to
+    /// place it.
     pub(crate) among: NodeSet,
-    /// Number of the present job's tasks that each of these nodes can take at the examined time.
+    /// By node number: tasks of the present job that a node in `among` can take at the future time at which the search
+    /// tries to place it.
     pub(crate) tasks: Vec<u32>,
-    /// Whether `tasks` and `among` are valid.
+    /// Whether `tasks` and `among` are valid for the search in progress.
     pub(crate) walked: bool,
     /// Jobs that this plan starts: expected end, and the resources that become free then.
     pub(crate) begun: Vec<(Time, Arc<Given>)>,
     /// Generic resources of nodes on which this plan has allocated some.
     pub(crate) gres: BTreeMap<NodeId, NodeGres>,
-    /// Generic resources at the examined time, for nodes where some become free until then.
+    /// Generic resources at the future time at which the search tries to place a job, for nodes where some become free
+    /// until then.
     later: BTreeMap<NodeId, NodeGres>,
-    /// Reserved generic resources: from, until, which.
+    /// Reserved generic resources: start and end of the reservation, and the resources.
     kept_gres: Vec<(Time, Time, Grant)>,
     /// Number of points in time at which reservations were tried.
     pub(crate) times: u64,
-    /// Buffers of the choice by topology.
+    /// Buffers and results that the choice of nodes by topology keeps from one job to the next.
     pub(crate) network: Memory,
-    /// Nodes of jobs with links of their own, including starts and reservations of this plan.
+    /// Nodes of jobs whose network links no other job may use, including starts and reservations of this plan.
     pub(crate) closed: Vec<Closed>,
-    /// Nodes of jobs where users may have to be kept apart, including starts and reservations of this plan.
+    /// Nodes that jobs use, with the jobs' users, including starts and reservations of this plan. Recorded only where a
+    /// job may exclude other users from its nodes.
     pub(crate) claims: Vec<Claim>,
     /// Number of each license that this plan has allocated.
     pub(crate) licenses: BTreeMap<String, u32>,
     /// Future changes of free licenses by starts and reservations of this plan: (time, license, change).
     pub(crate) license_turns: Vec<(Time, String, i64)>,
-    /// Greatest number of free CPUs on a node, if calculated. An upper bound.
+    /// Upper bound on the number of free CPUs on any node. None: it is not calculated yet.
     pub(crate) roomiest: Option<u32>,
 }
 
@@ -103,7 +108,7 @@ pub(crate) struct Gain {
 }
 
 impl Gain {
-    /// Returns what a node gets back of a job's allocation.
+    /// Returns the part of a job's allocation that becomes free on a node when the job ends.
     pub(crate) fn of(node: NodeId, group: &AllocGroup, gres: &[Grant]) -> Self {
         let gres = gres.iter().filter(|grant| grant.nodes.contains(node));
         let gres = gres.map(|grant| (grant.name.clone(), grant.indices.clone())).collect();
@@ -111,7 +116,7 @@ impl Gain {
     }
 }
 
-/// A reservation for a job: from, until and nodes. The reserved amount is stored with each node.
+/// A reservation for a job: from, until and nodes. The reserved amount is stored separately for each node.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
     pub(crate) from: Time,
@@ -126,12 +131,12 @@ struct Hold {
     until: Time,
     cpus: u32,
     memory_mb: u64,
-    /// CPUs and memory left for others at `from`.
+    /// CPUs and memory (MiB) left for other jobs at `from`.
     left: (u32, u64),
 }
 
 impl Scratch {
-    /// Returns the number of points in time at which the last pass tried reservations.
+    /// Returns the number of points in time at which the last scheduling pass tried reservations.
     pub fn times(&self) -> u64 {
         self.times
     }
@@ -161,7 +166,7 @@ impl Scratch {
         self.forget_gains();
     }
 
-    /// Returns a copy of the changeable parts, to undo later changes.
+    /// Returns a copy of the parts that starts and reservations change, to undo later changes with `back_to`.
     pub(crate) fn mark(&self) -> Mark {
         Mark {
             taken: self.taken.saved(),
@@ -179,7 +184,7 @@ impl Scratch {
             license_turns: self.license_turns.len(),
         }
     }
-    /// Undoes all starts and reservations since `mark`.
+    /// Undoes all starts and reservations since `mark` was made.
     pub(crate) fn back_to(&mut self, mark: Mark) {
         self.taken.restore(mark.taken);
         (self.open, self.gres, self.licenses) = (mark.open, mark.gres, mark.licenses);
@@ -195,7 +200,8 @@ impl Scratch {
         self.license_turns.truncate(mark.license_turns);
     }
 
-    /// Returns the nodes of jobs with links of their own that run at some time in the window, one set for each job.
+    /// Returns the nodes of jobs whose network links no other job may use and that run at some time in the time window,
+    /// one set for each job.
     pub(crate) fn closed_in_window(&self) -> impl Iterator<Item = &NodeSet> {
         let (start, end) = self.window;
         let met = self
@@ -205,15 +211,15 @@ impl Scratch {
         met.map(|closed| &closed.nodes)
     }
 
-    /// Records that a job uses nodes for a time, if users may have to be kept apart.
+    /// Records that a job uses nodes from `from` to `until`, if some job may exclude other users from its nodes.
     pub(crate) fn claim(&mut self, job: &Candidate<'_>, nodes: NodeSet, (from, until): (Time, Time)) {
         if let Some(user) = job.user {
             self.claims.push(Claim { user, alone: job.need.own_nodes, nodes, from, until });
         }
     }
 
-    /// Returns the nodes that a job cannot have in the window because another user's job is there and one of the two
-    /// excludes other users.
+    /// Returns the nodes that a job cannot have in the time window because another user's job is there and one of the
+    /// two excludes other users.
     pub(crate) fn nodes_of_others(&self, job: &Candidate<'_>) -> NodeSet {
         let (start, end) = self.window;
         let mut nodes = NodeSet::new();
@@ -226,8 +232,8 @@ impl Scratch {
         nodes
     }
 
-    /// Returns a trial state for one row of the gang matrix: with reservations and what rows cannot share, but no used
-    /// cores.
+    /// Returns a trial state for one row of the gang matrix: with the reservations and everything that rows cannot
+    /// share, but without used cores.
     pub(crate) fn for_row(&self) -> Self {
         Self {
             withheld: self.withheld.clone(),
@@ -240,8 +246,8 @@ impl Scratch {
         }
     }
 
-    /// Returns the cores of a node that a job in a row cannot have, after this plan's placements and `without` some
-    /// jobs.
+    /// Returns the cores of a node that a job in this row of the gang matrix cannot have, after this plan's placements.
+    /// Cores of the jobs in `without` are ignored, unless this plan placed them.
     pub(crate) fn row(&self, view: &impl View, node: NodeId, row: Row, without: &BTreeSet<JobId>) -> CoreSet {
         let mut cores = view.row(node, row, without);
         let placed = self.placed.iter().filter(|(of, _)| of.meets(row));
@@ -249,7 +255,8 @@ impl Scratch {
         cores
     }
 
-    /// Records resources of a node that become free until the examined time.
+    /// Records that resources of a node become free until the examined time (the future time at which a job is to be
+    /// placed).
     pub(crate) fn gain(&mut self, view: &impl View, gain: Gain) {
         let Gain { node, cpus, memory_mb, gres } = gain;
         if !gres.is_empty()
@@ -269,11 +276,12 @@ impl Scratch {
         }
         *gain = (gain.0 + cpus, gain.1 + memory_mb);
     }
-    /// Returns the CPUs and memory of a node that become free until the examined time.
+    /// Returns the CPUs and memory (MiB) of a node that become free until the examined time (the future time at which a
+    /// job is to be placed).
     pub(crate) fn gain_of(&self, node: NodeId) -> (u32, u64) {
         self.gains.get(node.index()).copied().unwrap_or_default()
     }
-    /// Resets the examined time to now.
+    /// Resets the time at which a job is to be placed to now: no resources become free until then.
     pub(crate) fn forget_gains(&mut self) {
         while let Some(node) = self.gained.pop() {
             self.gains[node.index()] = (0, 0);
@@ -287,13 +295,13 @@ impl Scratch {
         self.kept.push(Kept { from, until, nodes: Arc::new(nodes) });
         self.kept_gres.extend(gres.iter().map(|grant| (from, until, grant.clone())));
     }
-    /// Marks generic resources that this plan allocates as used.
+    /// Marks generic resources that this plan allocates as used on their nodes.
     pub(crate) fn hold_gres(&mut self, view: &impl View, gres: &[Grant]) {
         for grant in gres {
             self.change_gres(view, (std::slice::from_ref(grant), &grant.nodes), CoreSet::union_with);
         }
     }
-    /// Changes the usage of generic resources on those of their nodes that are in `nodes`.
+    /// Changes the usage of generic resources on their nodes, as far as these are in `nodes`.
     pub(crate) fn change_gres(
         &mut self,
         view: &impl View,
@@ -307,8 +315,8 @@ impl Scratch {
             }
         }
     }
-    /// Returns a node's generic resources. Used are those of running jobs, now or at the examined time (`then`), and
-    /// those reserved in the window.
+    /// Returns a node's generic resources with their usage: by running jobs, now or (`then`) at the future time at
+    /// which a job is to be placed, and by reservations in the time window. None: the node has none.
     pub(crate) fn gres_of<'a>(&'a self, view: &'a impl View, node: NodeId, then: bool) -> Option<Cow<'a, NodeGres>> {
         let later = if then { self.later.get(&node) } else { None };
         let mut gres = Cow::Borrowed(later.or_else(|| self.gres.get(&node)).or_else(|| view.gres(node))?);
@@ -321,7 +329,8 @@ impl Scratch {
         Some(gres)
     }
 
-    /// Reserves part of a node for a job; `free`: what is free at the start of the reservation.
+    /// Reserves part of a node for a job. `need`: reserved CPUs and memory (MiB); `free`: those free when the
+    /// reservation starts.
     pub(crate) fn keep(&mut self, node: NodeId, (from, until): (Time, Time), need: (u32, u64), free: (u32, u64)) {
         if self.holds.len() <= node.index() {
             self.holds.resize(node.index() + 1, Vec::new());
@@ -336,13 +345,15 @@ impl Scratch {
         }
         holds.push(Hold { from, until, cpus: need.0, memory_mb: need.1, left });
     }
-    /// Subtracts a started job's part of a node, used until `until`, from what reservations leave for others.
+    /// Subtracts a started job's part of a node, used until `until`, from the resources that reservations leave to
+    /// other jobs.
     pub(crate) fn begin(&mut self, until: Time, node: NodeId, need: (u32, u64)) {
         for hold in self.holds.get_mut(node.index()).into_iter().flatten().filter(|hold| hold.from < until) {
             hold.left = less(hold.left, need);
         }
     }
-    /// Returns how much of `free` a job may use throughout the window, beside reservations.
+    /// Returns how much of `free` (CPUs, memory in MiB) a job may use throughout the time window without using reserved
+    /// resources.
     pub(crate) fn outside_holds(&self, node: NodeId, free: (u32, u64)) -> (u32, u64) {
         let (start, end) = self.window;
         let mut free = free;
@@ -356,7 +367,7 @@ impl Scratch {
         }
         free
     }
-    /// Returns whether anything is reserved for jobs.
+    /// Returns whether any part of a node is reserved for a job.
     pub(crate) fn keeps(&self) -> bool {
         !self.held.is_empty()
     }

@@ -39,7 +39,7 @@ struct Job {
     id: u32,
     priority: u32,
     need: Need,
-    /// The parsed request.
+    /// The request parsed from `need`; None: it is not parsed yet.
     request: Option<Request>,
     limit_s: u64,
     copies: u32,
@@ -53,7 +53,7 @@ struct Run {
     alloc: Alloc,
     gres: Vec<Grant>,
     nodes: NodeSet,
-    /// The job may be preempted for job 1; true: it is ending already.
+    /// Whether the job is ending already. None: it may not be preempted; otherwise job 1 may preempt it.
     yields: Option<bool>,
 }
 
@@ -163,7 +163,7 @@ impl Cluster {
         there.for_each(|run| run.yields = Some(leaves));
         self
     }
-    /// Sets the time limits of the first partition's jobs.
+    /// Sets the time limits of the first partition's jobs, seconds.
     fn limits(mut self, seconds: &[u64]) -> Self {
         self.partitions[0].jobs.iter_mut().zip(seconds).for_each(|(job, seconds)| job.limit_s = *seconds);
         self

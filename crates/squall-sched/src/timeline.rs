@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use squall_model::time::{Span, Time};
 
-/// Index that stands for no step.
+/// Index that stands for no step of the function.
 const NONE: u32 = u32::MAX;
 
 /// A step of the function. Steps form a tree ordered by time, balanced by a hash of the time (a treap). Each stores
@@ -14,9 +14,9 @@ struct Step {
     time: Time,
     /// Amount that becomes free at this time; negative: becomes used.
     delta: i64,
-    /// Sum of the changes in the subtree.
+    /// Sum of the changes of all steps in the subtree.
     sum: i64,
-    /// Lowest and highest level in the subtree, relative to the level before its first step.
+    /// Lowest level in the subtree, relative to the level before its first step; `high` is the highest level.
     low: i64,
     high: i64,
     left: u32,
@@ -26,7 +26,7 @@ struct Step {
 /// Free amount now and at every future time.
 #[derive(Clone, Debug)]
 pub struct Timeline {
-    /// Free amount before the first step.
+    /// Free amount before the first step of the function.
     free: i64,
     steps: Vec<Step>,
     /// Indices in `steps` that are not used.
@@ -114,18 +114,18 @@ impl Timeline {
         level
     }
 
-    /// Returns the time of the first step after `from` at which less than `count` is free.
+    /// Returns the time of the first step after `from` at which less than `count` is free. None: there is none.
     fn first_below(&self, from: Time, count: i64) -> Option<Time> {
         self.search(self.root, self.free, from, &|low, _| low < count)
     }
 
-    /// Returns the time of the first step after `from` at which at least `count` is free.
+    /// Returns the time of the first step after `from` at which at least `count` is free. None: there is none.
     fn first_reaching(&self, from: Time, count: i64) -> Option<Time> {
         self.search(self.root, self.free, from, &|_, high| high >= count)
     }
 
-    /// Returns the time of the first step after `from` with a suitable level. `wanted` decides by the lowest and
-    /// highest level of a range whether it may contain one.
+    /// Returns the time of the first step after `from` with a suitable level. `wanted` gets the lowest and highest
+    /// level of a range, and returns whether the range may contain a suitable one. None: there is no such step.
     fn search(&self, at: u32, level: i64, from: Time, wanted: &impl Fn(i64, i64) -> bool) -> Option<Time> {
         if at == NONE {
             return None;
@@ -193,7 +193,7 @@ impl Timeline {
         at
     }
 
-    /// Returns whether a step belongs above the one of the time `other`.
+    /// Returns whether the step `at` belongs above the step of the time `other` in the tree.
     fn rises(&self, at: u32, other: Time) -> bool {
         at != NONE && weight(self.at(at).time) > weight(other)
     }

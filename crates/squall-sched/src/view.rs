@@ -20,12 +20,12 @@ use crate::topology::{Topology, Wish};
 pub struct Item {
     /// Id of the job, or of the array.
     pub id: JobId,
-    /// True: the entry stands for all tasks of the array without an event of their own. (Its last task has the same
-    /// id.)
+    /// Whether the entry stands for all tasks of the array that have no event of their own in the log. Distinguishes
+    /// them from the array's last task, which has the same id.
     pub array: bool,
 }
 
-/// The queues of pending jobs, borrowed.
+/// Access to the queues of pending jobs, one queue for each partition.
 pub trait Queues {
     /// Resource request of a job.
     type Need;
@@ -33,18 +33,19 @@ pub trait Queues {
     fn partition_count(&self) -> usize;
     /// Returns the partition's tier; higher tiers start first. None: no job starts in the partition.
     fn tier(&self, partition: usize) -> Option<u32>;
-    /// Returns jobs that may start in a partition, by falling priority, then by rising id.
+    /// Returns the jobs that may start in a partition, highest priority first, then lowest id first.
     fn queue(&self, partition: usize) -> impl Lanes<Candidate<'_, Self::Need>>;
 }
 
 /// Jobs in order of priority. Equal requests with equal time limits form an equivalence class: if its first job does
 /// not fit, no other of the class does, nor an equal request with a longer time limit.
 pub trait Lanes<C>: Iterator<Item = C> {
-    /// Skips jobs that need as much as the last one, which did not fit, and have a time limit above `longest`.
+    /// Skips later jobs that request the same as the job returned last, which did not fit, and whose time limit is
+    /// above `longest`.
     fn close(&mut self, longest: Span);
 }
 
-/// Jobs in order, without equivalence classes.
+/// Jobs in order of priority, each in an equivalence class of its own.
 #[derive(Clone, Debug)]
 pub struct Single<I>(pub I);
 
@@ -68,15 +69,15 @@ pub trait Names {
     fn memory_per_cpu_mb(&self) -> u64;
 }
 
-/// A cluster and its pending jobs, borrowed.
+/// Read access to a cluster and its pending jobs, for a policy.
 pub trait View: Queues<Need = Request> {
     /// Returns the partition with the index `at`.
     fn partition(&self, at: usize) -> PartitionView<'_>;
-    /// Returns running jobs' resources in the order in which their time limits end.
+    /// Returns the resources of running jobs, in the order in which the jobs' time limits end.
     fn ends(&self) -> impl Iterator<Item = End<'_>>;
     /// Returns the node with this id.
     fn node(&self, id: NodeId) -> NodeView<'_>;
-    /// Returns nodes where jobs may start and at least one core is free. May include others.
+    /// Returns nodes where jobs may start and at least one core is free. May include further nodes.
     fn open(&self) -> &NodeSet;
     /// Returns all nodes in the order in which they are allocated, lower weights first; empty: the order of numbers.
     fn by_weight(&self) -> &[NodeId] {
@@ -90,11 +91,11 @@ pub trait View: Queues<Need = Request> {
     fn topology(&self) -> Option<&Topology> {
         None
     }
-    /// Returns the nodes of running jobs with links of their own, if the network has such jobs.
+    /// Returns the nodes of running jobs whose network links no other job may use, if there are such jobs.
     fn closed(&self) -> &[Closed] {
         &[]
     }
-    /// Returns the nodes of running jobs, if some job excludes other users from its nodes.
+    /// Returns the nodes of all running jobs, if some job excludes other users from its nodes.
     fn claims(&self) -> &[Claim] {
         &[]
     }
@@ -110,7 +111,7 @@ pub trait View: Queues<Need = Request> {
     fn gres(&self, _id: NodeId) -> Option<&NodeGres> {
         None
     }
-    /// Returns how many of a license are free.
+    /// Returns how many licenses of this name are free.
     fn licenses(&self, _name: &str) -> u32 {
         0
     }
@@ -122,12 +123,12 @@ pub trait View: Queues<Need = Request> {
     fn gates(&self, _item: Item, _partition: usize) -> Vec<Gate> {
         Vec::new()
     }
-    /// Returns what is left of the limits of a bucket, in jobs, CPUs, MiB, nodes, devices, seconds, or one of these
-    /// times seconds.
+    /// Returns each limit of a bucket with the amount left of it, in the limit's unit: jobs, CPUs, MiB, nodes, devices,
+    /// seconds, or one of these times seconds.
     fn room(&self, _gate: Gate) -> Vec<(Limit, u64)> {
         Vec::new()
     }
-    /// Returns whether limits on time must suffice for a job's whole time limit, not only for its start.
+    /// Returns whether a limit on used time must suffice for a job's whole time limit, not only for its start.
     fn safe(&self) -> bool {
         false
     }
@@ -140,12 +141,12 @@ pub trait View: Queues<Need = Request> {
     fn rows(&self, _partition: usize, _need: &Request) -> u32 {
         1
     }
-    /// Returns nodes where jobs may start, possibly on cores that others use too. May include others.
+    /// Returns nodes where jobs may start, possibly on cores that other jobs use, too. May include further nodes.
     fn reachable(&self) -> &NodeSet {
         self.open()
     }
-    /// Returns the cores that a job in this row cannot have: used by others of the row, by jobs of another rank, or by
-    /// jobs that do not share. Jobs in `without` are ignored.
+    /// Returns the cores of a node that a job in this row of the gang matrix cannot have: those used by other jobs of
+    /// the row, by jobs of another rank, or by jobs that do not share cores. Jobs in `without` are ignored.
     fn row(&self, node: NodeId, _row: Row, _without: &BTreeSet<JobId>) -> CoreSet {
         self.node(node).cores.clone()
     }
@@ -164,10 +165,10 @@ pub trait View: Queues<Need = Request> {
     }
 }
 
-/// A row of the gang matrix: each rank has its own rows.
+/// A row of the gang matrix. Each rank of jobs has its own rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Rank of the jobs in this row.
+    /// Rank of the jobs in this row; jobs of a higher rank suspend those of a lower rank on their cores.
     pub rank: u32,
     /// Number of the row. None: all rows of the rank.
     pub slot: Option<u32>,
@@ -181,10 +182,10 @@ impl Row {
     }
 }
 
-/// Nodes of a job that has links of its own for some time.
+/// Nodes of a job whose network links no other job may use for some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
-    /// Nodes of the job.
+    /// Nodes that the job uses.
     pub nodes: NodeSet,
     /// Start of the job's use of these links.
     pub from: Time,
@@ -192,12 +193,13 @@ pub struct Closed {
     pub until: Time,
 }
 
-/// Nodes that a job uses for some time, recorded where users may have to be kept apart.
+/// Nodes that a job uses for some time, with its user. Recorded only where a job may exclude other users from its
+/// nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// User ID of the job.
+    /// User ID of the job's user.
     pub user: u32,
-    /// No job of another user may run on these nodes meanwhile.
+    /// Whether no job of another user may run on these nodes meanwhile.
     pub alone: bool,
     /// Nodes of the job.
     pub nodes: NodeSet,
@@ -207,7 +209,7 @@ pub struct Claim {
     pub until: Time,
 }
 
-/// What reservations leave to a job.
+/// Nodes that existing reservations leave to a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bars {
     /// The job may use all nodes.
@@ -233,7 +235,7 @@ pub struct PartitionView<'a> {
     pub time_max_s: Option<u64>,
     /// Default time limit, seconds. None: unlimited.
     pub time_default_s: Option<u64>,
-    /// Whether jobs start in the partition.
+    /// Whether jobs may start in the partition.
     pub starts: bool,
 }
 
@@ -250,23 +252,23 @@ pub struct NodeView<'a> {
     pub usable: bool,
 }
 
-/// The resources of a running job, and its end.
+/// The resources of a running job, and the time at which they become free.
 #[derive(Clone, Copy, Debug)]
 pub struct End<'a> {
     /// End of the job's time limit; may have passed.
     pub time: Time,
     /// Nodes, cores and memory that the job was given.
     pub alloc: &'a Alloc,
-    /// The job's generic resources.
+    /// Generic resources that the job was given.
     pub gres: &'a [Grant],
     /// Nodes of the allocation that the job has not released.
     pub left: &'a NodeSet,
 }
 
-/// A job in the queue, or all tasks of an array that may start.
+/// A job in the queue, or those tasks of an array that may start.
 #[derive(Debug)]
 pub struct Candidate<'a, N = Request> {
-    /// The job, or an array, of which each start takes the next task.
+    /// The job; or the array, whose next task each start takes.
     pub item: Item,
     /// Priority; higher ones start first.
     pub priority: u64,
@@ -278,22 +280,23 @@ pub struct Candidate<'a, N = Request> {
     pub wish: Wish,
     /// Number of starts: 1, or the number of an array's tasks that may start.
     pub copies: u32,
-    /// The array whose limit on running tasks applies.
+    /// The array and its limit on running tasks. None: no such limit applies.
     pub group: Option<Group>,
-    /// Nodes on which a launch of the job failed: used only if the job fits nowhere else.
+    /// Nodes on which a launch of the job failed; they are used only if the job fits nowhere else. None: there are
+    /// none.
     pub avoid: Option<&'a NodeSet>,
-    /// The job is a component of a heterogeneous job, which shares its cores with no job.
+    /// Whether the job is a component of a heterogeneous job, which shares its cores with no other job.
     pub alone: bool,
     /// Other components of the heterogeneous job, which start together with this one.
     pub others: &'a [Component<N>],
-    /// User ID, set only where users may have to be kept apart.
+    /// User ID, set only where a job may exclude other users from its nodes.
     pub user: Option<u32>,
 }
 
 /// A component of a heterogeneous job other than the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Component<N = Request> {
-    /// Job id of the component.
+    /// Queue entry of the component.
     pub item: Item,
     /// Indices of partitions in which the component may run.
     pub partitions: Vec<usize>,
@@ -303,9 +306,10 @@ pub struct Component<N = Request> {
     pub time_limit_s: Option<Option<u64>>,
     /// The component's requirements on the network.
     pub wish: Wish,
-    /// Nodes on which a launch of the component failed: used only if it fits nowhere else.
+    /// Nodes on which a launch of the component failed; they are used only if it fits nowhere else. None: there are
+    /// none.
     pub avoid: Option<NodeSet>,
-    /// User ID, set only where users may have to be kept apart.
+    /// User ID, set only where a job may exclude other users from its nodes.
     pub user: Option<u32>,
 }
 
@@ -341,7 +345,7 @@ impl<N> Copy for Candidate<'_, N> {}
 pub struct Group {
     /// Job id of the array.
     pub id: JobId,
-    /// Number of further tasks that may start.
+    /// Number of further tasks of the array that may start.
     pub room: u32,
 }
 
@@ -350,7 +354,7 @@ pub struct Group {
 pub struct Given {
     /// Allocated nodes, cores and memory.
     pub alloc: Alloc,
-    /// Allocated generic resources.
+    /// Allocated generic resources, by name.
     pub gres: Vec<Grant>,
     /// Row of the gang matrix in which the job uses its cores. None: it never shares them.
     pub slot: Option<u32>,
@@ -358,14 +362,14 @@ pub struct Given {
     pub others: Vec<Start>,
 }
 
-/// Decisions of a pass. A plan has no effect until it is carried out.
+/// Decisions of a scheduling pass. A plan has no effect until it is carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan<G = Given> {
     /// Jobs to start, in order.
     pub starts: Vec<Start<G>>,
     /// First job of each partition that must wait for resources.
     pub heads: Vec<Head>,
-    /// Reservations. Those that no later job could have delayed may be missing.
+    /// Reservations for pending jobs. Reservations that no later job could have delayed may be missing.
     pub reserved: Vec<Reserved<G>>,
     /// Jobs that cannot start in this partition in the cluster's present configuration, whichever jobs end. They block
     /// no other job.
@@ -374,9 +378,9 @@ pub struct Plan<G = Given> {
     pub evictions: Vec<Eviction>,
     /// Number of jobs that the pass tried to start.
     pub looked_at: u64,
-    /// Number of jobs tried behind one that must wait.
+    /// Number of jobs that the pass tried behind one that must wait.
     pub behind: u64,
-    /// Number of those behind a waiting job that fitted beside the running jobs.
+    /// Number of jobs behind one that must wait that could have started if nothing were reserved for other jobs.
     pub tried: u64,
     /// Number of jobs that started behind one that must wait (backfilled).
     pub backfilled: u64,
@@ -398,7 +402,7 @@ impl<G> Default for Plan<G> {
     }
 }
 
-/// A job's start, as decided by a pass.
+/// The start of a job, as decided by a scheduling pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start<G = Given> {
     /// The started job or array.
@@ -409,7 +413,7 @@ pub struct Start<G = Given> {
     pub given: G,
 }
 
-/// A job that must wait for resources.
+/// The first job of a partition that must wait for resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The waiting job or array.
@@ -431,7 +435,7 @@ pub struct Reserved<G = Given> {
     pub given: G,
 }
 
-/// A job that is skipped in this pass.
+/// A job that cannot start and is skipped in this scheduling pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skip {
     /// The skipped job or array.

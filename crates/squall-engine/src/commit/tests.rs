@@ -85,7 +85,7 @@ impl World {
         }
     }
 
-    /// Completes the flush; the next batch is appended.
+    /// Completes the flush of the appended batch and releases it; then appends the next batch.
     fn flush(&mut self) {
         if let Some(work) = self.appended.take() {
             self.log.extend(work.records.iter().cloned());

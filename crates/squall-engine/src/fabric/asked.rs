@@ -7,7 +7,7 @@ use squall_model::job::Usage;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{Health, Query, Tally, Test, Upward, Variable};
 
-/// Open queries: one as a rule, and never many.
+/// Queries that this node has passed down and not answered yet: usually one, never many.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     queries: Vec<One>,
@@ -19,18 +19,18 @@ struct One {
     key: (Epoch, u64),
     tally: Tally,
     test: Test,
-    /// Children that have not answered, by connection.
+    /// Connections of the children that have not answered.
     children: BTreeSet<u32>,
-    /// Whether this node itself still has to answer.
+    /// Whether this node itself still has to answer the query.
     own: bool,
-    /// Whether this node answers only once the test holds.
+    /// Whether this node delays its own answer until the query's test holds.
     wait: bool,
     health: bool,
     until: Time,
 }
 
 impl Asked {
-    /// Adds a query that these children have been sent. `own`: whether this node is asked too.
+    /// Adds a query that was sent to `children`, given by connection. `own`: whether this node itself is asked too.
     pub(super) fn open(&mut self, now: Time, query: &Query, children: BTreeSet<u32>, own: bool) {
         let key = (query.epoch, query.number);
         let one = One {
@@ -48,7 +48,7 @@ impl Asked {
         self.queries.push(one);
     }
 
-    /// Merges a child's answer.
+    /// Adds the answer of a child to the results of the query `key`.
     pub(super) fn answer(&mut self, child: u32, key: (Epoch, u64), tally: &Tally) {
         if let Some(one) = self.queries.iter_mut().find(|one| one.key == key)
             && one.children.remove(&child)
@@ -57,14 +57,14 @@ impl Asked {
         }
     }
 
-    /// Stops waiting for a child that is gone.
+    /// Stops waiting for answers of a child that is gone, given by connection.
     pub(super) fn forget_child(&mut self, child: u32) {
         for one in &mut self.queries {
             one.children.remove(&child);
         }
     }
 
-    /// Drops all queries: the path up has changed, and their answers are no longer awaited.
+    /// Drops all queries, because the path to the controller has changed and their answers are no longer awaited.
     pub(super) fn clear(&mut self) {
         self.queries.clear();
     }
@@ -88,8 +88,7 @@ impl Asked {
             }
             if late || (!one.own && one.children.is_empty()) {
                 let One { key: (epoch, number), tally, .. } = self.queries.remove(at);
-                // Most frames hold one message, and a rack has many frames under way at once. So the first message
-                // gets exact room.
+                // Memory for exactly one message: most frames hold one, and a rack has many frames under way at once.
                 says.reserve_exact(1);
                 says.push(Upward::Tally { epoch, number, tally });
             } else {
@@ -104,7 +103,8 @@ impl Asked {
 }
 
 impl One {
-    /// Adds this node's own answer, if the test holds, its value is final, or the time is up.
+    /// Adds this node's own answer to the results if the query's test holds or need not be waited for, if the tested
+    /// value is final, or if the time is up.
     fn answer_for(
         &mut self,
         node: NodeId,

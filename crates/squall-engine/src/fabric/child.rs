@@ -1,4 +1,5 @@
-//! A child of the controller, played by tests and simulations: numbers its frames, and remembers its session and id.
+//! Stand-in for a child of the controller, for tests and simulations. It numbers its frames, and remembers its session
+//! and id.
 
 use squall_model::id::{NodeId, Session};
 use squall_model::report::Report;
@@ -6,7 +7,7 @@ use squall_model::set::NodeSet;
 use squall_model::wire::fabric::{Composite, DownFrame, Downward, LaunchFailure, Put, Query, Tally, UpFrame, Upward};
 use squall_model::wire::node::{Down, Registration};
 
-/// The child's end of a connection to the controller.
+/// The child's end of a connection to the controller, for tests and simulations.
 #[derive(Debug, Default)]
 pub struct Child {
     heard_hops: u64,
@@ -14,11 +15,11 @@ pub struct Child {
     batch: u64,
     /// Session that the controller offered last.
     pub offered: Session,
-    /// The child's node id, once the controller has accepted it.
+    /// The child's node id, once the controller has accepted the child.
     pub node: Option<NodeId>,
-    /// Number of composites that the controller has acknowledged.
+    /// Number of composites (messages of merged reports) that the controller has acknowledged.
     taken: u64,
-    /// Queries that are not answered yet.
+    /// Queries of the controller that the child has not answered yet.
     asked: Vec<Query>,
 }
 
@@ -28,20 +29,20 @@ impl Child {
         Self { node, ..Self::default() }
     }
 
-    /// Makes the next frame, with these messages.
+    /// Makes the child's next frame to the controller, with these messages.
     pub fn say(&mut self, says: Vec<Upward>) -> UpFrame {
         let hop = self.said_hops + 1;
         self.said_hops += says.len() as u64;
         UpFrame { hop, says }
     }
 
-    /// Makes the next frame, with one composite.
+    /// Makes the child's next frame to the controller, with one composite (a message of merged reports).
     pub fn composite(&mut self, composite: Composite) -> UpFrame {
         self.batch += 1;
         self.say(vec![Upward::Composite { batch: self.batch, composite: Box::new(composite) }])
     }
 
-    /// Makes a frame that requests registration.
+    /// Makes a frame that requests registration of the node `name`.
     pub fn knock(&mut self, name: &str) -> UpFrame {
         let knocks = vec![(Vec::new(), name.to_owned())];
         self.composite(Composite { knocks, reports: 1, ..Composite::default() })
@@ -68,12 +69,12 @@ impl Child {
         (!says.is_empty()).then(|| self.say(says))
     }
 
-    /// Returns how many of the child's composites are not acknowledged.
+    /// Returns how many of the child's composites (messages of merged reports) the controller has not acknowledged.
     pub fn unconfirmed(&self) -> u64 {
         self.batch - self.taken
     }
 
-    /// Accepts a frame; returns the messages for this node in it.
+    /// Accepts a frame of the controller; returns the messages for this node in it.
     pub fn hear(&mut self, frame: DownFrame) -> Vec<Down> {
         assert_eq!(frame.hop, self.heard_hops + 1, "a gap");
         self.heard_hops += frame.says.len() as u64;
@@ -103,7 +104,7 @@ fn messages_of(put: &Put) -> Vec<Down> {
     put.parcel.open().expect("the controller makes no parcel that can't be opened").messages.clone()
 }
 
-/// Makes the composite in which a node sends these reports of its own.
+/// Makes the composite (message of merged reports) in which a node sends these reports of its own.
 pub fn composite_of(node: NodeId, reports: &[Report]) -> Composite {
     let (here, mut composite) = (NodeSet::one(node), Composite::default());
     for report in reports {

@@ -13,12 +13,12 @@ const CHUNK_BYTES: (u64, u64) = (4 << 10, 4 << 20);
 /// The mean of the largest of n exponential delays of mean 1 is about `ln n` plus this (Euler's constant).
 const EULER: f64 = 0.58;
 
-/// A link between neighbours of the tree.
+/// Speed of a connection between neighbours in the tree.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// Seconds of work for each message at each hop (o).
+    /// Work of a daemon for each message at each hop, seconds; `o` in the formulas.
     pub message_s: f64,
-    /// Bytes per second (B).
+    /// Bandwidth, bytes per second; `B` in the formulas.
     pub bytes_per_s: f64,
 }
 
@@ -38,7 +38,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// All shapes.
+    /// All shapes, implemented or not.
     pub const ALL: [Self; 4] = [Self::Wide, Self::Chain, Self::Binary, Self::DoubleTree];
 
     /// Returns the shape's name in words.
@@ -51,8 +51,8 @@ impl Shape {
         }
     }
 
-    /// Returns how many children each node has in a tree built for the file. None: the shape uses the tree that is
-    /// there, or is not implemented.
+    /// Returns how many children each node has in a tree that is built for the file. None: the shape uses the tree that
+    /// carries messages, or is not implemented.
     pub fn width(self) -> Option<u32> {
         match self {
             Self::Chain => Some(1),
@@ -90,8 +90,8 @@ impl Shape {
     }
 }
 
-/// Returns the chunk size, in bytes, that makes a pipelined send of `size` bytes over `depth` hops fastest: `sqrt(F *
-/// o * B / (D - 1))`.
+/// Returns the chunk size, in bytes, that makes a pipelined send of F = `size` bytes over D = `depth` hops fastest:
+/// `sqrt(F * o * B / (D - 1))`, with the work `o` for a message and the bandwidth `B` of the link.
 pub fn chunk_bytes(size: u64, link: Link, depth: u64) -> u64 {
     let whole = size.clamp(1, CHUNK_BYTES.1);
     if depth <= 1 {
@@ -101,15 +101,15 @@ pub fn chunk_bytes(size: u64, link: Link, depth: u64) -> u64 {
     (best as u64).clamp(CHUNK_BYTES.0, CHUNK_BYTES.1).min(whole)
 }
 
-/// Returns the number of messages that pass each node of a pipelined send, including the time to fill the pipeline,
-/// and the number of bytes that pass with them. `send_s` is the first times o plus the second over B.
+/// Returns how many messages and how many bytes pass each node of a pipelined send, the time to fill the pipeline
+/// included. The send takes the messages times `message_s` plus the bytes divided by `bytes_per_s`.
 pub fn passing(shape: Shape, size: u64, nodes: u64, chunk: u64) -> (f64, f64) {
     let chunks = size.div_ceil(chunk.max(1)).max(1);
     let turns = (chunks + shape.depth(nodes) - 1) as f64 * shape.copies(nodes);
     (turns, turns * (size as f64 / chunks as f64))
 }
 
-/// Returns the seconds until the last of `nodes` has all of `size` bytes, in chunks of the best size.
+/// Returns the seconds until the last of `nodes` nodes has all of `size` bytes, in chunks of the best size.
 pub fn send_s(shape: Shape, size: u64, nodes: u64, link: Link) -> f64 {
     let chunk = chunk_bytes(size, link, shape.depth(nodes));
     let (messages, bytes) = passing(shape, size, nodes, chunk);
@@ -131,19 +131,20 @@ pub fn chunk_for(shape: Shape, size: u64, nodes: u64) -> u32 {
     chunk_bytes(size, LINK, shape.depth(nodes)).clamp(least, most) as u32
 }
 
-/// Returns the fastest shape, implemented or not, and its seconds.
+/// Returns the fastest shape for a send, implemented or not, and the seconds that it takes.
 pub fn best(size: u64, nodes: u64, link: Link) -> (Shape, f64) {
     let all = Shape::ALL.map(|shape| (shape, send_s(shape, size, nodes, link)));
     all.into_iter().fold(all[0], |best, other| if other.1 < best.1 { other } else { best })
 }
 
 /// Returns the seconds until the last of `nodes` has started the program that was sent. Each needs `start_s` and a
-/// delay, exponential of mean `skew_s`.
+/// random delay, which is exponentially distributed with mean `skew_s`.
 pub fn execute_s(nodes: u64, start_s: f64, skew_s: f64) -> f64 {
     start_s + skew_s * delay(nodes)
 }
 
-/// Returns the factor of `skew_s` in `execute_s`: the mean of the largest of `nodes` delays.
+/// Returns the mean of the largest of `nodes` exponential delays, each of mean 1. It is the factor of `skew_s` in
+/// `execute_s`.
 pub fn delay(nodes: u64) -> f64 {
     if nodes <= 1 { 1.0 } else { (nodes as f64).ln() + EULER }
 }
@@ -180,7 +181,7 @@ mod tests {
         assert_eq!(chunk_bytes(1 << 40, TEN_GBE, 2), CHUNK_BYTES.1);
     }
 
-    /// The expected values are computed independently, with 12 µs more for each hop.
+    /// The expected times come from an independent calculation, which takes 12 µs more for each hop.
     #[test]
     fn model_times_are_those_of_the_closed_form() {
         for (nodes, link, ms) in [(64, ONE_GBE, 121.0), (64, TEN_GBE, 15.7)] {

@@ -1,9 +1,10 @@
-//! Reports on their way up.
+//! Reports on their way up the tree to the controller.
 //!
-//! One composite is under way at a time. Reports that come meanwhile are merged into the next one. So an idle tree
-//! adds no delay, and a busier one sends fewer messages. Reports that nodes owe for the same put wait for one
-//! another, since a part of them is of no use above. So the end of a job comes as one message from each child,
-//! however many nodes are below.
+//! Reports travel in composites, which are messages of merged reports. One composite is under way at a time, and
+//! reports that come meanwhile are merged into the next one. So an idle tree adds no delay, and a busier one sends
+//! fewer messages. Reports that nodes owe for the same put (a command to a set of nodes) wait for one another, since a
+//! part of them is of no use above. So the end of a job comes as one message from each child, however many nodes are
+//! below.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,20 +12,21 @@ use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{Ask, Composite, Window};
 
-/// Most composites under way at once, whatever the age of the oldest. Further reports wait here and are merged.
+/// Most composites (messages of merged reports) that may be unacknowledged at once, even if a waiting one has reached
+/// its maximum age. Further reports wait here and are merged.
 const CREDIT: usize = 8;
 
-/// Most jobs and steps with reports owed that are tracked. Beyond, reports are sent as they come.
+/// Most jobs and steps for which owed reports are tracked. Reports about further ones are sent as they come.
 const OWED_MAX: usize = 4096;
 
-/// Composite of a child, to be acknowledged once the composite that it went into is: the child's connection and the
-/// composite's number.
+/// A child's composite (message of merged reports): the child's connection and the composite's number. It is
+/// acknowledged once the parent has acknowledged the composite that it was merged into.
 pub(super) type Owed = (u32, u64);
 
-/// Composites that wait to be sent, and those that are not acknowledged.
+/// Composites (messages of merged reports) that wait to be sent to the parent, and those that it has not acknowledged.
 #[derive(Debug, Default)]
 pub(super) struct Gather {
-    /// Composites to be sent. More than one only if merging is off.
+    /// Composites to be sent, oldest first. More than one only if merging is off.
     waiting: VecDeque<Waiting>,
     under_way: VecDeque<UnderWay>,
     last: u64,
@@ -41,10 +43,11 @@ struct Waiting {
     /// When the oldest report in it was made, by the time that it says it has waited.
     oldest: Time,
     messages: usize,
-    /// Whether every report in it awaits others for the same job or step, so that it is held back.
+    /// Whether every report in the composite waits for reports of other nodes about the same job or step, so that it is
+    /// held back.
     partial: bool,
-    /// Whether all reports in it are about jobs and steps whose end this relay tracks. Relays above may hold it until
-    /// further nodes have reported.
+    /// Whether all reports in the composite are about jobs and steps whose end this relay tracks. Relays above may hold
+    /// it until further nodes have reported.
     shared: bool,
 }
 
@@ -56,17 +59,19 @@ struct UnderWay {
 }
 
 impl Gather {
-    /// Starts over for a new path. Reports under way on the old one are repeated by the nodes that made them.
+    /// Starts over because the path to the controller is new. Reports under way on the old path are sent again by the
+    /// nodes that made them.
     pub(super) fn restart(&mut self, window: Window) {
         *self = Self { window, ..Self::default() };
     }
 
-    /// Returns the window in force.
+    /// Returns the limits on the number and age of reports that are merged at present.
     pub(super) fn window(&self) -> Window {
         self.window
     }
 
-    /// Records that these nodes owe reports for a put that was passed down.
+    /// Records that `nodes` owe reports about the jobs and steps `asks`, because a put (command) that asks for them was
+    /// passed down.
     pub(super) fn expect(&mut self, asks: &[Ask], nodes: &NodeSet) {
         if nodes.is_empty() || self.window.messages <= 1 {
             return;
@@ -90,8 +95,8 @@ impl Gather {
         });
     }
 
-    /// Removes the contents of a composite from what is owed. Returns two flags: whether further reports are owed for
-    /// everything in it, and whether everything in it was owed at all.
+    /// Removes the reports of a composite from those that are owed. Returns two flags: whether other nodes still owe
+    /// reports about every job and step in it, and whether all its reports were owed.
     fn cross_off(&mut self, composite: &Composite) -> (bool, bool) {
         let Composite { lost, ended, failed, gone, knocks, registrations, newer, reports: _, waited_us: _ } = composite;
         let plain = lost.is_empty() && failed.is_empty() && knocks.is_empty();
@@ -113,7 +118,8 @@ impl Gather {
         (partial, shared)
     }
 
-    /// Adds a composite. `owed`: the child that sent it and its number; None: it is this node's own.
+    /// Adds a composite (message of merged reports) to those to be sent. `owed`: the child that sent it, with the
+    /// composite's number; None: this node made it.
     pub(super) fn add(&mut self, now: Time, composite: Composite, owed: Option<Owed>) {
         if composite.is_empty() && owed.is_none() {
             return;
@@ -133,7 +139,8 @@ impl Gather {
         }
     }
 
-    /// Forgets a child that is gone: registration requests through it can't be answered on that path.
+    /// Forgets a child that is gone: its composites are not acknowledged any more, and registration requests through it
+    /// are dropped, because their answers could not reach it.
     pub(super) fn forget_child(&mut self, link: u32) {
         for waiting in &mut self.waiting {
             waiting.composite.knocks.retain(|(route, _)| route.last() != Some(&link));
@@ -144,7 +151,7 @@ impl Gather {
         }
     }
 
-    /// Returns the composite to be sent now and its number. To be called until it returns None.
+    /// Returns the next composite that is due, and its number. The caller repeats the call until it returns None.
     pub(super) fn take(&mut self, now: Time) -> Option<(u64, Composite)> {
         let first = self.waiting.front()?;
         let full = first.messages >= self.window.messages as usize || first.since + self.age_max() <= now;
@@ -166,8 +173,8 @@ impl Gather {
         Span::from_millis(u64::from(self.window.time_ms))
     }
 
-    /// Handles the acknowledgement of a composite and all before it. Returns the children's composites that are
-    /// thereby acknowledged.
+    /// Handles the parent's acknowledgement of the composite number `batch` and of all before it. Returns the
+    /// children's composites that were merged into these.
     pub(super) fn taken(&mut self, batch: u64) -> Vec<Owed> {
         let mut owed = Vec::new();
         while self.under_way.front().is_some_and(|first| first.batch <= batch) {
@@ -176,7 +183,8 @@ impl Gather {
         owed
     }
 
-    /// Returns when the oldest waiting composite reaches its maximum age.
+    /// Returns when the oldest waiting composite reaches its maximum age. None: no composite waits, or too many are
+    /// unacknowledged.
     pub(super) fn deadline(&self) -> Option<Time> {
         let first = self.waiting.front().filter(|_| self.under_way.len() < CREDIT)?;
         Some(first.since + self.age_max())

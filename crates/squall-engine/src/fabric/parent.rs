@@ -4,7 +4,7 @@ use squall_model::limits::HEARTBEAT_S;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::Path;
 
-/// First and longest pause after all candidates were dialled in vain.
+/// First and longest pause after connections to all candidates for the parent have failed.
 const PAUSE: (Span, Span) = (Span::from_millis(10), Span::from_secs(1));
 
 /// How long a starting node tries only its own parent, which may be starting too.
@@ -17,27 +17,28 @@ const HOME: (Span, Span) = (Span::from_secs(20), Span::from_secs(1800));
 /// Number of heartbeat intervals without a frame after which a hop counts as dead.
 pub(super) const SILENT_HEARTBEATS: u64 = 3;
 
-/// Target of a connection.
+/// Process to which a node opens a connection, to make it its parent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dial {
-    /// The controller.
+    /// The controller itself.
     Controller,
-    /// The node daemon of that name.
+    /// The node daemon of the node with this name.
     Node(String),
 }
 
-/// A node's hop to its parent.
+/// A node's connection to its parent, and the candidates for the next parent.
 #[derive(Debug)]
 pub(super) struct Parent {
-    /// Names of the node's own parent, its grandparent and so on, without the controller.
+    /// Names of the nodes above this one in a healthy tree (one in which all node daemons run), its parent first,
+    /// without the controller.
     home: Vec<String>,
-    /// Candidates to dial, in turn.
+    /// Candidates for the parent, in the order in which they are dialled.
     ladder: Vec<Dial>,
     rung: usize,
     dialling: Option<Dial>,
     next_dial: Option<Time>,
     pause: Span,
-    /// Before this time, only the first candidate is tried.
+    /// Time before which only the first candidate is dialled. None: all candidates may be dialled.
     climb_at: Option<Time>,
     pub(super) attached: Option<Attached>,
     home_at: Option<Time>,
@@ -50,17 +51,18 @@ pub(super) struct Parent {
 #[derive(Debug)]
 pub(super) struct Attached {
     pub(super) to: Dial,
-    /// Number of the last message received.
+    /// Number of the last message received from the parent.
     pub(super) heard_hops: u64,
     pub(super) said_hops: u64,
     pub(super) heard: Time,
     pub(super) said: Time,
-    /// Nodes above the parent, once there is a path to the controller.
+    /// Path from the parent to the controller. None: the parent has not sent one yet.
     pub(super) path: Option<Path>,
 }
 
 impl Parent {
-    /// Makes the hop of a node with these nodes above it in a healthy tree, nearest first.
+    /// Makes the state of a node without a parent yet. `home`: names of the nodes above it in a healthy tree, nearest
+    /// first.
     pub(super) fn new(home: Vec<String>) -> Self {
         let mut parent = Self {
             ladder: Vec::new(),
@@ -79,7 +81,7 @@ impl Parent {
         parent
     }
 
-    /// Returns all candidates of a healthy tree, nearest first.
+    /// Returns all candidates for the parent in a healthy tree, nearest first.
     fn all(&self) -> Vec<Dial> {
         self.home.iter().cloned().map(Dial::Node).chain([Dial::Controller]).collect()
     }
@@ -94,7 +96,7 @@ impl Parent {
         Span::from_secs(path.map_or(HEARTBEAT_S, |path| path.heartbeat_s.max(1)))
     }
 
-    /// Records that the requested connection is open, in place of the previous one.
+    /// Records that the requested connection to a parent is open, in place of the previous one.
     pub(super) fn opened(&mut self, now: Time) {
         let to = self.dialling.take().unwrap_or(Dial::Controller);
         self.home_at = (to != self.first_choice()).then(|| now + self.home_wait);
@@ -104,7 +106,7 @@ impl Parent {
         self.pause = PAUSE.0;
     }
 
-    /// Records that the connection is gone, and prepares to dial the nodes above the lost parent.
+    /// Records that the connection to the parent is gone, and prepares to dial the nodes above the lost parent.
     pub(super) fn closed(&mut self, now: Time) {
         let Some(attached) = self.attached.take() else { return };
         let above = attached.path.map(|path| path.above).unwrap_or_default();
@@ -119,7 +121,7 @@ impl Parent {
         self.next_dial = Some(now);
     }
 
-    /// Records that a dial failed, and plans the next.
+    /// Records that a connection to a candidate could not be made, and plans the next attempt.
     pub(super) fn failed(&mut self, now: Time) {
         let dialled = self.dialling.take();
         if let Some(attached) = &self.attached {

@@ -29,19 +29,19 @@ pub enum NetInput {
     FromParent(Box<DownFrame>),
     /// A node has connected to this one. Connection numbers are never reused within a run of the daemon.
     ChildOpened {
-        /// Number of the connection.
+        /// Number of the child's connection.
         link: u32,
     },
     /// The connection of a child has ended.
     ChildClosed {
-        /// Number of the connection.
+        /// Number of the child's connection.
         link: u32,
     },
     /// A frame from a child.
     FromChild {
-        /// Number of the connection.
+        /// Number of the child's connection.
         link: u32,
-        /// The frame.
+        /// Frame that the child sent.
         frame: Box<UpFrame>,
     },
     /// A chunk of a file from outside the tree: from the node above this one in the file's own tree, or by multicast.
@@ -73,11 +73,11 @@ pub enum Delivery {
     Path,
     /// There is no path to the controller at present.
     NoPath,
-    /// A put for this node.
+    /// A put (command of the controller to a set of nodes) whose receivers include this node.
     Put {
         /// The node's id, if the put was a reply to this node alone and tells it its id.
         node: Option<NodeId>,
-        /// The put.
+        /// The command, with its receivers.
         put: Put,
     },
     /// The controller queries a variable. The next `settle` answers with its value.
@@ -88,20 +88,20 @@ pub enum Delivery {
     Letter(Box<Letter>),
 }
 
-/// A node's place in the tree.
+/// A node's part in the tree: its connections to parent and children, and the messages that pass through it.
 #[derive(Debug)]
 pub struct Relay {
-    /// This node's id, once the controller has told it.
+    /// This node's id; None: the controller has not told it yet.
     node: Option<NodeId>,
     parent: Parent,
     children: BTreeMap<u32, Child>,
-    /// Whether there may be messages for children.
+    /// Whether messages for children may be waiting to be sent.
     tells: bool,
     /// Earliest time at which a child is due a heartbeat, or counts as dead if it stays silent. None: there are no
     /// children.
     children_due: Option<Time>,
-    /// For each node below, the child's connection through which it was last reached, and the number of its session
-    /// there.
+    /// For each node below in the tree: the child's connection through which it was last reached, and the number of the
+    /// session that it had there.
     below: BTreeMap<NodeId, (u32, u64)>,
     gather: Gather,
     asked: Asked,
@@ -120,8 +120,7 @@ struct Child {
 
 impl Child {
     fn say(&mut self, say: Downward) {
-        // Most frames hold one message, and a rack has many frames under way at once. So the first message gets exact
-        // room.
+        // Memory for exactly one message: most frames hold one, and a rack has many frames under way at once.
         if self.says.is_empty() {
             self.says.reserve_exact(1);
         }
@@ -197,8 +196,8 @@ impl Relay {
         self.gather.add(now, composite, None);
     }
 
-    /// Sends what is due. `own` gives values of this node's variables, the usage they stand for, and its health. To
-    /// be called at the end of every step.
+    /// Sends messages that are due. `own` returns the values of this node's variables, the resource usage that belongs
+    /// to them, and the node's health. To be called at the end of every step of the node machine.
     pub fn settle(
         &mut self,
         now: Time,
@@ -270,7 +269,7 @@ impl Relay {
         }
     }
 
-    /// Drops all that was under way through the parent. Its senders repeat it once there is a path again.
+    /// Drops all that was under way through the parent. The senders repeat it once there is a path again.
     fn cut(&mut self) {
         let window = self.gather.window();
         self.gather.restart(window);
@@ -318,7 +317,7 @@ impl Relay {
         }
     }
 
-    /// Returns the path to the controller as this node's children are told it; None: this node has none itself.
+    /// Returns the path to the controller that this node sends to its children; None: it has no path itself.
     fn path_below(&self) -> Option<Path> {
         let attached = self.parent.attached.as_ref()?;
         let mut path = attached.path.clone()?;
@@ -491,14 +490,15 @@ impl Relay {
         }
     }
 
-    /// Sends a letter toward its node: down if it is below, else up.
+    /// Sends a letter (a message between step daemons) toward its receiver: down if that is on a node below, otherwise
+    /// up.
     pub fn post(&mut self, letter: Box<Letter>, local: &mut Vec<Delivery>) {
         if let Some(letter) = self.lower(letter, local) {
             self.says.push(Upward::Letter(letter));
         }
     }
 
-    /// Delivers a letter to this node or one below; returns it if it is for neither.
+    /// Delivers a letter (a message between step daemons) to this node or one below; returns it if it is for neither.
     fn lower(&mut self, letter: Box<Letter>, local: &mut Vec<Delivery>) -> Option<Box<Letter>> {
         if self.node == Some(letter.to) {
             local.push(Delivery::Letter(letter));
@@ -525,7 +525,7 @@ fn pass_on(mut chunk: Chunk, local: &mut Vec<Delivery>, out: &mut NetOut) {
 }
 
 impl Relay {
-    /// Returns the limits by which reports are gathered at present.
+    /// Returns the limits on the number and age of reports that are merged at present.
     pub fn window(&self) -> Window {
         self.gather.window()
     }

@@ -1,7 +1,7 @@
 //! Limits of what a child on another machine may report: itself, and the nodes below it in the tree.
 //!
-//! Its key proves its name and nothing else, so its reports about other nodes are dropped. An intruder on one machine
-//! therefore can't control the cluster.
+//! The child's key proves its name and nothing else, so its reports about other nodes are dropped. An intruder on one
+//! machine therefore can't control the cluster.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use squall_model::wire::fabric::{Chunk, Composite, Letter, Tally, UpFrame, Upwar
 
 use super::shape::Tree;
 
-/// Nodes that a child may report about.
+/// Names of the nodes that a child may report about.
 #[derive(Clone, Debug)]
 pub struct Scope {
     own: String,
@@ -21,7 +21,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// Makes the scope of the child with the name `own`.
+    /// Makes the scope of the child named `own`: itself, and the nodes below it in a healthy tree.
     pub fn new(config: &Config, own: String) -> Self {
         let all: Vec<String> =
             config.nodes.iter().flat_map(|entry| hostlist::expand(&entry.name).unwrap_or_default()).collect();
@@ -31,14 +31,15 @@ impl Scope {
         Self { own, names }
     }
 
-    /// Returns the names of the nodes in scope.
+    /// Returns the names of the nodes that the child may report about.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(String::as_str)
     }
 
     /// Removes from a frame what the child may not report. `ids`: ids of the nodes in scope that have one.
     ///
-    /// Every struct is destructured field by field, so that a new field does not compile until it is handled here.
+    /// Every struct of a frame is destructured field by field. So a struct with a new field does not compile until this
+    /// function handles the field.
     pub fn confine(&self, frame: &mut UpFrame, ids: &NodeSet) {
         let UpFrame { hop: _, says } = frame;
         for say in says {

@@ -1,4 +1,4 @@
-//! The shape of a healthy tree.
+//! The shape of a healthy tree, in which every node daemon runs and is attached to its own parent.
 //!
 //! An ordered list is split into at most `width` parts of nearly equal length. The first node of each part is the
 //! parent of the others, which are split again in the same way (as Slurm's `route/default` does). So every subtree is
@@ -16,12 +16,12 @@ pub struct Tree<'a> {
     width: usize,
     /// Runs of nodes, each with its own tree. With several runs, their heads form a tree themselves.
     runs: Vec<Vec<&'a str>>,
-    /// Run and position in it of each node.
+    /// For each node name: index of the node's run in `runs`, and its position in that run.
     places: BTreeMap<&'a str, (usize, usize)>,
 }
 
 impl<'a> Tree<'a> {
-    /// Makes the tree of these nodes, which are in the order of the configuration.
+    /// Makes the healthy tree of the nodes `names`, which are in the order of the configuration.
     pub fn new(config: &Config, names: &'a [String]) -> Self {
         let runs = match config.route_plugin {
             RoutePolicy::FanOut => vec![names.iter().map(String::as_str).collect()],
@@ -71,7 +71,8 @@ fn by_switch<'a>(config: &Config, names: &'a [String]) -> Vec<Vec<&'a str>> {
     runs
 }
 
-/// Returns the positions of the nodes above `at` in a tree of `count`, nearest first. Empty: its parent is the root.
+/// Returns the positions of the nodes above position `at` in a tree of `count` nodes, nearest first. Empty: its parent
+/// is the root.
 pub fn above(at: usize, count: usize, width: usize) -> Vec<usize> {
     let width = width.max(2);
     let mut path = Vec::new();
@@ -104,7 +105,7 @@ mod tests {
 
     use super::{Tree, above};
 
-    /// Returns the nodes whose parent is `at` (None: the root).
+    /// Returns the positions of the children of the node at position `at` (None: the root) in a tree of `count` nodes.
     fn children(at: Option<usize>, count: usize, width: usize) -> Vec<usize> {
         (0..count).filter(|&node| above(node, count, width).first().copied() == at).collect()
     }

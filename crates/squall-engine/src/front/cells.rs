@@ -10,16 +10,16 @@ use squall_model::wire::client::Refusal;
 use squall_model::{gres, hostlist, license};
 use squall_sched::Constraint;
 
-/// The cells behind a front, ascending by number.
+/// The cells behind a front (the gateway that makes several cells look like one cluster), ascending by number.
 #[derive(Debug)]
 pub struct Cells(Vec<Cell>);
 
-/// Static facts about one cell.
+/// Static facts about one cell, from its configuration.
 #[derive(Debug)]
 pub(super) struct Cell {
     pub(super) number: u32,
     nodes: BTreeSet<String>,
-    /// Partitions, and the number of nodes of each.
+    /// Number of nodes of each partition, by the partition's name.
     partitions: BTreeMap<String, usize>,
     default_partition: String,
     features: BTreeSet<String>,
@@ -57,19 +57,19 @@ impl Cells {
         self.0.iter().map(|cell| cell.number)
     }
 
-    /// Returns the cell to look for a job in. An id that no cell assigns goes to the first, which refuses it as
-    /// unknown.
+    /// Returns the number of the cell in which a job would be. An id that no cell assigns goes to the first cell, which
+    /// refuses it as unknown.
     pub(super) fn of(&self, job: JobId) -> u32 {
         let first = self.0[0].number;
         self.numbers().find(|cell| *cell == job.cell()).unwrap_or(first)
     }
 
-    /// Returns the cells that have a partition.
+    /// Returns the numbers of the cells that have a partition of this name.
     pub(super) fn with_partition<'a>(&'a self, name: &'a str) -> impl Iterator<Item = u32> + 'a {
         self.0.iter().filter(move |cell| cell.partitions.contains_key(name)).map(|cell| cell.number)
     }
 
-    /// Returns the nodes of a host list, by cell.
+    /// Returns the nodes of a host list, by the number of the cell that has them.
     pub(super) fn of_nodes(&self, list: &str) -> Result<BTreeMap<u32, Vec<String>>, Refusal> {
         let most = self.0.iter().map(|cell| cell.nodes.len()).sum();
         let names = hostlist::expand_within(list, most).map_err(|_| Refusal::InvalidNode(list.to_owned()))?;
@@ -89,9 +89,9 @@ impl Cells {
         Some(hostlist::compress(names))
     }
 
-    /// Returns the cell for a submission. Arrays with `aftercorr` go to the cell of the arrays that they name.
-    /// Otherwise it is one of the cells that have what the submission asks for. If the jobs that it depends on are
-    /// all in one such cell, it is that one. If not, the key decides, and each cell is chosen in proportion to its
+    /// Returns the number of the cell for a submission. Arrays with `aftercorr` go to the cell of the arrays that they
+    /// name. Otherwise it is one of the cells that have what the submission asks for. If the jobs that it depends on
+    /// are all in one such cell, it is that one. If not, the key decides, and each cell is chosen in proportion to its
     /// nodes. The cells' present state has no influence, so the same submission always goes to the same cell.
     pub(super) fn choose(&self, specs: &[JobSpec], key: ClientKey) -> Result<u32, Refusal> {
         if self.0.len() > 1 {

@@ -15,7 +15,7 @@ use squall_model::wire::info::AccountingRow;
 
 use super::Cells;
 
-/// Input of the courier.
+/// Input of the courier, which carries questions between cells.
 #[derive(Clone, Debug)]
 pub enum News {
     /// A new connection to a cell is open. From now on the courier is given the cell's answers, and the end of the
@@ -33,12 +33,12 @@ pub enum News {
     Told {
         /// Number of the cell.
         cell: u32,
-        /// The answer.
+        /// Answer that the cell sent.
         answer: Box<Answer>,
     },
 }
 
-/// Output of the courier.
+/// Output of the courier, which carries questions between cells.
 #[derive(Debug, Default)]
 pub struct Errands {
     /// Requests to send, each with the number of its cell.
@@ -47,7 +47,7 @@ pub struct Errands {
     pub drops: Vec<u32>,
 }
 
-/// State of the courier: questions under way between cells.
+/// State of the courier: questions of cells to other cells that are under way.
 #[derive(Debug)]
 pub struct Courier {
     cells: Arc<Cells>,
@@ -60,9 +60,9 @@ pub struct Courier {
 /// Cells involved in a question that is not answered yet.
 #[derive(Debug, Default)]
 struct Open {
-    /// Cells that asked it.
+    /// Cells that asked the question.
     from: BTreeSet<u32>,
-    /// Cells that have not answered.
+    /// Cells that have not answered the question yet.
     to: BTreeSet<u32>,
 }
 
@@ -118,7 +118,7 @@ impl Courier {
         }
     }
 
-    /// Handles questions of a cell to others.
+    /// Handles questions that `cell` has for other cells.
     fn wanted(&mut self, cell: u32, questions: Vec<Question>, errands: &mut Errands) {
         let (mut fresh, mut news): (BTreeMap<u32, Vec<Question>>, _) = (BTreeMap::new(), Vec::new());
         for question in questions {
@@ -146,7 +146,7 @@ impl Courier {
         self.bring(news, errands);
     }
 
-    /// Records a cell's answer. Returns question and reply if no further answer is needed.
+    /// Records a cell's answer to a question. Returns question and reply if no further answer is needed.
     fn answered(
         &mut self,
         cell: u32,
@@ -169,7 +169,7 @@ impl Courier {
         open.to.is_empty().then_some((question, reply))
     }
 
-    /// Sends replies to the cells that asked.
+    /// Sends replies to the cells that asked the questions.
     fn bring(&mut self, news: Vec<(Question, Reply)>, errands: &mut Errands) {
         let mut by_cell: BTreeMap<u32, Vec<(Question, Reply)>> = BTreeMap::new();
         for (question, reply) in news {
@@ -195,7 +195,8 @@ impl Courier {
         errands.sends.push((cell, Request::Accounting(Box::new(query))));
     }
 
-    /// Handles the last of accounting's rows for the first question, and asks the next.
+    /// Handles the end of a cell's accounting rows for its first waiting question, and asks its accounting the next
+    /// one. Returns the question and the reply if no other cell has to answer it.
     fn looked_up(&mut self, cell: u32, errands: &mut Errands) -> Option<(Question, Reply)> {
         let (waiting, rows) = self.lookups.get_mut(&cell)?;
         let question = waiting.pop_front();

@@ -7,12 +7,12 @@ use squall_model::wire::info::{BackfillCounts, Diag, FabricCounts, GangCounts, J
 
 use super::route::How;
 
-/// All results of the cells for one request.
+/// All results that the cells returned for one request.
 #[derive(Debug)]
 pub(super) struct Closing {
     pub(super) how: How,
     pub(super) goods: Vec<Answer>,
-    /// The empty last page, if earlier pages have been sent already.
+    /// The empty last page, if earlier pages have been sent to the client already; None: none have.
     pub(super) last: Option<Answer>,
     pub(super) refusals: Vec<Refusal>,
     pub(super) absent: Vec<u32>,
@@ -73,7 +73,7 @@ fn join_configs(all: &mut Config, more: Config) {
     all.licenses = licenses.join(",");
 }
 
-/// Returns whether the answer comes late and out of order, after answers to later requests.
+/// Returns whether an answer of this kind comes late and out of order, after answers to later requests.
 pub(super) fn comes_when_it_may(answer: &Answer) -> bool {
     matches!(
         answer,
@@ -99,7 +99,7 @@ pub(super) fn is_followed(answer: &Answer) -> bool {
     }
 }
 
-/// Returns the page marked as followed by others, and the empty page that ends the list.
+/// Returns a page of a list, marked as followed by further pages, and the empty page that ends the list.
 pub(super) fn followed(page: Answer) -> (Answer, Answer) {
     match page {
         Answer::Jobs(mut page) => {
@@ -116,7 +116,7 @@ pub(super) fn followed(page: Answer) -> (Answer, Answer) {
     }
 }
 
-/// Merges two cells' answers to the same request. Where only one can count, it is the first.
+/// Merges two cells' answers to the same request. Where only one of two values can be kept, it is the first cell's.
 fn join(first: Answer, second: Answer) -> Answer {
     match (first, second) {
         (Answer::Affected { mut jobs, mut refused }, Answer::Affected { jobs: more, refused: others }) => {
@@ -193,7 +193,8 @@ fn licenses(mut all: Vec<LicenseInfo>, more: Vec<LicenseInfo>) -> Vec<LicenseInf
     all
 }
 
-/// Merges counters: counts are added, the latest of last values and the longest of longest values are kept.
+/// Merges the counters of two cells: counts and totals are added; of values of the last cycle the later one is kept, of
+/// maxima the greater one.
 fn diag(a: Diag, b: Diag) -> Diag {
     let later = if a.now >= b.now { &a } else { &b };
     let (cycle_last_us, now) = (later.cycle_last_us, later.now);
@@ -230,7 +231,7 @@ fn diag(a: Diag, b: Diag) -> Diag {
     }
 }
 
-/// Adds up counts and times by name.
+/// Adds up two lists of (name, count, time): counts and times of the same name are summed.
 fn tally<K: Ord>(all: Vec<(K, u64, u64)>, more: Vec<(K, u64, u64)>) -> Vec<(K, u64, u64)> {
     let mut sums = all;
     for (key, count, time) in more {

@@ -29,10 +29,10 @@ pub use courier::{Courier, Errands, News};
 const LIST_TIME: Span = Span::from_secs(5);
 /// Timeout of a cell's answer from accounting, which may have a large database to read.
 const ACCOUNTING_TIME: Span = Span::from_secs(50);
-/// Open requests of one client beyond which no further ones are read.
+/// Number of open requests of one client from which on no further request is read.
 const OPEN_MAX: usize = 256;
 
-/// Input of a desk.
+/// Input of a [`Desk`], which serves one connection of one client.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// The client sends a request.
@@ -41,7 +41,7 @@ pub enum Input {
     Answered {
         /// Number of the cell.
         cell: u32,
-        /// The answer.
+        /// Answer that the cell sent.
         answer: Box<Answer>,
     },
     /// A cell could not be reached: it has received nothing that was sent since the last connection.
@@ -58,13 +58,13 @@ pub enum Input {
     Tick,
 }
 
-/// Output of a desk.
+/// Output of a [`Desk`], which serves one connection of one client.
 #[derive(Debug, Default)]
 pub struct Out {
     /// Requests to send, each with the number of its cell.
     pub sends: Vec<(u32, Request)>,
-    /// Cells whose connection is to be closed because they are silent. Their later answers must not be given to the
-    /// desk.
+    /// Cells whose connection is to be closed because the cell is silent. Later answers from that connection must not
+    /// be given to the [`Desk`].
     pub drops: Vec<u32>,
     /// Answers for the client, in order.
     pub answers: Vec<Answer>,
@@ -76,11 +76,11 @@ pub struct Out {
 #[derive(Debug)]
 pub struct Desk {
     cells: Arc<Cells>,
-    /// Requests that are answered in their order.
+    /// Requests whose answers are sent in the order in which the requests came.
     open: VecDeque<Open>,
-    /// Cells whose answers are passed on as they come, with the number of requests open there.
+    /// Number of open requests of each cell whose answers are passed on as they come.
     through: BTreeMap<u32, usize>,
-    /// Cell to which the client is sending a file.
+    /// Cell to which the client is sending a file; None: it is sending none.
     bringing: Option<u32>,
 }
 
@@ -89,9 +89,9 @@ pub struct Desk {
 struct Open {
     how: How,
     parts: Vec<Part>,
-    /// Time after which cells that have not answered are left out.
+    /// Time after which cells that have not answered are left out. None: there is no limit.
     due: Option<Time>,
-    /// The empty last page, if earlier pages have already been sent to the client.
+    /// The empty last page, if earlier pages have already been sent to the client; None: none have.
     last: Option<Answer>,
 }
 
@@ -100,7 +100,7 @@ struct Open {
 struct Part {
     cell: u32,
     stands: Stands,
-    /// Answers that have come and were not passed on.
+    /// Answers of the cell that have not been passed on to the client yet.
     come: VecDeque<Answer>,
 }
 
@@ -197,7 +197,7 @@ impl Desk {
         }
     }
 
-    /// Passes complete answers on, in the order of the requests.
+    /// Passes complete answers on to the client, in the order of the requests.
     fn flow(&mut self, out: &mut Out) {
         while let Some(first) = self.open.front_mut() {
             if !first.flow(out) {
@@ -219,7 +219,7 @@ impl Open {
         self.parts.iter_mut().find(|part| fits && part.cell == cell && part.stands == Stands::Open)
     }
 
-    /// Passes on what can be. Returns whether the request is answered.
+    /// Passes on the answers that can be sent to the client now. Returns whether the request is answered completely.
     fn flow(&mut self, out: &mut Out) -> bool {
         if self.how == How::Pages {
             let open = self.parts.iter().position(|part| part.stands == Stands::Open);

@@ -9,7 +9,7 @@ use squall_model::wire::client::{AccountingQuery, Answer, JobRef, JobSelection, 
 
 use super::Cells;
 
-/// Way in which the answers to a request are passed on.
+/// Way in which the cells' answers to a request are passed on to the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum How {
     /// Answers are passed on as they come.
@@ -24,11 +24,11 @@ pub(super) enum How {
     List,
     /// The cells' answers are merged into one. An unreachable cell makes the request fail.
     Change,
-    /// No cell is asked; this is the answer.
+    /// No cell is asked; this is the answer to the client.
     Told(Box<Answer>),
 }
 
-/// Where a request goes: the request for each cell, and the way of passing on the answers.
+/// The cells that a request goes to, with the request for each, and the way of passing on the answers.
 #[derive(Debug)]
 pub(super) struct Route {
     pub(super) how: How,
@@ -41,7 +41,7 @@ impl Route {
     }
 }
 
-/// Returns where a request goes. `bringing`: the cell to which the client is sending a file.
+/// Returns the cells that a request goes to. `bringing`: the cell to which the client is sending a file; None: no file.
 pub(super) fn route(cells: &Cells, request: Request, bringing: Option<u32>) -> Result<Route, Refusal> {
     let all = |how, request: Request| {
         let parts = cells.numbers().map(|cell| (cell, request.clone())).collect();
@@ -130,7 +130,7 @@ fn submission(cells: &Cells, request: Request) -> Result<Route, Refusal> {
     })
 }
 
-/// Does the same as [`trim`] for a shared spec, which is copied only if it excludes nodes.
+/// Removes nodes of other cells from `--exclude` in a shared spec, which is copied only if it excludes nodes.
 fn trim_shared(cells: &Cells, cell: u32, spec: &mut Arc<JobSpec>) {
     if spec.need.exclude.is_some() {
         trim(cells, cell, Arc::make_mut(spec));

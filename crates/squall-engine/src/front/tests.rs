@@ -121,7 +121,7 @@ fn submissions_are_dealt_by_key_and_size() {
     for key in 0..9000 {
         *counts.entry(cell_for(JobSpec::default(), key).unwrap()).or_insert(0) += 1;
     }
-    // In proportion to nodes: 2, 6 and 1 of 9.
+    // Cells are chosen in proportion to their nodes: 2, 6 and 1 of 9.
     let near = |count: i32, expected: i32| (count - expected).abs() < expected / 8;
     assert!(near(counts[&0], 2000) && near(counts[&1], 6000) && near(counts[&2], 1000), "{counts:?}");
 }
@@ -285,8 +285,8 @@ fn cells_that_can_not_stand_beside_each_other_are_refused() {
 }
 
 proptest! {
-    /// Without this a retry could be accepted twice: only key and configurations decide. If a cell is added, each key
-    /// stays with its cell or moves to the new one.
+    /// The cell of a submission depends only on its key and the configurations. Otherwise two cells could accept a
+    /// retry. If a cell is added, each key stays with its cell or moves to the new one.
     #[test]
     fn a_key_has_one_cell(key: u128, sizes in proptest::collection::vec(1_u32..500, 2..6)) {
         let config = |(cell, size): (u32, &u32)| {

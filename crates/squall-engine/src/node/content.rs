@@ -13,9 +13,9 @@ use squall_model::wire::node::Placement;
 
 use super::NodeAct;
 
-/// Number of placements whose results are remembered.
+/// Greatest number of placements (files written to a user's path) whose results are remembered.
 const PLACED_MAX: usize = 1024;
-/// Number of chunks of a file that may wait for earlier ones.
+/// Greatest number of chunks of one file that may wait for earlier ones.
 const EARLY_MAX: usize = 1024;
 
 /// Action on a file, for the host. Results come as `NodeInput::Content`, `Kept` and `Placed`, in the order of the
@@ -25,40 +25,40 @@ pub enum ContentAct {
     /// Creates the shadow copy, unless the file is there, or a neighbour that shares the disk receives it and sharing
     /// is allowed.
     Expect {
-        /// The file.
+        /// Identifies the file.
         content: ContentId,
         /// Length of the file, bytes.
         size: u64,
-        /// Whether the copy of a neighbour on the same disk is enough.
+        /// Whether a copy that a neighbour on the same disk receives is enough.
         shared: bool,
     },
     /// Appends the next bytes to the shadow copy.
     Append {
-        /// The file.
+        /// Identifies the file.
         content: ContentId,
-        /// The bytes.
+        /// Bytes to append.
         bytes: Bytes,
     },
     /// Checks the digest of a complete shadow copy.
     Finish {
-        /// The file.
+        /// Identifies the file.
         content: ContentId,
     },
     /// Turns the shadow copy into the file.
     Commit {
-        /// The file.
+        /// Identifies the file.
         content: ContentId,
     },
     /// Removes the shadow copy.
     Abort {
-        /// The file.
+        /// Identifies the file.
         content: ContentId,
     },
     /// Writes the file to the path that its user named, as that user.
     Place(Box<Placement>),
     /// Listens for chunks of a file by multicast. The host gives them as `NetInput::Beside`.
     Hear {
-        /// The file.
+        /// Identifies the file.
         content: ContentId,
         /// Stream number that the datagrams of this file bear.
         stream: u64,
@@ -79,7 +79,7 @@ pub(super) struct Contents {
 struct Held {
     holding: Holding,
     size: u64,
-    /// Bytes received in order. Of these `kept` are on disk.
+    /// Number of bytes received in order; `kept` of them are on disk.
     taken: u64,
     kept: u64,
     /// Chunks that came too early, by their offset in the file.
@@ -118,7 +118,8 @@ impl Contents {
         }
     }
 
-    /// Returns the result of a placement: 1 for success, a negative error number for failure, 0 for none yet.
+    /// Returns the result of a placement (a file written to a user's path): 1 for success, a negative error number for
+    /// failure, 0 for none yet.
     pub(super) fn placed(&self, epoch: Epoch, number: u64) -> i64 {
         self.placed.get(&(epoch, number)).copied().unwrap_or_default()
     }
@@ -203,7 +204,8 @@ impl Contents {
         }
     }
 
-    /// Records the result of a placement that the host reports; `error` is an error number, 0 for success.
+    /// Records the result of a placement (a file written to a user's path) that the host reports; `error` is an error
+    /// number, 0 for success.
     pub(super) fn became_placed(&mut self, key: (Epoch, u64), error: i32) {
         let value = if error == 0 { 1 } else { -i64::from(error) };
         if self.placed.insert(key, value).is_none() {

@@ -29,7 +29,8 @@ pub struct Neighbours {
     hashed: BTreeMap<ContentId, VecDeque<Hashed>>,
 }
 
-/// Checksum of a file after a chunk. Another node with the same checksum before and the same bytes reuses the result.
+/// Checksum of a file's bytes up to the end of a chunk. Another node with the same checksum before and the same bytes
+/// reuses the result.
 #[derive(Debug)]
 struct Hashed {
     before: Option<Arc<Checksum>>,
@@ -63,7 +64,7 @@ impl Neighbours {
     }
 }
 
-/// Files of one node.
+/// Files of one emulated node, which are counted and checked but never written.
 #[derive(Debug, Default)]
 pub struct Counted {
     shadow: BTreeMap<ContentId, Shadow>,
@@ -84,7 +85,7 @@ struct Shadow {
 }
 
 impl Counted {
-    /// Returns the number of bytes received.
+    /// Returns the number of bytes of files that the node has received.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -33,7 +33,7 @@ pub(crate) struct Disk {
     pub(crate) started: BTreeMap<StepKey, u32>,
     pub(crate) fail_spawns: bool,
     pub(crate) slow_sweep: bool,
-    /// Attempts with processes or a cgroup that the spool does not list.
+    /// Attempts that have processes or a cgroup on the node, and that the spool does not list.
     pub(crate) leftovers: BTreeSet<JobAttempt>,
     /// Steps whose folder holds an unreadable launch.
     pub(crate) unreadable: BTreeSet<StepKey>,

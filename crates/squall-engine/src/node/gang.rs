@@ -1,8 +1,9 @@
 //! The node in a gang: the controller's time, and the time slots of its jobs.
 //!
-//! Clocks of machines differ. A strobe bears the time at which it left, and it can only be late. So the smallest
-//! lateness of the last few strobes, by this node's clock, is how far that clock is ahead, plus the travel time of
-//! the quickest strobe. A delayed or lost strobe changes nothing. A jump of a clock is followed after a few strobes.
+//! Clocks of machines differ. A strobe, the controller's periodic time signal, bears the time at which it left, and it
+//! can only be late. So the smallest lateness of the last few strobes, by this node's clock, is how far that clock is
+//! ahead, plus the travel time of the quickest strobe. A delayed or lost strobe changes nothing. A jump of a clock is
+//! followed after a few strobes.
 
 use std::collections::VecDeque;
 
@@ -12,7 +13,7 @@ use squall_model::time::{Span, Time};
 
 use crate::node::{NodeAct, NodeMachine, NodeOut, Timer};
 
-/// Number of latest strobes that are compared.
+/// Number of latest strobes (time signals of the controller) that are compared.
 const STROBES: usize = 4;
 
 /// Differences of clocks below this are noise, microseconds.
@@ -21,26 +22,26 @@ const NOISE_US: i64 = 50;
 /// How long a job runs outside its time slot to receive a signal that kills.
 const LIFT: Span = Span::from_millis(500);
 
-/// Action for the switcher of this node, which stops and resumes processes at slot boundaries on its own.
+/// Action for this node's switcher, which stops and resumes processes at the boundaries of time slots on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GangAct {
     /// Use this clock offset, slot length and policy from now on.
     Align(Alignment),
     /// Run the job only in its time slot.
     Turn {
-        /// The job.
+        /// The job that runs in the slot.
         job: JobAttempt,
         /// Time slot of the job.
         turn: Turn,
     },
     /// Run the job in every slot, because it is to end.
     Lift {
-        /// The job.
+        /// The job that is to end.
         job: JobAttempt,
     },
     /// Forget the job: it is gone.
     Drop {
-        /// The job.
+        /// The job that is gone.
         job: JobAttempt,
     },
 }
@@ -50,31 +51,33 @@ pub enum GangAct {
 pub struct Alignment {
     /// How far the node's clock is ahead of the controller's, microseconds.
     pub ahead_us: i64,
-    /// Length of a slot.
+    /// Length of a time slot.
     pub slice: Span,
-    /// Treatment of jobs outside their slot.
+    /// Treatment of jobs outside their time slot.
     pub policy: Coscheduling,
 }
 
 /// The node's estimate of the controller's time.
 #[derive(Debug, Default)]
 pub(super) struct Beat {
-    /// How far this node's clock was ahead by each of the last strobes, microseconds, oldest first.
+    /// Lead of this node's clock over the controller's by each of the last strobes (time signals), microseconds, oldest
+    /// first.
     seen: VecDeque<i64>,
     alignment: Option<Alignment>,
-    /// Lateness that the switcher reported last, microseconds.
+    /// Lateness of switches between time slots, as the switcher last reported it, microseconds.
     pub(super) behind_us: u64,
-    /// Size of the clock correction at the last strobe, microseconds; 0: none.
+    /// Size of the clock correction that the last strobe (time signal) led to, microseconds; 0: none.
     corrected_us: u64,
 }
 
 impl Beat {
-    /// Returns how far this node is out of step, microseconds.
+    /// Returns how far this node's time slots deviate from the controller's, microseconds: the lateness of the switcher
+    /// or the last clock correction, whichever is greater.
     pub(super) fn skew_us(&self) -> i64 {
         i64::try_from(self.behind_us.max(self.corrected_us)).unwrap_or(i64::MAX)
     }
 
-    /// Evaluates a strobe. Returns the new alignment if it has changed.
+    /// Evaluates a strobe (time signal of the controller). Returns the new alignment if it has changed.
     fn take(&mut self, now: Time, strobe: &Strobe) -> Option<Alignment> {
         if self.seen.len() == STROBES {
             self.seen.pop_front();
@@ -110,13 +113,13 @@ impl NodeMachine {
         }
     }
 
-    /// Lets a job run in every slot for `LIFT`, so that it receives a signal.
+    /// Lets a job run in every time slot for half a second (`LIFT`), so that it receives a signal.
     pub(super) fn lift_briefly(&mut self, now: Time, job: JobAttempt, out: &mut NodeOut) {
         self.lift(job, out);
         self.timers.insert((now + LIFT, Timer::Lifted(job)));
     }
 
-    /// Returns a lifted job to its time slot, unless it or a step of it is still ending.
+    /// Restricts a job that runs in every time slot to its own slot again, unless it or a step of it is still ending.
     pub(super) fn lower(&mut self, job: JobAttempt, out: &mut NodeOut) {
         let turn = self.jobs.get(&job).filter(|known| known.is_open() && !known.has_ending_steps());
         out.acts.extend(turn.and_then(|known| known.turn).map(|turn| NodeAct::Gang(GangAct::Turn { job, turn })));

@@ -12,7 +12,7 @@ use squall_model::wire::node::EndReason;
 
 use crate::node::{NodeMachine, NodeOut, attempt_of};
 
-/// A leased job that has not begun.
+/// A leased (prefetched) job that has not begun: it waits until earlier jobs on its cores are gone.
 #[derive(Debug)]
 pub(super) struct Lease {
     launch: Box<StepLaunch>,
@@ -21,7 +21,7 @@ pub(super) struct Lease {
 }
 
 impl NodeMachine {
-    /// Accepts a leased job. A repetition does nothing.
+    /// Accepts a leased job, which begins once no earlier job holds its cores. A repeated lease does nothing.
     pub(super) fn lease(&mut self, now: Time, launch: Box<StepLaunch>, out: &mut NodeOut) {
         let attempt = attempt_of(launch.key);
         let known = self.jobs.contains_key(&attempt)
@@ -37,25 +37,25 @@ impl NodeMachine {
         self.next_in_line(now, out);
     }
 
-    /// Takes back a job that has not begun, at the controller's request. A job that was never here is cleared in the
-    /// same way.
+    /// Takes back a leased job that has not begun, at the controller's request. A job that was never here is swept and
+    /// reported as gone in the same way.
     pub(super) fn recall(&mut self, now: Time, job: JobAttempt, out: &mut NodeOut) {
         if !self.jobs.contains_key(&job) {
             self.end_job(now, job, 0, false, EndReason::None, out);
         }
     }
 
-    /// Returns the leased jobs that have not begun.
+    /// Returns the leased (prefetched) jobs that have not begun.
     pub(super) fn leased(&self) -> impl Iterator<Item = JobAttempt> + '_ {
         self.leases.iter().map(|(job, _)| *job)
     }
 
-    /// Drops a leased job, which will not begin here.
+    /// Drops a leased (prefetched) job, which will not begin here.
     pub(super) fn forget_lease(&mut self, job: JobAttempt) {
         self.leases.retain(|(leased, _)| *leased != job);
     }
 
-    /// Begins each leased job whose cores no earlier job holds.
+    /// Begins each leased (prefetched) job whose cores no earlier job holds.
     pub(super) fn next_in_line(&mut self, now: Time, out: &mut NodeOut) {
         if self.leases.is_empty() {
             return;

@@ -22,22 +22,22 @@ const ANSWER_WAIT: (Span, Span) = (Span::from_secs(10), Span::from_secs(80));
 /// How long the controller may be silent, on a path that is intact, before the node requests registration again.
 const SILENCE: Span = Span::from_secs(4 * HEARTBEAT_S);
 
-/// How long jobs get to end at a shutdown.
+/// Time that jobs get to end when the node daemon shuts down.
 const LEAVE_WAIT: Span = Span::from_secs(10);
 
 /// Interval between two checks of the node's health.
 const HEALTH: Span = Span::from_secs(30);
 
-/// How long reports of ended batch jobs may wait for further ones, on a node with leased jobs.
+/// How long reports of ended batch jobs may wait for further ones, on a node with leased (prefetched) jobs.
 const REPORTS_WAIT: Span = Span::from_millis(4);
 
 /// State of the node's session with the controller.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// Newest session that was ever offered.
+    /// Newest session that a controller has offered to this node.
     newest: Session,
     stage: Stage,
-    /// Time of the last message from the controller, or of the last request to it.
+    /// Time of the last message from the controller, or of the last request sent to it.
     heard: Time,
     answer_wait: Span,
     next_health: Time,
@@ -49,18 +49,18 @@ pub(super) struct Link {
 enum Stage {
     /// There is no path to the controller.
     Away,
-    /// There is a path. The node registers once the remainders of earlier runs are swept.
+    /// There is a path. The node registers once the processes and cgroups left by earlier runs are removed.
     Sweeping,
     /// The node has requested a session.
     Knocked,
     /// The node has sent its registration.
     Registered,
-    /// A session is in force. Holds the number of the last put accepted in it.
+    /// A session is in force. Holds the number of the last put (command of the controller) accepted in it.
     Welcome(u64),
 }
 
 impl Link {
-    /// Makes a link without a path. Offers of sessions up to `session` are refused.
+    /// Makes the state of a node without a path to the controller. Offers of sessions up to `session` are refused.
     pub(super) fn after(session: Session) -> Self {
         Self {
             newest: session,
@@ -77,12 +77,13 @@ impl Link {
         matches!(self.stage, Stage::Welcome(_))
     }
 
-    /// Returns the session in force and the number of the last put accepted in it.
+    /// Returns the session in force and the number of the last put (command of the controller) accepted in it; None: no
+    /// session is in force.
     pub(super) fn session(&self) -> Option<(Session, u64)> {
         if let Stage::Welcome(last) = self.stage { Some((self.newest, last)) } else { None }
     }
 
-    /// Returns the number of the last put accepted in this session; 0: no session.
+    /// Returns the number of the last put (command of the controller) accepted in this session; 0: no session.
     pub(super) fn last_put(&self) -> u64 {
         if let Stage::Welcome(last) = self.stage { last } else { 0 }
     }
@@ -98,7 +99,7 @@ impl Link {
 }
 
 impl NodeMachine {
-    /// Handles what has come through the tree for this node.
+    /// Handles what has come through the tree for this node, such as messages and changes of the path.
     pub(super) fn deliver(&mut self, now: Time, delivery: Delivery, out: &mut NodeOut) {
         match delivery {
             Delivery::Path => self.knock(now),
@@ -131,7 +132,8 @@ impl NodeMachine {
         self.relay.report(now, Composite { knocks, reports: 1, ..Composite::default() });
     }
 
-    /// Records that a leftover is swept. After the last one the node requests registration.
+    /// Records that an attempt's remaining processes and cgroup are removed. After the last such sweep the node
+    /// requests registration.
     pub(super) fn leftover_swept(&mut self, now: Time, job: JobAttempt) {
         if self.leftovers.remove(&job) && self.leftovers.is_empty() && self.link.stage == Stage::Sweeping {
             self.knock(now);
@@ -265,7 +267,7 @@ impl NodeMachine {
         }
     }
 
-    /// Sends pending reports. A node that is shutting down keeps them for the next run of the daemon.
+    /// Sends pending reports to the controller. A node that is shutting down keeps them for the next run of the daemon.
     pub(super) fn send_reports(&mut self, now: Time) {
         if self.outbox.is_said() {
             return;

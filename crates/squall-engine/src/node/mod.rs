@@ -115,22 +115,22 @@ pub enum NodeInput {
     },
     /// A step that an earlier run was told to spawn and that was not forgotten.
     FoundStep {
-        /// The launch that was spawned.
+        /// Launch that the earlier run was told to spawn.
         launch: Box<StepLaunch>,
-        /// State of the step now.
+        /// State of the step at the start of this run.
         state: FoundStep,
     },
     /// A remainder of an attempt that the spool does not list, such as a cgroup or processes. The machine has it
     /// swept and does not register before. So a registration proves that nothing unlisted is left on the node, and no
     /// sweep can hit an attempt that the controller sends again.
     FoundLeftover {
-        /// The attempt.
+        /// Attempt of the job whose remainder was found.
         job: JobAttempt,
     },
     /// An attempt with an unreadable entry in the spool. The entry's name gives job, attempt and step; the controller
     /// has the rest. The attempt counts as running until its end is certain, and is never started here again.
     FoundUnreadable {
-        /// The attempt.
+        /// The attempt with the unreadable entry.
         job: JobAttempt,
         /// The step whose folder is unreadable, and its state. None: the job's mark is unreadable.
         step: Option<(StepNo, FoundStep)>,
@@ -141,7 +141,7 @@ pub enum NodeInput {
     /// A step could not be spawned, because of the spool or the system or as its step daemon reported. None of its
     /// tasks has run or will run. Given at most once for each `Spawn`, never together with `Ended`.
     Failed {
-        /// The step.
+        /// The step that failed.
         key: StepKey,
         /// Error text.
         error: String,
@@ -152,7 +152,7 @@ pub enum NodeInput {
     /// host's view of the tasks. A result that the step daemon wrote takes precedence over the host's view. A second
     /// one for the same step is ignored.
     Ended {
-        /// The step.
+        /// The step that ended.
         key: StepKey,
         /// Result of the step.
         end: StepEnd,
@@ -161,30 +161,30 @@ pub enum NodeInput {
     /// carries out `Tell` on them: `End` sends TERM, or KILL if its wait is 0; the machine times the wait. `Ended`
     /// follows when no task is left, at once if none was.
     Orphaned {
-        /// The step.
+        /// The step whose daemon died.
         key: StepKey,
     },
     /// [`NodeAct::Sweep`] is done: no process of that attempt is left here, step daemons included, and its cgroup is
     /// gone. The host gives every `Ended` or `Failed` of its steps before this.
     Swept {
-        /// The job.
+        /// Attempt that was swept.
         job: JobAttempt,
     },
     /// Time has passed. Given at the machine's deadline, or at any time.
     Tick {
-        /// Health to send with the next heartbeat.
+        /// Health of the node, to be sent with the next heartbeat.
         health: Health,
     },
     /// The state of a file on this node has changed.
     Content {
-        /// The file.
+        /// Identifies the file.
         content: ContentId,
         /// New state of the file.
         holding: Holding,
     },
     /// The first `bytes` bytes of a file are on disk, so the sender may send more.
     Kept {
-        /// The file.
+        /// Identifies the file.
         content: ContentId,
         /// Bytes from the beginning of the file.
         bytes: u64,
@@ -198,28 +198,28 @@ pub enum NodeInput {
     },
     /// A step daemon of this node sends a message to another step daemon of its step, through the tree.
     Letter {
-        /// The step.
+        /// The step of both step daemons.
         key: StepKey,
-        /// Node of the receiver.
+        /// Node of the receiving step daemon.
         to: NodeId,
-        /// The message, still sealed.
+        /// The message, which the node daemon passes on without decoding it.
         message: Sealed<PeerMessage>,
     },
     /// Resource usage of a step's tasks so far: a step daemon's answer to `ToStepd::Usage`.
     Used {
-        /// The step.
+        /// The step whose tasks were measured.
         key: StepKey,
-        /// The usage.
+        /// Usage of the tasks so far.
         usage: Usage,
     },
     /// A step daemon acknowledges that its step is to end: it starts no further task.
     Ending {
-        /// The step.
+        /// The step that is to end.
         key: StepKey,
     },
     /// The gang switcher reports how late its last switches were.
     Switched {
-        /// Largest lateness, microseconds.
+        /// Largest lateness of a switch between time slots, microseconds.
         behind_us: u64,
     },
 }
@@ -234,7 +234,7 @@ pub enum NodeAct {
     /// repetition for the same attempt does nothing. On a full disk the mark may be missing. Then a later run does
     /// not know the job and the controller starts it there again, which is harmless since no step of it ran.
     OpenJob {
-        /// The job.
+        /// Facts of the job.
         facts: Arc<JobFacts>,
         /// Memory that the job holds on this node, MiB; 0: no limit.
         memory_mb: u64,
@@ -248,14 +248,14 @@ pub enum NodeAct {
     /// Sends a message to a step daemon as soon as it can be reached. For orphaned tasks see [`NodeInput::Orphaned`].
     /// Nothing happens if the step has ended.
     Tell {
-        /// The step.
+        /// The step whose daemon gets the message.
         key: StepKey,
-        /// The message.
+        /// Message for the step daemon.
         message: ToStepd,
     },
     /// Kills a step daemon and all its tasks because the step did not end in time. `Ended` follows.
     KillStep {
-        /// The step.
+        /// The step to be killed.
         key: StepKey,
     },
     /// Kills everything that is left of the job on this node: tasks, all their descendants, step daemons. A step
@@ -263,17 +263,17 @@ pub enum NodeAct {
     /// is not touched. `Swept` reports the end; a repetition during a sweep does nothing. Also valid for an unknown
     /// job.
     Sweep {
-        /// The job.
+        /// The attempt to be swept.
         job: JobAttempt,
     },
     /// Removes the step's folder, if it has one: the controller has recorded the step's end.
     Forget {
-        /// The step.
+        /// The step to be forgotten.
         key: StepKey,
     },
     /// Removes the job's mark and the folders of all its steps: the controller has recorded the job's end.
     ForgetJob {
-        /// The job.
+        /// The attempt to be forgotten.
         job: JobAttempt,
     },
     /// Writes a line to the log.
@@ -287,7 +287,7 @@ pub enum NodeAct {
 /// Output of one step of the machine. The host carries out the acts, then sends `net`, then obeys `exit`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeOut {
-    /// Actions, in order.
+    /// Actions for the host, in the order in which it carries them out.
     pub acts: Vec<NodeAct>,
     /// Scripts and environments that the acts need.
     pub blobs: Vec<Blob>,
@@ -295,11 +295,11 @@ pub struct NodeOut {
     pub net: NetOut,
     /// Whether the daemon is to end. Step daemons that still run are left alone.
     pub exit: bool,
-    /// Whether it ends because the controller does not accept this node.
+    /// Whether the daemon ends because the controller does not accept this node.
     pub refused: bool,
 }
 
-/// The node machine. Each run of the daemon makes a new one.
+/// State and decisions of a node daemon, without I/O. Each run of the daemon makes a new machine.
 #[derive(Debug)]
 pub struct NodeMachine {
     boot: Boot,
@@ -309,11 +309,12 @@ pub struct NodeMachine {
     contents: Contents,
     beat: Beat,
     jobs: BTreeMap<JobAttempt, Job>,
-    /// Attempts that the spool does not list and that are being swept before the node registers.
+    /// Attempts that the spool does not list and whose remaining processes and cgroups are being removed before the
+    /// node registers.
     leftovers: BTreeSet<JobAttempt>,
-    /// Jobs that an earlier run accepted and of which nothing ran, until the controller has been told so.
+    /// Jobs that an earlier run accepted and of which no step ran. Kept until the controller has been told so.
     unstarted: BTreeSet<JobAttempt>,
-    /// Leased jobs that have not begun, in the order in which they came.
+    /// Leased (prefetched) jobs that have not begun, in the order in which they came.
     leases: Vec<(JobAttempt, Lease)>,
     outbox: Outbox,
     timers: BTreeSet<(Time, Timer)>,
@@ -321,7 +322,8 @@ pub struct NodeMachine {
     found: Vec<(StepKey, Finish)>,
     /// Highest id of a job that was started here in this run of the daemon.
     last_job: JobId,
-    /// Set during a shutdown: the daemon exits when no job is left, at this time at the latest.
+    /// Time at which the daemon exits at the latest during a shutdown; it exits earlier if no job is left. None: no
+    /// shutdown is in progress.
     leaving: Option<Time>,
     health: Health,
 }
@@ -331,8 +333,8 @@ pub struct NodeMachine {
 enum Timer {
     /// Deadline for the end of a step that was told to end.
     Step(StepKey),
-    /// Latest time for the report of a batch script's end, which waits for the job's sweep to go out together with
-    /// it.
+    /// Latest time for the report of a batch script's end. The report waits until the job's remaining processes are
+    /// killed, to be sent together with the report of that.
     Held(JobAttempt),
     /// End of the short time in which a job runs outside its time slot to receive a signal.
     Lifted(JobAttempt),
@@ -366,7 +368,8 @@ impl NodeMachine {
         &self.boot.name
     }
 
-    /// Returns the session in force and the number of the last put accepted in it; None: no session.
+    /// Returns the session in force and the number of the last put (command of the controller) accepted in it; None: no
+    /// session is in force.
     pub fn session(&self) -> Option<(Session, u64)> {
         self.link.session()
     }

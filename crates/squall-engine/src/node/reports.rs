@@ -16,12 +16,12 @@ use crate::node::attempt_of;
 pub(super) struct Outbox {
     /// Reports of steps: how each ended, or why it did not start.
     steps: BTreeMap<StepKey, Report>,
-    /// Jobs of which nothing is left on this node.
+    /// Jobs of which nothing is left on this node, whose report the controller has not acknowledged.
     jobs: BTreeSet<JobAttempt>,
     /// Steps, of those in `steps`, whose report was not sent in this session.
     unsaid_steps: Vec<StepKey>,
     unsaid_jobs: Vec<JobAttempt>,
-    /// Whether an unsent report is one that something may be waiting for, so that it must not be delayed.
+    /// Whether an unsent report must not be delayed, because a user or process may be waiting for it.
     urgent: bool,
 }
 
@@ -31,7 +31,8 @@ impl Outbox {
         self.urgent |= match &report {
             Report::StepEnded { key, .. } => key.step != StepNo::BATCH,
             Report::LaunchFailed { .. } => true,
-            // Not urgent if the end of the job's script is sent with it. Otherwise the job was ended on request.
+            // Not urgent if the end of the job's script is sent with this report. Otherwise the job was ended on
+            // request.
             Report::JobGone { job } => !self.unsaid_steps.iter().rev().any(|key| attempt_of(*key) == *job),
         };
         match report {
@@ -46,7 +47,7 @@ impl Outbox {
         }
     }
 
-    /// Returns whether the report of this step's end waits for its acknowledgement.
+    /// Returns whether the outbox holds a report about this step, which the controller has not acknowledged.
     pub(super) fn tells_of(&self, key: StepKey) -> bool {
         self.steps.contains_key(&key)
     }
@@ -79,7 +80,7 @@ impl Outbox {
         self.unsaid_steps.is_empty() && self.unsaid_jobs.is_empty()
     }
 
-    /// Returns the unsent reports as a composite of `node`, and marks them as sent.
+    /// Returns the unsent reports as a composite (message of merged reports) of `node`, and marks them as sent.
     pub(super) fn take(&mut self, node: NodeId) -> Composite {
         self.urgent = false;
         let mut composite = Composite::default();

@@ -72,7 +72,7 @@ struct World {
     epoch: u64,
     root: Links,
     link: LinkId,
-    /// Number of the last message on this connection.
+    /// Number of the last message on the present connection.
     hop: u64,
     registrations: u64,
     next_beat: Time,
@@ -421,7 +421,8 @@ fn each_node_takes_its_own_share_of_what_all_are_told() {
     assert_eq!((launch.node.as_str(), launch.node_index, launch.ranks()), ("n0", 0, vec![0]));
 }
 
-/// Makes a start of a job on the first core. Jobs after the first are leased and wait if the core is taken.
+/// Makes a message that starts a job on the first core. Jobs after the first are leased: they wait if the core is
+/// taken.
 fn leased(job: u32) -> Down {
     let batch = BatchStart { node: HERE, cores: CoreSet::first(1), kill_wait_s: 30, leased: job > 1 };
     Down::StartJob { facts: Arc::new(facts(key(job, BATCH), 1)), batch: Some(batch) }

@@ -17,10 +17,11 @@ use crate::invariant::invariant;
 use crate::node::gang::GangAct;
 use crate::node::{FoundStep, NodeAct, NodeMachine, NodeOut, Timer, attempt_of};
 
-/// Time that a step daemon gets after KILL is due, before it is killed with all its tasks.
+/// Time after KILL was due, after which a step daemon is killed with all its tasks.
 const GRACE: Span = Span::from_secs(5);
 
-/// How long the report of a script's end waits for the sweep of its job, so that both go out together.
+/// How long the report of a script's end waits until the job's remaining processes are killed, so that both are
+/// reported together.
 const HOLD: Span = Span::from_secs(1);
 
 const SIGCONT: i32 = 18;
@@ -30,13 +31,14 @@ const SIGTERM: u8 = 15;
 /// One attempt of a job on this node.
 #[derive(Debug)]
 pub(super) struct Job {
-    /// Whether the job has this node only, so that the end of its script is the end of the job.
+    /// Whether the job runs on this node only, so that the end of its script is the end of the job.
     alone: bool,
     steps: BTreeMap<StepNo, Step>,
     phase: JobPhase,
-    /// Report of the script's end, sent when the job is swept, at this time at the latest.
+    /// Report of the script's end, and the latest time to send it. It waits until the job's remaining processes are
+    /// killed, so that both are reported together. None: no report waits.
     held: Option<(Time, Report)>,
-    /// Time slot in which the job runs, if it shares its cores.
+    /// Time slot in which the job runs, if it shares its cores; None: it runs all the time.
     pub(super) turn: Option<Turn>,
     /// Cores that the job holds until it is gone. Empty if its script is on another node.
     pub(super) cores: CoreSet,
@@ -46,7 +48,7 @@ pub(super) struct Job {
 enum JobPhase {
     /// The job accepts steps.
     Open,
-    /// Its steps were told to end, and some are still running.
+    /// The job's steps were told to end, and some are still running.
     Ending,
     /// No step is running; the host kills what is left.
     Sweeping,
@@ -59,23 +61,23 @@ struct Step {
     phase: StepPhase,
     /// Whether the step daemon died. The host is then in charge of the tasks.
     orphaned: bool,
-    /// Time at which the step is killed because it did not end.
+    /// Time at which the step is killed if it has not ended. None: it was not told to end.
     overdue: Option<Time>,
     /// Whether the step daemon has acknowledged that the step is to end.
     heeds: bool,
-    /// Seconds between TERM and KILL. If the script ends, its seconds apply to the job's other steps too.
+    /// Seconds between TERM and KILL. When the batch script ends, its value applies to the job's other steps too.
     kill_wait_s: u64,
-    /// Usage of the step's tasks by the daemon's last answer; None: the answer is outstanding.
+    /// Usage of the step's tasks as the step daemon last reported it; None: its answer is outstanding.
     used: Option<Box<Usage>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StepPhase {
-    /// About to be spawned, or running.
+    /// The step is about to be spawned, or is running.
     Live,
-    /// The step has ended, which the controller has not acknowledged yet.
+    /// The step has ended, and the controller has not acknowledged the report of that.
     Told,
-    /// Its end is acknowledged. Only a batch script is kept in this state, as long as its job.
+    /// The controller has acknowledged the step's end. Only a batch script is kept in this state, as long as its job.
     Known,
 }
 
@@ -98,7 +100,7 @@ impl Job {
         let (alone, steps, phase) = (facts.nodes.len() == 1, BTreeMap::new(), JobPhase::Open);
         Self { alone, steps, phase, held: None, turn: None, cores: CoreSet::new() }
     }
-    /// Makes a job that was not known on this node and is to end; a sweep removes any remainder.
+    /// Makes a job that was not known on this node and is to end. The sweep that follows kills whatever is left of it.
     fn unknown() -> Self {
         let (steps, phase) = (BTreeMap::new(), JobPhase::Sweeping);
         Self { alone: false, steps, phase, held: None, turn: None, cores: CoreSet::new() }
@@ -108,7 +110,7 @@ impl Job {
     fn unread(cores: CoreSet) -> Self {
         Self { cores, phase: JobPhase::Open, ..Self::unknown() }
     }
-    /// Adds the job's batch script and the cores it uses.
+    /// Records that the job's batch script is spawned here, and the cores that it uses.
     fn spawns(&mut self, launch: &StepLaunch) {
         self.steps.insert(launch.key.step, Step::new(launch.kill_wait_s));
         self.cores = launch.cores.clone();
@@ -181,7 +183,7 @@ fn key_of(attempt: JobAttempt, step: StepNo) -> StepKey {
     StepKey { job: attempt.job, attempt: attempt.attempt, step }
 }
 
-/// Starting of jobs and steps.
+/// Starting of jobs and steps on the node.
 impl NodeMachine {
     pub(super) fn found_step(&mut self, launch: &StepLaunch, state: FoundStep, out: &mut NodeOut) {
         let (key, attempt) = (launch.key, attempt_of(launch.key));
@@ -210,8 +212,8 @@ impl NodeMachine {
         }
     }
 
-    /// Keeps an attempt whose spool entry can't be read, by the name of that entry. It may have further nodes, so the
-    /// controller gets the report of the script's end and ends the job itself.
+    /// Keeps an attempt whose spool entry can't be read, by the name of that entry. The job may have further nodes, so
+    /// the controller gets a report of the script's end and ends the job itself.
     pub(super) fn found_unreadable(
         &mut self,
         attempt: JobAttempt,
@@ -292,7 +294,7 @@ impl NodeMachine {
         }
     }
 
-    /// Reports a launch as failed that is not even tried.
+    /// Reports a launch as failed without trying it.
     fn refuse(&mut self, key: StepKey, error: String, node_fault: bool) {
         if !self.outbox.tells_of(key) {
             self.outbox.push(Report::LaunchFailed { key, error, node_fault });
@@ -300,7 +302,7 @@ impl NodeMachine {
     }
 }
 
-/// Signals, and ends on request.
+/// Handling of signals, and of requests to end jobs and steps.
 impl NodeMachine {
     pub(super) fn signal(
         &mut self,
@@ -384,7 +386,7 @@ impl NodeMachine {
         }
     }
 
-    /// Tells a running step to end, and sets a timer that kills it if it does not.
+    /// Tells the daemon of a running step to end the step, and sets a timer that kills it if it does not.
     fn tell_end(&mut self, now: Time, key: StepKey, kill_wait_s: u64, why: EndReason, out: &mut NodeOut) {
         let Some(step) = self.jobs.get_mut(&attempt_of(key)).and_then(|job| job.steps.get_mut(&key.step)) else {
             return;
@@ -400,7 +402,7 @@ impl NodeMachine {
         out.acts.push(NodeAct::Tell { key, message: ToStepd::End { kill_wait_s, why } });
     }
 
-    /// Records that the step daemon has acknowledged the end: it starts no further task.
+    /// Records that the step daemon has acknowledged that the step is to end: it starts no further task.
     pub(super) fn heeded(&mut self, key: StepKey) {
         let job = self.jobs.get_mut(&attempt_of(key));
         if let Some(step) = job.and_then(|job| job.steps.get_mut(&key.step)) {
@@ -485,7 +487,7 @@ impl NodeMachine {
         }
     }
 
-    /// Sweeps an ending job that has no running step.
+    /// Kills everything that is left of an ending job (sweeps it), if no step of it is running.
     fn sweep_if_idle(&mut self, attempt: JobAttempt, out: &mut NodeOut) {
         let Some(job) = self.jobs.get_mut(&attempt) else {
             return invariant!("a job whose step has ended, or that is to end, is known");
@@ -496,7 +498,7 @@ impl NodeMachine {
         }
     }
 
-    /// Reports the end of a script without the job's sweep, which takes too long.
+    /// Reports the end of a batch script without waiting longer until the job's remaining processes are killed.
     pub(super) fn tell_held(&mut self, attempt: JobAttempt) {
         let held = self.jobs.get_mut(&attempt).and_then(|job| job.held.take());
         self.push_reports(held.map(|(_, report)| report));

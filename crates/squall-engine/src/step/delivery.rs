@@ -1,54 +1,54 @@
-//! The view that an `srun` has of its step and of the output: whether it may end, and whether output is missing.
+//! What an `srun` has received from its step and of the output: whether it may end, and whether output is missing.
 
 use squall_model::time::Span;
 
-/// After the end of the step: timeout for a caller that has not introduced itself.
+/// Timeout after the end of the step for a connection that has not identified itself as a step daemon's.
 const STRANGER: Span = Span::from_secs(2);
 
 /// Timeout for output after the end of a step that was cancelled or lost a node. The step daemons themselves wait for
 /// twice their drain time, 10 s.
 const ENDED: Span = Span::from_secs(12);
 
-/// The link of one step daemon, as its `srun` sees it.
+/// State of the connection of one step daemon to its `srun`, as `srun` sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// The caller has not introduced itself yet, and may be no step daemon.
+    /// The caller has not identified itself yet, and may be no step daemon.
     Calling,
-    /// The step daemon has introduced itself, and its final message has not arrived yet.
+    /// The step daemon has identified itself, and its final message has not arrived yet.
     Open,
-    /// The final message arrived, and so did everything before it.
+    /// The final message arrived, and so did everything sent before it.
     Complete,
-    /// The link ended before the final message.
+    /// The connection ended before the final message.
     Lost,
 }
 
 impl Delivery {
-    /// Returns whether output of its tasks may be missing.
+    /// Returns whether output of the step daemon's tasks may be missing.
     pub fn is_missing(self) -> bool {
         matches!(self, Self::Open | Self::Lost)
     }
 
-    /// Returns whether further messages may come on this link.
+    /// Returns whether further messages may come on this connection.
     pub fn is_open(self) -> bool {
         matches!(self, Self::Calling | Self::Open)
     }
 }
 
-/// Knowledge of an `srun` about its step, without its links.
+/// State of a step as its `srun` has received it, apart from the connections to step daemons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heard {
     /// Number of nodes on which the step has tasks. None: the step does not exist yet.
     pub nodes: Option<usize>,
     /// Whether the step daemons have reported the end of every task.
     pub all_ended: bool,
-    /// The controller has reported the end of the step: how long ago, and whether the step was cancelled or lost a
-    /// node.
+    /// Set once the controller has reported the end of the step: the time since then, and whether the step was
+    /// cancelled or lost a node.
     pub done: Option<(Span, bool)>,
     /// Whether the allocation is for this step alone, so that `srun` does nothing else in it.
     pub owner: bool,
     /// Whether the connection to the controller is lost.
     pub lost: bool,
-    /// Whether nothing has arrived since the last check.
+    /// Whether nothing has arrived at `srun` since the last check.
     pub idle: bool,
 }
 
@@ -72,9 +72,9 @@ impl Heard {
     }
 }
 
-/// Returns whether an `srun` may end, a time `since` after the end of its step was reported. It waits while a link is
-/// open: on a slow or cut network the last output may arrive a minute later. `ended`: the step was cancelled or lost a
-/// node.
+/// Returns whether an `srun` may end, a time `since` after the end of its step was reported. It waits while a
+/// connection is open: on a slow or cut network the last output may arrive a minute later. `ended`: the step was
+/// cancelled or lost a node.
 pub fn may_leave(links: impl IntoIterator<Item = Delivery>, since: Span, ended: bool) -> bool {
     links.into_iter().all(|link| match link {
         Delivery::Calling => since > STRANGER,

@@ -10,7 +10,7 @@ pub(super) struct Task {
     pub(super) exit: Option<ExitCode>,
     /// Whether the step machine ended the task, so that the task's exit does not count.
     pub(super) by_us: bool,
-    /// Whether the task ended after the step was told to end, and because of that.
+    /// Whether the task ended after the step was told to end, and because of that request.
     pub(super) told: bool,
     pub(super) usage: Usage,
 }

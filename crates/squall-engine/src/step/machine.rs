@@ -11,7 +11,7 @@ use super::end::{Task, exit_of};
 use super::{StepAct, StepInput, StepOut, StepSetup};
 use crate::machine::Machine;
 
-/// Signal numbers.
+/// Numbers of the signals SIGKILL, SIGTERM and SIGCONT.
 const KILL: i32 = 9;
 const TERM: i32 = 15;
 const CONT: i32 = 18;
@@ -19,7 +19,7 @@ const CONT: i32 = 18;
 /// Seconds between TERM and KILL for the other tasks of a step when one task aborts it.
 const ABORT_WAIT_S: u64 = 2;
 
-/// Seconds that the output of an ended step has to reach its `srun`, and then again for the acknowledgement.
+/// Seconds that the output of an ended step has to reach its `srun`, and again as many for the acknowledgement.
 const DRAIN_S: u64 = 5;
 
 /// How long the tasks of a job that requeues itself go on after the request, so that its script can receive the
@@ -45,7 +45,7 @@ enum Phase {
     /// The final message is sent, and `srun` has yet to acknowledge it, until the given time at most. None: without
     /// limit.
     Parting { until: Option<Time> },
-    /// Everything is done.
+    /// The final message is sent, and the wait for its acknowledgement is over. The step daemon ends.
     Over,
 }
 
@@ -55,7 +55,7 @@ pub struct StepMachine {
     setup: StepSetup,
     phase: Phase,
     tasks: Vec<Task>,
-    /// Time at which a requeue ends the step, a little after the request.
+    /// Time at which a requeue ends the step, a little after the request. None: no requeue was requested.
     requeued: Option<Time>,
     /// Whether the step was ended on request: the wait for an `srun` that does not read its output is then limited.
     ended: bool,
@@ -65,7 +65,7 @@ pub struct StepMachine {
     stopped: Time,
     oom: bool,
     note: Option<String>,
-    /// Exit of the step set by `Refuse` or `Abort`, which overrides the tasks' exits.
+    /// Exit of the step set by `Refuse` or `Abort`, which overrides the tasks' exits. None: the tasks' exits decide.
     verdict: Option<ExitCode>,
     orphans: Usage,
 }
@@ -100,7 +100,7 @@ impl StepMachine {
         self.tasks.iter().filter_map(|t| t.pid.map(|pid| (t.rank, pid))).collect()
     }
 
-    /// Returns whether the final message is sent.
+    /// Returns whether the step's final message is sent.
     pub fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Parting { .. } | Phase::Over)
     }
@@ -291,7 +291,8 @@ impl StepMachine {
         self.tick(now, out);
     }
 
-    /// Ends all tasks of the step because of one. `srun` passes this on to the other nodes.
+    /// Ends all tasks of the step, because one of them requested that or ended badly. `srun` passes the abort on to the
+    /// other nodes.
     fn abort(&mut self, now: Time, code: u8, text: String, out: &mut StepOut) {
         if self.phase != Phase::Running {
             return;

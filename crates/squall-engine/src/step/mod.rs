@@ -169,8 +169,8 @@ pub enum StepInput {
     Gone,
     /// Answer to `Drain`: all output has been written to the link of `srun`.
     Drained {
-        /// Whether the output reaches `srun` even if the step daemon ends now: both are on one machine, or there is
-        /// no `srun`.
+        /// Whether the output reaches `srun` even if the step daemon ends now, because both are on one machine or there
+        /// is no `srun`.
         delivered: bool,
     },
     /// Time has passed.
@@ -209,5 +209,5 @@ pub enum StepAct {
     Exit,
 }
 
-/// Acts, in order.
+/// Actions for the host, in the order in which it carries them out.
 pub type StepOut = Vec<StepAct>;

@@ -11,7 +11,7 @@ use squall_model::wire::stepd::FromStepd;
 use super::{StepAct, StepInput, StepMachine, StepSetup};
 use crate::machine::Machine;
 
-/// A machine with its clock.
+/// A step machine under test, with its clock.
 struct Story {
     machine: StepMachine,
     now: Time,
@@ -59,7 +59,7 @@ impl Story {
         }
         story
     }
-    /// Ends the script. `heard`: it caught TERM before.
+    /// Ends the batch script. `heard`: it caught TERM before.
     fn script_exit(&mut self, exit: ExitCode, heard: bool) -> StepEnd {
         let acts = self.step(StepInput::Exited { rank: 0, exit, usage: Usage::default(), heard });
         self.close(&acts)
@@ -68,7 +68,7 @@ impl Story {
         let usage = Usage { max_rss_kb: 100 + u64::from(rank), user: Span(5), ..Usage::default() };
         self.step(StepInput::Exited { rank, exit, usage, heard: false })
     }
-    /// Runs from the last task's end, whose acts are given, to the final message.
+    /// Runs from the end of the last task, whose actions are given, to the final message.
     fn close(&mut self, acts: &[StepAct]) -> StepEnd {
         assert_eq!(acts.last(), Some(&StepAct::KillLeft), "{acts:?}");
         assert_eq!(self.step(StepInput::Gone), [StepAct::Drain]);

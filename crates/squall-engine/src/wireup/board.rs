@@ -8,17 +8,17 @@ use squall_model::wire::peer::{Fault, Notice, PeerMessage};
 
 use super::exchange::{Acts, Exchange, ExchangeAct};
 
-/// Place of the node that keeps the board.
+/// Position in the step's layout of the node that keeps the board (the published values).
 const KEEPER: u32 = 0;
 
-/// Most bytes of names and values on the board.
+/// Most bytes of names and values on the board (the values that ranks publish).
 const BYTES_MAX: usize = 64 << 20;
 
-/// The board, on the node that keeps it.
+/// The board: values that ranks have published, on the node that keeps them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Board {
     notices: BTreeMap<String, Notice>,
-    /// Lookups that wait for keys not published yet: place, ticket, keys.
+    /// Lookups that wait for keys not published yet: position of the asking node in the layout, its ticket, the keys.
     waiting: Vec<(u32, u64, Vec<String>)>,
 }
 
@@ -33,7 +33,8 @@ impl Board {
 }
 
 impl Exchange {
-    /// Handles a request of a local rank to the board. `message` is the one for the node that keeps it.
+    /// Handles a request of a local rank to the board (published values): sends it to the node that keeps the board, or
+    /// carries it out if that is this node. `message` is the request.
     pub(super) fn consult(&mut self, now: Time, ticket: u64, message: PeerMessage, out: &mut Acts) {
         if self.here == KEEPER {
             return self.keep(KEEPER, message, out);
@@ -45,7 +46,8 @@ impl Exchange {
         out.push(ExchangeAct::Send { place: KEEPER, message });
     }
 
-    /// Handles a request to the board on the node that keeps it. `place` is the node of the rank that asks.
+    /// Handles a request to the board (published values) on the node that keeps it. `place`: position in the layout of
+    /// the asking rank's node.
     pub(super) fn keep(&mut self, place: u32, message: PeerMessage, out: &mut Acts) {
         match message {
             PeerMessage::Post { ticket, notices } => {

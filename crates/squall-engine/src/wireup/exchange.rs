@@ -17,51 +17,53 @@ use super::board::Board;
 use super::ring::Shape;
 use crate::machine::Machine;
 
-/// Children of a node in the tree. Eight nodes need one level, and a node has few children even in a tree of a
-/// thousand.
+/// Number of children of a node in the tree. Eight nodes need one level, and a node has few children even in a tree of
+/// a thousand.
 pub(super) const WIDTH: usize = 16;
 
 /// Most bytes that a gathering may collect: a frame's, less the room for its envelope.
 const DATA_BYTES_MAX: usize = FRAME_BYTES_MAX - (1 << 20);
 
-/// One node's part in a step's exchanges.
+/// One node's part in the gatherings and direct questions of a step's ranks.
 #[derive(Clone, Debug)]
 pub struct Exchange {
     /// Position of this node in the step's layout.
     pub(super) here: u32,
     layout: Layout,
     shape: Shape,
-    /// How long ranks wait for each other.
+    /// How long ranks wait for each other before a gathering or question fails.
     pub(super) patience: Span,
-    /// Number of gatherings begun on this node so far, by kind and set of ranks.
+    /// Number of gatherings (collective exchanges of data) begun on this node so far, by kind and set of ranks.
     begun: BTreeMap<(What, IndexSet), u64>,
-    /// Gatherings under way, including those that only other nodes have begun.
+    /// Gatherings (collective exchanges of data) under way, including those that only other nodes have begun.
     pub(super) open: BTreeMap<Gathering, Open>,
-    /// Gatherings that failed before they began on this node.
+    /// Gatherings (collective exchanges of data) that failed before they began on this node.
     pub(super) failed: BTreeMap<Gathering, Fault>,
-    /// Open questions of this node, by ticket: the node that was asked, and when the question times out.
+    /// Open questions of this node, by ticket: position in the layout of the node that was asked, and when the question
+    /// times out.
     pub(super) asked: BTreeMap<u64, (u32, Time)>,
-    /// Nodes that can't be reached any more.
+    /// Positions in the layout of the nodes that can't be reached any more.
     pub(super) lost: BTreeSet<u32>,
     /// Values that ranks have published.
     pub(super) board: Board,
-    /// Numbers given so far to gatherings of which this node is the root.
+    /// Number of gatherings (collective exchanges of data) to which this node, as their root, has given a number so
+    /// far.
     contexts: u64,
     pub(super) stats: ExchangeStats,
 }
 
-/// Counters of one node's exchange.
+/// Counters of one node's exchange (gatherings and direct questions).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExchangeStats {
-    /// Number of gatherings to which local ranks brought data.
+    /// Number of gatherings (collective exchanges) to which local ranks brought data.
     pub gathered_data: u64,
-    /// Number of gatherings to which local ranks brought no data.
+    /// Number of gatherings (collective exchanges) to which local ranks brought no data.
     pub gathered_empty: u64,
-    /// Number of bytes that local ranks brought to gatherings.
+    /// Number of bytes that local ranks brought to gatherings (collective exchanges).
     pub bytes: u64,
-    /// Number of direct questions to other nodes.
+    /// Number of direct questions that this node sent to other nodes.
     pub asked: u64,
-    /// Number of direct questions from other nodes.
+    /// Number of direct questions that this node received from other nodes.
     pub served: u64,
     /// Number of gatherings whose data came down the tree.
     pub by_tree: u64,
@@ -71,16 +73,16 @@ pub struct ExchangeStats {
     pub sent_bytes: u64,
 }
 
-/// Input of the exchange machine.
+/// Input of the exchange, which connects the ranks of a step across nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExchangeInput {
-    /// All local ranks of a gathering have joined. Answered by `Joined`.
+    /// All local ranks of a gathering (collective exchange) have joined. Answered by `Joined`.
     Join {
         /// Number chosen by the caller; the answer bears it too.
         ticket: u64,
-        /// Kind of gathering.
+        /// Kind of gathering (collective exchange).
         what: What,
-        /// The ranks that gather; ranks that the step does not have are ignored.
+        /// The ranks that take part; ranks that the step does not have are ignored.
         ranks: IndexSet,
         /// Data of the local ranks.
         data: Vec<u8>,
@@ -92,19 +94,19 @@ pub enum ExchangeInput {
         /// The rank that is asked about.
         rank: u32,
     },
-    /// A request to the board: `Post`, `Withdraw` or `Find` with this ticket. Answered by `Found`, or `Answer` with a
-    /// fault.
+    /// A request to the board (published values): `Post`, `Withdraw` or `Find` with this ticket. Answered by `Found`,
+    /// or by `Answer` with a fault.
     Consult {
         /// Number chosen by the caller; the answer bears it too.
         ticket: u64,
-        /// The request.
+        /// Request to the board.
         message: PeerMessage,
     },
-    /// Answer to `Serve`.
+    /// The value that a `Serve` action asked for.
     Served {
         /// Position in the layout of the node that asked.
         place: u32,
-        /// Ticket of that node for its question.
+        /// Number by which the asking node identifies its question.
         ticket: u64,
         /// Value that the rank has published.
         result: Result<Vec<u8>, Fault>,
@@ -113,7 +115,7 @@ pub enum ExchangeInput {
     Peer {
         /// Position of that step daemon's node in the layout.
         place: u32,
-        /// The message.
+        /// Message that the other step daemon sent.
         message: PeerMessage,
     },
     /// Another step daemon can't be reached, or has ended.
@@ -132,14 +134,14 @@ pub enum ExchangeAct {
     Send {
         /// Position of that step daemon's node in the layout.
         place: u32,
-        /// The message.
+        /// Message to be sent.
         message: PeerMessage,
     },
-    /// A gathering has ended: all ranks have joined, or it failed.
+    /// A gathering (collective exchange) has ended: all ranks have joined, or it failed.
     Joined {
         /// Ticket of the `Join`.
         ticket: u64,
-        /// Data of all nodes, and the gathering's number.
+        /// Data of all nodes, and the number of the gathering. Error: why it failed.
         result: Result<(Vec<u8>, u64), Fault>,
     },
     /// The answer to a direct question.
@@ -149,40 +151,40 @@ pub enum ExchangeAct {
         /// Value that the rank has published.
         result: Result<Vec<u8>, Fault>,
     },
-    /// The board's answer.
+    /// The answer of the board (published values) to a `Consult`.
     Found {
         /// Ticket of the `Consult`.
         ticket: u64,
-        /// Entries that were found.
+        /// Published entries that the `Consult` asked for.
         result: Result<Vec<Notice>, Fault>,
     },
-    /// Return what this local rank has published, by `Served`, as soon as it has published it.
+    /// Return the value that this local rank has published, by `Served`, once the rank has published it.
     Serve {
         /// Position in the layout of the node that asks.
         place: u32,
-        /// Ticket of that node for its question.
+        /// Number by which the asking node identifies its question.
         ticket: u64,
         /// The local rank that is asked about.
         rank: u32,
     },
 }
 
-/// A gathering under way.
+/// A gathering (collective exchange of data among ranks) under way.
 #[derive(Clone, Debug)]
 pub(super) struct Open {
-    /// Places of the nodes that take part, ascending.
+    /// Positions in the layout of the nodes that take part, ascending.
     pub(super) members: Vec<u32>,
-    /// Position of this node among the members.
+    /// Index of this node in `members`.
     pub(super) at: usize,
     /// State of the local ranks; None: not all of them have joined.
     pub(super) own: Option<Own>,
-    /// Data from children, by the child's position.
+    /// Data from children in the tree, by the child's index in `members`.
     below: BTreeMap<usize, Brought>,
-    /// Whether the parent has been told that all ranks here and below have joined.
+    /// Whether the parent has been told that all ranks on this node and the nodes below have joined.
     risen: bool,
     /// Number of the gathering if its data goes round the ring; None: it goes by the tree.
     pub(super) round: Option<u64>,
-    /// Pieces that came round the ring, by position of the node that brought each.
+    /// Pieces that came round the ring, by index in `members` of the node that brought each.
     pub(super) pieces: BTreeMap<usize, Vec<u8>>,
 }
 
@@ -193,11 +195,11 @@ pub(super) struct Own {
     until: Time,
 }
 
-/// Data of a child and all below it.
+/// Data that a child and all nodes below it bring to a gathering.
 #[derive(Clone, Debug)]
 pub(super) enum Brought {
     Data(Vec<u8>),
-    /// Number of bytes that stay on the nodes below.
+    /// Only the size: this number of bytes stays on the nodes below.
     Held(u64),
 }
 
@@ -211,12 +213,12 @@ impl Open {
         (self.at > 0).then(|| self.members[(self.at - 1) / WIDTH])
     }
 
-    /// Returns whether all ranks here and below have joined.
+    /// Returns whether all ranks on this node and the nodes below have joined.
     fn is_complete(&self) -> bool {
         self.own.is_some() && self.children().all(|child| self.below.contains_key(&child))
     }
 
-    /// Returns the bytes here and below, and whether all of them are on this node.
+    /// Returns the number of bytes from this node and the nodes below, and whether all of them are on this node.
     fn size(&self) -> (usize, bool) {
         let own = self.own.as_ref().map_or(0, |own| own.data.len());
         self.below.values().fold((own, true), |(size, here), brought| match brought {
@@ -225,8 +227,8 @@ impl Open {
         })
     }
 
-    /// Takes all data on this node: first its own, then that of the children by position. `stays`: its own is also
-    /// kept, since it may have to go round the ring.
+    /// Takes all data on this node: first the node's own, then that of the children by index. `stays`: the node's own
+    /// data is also kept, since it may have to go round the ring.
     fn take_data(&mut self, stays: bool) -> Vec<u8> {
         let take = |own: &mut Own| if stays { own.data.clone() } else { std::mem::take(&mut own.data) };
         let mut data = self.own.as_mut().map(take).unwrap_or_default();
@@ -238,7 +240,8 @@ impl Open {
         data
     }
 
-    /// Returns whether a message of that node is still needed. A lost node's earlier messages have all arrived.
+    /// Returns whether a message of the node at position `place` is still needed. A lost node's earlier messages have
+    /// all arrived.
     fn needs(&self, place: u32) -> bool {
         if self.round.is_some() {
             return self.members[self.around()[0]] == place && self.pieces.len() + 1 < self.members.len();
@@ -247,8 +250,8 @@ impl Open {
         self.parent() == Some(place) || self.children().any(child)
     }
 
-    /// Returns the parent, the children, and the neighbours in the ring. With these a failure reaches all, whichever
-    /// node is lost.
+    /// Returns the nodes that are told of a failure: parent, children, and neighbours in the ring. So a failure reaches
+    /// all nodes, whichever is lost.
     fn neighbours(&self) -> BTreeSet<u32> {
         let around = self.around().map(|at| self.members[at]);
         let tree = self.parent().into_iter().chain(self.children().map(|child| self.members[child]));
@@ -259,7 +262,7 @@ impl Open {
 pub(super) type Acts = Vec<ExchangeAct>;
 
 impl Exchange {
-    /// Makes the exchange of the node at place `here`.
+    /// Makes the exchange of the node at position `here` in the layout.
     pub fn new(here: u32, layout: Layout, patience: Span, shape: Shape) -> Self {
         Self {
             here,
@@ -277,7 +280,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the counters.
+    /// Returns the counters of the exchange.
     pub fn stats(&self) -> ExchangeStats {
         self.stats
     }
@@ -290,7 +293,8 @@ impl Exchange {
         }
     }
 
-    /// Returns the place of the node that this one will send to first when all ranks gather; None: it is the root.
+    /// Returns the position in the layout of the node that this one will send to first when all ranks gather; None:
+    /// this node is the root.
     pub fn upstream(&self) -> Option<u32> {
         let members = self.members(&self.everybody());
         let at = members.binary_search(&self.here).ok()?;
@@ -328,7 +332,7 @@ impl Exchange {
         self.advance(&gathering, out);
     }
 
-    /// Returns the state of a gathering, which is made if it is new. None: this node has no part in it.
+    /// Returns the state of a gathering, which is created if it is new. None: this node has no part in it.
     pub(super) fn opened(&mut self, gathering: &Gathering) -> Option<&mut Open> {
         if !self.open.contains_key(gathering) {
             let members = self.members(&gathering.ranks);
@@ -340,7 +344,7 @@ impl Exchange {
         self.open.get_mut(gathering)
     }
 
-    /// Returns the places of the nodes of these ranks, ascending.
+    /// Returns the positions in the layout of the nodes of these ranks, ascending.
     fn members(&self, ranks: &IndexSet) -> Vec<u32> {
         let places = 0..self.layout.tasks.len() as u32;
         if *ranks == self.everybody() {
@@ -359,7 +363,7 @@ impl Exchange {
         self.begun.get(&key).is_some_and(|begun| gathering.number < *begun) && !self.open.contains_key(gathering)
     }
 
-    /// Returns whether a node is lost whose message is still needed.
+    /// Returns whether the gathering can't go on, because a node is lost whose message is still needed.
     pub(super) fn is_stuck(&self, gathering: &Gathering) -> bool {
         self.open.get(gathering).is_some_and(|open| self.lost.iter().any(|&place| open.needs(place)))
     }
@@ -404,7 +408,7 @@ impl Exchange {
         out.push(message);
     }
 
-    /// Ends a gathering to which all have joined: sends the data down and answers the local ranks.
+    /// Ends a gathering (collective exchange) that all have joined: sends the data down and answers the local ranks.
     fn conclude(&mut self, gathering: &Gathering, data: Vec<u8>, context: u64, out: &mut Acts) {
         let Some(open) = self.open.remove(gathering) else { return };
         self.stats.by_tree += 1;
@@ -419,7 +423,7 @@ impl Exchange {
         }
     }
 
-    /// Ends a gathering as failed and tells all neighbours but `from`.
+    /// Ends a gathering as failed, and tells all neighbours in tree and ring but `from`.
     pub(super) fn fail(&mut self, gathering: &Gathering, fault: Fault, from: Option<u32>, out: &mut Acts) {
         let Some(open) = self.open.remove(gathering) else { return };
         for place in open.neighbours() {

@@ -34,7 +34,7 @@ impl Shape {
         self == Self::Ring && may_ring(what, members)
     }
 
-    /// Returns the most bytes that may go up the tree.
+    /// Returns the most bytes of data that a gathering sends up the tree. Of more data only the size goes up.
     pub(super) fn tree_bytes_max(self, what: &What, members: usize) -> usize {
         if self == Self::Mixed && may_ring(what, members) { members * RING_BYTES_EACH } else { usize::MAX }
     }
@@ -45,7 +45,7 @@ fn may_ring(what: &What, members: usize) -> bool {
 }
 
 impl Open {
-    /// Returns the positions before and after this node in the ring.
+    /// Returns the indices in `members` of the nodes before and after this one in the ring.
     pub(super) fn around(&self) -> [usize; 2] {
         let n = self.members.len();
         [(self.at + n - 1) % n, (self.at + 1) % n]
@@ -66,7 +66,7 @@ impl Exchange {
         }
     }
 
-    /// Tells the children that the data goes round, and sends this node's piece to the next.
+    /// Tells the children that the data goes round the ring, and sends this node's piece to the next node.
     pub(super) fn start_round(&mut self, gathering: &Gathering, context: u64, out: &mut Acts) {
         let Some(open) = self.open.get_mut(gathering).filter(|open| open.round.is_none()) else { return };
         open.round = Some(context);
@@ -80,8 +80,8 @@ impl Exchange {
         self.begin_round(gathering, out);
     }
 
-    /// Sends this node's piece to the next. Precondition: the gathering goes round the ring, and all local ranks have
-    /// come.
+    /// Sends this node's piece to the next node. Precondition: the gathering goes round the ring, and all local ranks
+    /// have joined.
     pub(super) fn begin_round(&mut self, gathering: &Gathering, out: &mut Acts) {
         let Some(open) = self.open.get(gathering) else { return };
         let Some(own) = &open.own else { return };
@@ -118,7 +118,7 @@ impl Exchange {
         self.close_round(gathering, out);
     }
 
-    /// Ends the round if all pieces are here.
+    /// Ends the gathering if the pieces of all nodes have come round the ring and the local ranks have joined.
     fn close_round(&mut self, gathering: &Gathering, out: &mut Acts) {
         let whole = self.open.get(gathering).is_some_and(|open| {
             open.round.is_some() && open.own.is_some() && open.pieces.len() + 1 == open.members.len()

@@ -17,7 +17,7 @@ const MUCH: usize = RING_BYTES_EACH + 5000;
 const EACH: u32 = 10;
 const PATIENCE: Span = Span::from_secs(30);
 
-/// Something under way. `hops`: number of messages in the longest chain that led to it.
+/// A message or other event under way. `hops`: number of messages in the longest chain that led to it.
 enum Parcel {
     Message { from: u32, message: PeerMessage, hops: u32 },
     Lost { place: u32 },
@@ -28,12 +28,12 @@ enum Parcel {
 struct Wide {
     nodes: Vec<Exchange>,
     dead: BTreeSet<u32>,
-    /// Connections that have broken.
+    /// Connections that have broken, each as the numbers of its two nodes.
     cut: BTreeSet<(u32, u32)>,
     due: BTreeMap<(Time, u64), (u32, Parcel)>,
     /// Arrival time of the last message from one node to another; no later message arrives before it.
     last: BTreeMap<(u32, u32), Time>,
-    /// Longest chain of messages that has reached each node.
+    /// By node: number of messages in the longest chain that has reached it.
     hops: Vec<u32>,
     joined: Vec<Vec<(Time, Result<usize, Fault>)>>,
     now: Time,

@@ -22,7 +22,7 @@ use crate::request::Request;
 use crate::scratch::Scratch;
 use crate::view::{Given, Row, View};
 
-/// Places a job in the first of `rows` rows in which it fits.
+/// Places a job in the first row of the gang matrix, of `rows` rows, in which it fits. None: it fits in none.
 pub(crate) fn place_in_rows(
     view: &impl View,
     scratch: &Scratch,
@@ -38,7 +38,7 @@ pub(crate) fn place_in_rows(
     })
 }
 
-/// Returns the usage of one row as a trial state: cores of this row, memory of all rows.
+/// Returns the usage of one row of the gang matrix as a trial state: cores used in this row, memory used in all rows.
 pub(crate) fn row_books(view: &impl View, scratch: &Scratch, nodes: &NodeSet, of: Row) -> Scratch {
     let mut row = scratch.for_row();
     let usable = nodes.intersection(view.reachable());
@@ -54,8 +54,8 @@ pub(crate) fn row_books(view: &impl View, scratch: &Scratch, nodes: &NodeSet, of
     row
 }
 
-/// Places a job of several nodes in an aligned block whose size is a power of two: of the blocks in which it fits, the
-/// one with the fewest free nodes.
+/// Places a job of several nodes in an aligned block whose number of nodes is a power of two: of the blocks in which it
+/// fits, the one with the fewest free nodes. None: it fits in none.
 fn buddies(view: &impl View, row: &mut Scratch, request: &Request, nodes: &NodeSet) -> Option<Given> {
     let size = (request.nodes_min as usize).next_power_of_two();
     if size < 2 || size >= nodes.len() || !request.required.is_empty() {
@@ -81,9 +81,9 @@ fn buddies(view: &impl View, row: &mut Scratch, request: &Request, nodes: &NodeS
 pub struct Piece<'a> {
     /// Id of the job.
     pub job: JobId,
-    /// Row of the gang matrix that the job has so far.
+    /// Row of the gang matrix in which the job is so far.
     pub slot: u32,
-    /// The job suspends jobs of lower ranks on its cores.
+    /// Rank of the job, which suspends jobs of lower ranks on its cores.
     pub rank: u32,
     /// The job's allocation.
     pub alloc: &'a Alloc,
@@ -91,8 +91,8 @@ pub struct Piece<'a> {
     pub runs: bool,
 }
 
-/// Packs all rows again and returns the time slots of every job. `rotate` false: jobs that have slots run all the
-/// time.
+/// Packs the rows of the gang matrix again and returns the time slots of every job. `rotate` false: jobs that have
+/// slots run all the time.
 pub fn turns(pieces: &[Piece<'_>], rotate: bool) -> BTreeMap<JobId, Turn> {
     let mut turns = BTreeMap::new();
     for mut group in components(pieces) {
@@ -137,7 +137,7 @@ fn components<'a>(pieces: &[Piece<'a>]) -> Vec<Vec<Piece<'a>>> {
     groups.into_iter().map(|(_, members)| members).collect()
 }
 
-/// The used cores of a row.
+/// By node: the cores that jobs of one row use.
 #[derive(Default)]
 struct Columns(BTreeMap<NodeId, CoreSet>);
 
@@ -155,7 +155,8 @@ impl Columns {
     }
 }
 
-/// Returns each job's row: the first in which its cores are free. No job gets a later row than before.
+/// Returns each job's row in the gang matrix: the first in which its cores are free. No job gets a later row than
+/// before.
 fn pack(group: &[Piece<'_>]) -> Vec<u32> {
     let mut rows: Vec<Columns> = Vec::new();
     let place = |piece: &Piece<'_>| {

@@ -16,13 +16,13 @@ pub struct Ranks {
     extents: [u32; DIMENSIONS_MAX],
     dimensions: u8,
     periodic: bool,
-    /// Weights of the dimensions, thousandths.
+    /// Weights of the dimensions, thousandths: relative amounts of data that neighbours along each exchange.
     weights: [u32; DIMENSIONS_MAX],
 }
 
 impl Ranks {
-    /// A grid with its stencil, thousandths; empty: the same along all dimensions. None: they don't have the same number
-    /// of dimensions.
+    /// Makes a grid with its stencil (weights of the dimensions, thousandths). An empty stencil means equal weights.
+    /// None: grid and stencil do not have the same number of dimensions.
     pub fn of(shape: &GridShape, stencil: &[u32]) -> Option<Self> {
         if !stencil.is_empty() && stencil.len() != shape.extents.len() {
             return None;
@@ -33,7 +33,7 @@ impl Ranks {
         }
         Some(ranks)
     }
-    /// The grid.
+    /// Returns the grid in the form that layouts are calculated from.
     pub fn grid(&self) -> Grid {
         let count = usize::from(self.dimensions);
         Grid {

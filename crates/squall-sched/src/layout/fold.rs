@@ -9,15 +9,16 @@ use crate::torus::{AXES_MAX, Frame};
 /// Where a dimension of the grid is mapped to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
-    /// To nodes of the same router.
+    /// Mapped to the nodes of one router.
     Inside,
-    /// Along the axis with this number.
+    /// Mapped along the prism's axis with this number.
     Along(usize),
-    /// Along the first axis, back and forth on the second.
+    /// Mapped as a snake: along the first axis, back and forth over the positions of the second.
     Snake(usize, usize),
 }
 
-/// Rule by which pencils (lines of cells along one axis) skip a plane in which one of them has a hole.
+/// Rule for pencils (lines of cells along one axis): which of them skip a plane in which one has a hole, that is, a
+/// cell without usable nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Skip {
     /// The prism has no holes, so nothing is skipped.
@@ -38,17 +39,17 @@ pub(super) enum Skip {
 #[derive(Clone, Debug)]
 pub(super) struct Fold {
     targets: Vec<Target>,
-    /// By dimension: the number of places on each of its (at most two) axes.
+    /// For each dimension of the grid: number of positions that it takes on each of its (at most two) axes.
     places: Vec<[u32; 2]>,
-    /// By dimension: for each coordinate the number of the block that it belongs to.
+    /// For each dimension of the grid, and each coordinate in it: number of the block that the coordinate belongs to.
     blocks: Vec<Vec<u32>>,
-    /// By dimension: number of coordinates in the largest block.
+    /// For each dimension of the grid: number of coordinates in its largest block.
     largest: Vec<u32>,
-    /// Estimated greatest load of a link divided by its weight, without routing.
+    /// Estimated greatest load of a link divided by its weight, calculated without routing; lower is better.
     pub(super) guess: f64,
 }
 
-/// A site, and by axis the number of places that every pencil (line of cells along the axis) has.
+/// A site, and for each axis the number of usable positions that every pencil (line of cells along the axis) has.
 type Rooms<'a> = (&'a Site<'a>, &'a [u32; AXES_MAX]);
 
 /// Returns all mappings of a grid to a prism that fit, the most promising first.
@@ -89,7 +90,7 @@ fn uses(target: Target, axis: usize) -> bool {
     }
 }
 
-/// Adds mappings for every way to divide the places of axes that two dimensions share.
+/// Adds mappings for every way to divide the positions of an axis between two dimensions that share it.
 fn divide((site, rooms): Rooms<'_>, grid: &Grid, targets: &[Target], found: &mut Vec<Fold>) {
     let mut ways: Vec<Vec<[u32; 2]>> = vec![vec![[1, 1]; targets.len()]];
     for (axis, &room) in rooms.iter().enumerate().take(site.frame.axes().len()) {
@@ -127,7 +128,7 @@ fn divide((site, rooms): Rooms<'_>, grid: &Grid, targets: &[Target], found: &mut
     }
 }
 
-/// Returns the number of places along an axis that every pencil (line of cells along the axis) has. Holes are
+/// Returns the number of usable positions along an axis that every pencil (line of cells along the axis) has. Holes are
 /// subtracted only on the pencil axis, where they cost least.
 fn room(site: &Site<'_>, axis: usize) -> u32 {
     let most = holes(site, axis).into_iter().max().unwrap_or_default();
@@ -179,7 +180,7 @@ impl Fold {
         Some(fold)
     }
 
-    /// Estimates the load of the worst link, from the distance of neighbours in each dimension.
+    /// Estimates the greatest load of a link divided by its weight, from the distance of neighbours in each dimension.
     fn estimate(&self, frame: &Frame, grid: &Grid, volume: u64) -> f64 {
         let mut worst = 0.0_f64;
         for (at, target) in self.targets.iter().enumerate() {
@@ -200,7 +201,7 @@ impl Fold {
         worst
     }
 
-    /// Returns the number of places of an axis that a dimension uses.
+    /// Returns the number of positions on an axis that a dimension uses.
     fn on(&self, dimension: usize, axis: usize) -> u32 {
         match self.targets[dimension] {
             Target::Snake(_, b) if b == axis => self.places[dimension][1],
@@ -235,7 +236,7 @@ impl Fold {
         name
     }
 
-    /// Returns the cell of every rank, for each rule for holes.
+    /// Returns the cell of every rank in the prism, for each rule by which pencils (lines of cells) avoid holes.
     pub(super) fn placed(&self, site: &Site<'_>, grid: &Grid) -> Vec<(Skip, Vec<u32>)> {
         let volume: u32 = self.largest.iter().product();
         // A router with too few usable nodes for a block is a hole.
@@ -264,13 +265,13 @@ impl Fold {
         found
     }
 
-    /// Returns the number of places used along an axis.
+    /// Returns the number of positions that all dimensions together use along an axis.
     fn extent(&self, axis: usize) -> u32 {
         let on = (0..self.targets.len()).filter(|at| uses(self.targets[*at], axis));
         on.map(|at| self.on(at, axis)).product()
     }
 
-    /// Returns the place of a rank on each axis, as if there were no holes.
+    /// Returns the position of a rank on each axis, as if there were no holes.
     fn place(&self, grid: &Grid, rank: usize) -> [u32; AXES_MAX] {
         let coords: [u32; DIMENSIONS_MAX] = grid.coords(rank);
         let mut place = [0; AXES_MAX];
@@ -291,14 +292,15 @@ impl Fold {
     }
 }
 
-/// Adds a further dimension on an axis, back and forth for every place of the dimension before.
+/// Adds a further dimension to a position on an axis: the dimension runs back and forth for every position of the
+/// dimension before.
 fn add(place: &mut u32, at: u32, radix: u32) {
     let at = if place.is_multiple_of(2) { at } else { radix - 1 - at };
     *place = *place * radix + at;
 }
 
-/// Returns by pencil (its first cell) the places along the axis that are used, at least `needed`. None: some pencil
-/// has too few.
+/// Returns the positions along the axis that each pencil (line of cells along the axis) uses, at least `needed` of
+/// them. The list is indexed by the pencil's first cell. None: some pencil has too few usable cells.
 fn pencils(site: &Site<'_>, usable: &[bool], axis: usize, needed: u32, skip: Skip) -> Option<Vec<Vec<u32>>> {
     let n = site.size()[axis];
     let stride: usize = site.size()[axis + 1..].iter().map(|n| *n as usize).product();

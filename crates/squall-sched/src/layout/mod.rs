@@ -101,14 +101,14 @@ impl Grid {
     }
 }
 
-/// The part of a network to which ranks can be mapped.
+/// A prism of a network, with its usable nodes, to which ranks can be mapped.
 #[derive(Clone, Debug)]
 pub struct Site<'a> {
     /// The frame (axes, links) of the network.
     pub frame: &'a Frame,
-    /// The prism to which ranks are mapped.
+    /// The prism (box of routers) to which ranks are mapped.
     pub prism: Prism,
-    /// Number of usable nodes of each cell, in the order of [`Prism::cells`].
+    /// Number of usable nodes of each cell (router) of the prism, in the order of [`Prism::cells`].
     pub usable: Vec<u32>,
     /// Maximum number of tasks on a node.
     pub per_node: u32,
@@ -128,17 +128,17 @@ impl<'a> Site<'a> {
 /// A mapping of ranks to nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
-    /// Short description of how the layout was made.
+    /// Short description of the way in which the layout was made.
     pub name: String,
-    /// By rank: number of the cell in the prism.
+    /// For each rank: number of its cell (router) in the prism.
     pub cells: Vec<u32>,
-    /// By rank: number of the node at its router.
+    /// For each rank: number of its node among those of its router.
     pub nodes: Vec<u32>,
     /// Cost of the layout.
     pub score: Score,
 }
 
-/// Maximum number of mappings that are scored in full.
+/// Maximum number of mappings whose cost is calculated in full.
 const SCORED: usize = 6;
 
 /// Returns good layouts of a grid on a site, the best first; empty: the grid does not fit.
@@ -190,7 +190,8 @@ pub fn grid_order(
     listed(site, grid, per_node, walk, &mut ranks.into_iter(), model, "grid_order")
 }
 
-/// Returns the layout of ranks in the given order, filled into nodes of the cells in the order of the walk.
+/// Returns the layout of ranks in the given order, filled into the nodes of one cell after the other. `walk`: order of
+/// the axes, the last varies fastest.
 fn listed(
     site: &Site<'_>,
     grid: &Grid,

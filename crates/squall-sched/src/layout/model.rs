@@ -6,11 +6,12 @@
 pub struct Model {
     /// Constant part of a halo exchange, milliseconds.
     pub t0_ms: f64,
-    /// Part that grows with the tasks of a node, at nearly empty nodes, milliseconds.
+    /// Part of a halo exchange that grows as a node fills up, milliseconds: its size on a nearly empty node.
     pub t1_ms: f64,
     /// Number of tasks on a node at which it is saturated.
     pub q0: f64,
-    /// Time for each message on the most loaded link, divided by the link's weight, milliseconds.
+    /// Milliseconds for each message on the most loaded link, where the number of messages is divided by the link's
+    /// weight.
     pub k_ms: f64,
 }
 

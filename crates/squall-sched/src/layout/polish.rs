@@ -8,7 +8,7 @@ use crate::torus::{Loads, across};
 /// Exponent of the link loads in the sum to be minimized: high, so that the most loaded links dominate.
 const POWER: i32 = 6;
 
-/// Tries `trials` exchanges of two routers and keeps those that reduce the sum of powered loads.
+/// Tries `trials` exchanges of two routers' ranks and keeps those that reduce the sum of the link loads' powers.
 pub(super) fn polish(site: &Site<'_>, grid: &Grid, model: &Model, layout: Layout, trials: u32) -> Layout {
     let volume = site.prism.volume();
     let mut used = vec![0_usize; volume];
@@ -49,7 +49,7 @@ pub(super) fn polish(site: &Site<'_>, grid: &Grid, model: &Model, layout: Layout
 struct Sum<'a> {
     site: &'a Site<'a>,
     places: Vec<usize>,
-    /// By router: (partner, amount) of the messages that it exchanges.
+    /// For each router: the routers that it exchanges messages with, each with the amount.
     flows: Vec<Vec<(u32, f64)>>,
     loads: Vec<f64>,
     total: f64,
@@ -77,14 +77,14 @@ impl<'a> Sum<'a> {
         sum
     }
 
-    /// Exchanges the positions of routers `a` and `b`.
+    /// Exchanges the positions of the ranks of routers `a` and `b`.
     fn exchange(&mut self, at: &mut [u32], a: u32, b: u32) {
         self.apply(at, a, b, -1.0);
         at.swap(a as usize, b as usize);
         self.apply(at, a, b, 1.0);
     }
 
-    /// Adds (`sign` 1) or subtracts (-1) all messages of `a` and `b`.
+    /// Adds (`sign` 1) or subtracts (-1) all messages of routers `a` and `b` to or from the link loads.
     fn apply(&mut self, at: &[u32], a: u32, b: u32, sign: f64) {
         for (here, other) in [(a, b), (b, a)] {
             for index in 0..self.flows[here as usize].len() {
@@ -97,8 +97,8 @@ impl<'a> Sum<'a> {
         }
     }
 
-    /// Adds a message between two places of the prism to the link loads. Where both ways round a ring are equally
-    /// short, half goes each way.
+    /// Adds a message between two cells of the prism to the link loads. Where both ways round a ring are equally short,
+    /// half goes each way.
     fn add(&mut self, from: u32, to: u32, amount: f64) {
         let frame = self.site.frame;
         let (from, to) = (self.places[from as usize], self.places[to as usize]);

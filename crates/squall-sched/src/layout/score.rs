@@ -9,19 +9,19 @@ use crate::torus::{AXES_MAX, Link, Loads, route};
 /// Cost of a layout: link loads, hops and estimated time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
-    /// Greatest load of a link divided by its weight.
+    /// Greatest load of a link divided by the link's weight.
     pub worst: f64,
     /// The link with the greatest load. None: no link is used.
     pub link: Option<Link>,
     /// Greatest load of a link along each axis.
     pub most: [f64; AXES_MAX],
-    /// Greatest number of hops between neighbours.
+    /// Greatest number of hops between two routers that exchange messages.
     pub hops_max: u32,
-    /// Mean number of hops between neighbours.
+    /// Mean number of hops between routers that exchange messages, weighted by the amount of data.
     pub hops_mean: f64,
     /// Greatest number of tasks on a node.
     pub per_node: u32,
-    /// Number of routers with at least one rank.
+    /// Number of routers that have at least one rank.
     pub routers: u32,
     /// Time of a halo exchange by the model, milliseconds.
     pub time_ms: f64,

@@ -12,7 +12,7 @@ pub struct Talk {
     pub size: [u32; 3],
     /// Measured time of a halo exchange, milliseconds.
     pub measured_ms: f64,
-    /// Greatest load of a link divided by its weight that the geometry implies.
+    /// Greatest load of a link divided by the link's weight, as the prism's geometry implies it.
     pub worst: f64,
 }
 
@@ -45,11 +45,11 @@ pub const TALK: [Talk; 10] = [
     row(Placement::Layout, [7, 8, 11], 1.690, 15.0),
 ];
 
-/// MILC's process grid in the Blue Waters talk (2014), its prism, and the tasks of a node. The talk measured 254.0 s
-/// with grid_order and 116.4 s with a layout.
+/// MILC in the Blue Waters talk (2014): its process grid, its prism, and the number of tasks on a node. The talk
+/// measured 254.0 s with grid_order and 116.4 s with a layout.
 pub const MILC: ([u32; 4], [u32; 3], u32) = ([21, 2, 21, 24], [21, 2, 21], 12);
 
-/// Number of tasks of a node.
+/// Number of tasks on a node in the talk's table.
 const PER_NODE: u32 = 32;
 /// The orders in which a node list may vary the axes; that of the talk on Blue Waters is not known.
 const WALKS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];

@@ -11,7 +11,7 @@ pub(crate) fn licensed(view: &impl View, scratch: &Scratch, request: &Request) -
     request.licenses.iter().all(|(name, count)| free(view, scratch, name) >= *count)
 }
 
-/// Returns how many of a license are free now.
+/// Returns how many licenses of this name are free now.
 fn free(view: &impl View, scratch: &Scratch, name: &str) -> u32 {
     let taken = scratch.licenses.get(name).copied().unwrap_or_default();
     view.licenses(name).saturating_sub(taken)
@@ -22,8 +22,8 @@ fn free(view: &impl View, scratch: &Scratch, name: &str) -> u32 {
 pub(super) struct Lacks(Vec<(Time, Time)>);
 
 impl Lacks {
-    /// Calculates the intervals from running jobs, planned starts and reservations. Jobs that should have ended
-    /// already end at `soon`.
+    /// Calculates when the job's licenses are not free, from running jobs, planned starts and reservations. Jobs that
+    /// should have ended already end at `soon`.
     pub(super) fn of(view: &impl View, scratch: &Scratch, request: &Request, soon: Time) -> Self {
         let mut lacks: Vec<(Time, Time)> = Vec::new();
         let returns = if request.licenses.is_empty() { Vec::new() } else { view.returns() };
@@ -45,7 +45,7 @@ impl Lacks {
         }
         Self(lacks)
     }
-    /// Returns whether licenses are missing at any time in `span` from `start`.
+    /// Returns whether licenses are missing at any time between `start` and `span` after it.
     pub(super) fn meet(&self, start: Time, span: Span) -> bool {
         self.0.iter().any(|(from, until)| *from < start + span && *until > start)
     }

@@ -19,7 +19,7 @@ impl<V: View> Nodes<'_, V> {
         self.each(&choices, job, Self::start_one)
     }
 
-    /// Reserves resources for all components, from the earliest time at which all fit.
+    /// Reserves resources for all components of a heterogeneous job, from the earliest time at which all fit.
     pub(super) fn reserve_all(&mut self, job: &Candidate<'_>, at: usize) -> Option<(Time, Given)> {
         let choices = self.choosiest_first(job, at);
         let view = self.view;
@@ -54,7 +54,7 @@ impl<V: View> Nodes<'_, V> {
         found
     }
 
-    /// Reserves resources for one component from `time` on.
+    /// Reserves resources for one component of a heterogeneous job from `time` on.
     fn keep_at(&mut self, job: &Candidate<'_>, at: usize, time: Time) -> Result<Given, Blocked> {
         let partition = self.view.partition(at);
         let span = span(&partition, job);
@@ -70,7 +70,8 @@ impl<V: View> Nodes<'_, V> {
         Ok(given)
     }
 
-    /// Places each component beside those before it. If one does not fit, all changes are undone.
+    /// Places the components one after the other on the resources that the previous ones leave. If one does not fit,
+    /// all changes are undone.
     fn each(
         &mut self,
         choices: &[Choice<'_>],
@@ -102,7 +103,8 @@ impl<V: View> Nodes<'_, V> {
         Ok(Given { others, ..own })
     }
 
-    /// Returns the components, the one with the fewest suitable nodes first, so that others leave these nodes to it.
+    /// Returns the components, the one with the fewest suitable nodes first, so that the others leave these nodes to
+    /// it.
     fn choosiest_first<'a>(&self, job: &Candidate<'a>, at: usize) -> Vec<Choice<'a>> {
         let others = job.others.iter().map(|other| (other.candidate(), other.partitions.clone()));
         let mut choices: Vec<Choice<'a>> = std::iter::once((*job, vec![at])).chain(others).collect();

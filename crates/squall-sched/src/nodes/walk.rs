@@ -13,13 +13,14 @@ use crate::request::Request;
 use crate::scratch::{Gain, Scratch};
 use crate::view::{End, Given, PartitionView, View};
 
-/// Counts nodes that can take tasks at a time, and the tasks. Resources that are reserved from a later time on count
-/// as free. So a job may fail to fit although the counts suffice, but it never fits if they do not.
+/// Counts, as time advances, the nodes that can take tasks of a job, and these tasks. Resources that are reserved from
+/// a later time on count as free. So a job may fail to fit although the counts suffice, but it never fits if they do
+/// not.
 pub(super) struct Walk<'a, V> {
     view: &'a V,
     request: &'a Request,
     partition: &'a PartitionView<'a>,
-    /// Nodes that are in the counts.
+    /// Nodes whose capacity is in the counts.
     seen: NodeSet,
     nodes: i64,
     tasks: i64,
@@ -43,7 +44,7 @@ impl<'a, V: View> Walk<'a, V> {
         }
         Self { seen, ..walk }
     }
-    /// Updates the counts with a node's present capacity; `before` is its previous one.
+    /// Updates the counts with a node's present capacity; `before` is the capacity counted so far, in tasks.
     fn count(&mut self, scratch: &mut Scratch, before: u32, id: NodeId) {
         let after = capacity(self.view, scratch, self.request, id, Condition::Then);
         if scratch.tasks.len() <= id.index() {
@@ -58,7 +59,7 @@ impl<'a, V: View> Walk<'a, V> {
         self.nodes += i64::from(after > 0) - i64::from(before > 0);
         self.tasks += i64::from(after) - i64::from(before);
     }
-    /// Applies a change at a time. Returns whether the capacity may have grown.
+    /// Applies a change of usage at `time`. Returns whether the capacity may have grown.
     pub(super) fn happens(&mut self, scratch: &mut Scratch, time: Time, turn: Turn) -> bool {
         scratch.window = (time, time + Span(1));
         match turn {
@@ -81,28 +82,28 @@ impl<'a, V: View> Walk<'a, V> {
             Turn::Other => true,
         }
     }
-    /// Returns whether the job may fit.
+    /// Returns whether the counts suffice for the job.
     pub(super) fn may_fit(&self) -> bool {
         let Request { nodes_min, tasks, .. } = self.request;
         self.nodes >= i64::from(*nodes_min) && tasks.is_none_or(|tasks| self.tasks >= i64::from(tasks))
     }
 }
 
-/// A change of usage at a time.
+/// A change of the usage of nodes at some time.
 pub(super) enum Turn {
     /// Resources of a node become free.
     Gained(Gain),
-    /// A reservation on these nodes begins (`from_now`) or ends.
+    /// A reservation for a job on these nodes begins (`from_now`) or ends.
     Kept { nodes: Arc<NodeSet>, from_now: bool },
     /// A reservation by an operator begins or ends, or a job has waited long enough for few switches.
     Other,
 }
 
-/// A change that the present plan causes.
+/// A future change of usage that this plan or an operator's reservation causes.
 enum Planned {
-    /// A job that the plan starts ends.
+    /// A job that this plan starts ends and releases these resources.
     Ends(Arc<Given>),
-    /// Any other change that the plan causes.
+    /// A reservation begins or ends, or a job's wait for few switches is over.
     Turns(Turn),
 }
 
@@ -126,7 +127,7 @@ impl<'a, I: Iterator<Item = End<'a>>> Ends<'a, I> {
         planned.sort_by_key(|(time, _)| *time);
         Self { running: running.peekable(), planned: planned.into_iter().peekable(), soon }
     }
-    /// Returns the time of the next change.
+    /// Returns the time of the next change. None: there are no more.
     pub(super) fn peek(&mut self) -> Option<Time> {
         let running = self.running.peek().map(|end| end.time.max(self.soon));
         let planned = self.planned.peek().map(|(time, _)| *time);

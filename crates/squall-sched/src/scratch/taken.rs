@@ -9,7 +9,7 @@ use crate::view::NodeView;
 /// that they examine.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
-    /// Position of each node in the list, from 1; 0: not in the list.
+    /// By node number: position of the node's entry in the list, counted from 1; 0: no entry.
     places: Vec<u32>,
     list: List,
 }
@@ -18,14 +18,14 @@ pub(crate) struct Taken {
 pub(crate) type List = Vec<(NodeId, (CoreSet, u64))>;
 
 impl Taken {
-    /// Returns a node's usage, if the plan has changed it.
+    /// Returns a node's usage; None: the plan has not changed it.
     pub(crate) fn get(&self, id: NodeId) -> Option<&(CoreSet, u64)> {
         match self.places.get(id.index()) {
             None | Some(0) => None,
             Some(place) => self.list.get(*place as usize - 1).map(|(_, taken)| taken),
         }
     }
-    /// Returns a node's usage for a change; it starts with the node's own usage.
+    /// Returns a node's usage, to be changed. A new entry starts with the usage by running jobs.
     pub(crate) fn of(&mut self, id: NodeId, node: &NodeView<'_>) -> &mut (CoreSet, u64) {
         if self.get(id).is_none() {
             self.set(id, (node.cores.clone(), node.memory_mb));

@@ -13,15 +13,16 @@ use crate::torus::{AXES_MAX, Axis, Coords, Frame};
 /// Lookup of node names; each node may be used only once.
 struct Nodes<'a> {
     node: &'a dyn Fn(&str) -> Option<NodeId>,
-    /// Unknown nodes and nodes that are named twice.
+    /// Errors that do not prevent use of the file: unknown nodes, and nodes that are named twice.
     oddities: Vec<Fault>,
-    /// Line in which each node was named.
+    /// For each node name: number of the line in which the node was first named.
     seen: BTreeMap<String, usize>,
     place: Vec<Option<(u32, u32)>>,
 }
 
 impl Nodes<'_> {
-    /// Returns the nodes of a host list in a line. None: an unknown node, or one that has a position already.
+    /// Returns the nodes of a host list that stands in line number `line`. An entry is None for an unknown node, and
+    /// for one that has a position already.
     fn take(&mut self, line: usize, list: &str) -> Result<Vec<Option<NodeId>>, Fault> {
         let names = hostlist::expand(list).map_err(|e| Fault::new(line, format!("`{list}`: {e}")))?;
         let mut nodes = Vec::with_capacity(names.len());
@@ -187,8 +188,8 @@ fn groups(drafts: &[DraftGroup], nodes: &mut Nodes<'_>) -> Result<Vec<Group>, Fa
     Ok(groups)
 }
 
-/// Returns the block sizes, in nodes. Each must be a power of two times the first, and each block must have at least
-/// the first size.
+/// Returns the block sizes, in nodes. Each must be a power of two times the first, and each block must have at least as
+/// many nodes as the first size.
 fn sizes(draft: &Draft, blocks: &[Group]) -> Result<Vec<u32>, Fault> {
     let smallest = blocks.iter().map(|block| block.nodes.len() as u32).min().unwrap_or(1);
     let Some(&(_, base)) = draft.sizes.first() else { return Ok(vec![smallest]) };

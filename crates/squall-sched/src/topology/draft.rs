@@ -5,19 +5,19 @@ use super::yaml::{self, Kind, Value};
 use super::{Fault, Plugin};
 use crate::torus::Order;
 
-/// A switch, block or ring as described in a topology file.
+/// A switch, block or ring as a topology file describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Group {
     pub(super) line: usize,
     pub(super) name: String,
-    /// Host list of nodes.
+    /// Host list of the nodes in this group. None: the file names no nodes.
     pub(super) nodes: Option<String>,
-    /// Host list of the switches directly below.
+    /// Host list of the switches directly below this switch. None: there are none.
     pub(super) children: Option<String>,
     pub(super) speed: u32,
 }
 
-/// Nodes in a box of a torus.
+/// A box of cells of a torus, with the nodes in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Region {
     pub(super) line: usize,
@@ -37,13 +37,13 @@ pub(super) struct Torus {
     pub(super) weight: Vec<u32>,
     pub(super) per_router: u32,
     pub(super) strict: bool,
-    /// Prism shapes that are tried first, by axis.
+    /// Prism shapes that are tried first; each is a list of extents, one for each axis.
     pub(super) placements: Vec<Vec<u32>>,
     /// Linear order in which free nodes are taken for jobs that need no prism, when no prism is free.
     pub(super) order: Order,
 }
 
-/// Content of a topology file.
+/// Content of a topology file, before it is validated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Draft {
     pub(super) plugin: Option<Plugin>,
@@ -290,7 +290,7 @@ fn torus(item: &Value) -> Result<Torus, Fault> {
     })
 }
 
-/// Parses an order: `2Y`, `4Y`, `hilbert` or `default`.
+/// Parses the name of a linear order of cells: `2Y`, `4Y`, `hilbert` or `default`.
 fn order(line: usize, text: &str) -> Result<Order, Fault> {
     Order::named(text)
         .ok_or_else(|| Fault::new(line, format!("there is no order `{text}`; use hilbert, 2Y, 4Y or default")))
@@ -304,7 +304,8 @@ fn axes(value: &Value) -> Result<Vec<u32>, Fault> {
     }
 }
 
-/// Returns values in the order of the axes.
+/// Returns the values of a list or map with one value for each axis, in the order of the axes: x, y, z, then the other
+/// letters.
 fn by_axis(value: &Value) -> Vec<&Value> {
     match &value.kind {
         Kind::Scalar(_) => vec![value],

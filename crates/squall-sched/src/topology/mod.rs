@@ -56,7 +56,7 @@ pub enum Plugin {
 }
 
 impl Plugin {
-    /// Parses `topology/tree` and so on; `topology/default` and `topology/none` are flat.
+    /// Parses `topology/tree` and so on; `topology/default` and `topology/none` are flat. None: the name is unknown.
     pub fn named(name: &str) -> Option<Self> {
         match name.strip_prefix("topology/").unwrap_or(name) {
             "flat" | "default" | "none" => Some(Self::Flat),
@@ -74,15 +74,15 @@ impl Plugin {
 pub struct Switch {
     /// Name of the switch.
     pub name: String,
-    /// Level in the tree; 0: a leaf switch with nodes.
+    /// Level in the tree; 0: a leaf switch, to which nodes are attached.
     pub level: u32,
-    /// Value of `LinkSpeed`.
+    /// Value of `LinkSpeed` in the topology file.
     pub speed: u32,
     /// All nodes below the switch.
     pub nodes: NodeSet,
     /// Indices of the switches directly below.
     pub children: Vec<usize>,
-    /// Index of the switch above, if any.
+    /// Index of the switch above. None: it is at the top.
     pub parent: Option<usize>,
 }
 
@@ -102,9 +102,9 @@ pub struct Torus {
     pub name: String,
     /// Axes of the torus.
     pub frame: Frame,
-    /// Nodes at each router; empty at a hole.
+    /// For each cell (router): the nodes at it; empty at a hole.
     pub cells: Vec<Vec<NodeId>>,
-    /// Shapes that are tried first, called nodesets in other schedulers.
+    /// Prism shapes that are tried first; other schedulers call them nodesets.
     pub placements: Vec<Coords>,
     /// Linear order in which free nodes are taken for jobs that need no prism, when no prism is free.
     pub order: Order,
@@ -125,7 +125,7 @@ pub enum Kind {
     },
     /// Blocks of nodes.
     Block {
-        /// The blocks, with their nodes.
+        /// The blocks, each with its nodes.
         blocks: Vec<Group>,
         /// Number of nodes of a base block, and of each size combined from base blocks.
         sizes: Vec<u32>,
@@ -141,18 +141,22 @@ pub enum Kind {
 pub struct Topology {
     /// Kind of network, with its structure.
     pub kind: Kind,
-    /// By node: index of the leaf switch, block, ring or torus, and the position in it (the cell).
+    /// By node number: index of the node's leaf switch, block, ring or torus, and its position in that (on a torus its
+    /// cell). None: the node has no position.
     place: Vec<Option<(u32, u32)>>,
     /// Nodes that the file names although they do not exist, names twice, or omits.
     oddities: Vec<Fault>,
 }
 
 impl Torus {
-    /// Returns whether some prism with these extents, in any order of axes, keeps its traffic inside.
+    /// Returns whether a prism with these extents, in some order of the axes, keeps the traffic between its nodes
+    /// inside.
     pub fn takes(&self, size: &Coords) -> bool {
         !turned(&self.frame, size).is_empty()
     }
-    /// Returns the legal shape that is most similar to this one and at least as large.
+    /// Returns the extents most similar to these, in any order of axes, among prisms that keep the traffic between
+    /// their nodes inside and have at least as many cells. If all are smaller, returns the largest. None: there are no
+    /// such prisms.
     pub fn nearest(&self, size: &Coords) -> Option<Coords> {
         let wanted: u64 = size.iter().map(|n| u64::from(*n)).product();
         let mut sorted = *size;
@@ -191,7 +195,8 @@ impl Topology {
     pub fn is_flat(&self) -> bool {
         self.kind == Kind::Flat
     }
-    /// Returns the index of a node's leaf switch, block, ring or torus, and its position in it.
+    /// Returns the index of a node's leaf switch, block, ring or torus, and its position in that. None: the node has no
+    /// position.
     pub fn place(&self, node: NodeId) -> Option<(usize, usize)> {
         let (group, at) = (*self.place.get(node.index())?)?;
         Some((group as usize, at as usize))
@@ -245,7 +250,8 @@ impl Topology {
             }),
         }
     }
-    /// Returns the links that a message on a torus uses. None: the network has no known links.
+    /// Returns the links that a message uses on its way between two nodes of a torus. None: the nodes are not on the
+    /// same torus.
     pub fn links(&self, from: NodeId, to: NodeId) -> Option<Vec<Link>> {
         let Kind::Torus(tori) = &self.kind else { return None };
         let ((ga, pa), (gb, pb)) = (self.place(from)?, self.place(to)?);
@@ -275,8 +281,8 @@ impl Topology {
                 .collect(),
         }
     }
-    /// Returns all nodes that the traffic of these may pass: on a torus those of the prism around them, otherwise just
-    /// these.
+    /// Returns all nodes that the traffic between these nodes may pass: on a torus the nodes of the prism around them,
+    /// otherwise just these.
     pub fn around(&self, nodes: &NodeSet) -> NodeSet {
         let Kind::Torus(tori) = &self.kind else { return nodes.clone() };
         let mut found = nodes.clone();
@@ -290,7 +296,7 @@ impl Topology {
         }
         found
     }
-    /// Returns whether traffic between these nodes never meets that of others.
+    /// Returns whether traffic between these nodes never shares a link with that of other nodes.
     pub fn closed(&self, nodes: &NodeSet) -> bool {
         match &self.kind {
             Kind::Torus(tori) => {
@@ -309,7 +315,7 @@ impl Topology {
     }
 }
 
-/// A topology file, with the related configuration.
+/// A topology file, with the configuration values that affect how it is read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Source<'a> {
     /// Name of the topology file.

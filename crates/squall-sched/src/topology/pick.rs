@@ -14,30 +14,31 @@ use super::{Group, Kind, Switch, Topology, Torus};
 use crate::layout::{Grid, Ranks, lies, shapes};
 use crate::torus::{AXES_MAX, Ask, Board, Chooser, Coords, Order, Prism, hull, turned};
 
-/// Jobs of more nodes than this are sensitive by default.
+/// Jobs of more nodes than this get network links of their own by default.
 const SMALL_NODES: u32 = 8;
 
-/// Maximum excess of a shape of the file's list over the request, percent.
+/// Greatest excess of a prism shape from the topology file's list over the requested number of nodes, percent.
 const LISTED_SLACK: u32 = 25;
-/// Number of shapes on which a grid fits that are compared.
+/// Number of prism shapes that are compared for a process grid.
 const GRID_TRIES: usize = 64;
-/// Number of the best shapes for a grid that are tried.
+/// Number of the best prism shapes for a process grid that are tried.
 const GRID_SHAPES: usize = 16;
-/// Maximum number of grids whose shapes are remembered.
+/// Maximum number of process grids whose prism shapes are remembered.
 const GRIDS_KEPT: usize = 256;
 
-/// What a job wishes of the network.
+/// A job's requirements on the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wish {
-    /// `--network`.
+    /// Value of `--network`: whether the job shares network links with other jobs.
     pub network: Class,
-    /// `--geometry`: extents of its prism.
+    /// Value of `--geometry`: extents of the job's prism. None: any shape will do.
     pub geometry: Option<Coords>,
-    /// Values of `--grid` and `--stencil`: the job's process grid, which decides the choice of nodes.
+    /// Values of `--grid` and `--stencil`: the job's process grid, which decides the choice of nodes. None: it has no
+    /// grid.
     pub grid: Option<Ranks>,
     /// Value of `--switches`: maximum number of leaf switches. None once the job has waited long enough.
     pub switches: Option<u32>,
-    /// Time at which `switches` no longer applies. None: it always applies.
+    /// Time at which the limit `switches` no longer applies. None: it always applies.
     pub patience: Option<Time>,
 }
 
@@ -57,7 +58,8 @@ impl fmt::Display for WishFault {
 }
 
 impl Wish {
-    /// From a job's or a step's options. The error names one of them that contradicts itself or another.
+    /// Reads the requirements from a job's or a step's options. The error names an option that contradicts itself or
+    /// another.
     pub fn of(asked: &Network) -> Result<Self, WishFault> {
         let fault = |option, text: &str| WishFault { option, value: text.to_owned() };
         let geometry = asked.geometry.as_ref().map(|given| {
@@ -84,7 +86,7 @@ impl Wish {
             patience: None,
         })
     }
-    /// Returns whether a job of `nodes` nodes needs links of its own.
+    /// Returns whether a job of `nodes` nodes needs network links that no other job uses.
     pub fn is_sensitive(&self, nodes: u32) -> bool {
         match self.network {
             Class::Unsaid => nodes > SMALL_NODES || self.geometry.is_some() || self.grid.is_some(),
@@ -94,7 +96,7 @@ impl Wish {
     }
 }
 
-/// What is kept from one choice to the next.
+/// Buffers and search results that are kept from one choice of nodes to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     tori: Vec<TorusMemory>,
@@ -105,7 +107,8 @@ struct TorusMemory {
     chooser: Chooser,
     cells: usize,
     order: Order,
-    /// Position of each cell in the order for scattered jobs.
+    /// By cell number: position of the cell in the torus's linear order, by which nodes are taken for jobs without a
+    /// prism.
     rank: Vec<u32>,
     /// Prism shapes for the grids requested last, the best first.
     shapes: BTreeMap<GridAsk, Vec<Coords>>,
@@ -114,7 +117,7 @@ struct TorusMemory {
 /// A grid, the number of ranks on a node, and the number of nodes or the extents of the prism if they are specified.
 type GridAsk = (Ranks, u32, Option<u32>, Option<Coords>);
 
-/// Facts that a choice of nodes depends on.
+/// Facts about a job and the cluster that a choice of nodes depends on.
 pub(crate) struct Scene<'a> {
     /// Minimum number of nodes of the job.
     pub(crate) nodes: u32,
@@ -124,7 +127,7 @@ pub(crate) struct Scene<'a> {
     pub(crate) tasks: u64,
     /// The job's requirements on the network.
     pub(crate) wish: Wish,
-    /// Nodes of jobs that have links of their own, one set for each job.
+    /// Nodes of jobs whose network links no other job may use, one set for each job.
     pub(crate) closed: &'a [&'a NodeSet],
     /// Returns whether no job runs on a node.
     pub(crate) idle: &'a dyn Fn(NodeId) -> bool,
@@ -132,8 +135,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) up: &'a dyn Fn(NodeId) -> bool,
 }
 
-/// Sorts candidate nodes (node, tasks) into the order of use and removes those that the job may not use. Returns false
-/// if the job must wait.
+/// Sorts candidate nodes (node, number of tasks) into the order of use and removes those that the job may not use.
+/// Returns false if the job must wait.
 pub(crate) fn arrange(
     topology: &Topology,
     memory: &mut Memory,
@@ -170,8 +173,8 @@ fn wanted(scene: &Scene<'_>, fits: &[(NodeId, u32)]) -> usize {
     (scene.nodes as usize).max(scene.tasks.div_ceil(most) as usize).max(1)
 }
 
-/// Returns leaves in an order that uses few of them: the smallest sufficient leaf, otherwise the largest, and so on.
-/// `leaves`: (leaf, nodes).
+/// Returns leaf switches in an order that uses few of them: the smallest sufficient leaf, otherwise the largest, and so
+/// on. `leaves`: (leaf, number of candidate nodes). `wanted`: number of nodes that the job needs.
 fn best_fit(mut leaves: Vec<(usize, usize)>, wanted: usize) -> Vec<usize> {
     let (mut left, mut order) = (wanted, Vec::new());
     while !leaves.is_empty() {
@@ -185,7 +188,7 @@ fn best_fit(mut leaves: Vec<(usize, usize)>, wanted: usize) -> Vec<usize> {
     order
 }
 
-/// Returns the number of candidates in each group.
+/// Returns the number of candidates in each of `count` groups (leaf switches, blocks or rings), by the group's index.
 fn by_group(topology: &Topology, count: usize, fits: &[(NodeId, u32)]) -> Vec<usize> {
     let mut counts = vec![0; count];
     for (group, _) in fits.iter().filter_map(|(node, _)| topology.place(*node)) {
@@ -194,7 +197,8 @@ fn by_group(topology: &Topology, count: usize, fits: &[(NodeId, u32)]) -> Vec<us
     counts
 }
 
-/// Sorts candidates by the order of groups, and removes those of other groups.
+/// Sorts candidates by the given order of groups (leaf switches, blocks or rings), and removes those of groups that are
+/// not in it.
 fn sort_by_groups(topology: &Topology, order: &[usize], count: usize, fits: &mut Vec<(NodeId, u32)>) {
     let mut rank = vec![usize::MAX; count];
     order.iter().enumerate().for_each(|(at, group)| rank[*group] = at);
@@ -347,7 +351,7 @@ fn torus(
     true
 }
 
-/// Returns the number of tasks that the nodes of a prism can take.
+/// Returns the number of tasks that the candidate nodes in a prism can take.
 fn tasks_inside(topology: &Topology, (at, torus): (usize, &Torus), prism: &Prism, fits: &[(NodeId, u32)]) -> u64 {
     let inside = |node: NodeId| {
         let place = topology.place(node).filter(|(group, _)| *group == at);
@@ -413,7 +417,8 @@ fn on_grid(
     false
 }
 
-/// Returns the shapes of prisms that are tried for a grid.
+/// Returns the shapes of prisms that are tried for a grid: without a requested geometry the best ones, the best first;
+/// otherwise the geometry in each order of the axes on which the grid fits.
 fn grid_shapes(torus: &Torus, grid: &Grid, (_, per_node, nodes, geometry): &GridAsk) -> Vec<Coords> {
     let Some(size) = geometry else {
         let mut all = shapes(&torus.frame, grid, *per_node, *nodes, GRID_TRIES);
@@ -425,7 +430,8 @@ fn grid_shapes(torus: &Torus, grid: &Grid, (_, per_node, nodes, geometry): &Grid
     turned(&torus.frame, size).into_iter().filter(lies).collect()
 }
 
-/// Returns the smallest free shape of the file's list that is not much larger than the request.
+/// Returns the smallest free prism with a shape from the topology file's list that is not much larger than the request.
+/// None: there is none.
 fn listed(torus: &Torus, chooser: &mut Chooser, board: &Board, ask: &Ask) -> Option<Prism> {
     let per_router = torus.frame.per_router();
     let nodes = |size: &Coords| size.iter().product::<u32>() * per_router;
@@ -440,8 +446,8 @@ fn listed(torus: &Torus, chooser: &mut Chooser, board: &Board, ask: &Ask) -> Opt
         .find_map(|size| chooser.prism(board, &Ask { geometry: Some(size), ..*ask }).map(|found| found.prism))
 }
 
-/// Sorts candidates for a scattered job: partly used routers and columns first, then in the torus's linear order (by
-/// default along a Hilbert curve). A job that communicates with neighbours uses the linear order alone.
+/// Sorts candidates for a job that gets no prism: partly used routers and columns first, then in the torus's linear
+/// order (by default along a Hilbert curve). For a job that communicates with neighbours, only the linear order counts.
 fn scatter(topology: &Topology, tori: &[Torus], memory: &Memory, scene: &Scene<'_>, fits: &mut [(NodeId, u32)]) {
     let boards: Vec<Board> = (0..tori.len()).map(|at| board(topology, tori, at, scene, fits)).collect();
     let compact = scene.wish.network == Class::Local;
@@ -454,7 +460,7 @@ fn scatter(topology: &Topology, tori: &[Torus], memory: &Memory, scene: &Scene<'
     });
 }
 
-/// Returns the board of one torus for a job. Open cells are those whose nodes are candidates and idle.
+/// Returns the usage of one torus as a job finds it. Open cells are those whose nodes are candidates and idle.
 fn board(topology: &Topology, tori: &[Torus], at: usize, scene: &Scene<'_>, fits: &[(NodeId, u32)]) -> Board {
     let torus = &tori[at];
     let mut board = Board::new(torus.frame.clone());

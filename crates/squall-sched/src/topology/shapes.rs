@@ -10,13 +10,13 @@ use super::{Kind, Topology, Torus};
 use crate::layout;
 use crate::torus::{Chooser, Coords, Frame, Prism, hull, turned};
 
-/// Maximum excess of a suggested prism over the request, percent.
+/// Greatest excess of a suggested prism over the requested number of nodes, percent.
 const SLACK: u32 = 25;
-/// Number of shapes that are compared for a grid.
+/// Number of prism shapes that are compared for a process grid.
 const GRID_TRIES: usize = 16;
 
-/// Returns the first `most` prism shapes that suit this number of nodes, or a grid with `tasks_each` ranks on a node,
-/// as text. Empty: the network needs no shapes.
+/// Returns the first `most` prism shapes, as text, that suit this number of nodes, or a grid with `tasks_each` ranks on
+/// a node. Empty: the network needs no shapes.
 pub(crate) fn shapes(topology: &Topology, wish: &Wish, (nodes, tasks_each): (u32, u32), most: usize) -> Vec<String> {
     let Kind::Torus(tori) = &topology.kind else { return Vec::new() };
     let mut found: Vec<String> = Vec::new();
@@ -44,8 +44,8 @@ fn sizes(frame: &Frame, wish: &Wish, (nodes, tasks_each): (u32, u32)) -> Vec<Coo
 }
 
 impl Topology {
-    /// Returns the positions of a job's nodes, and the step of the choice by which they were found. None: all nodes
-    /// are equivalent, or there is only one.
+    /// Returns the positions of a job's nodes in the network, and the step of the choice by which they were found.
+    /// None: all nodes are equivalent, or there is only one.
     pub fn seat(&self, nodes: &NodeSet, wish: &Wish) -> Option<Seat> {
         let places: Vec<(usize, usize)> = nodes.iter().filter_map(|node| self.place(node)).collect();
         let &(first, _) = places.first().filter(|_| nodes.len() > 1)?;
@@ -79,8 +79,7 @@ impl Topology {
             }
         }
     }
-    /// Returns the prism that these nodes have for themselves, such as `4x4x2 at 0x0x2 of t`. None: they are in no
-    /// such prism.
+    /// Returns the prism that only these nodes use, such as `4x4x2 at 0x0x2 of t`. None: they are in no such prism.
     pub fn prism_of(&self, nodes: &NodeSet) -> Option<String> {
         let Kind::Torus(tori) = &self.kind else { return None };
         let (at, _) = self.place(nodes.first()?)?;

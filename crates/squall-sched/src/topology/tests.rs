@@ -102,7 +102,8 @@ fn e_a_node_without_a_place_takes_jobs_of_one_node() {
     assert_eq!(chosen(&topology, 2, free, &[], &[]), Some(vec![0]), "one is not enough, and the caller sees it");
 }
 
-/// Returns the nodes chosen for a job of `nodes` nodes while those of `busy` are in use.
+/// Returns the nodes chosen for a job of `nodes` nodes while those of `busy` are in use and those of `closed` have
+/// links of their own. None: the job must wait.
 fn chosen(topology: &Topology, nodes: u32, wish: Wish, busy: &[u32], closed: &[NodeSet]) -> Option<Vec<u32>> {
     let mut fits: Vec<(NodeId, u32)> =
         (0..topology.place.len() as u32).filter(|n| !busy.contains(n)).map(|n| (NodeId(n), 1)).collect();

@@ -3,7 +3,7 @@
 
 use super::Fault;
 
-/// A value, with its line number.
+/// A value in a YAML text, with the number of its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Value {
     pub(super) line: usize,
@@ -72,7 +72,7 @@ struct Line<'a> {
     text: &'a str,
 }
 
-/// Parses the text of a file.
+/// Parses the text of a YAML file.
 pub(super) fn parse(text: &str) -> Result<Value, Fault> {
     let mut lines = Vec::new();
     for (at, line) in text.lines().enumerate() {

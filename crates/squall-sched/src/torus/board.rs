@@ -3,27 +3,27 @@
 use super::frame::{Frame, Prism};
 use super::sums::Sums;
 
-/// A frame (axes and extents of a torus) with the usage of its cells.
+/// A frame (the axes and extents of a torus) with the usage of its cells (routers).
 #[derive(Clone, Debug)]
 pub struct Board {
     frame: Frame,
-    /// Number of nodes of each cell that are neither down nor retired.
+    /// For each cell: number of its nodes that are neither down nor retired.
     usable: Vec<u32>,
-    /// Number of usable nodes of each cell that are free.
+    /// For each cell: number of its usable nodes that are free.
     free: Vec<u32>,
-    /// Number of closed prisms that contain each cell.
+    /// For each cell: number of prisms closed to other jobs that contain it.
     closed: Vec<u32>,
-    /// Time at which each cell becomes free, seconds; 0: now.
+    /// For each cell: time at which it becomes free, seconds; 0: it is free now.
     ends: Vec<u32>,
     /// A bit for each open cell: all its usable nodes are free, and no closed prism contains it.
     open: Vec<u64>,
 }
 
-/// End time of usage without end.
+/// Time, in seconds, that stands for the end of usage without end.
 pub(crate) const NEVER: u32 = u32::MAX;
 
 impl Board {
-    /// Creates a board on which all nodes are usable and free.
+    /// Creates the usage of a frame on which all nodes are usable and free.
     pub fn new(frame: Frame) -> Self {
         let cells = frame.cells();
         let mask = if frame.last() == 64 { u64::MAX } else { (1 << frame.last()) - 1 };
@@ -35,7 +35,7 @@ impl Board {
     pub fn frame(&self) -> &Frame {
         &self.frame
     }
-    /// Returns the open cells as a bit for each cell, the input of [`super::Fits::anchors`].
+    /// Returns the open cells, a bit for each cell: the input of [`super::Fits::anchors`].
     pub fn open(&self) -> &[u64] {
         &self.open
     }
@@ -55,7 +55,7 @@ impl Board {
     pub fn is_closed(&self, cell: usize) -> bool {
         self.closed[cell] > 0
     }
-    /// Returns the time at which a cell becomes free, seconds; 0: now.
+    /// Returns the time at which a cell becomes free, seconds; 0: it is free now.
     pub fn end(&self, cell: usize) -> u32 {
         self.ends[cell]
     }
@@ -73,19 +73,19 @@ impl Board {
         self.free[cell] = self.free[cell].min(self.usable[cell]);
         self.look(cell);
     }
-    /// Marks nodes of a cell as used until `end`.
+    /// Marks `nodes` free nodes of a cell as used until `end`, seconds.
     pub fn take(&mut self, cell: usize, nodes: u32, end: u32) {
         self.free[cell] = self.free[cell].saturating_sub(nodes);
         self.ends[cell] = self.ends[cell].max(end);
         self.look(cell);
     }
-    /// Marks nodes of a cell as free again. `end`: when the remaining usage of the cell ends.
+    /// Marks `nodes` nodes of a cell as free again. `end`: time at which the remaining usage of the cell ends, seconds.
     pub fn give(&mut self, cell: usize, nodes: u32, end: u32) {
         self.free[cell] = (self.free[cell] + nodes).min(self.usable[cell]);
         self.ends[cell] = end;
         self.look(cell);
     }
-    /// Closes a prism to other jobs until `end`.
+    /// Closes a prism to other jobs until `end`, seconds.
     pub fn close(&mut self, prism: &Prism, end: u32) {
         for index in 0..prism.volume() {
             let cell = self.frame.cell(&prism.place(index));
@@ -94,7 +94,7 @@ impl Board {
             self.look(cell);
         }
     }
-    /// Reopens the prism of a job that has ended and whose nodes are all free again.
+    /// Reopens the prism of a job that has ended, and whose nodes are all free again, to other jobs.
     pub fn reopen(&mut self, prism: &Prism) {
         for index in 0..prism.volume() {
             let cell = self.frame.cell(&prism.place(index));
@@ -105,7 +105,7 @@ impl Board {
             self.look(cell);
         }
     }
-    /// Returns the board as it will be at a time, by the known ends and without further starts.
+    /// Returns the usage as it will be at `time`, seconds, by the known ends and without further starts.
     #[must_use]
     pub fn at(&self, time: u32) -> Self {
         let mut board = self.clone();
@@ -120,12 +120,12 @@ impl Board {
         let (word, bit) = (cell / last, 1_u64 << (cell % last));
         if self.is_open(cell) { self.open[word] |= bit } else { self.open[word] &= !bit }
     }
-    /// Calculates sums of the nodes that cells lack of a full router.
+    /// Fills a summed-area table with the number of nodes that each cell has less than a full router.
     pub(crate) fn lacking(&self, sums: &mut Sums) {
         let full = self.frame.per_router();
         sums.build(&self.frame, self.usable.iter().map(|usable| (full - usable) as i32));
     }
-    /// Calculates sums of the cells that are not open.
+    /// Fills a summed-area table with 1 for each cell that is not open, and 0 for the others.
     pub(crate) fn busy(&self, sums: &mut Sums) {
         let last = self.frame.last();
         let bits = self.open.iter().flat_map(|word| (0..last).map(move |bit| (!word >> bit & 1) as i32));

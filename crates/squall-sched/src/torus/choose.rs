@@ -9,17 +9,18 @@ use super::search::{Fits, corners};
 use super::shapes::{Shape, Shapes};
 use super::sums::Sums;
 
-/// Maximum excess of a prism over the request, percent, in the order of trial.
+/// Greatest excess of a prism over the requested nodes, percent; the values are tried in this order.
 const SLACKS: [u32; 3] = [5, 10, 25];
-/// Number of candidates that are evaluated in full.
+/// Number of candidate prisms whose cost is calculated in full.
 const CLOSELY: usize = 24;
-/// Factors between this job's size and those of larger jobs whose positions count. Where few of their positions are
-/// left, each weighs more. So a whole region is kept for the largest jobs while there is room elsewhere.
+/// Sizes of larger jobs, as multiples of this job's size, whose free positions a candidate may block. A blocked
+/// position weighs more where few are left. So a whole region is kept for the largest jobs while there is room
+/// elsewhere.
 const LARGER: [u32; 4] = [2, 4, 8, 16];
-/// Ends of jobs that differ by more than this count as unrelated, seconds.
+/// Difference between the ends of two jobs, seconds, from which on the jobs count as unrelated.
 const AFFINE_S: f64 = 3600.0;
-/// Weights of this and the next three terms in a candidate's cost: surplus nodes, open surface, blocked positions of
-/// larger jobs, and difference of ends.
+/// Weight of surplus nodes in a candidate's cost. The next three are the weights of the surface next to open cells, of
+/// blocked positions for larger jobs, and of differences between the ends of neighbouring jobs.
 const WASTE: f64 = 2.0;
 const SURFACE: f64 = 1.0;
 const DAMAGE: f64 = 2.0;
@@ -32,7 +33,7 @@ pub struct Ask {
     pub nodes: u32,
     /// Requested extents, in any order of the axes.
     pub geometry: Option<Coords>,
-    /// Latest end of the job, seconds.
+    /// Latest end of the job: the end of its time limit, seconds.
     pub end: u32,
 }
 
@@ -41,7 +42,7 @@ pub struct Ask {
 pub enum Step {
     /// The prism has the requested geometry.
     Geometry,
-    /// A legal prism at most this many percent larger than needed.
+    /// The prism has a legal shape and at most this many percent more cells than needed.
     Prism(u32),
 }
 
@@ -65,11 +66,11 @@ pub struct Chooser {
     fits: Fits,
     larger: Fits,
     lacking: Sums,
-    /// Whether any router lacks nodes. None: `lacking` must be calculated again.
+    /// Whether any router lacks nodes. None: the sums in `lacking` are outdated.
     holes: Option<bool>,
     busy: Sums,
     ends: Vec<u64>,
-    /// Shapes without a free prism; there is none until further cells open.
+    /// Shapes for which the last search found no free prism; none can appear until further cells open.
     full: BTreeSet<Coords>,
 }
 
@@ -91,7 +92,8 @@ impl Chooser {
     pub fn shapes(&self) -> &Shapes {
         &self.shapes
     }
-    /// Must be called when nodes were freed, went down or came up; not when nodes are allocated.
+    /// Discards results that depend on open cells. Must be called when nodes were freed, went down or came up; not when
+    /// nodes are allocated.
     pub fn renew(&mut self) {
         self.holes = None;
         self.full.clear();
@@ -147,7 +149,7 @@ impl Chooser {
         None
     }
 
-    /// Updates the buffers to the board's present state.
+    /// Updates the buffers to the present usage of the torus.
     fn look(&mut self, board: &Board) {
         self.fits.renew();
         self.larger.renew();
@@ -158,7 +160,7 @@ impl Chooser {
         board.busy(&mut self.busy);
     }
 
-    /// Returns the best free prism of any of these shapes.
+    /// Returns the cheapest free prism of any of these shapes. None: no prism of these shapes is free.
     fn among(&mut self, board: &Board, ask: &Ask, shapes: &[Shape], step: Step) -> Option<Placed> {
         let frame = board.frame();
         let mut best: Vec<Placed> = Vec::new();
@@ -199,7 +201,7 @@ impl Chooser {
         best.into_iter().min_by(|a, b| a.cost.total_cmp(&b.cost).then_with(|| a.prism.at.cmp(&b.prism.at)))
     }
 
-    /// Returns the share of a prism's outer faces next to open cells, from 0 to 1.
+    /// Returns the share of a prism's outer faces that border on open cells, from 0 to 1.
     fn surface(&self, frame: &Frame, prism: &Prism) -> f64 {
         let (mut area, mut busy) = (0, 0);
         for (a, axis) in frame.axes().iter().enumerate() {
@@ -221,8 +223,8 @@ impl Chooser {
         if area == 0 { 0.0 } else { f64::from(area - busy) / f64::from(area) }
     }
 
-    /// Returns the shape of about this volume with the greatest bisection, and its number of free positions. None:
-    /// there are none.
+    /// Returns the shape of about this volume, in cells, with the greatest bisection bandwidth, and its number of free
+    /// positions. None: no such shape has a free position.
     fn larger_shape(&mut self, board: &Board, volume: u32) -> Option<(Coords, u32)> {
         let least = self.shapes.next(volume)?;
         let shapes = self.shapes.between(least, least + least / 20);
@@ -233,7 +235,7 @@ impl Chooser {
     }
 }
 
-/// Inserts a candidate into the list of the cheapest.
+/// Inserts a candidate into the list of the cheapest candidates, which has a limited length.
 fn keep(best: &mut Vec<Placed>, placed: Placed) {
     if best.len() == CLOSELY && best[CLOSELY - 1].cost <= placed.cost {
         return;
@@ -243,7 +245,8 @@ fn keep(best: &mut Vec<Placed>, placed: Placed) {
     best.truncate(CLOSELY);
 }
 
-/// Returns the extents in every order of the axes that keeps traffic inside, the given order first.
+/// Returns these extents in every order of the axes in which a prism keeps the traffic between its nodes inside, the
+/// given order first.
 pub(crate) fn turned(frame: &Frame, size: &Coords) -> Vec<Coords> {
     let k = frame.axes().len();
     let mut found: Vec<Coords> = Vec::new();

@@ -2,17 +2,17 @@
 
 use std::fmt;
 
-/// Most axes, as many as an option may name.
+/// Most axes of a frame: as many as an option of a job may name.
 pub const AXES_MAX: usize = squall_model::job::network::AXES_MAX;
-/// Longest last axis: its cells are the bits of a word.
+/// Greatest extent of the last axis, whose cells are the bits of a 64-bit word.
 pub(crate) const LAST_AXIS_MAX: u32 = 64;
 /// Maximum number of cells of a frame.
 const CELLS_MAX: u64 = 1 << 24;
 
-/// A position or extent on each axis; 0 or 1 on axes that the frame does not have.
+/// A position or extent on each axis of a frame, in cells; 0 or 1 on axes that the frame does not have.
 pub type Coords = [u32; AXES_MAX];
 
-/// An axis of the frame.
+/// An axis of a frame (a grid of routers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Axis {
     /// Number of routers along the axis.
@@ -36,7 +36,7 @@ pub struct Frame {
 pub enum FrameFault {
     /// There is no axis, or there are too many.
     Axes,
-    /// The axis with this number has extent or weight 0.
+    /// The axis with this number has an extent or a weight of 0.
     Empty(usize),
     /// The last axis, with this extent, is too long.
     LastAxis(u32),
@@ -61,7 +61,8 @@ impl fmt::Display for FrameFault {
 }
 
 impl Frame {
-    /// Creates a frame. `strict`: prisms of half a ring's extent are illegal, as in the talk on Blue Waters.
+    /// Creates a frame. `strict`: prisms of half a ring's extent are illegal, as in the talk on Blue Waters. Error: the
+    /// parameters are not valid.
     pub fn new(axes: Vec<Axis>, per_router: u32, strict: bool) -> Result<Self, FrameFault> {
         if axes.is_empty() || axes.len() > AXES_MAX {
             return Err(FrameFault::Axes);
@@ -126,18 +127,21 @@ impl Frame {
         let axes = self.axes.iter().zip(coords);
         axes.fold(0, |cell, (axis, at)| cell * axis.extent as usize + (at % axis.extent) as usize)
     }
-    /// Returns whether all shortest paths between two cells of a prism with this extent stay inside along this axis,
-    /// and those of others outside. True for a whole ring or 2 (L - 1) < n, and always on a mesh.
+    /// Returns whether, along this axis, all shortest paths between two cells of a prism with this extent stay inside
+    /// the prism, and those between other cells stay outside. True for a whole ring or 2 (L - 1) < n (if strict: 2 L <
+    /// n), with L = `extent` and n cells on the axis, and always on a mesh.
     pub fn legal(&self, axis: usize, extent: u32) -> bool {
         let Axis { extent: all, wrap, .. } = self.axes[axis];
         let most = if self.strict { extent * 2 < all } else { 2 * extent.saturating_sub(1) < all };
         extent >= 1 && extent <= all && (extent == all || !wrap || most || extent == 1)
     }
-    /// Returns whether all extents of a prism are legal.
+    /// Returns whether a prism with these extents is legal: it keeps the traffic between its nodes inside, and other
+    /// traffic outside.
     pub fn closed(&self, size: &Coords) -> bool {
         (0..self.axes.len()).all(|axis| self.legal(axis, size[axis]))
     }
-    /// Returns the bandwidth of the narrowest cut through the middle of a prism.
+    /// Returns the bandwidth of the narrowest cut through the middle of a prism with these extents, in units of link
+    /// weight.
     pub fn bisection(&self, size: &Coords) -> u64 {
         let volume: u64 = size[..self.axes.len()].iter().map(|n| u64::from(*n)).product();
         let cuts = self.axes.iter().zip(size).filter(|(_, n)| **n > 1).map(|(axis, &n)| {

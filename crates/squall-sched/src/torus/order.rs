@@ -1,11 +1,11 @@
-//! Linear orders of cells for scattered jobs: slabs on the slowest axis, walked back and forth; a Hilbert curve; or
-//! the order of numbers.
+//! Linear orders of cells for jobs without a prism: slabs on the axis with the slowest links, walked back and forth; a
+//! Hilbert curve; or the order of numbers.
 
 use std::fmt;
 
 use super::frame::{Coords, Frame};
 
-/// A linear order of a torus's cells.
+/// Linear order of a torus's cells, in which nodes are taken for jobs without a prism.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// By coordinates, the last axis fastest, in slabs of this many cells of the first axis. The default of ALPS is
@@ -38,7 +38,7 @@ impl Order {
             other => other.strip_suffix('y')?.parse().ok().filter(|t| *t > 0).map(Self::Snake),
         }
     }
-    /// Returns all cells in this order.
+    /// Returns all cells of a frame in this order.
     pub fn cells(self, frame: &Frame) -> Vec<usize> {
         let mut cells: Vec<usize> = (0..frame.cells()).collect();
         match self {
@@ -67,7 +67,8 @@ fn rising(frame: &Frame) -> Vec<usize> {
     axes
 }
 
-/// Returns a cell's sort key: the slab, then back and forth over the other axes, then over the thickness.
+/// Returns a cell's sort key in a snake order: first the slab, then back and forth over the other axes, then over the
+/// thickness of the slab.
 fn snake(frame: &Frame, axes: &[usize], t: u32, coords: &Coords) -> Vec<u32> {
     let thick = axes[0];
     let slab = coords[thick] / t;

@@ -15,8 +15,8 @@ pub struct Reservation {
     pub from: u32,
 }
 
-/// Returns the prism of one of the shapes that is free first and has enough usable nodes; of equals the first. None:
-/// there is no such prism.
+/// Returns the first prism to become free that has one of the shapes and at least `nodes` usable nodes; of equals the
+/// first found. None: there is no such prism.
 pub fn earliest(board: &Board, shapes: &[Shape], nodes: u32) -> Option<Reservation> {
     let frame = board.frame();
     let mut lacking = Sums::default();
@@ -46,7 +46,7 @@ pub fn earliest(board: &Board, shapes: &[Shape], nodes: u32) -> Option<Reservati
     best
 }
 
-/// Returns whether a prism crosses no edge that does not wrap, and begins at position 0 where it fills an axis.
+/// Returns whether a prism crosses no edge of a mesh axis, and begins at position 0 on axes that it fills.
 fn inside(frame: &Frame, prism: &Prism) -> bool {
     frame.axes().iter().enumerate().all(|(a, axis)| {
         let (at, size) = (prism.at[a], prism.size[a]);
@@ -54,7 +54,7 @@ fn inside(frame: &Frame, prism: &Prism) -> bool {
     })
 }
 
-/// Maxima over windows of cells; results that shapes have in common are calculated once.
+/// Maxima of the cells' values over windows of several shapes. Results that shapes have in common are calculated once.
 #[derive(Default)]
 struct Windows {
     levels: Vec<(u32, Vec<u32>)>,
@@ -84,7 +84,7 @@ impl Windows {
     }
 }
 
-/// Replaces each value by the maximum of it and the next ones along an axis, `extent` in all.
+/// Replaces each value by the maximum of it and the values of the next cells along an axis, `extent` cells in all.
 fn widen(values: &mut Vec<u32>, spare: &mut Vec<u32>, frame: &Frame, axis: usize, extent: u32) {
     let n = frame.axes()[axis].extent as usize;
     let stride: usize = frame.size()[axis + 1..AXES_MAX].iter().map(|n| *n as usize).product();

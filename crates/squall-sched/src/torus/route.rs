@@ -2,10 +2,10 @@
 
 use super::frame::{AXES_MAX, Coords, Frame};
 
-/// A link from a router one step along an axis.
+/// A link from a router to its neighbour along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Link {
-    /// The router at which the link begins.
+    /// Number of the router (cell) at which the link begins.
     pub cell: usize,
     /// Index of the link's axis.
     pub axis: usize,
@@ -26,8 +26,8 @@ pub fn route(frame: &Frame, from: usize, to: usize, tie_up: bool, mut each: impl
     }
 }
 
-/// Returns the number of steps from one position on an axis to another, whether they go up, and whether both ways are
-/// equally short.
+/// Returns the number of steps from one position on an axis to another, whether they lead to higher positions, and
+/// whether both ways round a ring are equally short (then `tie_up` has chosen).
 pub fn across(from: u32, to: u32, extent: u32, wrap: bool, tie_up: bool) -> (u32, bool, bool) {
     if !wrap {
         return (from.abs_diff(to), to > from, false);
@@ -47,11 +47,11 @@ fn step(at: u32, extent: u32, up: bool) -> u32 {
     if up { (at + 1) % extent } else { (at + extent - 1) % extent }
 }
 
-/// Load of every link of a frame: the sum of all messages that use it.
+/// Load of every link of a frame: the sum of the messages that use it.
 #[derive(Clone, Debug)]
 pub struct Loads<'a> {
     frame: &'a Frame,
-    /// Load by axis, direction and cell.
+    /// Load of each link, ordered by axis, direction and cell.
     carried: Vec<f64>,
     cells: usize,
 }
@@ -65,7 +65,7 @@ impl<'a> Loads<'a> {
     fn at(&self, link: Link) -> usize {
         (link.axis * 2 + usize::from(link.up)) * self.cells + link.cell
     }
-    /// Adds a message. If two ways are equally short, half of it takes each.
+    /// Adds a message of this amount to the links of its path. If two ways are equally short, half of it takes each.
     pub fn add(&mut self, from: usize, to: usize, amount: f64) {
         let (here, there) = (self.frame.coords(from), self.frame.coords(to));
         self.spread(here, &there, 0, amount);
@@ -86,11 +86,11 @@ impl<'a> Loads<'a> {
         // Both ways end at the same cell.
         self.spread(here, there, axis + 1, amount);
     }
-    /// Returns the load of a link.
+    /// Returns the load of this link.
     pub fn of(&self, link: Link) -> f64 {
         self.carried[self.at(link)]
     }
-    /// Returns the links that have a load, with it.
+    /// Returns the links whose load is not 0, each with its load.
     pub fn used(&self) -> impl Iterator<Item = (Link, f64)> + '_ {
         let cells = self.cells;
         let named = self.carried.iter().enumerate().filter(|(_, load)| **load > 0.0);

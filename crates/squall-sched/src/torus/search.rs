@@ -6,23 +6,23 @@ use super::frame::{AXES_MAX, Coords, Frame};
 /// Searches one set of open cells for many shapes. Results that shapes have in common are calculated once if the
 /// shapes come sorted by their last extent, then the one before, and so on.
 ///
-/// Erosions may be done in any order. That along the first axis is split: by the power of two in its extent before the
-/// axes between, and by the rest at the end. Shapes of about the same volume have different first extents, so all but
-/// the last of that work is shared, too.
+/// A shape is searched by eroding the open cells along each axis, in any order. The erosion along the first axis is
+/// split: by the power of two in its extent before the axes between, and by the rest at the end. Shapes of about the
+/// same volume have different first extents, so all but the last part of that work is shared, too.
 #[derive(Debug, Default)]
 pub struct Fits {
     last: Level,
-    /// Erosions along the first axis by 2, 4, 8 and so on, each made from the one before.
+    /// Erosions along the first axis by 2, 4, 8 and so on cells, each made from the one before.
     powers: Vec<Level>,
-    /// Index in `powers` of the erosion from which `between` was made.
+    /// Index in `powers` of the erosion from which the erosions in `between` were made.
     power: usize,
-    /// Erosions along the axes between first and last, from the last of these on.
+    /// Erosions along the axes between first and last, starting with the last of these axes.
     between: Vec<Level>,
     first: Level,
     spare: Vec<u64>,
 }
 
-/// Cells left after an erosion along one axis, as bits.
+/// Open cells left after an erosion along one axis, a bit for each cell.
 #[derive(Debug, Default)]
 struct Level {
     /// Extent for which `bits` are valid; 0: none.
@@ -33,7 +33,7 @@ struct Level {
 }
 
 impl Fits {
-    /// Must be called when the open cells have changed.
+    /// Discards all results. Must be called when the open cells have changed.
     pub fn renew(&mut self) {
         self.last.extent = 0;
     }
@@ -86,8 +86,9 @@ impl Fits {
 }
 
 impl Level {
-    /// Keeps each bit of `source` for which the following ones along an axis are set, `extent` in all; `source` is
-    /// eroded by `eroded` of these already. Returns false if the result of the last call is still valid.
+    /// Erodes along one axis: keeps each bit of `source` for which the following ones along the axis are set, `extent`
+    /// in all. `eroded` of these are known to be set already. Returns false if the result of the last call is still
+    /// valid.
     fn erode(
         &mut self,
         source: &[u64],
@@ -150,8 +151,8 @@ fn shift(from: &[u64], to: &mut Vec<u64>, (frame, at): (&Frame, usize), by: u32)
     any == 0
 }
 
-/// Stores the bits that are set in both, and returns all of them combined in one word. Compiled for the widest words
-/// of the machine, because a search spends most of its time here.
+/// Stores the bits that are set in both `a` and `b`, and returns all of them combined in one word. Compiled for the
+/// widest words of the machine, because a search spends most of its time here.
 #[multiversion::multiversion(targets("x86_64+avx2"))]
 fn both(to: &mut [u64], a: &[u64], b: &[u64]) -> u64 {
     to.iter_mut().zip(a).zip(b).fold(0, |any, ((to, a), b)| {
@@ -160,7 +161,7 @@ fn both(to: &mut [u64], a: &[u64], b: &[u64]) -> u64 {
     })
 }
 
-/// Keeps only position 0 along an axis that the prism fills.
+/// Keeps only the bits at position 0 along an axis that the prism fills.
 fn only_first(bits: &mut [u64], frame: &Frame, at: usize) {
     if at + 1 == frame.axes().len() {
         return bits.iter_mut().for_each(|m| *m &= 1);
@@ -169,21 +170,21 @@ fn only_first(bits: &mut [u64], frame: &Frame, at: usize) {
     bits.chunks_exact_mut(block).for_each(|block| block[stride..].fill(0));
 }
 
-/// Returns the distance in words of neighbouring positions along an axis other than the last, and the number of words
-/// of all its positions.
+/// Returns the distance, in words, of neighbouring positions along an axis other than the last, and the number of words
+/// that all positions of the axis take.
 fn blocks(frame: &Frame, at: usize) -> (usize, usize) {
     let axes = frame.axes();
     let stride: usize = axes[at + 1..axes.len() - 1].iter().map(|axis| axis.extent as usize).product();
     (stride, stride * axes[at].extent as usize)
 }
 
-/// Returns the number of corners that [`Fits::anchors`] found.
+/// Returns the number of prism positions (lowest corners) that [`Fits::anchors`] found.
 #[multiversion::multiversion(targets("x86_64+avx2+popcnt"))]
 pub fn count_corners(anchors: &[u64]) -> u32 {
     anchors.iter().map(|word| word.count_ones()).sum()
 }
 
-/// Returns the coordinates of the corners that are set, in the order of cells.
+/// Returns the coordinates of the lowest corners whose bits are set, in the order of cells.
 pub(crate) fn corners<'a>(frame: &'a Frame, anchors: &'a [u64]) -> impl Iterator<Item = Coords> + 'a {
     let last = frame.last() as usize;
     anchors.iter().enumerate().flat_map(move |(column, &word)| {
@@ -196,7 +197,7 @@ pub(crate) fn corners<'a>(frame: &'a Frame, anchors: &'a [u64]) -> impl Iterator
     })
 }
 
-/// Compares sizes for the order in which [`Fits`] needs the least work.
+/// Compares prism sizes for the order in which [`Fits`] needs the least work.
 pub(crate) fn by_last_axis(a: &Coords, b: &Coords) -> std::cmp::Ordering {
     (0..AXES_MAX)
         .rev()

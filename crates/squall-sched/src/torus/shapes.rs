@@ -1,4 +1,4 @@
-//! The legal shapes of prisms on a frame, sorted by their number of cells.
+//! The legal shapes of prisms on a frame (those that keep a job's traffic inside), sorted by their number of cells.
 
 use super::frame::{AXES_MAX, Coords, Frame};
 use super::search::by_last_axis;
@@ -10,11 +10,11 @@ pub struct Shape {
     pub size: Coords,
     /// Number of cells of a prism of this shape.
     pub volume: u32,
-    /// Bandwidth of the narrowest cut through its middle; see [`Frame::bisection`].
+    /// Bandwidth of the narrowest cut through the middle of the prism; see [`Frame::bisection`].
     pub bisection: u64,
 }
 
-/// All legal shapes on a frame.
+/// All legal shapes of prisms on a frame: those that keep a job's traffic inside.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shapes {
     /// All shapes, sorted by volume.
@@ -22,7 +22,7 @@ pub struct Shapes {
 }
 
 impl Shapes {
-    /// Calculates the legal shapes on a frame.
+    /// Calculates the legal shapes on a frame: those that keep a job's traffic inside.
     pub fn new(frame: &Frame) -> Self {
         let mut sizes = vec![[1; AXES_MAX]];
         for (at, axis) in frame.axes().iter().enumerate() {

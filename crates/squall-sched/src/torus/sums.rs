@@ -46,7 +46,7 @@ impl Sums {
         }
     }
 
-    /// Returns the sum over a prism.
+    /// Returns the sum of the values of a prism's cells.
     pub fn sum(&self, prism: &Prism) -> i32 {
         self.over(prism, 0, 0)
     }

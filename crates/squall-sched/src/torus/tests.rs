@@ -148,7 +148,7 @@ proptest! {
         let last = frame.axes()[frame.axes().len() - 1].extent as usize;
         let mut shapes = Shapes::new(&frame).between(1, 64);
         if jumps {
-            // In an order in which hardly any result can be shared.
+            // The shapes come in an order in which hardly any result can be shared.
             shapes.sort_by_key(|shape| shape.size.map(|n| n.wrapping_mul(seed as u32 | 1) >> 4));
         }
         for shape in shapes.into_iter().take(150) {

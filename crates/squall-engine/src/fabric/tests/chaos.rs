@@ -81,7 +81,7 @@ fn wind_up(grove: &mut Grove, said: &mut BTreeMap<StepKey, u8>) {
     }
 }
 
-/// Returns the number of nodes given to each attempt, by the journal.
+/// Returns how many nodes each attempt of a job was given, as the controller's journal records it.
 fn given(grove: &Grove) -> BTreeMap<JobAttempt, usize> {
     let started = grove.events.iter().filter_map(|event| match event {
         Event::JobStarted { id, attempt, alloc, .. } => {

@@ -20,7 +20,8 @@ struct Sender {
     piece: usize,
     wanted: VecDeque<(usize, usize)>,
     pieces: usize,
-    /// Result: number of nodes, number of those that lacked the file, and failures.
+    /// Result of the transfer: number of nodes, number of those that lacked the file, and failures. None: it is under
+    /// way.
     end: Option<(u32, u32, Option<Vec<String>>)>,
 }
 
@@ -59,7 +60,7 @@ impl Sender {
         });
     }
 
-    /// Sends one chunk if the controller asks for one.
+    /// Sends one chunk if the controller asks for one; returns whether it did.
     fn send(&mut self, grove: &mut Grove) -> bool {
         let Some((from, through)) = self.wanted.front_mut() else { return false };
         let end = (*from + self.piece).min(*through);
@@ -155,7 +156,7 @@ fn if_one_node_can_not_have_it_none_has() {
     sender.finish(&mut grove, 300);
     assert_eq!(sender.end, Some((13, 13, Some(vec![name(12)]))));
     assert_eq!(commits(&grove), [0; 13]);
-    // Nor if the bytes do not match the announced digest.
+    // The file is not written either if its bytes do not match the announced digest.
     grove.boot(12);
     grove.pass_s(1);
     let mut wrong = Sender::claiming(&mut grove, &bytes, 1000, "", Digest::of(b"other"), 5000);

@@ -57,9 +57,9 @@ pub(super) struct Node {
     pub(super) machine: Option<NodeMachine>,
     pub(super) disk: Disk,
     parent: Option<u32>,
-    /// All acts of its machine.
+    /// All actions that the node's machine has asked for.
     pub(super) acts: Vec<NodeAct>,
-    /// Bytes of files that it has sent to other nodes.
+    /// Bytes of files that the node has sent to other nodes.
     pub(super) passed: u64,
 }
 
@@ -77,13 +77,14 @@ pub(super) struct Grove {
     wires: BTreeMap<u32, Wire>,
     last: u32,
     queue: VecDeque<(To, Post)>,
-    /// Nodes that hang (None: the controller), and what waits for them.
+    /// Processes that hang: nodes by number (None: the controller). Messages for them are in `waiting`.
     stalled: BTreeSet<To>,
     waiting: Vec<(To, Post)>,
     later: BTreeMap<(Time, u32), (To, Post)>,
     pub(super) events: Vec<Event>,
     pub(super) answers: Vec<(CallerId, Answer)>,
-    /// Number of composites that the controller received, and of the reports in them.
+    /// Number of composites (messages of merged reports) that the controller received; `reports` counts the reports in
+    /// them.
     pub(super) composites: u64,
     pub(super) reports: u64,
     keys: u128,
@@ -260,7 +261,7 @@ impl Grove {
         }
     }
 
-    /// Breaks a connection; both sides notice.
+    /// Breaks the connection of a node to its parent; both sides notice.
     pub(super) fn cut(&mut self, node: usize) {
         let Some(wire) = self.nodes[node].parent else { return };
         let Some(ends) = self.wires.get_mut(&wire) else { return };
@@ -469,7 +470,7 @@ impl Grove {
 
 /// Requests of users, and ends of tasks.
 impl Grove {
-    /// Sends a request of the operator.
+    /// Sends a request of the client `caller`, as an operator, to the controller.
     pub(super) fn ask(&mut self, caller: u64, request: Request) {
         let owner = Owner { user: "root".into(), group: "root".into(), ..Owner::default() };
         let (caller, who) = (CallerId(caller), Who { owner: Arc::new(owner), operator: true });

@@ -14,7 +14,7 @@ use squall_model::wire::sealed::Sealed;
 
 use crate::fabric::{Delivery, Dial, NetInput, NetOut, Relay};
 
-/// A relay and its output so far.
+/// A relay under test, and its output so far.
 struct One {
     relay: Relay,
     now: Time,
@@ -104,12 +104,13 @@ impl One {
         self.child_says(link, vec![Upward::Composite { batch, composite: Box::new(composite) }]);
     }
 
-    /// Lets the controller tell the next node below that child its id.
+    /// Lets the controller tell the node behind the child's connection `link` its id, in a put with the number
+    /// `session`.
     fn welcome(&mut self, link: u32, node: NodeId, session: u64) {
         self.parent_says(vec![Downward::Reply { route: vec![link], node: Some(node), put: put(session, &[]) }]);
     }
 
-    /// Returns the composites sent since the last call, with their numbers.
+    /// Returns the composites (messages of merged reports) sent since the last call, with their numbers.
     fn composites(&mut self) -> Vec<(u64, Composite)> {
         let said = std::mem::take(&mut self.up).into_iter();
         let composites = said.filter_map(|say| match say {
@@ -324,7 +325,7 @@ fn who_knocks_is_answered_on_the_way_it_came() {
     one.parent_says(vec![Downward::Reply { route: vec![3, 7], node: Some(NodeId(9)), put: put(5, &[]) }]);
     assert_eq!(one.told(7), [Downward::Reply { route: vec![3], node: Some(NodeId(9)), put: put(5, &[]) }]);
     assert_eq!(one.relay.below(), 1);
-    // From now on its puts go that way, and only its own.
+    // From now on the puts for that node go by the new path, and the new path gets no puts for other nodes.
     one.parent_says(vec![Downward::Put(put(6, &[9])), Downward::Put(put(7, &[8])), Downward::Put(put(8, &[8, 9]))]);
     assert_eq!(one.told(7), [Downward::Put(put(6, &[9])), Downward::Put(put(8, &[9]))]);
 }

@@ -14,14 +14,14 @@ use squall_model::step::{Distribution, Layout};
 /// Key whose value tells which ranks share a node.
 const MAPPING: &str = "PMI_process_mapping";
 
-/// Longest key and value, bytes, as reported to tasks.
+/// Most bytes of a key and of a value, as reported to tasks.
 const KEY_MAX: usize = 64;
 const VALUE_MAX: usize = 1024;
 
 /// Most bytes kept of an incomplete message.
 const UNREAD_MAX: usize = 1 << 20;
 
-/// PMI state of one node.
+/// PMI state of one node: the keys, and the dialogue with each of its tasks.
 #[derive(Clone, Debug)]
 pub struct Pmi {
     size: u32,
@@ -34,8 +34,8 @@ pub struct Pmi {
     fresh: String,
     /// Local ranks that are in the barrier.
     waiting: BTreeSet<u32>,
-    /// Keys that tasks of this node share with each other (PMI-2), and the requests that wait for one: rank, key,
-    /// thread.
+    /// Keys that tasks of this node share with each other (PMI-2). `node_waits` holds the requests that wait for one:
+    /// rank, key, thread.
     node_keys: BTreeMap<String, String>,
     node_waits: Vec<(u32, String, Option<String>)>,
 }
@@ -45,9 +45,10 @@ pub struct Pmi {
 struct Client {
     unread: Vec<u8>,
     version: Version,
-    /// Thread of the request that waits in a barrier or for the board (PMI-2).
+    /// Thread of the request that waits in a barrier or for the board of published names (PMI-2). None: no request
+    /// waits, or it named no thread.
     thread: Option<String>,
-    /// Request to the board that is not answered yet.
+    /// Request to the board of published names that is not answered yet.
     naming: Option<Naming>,
     standing: Standing,
 }
@@ -67,43 +68,43 @@ enum Standing {
     Finalized,
 }
 
-/// Action for the step daemon.
+/// Action for the step daemon, which owns the connections to the tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PmiAct {
     /// Send bytes to a task.
     Send {
-        /// The task.
+        /// Rank of the task.
         rank: u32,
-        /// The bytes.
+        /// Bytes to send.
         bytes: Vec<u8>,
     },
     /// All local ranks are in the barrier; holds the data they bring. Answered by [`Pmi::gathered`].
     Barrier(Vec<u8>),
-    /// The task has greeted: it uses the protocol.
+    /// The task of this rank has sent its greeting, so it uses PMI.
     Joined(u32),
-    /// The task has reported that it is done.
+    /// The task of this rank has reported that it is done.
     Finalized(u32),
     /// The task asks to end the step.
     Abort {
-        /// The task.
+        /// Rank of the task.
         rank: u32,
         /// Exit code for the step.
         code: i32,
         /// Message of the task.
         text: String,
     },
-    /// The task has a request to the board. Answered by [`Pmi::named`].
+    /// The task has a request to the board of published names. Answered by [`Pmi::named`].
     Name {
-        /// The task.
+        /// Rank of the task.
         rank: u32,
-        /// The request.
+        /// Request about a service name: publish, withdraw or look up.
         naming: Naming,
     },
-    /// The task asked for further processes, which was refused.
+    /// The task of this rank asked for further processes, which was refused.
     Spawn(u32),
     /// The task sent something that is not understood. Nothing more is read from it.
     Broken {
-        /// The task.
+        /// Rank of the task.
         rank: u32,
         /// What the task sent, or what is wrong with it.
         text: String,
@@ -190,7 +191,7 @@ impl Pmi {
         }
     }
 
-    /// Passes the board's answer to a task; it holds the port if the request was a lookup.
+    /// Passes the answer of the board of published names to a task; it holds the port if the request was a lookup.
     pub fn named(&mut self, rank: u32, result: Result<Option<&str>, ()>, out: &mut Acts) {
         let Some(client) = self.clients.get_mut(&rank) else { return };
         let Some(naming) = client.naming.take() else { return };

@@ -14,7 +14,7 @@ pub(super) fn barrier_out(well: bool) -> Vec<u8> {
     if well { b"cmd=barrier_out\n".to_vec() } else { b"cmd=barrier_out rc=-1 msg=not_all_came\n".to_vec() }
 }
 
-/// Makes the message that tells a task the board's answer.
+/// Makes the message that tells a task the answer of the board of published names.
 pub(super) fn named(naming: &Naming, result: Result<Option<&str>, ()>) -> Vec<u8> {
     let what = match naming {
         Naming::Publish { .. } => "publish",

@@ -18,7 +18,7 @@ pub(super) fn fence_response(well: bool, thread: Option<&str>) -> Vec<u8> {
     message("kvs-fence", thread, &[("rc", if well { "0" } else { "1" })])
 }
 
-/// Makes the message that tells a task the board's answer.
+/// Makes the message that tells a task the answer of the board of published names.
 pub(super) fn named(naming: &Naming, result: Result<Option<&str>, ()>, thread: Option<&str>) -> Vec<u8> {
     let command = match naming {
         Naming::Publish { .. } => "name-publish",
