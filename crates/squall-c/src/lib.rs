@@ -201,10 +201,7 @@ fn number(state: JobState) -> u32 {
 }
 
 impl Job {
-    /// Returns the submission for the library.
-    ///
-    /// # Safety
-    /// Each pointer is NULL or valid as `squall.h` demands.
+    /// Converts the job to a submission. Err: the reason why the job is not valid.
     unsafe fn submission(&self) -> Result<Submission, String> {
         // SAFETY: as the caller promises.
         let text_of = |text| unsafe { text_at(text) };

@@ -46,7 +46,7 @@ pub(crate) struct Cgroups {
 struct Hierarchy {
     base: PathBuf,
     version: Version,
-    /// Controllers that groups of jobs can have; v2 only, empty for v1.
+    /// Names of the controllers that groups of jobs can have, e.g. `memory`; empty for a v1 hierarchy.
     controllers: Vec<&'static str>,
 }
 
@@ -66,9 +66,9 @@ const RT_RUNTIME_US: &str = "475000";
 pub(crate) struct Limits {
     /// Memory limit, MiB; 0: no limit.
     pub(crate) memory_mb: u64,
-    /// Kernel numbers of the CPUs it may use; empty: all.
+    /// Kernel numbers of the CPUs that the job or step may use; empty: all.
     pub(crate) cpus: CoreSet,
-    /// Whether it is gang-scheduled, so that it may have to leave the CPUs to other jobs.
+    /// Whether the job is gang-scheduled, so that it may have to leave the CPUs to other jobs.
     pub(crate) takes_turns: bool,
 }
 
@@ -238,7 +238,8 @@ impl Cgroups {
         dir.join(IDLE).exists().then_some(dir)
     }
 
-    /// Wakes all jobs: the process that froze them, or made them leave the CPUs to others, may have ended.
+    /// Thaws all jobs of this node and gives back their normal CPU weight: the process that had frozen them, or made
+    /// them leave the CPUs to others, may have ended.
     pub(crate) fn thaw_all(&self) {
         if self.cpu_roots.iter().any(|root| root.join(&self.below).exists()) {
             // An earlier incarnation of this node daemon made the folder.
@@ -431,7 +432,8 @@ impl StepGroups {
         self.join.len() > 1 || self.memory.as_ref().is_some_and(|(_, version)| *version == Version::V1)
     }
 
-    /// Returns the folder of the group in which the kernel limits and counts memory.
+    /// Returns the folder of the group in which the kernel limits and counts memory. None: no group has the memory
+    /// controller.
     pub(crate) fn memory_dir(&self) -> Option<&Path> {
         self.memory.as_ref().map(|(dir, _)| dir.as_path())
     }

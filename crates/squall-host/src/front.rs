@@ -196,7 +196,7 @@ struct Session {
     made: u64,
     now: Time,
     client: Outgoing,
-    /// Passed to the tasks of connections to cells, which send (cell, number of the connection, event).
+    /// Sender of events from the tasks that serve connections to cells: (cell, number of the connection, event).
     tell: mpsc::Sender<(u32, u64, Arrival)>,
     arrivals: mpsc::Receiver<(u32, u64, Arrival)>,
     /// Tasks of this session; dropping the set ends them.

@@ -26,7 +26,7 @@ use crate::processes;
 use crate::stepd::LIBRARIES_VARIABLE;
 use crate::sys::descriptors;
 
-/// Number of emulated nodes per rack process: with fewer, a further process is not worth it.
+/// Least number of emulated nodes for each rack process: for fewer nodes a further process is not worth its cost.
 const RACK_WORTH: usize = 1000;
 /// Interval of checks while waiting for a process.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -301,7 +301,8 @@ pub fn real_names(config: &Config) -> Result<Vec<String>, String> {
     }
 }
 
-/// Returns the racks that emulate `nodes` nodes: one for each CPU, but no more than are worth it, and at least one.
+/// Returns the racks that emulate `nodes` nodes: one for each CPU, but no more than get at least `RACK_WORTH` nodes
+/// each. With fewer nodes than that there is one rack.
 pub fn racks(nodes: usize) -> Vec<Daemon> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let parts = cpus.min(nodes / RACK_WORTH).max(1);

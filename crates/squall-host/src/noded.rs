@@ -84,17 +84,19 @@ impl NodeArgs {
     }
 }
 
-/// Number of tries to lock the node's folder, and the pause between them: an earlier daemon may still be ending.
+/// Number of tries to lock the node's folder: an earlier daemon may still be ending.
 const LOCK_TRIES: u32 = 40;
+/// Pause between two tries to lock the node's folder.
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
-/// Sleep when nothing is due.
+/// Time that the loop sleeps if no deadline is set.
 const FAR: Duration = Duration::from_hours(1);
 
 /// Time that the last messages have to be sent before the daemon ends.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Exits of adopted processes that are kept until they are asked for.
+/// Most exits of reaped children that are kept in `Daemon::reaped`, until the exit of an adopted task is looked up
+/// there.
 const REAPED_MAX: usize = 4096;
 
 /// Runs the node daemon until it is told to end (exit code 0), or fails (exit code 1, the reason is logged).
@@ -165,7 +167,7 @@ enum Event {
     Letter(StepKey, NodeId, Sealed<PeerMessage>),
 }
 
-/// The node daemon: its state machine, and all with which it acts and observes.
+/// The node daemon: its state machine, and the processes, files and connections that it manages.
 struct Daemon {
     name: String,
     machine: NodeMachine,
@@ -196,17 +198,17 @@ struct Daemon {
     served: BTreeMap<StepKey, Served>,
     /// Steps by the pid of their step daemon, for those that are children of this process.
     children: HashMap<u32, StepKey>,
-    /// Steps whose step daemon died.
+    /// Steps whose step daemon died without a result. The node daemon has adopted their tasks.
     orphans: BTreeMap<StepKey, Orphan>,
-    /// Exits of other children: pid, exit, usage.
+    /// Exits of reaped children that are not step daemons, the oldest first: pid, exit, usage.
     reaped: VecDeque<(u32, ExitCode, Usage)>,
     /// Steps that have a folder.
     folders: BTreeSet<StepKey>,
     sweeps: BTreeMap<JobAttempt, Sweep>,
     gang: Gang,
-    /// Jobs whose step daemons were all started by this incarnation and have removed their remains.
+    /// Jobs whose step daemons were all started by this incarnation, and at their end left no processes.
     clean: BTreeSet<JobAttempt>,
-    /// Scripts and environments for the acts being carried out.
+    /// Scripts and environments that the controller sent with the acts being carried out.
     blobs: Vec<Blob>,
     began: (Time, Instant),
 }
@@ -445,7 +447,7 @@ impl Daemon {
         }
     }
 
-    /// Returns a script or environment that came with the current put.
+    /// Returns a script or environment that came with the acts being carried out. None: it did not come.
     fn blob(&self, digest: Digest) -> Option<&[u8]> {
         self.blobs.iter().find(|blob| blob.digest == digest).map(|blob| &blob.bytes[..])
     }

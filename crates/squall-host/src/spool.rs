@@ -188,7 +188,7 @@ impl Spool {
         Ok(Self { path: path.to_owned(), root, jobs, steps, spares, memory, unreadable })
     }
 
-    /// Writes the mark of a job.
+    /// Writes the mark of a job: the file `jobs/JOB.ATTEMPT`.
     pub(crate) fn add_job(&self, facts: &JobFacts) -> io::Result<()> {
         let name = attempt_name(JobAttempt { job: facts.key.job, attempt: facts.key.attempt });
         let draft = self.spares.borrow_mut().mark();
@@ -198,7 +198,8 @@ impl Spool {
         Ok(rustix::fs::renameat(&self.jobs, draft.as_str(), &self.jobs, name.as_str())?)
     }
 
-    /// Returns the jobs that have marks, and those whose marks can't be read. Removes drafts.
+    /// Returns the jobs that have marks, and those whose marks can't be read. Removes files with other names, such as
+    /// unfinished marks.
     pub fn jobs(&self) -> (Vec<JobFacts>, Vec<JobAttempt>) {
         let (mut found, mut unreadable) = (Vec::new(), Vec::new());
         for name in names_in(self.jobs.as_fd()).unwrap_or_default() {
@@ -375,8 +376,8 @@ impl Spool {
         places.filter_map(|(place, noted)| parse_exit(noted).map(|(exit, usage)| (place, exit, usage))).collect()
     }
 
-    /// Returns the launches of all steps, ordered by key, and the steps whose launch can't be read. Removes drafts and
-    /// folders that have no step's name.
+    /// Returns the launches of all steps, ordered by key, and the steps whose launch can't be read. Removes folders
+    /// with other names, such as unfinished ones.
     pub fn steps(&self) -> (Vec<Box<StepLaunch>>, Vec<StepKey>) {
         let (mut found, mut unreadable) = (Vec::new(), Vec::new());
         for name in names_in(self.steps.as_fd()).unwrap_or_default() {

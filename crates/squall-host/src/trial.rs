@@ -36,7 +36,7 @@ const SHORT_BYTES: usize = 64;
 /// Number of connections that are made and timed.
 const MEETINGS: usize = 50;
 
-/// A frame; true: it has to be answered.
+/// Frame of a measurement: whether it has to be answered, and its content.
 type Frame = (bool, ByteBuf);
 
 /// Measures a hop with `rounds` short frames, and `bytes` bytes in frames of `frame_bytes`.

@@ -148,7 +148,7 @@ struct Model {
     durable: Vec<Record>,
     /// Batches that were appended and not flushed.
     loose: Vec<Arc<Vec<Record>>>,
-    /// Counter that makes contents differ.
+    /// Number of scripts made so far: it makes each script different.
     count: u64,
 }
 

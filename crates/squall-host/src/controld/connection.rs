@@ -24,7 +24,8 @@ use crate::link::{self, Outgoing};
 
 pub(super) use remote::Gate;
 
-/// Arrivals that may wait in each of two queues, of nodes and of users; further ones are left unread in their sockets.
+/// Most arrivals (events of connections) that may wait in each of the two queues, one for nodes and one for users.
+/// Further ones are left unread in their sockets.
 const ARRIVALS_MAX: usize = 4096;
 /// Number of connections at once, at most.
 const CONNECTIONS_MAX: usize = 16 << 10;
@@ -61,7 +62,7 @@ pub(super) enum Arrival {
     },
     Closed {
         id: u64,
-        /// User id of a client; None: the peer was a node.
+        /// User id if the peer was a client; None: it was a node.
         of: Option<u32>,
     },
     /// The last piece of a multicast window was sent.
@@ -99,19 +100,19 @@ struct Arrivals {
 
 /// Receivers of the arrival queues, read by the controller's thread.
 pub(super) struct Inbox {
-    /// Arrivals of nodes.
+    /// Events of the connections of nodes.
     pub(super) nodes: mpsc::Receiver<Arrival>,
-    /// Arrivals of users.
+    /// Events of the connections of clients.
     pub(super) users: mpsc::Receiver<Arrival>,
 }
 
 /// The kind of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A client; the user id.
+    /// A client, with its user id.
     Client(u32),
-    /// A node daemon. One of another machine has the node name that its key proves, and its messages may only concern
-    /// that node and the nodes below it.
+    /// A node daemon. Some: it is on another machine, and its key proves this node name; its messages may only concern
+    /// that node and the nodes below it in the tree. None: it is on this machine.
     Node(Option<String>),
 }
 

@@ -27,7 +27,7 @@ use crate::link::{self, Outgoing};
 use crate::logging;
 use crate::multicast::Mouth;
 
-/// Arrivals that may be queued in `waiting`.
+/// Most arrivals (events of connections) that may be queued in `Daemon::waiting`.
 const WAITING_MAX: usize = 32 << 10;
 /// After deciding requests for this long a turn ends: its records are flushed, and new arrivals are received.
 const TURN_TIME: Duration = Duration::from_millis(50);
@@ -54,13 +54,13 @@ pub(super) struct Daemon {
     desk: Desk,
     meter: Meter,
     peers: HashMap<u64, Peer>,
-    /// Arrivals that are queued, in the order in which they are taken.
+    /// Queued arrivals (events of connections), in the order in which they are handled.
     waiting: Fair<Arrival>,
     mouth: Option<Mouth>,
     clock: Clock,
     /// Time of the open batch, or of the last one.
     now: Time,
-    /// When memory and broken invariants are looked after next.
+    /// When freed memory is next returned to the system, and broken invariants are logged.
     trim_at: Instant,
     /// When the next page of a list may be made although other inputs wait.
     list_at: Instant,

@@ -112,7 +112,8 @@ struct Watched {
     roots: Vec<Root>,
     looked: Instant,
     threads: BTreeMap<(u32, u32), Counters>,
-    /// By process id: whether it has a polling library, and for how many further readings that is taken as known.
+    /// For each process id: whether the process has loaded a polling library; if not, after how many further readings
+    /// that is checked again.
     polls: BTreeMap<u32, (bool, u32)>,
 }
 

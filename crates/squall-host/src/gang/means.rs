@@ -126,7 +126,7 @@ impl Hold {
         }
     }
 
-    /// Takes over from the earlier hold of the same job.
+    /// Takes over control of the job from its earlier `Hold`.
     pub(super) fn inherit(&mut self, old: &mut Self) {
         // Processes unknown to the new mechanism must not stay stopped by the old one.
         if matches!(old.means, Means::Signal(_)) || old.idle.is_some() != self.idle.is_some() {
@@ -174,7 +174,7 @@ pub enum Means {
 pub struct Groups {
     roots: Vec<Root>,
     ids: BTreeSet<u32>,
-    /// Single processes: their groups have members outside the job.
+    /// Ids of processes that are signalled one by one, as their process groups have members outside the job.
     singles: BTreeSet<u32>,
     looked: Option<Instant>,
 }

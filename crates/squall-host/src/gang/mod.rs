@@ -44,16 +44,16 @@ pub(crate) enum Order {
         /// A reading of the node's monotonic clock, nanoseconds.
         #[n(0)]
         monotonic_ns: u64,
-        /// The controller's time at that reading.
+        /// The controller's time when the monotonic clock was read.
         #[n(1)]
         time: Time,
-        /// Length of a slot.
+        /// Length of a time slot.
         #[n(2)]
         slice: Span,
-        /// Treatment of jobs outside their slots.
+        /// How gang-scheduled jobs share CPUs.
         #[n(3)]
         policy: Coscheduling,
-        /// Whether jobs step back (run on idle CPUs) rather than stop.
+        /// Whether jobs outside their slots run on idle CPUs (step back) rather than stop.
         #[n(4)]
         steps_back: bool,
     },

@@ -58,7 +58,7 @@ struct Member {
     hold: Hold,
     /// Processes by which the job is known if it has no cgroup.
     roots: Vec<Root>,
-    /// How much its processes need each other, where the policy uses that.
+    /// Class of the job: how much its processes have to run at the same time. None: the policy does not use classes.
     class: Option<Classed>,
     /// When the switcher received the job first, nanoseconds of the monotonic clock.
     began_ns: u64,

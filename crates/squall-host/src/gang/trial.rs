@@ -12,8 +12,9 @@ use super::{Means, Root};
 use crate::cgroup::detect::Mounts;
 use crate::sys::realtime::prefer_me;
 
-/// Number of switches that are measured, and the time between two.
+/// Number of switches that are measured.
 const SWITCHES: usize = 100;
+/// Pause between two switches.
 const PAUSE: Duration = Duration::from_millis(4);
 
 /// Real-time priority of the measuring thread, as of a switcher.

@@ -22,8 +22,9 @@ const TAG_BYTES: usize = 16;
 const PART_BYTES: usize = 1408;
 /// Length of the longest datagram, bytes.
 pub(super) const BYTES_MAX: usize = HEAD_BYTES + PLACE_BYTES + PART_BYTES + TAG_BYTES;
-/// Length of the longest piece, bytes, and how many bytes of incomplete pieces are kept.
+/// Length of the longest piece, bytes.
 const PIECE_BYTES_MAX: usize = CHUNK_WINDOW_BYTES as usize;
+/// Most bytes of incomplete pieces that are kept in memory.
 const KEPT_BYTES_MAX: usize = 2 * PIECE_BYTES_MAX;
 
 /// A piece to be sent, with its cipher.

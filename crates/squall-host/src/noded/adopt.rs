@@ -25,8 +25,9 @@ use crate::traces::{Traces, ended};
 /// Interval at which SIGKILL is repeated until all processes are gone.
 const KILL_PAUSE: Span = Span::from_millis(100);
 
-/// Interval and number of checks while another process has yet to reap an ended task.
+/// Interval of checks whether another process has reaped an ended task.
 const REAP_PAUSE: Duration = Duration::from_millis(5);
+/// Most checks whether another process has reaped an ended task.
 const REAP_TRIES: u32 = 200;
 
 /// A step whose step daemon died.
@@ -39,7 +40,7 @@ pub(super) struct Orphan {
     /// Ranks of ended tasks, with their exits if known.
     exits: Vec<(u32, Option<ExitCode>)>,
     usage: Usage,
-    /// When all is to be killed (again); None: not at all.
+    /// When all processes of the step are killed (again); None: they are not to be killed.
     pub(super) kill_at: Option<Time>,
 }
 

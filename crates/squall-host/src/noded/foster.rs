@@ -33,13 +33,14 @@ use crate::stepd::foster::{FromFoster, Order, SOCK, ToFoster};
 use crate::sys::pidfd;
 use crate::sys::watch::Watched;
 
-/// Time limit for the batch supervisor's start, and interval of attempts to connect meanwhile.
+/// Time limit for starting the batch supervisor and connecting to it.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Pause between two attempts to connect to the batch supervisor.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// After a message to the batch supervisor, the interval of the check whether it is stuck, and the number of intervals
-/// within which it must answer.
+/// Interval of the check whether the batch supervisor has answered, after a message to it.
 const ASK: Duration = Duration::from_secs(1);
+/// Number of intervals within which the batch supervisor must answer; otherwise it counts as stuck.
 const ANSWERS_WITHIN: u32 = 5;
 
 /// Time for which steps get step daemons of their own after no batch supervisor could be started.

@@ -69,7 +69,8 @@ struct Link {
     /// Queue of at most [`LINK_BYTES_MAX`] bytes. The daemon never waits for a peer: one that reads too slowly is
     /// disconnected, and connects again. So no two daemons can wait for each other.
     out: Outgoing,
-    /// On this machine: writes what fits at once, without the queue.
+    /// For a peer on this machine: writes what fits into the kernel's buffer at once, without the queue. None: the peer
+    /// is on another machine.
     direct: Option<Direct>,
 }
 
@@ -131,7 +132,8 @@ impl Net {
         Ok(Self { reach, events, last: 0, parent: None, children, scopes, config, besides, complaint })
     }
 
-    /// Converts an event to an input of the state machine. None: it does not matter any more.
+    /// Converts an event to an input of the state machine. None: the event concerns a closed connection, or a child for
+    /// which there is no room.
     pub(super) fn take(&mut self, event: NetEvent) -> Option<NetInput> {
         match event {
             NetEvent::Dialled(Ok((conversation, dial))) => {

@@ -35,11 +35,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Reach {
     place: Place,
     name: String,
-    /// What connections to other machines need. None: the cluster is on one machine only.
+    /// Own key and directory of nodes, for connections to other machines. None: the cluster is on one machine only.
     far: Option<Arc<Far>>,
 }
 
-/// What connections to other machines need: own key, and the directory of nodes.
+/// Own key and directory of nodes, for connections to other machines.
 struct Far {
     keys: KeyPair,
     directory: Directory,

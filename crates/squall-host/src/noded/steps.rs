@@ -125,8 +125,8 @@ impl Daemon {
         self.find_leftovers();
     }
 
-    /// Reports the state of those steps where it is evident. Returns the others: their folders were taken by a daemon
-    /// that is not seen.
+    /// Reports the state of each step to the state machine, if it is certain. Returns the other steps: a daemon took
+    /// their folders, but no such daemon is seen.
     fn find_steps(&mut self, steps: Vec<Spooled>, fostered: &BTreeSet<StepKey>) -> Vec<Spooled> {
         if steps.is_empty() {
             return Vec::new();
@@ -169,7 +169,7 @@ impl Daemon {
         daemons
     }
 
-    /// Returns a step's state if it is evident: it has ended, or a daemon serves it.
+    /// Returns a step's state if it is certain: the step has ended, or a daemon serves it. None: neither is seen.
     fn look(&mut self, key: StepKey, daemons: &HashMap<String, Vec<u32>>) -> Option<FoundStep> {
         if let Some(state) = self.last_word(key) {
             return Some(state);

@@ -68,13 +68,13 @@ pub(super) struct Daemon {
     poller: Poller<Event>,
     next_sample: Instant,
     draining: bool,
-    /// The result, for node daemons that connect later.
+    /// The step's result, for node daemons that connect after the end of the step. None: the step has not ended.
     last: Option<FromStepd>,
     /// Latest time to leave; set when the state machine has ended.
     leave: Option<Instant>,
 }
 
-/// Sources of events.
+/// An event for which the step daemon waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Signal,

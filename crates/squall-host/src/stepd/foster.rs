@@ -250,7 +250,7 @@ pub(super) struct Foster {
     starters: Starters,
     /// Steps by the process id of their script.
     scripts: HashMap<u32, StepKey>,
-    /// Messages to be sent in this turn.
+    /// Messages to node daemons, sent at the end of this iteration of the loop.
     words: Vec<FromFoster>,
     /// Whether the command line shows that it serves steps.
     busy: bool,
@@ -609,7 +609,7 @@ impl Foster {
         }
     }
 
-    /// Does what is due by the clock.
+    /// Handles what is due by the clock: kills, samples of memory use, deadlines of steps, and stuck starts.
     fn look_after(&mut self) {
         let (clock, time) = (Instant::now(), steady());
         self.kill_on(|at| at <= clock);

@@ -15,7 +15,7 @@ use crate::sys::wait::own_peak_kb;
 /// Size of the buffer for `/proc/PID/io`: it has seven lines with a number of at most 20 digits each.
 const IO_TEXT_BYTES: usize = 512;
 
-/// Peaks so far of one task with its descendants.
+/// Greatest memory use so far, and bytes read and written, of one task with its descendants.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peak {
     rss_kb: u64,

@@ -279,7 +279,7 @@ impl At<'_> {
         self.dir.join(expand(pattern, &Names::of(self.launch, self.rank)))
     }
 
-    /// Returns the label of its output lines (`--label`), of equal width for all ranks.
+    /// Returns the label (`--label`) that begins each line of the task's output, of equal width for all ranks.
     fn label(&self) -> String {
         let ntasks = self.launch.among().map_or(self.launch.layout.ntasks(), |among| among.tasks);
         let width = ntasks.saturating_sub(1).max(1).ilog10() as usize + 1;

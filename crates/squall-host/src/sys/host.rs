@@ -45,8 +45,8 @@ pub(crate) fn is_name_of_host(node: &str) -> bool {
     host == node.as_bytes() || host.split(|&b| b == b'.').next() == Some(node.as_bytes())
 }
 
-/// Returns the number of CPUs that this process may use: by its present affinity, and by its cgroups at the first call,
-/// in this process or the one of which it is a copy.
+/// Returns the number of CPUs that this process may use. Both its present affinity and its cgroups limit it. The limit
+/// of the cgroups is read once, at the first call, and copies of the process keep it.
 pub(crate) fn cpus() -> usize {
     static ALLOWED: OnceLock<usize> = OnceLock::new();
     let allowed = *ALLOWED.get_or_init(|| available_parallelism().map_or(1, usize::from));

@@ -315,7 +315,7 @@ pub(crate) fn ignored_signals() -> u64 {
     })
 }
 
-/// Not implemented for this processor.
+/// Returns an error: creating a child in a cgroup is implemented for x86-64 only.
 #[cfg(not(target_arch = "x86_64"))]
 fn clone_into(_: &mut Plan, _: BorrowedFd<'_>) -> io::Result<Child> {
     Err(io::ErrorKind::Unsupported.into())

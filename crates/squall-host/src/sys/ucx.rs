@@ -31,7 +31,8 @@ const SPIN: Duration = Duration::from_micros(15);
 
 type Handle = *mut c_void;
 
-/// Parameters of a call: 64-bit words, of which the first tells which others are set. Larger than in any version.
+/// Parameters of a library call, as 64-bit words. The first word tells by its bits which others are set. There are more
+/// words than any version of the library reads.
 type Params = [u64; 64];
 
 /// Tag and length of a received message.

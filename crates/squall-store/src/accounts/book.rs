@@ -78,7 +78,7 @@ pub(super) struct Book {
     position: u64,
     nodes: HashMap<u32, String>,
     config: Arc<Config>,
-    /// The highest job id with a row: a submission with an id up to it uses an id again.
+    /// Highest job id that has a row; None: there is none. A submission with an id up to this one reuses that id.
     pub(super) highest: Option<JobId>,
     pub(super) recent: Recent,
 }
@@ -90,8 +90,9 @@ pub(super) struct Recent {
     pub(super) drafts: BTreeMap<JobId, Draft>,
     /// Specifications of jobs that have a row or get one; until their nodes are released, or the cache is full.
     pub(super) jobs: HashMap<JobId, Arc<JobSpec>>,
-    /// The last owner and the last specification, with their row ids.
+    /// The owner used last, with its row id.
     owner: Option<(Arc<Owner>, i64)>,
+    /// The specification used last, with its row id.
     spec: Option<(Arc<JobSpec>, i64)>,
     /// The array whose tasks were changed last.
     pub(super) array: Option<Array>,
@@ -112,7 +113,7 @@ pub(super) struct Array {
     /// Indexes of the tasks that have no row of their own.
     pending: IndexSet,
     spec: Arc<JobSpec>,
-    /// Whether `pending` is stored in the database.
+    /// Whether the database has the present content of `pending`.
     written: bool,
 }
 

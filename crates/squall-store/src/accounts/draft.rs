@@ -18,8 +18,9 @@ use super::encode::{Packed, state_columns};
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) uid: u32,
-    /// Row ids of owner and specification, which other jobs may share.
+    /// Row id of the owner. Other jobs may share that row.
     pub(super) owner: i64,
+    /// Row id of the specification. Other jobs may share that row.
     pub(super) spec_row: i64,
     pub(super) spec: Arc<JobSpec>,
     pub(super) partition: String,
@@ -36,7 +37,7 @@ pub(super) struct Run {
     attempt: Attempt,
     start: Time,
     alloc: Alloc,
-    /// Number of nodes that hold the job.
+    /// Number of nodes that have not released the job yet.
     left: u32,
     /// End of the batch script. Only success is kept here; otherwise the job gets a row at once.
     script: Option<StepEnd>,

@@ -48,9 +48,9 @@ pub(super) struct Rescued {
 struct Table {
     name: &'static str,
     key: &'static str,
-    /// Indices of the columns that refer to an owner and a specification.
+    /// Indices of the columns with the row ids of an owner and a specification; None: the table has no such columns.
     shared: Option<(usize, usize)>,
-    /// Whether the keys are job ids.
+    /// Whether the column `key` has job ids.
     of_jobs: bool,
 }
 
@@ -183,14 +183,15 @@ fn config(db: &Connection) -> Option<Value> {
 struct Rescue {
     rows: u64,
     told: u64,
-    /// Only rows of ended jobs are copied.
+    /// Whether only the rows of ended jobs are copied.
     ended_only: bool,
-    /// The journal is complete for jobs from this one on.
+    /// First job for which the journal is complete.
     told_from: JobId,
     /// Ranges of jobs with rows that cannot be read.
     lost: Vec<(i64, i64)>,
-    /// Ids of owners and specifications in the new database, by their ids in the old one.
+    /// Row ids of owners in the new database, by their row ids in the old one.
     owners: HashMap<i64, i64>,
+    /// Row ids of specifications in the new database, by their row ids in the old one.
     specs: HashMap<i64, i64>,
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct End {
     pub(crate) size: u64,
     /// Offset for the next frame.
     pub(crate) at: u64,
-    /// Whether its last frame says that another segment follows.
+    /// Whether the last frame marks the segment as closed: another segment follows.
     pub(crate) closed: bool,
     /// Length of an unfinished write at `at`, bytes.
     pub(crate) torn: usize,
@@ -58,7 +58,7 @@ pub(crate) struct Walk {
 /// Callback for each item, with the number of its segment.
 pub(crate) type Visit<'a> = dyn FnMut(u64, Found) -> Result<(), Problem> + 'a;
 
-/// Reads the segments with these numbers. Without a cursor, the first segment's header is taken as the start.
+/// Reads the segments with these numbers. None as `cursor`: reading starts as the first segment's header says.
 pub(crate) fn walk(dir: &Path, numbers: &[u64], cursor: Option<Cursor>, visit: &mut Visit<'_>) -> Walk {
     let mut walk = Walk { cursor, end: None, bytes: 0, error: None };
     for (i, &number) in numbers.iter().enumerate() {

@@ -51,7 +51,7 @@ pub(super) fn is_linked_with_mpi(program: &std::path::Path) -> bool {
 /// sleeps for 0.1 ms: with a hundred of them on two CPUs that took half of the CPU time.
 const SLACK_NS: u64 = 1_000_000;
 
-/// Environment variable that has the exchange's counters reported at the end of the step.
+/// Environment variable with which the user has the counters of the data exchange reported at the end of the step.
 const STATS: &str = "SQUALL_WIREUP_STATS";
 
 /// A result of wire-up for the step.
@@ -116,7 +116,7 @@ pub(super) struct Wireup {
     pmi: PmiTasks,
     pmix: PmixServer,
     waiters: BTreeMap<u64, Waiter>,
-    /// Questions of other nodes about ranks here, by our ticket: place and ticket of the asking node.
+    /// Requests of other nodes for data of ranks here, by our ticket: index of the asking node, and its own ticket.
     served: BTreeMap<u64, (u32, u64)>,
     tickets: u64,
     standing: Standing,
@@ -131,7 +131,7 @@ pub(super) struct Wireup {
     linked: Linked,
     /// Started tasks of this node: rank and process id.
     tasks: Vec<(u32, u32)>,
-    /// The step's nodes in the order of places; used if messages go through the tree.
+    /// The step's nodes by their index in the step; used if messages go through the tree.
     nodes: Vec<NodeId>,
 }
 
@@ -145,7 +145,7 @@ pub(crate) fn speaks_by_tree(launch: &StepLaunch) -> bool {
     }
 }
 
-/// Returns the nodes of a step in the order of places.
+/// Returns the nodes of a step, ordered by their index in the step.
 fn nodes_of(launch: &StepLaunch) -> Vec<NodeId> {
     let ids: BTreeMap<String, NodeId> = launch.facts.nodes.names().into_iter().zip(launch.facts.ids.iter()).collect();
     launch.layout.nodes.names().iter().map(|name| ids.get(name).copied().unwrap_or_default()).collect()
@@ -246,7 +246,7 @@ impl Wireup {
         }
     }
 
-    /// Returns what to poll for.
+    /// Returns the descriptors to poll, with the events to wait for.
     pub(super) fn interests(&self) -> impl Iterator<Item = Interest<'_, Port>> {
         let mesh = self.mesh.iter().flat_map(Mesh::interests).enumerate();
         let mesh = mesh.map(|(at, interest)| interest.with(Port::Mesh(at)));
@@ -270,7 +270,8 @@ impl Wireup {
         }
     }
 
-    /// Does what is due by the clock, and removes what has ended. This changes indexes of ports.
+    /// Removes connections that have ended, retries those that are due, and applies the exchange's time limits. Indexes
+    /// of ports are different afterwards.
     pub(super) fn turn(&mut self) {
         if let Some(mesh) = &mut self.mesh {
             mesh.sweep();

@@ -195,7 +195,7 @@ impl Wireup {
         }
     }
 
-    /// Handles messages to libpmix, by having them acknowledged at once.
+    /// Has the kernel acknowledge at once the messages that libpmix has just received.
     pub(super) fn be_prompt(&mut self) {
         if let Some(prompt) = &mut self.pmix.prompt {
             prompt.handle();
@@ -279,7 +279,7 @@ impl Wireup {
         }
     }
 
-    /// Returns the value of a key that a program queries, by PMIx's names.
+    /// Returns the value of a PMIx key (e.g. `pmix.qry.ns`) that a program queries. None: it is not known here.
     fn known(&self, key: &str) -> Option<Known> {
         let launch = &self.launch;
         match key {

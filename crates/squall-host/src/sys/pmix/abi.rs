@@ -3,8 +3,9 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 
-/// Bytes of the name of a namespace, and of a key, NUL included.
+/// Size of the name of a namespace, NUL included, bytes.
 pub(super) const NSPACE_BYTES: usize = 256;
+/// Size of a key, NUL included, bytes.
 const KEY_BYTES: usize = 512;
 
 pub(super) type Status = c_int;
@@ -123,7 +124,7 @@ pub(super) struct Query {
     pub(super) count: usize,
 }
 
-/// An entry of a table of processes.
+/// An entry of PMIx's table of processes.
 #[repr(C)]
 struct ProcInfo {
     proc: Proc,
@@ -270,7 +271,7 @@ impl Drop for Infos {
     }
 }
 
-/// Puts a small member of the union into its first bytes.
+/// Returns a union whose first bytes are `bytes`, 8 at most, and whose other bytes are 0.
 fn first_bytes(bytes: &[u8]) -> [u64; 3] {
     let mut word = [0; 8];
     word[..bytes.len()].copy_from_slice(bytes);

@@ -36,7 +36,7 @@ pub(crate) enum Upcall {
     },
     /// All participating tasks of this node have entered a fence.
     Fence {
-        /// The participants.
+        /// Ranks that take part in the fence.
         asked: Asked,
         /// The data that the participants contribute.
         data: Vec<u8>,
@@ -45,7 +45,7 @@ pub(crate) enum Upcall {
     },
     /// A task asks for the data that a rank on another node has published.
     Ask {
-        /// The other rank.
+        /// Rank whose data the task asks for.
         rank: u32,
         /// Callback for the answer.
         reply: ModexReply,
@@ -61,7 +61,7 @@ pub(crate) enum Upcall {
     Connect {
         /// Whether to connect; false: to disconnect.
         on: bool,
-        /// The participants.
+        /// Ranks that connect or disconnect.
         asked: Asked,
         /// Callback for the answer.
         reply: DoneReply,
@@ -79,14 +79,14 @@ pub(crate) enum Upcall {
     Unpublish {
         /// The task's rank.
         rank: u32,
-        /// The names; empty: all of the task.
+        /// Names to withdraw; empty: all that the task has published.
         keys: Vec<String>,
         /// Callback for the answer.
         reply: DoneReply,
     },
     /// A task looks up published values.
     Lookup {
-        /// The names.
+        /// Names to look up.
         keys: Vec<String>,
         /// Whether to wait until all of them are published.
         wait: bool,
@@ -99,11 +99,11 @@ pub(crate) enum Upcall {
         on: bool,
         /// The group's name.
         name: String,
-        /// The participants.
+        /// Ranks that take part in the construction or destruction of the group.
         asked: Asked,
         /// Data that the participants contribute for each other.
         data: Vec<u8>,
-        /// Whether a unique number for the group is wanted.
+        /// Whether the library asks for a unique number for the group.
         numbered: bool,
         /// Callback for the answer.
         reply: GroupReply,
@@ -112,7 +112,7 @@ pub(crate) enum Upcall {
     Event(Event),
     /// A task queries its resource manager.
     Query {
-        /// The keys that it asks for.
+        /// PMIx keys that the task queries.
         keys: Vec<String>,
         /// Callback for the answer.
         reply: QueryReply,
@@ -130,7 +130,7 @@ pub(crate) enum Upcall {
     End {
         /// The task's rank.
         rank: u32,
-        /// Whether to kill it; false: to terminate it orderly.
+        /// Whether to kill the step; false: to terminate it orderly.
         kill: bool,
         /// Callback for the answer.
         reply: QueryReply,

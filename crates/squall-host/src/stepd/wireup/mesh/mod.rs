@@ -28,8 +28,9 @@ pub(super) use manner::{Manner, Way, is_yes, said};
 /// Time from our own start within which another step daemon must be reachable; after it, it has ended or will never
 /// start.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Pause between attempts to connect to a step daemon that is not reachable: at first, and at most.
+/// First pause between attempts to connect to a step daemon that is not reachable. It doubles up to `PAUSE_MAX`.
 const PAUSE: Duration = Duration::from_millis(1);
+/// Longest pause between attempts to connect to a step daemon.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 /// Time limit of a connection to another machine; after it, messages are relayed by `srun`.
 const CALL: Duration = Duration::from_secs(2);
@@ -39,9 +40,9 @@ const CALL: Duration = Duration::from_secs(2);
 pub(super) struct Kinship {
     /// The cookie of the launch, which is known within the step only.
     pub(super) cookie: [u8; 16],
-    /// User id of the step.
+    /// User id of the step's owner.
     pub(super) owner: u32,
-    /// Index of our node in the layout.
+    /// Index of this node among the step's nodes (the *place* of its step daemon).
     pub(super) here: u32,
     /// Host name or address by which other machines reach this one; empty: that of the connection to `srun`. None: all
     /// nodes of the step are on this machine.
@@ -49,7 +50,7 @@ pub(super) struct Kinship {
 }
 
 impl Kinship {
-    /// Derives them from a step's launch on this node.
+    /// Derives these values from the launch of the step on this node.
     pub(super) fn of(launch: &StepLaunch, program: &TaskProgram) -> Self {
         let far = match &program.client {
             ClientAddress::Anywhere { address, .. } => address.rsplit_once(':').map(|(host, _)| host.to_owned()),
@@ -69,7 +70,8 @@ impl Kinship {
         blake3::keyed_hash(blake3::hash(&self.cookie).as_bytes(), what.as_bytes())
     }
 
-    /// Returns the address on which the step daemon at a place listens; without the cookie it can't be guessed.
+    /// Returns the address on which the step daemon of the node with index `place` listens. Without the cookie it can't
+    /// be guessed.
     fn address(&self, place: u32) -> io::Result<SocketAddr> {
         SocketAddr::from_abstract_name(format!("squall-wireup-{}-{place}", self.name()))
     }
@@ -99,15 +101,16 @@ pub(super) struct Mesh {
     /// Address of the TCP listener, `HOST:PORT`; empty: there is none.
     endpoint: String,
     links: Vec<Link>,
-    /// Messages for step daemons that are not connected yet, by place.
+    /// Messages for step daemons that are not connected yet, by the index of their node in the step.
     calls: BTreeMap<u32, Call>,
-    /// Step daemons to which messages are relayed by `srun`, until they are reached directly.
+    /// Step daemons (index of their node in the step) to which messages are relayed by `srun` until they are reached
+    /// directly.
     away: BTreeSet<u32>,
-    /// Addresses of step daemons on other machines.
+    /// TCP addresses of step daemons on other machines, by the index of their node in the step.
     known: BTreeMap<u32, String>,
-    /// Messages that `srun` has to relay, with the receiver's place.
+    /// Messages that `srun` has to relay, each with the index of the receiving node in the step.
     passes: Vec<(u32, PeerMessage)>,
-    /// Messages to be sent through the tree of nodes, with the receiver's place.
+    /// Messages to be sent through the tree of nodes, each with the index of the receiving node in the step.
     letters: Vec<(u32, PeerMessage)>,
     traffic: Traffic,
     born: Instant,
@@ -137,7 +140,7 @@ pub(super) struct Traffic {
 #[derive(Debug)]
 struct Link {
     frames: Frames,
-    /// Place of the peer; None: it has not identified itself.
+    /// Index of the peer's node in the step; None: the peer has not identified itself.
     place: Option<u32>,
     greeted: bool,
     broken: bool,
@@ -154,9 +157,9 @@ struct Call {
 /// Result of reading from the connections.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
-    /// Received messages with the places of their senders.
+    /// Received messages, each with the index of the sending node in the step.
     pub(super) messages: Vec<(u32, PeerMessage)>,
-    /// Places of step daemons that can't be reached any more.
+    /// Step daemons that can't be reached any more: indexes of their nodes in the step.
     pub(super) lost: Vec<u32>,
 }
 
