@@ -202,6 +202,9 @@ fn number(state: JobState) -> u32 {
 
 impl Job {
     /// Converts the job to a submission. Err: the reason why the job is not valid.
+    ///
+    /// # Safety
+    /// Each pointer is NULL or valid as `squall.h` demands.
     unsafe fn submission(&self) -> Result<Submission, String> {
         // SAFETY: as the caller promises.
         let text_of = |text| unsafe { text_at(text) };

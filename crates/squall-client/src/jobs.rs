@@ -74,7 +74,7 @@ impl Submission {
 #[derive(Debug)]
 pub struct Jobs {
     place: Place,
-    /// None: the connection has ended, and the next call makes a new one.
+    /// Connection to the controller; None: it has ended, and the next call makes a new one.
     client: Option<Client>,
 }
 

@@ -53,8 +53,9 @@ struct Hierarchy {
 /// Controllers that the limits of jobs and steps need.
 const CONTROLLERS: [&str; 2] = ["memory", "cpuset"];
 
-/// CPU weight (`cpu.shares`) of a process without a group; below, the most that a v1 group can have.
+/// CPU weight (`cpu.shares`) of a process without a group.
 const SHARES: usize = 1024;
+/// Greatest CPU weight (`cpu.shares`) that a v1 group can have.
 const SHARES_MAX: usize = 1 << 18;
 
 /// Microseconds of each second that real-time processes of all jobs together may run: half of the kernel's default of
@@ -294,7 +295,7 @@ impl Cgroups {
         }
     }
 
-    /// Whether every process of a job is created in a cgroup: there is a v2 hierarchy.
+    /// Whether there is a v2 hierarchy: then every process of a job is created in the job's cgroup.
     pub(crate) fn are_there(&self) -> bool {
         self.v2.is_some()
     }

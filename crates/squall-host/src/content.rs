@@ -98,7 +98,8 @@ impl Keeping {
         path(&self.own, content)
     }
 
-    /// Carries out an act of the state machine, except `Place`; returns the inputs that result for it.
+    /// Carries out an act of the node's state machine on a cached file, except `Place`; returns the resulting inputs of
+    /// the state machine.
     pub(crate) fn act(&mut self, act: ContentAct) -> Vec<NodeInput> {
         let mut inputs = Vec::new();
         let (content, result) = match act {

@@ -200,7 +200,8 @@ impl Started {
     }
 }
 
-/// Detaches a daemon that was started by [`Daemon::start`]; to be called first.
+/// Detaches this process, which [`Daemon::start`] has started, from its parent's session. Must be called before
+/// anything else.
 pub fn detach() {
     // Fails only for the leader of a process group, which is detached enough.
     let _ = rustix::process::setsid();
@@ -301,8 +302,8 @@ pub fn real_names(config: &Config) -> Result<Vec<String>, String> {
     }
 }
 
-/// Returns the racks that emulate `nodes` nodes: one for each CPU, but no more than get at least `RACK_WORTH` nodes
-/// each. With fewer nodes than that there is one rack.
+/// Returns the racks that emulate `nodes` nodes: at most one for each CPU, each with at least `RACK_WORTH` nodes. Fewer
+/// nodes have a single rack.
 pub fn racks(nodes: usize) -> Vec<Daemon> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let parts = cpus.min(nodes / RACK_WORTH).max(1);

@@ -122,7 +122,7 @@ pub fn run(args: &NodeArgs) -> std::process::ExitCode {
 enum End {
     /// The state machine ended the daemon, with this exit code.
     Told(u8),
-    /// SIGTERM or SIGINT.
+    /// The daemon has received SIGTERM or SIGINT.
     Signal,
 }
 
@@ -145,11 +145,11 @@ const EVENTS_MAX: usize = 4096;
 
 /// An event for the daemon's loop.
 enum Event {
-    /// An event of the tree's connections.
+    /// An event of the daemon's connections in the tree of nodes.
     Net(NetEvent),
     /// A step daemon has ended that this process did not execute itself.
     DaemonDied(StepKey),
-    /// An event of the batch supervisor.
+    /// A message or the end of the batch supervisor.
     Foster(FosterEvent),
     /// An adopted task (step, rank) has ended, with its exit and usage if they are known.
     TaskDied(StepKey, u32, Option<(ExitCode, Usage)>),
@@ -208,7 +208,7 @@ struct Daemon {
     gang: Gang,
     /// Jobs whose step daemons were all started by this incarnation, and at their end left no processes.
     clean: BTreeSet<JobAttempt>,
-    /// Scripts and environments that the controller sent with the acts being carried out.
+    /// Scripts and environments that came with the message whose acts are being carried out.
     blobs: Vec<Blob>,
     began: (Time, Instant),
 }
@@ -447,7 +447,7 @@ impl Daemon {
         }
     }
 
-    /// Returns a script or environment that came with the acts being carried out. None: it did not come.
+    /// Returns a script or environment from `blobs`, which came with the message whose acts are being carried out.
     fn blob(&self, digest: Digest) -> Option<&[u8]> {
         self.blobs.iter().find(|blob| blob.digest == digest).map(|blob| &blob.bytes[..])
     }

@@ -277,7 +277,7 @@ impl Guest {
         self.talk(writer, Kind::Client(who.owner.uid), out.clone(), requests).await
     }
 
-    /// Reads and writes in parallel, until either ends.
+    /// Receives and sends messages in parallel, until either ends.
     async fn talk(
         &self,
         mut writer: Writer,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
-/// Queued arrivals, each of a node or of a user's connection. Those of one connection stay in order.
+/// Queue of arrivals, each of a node or of a user's connection. Those of one connection stay in order.
 #[derive(Debug)]
 pub(super) struct Fair<T> {
     first: VecDeque<T>,
@@ -19,7 +19,7 @@ pub(super) struct Fair<T> {
 
 #[derive(Debug)]
 struct User<T> {
-    /// Processing time used, ns.
+    /// Processing time that the user's requests have taken so far, ns.
     had: u64,
     /// Connections with queued arrivals, the next one to serve first.
     turns: VecDeque<u64>,

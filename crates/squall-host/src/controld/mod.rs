@@ -118,7 +118,8 @@ pub fn run(settings: Settings) -> Result<(), ControllerError> {
     runtime.block_on(serving)
 }
 
-/// Serves, and logs why it ends before releasing pid file and lock: `squall up` then looks for this line in the log.
+/// Runs the controller, and logs why it ends before releasing pid file and lock: `squall up` then looks for this line
+/// in the log.
 async fn serve(settings: Settings) -> Result<(), ControllerError> {
     let mut held = None;
     let result = Box::pin(serve_holding(settings, &mut held)).await;
@@ -130,7 +131,7 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
     result
 }
 
-/// Serves; `held` receives pid file and state lock, by which other processes see that the controller runs.
+/// Runs the controller; `held` receives pid file and state lock, by which other processes see that the controller runs.
 async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock)>) -> Result<(), ControllerError> {
     let place = settings.place.clone();
     make_folders(&place)?;

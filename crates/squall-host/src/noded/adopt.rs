@@ -33,9 +33,9 @@ const REAP_TRIES: u32 = 200;
 /// A step whose step daemon died.
 pub(super) struct Orphan {
     began: Time,
-    /// Ranks of its tasks on this node, in the order of the launch.
+    /// Ranks of the step's tasks on this node, in the order of the launch.
     ranks: Vec<u32>,
-    /// Running tasks by rank.
+    /// Tasks that still run, by rank.
     living: BTreeMap<u32, TaskPid>,
     /// Ranks of ended tasks, with their exits if known.
     exits: Vec<(u32, Option<ExitCode>)>,

@@ -65,7 +65,8 @@ enum Side {
 enum Above {
     /// By the socket with this epoll token.
     Socket(u64),
-    /// In memory to a node of the rack: the parent's index, and the number of the link at the parent.
+    /// The parent is a node of this rack, and frames are passed in memory: index of the parent, and number of the link
+    /// at the parent.
     Inside(u32, u32),
 }
 
@@ -74,7 +75,7 @@ enum Above {
 enum Below {
     /// By the socket with this epoll token.
     Socket(u64),
-    /// In memory to a node of the rack: the child's index.
+    /// The child is a node of this rack, and frames are passed in memory: index of the child.
     Inside(u32),
 }
 

@@ -17,8 +17,9 @@ use squall_model::wire::stepd::ToStepd;
 /// Health report of an emulated node.
 pub(super) const HEALTH: Health = Health { load_centi: 0, free_mb: 0 };
 
-/// CPUs and memory (MiB) of an emulated node for which the configuration gives none.
+/// Number of CPUs of an emulated node for which the configuration gives none.
 const CPUS: u32 = 16;
+/// Memory of an emulated node for which the configuration gives none, MiB.
 const MEMORY_MB: u64 = 64 << 10;
 
 /// Word in a job's comment that sets how long its emulated script runs, e.g. `timer_ms=500`.

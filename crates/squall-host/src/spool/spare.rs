@@ -85,11 +85,11 @@ pub(super) struct Traits {
     pub(super) environment: usize,
     /// The open files of the folder; None: they do not stay open.
     pub(super) files: Option<Files>,
-    /// The batch script in the folder.
+    /// The batch script in the folder; None: it has none that can be used again.
     pub(super) script: Option<Script>,
 }
 
-/// A script in a folder that is as it was written: its owner could have changed it, but has not.
+/// Identifies a batch script that was left in a reusable folder, and shows whether its owner has changed it since.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Script {
     digest: Digest,
@@ -118,7 +118,7 @@ impl Script {
     }
 }
 
-/// The kept folders by their names, and those in use by steps.
+/// The folders kept for reuse, and those in use by steps, each with its name.
 #[derive(Debug, Default)]
 pub(super) struct Spares {
     kept: Vec<(String, Traits)>,

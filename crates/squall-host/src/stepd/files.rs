@@ -54,7 +54,7 @@ impl Opening {
     }
 }
 
-/// Whether it is a regular file, or `/dev/null`.
+/// Whether the file is a regular one, or `/dev/null`.
 fn is_plain(meta: &fs::Metadata) -> bool {
     meta.is_file() || meta.rdev() == libc::makedev(1, 3)
 }

@@ -148,8 +148,8 @@ fn open(folder: &Path) -> Result<(File, File), FolderError> {
     Ok((open(&pids).map_err(broken(file::PIDS))?, open(&folder.join(file::RESULT)).map_err(broken(file::RESULT))?))
 }
 
-/// Returns the socket on which the node daemon connects: the one given as standard input, or else a new one of that
-/// name.
+/// Returns the socket on which the node daemon connects: standard input if that is a listening socket, otherwise a new
+/// one bound to `socket`.
 fn listen(socket: Option<&SocketAddr>) -> io::Result<UnixListener> {
     let stdin = io::stdin();
     let listener = if rustix::net::sockopt::socket_acceptconn(stdin.as_fd()) == Ok(true) {

@@ -45,11 +45,11 @@ pub(super) struct Prepared {
     pub(super) session: Session,
     /// The CPUs to which the task is bound; empty: all CPUs of the step.
     pub(super) cpus: Vec<usize>,
-    /// The line that the task prints about its binding (`--cpu-bind=verbose`).
+    /// The line that the task prints about its binding; None without `--cpu-bind=verbose`.
     pub(super) verbose: Option<Verbose>,
-    /// A further descriptor that the task inherits: its end of PMI.
+    /// A further descriptor that the task inherits: the task's end of the socket for PMI. None: the task can't use PMI.
     pub(super) further: Option<OwnedFd>,
-    /// The epilogs that run after the task.
+    /// The epilogs that run after the task; None: there are none.
     pub(super) epilog: Option<Epilog>,
 }
 

@@ -23,11 +23,12 @@ use super::search::NotFound;
 use crate::sys::identity::Identity;
 use crate::sys::signals::kill;
 
-/// Most starter threads while no start is stuck.
+/// Most threads while no start is stuck.
 const MOST: usize = 4;
 
-/// Time after which a start counts as stuck, so that one more thread is made, up to `MOST_STUCK`.
+/// Time after which a start counts as stuck, so that one more thread is made.
 const STUCK: Duration = Duration::from_millis(200);
+/// Most threads while all of them are stuck.
 const MOST_STUCK: usize = 256;
 
 /// A script with all that is needed to start it.

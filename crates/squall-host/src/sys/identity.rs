@@ -13,7 +13,7 @@ pub(crate) struct Identity {
     pub(crate) groups: Vec<u32>,
 }
 
-/// Becoming the user failed: the process must not run any program of the user.
+/// Error of becoming the user. After it the process must not run any program of the user.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot become user {uid}: {call}: {error}")]
 pub(crate) struct DropError {

@@ -107,7 +107,7 @@ pub(crate) struct Child {
     pub(crate) pidfd: OwnedFd,
 }
 
-/// A call in the child, before the program was executed, failed.
+/// Error of a system call in the child before the program was executed.
 #[derive(Debug, thiserror::Error)]
 #[error("{call}: {error}")]
 pub(crate) struct SpawnError {

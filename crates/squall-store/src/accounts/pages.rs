@@ -18,9 +18,10 @@ pub(crate) const PAGE_BYTES: usize = 4096;
 const SUM_BYTES: usize = 4;
 /// Offset in the file's header of the number of reserved bytes per page.
 const RESERVED_AT: usize = 20;
-/// Offset in the header of the application id, and its value: a second mark of checked files, in case the first is
+/// Offset in the file's header of the application id: a second mark of files with checksums, in case the first is
 /// damaged.
 const APPLICATION_AT: usize = 68;
+/// Application id of files with checksums.
 const APPLICATION: u32 = 0x5371_4c31;
 /// Bytes of the file's header.
 const HEADER_BYTES: usize = 100;

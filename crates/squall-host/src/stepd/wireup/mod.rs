@@ -63,12 +63,12 @@ pub(super) enum Word {
     Abort {
         /// The exit code.
         code: u8,
-        /// The reason.
+        /// The reason, for the user.
         text: String,
     },
     /// A warning for the user.
     Notice(String),
-    /// Figures that the user has asked for.
+    /// Text with measured figures that the user has asked for.
     Report(String),
     /// Text from a task for the user.
     Log {
@@ -121,7 +121,7 @@ pub(super) struct Wireup {
     tickets: u64,
     standing: Standing,
     words: Vec<Word>,
-    /// Whether connections are made before they are needed.
+    /// Whether connections to other step daemons are made before there is a message to send.
     early: bool,
     /// Number of events of ranks here that were sent to other nodes.
     events: u64,

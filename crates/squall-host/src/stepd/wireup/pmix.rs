@@ -166,7 +166,7 @@ pub(super) fn reason(fault: Fault) -> &'static str {
     }
 }
 
-/// Passes the result of a fence or the like to the waiting caller.
+/// Passes the result of a fence, a request for a rank's data, a connect or a group operation to the waiting caller.
 pub(super) fn tell_joined(waiter: Waiter, result: Result<(Vec<u8>, u64), Fault>) {
     let result = result.map_err(verdict);
     match waiter {

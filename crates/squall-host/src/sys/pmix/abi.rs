@@ -86,8 +86,8 @@ impl Info {
         self.key.iter().map(|&c| c as u8).take_while(|&c| c != 0).eq(key.to_bytes().iter().copied())
     }
 
-    /// Returns address and length of a byte object; None: it is of another type. The value must be alive while they are
-    /// used.
+    /// Returns address and length of a byte object; None: the value is of another type. The value must be alive while
+    /// they are used.
     pub(super) fn bytes(&self) -> Option<(*const u8, usize)> {
         let [at, length, _] = self.value.data;
         (self.value.kind == BYTE_OBJECT && at != 0).then_some((at as *const u8, length as usize))
@@ -98,7 +98,7 @@ impl Info {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Returns a string; None: it is of another type. The value must be alive.
+    /// Returns a string; None: the value is of another type. The value must be alive.
     pub(super) fn text(&self) -> Option<String> {
         let [at, ..] = self.value.data;
         if self.value.kind != STRING || at == 0 {

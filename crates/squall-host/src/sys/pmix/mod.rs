@@ -31,8 +31,8 @@ const LIBRARY: &CStr = c"libpmix.so.2";
 const OWN_ENVIRONMENT: [(&str, &str); 3] =
     [("PMIX_MCA_gds", "hash"), ("PMIX_MCA_plog", "default"), ("HWLOC_SYNTHETIC", "pu:1")];
 
-/// Exit status of a step daemon that needed the library, and without a fault: the zygote then loads it in advance for
-/// the next.
+/// Exit status of a step daemon that has ended normally and needed libpmix. The zygote then loads the library in
+/// advance for the next step.
 pub(crate) const WANTED: u8 = 3;
 
 /// Loads the library, and detects the hardware, so that copies of this process need not. Starts no server. Must be
@@ -56,7 +56,7 @@ pub(crate) struct Job {
     pub(crate) ranks: Vec<Vec<u32>>,
     /// Index of this node in `nodes`.
     pub(crate) here: u32,
-    /// Slots (CPUs) of the whole allocation.
+    /// Number of slots (CPUs) of the whole allocation.
     pub(crate) universe: u32,
     /// Folder that the tasks of this node share.
     pub(crate) folder: String,

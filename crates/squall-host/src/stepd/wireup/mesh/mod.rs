@@ -96,7 +96,7 @@ pub(super) struct Mesh {
     listener: UnixListener,
     /// TCP listener for step daemons on other machines, or (if the route is TCP) for all.
     tcp: Option<TcpListener>,
-    /// UCX, if it is wanted and available.
+    /// UCX transport; None: the user does not want it, or it is not available.
     fast: Option<Fast>,
     /// Address of the TCP listener, `HOST:PORT`; empty: there is none.
     endpoint: String,
