@@ -67,7 +67,8 @@ pub(crate) struct Users {
     most: usize,
 }
 
-/// One user's remaining allowances, shared by all connections of that user.
+/// How many requests and bytes one user may still have in this process, and the answers queued for the user. All
+/// connections of the user share it.
 #[derive(Debug)]
 pub(crate) struct Account {
     /// One permit for each further request that may wait for a decision.
@@ -78,7 +79,7 @@ pub(crate) struct Account {
     unread: AtomicUsize,
 }
 
-/// A request's part of its user's allowances (one request, and its bytes); dropping it frees them.
+/// The part of a user's allowances that one request takes: one request, and its bytes. Dropping it frees them.
 #[derive(Debug)]
 pub(crate) struct Claim(#[expect(dead_code, reason = "held")] [OwnedSemaphorePermit; 2]);
 
@@ -96,12 +97,12 @@ impl Account {
         Claim([request, reading].map(|permit| permit.expect("these semaphores are never closed")))
     }
 
-    /// Counts `bytes` more of queued answers. False: that is more than the user may leave unread.
+    /// Counts `bytes` more of answers queued for the user. False: that is more than the user may leave unread.
     pub(crate) fn owe(&self, bytes: usize) -> bool {
         self.unread.fetch_add(bytes, Ordering::Relaxed) + bytes <= USER_UNREAD_MAX
     }
 
-    /// Counts `bytes` less of queued answers: they were sent or discarded.
+    /// Counts `bytes` less of answers queued for the user: they were sent or discarded.
     pub(crate) fn settle(&self, bytes: usize) {
         self.unread.fetch_sub(bytes, Ordering::Relaxed);
     }

@@ -31,10 +31,11 @@ use detect::{Mounts, Version};
 pub(crate) struct Cgroups {
     /// The node's folder in the v2 hierarchy. None: this process may not use v2.
     v2: Option<Hierarchy>,
-    /// The hierarchy with the memory controller: v2, or the v1 one of that controller.
+    /// The hierarchy with the memory controller: v2, or the v1 one of that controller. None: there is none that this
+    /// process may use.
     memory: Option<Hierarchy>,
-    /// The hierarchy with the CPU controller (v2 or v1), set up for the first job that takes turns: for other jobs the
-    /// cost of a group there exceeds its use.
+    /// The hierarchy with the CPU controller (v2 or v1), set up for the first gang-scheduled job: for other jobs the
+    /// cost of a group there exceeds its use. None inside: there is none that this process may use.
     cpu: OnceCell<Option<Hierarchy>>,
     /// Roots under which groups of the v1 CPU controller may be made; `below` is the node's folder relative to a root.
     cpu_roots: Vec<PathBuf>,
@@ -227,7 +228,8 @@ impl Cgroups {
         self.v2.as_ref().map(|v2| step_dir(v2, key))
     }
 
-    /// Returns the folder of the job's v2 group, if the kernel can freeze all its members together.
+    /// Returns the folder of the job's v2 group; None: there is none, or the kernel can't freeze all its members
+    /// together.
     pub(crate) fn group_to_freeze(&self, job: JobAttempt) -> Option<PathBuf> {
         let dir = self.v2.as_ref()?.base.join(job_name(job));
         dir.join(FREEZE).exists().then_some(dir)

@@ -32,7 +32,7 @@ pub struct ConfigFiles {
 /// A configuration that has passed all checks.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// The configuration.
+    /// The parsed configuration.
     pub config: Config,
     /// Entries of the topology file that do not match the configured nodes; they are ignored.
     pub oddities: Vec<String>,

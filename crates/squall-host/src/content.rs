@@ -41,14 +41,15 @@ struct Kept {
     used: SystemTime,
 }
 
-/// A file that is being received.
+/// State of a file that is being received.
 #[derive(Debug)]
 struct Shadow {
     file: File,
     size: u64,
     come: u64,
     checksum: Checksum,
-    /// The locked claim file, if this node receives the copy for its neighbours too.
+    /// The locked claim file, if this node receives the file for other nodes of this machine too. None: it receives the
+    /// file for itself only.
     claim: Option<File>,
 }
 

@@ -214,7 +214,7 @@ pub(crate) struct Outgoing(Arc<Shared>);
 struct Shared {
     queue: Mutex<Queue>,
     changed: Notify,
-    /// Notified when queued frames were written.
+    /// Notified when queued frames were written, so that there is room for others.
     taken: Notify,
     bytes_max: usize,
 }
@@ -240,7 +240,8 @@ impl Queue {
         self.frames = Vec::new();
     }
 
-    /// Counts `bytes` more of queued bytes. False: that exceeds a limit.
+    /// Counts `bytes` more in this queue. False: the queue, its user or this process then has more queued bytes than
+    /// allowed.
     fn owe(&mut self, bytes: usize, bytes_max: usize) -> bool {
         self.bytes += bytes;
         let Some(user) = &self.of else { return self.bytes <= bytes_max };
@@ -248,7 +249,7 @@ impl Queue {
         user.owe(bytes) && waiting <= WAITING_BYTES_MAX
     }
 
-    /// Counts `bytes` less of queued bytes.
+    /// Counts `bytes` less in this queue, and for its user.
     fn settle(&mut self, bytes: usize) {
         self.bytes -= bytes;
         if let Some(user) = &self.of {
@@ -292,7 +293,7 @@ impl Outgoing {
         self.lock().closed
     }
 
-    /// Waits until there is room, or the queue is closed.
+    /// Waits until few bytes are queued, or the queue is closed.
     pub(crate) async fn room(&self) {
         loop {
             let taken = self.0.taken.notified();

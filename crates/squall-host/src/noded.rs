@@ -147,19 +147,19 @@ const EVENTS_MAX: usize = 4096;
 enum Event {
     /// An event of the daemon's connections in the tree of nodes.
     Net(NetEvent),
-    /// A step daemon has ended that this process did not execute itself.
+    /// A step daemon has ended that is not a child of this process.
     DaemonDied(StepKey),
     /// A message or the end of the batch supervisor.
     Foster(FosterEvent),
     /// An adopted task (step, rank) has ended, with its exit and usage if they are known.
     TaskDied(StepKey, u32, Option<(ExitCode, Usage)>),
-    /// A result of receiving a file, for the state machine.
+    /// A result of receiving a file, as an input for the state machine.
     Kept(NodeInput),
     /// A file was installed where a user wants it, by the order with this epoch and number; 0 or an error number.
     Placed((Epoch, u64), i32),
     /// The gang switcher of this number has sent a report; None: it has ended.
     Switched(u64, Option<Report>),
-    /// The usage so far of a step's tasks.
+    /// A step daemon has reported what its tasks have used so far.
     Used(StepKey, Usage),
     /// A step daemon has received the request to end its step.
     Ending(StepKey),
@@ -202,7 +202,7 @@ struct Daemon {
     orphans: BTreeMap<StepKey, Orphan>,
     /// Exits of reaped children that are not step daemons, the oldest first: pid, exit, usage.
     reaped: VecDeque<(u32, ExitCode, Usage)>,
-    /// Steps that have a folder.
+    /// Steps that have a folder in the spool.
     folders: BTreeSet<StepKey>,
     sweeps: BTreeMap<JobAttempt, Sweep>,
     gang: Gang,

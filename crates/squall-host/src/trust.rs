@@ -35,7 +35,7 @@ pub struct Trust {
 /// The controller that this machine has joined, and its node name there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
-    /// Name of this machine's node.
+    /// Name of this machine's node in the cluster.
     pub name: String,
     /// Address on which the controller listens: `HOST:PORT`.
     pub controller: String,
@@ -249,13 +249,13 @@ fn safe(name: &str) -> io::Result<&str> {
     if plain { Ok(name) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
-/// Parses an invitation: the node's name, and the end of validity (seconds since 1970).
+/// Parses a stored invitation: the node's name, and the end of validity (seconds since 1970).
 fn invitation(text: &str) -> Option<(&str, u64)> {
     let (name, until) = text.trim().split_once(' ')?;
     Some((name, until.parse().ok()?))
 }
 
-/// Reads a small file. None: it does not exist.
+/// Reads a small text file. None: it does not exist.
 fn read(path: &Path) -> io::Result<Option<String>> {
     match fs::read_to_string(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),

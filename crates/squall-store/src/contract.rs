@@ -61,7 +61,8 @@ struct FileBed {
     log: Option<FileLog>,
     /// The segment that was written at the last flush, and its end, bytes.
     flushed: (PathBuf, u64),
-    /// The segment's file, while the log writes to `/dev/full` in its place.
+    /// The real file of the segment, while the log writes to `/dev/full` in its place. None: the log writes to the real
+    /// file.
     good: Option<File>,
 }
 

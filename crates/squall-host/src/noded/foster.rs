@@ -77,7 +77,7 @@ fn encoded(dialect: Dialect, word: &ToFoster) -> Vec<u8> {
 
 /// An event of the batch supervisor.
 pub(super) enum FosterEvent {
-    /// The batch supervisor sent a message.
+    /// The batch supervisor has sent this message.
     Said(FromFoster),
     /// The batch supervisor has ended.
     Gone,

@@ -42,7 +42,7 @@ const STRANGERS_MAX: usize = 64;
 
 /// An event of the daemon's connections.
 pub(super) enum NetEvent {
-    /// The attempt to connect to a parent has ended.
+    /// The attempt to connect to a parent has ended: the connection and to which parent it leads, or the error.
     Dialled(io::Result<(Conversation, Dial)>),
     /// A child has sent its greeting.
     Child(Conversation),

@@ -50,7 +50,7 @@ type Spooled = (StepKey, Option<Box<StepLaunch>>);
 
 /// A step that has a running daemon.
 pub(super) struct Served {
-    /// The process that serves the step.
+    /// The process that serves the step: a step daemon of its own, or the batch supervisor.
     pub(super) by: By,
     /// Queue of messages for a step daemon of its own; None: no message was sent so far.
     pub(super) tells: Option<Sender<ToStepd>>,
@@ -86,7 +86,7 @@ impl Served {
     }
 }
 
-/// Functions for the start of the node daemon.
+/// Functions by which a starting node daemon finds what earlier incarnations left.
 impl Daemon {
     /// Reports to the state machine what earlier incarnations left: jobs, steps and processes.
     pub(super) fn find(&mut self) {

@@ -59,11 +59,11 @@ pub(super) struct Daemon {
     watchers: Watchers,
     ready: Option<Ready>,
     streams: Streams,
-    /// File for notices of a batch job, which has no `srun`.
+    /// The batch job's standard error, for notices to the user. None: notices go to `srun`.
     stderr: Option<File>,
     processes: Processes,
     meter: Meter,
-    /// Wire-up of the tasks (PMIx, PMI), by which ranks find each other.
+    /// Wire-up of the tasks (PMIx, PMI), by which ranks find each other. None: the step has or wants none.
     wireup: Option<Wireup>,
     poller: Poller<Event>,
     next_sample: Instant,
@@ -255,7 +255,8 @@ impl Daemon {
         answers.extend(found);
     }
 
-    /// Sends the messages of wire-up; returns its inputs for the state machine.
+    /// Sends the messages that wire-up has for `srun`, the node daemon and the user; returns its inputs for the state
+    /// machine.
     fn wireup_words(&mut self) -> Vec<StepInput> {
         for (to, message) in self.wireup.as_mut().map(Wireup::passes).unwrap_or_default() {
             self.tell_srun(&FromStep::Pass { to, message: Box::new(message) });

@@ -26,7 +26,7 @@ pub(super) enum FolderError {
     /// Another step daemon has taken this folder.
     #[error("this step was started before")]
     Taken,
-    /// A file is missing or damaged.
+    /// A file is missing or damaged: the file, and what is wrong with it.
     #[error("{0}: {1}")]
     Broken(&'static str, String),
 }
@@ -48,7 +48,7 @@ pub(super) struct Folder {
 #[derive(Clone, Debug)]
 pub(super) struct Notes {
     file: Arc<File>,
-    /// Bytes of the file that are in use.
+    /// Bytes of the file that hold lines of tasks; the next line is written behind them.
     taken: u64,
 }
 

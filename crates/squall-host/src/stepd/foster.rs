@@ -85,10 +85,10 @@ pub(crate) enum ToFoster {
     /// Passes on a message for a step.
     #[n(1)]
     Tell {
-        /// The step.
+        /// Step for which the message is.
         #[n(0)]
         key: StepKey,
-        /// The message.
+        /// Message for the step, as for its own step daemon.
         #[n(1)]
         message: ToStepd,
     },
@@ -155,18 +155,18 @@ struct Ward {
     starting: Option<Starting>,
     /// Process id of the script, until it is reaped.
     pid: Option<u32>,
-    /// Whether the script had a handler for SIGTERM when that was sent.
+    /// Whether the script had a handler for SIGTERM when it was sent that signal.
     heard: bool,
-    /// The script's standard error, for notices.
+    /// The script's standard error, for notices to the user; None: it is not open.
     stderr: Option<File>,
     next_sample: Instant,
-    /// Time of the next kill, while all processes of the step are being killed.
+    /// Time of the next kill while all processes of the step are being killed; None: they are not being killed.
     killing: Option<Instant>,
 }
 
-/// State of a script between its start and its execution.
+/// State of a script from its start until it is executed.
 struct Starting {
-    /// Inputs for the state machine that arrived meanwhile.
+    /// Inputs for the state machine that have arrived since the start began.
     later: Vec<StepInput>,
     /// Time at which the script is killed unless it was executed before.
     kill_at: Instant,
@@ -233,7 +233,7 @@ impl Ward {
     }
 }
 
-/// A connection of a node daemon.
+/// A connection of a node daemon to the batch supervisor.
 struct Link {
     frames: Frames,
     greeted: bool,
@@ -252,7 +252,7 @@ pub(super) struct Foster {
     scripts: HashMap<u32, StepKey>,
     /// Messages to node daemons, sent at the end of this iteration of the loop.
     words: Vec<FromFoster>,
-    /// Whether the command line shows that it serves steps.
+    /// Whether the command line shows at present that the supervisor serves steps.
     busy: bool,
     /// When the supervisor ends if it has nothing to do.
     until: Instant,

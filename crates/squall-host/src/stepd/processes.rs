@@ -32,15 +32,15 @@ const BUSY_PAUSE: Duration = Duration::from_millis(5);
 pub(super) struct Processes {
     /// Ranks of running tasks by process id.
     ranks: BTreeMap<u32, u32>,
-    /// Process ids of tasks that had a handler for SIGTERM when that was sent.
+    /// Process ids of tasks that had a handler for SIGTERM when they were sent that signal.
     heard: BTreeSet<u32>,
     /// Epilogs to run after a task's end, by rank.
     epilogs: BTreeMap<u32, Epilog>,
     /// Ends of tasks that are reported when their epilog has ended, by the epilog's process id.
     held: BTreeMap<u32, StepInput>,
-    /// Time of the next kill, while all processes are being killed.
+    /// Time of the next kill while all processes of the step are being killed; None: they are not being killed.
     killing: Option<Instant>,
-    /// End time and exit code of an emulated task.
+    /// End time and exit code of an emulated task; None: there is none.
     timer: Option<(Instant, u8)>,
 }
 

@@ -45,7 +45,7 @@ pub(super) struct Script {
     pub(super) umask: u32,
     /// The v2 cgroup in which the script's process is created.
     pub(super) group: File,
-    /// The file in which the script's process records itself.
+    /// The file `pids` of the step's folder, in which the script's process records itself.
     pub(super) notes: Notes,
     /// Set when the step was ended: the script must not be started any more.
     pub(super) ended: Arc<AtomicBool>,
@@ -84,7 +84,7 @@ pub(super) struct Starters {
     started: Receiver<(StepKey, StepInput)>,
     bell: Arc<OwnedFd>,
     threads: usize,
-    /// Scripts that are being started, with the time since when.
+    /// Scripts that are being started, each with the time when its start began.
     under_way: BTreeMap<StepKey, Instant>,
     /// When the last thread was added.
     relieved: Instant,

@@ -31,7 +31,7 @@ struct Output {
     stderr: bool,
     pipe: File,
     labelled: Option<Labelled>,
-    /// Whether the output's end was read; it is removed by `sweep`, so that indexes stay valid until then.
+    /// Whether the output's end was read. `sweep` removes such outputs, so that indexes stay valid until then.
     over: bool,
 }
 
@@ -40,7 +40,7 @@ struct Output {
 struct Labelled {
     file: File,
     label: String,
-    /// The beginning of an incomplete line.
+    /// The beginning of a line whose end the task has not written yet.
     held: Vec<u8>,
 }
 
@@ -77,7 +77,7 @@ struct Input {
     waiting: VecDeque<u8>,
     /// Whether the end of input was received.
     ended: bool,
-    /// Whether the input is closed; it is removed by `sweep`.
+    /// Whether the task's end of the input is closed. `sweep` removes such inputs.
     over: bool,
 }
 
@@ -86,7 +86,7 @@ struct Input {
 pub(super) struct Streams {
     outputs: Vec<Output>,
     inputs: Vec<Input>,
-    /// The master side of the terminal (`--pty`), with the rank of its task.
+    /// The master side of the terminal (`--pty`), with the rank of its task. None: there is no terminal.
     terminal: Option<(u32, File)>,
 }
 
@@ -183,7 +183,7 @@ impl Streams {
         }
     }
 
-    /// Closes and removes streams that have ended. This changes indexes.
+    /// Closes and removes streams that have ended. The indexes of other streams are different afterwards.
     pub(super) fn sweep(&mut self) {
         self.outputs.retain(|o| !o.over);
         self.inputs.retain(|i| !i.over);
@@ -195,7 +195,7 @@ impl Streams {
         places.filter(|(_, o)| !o.over && rank.is_none_or(|r| r == o.rank)).map(|(at, _)| at).collect()
     }
 
-    /// Queues input from `srun` for a task, or for all; no bytes: the end.
+    /// Queues input from `srun` for the task with this rank; None: for all tasks. No bytes mark the end of the input.
     pub(super) fn input(&mut self, rank: Option<u32>, bytes: &[u8]) {
         for input in self.inputs.iter_mut().filter(|i| rank.is_none_or(|r| r == i.rank) && !i.ended && !i.over) {
             if bytes.is_empty() {

@@ -67,7 +67,7 @@ impl Watchers {
         }
     }
 
-    /// Removes disconnected watchers. This changes indexes.
+    /// Removes disconnected watchers. The indexes of other watchers are different afterwards.
     pub(super) fn sweep(&mut self) {
         for at in std::mem::take(&mut self.gone).into_iter().rev() {
             self.links.remove(at);

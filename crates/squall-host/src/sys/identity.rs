@@ -141,7 +141,7 @@ mod tests {
         fn new(fails: &'static str, lies: bool) -> Self {
             Self { uid: 0, gid: 0, groups: vec![0], fails, lies, order: Vec::new() }
         }
-        /// Whether the call takes effect.
+        /// Returns whether this simulated call takes effect; Err: it fails.
         fn call(&mut self, name: &'static str) -> io::Result<bool> {
             self.order.push(name);
             match name == self.fails {

@@ -19,12 +19,12 @@ pub(super) const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 /// Process group, session and terminal of the child.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Session {
-    /// A process group of its own.
+    /// The child gets a process group of its own, in its parent's session.
     #[default]
     Group,
-    /// A session of its own.
+    /// The child gets a session of its own.
     New,
-    /// A session of its own whose controlling terminal is its standard input.
+    /// The child gets a session of its own, whose controlling terminal is the child's standard input.
     Terminal,
 }
 
@@ -170,7 +170,7 @@ struct Report {
     errno: c_int,
 }
 
-/// Names of the calls that may fail in the child.
+/// Names of the system calls that may fail in the child; `Report::failed` is an index into it.
 const CALLS: [&str; 10] =
     ["", "setsid", "dup2", "chdir", "setrlimit", "sched_setaffinity", "close_range", "execve", "setresuid", "pwrite"];
 

@@ -490,7 +490,7 @@ impl Book {
         self.insert_step(id, StepNo::BATCH, "batch", time, (&name, 1), (cpus as u32, 1), "")
     }
 
-    /// After a job has given back nodes, its row shows the remaining allocation only.
+    /// Changes the row of a job that has given back nodes: it shows the remaining allocation only.
     fn shrunk(&mut self, id: JobId, attempt: Attempt, alloc: &Alloc) -> Done {
         let (nodes, names) = (alloc.nodes(), self.names(&alloc.nodes()));
         let sql =
@@ -668,7 +668,8 @@ impl Book {
         self.requeue_perhaps(time, id, sql, params![id.0, attempt.0, nodes.len() as i64])
     }
 
-    /// Runs a change; a job that no node holds after it is requeued, if that was decided.
+    /// Runs the change `sql`. If no node holds the job afterwards, it is requeued, provided that this was decided
+    /// before.
     fn requeue_perhaps(&self, time: Time, id: JobId, sql: &str, values: &[&dyn rusqlite::ToSql]) -> Done {
         let back: Option<bool> = self.db.prepare_cached(sql)?.query_row(values, |r| r.get(0)).optional()?;
         if back == Some(true) { self.back_to_queue(time, id) } else { Ok(()) }

@@ -78,10 +78,10 @@ struct Fed {
     signs: Arc<Signs>,
 }
 
-/// Flags shared by the sender of records and the thread.
+/// State shared by the handle that queues records and the thread that stores them.
 #[derive(Debug, Default)]
 struct Signs {
-    /// Whether the thread was notified that there are records.
+    /// Whether the thread was notified since it last took the queued records.
     known: AtomicBool,
     /// Number of the last record that did not fit into the queue.
     lost: AtomicU64,
@@ -186,7 +186,7 @@ struct Keeper {
     book: Option<Book>,
     waiting: VecDeque<Arc<Vec<Record>>>,
     waiting_records: usize,
-    /// Records up to this one must be read from the journal's files.
+    /// Number of the last record that must be read from the journal's files; 0: none must.
     behind_up_to: u64,
     accounted: Accounted,
     checkpoint: Instant,

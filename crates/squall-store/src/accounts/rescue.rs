@@ -309,12 +309,13 @@ impl Rescue {
 
     /// Returns a row with the new ids of its owner and specification. None: these are lost, or the row is not wanted.
     fn placed(&self, table: &Table, mut values: Vec<Value>) -> Option<Vec<Value>> {
-        /// Columns of a job's row: its state, and the number of nodes that hold it.
+        /// Column of a job's row with its state.
         const STATE: usize = 12;
+        /// Column of a job's row with the number of nodes that have not released the job.
         const LEFT: usize = 28;
-        /// Column of an array's row with its pending tasks that have no rows of their own, and its value for no such
-        /// tasks.
+        /// Column of an array's row with its pending tasks that have no rows of their own.
         const PENDING: usize = 13;
+        /// Value of the column `PENDING` if there are no such tasks.
         const NO_TASKS: &[u8] = &[0x80];
         if let Some((owner, spec)) = table.shared {
             for (column, known) in [(owner, &self.owners), (spec, &self.specs)] {

@@ -84,7 +84,7 @@ struct Work {
 /// A snapshot that is not the newest.
 struct Before {
     covered: u64,
-    /// The files that contain its blobs: (whether it is a pack, number).
+    /// The files that contain the snapshot's blobs: (whether it is a pack, number).
     files: HashSet<(bool, u64)>,
 }
 

@@ -169,7 +169,7 @@ struct Blocks {
     format: u32,
     seal: Seal,
     end: u64,
-    /// Offset and number of the next block.
+    /// Offset and number of the next block that a thread takes.
     next: Mutex<(u64, u64)>,
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Cursor {
     pub(crate) link: Link,
 }
 
-/// An item found in a segment.
+/// An item of a frame in a segment.
 #[derive(Debug)]
 pub(crate) enum Found {
     Record(Record),
@@ -45,7 +45,7 @@ pub(crate) struct End {
 /// Result of reading segments.
 #[derive(Debug)]
 pub(crate) struct Walk {
-    /// Position after the last good frame.
+    /// Position after the last good frame; None: none was read, and no position was given.
     pub(crate) cursor: Option<Cursor>,
     /// End of the last segment that was read. None: no segment could be read.
     pub(crate) end: Option<End>,

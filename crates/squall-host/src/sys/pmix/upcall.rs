@@ -38,7 +38,7 @@ pub(crate) enum Upcall {
     Fence {
         /// Ranks that take part in the fence.
         asked: Asked,
-        /// The data that the participants contribute.
+        /// Data that the participants on this node contribute to the fence.
         data: Vec<u8>,
         /// Callback for the answer.
         reply: ModexReply,
@@ -88,7 +88,7 @@ pub(crate) enum Upcall {
     Lookup {
         /// Names to look up.
         keys: Vec<String>,
-        /// Whether to wait until all of them are published.
+        /// Whether to wait until all of the names are published.
         wait: bool,
         /// Callback for the answer.
         reply: LookupReply,
@@ -101,7 +101,7 @@ pub(crate) enum Upcall {
         name: String,
         /// Ranks that take part in the construction or destruction of the group.
         asked: Asked,
-        /// Data that the participants contribute for each other.
+        /// Data that the participants on this node contribute for the others.
         data: Vec<u8>,
         /// Whether the library asks for a unique number for the group.
         numbered: bool,
@@ -157,22 +157,22 @@ pub(crate) struct Event {
 pub(crate) enum Asked {
     /// All ranks of the step.
     All,
-    /// The ranks with these numbers.
+    /// Only the ranks with these numbers.
     Some(IndexSet),
 }
 
 /// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Success.
+    /// The request has succeeded.
     Well,
     /// Not all participants have entered in time.
     Timeout,
     /// A participant's node has failed.
     Gone,
-    /// The data is too large.
+    /// The request's data is too large.
     TooLarge,
-    /// No such rank, name or group.
+    /// The rank, name or group does not exist.
     NotFound,
     /// The name exists already.
     Taken,

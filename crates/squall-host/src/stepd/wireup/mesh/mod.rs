@@ -202,7 +202,7 @@ impl Mesh {
         })
     }
 
-    /// Has UCX carry direct messages, under the user's settings for it. Err: why it can't.
+    /// Has UCX carry direct messages, under the user's settings for it. Err: why UCX can't be used.
     pub(super) fn hasten(&mut self, settings: &[(String, String)]) -> Result<(), String> {
         self.fast = Some(Fast::start(&self.kinship, settings)?);
         Ok(())
@@ -386,7 +386,7 @@ impl Mesh {
         heard
     }
 
-    /// Removes connections that have ended. This changes the indexes of `interests`.
+    /// Removes connections that have ended. The indexes of `interests` are different afterwards.
     pub(super) fn sweep(&mut self) {
         self.links.retain(|link| !link.broken);
     }
