@@ -69,9 +69,9 @@ pub(crate) async fn read_greeting(stream: &mut (impl AsyncRead + Unpin)) -> io::
 /// Encoding of messages to a process of this machine that may have been started by release 0.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
-    /// The current encoding, with numbered fields.
+    /// The current encoding of messages, with numbered fields.
     Present,
-    /// The encoding of release 0.1.
+    /// The encoding of messages in release 0.1.
     V1,
 }
 

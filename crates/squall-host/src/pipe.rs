@@ -165,7 +165,7 @@ impl Pipe {
         Self(Kind::Sealed(Box::new(Sealed { stream, stage, room, heard, plain, taken: 0, early, unsent, sent: 0 })))
     }
 
-    /// Returns the least buffer size for reading.
+    /// Returns how large a buffer for reading must be at least, bytes.
     pub(crate) fn room(&self) -> usize {
         match &self.0 {
             // What is left unread is still in the socket.

@@ -16,8 +16,9 @@ use crate::sys::pidfd;
 use squall_files::place::TASK_MARK;
 
 const SIGKILL: i32 = 9;
-/// The kernel's flags of a task that exits, and of one that a signal ends (include/linux/sched.h).
+/// The kernel's flag of a task that exits (include/linux/sched.h).
 const PF_EXITING: u64 = 0x4;
+/// The kernel's flag of a task that a signal ends (include/linux/sched.h).
 const PF_SIGNALED: u64 = 0x400;
 
 /// Fields of `/proc/PID/stat`.
@@ -137,7 +138,7 @@ pub struct OfJob {
     pub pid: u32,
     /// The step to which it belongs.
     pub key: StepKey,
-    /// The node's name.
+    /// Name of the node on which the process belongs to a step.
     pub node: String,
     /// Local id and rank of the task, if this is the task's first process.
     pub task: Option<(u32, u32)>,

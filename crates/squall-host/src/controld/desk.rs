@@ -16,7 +16,7 @@ use squall_store::BlobReader;
 /// Bytes of scripts and environments cached in memory.
 const CACHE_BYTES: usize = 16 << 20;
 
-/// Bytes of messages in one frame, unless a single one is longer: frames must stay below their size limit.
+/// Most bytes of messages in one frame, unless a single message is longer: frames must stay below their size limit.
 const PARCELS_MAX: usize = FRAME_BYTES_MAX / 4 * 3;
 
 /// Reads scripts and environments, of which the state machine has only the digests. Caches them in memory.

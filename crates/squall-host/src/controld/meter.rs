@@ -10,7 +10,7 @@ use squall_model::wire::client::Request;
 use squall_model::wire::fabric::{UpFrame, Upward};
 use squall_model::wire::info::Diag;
 
-/// Result of an append to the journal.
+/// Size and duration of an append to the journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Appended {
     /// Bytes written.

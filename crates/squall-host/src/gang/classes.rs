@@ -70,7 +70,7 @@ impl Classed {
     }
 }
 
-/// New jobs that may be queued between two readings; further ones are never classified.
+/// New jobs that may be queued between two readings; further ones are never classified, and keep the class `Together`.
 const NEWCOMERS_MAX: usize = 1024;
 
 /// Handle of the classifying thread, which ends when this is dropped.
@@ -105,7 +105,7 @@ impl Classes {
     }
 }
 
-/// A job that is being classified.
+/// State of a job that is being classified.
 struct Watched {
     class: Weak<AtomicU8>,
     dir: Option<PathBuf>,

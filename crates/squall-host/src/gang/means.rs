@@ -165,7 +165,7 @@ fn is_populated(dir: &Path) -> bool {
 pub enum Means {
     /// Writing to `cgroup.freeze` of the job's group.
     Freeze(File),
-    /// SIGSTOP and SIGCONT to the job's process groups.
+    /// Sending SIGSTOP and SIGCONT to the job's process groups.
     Signal(Groups),
 }
 

@@ -30,7 +30,7 @@ const REAP_PAUSE: Duration = Duration::from_millis(5);
 /// Most checks whether another process has reaped an ended task.
 const REAP_TRIES: u32 = 200;
 
-/// A step whose step daemon died.
+/// State of a step whose step daemon died and whose tasks the node daemon has adopted.
 pub(super) struct Orphan {
     began: Time,
     /// Ranks of the step's tasks on this node, in the order of the launch.

@@ -49,9 +49,9 @@ struct Far {
 
 /// Where addresses and keys of nodes are looked up.
 enum Directory {
-    /// They are looked up in the controller's own files: this node is on the controller's machine.
+    /// In the controller's own files: this node is on the controller's machine.
     Here(Trust),
-    /// The controller of the cluster that this node has joined is asked.
+    /// By asking the controller of the cluster that this node has joined, on another machine.
     There(Joined, Errands),
 }
 

@@ -60,9 +60,10 @@ pub(super) struct Served {
 
 /// The process that serves a step.
 pub(super) enum By {
-    /// A step daemon that is our child, by pid: the pid is not reused until we reap it.
+    /// Process id of a step daemon that is a child of this process. The id is not reused until this process reaps the
+    /// child.
     Child(u32),
-    /// A step daemon by pid and pidfd; it need not be our child.
+    /// Process id and pidfd of a step daemon, which need not be a child of this process.
     Watched(u32, Rc<Watched>),
     /// The batch supervisor, which serves many steps.
     Foster,

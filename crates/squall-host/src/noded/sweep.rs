@@ -16,7 +16,7 @@ const DAEMON_WAIT: Span = Span::from_millis(500);
 /// Time without success after which a sweep is logged as failing.
 const COMPLAINT: Span = Span::from_secs(10);
 
-/// A job that is being swept.
+/// State of a job whose remaining processes and groups are being removed.
 pub(super) struct Sweep {
     began: Time,
     looks: usize,
@@ -28,7 +28,7 @@ pub(super) struct Sweep {
 }
 
 impl Daemon {
-    /// Begins to sweep a job; done at once if nothing is left.
+    /// Begins to kill a job's remaining processes and to remove its groups; done at once if nothing is left.
     pub(super) fn sweep(&mut self, job: JobAttempt) {
         if self.sweeps.contains_key(&job) {
             return;

@@ -44,7 +44,7 @@ pub(super) struct Conn {
     outbox: Outbox,
 }
 
-/// Bytes that are not sent yet.
+/// Queue of bytes that are to be sent over a connection.
 #[derive(Debug, Default)]
 struct Outbox {
     bytes: Vec<u8>,
@@ -63,7 +63,7 @@ enum Side {
 /// A node's connection to its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Above {
-    /// By the socket with this epoll token.
+    /// The parent is connected by the socket with this epoll token.
     Socket(u64),
     /// The parent is a node of this rack, and frames are passed in memory: index of the parent, and number of the link
     /// at the parent.
@@ -73,7 +73,7 @@ enum Above {
 /// A node's connection to a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Below {
-    /// By the socket with this epoll token.
+    /// The child is connected by the socket with this epoll token.
     Socket(u64),
     /// The child is a node of this rack, and frames are passed in memory: index of the child.
     Inside(u32),

@@ -28,7 +28,7 @@ const SLOT_BYTES: usize = 64;
 /// Type of tmpfs as returned by statfs(2).
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// The opened witness file.
+/// The opened witness file: a list, in memory, of the steps that the spool must have.
 #[derive(Debug)]
 pub(super) struct Witness {
     path: PathBuf,

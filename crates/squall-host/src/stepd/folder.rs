@@ -86,8 +86,8 @@ impl Folder {
         Ok((Self { path, launch, environment, result, notes: Notes::new(pids) }, listener))
     }
 
-    /// Takes the folder of a launch that was received otherwise, without entering the folder. Err `Taken`: nothing was
-    /// changed.
+    /// Takes the folder of a step whose launch the batch supervisor has received in a message; does not enter the
+    /// folder. Err `Taken`: nothing was changed.
     pub(super) fn adopt(path: PathBuf, launch: StepLaunch, environment: Vec<u8>) -> Result<Self, FolderError> {
         let (pids, result) = open(&path)?;
         Ok(Self { path, launch, environment, result, notes: Notes::new(pids) })

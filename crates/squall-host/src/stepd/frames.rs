@@ -107,7 +107,7 @@ impl Frames {
         self.unsent.len() - self.sent + self.stream.backlog()
     }
 
-    /// Reads what has arrived, a bounded amount at a time.
+    /// Reads received bytes into the buffer, a bounded amount at a time.
     pub(super) fn fill(&mut self) -> Filled {
         self.make_room();
         loop {

@@ -14,7 +14,7 @@ use crate::spool::{Spool, file, note_exit, parse_key};
 use crate::sys::pmix;
 use crate::sys::wait::{Peeked, Reaped, Waited, peek, reap_pid};
 
-/// Children of a zygote.
+/// The step daemons that a zygote has made, and the steps whose daemon has died.
 #[derive(Debug, Default)]
 pub(super) struct Keeper {
     /// Folders of running step daemons by pid; that of a batch supervisor is the folder of all steps.

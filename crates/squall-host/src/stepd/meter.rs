@@ -148,7 +148,8 @@ fn memory_kb(pid: u32) -> (u64, u64) {
     (pages.next().unwrap_or(0) * page_kb, pages.next().unwrap_or(0) * page_kb)
 }
 
-/// Returns a process's share of resident memory, KiB: shared pages are divided by the number of processes.
+/// Returns a process's share of resident memory, KiB: each shared page is divided by the number of processes that share
+/// it.
 fn share_kb(pid: u32) -> u64 {
     let exact = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
         .ok()

@@ -180,7 +180,7 @@ impl Processes {
         (Instant::now() >= at).then(|| self.end_timer(ExitCode { code, signal: 0 }))
     }
 
-    /// When to check again even if no event arrives.
+    /// Returns when to check again even if no event arrives; None: never.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.killing.into_iter().chain(self.timer.map(|(at, _)| at)).min()
     }

@@ -34,8 +34,8 @@ struct Calls {
 /// The description of this machine, made once and inherited by copies of the process.
 static MACHINE: OnceLock<Option<String>> = OnceLock::new();
 
-/// Returns the description of this machine. None: the library is missing, or failed. Must be called first while the
-/// process has no other thread.
+/// Returns libhwloc's description of this machine, as XML. None: the library is missing, or failed. Must be called
+/// first while the process has no other thread.
 pub(crate) fn machine() -> Option<&'static str> {
     MACHINE.get_or_init(describe).as_deref()
 }

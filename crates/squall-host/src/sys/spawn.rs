@@ -495,6 +495,8 @@ unsafe fn become_person(person: &Person) -> bool {
     }
 }
 
+/// Sets soft resource limits of the calling process. False: one of them could not be set.
+///
 /// # Safety
 /// `limits` must point to `count` entries.
 unsafe fn limit(limits: *const (u32, u64), count: usize) -> bool {

@@ -54,7 +54,7 @@ const READER_POLL: Duration = Duration::from_millis(5);
 
 /// A message to the accounting thread.
 enum Order {
-    /// Records were queued.
+    /// Tells the thread that records were queued.
     Gather,
     /// A query: the selected jobs (None: the history of nodes, reservations and accounts), how far the wall clock is
     /// ahead of the journal's times in microseconds, and the connection that gets the answer.
@@ -190,7 +190,7 @@ struct Keeper {
     behind_up_to: u64,
     accounted: Accounted,
     checkpoint: Instant,
-    /// Whether rows are stored that may not be durable yet.
+    /// Whether stored rows may not be durable yet.
     dirty: bool,
     trouble: bool,
     /// Queries in progress, answered in turn.

@@ -134,6 +134,8 @@ fn register() -> c_int {
     }
 }
 
+/// Opens a file for SQLite. If it is a main database with checksums, or a new one, its pages are checked from then on.
+///
 /// # Safety
 ///
 /// To be called by SQLite, with a layer, a name, room for a file, and where to put the flags.
@@ -173,6 +175,8 @@ unsafe extern "C" fn open_file(
     }
 }
 
+/// Reads bytes for SQLite. Fails with `SQLITE_CORRUPT` if they are a page with a wrong checksum.
+///
 /// # Safety
 ///
 /// To be called by SQLite, with an open file, and room for `amount` bytes.
@@ -191,6 +195,8 @@ unsafe extern "C" fn read_page(file: *mut ffi::sqlite3_file, to: *mut c_void, am
     }
 }
 
+/// Writes bytes for SQLite. A whole page gets its checksum.
+///
 /// # Safety
 ///
 /// To be called by SQLite, with an open file, and `amount` bytes.

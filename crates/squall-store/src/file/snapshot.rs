@@ -44,7 +44,7 @@ enum Block {
     Part(#[n(0)] Part),
 }
 
-/// A snapshot that was read.
+/// Content of a snapshot that was read from its file.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) state: State,

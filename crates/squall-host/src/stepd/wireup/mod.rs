@@ -61,7 +61,7 @@ pub(super) enum Word {
     Within(bool),
     /// The step has to end with this exit code.
     Abort {
-        /// The exit code.
+        /// Exit code of the step.
         code: u8,
         /// The reason, for the user.
         text: String,
@@ -76,7 +76,7 @@ pub(super) enum Word {
         rank: u32,
         /// Whether the text goes to standard error.
         stderr: bool,
-        /// The text.
+        /// The text to pass on.
         text: String,
     },
 }
@@ -106,7 +106,7 @@ pub(super) enum Waiter {
     Trial,
 }
 
-/// Wire-up of the tasks on this node.
+/// State of the wire-up (PMIx and PMI) of the tasks on this node.
 #[derive(Debug)]
 pub(super) struct Wireup {
     launch: StepLaunch,

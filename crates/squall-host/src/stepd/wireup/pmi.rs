@@ -90,7 +90,7 @@ impl PmiTasks {
         self.ends.iter_mut().filter(|end| end.rank == rank).for_each(|end| end.over = true);
     }
 
-    /// Removes sockets that have ended. This changes indexes.
+    /// Removes sockets that have ended. The indexes of other sockets are different afterwards.
     pub(super) fn sweep(&mut self) {
         self.ends.retain(|end| !end.over);
     }

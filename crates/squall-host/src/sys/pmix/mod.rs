@@ -48,11 +48,11 @@ pub(crate) fn warm() {
 pub(crate) struct Job {
     /// Name of the PMIx namespace.
     pub(crate) nspace: String,
-    /// Id of the step, as `JOB.STEP`.
+    /// Id of the step, in the form `JOB.STEP`.
     pub(crate) id: String,
-    /// Names of the nodes.
+    /// Names of the step's nodes.
     pub(crate) nodes: Vec<String>,
-    /// Ranks on each node. Same length as `nodes`.
+    /// Ranks of the tasks on each node. Same length as `nodes`.
     pub(crate) ranks: Vec<Vec<u32>>,
     /// Index of this node in `nodes`.
     pub(crate) here: u32,
@@ -395,6 +395,8 @@ fn load() -> Result<Calls, String> {
     }
 }
 
+/// Returns the address of a symbol of the library. Err: the loader's message.
+///
 /// # Safety
 /// `library` must be a handle of `dlopen`.
 unsafe fn symbol(library: *mut c_void, name: &CStr) -> Result<*mut c_void, String> {

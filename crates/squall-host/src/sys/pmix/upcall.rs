@@ -559,6 +559,8 @@ pub(super) unsafe extern "C" fn answered(status: Status, bytes: *mut c_char, len
     inbox.put(Upcall::Published { ticket: ticket as u64, data });
 }
 
+/// Queues a call of `PMIx_Connect`, or (not `on`) of `PMIx_Disconnect`.
+///
 /// # Safety
 /// `procs` must point to `count` entries.
 unsafe fn connects(on: bool, procs: *const Proc, count: usize, done: Option<OpDone>, data: *mut c_void) -> Status {
@@ -638,6 +640,8 @@ unsafe extern "C" fn publish(
     SUCCESS
 }
 
+/// Returns the strings of an array that ends with null.
+///
 /// # Safety
 /// `keys` must be null or an array of strings that ends with null.
 pub(super) unsafe fn names(keys: *const *const c_char) -> Vec<String> {

@@ -350,7 +350,7 @@ impl Mesh {
         self.calls.values().map(|call| call.again).min()
     }
 
-    /// Returns what to poll for: first the listeners, then the connections.
+    /// Returns the descriptors to poll, with the events to wait for: first the listeners, then the connections.
     pub(super) fn interests(&self) -> impl Iterator<Item = Interest<'_, ()>> {
         let fast = self.fast.as_ref().map(Fast::interest);
         let listeners = std::iter::once(self.listener.as_fd()).chain(self.tcp.as_ref().map(AsFd::as_fd)).chain(fast);
