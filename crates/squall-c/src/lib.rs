@@ -44,8 +44,9 @@ pub struct End {
     signal: u32,
 }
 
-/// Size of `squall_job` in the first version that had a size field, and a size that it will never exceed, bytes.
+/// Size of `squall_job` in the first version that had a size field, bytes.
 const OLDEST_BYTES: usize = 104;
+/// Size that `squall_job` will never exceed in any version, bytes.
 const JOB_BYTES_MAX: usize = 4096;
 
 thread_local! {

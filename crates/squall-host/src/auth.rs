@@ -26,7 +26,7 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
-    /// Returns the cached peer with these ids; None: it is not in the cache, or older than `KEPT`.
+    /// Returns the user and group with these ids from the cache; None: not cached, or cached for longer than `KEPT`.
     pub(crate) fn known(&self, uid: u32, gid: u32) -> Option<Who> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let (since, owner) = known.get(&(uid, gid))?;

@@ -46,7 +46,8 @@ impl ConfigFiles {
         text_of(path)?.map(|text| Self::beside(path, text)).transpose()
     }
 
-    /// Takes `text` as the content of `path` (`squall.toml`), and reads the other files from its folder.
+    /// Returns the configuration files with `text` as the content of `squall.toml`, and with the other files read from
+    /// the folder of `path`.
     pub fn beside(path: &Path, text: String) -> Result<Self, ControllerError> {
         let mut topology = None;
         for name in TOPOLOGIES {

@@ -209,7 +209,8 @@ impl Keeping {
         Ok(Holding::Has)
     }
 
-    /// Links a neighbour's complete copy into the node's folder. False: there is none.
+    /// Links a complete copy, which another node of this machine has shared, into the node's folder. False: there is no
+    /// such copy.
     fn take_common(&mut self, content: ContentId) -> io::Result<bool> {
         let own = path_in(&self.own, content)?;
         match fs::hard_link(path(&self.common, content), &own) {

@@ -25,7 +25,7 @@ const SEAL_BYTES: usize = 64 << 10;
 pub(crate) enum Reader {
     /// Receives from this machine; the kernel identifies the peer.
     Local(BufReader<local::Reader>),
-    /// Receives from another machine, encrypted; the peer's key identifies it.
+    /// Receives encrypted records from another machine; the peer's key identifies the peer.
     Sealed(Box<SealedReader>),
 }
 

@@ -141,7 +141,7 @@ impl Daemon {
 pub struct Process(OwnedFd);
 
 impl Process {
-    /// Waits until the process has ended. False: it still runs after `time`.
+    /// Waits until the process has ended. False: the process still runs after `time`.
     pub fn wait(&self, time: Duration) -> io::Result<bool> {
         let start = Instant::now();
         loop {
@@ -182,7 +182,7 @@ pub struct Started {
 }
 
 impl Started {
-    /// Returns the end of the daemon's log, if it has ended already; None while it runs.
+    /// Returns the last bytes of the daemon's log if the daemon has ended already; None: it still runs.
     pub fn failure(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok().flatten()?;
         let said = self.said().unwrap_or_default();
@@ -228,7 +228,7 @@ pub fn has_steps(place: &Place, node: &str) -> bool {
     !processes::step_daemons(&steps).is_empty() || !processes::marked(&steps).is_empty()
 }
 
-/// Kills the remaining step daemons and tasks of a node whose daemon has ended; returns how many processes.
+/// Kills the remaining step daemons and tasks of a node whose daemon has ended; returns the number of killed processes.
 pub fn kill_steps(place: &Place, node: &str) -> usize {
     let steps = place.steps(node);
     let mut killed = 0;

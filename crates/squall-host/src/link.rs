@@ -23,7 +23,7 @@ const FRAME_TIME: Duration = Duration::from_secs(30);
 const WRITE_TIME: Duration = Duration::from_mins(1);
 /// Bytes of one piece that is written within `WRITE_TIME`.
 const WRITE_BYTES: usize = 64 << 10;
-/// Longest greeting, bytes: it has a name, a cluster and a proof.
+/// Longest greeting, bytes. A greeting consists of a name, a cluster and a proof.
 const GREETING_BYTES_MAX: usize = 16 << 10;
 /// Memory reserved for a frame before its bytes arrive: enough for a piece of a file. For longer frames it grows as
 /// bytes arrive, whatever length the header gives.
@@ -81,7 +81,7 @@ impl Dialect {
         if protocol == 1 { Self::V1 } else { Self::Present }
     }
 
-    /// Makes our greeting: a process of release 0.1 expects its own version in it.
+    /// Makes this process's greeting. A process of release 0.1 expects its own version in it.
     pub(crate) fn hello(self, role: Role) -> Hello {
         let hello = Hello::new(role);
         if self == Self::V1 { Hello { protocol: 1, ..hello } } else { hello }
@@ -225,7 +225,7 @@ struct Queue {
     of: Option<Arc<Account>>,
     /// Queued frames, one after the other; all are written together.
     frames: Vec<u8>,
-    /// Empty buffer for the next frames, reused from the last write.
+    /// Empty buffer of the last write, reused for the next frames.
     room: Vec<u8>,
     /// Number of bytes queued or being written.
     bytes: usize,
@@ -326,7 +326,7 @@ impl Outgoing {
         }
     }
 
-    /// Counts the bytes queued behind the first `before`. If they exceed the limit, the peer is disconnected.
+    /// Counts the bytes queued behind the first `before`. If more is queued than allowed, the peer is disconnected.
     fn added(&self, mut queue: MutexGuard<'_, Queue>, before: usize) {
         let length = queue.frames.len() - before;
         if !queue.owe(length, self.0.bytes_max) {

@@ -136,7 +136,7 @@ fn speak(socket: &UdpSocket, casts: &Receiver<Cast>, left: impl Fn(u64)) {
     }
 }
 
-/// A node's multicast receiver. With None inside it receives nothing.
+/// A node's multicast receiver. None inside: multicast is off, and nothing is received.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ears(Option<Arc<Mutex<Streams>>>);
 

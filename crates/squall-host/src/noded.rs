@@ -155,15 +155,15 @@ enum Event {
     TaskDied(StepKey, u32, Option<(ExitCode, Usage)>),
     /// A result of receiving a file, as an input for the state machine.
     Kept(NodeInput),
-    /// A file was installed where a user wants it, by the order with this epoch and number; 0 or an error number.
+    /// The attempt to install a file has ended, as ordered under this epoch and number; 0 or an error number.
     Placed((Epoch, u64), i32),
-    /// The gang switcher of this number has sent a report; None: it has ended.
+    /// The gang switcher with this number has sent a report; None: the switcher has ended.
     Switched(u64, Option<Report>),
     /// A step daemon has reported what its tasks have used so far.
     Used(StepKey, Usage),
     /// A step daemon has received the request to end its step.
     Ending(StepKey),
-    /// A step daemon's message for the step daemon of the same step on another node.
+    /// A message of a step daemon to the daemon of the same step on another node: step, receiving node, message.
     Letter(StepKey, NodeId, Sealed<PeerMessage>),
 }
 
@@ -459,7 +459,7 @@ impl Daemon {
     }
 }
 
-/// Starts to receive multicast, if it is configured. If that fails, the node goes without.
+/// Starts to receive multicast, if it is configured. If that fails, the node works without it.
 fn ears(reach: &Reach, config: &Config, events: Sender<Event>) -> Ears {
     let towards = reach.controller_address();
     let heard = move |chunk| events.blocking_send(Event::Net(NetEvent::Heard(chunk))).is_ok();

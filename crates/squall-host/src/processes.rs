@@ -30,7 +30,7 @@ pub struct Stat {
     pub parent: u32,
     /// Start time, in ticks since boot.
     pub start: u64,
-    /// Wait status, if the process has ended and we may read it; otherwise 0.
+    /// Wait status of a process that has ended, if this process may read it; otherwise 0.
     pub status: i32,
 }
 
@@ -136,7 +136,7 @@ pub(crate) fn marked(steps: &Path) -> Vec<(u32, String)> {
 pub struct OfJob {
     /// Process id.
     pub pid: u32,
-    /// The step to which it belongs.
+    /// The step to which the process belongs.
     pub key: StepKey,
     /// Name of the node on which the process belongs to a step.
     pub node: String,

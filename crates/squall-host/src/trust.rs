@@ -70,7 +70,8 @@ impl Token {
 }
 
 impl Trust {
-    /// Returns the keys of the state folder `place`, of a controller or of a machine that has joined one.
+    /// Returns the keys in the state folder `place`, which is that of a controller or of a machine that has joined a
+    /// cluster.
     pub fn of(place: &Place) -> Self {
         Self { folder: place.keys() }
     }
@@ -101,7 +102,7 @@ impl Trust {
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{} is no key", path.display())))
     }
 
-    /// Returns key and address of a node. None: it has no key.
+    /// Returns key and address of a node. None: the node has no key.
     pub(crate) fn peer(&self, name: &str) -> io::Result<Option<Peer>> {
         let name = safe(name)?;
         let Some(key) = read(&self.folder.join("nodes").join(name))? else { return Ok(None) };

@@ -84,7 +84,7 @@ pub enum LogError {
     /// Another writer has the log, or a flush has failed before.
     #[error("the log takes nothing more from this controller")]
     Fenced,
-    /// Anything else. After a failed append or flush the log is fenced.
+    /// The operation failed for another reason. After a failed append or flush the log is fenced.
     #[error(transparent)]
     Failed(Box<dyn Error + Send + Sync>),
 }

@@ -65,14 +65,14 @@ pub(super) enum Arrival {
         /// User id if the peer was a client; None: it was a node.
         of: Option<u32>,
     },
-    /// The last piece of a multicast window was sent.
+    /// The multicast sender has sent the last piece of a window of the stream `stream`.
     CastOut {
         stream: u64,
     },
 }
 
 impl Arrival {
-    /// Returns the user who caused the arrival; None: it is from a node or from the controller itself.
+    /// Returns the id of the user who caused this event; None: a node or the controller itself caused it.
     pub(super) fn user(&self) -> Option<u32> {
         match self {
             Self::Opened { kind, .. } => kind.user(),
@@ -82,7 +82,7 @@ impl Arrival {
         }
     }
 
-    /// Returns the id of the connection from which the arrival came; 0: from none.
+    /// Returns the id of the connection to which this event belongs; 0: to none.
     pub(super) fn connection(&self) -> u64 {
         match self {
             Self::Opened { id, .. } | Self::Asked { id, .. } | Self::Closed { id, .. } | Self::Frame { id, .. } => *id,

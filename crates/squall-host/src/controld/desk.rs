@@ -113,7 +113,7 @@ impl Desk {
         content.map_or(Answer::Refused(Refusal::InvalidJobId), |blob| Answer::Script(blob.bytes))
     }
 
-    /// Reads the configuration file as it is now. Err: it is wrong, or changes the cluster's name.
+    /// Reads the present configuration file. Err: the configuration is wrong, or changes the cluster's name.
     pub(super) fn read_config(&self, cluster: &str) -> Result<Config, Refusal> {
         let wrong = |problem: String| Refusal::InvalidValue {
             option: "configuration".into(),

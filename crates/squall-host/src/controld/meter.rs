@@ -19,7 +19,7 @@ pub(super) struct Appended {
     pub(super) flush: Duration,
 }
 
-/// Counters since the start or the last reset.
+/// Counters of the controller's host since the start or the last reset.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     since: Time,

@@ -66,7 +66,7 @@ pub enum ControllerError {
     Config {
         /// The configuration file.
         path: PathBuf,
-        /// What is wrong in it, with the line.
+        /// What is wrong in the configuration, with the line.
         problem: String,
     },
     /// Nodes report a newer epoch or job id than this state has, so it is an old copy.

@@ -29,7 +29,8 @@ use crate::multicast::Mouth;
 
 /// Most arrivals (events of connections) that may be queued in `Daemon::waiting`.
 const WAITING_MAX: usize = 32 << 10;
-/// After deciding requests for this long a turn ends: its records are flushed, and new arrivals are received.
+/// Time for which one iteration of the loop decides requests. Then their records are flushed, and new arrivals are
+/// received.
 const TURN_TIME: Duration = Duration::from_millis(50);
 /// Interval of the check whether a slow reader of a list has received its page.
 const READER_POLL: Duration = Duration::from_millis(5);
@@ -58,7 +59,7 @@ pub(super) struct Daemon {
     waiting: Fair<Arrival>,
     mouth: Option<Mouth>,
     clock: Clock,
-    /// Time of the open batch, or of the last one.
+    /// Time as of which the open batch is decided, or the last one if none is open.
     now: Time,
     /// When freed memory is next returned to the system, and broken invariants are logged.
     trim_at: Instant,
@@ -241,7 +242,8 @@ impl Daemon {
         until.clamp(Duration::from_millis(1), poll)
     }
 
-    /// Opens a batch, or continues the open one. A changed state of the disk is passed on first.
+    /// Opens a batch, or continues the open one. A new batch is decided with the present capacity of the journal's
+    /// disk.
     fn begin(&mut self) {
         if self.pipeline.is_open() {
             return;
@@ -522,7 +524,7 @@ impl Daemon {
         }
     }
 
-    /// Gives the last answers time to be sent.
+    /// Waits until the last answers are sent, but at most for `FAREWELL`.
     async fn farewell(&mut self) {
         let drained = async {
             while !self.peers.values().all(|p| p.out.is_drained()) {

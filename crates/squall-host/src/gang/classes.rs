@@ -42,7 +42,7 @@ const STACK_BYTES: usize = 256 << 10;
 /// Libraries that poll while they wait, by the path's part in `/proc/PID/maps`.
 const POLLING: [&str; 3] = ["/libmpi", "/liboshmem", "/libucp"];
 
-/// How much a process needs the job's other processes to run at the same time; the neediest first.
+/// How much a process needs the job's other processes to run at the same time, in the order of decreasing need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Class {
     /// The process must run together with the job's others, and needs all of its slot (CS). Initial class of every
@@ -80,7 +80,7 @@ pub(super) struct Classes {
 }
 
 impl Classes {
-    /// Starts the thread. None: it can't be started, and all jobs stay in class `Together`.
+    /// Starts the classifying thread. None: it can't be started, and all jobs stay in class `Together`.
     pub(super) fn start() -> Option<Self> {
         let (newcomers, come) = sync_channel(NEWCOMERS_MAX);
         Builder::new().name("classes".into()).stack_size(STACK_BYTES).spawn(move || look_on(&come)).ok()?;

@@ -24,10 +24,10 @@ use crate::sys::signals::{kill, kill_group};
 /// Greatest age of the list of process groups while a job runs.
 const FRESH: Duration = Duration::from_millis(50);
 
-/// File in a v2 group that freezes it.
+/// Name of the file in a v2 cgroup by which the cgroup is frozen.
 pub(crate) const FREEZE: &str = "cgroup.freeze";
 
-/// File in a group of the CPU controller (v1, v2) that makes all its members step back.
+/// Name of the file in a cgroup of the CPU controller (v1, v2) that makes all members step back.
 pub(crate) const IDLE: &str = "cpu.idle";
 
 /// Levels from a job's group up to the folder common to all nodes of the machine: node, cluster, all clusters.
@@ -36,7 +36,7 @@ const COMMON: usize = 3;
 /// Number of the field of `/proc/PID/stat` that has the process group.
 const GROUP_FIELD: usize = 5;
 
-/// A process all of whose descendants belong to one job.
+/// A process whose descendants all belong to one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Root {
     /// Process id.
@@ -154,7 +154,7 @@ impl Hold {
     }
 }
 
-/// Whether there are processes in a group, or (v2) in one within it.
+/// Whether a cgroup contains processes, or (v2) one of its child groups does.
 fn is_populated(dir: &Path) -> bool {
     let events = std::fs::read_to_string(dir.join("cgroup.events")).unwrap_or_default();
     events.lines().any(|line| line == "populated 1") || !members(dir).is_empty()

@@ -79,7 +79,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<usize> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize)
 }
 
-/// Returns the stream named in a datagram; None: it has another format.
+/// Returns the number of the stream to which a datagram belongs; None: the datagram has another format.
 pub(super) fn stream_of(datagram: &[u8]) -> Option<u64> {
     datagram.starts_with(&MARK).then(|| u64_at(datagram, MARK.len())).flatten()
 }
@@ -95,7 +95,7 @@ pub(super) struct Assembler {
 
 struct Piece {
     bytes: Vec<u8>,
-    /// For each part, whether it was received.
+    /// For each part of the piece, whether it was received.
     come: Vec<bool>,
     lacking: usize,
 }

@@ -126,7 +126,7 @@ pub fn join(place: &Place, controller: &str, name: &str, token: &Token) -> io::R
     }
 }
 
-/// Whether a controller has its state in `place`, or a node that has joined another cluster.
+/// Whether `place` is the state folder of a controller, or of a node that has joined another cluster.
 fn has_cluster(place: &Place) -> bool {
     place.journal().exists() || place.joined().exists()
 }

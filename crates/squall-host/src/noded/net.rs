@@ -64,7 +64,7 @@ pub(super) struct Conversation {
     key: Option<(String, PublicKey)>,
 }
 
-/// A served connection. Dropping it closes the connection after all queued frames were sent.
+/// Handle of a served connection. Dropping it closes the connection after all queued frames were sent.
 struct Link {
     /// Queue of at most [`LINK_BYTES_MAX`] bytes. The daemon never waits for a peer: one that reads too slowly is
     /// disconnected, and connects again. So no two daemons can wait for each other.

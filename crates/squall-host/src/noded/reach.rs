@@ -105,7 +105,7 @@ impl Reach {
         self.far.as_ref().is_some_and(|far| matches!(far.directory, Directory::There(..)))
     }
 
-    /// Returns the controller's address, if it is on another machine.
+    /// Returns the controller's address; None: the controller is on this machine.
     pub(super) fn controller_address(&self) -> Option<String> {
         match &self.far.as_ref()?.directory {
             Directory::There(joined, _) => Some(joined.controller.clone()),

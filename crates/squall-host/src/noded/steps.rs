@@ -45,7 +45,7 @@ const MESSAGES_MAX: usize = 16_384;
 /// First and longest pause between two attempts to connect to a step daemon.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 
-/// A step found in the spool; the launch is None if it can't be read.
+/// A step found in the spool, with its launch; None: the launch can't be read.
 type Spooled = (StepKey, Option<Box<StepLaunch>>);
 
 /// A step that has a running daemon.
@@ -54,7 +54,7 @@ pub(super) struct Served {
     pub(super) by: By,
     /// Queue of messages for a step daemon of its own; None: no message was sent so far.
     pub(super) tells: Option<Sender<ToStepd>>,
-    /// Whether the step was told to end, so that it must not be started any more.
+    /// Whether the step was told to end. Then none of its tasks may be started any more.
     pub(super) ended: bool,
 }
 
@@ -78,7 +78,7 @@ impl Served {
         matches!(self.by, By::Foster)
     }
 
-    /// Returns the pid of the step's own step daemon; None: the batch supervisor serves it.
+    /// Returns the pid of the step's own step daemon; None: the batch supervisor serves the step.
     pub(super) fn own_daemon(&self) -> Option<u32> {
         match &self.by {
             By::Child(pid) | By::Watched(pid, _) => Some(*pid),
@@ -192,7 +192,7 @@ impl Daemon {
         }
     }
 
-    /// Watches the one of `pids` that is the step's daemon and not our child. False: none of them is.
+    /// Watches the process of `pids` that is the step's daemon and not a child of this process. False: there is none.
     fn watch(&mut self, key: StepKey, pids: &[u32]) -> bool {
         if pids.is_empty() {
             return false;
@@ -369,7 +369,8 @@ impl Daemon {
         }
     }
 
-    /// Has the zygote fork a step daemon, which is cheaper than executing one. None: it has to be executed.
+    /// Has the zygote fork a step daemon, which is cheaper than executing one; returns its pid. None: the zygote can't,
+    /// so the caller has to execute a step daemon.
     fn copy_daemon(&mut self, folder: &Path, cpus: &[usize], group: Option<&Path>) -> Option<u32> {
         self.with_nursery(|nursery| nursery.birth(folder, cpus, group))
     }
@@ -446,7 +447,8 @@ impl Daemon {
         }
     }
 
-    /// Returns the queue of messages to a step's own step daemon, connecting first if needed. None: it has none.
+    /// Returns the queue of messages to a step's own step daemon, connecting first if needed. None: the step has no
+    /// such daemon.
     fn line_to(&mut self, key: StepKey) -> Option<&Sender<ToStepd>> {
         let served = self.served.get_mut(&key).filter(|served| !served.is_fostered())?;
         let (spool, name, events) = (&self.spool, &self.name, &self.events);
@@ -577,7 +579,7 @@ impl Daemon {
     }
 }
 
-/// Returns the input for a step daemon that died before it started anything.
+/// Returns the state machine's input for a step daemon that died before it started anything.
 fn stillborn(key: StepKey) -> NodeInput {
     let error = "the step daemon died before it started anything".to_owned();
     NodeInput::Failed { key, error, node_fault: true }

@@ -20,7 +20,7 @@ const COMPLAINT: Span = Span::from_secs(10);
 pub(super) struct Sweep {
     began: Time,
     looks: usize,
-    /// Whether the last check found nothing.
+    /// Whether the last check found no remaining processes.
     found_nothing: bool,
     complained: bool,
     /// Time of the next check.

@@ -368,7 +368,7 @@ impl Conns {
         }
     }
 
-    /// Ends a node's connection to its parent, as the node wants: only the parent gets a report.
+    /// Ends a node's connection to its parent on the node's order: only the parent gets a report.
     fn leave(&mut self, node: u32, inbox: &mut Inbox) {
         match self.of(node).parent.take() {
             Some(Above::Socket(token)) => {
@@ -381,7 +381,7 @@ impl Conns {
         }
     }
 
-    /// Ends a node's connection to a child, as the node wants: only the child gets a report.
+    /// Ends a node's connection to a child on the node's order: only the child gets a report.
     fn drop_child(&mut self, node: u32, link: u32, inbox: &mut Inbox) {
         match self.of(node).children.remove(&link) {
             Some(Below::Socket(token)) => {

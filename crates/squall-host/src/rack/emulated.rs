@@ -78,7 +78,8 @@ impl Emulated {
         self.machine.as_ref().is_some_and(|machine| machine.below() > 0)
     }
 
-    /// Restarts the node's daemon: makes a new state machine, and reports to it what a spool would hold.
+    /// Restarts the emulated node daemon: makes a new state machine, and reports to it what a real node's spool would
+    /// contain.
     pub(super) fn revive(&mut self, me: u32, neighbours: &mut Neighbours, mut tell: impl FnMut(NodeInput)) {
         self.boot.life += 1;
         self.files.restart(me, neighbours).into_iter().for_each(&mut tell);
@@ -98,7 +99,7 @@ impl Emulated {
         machine.deadline().into_iter().chain(tasks).min()
     }
 
-    /// Ends the tasks whose time is over.
+    /// Ends the emulated tasks that have run for their set time.
     pub(super) fn ends(&mut self, now: Time, mut tell: impl FnMut(NodeInput)) {
         for (&key, task) in self.steps.iter_mut().filter(|(_, task)| !task.ended && task.ends <= now) {
             task.ended = true;

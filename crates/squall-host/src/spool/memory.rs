@@ -134,7 +134,7 @@ impl Spool {
         seen.map(|seen| seen.number)
     }
 
-    /// Reads a file. None: it is missing, or damaged (then a note is added).
+    /// Reads and parses a file of the spool. None: it is missing, or damaged (then a message is added to `notes`).
     fn recall<T>(&self, name: &str, parse: fn(&str) -> Option<T>, notes: &mut Vec<String>) -> Option<T> {
         match read_text(self.root.as_fd(), name) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,

@@ -37,7 +37,7 @@ impl Files {
         self.folder.as_fd()
     }
 
-    /// Opens the file of this name, making it if needed; an open one is reused.
+    /// Returns the file of this name, opening it and making it if needed.
     pub(super) fn file(&mut self, name: &'static str) -> io::Result<&File> {
         let known = self.open.iter().position(|(known, _)| *known == name);
         let at = if let Some(at) = known {
@@ -68,7 +68,7 @@ impl Files {
         self.open.push((name, file));
     }
 
-    /// Returns the file of this name, if it is open.
+    /// Returns the file of this name; None: it is not open.
     fn if_open(&self, name: &str) -> Option<&File> {
         self.open.iter().find(|(known, _)| *known == name).map(|(_, file)| file)
     }
@@ -172,7 +172,7 @@ impl Spares {
         }
     }
 
-    /// Returns a file of a step's folder, if it is open.
+    /// Returns a file of a step's folder; None: it is not open.
     pub(super) fn open_file(&self, key: StepKey, name: &str) -> Option<&File> {
         self.lent.get(&key)?.1.files.as_ref()?.if_open(name)
     }
@@ -182,7 +182,7 @@ impl Spares {
         self.lent.remove(&key);
     }
 
-    /// Returns the folder of an ended step for reuse. None: it can't be reused, or enough are kept.
+    /// Returns the folder of an ended step for reuse. None: the folder can't be reused, or enough are kept.
     pub(super) fn returned(&mut self, key: StepKey) -> Option<(String, Traits)> {
         self.lent.remove(&key).filter(|_| self.kept.len() < SPARES_MAX)
     }

@@ -123,7 +123,7 @@ impl Witness {
         self.file.write_all_at(&[b' '; SLOT_BYTES], offset(slot))
     }
 
-    /// Removes the file if it lists no step.
+    /// Removes the witness file if it lists no step.
     pub(super) fn close(&self) {
         if self.slots.borrow().used.is_empty() {
             let _ = std::fs::remove_file(&self.path);

@@ -59,7 +59,7 @@ impl Binding {
             .then(|| format!("--cpu-bind: {unbound} task(s) not bound: none of their CPUs is the step's ({usable})"))
     }
 
-    /// Returns the line that a task prints with `--cpu-bind=verbose`. None: it is not asked for.
+    /// Returns the line that a task prints with `--cpu-bind=verbose`. None: the user has not asked for it.
     pub(super) fn verbose(&self, launch: &StepLaunch, local: usize, rank: u32) -> Option<Verbose> {
         let kind = match (&self.bind.way, self.mask(local)) {
             (_, None) => "NONE",

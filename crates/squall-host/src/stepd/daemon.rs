@@ -288,7 +288,7 @@ impl Daemon {
         }
     }
 
-    /// Connects to a command that wants to receive the step's output.
+    /// Connects to a command (`sattach`) that is to receive the step's output.
     fn watched(&mut self, watcher: &Watcher) {
         let launch = &self.folder.launch;
         match srun::connect(&watcher.client, watcher.cookie, launch.node_index, launch.facts.owner.uid) {

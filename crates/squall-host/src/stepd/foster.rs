@@ -79,7 +79,7 @@ const START_OF_ENDED: Duration = Duration::from_secs(1);
 /// Message of a node daemon to the batch supervisor, after its greeting.
 #[derive(Debug, Encode, Decode)]
 pub(crate) enum ToFoster {
-    /// Serve this step, whose folder is prepared.
+    /// Has the supervisor serve this step, whose folder is prepared.
     #[n(0)]
     Serve(#[n(0)] Box<Order>),
     /// Passes on a message for a step.
@@ -120,10 +120,10 @@ pub(crate) struct Order {
 /// Message of the batch supervisor to a node daemon, after its greeting.
 #[derive(Debug, Encode, Decode)]
 pub(crate) enum FromFoster {
-    /// The first message: the steps that it serves.
+    /// The first message after the greeting: the steps that the supervisor serves.
     #[n(0)]
     Serves(#[n(0)] Vec<StepKey>),
-    /// The result of a step; it is in the step's folder too.
+    /// The result of a step, which is stored in the step's folder too.
     #[n(1)]
     Over(#[n(0)] StepKey, #[n(1)] FromStepd),
     /// The usage so far of a step's script.
@@ -135,7 +135,7 @@ pub(crate) enum FromFoster {
     /// The supervisor does not serve this step: the folder is damaged, or taken by another step daemon.
     #[n(4)]
     Lost(#[n(0)] StepKey),
-    /// This step needs a step daemon of its own; nothing of it has begun.
+    /// The supervisor does not serve this step, which needs a step daemon of its own; nothing of the step has begun.
     #[n(5)]
     Returned(#[n(0)] StepKey),
     /// The answer to `Ping`.
@@ -254,7 +254,7 @@ pub(super) struct Foster {
     words: Vec<FromFoster>,
     /// Whether the command line shows at present that the supervisor serves steps.
     busy: bool,
-    /// When the supervisor ends if it has nothing to do.
+    /// Earliest time at which the supervisor may end: it ends when it then has neither a node daemon nor a script.
     until: Instant,
 }
 
@@ -396,7 +396,7 @@ impl Foster {
         }
     }
 
-    /// Sends the messages of this turn, and removes broken connections.
+    /// Sends the messages that were collected in `words`, and removes broken connections.
     fn speak(&mut self) {
         for word in self.words.drain(..) {
             self.links.iter_mut().for_each(|link| link.frames.queue(&word));
@@ -678,7 +678,7 @@ impl Ward {
         Mode::from_raw_mode(self.order.launch.facts.spec.umask & 0o777)
     }
 
-    /// Returns the script to be started. Err: why it can't be.
+    /// Returns the script to be started. Err: the input that reports why it can't be started.
     fn script(&mut self) -> Result<Script, StepInput> {
         let failed = |e: io::Error| StepInput::SpawnFailed {
             rank: 0,

@@ -23,7 +23,7 @@ use super::streams::{Streams, open_terminal, pipe};
 use super::wireup::{self, Wireup};
 use crate::sys::spawn::Session;
 
-/// Exit of a job whose output file can't be opened.
+/// Exit code of a job whose output file can't be opened, as in Slurm.
 const NO_OUTPUT: ExitCode = ExitCode { code: 0, signal: 53 };
 
 /// A task that can be started, or the reason why it can't.
@@ -216,7 +216,7 @@ fn prepare_tasks(folder: &Folder, program: &TaskProgram, mut wireup: Option<&mut
 /// A command: arguments (the name first), and the file to execute.
 type Command = (Vec<CString>, Result<CString, NotFound>);
 
-/// Puts the prologs before a command. `known`: the prologs can't change which file is executed.
+/// Puts the prologs before a command. `known`: the prologs can't change which file is executed, so it is named now.
 fn around(scripts: Option<&Scripts>, (argv, file): Command, known: bool) -> Command {
     let Some(scripts) = scripts else { return (argv, file) };
     let (argv, squall) = scripts.before(argv, file.clone().ok().filter(|_| known));

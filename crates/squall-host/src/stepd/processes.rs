@@ -45,7 +45,7 @@ pub(super) struct Processes {
 }
 
 impl Processes {
-    /// Starts the tasks; returns an input for each: it was started, or could not be.
+    /// Starts the tasks; returns an input of the state machine for each: the task was started, or could not be.
     pub(super) fn spawn(&mut self, ready: &mut Ready, folder: &mut Folder) -> Vec<StepInput> {
         let tasks = std::mem::take(&mut ready.tasks);
         let mut inputs = Vec::with_capacity(tasks.len());
@@ -198,7 +198,7 @@ pub(super) fn again_while_busy<T>(start: impl Fn() -> Result<T, SpawnError>) -> 
     start()
 }
 
-/// How to start a task whose parent is the batch supervisor.
+/// Settings with which the batch supervisor starts a task.
 #[derive(Debug)]
 pub(super) struct Birth<'a> {
     /// User and groups that the task gets.

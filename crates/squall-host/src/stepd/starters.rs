@@ -86,7 +86,7 @@ pub(super) struct Starters {
     threads: usize,
     /// Scripts that are being started, each with the time when its start began.
     under_way: BTreeMap<StepKey, Instant>,
-    /// When the last thread was added.
+    /// Time at which a thread was last added because all were stuck.
     relieved: Instant,
 }
 

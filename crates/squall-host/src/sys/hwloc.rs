@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::OnceLock;
 
-/// File name of the library. It is installed with libpmix.
+/// File name of libhwloc, which is installed with libpmix.
 const LIBRARY: &CStr = c"libhwloc.so.15";
 
 /// Value of `HWLOC_TYPE_FILTER_KEEP_NONE`, which leaves out device objects.

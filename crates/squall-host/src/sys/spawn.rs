@@ -62,7 +62,8 @@ pub(crate) struct Spawn<'a> {
 }
 
 impl<'a> Spawn<'a> {
-    /// Returns a start of `program` with arguments and three files; all else is as in the parent.
+    /// Returns the description of a process that executes `program` with these arguments and files; all else is as in
+    /// the parent.
     pub(crate) fn new(program: &'a CStr, argv: &'a [CString], stdio: [BorrowedFd<'a>; 3]) -> Self {
         Self {
             program,

@@ -71,7 +71,7 @@ struct Calls {
     free: Free,
 }
 
-/// This process's end of UCX. It stays open until the process ends, without notice to the library.
+/// This process's UCX worker. It stays open until the process ends, without notice to the library.
 pub(crate) struct Worker {
     calls: Calls,
     handle: Handle,

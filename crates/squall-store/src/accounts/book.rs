@@ -94,17 +94,17 @@ pub(super) struct Recent {
     owner: Option<(Arc<Owner>, i64)>,
     /// The specification used last, with its row id.
     spec: Option<(Arc<JobSpec>, i64)>,
-    /// The array whose tasks were changed last.
+    /// The array whose tasks were changed last; None: there is none, or its changes are written.
     pub(super) array: Option<Array>,
 }
 
-/// Number of drafts at which they are written, after the record that reaches it. Each takes about a KiB.
+/// Number of drafts that causes all drafts to be written, after the record that reaches it. Each takes about a KiB.
 const DRAFTS_MAX: usize = 8192;
 
-/// Number of jobs in `Recent::jobs` at which it is emptied.
+/// Number of jobs that causes `Recent::jobs` to be emptied.
 pub(super) const RECENT_JOBS: usize = 100_000;
 
-/// An array whose tasks are being changed.
+/// Cached state of an array whose tasks are being changed.
 pub(super) struct Array {
     pub(super) id: JobId,
     /// Id of its last task.
@@ -223,7 +223,7 @@ impl Book {
     pub(super) fn set_lost(&self, lost: &Vec<Lost>) -> Done {
         self.set_meta("lost", Packed(lost))
     }
-    /// Continues after the record `seq`, without the records before it.
+    /// Continues after the record `seq`, although not all records before it are stored.
     pub(super) fn skip_to(&mut self, seq: u64) -> Done {
         self.set_meta("position", seq as i64)?;
         self.position = seq;
@@ -437,7 +437,7 @@ impl Book {
         Ok(())
     }
 
-    /// Returns the array to which a job id belongs. None: it is no array task.
+    /// Returns the array to which a job id belongs. None: the job is no array task.
     fn array(&mut self, id: JobId) -> rusqlite::Result<Option<&mut Array>> {
         if self.recent.array.as_ref().is_none_or(|array| id < array.id || array.last < id) {
             self.close_array()?;

@@ -31,7 +31,7 @@ pub(super) struct Draft {
     pub(super) end: Option<(Time, Outcome)>,
 }
 
-/// The first attempt of a draft job.
+/// The first attempt of a job that has no row yet.
 #[derive(Debug)]
 pub(super) struct Run {
     attempt: Attempt,
@@ -74,7 +74,8 @@ fn whose(event: &Event) -> Whose {
 }
 
 impl Book {
-    /// Adds an event to a draft. False: the event must be written; jobs that it concerns have rows now.
+    /// Adds an event to the drafts that it concerns. False: the event must be written to the database; the jobs that it
+    /// concerns have rows now.
     pub(super) fn noted(&mut self, time: Time, event: &Event) -> rusqlite::Result<bool> {
         let id = match whose(event) {
             Whose::Of(id) => id,

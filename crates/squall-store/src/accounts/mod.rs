@@ -115,7 +115,7 @@ pub struct Accounts {
 pub struct Seen {
     /// Random number that identifies the journal.
     pub cluster: u128,
-    /// Number of the last stored record.
+    /// Number of the last record that the database has stored.
     pub seq: u64,
 }
 

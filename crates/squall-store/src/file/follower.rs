@@ -73,7 +73,7 @@ struct Work {
     covered: u64,
     /// The snapshot before the newest one. It is kept, with the segments since, in case the newest gets damaged.
     before: Option<Before>,
-    /// Size of the last snapshot, bytes.
+    /// Size of the newest snapshot, bytes.
     snapshot_bytes: u64,
     /// Whether files could not be removed yet, as accounting needs them.
     unclean: bool,

@@ -30,7 +30,7 @@ pub(crate) enum Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) number: u64,
-    /// Size of the file when it was made, bytes.
+    /// Size of the segment's file when it was made, bytes.
     pub(crate) size: u64,
     /// Offset for the next frame.
     pub(crate) at: u64,

@@ -347,7 +347,7 @@ fn shortness(replay: &Replay, seen: Option<Seen>) -> Option<JournalError> {
     (replay.seq < seen.seq).then_some(JournalError::Short { have: replay.seq, seen: seen.seq })
 }
 
-/// Renames a damaged snapshot; returns a message about it.
+/// Renames a damaged snapshot, so that it is not read again; returns a message about it.
 fn pass_over(dir: &Path, (number, error): (u64, JournalError)) -> Result<String, JournalError> {
     let path = Kind::Snapshot.path(dir, number);
     let aside = path.with_extension("snap.damaged");

@@ -310,7 +310,7 @@ impl Wireup {
         )));
     }
 
-    /// Sends an event of a rank on this node to the other nodes.
+    /// Sends an event, which a rank on this node has raised, to the other nodes.
     fn spread(&mut self, event: &Event) {
         let here = self.launch.node_index;
         let Some(mesh) = &mut self.mesh else { return };

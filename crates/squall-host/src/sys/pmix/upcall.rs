@@ -54,7 +54,7 @@ pub(crate) enum Upcall {
     Published {
         /// The ticket given to `publish_of`.
         ticket: u64,
-        /// The published data; None: it failed.
+        /// The published data; None: the library could not get it.
         data: Option<Vec<u8>>,
     },
     /// All participating tasks of this node have called `PMIx_Connect`, or (not `on`) `PMIx_Disconnect`.
