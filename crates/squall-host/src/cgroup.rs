@@ -364,9 +364,10 @@ fn delegate(dir: &Path) -> Vec<&'static str> {
 pub(crate) struct StepGroups {
     /// Groups that the step daemon has to join.
     join: Vec<PathBuf>,
-    /// Folder and version of the group with the memory controller.
+    /// Folder and version of the group with the memory controller; None: the step has no such group.
     memory: Option<(PathBuf, Version)>,
-    /// Folder of the v1 CPU group through which the job leaves the CPUs to others, if the step daemon has to join it.
+    /// Folder of the v1 CPU group through which the job leaves the CPUs to others; None: the step daemon does not have
+    /// to join one.
     idle: Option<PathBuf>,
 }
 

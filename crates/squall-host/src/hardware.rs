@@ -83,6 +83,7 @@ impl Machine {
     }
 
     /// Returns the kernel's number of one of the node's CPUs; configured CPUs beyond the existing ones share those.
+    /// None: no CPU was detected.
     pub(crate) fn cpu(&self, number: usize) -> Option<usize> {
         self.cpus.get(number % self.cpus.len().max(1)).copied()
     }

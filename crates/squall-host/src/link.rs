@@ -59,7 +59,8 @@ pub(crate) async fn read_stored<T: Decoded>(
     Ok(read.map(|(message, ())| message))
 }
 
-/// Reads the greeting of a peer that is not authenticated yet; its length is limited to `GREETING_BYTES_MAX`.
+/// Reads the greeting of a peer that is not authenticated yet; its length is limited to `GREETING_BYTES_MAX`. None: the
+/// peer closed the stream.
 pub(crate) async fn read_greeting(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Hello>> {
     let decode = |body: &[u8], crc| codec::decode_stored("Hello", body, crc);
     let read = read_frame(stream, GREETING_BYTES_MAX, async |_| (), decode).await?;

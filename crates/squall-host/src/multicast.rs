@@ -67,7 +67,7 @@ impl Group {
     }
 }
 
-/// Returns the address that this machine uses to reach `other`.
+/// Returns the IPv4 address that this machine uses to reach `other`. None: `other` can't be reached, or only by IPv6.
 fn local_address(other: &str) -> Option<Ipv4Addr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect(other).ok()?;

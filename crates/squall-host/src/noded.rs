@@ -447,7 +447,8 @@ impl Daemon {
         }
     }
 
-    /// Returns a script or environment from `blobs`, which came with the message whose acts are being carried out.
+    /// Returns a script or environment that came with the message whose acts are being carried out. None: the message
+    /// lacked it.
     fn blob(&self, digest: Digest) -> Option<&[u8]> {
         self.blobs.iter().find(|blob| blob.digest == digest).map(|blob| &blob.bytes[..])
     }

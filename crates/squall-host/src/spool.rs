@@ -223,8 +223,8 @@ impl Spool {
         names_in(self.jobs.as_fd()).unwrap_or_default().iter().filter_map(|name| parse_attempt(name)).collect()
     }
 
-    /// Makes a step's folder, completely or not at all. Err `AlreadyExists`: the step has one. `groups`: content of
-    /// `cgroups`.
+    /// Makes a step's folder, completely or not at all. Err `AlreadyExists`: the step has one. `batch`: None for steps
+    /// without a batch script. `groups`: content of the file `cgroups`.
     pub(crate) fn add_step(&self, launch: &StepLaunch, batch: Option<BatchFiles<'_>>, groups: &str) -> io::Result<()> {
         let name = launch.key.to_string();
         let mut spares = self.spares.borrow_mut();
@@ -342,7 +342,8 @@ impl Spool {
         self.launch_and_socket(key).map(|(launch, _)| launch)
     }
 
-    /// Returns the address on which a step's daemon listens.
+    /// Returns the address on which a step's daemon listens. None: the file `launch` can't be read, or has no socket
+    /// name.
     pub(crate) fn socket(&self, key: StepKey) -> Option<SocketAddr> {
         self.launch_and_socket(key).and_then(|(_, socket)| socket)
     }
@@ -528,7 +529,8 @@ fn put_all(files: &mut Files, name: &'static str, bytes: &[u8], length: &mut usi
     Ok(())
 }
 
-/// Writes the script and closes it: a file that is open for writing can't be executed.
+/// Writes the script and closes it: a file that is open for writing can't be executed. Returns what identifies the
+/// script later; None: that can't be determined.
 fn put_script(folder: BorrowedFd<'_>, launch: &StepLaunch, text: &[u8]) -> io::Result<Option<Script>> {
     let owner = &launch.facts.owner;
     let mut script = open_at(folder, file::SCRIPT, OFlags::WRONLY | OFlags::CREATE, 0o500)?;
@@ -565,13 +567,13 @@ fn attempt_name(job: JobAttempt) -> String {
     format!("{}.{}", job.job, job.attempt)
 }
 
-/// Parses a name `JOB.ATTEMPT`, as of job marks.
+/// Parses a name `JOB.ATTEMPT`, as of job marks. None: the name has another form.
 pub(crate) fn parse_attempt(text: &str) -> Option<JobAttempt> {
     let (job, attempt) = text.split_once('.')?;
     Some(JobAttempt { job: JobId(job.parse().ok()?), attempt: Attempt(attempt.parse().ok()?) })
 }
 
-/// Parses the name of a step's folder, `JOB.ATTEMPT.STEP`.
+/// Parses the name of a step's folder, `JOB.ATTEMPT.STEP`. None: the name has another form.
 pub(crate) fn parse_key(text: &str) -> Option<StepKey> {
     let (job, step) = text.rsplit_once('.')?;
     let JobAttempt { job, attempt } = parse_attempt(job)?;

@@ -61,7 +61,7 @@ impl std::fmt::Display for Token {
 }
 
 impl Token {
-    /// Parses a printed invitation.
+    /// Parses a printed invitation; None: the text is not one.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = unhex(text.trim())?;
         let (controller, secret) = bytes.split_at_checked(32)?;
@@ -250,7 +250,8 @@ fn safe(name: &str) -> io::Result<&str> {
     if plain { Ok(name) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
-/// Parses a stored invitation: the node's name, and the end of validity (seconds since 1970).
+/// Parses a stored invitation: the node's name, and the end of validity (seconds since 1970). None: the text is not
+/// one.
 fn invitation(text: &str) -> Option<(&str, u64)> {
     let (name, until) = text.trim().split_once(' ')?;
     Some((name, until.parse().ok()?))

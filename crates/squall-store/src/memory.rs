@@ -31,7 +31,7 @@ struct Entry {
 struct Stored {
     /// Number of the last record that is part of the snapshot.
     seq: u64,
-    /// Bytes of entries that the snapshot covers.
+    /// Size of the entries that the snapshot covers, bytes.
     covered: usize,
     /// The encoded parts of the state.
     parts: Arc<Vec<u8>>,
@@ -69,7 +69,7 @@ pub struct MemoryLog {
     /// Number of the last record that was appended.
     last: u64,
     snapshot: Option<Stored>,
-    /// The snapshot that becomes durable with the next flush.
+    /// The snapshot that becomes durable with the next flush; None: there is none.
     unflushed_snapshot: Option<Stored>,
     blobs: Index,
     /// Bytes that may still be appended while the disk is full; None: any number.

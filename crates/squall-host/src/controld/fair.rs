@@ -9,7 +9,7 @@ use std::time::Duration;
 pub(super) struct Fair<T> {
     first: VecDeque<T>,
     users: HashMap<u32, User<T>>,
-    /// Users with queued arrivals, as (nanoseconds used, user id).
+    /// Users with queued arrivals, as (nanoseconds used, user id): the first is served next.
     order: BTreeSet<(u64, u32)>,
     /// Time used, ns, by the user served last. A returning user is counted at least this much, so that idle time is no
     /// credit.

@@ -13,7 +13,7 @@ use squall_model::wire::info::Diag;
 /// Size and duration of an append to the journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Appended {
-    /// Bytes written.
+    /// Bytes written to the journal.
     pub(super) bytes: u64,
     /// Time taken by write and flush.
     pub(super) flush: Duration,

@@ -82,7 +82,7 @@ pub enum ControllerError {
     Older {
         /// The newest epoch and job id that a node reports.
         newer: Newer,
-        /// The newest epoch in this state.
+        /// The newest epoch (run of the controller) in this state.
         ours: u64,
         /// The last job id in this state.
         last: JobId,

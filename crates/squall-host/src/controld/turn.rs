@@ -549,7 +549,7 @@ impl Flushing {
     }
 }
 
-/// Waits for the running flush and clears `flushing`; without a flush it waits forever.
+/// Waits for the flush that `flushing` holds, and sets it to None; with None it waits forever.
 async fn flushed(flushing: &mut Option<Flushing>) -> Result<Flushed, ControllerError> {
     match flushing {
         None => std::future::pending().await,

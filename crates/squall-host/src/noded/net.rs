@@ -179,7 +179,8 @@ impl Net {
         }
     }
 
-    /// Removes from a child's frame all that the child may not send; `reach`: the nodes that can be reached through it.
+    /// Removes from a child's frame all that the child may not send. `reach`: the nodes that can be reached through the
+    /// child; None: there are none.
     pub(super) fn confine(&self, link: u32, frame: &mut UpFrame, reach: Option<&NodeSet>) {
         if let Some(scope) = self.scopes.get(&link) {
             scope.confine(frame, reach.unwrap_or(&NodeSet::new()));

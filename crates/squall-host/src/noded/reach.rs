@@ -188,7 +188,8 @@ impl Reach {
 }
 
 impl Far {
-    /// Returns address and key of a node. While the controller can't be asked, its last answer is returned.
+    /// Returns address and key of a node. While the controller can't be asked, its last answer is returned. None: the
+    /// node has no key.
     async fn find(&self, name: &str) -> io::Result<Option<Peer>> {
         let errands = match &self.directory {
             Directory::Here(trust) => return trust.peer(name),

@@ -32,7 +32,8 @@ const SIGKILL: u8 = 9;
 pub(super) struct Emulated {
     pub(super) name: String,
     pub(super) machine: Option<Box<NodeMachine>>,
-    /// When the node's state machine is to be stepped next, as far as the rack has recorded it.
+    /// When the node's state machine is to be stepped next, as far as the rack has recorded it. None: nothing is
+    /// recorded.
     pub(super) due: Option<Time>,
     boot: Box<Boot>,
     /// Jobs that a real node would have in its spool.

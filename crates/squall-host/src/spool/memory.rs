@@ -198,6 +198,7 @@ pub(super) fn unchecked(text: &str) -> Option<&str> {
 }
 
 /// Parses the numbers of starts of the daemon and of steps; earlier versions wrote only the first, without checksum.
+/// None: the text is damaged.
 fn parse_life(text: &str) -> Option<(u64, u64)> {
     match unchecked(text) {
         Some(words) => {

@@ -99,7 +99,8 @@ pub(super) struct Script {
 }
 
 impl Script {
-    /// Records the script of a launch just after it was written.
+    /// Records the script of a launch just after it was written. None: the launch has no script, or the file's
+    /// properties can't be read.
     pub(super) fn of(launch: &StepLaunch, script: BorrowedFd<'_>) -> Option<Self> {
         Self::with(launch, &rustix::fs::fstat(script).ok()?)
     }

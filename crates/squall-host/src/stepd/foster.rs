@@ -578,14 +578,15 @@ impl Foster {
         self.kill_on(|_| true);
     }
 
-    /// Returns the step whose group contains an ended process that is not reaped yet.
+    /// Returns the step whose group contains an ended process that is not reaped yet. None: no served step has it.
     fn whose(&self, pid: u32) -> Option<StepKey> {
         let group = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
         let group = group.lines().find_map(|line| line.strip_prefix("0::/")).filter(|group| !group.is_empty())?;
         self.wards.iter().find(|(_, ward)| ward.group().ends_with(group)).map(|(key, _)| *key)
     }
 
-    /// Reaps an ended process that had lost its parent; its usage counts for the step whose group it was in.
+    /// Reaps an ended process that had lost its parent. Its usage counts for the step `of` whose group it was in, if
+    /// there is one.
     fn reap_orphan(&mut self, pid: u32, of: Option<StepKey>) {
         let io = io_bytes(pid);
         let Ok(Waited::Reaped(reaped)) = reap_pid(pid) else { return };

@@ -139,7 +139,7 @@ impl Frames {
         }
     }
 
-    /// Returns the next complete message. Err: it can't be decoded.
+    /// Returns the next complete message; None: it has not arrived completely. Err: it can't be decoded.
     pub(super) fn take<T: Decoded>(&mut self) -> Result<Option<T>, codec::CodecError> {
         Ok(codec::take(&self.unread[self.taken..self.filled])?.map(|(message, length)| {
             self.taken += length;

@@ -93,8 +93,9 @@ impl Keeper {
         }
     }
 
-    /// Returns the result file for the task that is this process, and the task's index in it. A daemon with threads
-    /// loses its tasks to the zygote a moment before it counts as dead, so folders of running daemons are searched too.
+    /// Returns the result file for the task that is this process, and the task's index in it. None: the process is no
+    /// task. A daemon with threads loses its tasks to the zygote a moment before it counts as dead, so folders of
+    /// running daemons are searched too.
     fn task(&self, pid: u32) -> Option<(File, usize)> {
         let stat = Stat::of(pid)?;
         self.left.iter().chain(self.daemons.values()).find_map(|folder| {

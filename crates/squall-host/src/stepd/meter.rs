@@ -58,7 +58,8 @@ impl Meter {
         self.look_at(&[(0, processes)], &[])
     }
 
-    /// Measures the processes of tasks, and other processes of the step.
+    /// Measures the processes of tasks (rank, process ids) and other processes of the step. Returns an input for the
+    /// state machine if the step has exceeded its memory limit.
     fn look_at(&mut self, families: &[(u32, Vec<u32>)], orphans: &[u32]) -> Option<StepInput> {
         let mut total_kb = 0;
         let mut seen = BTreeSet::new();

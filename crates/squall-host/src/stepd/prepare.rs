@@ -37,7 +37,7 @@ pub(super) struct Prepared {
     pub(super) argv: Vec<CString>,
     /// The task's environment.
     pub(super) env: Environment,
-    /// Index of the environment's entry into which the task's process id is inserted.
+    /// Index of the environment's entry into which the task's process id is inserted; None: there is no such entry.
     pub(super) env_pid: Option<usize>,
     /// The task's standard input, output and error.
     pub(super) stdio: [File; 3],
@@ -89,7 +89,7 @@ impl Refusal {
     }
 }
 
-/// Prepares the tasks of the step with this folder.
+/// Prepares the tasks of the step with this folder. `wireup`: None for a step without wire-up.
 pub(super) fn prepare(folder: &Folder, wireup: Option<&mut Wireup>, opening: Opening) -> Result<Ready, Refusal> {
     match &folder.launch.program {
         Program::Tasks(program) => prepare_tasks(folder, program, wireup),

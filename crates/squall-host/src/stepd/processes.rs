@@ -83,7 +83,8 @@ impl Processes {
         self.ranks.iter().map(|(&pid, &rank)| (rank, pid)).collect()
     }
 
-    /// Sends a signal to each task, or to all processes of the step.
+    /// Sends a signal to each task, or (`all`) to all processes of the step. Returns the end of an emulated task that
+    /// the signal ends.
     pub(super) fn signal(&mut self, signal: i32, all: bool) -> Option<StepInput> {
         if signal == libc::SIGTERM {
             self.heard.extend(self.ranks.keys().filter(|pid| catches(**pid, signal)));
@@ -99,7 +100,7 @@ impl Processes {
         ends.then(|| self.end_timer(ExitCode { code: 0, signal: signal as u8 }))
     }
 
-    /// Kills all processes, and has `reap` repeat that until none is left.
+    /// Kills all processes, and has `reap` repeat that until none is left. Returns the end of an emulated task.
     pub(super) fn kill_left(&mut self) -> Option<StepInput> {
         self.kill_now();
         self.timer.is_some().then(|| self.end_timer(ExitCode { code: 0, signal: libc::SIGKILL as u8 }))

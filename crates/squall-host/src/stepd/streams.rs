@@ -189,7 +189,7 @@ impl Streams {
         self.inputs.retain(|i| !i.over);
     }
 
-    /// Returns the indexes of the outputs of a task, or of all tasks.
+    /// Returns the indexes of the outputs of the task with this rank; None: of all tasks.
     pub(super) fn outputs_of(&self, rank: Option<u32>) -> Vec<usize> {
         let places = self.outputs.iter().enumerate();
         places.filter(|(_, o)| !o.over && rank.is_none_or(|r| r == o.rank)).map(|(at, _)| at).collect()

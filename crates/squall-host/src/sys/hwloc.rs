@@ -31,7 +31,8 @@ struct Calls {
     destroy: Destroy,
 }
 
-/// The description of this machine, made once and inherited by copies of the process.
+/// The description of this machine, made once and inherited by copies of the process; None inside: it could not be
+/// made.
 static MACHINE: OnceLock<Option<String>> = OnceLock::new();
 
 /// Returns libhwloc's description of this machine, as XML. None: the library is missing, or failed. Must be called

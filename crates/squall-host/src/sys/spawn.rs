@@ -38,7 +38,8 @@ pub(crate) struct Spawn<'a> {
     pub(crate) argv: &'a [CString],
     /// The process's environment, `KEY=VALUE` each.
     pub(crate) env: &'a [CString],
-    /// Index of the entry of `env` that ends with [`PID_ROOM`], over which the child writes its process id.
+    /// Index of the entry of `env` that ends with [`PID_ROOM`], over which the child writes its process id; None: there
+    /// is no such entry.
     pub(crate) env_pid: Option<usize>,
     /// The process's working directory; None: the parent's.
     pub(crate) dir: Option<&'a CStr>,
@@ -142,7 +143,7 @@ struct Plan {
     further: RawFd,
     identity: Option<Person>,
     note: Option<Line>,
-    /// Signals that this process ignores: bit `n - 1` for signal `n`.
+    /// Set of signals that this process ignores: bit `n - 1` for signal `n`.
     ignored: u64,
     report: *mut Report,
 }
@@ -475,8 +476,8 @@ unsafe fn prepare(plan: &Plan) -> usize {
     }
 }
 
-/// Becomes the user, for good, and verifies that. Uses system calls, as the C library's functions would change all
-/// threads, including the parent's.
+/// Becomes the user, for good, and verifies that. False: a call failed, or the result is wrong. Uses system calls, as
+/// the C library's functions would change all threads, including the parent's.
 ///
 /// # Safety
 /// `person` must point to its groups. To be called only in a child.
@@ -522,7 +523,7 @@ unsafe fn limit(limits: *const (u32, u64), count: usize) -> bool {
 }
 
 /// Has every descriptor from `first` on closed by exec. Kernels before 5.11 close them at once instead, and before 5.9
-/// one by one.
+/// one by one. False: that failed.
 fn close_from(first: c_int) -> bool {
     // SAFETY: takes integers; the child has its own table of descriptors (no CLONE_FILES).
     unsafe {

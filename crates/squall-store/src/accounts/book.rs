@@ -90,9 +90,9 @@ pub(super) struct Recent {
     pub(super) drafts: BTreeMap<JobId, Draft>,
     /// Specifications of jobs that have a row or get one; until their nodes are released, or the cache is full.
     pub(super) jobs: HashMap<JobId, Arc<JobSpec>>,
-    /// The owner used last, with its row id.
+    /// The owner used last, with its row id; None: none was used yet.
     owner: Option<(Arc<Owner>, i64)>,
-    /// The specification used last, with its row id.
+    /// The specification used last, with its row id; None: none was used yet.
     spec: Option<(Arc<JobSpec>, i64)>,
     /// The array whose tasks were changed last; None: there is none, or its changes are written.
     pub(super) array: Option<Array>,
@@ -503,7 +503,7 @@ impl Book {
         self.db.prepare_cached("INSERT OR REPLACE INTO hets VALUES (?1, ?2)")?.execute([leader.0, size]).map(drop)
     }
 
-    /// Returns the specification of a job.
+    /// Returns the specification of a job; None: the job has no row.
     fn spec(&self, id: JobId) -> rusqlite::Result<Option<Arc<JobSpec>>> {
         if let Some(spec) = self.recent.jobs.get(&id) {
             return Ok(Some(Arc::clone(spec)));
@@ -631,7 +631,8 @@ impl Book {
             .map(drop)
     }
 
-    /// Returns the user who ended what still ran of an attempt: the one who cancelled it, otherwise its owner.
+    /// Returns the id of the user who ended what still ran of an attempt: the one who cancelled it, otherwise its
+    /// owner. None: the attempt has not ended.
     fn ended_by(&self, job: JobId, attempt: Attempt) -> rusqlite::Result<Option<u32>> {
         let sql = "SELECT coalesce(state_by, uid) FROM jobs WHERE id = ?1 AND attempt = ?2 AND state >= 100";
         self.db.prepare_cached(sql)?.query_row(params![job.0, attempt.0], |r| r.get(0)).optional()

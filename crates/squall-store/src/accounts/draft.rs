@@ -39,7 +39,7 @@ pub(super) struct Run {
     alloc: Alloc,
     /// Number of nodes that have not released the job yet.
     left: u32,
-    /// End of the batch script. Only success is kept here; otherwise the job gets a row at once.
+    /// End of the batch script; None: it still runs. Only success is kept here; otherwise the job gets a row at once.
     script: Option<StepEnd>,
 }
 

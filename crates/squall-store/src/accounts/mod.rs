@@ -153,7 +153,8 @@ impl Accounts {
         }
     }
 
-    /// Queues a query, answered from all records queued before it. If too many queries wait, it is refused.
+    /// Queues a query for jobs (None: for the history), answered from all records queued before it. If too many queries
+    /// wait, it is refused.
     pub fn ask(&self, query: Option<Box<AccountingQuery>>, ahead_us: i64, reply: Box<dyn Reply>) {
         if let Some(Order::Query(_, _, reply)) = self.order(Order::Query(query, ahead_us, reply)) {
             reply.push(&refused("too many questions wait; ask again later"));

@@ -174,7 +174,7 @@ fn lend_first_page(path: &Path, fresh: &Book) -> std::io::Result<()> {
     file.write_all_at(&page, 0)
 }
 
-/// Returns the stored configuration.
+/// Returns the stored configuration; None: it can't be read.
 fn config(db: &Connection) -> Option<Value> {
     db.query_row("SELECT value FROM meta WHERE key = 'config'", [], |r| r.get(0)).ok()
 }

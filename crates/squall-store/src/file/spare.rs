@@ -89,7 +89,7 @@ impl SpareKeeper {
         lock(&self.shared.0).spare.as_ref().map_or(0, |s| s.size)
     }
 
-    /// Returns why the last attempt to make a spare segment failed, as long as there is none.
+    /// Returns why the last attempt to make a spare segment failed; None: it did not, or there is a spare segment.
     pub(crate) fn trouble(&self) -> Option<String> {
         let shelf = lock(&self.shared.0);
         if shelf.spare.is_some() { None } else { shelf.trouble.as_ref().map(ToString::to_string) }

@@ -38,7 +38,7 @@ pub(crate) struct End {
     pub(crate) closed: bool,
     /// Length of an unfinished write at `at`, bytes.
     pub(crate) torn: usize,
-    /// Number of an empty segment after this one, left by a crash while it was being made.
+    /// Number of an empty segment after this one, left by a crash while it was being made; None: there is none.
     pub(crate) stray: Option<u64>,
 }
 
@@ -49,9 +49,9 @@ pub(crate) struct Walk {
     pub(crate) cursor: Option<Cursor>,
     /// End of the last segment that was read. None: no segment could be read.
     pub(crate) end: Option<End>,
-    /// Bytes of good frames.
+    /// Size of all good frames that were read, bytes.
     pub(crate) bytes: u64,
-    /// Error that ended the walk early.
+    /// Error that ended the reading early; None: everything was read.
     pub(crate) error: Option<JournalError>,
 }
 

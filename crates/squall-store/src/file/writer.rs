@@ -30,7 +30,8 @@ const FREE_POLL: Duration = Duration::from_millis(100);
 /// Options for opening a journal.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// What accounting has stored: a journal that ends before that has lost records.
+    /// What accounting has stored: a journal that ends before that has lost records. None: unknown, so that is not
+    /// checked.
     pub seen: Option<Seen>,
     /// Whether to continue without damaged or missing parts (they are set aside).
     pub accept_loss: bool,

@@ -286,7 +286,7 @@ impl Wireup {
         }
     }
 
-    /// Time at which `turn` must be called next.
+    /// Time at which `turn` must be called next; None: nothing is due.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let exchange = self.exchange.deadline().map(|at| Instant::now() + Duration::from_micros(at.since(steady()).0));
         exchange.into_iter().chain(self.mesh.as_ref().and_then(Mesh::deadline)).min()

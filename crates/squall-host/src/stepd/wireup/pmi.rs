@@ -72,7 +72,7 @@ impl PmiTasks {
         acts
     }
 
-    /// Passes on the answer to a task's naming request.
+    /// Passes on the answer to a task's naming request: the value, None for a name that is not published, or a failure.
     pub(super) fn named(&mut self, rank: u32, result: Result<Option<&str>, ()>) -> Vec<PmiAct> {
         let mut acts = Vec::new();
         self.pmi.named(rank, result, &mut acts);

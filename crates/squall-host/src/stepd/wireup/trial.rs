@@ -22,7 +22,7 @@ const WARM_UP: u32 = 200;
 #[derive(Debug, Default)]
 pub(super) struct Trials {
     legs: VecDeque<Leg>,
-    /// Repetitions left in the current series.
+    /// Number of repetitions left in the current series.
     left: u32,
     /// Start of the current series; None: it has not begun.
     since: Option<Instant>,

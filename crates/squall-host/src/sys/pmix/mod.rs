@@ -72,7 +72,7 @@ pub(crate) struct Server {
     calls: CallsBox,
     nspace: CString,
     inbox: &'static Inbox,
-    /// Descriptor on which the library listens.
+    /// Descriptor of the socket on which the library listens; None: it was not found.
     listener: Option<i32>,
 }
 

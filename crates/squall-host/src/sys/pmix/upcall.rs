@@ -52,7 +52,7 @@ pub(crate) enum Upcall {
     },
     /// The answer to `publish_of`.
     Published {
-        /// The ticket given to `publish_of`.
+        /// The ticket that was given to `publish_of`.
         ticket: u64,
         /// The published data; None: the library could not get it.
         data: Option<Vec<u8>>,
@@ -268,7 +268,7 @@ impl ModexReply {
 }
 
 impl GroupReply {
-    /// Answers with the group's number and the data that the participants contributed.
+    /// Answers with the group's number (None: none was asked for) and the data that the participants contributed.
     pub(crate) fn answer(self, result: Result<(Option<u64>, Vec<u8>), Verdict>) {
         let mut infos = Infos::default();
         let status = match result {
@@ -358,7 +358,7 @@ impl Inbox {
         std::mem::take(&mut self.queue.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Encodes an attribute as bytes that any server of this version can decode.
+    /// Encodes an attribute as bytes that any server of this version can decode. None: the library can't encode it.
     ///
     /// # Safety
     /// The attribute must be valid.
@@ -374,7 +374,8 @@ impl Inbox {
         }
     }
 
-    /// Decodes what `pack` has encoded. The memory to which the attribute points is never freed.
+    /// Decodes what `pack` has encoded; None: the bytes are invalid. The memory to which the attribute points is never
+    /// freed.
     ///
     /// # Safety
     /// The bytes must have been made by `pack`.

@@ -119,21 +119,21 @@ pub(super) struct Mesh {
 /// Counters: messages sent, by their route; connections made; addresses sent for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Traffic {
-    /// Messages relayed by `srun`.
+    /// Number of messages relayed by `srun`.
     pub(super) relayed: u64,
-    /// Messages sent through the tree of nodes.
+    /// Number of messages sent through the tree of nodes.
     pub(super) by_nodes: u64,
-    /// Messages sent over Unix sockets.
+    /// Number of messages sent over Unix sockets.
     pub(super) unix: u64,
-    /// Messages sent over TCP.
+    /// Number of messages sent over TCP.
     pub(super) tcp: u64,
-    /// Messages sent over UCX.
+    /// Number of messages sent over UCX.
     pub(super) ucx: u64,
-    /// Connections made before there was a message to send.
+    /// Number of connections made before there was a message to send.
     pub(super) early: u64,
-    /// Connections made for a message.
+    /// Number of connections made because there was a message to send.
     pub(super) late: u64,
-    /// Addresses sent; none where they follow from the launch.
+    /// Number of addresses sent to other step daemons; none where they follow from the launch.
     pub(super) addresses: u64,
 }
 
@@ -170,7 +170,7 @@ impl Heard {
 }
 
 impl Mesh {
-    /// Opens the listeners for other step daemons. `srun`: the link to the step's `srun`.
+    /// Opens the listeners for other step daemons. `srun`: the link to the step's `srun`; None: the step has none.
     pub(super) fn open(kinship: Kinship, manner: Manner, srun: Option<&Frames>) -> io::Result<Self> {
         let listener = UnixListener::bind_addr(&kinship.address(kinship.here)?)?;
         listener.set_nonblocking(true)?;
@@ -345,7 +345,7 @@ impl Mesh {
         heard
     }
 
-    /// Time at which `tick` must be called next.
+    /// Time at which `tick` must be called next; None: no connection is to be retried.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.calls.values().map(|call| call.again).min()
     }
@@ -432,7 +432,7 @@ fn is_address(message: &PeerMessage) -> bool {
     matches!(message, PeerMessage::Endpoint { tcp, ucx } if !tcp.is_empty() || !ucx.is_empty())
 }
 
-/// Listens on an address of this machine; returns the listener, and the address for others.
+/// Listens on the address `on` of this machine; returns the listener, and the address `HOST:PORT` for other machines.
 fn listen(on: &str, host: &str) -> io::Result<(Option<TcpListener>, String)> {
     let listener = TcpListener::bind((on, 0))?;
     listener.set_nonblocking(true)?;
@@ -441,7 +441,8 @@ fn listen(on: &str, host: &str) -> io::Result<(Option<TcpListener>, String)> {
 }
 
 impl Link {
-    /// Returns the next message. One that is invalid, or not authenticated, breaks the link.
+    /// Returns the next message; None: it has not arrived completely. A message that is invalid, or not authenticated,
+    /// breaks the link.
     fn take(&mut self, cookie: &[u8; 16]) -> io::Result<Option<PeerMessage>> {
         let taken = self.try_take(cookie);
         self.broken |= taken.is_err();
