@@ -250,9 +250,9 @@ impl Job {
     }
 }
 
-/// Copies the jobs of a program that may have been compiled with an older or a newer `squall.h`: their first field is
-/// the size of each. Fields that the program does not have are zero. Err: the size is not valid, or a field is set
-/// that this library does not know.
+/// Copies the jobs of a program that may have been compiled with an older or a newer `squall.h`: the first field of
+/// each job is its size. Fields that the program does not have are zero. Err: the size is not valid, or a field is set
+/// that this library does not have.
 ///
 /// # Safety
 /// There are `count` jobs of that size from `first` on.

@@ -442,7 +442,7 @@ impl StepGroups {
         self.memory.as_ref().map(|(dir, _)| dir.as_path())
     }
 
-    /// Number of processes that the kernel has killed for the memory limit of this step (or of its job, for a process
+    /// Returns how many processes the kernel has killed for the memory limit of this step (or of its job, for a process
     /// of this step).
     pub(crate) fn oom_kills(&self) -> u64 {
         let Some((dir, version)) = &self.memory else { return 0 };
@@ -454,7 +454,7 @@ impl StepGroups {
         text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
     }
 
-    /// Peak memory of the whole step, KiB. None: the kernel does not report it.
+    /// Returns the peak memory of the whole step, KiB. None: the kernel does not report it.
     pub(crate) fn peak_kb(&self) -> Option<u64> {
         let (dir, version) = self.memory.as_ref()?;
         let name = match version {

@@ -331,7 +331,7 @@ pub fn write_config(place: &Place, text: &str) -> Result<(), String> {
     durable::write(&path, text.as_bytes(), 0o644).map_err(|e| format!("cannot write {}: {e}", path.display()))
 }
 
-/// Returns the daemons of a cluster that run, whatever its configuration says.
+/// Returns the running daemons of a cluster, whether or not its configuration has them.
 pub fn living_daemons(place: &Place) -> io::Result<Vec<Daemon>> {
     let entries = match fs::read_dir(place.run()) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -375,7 +375,7 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        /// Whatever a user writes: one line, two fields, no control characters.
+        /// Property: whatever a user writes, the log gets one line with two fields and no control characters.
         #[test]
         fn no_text_of_a_user_makes_a_line_or_a_field(name in any::<String>(), path in "[ =\"\\\\\n\x00-\x1f\u{202e}a]{0,40}") {
             let kept = Kept::default();

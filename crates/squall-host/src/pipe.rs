@@ -174,7 +174,7 @@ impl Pipe {
         }
     }
 
-    /// Number of written bytes that are not sent yet; to be sent with `flush` when the stream is writable.
+    /// Returns the number of written bytes that are not sent yet; `flush` sends them when the stream is writable.
     pub fn backlog(&self) -> usize {
         match &self.0 {
             Kind::Local(_) => 0,

@@ -252,8 +252,8 @@ fn run(bed: &mut dyn Bed, deeds: &[Deed]) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Flushed records are read back in order, a torn tail is cut off, a full log refuses appends and loses nothing,
-    /// and a snapshot with the records after it equals all records.
+    /// Property: flushed records are read back in order, a torn tail is cut off, a full log refuses appends and loses
+    /// nothing, and a snapshot with the records after it equals all records.
     #[test]
     fn a_file_keeps_the_contract(deeds in deeds()) {
         run(&mut FileBed::new(), &deeds);

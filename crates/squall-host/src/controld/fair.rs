@@ -33,7 +33,7 @@ impl<T> Default for Fair<T> {
 }
 
 impl<T> Fair<T> {
-    /// Number of queued arrivals.
+    /// Returns the number of queued arrivals.
     pub(super) const fn len(&self) -> usize {
         self.len
     }

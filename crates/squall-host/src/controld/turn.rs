@@ -215,7 +215,8 @@ impl Daemon {
         self.waiting.len() > 0 || self.next_list()
     }
 
-    /// Selects a list whose reader has received its last page, to make the next page of. False: there is none.
+    /// Selects a list of which the next page is made, as its reader has received the last one. False: there is no such
+    /// list.
     fn next_list(&mut self) -> bool {
         let peers = &self.peers;
         self.pipeline.turn_lists(|caller| peers.get(&caller.0).is_none_or(|peer| peer.out.has_room()))
@@ -269,7 +270,8 @@ impl Daemon {
         self.pipeline.has_room() && self.took < TURN_TIME
     }
 
-    /// If the wall clock was set, has the state machine shift the times that users gave by it, e.g. those of `--begin`.
+    /// Checks whether the wall clock was set. If so, has the state machine shift the times that users gave by it, e.g.
+    /// those of `--begin`.
     fn look_at_clock(&mut self) {
         let Some(by_us) = self.clock.look() else { return };
         let seconds = by_us / 1_000_000;

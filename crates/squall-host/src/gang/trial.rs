@@ -61,8 +61,8 @@ impl Drop for Crowd {
     }
 }
 
-/// Alternately stops one crowd of `processes` processes and wakes another. For each mechanism that works here, returns
-/// its name with the median and the longest time of the calls.
+/// Measures how long stopping and waking take: alternately stops one crowd of `processes` processes and wakes another.
+/// For each mechanism that works here, returns its name with the median and the longest time of the calls.
 pub fn trial(processes: usize) -> io::Result<Vec<(&'static str, [Duration; 2])>> {
     // In a thread of its own, as its priority is raised.
     let thread = std::thread::spawn(move || {

@@ -108,7 +108,7 @@ impl Daemon {
         self.finish_orphan(key);
     }
 
-    /// Once none of its tasks runs, reports the end of an orphaned step, and kills processes that the tasks left.
+    /// Reports the end of an orphaned step once none of its tasks runs, and kills processes that the tasks left.
     fn finish_orphan(&mut self, key: StepKey) {
         if self.orphans.get(&key).is_none_or(|orphan| !orphan.living.is_empty()) {
             return;
@@ -231,8 +231,8 @@ fn open_same(task: TaskPid) -> Option<OwnedFd> {
     Stat::of(task.pid).is_some_and(|stat| task.is(&stat)).then_some(fd)
 }
 
-/// Waits for the exit of an ended process, which may be our child (and reaped with the others already) or not. None:
-/// unknown. The usage is empty, as it is not known here.
+/// Waits for the exit of an ended process, which this process may have to reap itself (or has reaped already). None:
+/// the exit can't be determined. The usage is empty, as it is not known here.
 async fn learn_exit(task: TaskPid, watched: &Watched) -> Option<(ExitCode, Usage)> {
     let known = |exit| (exit, Usage::default());
     let fd = watched.as_fd();

@@ -100,8 +100,8 @@ impl Daemon {
             && self.cgroups.birthplace(launch.key).is_some()
     }
 
-    /// Has the batch supervisor serve a step whose folder is prepared, starting the supervisor if needed. Err: it
-    /// can't; the order is returned.
+    /// Has the batch supervisor serve a step whose folder is prepared, starting the supervisor if needed. Err: there is
+    /// no supervisor; the order is returned.
     pub(super) fn give_to_foster(&mut self, order: Order) -> Result<(), Box<Order>> {
         if self.foster.is_none() && self.fosterless.is_none_or(|since| since.elapsed() > AGAIN) {
             let steps = self.spool.steps_dir();
@@ -196,8 +196,8 @@ impl Daemon {
 }
 
 impl Daemon {
-    /// Handles a step that the batch supervisor no longer serves: it died, or has returned the step. A step not begun
-    /// gets a step daemon of its own.
+    /// Handles a step that the batch supervisor no longer serves, because it died or has returned the step. If nothing
+    /// of the step has begun, the step gets a step daemon of its own.
     fn after_foster(&mut self, key: StepKey) {
         let Some(served) = self.served.get(&key).filter(|served| served.is_fostered()) else { return };
         let free = !served.ended && self.spool.release(key);

@@ -34,7 +34,7 @@ const HELLO_WAIT: Duration = Duration::from_secs(10);
 /// Bytes that may be queued for one connection.
 const LINK_BYTES_MAX: usize = 512 << 20;
 
-/// Children at once: more than any tree has, as children whose parents have died connect here too.
+/// Most children at once: more than any tree has, as nodes connect here too when their own parents have died.
 const CHILDREN_MAX: usize = 4096;
 
 /// Connections at once that are not authenticated yet.
@@ -191,7 +191,7 @@ impl Net {
         self.parent.as_ref().is_some_and(|(parent, _)| *parent == number)
     }
 
-    /// Sends, closes and connects as the state machine has decided.
+    /// Sends the frames, and closes and makes the connections, that the state machine has decided on.
     pub(super) fn carry_out(&mut self, out: NetOut) {
         if let (Some(frame), Some((_, parent))) = (&out.up, &self.parent) {
             parent.send(frame);

@@ -411,8 +411,8 @@ impl Daemon {
         }
     }
 
-    /// Ends a step none of whose tasks has recorded itself yet, as each does before it executes its program. None ever
-    /// will then, whatever froze or delayed them. False: tasks may run, and are to be ended by their step daemon.
+    /// Ends a step if none of its tasks has recorded itself yet, as each does before it executes its program. None ever
+    /// will then, whatever froze or delayed them. False: tasks may run, and their step daemon has to end them.
     fn end_unborn(&mut self, key: StepKey) -> bool {
         let spool = &self.spool;
         let begun = || !spool.tasks(key).is_empty() || !spool.exits(key).is_empty() || spool.result(key).is_some();

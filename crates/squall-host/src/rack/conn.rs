@@ -326,7 +326,7 @@ impl Conns {
         inbox.push((node, NodeInput::Net(input)));
     }
 
-    /// Sends, closes and connects as a node's state machine has decided.
+    /// Sends the frames, and closes and makes the connections, that a node's state machine has decided on.
     pub(super) fn carry_out(&mut self, epoll: &OwnedFd, node: u32, name: &str, out: NetOut, inbox: &mut Inbox) {
         if let Some(frame) = out.up {
             match self.of(node).parent {

@@ -104,7 +104,7 @@ impl Folder {
         crate::content::path(&node.join(CONTENT), content)
     }
 
-    /// Records, before the first task, that tasks may exist from now on.
+    /// Records that tasks may exist from now on; called before the first task is started.
     pub(super) fn note_begun(&self) -> io::Result<()> {
         mark_begun(&self.result)
     }

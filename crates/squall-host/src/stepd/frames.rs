@@ -102,7 +102,7 @@ impl Frames {
         drop(self.stream.flush());
     }
 
-    /// Number of bytes that are not sent yet.
+    /// Returns the number of queued bytes that are not sent yet.
     pub(super) fn backlog(&self) -> usize {
         self.unsent.len() - self.sent + self.stream.backlog()
     }

@@ -267,7 +267,7 @@ fn number(arg: &[u8], numbers: &[(u8, u32)]) -> Vec<u8> {
     out
 }
 
-/// The task whose streams are being opened, and its directory.
+/// The task of which the streams are being opened, and its working directory.
 struct At<'a> {
     launch: &'a StepLaunch,
     rank: u32,

@@ -122,7 +122,7 @@ impl Starters {
         Ok(())
     }
 
-    /// When `relieve` must be called next; None: not at all.
+    /// Returns when `relieve` must be called next; None: not at all.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let may = self.under_way.len() >= self.threads && self.threads < MOST_STUCK;
         let oldest = self.under_way.values().min().filter(|_| may)?;
@@ -169,7 +169,7 @@ impl Starters {
         started
     }
 
-    /// Descriptor that is readable when `started` has results.
+    /// Returns a descriptor that is readable when `started` has results.
     pub(super) fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }

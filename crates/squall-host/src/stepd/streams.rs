@@ -35,7 +35,7 @@ struct Output {
     over: bool,
 }
 
-/// A file each of whose lines begins with the rank of the task that wrote it.
+/// An output file in which each line begins with the rank of the task that wrote it.
 #[derive(Debug)]
 struct Labelled {
     file: File,
@@ -233,7 +233,7 @@ impl Streams {
         input.over |= input.ended && !input.terminal;
     }
 
-    /// Bytes of input that are queued for the slowest task.
+    /// Returns how many bytes of input are queued for the task that has the most.
     pub(super) fn input_backlog(&self) -> usize {
         self.inputs.iter().map(|i| i.waiting.len()).max().unwrap_or(0)
     }

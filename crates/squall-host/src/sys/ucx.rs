@@ -13,7 +13,8 @@ const LIBRARY: &CStr = c"libucp.so.0";
 const MAJOR: c_uint = 1;
 const MINOR: c_uint = 10;
 
-/// Environment variables that keep the library from catching signals, hooking memory and writing to our standard error.
+/// Environment variables that keep the library from catching signals, hooking memory and writing to this process's
+/// standard error.
 const OWN_ENVIRONMENT: [(&str, &str); 4] =
     [("UCX_HANDLE_ERRORS", "none"), ("UCX_ERROR_SIGNALS", ""), ("UCX_MEM_EVENTS", "no"), ("UCX_LOG_LEVEL", "fatal")];
 

@@ -193,15 +193,15 @@ impl Book {
         set.execute(params![key, value]).map(drop)
     }
 
-    /// Random number of the journal that is followed; 0: not set yet.
+    /// Returns the random number of the journal that is followed; 0: not set yet.
     pub(super) fn cluster(&self) -> u128 {
         self.cluster
     }
-    /// Number of the last stored record.
+    /// Returns the number of the last stored record.
     pub(super) fn position(&self) -> u64 {
         self.position
     }
-    /// Number of nodes that have ever registered.
+    /// Returns the number of nodes that have ever registered.
     pub(super) fn nodes(&self) -> usize {
         self.nodes.len()
     }

@@ -378,7 +378,7 @@ impl Keeper {
         }
     }
 
-    /// Sends the next page of an answer, of those whose readers have received their last page.
+    /// Sends the next page of one answer, the reader of which has received the last page.
     fn go_on(&mut self) {
         self.open.retain(|(_, _, reply)| !reply.is_closed());
         let Some(next) = self.open.iter().position(|(_, _, reply)| reply.has_room()) else { return };

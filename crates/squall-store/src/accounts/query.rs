@@ -90,8 +90,8 @@ impl Course {
         lost.into_iter().map(|lost| (lost.first, lost.last)).collect()
     }
 
-    /// Passes the next rows that match the query to `send`, page by page. True: the answer is complete, and the last
-    /// page says so.
+    /// Passes the next rows that match the query to `send`, page by page. True: the answer is complete, as the last
+    /// page indicates.
     pub(super) fn go_on(&mut self, book: &Book, send: &mut Taker<'_>) -> rusqlite::Result<bool> {
         let mut reader = Reader::new(book, self);
         let mut page = Page { rows: Vec::new(), bytes: 0, send };

@@ -116,7 +116,8 @@ pub(super) struct Wireup {
     pmi: PmiTasks,
     pmix: PmixServer,
     waiters: BTreeMap<u64, Waiter>,
-    /// Requests of other nodes for data of ranks here, by our ticket: index of the asking node, and its own ticket.
+    /// Requests of other nodes for data of ranks on this node, by the ticket given to libpmix: index of the asking
+    /// node, and that node's own ticket.
     served: BTreeMap<u64, (u32, u64)>,
     tickets: u64,
     standing: Standing,
@@ -168,7 +169,7 @@ struct Standing {
     within: BTreeSet<u32>,
     /// Ranks whose processes have ended without connecting to PMIx or PMI.
     silent: BTreeSet<u32>,
-    /// Signals that were sent to the tasks: a task that dies of one of them is no fault.
+    /// Signals that were sent to the tasks: a task that is ended by one of them has not failed.
     sent: BTreeSet<i32>,
     aborted: bool,
 }
@@ -286,7 +287,7 @@ impl Wireup {
         }
     }
 
-    /// Time at which `turn` must be called next; None: nothing is due.
+    /// Returns the time at which `turn` must be called next; None: nothing is due.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let exchange = self.exchange.deadline().map(|at| Instant::now() + Duration::from_micros(at.since(steady()).0));
         exchange.into_iter().chain(self.mesh.as_ref().and_then(Mesh::deadline)).min()

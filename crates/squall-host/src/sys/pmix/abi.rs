@@ -119,7 +119,7 @@ impl Info {
 pub(super) struct Query {
     /// The keys asked for; the list ends with null.
     pub(super) keys: *const *const c_char,
-    /// Attributes that say to what the query refers.
+    /// Attributes that limit to what the query refers, such as a namespace.
     pub(super) qualifiers: *const Info,
     pub(super) count: usize,
 }

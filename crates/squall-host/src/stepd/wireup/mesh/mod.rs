@@ -25,8 +25,8 @@ use crate::stepd::frames::{Filled, Frames};
 use fast::Fast;
 pub(super) use manner::{Manner, Way, is_yes, said};
 
-/// Time from our own start within which another step daemon must be reachable; after it, it has ended or will never
-/// start.
+/// Time from this step daemon's start within which another one must be reachable. After it, the other one has ended or
+/// will never start.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// First pause between attempts to connect to a step daemon that is not reachable. It doubles up to `PAUSE_MAX`.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -345,7 +345,7 @@ impl Mesh {
         heard
     }
 
-    /// Time at which `tick` must be called next; None: no connection is to be retried.
+    /// Returns the time at which `tick` must be called next; None: no connection is to be retried.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.calls.values().map(|call| call.again).min()
     }
