@@ -29,9 +29,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// A batch job to be submitted.
 #[derive(Clone, Debug)]
 pub struct Submission {
-    /// Options of the job.
+    /// Options of the job, as of `sbatch`.
     pub spec: JobSpec,
-    /// The script.
+    /// Content of the batch script.
     pub script: Vec<u8>,
     /// The environment: `KEY=VALUE` entries, each ended by a NUL byte.
     pub env: Vec<u8>,

@@ -50,11 +50,11 @@ pub(crate) fn is_operator(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
-/// Requests of one user that may wait for a decision; further ones are left unread in their sockets.
+/// Most requests of one user that may wait for a decision; further ones are left unread in their sockets.
 const USER_REQUESTS_MAX: usize = 1024;
-/// Bytes of one user's requests that may be partly read or waiting for a decision.
+/// Most bytes of one user's requests that may be partly read or waiting for a decision.
 const USER_READING_MAX: usize = 64 << 20;
-/// Bytes of answers that may be queued for one user who does not read them.
+/// Most bytes of answers that may be queued for one user who does not read them.
 const USER_UNREAD_MAX: usize = 64 << 20;
 
 /// By user id: number of open connections, and the user's allowances.

@@ -158,7 +158,7 @@ async fn read_frame<T: Decoded, P>(
     timeout(FRAME_TIME, rest).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?.map(Some)
 }
 
-/// Writes one frame.
+/// Writes a message as one frame, in the current encoding.
 pub(crate) async fn write<T: Encoded>(stream: &mut (impl AsyncWrite + Unpin), message: &T) -> io::Result<()> {
     let mut bytes = Vec::new();
     codec::encode(message, &mut bytes).map_err(malformed)?;
@@ -177,7 +177,7 @@ fn malformed(e: codec::CodecError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, e)
 }
 
-/// Bytes that may be queued for all users of this process together.
+/// Most bytes that may be queued for all users of this process together.
 const WAITING_BYTES_MAX: usize = 2 << 30;
 
 /// Bytes queued for all users of this process together.

@@ -77,7 +77,7 @@ fn local_address(other: &str) -> Option<Ipv4Addr> {
     }
 }
 
-/// Pieces that may wait to be sent: more than the blocks in transit of some dozen files.
+/// Most pieces that may wait to be sent: more than the blocks in transit of some dozen files.
 const CASTS_MAX: usize = 4096;
 
 /// The controller's multicast sender.
@@ -174,7 +174,7 @@ impl Ears {
         }
     }
 
-    /// Ends receiving a file.
+    /// Ends receiving the file `content` by multicast.
     pub(crate) fn forget(&self, content: ContentId) {
         if let Some(streams) = &self.0 {
             streams.lock().unwrap_or_else(PoisonError::into_inner).0.retain(|_, (known, _)| *known != content);

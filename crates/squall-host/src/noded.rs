@@ -138,7 +138,7 @@ fn begin_again(args: &NodeArgs) -> std::process::ExitCode {
     std::process::ExitCode::FAILURE
 }
 
-/// Events that may wait for the daemon's loop. Tasks and threads with more events wait, each delaying only its own
+/// Most events that may wait for the daemon's loop. Tasks and threads with more events wait, each delaying only its own
 /// connection, process or file. The loop never waits for them: its output goes into queues that reject what they can't
 /// hold. So the loop always returns to take the next event, and no sender waits forever.
 const EVENTS_MAX: usize = 4096;

@@ -33,7 +33,7 @@ pub(crate) const RECORD_BYTES_MAX: usize = PLAIN_BYTES_MAX + TAG_BYTES;
 #[derive(Clone)]
 pub struct KeyPair {
     private: [u8; 32],
-    /// The public half.
+    /// The public key.
     pub public: PublicKey,
 }
 

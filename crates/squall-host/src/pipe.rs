@@ -17,7 +17,7 @@ const READ_BYTES: usize = 16 << 10;
 pub const ROOM_BYTES: usize = 64 << 10;
 /// Buffer size for reading on one machine, enough for most messages.
 const LOCAL_ROOM_BYTES: usize = 4 << 10;
-/// Encrypted bytes that may be queued for sending.
+/// Most encrypted bytes that may be queued for sending.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 /// Plain bytes that are encrypted at once.
 const WRITE_BYTES: usize = 256 << 10;

@@ -83,7 +83,7 @@ fn parse_exit(noted: &[u8]) -> Option<(ExitCode, Usage)> {
 pub mod file {
     /// File with the encoded launch, and the name of the step daemon's socket.
     pub const LAUNCH: &str = "launch";
-    /// The batch script.
+    /// File with the batch script.
     pub const SCRIPT: &str = "slurm_script";
     /// File with the batch job's environment: entries `NAME=VALUE`, each ended by NUL.
     pub const ENVIRONMENT: &str = "environment";
@@ -144,9 +144,9 @@ pub struct Spool {
 /// Files for a batch step's folder.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchFiles<'a> {
-    /// The script.
+    /// Content of the batch script.
     pub script: &'a [u8],
-    /// The environment.
+    /// The batch job's environment: entries `NAME=VALUE`, each ended by NUL.
     pub environment: &'a [u8],
 }
 

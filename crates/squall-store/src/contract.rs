@@ -23,7 +23,7 @@ use crate::memory::MemoryLog;
 
 /// A log under test, with the means to make it crash or fail.
 trait Bed {
-    /// Returns the log.
+    /// Returns the log under test.
     fn log(&mut self) -> &mut dyn Log;
     /// Records that a flush has succeeded.
     fn flushed(&mut self) {}

@@ -66,7 +66,7 @@ pub trait BlobReader: Debug + Send + Sync {
     fn read(&self, digest: &Digest) -> Result<Vec<u8>, LogError>;
 }
 
-/// A state stored in a log.
+/// A state stored in a log, with the number of its last record.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// Number of the last record that is part of the snapshot.

@@ -18,10 +18,10 @@ use crate::log::{BlobReader, Log, LogError, Snapshot};
 /// Content of one append.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 struct Entry {
-    /// The records of events.
+    /// The records of events that were appended.
     #[n(0)]
     records: Vec<Record>,
-    /// Scripts and environments.
+    /// Scripts and environments that the records need.
     #[n(1)]
     blobs: Vec<Blob>,
 }
@@ -51,7 +51,7 @@ pub enum Lie {
     /// The disk keeps its promises.
     #[default]
     None,
-    /// Flushes do nothing.
+    /// A flush reports success, but makes nothing durable.
     FlushSkipped,
     /// Recovery does not cut off a torn tail, so that later entries are written behind it.
     TornTailKept,

@@ -29,9 +29,9 @@ pub(super) use remote::Gate;
 const ARRIVALS_MAX: usize = 4096;
 /// Number of connections at once, at most.
 const CONNECTIONS_MAX: usize = 16 << 10;
-/// Connections at once of one user who is not an operator.
+/// Most connections at once of one user who is not an operator.
 const CONNECTIONS_OF_USER_MAX: usize = CONNECTIONS_MAX / 8;
-/// Bytes that may be queued for sending to one node.
+/// Most bytes that may be queued for sending to one node.
 const OUTGOING_BYTES_MAX: usize = 512 << 20;
 /// Time within which a peer must send its greeting.
 const GREETING_TIME: Duration = Duration::from_secs(10);
@@ -106,7 +106,7 @@ pub(super) struct Inbox {
     pub(super) users: mpsc::Receiver<Arrival>,
 }
 
-/// The kind of a peer.
+/// The kind of a connection's peer: client or node daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A client, with its user id.

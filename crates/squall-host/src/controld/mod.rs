@@ -64,7 +64,7 @@ pub enum ControllerError {
     /// The configuration is wrong.
     #[error("{}: {problem}", path.display())]
     Config {
-        /// The configuration file.
+        /// The configuration file with the error.
         path: PathBuf,
         /// What is wrong in the configuration, with the line.
         problem: String,

@@ -33,7 +33,7 @@ const SEEN: u64 = 1;
 /// Threads read per job, at most: further ones are assumed to behave alike.
 const THREADS: usize = 64;
 
-/// Readings after which a process without a polling library is checked again, as it may have loaded one.
+/// Number of readings after which a process without a polling library is checked again, as it may have loaded one.
 const LOOKS: u32 = 8;
 
 /// Stack size of the thread; small, as all of it may be locked into memory like the rest of the switcher.
@@ -70,7 +70,8 @@ impl Classed {
     }
 }
 
-/// New jobs that may be queued between two readings; further ones are never classified, and keep the class `Together`.
+/// Most new jobs that may be queued between two readings; further ones are never classified, and keep the class
+/// `Together`.
 const NEWCOMERS_MAX: usize = 1024;
 
 /// Handle of the classifying thread, which ends when this is dropped.

@@ -39,7 +39,7 @@ const GROUP_FIELD: usize = 5;
 /// A process whose descendants all belong to one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Root {
-    /// Process id.
+    /// Id of the process.
     #[n(0)]
     pub pid: u32,
     /// Whether the process belongs to the job itself; false for a step daemon.
@@ -50,12 +50,12 @@ pub struct Root {
 /// Permission of a job to run at the moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Leave {
-    /// The whole job runs.
+    /// All processes of the job run.
     #[default]
     Runs,
     /// The job runs only on CPUs that are otherwise idle.
     StepsBack,
-    /// The whole job is stopped.
+    /// All processes of the job are stopped.
     Stops,
 }
 
@@ -189,7 +189,7 @@ impl Means {
         }
     }
 
-    /// Stops all processes, without waiting until they have stopped.
+    /// Stops all processes of the job, without waiting until they have stopped.
     pub fn stop(&mut self) -> io::Result<()> {
         match self {
             Self::Freeze(file) => file.write_all_at(b"1", 0),
@@ -203,7 +203,7 @@ impl Means {
         }
     }
 
-    /// Wakes all processes.
+    /// Wakes all processes of the job.
     pub fn wake(&mut self) -> io::Result<()> {
         match self {
             Self::Freeze(file) => file.write_all_at(b"0", 0),

@@ -60,7 +60,7 @@ pub(crate) enum Order {
     /// Adds a job, or changes the slots in which a job runs.
     #[n(1)]
     Turn {
-        /// The job.
+        /// The gang-scheduled job.
         #[n(0)]
         job: JobAttempt,
         /// The slots in which the job runs.

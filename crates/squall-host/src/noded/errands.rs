@@ -14,9 +14,9 @@ use crate::link;
 use crate::noise::KeyPair;
 use crate::trust::{Joined, Token, Trust};
 
-/// Time limit for an answer.
+/// Time limit for the controller's answer to a question.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// Questions that may be queued.
+/// Most questions that may be queued.
 const WAITING_MAX: usize = 256;
 /// A connection without questions for this long is closed.
 const IDLE: Duration = Duration::from_mins(2);

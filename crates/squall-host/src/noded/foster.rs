@@ -46,7 +46,7 @@ const ANSWERS_WITHIN: u32 = 5;
 /// Time for which steps get step daemons of their own after no batch supervisor could be started.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Messages that may be queued for the batch supervisor: more than a node has for all its steps at once.
+/// Most messages that may be queued for the batch supervisor: more than a node has for all its steps at once.
 const WORDS_MAX: usize = 16_384;
 
 /// The node daemon's connection to the batch supervisor. After it is dropped, queued messages are still sent.

@@ -15,7 +15,7 @@ use super::Event;
 use crate::sys::fsuser::use_files_as;
 use crate::sys::identity::Identity;
 
-/// Bytes compared at once.
+/// Bytes of two files that are compared at once.
 const COMPARE_BYTES: usize = 256 << 10;
 
 /// Installs the file `source` on a new thread; the result arrives as an event.

@@ -31,13 +31,13 @@ use crate::local::Direct;
 /// Time within which the peer must send its greeting.
 const HELLO_WAIT: Duration = Duration::from_secs(10);
 
-/// Bytes that may be queued for one connection.
+/// Most bytes that may be queued for one connection.
 const LINK_BYTES_MAX: usize = 512 << 20;
 
 /// Most children at once: more than any tree has, as nodes connect here too when their own parents have died.
 const CHILDREN_MAX: usize = 4096;
 
-/// Connections at once that are not authenticated yet.
+/// Most connections at once that are not authenticated yet.
 const STRANGERS_MAX: usize = 64;
 
 /// An event of the daemon's connections.

@@ -122,7 +122,7 @@ impl Reach {
         }
     }
 
-    /// Connects to a parent.
+    /// Connects to the parent that `dial` names, and exchanges greetings.
     pub(super) async fn dial(&self, dial: &Dial) -> io::Result<Conversation> {
         let conversation = self.connect(dial).await;
         conversation.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", name_of(dial))))

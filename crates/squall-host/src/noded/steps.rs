@@ -40,7 +40,7 @@ use crate::sys::watch::Watched;
 use crate::sys::{pidfd, signals};
 use crate::traces::Traces;
 
-/// Messages that may be queued for a step daemon, which may not listen yet: more than its tasks exchange at once.
+/// Most messages that may be queued for a step daemon, which may not listen yet: more than its tasks exchange at once.
 const MESSAGES_MAX: usize = 16_384;
 /// First and longest pause between two attempts to connect to a step daemon.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));

@@ -23,7 +23,7 @@ pub(super) struct Sweep {
     /// Whether the last check found no remaining processes.
     found_nothing: bool,
     complained: bool,
-    /// Time of the next check.
+    /// Time of the next check whether processes remain.
     pub(super) next: Time,
 }
 

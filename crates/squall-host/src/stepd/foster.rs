@@ -97,7 +97,7 @@ pub(crate) enum ToFoster {
     Ping,
 }
 
-/// A step to be served.
+/// A step that the supervisor is to serve, with all that this needs.
 #[derive(Debug, Encode, Decode)]
 pub(crate) struct Order {
     /// The step's launch, as in its folder.
@@ -138,7 +138,7 @@ pub(crate) enum FromFoster {
     /// The supervisor does not serve this step, which needs a step daemon of its own; nothing of the step has begun.
     #[n(5)]
     Returned(#[n(0)] StepKey),
-    /// The answer to `Ping`.
+    /// The answer to `Ping`: the supervisor is not stuck.
     #[n(6)]
     Alive,
 }

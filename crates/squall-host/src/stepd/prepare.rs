@@ -66,7 +66,7 @@ pub(super) struct Ready {
     pub(super) streams: Streams,
     /// The batch job's standard error, for notices; None: notices go to `srun`.
     pub(super) stderr: Option<File>,
-    /// Notes for the user.
+    /// Messages to the user about things that were done otherwise than asked for.
     pub(super) notes: Vec<String>,
 }
 

@@ -71,7 +71,7 @@ impl Script {
     }
 }
 
-/// Scripts that may wait for a thread, and results that may wait to be taken.
+/// Most scripts that may wait for a thread, and most results that may wait to be taken.
 const SCRIPTS_MAX: usize = 16_384;
 /// Exit code of a script that is not started because too many wait; as of a shell that can't execute a command.
 const NO_ROOM: u8 = 126;

@@ -93,9 +93,9 @@ pub(super) struct Streams {
 /// The stream to which a poll event belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
-    /// Index of an output.
+    /// A task's output; its index in `outputs`.
     Output(usize),
-    /// Index of an input.
+    /// A task's input; its index in `inputs`.
     Input(usize),
 }
 

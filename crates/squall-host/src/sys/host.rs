@@ -54,14 +54,14 @@ pub(crate) fn cpus() -> usize {
     allowed.min(affine)
 }
 
-/// Bytes of a page of memory.
+/// Returns the size of a page of memory, bytes.
 pub(crate) fn page_bytes() -> u64 {
     // SAFETY: takes an integer.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(bytes).unwrap_or(4096)
 }
 
-/// Microseconds of a tick, the unit of CPU times in /proc.
+/// Returns the length of a tick, the unit of CPU times in /proc, microseconds.
 pub(crate) fn tick_us() -> u64 {
     // SAFETY: takes an integer.
     let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };

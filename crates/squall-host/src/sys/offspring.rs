@@ -10,9 +10,9 @@ use super::spawn::CLONE_INTO_CGROUP;
 /// Which of the two processes the caller is after [`bear`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Born {
-    /// The process that called.
+    /// The caller is still the process that called `bear`.
     Original,
-    /// The copy.
+    /// The caller is the copy.
     Copy,
 }
 

@@ -91,7 +91,7 @@ pub(crate) struct Note<'a> {
     pub(crate) file: BorrowedFd<'a>,
     /// Offset in the file at which the line is written.
     pub(crate) offset: u64,
-    /// The line.
+    /// The text of the line.
     pub(crate) line: Vec<u8>,
     /// Offset of [`PID_ROOM`] in the line.
     pub(crate) room: usize,

@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
 use std::time::{Duration, Instant};
 
-/// File name of the library.
+/// File name of UCX's library.
 const LIBRARY: &CStr = c"libucp.so.0";
 
 /// Version of the library's interface that this module uses.

@@ -27,7 +27,7 @@ use super::rescue::Lost;
 use crate::accounts::pages;
 use crate::file::free_bytes;
 
-/// Version of the tables.
+/// Version of the database's tables.
 pub(super) const TABLES: i64 = 2;
 
 const SCHEMA: &str = "
@@ -107,7 +107,7 @@ pub(super) const RECENT_JOBS: usize = 100_000;
 /// Cached state of an array whose tasks are being changed.
 pub(super) struct Array {
     pub(super) id: JobId,
-    /// Id of its last task.
+    /// Job id of the array's last task.
     pub(super) last: JobId,
     tasks: ArraySpec,
     /// Indexes of the tasks that have no row of their own.

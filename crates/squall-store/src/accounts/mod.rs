@@ -38,11 +38,11 @@ use query::Course;
 /// Time for which records are gathered for one transaction, unless a query arrives: a job that was submitted and has
 /// ended meanwhile is written once.
 const GATHER: Duration = Duration::from_secs(1);
-/// Records that may wait in memory; further ones are read from the journal again.
+/// Most records that may wait in memory; further ones are read from the journal again.
 const WAITING_MAX: usize = 50_000;
-/// Batches of records that may be queued while the thread is busy; further ones are read from the journal again.
+/// Most batches of records that may be queued while the thread is busy; further ones are read from the journal again.
 const FED_MAX: usize = 4096;
-/// Queries that may be queued; further ones are refused.
+/// Most queries that may be queued; further ones are refused.
 const ORDERS_MAX: usize = 1024;
 /// Interval at which stored rows are made durable, so that the journal can drop the records.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
@@ -140,7 +140,7 @@ impl Accounts {
         Ok(Self { records, signs, orders: Some(orders), thread: Some(thread) })
     }
 
-    /// Queues durable records.
+    /// Queues durable records for the accounting thread.
     pub fn feed(&self, records: Arc<Vec<Record>>) {
         // The controller never waits for the thread, even if its disk is slow: records that do not fit are read from
         // the journal.

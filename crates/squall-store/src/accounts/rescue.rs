@@ -33,7 +33,7 @@ pub(super) struct Lost {
     pub(super) until: Time,
 }
 
-/// Result of a rebuild.
+/// Result of rebuilding a damaged database.
 #[derive(Debug, Default)]
 pub(super) struct Rescued {
     /// Number of rows copied from the old database.

@@ -39,7 +39,7 @@ const NICE: i32 = 5;
 /// Bytes of blobs in one frame of a pack.
 const PACK_FRAME_BYTES: usize = 1 << 20;
 
-/// Orders that may be queued: segments that are closed while one snapshot is made.
+/// Most orders that may be queued: segments that are closed while one snapshot is made.
 const ORDERS_MAX: usize = 1024;
 
 enum Order {

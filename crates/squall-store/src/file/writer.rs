@@ -389,7 +389,7 @@ fn fresh(dir: &Path) -> Result<Cursor, JournalError> {
     Ok(Cursor { cluster, seq: 1, link: Link::first(cluster) })
 }
 
-/// Makes an empty segment.
+/// Makes the empty segment `number`, durably; returns where its first frame begins.
 fn begin(dir: &Path, number: u64, cursor: Cursor, options: Options, keeper: &SpareKeeper) -> Result<End, JournalError> {
     keeper.settle();
     let made = keeper

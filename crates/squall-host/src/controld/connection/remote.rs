@@ -26,7 +26,7 @@ use crate::sys::clock;
 use crate::trust::Trust;
 use crate::{life, link};
 
-/// Connections at once that are not authenticated yet.
+/// Most connections at once that are not authenticated yet.
 const STRANGERS_MAX: usize = 1024;
 /// Time without a request after which a node daemon's connection for questions is closed. The node daemon then has to
 /// reconnect.

@@ -125,7 +125,7 @@ impl PmixServer {
         self.server.is_some() || self.failed.is_some()
     }
 
-    /// Removes the shared folder.
+    /// Removes the folder that the tasks share, at the end of the step.
     pub(super) fn close(&mut self) {
         if fs::remove_dir(&self.folder).is_err() {
             drop(fs::remove_dir_all(&self.folder));

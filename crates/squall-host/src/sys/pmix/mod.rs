@@ -21,7 +21,7 @@ use upcall::{Inbox, answered, module};
 
 use super::hwloc;
 
-/// File name of the library.
+/// File name of libpmix.
 const LIBRARY: &CStr = c"libpmix.so.2";
 
 /// Environment variables under which the library runs in this process. Job data is sent to each task when it connects

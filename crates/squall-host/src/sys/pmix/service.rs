@@ -29,7 +29,7 @@ pub(crate) enum Known {
     Seconds(u32),
     /// The value is a table of the tasks of this node.
     Tasks {
-        /// The node's name.
+        /// Name of this node.
         node: String,
         /// The program that they run.
         program: String,

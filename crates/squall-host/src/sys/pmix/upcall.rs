@@ -25,13 +25,13 @@ pub(crate) enum Upcall {
     Finalized(u32),
     /// A task asks to end the step (`PMIx_Abort`).
     Abort {
-        /// The task's rank.
+        /// Rank of the requesting task.
         rank: u32,
         /// The exit code.
         code: i32,
         /// The message for the user.
         text: String,
-        /// Callback for the answer.
+        /// Callback by which the host answers this request.
         reply: DoneReply,
     },
     /// All participating tasks of this node have entered a fence.
@@ -40,14 +40,14 @@ pub(crate) enum Upcall {
         asked: Asked,
         /// Data that the participants on this node contribute to the fence.
         data: Vec<u8>,
-        /// Callback for the answer.
+        /// Callback by which the host answers this request.
         reply: ModexReply,
     },
     /// A task asks for the data that a rank on another node has published.
     Ask {
         /// Rank whose data the task asks for.
         rank: u32,
-        /// Callback for the answer.
+        /// Callback by which the host answers this request.
         reply: ModexReply,
     },
     /// The answer to `publish_of`.
@@ -63,25 +63,25 @@ pub(crate) enum Upcall {
         on: bool,
         /// Ranks that connect or disconnect.
         asked: Asked,
-        /// Callback for the answer.
+        /// Callback by which the host answers this request.
         reply: DoneReply,
     },
     /// A task publishes values.
     Publish {
-        /// The task's rank.
+        /// Rank of the requesting task.
         rank: u32,
         /// Names, and values as packed by the library.
         values: Vec<(String, Vec<u8>)>,
-        /// Callback for the answer.
+        /// Callback by which the host answers this request.
         reply: DoneReply,
     },
     /// A task withdraws published values.
     Unpublish {
-        /// The task's rank.
+        /// Rank of the requesting task.
         rank: u32,
         /// Names to withdraw; empty: all that the task has published.
         keys: Vec<String>,
-        /// Callback for the answer.
+        /// Callback by which the host answers this request.
         reply: DoneReply,
     },
     /// A task looks up published values.
@@ -90,7 +90,7 @@ pub(crate) enum Upcall {
         keys: Vec<String>,
         /// Whether to wait until all of the names are published.
         wait: bool,
-        /// Callback for the answer.
+        /// Callback by which the host answers this request.
         reply: LookupReply,
     },
     /// All participating tasks of this node construct a group, or (not `on`) destruct it.
@@ -105,7 +105,7 @@ pub(crate) enum Upcall {
         data: Vec<u8>,
         /// Whether the library asks for a unique number for the group.
         numbered: bool,
-        /// Callback for the answer.
+        /// Callback by which the host answers this request.
         reply: GroupReply,
     },
     /// A task sends an event to others.
@@ -114,25 +114,25 @@ pub(crate) enum Upcall {
     Query {
         /// PMIx keys that the task queries.
         keys: Vec<String>,
-        /// Callback for the answer.
+        /// Callback by which the host answers this request.
         reply: QueryReply,
     },
     /// A task logs text for the user.
     Log {
-        /// The task's rank.
+        /// Rank of the requesting task.
         rank: u32,
         /// Text for standard output, and for standard error.
         texts: [String; 2],
-        /// Callback for the answer.
+        /// Callback by which the host answers this request.
         reply: DoneReply,
     },
     /// A task asks to end the whole step.
     End {
-        /// The task's rank.
+        /// Rank of the requesting task.
         rank: u32,
         /// Whether to kill the step; false: to terminate it orderly.
         kill: bool,
-        /// Callback for the answer.
+        /// Callback by which the host answers this request.
         reply: QueryReply,
     },
     /// A task (rank) asked for further processes, and was refused.
