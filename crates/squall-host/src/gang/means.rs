@@ -100,7 +100,8 @@ impl Hold {
         self.idle.as_ref().map(|idle| idle.dir.as_path())
     }
 
-    /// Returns the folder above those of all nodes of this machine, if there is a group by which the job can step back.
+    /// Returns the folder that contains the cgroups of all nodes of this machine; None: the job has no group by which
+    /// it can step back.
     pub(super) fn common_folder(&self) -> Option<&Path> {
         self.idle.as_ref().and_then(|idle| idle.dir.ancestors().nth(COMMON))
     }

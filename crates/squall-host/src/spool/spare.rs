@@ -140,7 +140,7 @@ impl Spares {
         (self.marks.len() < SPARES_MAX).then(|| self.name())
     }
 
-    /// Keeps a mark that now has this name.
+    /// Keeps the file `name`, which was the mark of an ended job, for reuse as another mark.
     pub(super) fn keep_mark(&mut self, name: String) {
         self.marks.push(name);
     }

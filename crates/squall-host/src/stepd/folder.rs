@@ -36,7 +36,7 @@ pub(super) enum FolderError {
 pub(super) struct Folder {
     /// The folder's absolute path.
     pub(super) path: PathBuf,
-    /// The step's launch: what to run.
+    /// The step's launch, which describes what to run.
     pub(super) launch: StepLaunch,
     /// The batch job's environment; empty for other steps.
     pub(super) environment: Vec<u8>,

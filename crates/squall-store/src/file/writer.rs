@@ -144,8 +144,8 @@ impl FileLog {
         self.cursor.cluster
     }
 
-    /// Returns a handle to report up to which record accounting has stored everything: older records need not be kept
-    /// for it.
+    /// Returns a handle by which accounting reports up to which record it has stored everything. Records up to that one
+    /// need not be kept for accounting.
     pub fn accounted(&self) -> Accounted {
         self.follower.accounted_handle()
     }
