@@ -44,8 +44,9 @@ pub struct End {
     signal: u32,
 }
 
-/// Size of `squall_job` in the first version that had a size field, and a size that it will never exceed, bytes.
+/// Size of `squall_job` in the first version that had a size field, bytes.
 const OLDEST_BYTES: usize = 104;
+/// Size that `squall_job` will never exceed in any version, bytes.
 const JOB_BYTES_MAX: usize = 4096;
 
 thread_local! {
@@ -201,7 +202,7 @@ fn number(state: JobState) -> u32 {
 }
 
 impl Job {
-    /// Returns the submission for the library.
+    /// Converts the job to a submission. Err: the reason why the job is not valid.
     ///
     /// # Safety
     /// Each pointer is NULL or valid as `squall.h` demands.
@@ -249,9 +250,9 @@ impl Job {
     }
 }
 
-/// Copies the jobs of a program that may have been compiled with an older or a newer `squall.h`: their first field is
-/// the size of each. Fields that the program does not have are zero. Err: the size is not valid, or a field is set
-/// that this library does not know.
+/// Copies the jobs of a program that may have been compiled with an older or a newer `squall.h`: the first field of
+/// each job is its size. Fields that the program does not have are zero. Err: the size is not valid, or a field is set
+/// that this library does not have.
 ///
 /// # Safety
 /// There are `count` jobs of that size from `first` on.

@@ -41,11 +41,13 @@ pub struct Sent {
     pub nodes: u32,
     /// Number of nodes that lacked the file before.
     pub lacking: u32,
-    /// Nodes on which the broadcast failed, and the error number of one of them (0: no answer).
+    /// Nodes on which the broadcast failed, and the error number of one of them (0: no answer). None: it failed on
+    /// none.
     pub failed: Option<(Vec<String>, i32)>,
 }
 
-/// Makes the request for a broadcast, without digest and length, which `broadcast` fills in.
+/// Makes the request for a broadcast. `broadcast` fills in digest and length. `place`: where the file is to be
+/// installed.
 pub fn wanted(to: BroadcastTo, shared: bool, place: Option<PlaceAt>, time_ms: Option<u64>) -> Broadcast {
     Broadcast { to, digest: Digest::default(), size: 0, shared, place, time_ms, known_as: None }
 }

@@ -246,7 +246,7 @@ fn write(stream: &UnixStream, mut bytes: &[u8]) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Reads the next frame.
+/// Reads and decodes the next frame from the controller.
 pub(crate) fn read<T: squall_model::encoding::Decoded>(stream: &mut impl Read) -> Result<T, ClientError> {
     let mut head = [0; HEADER_BYTES];
     stream.read_exact(&mut head)?;

@@ -29,9 +29,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// A batch job to be submitted.
 #[derive(Clone, Debug)]
 pub struct Submission {
-    /// Options of the job.
+    /// Options of the job, as of `sbatch`.
     pub spec: JobSpec,
-    /// The script.
+    /// Content of the batch script.
     pub script: Vec<u8>,
     /// The environment: `KEY=VALUE` entries, each ended by a NUL byte.
     pub env: Vec<u8>,
@@ -74,7 +74,7 @@ impl Submission {
 #[derive(Debug)]
 pub struct Jobs {
     place: Place,
-    /// None: the connection has ended, and the next call makes a new one.
+    /// Connection to the controller; None: it has ended, and the next call makes a new one.
     client: Option<Client>,
 }
 
@@ -120,7 +120,8 @@ impl Jobs {
         Ok(ids.iter().map(|id| known.get(id).copied()).collect())
     }
 
-    /// Waits until all jobs have ended; returns how each did. Err `InvalidJobId`: a job is not known, or no longer.
+    /// Waits until all jobs have ended; returns each job's outcome. Err `InvalidJobId`: the controller has no data of a
+    /// job, or no longer.
     pub fn wait(&mut self, ids: &[JobId]) -> Result<Vec<(JobId, Outcome)>, ClientError> {
         let mut ends = HashMap::new();
         self.persist(|client| {
@@ -145,7 +146,7 @@ impl Jobs {
         Ok(ids.iter().filter_map(|id| Some((*id, ends.get(id)?.clone()))).collect())
     }
 
-    /// Runs `deed`, and repeats it for `AWAY` while the controller is away.
+    /// Runs `deed`. While the controller can't be reached, repeats it for up to `AWAY`.
     fn persist<T>(&mut self, mut deed: impl FnMut(&mut Client) -> Result<T, ClientError>) -> Result<T, ClientError> {
         let since = Instant::now();
         loop {

@@ -237,7 +237,7 @@ impl SocketPath {
         let path = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd())).join(name);
         Ok(Self { path, _folder: Some(fd) })
     }
-    /// Returns the path to use.
+    /// Returns the path by which to bind or connect the socket.
     pub fn as_path(&self) -> &Path {
         &self.path
     }

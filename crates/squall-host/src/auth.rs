@@ -26,7 +26,7 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
-    /// Returns the cached peer with these ids; None: it is not in the cache, or older than `KEPT`.
+    /// Returns the user and group with these ids from the cache; None: not cached, or cached for longer than `KEPT`.
     pub(crate) fn known(&self, uid: u32, gid: u32) -> Option<Who> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let (since, owner) = known.get(&(uid, gid))?;
@@ -50,11 +50,11 @@ pub(crate) fn is_operator(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
-/// Requests of one user that may wait for a decision; further ones are left unread in their sockets.
+/// Most requests of one user that may wait for a decision; further ones are left unread in their sockets.
 const USER_REQUESTS_MAX: usize = 1024;
-/// Bytes of one user's requests that may be partly read or waiting for a decision.
+/// Most bytes of one user's requests that may be partly read or waiting for a decision.
 const USER_READING_MAX: usize = 64 << 20;
-/// Bytes of answers that may be queued for one user who does not read them.
+/// Most bytes of answers that may be queued for one user who does not read them.
 const USER_UNREAD_MAX: usize = 64 << 20;
 
 /// By user id: number of open connections, and the user's allowances.
@@ -67,7 +67,8 @@ pub(crate) struct Users {
     most: usize,
 }
 
-/// One user's remaining allowances, shared by all connections of that user.
+/// How many requests and bytes one user may still have in this process, and the answers queued for the user. All
+/// connections of the user share it.
 #[derive(Debug)]
 pub(crate) struct Account {
     /// One permit for each further request that may wait for a decision.
@@ -78,7 +79,7 @@ pub(crate) struct Account {
     unread: AtomicUsize,
 }
 
-/// A request's part of its user's allowances (one request, and its bytes); dropping it frees them.
+/// The part of a user's allowances that one request takes: one request, and its bytes. Dropping it frees them.
 #[derive(Debug)]
 pub(crate) struct Claim(#[expect(dead_code, reason = "held")] [OwnedSemaphorePermit; 2]);
 
@@ -96,12 +97,12 @@ impl Account {
         Claim([request, reading].map(|permit| permit.expect("these semaphores are never closed")))
     }
 
-    /// Counts `bytes` more of queued answers. False: that is more than the user may leave unread.
+    /// Counts `bytes` more of answers queued for the user. False: that is more than the user may leave unread.
     pub(crate) fn owe(&self, bytes: usize) -> bool {
         self.unread.fetch_add(bytes, Ordering::Relaxed) + bytes <= USER_UNREAD_MAX
     }
 
-    /// Counts `bytes` less of queued answers: they were sent or discarded.
+    /// Counts `bytes` less of answers queued for the user: they were sent or discarded.
     pub(crate) fn settle(&self, bytes: usize) {
         self.unread.fetch_sub(bytes, Ordering::Relaxed);
     }

@@ -31,10 +31,11 @@ use detect::{Mounts, Version};
 pub(crate) struct Cgroups {
     /// The node's folder in the v2 hierarchy. None: this process may not use v2.
     v2: Option<Hierarchy>,
-    /// The hierarchy with the memory controller: v2, or the v1 one of that controller.
+    /// The hierarchy with the memory controller: v2, or the v1 one of that controller. None: there is none that this
+    /// process may use.
     memory: Option<Hierarchy>,
-    /// The hierarchy with the CPU controller (v2 or v1), set up for the first job that takes turns: for other jobs the
-    /// cost of a group there exceeds its use.
+    /// The hierarchy with the CPU controller (v2 or v1), set up for the first gang-scheduled job: for other jobs the
+    /// cost of a group there exceeds its use. None inside: there is none that this process may use.
     cpu: OnceCell<Option<Hierarchy>>,
     /// Roots under which groups of the v1 CPU controller may be made; `below` is the node's folder relative to a root.
     cpu_roots: Vec<PathBuf>,
@@ -46,15 +47,16 @@ pub(crate) struct Cgroups {
 struct Hierarchy {
     base: PathBuf,
     version: Version,
-    /// Controllers that groups of jobs can have; v2 only, empty for v1.
+    /// Names of the controllers that groups of jobs can have, e.g. `memory`; empty for a v1 hierarchy.
     controllers: Vec<&'static str>,
 }
 
 /// Controllers that the limits of jobs and steps need.
 const CONTROLLERS: [&str; 2] = ["memory", "cpuset"];
 
-/// CPU weight (`cpu.shares`) of a process without a group; below, the most that a v1 group can have.
+/// CPU weight (`cpu.shares`) of a process without a group.
 const SHARES: usize = 1024;
+/// Greatest CPU weight (`cpu.shares`) that a v1 group can have.
 const SHARES_MAX: usize = 1 << 18;
 
 /// Microseconds of each second that real-time processes of all jobs together may run: half of the kernel's default of
@@ -66,9 +68,9 @@ const RT_RUNTIME_US: &str = "475000";
 pub(crate) struct Limits {
     /// Memory limit, MiB; 0: no limit.
     pub(crate) memory_mb: u64,
-    /// Kernel numbers of the CPUs it may use; empty: all.
+    /// Kernel numbers of the CPUs that the job or step may use; empty: all.
     pub(crate) cpus: CoreSet,
-    /// Whether it is gang-scheduled, so that it may have to leave the CPUs to other jobs.
+    /// Whether the job is gang-scheduled, so that it may have to leave the CPUs to other jobs.
     pub(crate) takes_turns: bool,
 }
 
@@ -226,7 +228,8 @@ impl Cgroups {
         self.v2.as_ref().map(|v2| step_dir(v2, key))
     }
 
-    /// Returns the folder of the job's v2 group, if the kernel can freeze all its members together.
+    /// Returns the folder of the job's v2 group; None: there is none, or the kernel can't freeze all its members
+    /// together.
     pub(crate) fn group_to_freeze(&self, job: JobAttempt) -> Option<PathBuf> {
         let dir = self.v2.as_ref()?.base.join(job_name(job));
         dir.join(FREEZE).exists().then_some(dir)
@@ -238,7 +241,8 @@ impl Cgroups {
         dir.join(IDLE).exists().then_some(dir)
     }
 
-    /// Wakes all jobs: the process that froze them, or made them leave the CPUs to others, may have ended.
+    /// Thaws all jobs of this node and gives back their normal CPU weight: the process that had frozen them, or made
+    /// them leave the CPUs to others, may have ended.
     pub(crate) fn thaw_all(&self) {
         if self.cpu_roots.iter().any(|root| root.join(&self.below).exists()) {
             // An earlier incarnation of this node daemon made the folder.
@@ -293,7 +297,7 @@ impl Cgroups {
         }
     }
 
-    /// Whether every process of a job is created in a cgroup: there is a v2 hierarchy.
+    /// Whether there is a v2 hierarchy: then every process of a job is created in the job's cgroup.
     pub(crate) fn are_there(&self) -> bool {
         self.v2.is_some()
     }
@@ -360,9 +364,10 @@ fn delegate(dir: &Path) -> Vec<&'static str> {
 pub(crate) struct StepGroups {
     /// Groups that the step daemon has to join.
     join: Vec<PathBuf>,
-    /// Folder and version of the group with the memory controller.
+    /// Folder and version of the group with the memory controller; None: the step has no such group.
     memory: Option<(PathBuf, Version)>,
-    /// Folder of the v1 CPU group through which the job leaves the CPUs to others, if the step daemon has to join it.
+    /// Folder of the v1 CPU group through which the job leaves the CPUs to others; None: the step daemon does not have
+    /// to join one.
     idle: Option<PathBuf>,
 }
 
@@ -431,12 +436,13 @@ impl StepGroups {
         self.join.len() > 1 || self.memory.as_ref().is_some_and(|(_, version)| *version == Version::V1)
     }
 
-    /// Returns the folder of the group in which the kernel limits and counts memory.
+    /// Returns the folder of the group in which the kernel limits and counts memory. None: no group has the memory
+    /// controller.
     pub(crate) fn memory_dir(&self) -> Option<&Path> {
         self.memory.as_ref().map(|(dir, _)| dir.as_path())
     }
 
-    /// Number of processes that the kernel has killed for the memory limit of this step (or of its job, for a process
+    /// Returns how many processes the kernel has killed for the memory limit of this step (or of its job, for a process
     /// of this step).
     pub(crate) fn oom_kills(&self) -> u64 {
         let Some((dir, version)) = &self.memory else { return 0 };
@@ -448,7 +454,7 @@ impl StepGroups {
         text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
     }
 
-    /// Peak memory of the whole step, KiB. None: the kernel does not report it.
+    /// Returns the peak memory of the whole step, KiB. None: the kernel does not report it.
     pub(crate) fn peak_kb(&self) -> Option<u64> {
         let (dir, version) = self.memory.as_ref()?;
         let name = match version {

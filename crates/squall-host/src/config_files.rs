@@ -32,7 +32,7 @@ pub struct ConfigFiles {
 /// A configuration that has passed all checks.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// The configuration.
+    /// The parsed configuration.
     pub config: Config,
     /// Entries of the topology file that do not match the configured nodes; they are ignored.
     pub oddities: Vec<String>,
@@ -46,7 +46,8 @@ impl ConfigFiles {
         text_of(path)?.map(|text| Self::beside(path, text)).transpose()
     }
 
-    /// Takes `text` as the content of `path` (`squall.toml`), and reads the other files from its folder.
+    /// Returns the configuration files with `text` as the content of `squall.toml`, and with the other files read from
+    /// the folder of `path`.
     pub fn beside(path: &Path, text: String) -> Result<Self, ControllerError> {
         let mut topology = None;
         for name in TOPOLOGIES {

@@ -41,14 +41,15 @@ struct Kept {
     used: SystemTime,
 }
 
-/// A file that is being received.
+/// State of a file that is being received.
 #[derive(Debug)]
 struct Shadow {
     file: File,
     size: u64,
     come: u64,
     checksum: Checksum,
-    /// The locked claim file, if this node receives the copy for its neighbours too.
+    /// The locked claim file, if this node receives the file for other nodes of this machine too. None: it receives the
+    /// file for itself only.
     claim: Option<File>,
 }
 
@@ -98,7 +99,8 @@ impl Keeping {
         path(&self.own, content)
     }
 
-    /// Carries out an act of the state machine, except `Place`; returns the inputs that result for it.
+    /// Carries out an act of the node's state machine on a cached file, except `Place`; returns the resulting inputs of
+    /// the state machine.
     pub(crate) fn act(&mut self, act: ContentAct) -> Vec<NodeInput> {
         let mut inputs = Vec::new();
         let (content, result) = match act {
@@ -207,7 +209,8 @@ impl Keeping {
         Ok(Holding::Has)
     }
 
-    /// Links a neighbour's complete copy into the node's folder. False: there is none.
+    /// Links a complete copy, which another node of this machine has shared, into the node's folder. False: there is no
+    /// such copy.
     fn take_common(&mut self, content: ContentId) -> io::Result<bool> {
         let own = path_in(&self.own, content)?;
         match fs::hard_link(path(&self.common, content), &own) {

@@ -40,16 +40,16 @@ use crate::sys::clock;
 
 /// Number of clients at once, at most.
 const CLIENTS_MAX: usize = 4096;
-/// Clients of one user at once, so that no user can lock the others out.
+/// Most clients of one user at once, so that no user can lock the others out.
 const CLIENTS_OF_USER_MAX: usize = CLIENTS_MAX / 8;
 /// Time within which a client must send its greeting.
 const GREETING_TIME: Duration = Duration::from_secs(10);
 /// Time within which a cell must send its greeting.
 const MEETING_TIME: Duration = Duration::from_secs(2);
-/// Requests of a client, and answers of its cells, that may be queued for its session; further ones are left unread in
-/// their sockets.
+/// Most requests of a client, and answers of its cells, that may be queued for its session; further ones are left
+/// unread in their sockets.
 const ARRIVALS_MAX: usize = 64;
-/// Bytes that may be queued for a client, and for a cell on its behalf.
+/// Most bytes that may be queued for a client, and for each cell on the client's behalf.
 const OUTGOING_BYTES_MAX: usize = 512 << 20;
 
 /// Settings and counters shared by all clients of the front.
@@ -178,7 +178,7 @@ enum Arrival {
     Ended(bool),
 }
 
-/// A connection to a cell.
+/// The session's connection to one cell.
 struct Link {
     /// Unique number of this connection; arrivals with the number of an earlier connection are ignored.
     number: u64,
@@ -196,7 +196,7 @@ struct Session {
     made: u64,
     now: Time,
     client: Outgoing,
-    /// Passed to the tasks of connections to cells, which send (cell, number of the connection, event).
+    /// Sender of events from the tasks that serve connections to cells: (cell, number of the connection, event).
     tell: mpsc::Sender<(u32, u64, Arrival)>,
     arrivals: mpsc::Receiver<(u32, u64, Arrival)>,
     /// Tasks of this session; dropping the set ends them.

@@ -12,7 +12,7 @@ use squall_model::resource::Hardware;
 /// Folder in which the kernel describes the CPUs.
 const SYSTEM_CPUS: &str = "/sys/devices/system/cpu";
 
-/// This machine as one node sees it.
+/// Hardware of this machine as one node uses it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Machine {
     /// The hardware that the node reports to the controller.
@@ -83,6 +83,7 @@ impl Machine {
     }
 
     /// Returns the kernel's number of one of the node's CPUs; configured CPUs beyond the existing ones share those.
+    /// None: no CPU was detected.
     pub(crate) fn cpu(&self, number: usize) -> Option<usize> {
         self.cpus.get(number % self.cpus.len().max(1)).copied()
     }

@@ -17,7 +17,7 @@ use crate::noise::{self, HANDSHAKE_BYTES_MAX, Handshake, KeyPair, LENGTH_BYTES, 
 
 /// Time limit of a connection attempt, handshake included.
 const MEETING_TIME: Duration = Duration::from_secs(5);
-/// Plain bytes that are encrypted before any of them is sent.
+/// Most plain bytes that are encrypted at once, before any of them is sent.
 const SEAL_BYTES: usize = 64 << 10;
 
 /// The receiving half of a connection.
@@ -25,7 +25,7 @@ const SEAL_BYTES: usize = 64 << 10;
 pub(crate) enum Reader {
     /// Receives from this machine; the kernel identifies the peer.
     Local(BufReader<local::Reader>),
-    /// Receives from another machine, encrypted; the peer's key identifies it.
+    /// Receives encrypted records from another machine; the peer's key identifies the peer.
     Sealed(Box<SealedReader>),
 }
 

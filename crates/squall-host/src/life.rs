@@ -26,7 +26,7 @@ use crate::processes;
 use crate::stepd::LIBRARIES_VARIABLE;
 use crate::sys::descriptors;
 
-/// Number of emulated nodes per rack process: with fewer, a further process is not worth it.
+/// Least number of emulated nodes for each rack process: for fewer nodes a further process is not worth its cost.
 const RACK_WORTH: usize = 1000;
 /// Interval of checks while waiting for a process.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -141,7 +141,7 @@ impl Daemon {
 pub struct Process(OwnedFd);
 
 impl Process {
-    /// Waits until the process has ended. False: it still runs after `time`.
+    /// Waits until the process has ended. False: the process still runs after `time`.
     pub fn wait(&self, time: Duration) -> io::Result<bool> {
         let start = Instant::now();
         loop {
@@ -182,7 +182,7 @@ pub struct Started {
 }
 
 impl Started {
-    /// Returns the end of the daemon's log, if it has ended already; None while it runs.
+    /// Returns the last bytes of the daemon's log if the daemon has ended already; None: it still runs.
     pub fn failure(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok().flatten()?;
         let said = self.said().unwrap_or_default();
@@ -200,7 +200,8 @@ impl Started {
     }
 }
 
-/// Detaches a daemon that was started by [`Daemon::start`]; to be called first.
+/// Detaches this process, which [`Daemon::start`] has started, from its parent's session. Must be called before
+/// anything else.
 pub fn detach() {
     // Fails only for the leader of a process group, which is detached enough.
     let _ = rustix::process::setsid();
@@ -227,7 +228,7 @@ pub fn has_steps(place: &Place, node: &str) -> bool {
     !processes::step_daemons(&steps).is_empty() || !processes::marked(&steps).is_empty()
 }
 
-/// Kills the remaining step daemons and tasks of a node whose daemon has ended; returns how many processes.
+/// Kills the remaining step daemons and tasks of a node whose daemon has ended; returns the number of killed processes.
 pub fn kill_steps(place: &Place, node: &str) -> usize {
     let steps = place.steps(node);
     let mut killed = 0;
@@ -301,7 +302,8 @@ pub fn real_names(config: &Config) -> Result<Vec<String>, String> {
     }
 }
 
-/// Returns the racks that emulate `nodes` nodes: one for each CPU, but no more than are worth it, and at least one.
+/// Returns the racks that emulate `nodes` nodes: at most one for each CPU, each with at least `RACK_WORTH` nodes. Fewer
+/// nodes have a single rack.
 pub fn racks(nodes: usize) -> Vec<Daemon> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let parts = cpus.min(nodes / RACK_WORTH).max(1);
@@ -329,7 +331,7 @@ pub fn write_config(place: &Place, text: &str) -> Result<(), String> {
     durable::write(&path, text.as_bytes(), 0o644).map_err(|e| format!("cannot write {}: {e}", path.display()))
 }
 
-/// Returns the daemons of a cluster that run, whatever its configuration says.
+/// Returns the running daemons of a cluster, whether or not its configuration has them.
 pub fn living_daemons(place: &Place) -> io::Result<Vec<Daemon>> {
     let entries = match fs::read_dir(place.run()) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -23,7 +23,7 @@ const FRAME_TIME: Duration = Duration::from_secs(30);
 const WRITE_TIME: Duration = Duration::from_mins(1);
 /// Bytes of one piece that is written within `WRITE_TIME`.
 const WRITE_BYTES: usize = 64 << 10;
-/// Longest greeting, bytes: it has a name, a cluster and a proof.
+/// Longest greeting, bytes. A greeting consists of a name, a cluster and a proof.
 const GREETING_BYTES_MAX: usize = 16 << 10;
 /// Memory reserved for a frame before its bytes arrive: enough for a piece of a file. For longer frames it grows as
 /// bytes arrive, whatever length the header gives.
@@ -59,7 +59,8 @@ pub(crate) async fn read_stored<T: Decoded>(
     Ok(read.map(|(message, ())| message))
 }
 
-/// Reads the greeting of a peer that is not authenticated yet; its length is limited to `GREETING_BYTES_MAX`.
+/// Reads the greeting of a peer that is not authenticated yet; its length is limited to `GREETING_BYTES_MAX`. None: the
+/// peer closed the stream.
 pub(crate) async fn read_greeting(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Hello>> {
     let decode = |body: &[u8], crc| codec::decode_stored("Hello", body, crc);
     let read = read_frame(stream, GREETING_BYTES_MAX, async |_| (), decode).await?;
@@ -69,9 +70,9 @@ pub(crate) async fn read_greeting(stream: &mut (impl AsyncRead + Unpin)) -> io::
 /// Encoding of messages to a process of this machine that may have been started by release 0.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
-    /// The current encoding, with numbered fields.
+    /// The current encoding of messages, with numbered fields.
     Present,
-    /// The encoding of release 0.1.
+    /// The encoding of messages in release 0.1.
     V1,
 }
 
@@ -81,7 +82,7 @@ impl Dialect {
         if protocol == 1 { Self::V1 } else { Self::Present }
     }
 
-    /// Makes our greeting: a process of release 0.1 expects its own version in it.
+    /// Makes this process's greeting. A process of release 0.1 expects its own version in it.
     pub(crate) fn hello(self, role: Role) -> Hello {
         let hello = Hello::new(role);
         if self == Self::V1 { Hello { protocol: 1, ..hello } } else { hello }
@@ -157,7 +158,7 @@ async fn read_frame<T: Decoded, P>(
     timeout(FRAME_TIME, rest).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?.map(Some)
 }
 
-/// Writes one frame.
+/// Writes a message as one frame, in the current encoding.
 pub(crate) async fn write<T: Encoded>(stream: &mut (impl AsyncWrite + Unpin), message: &T) -> io::Result<()> {
     let mut bytes = Vec::new();
     codec::encode(message, &mut bytes).map_err(malformed)?;
@@ -176,7 +177,7 @@ fn malformed(e: codec::CodecError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, e)
 }
 
-/// Bytes that may be queued for all users of this process together.
+/// Most bytes that may be queued for all users of this process together.
 const WAITING_BYTES_MAX: usize = 2 << 30;
 
 /// Bytes queued for all users of this process together.
@@ -214,7 +215,7 @@ pub(crate) struct Outgoing(Arc<Shared>);
 struct Shared {
     queue: Mutex<Queue>,
     changed: Notify,
-    /// Notified when queued frames were written.
+    /// Notified when queued frames were written, so that there is room for others.
     taken: Notify,
     bytes_max: usize,
 }
@@ -225,7 +226,7 @@ struct Queue {
     of: Option<Arc<Account>>,
     /// Queued frames, one after the other; all are written together.
     frames: Vec<u8>,
-    /// Empty buffer for the next frames, reused from the last write.
+    /// Empty buffer of the last write, reused for the next frames.
     room: Vec<u8>,
     /// Number of bytes queued or being written.
     bytes: usize,
@@ -240,7 +241,8 @@ impl Queue {
         self.frames = Vec::new();
     }
 
-    /// Counts `bytes` more of queued bytes. False: that exceeds a limit.
+    /// Counts `bytes` more in this queue. False: the queue, its user or this process then has more queued bytes than
+    /// allowed.
     fn owe(&mut self, bytes: usize, bytes_max: usize) -> bool {
         self.bytes += bytes;
         let Some(user) = &self.of else { return self.bytes <= bytes_max };
@@ -248,7 +250,7 @@ impl Queue {
         user.owe(bytes) && waiting <= WAITING_BYTES_MAX
     }
 
-    /// Counts `bytes` less of queued bytes.
+    /// Counts `bytes` less in this queue, and for its user.
     fn settle(&mut self, bytes: usize) {
         self.bytes -= bytes;
         if let Some(user) = &self.of {
@@ -292,7 +294,7 @@ impl Outgoing {
         self.lock().closed
     }
 
-    /// Waits until there is room, or the queue is closed.
+    /// Waits until few bytes are queued, or the queue is closed.
     pub(crate) async fn room(&self) {
         loop {
             let taken = self.0.taken.notified();
@@ -325,7 +327,7 @@ impl Outgoing {
         }
     }
 
-    /// Counts the bytes queued behind the first `before`. If they exceed the limit, the peer is disconnected.
+    /// Counts the bytes queued behind the first `before`. If more is queued than allowed, the peer is disconnected.
     fn added(&self, mut queue: MutexGuard<'_, Queue>, before: usize) {
         let length = queue.frames.len() - before;
         if !queue.owe(length, self.0.bytes_max) {

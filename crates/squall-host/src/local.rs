@@ -23,7 +23,7 @@ pub(crate) struct Reader(Arc<AsyncFd<OwnedFd>>);
 #[derive(Debug)]
 pub(crate) struct Writer {
     stream: Arc<AsyncFd<OwnedFd>>,
-    /// The same stream, watched for room to write; None: not needed so far.
+    /// The stream, registered with the runtime to wait for room to write. None: no write has had to wait so far.
     room: Option<AsyncFd<OwnedFd>>,
 }
 

@@ -148,7 +148,8 @@ fn level() -> LevelFilter {
     LEVELS.iter().find(|(level, _)| *level as u8 == set).map_or(LevelFilter::INFO, |(_, filter)| *filter)
 }
 
-/// Whether standard error is the stream that systemd connected to its journal; `named`: value of `JOURNAL_STREAM`.
+/// Whether standard error is the stream that systemd connected to its journal. `named`: value of `JOURNAL_STREAM`, if
+/// it is set.
 fn is_journal(named: Option<&str>) -> bool {
     let Ok(stat) = rustix::fs::fstat(rustix::stdio::stderr()) else { return false };
     named.is_some_and(|named| *named == format!("{}:{}", stat.st_dev, stat.st_ino))
@@ -350,7 +351,7 @@ pub(crate) mod tests {
         fn exit(&self, _: &Id) {}
     }
 
-    /// Parses the fields of a log line, as a reader would.
+    /// Parses the fields of a log line, as a reader would. None: the line is malformed.
     fn fields(mut text: &str) -> Option<Vec<(String, String)>> {
         let mut found = Vec::new();
         while !text.is_empty() {
@@ -374,7 +375,7 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        /// Whatever a user writes: one line, two fields, no control characters.
+        /// Property: whatever a user writes, the log gets one line with two fields and no control characters.
         #[test]
         fn no_text_of_a_user_makes_a_line_or_a_field(name in any::<String>(), path in "[ =\"\\\\\n\x00-\x1f\u{202e}a]{0,40}") {
             let kept = Kept::default();

@@ -67,7 +67,7 @@ impl Group {
     }
 }
 
-/// Returns the address that this machine uses to reach `other`.
+/// Returns the IPv4 address that this machine uses to reach `other`. None: `other` can't be reached, or only by IPv6.
 fn local_address(other: &str) -> Option<Ipv4Addr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect(other).ok()?;
@@ -77,7 +77,7 @@ fn local_address(other: &str) -> Option<Ipv4Addr> {
     }
 }
 
-/// Pieces that may wait to be sent: more than the blocks in transit of some dozen files.
+/// Most pieces that may wait to be sent: more than the blocks in transit of some dozen files.
 const CASTS_MAX: usize = 4096;
 
 /// The controller's multicast sender.
@@ -136,7 +136,7 @@ fn speak(socket: &UdpSocket, casts: &Receiver<Cast>, left: impl Fn(u64)) {
     }
 }
 
-/// A node's multicast receiver. With None inside it receives nothing.
+/// A node's multicast receiver. None inside: multicast is off, and nothing is received.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ears(Option<Arc<Mutex<Streams>>>);
 
@@ -174,7 +174,7 @@ impl Ears {
         }
     }
 
-    /// Ends receiving a file.
+    /// Ends receiving the file `content` by multicast.
     pub(crate) fn forget(&self, content: ContentId) {
         if let Some(streams) = &self.0 {
             streams.lock().unwrap_or_else(PoisonError::into_inner).0.retain(|_, (known, _)| *known != content);

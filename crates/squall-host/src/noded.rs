@@ -84,17 +84,19 @@ impl NodeArgs {
     }
 }
 
-/// Number of tries to lock the node's folder, and the pause between them: an earlier daemon may still be ending.
+/// Number of tries to lock the node's folder: an earlier daemon may still be ending.
 const LOCK_TRIES: u32 = 40;
+/// Pause between two tries to lock the node's folder.
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
-/// Sleep when nothing is due.
+/// Time that the loop sleeps if no deadline is set.
 const FAR: Duration = Duration::from_hours(1);
 
 /// Time that the last messages have to be sent before the daemon ends.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Exits of adopted processes that are kept until they are asked for.
+/// Most exits of reaped children that are kept in `Daemon::reaped`, until the exit of an adopted task is looked up
+/// there.
 const REAPED_MAX: usize = 4096;
 
 /// Runs the node daemon until it is told to end (exit code 0), or fails (exit code 1, the reason is logged).
@@ -120,7 +122,7 @@ pub fn run(args: &NodeArgs) -> std::process::ExitCode {
 enum End {
     /// The state machine ended the daemon, with this exit code.
     Told(u8),
-    /// SIGTERM or SIGINT.
+    /// The daemon has received SIGTERM or SIGINT.
     Signal,
 }
 
@@ -136,36 +138,36 @@ fn begin_again(args: &NodeArgs) -> std::process::ExitCode {
     std::process::ExitCode::FAILURE
 }
 
-/// Events that may wait for the daemon's loop. Tasks and threads with more events wait, each delaying only its own
+/// Most events that may wait for the daemon's loop. Tasks and threads with more events wait, each delaying only its own
 /// connection, process or file. The loop never waits for them: its output goes into queues that reject what they can't
 /// hold. So the loop always returns to take the next event, and no sender waits forever.
 const EVENTS_MAX: usize = 4096;
 
 /// An event for the daemon's loop.
 enum Event {
-    /// An event of the tree's connections.
+    /// An event of the daemon's connections in the tree of nodes.
     Net(NetEvent),
-    /// A step daemon has ended that this process did not execute itself.
+    /// A step daemon has ended that is not a child of this process.
     DaemonDied(StepKey),
-    /// An event of the batch supervisor.
+    /// A message or the end of the batch supervisor.
     Foster(FosterEvent),
     /// An adopted task (step, rank) has ended, with its exit and usage if they are known.
     TaskDied(StepKey, u32, Option<(ExitCode, Usage)>),
-    /// A result of receiving a file, for the state machine.
+    /// A result of receiving a file, as an input for the state machine.
     Kept(NodeInput),
-    /// A file was installed where a user wants it, by the order with this epoch and number; 0 or an error number.
+    /// The attempt to install a file has ended, as ordered under this epoch and number; 0 or an error number.
     Placed((Epoch, u64), i32),
-    /// The gang switcher of this number has sent a report; None: it has ended.
+    /// The gang switcher with this number has sent a report; None: the switcher has ended.
     Switched(u64, Option<Report>),
-    /// The usage so far of a step's tasks.
+    /// A step daemon has reported what its tasks have used so far.
     Used(StepKey, Usage),
     /// A step daemon has received the request to end its step.
     Ending(StepKey),
-    /// A step daemon's message for the step daemon of the same step on another node.
+    /// A message of a step daemon to the daemon of the same step on another node: step, receiving node, message.
     Letter(StepKey, NodeId, Sealed<PeerMessage>),
 }
 
-/// The node daemon: its state machine, and all with which it acts and observes.
+/// The node daemon: its state machine, and the processes, files and connections that it manages.
 struct Daemon {
     name: String,
     machine: NodeMachine,
@@ -196,17 +198,17 @@ struct Daemon {
     served: BTreeMap<StepKey, Served>,
     /// Steps by the pid of their step daemon, for those that are children of this process.
     children: HashMap<u32, StepKey>,
-    /// Steps whose step daemon died.
+    /// Steps whose step daemon died without a result. The node daemon has adopted their tasks.
     orphans: BTreeMap<StepKey, Orphan>,
-    /// Exits of other children: pid, exit, usage.
+    /// Exits of reaped children that are not step daemons, the oldest first: pid, exit, usage.
     reaped: VecDeque<(u32, ExitCode, Usage)>,
-    /// Steps that have a folder.
+    /// Steps that have a folder in the spool.
     folders: BTreeSet<StepKey>,
     sweeps: BTreeMap<JobAttempt, Sweep>,
     gang: Gang,
-    /// Jobs whose step daemons were all started by this incarnation and have removed their remains.
+    /// Jobs whose step daemons were all started by this incarnation, and at their end left no processes.
     clean: BTreeSet<JobAttempt>,
-    /// Scripts and environments for the acts being carried out.
+    /// Scripts and environments that came with the message whose acts are being carried out.
     blobs: Vec<Blob>,
     began: (Time, Instant),
 }
@@ -445,7 +447,8 @@ impl Daemon {
         }
     }
 
-    /// Returns a script or environment that came with the current put.
+    /// Returns a script or environment that came with the message whose acts are being carried out. None: the message
+    /// lacked it.
     fn blob(&self, digest: Digest) -> Option<&[u8]> {
         self.blobs.iter().find(|blob| blob.digest == digest).map(|blob| &blob.bytes[..])
     }
@@ -457,7 +460,7 @@ impl Daemon {
     }
 }
 
-/// Starts to receive multicast, if it is configured. If that fails, the node goes without.
+/// Starts to receive multicast, if it is configured. If that fails, the node works without it.
 fn ears(reach: &Reach, config: &Config, events: Sender<Event>) -> Ears {
     let towards = reach.controller_address();
     let heard = move |chunk| events.blocking_send(Event::Net(NetEvent::Heard(chunk))).is_ok();

@@ -33,7 +33,7 @@ pub(crate) const RECORD_BYTES_MAX: usize = PLAIN_BYTES_MAX + TAG_BYTES;
 #[derive(Clone)]
 pub struct KeyPair {
     private: [u8; 32],
-    /// The public half.
+    /// The public key.
     pub public: PublicKey,
 }
 
@@ -51,7 +51,7 @@ impl KeyPair {
         Ok(Self { private: half(pair.private)?, public: half(pair.public)? })
     }
 
-    /// Reads a stored key pair: the private half, then the public one, 32 bytes each.
+    /// Reads a stored key pair: the private half, then the public one, 32 bytes each. None: the length is wrong.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (private, public) = bytes.split_at_checked(32)?;
         Some(Self { private: private.try_into().ok()?, public: public.try_into().ok()? })
@@ -132,7 +132,7 @@ impl Handshake {
         if length == 0 { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 
-    /// Returns the peer's key, once it was received.
+    /// Returns the peer's public key; None: it was not received yet.
     pub(crate) fn theirs(&self) -> Option<PublicKey> {
         self.0.get_remote_static()?.try_into().ok()
     }

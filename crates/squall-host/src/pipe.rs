@@ -17,7 +17,7 @@ const READ_BYTES: usize = 16 << 10;
 pub const ROOM_BYTES: usize = 64 << 10;
 /// Buffer size for reading on one machine, enough for most messages.
 const LOCAL_ROOM_BYTES: usize = 4 << 10;
-/// Encrypted bytes that may be queued for sending.
+/// Most encrypted bytes that may be queued for sending.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 /// Plain bytes that are encrypted at once.
 const WRITE_BYTES: usize = 256 << 10;
@@ -165,7 +165,7 @@ impl Pipe {
         Self(Kind::Sealed(Box::new(Sealed { stream, stage, room, heard, plain, taken: 0, early, unsent, sent: 0 })))
     }
 
-    /// Returns the least buffer size for reading.
+    /// Returns how large a buffer for reading must be at least, bytes.
     pub(crate) fn room(&self) -> usize {
         match &self.0 {
             // What is left unread is still in the socket.
@@ -174,7 +174,7 @@ impl Pipe {
         }
     }
 
-    /// Number of written bytes that are not sent yet; to be sent with `flush` when the stream is writable.
+    /// Returns the number of written bytes that are not sent yet; `flush` sends them when the stream is writable.
     pub fn backlog(&self) -> usize {
         match &self.0 {
             Kind::Local(_) => 0,

@@ -23,7 +23,8 @@ pub struct Interest<'a, K> {
 }
 
 impl<'a, K> Interest<'a, K> {
-    /// Makes an interest. `flags` as of poll(2); None: no events for now, not even the other end's closing.
+    /// Makes an interest in the descriptor `fd`. `flags` as of poll(2); None: no events for now, not even the other
+    /// end's closing.
     pub fn new(key: K, fd: BorrowedFd<'a>, flags: Option<PollFlags>) -> Self {
         Self { key, fd, flags, birth: 0 }
     }
@@ -34,7 +35,7 @@ impl<'a, K> Interest<'a, K> {
         Self { birth, ..self }
     }
 
-    /// Returns the same interest under another key.
+    /// Returns this interest with another key.
     pub fn with<L>(self, key: L) -> Interest<'a, L> {
         Interest { key, fd: self.fd, flags: self.flags, birth: self.birth }
     }
@@ -61,7 +62,7 @@ struct Entry<K> {
 /// list, if need be without flags; closed ones must be left out of the next wait.
 #[derive(Debug)]
 pub struct Poller<K> {
-    /// None: not made yet, or the kernel's list can't be trusted any more.
+    /// Descriptor of the kernel's list; None: it is not made yet, or the list can't be trusted any more.
     epoll: Option<OwnedFd>,
     entries: Vec<Entry<K>>,
     /// Descriptors that epoll rejects, such as files: they are always ready.

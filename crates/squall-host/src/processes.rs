@@ -16,20 +16,21 @@ use crate::sys::pidfd;
 use squall_files::place::TASK_MARK;
 
 const SIGKILL: i32 = 9;
-/// The kernel's flags of a task that exits, and of one that a signal ends (include/linux/sched.h).
+/// The kernel's flag of a task that exits (include/linux/sched.h).
 const PF_EXITING: u64 = 0x4;
+/// The kernel's flag of a task that a signal ends (include/linux/sched.h).
 const PF_SIGNALED: u64 = 0x400;
 
 /// Fields of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// State: `R`, `S`, `D`, `Z` …
+    /// State of the process, as one letter: `R`, `S`, `D`, `Z` …
     pub state: u8,
     /// Process id of the parent.
     pub parent: u32,
-    /// Start time, in ticks since boot.
+    /// Start time of the process, in the kernel's ticks since boot.
     pub start: u64,
-    /// Wait status, if the process has ended and we may read it; otherwise 0.
+    /// Wait status of a process that has ended, if this process may read it; otherwise 0.
     pub status: i32,
 }
 
@@ -39,7 +40,8 @@ impl Stat {
         Self::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// Parses the line. The name in field 2 may contain anything, so fields are counted from its last parenthesis.
+    /// Parses the text of `/proc/PID/stat`; None: it is malformed. The name in field 2 may contain anything, so fields
+    /// are counted from its last parenthesis.
     fn parse(text: &[u8]) -> Option<Self> {
         let at = text.iter().rposition(|&b| b == b')')?;
         let rest = std::str::from_utf8(&text[at + 1..]).ok()?;
@@ -89,7 +91,8 @@ pub fn cpu_time(pid: u32) -> Duration {
     Duration::from_micros(ticks * tick_us())
 }
 
-/// Returns the numbers in a process's `stat` line, from its state on (index 0).
+/// Returns the numbers in a process's `stat` line, from its state on (index 0, which is no number and read as 0). None:
+/// the process does not exist.
 fn fields_of(pid: u32) -> Option<Vec<u64>> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
@@ -135,9 +138,9 @@ pub(crate) fn marked(steps: &Path) -> Vec<(u32, String)> {
 pub struct OfJob {
     /// Process id.
     pub pid: u32,
-    /// The step to which it belongs.
+    /// The step to which the process belongs.
     pub key: StepKey,
-    /// The node's name.
+    /// Name of the node on which the process belongs to a step.
     pub node: String,
     /// Local id and rank of the task, if this is the task's first process.
     pub task: Option<(u32, u32)>,
@@ -178,7 +181,7 @@ pub fn serves(pid: u32, folder: &Path) -> bool {
     fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|cmdline| served_folder(&cmdline).is_some_and(|of| of == folder))
 }
 
-/// Returns the folder in the command line `squall step --spool FOLDER`.
+/// Returns the folder in the command line `squall step --spool FOLDER`. None: the command line is another.
 fn served_folder(cmdline: &[u8]) -> Option<PathBuf> {
     let words: Vec<&[u8]> = cmdline.split(|&b| b == 0).collect();
     let at = words.windows(2).position(|pair| pair == [b"step", &b"--spool"[..]])?;

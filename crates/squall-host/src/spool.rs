@@ -83,7 +83,7 @@ fn parse_exit(noted: &[u8]) -> Option<(ExitCode, Usage)> {
 pub mod file {
     /// File with the encoded launch, and the name of the step daemon's socket.
     pub const LAUNCH: &str = "launch";
-    /// The batch script.
+    /// File with the batch script.
     pub const SCRIPT: &str = "slurm_script";
     /// File with the batch job's environment: entries `NAME=VALUE`, each ended by NUL.
     pub const ENVIRONMENT: &str = "environment";
@@ -144,9 +144,9 @@ pub struct Spool {
 /// Files for a batch step's folder.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchFiles<'a> {
-    /// The script.
+    /// Content of the batch script.
     pub script: &'a [u8],
-    /// The environment.
+    /// The batch job's environment: entries `NAME=VALUE`, each ended by NUL.
     pub environment: &'a [u8],
 }
 
@@ -188,7 +188,7 @@ impl Spool {
         Ok(Self { path: path.to_owned(), root, jobs, steps, spares, memory, unreadable })
     }
 
-    /// Writes the mark of a job.
+    /// Writes the mark of a job: the file `jobs/JOB.ATTEMPT`.
     pub(crate) fn add_job(&self, facts: &JobFacts) -> io::Result<()> {
         let name = attempt_name(JobAttempt { job: facts.key.job, attempt: facts.key.attempt });
         let draft = self.spares.borrow_mut().mark();
@@ -198,7 +198,8 @@ impl Spool {
         Ok(rustix::fs::renameat(&self.jobs, draft.as_str(), &self.jobs, name.as_str())?)
     }
 
-    /// Returns the jobs that have marks, and those whose marks can't be read. Removes drafts.
+    /// Returns the jobs that have marks, and those whose marks can't be read. Removes files with other names, such as
+    /// unfinished marks.
     pub fn jobs(&self) -> (Vec<JobFacts>, Vec<JobAttempt>) {
         let (mut found, mut unreadable) = (Vec::new(), Vec::new());
         for name in names_in(self.jobs.as_fd()).unwrap_or_default() {
@@ -222,8 +223,8 @@ impl Spool {
         names_in(self.jobs.as_fd()).unwrap_or_default().iter().filter_map(|name| parse_attempt(name)).collect()
     }
 
-    /// Makes a step's folder, completely or not at all. Err `AlreadyExists`: the step has one. `groups`: content of
-    /// `cgroups`.
+    /// Makes a step's folder, completely or not at all. Err `AlreadyExists`: the step has one. `batch`: None for steps
+    /// without a batch script. `groups`: content of the file `cgroups`.
     pub(crate) fn add_step(&self, launch: &StepLaunch, batch: Option<BatchFiles<'_>>, groups: &str) -> io::Result<()> {
         let name = launch.key.to_string();
         let mut spares = self.spares.borrow_mut();
@@ -341,7 +342,8 @@ impl Spool {
         self.launch_and_socket(key).map(|(launch, _)| launch)
     }
 
-    /// Returns the address on which a step's daemon listens.
+    /// Returns the address on which a step's daemon listens. None: the file `launch` can't be read, or has no socket
+    /// name.
     pub(crate) fn socket(&self, key: StepKey) -> Option<SocketAddr> {
         self.launch_and_socket(key).and_then(|(_, socket)| socket)
     }
@@ -375,8 +377,8 @@ impl Spool {
         places.filter_map(|(place, noted)| parse_exit(noted).map(|(exit, usage)| (place, exit, usage))).collect()
     }
 
-    /// Returns the launches of all steps, ordered by key, and the steps whose launch can't be read. Removes drafts and
-    /// folders that have no step's name.
+    /// Returns the launches of all steps, ordered by key, and the steps whose launch can't be read. Removes folders
+    /// with other names, such as unfinished ones.
     pub fn steps(&self) -> (Vec<Box<StepLaunch>>, Vec<StepKey>) {
         let (mut found, mut unreadable) = (Vec::new(), Vec::new());
         for name in names_in(self.steps.as_fd()).unwrap_or_default() {
@@ -527,7 +529,8 @@ fn put_all(files: &mut Files, name: &'static str, bytes: &[u8], length: &mut usi
     Ok(())
 }
 
-/// Writes the script and closes it: a file that is open for writing can't be executed.
+/// Writes the script and closes it: a file that is open for writing can't be executed. Returns what identifies the
+/// script later; None: that can't be determined.
 fn put_script(folder: BorrowedFd<'_>, launch: &StepLaunch, text: &[u8]) -> io::Result<Option<Script>> {
     let owner = &launch.facts.owner;
     let mut script = open_at(folder, file::SCRIPT, OFlags::WRONLY | OFlags::CREATE, 0o500)?;
@@ -564,13 +567,13 @@ fn attempt_name(job: JobAttempt) -> String {
     format!("{}.{}", job.job, job.attempt)
 }
 
-/// Parses a name `JOB.ATTEMPT`, as of job marks.
+/// Parses a name `JOB.ATTEMPT`, as of job marks. None: the name has another form.
 pub(crate) fn parse_attempt(text: &str) -> Option<JobAttempt> {
     let (job, attempt) = text.split_once('.')?;
     Some(JobAttempt { job: JobId(job.parse().ok()?), attempt: Attempt(attempt.parse().ok()?) })
 }
 
-/// Parses the name of a step's folder, `JOB.ATTEMPT.STEP`.
+/// Parses the name of a step's folder, `JOB.ATTEMPT.STEP`. None: the name has another form.
 pub(crate) fn parse_key(text: &str) -> Option<StepKey> {
     let (job, step) = text.rsplit_once('.')?;
     let JobAttempt { job, attempt } = parse_attempt(job)?;

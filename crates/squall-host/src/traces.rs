@@ -11,9 +11,10 @@ use crate::cgroup::members;
 use crate::processes::{self, Stat};
 use crate::spool::{Spool, TaskPid};
 
-/// Number of checks for tasks that have not recorded themselves, and the pause between them. A task whose parent died
-/// at the moment of its start is about to record itself, and continues independently of its parent.
+/// Most checks for tasks that have not recorded themselves. A task whose parent died at the moment of its start is
+/// about to record itself, and continues independently of its parent.
 const LOOKS: u32 = 100;
+/// Pause between two checks for tasks that have not recorded themselves.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Records of the tasks of a step on this node.

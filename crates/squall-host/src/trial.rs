@@ -14,9 +14,9 @@ use crate::noise::KeyPair;
 /// Kind of stream between two daemons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
-    /// A Unix socket.
+    /// A Unix socket, as between daemons of one machine.
     Local,
-    /// TCP with Noise over the loopback interface.
+    /// TCP with Noise encryption over the loopback interface, as between machines.
     Sealed,
 }
 
@@ -31,12 +31,12 @@ pub struct Cost {
     pub meeting_us: f64,
 }
 
-/// Bytes of a short frame.
+/// Content of a short frame, bytes.
 const SHORT_BYTES: usize = 64;
 /// Number of connections that are made and timed.
 const MEETINGS: usize = 50;
 
-/// A frame; true: it has to be answered.
+/// Frame of a measurement: whether it has to be answered, and its content.
 type Frame = (bool, ByteBuf);
 
 /// Measures a hop with `rounds` short frames, and `bytes` bytes in frames of `frame_bytes`.

@@ -35,7 +35,7 @@ pub struct Trust {
 /// The controller that this machine has joined, and its node name there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
-    /// Name of this machine's node.
+    /// Name of this machine's node in the cluster.
     pub name: String,
     /// Address on which the controller listens: `HOST:PORT`.
     pub controller: String,
@@ -61,7 +61,7 @@ impl std::fmt::Display for Token {
 }
 
 impl Token {
-    /// Parses a printed invitation.
+    /// Parses a printed invitation; None: the text is not one.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = unhex(text.trim())?;
         let (controller, secret) = bytes.split_at_checked(32)?;
@@ -70,7 +70,8 @@ impl Token {
 }
 
 impl Trust {
-    /// Returns the keys of the state folder `place`, of a controller or of a machine that has joined one.
+    /// Returns the keys in the state folder `place`, which is that of a controller or of a machine that has joined a
+    /// cluster.
     pub fn of(place: &Place) -> Self {
         Self { folder: place.keys() }
     }
@@ -101,7 +102,7 @@ impl Trust {
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{} is no key", path.display())))
     }
 
-    /// Returns key and address of a node. None: it has no key.
+    /// Returns key and address of a node. None: the node has no key.
     pub(crate) fn peer(&self, name: &str) -> io::Result<Option<Peer>> {
         let name = safe(name)?;
         let Some(key) = read(&self.folder.join("nodes").join(name))? else { return Ok(None) };
@@ -249,13 +250,14 @@ fn safe(name: &str) -> io::Result<&str> {
     if plain { Ok(name) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
-/// Parses an invitation: the node's name, and the end of validity (seconds since 1970).
+/// Parses a stored invitation: the node's name, and the end of validity (seconds since 1970). None: the text is not
+/// one.
 fn invitation(text: &str) -> Option<(&str, u64)> {
     let (name, until) = text.trim().split_once(' ')?;
     Some((name, until.parse().ok()?))
 }
 
-/// Reads a small file. None: it does not exist.
+/// Reads a small text file. None: it does not exist.
 fn read(path: &Path) -> io::Result<Option<String>> {
     match fs::read_to_string(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -23,7 +23,7 @@ use crate::memory::MemoryLog;
 
 /// A log under test, with the means to make it crash or fail.
 trait Bed {
-    /// Returns the log.
+    /// Returns the log under test.
     fn log(&mut self) -> &mut dyn Log;
     /// Records that a flush has succeeded.
     fn flushed(&mut self) {}
@@ -61,7 +61,8 @@ struct FileBed {
     log: Option<FileLog>,
     /// The segment that was written at the last flush, and its end, bytes.
     flushed: (PathBuf, u64),
-    /// The segment's file, while the log writes to `/dev/full` in its place.
+    /// The real file of the segment, while the log writes to `/dev/full` in its place. None: the log writes to the real
+    /// file.
     good: Option<File>,
 }
 
@@ -148,7 +149,7 @@ struct Model {
     durable: Vec<Record>,
     /// Batches that were appended and not flushed.
     loose: Vec<Arc<Vec<Record>>>,
-    /// Counter that makes contents differ.
+    /// Number of scripts made so far: it makes each script different.
     count: u64,
 }
 
@@ -251,8 +252,8 @@ fn run(bed: &mut dyn Bed, deeds: &[Deed]) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Flushed records are read back in order, a torn tail is cut off, a full log refuses appends and loses nothing,
-    /// and a snapshot with the records after it equals all records.
+    /// Property: flushed records are read back in order, a torn tail is cut off, a full log refuses appends and loses
+    /// nothing, and a snapshot with the records after it equals all records.
     #[test]
     fn a_file_keeps_the_contract(deeds in deeds()) {
         run(&mut FileBed::new(), &deeds);

@@ -66,7 +66,7 @@ pub trait BlobReader: Debug + Send + Sync {
     fn read(&self, digest: &Digest) -> Result<Vec<u8>, LogError>;
 }
 
-/// A state stored in a log.
+/// A state stored in a log, with the number of its last record.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// Number of the last record that is part of the snapshot.
@@ -84,7 +84,7 @@ pub enum LogError {
     /// Another writer has the log, or a flush has failed before.
     #[error("the log takes nothing more from this controller")]
     Fenced,
-    /// Anything else. After a failed append or flush the log is fenced.
+    /// The operation failed for another reason. After a failed append or flush the log is fenced.
     #[error(transparent)]
     Failed(Box<dyn Error + Send + Sync>),
 }

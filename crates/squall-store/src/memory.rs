@@ -18,10 +18,10 @@ use crate::log::{BlobReader, Log, LogError, Snapshot};
 /// Content of one append.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 struct Entry {
-    /// The records of events.
+    /// The records of events that were appended.
     #[n(0)]
     records: Vec<Record>,
-    /// Scripts and environments.
+    /// Scripts and environments that the records need.
     #[n(1)]
     blobs: Vec<Blob>,
 }
@@ -31,7 +31,7 @@ struct Entry {
 struct Stored {
     /// Number of the last record that is part of the snapshot.
     seq: u64,
-    /// Bytes of entries that the snapshot covers.
+    /// Size of the entries that the snapshot covers, bytes.
     covered: usize,
     /// The encoded parts of the state.
     parts: Arc<Vec<u8>>,
@@ -51,7 +51,7 @@ pub enum Lie {
     /// The disk keeps its promises.
     #[default]
     None,
-    /// Flushes do nothing.
+    /// A flush reports success, but makes nothing durable.
     FlushSkipped,
     /// Recovery does not cut off a torn tail, so that later entries are written behind it.
     TornTailKept,
@@ -69,7 +69,7 @@ pub struct MemoryLog {
     /// Number of the last record that was appended.
     last: u64,
     snapshot: Option<Stored>,
-    /// The snapshot that becomes durable with the next flush.
+    /// The snapshot that becomes durable with the next flush; None: there is none.
     unflushed_snapshot: Option<Stored>,
     blobs: Index,
     /// Bytes that may still be appended while the disk is full; None: any number.

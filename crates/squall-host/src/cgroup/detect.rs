@@ -19,7 +19,7 @@ pub(crate) struct Mounts(Vec<Mount>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mount {
     at: PathBuf,
-    /// Controllers of a v1 hierarchy. None: it is v2.
+    /// Names of the controllers of a v1 hierarchy. None: the hierarchy is v2.
     controllers: Option<Vec<String>>,
     /// This process's group, relative to the hierarchy's root; empty if unknown.
     own: PathBuf,

@@ -44,7 +44,7 @@ impl Clock {
         Self { path, boot_id, offset_us, ahead_us }
     }
 
-    /// Returns the current time.
+    /// Returns the controller's current time.
     pub(super) fn now(&self) -> Time {
         Time(self.offset_us + clock::since_boot_us())
     }

@@ -24,13 +24,14 @@ use crate::link::{self, Outgoing};
 
 pub(super) use remote::Gate;
 
-/// Arrivals that may wait in each of two queues, of nodes and of users; further ones are left unread in their sockets.
+/// Most arrivals (events of connections) that may wait in each of the two queues, one for nodes and one for users.
+/// Further ones are left unread in their sockets.
 const ARRIVALS_MAX: usize = 4096;
 /// Number of connections at once, at most.
 const CONNECTIONS_MAX: usize = 16 << 10;
-/// Connections at once of one user who is not an operator.
+/// Most connections at once of one user who is not an operator.
 const CONNECTIONS_OF_USER_MAX: usize = CONNECTIONS_MAX / 8;
-/// Bytes that may be queued for sending to one node.
+/// Most bytes that may be queued for sending to one node.
 const OUTGOING_BYTES_MAX: usize = 512 << 20;
 /// Time within which a peer must send its greeting.
 const GREETING_TIME: Duration = Duration::from_secs(10);
@@ -61,17 +62,17 @@ pub(super) enum Arrival {
     },
     Closed {
         id: u64,
-        /// User id of a client; None: the peer was a node.
+        /// User id if the peer was a client; None: it was a node.
         of: Option<u32>,
     },
-    /// The last piece of a multicast window was sent.
+    /// The multicast sender has sent the last piece of a window of the stream `stream`.
     CastOut {
         stream: u64,
     },
 }
 
 impl Arrival {
-    /// Returns the user who caused the arrival; None: it is from a node or from the controller itself.
+    /// Returns the id of the user who caused this event; None: a node or the controller itself caused it.
     pub(super) fn user(&self) -> Option<u32> {
         match self {
             Self::Opened { kind, .. } => kind.user(),
@@ -81,7 +82,7 @@ impl Arrival {
         }
     }
 
-    /// Returns the id of the connection from which the arrival came; 0: from none.
+    /// Returns the id of the connection to which this event belongs; 0: to none.
     pub(super) fn connection(&self) -> u64 {
         match self {
             Self::Opened { id, .. } | Self::Asked { id, .. } | Self::Closed { id, .. } | Self::Frame { id, .. } => *id,
@@ -99,19 +100,19 @@ struct Arrivals {
 
 /// Receivers of the arrival queues, read by the controller's thread.
 pub(super) struct Inbox {
-    /// Arrivals of nodes.
+    /// Events of the connections of nodes.
     pub(super) nodes: mpsc::Receiver<Arrival>,
-    /// Arrivals of users.
+    /// Events of the connections of clients.
     pub(super) users: mpsc::Receiver<Arrival>,
 }
 
-/// The kind of a peer.
+/// The kind of a connection's peer: client or node daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A client; the user id.
+    /// A client, with its user id.
     Client(u32),
-    /// A node daemon. One of another machine has the node name that its key proves, and its messages may only concern
-    /// that node and the nodes below it.
+    /// A node daemon. Some: it is on another machine, and its key proves this node name; its messages may only concern
+    /// that node and the nodes below it in the tree. None: it is on this machine.
     Node(Option<String>),
 }
 
@@ -276,7 +277,7 @@ impl Guest {
         self.talk(writer, Kind::Client(who.owner.uid), out.clone(), requests).await
     }
 
-    /// Reads and writes in parallel, until either ends.
+    /// Receives and sends messages in parallel, until either ends.
     async fn talk(
         &self,
         mut writer: Writer,

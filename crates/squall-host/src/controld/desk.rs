@@ -16,10 +16,10 @@ use squall_store::BlobReader;
 /// Bytes of scripts and environments cached in memory.
 const CACHE_BYTES: usize = 16 << 20;
 
-/// Bytes of messages in one frame, unless a single one is longer: frames must stay below their size limit.
+/// Most bytes of messages in one frame, unless a single message is longer: frames must stay below their size limit.
 const PARCELS_MAX: usize = FRAME_BYTES_MAX / 4 * 3;
 
-/// Reads what the state machine knows only by digest (scripts, environments), with a cache.
+/// Reads scripts and environments, of which the state machine has only the digests. Caches them in memory.
 pub(super) struct Desk {
     place: Place,
     blobs: Arc<dyn BlobReader>,
@@ -74,7 +74,7 @@ impl Desk {
         frames
     }
 
-    /// Adds to a put the scripts and environments to which its messages refer, and encodes it; returns its length in
+    /// Adds to a `Put` the scripts and environments to which its messages refer, and encodes it; returns its length in
     /// bytes.
     fn complete(&mut self, put: &mut Put) -> usize {
         if let Sealed::Open(parcel) = &mut put.parcel {
@@ -113,7 +113,7 @@ impl Desk {
         content.map_or(Answer::Refused(Refusal::InvalidJobId), |blob| Answer::Script(blob.bytes))
     }
 
-    /// Reads the configuration file as it is now. Err: it is wrong, or changes the cluster's name.
+    /// Reads the present configuration file. Err: the configuration is wrong, or changes the cluster's name.
     pub(super) fn read_config(&self, cluster: &str) -> Result<Config, Refusal> {
         let wrong = |problem: String| Refusal::InvalidValue {
             option: "configuration".into(),

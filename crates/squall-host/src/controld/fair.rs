@@ -4,12 +4,12 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
-/// Queued arrivals, each of a node or of a user's connection. Those of one connection stay in order.
+/// Queue of arrivals, each of a node or of a user's connection. Those of one connection stay in order.
 #[derive(Debug)]
 pub(super) struct Fair<T> {
     first: VecDeque<T>,
     users: HashMap<u32, User<T>>,
-    /// Users with queued arrivals, as (nanoseconds used, user id).
+    /// Users with queued arrivals, as (nanoseconds used, user id): the first is served next.
     order: BTreeSet<(u64, u32)>,
     /// Time used, ns, by the user served last. A returning user is counted at least this much, so that idle time is no
     /// credit.
@@ -19,7 +19,7 @@ pub(super) struct Fair<T> {
 
 #[derive(Debug)]
 struct User<T> {
-    /// Processing time used, ns.
+    /// Processing time that the user's requests have taken so far, ns.
     had: u64,
     /// Connections with queued arrivals, the next one to serve first.
     turns: VecDeque<u64>,
@@ -33,7 +33,7 @@ impl<T> Default for Fair<T> {
 }
 
 impl<T> Fair<T> {
-    /// Number of queued arrivals.
+    /// Returns the number of queued arrivals.
     pub(super) const fn len(&self) -> usize {
         self.len
     }

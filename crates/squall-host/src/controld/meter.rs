@@ -10,16 +10,16 @@ use squall_model::wire::client::Request;
 use squall_model::wire::fabric::{UpFrame, Upward};
 use squall_model::wire::info::Diag;
 
-/// Result of an append to the journal.
+/// Size and duration of an append to the journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Appended {
-    /// Bytes written.
+    /// Bytes written to the journal.
     pub(super) bytes: u64,
     /// Time taken by write and flush.
     pub(super) flush: Duration,
 }
 
-/// Counters since the start or the last reset.
+/// Counters of the controller's host since the start or the last reset.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     since: Time,

@@ -64,9 +64,9 @@ pub enum ControllerError {
     /// The configuration is wrong.
     #[error("{}: {problem}", path.display())]
     Config {
-        /// The configuration file.
+        /// The configuration file with the error.
         path: PathBuf,
-        /// What is wrong in it, with the line.
+        /// What is wrong in the configuration, with the line.
         problem: String,
     },
     /// Nodes report a newer epoch or job id than this state has, so it is an old copy.
@@ -82,7 +82,7 @@ pub enum ControllerError {
     Older {
         /// The newest epoch and job id that a node reports.
         newer: Newer,
-        /// The newest epoch in this state.
+        /// The newest epoch (run of the controller) in this state.
         ours: u64,
         /// The last job id in this state.
         last: JobId,
@@ -118,7 +118,8 @@ pub fn run(settings: Settings) -> Result<(), ControllerError> {
     runtime.block_on(serving)
 }
 
-/// Serves, and logs why it ends before releasing pid file and lock: `squall up` then looks for this line in the log.
+/// Runs the controller, and logs why it ends before releasing pid file and lock: `squall up` then looks for this line
+/// in the log.
 async fn serve(settings: Settings) -> Result<(), ControllerError> {
     let mut held = None;
     let result = Box::pin(serve_holding(settings, &mut held)).await;
@@ -130,7 +131,7 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
     result
 }
 
-/// Serves; `held` receives pid file and state lock, by which other processes see that the controller runs.
+/// Runs the controller; `held` receives pid file and state lock, by which other processes see that the controller runs.
 async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock)>) -> Result<(), ControllerError> {
     let place = settings.place.clone();
     make_folders(&place)?;

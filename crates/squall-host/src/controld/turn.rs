@@ -27,9 +27,10 @@ use crate::link::{self, Outgoing};
 use crate::logging;
 use crate::multicast::Mouth;
 
-/// Arrivals that may be queued in `waiting`.
+/// Most arrivals (events of connections) that may be queued in `Daemon::waiting`.
 const WAITING_MAX: usize = 32 << 10;
-/// After deciding requests for this long a turn ends: its records are flushed, and new arrivals are received.
+/// Time for which one iteration of the loop decides requests. Then their records are flushed, and new arrivals are
+/// received.
 const TURN_TIME: Duration = Duration::from_millis(50);
 /// Interval of the check whether a slow reader of a list has received its page.
 const READER_POLL: Duration = Duration::from_millis(5);
@@ -54,13 +55,13 @@ pub(super) struct Daemon {
     desk: Desk,
     meter: Meter,
     peers: HashMap<u64, Peer>,
-    /// Arrivals that are queued, in the order in which they are taken.
+    /// Queued arrivals (events of connections), in the order in which they are handled.
     waiting: Fair<Arrival>,
     mouth: Option<Mouth>,
     clock: Clock,
-    /// Time of the open batch, or of the last one.
+    /// Time as of which the open batch is decided, or the last one if none is open.
     now: Time,
-    /// When memory and broken invariants are looked after next.
+    /// When freed memory is next returned to the system, and broken invariants are logged.
     trim_at: Instant,
     /// When the next page of a list may be made although other inputs wait.
     list_at: Instant,
@@ -214,7 +215,8 @@ impl Daemon {
         self.waiting.len() > 0 || self.next_list()
     }
 
-    /// Selects a list whose reader has received its last page, to make the next page of. False: there is none.
+    /// Selects a list of which the next page is made, as its reader has received the last one. False: there is no such
+    /// list.
     fn next_list(&mut self) -> bool {
         let peers = &self.peers;
         self.pipeline.turn_lists(|caller| peers.get(&caller.0).is_none_or(|peer| peer.out.has_room()))
@@ -241,7 +243,8 @@ impl Daemon {
         until.clamp(Duration::from_millis(1), poll)
     }
 
-    /// Opens a batch, or continues the open one. A changed state of the disk is passed on first.
+    /// Opens a batch, or continues the open one. A new batch is decided with the present capacity of the journal's
+    /// disk.
     fn begin(&mut self) {
         if self.pipeline.is_open() {
             return;
@@ -267,7 +270,8 @@ impl Daemon {
         self.pipeline.has_room() && self.took < TURN_TIME
     }
 
-    /// If the wall clock was set, has the state machine shift the times that users gave by it, e.g. those of `--begin`.
+    /// Checks whether the wall clock was set. If so, has the state machine shift the times that users gave by it, e.g.
+    /// those of `--begin`.
     fn look_at_clock(&mut self) {
         let Some(by_us) = self.clock.look() else { return };
         let seconds = by_us / 1_000_000;
@@ -522,7 +526,7 @@ impl Daemon {
         }
     }
 
-    /// Gives the last answers time to be sent.
+    /// Waits until the last answers are sent, but at most for `FAREWELL`.
     async fn farewell(&mut self) {
         let drained = async {
             while !self.peers.values().all(|p| p.out.is_drained()) {
@@ -547,7 +551,7 @@ impl Flushing {
     }
 }
 
-/// Waits for the running flush and clears `flushing`; without a flush it waits forever.
+/// Waits for the flush that `flushing` holds, and sets it to None; with None it waits forever.
 async fn flushed(flushing: &mut Option<Flushing>) -> Result<Flushed, ControllerError> {
     match flushing {
         None => std::future::pending().await,

@@ -25,7 +25,7 @@ struct Carrier {
     links: BTreeMap<u32, Link>,
     made: u64,
     tell: mpsc::Sender<(u32, u64, Arrival)>,
-    /// Cells to which a new connection is due.
+    /// Sender of the numbers of cells to which a new connection has to be made.
     call: mpsc::Sender<u32>,
 }
 

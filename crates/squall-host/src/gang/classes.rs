@@ -33,7 +33,7 @@ const SEEN: u64 = 1;
 /// Threads read per job, at most: further ones are assumed to behave alike.
 const THREADS: usize = 64;
 
-/// Readings after which a process without a polling library is checked again, as it may have loaded one.
+/// Number of readings after which a process without a polling library is checked again, as it may have loaded one.
 const LOOKS: u32 = 8;
 
 /// Stack size of the thread; small, as all of it may be locked into memory like the rest of the switcher.
@@ -42,7 +42,7 @@ const STACK_BYTES: usize = 256 << 10;
 /// Libraries that poll while they wait, by the path's part in `/proc/PID/maps`.
 const POLLING: [&str; 3] = ["/libmpi", "/liboshmem", "/libucp"];
 
-/// How much a process needs the job's other processes to run at the same time; the neediest first.
+/// How much a process needs the job's other processes to run at the same time, in the order of decreasing need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Class {
     /// The process must run together with the job's others, and needs all of its slot (CS). Initial class of every
@@ -70,7 +70,8 @@ impl Classed {
     }
 }
 
-/// New jobs that may be queued between two readings; further ones are never classified.
+/// Most new jobs that may be queued between two readings; further ones are never classified, and keep the class
+/// `Together`.
 const NEWCOMERS_MAX: usize = 1024;
 
 /// Handle of the classifying thread, which ends when this is dropped.
@@ -80,7 +81,7 @@ pub(super) struct Classes {
 }
 
 impl Classes {
-    /// Starts the thread. None: it can't be started, and all jobs stay in class `Together`.
+    /// Starts the classifying thread. None: it can't be started, and all jobs stay in class `Together`.
     pub(super) fn start() -> Option<Self> {
         let (newcomers, come) = sync_channel(NEWCOMERS_MAX);
         Builder::new().name("classes".into()).stack_size(STACK_BYTES).spawn(move || look_on(&come)).ok()?;
@@ -105,14 +106,15 @@ impl Classes {
     }
 }
 
-/// A job that is being classified.
+/// State of a job that is being classified.
 struct Watched {
     class: Weak<AtomicU8>,
     dir: Option<PathBuf>,
     roots: Vec<Root>,
     looked: Instant,
     threads: BTreeMap<(u32, u32), Counters>,
-    /// By process id: whether it has a polling library, and for how many further readings that is taken as known.
+    /// For each process id: whether the process has loaded a polling library; if not, after how many further readings
+    /// that is checked again.
     polls: BTreeMap<u32, (bool, u32)>,
 }
 

@@ -124,7 +124,7 @@ impl Kicks {
     }
 }
 
-/// Waits for the lock. False: another process held it for too long.
+/// Waits for the lock that only one switcher of this machine can hold. False: another process held it for too long.
 fn await_lock(lock: &File) -> bool {
     let begun = monotonic_ns();
     while flock(lock, FlockOperation::NonBlockingLockExclusive).is_err() {

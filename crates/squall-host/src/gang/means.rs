@@ -24,10 +24,10 @@ use crate::sys::signals::{kill, kill_group};
 /// Greatest age of the list of process groups while a job runs.
 const FRESH: Duration = Duration::from_millis(50);
 
-/// File in a v2 group that freezes it.
+/// Name of the file in a v2 cgroup by which the cgroup is frozen.
 pub(crate) const FREEZE: &str = "cgroup.freeze";
 
-/// File in a group of the CPU controller (v1, v2) that makes all its members step back.
+/// Name of the file in a cgroup of the CPU controller (v1, v2) that makes all members step back.
 pub(crate) const IDLE: &str = "cpu.idle";
 
 /// Levels from a job's group up to the folder common to all nodes of the machine: node, cluster, all clusters.
@@ -36,10 +36,10 @@ const COMMON: usize = 3;
 /// Number of the field of `/proc/PID/stat` that has the process group.
 const GROUP_FIELD: usize = 5;
 
-/// A process all of whose descendants belong to one job.
+/// A process whose descendants all belong to one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Root {
-    /// Process id.
+    /// Id of the process.
     #[n(0)]
     pub pid: u32,
     /// Whether the process belongs to the job itself; false for a step daemon.
@@ -50,12 +50,12 @@ pub struct Root {
 /// Permission of a job to run at the moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Leave {
-    /// The whole job runs.
+    /// All processes of the job run.
     #[default]
     Runs,
     /// The job runs only on CPUs that are otherwise idle.
     StepsBack,
-    /// The whole job is stopped.
+    /// All processes of the job are stopped.
     Stops,
 }
 
@@ -100,7 +100,8 @@ impl Hold {
         self.idle.as_ref().map(|idle| idle.dir.as_path())
     }
 
-    /// Returns the folder above those of all nodes of this machine, if there is a group by which the job can step back.
+    /// Returns the folder that contains the cgroups of all nodes of this machine; None: the job has no group by which
+    /// it can step back.
     pub(super) fn common_folder(&self) -> Option<&Path> {
         self.idle.as_ref().and_then(|idle| idle.dir.ancestors().nth(COMMON))
     }
@@ -126,7 +127,7 @@ impl Hold {
         }
     }
 
-    /// Takes over from the earlier hold of the same job.
+    /// Takes over control of the job from its earlier `Hold`.
     pub(super) fn inherit(&mut self, old: &mut Self) {
         // Processes unknown to the new mechanism must not stay stopped by the old one.
         if matches!(old.means, Means::Signal(_)) || old.idle.is_some() != self.idle.is_some() {
@@ -154,7 +155,7 @@ impl Hold {
     }
 }
 
-/// Whether there are processes in a group, or (v2) in one within it.
+/// Whether a cgroup contains processes, or (v2) one of its child groups does.
 fn is_populated(dir: &Path) -> bool {
     let events = std::fs::read_to_string(dir.join("cgroup.events")).unwrap_or_default();
     events.lines().any(|line| line == "populated 1") || !members(dir).is_empty()
@@ -165,7 +166,7 @@ fn is_populated(dir: &Path) -> bool {
 pub enum Means {
     /// Writing to `cgroup.freeze` of the job's group.
     Freeze(File),
-    /// SIGSTOP and SIGCONT to the job's process groups.
+    /// Sending SIGSTOP and SIGCONT to the job's process groups.
     Signal(Groups),
 }
 
@@ -174,7 +175,7 @@ pub enum Means {
 pub struct Groups {
     roots: Vec<Root>,
     ids: BTreeSet<u32>,
-    /// Single processes: their groups have members outside the job.
+    /// Ids of processes that are signalled one by one, as their process groups have members outside the job.
     singles: BTreeSet<u32>,
     looked: Option<Instant>,
 }
@@ -189,7 +190,7 @@ impl Means {
         }
     }
 
-    /// Stops all processes, without waiting until they have stopped.
+    /// Stops all processes of the job, without waiting until they have stopped.
     pub fn stop(&mut self) -> io::Result<()> {
         match self {
             Self::Freeze(file) => file.write_all_at(b"1", 0),
@@ -203,7 +204,7 @@ impl Means {
         }
     }
 
-    /// Wakes all processes.
+    /// Wakes all processes of the job.
     pub fn wake(&mut self) -> io::Result<()> {
         match self {
             Self::Freeze(file) => file.write_all_at(b"0", 0),

@@ -44,37 +44,37 @@ pub(crate) enum Order {
         /// A reading of the node's monotonic clock, nanoseconds.
         #[n(0)]
         monotonic_ns: u64,
-        /// The controller's time at that reading.
+        /// The controller's time when the monotonic clock was read.
         #[n(1)]
         time: Time,
-        /// Length of a slot.
+        /// Length of a time slot.
         #[n(2)]
         slice: Span,
-        /// Treatment of jobs outside their slots.
+        /// How gang-scheduled jobs share CPUs.
         #[n(3)]
         policy: Coscheduling,
-        /// Whether jobs step back (run on idle CPUs) rather than stop.
+        /// Whether jobs outside their slots run on idle CPUs (step back) rather than stop.
         #[n(4)]
         steps_back: bool,
     },
-    /// Adds a job, or changes in which slots it runs.
+    /// Adds a job, or changes the slots in which a job runs.
     #[n(1)]
     Turn {
-        /// The job.
+        /// The gang-scheduled job.
         #[n(0)]
         job: JobAttempt,
-        /// The slots in which it runs.
+        /// The slots in which the job runs.
         #[n(1)]
         turn: Turn,
         /// Path of the job's v2 cgroup, as bytes; empty: there is none that can be frozen.
         #[n(2)]
         #[cbor(with = "minicbor::bytes")]
         group: Vec<u8>,
-        /// Path of the group by which the job steps back, as bytes; empty: it can't step back.
+        /// Path of the cgroup by which the job steps back, as bytes; empty: the job can't step back.
         #[n(3)]
         #[cbor(with = "minicbor::bytes")]
         idle: Vec<u8>,
-        /// Processes all of whose descendants belong to the job, for processes without a cgroup.
+        /// Processes whose descendants all belong to the job; used if the job has no cgroup.
         #[n(4)]
         roots: Vec<Root>,
     },
@@ -89,7 +89,7 @@ pub(crate) enum Order {
 /// Figures that the switcher sends to the node daemon from time to time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub(crate) struct Report {
-    /// Slots that began since the last report.
+    /// Number of slots that began since the last report.
     #[n(0)]
     pub(crate) switches: u64,
     /// Longest time from the beginning of a slot until all jobs were stopped or woken, microseconds.

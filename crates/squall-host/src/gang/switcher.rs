@@ -56,9 +56,9 @@ struct Member {
     turn: Turn,
     lifted: bool,
     hold: Hold,
-    /// Processes by which the job is known if it has no cgroup.
+    /// Processes whose descendants all belong to the job; used if the job has no cgroup.
     roots: Vec<Root>,
-    /// How much its processes need each other, where the policy uses that.
+    /// Class of the job: how much its processes have to run at the same time. None: the policy does not use classes.
     class: Option<Classed>,
     /// When the switcher received the job first, nanoseconds of the monotonic clock.
     began_ns: u64,
@@ -76,7 +76,7 @@ struct Switch {
     members: BTreeMap<JobAttempt, Member>,
     report: Report,
     reported_ns: u64,
-    /// Number of the slot seen last, counted from time 0.
+    /// Number of the slot for which jobs were last switched, counted from the controller's time 0.
     slot: u64,
     /// Threads that hold the CPUs; started when first a job is to step back.
     kicks: Option<Kicks>,

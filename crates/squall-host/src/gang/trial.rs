@@ -12,8 +12,9 @@ use super::{Means, Root};
 use crate::cgroup::detect::Mounts;
 use crate::sys::realtime::prefer_me;
 
-/// Number of switches that are measured, and the time between two.
+/// Number of switches that are measured.
 const SWITCHES: usize = 100;
+/// Pause between two switches.
 const PAUSE: Duration = Duration::from_millis(4);
 
 /// Real-time priority of the measuring thread, as of a switcher.
@@ -60,8 +61,8 @@ impl Drop for Crowd {
     }
 }
 
-/// Alternately stops one crowd of `processes` processes and wakes another. For each mechanism that works here, returns
-/// its name with the median and the longest time of the calls.
+/// Measures how long stopping and waking take: alternately stops one crowd of `processes` processes and wakes another.
+/// For each mechanism that works here, returns its name with the median and the longest time of the calls.
 pub fn trial(processes: usize) -> io::Result<Vec<(&'static str, [Duration; 2])>> {
     // In a thread of its own, as its priority is raised.
     let thread = std::thread::spawn(move || {

@@ -22,8 +22,9 @@ const TAG_BYTES: usize = 16;
 const PART_BYTES: usize = 1408;
 /// Length of the longest datagram, bytes.
 pub(super) const BYTES_MAX: usize = HEAD_BYTES + PLACE_BYTES + PART_BYTES + TAG_BYTES;
-/// Length of the longest piece, bytes, and how many bytes of incomplete pieces are kept.
+/// Length of the longest piece, bytes.
 const PIECE_BYTES_MAX: usize = CHUNK_WINDOW_BYTES as usize;
+/// Most bytes of incomplete pieces that are kept in memory.
 const KEPT_BYTES_MAX: usize = 2 * PIECE_BYTES_MAX;
 
 /// A piece to be sent, with its cipher.
@@ -78,7 +79,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<usize> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize)
 }
 
-/// Returns the stream named in a datagram; None: it has another format.
+/// Returns the number of the stream to which a datagram belongs; None: the datagram has another format.
 pub(super) fn stream_of(datagram: &[u8]) -> Option<u64> {
     datagram.starts_with(&MARK).then(|| u64_at(datagram, MARK.len())).flatten()
 }
@@ -94,7 +95,7 @@ pub(super) struct Assembler {
 
 struct Piece {
     bytes: Vec<u8>,
-    /// For each part, whether it was received.
+    /// For each part of the piece, whether it was received.
     come: Vec<bool>,
     lacking: usize,
 }

@@ -25,21 +25,22 @@ use crate::traces::{Traces, ended};
 /// Interval at which SIGKILL is repeated until all processes are gone.
 const KILL_PAUSE: Span = Span::from_millis(100);
 
-/// Interval and number of checks while another process has yet to reap an ended task.
+/// Interval of checks whether another process has reaped an ended task.
 const REAP_PAUSE: Duration = Duration::from_millis(5);
+/// Most checks whether another process has reaped an ended task.
 const REAP_TRIES: u32 = 200;
 
-/// A step whose step daemon died.
+/// State of a step whose step daemon died and whose tasks the node daemon has adopted.
 pub(super) struct Orphan {
     began: Time,
-    /// Ranks of its tasks on this node, in the order of the launch.
+    /// Ranks of the step's tasks on this node, in the order of the launch.
     ranks: Vec<u32>,
-    /// Running tasks by rank.
+    /// Tasks that still run, by rank.
     living: BTreeMap<u32, TaskPid>,
     /// Ranks of ended tasks, with their exits if known.
     exits: Vec<(u32, Option<ExitCode>)>,
     usage: Usage,
-    /// When all is to be killed (again); None: not at all.
+    /// When all processes of the step are killed (again); None: they are not to be killed.
     pub(super) kill_at: Option<Time>,
 }
 
@@ -107,7 +108,7 @@ impl Daemon {
         self.finish_orphan(key);
     }
 
-    /// Once none of its tasks runs, reports the end of an orphaned step, and kills processes that the tasks left.
+    /// Reports the end of an orphaned step once none of its tasks runs, and kills processes that the tasks left.
     fn finish_orphan(&mut self, key: StepKey) {
         if self.orphans.get(&key).is_none_or(|orphan| !orphan.living.is_empty()) {
             return;
@@ -230,8 +231,8 @@ fn open_same(task: TaskPid) -> Option<OwnedFd> {
     Stat::of(task.pid).is_some_and(|stat| task.is(&stat)).then_some(fd)
 }
 
-/// Waits for the exit of an ended process, which may be our child (and reaped with the others already) or not. None:
-/// unknown. The usage is empty, as it is not known here.
+/// Waits for the exit of an ended process, which this process may have to reap itself (or has reaped already). None:
+/// the exit can't be determined. The usage is empty, as it is not known here.
 async fn learn_exit(task: TaskPid, watched: &Watched) -> Option<(ExitCode, Usage)> {
     let known = |exit| (exit, Usage::default());
     let fd = watched.as_fd();

@@ -14,7 +14,7 @@ use super::net::Conversation;
 use super::reach::Reach;
 use crate::link::write;
 
-/// Pieces that may be queued for one node: more than a window has.
+/// Most pieces that may be queued for one node: more than a window has.
 const PIECES_MAX: usize = 256;
 /// A connection without pieces for this long is closed.
 const IDLE: Duration = Duration::from_secs(10);

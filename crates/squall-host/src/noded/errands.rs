@@ -14,9 +14,9 @@ use crate::link;
 use crate::noise::KeyPair;
 use crate::trust::{Joined, Token, Trust};
 
-/// Time limit for an answer.
+/// Time limit for the controller's answer to a question.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// Questions that may be queued.
+/// Most questions that may be queued.
 const WAITING_MAX: usize = 256;
 /// A connection without questions for this long is closed.
 const IDLE: Duration = Duration::from_mins(2);
@@ -126,7 +126,7 @@ pub fn join(place: &Place, controller: &str, name: &str, token: &Token) -> io::R
     }
 }
 
-/// Whether a controller has its state in `place`, or a node that has joined another cluster.
+/// Whether `place` is the state folder of a controller, or of a node that has joined another cluster.
 fn has_cluster(place: &Place) -> bool {
     place.journal().exists() || place.joined().exists()
 }

@@ -33,19 +33,20 @@ use crate::stepd::foster::{FromFoster, Order, SOCK, ToFoster};
 use crate::sys::pidfd;
 use crate::sys::watch::Watched;
 
-/// Time limit for the batch supervisor's start, and interval of attempts to connect meanwhile.
+/// Time limit for starting the batch supervisor and connecting to it.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Pause between two attempts to connect to the batch supervisor.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// After a message to the batch supervisor, the interval of the check whether it is stuck, and the number of intervals
-/// within which it must answer.
+/// Interval of the check whether the batch supervisor has answered, after a message to it.
 const ASK: Duration = Duration::from_secs(1);
+/// Number of intervals within which the batch supervisor must answer; otherwise it counts as stuck.
 const ANSWERS_WITHIN: u32 = 5;
 
 /// Time for which steps get step daemons of their own after no batch supervisor could be started.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Messages that may be queued for the batch supervisor: more than a node has for all its steps at once.
+/// Most messages that may be queued for the batch supervisor: more than a node has for all its steps at once.
 const WORDS_MAX: usize = 16_384;
 
 /// The node daemon's connection to the batch supervisor. After it is dropped, queued messages are still sent.
@@ -76,7 +77,7 @@ fn encoded(dialect: Dialect, word: &ToFoster) -> Vec<u8> {
 
 /// An event of the batch supervisor.
 pub(super) enum FosterEvent {
-    /// The batch supervisor sent a message.
+    /// The batch supervisor has sent this message.
     Said(FromFoster),
     /// The batch supervisor has ended.
     Gone,
@@ -99,8 +100,8 @@ impl Daemon {
             && self.cgroups.birthplace(launch.key).is_some()
     }
 
-    /// Has the batch supervisor serve a step whose folder is prepared, starting the supervisor if needed. Err: it
-    /// can't; the order is returned.
+    /// Has the batch supervisor serve a step whose folder is prepared, starting the supervisor if needed. Err: there is
+    /// no supervisor; the order is returned.
     pub(super) fn give_to_foster(&mut self, order: Order) -> Result<(), Box<Order>> {
         if self.foster.is_none() && self.fosterless.is_none_or(|since| since.elapsed() > AGAIN) {
             let steps = self.spool.steps_dir();
@@ -195,8 +196,8 @@ impl Daemon {
 }
 
 impl Daemon {
-    /// Handles a step that the batch supervisor no longer serves: it died, or has returned the step. A step not begun
-    /// gets a step daemon of its own.
+    /// Handles a step that the batch supervisor no longer serves, because it died or has returned the step. If nothing
+    /// of the step has begun, the step gets a step daemon of its own.
     fn after_foster(&mut self, key: StepKey) {
         let Some(served) = self.served.get(&key).filter(|served| served.is_fostered()) else { return };
         let free = !served.ended && self.spool.release(key);

@@ -22,14 +22,14 @@ use crate::sys::clock::monotonic_ns;
 pub(super) struct Gang {
     switch: GangSwitch,
     switcher: Option<Switcher>,
-    /// Number of the switcher, counted in this incarnation.
+    /// Number of the present switcher, counted in this incarnation of the node.
     number: u64,
     alignment: Option<Alignment>,
     turns: BTreeMap<JobAttempt, (Turn, bool)>,
 }
 
 impl Gang {
-    /// Returns the state before there are gang-scheduled jobs.
+    /// Returns the state of a node without gang-scheduled jobs.
     pub(super) fn new(switch: GangSwitch) -> Self {
         Self { switch, ..Self::default() }
     }
@@ -125,8 +125,8 @@ impl Daemon {
         }
     }
 
-    /// Returns the means to stop all of a job: the group to freeze, the group by which it steps back, and, without the
-    /// first, its processes.
+    /// Returns by what a job can be stopped: folder of the cgroup to freeze, folder of the cgroup for `cpu.idle`, and
+    /// the job's root processes. If there is a cgroup to freeze, no processes are returned.
     fn reach(&self, job: JobAttempt) -> (Option<PathBuf>, Option<PathBuf>, Vec<Root>) {
         let group = self.cgroups.group_to_freeze(job);
         let roots = if group.is_some() { Vec::new() } else { self.roots(job) };

@@ -14,7 +14,7 @@ use crate::content::Keeping;
 /// Stack size of the writing thread, bytes; it writes and hashes one piece at a time.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Acts that may be queued: more than the windows of some hundred files at once.
+/// Most acts that may be queued: more than the windows of some hundred files at once.
 const ACTS_MAX: usize = 8192;
 
 /// Handle of the thread that writes received files.

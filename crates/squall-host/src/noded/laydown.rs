@@ -15,7 +15,7 @@ use super::Event;
 use crate::sys::fsuser::use_files_as;
 use crate::sys::identity::Identity;
 
-/// Bytes compared at once.
+/// Bytes of two files that are compared at once.
 const COMPARE_BYTES: usize = 256 << 10;
 
 /// Installs the file `source` on a new thread; the result arrives as an event.
@@ -84,7 +84,7 @@ fn finish(file: &File, placement: &Placement) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the existing file at `path`, if it is a plain file with the same bytes as `source`. None: it is not.
+/// Opens the existing file at `path`; None: it is not a plain file with the same bytes as `source`.
 fn same(source: &mut File, path: &Path) -> io::Result<Option<File>> {
     let length = source.metadata()?.len();
     // Symbolic links are not followed, and pipes not waited for.

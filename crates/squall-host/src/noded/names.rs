@@ -49,7 +49,7 @@ fn address(place: &Place) -> IpAddr {
     found.next().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |found| found.ip())
 }
 
-/// Returns the text of a hosts file with these names added. None: it has them already.
+/// Returns the text of a hosts file with these names added. None: the file has them already.
 fn with_names(known: &str, names: &[String], address: IpAddr) -> Option<String> {
     let lines = known.lines().map(|line| line.split('#').next().unwrap_or_default());
     let there: Vec<&str> = lines.flat_map(|line| line.split_whitespace().skip(1)).collect();

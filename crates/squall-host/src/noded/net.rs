@@ -31,18 +31,18 @@ use crate::local::Direct;
 /// Time within which the peer must send its greeting.
 const HELLO_WAIT: Duration = Duration::from_secs(10);
 
-/// Bytes that may be queued for one connection.
+/// Most bytes that may be queued for one connection.
 const LINK_BYTES_MAX: usize = 512 << 20;
 
-/// Children at once: more than any tree has, as children whose parents have died connect here too.
+/// Most children at once: more than any tree has, as nodes connect here too when their own parents have died.
 const CHILDREN_MAX: usize = 4096;
 
-/// Connections at once that are not authenticated yet.
+/// Most connections at once that are not authenticated yet.
 const STRANGERS_MAX: usize = 64;
 
 /// An event of the daemon's connections.
 pub(super) enum NetEvent {
-    /// The attempt to connect to a parent has ended.
+    /// The attempt to connect to a parent has ended: the connection and to which parent it leads, or the error.
     Dialled(io::Result<(Conversation, Dial)>),
     /// A child has sent its greeting.
     Child(Conversation),
@@ -64,12 +64,13 @@ pub(super) struct Conversation {
     key: Option<(String, PublicKey)>,
 }
 
-/// A served connection. Dropping it closes the connection after all queued frames were sent.
+/// Handle of a served connection. Dropping it closes the connection after all queued frames were sent.
 struct Link {
     /// Queue of at most [`LINK_BYTES_MAX`] bytes. The daemon never waits for a peer: one that reads too slowly is
     /// disconnected, and connects again. So no two daemons can wait for each other.
     out: Outgoing,
-    /// On this machine: writes what fits at once, without the queue.
+    /// For a peer on this machine: writes what fits into the kernel's buffer at once, without the queue. None: the peer
+    /// is on another machine.
     direct: Option<Direct>,
 }
 
@@ -131,7 +132,8 @@ impl Net {
         Ok(Self { reach, events, last: 0, parent: None, children, scopes, config, besides, complaint })
     }
 
-    /// Converts an event to an input of the state machine. None: it does not matter any more.
+    /// Converts an event to an input of the state machine. None: the event concerns a closed connection, or a child for
+    /// which there is no room.
     pub(super) fn take(&mut self, event: NetEvent) -> Option<NetInput> {
         match event {
             NetEvent::Dialled(Ok((conversation, dial))) => {
@@ -177,7 +179,8 @@ impl Net {
         }
     }
 
-    /// Removes from a child's frame all that the child may not send; `reach`: the nodes that can be reached through it.
+    /// Removes from a child's frame all that the child may not send. `reach`: the nodes that can be reached through the
+    /// child; None: there are none.
     pub(super) fn confine(&self, link: u32, frame: &mut UpFrame, reach: Option<&NodeSet>) {
         if let Some(scope) = self.scopes.get(&link) {
             scope.confine(frame, reach.unwrap_or(&NodeSet::new()));
@@ -188,7 +191,7 @@ impl Net {
         self.parent.as_ref().is_some_and(|(parent, _)| *parent == number)
     }
 
-    /// Sends, closes and connects as the state machine has decided.
+    /// Sends the frames, and closes and makes the connections, that the state machine has decided on.
     pub(super) fn carry_out(&mut self, out: NetOut) {
         if let (Some(frame), Some((_, parent))) = (&out.up, &self.parent) {
             parent.send(frame);

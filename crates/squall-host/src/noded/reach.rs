@@ -35,11 +35,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Reach {
     place: Place,
     name: String,
-    /// What connections to other machines need. None: the cluster is on one machine only.
+    /// Own key and directory of nodes, for connections to other machines. None: the cluster is on one machine only.
     far: Option<Arc<Far>>,
 }
 
-/// What connections to other machines need: own key, and the directory of nodes.
+/// Own key and directory of nodes, for connections to other machines.
 struct Far {
     keys: KeyPair,
     directory: Directory,
@@ -49,9 +49,9 @@ struct Far {
 
 /// Where addresses and keys of nodes are looked up.
 enum Directory {
-    /// They are looked up in the controller's own files: this node is on the controller's machine.
+    /// In the controller's own files: this node is on the controller's machine.
     Here(Trust),
-    /// The controller of the cluster that this node has joined is asked.
+    /// By asking the controller of the cluster that this node has joined, on another machine.
     There(Joined, Errands),
 }
 
@@ -105,7 +105,7 @@ impl Reach {
         self.far.as_ref().is_some_and(|far| matches!(far.directory, Directory::There(..)))
     }
 
-    /// Returns the controller's address, if it is on another machine.
+    /// Returns the controller's address; None: the controller is on this machine.
     pub(super) fn controller_address(&self) -> Option<String> {
         match &self.far.as_ref()?.directory {
             Directory::There(joined, _) => Some(joined.controller.clone()),
@@ -122,7 +122,7 @@ impl Reach {
         }
     }
 
-    /// Connects to a parent.
+    /// Connects to the parent that `dial` names, and exchanges greetings.
     pub(super) async fn dial(&self, dial: &Dial) -> io::Result<Conversation> {
         let conversation = self.connect(dial).await;
         conversation.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", name_of(dial))))
@@ -188,7 +188,8 @@ impl Reach {
 }
 
 impl Far {
-    /// Returns address and key of a node. While the controller can't be asked, its last answer is returned.
+    /// Returns address and key of a node. While the controller can't be asked, its last answer is returned. None: the
+    /// node has no key.
     async fn find(&self, name: &str) -> io::Result<Option<Peer>> {
         let errands = match &self.directory {
             Directory::Here(trust) => return trust.peer(name),

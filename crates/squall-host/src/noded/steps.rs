@@ -40,29 +40,30 @@ use crate::sys::watch::Watched;
 use crate::sys::{pidfd, signals};
 use crate::traces::Traces;
 
-/// Messages that may be queued for a step daemon, which may not listen yet: more than its tasks exchange at once.
+/// Most messages that may be queued for a step daemon, which may not listen yet: more than its tasks exchange at once.
 const MESSAGES_MAX: usize = 16_384;
 /// First and longest pause between two attempts to connect to a step daemon.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 
-/// A step found in the spool; the launch is None if it can't be read.
+/// A step found in the spool, with its launch; None: the launch can't be read.
 type Spooled = (StepKey, Option<Box<StepLaunch>>);
 
 /// A step that has a running daemon.
 pub(super) struct Served {
-    /// The process that serves the step.
+    /// The process that serves the step: a step daemon of its own, or the batch supervisor.
     pub(super) by: By,
     /// Queue of messages for a step daemon of its own; None: no message was sent so far.
     pub(super) tells: Option<Sender<ToStepd>>,
-    /// Whether the step was told to end, so that it must not be started any more.
+    /// Whether the step was told to end. Then none of its tasks may be started any more.
     pub(super) ended: bool,
 }
 
 /// The process that serves a step.
 pub(super) enum By {
-    /// A step daemon that is our child, by pid: the pid is not reused until we reap it.
+    /// Process id of a step daemon that is a child of this process. The id is not reused until this process reaps the
+    /// child.
     Child(u32),
-    /// A step daemon by pid and pidfd; it need not be our child.
+    /// Process id and pidfd of a step daemon, which need not be a child of this process.
     Watched(u32, Rc<Watched>),
     /// The batch supervisor, which serves many steps.
     Foster,
@@ -77,7 +78,7 @@ impl Served {
         matches!(self.by, By::Foster)
     }
 
-    /// Returns the pid of the step's own step daemon; None: the batch supervisor serves it.
+    /// Returns the pid of the step's own step daemon; None: the batch supervisor serves the step.
     pub(super) fn own_daemon(&self) -> Option<u32> {
         match &self.by {
             By::Child(pid) | By::Watched(pid, _) => Some(*pid),
@@ -86,7 +87,7 @@ impl Served {
     }
 }
 
-/// Functions for the start of the node daemon.
+/// Functions by which a starting node daemon finds what earlier incarnations left.
 impl Daemon {
     /// Reports to the state machine what earlier incarnations left: jobs, steps and processes.
     pub(super) fn find(&mut self) {
@@ -125,8 +126,8 @@ impl Daemon {
         self.find_leftovers();
     }
 
-    /// Reports the state of those steps where it is evident. Returns the others: their folders were taken by a daemon
-    /// that is not seen.
+    /// Reports the state of each step to the state machine, if it is certain. Returns the other steps: a daemon took
+    /// their folders, but no such daemon is seen.
     fn find_steps(&mut self, steps: Vec<Spooled>, fostered: &BTreeSet<StepKey>) -> Vec<Spooled> {
         if steps.is_empty() {
             return Vec::new();
@@ -169,7 +170,7 @@ impl Daemon {
         daemons
     }
 
-    /// Returns a step's state if it is evident: it has ended, or a daemon serves it.
+    /// Returns a step's state if it is certain: the step has ended, or a daemon serves it. None: neither is seen.
     fn look(&mut self, key: StepKey, daemons: &HashMap<String, Vec<u32>>) -> Option<FoundStep> {
         if let Some(state) = self.last_word(key) {
             return Some(state);
@@ -191,7 +192,7 @@ impl Daemon {
         }
     }
 
-    /// Watches the one of `pids` that is the step's daemon and not our child. False: none of them is.
+    /// Watches the process of `pids` that is the step's daemon and not a child of this process. False: there is none.
     fn watch(&mut self, key: StepKey, pids: &[u32]) -> bool {
         if pids.is_empty() {
             return false;
@@ -368,7 +369,8 @@ impl Daemon {
         }
     }
 
-    /// Has the zygote fork a step daemon, which is cheaper than executing one. None: it has to be executed.
+    /// Has the zygote fork a step daemon, which is cheaper than executing one; returns its pid. None: the zygote can't,
+    /// so the caller has to execute a step daemon.
     fn copy_daemon(&mut self, folder: &Path, cpus: &[usize], group: Option<&Path>) -> Option<u32> {
         self.with_nursery(|nursery| nursery.birth(folder, cpus, group))
     }
@@ -409,8 +411,8 @@ impl Daemon {
         }
     }
 
-    /// Ends a step none of whose tasks has recorded itself yet, as each does before it executes its program. None ever
-    /// will then, whatever froze or delayed them. False: tasks may run, and are to be ended by their step daemon.
+    /// Ends a step if none of its tasks has recorded itself yet, as each does before it executes its program. None ever
+    /// will then, whatever froze or delayed them. False: tasks may run, and their step daemon has to end them.
     fn end_unborn(&mut self, key: StepKey) -> bool {
         let spool = &self.spool;
         let begun = || !spool.tasks(key).is_empty() || !spool.exits(key).is_empty() || spool.result(key).is_some();
@@ -445,7 +447,8 @@ impl Daemon {
         }
     }
 
-    /// Returns the queue of messages to a step's own step daemon, connecting first if needed. None: it has none.
+    /// Returns the queue of messages to a step's own step daemon, connecting first if needed. None: the step has no
+    /// such daemon.
     fn line_to(&mut self, key: StepKey) -> Option<&Sender<ToStepd>> {
         let served = self.served.get_mut(&key).filter(|served| !served.is_fostered())?;
         let (spool, name, events) = (&self.spool, &self.name, &self.events);
@@ -576,7 +579,7 @@ impl Daemon {
     }
 }
 
-/// Returns the input for a step daemon that died before it started anything.
+/// Returns the state machine's input for a step daemon that died before it started anything.
 fn stillborn(key: StepKey) -> NodeInput {
     let error = "the step daemon died before it started anything".to_owned();
     NodeInput::Failed { key, error, node_fault: true }

@@ -16,19 +16,19 @@ const DAEMON_WAIT: Span = Span::from_millis(500);
 /// Time without success after which a sweep is logged as failing.
 const COMPLAINT: Span = Span::from_secs(10);
 
-/// A job that is being swept.
+/// State of a job whose remaining processes and groups are being removed.
 pub(super) struct Sweep {
     began: Time,
     looks: usize,
-    /// Whether the last check found nothing.
+    /// Whether the last check found no remaining processes.
     found_nothing: bool,
     complained: bool,
-    /// Time of the next check.
+    /// Time of the next check whether processes remain.
     pub(super) next: Time,
 }
 
 impl Daemon {
-    /// Begins to sweep a job; done at once if nothing is left.
+    /// Begins to kill a job's remaining processes and to remove its groups; done at once if nothing is left.
     pub(super) fn sweep(&mut self, job: JobAttempt) {
         if self.sweeps.contains_key(&job) {
             return;

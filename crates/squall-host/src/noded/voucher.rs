@@ -23,7 +23,7 @@ use crate::{hop, link};
 
 /// Number of commands connected at once, at most.
 const COMMANDS_MAX: usize = 1024;
-/// Commands of one user at once.
+/// Most commands of one user connected at once.
 const COMMANDS_OF_USER_MAX: usize = COMMANDS_MAX / 8;
 /// Time within which a command must send its greeting.
 const GREETING_TIME: Duration = Duration::from_secs(10);

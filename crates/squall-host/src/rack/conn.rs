@@ -44,7 +44,7 @@ pub(super) struct Conn {
     outbox: Outbox,
 }
 
-/// Bytes that are not sent yet.
+/// Queue of bytes that are to be sent over a connection.
 #[derive(Debug, Default)]
 struct Outbox {
     bytes: Vec<u8>,
@@ -63,18 +63,19 @@ enum Side {
 /// A node's connection to its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Above {
-    /// By the socket with this epoll token.
+    /// The parent is connected by the socket with this epoll token.
     Socket(u64),
-    /// In memory to a node of the rack: the parent's index, and the number of the link at the parent.
+    /// The parent is a node of this rack, and frames are passed in memory: index of the parent, and number of the link
+    /// at the parent.
     Inside(u32, u32),
 }
 
 /// A node's connection to a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Below {
-    /// By the socket with this epoll token.
+    /// The child is connected by the socket with this epoll token.
     Socket(u64),
-    /// In memory to a node of the rack: the child's index.
+    /// The child is a node of this rack, and frames are passed in memory: index of the child.
     Inside(u32),
 }
 
@@ -325,7 +326,7 @@ impl Conns {
         inbox.push((node, NodeInput::Net(input)));
     }
 
-    /// Sends, closes and connects as a node's state machine has decided.
+    /// Sends the frames, and closes and makes the connections, that a node's state machine has decided on.
     pub(super) fn carry_out(&mut self, epoll: &OwnedFd, node: u32, name: &str, out: NetOut, inbox: &mut Inbox) {
         if let Some(frame) = out.up {
             match self.of(node).parent {
@@ -367,7 +368,7 @@ impl Conns {
         }
     }
 
-    /// Ends a node's connection to its parent, as the node wants: only the parent gets a report.
+    /// Ends a node's connection to its parent on the node's order: only the parent gets a report.
     fn leave(&mut self, node: u32, inbox: &mut Inbox) {
         match self.of(node).parent.take() {
             Some(Above::Socket(token)) => {
@@ -380,7 +381,7 @@ impl Conns {
         }
     }
 
-    /// Ends a node's connection to a child, as the node wants: only the child gets a report.
+    /// Ends a node's connection to a child on the node's order: only the child gets a report.
     fn drop_child(&mut self, node: u32, link: u32, inbox: &mut Inbox) {
         match self.of(node).children.remove(&link) {
             Some(Below::Socket(token)) => {

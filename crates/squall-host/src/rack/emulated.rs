@@ -17,8 +17,9 @@ use squall_model::wire::stepd::ToStepd;
 /// Health report of an emulated node.
 pub(super) const HEALTH: Health = Health { load_centi: 0, free_mb: 0 };
 
-/// CPUs and memory (MiB) of an emulated node for which the configuration gives none.
+/// Number of CPUs of an emulated node for which the configuration gives none.
 const CPUS: u32 = 16;
+/// Memory of an emulated node for which the configuration gives none, MiB.
 const MEMORY_MB: u64 = 64 << 10;
 
 /// Word in a job's comment that sets how long its emulated script runs, e.g. `timer_ms=500`.
@@ -31,7 +32,8 @@ const SIGKILL: u8 = 9;
 pub(super) struct Emulated {
     pub(super) name: String,
     pub(super) machine: Option<Box<NodeMachine>>,
-    /// When the node's state machine is to be stepped next, as far as the rack has recorded it.
+    /// When the node's state machine is to be stepped next, as far as the rack has recorded it. None: nothing is
+    /// recorded.
     pub(super) due: Option<Time>,
     boot: Box<Boot>,
     /// Jobs that a real node would have in its spool.
@@ -77,7 +79,8 @@ impl Emulated {
         self.machine.as_ref().is_some_and(|machine| machine.below() > 0)
     }
 
-    /// Restarts the node's daemon: makes a new state machine, and reports to it what a spool would hold.
+    /// Restarts the emulated node daemon: makes a new state machine, and reports to it what a real node's spool would
+    /// contain.
     pub(super) fn revive(&mut self, me: u32, neighbours: &mut Neighbours, mut tell: impl FnMut(NodeInput)) {
         self.boot.life += 1;
         self.files.restart(me, neighbours).into_iter().for_each(&mut tell);
@@ -97,7 +100,7 @@ impl Emulated {
         machine.deadline().into_iter().chain(tasks).min()
     }
 
-    /// Ends the tasks whose time is over.
+    /// Ends the emulated tasks that have run for their set time.
     pub(super) fn ends(&mut self, now: Time, mut tell: impl FnMut(NodeInput)) {
         for (&key, task) in self.steps.iter_mut().filter(|(_, task)| !task.ended && task.ends <= now) {
             task.ended = true;

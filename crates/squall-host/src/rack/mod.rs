@@ -247,7 +247,7 @@ impl Rack {
         self.away.push_back((Instant::now() + AWAY, node));
     }
 
-    /// Restarts the killed nodes whose time has come.
+    /// Restarts the nodes that were killed half a second ago or earlier.
     fn revive(&mut self) -> io::Result<()> {
         while let Some((_, node)) = self.away.pop_front_if(|(back, _)| *back <= Instant::now()) {
             let name = self.nodes[node as usize].name.clone();

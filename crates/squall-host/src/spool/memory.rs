@@ -134,7 +134,7 @@ impl Spool {
         seen.map(|seen| seen.number)
     }
 
-    /// Reads a file. None: it is missing, or damaged (then a note is added).
+    /// Reads and parses a file of the spool. None: it is missing, or damaged (then a message is added to `notes`).
     fn recall<T>(&self, name: &str, parse: fn(&str) -> Option<T>, notes: &mut Vec<String>) -> Option<T> {
         match read_text(self.root.as_fd(), name) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
@@ -198,6 +198,7 @@ pub(super) fn unchecked(text: &str) -> Option<&str> {
 }
 
 /// Parses the numbers of starts of the daemon and of steps; earlier versions wrote only the first, without checksum.
+/// None: the text is damaged.
 fn parse_life(text: &str) -> Option<(u64, u64)> {
     match unchecked(text) {
         Some(words) => {

@@ -16,7 +16,7 @@ use super::{file, open_at};
 /// Number of folders that are kept at most; each takes some 20 KiB of disk.
 const SPARES_MAX: usize = 64;
 
-/// Number of folders whose files stay open, each with up to six descriptors.
+/// Most folders whose files stay open, each with up to six descriptors.
 const OPEN_MAX: usize = 32;
 
 /// A folder with those of its files that are open: for a short job, opening them costs more than writing them.
@@ -37,7 +37,7 @@ impl Files {
         self.folder.as_fd()
     }
 
-    /// Opens the file of this name, making it if needed; an open one is reused.
+    /// Returns the file of this name, opening it and making it if needed.
     pub(super) fn file(&mut self, name: &'static str) -> io::Result<&File> {
         let known = self.open.iter().position(|(known, _)| *known == name);
         let at = if let Some(at) = known {
@@ -68,7 +68,7 @@ impl Files {
         self.open.push((name, file));
     }
 
-    /// Returns the file of this name, if it is open.
+    /// Returns the file of this name; None: it is not open.
     fn if_open(&self, name: &str) -> Option<&File> {
         self.open.iter().find(|(known, _)| *known == name).map(|(_, file)| file)
     }
@@ -85,11 +85,11 @@ pub(super) struct Traits {
     pub(super) environment: usize,
     /// The open files of the folder; None: they do not stay open.
     pub(super) files: Option<Files>,
-    /// The batch script in the folder.
+    /// The batch script in the folder; None: it has none that can be used again.
     pub(super) script: Option<Script>,
 }
 
-/// A script in a folder that is as it was written: its owner could have changed it, but has not.
+/// Identifies a batch script that was left in a reusable folder, and shows whether its owner has changed it since.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Script {
     digest: Digest,
@@ -99,7 +99,8 @@ pub(super) struct Script {
 }
 
 impl Script {
-    /// Records the script of a launch just after it was written.
+    /// Records the script of a launch just after it was written. None: the launch has no script, or the file's
+    /// properties can't be read.
     pub(super) fn of(launch: &StepLaunch, script: BorrowedFd<'_>) -> Option<Self> {
         Self::with(launch, &rustix::fs::fstat(script).ok()?)
     }
@@ -118,7 +119,7 @@ impl Script {
     }
 }
 
-/// The kept folders by their names, and those in use by steps.
+/// The folders kept for reuse, and those in use by steps, each with its name.
 #[derive(Debug, Default)]
 pub(super) struct Spares {
     kept: Vec<(String, Traits)>,
@@ -139,7 +140,7 @@ impl Spares {
         (self.marks.len() < SPARES_MAX).then(|| self.name())
     }
 
-    /// Keeps a mark that now has this name.
+    /// Keeps the file `name`, which was the mark of an ended job, for reuse as another mark.
     pub(super) fn keep_mark(&mut self, name: String) {
         self.marks.push(name);
     }
@@ -172,7 +173,7 @@ impl Spares {
         }
     }
 
-    /// Returns a file of a step's folder, if it is open.
+    /// Returns a file of a step's folder; None: it is not open.
     pub(super) fn open_file(&self, key: StepKey, name: &str) -> Option<&File> {
         self.lent.get(&key)?.1.files.as_ref()?.if_open(name)
     }
@@ -182,7 +183,7 @@ impl Spares {
         self.lent.remove(&key);
     }
 
-    /// Returns the folder of an ended step for reuse. None: it can't be reused, or enough are kept.
+    /// Returns the folder of an ended step for reuse. None: the folder can't be reused, or enough are kept.
     pub(super) fn returned(&mut self, key: StepKey) -> Option<(String, Traits)> {
         self.lent.remove(&key).filter(|_| self.kept.len() < SPARES_MAX)
     }

@@ -28,7 +28,7 @@ const SLOT_BYTES: usize = 64;
 /// Type of tmpfs as returned by statfs(2).
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// The opened witness file.
+/// The opened witness file: a list, in memory, of the steps that the spool must have.
 #[derive(Debug)]
 pub(super) struct Witness {
     path: PathBuf,
@@ -105,7 +105,7 @@ impl Witness {
         self.file.write_all_at(&head(memory), 0)
     }
 
-    /// Adds a step, which the spool must have from now on.
+    /// Adds a step to the list: the spool must have the step from now on.
     pub(super) fn add(&self, key: StepKey, memory: &Memory) -> io::Result<()> {
         self.note(memory)?;
         let slots = &mut *self.slots.borrow_mut();
@@ -115,7 +115,7 @@ impl Witness {
         self.file.write_all_at(&line(&key.to_string(), SLOT_BYTES), offset(slot))
     }
 
-    /// Removes a step, which the spool may lose from now on.
+    /// Removes a step from the list: the spool may lose the step from now on.
     pub(super) fn remove(&self, key: StepKey) -> io::Result<()> {
         let slots = &mut *self.slots.borrow_mut();
         let Some(slot) = slots.used.remove(&key) else { return Ok(()) };
@@ -123,7 +123,7 @@ impl Witness {
         self.file.write_all_at(&[b' '; SLOT_BYTES], offset(slot))
     }
 
-    /// Removes the file if it lists no step.
+    /// Removes the witness file if it lists no step.
     pub(super) fn close(&self) {
         if self.slots.borrow().used.is_empty() {
             let _ = std::fs::remove_file(&self.path);

@@ -59,7 +59,7 @@ impl Binding {
             .then(|| format!("--cpu-bind: {unbound} task(s) not bound: none of their CPUs is the step's ({usable})"))
     }
 
-    /// Returns the line that a task prints with `--cpu-bind=verbose`. None: it is not asked for.
+    /// Returns the line that a task prints with `--cpu-bind=verbose`. None: the user has not asked for it.
     pub(super) fn verbose(&self, launch: &StepLaunch, local: usize, rank: u32) -> Option<Verbose> {
         let kind = match (&self.bind.way, self.mask(local)) {
             (_, None) => "NONE",
@@ -77,7 +77,7 @@ impl Binding {
     }
 }
 
-/// The line of `--cpu-bind=verbose`, into which the task's process id has to be inserted.
+/// The line that a task prints with `--cpu-bind=verbose`; its process id is inserted when it has started.
 #[derive(Debug)]
 pub(super) struct Verbose {
     head: String,
@@ -85,7 +85,7 @@ pub(super) struct Verbose {
 }
 
 impl Verbose {
-    /// Writes the line to the task's standard error.
+    /// Writes the line of `--cpu-bind=verbose` to the task's standard error.
     pub(super) fn say(&self, mut stderr: &File, pid: u32) {
         // The line is informative only, so errors are ignored.
         drop(stderr.write_all(format!("{}{pid}{}", self.head, self.tail).as_bytes()));

@@ -59,22 +59,22 @@ pub(super) struct Daemon {
     watchers: Watchers,
     ready: Option<Ready>,
     streams: Streams,
-    /// File for notices of a batch job, which has no `srun`.
+    /// The batch job's standard error, for notices to the user. None: notices go to `srun`.
     stderr: Option<File>,
     processes: Processes,
     meter: Meter,
-    /// Wire-up of the tasks (PMIx, PMI), by which ranks find each other.
+    /// Wire-up of the tasks (PMIx, PMI), by which ranks find each other. None: the step has or wants none.
     wireup: Option<Wireup>,
     poller: Poller<Event>,
     next_sample: Instant,
     draining: bool,
-    /// The result, for node daemons that connect later.
+    /// The step's result, for node daemons that connect after the end of the step. None: the step has not ended.
     last: Option<FromStepd>,
     /// Latest time to leave; set when the state machine has ended.
     leave: Option<Instant>,
 }
 
-/// Sources of events.
+/// An event for which the step daemon waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Signal,
@@ -255,7 +255,8 @@ impl Daemon {
         answers.extend(found);
     }
 
-    /// Sends the messages of wire-up; returns its inputs for the state machine.
+    /// Sends the messages that wire-up has for `srun`, the node daemon and the user; returns its inputs for the state
+    /// machine.
     fn wireup_words(&mut self) -> Vec<StepInput> {
         for (to, message) in self.wireup.as_mut().map(Wireup::passes).unwrap_or_default() {
             self.tell_srun(&FromStep::Pass { to, message: Box::new(message) });
@@ -287,7 +288,7 @@ impl Daemon {
         }
     }
 
-    /// Connects to a command that wants to receive the step's output.
+    /// Connects to a command (`sattach`) that is to receive the step's output.
     fn watched(&mut self, watcher: &Watcher) {
         let launch = &self.folder.launch;
         match srun::connect(&watcher.client, watcher.cookie, launch.node_index, launch.facts.owner.uid) {

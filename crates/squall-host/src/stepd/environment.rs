@@ -37,7 +37,7 @@ impl Environment {
         self.0.iter().position(|entry| named(entry.as_bytes()))
     }
 
-    /// Returns the value of a variable.
+    /// Returns the value of a variable; None: the variable is not set.
     pub(super) fn get(&self, name: &str) -> Option<&[u8]> {
         self.find(name.as_bytes()).map(|at| &self.0[at].as_bytes()[name.len() + 1..])
     }
@@ -118,7 +118,8 @@ impl Environment {
         self
     }
 
-    /// Returns the environment of one task, and the index of the entry into which its process id has to be inserted.
+    /// Returns the environment of one task, and the index of the entry into which the task's process id has to be
+    /// inserted.
     pub(super) fn for_task(mut self, launch: &StepLaunch, local: u32, rank: u32) -> (Self, Option<usize>) {
         self.lay(task_env(launch, local, rank, None));
         let at = self.set("SLURM_TASK_PID", PID_ROOM);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use squall_model::plain::plain;
 
-/// Working directory of a step whose own is missing.
+/// Working directory of a step whose requested directory is missing.
 const FALLBACK_DIR: &str = "/tmp";
 
 /// Whether opening may block: until a FIFO's other end is opened, or the holder of a lease releases it.
@@ -26,7 +26,7 @@ impl Opening {
         libc::O_NOCTTY | if self == Self::AtOnce { libc::O_NONBLOCK } else { 0 }
     }
 
-    /// Refuses a FIFO before opening it, which its other end would notice.
+    /// Refuses a FIFO before it is opened, as its other end would notice the opening.
     fn look(self, path: &Path) -> io::Result<()> {
         match fs::metadata(path) {
             Ok(meta) if self == Self::AtOnce && !is_plain(&meta) => Err(io::ErrorKind::WouldBlock.into()),
@@ -54,7 +54,7 @@ impl Opening {
     }
 }
 
-/// Whether it is a regular file, or `/dev/null`.
+/// Whether the file is a regular one, or `/dev/null`.
 fn is_plain(meta: &fs::Metadata) -> bool {
     meta.is_file() || meta.rdev() == libc::makedev(1, 3)
 }

@@ -26,7 +26,7 @@ pub(super) enum FolderError {
     /// Another step daemon has taken this folder.
     #[error("this step was started before")]
     Taken,
-    /// A file is missing or damaged.
+    /// A file is missing or damaged: the file, and what is wrong with it.
     #[error("{0}: {1}")]
     Broken(&'static str, String),
 }
@@ -36,7 +36,7 @@ pub(super) enum FolderError {
 pub(super) struct Folder {
     /// The folder's absolute path.
     pub(super) path: PathBuf,
-    /// The step's launch: what to run.
+    /// The step's launch, which describes what to run.
     pub(super) launch: StepLaunch,
     /// The batch job's environment; empty for other steps.
     pub(super) environment: Vec<u8>,
@@ -48,7 +48,7 @@ pub(super) struct Folder {
 #[derive(Clone, Debug)]
 pub(super) struct Notes {
     file: Arc<File>,
-    /// Bytes of the file that are in use.
+    /// Bytes of the file that hold lines of tasks; the next line is written behind them.
     taken: u64,
 }
 
@@ -86,8 +86,8 @@ impl Folder {
         Ok((Self { path, launch, environment, result, notes: Notes::new(pids) }, listener))
     }
 
-    /// Takes the folder of a launch that was received otherwise, without entering the folder. Err `Taken`: nothing was
-    /// changed.
+    /// Takes the folder of a step whose launch the batch supervisor has received in a message; does not enter the
+    /// folder. Err `Taken`: nothing was changed.
     pub(super) fn adopt(path: PathBuf, launch: StepLaunch, environment: Vec<u8>) -> Result<Self, FolderError> {
         let (pids, result) = open(&path)?;
         Ok(Self { path, launch, environment, result, notes: Notes::new(pids) })
@@ -104,7 +104,7 @@ impl Folder {
         crate::content::path(&node.join(CONTENT), content)
     }
 
-    /// Records, before the first task, that tasks may exist from now on.
+    /// Records that tasks may exist from now on; called before the first task is started.
     pub(super) fn note_begun(&self) -> io::Result<()> {
         mark_begun(&self.result)
     }
@@ -148,8 +148,8 @@ fn open(folder: &Path) -> Result<(File, File), FolderError> {
     Ok((open(&pids).map_err(broken(file::PIDS))?, open(&folder.join(file::RESULT)).map_err(broken(file::RESULT))?))
 }
 
-/// Returns the socket on which the node daemon connects: the one given as standard input, or else a new one of that
-/// name.
+/// Returns the socket on which the node daemon connects: standard input if that is a listening socket, otherwise a new
+/// one bound to `socket`.
 fn listen(socket: Option<&SocketAddr>) -> io::Result<UnixListener> {
     let stdin = io::stdin();
     let listener = if rustix::net::sockopt::socket_acceptconn(stdin.as_fd()) == Ok(true) {

@@ -79,16 +79,16 @@ const START_OF_ENDED: Duration = Duration::from_secs(1);
 /// Message of a node daemon to the batch supervisor, after its greeting.
 #[derive(Debug, Encode, Decode)]
 pub(crate) enum ToFoster {
-    /// Serve this step, whose folder is prepared.
+    /// Has the supervisor serve this step, whose folder is prepared.
     #[n(0)]
     Serve(#[n(0)] Box<Order>),
     /// Passes on a message for a step.
     #[n(1)]
     Tell {
-        /// The step.
+        /// Step for which the message is.
         #[n(0)]
         key: StepKey,
-        /// The message.
+        /// Message for the step, as for its own step daemon.
         #[n(1)]
         message: ToStepd,
     },
@@ -97,7 +97,7 @@ pub(crate) enum ToFoster {
     Ping,
 }
 
-/// A step to be served.
+/// A step that the supervisor is to serve, with all that this needs.
 #[derive(Debug, Encode, Decode)]
 pub(crate) struct Order {
     /// The step's launch, as in its folder.
@@ -120,10 +120,10 @@ pub(crate) struct Order {
 /// Message of the batch supervisor to a node daemon, after its greeting.
 #[derive(Debug, Encode, Decode)]
 pub(crate) enum FromFoster {
-    /// The first message: the steps that it serves.
+    /// The first message after the greeting: the steps that the supervisor serves.
     #[n(0)]
     Serves(#[n(0)] Vec<StepKey>),
-    /// The result of a step; it is in the step's folder too.
+    /// The result of a step, which is stored in the step's folder too.
     #[n(1)]
     Over(#[n(0)] StepKey, #[n(1)] FromStepd),
     /// The usage so far of a step's script.
@@ -135,10 +135,10 @@ pub(crate) enum FromFoster {
     /// The supervisor does not serve this step: the folder is damaged, or taken by another step daemon.
     #[n(4)]
     Lost(#[n(0)] StepKey),
-    /// This step needs a step daemon of its own; nothing of it has begun.
+    /// The supervisor does not serve this step, which needs a step daemon of its own; nothing of the step has begun.
     #[n(5)]
     Returned(#[n(0)] StepKey),
-    /// The answer to `Ping`.
+    /// The answer to `Ping`: the supervisor is not stuck.
     #[n(6)]
     Alive,
 }
@@ -155,18 +155,18 @@ struct Ward {
     starting: Option<Starting>,
     /// Process id of the script, until it is reaped.
     pid: Option<u32>,
-    /// Whether the script had a handler for SIGTERM when that was sent.
+    /// Whether the script had a handler for SIGTERM when it was sent that signal.
     heard: bool,
-    /// The script's standard error, for notices.
+    /// The script's standard error, for notices to the user; None: it is not open.
     stderr: Option<File>,
     next_sample: Instant,
-    /// Time of the next kill, while all processes of the step are being killed.
+    /// Time of the next kill while all processes of the step are being killed; None: they are not being killed.
     killing: Option<Instant>,
 }
 
-/// State of a script between its start and its execution.
+/// State of a script from its start until it is executed.
 struct Starting {
-    /// Inputs for the state machine that arrived meanwhile.
+    /// Inputs for the state machine that have arrived since the start began.
     later: Vec<StepInput>,
     /// Time at which the script is killed unless it was executed before.
     kill_at: Instant,
@@ -233,7 +233,7 @@ impl Ward {
     }
 }
 
-/// A connection of a node daemon.
+/// A connection of a node daemon to the batch supervisor.
 struct Link {
     frames: Frames,
     greeted: bool,
@@ -250,11 +250,11 @@ pub(super) struct Foster {
     starters: Starters,
     /// Steps by the process id of their script.
     scripts: HashMap<u32, StepKey>,
-    /// Messages to be sent in this turn.
+    /// Messages to node daemons, sent at the end of this iteration of the loop.
     words: Vec<FromFoster>,
-    /// Whether the command line shows that it serves steps.
+    /// Whether the command line shows at present that the supervisor serves steps.
     busy: bool,
-    /// When the supervisor ends if it has nothing to do.
+    /// Earliest time at which the supervisor may end: it ends when it then has neither a node daemon nor a script.
     until: Instant,
 }
 
@@ -396,7 +396,7 @@ impl Foster {
         }
     }
 
-    /// Sends the messages of this turn, and removes broken connections.
+    /// Sends the messages that were collected in `words`, and removes broken connections.
     fn speak(&mut self) {
         for word in self.words.drain(..) {
             self.links.iter_mut().for_each(|link| link.frames.queue(&word));
@@ -578,14 +578,15 @@ impl Foster {
         self.kill_on(|_| true);
     }
 
-    /// Returns the step whose group contains an ended process that is not reaped yet.
+    /// Returns the step whose group contains an ended process that is not reaped yet. None: no served step has it.
     fn whose(&self, pid: u32) -> Option<StepKey> {
         let group = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
         let group = group.lines().find_map(|line| line.strip_prefix("0::/")).filter(|group| !group.is_empty())?;
         self.wards.iter().find(|(_, ward)| ward.group().ends_with(group)).map(|(key, _)| *key)
     }
 
-    /// Reaps an ended process that had lost its parent; its usage counts for the step whose group it was in.
+    /// Reaps an ended process that had lost its parent. Its usage counts for the step `of` whose group it was in, if
+    /// there is one.
     fn reap_orphan(&mut self, pid: u32, of: Option<StepKey>) {
         let io = io_bytes(pid);
         let Ok(Waited::Reaped(reaped)) = reap_pid(pid) else { return };
@@ -609,7 +610,7 @@ impl Foster {
         }
     }
 
-    /// Does what is due by the clock.
+    /// Handles what is due by the clock: kills, samples of memory use, deadlines of steps, and stuck starts.
     fn look_after(&mut self) {
         let (clock, time) = (Instant::now(), steady());
         self.kill_on(|at| at <= clock);
@@ -678,7 +679,7 @@ impl Ward {
         Mode::from_raw_mode(self.order.launch.facts.spec.umask & 0o777)
     }
 
-    /// Returns the script to be started. Err: why it can't be.
+    /// Returns the script to be started. Err: the input that reports why it can't be started.
     fn script(&mut self) -> Result<Script, StepInput> {
         let failed = |e: io::Error| StepInput::SpawnFailed {
             rank: 0,

@@ -102,12 +102,12 @@ impl Frames {
         drop(self.stream.flush());
     }
 
-    /// Number of bytes that are not sent yet.
+    /// Returns the number of queued bytes that are not sent yet.
     pub(super) fn backlog(&self) -> usize {
         self.unsent.len() - self.sent + self.stream.backlog()
     }
 
-    /// Reads what has arrived, a bounded amount at a time.
+    /// Reads received bytes into the buffer, a bounded amount at a time.
     pub(super) fn fill(&mut self) -> Filled {
         self.make_room();
         loop {
@@ -139,7 +139,7 @@ impl Frames {
         }
     }
 
-    /// Returns the next complete message. Err: it can't be decoded.
+    /// Returns the next complete message; None: it has not arrived completely. Err: it can't be decoded.
     pub(super) fn take<T: Decoded>(&mut self) -> Result<Option<T>, codec::CodecError> {
         Ok(codec::take(&self.unread[self.taken..self.filled])?.map(|(message, length)| {
             self.taken += length;

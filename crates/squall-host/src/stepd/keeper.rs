@@ -14,7 +14,7 @@ use crate::spool::{Spool, file, note_exit, parse_key};
 use crate::sys::pmix;
 use crate::sys::wait::{Peeked, Reaped, Waited, peek, reap_pid};
 
-/// Children of a zygote.
+/// The step daemons that a zygote has made, and the steps whose daemon has died.
 #[derive(Debug, Default)]
 pub(super) struct Keeper {
     /// Folders of running step daemons by pid; that of a batch supervisor is the folder of all steps.
@@ -93,8 +93,9 @@ impl Keeper {
         }
     }
 
-    /// Returns the result file for the task that is this process, and the task's index in it. A daemon with threads
-    /// loses its tasks to the zygote a moment before it counts as dead, so folders of running daemons are searched too.
+    /// Returns the result file for the task that is this process, and the task's index in it. None: the process is no
+    /// task. A daemon with threads loses its tasks to the zygote a moment before it counts as dead, so folders of
+    /// running daemons are searched too.
     fn task(&self, pid: u32) -> Option<(File, usize)> {
         let stat = Stat::of(pid)?;
         self.left.iter().chain(self.daemons.values()).find_map(|folder| {

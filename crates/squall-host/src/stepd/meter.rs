@@ -15,7 +15,7 @@ use crate::sys::wait::own_peak_kb;
 /// Size of the buffer for `/proc/PID/io`: it has seven lines with a number of at most 20 digits each.
 const IO_TEXT_BYTES: usize = 512;
 
-/// Peaks so far of one task with its descendants.
+/// Greatest memory use so far, and bytes read and written, of one task with its descendants.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peak {
     rss_kb: u64,
@@ -58,7 +58,8 @@ impl Meter {
         self.look_at(&[(0, processes)], &[])
     }
 
-    /// Measures the processes of tasks, and other processes of the step.
+    /// Measures the processes of tasks (rank, process ids) and other processes of the step. Returns an input for the
+    /// state machine if the step has exceeded its memory limit.
     fn look_at(&mut self, families: &[(u32, Vec<u32>)], orphans: &[u32]) -> Option<StepInput> {
         let mut total_kb = 0;
         let mut seen = BTreeSet::new();
@@ -148,7 +149,8 @@ fn memory_kb(pid: u32) -> (u64, u64) {
     (pages.next().unwrap_or(0) * page_kb, pages.next().unwrap_or(0) * page_kb)
 }
 
-/// Returns a process's share of resident memory, KiB: shared pages are divided by the number of processes.
+/// Returns a process's share of resident memory, KiB: each shared page is divided by the number of processes that share
+/// it.
 fn share_kb(pid: u32) -> u64 {
     let exact = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
         .ok()

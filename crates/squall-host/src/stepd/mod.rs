@@ -98,7 +98,8 @@ pub fn run(spool: &Path) -> i32 {
     Daemon::new(folder, signals, NodeLinks::new(listener, uid), groups).run(first)
 }
 
-/// Does all that may need root, and then drops root's rights. Err: no program of the user may be run.
+/// Does all that may need root, and then drops root's rights. Err: the reason why that failed; no program of the user
+/// may be run then.
 fn make_ready(launch: &StepLaunch, groups: &StepGroups) -> Result<(), String> {
     set_child_subreaper().map_err(|e| format!("cannot become the parent of orphans: {e}"))?;
     groups.join().map_err(|e| format!("cannot join the cgroups of the step: {e}"))?;
@@ -144,7 +145,7 @@ fn run_foster(steps: &Path) -> i32 {
     }
 }
 
-/// Gives this process the node's name as host name, if it is another: several nodes share the machine then.
+/// Gives this process the node's name as host name, if the machine has another one because several nodes share it.
 fn name_host(node: &str) {
     if is_name_of_host(node) {
         return;

@@ -77,8 +77,8 @@ impl NodeLinks {
         }
     }
 
-    /// Receives messages from the connection with this index. A closed one, or one with invalid messages, is removed by
-    /// the next `sweep`.
+    /// Receives messages from the connection with this index. A connection that is closed or has sent an invalid
+    /// message is removed by the next `sweep`.
     pub(super) fn read(&mut self, at: usize) -> Vec<ToStepd> {
         let Some(link) = self.links.get_mut(at) else { return Vec::new() };
         link.broken = link.frames.fill() == Filled::Closed;

@@ -175,8 +175,8 @@ pub fn serve() -> i32 {
     }
 }
 
-/// Initializes, before there are copies, what is the same in all of them: features of the processor, position of the
-/// command line, ignored signals.
+/// Initializes what is the same in all copies, before there are any: features of the processor, position of the command
+/// line, ignored signals.
 fn warm_up() {
     blake3::hash(&[0; 4096]);
     let _ = codec::encode(&0_u8, &mut Vec::new());

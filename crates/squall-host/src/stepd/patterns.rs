@@ -15,7 +15,7 @@ const NO_INDEX: u32 = u32::MAX - 1;
 pub struct Names<'a> {
     /// Job id (`%j`).
     pub job: JobId,
-    /// Array job id and task index (`%A`, `%a`).
+    /// Array job id and task index (`%A`, `%a`); None: the job is no array task.
     pub array: Option<ArrayTask>,
     /// Step number (`%s`).
     pub step: StepNo,

@@ -23,7 +23,7 @@ use super::streams::{Streams, open_terminal, pipe};
 use super::wireup::{self, Wireup};
 use crate::sys::spawn::Session;
 
-/// Exit of a job whose output file can't be opened.
+/// Exit code of a job whose output file can't be opened, as in Slurm.
 const NO_OUTPUT: ExitCode = ExitCode { code: 0, signal: 53 };
 
 /// A task that can be started, or the reason why it can't.
@@ -37,7 +37,7 @@ pub(super) struct Prepared {
     pub(super) argv: Vec<CString>,
     /// The task's environment.
     pub(super) env: Environment,
-    /// Index of the environment's entry into which the task's process id is inserted.
+    /// Index of the environment's entry into which the task's process id is inserted; None: there is no such entry.
     pub(super) env_pid: Option<usize>,
     /// The task's standard input, output and error.
     pub(super) stdio: [File; 3],
@@ -45,11 +45,11 @@ pub(super) struct Prepared {
     pub(super) session: Session,
     /// The CPUs to which the task is bound; empty: all CPUs of the step.
     pub(super) cpus: Vec<usize>,
-    /// The line that the task prints about its binding (`--cpu-bind=verbose`).
+    /// The line that the task prints about its binding; None without `--cpu-bind=verbose`.
     pub(super) verbose: Option<Verbose>,
-    /// A further descriptor that the task inherits: its end of PMI.
+    /// A further descriptor that the task inherits: the task's end of the socket for PMI. None: the task can't use PMI.
     pub(super) further: Option<OwnedFd>,
-    /// The epilogs that run after the task.
+    /// The epilogs that run after the task; None: there are none.
     pub(super) epilog: Option<Epilog>,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Ready {
     pub(super) streams: Streams,
     /// The batch job's standard error, for notices; None: notices go to `srun`.
     pub(super) stderr: Option<File>,
-    /// Notes for the user.
+    /// Messages to the user about things that were done otherwise than asked for.
     pub(super) notes: Vec<String>,
 }
 
@@ -89,7 +89,7 @@ impl Refusal {
     }
 }
 
-/// Prepares the tasks of the step with this folder.
+/// Prepares the tasks of the step with this folder. `wireup`: None for a step without wire-up.
 pub(super) fn prepare(folder: &Folder, wireup: Option<&mut Wireup>, opening: Opening) -> Result<Ready, Refusal> {
     match &folder.launch.program {
         Program::Tasks(program) => prepare_tasks(folder, program, wireup),
@@ -216,7 +216,7 @@ fn prepare_tasks(folder: &Folder, program: &TaskProgram, mut wireup: Option<&mut
 /// A command: arguments (the name first), and the file to execute.
 type Command = (Vec<CString>, Result<CString, NotFound>);
 
-/// Puts the prologs before a command. `known`: the prologs can't change which file is executed.
+/// Puts the prologs before a command. `known`: the prologs can't change which file is executed, so it is named now.
 fn around(scripts: Option<&Scripts>, (argv, file): Command, known: bool) -> Command {
     let Some(scripts) = scripts else { return (argv, file) };
     let (argv, squall) = scripts.before(argv, file.clone().ok().filter(|_| known));
@@ -267,7 +267,7 @@ fn number(arg: &[u8], numbers: &[(u8, u32)]) -> Vec<u8> {
     out
 }
 
-/// The task whose streams are being opened, and its directory.
+/// The task of which the streams are being opened, and its working directory.
 struct At<'a> {
     launch: &'a StepLaunch,
     rank: u32,
@@ -279,7 +279,7 @@ impl At<'_> {
         self.dir.join(expand(pattern, &Names::of(self.launch, self.rank)))
     }
 
-    /// Returns the label of its output lines (`--label`), of equal width for all ranks.
+    /// Returns the label (`--label`) that begins each line of the task's output, of equal width for all ranks.
     fn label(&self) -> String {
         let ntasks = self.launch.among().map_or(self.launch.layout.ntasks(), |among| among.tasks);
         let width = ntasks.saturating_sub(1).max(1).ilog10() as usize + 1;

@@ -32,20 +32,20 @@ const BUSY_PAUSE: Duration = Duration::from_millis(5);
 pub(super) struct Processes {
     /// Ranks of running tasks by process id.
     ranks: BTreeMap<u32, u32>,
-    /// Process ids of tasks that had a handler for SIGTERM when that was sent.
+    /// Process ids of tasks that had a handler for SIGTERM when they were sent that signal.
     heard: BTreeSet<u32>,
     /// Epilogs to run after a task's end, by rank.
     epilogs: BTreeMap<u32, Epilog>,
     /// Ends of tasks that are reported when their epilog has ended, by the epilog's process id.
     held: BTreeMap<u32, StepInput>,
-    /// Time of the next kill, while all processes are being killed.
+    /// Time of the next kill while all processes of the step are being killed; None: they are not being killed.
     killing: Option<Instant>,
-    /// End time and exit code of an emulated task.
+    /// End time and exit code of an emulated task; None: there is none.
     timer: Option<(Instant, u8)>,
 }
 
 impl Processes {
-    /// Starts the tasks; returns an input for each: it was started, or could not be.
+    /// Starts the tasks; returns an input of the state machine for each: the task was started, or could not be.
     pub(super) fn spawn(&mut self, ready: &mut Ready, folder: &mut Folder) -> Vec<StepInput> {
         let tasks = std::mem::take(&mut ready.tasks);
         let mut inputs = Vec::with_capacity(tasks.len());
@@ -83,7 +83,8 @@ impl Processes {
         self.ranks.iter().map(|(&pid, &rank)| (rank, pid)).collect()
     }
 
-    /// Sends a signal to each task, or to all processes of the step.
+    /// Sends a signal to each task, or (`all`) to all processes of the step. Returns the end of an emulated task that
+    /// the signal ends.
     pub(super) fn signal(&mut self, signal: i32, all: bool) -> Option<StepInput> {
         if signal == libc::SIGTERM {
             self.heard.extend(self.ranks.keys().filter(|pid| catches(**pid, signal)));
@@ -99,7 +100,7 @@ impl Processes {
         ends.then(|| self.end_timer(ExitCode { code: 0, signal: signal as u8 }))
     }
 
-    /// Kills all processes, and has `reap` repeat that until none is left.
+    /// Kills all processes, and has `reap` repeat that until none is left. Returns the end of an emulated task.
     pub(super) fn kill_left(&mut self) -> Option<StepInput> {
         self.kill_now();
         self.timer.is_some().then(|| self.end_timer(ExitCode { code: 0, signal: libc::SIGKILL as u8 }))
@@ -180,7 +181,7 @@ impl Processes {
         (Instant::now() >= at).then(|| self.end_timer(ExitCode { code, signal: 0 }))
     }
 
-    /// When to check again even if no event arrives.
+    /// Returns when to check again even if no event arrives; None: never.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.killing.into_iter().chain(self.timer.map(|(at, _)| at)).min()
     }
@@ -198,7 +199,7 @@ pub(super) fn again_while_busy<T>(start: impl Fn() -> Result<T, SpawnError>) -> 
     start()
 }
 
-/// How to start a task whose parent is the batch supervisor.
+/// Settings with which the batch supervisor starts a task.
 #[derive(Debug)]
 pub(super) struct Birth<'a> {
     /// User and groups that the task gets.

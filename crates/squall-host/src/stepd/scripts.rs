@@ -193,7 +193,8 @@ fn code(status: ExitStatus) -> Option<u8> {
     status.code().map(|code| code as u8)
 }
 
-/// Waits for a script, then kills all processes that it has left. With a limit, the script itself is killed after it.
+/// Waits for a script, then kills all processes that it has left. If it still runs after `limit`, the script itself is
+/// killed.
 fn wait(mut child: Child, limit: Option<Duration>) -> io::Result<ExitStatus> {
     let group = Pid::from_raw(child.id() as i32);
     let end = || {

@@ -70,7 +70,7 @@ pub(super) fn find_program(name: &CStr, path: &[u8], dir: &Path) -> Result<CStri
     Err(NotFound::new(name, errno))
 }
 
-/// Returns the interpreter named in a script's first line.
+/// Returns the interpreter named in a script's first line (`#!`). None: there is no such line.
 fn interpreter(script: &Path) -> Option<String> {
     let mut head = [0; 256];
     let count = fs::File::open(script).ok()?.read(&mut head).ok()?;

@@ -23,11 +23,12 @@ use super::search::NotFound;
 use crate::sys::identity::Identity;
 use crate::sys::signals::kill;
 
-/// Most starter threads while no start is stuck.
+/// Most threads while no start is stuck.
 const MOST: usize = 4;
 
-/// Time after which a start counts as stuck, so that one more thread is made, up to `MOST_STUCK`.
+/// Time after which a start counts as stuck, so that one more thread is made.
 const STUCK: Duration = Duration::from_millis(200);
+/// Most threads while all of them are stuck.
 const MOST_STUCK: usize = 256;
 
 /// A script with all that is needed to start it.
@@ -44,7 +45,7 @@ pub(super) struct Script {
     pub(super) umask: u32,
     /// The v2 cgroup in which the script's process is created.
     pub(super) group: File,
-    /// The file in which the script's process records itself.
+    /// The file `pids` of the step's folder, in which the script's process records itself.
     pub(super) notes: Notes,
     /// Set when the step was ended: the script must not be started any more.
     pub(super) ended: Arc<AtomicBool>,
@@ -70,7 +71,7 @@ impl Script {
     }
 }
 
-/// Scripts that may wait for a thread, and results that may wait to be taken.
+/// Most scripts that may wait for a thread, and most results that may wait to be taken.
 const SCRIPTS_MAX: usize = 16_384;
 /// Exit code of a script that is not started because too many wait; as of a shell that can't execute a command.
 const NO_ROOM: u8 = 126;
@@ -83,9 +84,9 @@ pub(super) struct Starters {
     started: Receiver<(StepKey, StepInput)>,
     bell: Arc<OwnedFd>,
     threads: usize,
-    /// Scripts that are being started, with the time since when.
+    /// Scripts that are being started, each with the time when its start began.
     under_way: BTreeMap<StepKey, Instant>,
-    /// When the last thread was added.
+    /// Time at which a thread was last added because all were stuck.
     relieved: Instant,
 }
 
@@ -121,7 +122,7 @@ impl Starters {
         Ok(())
     }
 
-    /// When `relieve` must be called next; None: not at all.
+    /// Returns when `relieve` must be called next; None: not at all.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let may = self.under_way.len() >= self.threads && self.threads < MOST_STUCK;
         let oldest = self.under_way.values().min().filter(|_| may)?;
@@ -168,7 +169,7 @@ impl Starters {
         started
     }
 
-    /// Descriptor that is readable when `started` has results.
+    /// Returns a descriptor that is readable when `started` has results.
     pub(super) fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }

@@ -31,16 +31,16 @@ struct Output {
     stderr: bool,
     pipe: File,
     labelled: Option<Labelled>,
-    /// Whether the output's end was read; it is removed by `sweep`, so that indexes stay valid until then.
+    /// Whether the output's end was read. `sweep` removes such outputs, so that indexes stay valid until then.
     over: bool,
 }
 
-/// A file each of whose lines begins with the rank of the task that wrote it.
+/// An output file in which each line begins with the rank of the task that wrote it.
 #[derive(Debug)]
 struct Labelled {
     file: File,
     label: String,
-    /// The beginning of an incomplete line.
+    /// The beginning of a line whose end the task has not written yet.
     held: Vec<u8>,
 }
 
@@ -77,7 +77,7 @@ struct Input {
     waiting: VecDeque<u8>,
     /// Whether the end of input was received.
     ended: bool,
-    /// Whether the input is closed; it is removed by `sweep`.
+    /// Whether the task's end of the input is closed. `sweep` removes such inputs.
     over: bool,
 }
 
@@ -86,16 +86,16 @@ struct Input {
 pub(super) struct Streams {
     outputs: Vec<Output>,
     inputs: Vec<Input>,
-    /// The master side of the terminal (`--pty`), with the rank of its task.
+    /// The master side of the terminal (`--pty`), with the rank of its task. None: there is no terminal.
     terminal: Option<(u32, File)>,
 }
 
 /// The stream to which a poll event belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
-    /// Index of an output.
+    /// A task's output; its index in `outputs`.
     Output(usize),
-    /// Index of an input.
+    /// A task's input; its index in `inputs`.
     Input(usize),
 }
 
@@ -183,19 +183,19 @@ impl Streams {
         }
     }
 
-    /// Closes and removes streams that have ended. This changes indexes.
+    /// Closes and removes streams that have ended. The indexes of other streams are different afterwards.
     pub(super) fn sweep(&mut self) {
         self.outputs.retain(|o| !o.over);
         self.inputs.retain(|i| !i.over);
     }
 
-    /// Returns the indexes of the outputs of a task, or of all tasks.
+    /// Returns the indexes of the outputs of the task with this rank; None: of all tasks.
     pub(super) fn outputs_of(&self, rank: Option<u32>) -> Vec<usize> {
         let places = self.outputs.iter().enumerate();
         places.filter(|(_, o)| !o.over && rank.is_none_or(|r| r == o.rank)).map(|(at, _)| at).collect()
     }
 
-    /// Queues input from `srun` for a task, or for all; no bytes: the end.
+    /// Queues input from `srun` for the task with this rank; None: for all tasks. No bytes mark the end of the input.
     pub(super) fn input(&mut self, rank: Option<u32>, bytes: &[u8]) {
         for input in self.inputs.iter_mut().filter(|i| rank.is_none_or(|r| r == i.rank) && !i.ended && !i.over) {
             if bytes.is_empty() {
@@ -233,7 +233,7 @@ impl Streams {
         input.over |= input.ended && !input.terminal;
     }
 
-    /// Bytes of input that are queued for the slowest task.
+    /// Returns how many bytes of input are queued for the task that has the most.
     pub(super) fn input_backlog(&self) -> usize {
         self.inputs.iter().map(|i| i.waiting.len()).max().unwrap_or(0)
     }

@@ -51,7 +51,8 @@ fn scan() -> BTreeMap<u32, Vec<u32>> {
     map
 }
 
-/// Returns field `number` (4 and above) of /proc/PID/stat: e.g. 4 is the parent, 22 the start time.
+/// Returns field `number` (4 and above) of /proc/PID/stat: e.g. 4 is the parent, 22 the start time. None: there is no
+/// such process.
 pub(crate) fn stat_field(pid: u32, number: usize) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in field 2 may contain anything, so fields are counted from its last parenthesis: field 3 follows it.

@@ -6,8 +6,9 @@ use squall_model::step::{FromStep, ToStep};
 
 use super::frames::{Filled, Frames};
 
-/// Earlier output that a new watcher receives: at most this many frames and bytes.
+/// Most frames of earlier output that are kept for new watchers.
 const KEPT_FRAMES: usize = 128;
+/// Most bytes of earlier output that are kept for new watchers.
 const KEPT_BYTES: usize = 64 << 10;
 
 /// Most bytes that may be queued for a watcher; a slower one is disconnected.
@@ -25,7 +26,7 @@ pub(super) struct Watchers {
     /// The latest output of the tasks.
     kept: VecDeque<FromStep>,
     kept_bytes: usize,
-    /// The ends of tasks.
+    /// Frames that report the ends of tasks, for later watchers.
     ends: Vec<FromStep>,
 }
 
@@ -66,7 +67,7 @@ impl Watchers {
         }
     }
 
-    /// Removes disconnected watchers. This changes indexes.
+    /// Removes disconnected watchers. The indexes of other watchers are different afterwards.
     pub(super) fn sweep(&mut self) {
         for at in std::mem::take(&mut self.gone).into_iter().rev() {
             self.links.remove(at);

@@ -15,7 +15,7 @@ pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     become_identity(&Identity { uid, gid, groups }).map_err(|error| io::Error::other(error.to_string()))
 }
 
-/// Has the program started with no signals blocked, whatever this process blocks for its `SignalFd`.
+/// Makes `command` start its program with no signals blocked, whatever this process blocks for its `SignalFd`.
 pub fn unblock_signals(command: &mut Command) -> &mut Command {
     let unblock = || {
         let mut none = MaybeUninit::<libc::sigset_t>::zeroed();

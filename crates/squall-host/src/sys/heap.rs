@@ -7,7 +7,8 @@ pub(crate) fn grow_in_large_pieces() {
     {
         /// Size that glibc reserves for a thread's heap, bytes.
         const PIECE_BYTES: libc::c_int = 64 << 20;
-        /// Value that glibc itself would reach in time; it stops adjusting it once the other one is set.
+        /// Size from which glibc maps an allocation separately, bytes. Left alone, glibc would in time adjust it to
+        /// this value; setting `M_TOP_PAD` turns that off.
         const MAPPED_BYTES_MIN: libc::c_int = 32 << 20;
         // SAFETY: mallopt takes plain numbers; one that it does not like changes nothing.
         unsafe {

@@ -45,8 +45,8 @@ pub(crate) fn is_name_of_host(node: &str) -> bool {
     host == node.as_bytes() || host.split(|&b| b == b'.').next() == Some(node.as_bytes())
 }
 
-/// Returns the number of CPUs that this process may use: by its present affinity, and by its cgroups at the first call,
-/// in this process or the one of which it is a copy.
+/// Returns the number of CPUs that this process may use. Both its present affinity and its cgroups limit it. The limit
+/// of the cgroups is read once, at the first call, and copies of the process keep it.
 pub(crate) fn cpus() -> usize {
     static ALLOWED: OnceLock<usize> = OnceLock::new();
     let allowed = *ALLOWED.get_or_init(|| available_parallelism().map_or(1, usize::from));
@@ -54,14 +54,14 @@ pub(crate) fn cpus() -> usize {
     allowed.min(affine)
 }
 
-/// Bytes of a page of memory.
+/// Returns the size of a page of memory, bytes.
 pub(crate) fn page_bytes() -> u64 {
     // SAFETY: takes an integer.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(bytes).unwrap_or(4096)
 }
 
-/// Microseconds of a tick, the unit of CPU times in /proc.
+/// Returns the length of a tick, the unit of CPU times in /proc, microseconds.
 pub(crate) fn tick_us() -> u64 {
     // SAFETY: takes an integer.
     let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::OnceLock;
 
-/// File name of the library. It is installed with libpmix.
+/// File name of libhwloc, which is installed with libpmix.
 const LIBRARY: &CStr = c"libhwloc.so.15";
 
 /// Value of `HWLOC_TYPE_FILTER_KEEP_NONE`, which leaves out device objects.
@@ -31,11 +31,12 @@ struct Calls {
     destroy: Destroy,
 }
 
-/// The description of this machine, made once and inherited by copies of the process.
+/// The description of this machine, made once and inherited by copies of the process; None inside: it could not be
+/// made.
 static MACHINE: OnceLock<Option<String>> = OnceLock::new();
 
-/// Returns the description of this machine. None: the library is missing, or failed. Must be called first while the
-/// process has no other thread.
+/// Returns libhwloc's description of this machine, as XML. None: the library is missing, or failed. Must be called
+/// first while the process has no other thread.
 pub(crate) fn machine() -> Option<&'static str> {
     MACHINE.get_or_init(describe).as_deref()
 }

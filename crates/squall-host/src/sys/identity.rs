@@ -13,7 +13,7 @@ pub(crate) struct Identity {
     pub(crate) groups: Vec<u32>,
 }
 
-/// Becoming the user failed: the process must not run any program of the user.
+/// Error of becoming the user. After it the process must not run any program of the user.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot become user {uid}: {call}: {error}")]
 pub(crate) struct DropError {
@@ -141,7 +141,7 @@ mod tests {
         fn new(fails: &'static str, lies: bool) -> Self {
             Self { uid: 0, gid: 0, groups: vec![0], fails, lies, order: Vec::new() }
         }
-        /// Whether the call takes effect.
+        /// Returns whether this simulated call takes effect; Err: it fails.
         fn call(&mut self, name: &'static str) -> io::Result<bool> {
             self.order.push(name);
             match name == self.fails {

@@ -10,9 +10,9 @@ use super::spawn::CLONE_INTO_CGROUP;
 /// Which of the two processes the caller is after [`bear`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Born {
-    /// The process that called.
+    /// The caller is still the process that called `bear`.
     Original,
-    /// The copy.
+    /// The caller is the copy.
     Copy,
 }
 
@@ -64,7 +64,8 @@ pub(crate) fn set_command_line(words: &[&[u8]]) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the addresses of the first byte of this process's command line and of the byte behind the last.
+/// Returns the addresses of the first byte of this process's command line and of the byte behind the last. None: the
+/// kernel does not report them.
 fn command_line() -> Option<(usize, usize)> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     let field = |number: usize| {

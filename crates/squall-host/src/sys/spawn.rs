@@ -19,12 +19,12 @@ pub(super) const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 /// Process group, session and terminal of the child.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Session {
-    /// A process group of its own.
+    /// The child gets a process group of its own, in its parent's session.
     #[default]
     Group,
-    /// A session of its own.
+    /// The child gets a session of its own.
     New,
-    /// A session of its own whose controlling terminal is its standard input.
+    /// The child gets a session of its own, whose controlling terminal is the child's standard input.
     Terminal,
 }
 
@@ -38,7 +38,8 @@ pub(crate) struct Spawn<'a> {
     pub(crate) argv: &'a [CString],
     /// The process's environment, `KEY=VALUE` each.
     pub(crate) env: &'a [CString],
-    /// Index of the entry of `env` that ends with [`PID_ROOM`], over which the child writes its process id.
+    /// Index of the entry of `env` that ends with [`PID_ROOM`], over which the child writes its process id; None: there
+    /// is no such entry.
     pub(crate) env_pid: Option<usize>,
     /// The process's working directory; None: the parent's.
     pub(crate) dir: Option<&'a CStr>,
@@ -62,7 +63,8 @@ pub(crate) struct Spawn<'a> {
 }
 
 impl<'a> Spawn<'a> {
-    /// Returns a start of `program` with arguments and three files; all else is as in the parent.
+    /// Returns the description of a process that executes `program` with these arguments and files; all else is as in
+    /// the parent.
     pub(crate) fn new(program: &'a CStr, argv: &'a [CString], stdio: [BorrowedFd<'a>; 3]) -> Self {
         Self {
             program,
@@ -89,7 +91,7 @@ pub(crate) struct Note<'a> {
     pub(crate) file: BorrowedFd<'a>,
     /// Offset in the file at which the line is written.
     pub(crate) offset: u64,
-    /// The line.
+    /// The text of the line.
     pub(crate) line: Vec<u8>,
     /// Offset of [`PID_ROOM`] in the line.
     pub(crate) room: usize,
@@ -107,7 +109,7 @@ pub(crate) struct Child {
     pub(crate) pidfd: OwnedFd,
 }
 
-/// A call in the child, before the program was executed, failed.
+/// Error of a system call in the child before the program was executed.
 #[derive(Debug, thiserror::Error)]
 #[error("{call}: {error}")]
 pub(crate) struct SpawnError {
@@ -141,7 +143,7 @@ struct Plan {
     further: RawFd,
     identity: Option<Person>,
     note: Option<Line>,
-    /// Signals that this process ignores: bit `n - 1` for signal `n`.
+    /// Set of signals that this process ignores: bit `n - 1` for signal `n`.
     ignored: u64,
     report: *mut Report,
 }
@@ -170,7 +172,7 @@ struct Report {
     errno: c_int,
 }
 
-/// Names of the calls that may fail in the child.
+/// Names of the system calls that may fail in the child; `Report::failed` is an index into it.
 const CALLS: [&str; 10] =
     ["", "setsid", "dup2", "chdir", "setrlimit", "sched_setaffinity", "close_range", "execve", "setresuid", "pwrite"];
 
@@ -315,7 +317,7 @@ pub(crate) fn ignored_signals() -> u64 {
     })
 }
 
-/// Not implemented for this processor.
+/// Returns an error: creating a child in a cgroup is implemented for x86-64 only.
 #[cfg(not(target_arch = "x86_64"))]
 fn clone_into(_: &mut Plan, _: BorrowedFd<'_>) -> io::Result<Child> {
     Err(io::ErrorKind::Unsupported.into())
@@ -474,8 +476,8 @@ unsafe fn prepare(plan: &Plan) -> usize {
     }
 }
 
-/// Becomes the user, for good, and verifies that. Uses system calls, as the C library's functions would change all
-/// threads, including the parent's.
+/// Becomes the user, for good, and verifies that. False: a call failed, or the result is wrong. Uses system calls, as
+/// the C library's functions would change all threads, including the parent's.
 ///
 /// # Safety
 /// `person` must point to its groups. To be called only in a child.
@@ -495,6 +497,8 @@ unsafe fn become_person(person: &Person) -> bool {
     }
 }
 
+/// Sets soft resource limits of the calling process. False: one of them could not be set.
+///
 /// # Safety
 /// `limits` must point to `count` entries.
 unsafe fn limit(limits: *const (u32, u64), count: usize) -> bool {
@@ -519,7 +523,7 @@ unsafe fn limit(limits: *const (u32, u64), count: usize) -> bool {
 }
 
 /// Has every descriptor from `first` on closed by exec. Kernels before 5.11 close them at once instead, and before 5.9
-/// one by one.
+/// one by one. False: that failed.
 fn close_from(first: c_int) -> bool {
     // SAFETY: takes integers; the child has its own table of descriptors (no CLONE_FILES).
     unsafe {

@@ -6,14 +6,15 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
 use std::time::{Duration, Instant};
 
-/// File name of the library.
+/// File name of UCX's library.
 const LIBRARY: &CStr = c"libucp.so.0";
 
 /// Version of the library's interface that this module uses.
 const MAJOR: c_uint = 1;
 const MINOR: c_uint = 10;
 
-/// Environment variables that keep the library from catching signals, hooking memory and writing to our standard error.
+/// Environment variables that keep the library from catching signals, hooking memory and writing to this process's
+/// standard error.
 const OWN_ENVIRONMENT: [(&str, &str); 4] =
     [("UCX_HANDLE_ERRORS", "none"), ("UCX_ERROR_SIGNALS", ""), ("UCX_MEM_EVENTS", "no"), ("UCX_LOG_LEVEL", "fatal")];
 
@@ -31,7 +32,8 @@ const SPIN: Duration = Duration::from_micros(15);
 
 type Handle = *mut c_void;
 
-/// Parameters of a call: 64-bit words, of which the first tells which others are set. Larger than in any version.
+/// Parameters of a library call, as 64-bit words. The first word tells by its bits which others are set. There are more
+/// words than any version of the library reads.
 type Params = [u64; 64];
 
 /// Tag and length of a received message.
@@ -70,7 +72,7 @@ struct Calls {
     free: Free,
 }
 
-/// This process's end of UCX. It stays open until the process ends, without notice to the library.
+/// This process's UCX worker. It stays open until the process ends, without notice to the library.
 pub(crate) struct Worker {
     calls: Calls,
     handle: Handle,

@@ -20,7 +20,7 @@ pub struct Reaped {
 /// Result of waiting for a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
-    /// This child has ended, and was reaped.
+    /// This child has ended, and `reap` has reaped it.
     Reaped(Reaped),
     /// There are children, and none has ended.
     Running,

@@ -27,7 +27,7 @@ use super::rescue::Lost;
 use crate::accounts::pages;
 use crate::file::free_bytes;
 
-/// Version of the tables.
+/// Version of the database's tables.
 pub(super) const TABLES: i64 = 2;
 
 const SCHEMA: &str = "
@@ -78,7 +78,7 @@ pub(super) struct Book {
     position: u64,
     nodes: HashMap<u32, String>,
     config: Arc<Config>,
-    /// The highest job id with a row: a submission with an id up to it uses an id again.
+    /// Highest job id that has a row; None: there is none. A submission with an id up to this one reuses that id.
     pub(super) highest: Option<JobId>,
     pub(super) recent: Recent,
 }
@@ -90,29 +90,30 @@ pub(super) struct Recent {
     pub(super) drafts: BTreeMap<JobId, Draft>,
     /// Specifications of jobs that have a row or get one; until their nodes are released, or the cache is full.
     pub(super) jobs: HashMap<JobId, Arc<JobSpec>>,
-    /// The last owner and the last specification, with their row ids.
+    /// The owner used last, with its row id; None: none was used yet.
     owner: Option<(Arc<Owner>, i64)>,
+    /// The specification used last, with its row id; None: none was used yet.
     spec: Option<(Arc<JobSpec>, i64)>,
-    /// The array whose tasks were changed last.
+    /// The array whose tasks were changed last; None: there is none, or its changes are written.
     pub(super) array: Option<Array>,
 }
 
-/// Number of drafts at which they are written, after the record that reaches it. Each takes about a KiB.
+/// Number of drafts that causes all drafts to be written, after the record that reaches it. Each takes about a KiB.
 const DRAFTS_MAX: usize = 8192;
 
-/// Number of jobs in `Recent::jobs` at which it is emptied.
+/// Number of jobs that causes `Recent::jobs` to be emptied.
 pub(super) const RECENT_JOBS: usize = 100_000;
 
-/// An array whose tasks are being changed.
+/// Cached state of an array whose tasks are being changed.
 pub(super) struct Array {
     pub(super) id: JobId,
-    /// Id of its last task.
+    /// Job id of the array's last task.
     pub(super) last: JobId,
     tasks: ArraySpec,
     /// Indexes of the tasks that have no row of their own.
     pending: IndexSet,
     spec: Arc<JobSpec>,
-    /// Whether `pending` is stored in the database.
+    /// Whether the database has the present content of `pending`.
     written: bool,
 }
 
@@ -192,15 +193,15 @@ impl Book {
         set.execute(params![key, value]).map(drop)
     }
 
-    /// Random number of the journal that is followed; 0: not set yet.
+    /// Returns the random number of the journal that is followed; 0: not set yet.
     pub(super) fn cluster(&self) -> u128 {
         self.cluster
     }
-    /// Number of the last stored record.
+    /// Returns the number of the last stored record.
     pub(super) fn position(&self) -> u64 {
         self.position
     }
-    /// Number of nodes that have ever registered.
+    /// Returns the number of nodes that have ever registered.
     pub(super) fn nodes(&self) -> usize {
         self.nodes.len()
     }
@@ -222,7 +223,7 @@ impl Book {
     pub(super) fn set_lost(&self, lost: &Vec<Lost>) -> Done {
         self.set_meta("lost", Packed(lost))
     }
-    /// Continues after the record `seq`, without the records before it.
+    /// Continues after the record `seq`, although not all records before it are stored.
     pub(super) fn skip_to(&mut self, seq: u64) -> Done {
         self.set_meta("position", seq as i64)?;
         self.position = seq;
@@ -436,7 +437,7 @@ impl Book {
         Ok(())
     }
 
-    /// Returns the array to which a job id belongs. None: it is no array task.
+    /// Returns the array to which a job id belongs. None: the job is no array task.
     fn array(&mut self, id: JobId) -> rusqlite::Result<Option<&mut Array>> {
         if self.recent.array.as_ref().is_none_or(|array| id < array.id || array.last < id) {
             self.close_array()?;
@@ -489,7 +490,7 @@ impl Book {
         self.insert_step(id, StepNo::BATCH, "batch", time, (&name, 1), (cpus as u32, 1), "")
     }
 
-    /// After a job has given back nodes, its row shows the remaining allocation only.
+    /// Changes the row of a job that has given back nodes: it shows the remaining allocation only.
     fn shrunk(&mut self, id: JobId, attempt: Attempt, alloc: &Alloc) -> Done {
         let (nodes, names) = (alloc.nodes(), self.names(&alloc.nodes()));
         let sql =
@@ -502,7 +503,7 @@ impl Book {
         self.db.prepare_cached("INSERT OR REPLACE INTO hets VALUES (?1, ?2)")?.execute([leader.0, size]).map(drop)
     }
 
-    /// Returns the specification of a job.
+    /// Returns the specification of a job; None: the job has no row.
     fn spec(&self, id: JobId) -> rusqlite::Result<Option<Arc<JobSpec>>> {
         if let Some(spec) = self.recent.jobs.get(&id) {
             return Ok(Some(Arc::clone(spec)));
@@ -630,7 +631,8 @@ impl Book {
             .map(drop)
     }
 
-    /// Returns the user who ended what still ran of an attempt: the one who cancelled it, otherwise its owner.
+    /// Returns the id of the user who ended what still ran of an attempt: the one who cancelled it, otherwise its
+    /// owner. None: the attempt has not ended.
     fn ended_by(&self, job: JobId, attempt: Attempt) -> rusqlite::Result<Option<u32>> {
         let sql = "SELECT coalesce(state_by, uid) FROM jobs WHERE id = ?1 AND attempt = ?2 AND state >= 100";
         self.db.prepare_cached(sql)?.query_row(params![job.0, attempt.0], |r| r.get(0)).optional()
@@ -667,7 +669,8 @@ impl Book {
         self.requeue_perhaps(time, id, sql, params![id.0, attempt.0, nodes.len() as i64])
     }
 
-    /// Runs a change; a job that no node holds after it is requeued, if that was decided.
+    /// Runs the change `sql`. If no node holds the job afterwards, it is requeued, provided that this was decided
+    /// before.
     fn requeue_perhaps(&self, time: Time, id: JobId, sql: &str, values: &[&dyn rusqlite::ToSql]) -> Done {
         let back: Option<bool> = self.db.prepare_cached(sql)?.query_row(values, |r| r.get(0)).optional()?;
         if back == Some(true) { self.back_to_queue(time, id) } else { Ok(()) }

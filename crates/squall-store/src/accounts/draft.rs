@@ -18,8 +18,9 @@ use super::encode::{Packed, state_columns};
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) uid: u32,
-    /// Row ids of owner and specification, which other jobs may share.
+    /// Row id of the owner. Other jobs may share that row.
     pub(super) owner: i64,
+    /// Row id of the specification. Other jobs may share that row.
     pub(super) spec_row: i64,
     pub(super) spec: Arc<JobSpec>,
     pub(super) partition: String,
@@ -30,15 +31,15 @@ pub(super) struct Draft {
     pub(super) end: Option<(Time, Outcome)>,
 }
 
-/// The first attempt of a draft job.
+/// The first attempt of a job that has no row yet.
 #[derive(Debug)]
 pub(super) struct Run {
     attempt: Attempt,
     start: Time,
     alloc: Alloc,
-    /// Number of nodes that hold the job.
+    /// Number of nodes that have not released the job yet.
     left: u32,
-    /// End of the batch script. Only success is kept here; otherwise the job gets a row at once.
+    /// End of the batch script; None: it still runs. Only success is kept here; otherwise the job gets a row at once.
     script: Option<StepEnd>,
 }
 
@@ -73,7 +74,8 @@ fn whose(event: &Event) -> Whose {
 }
 
 impl Book {
-    /// Adds an event to a draft. False: the event must be written; jobs that it concerns have rows now.
+    /// Adds an event to the drafts that it concerns. False: the event must be written to the database; the jobs that it
+    /// concerns have rows now.
     pub(super) fn noted(&mut self, time: Time, event: &Event) -> rusqlite::Result<bool> {
         let id = match whose(event) {
             Whose::Of(id) => id,

@@ -4,7 +4,7 @@ use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, 
 use squall_model::encoding::{self, Decoded, Encoded};
 use squall_model::job::{EndState, JobState};
 
-/// Encodes a state as a number and, for a cancelled job, the user id of the canceller.
+/// Encodes a state as a number and, for a cancelled job, the id of the user who cancelled it (None for other states).
 pub(super) fn state_columns(state: JobState) -> (i64, Option<u32>) {
     let end = |end: EndState| match end {
         EndState::Completed => (0, None),

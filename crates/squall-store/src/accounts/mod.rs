@@ -38,11 +38,11 @@ use query::Course;
 /// Time for which records are gathered for one transaction, unless a query arrives: a job that was submitted and has
 /// ended meanwhile is written once.
 const GATHER: Duration = Duration::from_secs(1);
-/// Records that may wait in memory; further ones are read from the journal again.
+/// Most records that may wait in memory; further ones are read from the journal again.
 const WAITING_MAX: usize = 50_000;
-/// Batches of records that may be queued while the thread is busy; further ones are read from the journal again.
+/// Most batches of records that may be queued while the thread is busy; further ones are read from the journal again.
 const FED_MAX: usize = 4096;
-/// Queries that may be queued; further ones are refused.
+/// Most queries that may be queued; further ones are refused.
 const ORDERS_MAX: usize = 1024;
 /// Interval at which stored rows are made durable, so that the journal can drop the records.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
@@ -54,7 +54,7 @@ const READER_POLL: Duration = Duration::from_millis(5);
 
 /// A message to the accounting thread.
 enum Order {
-    /// Records were queued.
+    /// Tells the thread that records were queued.
     Gather,
     /// A query: the selected jobs (None: the history of nodes, reservations and accounts), how far the wall clock is
     /// ahead of the journal's times in microseconds, and the connection that gets the answer.
@@ -78,10 +78,10 @@ struct Fed {
     signs: Arc<Signs>,
 }
 
-/// Flags shared by the sender of records and the thread.
+/// State shared by the handle that queues records and the thread that stores them.
 #[derive(Debug, Default)]
 struct Signs {
-    /// Whether the thread was notified that there are records.
+    /// Whether the thread was notified since it last took the queued records.
     known: AtomicBool,
     /// Number of the last record that did not fit into the queue.
     lost: AtomicU64,
@@ -115,7 +115,7 @@ pub struct Accounts {
 pub struct Seen {
     /// Random number that identifies the journal.
     pub cluster: u128,
-    /// Number of the last stored record.
+    /// Number of the last record that the database has stored.
     pub seq: u64,
 }
 
@@ -140,7 +140,7 @@ impl Accounts {
         Ok(Self { records, signs, orders: Some(orders), thread: Some(thread) })
     }
 
-    /// Queues durable records.
+    /// Queues durable records for the accounting thread.
     pub fn feed(&self, records: Arc<Vec<Record>>) {
         // The controller never waits for the thread, even if its disk is slow: records that do not fit are read from
         // the journal.
@@ -153,7 +153,8 @@ impl Accounts {
         }
     }
 
-    /// Queues a query, answered from all records queued before it. If too many queries wait, it is refused.
+    /// Queues a query for jobs (None: for the history), answered from all records queued before it. If too many queries
+    /// wait, it is refused.
     pub fn ask(&self, query: Option<Box<AccountingQuery>>, ahead_us: i64, reply: Box<dyn Reply>) {
         if let Some(Order::Query(_, _, reply)) = self.order(Order::Query(query, ahead_us, reply)) {
             reply.push(&refused("too many questions wait; ask again later"));
@@ -186,11 +187,11 @@ struct Keeper {
     book: Option<Book>,
     waiting: VecDeque<Arc<Vec<Record>>>,
     waiting_records: usize,
-    /// Records up to this one must be read from the journal's files.
+    /// Number of the last record that must be read from the journal's files; 0: none must.
     behind_up_to: u64,
     accounted: Accounted,
     checkpoint: Instant,
-    /// Whether rows are stored that may not be durable yet.
+    /// Whether stored rows may not be durable yet.
     dirty: bool,
     trouble: bool,
     /// Queries in progress, answered in turn.
@@ -377,7 +378,7 @@ impl Keeper {
         }
     }
 
-    /// Sends the next page of an answer, of those whose readers have received their last page.
+    /// Sends the next page of one answer, the reader of which has received the last page.
     fn go_on(&mut self) {
         self.open.retain(|(_, _, reply)| !reply.is_closed());
         let Some(next) = self.open.iter().position(|(_, _, reply)| reply.has_room()) else { return };

@@ -18,9 +18,10 @@ pub(crate) const PAGE_BYTES: usize = 4096;
 const SUM_BYTES: usize = 4;
 /// Offset in the file's header of the number of reserved bytes per page.
 const RESERVED_AT: usize = 20;
-/// Offset in the header of the application id, and its value: a second mark of checked files, in case the first is
+/// Offset in the file's header of the application id: a second mark of files with checksums, in case the first is
 /// damaged.
 const APPLICATION_AT: usize = 68;
+/// Application id of files with checksums.
 const APPLICATION: u32 = 0x5371_4c31;
 /// Bytes of the file's header.
 const HEADER_BYTES: usize = 100;
@@ -133,6 +134,8 @@ fn register() -> c_int {
     }
 }
 
+/// Opens a file for SQLite. If it is a main database with checksums, or a new one, its pages are checked from then on.
+///
 /// # Safety
 ///
 /// To be called by SQLite, with a layer, a name, room for a file, and where to put the flags.
@@ -172,6 +175,8 @@ unsafe extern "C" fn open_file(
     }
 }
 
+/// Reads bytes for SQLite. Fails with `SQLITE_CORRUPT` if they are a page with a wrong checksum.
+///
 /// # Safety
 ///
 /// To be called by SQLite, with an open file, and room for `amount` bytes.
@@ -190,6 +195,8 @@ unsafe extern "C" fn read_page(file: *mut ffi::sqlite3_file, to: *mut c_void, am
     }
 }
 
+/// Writes bytes for SQLite. A whole page gets its checksum.
+///
 /// # Safety
 ///
 /// To be called by SQLite, with an open file, and `amount` bytes.

@@ -54,7 +54,7 @@ pub(super) struct Course {
     query: Box<AccountingQuery>,
     /// Names of the nodes asked for; None: any.
     nodes: Option<BTreeSet<String>>,
-    /// The last job (id, attempt) that was handled.
+    /// The last job that was handled: id and number of the attempt.
     after: (i64, i64),
     /// The id of the last array that was handled.
     arrays_after: i64,
@@ -90,8 +90,8 @@ impl Course {
         lost.into_iter().map(|lost| (lost.first, lost.last)).collect()
     }
 
-    /// Passes the next rows that match the query to `send`, page by page. True: the answer is complete, and the last
-    /// page says so.
+    /// Passes the next rows that match the query to `send`, page by page. True: the answer is complete, as the last
+    /// page indicates.
     pub(super) fn go_on(&mut self, book: &Book, send: &mut Taker<'_>) -> rusqlite::Result<bool> {
         let mut reader = Reader::new(book, self);
         let mut page = Page { rows: Vec::new(), bytes: 0, send };
@@ -245,7 +245,7 @@ impl<'a> Reader<'a> {
         Ok(Draft { id, sort, uid: r.get(26)?, row, left })
     }
 
-    /// Returns the heterogeneous job of which the job `id` is a component, if it is one.
+    /// Returns the heterogeneous job of which the job `id` is a component. None: it is no component.
     fn het(&self, id: JobId) -> rusqlite::Result<Option<Het>> {
         if !self.hets {
             return Ok(None);

@@ -33,7 +33,7 @@ pub(super) struct Lost {
     pub(super) until: Time,
 }
 
-/// Result of a rebuild.
+/// Result of rebuilding a damaged database.
 #[derive(Debug, Default)]
 pub(super) struct Rescued {
     /// Number of rows copied from the old database.
@@ -48,9 +48,9 @@ pub(super) struct Rescued {
 struct Table {
     name: &'static str,
     key: &'static str,
-    /// Indices of the columns that refer to an owner and a specification.
+    /// Indices of the columns with the row ids of an owner and a specification; None: the table has no such columns.
     shared: Option<(usize, usize)>,
-    /// Whether the keys are job ids.
+    /// Whether the column `key` has job ids.
     of_jobs: bool,
 }
 
@@ -174,7 +174,7 @@ fn lend_first_page(path: &Path, fresh: &Book) -> std::io::Result<()> {
     file.write_all_at(&page, 0)
 }
 
-/// Returns the stored configuration.
+/// Returns the stored configuration; None: it can't be read.
 fn config(db: &Connection) -> Option<Value> {
     db.query_row("SELECT value FROM meta WHERE key = 'config'", [], |r| r.get(0)).ok()
 }
@@ -183,14 +183,15 @@ fn config(db: &Connection) -> Option<Value> {
 struct Rescue {
     rows: u64,
     told: u64,
-    /// Only rows of ended jobs are copied.
+    /// Whether only the rows of ended jobs are copied.
     ended_only: bool,
-    /// The journal is complete for jobs from this one on.
+    /// First job for which the journal is complete.
     told_from: JobId,
     /// Ranges of jobs with rows that cannot be read.
     lost: Vec<(i64, i64)>,
-    /// Ids of owners and specifications in the new database, by their ids in the old one.
+    /// Row ids of owners in the new database, by their row ids in the old one.
     owners: HashMap<i64, i64>,
+    /// Row ids of specifications in the new database, by their row ids in the old one.
     specs: HashMap<i64, i64>,
 }
 
@@ -308,12 +309,13 @@ impl Rescue {
 
     /// Returns a row with the new ids of its owner and specification. None: these are lost, or the row is not wanted.
     fn placed(&self, table: &Table, mut values: Vec<Value>) -> Option<Vec<Value>> {
-        /// Columns of a job's row: its state, and the number of nodes that hold it.
+        /// Column of a job's row with its state.
         const STATE: usize = 12;
+        /// Column of a job's row with the number of nodes that have not released the job.
         const LEFT: usize = 28;
-        /// Column of an array's row with its pending tasks that have no rows of their own, and its value for no such
-        /// tasks.
+        /// Column of an array's row with its pending tasks that have no rows of their own.
         const PENDING: usize = 13;
+        /// Value of the column `PENDING` if there are no such tasks.
         const NO_TASKS: &[u8] = &[0x80];
         if let Some((owner, spec)) = table.shared {
             for (column, known) in [(owner, &self.owners), (spec, &self.specs)] {

@@ -374,7 +374,7 @@ fn a9_pages_are_cut_by_their_bytes() {
     assert_eq!(lasts.iter().filter(|more| !**more).count(), 1, "one page is the last");
 }
 
-/// All portions of an answer together have each row once, in the order of ids, wherever they are cut.
+/// Property: all portions of an answer together have each row once, in the order of ids, wherever they are cut.
 #[test]
 fn a9_portions_of_an_answer_have_each_row_once() {
     let mut bed = Bed::new();

@@ -29,14 +29,14 @@ pub enum JournalError {
         offset: u64,
         /// What should be there, e.g. a frame with its records.
         what: String,
-        /// What is wrong with it.
+        /// What is wrong with the damaged part.
         problem: Problem,
     },
     /// A required file is missing.
     Missing {
         /// The missing file.
         path: PathBuf,
-        /// Why it must exist.
+        /// Why the missing file must exist.
         why: String,
     },
     /// The journal ends before records that were acknowledged.

@@ -21,9 +21,9 @@ pub(crate) const PACK_DRAFT: &str = "pack.tmp";
 pub(crate) enum Kind {
     /// A file of frames of records and blobs.
     Segment,
-    /// The state after the segment of the same number.
+    /// A file with the state after the segment of the same number.
     Snapshot,
-    /// Blobs copied from old segments when the snapshot of the same number was made.
+    /// A file of blobs that were copied from old segments when the snapshot of the same number was made.
     Pack,
 }
 

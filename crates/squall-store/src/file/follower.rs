@@ -39,7 +39,7 @@ const NICE: i32 = 5;
 /// Bytes of blobs in one frame of a pack.
 const PACK_FRAME_BYTES: usize = 1 << 20;
 
-/// Orders that may be queued: segments that are closed while one snapshot is made.
+/// Most orders that may be queued: segments that are closed while one snapshot is made.
 const ORDERS_MAX: usize = 1024;
 
 enum Order {
@@ -71,9 +71,10 @@ struct Work {
     /// Number of the last closed segment.
     closed: u64,
     covered: u64,
-    /// The snapshot before the newest one. It is kept, with the segments since, in case the newest gets damaged.
+    /// The snapshot before the newest one; None: there is none. It is kept, with the segments since, in case the newest
+    /// gets damaged.
     before: Option<Before>,
-    /// Size of the last snapshot, bytes.
+    /// Size of the newest snapshot, bytes.
     snapshot_bytes: u64,
     /// Whether files could not be removed yet, as accounting needs them.
     unclean: bool,
@@ -84,7 +85,7 @@ struct Work {
 /// A snapshot that is not the newest.
 struct Before {
     covered: u64,
-    /// The files that contain its blobs: (whether it is a pack, number).
+    /// The files that contain the snapshot's blobs: (whether it is a pack, number).
     files: HashSet<(bool, u64)>,
 }
 
@@ -93,7 +94,8 @@ impl Before {
         Self { covered, files: places.iter().map(|(_, place)| (place.packed, place.number)).collect() }
     }
 
-    /// Finds the snapshot before the newest one at a start.
+    /// Finds the snapshot before the one numbered `covered` when the thread starts. None: there is none, or it is
+    /// damaged.
     fn find(dir: &Path, listing: &Listing, covered: u64) -> Option<Self> {
         let before = *listing.snapshots.iter().rfind(|number| **number < covered)?;
         Some(Self::of(before, &snapshot::places(dir, before).ok()?))
@@ -252,7 +254,8 @@ impl Work {
         self.clean()
     }
 
-    /// Returns the state after the last closed segment, made from the last snapshot and the segments closed since.
+    /// Returns the state after the last closed segment, made from the newest snapshot (None: there was none) and the
+    /// segments closed since.
     fn replay(&self) -> Result<(State, Cursor, Option<Before>), JournalError> {
         let (mut state, start, before) = if self.covered > 0 {
             let loaded = snapshot::load(&self.dir, self.covered, 1)?;
@@ -365,7 +368,7 @@ impl Work {
     }
 }
 
-/// Returns the number of a segment's first record, from its header.
+/// Returns the number of a segment's first record, from its header. None: the header can't be read.
 pub(crate) fn first_seq(dir: &Path, number: u64) -> Option<u64> {
     let file = std::fs::File::open(Kind::Segment.path(dir, number)).ok()?;
     let mut head = [0; SEGMENT_HEADER_BYTES];

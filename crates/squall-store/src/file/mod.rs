@@ -42,8 +42,8 @@ use walk::{Found, walk};
 
 use crate::log::{Log, LogError};
 
-/// Passes all records from number `from` on that are in the files to `take`; returns the number of the first one. For
-/// followers of the journal; not while the last segment is being written.
+/// Passes all records from number `from` on that are in the files to `take`; returns the number of the first one (None:
+/// there are none). For followers of the journal; not while the last segment is being written.
 pub(crate) fn records_from(dir: &Path, from: u64, take: &mut dyn FnMut(Record)) -> Result<Option<u64>, JournalError> {
     let listing = Listing::read(dir)?;
     let start = listing.segments.iter().rposition(|n| follower::first_seq(dir, *n).is_some_and(|seq| seq <= from));

@@ -25,7 +25,7 @@ pub struct ReplayReport {
     pub records: u64,
     /// Number of events in the records after the snapshot.
     pub events: u64,
-    /// Bytes of the frames after the snapshot.
+    /// Size of the frames after the snapshot, bytes.
     pub bytes: u64,
     /// Time for reading and applying the records after the snapshot.
     pub tail_time: Duration,
@@ -47,7 +47,7 @@ pub struct Replay {
     pub(crate) covered: u64,
     pub(crate) cursor: Option<Cursor>,
     pub(crate) end: Option<End>,
-    /// Error that ended the replay early.
+    /// Error that ended the replay early; None: everything was read.
     pub(crate) error: Option<JournalError>,
     /// Number and damage of the newest snapshot, if the one before it and the segments since were read in its place.
     pub(crate) passed_over: Option<(u64, JournalError)>,

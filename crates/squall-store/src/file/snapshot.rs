@@ -44,7 +44,7 @@ enum Block {
     Part(#[n(0)] Part),
 }
 
-/// A snapshot that was read.
+/// Content of a snapshot that was read from its file.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) state: State,
@@ -169,7 +169,7 @@ struct Blocks {
     format: u32,
     seal: Seal,
     end: u64,
-    /// Offset and number of the next block.
+    /// Offset and number of the next block that a thread takes.
     next: Mutex<(u64, u64)>,
 }
 

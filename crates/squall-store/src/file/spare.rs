@@ -14,7 +14,7 @@ use super::files::{self, SPARE};
 pub(crate) const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 /// Largest size of a segment, bytes, unless a single frame needs more.
 pub(crate) const SEGMENT_BYTES_MAX: u64 = 16 << 20;
-/// Divisor: one segment may take this fraction of the free bytes.
+/// Number by which the free bytes of the disk are divided to get the most that one segment may take.
 const FREE_SHARE: u64 = 8;
 /// Pause before another attempt on a full disk.
 const RETRY: Duration = Duration::from_millis(100);
@@ -43,7 +43,7 @@ pub(crate) struct SpareKeeper {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Returns the size for a segment, given the free bytes of its disk and the largest useful size `most`.
+/// Returns the size for a new segment, bytes: a share of the disk's free bytes, but at most `most`.
 pub(crate) fn segment_size(dir: &Path, most: u64) -> u64 {
     let share = files::free_bytes(dir) / FREE_SHARE;
     share.clamp(SEGMENT_BYTES_MIN, most.max(SEGMENT_BYTES_MIN)) / 4096 * 4096
@@ -89,7 +89,7 @@ impl SpareKeeper {
         lock(&self.shared.0).spare.as_ref().map_or(0, |s| s.size)
     }
 
-    /// Returns why the last attempt to make a spare segment failed, as long as there is none.
+    /// Returns why the last attempt to make a spare segment failed; None: it did not, or there is a spare segment.
     pub(crate) fn trouble(&self) -> Option<String> {
         let shelf = lock(&self.shared.0);
         if shelf.spare.is_some() { None } else { shelf.trouble.as_ref().map(ToString::to_string) }

@@ -19,7 +19,7 @@ pub(crate) struct Cursor {
     pub(crate) link: Link,
 }
 
-/// An item found in a segment.
+/// An item of a frame in a segment.
 #[derive(Debug)]
 pub(crate) enum Found {
     Record(Record),
@@ -30,35 +30,35 @@ pub(crate) enum Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) number: u64,
-    /// Size of the file when it was made, bytes.
+    /// Size of the segment's file when it was made, bytes.
     pub(crate) size: u64,
     /// Offset for the next frame.
     pub(crate) at: u64,
-    /// Whether its last frame says that another segment follows.
+    /// Whether the last frame marks the segment as closed: another segment follows.
     pub(crate) closed: bool,
     /// Length of an unfinished write at `at`, bytes.
     pub(crate) torn: usize,
-    /// Number of an empty segment after this one, left by a crash while it was being made.
+    /// Number of an empty segment after this one, left by a crash while it was being made; None: there is none.
     pub(crate) stray: Option<u64>,
 }
 
 /// Result of reading segments.
 #[derive(Debug)]
 pub(crate) struct Walk {
-    /// Position after the last good frame.
+    /// Position after the last good frame; None: none was read, and no position was given.
     pub(crate) cursor: Option<Cursor>,
     /// End of the last segment that was read. None: no segment could be read.
     pub(crate) end: Option<End>,
-    /// Bytes of good frames.
+    /// Size of all good frames that were read, bytes.
     pub(crate) bytes: u64,
-    /// Error that ended the walk early.
+    /// Error that ended the reading early; None: everything was read.
     pub(crate) error: Option<JournalError>,
 }
 
 /// Callback for each item, with the number of its segment.
 pub(crate) type Visit<'a> = dyn FnMut(u64, Found) -> Result<(), Problem> + 'a;
 
-/// Reads the segments with these numbers. Without a cursor, the first segment's header is taken as the start.
+/// Reads the segments with these numbers. None as `cursor`: reading starts as the first segment's header says.
 pub(crate) fn walk(dir: &Path, numbers: &[u64], cursor: Option<Cursor>, visit: &mut Visit<'_>) -> Walk {
     let mut walk = Walk { cursor, end: None, bytes: 0, error: None };
     for (i, &number) in numbers.iter().enumerate() {

@@ -30,7 +30,8 @@ const FREE_POLL: Duration = Duration::from_millis(100);
 /// Options for opening a journal.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// What accounting has stored: a journal that ends before that has lost records.
+    /// What accounting has stored: a journal that ends before that has lost records. None: unknown, so that is not
+    /// checked.
     pub seen: Option<Seen>,
     /// Whether to continue without damaged or missing parts (they are set aside).
     pub accept_loss: bool,
@@ -143,8 +144,8 @@ impl FileLog {
         self.cursor.cluster
     }
 
-    /// Returns a handle to report up to which record accounting has stored everything: older records need not be kept
-    /// for it.
+    /// Returns a handle by which accounting reports up to which record it has stored everything. Records up to that one
+    /// need not be kept for accounting.
     pub fn accounted(&self) -> Accounted {
         self.follower.accounted_handle()
     }
@@ -347,7 +348,7 @@ fn shortness(replay: &Replay, seen: Option<Seen>) -> Option<JournalError> {
     (replay.seq < seen.seq).then_some(JournalError::Short { have: replay.seq, seen: seen.seq })
 }
 
-/// Renames a damaged snapshot; returns a message about it.
+/// Renames a damaged snapshot, so that it is not read again; returns a message about it.
 fn pass_over(dir: &Path, (number, error): (u64, JournalError)) -> Result<String, JournalError> {
     let path = Kind::Snapshot.path(dir, number);
     let aside = path.with_extension("snap.damaged");
@@ -388,7 +389,7 @@ fn fresh(dir: &Path) -> Result<Cursor, JournalError> {
     Ok(Cursor { cluster, seq: 1, link: Link::first(cluster) })
 }
 
-/// Makes an empty segment.
+/// Makes the empty segment `number`, durably; returns where its first frame begins.
 fn begin(dir: &Path, number: u64, cursor: Cursor, options: Options, keeper: &SpareKeeper) -> Result<End, JournalError> {
     keeper.settle();
     let made = keeper

@@ -26,9 +26,10 @@ use crate::sys::clock;
 use crate::trust::Trust;
 use crate::{life, link};
 
-/// Connections at once that are not authenticated yet.
+/// Most connections at once that are not authenticated yet.
 const STRANGERS_MAX: usize = 1024;
-/// An enquirer that sends no request for this time is disconnected and has to reconnect.
+/// Time without a request after which a node daemon's connection for questions is closed. The node daemon then has to
+/// reconnect.
 const ENQUIRY_TIME: Duration = Duration::from_mins(5);
 /// Interval at which a connected node's key is checked to be still trusted.
 const REVISIT: Duration = Duration::from_secs(2);
@@ -85,9 +86,9 @@ pub(super) async fn accept(door: Arc<Door>, listener: TcpListener, gate: Gate) {
 enum What {
     /// The daemon is a child of the controller in the tree of nodes.
     Tree,
-    /// The daemon asks questions of its own.
+    /// The node daemon asks for the cluster's configuration, or for keys and addresses of other nodes.
     Enquiry,
-    /// The daemon forwards a client's requests; with the client's identity, for which it vouches.
+    /// The daemon forwards the requests of a client, and vouches for this identity of the client.
     Client(Vouched),
 }
 

@@ -30,7 +30,7 @@ pub(super) struct Linked {
 }
 
 impl Linked {
-    /// Reads the beginning of a program's file.
+    /// Detects the libraries of a program by the beginning of its file.
     pub(super) fn of(program: &Path) -> Self {
         let mut linked = Self::default();
         let Ok(file) = File::open(program) else { return linked };
@@ -49,7 +49,7 @@ impl Linked {
         linked
     }
 
-    /// Returns what holds for either of two programs.
+    /// Combines the findings for two programs: a library counts if either program is linked with it.
     pub(super) fn or(self, other: Self) -> Self {
         Self { mpi: self.mpi || other.mpi, mpich: self.mpich || other.mpich, shmem: self.shmem || other.shmem }
     }

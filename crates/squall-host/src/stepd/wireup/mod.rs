@@ -51,7 +51,7 @@ pub(super) fn is_linked_with_mpi(program: &std::path::Path) -> bool {
 /// sleeps for 0.1 ms: with a hundred of them on two CPUs that took half of the CPU time.
 const SLACK_NS: u64 = 1_000_000;
 
-/// Environment variable that has the exchange's counters reported at the end of the step.
+/// Environment variable with which the user has the counters of the data exchange reported at the end of the step.
 const STATS: &str = "SQUALL_WIREUP_STATS";
 
 /// A result of wire-up for the step.
@@ -61,14 +61,14 @@ pub(super) enum Word {
     Within(bool),
     /// The step has to end with this exit code.
     Abort {
-        /// The exit code.
+        /// Exit code of the step.
         code: u8,
-        /// The reason.
+        /// The reason, for the user.
         text: String,
     },
     /// A warning for the user.
     Notice(String),
-    /// Figures that the user has asked for.
+    /// Text with measured figures that the user has asked for.
     Report(String),
     /// Text from a task for the user.
     Log {
@@ -76,7 +76,7 @@ pub(super) enum Word {
         rank: u32,
         /// Whether the text goes to standard error.
         stderr: bool,
-        /// The text.
+        /// The text to pass on.
         text: String,
     },
 }
@@ -106,7 +106,7 @@ pub(super) enum Waiter {
     Trial,
 }
 
-/// Wire-up of the tasks on this node.
+/// State of the wire-up (PMIx and PMI) of the tasks on this node.
 #[derive(Debug)]
 pub(super) struct Wireup {
     launch: StepLaunch,
@@ -116,12 +116,13 @@ pub(super) struct Wireup {
     pmi: PmiTasks,
     pmix: PmixServer,
     waiters: BTreeMap<u64, Waiter>,
-    /// Questions of other nodes about ranks here, by our ticket: place and ticket of the asking node.
+    /// Requests of other nodes for data of ranks on this node, by the ticket given to libpmix: index of the asking
+    /// node, and that node's own ticket.
     served: BTreeMap<u64, (u32, u64)>,
     tickets: u64,
     standing: Standing,
     words: Vec<Word>,
-    /// Whether connections are made before they are needed.
+    /// Whether connections to other step daemons are made before there is a message to send.
     early: bool,
     /// Number of events of ranks here that were sent to other nodes.
     events: u64,
@@ -131,7 +132,7 @@ pub(super) struct Wireup {
     linked: Linked,
     /// Started tasks of this node: rank and process id.
     tasks: Vec<(u32, u32)>,
-    /// The step's nodes in the order of places; used if messages go through the tree.
+    /// The step's nodes by their index in the step; used if messages go through the tree.
     nodes: Vec<NodeId>,
 }
 
@@ -145,7 +146,7 @@ pub(crate) fn speaks_by_tree(launch: &StepLaunch) -> bool {
     }
 }
 
-/// Returns the nodes of a step in the order of places.
+/// Returns the nodes of a step, ordered by their index in the step.
 fn nodes_of(launch: &StepLaunch) -> Vec<NodeId> {
     let ids: BTreeMap<String, NodeId> = launch.facts.nodes.names().into_iter().zip(launch.facts.ids.iter()).collect();
     launch.layout.nodes.names().iter().map(|name| ids.get(name).copied().unwrap_or_default()).collect()
@@ -168,7 +169,7 @@ struct Standing {
     within: BTreeSet<u32>,
     /// Ranks whose processes have ended without connecting to PMIx or PMI.
     silent: BTreeSet<u32>,
-    /// Signals that were sent to the tasks: a task that dies of one of them is no fault.
+    /// Signals that were sent to the tasks: a task that is ended by one of them has not failed.
     sent: BTreeSet<i32>,
     aborted: bool,
 }
@@ -246,7 +247,7 @@ impl Wireup {
         }
     }
 
-    /// Returns what to poll for.
+    /// Returns the descriptors to poll, with the events to wait for.
     pub(super) fn interests(&self) -> impl Iterator<Item = Interest<'_, Port>> {
         let mesh = self.mesh.iter().flat_map(Mesh::interests).enumerate();
         let mesh = mesh.map(|(at, interest)| interest.with(Port::Mesh(at)));
@@ -270,7 +271,8 @@ impl Wireup {
         }
     }
 
-    /// Does what is due by the clock, and removes what has ended. This changes indexes of ports.
+    /// Removes connections that have ended, retries those that are due, and applies the exchange's time limits. Indexes
+    /// of ports are different afterwards.
     pub(super) fn turn(&mut self) {
         if let Some(mesh) = &mut self.mesh {
             mesh.sweep();
@@ -285,7 +287,7 @@ impl Wireup {
         }
     }
 
-    /// Time at which `turn` must be called next.
+    /// Returns the time at which `turn` must be called next; None: nothing is due.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let exchange = self.exchange.deadline().map(|at| Instant::now() + Duration::from_micros(at.since(steady()).0));
         exchange.into_iter().chain(self.mesh.as_ref().and_then(Mesh::deadline)).min()

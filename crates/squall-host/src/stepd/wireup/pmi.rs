@@ -72,7 +72,7 @@ impl PmiTasks {
         acts
     }
 
-    /// Passes on the answer to a task's naming request.
+    /// Passes on the answer to a task's naming request: the value, None for a name that is not published, or a failure.
     pub(super) fn named(&mut self, rank: u32, result: Result<Option<&str>, ()>) -> Vec<PmiAct> {
         let mut acts = Vec::new();
         self.pmi.named(rank, result, &mut acts);
@@ -90,7 +90,7 @@ impl PmiTasks {
         self.ends.iter_mut().filter(|end| end.rank == rank).for_each(|end| end.over = true);
     }
 
-    /// Removes sockets that have ended. This changes indexes.
+    /// Removes sockets that have ended. The indexes of other sockets are different afterwards.
     pub(super) fn sweep(&mut self) {
         self.ends.retain(|end| !end.over);
     }

@@ -125,7 +125,7 @@ impl PmixServer {
         self.server.is_some() || self.failed.is_some()
     }
 
-    /// Removes the shared folder.
+    /// Removes the folder that the tasks share, at the end of the step.
     pub(super) fn close(&mut self) {
         if fs::remove_dir(&self.folder).is_err() {
             drop(fs::remove_dir_all(&self.folder));
@@ -166,7 +166,7 @@ pub(super) fn reason(fault: Fault) -> &'static str {
     }
 }
 
-/// Passes the result of a fence or the like to the waiting caller.
+/// Passes the result of a fence, a request for a rank's data, a connect or a group operation to the waiting caller.
 pub(super) fn tell_joined(waiter: Waiter, result: Result<(Vec<u8>, u64), Fault>) {
     let result = result.map_err(verdict);
     match waiter {
@@ -195,7 +195,7 @@ impl Wireup {
         }
     }
 
-    /// Handles messages to libpmix, by having them acknowledged at once.
+    /// Has the kernel acknowledge at once the messages that libpmix has just received.
     pub(super) fn be_prompt(&mut self) {
         if let Some(prompt) = &mut self.pmix.prompt {
             prompt.handle();
@@ -279,7 +279,7 @@ impl Wireup {
         }
     }
 
-    /// Returns the value of a key that a program queries, by PMIx's names.
+    /// Returns the value of a PMIx key (e.g. `pmix.qry.ns`) that a program queries. None: it is not known here.
     fn known(&self, key: &str) -> Option<Known> {
         let launch = &self.launch;
         match key {
@@ -310,7 +310,7 @@ impl Wireup {
         )));
     }
 
-    /// Sends an event of a rank on this node to the other nodes.
+    /// Sends an event, which a rank on this node has raised, to the other nodes.
     fn spread(&mut self, event: &Event) {
         let here = self.launch.node_index;
         let Some(mesh) = &mut self.mesh else { return };

@@ -15,20 +15,21 @@ use crate::stepd::environment::Environment;
 /// Largest message size that can be asked for, as a power of two.
 const POWER_MAX: u32 = 24;
 
-/// Turns of a measurement that are not counted: connections are made meanwhile.
+/// Number of repetitions before a measurement that are not counted: connections are made meanwhile.
 const WARM_UP: u32 = 200;
 
 /// Measurements still to be made.
 #[derive(Debug, Default)]
 pub(super) struct Trials {
     legs: VecDeque<Leg>,
-    /// The current leg: number of turns left, and start time.
+    /// Number of repetitions left in the current series.
     left: u32,
+    /// Start of the current series; None: it has not begun.
     since: Option<Instant>,
     turns: u64,
 }
 
-/// Turns of one kind of measurement and one size.
+/// A series of repetitions of one kind of measurement with one message size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Leg {
     kind: Kind,
@@ -74,7 +75,7 @@ impl Trials {
 }
 
 impl Wireup {
-    /// Does the next turn of a measurement, or reports the result after the last.
+    /// Does the next repetition of a measurement, or reports the result after the last.
     pub(super) fn go_on_trying(&mut self) {
         let Some(&leg) = self.trials.legs.front() else { return };
         if self.trials.since.is_none() {

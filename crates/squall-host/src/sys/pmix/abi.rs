@@ -3,8 +3,9 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 
-/// Bytes of the name of a namespace, and of a key, NUL included.
+/// Size of the name of a namespace, NUL included, bytes.
 pub(super) const NSPACE_BYTES: usize = 256;
+/// Size of a key, NUL included, bytes.
 const KEY_BYTES: usize = 512;
 
 pub(super) type Status = c_int;
@@ -85,8 +86,8 @@ impl Info {
         self.key.iter().map(|&c| c as u8).take_while(|&c| c != 0).eq(key.to_bytes().iter().copied())
     }
 
-    /// Returns address and length of a byte object; None: it is of another type. The value must be alive while they are
-    /// used.
+    /// Returns address and length of a byte object; None: the value is of another type. The value must be alive while
+    /// they are used.
     pub(super) fn bytes(&self) -> Option<(*const u8, usize)> {
         let [at, length, _] = self.value.data;
         (self.value.kind == BYTE_OBJECT && at != 0).then_some((at as *const u8, length as usize))
@@ -97,7 +98,7 @@ impl Info {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Returns a string; None: it is of another type. The value must be alive.
+    /// Returns a string; None: the value is of another type. The value must be alive.
     pub(super) fn text(&self) -> Option<String> {
         let [at, ..] = self.value.data;
         if self.value.kind != STRING || at == 0 {
@@ -118,12 +119,12 @@ impl Info {
 pub(super) struct Query {
     /// The keys asked for; the list ends with null.
     pub(super) keys: *const *const c_char,
-    /// Attributes that say to what the query refers.
+    /// Attributes that limit to what the query refers, such as a namespace.
     pub(super) qualifiers: *const Info,
     pub(super) count: usize,
 }
 
-/// An entry of a table of processes.
+/// An entry of PMIx's table of processes.
 #[repr(C)]
 struct ProcInfo {
     proc: Proc,
@@ -270,7 +271,7 @@ impl Drop for Infos {
     }
 }
 
-/// Puts a small member of the union into its first bytes.
+/// Returns a union whose first bytes are `bytes`, 8 at most, and whose other bytes are 0.
 fn first_bytes(bytes: &[u8]) -> [u64; 3] {
     let mut word = [0; 8];
     word[..bytes.len()].copy_from_slice(bytes);

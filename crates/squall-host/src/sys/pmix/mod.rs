@@ -21,7 +21,7 @@ use upcall::{Inbox, answered, module};
 
 use super::hwloc;
 
-/// File name of the library.
+/// File name of libpmix.
 const LIBRARY: &CStr = c"libpmix.so.2";
 
 /// Environment variables under which the library runs in this process. Job data is sent to each task when it connects
@@ -31,8 +31,8 @@ const LIBRARY: &CStr = c"libpmix.so.2";
 const OWN_ENVIRONMENT: [(&str, &str); 3] =
     [("PMIX_MCA_gds", "hash"), ("PMIX_MCA_plog", "default"), ("HWLOC_SYNTHETIC", "pu:1")];
 
-/// Exit status of a step daemon that needed the library, and without a fault: the zygote then loads it in advance for
-/// the next.
+/// Exit status of a step daemon that has ended normally and needed libpmix. The zygote then loads the library in
+/// advance for the next step.
 pub(crate) const WANTED: u8 = 3;
 
 /// Loads the library, and detects the hardware, so that copies of this process need not. Starts no server. Must be
@@ -48,15 +48,15 @@ pub(crate) fn warm() {
 pub(crate) struct Job {
     /// Name of the PMIx namespace.
     pub(crate) nspace: String,
-    /// Id of the step, as `JOB.STEP`.
+    /// Id of the step, in the form `JOB.STEP`.
     pub(crate) id: String,
-    /// Names of the nodes.
+    /// Names of the step's nodes.
     pub(crate) nodes: Vec<String>,
-    /// Ranks on each node. Same length as `nodes`.
+    /// Ranks of the tasks on each node. Same length as `nodes`.
     pub(crate) ranks: Vec<Vec<u32>>,
     /// Index of this node in `nodes`.
     pub(crate) here: u32,
-    /// Slots (CPUs) of the whole allocation.
+    /// Number of slots (CPUs) of the whole allocation.
     pub(crate) universe: u32,
     /// Folder that the tasks of this node share.
     pub(crate) folder: String,
@@ -72,7 +72,7 @@ pub(crate) struct Server {
     calls: CallsBox,
     nspace: CString,
     inbox: &'static Inbox,
-    /// Descriptor on which the library listens.
+    /// Descriptor of the socket on which the library listens; None: it was not found.
     listener: Option<i32>,
 }
 
@@ -395,6 +395,8 @@ fn load() -> Result<Calls, String> {
     }
 }
 
+/// Returns the address of a symbol of the library. Err: the loader's message.
+///
 /// # Safety
 /// `library` must be a handle of `dlopen`.
 unsafe fn symbol(library: *mut c_void, name: &CStr) -> Result<*mut c_void, String> {

@@ -21,15 +21,15 @@ unsafe impl Send for QueryReply {}
 /// The value of a key that a program has queried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// A text.
+    /// The value is a text.
     Text(String),
-    /// A number of things.
+    /// The value is a number, such as that of process sets.
     Count(u64),
-    /// A duration in seconds.
+    /// The value is a duration, in seconds.
     Seconds(u32),
-    /// The tasks of this node.
+    /// The value is a table of the tasks of this node.
     Tasks {
-        /// The node's name.
+        /// Name of this node.
         node: String,
         /// The program that they run.
         program: String,

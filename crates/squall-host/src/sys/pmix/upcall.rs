@@ -25,72 +25,72 @@ pub(crate) enum Upcall {
     Finalized(u32),
     /// A task asks to end the step (`PMIx_Abort`).
     Abort {
-        /// The task's rank.
+        /// Rank of the requesting task.
         rank: u32,
         /// The exit code.
         code: i32,
         /// The message for the user.
         text: String,
-        /// Callback for the answer.
+        /// Callback by which the host answers this request.
         reply: DoneReply,
     },
     /// All participating tasks of this node have entered a fence.
     Fence {
-        /// The participants.
+        /// Ranks that take part in the fence.
         asked: Asked,
-        /// The data that the participants contribute.
+        /// Data that the participants on this node contribute to the fence.
         data: Vec<u8>,
-        /// Callback for the answer.
+        /// Callback by which the host answers this request.
         reply: ModexReply,
     },
     /// A task asks for the data that a rank on another node has published.
     Ask {
-        /// The other rank.
+        /// Rank whose data the task asks for.
         rank: u32,
-        /// Callback for the answer.
+        /// Callback by which the host answers this request.
         reply: ModexReply,
     },
     /// The answer to `publish_of`.
     Published {
-        /// The ticket given to `publish_of`.
+        /// The ticket that was given to `publish_of`.
         ticket: u64,
-        /// The published data; None: it failed.
+        /// The published data; None: the library could not get it.
         data: Option<Vec<u8>>,
     },
     /// All participating tasks of this node have called `PMIx_Connect`, or (not `on`) `PMIx_Disconnect`.
     Connect {
         /// Whether to connect; false: to disconnect.
         on: bool,
-        /// The participants.
+        /// Ranks that connect or disconnect.
         asked: Asked,
-        /// Callback for the answer.
+        /// Callback by which the host answers this request.
         reply: DoneReply,
     },
     /// A task publishes values.
     Publish {
-        /// The task's rank.
+        /// Rank of the requesting task.
         rank: u32,
         /// Names, and values as packed by the library.
         values: Vec<(String, Vec<u8>)>,
-        /// Callback for the answer.
+        /// Callback by which the host answers this request.
         reply: DoneReply,
     },
     /// A task withdraws published values.
     Unpublish {
-        /// The task's rank.
+        /// Rank of the requesting task.
         rank: u32,
-        /// The names; empty: all of the task.
+        /// Names to withdraw; empty: all that the task has published.
         keys: Vec<String>,
-        /// Callback for the answer.
+        /// Callback by which the host answers this request.
         reply: DoneReply,
     },
     /// A task looks up published values.
     Lookup {
-        /// The names.
+        /// Names to look up.
         keys: Vec<String>,
-        /// Whether to wait until all of them are published.
+        /// Whether to wait until all of the names are published.
         wait: bool,
-        /// Callback for the answer.
+        /// Callback by which the host answers this request.
         reply: LookupReply,
     },
     /// All participating tasks of this node construct a group, or (not `on`) destruct it.
@@ -99,40 +99,40 @@ pub(crate) enum Upcall {
         on: bool,
         /// The group's name.
         name: String,
-        /// The participants.
+        /// Ranks that take part in the construction or destruction of the group.
         asked: Asked,
-        /// Data that the participants contribute for each other.
+        /// Data that the participants on this node contribute for the others.
         data: Vec<u8>,
-        /// Whether a unique number for the group is wanted.
+        /// Whether the library asks for a unique number for the group.
         numbered: bool,
-        /// Callback for the answer.
+        /// Callback by which the host answers this request.
         reply: GroupReply,
     },
     /// A task sends an event to others.
     Event(Event),
     /// A task queries its resource manager.
     Query {
-        /// The keys that it asks for.
+        /// PMIx keys that the task queries.
         keys: Vec<String>,
-        /// Callback for the answer.
+        /// Callback by which the host answers this request.
         reply: QueryReply,
     },
     /// A task logs text for the user.
     Log {
-        /// The task's rank.
+        /// Rank of the requesting task.
         rank: u32,
         /// Text for standard output, and for standard error.
         texts: [String; 2],
-        /// Callback for the answer.
+        /// Callback by which the host answers this request.
         reply: DoneReply,
     },
     /// A task asks to end the whole step.
     End {
-        /// The task's rank.
+        /// Rank of the requesting task.
         rank: u32,
-        /// Whether to kill it; false: to terminate it orderly.
+        /// Whether to kill the step; false: to terminate it orderly.
         kill: bool,
-        /// Callback for the answer.
+        /// Callback by which the host answers this request.
         reply: QueryReply,
     },
     /// A task (rank) asked for further processes, and was refused.
@@ -157,22 +157,22 @@ pub(crate) struct Event {
 pub(crate) enum Asked {
     /// All ranks of the step.
     All,
-    /// The ranks with these numbers.
+    /// Only the ranks with these numbers.
     Some(IndexSet),
 }
 
 /// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Success.
+    /// The request has succeeded.
     Well,
     /// Not all participants have entered in time.
     Timeout,
     /// A participant's node has failed.
     Gone,
-    /// The data is too large.
+    /// The request's data is too large.
     TooLarge,
-    /// No such rank, name or group.
+    /// The rank, name or group does not exist.
     NotFound,
     /// The name exists already.
     Taken,
@@ -268,7 +268,7 @@ impl ModexReply {
 }
 
 impl GroupReply {
-    /// Answers with the group's number and the data that the participants contributed.
+    /// Answers with the group's number (None: none was asked for) and the data that the participants contributed.
     pub(crate) fn answer(self, result: Result<(Option<u64>, Vec<u8>), Verdict>) {
         let mut infos = Infos::default();
         let status = match result {
@@ -358,7 +358,7 @@ impl Inbox {
         std::mem::take(&mut self.queue.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Encodes an attribute as bytes that any server of this version can decode.
+    /// Encodes an attribute as bytes that any server of this version can decode. None: the library can't encode it.
     ///
     /// # Safety
     /// The attribute must be valid.
@@ -374,7 +374,8 @@ impl Inbox {
         }
     }
 
-    /// Decodes what `pack` has encoded. The memory to which the attribute points is never freed.
+    /// Decodes what `pack` has encoded; None: the bytes are invalid. The memory to which the attribute points is never
+    /// freed.
     ///
     /// # Safety
     /// The bytes must have been made by `pack`.
@@ -559,6 +560,8 @@ pub(super) unsafe extern "C" fn answered(status: Status, bytes: *mut c_char, len
     inbox.put(Upcall::Published { ticket: ticket as u64, data });
 }
 
+/// Queues a call of `PMIx_Connect`, or (not `on`) of `PMIx_Disconnect`.
+///
 /// # Safety
 /// `procs` must point to `count` entries.
 unsafe fn connects(on: bool, procs: *const Proc, count: usize, done: Option<OpDone>, data: *mut c_void) -> Status {
@@ -638,6 +641,8 @@ unsafe extern "C" fn publish(
     SUCCESS
 }
 
+/// Returns the strings of an array that ends with null.
+///
 /// # Safety
 /// `keys` must be null or an array of strings that ends with null.
 pub(super) unsafe fn names(keys: *const *const c_char) -> Vec<String> {

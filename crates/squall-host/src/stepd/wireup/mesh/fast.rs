@@ -11,8 +11,8 @@ use squall_model::wire::peer::PeerMessage;
 use super::Kinship;
 use crate::sys::ucx::{Peer, Worker};
 
-/// Bits of a tag that hold the sender's place. The other bits prove that the sender belongs to the step, as UCX itself
-/// accepts any sender.
+/// Bits of a tag that hold the index of the sender's node in the step. The other bits prove that the sender belongs to
+/// the step, as UCX itself accepts any sender.
 const PLACE_BITS: u32 = 24;
 
 /// This step daemon's UCX worker, and the connected ones of other step daemons.
@@ -35,12 +35,12 @@ impl Fast {
         Ok(Self { worker, secret, here: u64::from(kinship.here), peers: BTreeMap::new() })
     }
 
-    /// Returns the worker's address, for others to `meet` it.
+    /// Returns the address of this worker, with which other step daemons connect to it.
     pub(super) fn address(&self) -> ByteBuf {
         ByteBuf::from(self.worker.address())
     }
 
-    /// Connects to the worker of the step daemon at `place`.
+    /// Connects to the worker of the step daemon on the node with index `place`, given the worker's address.
     pub(super) fn meet(&mut self, place: u32, address: &[u8]) {
         if !self.peers.contains_key(&place)
             && let Ok(peer) = self.worker.connect(address)
@@ -49,19 +49,20 @@ impl Fast {
         }
     }
 
-    /// Removes a step daemon that has ended.
+    /// Removes the connection to the step daemon on the node with index `place`, which has ended.
     pub(super) fn part(&mut self, place: u32) {
         self.peers.remove(&place);
     }
 
-    /// Sends a message to the step daemon at `place`. False: its worker is not connected, or sending failed.
+    /// Sends a message to the step daemon on the node with index `place`. False: its worker is not connected, or
+    /// sending failed.
     pub(super) fn send(&mut self, place: u32, message: &PeerMessage) -> bool {
         let Some(peer) = self.peers.get(&place) else { return false };
         let mut bytes = Vec::new();
         codec::encode(message, &mut bytes).is_ok() && self.worker.send(*peer, self.secret | self.here, bytes).is_ok()
     }
 
-    /// Returns the received messages with the places of their senders.
+    /// Returns the received messages, each with the index of the sending node in the step.
     pub(super) fn take(&mut self) -> Vec<(u32, PeerMessage)> {
         let taken = self.worker.take(self.secret, !0 << PLACE_BITS);
         let open = |(tag, bytes): (u64, Vec<u8>)| {

@@ -28,7 +28,8 @@ pub(in crate::stepd::wireup) struct Manner {
     pub(in crate::stepd::wireup) way: Way,
     /// `SLURM_PMIX_DIRECT_CONN_UCX`: whether to use UCX where available. Default: no.
     pub(in crate::stepd::wireup) ucx: bool,
-    /// `SLURM_PMIX_DIRECT_CONN_EARLY`: whether connections are made before they are needed. Default: yes.
+    /// `SLURM_PMIX_DIRECT_CONN_EARLY`: whether step daemons connect to each other before there is a message to send.
+    /// Default: yes.
     pub(in crate::stepd::wireup) early: bool,
     /// `SLURM_PMIX_TIMEOUT`: how long ranks wait for each other.
     pub(in crate::stepd::wireup) patience: Span,

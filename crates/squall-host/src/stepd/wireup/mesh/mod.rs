@@ -25,11 +25,12 @@ use crate::stepd::frames::{Filled, Frames};
 use fast::Fast;
 pub(super) use manner::{Manner, Way, is_yes, said};
 
-/// Time from our own start within which another step daemon must be reachable; after it, it has ended or will never
-/// start.
+/// Time from this step daemon's start within which another one must be reachable. After it, the other one has ended or
+/// will never start.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Pause between attempts to connect to a step daemon that is not reachable: at first, and at most.
+/// First pause between attempts to connect to a step daemon that is not reachable. It doubles up to `PAUSE_MAX`.
 const PAUSE: Duration = Duration::from_millis(1);
+/// Longest pause between attempts to connect to a step daemon.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 /// Time limit of a connection to another machine; after it, messages are relayed by `srun`.
 const CALL: Duration = Duration::from_secs(2);
@@ -39,9 +40,9 @@ const CALL: Duration = Duration::from_secs(2);
 pub(super) struct Kinship {
     /// The cookie of the launch, which is known within the step only.
     pub(super) cookie: [u8; 16],
-    /// User id of the step.
+    /// User id of the step's owner.
     pub(super) owner: u32,
-    /// Index of our node in the layout.
+    /// Index of this node among the step's nodes (the *place* of its step daemon).
     pub(super) here: u32,
     /// Host name or address by which other machines reach this one; empty: that of the connection to `srun`. None: all
     /// nodes of the step are on this machine.
@@ -49,7 +50,7 @@ pub(super) struct Kinship {
 }
 
 impl Kinship {
-    /// Derives them from a step's launch on this node.
+    /// Derives these values from the launch of the step on this node.
     pub(super) fn of(launch: &StepLaunch, program: &TaskProgram) -> Self {
         let far = match &program.client {
             ClientAddress::Anywhere { address, .. } => address.rsplit_once(':').map(|(host, _)| host.to_owned()),
@@ -69,7 +70,8 @@ impl Kinship {
         blake3::keyed_hash(blake3::hash(&self.cookie).as_bytes(), what.as_bytes())
     }
 
-    /// Returns the address on which the step daemon at a place listens; without the cookie it can't be guessed.
+    /// Returns the address on which the step daemon of the node with index `place` listens. Without the cookie it can't
+    /// be guessed.
     fn address(&self, place: u32) -> io::Result<SocketAddr> {
         SocketAddr::from_abstract_name(format!("squall-wireup-{}-{place}", self.name()))
     }
@@ -94,20 +96,21 @@ pub(super) struct Mesh {
     listener: UnixListener,
     /// TCP listener for step daemons on other machines, or (if the route is TCP) for all.
     tcp: Option<TcpListener>,
-    /// UCX, if it is wanted and available.
+    /// UCX transport; None: the user does not want it, or it is not available.
     fast: Option<Fast>,
     /// Address of the TCP listener, `HOST:PORT`; empty: there is none.
     endpoint: String,
     links: Vec<Link>,
-    /// Messages for step daemons that are not connected yet, by place.
+    /// Messages for step daemons that are not connected yet, by the index of their node in the step.
     calls: BTreeMap<u32, Call>,
-    /// Step daemons to which messages are relayed by `srun`, until they are reached directly.
+    /// Step daemons (index of their node in the step) to which messages are relayed by `srun` until they are reached
+    /// directly.
     away: BTreeSet<u32>,
-    /// Addresses of step daemons on other machines.
+    /// TCP addresses of step daemons on other machines, by the index of their node in the step.
     known: BTreeMap<u32, String>,
-    /// Messages that `srun` has to relay, with the receiver's place.
+    /// Messages that `srun` has to relay, each with the index of the receiving node in the step.
     passes: Vec<(u32, PeerMessage)>,
-    /// Messages to be sent through the tree of nodes, with the receiver's place.
+    /// Messages to be sent through the tree of nodes, each with the index of the receiving node in the step.
     letters: Vec<(u32, PeerMessage)>,
     traffic: Traffic,
     born: Instant,
@@ -116,28 +119,28 @@ pub(super) struct Mesh {
 /// Counters: messages sent, by their route; connections made; addresses sent for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Traffic {
-    /// Messages relayed by `srun`.
+    /// Number of messages relayed by `srun`.
     pub(super) relayed: u64,
-    /// Messages sent through the tree of nodes.
+    /// Number of messages sent through the tree of nodes.
     pub(super) by_nodes: u64,
-    /// Messages sent over Unix sockets.
+    /// Number of messages sent over Unix sockets.
     pub(super) unix: u64,
-    /// Messages sent over TCP.
+    /// Number of messages sent over TCP.
     pub(super) tcp: u64,
-    /// Messages sent over UCX.
+    /// Number of messages sent over UCX.
     pub(super) ucx: u64,
-    /// Connections made before there was a message to send.
+    /// Number of connections made before there was a message to send.
     pub(super) early: u64,
-    /// Connections made for a message.
+    /// Number of connections made because there was a message to send.
     pub(super) late: u64,
-    /// Addresses sent; none where they follow from the launch.
+    /// Number of addresses sent to other step daemons; none where they follow from the launch.
     pub(super) addresses: u64,
 }
 
 #[derive(Debug)]
 struct Link {
     frames: Frames,
-    /// Place of the peer; None: it has not identified itself.
+    /// Index of the peer's node in the step; None: the peer has not identified itself.
     place: Option<u32>,
     greeted: bool,
     broken: bool,
@@ -154,9 +157,9 @@ struct Call {
 /// Result of reading from the connections.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
-    /// Received messages with the places of their senders.
+    /// Received messages, each with the index of the sending node in the step.
     pub(super) messages: Vec<(u32, PeerMessage)>,
-    /// Places of step daemons that can't be reached any more.
+    /// Step daemons that can't be reached any more: indexes of their nodes in the step.
     pub(super) lost: Vec<u32>,
 }
 
@@ -167,7 +170,7 @@ impl Heard {
 }
 
 impl Mesh {
-    /// Opens the listeners for other step daemons. `srun`: the link to the step's `srun`.
+    /// Opens the listeners for other step daemons. `srun`: the link to the step's `srun`; None: the step has none.
     pub(super) fn open(kinship: Kinship, manner: Manner, srun: Option<&Frames>) -> io::Result<Self> {
         let listener = UnixListener::bind_addr(&kinship.address(kinship.here)?)?;
         listener.set_nonblocking(true)?;
@@ -199,7 +202,7 @@ impl Mesh {
         })
     }
 
-    /// Has UCX carry direct messages, under the user's settings for it. Err: why it can't.
+    /// Has UCX carry direct messages, under the user's settings for it. Err: why UCX can't be used.
     pub(super) fn hasten(&mut self, settings: &[(String, String)]) -> Result<(), String> {
         self.fast = Some(Fast::start(&self.kinship, settings)?);
         Ok(())
@@ -342,12 +345,12 @@ impl Mesh {
         heard
     }
 
-    /// Time at which `tick` must be called next.
+    /// Returns the time at which `tick` must be called next; None: no connection is to be retried.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.calls.values().map(|call| call.again).min()
     }
 
-    /// Returns what to poll for: first the listeners, then the connections.
+    /// Returns the descriptors to poll, with the events to wait for: first the listeners, then the connections.
     pub(super) fn interests(&self) -> impl Iterator<Item = Interest<'_, ()>> {
         let fast = self.fast.as_ref().map(Fast::interest);
         let listeners = std::iter::once(self.listener.as_fd()).chain(self.tcp.as_ref().map(AsFd::as_fd)).chain(fast);
@@ -383,7 +386,7 @@ impl Mesh {
         heard
     }
 
-    /// Removes connections that have ended. This changes the indexes of `interests`.
+    /// Removes connections that have ended. The indexes of `interests` are different afterwards.
     pub(super) fn sweep(&mut self) {
         self.links.retain(|link| !link.broken);
     }
@@ -429,7 +432,7 @@ fn is_address(message: &PeerMessage) -> bool {
     matches!(message, PeerMessage::Endpoint { tcp, ucx } if !tcp.is_empty() || !ucx.is_empty())
 }
 
-/// Listens on an address of this machine; returns the listener, and the address for others.
+/// Listens on the address `on` of this machine; returns the listener, and the address `HOST:PORT` for other machines.
 fn listen(on: &str, host: &str) -> io::Result<(Option<TcpListener>, String)> {
     let listener = TcpListener::bind((on, 0))?;
     listener.set_nonblocking(true)?;
@@ -438,7 +441,8 @@ fn listen(on: &str, host: &str) -> io::Result<(Option<TcpListener>, String)> {
 }
 
 impl Link {
-    /// Returns the next message. One that is invalid, or not authenticated, breaks the link.
+    /// Returns the next message; None: it has not arrived completely. A message that is invalid, or not authenticated,
+    /// breaks the link.
     fn take(&mut self, cookie: &[u8; 16]) -> io::Result<Option<PeerMessage>> {
         let taken = self.try_take(cookie);
         self.broken |= taken.is_err();
