@@ -31,15 +31,16 @@ pub(crate) struct Clients {
     calls: Vec<Call>,
     by_caller: BTreeMap<u64, usize>,
     last_caller: u64,
-    /// Probability that a request's connection breaks, in millionths.
+    /// Probability that the connection of a request breaks, in millionths.
     pub(crate) loss_ppm: u32,
-    /// Last answers to a story's queries, by name: nodes on which the condition is false, and nodes that did not
-    /// answer.
+    /// Last answer to each query of a story, by the query's name: nodes on which the condition is false, and nodes that
+    /// did not answer.
     pub(crate) told: BTreeMap<String, (Vec<String>, Vec<String>)>,
-    /// When each connection will have sent the file pieces that were requested, by caller.
+    /// For each connection that sends a file, by caller: when it will have sent the pieces that the controller has
+    /// requested.
     pub(crate) sending: BTreeMap<u64, Time>,
-    /// Last answers to clients that sent files, by file: whether all nodes have the file, and how many nodes lacked
-    /// it.
+    /// Last answer to the client that sent each file, by the file's name: whether all nodes have the file, and how many
+    /// nodes lacked it.
     pub(crate) brought: BTreeMap<String, (bool, usize)>,
 }
 
@@ -50,19 +51,19 @@ pub(crate) struct Placed {
     pub(crate) id: Option<JobId>,
     pub(crate) refused: Option<Refusal>,
     pub(crate) requeue_sent: bool,
-    /// The largest limit of running tasks that the order's array ever had.
+    /// Largest limit of simultaneously running tasks that the order's array ever had. None: there was never a limit.
     array_limit: Option<u32>,
     allocated: bool,
-    /// The attempt whose script runs the order's steps.
+    /// Attempt of the job in which the batch script, which runs the order's steps, has started last.
     attempt: Attempt,
     steps_done: u32,
     /// Nodes for which the order's last srun reported that output may be missing. None: no srun of it has ended.
     pub(crate) missing: Option<Vec<String>>,
-    /// The user waits for no more answers about the order.
+    /// Whether the user waits for no more answers about the order.
     pub(crate) over: bool,
-    /// A request of the order's user is in progress.
+    /// Whether a request of the order's user is in progress.
     busy: bool,
-    /// The order's srun or salloc was killed and never reconnects.
+    /// Whether the order's srun or salloc was killed and never reconnects.
     pub(crate) abandoned: bool,
 }
 
@@ -126,7 +127,7 @@ pub(crate) enum Wish {
     Bring(Arc<Parcel>),
     AuditJobs,
     AuditNodes,
-    /// Checks that a query reaches every node.
+    /// Checks that a query is answered by every node.
     AuditTree,
     AuditCounters,
 }
@@ -142,7 +143,7 @@ pub(crate) struct Question {
     pub(crate) time: Span,
 }
 
-/// A user's request, which is retried until it is answered.
+/// A user's request to the controller, which is retried until it is answered.
 #[derive(Clone, Debug)]
 struct Call {
     wish: Wish,
@@ -159,7 +160,8 @@ impl Clients {
     pub(crate) fn order(&self, order: usize) -> Option<&Order> {
         self.placed.get(order).map(|p| &p.order)
     }
-    /// Returns the largest limit of running tasks that an order's array ever had.
+    /// Returns the largest limit of simultaneously running tasks that an order's array ever had. None: there was never
+    /// a limit.
     pub(crate) fn array_limit(&self, order: usize) -> Option<u32> {
         self.placed.get(order).and_then(|p| p.array_limit)
     }
@@ -176,13 +178,14 @@ impl Clients {
         }
         truth
     }
-    /// Returns when an answer arrives: at `at`, or later if an earlier answer on the same connection arrives then.
+    /// Returns when the next answer on a connection arrives: at `at`, or right after an earlier answer that is still in
+    /// flight.
     pub(crate) fn in_order(&mut self, caller: u64, at: Time) -> Time {
         let Some(call) = self.by_caller.get(&caller).and_then(|&call| self.calls.get_mut(call)) else { return at };
         call.last_answer = at.max(Time(call.last_answer.0 + 1));
         call.last_answer
     }
-    /// Returns whether all requests are finished.
+    /// Returns whether all users' requests are finished.
     pub(crate) fn are_content(&self) -> bool {
         self.calls.iter().all(|c| c.done)
     }
@@ -220,8 +223,8 @@ impl World {
         tag
     }
 
-    /// Adds a request, which is retried until it is answered. Returns false when the order has no id yet or another
-    /// request of its user is in progress.
+    /// Adds a request, which is retried until it is answered. Returns false if it was not added, because its order has
+    /// no job id yet or another request of the order's user is in progress.
     pub(crate) fn wish(&mut self, wish: Wish) -> bool {
         if let Some(order) = wish.deed_on() {
             let placed = &mut self.clients.placed[order];
@@ -306,7 +309,7 @@ impl World {
         self.clients.placed[order].order.after.iter().any(|&(_, other)| lacks(other))
     }
 
-    /// Returns whether the story has the first answer to a submission get lost.
+    /// Returns whether the answer to a request is lost, as the story demands for the first answer to some submissions.
     fn loses_answer(&self, call: usize) -> bool {
         let call = &self.clients.calls[call];
         match call.wish {
@@ -361,8 +364,8 @@ impl World {
         }
     }
 
-    /// Decides whether a srun or salloc that lost its connection was killed, and so never reconnects. For a shutdown
-    /// request a lost connection counts as the answer.
+    /// Returns whether the client of a broken connection never reconnects. Now and then an srun or salloc is killed
+    /// together with its connection. A client that requested a shutdown takes the end of the connection as the answer.
     fn is_killed(&mut self, call: usize) -> bool {
         if matches!(self.clients.calls[call].wish, Wish::ShutDown { .. }) {
             self.clients.calls[call].done = true;
@@ -420,7 +423,7 @@ impl World {
         }
     }
 
-    /// Finishes a request: its connection ends.
+    /// Marks a request as finished and ends its connection.
     fn content(&mut self, call: usize) {
         self.clients.calls[call].done = true;
         if let Some(order) = self.clients.calls[call].wish.deed_on() {
@@ -521,7 +524,7 @@ impl World {
         Some(Request::CreateStep { job, spec: Box::new(spec), program: Box::new(program), key })
     }
 
-    /// Opens the `srun`'s listening connection before it requests its step.
+    /// Opens the socket at which an `srun` listens for its step daemons, before it requests its step.
     fn listen_for(&mut self, call: usize) {
         let (Wish::Step { order } | Wish::Own { order }) = self.clients.calls[call].wish else { return };
         let asked = &self.clients.placed[order].order;
@@ -531,7 +534,7 @@ impl World {
         }
     }
 
-    /// Returns the order's next step, which may be requested together with its job.
+    /// Returns the request for the next step of an order. An srun may send it together with the request for its job.
     fn first_step(&self, order: usize) -> Box<FirstStep> {
         let placed = &self.clients.placed[order];
         let spec = StepSpec {
@@ -652,7 +655,7 @@ impl World {
         }
     }
 
-    /// Handles a refusal: temporary ones are retried later, others are final.
+    /// Handles a refusal: the request is retried later if the reason is temporary, and finished otherwise.
     fn refused(&mut self, call: usize, order: usize, refusal: Refusal) {
         if matches!(refusal, Refusal::DiskFull | Refusal::ShuttingDown | Refusal::QueueFull(_)) {
             if let Some(caller) = self.clients.calls[call].caller.take() {
@@ -705,7 +708,8 @@ impl World {
         }
     }
 
-    /// Ends an order's `srun`, after its step ended or was refused.
+    /// Handles the end of an order's `srun`, after its step ended or was refused (`refused`): the order's next step or
+    /// its end follows.
     pub(crate) fn followed(&mut self, order: usize, refused: bool) {
         self.forsake(order);
         let waits = |call: &Call| !call.done && matches!(call.wish, Wish::Step { order: of } if of == order);

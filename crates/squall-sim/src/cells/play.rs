@@ -77,7 +77,7 @@ impl World {
         self.close();
     }
 
-    /// Checks the end state: all requests are answered, and pending jobs have valid reasons.
+    /// Checks the end state of the simulation: all requests are answered, and pending jobs have valid reasons.
     pub(super) fn close(&mut self) {
         if let Some(number) = self.clients.iter().position(|client| !client.todo.is_empty() || !client.asked.is_empty())
         {

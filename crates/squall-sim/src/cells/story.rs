@@ -14,7 +14,7 @@ use crate::scenario::run::StoryFailure;
 /// Time after a story's end within which all requests must be answered.
 const PATIENCE: Span = Span::from_secs(600);
 
-/// Returns whether a text is a story of cells: its first line begins with `cells N`.
+/// Returns whether a text is a story (a scripted simulation) of cells: its first line begins with `cells N`.
 pub(crate) fn is_meant(text: &str) -> bool {
     lines(text).next().is_some_and(|(_, words)| words[0] == "cells")
 }
