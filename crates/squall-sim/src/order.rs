@@ -19,23 +19,23 @@ pub(crate) struct Order {
     pub(crate) kind: JobKind,
     /// Number of nodes.
     pub(crate) nodes: u32,
-    /// Number of nodes of a second component. 0: the job is not heterogeneous.
+    /// Number of nodes of the job's second component. 0: the job is not heterogeneous.
     pub(crate) beside: u32,
-    /// CPUs of each task; there is one task on each node.
+    /// Number of CPUs of each task.
     pub(crate) cores: u32,
     /// Memory on each node, MiB; 0: not specified.
     pub(crate) memory_mb: u64,
-    /// Run time of the processes if they are not ended before.
+    /// Run time of the processes if no signal ends them before.
     pub(crate) run: Span,
     /// Exit code of the processes.
     pub(crate) exit: u8,
     /// Index of the only array task that exits with `exit`; the others exit with 0. None: all exit with `exit`.
     pub(crate) exit_index: Option<u32>,
-    /// Seed by which run times, and exit codes of some tasks, vary; 0: all are equal.
+    /// Seed by which run times, and exit codes of some tasks, vary; 0: all processes behave alike.
     pub(crate) vary: u64,
-    /// The processes ignore SIGTERM.
+    /// Whether the processes ignore SIGTERM.
     pub(crate) stubborn: bool,
-    /// The processes leave one behind that hides from their step daemon.
+    /// Whether the processes start another one that hides from their step daemon.
     pub(crate) hides: bool,
     /// Value of `--qos`.
     pub(crate) qos: Option<String>,
@@ -43,9 +43,9 @@ pub(crate) struct Order {
     pub(crate) partition: Option<String>,
     /// Value of `--reservation`.
     pub(crate) reservation: Option<String>,
-    /// `--network`, `--geometry` and so on: what it wishes of the network.
+    /// Options about the network (`--network`, `--geometry` and so on).
     pub(crate) options: Options,
-    /// `--ntasks`; None: one on each node.
+    /// Value of `--ntasks`. None: one task on each node.
     pub(crate) tasks: Option<u32>,
     /// Value of `--time`, seconds.
     pub(crate) limit_s: Option<u64>,
@@ -57,26 +57,26 @@ pub(crate) struct Order {
     pub(crate) after: Vec<(DependencyKind, usize)>,
     /// One fulfilled dependency of several is enough.
     pub(crate) any: bool,
-    /// The job is submitted with `--hold`.
+    /// Whether one fulfilled dependency of several is enough.
     pub(crate) hold: bool,
     /// `--requeue` (true) or `--no-requeue` (false); None: neither.
     pub(crate) requeue: Option<bool>,
     /// Number of steps that the job's script, srun or salloc runs, one after the other; at least 1 for an srun.
     pub(crate) steps: u32,
-    /// The first answer to the submission is lost, so that the client retries.
+    /// Whether the first answer to the submission is lost, so that the client retries.
     pub(crate) lose_answer: bool,
 }
 
 /// True behaviour of a simulated process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Truth {
-    /// Run time if the process is not ended before.
+    /// Run time of the process if no signal ends it before.
     pub(crate) run: Span,
     /// Exit code of the process after that run time.
     pub(crate) exit: ExitCode,
-    /// The process ignores SIGTERM.
+    /// Whether the process ignores SIGTERM.
     pub(crate) stubborn: bool,
-    /// The process leaves another one behind that hides from the step daemon.
+    /// Whether the process starts another one that hides from the step daemon.
     pub(crate) hides: bool,
 }
 
@@ -94,7 +94,8 @@ impl Order {
     pub(crate) fn environment(tag: usize) -> Vec<u8> {
         format!("HOME=/home/sim\0SIM_ORDER={}\0", tag % 16).into_bytes()
     }
-    /// Returns the index of the order that a specification belongs to, which every specification has as its comment.
+    /// Returns the index of the order that a job specification belongs to, which is the specification's comment. None:
+    /// it belongs to no order.
     pub(crate) fn tag_of(spec: &JobSpec) -> Option<usize> {
         spec.comment.as_deref()?.parse().ok()
     }
@@ -120,7 +121,8 @@ impl Order {
     pub(crate) fn array_tasks(&self) -> u32 {
         self.array.as_ref().map_or(1, |array| array.indices.len() as u32)
     }
-    /// Returns the second component beside the one of `spec`. It has no processes of its own and belongs to no order.
+    /// Returns the specification of the heterogeneous job's second component; `spec` is that of the first. The second
+    /// one has no processes of its own and belongs to no order.
     pub(crate) fn component(&self, spec: &JobSpec) -> JobSpec {
         let need = Need { nodes_min: Some(self.beside), ntasks: None, ..spec.need.clone() };
         JobSpec { comment: None, dependency: None, need, ..spec.clone() }

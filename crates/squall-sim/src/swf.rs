@@ -202,8 +202,7 @@ impl Trace {
     }
 }
 
-/// Parses a record of 18 numbers; further columns are ignored. Returns false beside the job if its submit time is
-/// unknown.
+/// Parses a record of 18 numbers; further columns are ignored. Returns the job, and whether its submit time is known.
 fn record(line: &str) -> Result<(TraceJob, bool), String> {
     let mut numbers = [-1; COLUMNS.len()];
     let mut words = line.split_ascii_whitespace();

@@ -7,7 +7,7 @@ use squall_model::time::Time;
 
 use crate::seed::mix;
 
-/// Number of last lines that are kept unless all are.
+/// Number of trailing lines that are kept when the whole trace was not requested.
 const KEPT_LINES: usize = 200;
 
 /// Origin of a trace line.
@@ -34,7 +34,7 @@ pub(crate) struct Line {
     pub(crate) what: &'static str,
     /// Job id; 0: the event concerns no job.
     pub(crate) job: u32,
-    /// Number that belongs to the event (attempt, step, record, count, …).
+    /// Number that the event is about: an attempt, a step, a record, a count or the like.
     pub(crate) number: u64,
 }
 

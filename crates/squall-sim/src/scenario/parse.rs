@@ -16,7 +16,7 @@ use crate::controller::CrashPoint;
 use crate::network::{Way, Weather};
 use crate::order::Order;
 
-/// A line that is not a statement.
+/// Error in a line of a story that is not a valid statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
     /// Line number, from 1.
@@ -36,13 +36,13 @@ impl fmt::Display for ParseError {
 pub(crate) enum Victim {
     /// The controller process.
     Controller,
-    /// Node daemons, by node name.
+    /// Node daemons of the named nodes.
     Nodes(Vec<String>),
-    /// Whole nodes, by name: they lose power.
+    /// The named nodes as a whole: they lose power.
     Power(Vec<String>),
-    /// The step daemons of a job, by order name.
+    /// The step daemons of the job with this order name.
     Steps(String),
-    /// The srun or salloc of a job, by order name.
+    /// The srun or salloc of the job with this order name.
     Client(String),
 }
 
@@ -65,18 +65,18 @@ pub(crate) enum Deed {
 pub(crate) enum Placement {
     /// The node has a session with the controller, and the controller shows it as connected.
     Connected,
-    /// The controller shows the node as not connected.
+    /// The controller shows the node as not connected. Nothing is checked about the tree.
     Away,
     /// The node's parent is this node, or the controller.
     Under(String),
 }
 
-/// Reservation of nodes by an operator.
+/// Reservation of nodes that a story's operator creates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Booking {
     pub(crate) name: String,
     pub(crate) nodes: String,
-    /// Time from now until the reservation begins.
+    /// Time from the statement's execution until the reservation begins.
     pub(crate) starts_in: Span,
     pub(crate) lasts: Span,
     /// Users who may use the reservation; empty: every user.
@@ -155,7 +155,7 @@ pub(crate) enum Statement {
     },
     Disk {
         full: bool,
-        /// Bytes that can be written all the same; None: any number.
+        /// Bytes that can still be written although the disk is full. None: any number.
         room: Option<u64>,
     },
     SlowDisk {
@@ -207,7 +207,7 @@ pub(crate) enum Statement {
         no: Vec<String>,
         unreachable: Vec<String>,
     },
-    /// Checks which nodes' output of a step the srun reported as missing.
+    /// Checks for which nodes the step's srun reported missing output.
     ExpectOutput {
         job: String,
         missing: Vec<String>,
@@ -482,7 +482,7 @@ fn submit(kind: JobKind, name: &str, rest: &[&str]) -> Result<Statement, String>
     Ok(Statement::Submit(Box::new(order), after))
 }
 
-/// One option about the network.
+/// Parses an option about the network, such as `geometry=2x2x2`, into `wishes`.
 fn wish(wishes: &mut Network, option: &str, value: &str) -> Result<(), String> {
     let wrong = || format!("`{option}={value}` can't be understood");
     match option {

@@ -46,7 +46,7 @@ impl From<ParseError> for StoryFailure {
     }
 }
 
-/// State of a story that is being run.
+/// State of a running story: the setup from its first lines, then the simulated world.
 struct Teller {
     setup: Option<Setup>,
     seed: u64,
@@ -272,7 +272,8 @@ impl World {
         }
     }
 
-    /// Starts a stopped part after the time `after`. A controller that is killed later restarts after the same pause.
+    /// Starts a stopped part of the cluster after the time `after`. A controller that is killed later restarts after
+    /// the same pause.
     fn tell_restart(&mut self, victim: Victim, after: Span) -> Result<(), String> {
         match victim {
             Victim::Controller => {
