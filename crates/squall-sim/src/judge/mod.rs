@@ -255,7 +255,7 @@ impl Judge {
         self.files.get(&id).is_some_and(|file| file.phase == Phase::Ending)
     }
 
-    /// Returns the number of jobs in each phase, in the order of [`Phase::ALL`].
+    /// Returns the number of jobs in each phase, in the order of `Phase::ALL`.
     pub(crate) fn census(&self) -> [u64; Phase::ALL.len()] {
         self.census
     }
