@@ -12,7 +12,7 @@ use crate::capture::Vars;
 use crate::options::Stop;
 use crate::options::asked::Asked;
 
-/// Most ranks that a host list may name.
+/// Maximum number of ranks for which a host list may name nodes.
 const MOST: usize = squall_model::limits::TASKS_MAX as usize;
 
 /// Applies a host list to the request: `--nodelist` with `--distribution=arbitrary`, or `SLURM_HOSTFILE` where no nodes
@@ -78,7 +78,7 @@ pub(crate) fn obey(asked: &mut Asked, vars: &Vars) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Returns the node of each rank. Several ranks on one node may be written as one word: `n1*4`.
+/// Parses a host list into the node of each rank. A word such as `n1*4` stands for four ranks on one node.
 fn names(list: &str) -> Result<Vec<String>, String> {
     let mut names = Vec::new();
     for line in list.lines().map(|line| line.split('#').next().unwrap_or_default()) {

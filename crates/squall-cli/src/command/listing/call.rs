@@ -39,8 +39,8 @@ pub(crate) trait Controller {
     fn home(&mut self) -> Option<(PathBuf, u32)>;
     /// Sends a request and returns the answer.
     fn ask(&mut self, request: &Request) -> Result<Answer, ClientError>;
-    /// Calls `take` with each page of a job listing. None means that the listing starts over: discard the earlier
-    /// pages.
+    /// Calls `take` with each page of a job listing. `take(None)` means that the listing starts again: the pages so far
+    /// must be discarded.
     fn pages(
         &mut self,
         jobs: JobSelection,
@@ -61,7 +61,7 @@ pub(crate) trait Controller {
     fn accounting(&mut self, query: AccountingQuery) -> Result<Vec<AccountingRow>, ClientError>;
     /// Returns what accounting has recorded apart from jobs (nodes, reservations, changes of accounts), oldest first.
     fn history(&mut self) -> Result<Vec<HistoryRow>, ClientError>;
-    /// Copies a file to nodes.
+    /// Sends a file to nodes, which store it.
     fn broadcast(&mut self, _file: &File, _wanted: Broadcast) -> Result<Sent, ClientError> {
         Err(unexpected())
     }
@@ -79,7 +79,7 @@ pub(crate) trait People {
     fn group(&self, uid: u32) -> String;
 }
 
-/// Exit code of a command that failed; the message is on standard error already.
+/// Failure of a command, with its exit code. The message was printed on standard error already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fail(pub(crate) u8);
 
@@ -126,7 +126,8 @@ impl Call<'_> {
         Err(Fail(1))
     }
 
-    /// Reports a failed request: `WHAT: WORDS` as Slurm's `slurm_perror` prints it, then the details if there are any.
+    /// Prints a failed request's error and fails: first `WHAT: WORDS` as Slurm's `slurm_perror` prints it, then details
+    /// if there are any.
     pub(crate) fn failed<T>(&mut self, what: &str, error: &ClientError) -> Result<T, Fail> {
         self.say(&format!("{what}: {}", refusal::error_text(error)));
         let behind = match error {
@@ -225,7 +226,7 @@ impl Call<'_> {
     }
 }
 
-/// Timeout for accounting's first rows and for each further page: it may have to read a large database.
+/// Timeout for the first rows of accounting and for each further page. Accounting may have to read a large database.
 const ACCOUNTING_TIME: Duration = Duration::from_mins(1);
 
 /// Connection to the running cluster, opened by the first request.
@@ -263,7 +264,7 @@ impl Live {
         }
     }
 
-    /// Reports cells whose part of the answer is missing.
+    /// Reports on standard error the cells whose part of an answer is missing.
     fn tell_absent(&mut self) {
         let mut absent = self.client.as_mut().map(Client::take_absent).unwrap_or_default();
         absent.sort_unstable();
@@ -365,7 +366,7 @@ fn ranges(all: &[(JobId, JobId)]) -> String {
     ranges.collect::<Vec<_>>().join(", ")
 }
 
-/// The users of this machine, as its name service has them.
+/// Users and groups of this machine, as its name service has them.
 struct Machine;
 
 impl People for Machine {

@@ -127,7 +127,7 @@ pub(crate) fn sacctmgr(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail>
     }
 }
 
-/// Commands that change something, with the fewest letters that abbreviate each.
+/// Commands of sacctmgr that change something, each with the number of letters to which it may be abbreviated.
 const CHANGES: [(&str, usize); 9] = [
     ("add", 2),
     ("archive", 2),
@@ -145,7 +145,7 @@ fn starts(name: &str, word: &str) -> bool {
     name.get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word))
 }
 
-/// Conditions and format of a listing.
+/// Conditions and format that a listing's arguments name.
 #[derive(Debug, Default)]
 struct Wanted {
     names: Vec<String>,
@@ -155,7 +155,7 @@ struct Wanted {
     format: Vec<String>,
     associations: bool,
     all_time: bool,
-    /// Conditions that the fields above don't have: key and value.
+    /// Further conditions (key, value), for which there is no field of their own.
     conditions: Vec<(&'static str, String)>,
 }
 
@@ -246,7 +246,7 @@ fn wanted(call: &mut Call<'_>, words: &[String]) -> Result<Wanted, Fail> {
     Ok(wanted)
 }
 
-/// Keys of further conditions. A listing with any other key is refused.
+/// Keys of the further conditions of a listing. A listing with an unknown key is refused.
 const CONDITIONS: &[&str] = &[
     "actions",
     "actors",
