@@ -36,7 +36,8 @@ pub(crate) fn ended(tool: Tool, result: Result<u8, Stop>) -> ExitCode {
     }
 }
 
-/// Applies variables, then the command line, to a request. The request may contain options of lower precedence already.
+/// Applies environment variables, then the command line, to a request. Options that the request has already are of
+/// lower precedence.
 pub(crate) fn obey(asked: &mut Asked, tool: Tool, line: &Line<'_>, vars: &Vars) -> Result<(), Stop> {
     let lookup = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, v)| v.to_string_lossy().into_owned());
     collect::obey_variables(asked, tool, &lookup)?;

@@ -13,7 +13,7 @@ use crate::command::listing::select::{id_of, target};
 use crate::command::scontrol::{Manner, ask_done, config, job, means};
 use crate::refusal;
 
-/// Interval at which `wait_job` asks for the job's state.
+/// Interval at which `wait_job` asks the controller for the job's state.
 const WAIT: std::time::Duration = std::time::Duration::from_millis(500);
 const SUSPEND: &str = "slurm_suspend error";
 
@@ -87,7 +87,7 @@ fn selection(call: &mut Call<'_>, keyword: &str, words: &[String], what: Option<
     select(call, words, what)
 }
 
-/// Parses a list of jobs that isn't empty, as [`selection`] does.
+/// Parses a list of jobs: ids or `jobname=NAME`. An empty list is an error.
 pub(super) fn select(call: &mut Call<'_>, words: &[String], what: Option<&str>) -> Result<JobSelection, Fail> {
     let mut ids = Vec::new();
     for word in words {

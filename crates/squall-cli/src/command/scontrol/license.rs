@@ -36,7 +36,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
     Ok(())
 }
 
-/// Returns the number of licenses not in use.
+/// Returns the number of licenses of this kind that are not in use.
 pub(crate) fn free(license: &LicenseInfo) -> u32 {
     license.total.saturating_sub(license.used)
 }

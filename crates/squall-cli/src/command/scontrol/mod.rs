@@ -110,7 +110,7 @@ scontrol [<OPTION>] [<COMMAND>]
   <SPECIFICATIONS> are keyword=value pairs as \"scontrol show\" prints them.
 ";
 
-/// Options that affect the output.
+/// Options of scontrol that affect the output.
 #[derive(Clone, Copy, Debug, Default)]
 struct Manner {
     oneliner: bool,
@@ -186,7 +186,8 @@ fn means(word: &str, name: &str, least: usize) -> bool {
     word.len() >= least && name.get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word))
 }
 
-/// Runs a command with its arguments. Abbreviations are tried in Slurm's order.
+/// Runs a command of scontrol with its arguments. An abbreviation means the first command that it fits, in Slurm's
+/// order.
 fn command(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), Fail> {
     let [word, rest @ ..] = words else { return Ok(()) };
     let is = |name, least| means(word, name, least);

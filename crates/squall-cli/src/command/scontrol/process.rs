@@ -12,10 +12,10 @@ use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::{Target, target};
 use crate::command::scontrol::ask_done;
 
-/// Time left for a job without a time limit, in seconds: a year, as in Slurm.
+/// Remaining time that is reported for a job without a time limit: a year, as in Slurm; seconds.
 const UNLIMITED_S: u64 = 365 * 86_400;
 
-/// Returns the processes of jobs on this machine.
+/// Returns the processes on this machine that belong to jobs.
 pub(crate) fn here() -> Vec<OfJob> {
     Place::find().map(|place| of_jobs(place.dir())).unwrap_or_default()
 }

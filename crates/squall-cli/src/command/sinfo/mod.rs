@@ -255,8 +255,8 @@ impl Filter {
     }
 }
 
-/// Returns the format in effect. The first given counts: `-o` or `-O`; that of `-N`, `-s`, `-R` or `-l`; the
-/// environment's; the default.
+/// Returns the format in effect, from the first of these that is given: `-o` or `-O`; `-N`, `-s`, `-R` or `-l`; the
+/// environment variable; the default.
 fn layout(call: &mut Call<'_>, given: &Arguments) -> Result<Layout<fields::Group>, Fail> {
     let chosen = given.options.iter().rev().find(|o| o.name == "format" || o.name == "Format");
     let long = given.has("long");

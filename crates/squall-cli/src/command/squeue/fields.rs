@@ -32,17 +32,17 @@ fn number(value: Option<u32>) -> String {
     na(value.map(|v| v.to_string()))
 }
 
-/// `gres/gpu:4` of an option that counts GPUs.
+/// Formats the number of GPUs in an option as `gres/gpu:4`; `N/A` if the option isn't given.
 fn gpus(given: Option<&GpuCount>) -> String {
     na(as_given(given).map(|count| format!("gres/gpu:{count}")))
 }
 
-/// A least number; 0: any.
+/// Formats a minimum number; `*` if it is 0, which means any.
 fn at_least(count: u32) -> String {
     if count == 0 { "*".to_owned() } else { count.to_string() }
 }
 
-/// A number; 0: none.
+/// Formats a number; `N/A` if it is 0.
 fn some(count: u32) -> String {
     number(Some(count).filter(|count| *count > 0))
 }

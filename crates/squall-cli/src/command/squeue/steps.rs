@@ -8,11 +8,11 @@ use squall_model::wire::info::StepInfo;
 use crate::format::Field;
 use crate::format::job::{JobRow, limit_text};
 
-/// A step with its job.
+/// A row of `squeue --steps`: a step and its job.
 pub(crate) struct StepRow {
     /// The step.
     pub(crate) step: StepInfo,
-    /// Its job.
+    /// The job to which the step belongs.
     pub(crate) job: Rc<JobRow>,
 }
 
