@@ -33,8 +33,8 @@ pub(crate) fn obey(asked: &mut Asked, vars: &Vars) -> Result<(), Stop> {
         _ => {
             let arbitrary = matches!(asked.run.distribution, Distribution::Arbitrary(_));
             if arbitrary && !asked.on_line("distribution") {
-                // The job's own variable sets `arbitrary` here: without a list, the job's nodes are in its list's order
-                // already.
+                // The job's own environment sets `arbitrary` here. Without a list, the job's nodes are in its list's
+                // order already.
                 asked.run.distribution = Distribution::Block;
             } else if arbitrary {
                 return Err(Stop::bad(
@@ -65,11 +65,11 @@ pub(crate) fn obey(asked: &mut Asked, vars: &Vars) -> Result<(), Stop> {
         tasks_of[place as usize] += 1;
     }
     asked.run.distribution = Distribution::Arbitrary(Arc::new(places.into_iter().collect()));
-    // What comes within the job goes by it, too.
+    // Programs that are started within the job inherit this distribution.
     asked.spec.options.distribution = AsGiven::of("arbitrary", Some(Spread::default()));
     let need = &mut asked.spec.need;
     need.ntasks = Some(tasks as u32);
-    // An allocation names a minimum for each node: what the node with the most tasks needs.
+    // An allocation has a minimum of CPUs for each node: those that the node with the most tasks needs.
     let most = tasks_of.into_iter().max().filter(|_| !need.overcommit).unwrap_or(1) * need.task_cpus();
     need.cpus_min = need.cpus_min.max((most > 1).then_some(most));
     need.nodes_min = Some(nodes.len() as u32);

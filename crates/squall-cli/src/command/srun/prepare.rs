@@ -11,7 +11,7 @@ use super::output::{Output, Sink};
 use super::streams::{Names, Route, expand};
 use crate::options::Stop;
 
-/// How the streams are to be opened.
+/// Options of a step's standard streams, with which they will be opened.
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
     /// Source of standard input.
