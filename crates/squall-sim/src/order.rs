@@ -55,9 +55,9 @@ pub(crate) struct Order {
     pub(crate) array: Option<ArraySpec>,
     /// Value of `--dependency`: (kind, index of an earlier order).
     pub(crate) after: Vec<(DependencyKind, usize)>,
-    /// One fulfilled dependency of several is enough.
-    pub(crate) any: bool,
     /// Whether one fulfilled dependency of several is enough.
+    pub(crate) any: bool,
+    /// Whether the job is submitted with `--hold`.
     pub(crate) hold: bool,
     /// `--requeue` (true) or `--no-requeue` (false); None: neither.
     pub(crate) requeue: Option<bool>,

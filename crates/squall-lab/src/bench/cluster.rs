@@ -18,6 +18,7 @@ use crate::client::Client;
 
 /// Timeout for the start of all nodes.
 const START_TIME: Duration = Duration::from_mins(1);
+/// Interval at which the cluster is asked whether all nodes have started.
 const START_POLL: Duration = Duration::from_millis(20);
 
 /// Number and kind of a cluster's nodes.

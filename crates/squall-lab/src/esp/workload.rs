@@ -35,8 +35,9 @@ const KINDS: [Kind; 14] = [
 
 /// Seed of the suite's random generator.
 const SEED: u64 = 142;
-/// Modulus of the suite's random generator.
+/// Multiplier of the suite's random generator.
 const MULTIPLIER: u64 = 3_476_221;
+/// Modulus of the suite's random generator.
 const ORDER_MODULUS: u64 = 1_000_000;
 /// Number of jobs that are submitted one second apart, before the random gaps begin.
 const FIRST_JOBS: usize = 50;
