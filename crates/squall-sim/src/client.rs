@@ -33,8 +33,8 @@ pub(crate) struct Clients {
     last_caller: u64,
     /// Probability that the connection of a request breaks, in millionths.
     pub(crate) loss_ppm: u32,
-    /// Last answer to each query of a story, by the query's name: nodes on which the condition is false, and nodes that
-    /// did not answer.
+    /// Last answer to each query of a scenario, by the query's name: nodes on which the condition is false, and nodes
+    /// that did not answer.
     pub(crate) told: BTreeMap<String, (Vec<String>, Vec<String>)>,
     /// For each connection that sends a file, by caller: when it will have sent the pieces that the controller has
     /// requested.
@@ -51,19 +51,20 @@ pub(crate) struct Placed {
     pub(crate) id: Option<JobId>,
     pub(crate) refused: Option<Refusal>,
     pub(crate) requeue_sent: bool,
-    /// Largest limit of simultaneously running tasks that the order's array ever had. None: there was never a limit.
+    /// Largest limit of simultaneously running tasks that the job order's array ever had. None: there was never a
+    /// limit.
     array_limit: Option<u32>,
     allocated: bool,
-    /// Attempt of the job in which the batch script, which runs the order's steps, has started last.
+    /// Attempt of the job in which the batch script, which runs the job order's steps, has started last.
     attempt: Attempt,
     steps_done: u32,
-    /// Nodes for which the order's last srun reported that output may be missing. None: no srun of it has ended.
+    /// Nodes for which the job order's last srun reported that output may be missing. None: no srun of it has ended.
     pub(crate) missing: Option<Vec<String>>,
-    /// Whether the user waits for no more answers about the order.
+    /// Whether the user waits for no more answers about the job order.
     pub(crate) over: bool,
-    /// Whether a request of the order's user is in progress.
+    /// Whether a request of the job order's user is in progress.
     busy: bool,
-    /// Whether the order's srun or salloc was killed and never reconnects.
+    /// Whether the job order's srun or salloc was killed and never reconnects.
     pub(crate) abandoned: bool,
 }
 
@@ -135,7 +136,7 @@ pub(crate) enum Wish {
 /// A query of all nodes by an operator.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
-    /// Name of the query in a story.
+    /// Name of the query in a scenario.
     pub(crate) name: String,
     pub(crate) test: Test,
     pub(crate) wait: bool,
@@ -160,8 +161,8 @@ impl Clients {
     pub(crate) fn order(&self, order: usize) -> Option<&Order> {
         self.placed.get(order).map(|p| &p.order)
     }
-    /// Returns the largest limit of simultaneously running tasks that an order's array ever had. None: there was never
-    /// a limit.
+    /// Returns the largest limit of simultaneously running tasks that a job order's array ever had. None: there was
+    /// never a limit.
     pub(crate) fn array_limit(&self, order: usize) -> Option<u32> {
         self.placed.get(order).and_then(|p| p.array_limit)
     }
@@ -196,7 +197,7 @@ impl Clients {
 }
 
 impl World {
-    /// Places an order: its user submits a job. Returns the order's index.
+    /// Places a job order: its user submits a job. Returns the job order's index.
     pub(crate) fn submit(&mut self, order: Order) -> usize {
         let tag = self.clients.placed.len();
         let owning = order.kind != JobKind::Batch;
@@ -223,8 +224,8 @@ impl World {
         tag
     }
 
-    /// Adds a request, which is retried until it is answered. Returns false if it was not added, because its order has
-    /// no job id yet or another request of the order's user is in progress.
+    /// Adds a request, which is retried until it is answered. Returns false if it was not added, because its job order
+    /// has no job id yet or another request of the job order's user is in progress.
     pub(crate) fn wish(&mut self, wish: Wish) -> bool {
         if let Some(order) = wish.deed_on() {
             let placed = &mut self.clients.placed[order];
@@ -302,14 +303,15 @@ impl World {
         }
     }
 
-    /// Returns whether a submission depends on an order that has no job id yet.
+    /// Returns whether a submission depends on a job order that has no job id yet.
     fn lacks_ids(&self, call: usize) -> bool {
         let Wish::Submit { order } = self.clients.calls[call].wish else { return false };
         let lacks = |other: usize| self.clients.placed[other].id.is_none() && !self.clients.placed[other].over;
         self.clients.placed[order].order.after.iter().any(|&(_, other)| lacks(other))
     }
 
-    /// Returns whether the answer to a request is lost, as the story demands for the first answer to some submissions.
+    /// Returns whether the answer to a request is lost, as the scenario demands for the first answer to some
+    /// submissions.
     fn loses_answer(&self, call: usize) -> bool {
         let call = &self.clients.calls[call];
         match call.wish {
@@ -405,7 +407,7 @@ impl World {
         }
     }
 
-    /// Kills an order's srun or salloc.
+    /// Kills a job order's srun or salloc.
     pub(crate) fn abandon(&mut self, order: usize) {
         self.strike(Fault::ClientKilled, order as u64);
         self.clients.placed[order].abandoned = true;
@@ -414,7 +416,7 @@ impl World {
         self.content_all(order);
     }
 
-    /// Finishes all requests of an order.
+    /// Finishes all requests of a job order.
     fn content_all(&mut self, order: usize) {
         for call in 0..self.clients.calls.len() {
             if self.clients.calls[call].wish.order() == Some(order) && !self.clients.calls[call].done {
@@ -534,7 +536,7 @@ impl World {
         }
     }
 
-    /// Returns the request for the next step of an order. An srun may send it together with the request for its job.
+    /// Returns the request for the next step of a job order. An srun may send it together with the request for its job.
     fn first_step(&self, order: usize) -> Box<FirstStep> {
         let placed = &self.clients.placed[order];
         let spec = StepSpec {
@@ -708,8 +710,8 @@ impl World {
         }
     }
 
-    /// Handles the end of an order's `srun`, after its step ended or was refused (`refused`): the order's next step or
-    /// its end follows.
+    /// Handles the end of a job order's `srun`, after its step ended or was refused (`refused`): the job order's next
+    /// step or its end follows.
     pub(crate) fn followed(&mut self, order: usize, refused: bool) {
         self.forsake(order);
         let waits = |call: &Call| !call.done && matches!(call.wish, Wish::Step { order: of } if of == order);
@@ -734,7 +736,7 @@ impl Question {
 }
 
 impl Wish {
-    /// Returns the order that the request is about, if any.
+    /// Returns the job order that the request is about, if any.
     fn order(&self) -> Option<usize> {
         match *self {
             Self::Submit { order }
@@ -746,7 +748,7 @@ impl Wish {
             _ => self.deed_on(),
         }
     }
-    /// Returns the order that the request acts on, if any. Only one such request at a time is in progress.
+    /// Returns the job order that the request acts on, if any. Only one such request at a time is in progress.
     fn deed_on(&self) -> Option<usize> {
         match *self {
             Self::Cancel { order, .. }

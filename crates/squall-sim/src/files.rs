@@ -20,7 +20,7 @@ const PACE: Span = Span(40);
 /// A file and the nodes that it is sent to.
 #[derive(Clone)]
 pub(crate) struct Parcel {
-    /// Name of the file in a story.
+    /// Name of the file in a scenario.
     pub(crate) name: String,
     pub(crate) nodes: Vec<String>,
     pub(crate) bytes: Arc<[u8]>,
@@ -128,8 +128,8 @@ impl World {
         parcel.nodes.iter().filter(lacks).cloned().collect()
     }
 
-    /// Checks that a story's file has arrived. `nowhere` None: all its nodes must have it. Some: it must be missing on
-    /// this number of nodes.
+    /// Checks that a scenario's file has arrived. `nowhere` None: all its nodes must have it. Some: it must be missing
+    /// on this number of nodes.
     pub(crate) fn check_brought(&self, name: &str, nowhere: Option<usize>) -> Result<(), String> {
         match (self.clients.brought.get(name), nowhere) {
             (Some((true, _)), None) => Ok(()),

@@ -103,8 +103,8 @@ impl Follower {
     }
 }
 
-/// Returns the order that a launch belongs to, and the cookie that its step daemon must present. None: no `srun` waits
-/// for the step.
+/// Returns the job order that a launch belongs to, and the cookie that its step daemon must present. None: no `srun`
+/// waits for the step.
 fn cookie_of(launch: &StepLaunch) -> Option<(usize, [u8; 16])> {
     let Program::Tasks(program) = &launch.program else { return None };
     Some((order_of(launch)?, program.cookie))

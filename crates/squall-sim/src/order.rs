@@ -10,10 +10,10 @@ use squall_model::time::Span;
 
 use crate::seed::mix;
 
-/// A job order: a submission as a story or the generator describes it.
+/// A job order: a submission as a scenario or the generator describes it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Order {
-    /// Name of the order in a story.
+    /// Name of the job order in a scenario.
     pub(crate) name: String,
     /// Kind of job: batch, salloc or srun.
     pub(crate) kind: JobKind,
@@ -81,25 +81,25 @@ pub(crate) struct Truth {
 }
 
 impl Order {
-    /// Returns whether the order is an `srun` that requests its step together with its job.
+    /// Returns whether the job order is an `srun` that requests its step together with its job.
     pub(crate) fn comes_with_step(&self) -> bool {
         self.kind == JobKind::Run && self.steps > 0
     }
 
-    /// Returns the content of an order's batch script, which nodes must run byte for byte.
+    /// Returns the content of a job order's batch script, which nodes must run byte for byte.
     pub(crate) fn script(tag: usize) -> Vec<u8> {
         format!("#!/bin/sim\n# order {tag}\n").into_bytes()
     }
-    /// Returns the content of an order's environment.
+    /// Returns the content of a job order's environment.
     pub(crate) fn environment(tag: usize) -> Vec<u8> {
         format!("HOME=/home/sim\0SIM_ORDER={}\0", tag % 16).into_bytes()
     }
-    /// Returns the index of the order that a job specification belongs to, which is the specification's comment. None:
-    /// it belongs to no order.
+    /// Returns the index of the job order that a job specification belongs to, which is the specification's comment.
+    /// None: it belongs to no job order.
     pub(crate) fn tag_of(spec: &JobSpec) -> Option<usize> {
         spec.comment.as_deref()?.parse().ok()
     }
-    /// Returns the behaviour of the order's processes, or of those of task `index`. It is the same in every attempt
+    /// Returns the behaviour of the job order's processes, or of those of task `index`. It is the same in every attempt
     /// and on every node.
     pub(crate) fn truth(&self, index: Option<u32>) -> Truth {
         let chance = mix(self.vary ^ u64::from(index.unwrap_or(u32::MAX)) << 32);
@@ -117,17 +117,17 @@ impl Order {
         };
         Truth { run, exit: ExitCode { code, signal: 0 }, stubborn: self.stubborn, hides: self.hides }
     }
-    /// Returns the number of array tasks; 1 unless the order is an array.
+    /// Returns the number of array tasks; 1 unless the job order is an array.
     pub(crate) fn array_tasks(&self) -> u32 {
         self.array.as_ref().map_or(1, |array| array.indices.len() as u32)
     }
     /// Returns the specification of the heterogeneous job's second component; `spec` is that of the first. The second
-    /// one has no processes of its own and belongs to no order.
+    /// one has no processes of its own and belongs to no job order.
     pub(crate) fn component(&self, spec: &JobSpec) -> JobSpec {
         let need = Need { nodes_min: Some(self.beside), ntasks: None, ..spec.need.clone() };
         JobSpec { comment: None, dependency: None, need, ..spec.clone() }
     }
-    /// Returns the job specification of the order. `id_of`: job ids of earlier orders.
+    /// Returns the job specification of the job order. `id_of`: job ids of earlier job orders.
     pub(crate) fn spec(&self, tag: usize, id_of: impl Fn(usize) -> Option<JobId>) -> JobSpec {
         let terms: Vec<_> = self
             .after

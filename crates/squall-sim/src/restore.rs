@@ -134,9 +134,9 @@ impl World {
         self.restoration.as_ref().is_some_and(|restoration| restoration.accepts)
     }
 
-    /// Executes a story's statement about backups. `restore` None: makes a backup. Some: restores it, after which every
-    /// node registers. Without `--accept-loss` (false) the controller must refuse to go on; with it (true) users may
-    /// submit again.
+    /// Executes a scenario's statement about backups. `restore` None: makes a backup. Some: restores it, after which
+    /// every node registers. Without `--accept-loss` (false) the controller must refuse to go on; with it (true) users
+    /// may submit again.
     pub(crate) fn tell_backup(&mut self, restore: Option<bool>) -> Result<(), String> {
         let Some(accepts) = restore else {
             self.back_up();

@@ -167,7 +167,7 @@ pub(crate) struct World {
     /// Pairs (node, daemon start number) whose registration was accepted once. Only planted bugs use it.
     pub(crate) welcomed: BTreeSet<(usize, u64)>,
     pub(crate) clients: Clients,
-    /// Each `srun` that waits for a step, by the index of its order.
+    /// Each `srun` that waits for a step, by the index of its job order.
     pub(crate) followers: BTreeMap<usize, Follower>,
     /// Copy of the controller's disk, and the last assigned job id at that time.
     pub(crate) backup: Option<(MemoryLog, JobId)>,

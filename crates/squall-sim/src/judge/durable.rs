@@ -78,7 +78,7 @@ impl Judge {
         }
     }
 
-    /// Records that jobs just submitted are components of one heterogeneous job, which share an order.
+    /// Records that jobs just submitted are components of one heterogeneous job, which share a job order.
     fn het_formed_event(&mut self, leader: JobId, size: u32, clients: &Clients) {
         let Some((_, order)) = self.submission_of(leader) else { return };
         self.submitted.insert(leader, (size, order));

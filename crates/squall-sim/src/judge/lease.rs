@@ -21,7 +21,7 @@ pub(super) type Line = (JobId, u32);
 pub(super) struct Leases {
     /// Maximum number of leased jobs in a slot queue, as configured.
     most: usize,
-    /// Leased jobs that have not started, by slot queue and in its order.
+    /// Leased jobs that have not started, in the order of their slot queue.
     lines: BTreeMap<Line, Vec<JobId>>,
     /// Slot queue to which each leased job belongs, or belonged before it started.
     line_of: BTreeMap<JobId, Line>,

@@ -44,7 +44,7 @@ impl fmt::Display for Violation {
 /// Facts about one job. An array task has no such record until its first event.
 #[derive(Clone, Debug)]
 pub(crate) struct JobFile {
-    /// Index of the order that submitted the job.
+    /// Index of the job order that submitted the job.
     pub(crate) order: usize,
     /// Index of the array task. None: the job is not an array task.
     pub(crate) index: Option<u32>,
@@ -95,7 +95,7 @@ pub(crate) struct JobFile {
     pub(crate) suspended: Option<Time>,
 }
 
-/// Number of running tasks of an order: at present, and the greatest number so far.
+/// Number of running tasks of a job order: at present, and the greatest number so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Width {
     pub(crate) live: u32,
@@ -109,9 +109,9 @@ pub(crate) struct Judge {
     /// Whether most checks are off, because a backup was restored and the collected facts no longer apply.
     asleep: bool,
     pub(crate) files: BTreeMap<JobId, JobFile>,
-    /// Durable submissions by first job id: number of ids, and index of the order.
+    /// Durable submissions by first job id: number of ids, and index of the job order.
     pub(crate) submitted: BTreeMap<JobId, (u32, usize)>,
-    /// First job id of each order, once durable.
+    /// First job id of each job order, once durable.
     pub(crate) ids: BTreeMap<usize, JobId>,
     /// Order of each job id that a client received as the answer to a submission.
     acknowledged: BTreeMap<JobId, usize>,
@@ -138,9 +138,9 @@ pub(crate) struct Judge {
     /// Value of the setting NodeLostTime, seconds. None: jobs of a silent node are not given up.
     node_lost_s: Option<u64>,
     kill_wait_s: u64,
-    /// Highest time limit that a user ever requested for each order, seconds.
+    /// Highest time limit that a user ever requested for each job order, seconds.
     pub(crate) limits: BTreeMap<usize, u64>,
-    /// Time limit of each order as submitted, seconds: an update that raises it may have been refused.
+    /// Time limit of each job order as submitted, seconds: an update that raises it may have been refused.
     pub(crate) first_limits: BTreeMap<usize, u64>,
     memory_mb: u64,
     census: [u64; Phase::ALL.len()],
@@ -207,7 +207,7 @@ impl Judge {
             policy: Policy::default(),
             holding: BTreeMap::new(),
             asked: BTreeMap::new(),
-            // The network was read without error when the story named it.
+            // The network was read without error when the scenario named it.
             wires: wires::Wires::new(setup.network().unwrap_or_default()),
             released: 0,
             leases: lease::Leases::new(&setup.config),
@@ -268,7 +268,7 @@ impl Judge {
         }
     }
 
-    /// Returns the submission that an id belongs to: its first id, and the index of its order.
+    /// Returns the submission that an id belongs to: its first id, and the index of its job order.
     pub(crate) fn submission_of(&self, id: JobId) -> Option<(JobId, usize)> {
         let (&first, &(count, order)) = self.submitted.range(..=id).next_back()?;
         (id.0 - first.0 < count).then_some((first, order))

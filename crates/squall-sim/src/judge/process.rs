@@ -97,7 +97,7 @@ impl Judge {
         (!fine).then(|| format!("{:?} of order {} does not hold ({})", bad[0].1, bad[0].2, self.fates(bad[0].2)))
     }
 
-    /// Returns the states of the first three jobs of an order as one line, for violation messages.
+    /// Returns the states of the first three jobs of a job order as one line, for violation messages.
     fn fates(&self, order: usize) -> String {
         let Some(&first) = self.ids.get(&order) else { return "never acknowledged".to_owned() };
         let fates = self.files.range(first..).take(3).map(|(id, file)| {
@@ -306,7 +306,7 @@ fn did_well(order: &Order, file: &JobFile) -> bool {
     told && (order.kind != JobKind::Batch || file.truth.is_none_or(ExitCode::is_ok) || file.unseen)
 }
 
-/// Returns the index of the order that a launch belongs to.
+/// Returns the index of the job order that a launch belongs to.
 pub(crate) fn order_of(launch: &StepLaunch) -> Option<usize> {
     Order::tag_of(&launch.facts.spec)
 }

@@ -1,4 +1,4 @@
-//! Expectations of a story.
+//! Expectations of a scenario.
 
 use squall_model::time::Span;
 
@@ -23,7 +23,7 @@ pub(crate) struct Expectation {
     pub(crate) exit: Option<u8>,
     /// Greatest permitted number of the array's tasks that run at the same time.
     pub(crate) at_once: Option<u32>,
-    /// Name of the order whose first process must start after this job's last process has ended.
+    /// Name of the job order whose first process must start after this job's last process has ended.
     pub(crate) before: Option<String>,
     /// Expected number of tasks that fulfil the other conditions.
     pub(crate) count: Option<u32>,
@@ -31,7 +31,7 @@ pub(crate) struct Expectation {
     pub(crate) took: Option<Span>,
 }
 
-/// Job states that a story can expect.
+/// Job states that a scenario can expect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Pending,

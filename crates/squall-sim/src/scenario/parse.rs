@@ -1,4 +1,4 @@
-//! Parser of stories: from text to statements.
+//! Parser of scenarios: from text to statements.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use crate::controller::CrashPoint;
 use crate::network::{Way, Weather};
 use crate::order::Order;
 
-/// Error in a line of a story that is not a valid statement.
+/// Error in a line of a scenario that is not a valid statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
     /// Line number, from 1.
@@ -31,7 +31,7 @@ impl fmt::Display for ParseError {
     }
 }
 
-/// Part of the cluster that a story can crash and restart.
+/// Part of the cluster that a scenario can crash and restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Victim {
     /// The controller process.
@@ -71,7 +71,7 @@ pub(crate) enum Placement {
     Under(String),
 }
 
-/// Reservation of nodes that a story's operator creates.
+/// Reservation of nodes that a scenario's operator creates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Booking {
     pub(crate) name: String,
@@ -84,7 +84,7 @@ pub(crate) struct Booking {
     pub(crate) flags: Vec<String>,
 }
 
-/// One statement of a story.
+/// One statement of a scenario.
 #[derive(Clone, Debug)]
 pub(crate) enum Statement {
     /// Copies the spools of nodes.
@@ -218,7 +218,7 @@ pub(crate) enum Statement {
     },
 }
 
-/// Parses all statements of a story, with their line numbers.
+/// Parses all statements of a scenario, with their line numbers.
 pub(crate) fn parse(text: &str) -> Result<Vec<(usize, Statement)>, ParseError> {
     let mut story = Vec::new();
     for (at, line) in text.lines().enumerate() {
@@ -575,7 +575,7 @@ fn to_job(deed: Deed, job: &str) -> Result<Statement, String> {
     Ok(Statement::ToJob { deed, job, index })
 }
 
-/// Parses an order name such as `a`, or with a task index such as `a[3]`.
+/// Parses a job order name such as `a`, or with a task index such as `a[3]`.
 pub(super) fn job_name(text: &str) -> Result<(String, Option<u32>), String> {
     match text.strip_suffix(']').and_then(|t| t.split_once('[')) {
         Some((name, index)) => Ok((name.into(), Some(number(index)? as u32))),

@@ -1,4 +1,4 @@
-//! Runs a story: executes its statements and checks its expectations.
+//! Runs a scenario: executes its statements and checks its expectations.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::order::Order;
 use crate::run::settle;
 use crate::world::{Setup, World};
 
-/// Failure of a story.
+/// Failure of a scenario.
 #[derive(Clone, Debug)]
 pub struct StoryFailure {
     /// Number of the failed line, from 1; 0: the failure came after the last line.
@@ -46,14 +46,14 @@ impl From<ParseError> for StoryFailure {
     }
 }
 
-/// State of a running story: the setup from its first lines, then the simulated world.
+/// State of a running scenario: the setup from its first lines, then the simulated world.
 struct Teller {
     setup: Option<Setup>,
     seed: u64,
     world: Option<World>,
 }
 
-/// Runs a story. Invariants are checked at every step. At the end all faults are healed, and all jobs must end.
+/// Runs a scenario. Invariants are checked at every step. At the end all faults are healed, and all jobs must end.
 pub fn tell(text: &str) -> Result<(), StoryFailure> {
     if cells::story::is_meant(text) {
         return cells::story::tell(text);

@@ -130,7 +130,7 @@ type C = Column<Row>;
 pub(crate) struct Entity {
     /// The entity's name, in the singular.
     pub(crate) name: &'static str,
-    /// Number of letters to which the name may be abbreviated at most.
+    /// Minimum length of an abbreviation of the name, letters.
     least: usize,
     /// Fields shown without `format=`, separated by commas.
     shown: &'static str,

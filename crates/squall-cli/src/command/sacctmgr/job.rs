@@ -11,7 +11,7 @@ use crate::client::unexpected;
 use crate::command::listing::arguments::Arguments;
 use crate::command::listing::call::{Call, Fail};
 
-/// Slurm's keys, each with the number of letters to which it may be abbreviated and the name of the field in
+/// Slurm's keys, each with the minimum length of an abbreviation and the name of the field in
 /// accounting.
 const KEYS: &[(&str, usize, &str)] = &[
     ("admincomment", 2, "admin-comment"),

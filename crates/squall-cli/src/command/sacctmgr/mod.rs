@@ -127,7 +127,7 @@ pub(crate) fn sacctmgr(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail>
     }
 }
 
-/// Commands of sacctmgr that change something, each with the number of letters to which it may be abbreviated.
+/// Commands of sacctmgr that change something, each with the minimum length of an abbreviation.
 const CHANGES: [(&str, usize); 9] = [
     ("add", 2),
     ("archive", 2),

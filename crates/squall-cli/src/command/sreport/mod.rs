@@ -327,7 +327,7 @@ fn asked(call: &mut Call<'_>, given: &Arguments, unit: Option<&str>) -> Result<A
     })
 }
 
-/// Keys of conditions, each with the number of letters to which it may be abbreviated. Words without `=` are flags.
+/// Keys of conditions, each with the minimum length of an abbreviation. Words without `=` are flags.
 const CONDITIONS: &[(&str, usize)] = &[
     ("accounts", 2),
     ("acct", 4),
