@@ -22,14 +22,14 @@ const OLD_MARK: &str = "#SLURM";
 pub(crate) struct Script {
     /// Path of the file, as the user named it; None: standard input or `--wrap`.
     pub(crate) path: Option<PathBuf>,
-    /// The script's content.
+    /// Content of the script, as it is submitted.
     pub(crate) body: Vec<u8>,
 }
 
 /// The options in one `#SBATCH` line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Directive {
-    /// Line number, from 1.
+    /// Number of the line in the script, from 1.
     pub(crate) line: u32,
     /// Words of the line, without quotes.
     pub(crate) words: Vec<String>,

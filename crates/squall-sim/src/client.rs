@@ -110,7 +110,7 @@ pub(crate) enum Wish {
         admin: NodeAdmin,
     },
     Policy(Vec<PolicyChange>),
-    /// Creates a reservation of nodes.
+    /// Request to create a reservation of nodes.
     Reserve(Box<ReservationChange>),
     Unreserve(String),
     Await {
@@ -122,9 +122,9 @@ pub(crate) enum Wish {
     ShutDown {
         keep_jobs: bool,
     },
-    /// COMPARE-AND-WRITE: a query of all nodes.
+    /// COMPARE-AND-WRITE: queries a condition on all nodes, and may write a variable if it holds everywhere.
     Query(Box<Question>),
-    /// XFER-AND-SIGNAL: sends a file to nodes.
+    /// XFER-AND-SIGNAL: sends a file to the nodes that it names.
     Bring(Arc<Parcel>),
     AuditJobs,
     AuditNodes,

@@ -107,7 +107,7 @@ enum Class {
     Careless,
 }
 
-/// A process of a parallel job.
+/// A process of a parallel job in the model.
 #[derive(Clone, Debug, Default)]
 struct Rank {
     /// Computing time in each phase, microseconds; ranks of a job may have different loads.

@@ -15,7 +15,7 @@ pub enum Fault {
     CrashIdle,
     /// The controller is killed in recovery.
     CrashInRecovery,
-    /// Recovery found a torn record.
+    /// Recovery found a record of which only a part was written.
     TornTail,
     /// Recovery found records that were not flushed.
     UnflushedSurvived,

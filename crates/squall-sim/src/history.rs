@@ -18,7 +18,7 @@ use crate::swf::{Trace, TraceJob};
 /// A job that ran in the past, to be replayed.
 #[derive(Clone, Debug)]
 pub struct Past {
-    /// Job id; at equal times the lower id is first.
+    /// Id of the job. Of jobs that become eligible at the same time, the one with the lower id is first.
     pub id: JobId,
     /// The job's specification.
     pub spec: Arc<JobSpec>,

@@ -38,7 +38,7 @@ pub(crate) struct Profile {
     pub(crate) weights: [u32; 8],
 }
 
-/// A planned end of a fault.
+/// The end of a fault, which is planned for a later time.
 #[derive(Clone, Debug)]
 enum End {
     Heal(Vec<usize>),

@@ -34,9 +34,9 @@ impl Weather {
     /// A healthy network: short delays and no losses.
     pub(crate) const FINE: Self =
         Self { delay_min: Span(50), delay_max: Span(400), drop_ppm: 0, duplicate_ppm: 0, reorder_ppm: 0 };
-    /// No losses, but delays of 1 to 20 s.
+    /// A slow network: no losses, but delays of 1 to 20 s.
     pub(crate) const TAR: Self = Self { delay_min: Span(1_000_000), delay_max: Span(20_000_000), ..Self::FINE };
-    /// Losses, duplicates and reordering.
+    /// A bad network: losses, duplicates and reordering.
     pub(crate) const FOUL: Self = Self {
         delay_min: Span(50),
         delay_max: Span(300_000),

@@ -17,17 +17,17 @@ pub(crate) struct Order {
     pub(crate) name: String,
     /// Kind of job: batch, salloc or srun.
     pub(crate) kind: JobKind,
-    /// Number of nodes.
+    /// Number of nodes that the job requests.
     pub(crate) nodes: u32,
     /// Number of nodes of the job's second component. 0: the job is not heterogeneous.
     pub(crate) beside: u32,
-    /// Number of CPUs of each task.
+    /// Number of CPUs that each task requests.
     pub(crate) cores: u32,
     /// Memory on each node, MiB; 0: not specified.
     pub(crate) memory_mb: u64,
     /// Run time of the processes if no signal ends them before.
     pub(crate) run: Span,
-    /// Exit code of the processes.
+    /// Exit code of the processes that no signal ends.
     pub(crate) exit: u8,
     /// Index of the only array task that exits with `exit`; the others exit with 0. None: all exit with `exit`.
     pub(crate) exit_index: Option<u32>,
@@ -37,11 +37,11 @@ pub(crate) struct Order {
     pub(crate) stubborn: bool,
     /// Whether the processes start another one that hides from their step daemon.
     pub(crate) hides: bool,
-    /// Value of `--qos`.
+    /// Value of the option `--qos`.
     pub(crate) qos: Option<String>,
-    /// Value of `--partition`.
+    /// Value of the option `--partition`.
     pub(crate) partition: Option<String>,
-    /// Value of `--reservation`.
+    /// Value of the option `--reservation`.
     pub(crate) reservation: Option<String>,
     /// Options about the network (`--network`, `--geometry` and so on).
     pub(crate) options: Options,

@@ -15,9 +15,9 @@ use crate::swf::TraceJob;
 pub struct Schedule {
     /// Start of each job, seconds, in the order of the trace.
     pub starts: Vec<u64>,
-    /// Greatest number of pending jobs.
+    /// Greatest number of jobs that were pending at the same time.
     pub queue_max: usize,
-    /// Number of scheduling passes.
+    /// Number of scheduling passes of the replay.
     pub passes: u64,
     /// First promised start of each job, seconds. Empty unless the discipline is conservative; None: no promise was
     /// made.
@@ -27,7 +27,7 @@ pub struct Schedule {
 /// Settings of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replay {
-    /// Number of processors, all alike.
+    /// Number of processors of the machine, all alike.
     pub processors: u32,
     /// Scheduling discipline, such as FCFS or EASY: it decides which jobs may start before earlier ones.
     pub discipline: Discipline,

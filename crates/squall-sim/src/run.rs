@@ -32,7 +32,7 @@ pub struct Settings {
     pub span: Span,
     /// Number of cells, which with their front replace the single controller and its nodes; 0: no cells.
     pub cells: u32,
-    /// The planted bug, if any.
+    /// Bug that is planted in the simulation. None: none is.
     pub mutation: Option<Mutation>,
     /// Whether to keep the whole trace. False: only its last lines.
     pub trace: bool,
@@ -43,7 +43,7 @@ pub struct Settings {
 pub struct Report {
     /// Seed of the simulation.
     pub seed: u64,
-    /// The first violation, if any.
+    /// First invariant that was violated. None: all held.
     pub violation: Option<Violation>,
     /// Simulated time from the beginning to the violation or the end.
     pub ended: Span,

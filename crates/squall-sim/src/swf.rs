@@ -11,9 +11,9 @@ use crate::node_spec::{self, NodeSpec};
 pub struct TraceJob {
     /// Number of the job in the trace.
     pub id: i64,
-    /// Submit time, seconds.
+    /// Time at which the job was submitted, seconds since the trace's start.
     pub submit: u64,
-    /// Run time, seconds.
+    /// Time that the job ran, seconds.
     pub run: u64,
     /// Time limit, seconds: the requested time, but at least the run time.
     pub estimate: u64,
@@ -48,9 +48,9 @@ pub struct Trace {
 /// A line that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadLine {
-    /// Line number, from 1.
+    /// Number of the line in the trace, from 1.
     pub line: usize,
-    /// Description of the error.
+    /// Description of the error in the line.
     pub problem: String,
 }
 

@@ -10,20 +10,20 @@ use crate::seed::mix;
 /// Number of trailing lines that are kept when the whole trace was not requested.
 const KEPT_LINES: usize = 200;
 
-/// Origin of a trace line.
+/// Origin of a line in the simulation's trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
-    /// The controller.
+    /// The line is about the controller.
     Controller,
-    /// The node with this index.
+    /// The line is about the node with this index.
     Node(u32),
-    /// The client request with this index.
+    /// The line is about the client request with this index.
     Client(u32),
-    /// An injected fault.
+    /// The line is about an injected fault.
     Fault,
 }
 
-/// One line of the trace.
+/// One line of the simulation's trace.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     /// Simulated time of the event.

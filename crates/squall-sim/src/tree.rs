@@ -37,14 +37,14 @@ pub(crate) struct End {
     last: Time,
 }
 
-/// Selects an end of a connection.
+/// Selects one of the two ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Child,
     Parent,
 }
 
-/// All connections of the tree.
+/// All connections between nodes and the controller, which form a tree.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     width: usize,

@@ -26,7 +26,7 @@ const KINDS: [DependencyKind; 5] = [
     DependencyKind::AfterCorr,
 ];
 
-/// Greatest size of most files, bytes.
+/// Greatest size of most generated files, bytes.
 const FILE_BYTES_MAX: u64 = 600_000;
 
 /// Name of the second partition, which has half of the nodes; its jobs are considered before those of the first.
@@ -40,7 +40,7 @@ pub(crate) const HIGH: &str = "high";
 /// State of the workload generator.
 #[derive(Debug)]
 pub(crate) struct Workload {
-    /// Time after which nothing is submitted.
+    /// Time after which the generator submits nothing.
     pub(crate) until: Time,
     /// Mean time between two actions of users.
     gap: Span,

@@ -32,7 +32,7 @@ use crate::trace::{Line, Trace, Who};
 use crate::tree::{Side, Tree};
 use crate::workload::Workload;
 
-/// Time at which every simulation begins.
+/// Time of the simulated clock at which every simulation begins.
 pub(crate) const BEGIN: Time = Time::from_secs(1_800_000_000);
 
 /// Configuration of a simulated world.

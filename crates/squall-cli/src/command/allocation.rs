@@ -23,7 +23,7 @@ const QUEUED: Duration = Duration::from_millis(150);
 /// Signals that cancel the wait for an allocation.
 const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 
-/// An allocation that has started.
+/// An allocation that was granted to this command.
 #[derive(Debug)]
 pub(crate) struct Granted {
     /// Connection that owns the allocation: the allocation ends if this connection closes and no other attaches in

@@ -80,7 +80,7 @@ fn down(place: &Place, keep_jobs: bool) -> Result<String, String> {
 struct Known {
     /// The cluster's configuration. None: it cannot be read or is invalid.
     config: Option<Config>,
-    /// The cluster's name.
+    /// Name of the cluster.
     cluster: String,
     /// Names of nodes with a daemon on this machine, at present or earlier.
     names: Vec<String>,

@@ -151,7 +151,7 @@ impl Drop for Terminal {
     }
 }
 
-/// An allocation while its command runs.
+/// State of salloc while the command runs in the allocation.
 struct Hold {
     job: JobId,
     asked: Asked,

@@ -50,7 +50,7 @@ sstat [<OPTION>] -j <job(.stepid)>
   What tasks use is measured when this command asks. See sacct for steps that have ended.
 ";
 
-/// Fields printed without `--format`.
+/// Names of the fields that sstat prints without `--format`.
 const SHOWN: &str = "JobID,MaxVMSize,MaxVMSizeNode,MaxVMSizeTask,AveVMSize,MaxRSS,MaxRSSNode,MaxRSSTask,AveRSS,\
 MaxPages,MaxPagesNode,MaxPagesTask,AvePages,MinCPU,MinCPUNode,MinCPUTask,AveCPU,NTasks,AveCPUFreq,ReqCPUFreqMin,\
 ReqCPUFreqMax,ReqCPUFreqGov,ConsumedEnergy,MaxDiskRead,MaxDiskReadNode,MaxDiskReadTask,AveDiskRead,MaxDiskWrite,\

@@ -45,7 +45,7 @@ const fn option(long: &'static str, short: char, arg: Arg, translate: Translate)
 
 const VALUE: Arg = Needed("value");
 
-/// Options of `bsub`.
+/// Options of LSF's `bsub` that are translated.
 static BSUB: [Foreign; 10] = [
     option("cwd", 'c', VALUE, |asked, value| give(asked, "chdir", value)),
     option("error_file", 'e', VALUE, |asked, value| give(asked, "error", value)),

@@ -14,7 +14,7 @@ use super::{Finding, Options, median, round};
 const SRUNS: usize = 21;
 /// Number of `sbatch` processes, one after another.
 const SBATCHES: u32 = 300;
-/// Number of tasks in the array.
+/// Number of tasks in the long array.
 const TASKS: u32 = 1_000_000;
 /// Number of pending jobs (not tasks of an array) in the long queue.
 const JOBS: u64 = 100_000;

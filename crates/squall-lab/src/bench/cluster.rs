@@ -26,11 +26,11 @@ const START_POLL: Duration = Duration::from_millis(20);
 pub(crate) enum Scale {
     /// One real node, configured with this number of CPUs.
     Slots(u32),
-    /// This number of emulated nodes.
+    /// Emulated nodes: this number of them.
     Rack(u32),
 }
 
-/// A running cluster.
+/// A running cluster of one benchmark.
 pub(crate) struct Cluster {
     folder: PathBuf,
     place: Place,

@@ -19,7 +19,7 @@ pub(super) struct Line {
     others: String,
 }
 
-/// The target of a figure.
+/// Target that a figure must reach.
 #[derive(Clone, Copy)]
 pub(super) enum Bar {
     Most(f64),

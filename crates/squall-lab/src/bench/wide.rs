@@ -30,7 +30,7 @@ const ONLY_RUN_MS: u64 = 20;
 /// Configuration without aggregation: every report is sent by itself.
 const ONE_BY_ONE: &str = "msg_aggregation_params = \"WindowMsgs=1\"\n";
 
-/// A job to submit.
+/// Properties of a job that the benchmark submits.
 struct Job {
     nodes: u32,
     /// Name of the node on which the job must run. None: any node.

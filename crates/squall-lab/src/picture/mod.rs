@@ -63,7 +63,7 @@ pub(crate) struct Axis {
     pub(crate) log: bool,
 }
 
-/// A picture of several series.
+/// A chart of several series, with two axes.
 #[derive(Clone, Debug)]
 pub(crate) struct Chart {
     pub(crate) title: String,

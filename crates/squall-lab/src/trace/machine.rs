@@ -18,7 +18,7 @@ const CPUS_MAX: u32 = 4096;
 /// Nodes and configuration of a machine on which a trace is replayed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Machine {
-    /// The configuration: scheduler, partitions, topology.
+    /// Configuration of the scheduler, the partitions and the topology.
     pub(crate) config: Config,
     /// Names and hardware of the nodes.
     pub(crate) nodes: Vec<(String, Hardware)>,

@@ -58,7 +58,7 @@ struct Ask {
 
 /// Result of a trace replayed under a policy.
 pub(crate) struct Run {
-    /// The policy's name.
+    /// Name of the scheduling policy.
     pub(crate) policy: &'static str,
     /// Number of nodes on which jobs were placed. None: jobs ran on a pool of processors without nodes.
     pub(crate) nodes: Option<usize>,

@@ -17,7 +17,7 @@ const MAX_AGE_S: u32 = 7 * 24 * 3600;
 /// Weight of a job's share of the machine in its priority; the weight of the age is 1. Sites with machines for large
 /// jobs prefer these, and packing in order of falling size leaves the fewest holes.
 const SIZE_WEIGHT: f64 = 3.0;
-/// Nodes of the whole machine.
+/// Number of nodes of the whole machine, including those of service routers.
 const MACHINE_NODES: f64 = 27_648.0;
 /// Share of the machine's nodes that is in the block with GPUs.
 const GPU_SHARE: f64 = 4320.0 / MACHINE_NODES;
@@ -60,7 +60,7 @@ pub struct Outcome {
 pub enum Spot {
     /// The router has no nodes for jobs.
     Service,
-    /// No job uses the router.
+    /// The router has nodes for jobs, and no job uses it.
     Free,
     /// The job with this number uses the router; the first of them if several do.
     Job(u32),

@@ -80,7 +80,7 @@ pub(super) struct Job {
     pub(super) nodes: u32,
     /// Run time that the job has alone in the widest prism, seconds.
     pub(super) run_s: f64,
-    /// Requested time limit, seconds.
+    /// Time limit that the job requests, seconds.
     pub(super) estimate_s: u32,
     pub(super) application: usize,
     /// Whether other jobs' traffic slows the job down noticeably.

@@ -28,18 +28,18 @@ pub(super) enum What {
     /// Submission of a job; `wish` is its number in the simulation. The client may change the key as long as the front
     /// cannot have received the request.
     Submit { wish: u32, key: ClientKey, name: &'static str, after: Option<Dependency> },
-    /// Cancellation of a job.
+    /// Cancellation of the job with this id.
     Cancel(JobId),
     /// List of all jobs. Jobs acknowledged before the request (`promised`) must be in it, unless their cell is
     /// `absent`.
     List { promised: BTreeSet<JobId>, seen: BTreeSet<JobId>, absent: BTreeSet<u32> },
 }
 
-/// State of one client.
+/// State of one client of the front.
 #[derive(Debug, Default)]
 pub(super) struct Client {
     pub(super) session: Option<u64>,
-    /// Requests not sent yet, oldest first.
+    /// Requests that the client has not sent yet, oldest first.
     pub(super) todo: VecDeque<Wish>,
     /// Requests sent on this connection and not answered yet, oldest first.
     pub(super) asked: VecDeque<Wish>,

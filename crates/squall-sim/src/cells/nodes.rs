@@ -74,7 +74,7 @@ fn script_of(job: JobAttempt) -> StepKey {
 }
 
 impl World {
-    /// Connects a node to its cell.
+    /// Opens a connection from a node to its cell's controller.
     pub(super) fn node_calls(&mut self, key: NodeKey) {
         let (life, lives) = self.cells.get(&key.0).map_or((0, false), |cell| (cell.life, cell.pipeline.is_some()));
         let Some(node) = self.nodes.get_mut(&key).filter(|node| node.life != life || !node.welcomed) else { return };

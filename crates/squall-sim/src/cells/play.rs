@@ -24,7 +24,7 @@ const PATIENCE: Span = Span::from_secs(600);
 /// Number of trailing trace lines that are kept when no trace was requested.
 const KEPT_LINES: usize = 200;
 
-/// Kinds of dependencies between jobs.
+/// Kinds of dependencies that random jobs have.
 const KINDS: [DependencyKind; 4] =
     [DependencyKind::After, DependencyKind::AfterAny, DependencyKind::AfterOk, DependencyKind::AfterNotOk];
 

@@ -17,8 +17,9 @@ use crate::client::Clients;
 use crate::coverage::Phase;
 use crate::order::Order;
 
-/// Signal numbers of SIGTERM and SIGKILL.
+/// Number of the signal SIGTERM.
 const TERM: u8 = 15;
+/// Number of the signal SIGKILL.
 const KILL: u8 = 9;
 
 /// The controller counts a time limit from its own start decision, some seconds before the process starts. An end may

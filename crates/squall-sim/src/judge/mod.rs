@@ -29,9 +29,9 @@ use fabric::Fabric;
 /// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The invariant, in words.
+    /// Description of the invariant, as it should hold.
     pub invariant: &'static str,
-    /// The observation that violates it.
+    /// Description of the observation that violates it.
     pub details: String,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct JobFile {
     /// Index of the array task. None: the job is not an array task.
     pub(crate) index: Option<u32>,
     pub(crate) phase: Phase,
-    /// Number of the last durable attempt.
+    /// Number of the job's last attempt that is durable.
     pub(crate) attempt: u32,
     pub(crate) nodes: NodeSet,
     pub(crate) left: NodeSet,

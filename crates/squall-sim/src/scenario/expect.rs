@@ -11,15 +11,15 @@ pub(crate) struct Expectation {
     pub(crate) job: String,
     /// Index of the array task that the line is about. None: all tasks.
     pub(crate) index: Option<u32>,
-    /// Expected state of the job.
+    /// Expected state of the job. None: any.
     pub(crate) state: Option<State>,
-    /// Expected number of times that the job's script, or its first step, has started.
+    /// Expected number of times that the job's script, or its first step, has started. None: any.
     pub(crate) runs: Option<u32>,
     /// Expected number of nodes of the job's last attempt.
     pub(crate) nodes: Option<u32>,
     /// Expected nodes of the job's last attempt, by name.
     pub(crate) places: Option<Vec<String>>,
-    /// Expected exit code of the job.
+    /// Expected exit code of the job. None: any.
     pub(crate) exit: Option<u8>,
     /// Greatest permitted number of the array's tasks that run at the same time.
     pub(crate) at_once: Option<u32>,

@@ -19,9 +19,9 @@ use crate::order::Order;
 /// Error in a line of a scenario that is not a valid statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
-    /// Line number, from 1.
+    /// Number of the line in the scenario, from 1.
     pub line: usize,
-    /// Description of the error.
+    /// Description of the error in the line.
     pub problem: String,
 }
 

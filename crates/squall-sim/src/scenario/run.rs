@@ -28,7 +28,7 @@ use crate::world::{Setup, World};
 pub struct StoryFailure {
     /// Number of the failed line, from 1; 0: the failure came after the last line.
     pub line: usize,
-    /// Description of the failure.
+    /// Description of the statement's or the final checks' failure.
     pub problem: String,
     /// Last lines of the simulation's trace.
     pub trace: Vec<String>,

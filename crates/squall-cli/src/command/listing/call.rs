@@ -83,23 +83,23 @@ pub(crate) trait People {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fail(pub(crate) u8);
 
-/// The surroundings of a running command.
+/// Everything that a running command uses: controller, users, environment, clock, output.
 pub(crate) struct Call<'a> {
-    /// The command's name.
+    /// Name of the command, such as `squeue`.
     pub(crate) name: &'static str,
-    /// The controller to which requests are sent.
+    /// Connection to the controller, to which requests are sent.
     pub(crate) controller: &'a mut dyn Controller,
-    /// Names of users and groups.
+    /// Looks up names and ids of users and groups.
     pub(crate) people: &'a dyn People,
-    /// Reads an environment variable.
+    /// Function that returns the value of an environment variable.
     pub(crate) env: &'a dyn Fn(&str) -> Option<String>,
-    /// The user's time zone.
+    /// Time zone in which times are printed and read.
     pub(crate) zone: TimeZone,
     /// Current time by this machine's clock.
     pub(crate) now: Time,
-    /// Standard output.
+    /// Standard output of the command.
     pub(crate) out: &'a mut dyn Write,
-    /// Standard error.
+    /// Standard error of the command.
     pub(crate) err: &'a mut dyn Write,
 }
 

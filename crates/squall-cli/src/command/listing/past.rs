@@ -26,7 +26,7 @@ pub(crate) fn seen(call: &mut Call<'_>, what: &str, history: &[HistoryRow]) -> R
 /// A node of the cluster, with the time of its first registration.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    /// The node's name.
+    /// Name of the node.
     pub(crate) node: String,
     /// Time of the node's first registration; 0: it registered before accounting recorded such events.
     pub(crate) since: Time,
@@ -41,9 +41,9 @@ pub(crate) struct Seen {
 /// A period in which a node took no jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outage {
-    /// The node's name.
+    /// Name of the node.
     pub(crate) node: String,
-    /// Start of the outage.
+    /// Time at which the outage began.
     pub(crate) start: Time,
     /// End of the outage; None: it goes on.
     pub(crate) end: Option<Time>,
@@ -58,11 +58,11 @@ pub(crate) struct Outage {
 /// One version of a reservation: from its start or last change until it was changed, ended or deleted.
 #[derive(Clone, Debug)]
 pub(crate) struct Reserved {
-    /// The reservation, with its actual end.
+    /// The reservation in this version, with its actual end.
     pub(crate) reservation: Reservation,
     /// Names of the reserved nodes as a host list, such as `n[1-4]`.
     pub(crate) nodes: String,
-    /// The reservation's number, from 1 on.
+    /// Number of the reservation, from 1 on. A later reservation of the same name has another number.
     pub(crate) id: u32,
 }
 

@@ -66,11 +66,11 @@ impl Units {
 
 /// A row of accounting (a job or a step), with everything needed to print it.
 pub(crate) struct Row {
-    /// The job's or step's accounting data.
+    /// Accounting data of the job or step.
     pub(crate) data: AccountingRow,
     /// The current time, time zone and format of times.
     pub(crate) clock: Rc<Clock>,
-    /// The cluster's name.
+    /// Name of the cluster.
     pub(crate) cluster: Rc<str>,
     /// Unit in which amounts of memory are printed.
     pub(crate) units: Units,

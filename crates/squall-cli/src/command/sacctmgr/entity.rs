@@ -26,13 +26,13 @@ pub(crate) struct Row {
     pub(crate) name: String,
     /// The user; empty for an account's record.
     pub(crate) user: String,
-    /// The account's name.
+    /// Name of the account that the record is about.
     pub(crate) account: String,
-    /// The cluster's name.
+    /// Name of the cluster that the record belongs to.
     pub(crate) cluster: String,
     /// Host of the cluster's controller; only for a cluster.
     pub(crate) host: String,
-    /// The partition's name; empty: any partition.
+    /// Name of the partition to which an association is limited; empty: any partition.
     pub(crate) partition: String,
     /// Name of the parent account.
     pub(crate) parent: String,
@@ -128,7 +128,7 @@ type C = Column<Row>;
 
 /// A kind of record that sacctmgr lists.
 pub(crate) struct Entity {
-    /// The entity's name, in the singular.
+    /// Name of the entity in the singular, such as `account`.
     pub(crate) name: &'static str,
     /// Minimum length of an abbreviation of the name, letters.
     least: usize,
@@ -136,7 +136,7 @@ pub(crate) struct Entity {
     shown: &'static str,
     /// Further fields shown with the option `--associations`.
     associated: &'static str,
-    /// All fields of the entity.
+    /// All fields that the entity can show.
     pub(crate) columns: &'static [C],
 }
 

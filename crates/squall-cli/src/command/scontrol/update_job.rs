@@ -18,9 +18,9 @@ use crate::options::values::when::{model_time, when};
 /// Value of `TimeLimit` in an update, seconds.
 #[derive(Clone, Copy)]
 pub(super) enum Limit {
-    /// A new limit; None: unlimited.
+    /// The limit is set to this time; None: to unlimited.
     To(Option<u64>),
-    /// A change relative to the present limit.
+    /// The limit is changed by this amount, relative to the present limit.
     By(Step),
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Group {
     pub(crate) nodes: Vec<Rc<NodeInfo>>,
     /// The current time, time zone and format of times.
     pub(crate) clock: Rc<Clock>,
-    /// The cluster's name.
+    /// Name of the cluster.
     pub(crate) cluster: Rc<str>,
     /// Names of the users who gave the reasons.
     pub(crate) reason_user: String,
@@ -147,7 +147,7 @@ fn load(g: &Group) -> String {
 
 type F = Field<Group>;
 
-/// Every field of sinfo.
+/// Every field that sinfo can print.
 pub(crate) static FIELDS: &[F] = &[
     F::new(&["AllocMem"], '\0', "ALLOCMEM", |g| g.least(|n| n.memory_used_mb)),
     F::new(&["AllocNodes"], 'S', "ALLOCNODES", |g| g.part(|_| "all".to_owned())),

@@ -16,11 +16,11 @@ pub(crate) struct Grouping {
     pub(crate) each_node: bool,
     /// `--exact`: nodes of different sizes have separate lines, instead of `4+`.
     pub(crate) exact: bool,
-    /// Whether partitions without nodes are shown.
+    /// Whether partitions without nodes have a line, too.
     pub(crate) empty: bool,
     /// The current time, time zone and format of times.
     pub(crate) clock: Rc<Clock>,
-    /// The cluster's name.
+    /// Name of the cluster.
     pub(crate) cluster: Rc<str>,
 }
 

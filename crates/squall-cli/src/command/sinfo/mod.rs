@@ -195,7 +195,7 @@ fn show(
     Ok(())
 }
 
-/// Conditions that select nodes.
+/// Conditions of the command line that select nodes.
 struct Filter {
     names: Option<Vec<String>>,
     states: Vec<Vec<String>>,

@@ -49,7 +49,7 @@ fn some(count: u32) -> String {
 
 type F = Field<JobRow>;
 
-/// Every field of squeue.
+/// Every field of a job that squeue can print.
 pub(crate) static FIELDS: &[F] = &[
     F::new(&["Account"], 'a', "ACCOUNT", |j| null(Some(&j.class.account))),
     F::new(&["AccrueTime"], '\0', "ACCRUE_TIME", |j| j.clock.show_or(Some(j.info.eligible), "N/A")),

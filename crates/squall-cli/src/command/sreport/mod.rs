@@ -80,7 +80,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 /// Unit in which amounts of time are printed.
 #[derive(Clone, Copy)]
 struct Unit {
-    /// Slurm's name for the unit.
+    /// Name of the unit in the report's head, as in Slurm.
     name: &'static str,
     /// Seconds in one unit; 0: only the percentage is printed.
     seconds: u64,
@@ -354,7 +354,7 @@ const FLAGS: &[(&str, usize)] = &[
     ("withdeleted", 5),
 ];
 
-/// Seconds of an hour.
+/// Number of seconds in an hour.
 const HOUR_S: u64 = 3600;
 
 /// Reads the arguments `start=` and `end=`, the other conditions and the flags.

@@ -15,7 +15,7 @@ use crate::format::sheet::Column;
 pub(super) enum By {
     Account,
     Wckey,
-    /// Account and workload key, as `account:wckey`.
+    /// Jobs are grouped by account and workload key together, as `account:wckey`.
     Both,
 }
 

@@ -35,7 +35,7 @@ pub(super) struct Part {
     job: Option<u32>,
     /// Components in which the part runs; None: the one with the part's own position on the command line.
     groups: Option<IndexSet>,
-    /// The program and its arguments.
+    /// Program that the part runs, with its arguments.
     command: Vec<OsString>,
 }
 

@@ -15,11 +15,11 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 /// The destination of standard output or of standard error.
 #[derive(Debug)]
 pub(crate) enum Sink {
-    /// srun's standard output.
+    /// The bytes go to srun's standard output.
     Stdout,
-    /// srun's standard error.
+    /// The bytes go to srun's standard error.
     Stderr,
-    /// A file that srun has opened.
+    /// The bytes go to a file that srun has opened.
     File(File),
 }
 
@@ -52,7 +52,7 @@ impl Sink {
 /// Merges the output of all tasks of a step and writes it, line by line.
 #[derive(Debug)]
 pub(crate) struct Output {
-    /// Destination of standard output.
+    /// Destination of the tasks' standard output.
     out: Sink,
     /// Destination of standard error. None: the same as that of standard output.
     err: Option<Sink>,

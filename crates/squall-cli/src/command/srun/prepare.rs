@@ -14,11 +14,11 @@ use crate::options::Stop;
 /// Options of a step's standard streams, with which they will be opened.
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
-    /// Source of standard input.
+    /// Source of the tasks' standard input.
     pub(crate) input: Route,
-    /// Destination of standard output.
+    /// Destination of the tasks' standard output.
     pub(crate) output: Route,
-    /// Destination of standard error.
+    /// Destination of the tasks' standard error.
     pub(crate) error: Route,
     /// `--label`: lines of output begin with the task's rank.
     pub(crate) label: bool,

@@ -23,11 +23,11 @@ pub(crate) struct StepRequest {
     pub(crate) spec: StepSpec,
     /// The program and how it is run, which the step daemons need.
     pub(crate) program: TaskProgram,
-    /// Source of standard input.
+    /// Source of the tasks' standard input.
     pub(crate) input: Route,
-    /// Destination of standard output.
+    /// Destination of the tasks' standard output.
     pub(crate) output: Route,
-    /// Destination of standard error.
+    /// Destination of the tasks' standard error.
     pub(crate) error: Route,
 }
 
