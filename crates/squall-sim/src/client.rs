@@ -55,7 +55,7 @@ pub(crate) struct Placed {
     /// limit.
     array_limit: Option<u32>,
     allocated: bool,
-    /// Attempt of the job in which the batch script, which runs the job order's steps, has started last.
+    /// Attempt of the job whose batch script has started last. The script runs the job order's steps.
     attempt: Attempt,
     steps_done: u32,
     /// Nodes for which the job order's last srun reported that output may be missing. None: no srun of it has ended.
@@ -748,7 +748,8 @@ impl Wish {
             _ => self.deed_on(),
         }
     }
-    /// Returns the job order that the request acts on, if any. Only one such request at a time is in progress.
+    /// Returns the job order that the request acts on. None: it acts on none. Only one such request of a job order is
+    /// in progress at a time.
     fn deed_on(&self) -> Option<usize> {
         match *self {
             Self::Cancel { order, .. }

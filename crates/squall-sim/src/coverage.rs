@@ -9,7 +9,7 @@ pub enum Fault {
     CrashBeforeFlush,
     /// The controller is killed between flush and the first send.
     CrashBeforeRelease,
-    /// The controller is killed after some of its sends.
+    /// The controller is killed after it sent some of a batch's messages.
     CrashMidRelease,
     /// The controller is killed while no batch is in progress.
     CrashIdle,

@@ -82,7 +82,7 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// Records the layout of the step.
+    /// Records which ranks of the step run on which node, from its layout.
     fn created(&mut self, layout: &Layout, names: &[String]) {
         for (at, name) in layout.nodes.names().iter().enumerate() {
             if let Some(host) = names.iter().position(|known| known == name) {

@@ -140,7 +140,7 @@ mutations! {
     SilenceTakenForDeath = "silence-taken-for-death",
     /// A node daemon that reconnects is treated as restarted.
     ReturnTakenForRestart = "return-taken-for-restart",
-    /// The controller uses the wall clock.
+    /// The controller takes the time from the wall clock, which may be set.
     ClockFollowed = "clock-followed",
     /// The controller uses the wall clock, and its time stands still when the clock is set back.
     ClockFrozen = "clock-frozen",

@@ -85,7 +85,7 @@ impl Network {
         let ports = vec![Port::default(); nodes + 2];
         Self { weather: Weather::FINE, ports, cuts: BTreeSet::new(), last_island: 0 }
     }
-    /// Returns the controller's port.
+    /// Returns the number of the controller's port.
     pub(crate) fn controller(&self) -> usize {
         self.ports.len() - 2
     }

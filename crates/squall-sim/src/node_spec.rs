@@ -32,7 +32,7 @@ struct Chunk {
     properties: Vec<String>,
 }
 
-/// Parses a node request column.
+/// Parses a node request column of an extended trace.
 pub(crate) fn read(text: &str) -> Result<Read, String> {
     let (chunks, flags) = text.split_once('#').unwrap_or((text, ""));
     let exclusive = match flags {

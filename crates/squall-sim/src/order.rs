@@ -53,7 +53,7 @@ pub(crate) struct Order {
     pub(crate) step_limit_s: Option<u64>,
     /// Value of `--array`.
     pub(crate) array: Option<ArraySpec>,
-    /// Value of `--dependency`: (kind, index of an earlier order).
+    /// Value of `--dependency`: (kind, index of an earlier job order).
     pub(crate) after: Vec<(DependencyKind, usize)>,
     /// Whether one fulfilled dependency of several is enough.
     pub(crate) any: bool,

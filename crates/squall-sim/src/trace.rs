@@ -91,7 +91,7 @@ impl Trace {
     pub(crate) fn hash(&self) -> u64 {
         self.hash
     }
-    /// Returns the kept lines as text.
+    /// Returns the kept lines of the trace as text.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.lines.iter().map(ToString::to_string).collect()
     }

@@ -18,7 +18,7 @@ use super::down::{self, END_TIME};
 use super::up::{self, CONTROLLER_TIME, LOOK_EVERY, Options};
 
 /// Returns the number of cells that the cluster has, or will have by `--cells`. None: it is not divided into cells.
-/// Fails if the two differ.
+/// Fails if it has another number of cells than `--cells` asks for.
 pub(super) fn meant(options: &Options) -> Result<Option<u32>, String> {
     let place = &options.place;
     let there = place.cells().map_err(|e| e.to_string())?.len() as u32;

@@ -28,7 +28,7 @@ use crate::options::{Stop, Tool, collect};
 
 const SALLOC: Tool = Tool::Salloc;
 
-/// Length of the wait for an allocation after which the terminal's bell rings at its start.
+/// Length of the wait for an allocation after which the terminal's bell rings when the allocation is granted.
 const BELL_AFTER: Duration = Duration::from_secs(10);
 
 const SIGNALS: [i32; 10] = [

@@ -128,7 +128,7 @@ fn not_there<T>(call: &mut Call<'_>, error: &ClientError) -> Result<T, Fail> {
     call.fail(&format!("{WHAT}: {}", refusal::error_text(error)))
 }
 
-/// Formats a step's layout as Slurm does.
+/// Formats a step's layout, for `--layout`, as Slurm does.
 fn layout_text(layout: &Layout) -> String {
     let names = layout.nodes.names();
     let mut text = "Job step layout:\n".to_owned();

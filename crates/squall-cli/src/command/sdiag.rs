@@ -50,7 +50,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sdiag", args, sdiag)
 }
 
-/// Runs sdiag in the given surroundings.
+/// Runs sdiag with the command-line arguments `args`. `call` has the controller, the environment and the output.
 pub(crate) fn sdiag(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     if given.has("") {
@@ -88,7 +88,7 @@ pub(crate) fn average(total: u64, count: u64) -> u64 {
     total.checked_div(count).unwrap_or(0)
 }
 
-/// Sorts the request counters as an option says; without one by number of requests, as Slurm does.
+/// Sorts the request counters by the column that an option selects; by default by number of requests, as Slurm does.
 fn sort(diag: &mut Diag, by_id: bool, by_time: bool, by_average: bool) {
     if by_id {
         diag.messages.sort_by(|a, b| a.0.cmp(&b.0));

@@ -108,7 +108,7 @@ pub(crate) fn known_cluster(tool: Tool, names: Option<&str>) -> Result<(), Stop>
     )))
 }
 
-/// Returns the line for `--test-only`, which says when the job would start.
+/// Returns the line for `--test-only`, with the time at which the job would start.
 pub(crate) fn would_start(tool: Tool, spec: JobSpec) -> Result<String, ClientError> {
     let request = Request::TestSubmit { spec: Arc::new(spec) };
     match Patience::new(tool.name()).ask(&request)?.1 {

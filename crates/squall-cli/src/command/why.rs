@@ -29,7 +29,7 @@ usage: squall why JOB [--json]
   sooner.
 ";
 
-/// Runs `squall why`.
+/// Runs `squall why`: prints why a job is pending.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("squall why", args, why)
 }

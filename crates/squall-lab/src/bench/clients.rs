@@ -20,9 +20,10 @@ const TASKS: u32 = 1_000_000;
 const JOBS: u64 = 100_000;
 /// Number of `squeue` commands; the median duration counts.
 const SQUEUES: usize = 5;
-/// Number of jobs on emulated nodes: first alone, then while clients list the queue without a pause.
+/// Number of jobs that run on emulated nodes: first without other clients, then while a client lists the queue without
+/// a pause.
 const BESIDE: u64 = 50_000;
-/// Number of emulated nodes for these jobs.
+/// Number of emulated nodes on which `BESIDE` jobs run.
 const BESIDE_NODES: u32 = 100;
 
 pub(super) fn run(options: &Options) -> Result<Finding, String> {

@@ -97,7 +97,7 @@ impl Cluster {
         Self::with("", &["--nodes", &nodes.to_string()])
     }
 
-    /// Starts a cluster with emulated nodes and further configuration.
+    /// Starts a cluster with this number of emulated nodes and the additional configuration text `config`.
     pub(crate) fn rack(nodes: u32, config: &str) -> Result<Self, String> {
         Self::of(Scale::Rack(nodes), config, true)
     }

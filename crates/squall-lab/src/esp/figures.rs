@@ -53,7 +53,7 @@ impl Run {
         self.driven.failed + self.jobs.len() - self.driven.runs.len()
     }
 
-    /// Returns the run's main figures.
+    /// Returns the main figures of the run, by name.
     fn figures(&self) -> Vec<(&'static str, Value)> {
         let runs = &self.driven.runs;
         let elapsed_s = report::elapsed_s(runs);

@@ -343,7 +343,7 @@ impl Machine {
         idle
     }
 
-    /// Returns the use of each router.
+    /// Returns the use of each router at present, in the order of their indices.
     pub(super) fn map(&self) -> Vec<Spot> {
         let spot = |(cell, jobs): (usize, &Vec<(u32, u32)>)| match jobs.first() {
             _ if self.board.usable(cell) == 0 => Spot::Service,

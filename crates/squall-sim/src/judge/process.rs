@@ -253,7 +253,8 @@ impl Judge {
         }
     }
 
-    /// Records a violation: the repetition of a sweep found live tasks of a step, which were started during the sweep.
+    /// Records the violation that a sweep, which is repeated, found live tasks of a step: they were started during the
+    /// sweep.
     pub(crate) fn swept_alive(&mut self, node: usize, key: StepKey) {
         let text = format!("step {key} on {}", self.names[node]);
         self.violate("nothing is started while it is being swept", text);

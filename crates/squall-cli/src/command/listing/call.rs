@@ -67,7 +67,7 @@ pub(crate) trait Controller {
     }
 }
 
-/// Looks up users and groups.
+/// Names and ids of users and groups.
 pub(crate) trait People {
     /// Returns the id of the user who runs the command.
     fn me(&self) -> u32;

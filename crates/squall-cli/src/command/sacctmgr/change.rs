@@ -21,7 +21,7 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Reads the policy from the controller.
+    /// Reads the accounting policy from the controller, as a draft without changes.
     pub(super) fn new(call: &mut Call<'_>) -> Result<Self, Fail> {
         Ok(Self { policy: rows::with_root(policy(call)?), changes: Vec::new() })
     }

@@ -85,7 +85,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sacctmgr", args, sacctmgr)
 }
 
-/// Runs sacctmgr in the given surroundings.
+/// Runs sacctmgr with the command-line arguments `args`. `call` has the controller, the environment and the output.
 pub(crate) fn sacctmgr(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     let Some((word, specs)) = given.operands.split_first().filter(|_| !given.has("")) else {

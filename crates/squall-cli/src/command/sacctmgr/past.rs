@@ -47,7 +47,7 @@ pub(crate) struct Past {
     pub(super) flags: String,
 }
 
-/// Returns the rows of events, transactions or reservations, as `entity` says.
+/// Returns the rows of the listing of `entity`: events, transactions or reservations.
 pub(super) fn rows(call: &mut Call<'_>, entity: &str, wanted: &Wanted, config: &Config) -> Result<Vec<Row>, Fail> {
     let history = match call.controller.history() {
         Ok(history) => history,

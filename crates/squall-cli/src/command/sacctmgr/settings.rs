@@ -275,7 +275,7 @@ fn is_resource(name: &str) -> bool {
     named || name.parse::<u32>().is_ok_and(|id| (1..=TRES.len() as u32).contains(&id) || id > 1000)
 }
 
-/// Parses a factor into millionths: `0.5` is 500000, `-1` the default 1.
+/// Parses a factor into millionths: `0.5` is 500000; `-1` stands for the default factor 1.
 fn millionths(text: &str) -> Option<u64> {
     if text == "-1" {
         return Some(1_000_000);

@@ -10,7 +10,7 @@ use crate::shapes::{self, Kind, document};
 
 const WHAT: &str = "slurm_load_licenses error";
 
-/// Prints licenses by name, or all.
+/// Runs `scontrol show licenses`: prints the licenses with these names; without names all.
 pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Result<(), Fail> {
     let mut licenses = match call.controller.ask(&Request::Licenses) {
         Ok(Answer::Licenses(licenses)) => licenses,

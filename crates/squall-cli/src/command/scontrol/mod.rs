@@ -125,7 +125,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("scontrol", args, scontrol)
 }
 
-/// Runs scontrol in the given surroundings.
+/// Runs scontrol with the command-line arguments `args`. `call` has the controller, the environment and the output.
 pub(crate) fn scontrol(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     if given.has("") {

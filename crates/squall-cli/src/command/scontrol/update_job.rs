@@ -48,7 +48,7 @@ impl Step {
     }
 }
 
-/// Runs `update job`.
+/// Runs `scontrol update job`: applies the changes to the jobs that are named by id or by name.
 pub(super) fn update(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), Fail> {
     let (mut ids, mut name) = (None, None);
     let mut update = JobUpdate::default();

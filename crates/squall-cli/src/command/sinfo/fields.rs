@@ -21,7 +21,7 @@ pub(crate) struct Group {
     pub(crate) clock: Rc<Clock>,
     /// Name of the cluster.
     pub(crate) cluster: Rc<str>,
-    /// Names of the users who gave the reasons.
+    /// Name of the user who set the reason of the group's nodes; empty if there is no reason.
     pub(crate) reason_user: String,
 }
 

@@ -91,7 +91,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sinfo", args, sinfo)
 }
 
-/// Runs sinfo in the given surroundings.
+/// Runs sinfo with the command-line arguments `args`. `call` has the controller, the environment and the output.
 pub(crate) fn sinfo(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     if given.has("verbose") {

@@ -145,7 +145,7 @@ struct Plan {
     state_only: bool,
 }
 
-/// Runs squeue in the given surroundings.
+/// Runs squeue with the command-line arguments `args`. `call` has the controller, the environment and the output.
 pub(crate) fn squeue(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(mut given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     if given.has("verbose") {
@@ -372,7 +372,7 @@ pub(crate) fn expect(call: &mut Call<'_>, rows: &mut [JobRow]) {
     }
 }
 
-/// Splits pending jobs into one row for each of their partitions; each row has its partition's tier.
+/// Splits each pending job into one row for each of its partitions, with the partition's tier.
 fn of_partitions(call: &mut Call<'_>, rows: Vec<JobRow>) -> Result<Vec<JobRow>, Fail> {
     let partitions = match all_partitions(call) {
         Ok(partitions) => partitions,

@@ -10,7 +10,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// Interval at which reading from the terminal is retried while another program holds it.
 const BACKGROUND: Duration = Duration::from_secs(1);
 
-/// The source of the tasks' standard input.
+/// Source of the tasks' standard input: srun's own standard input, a file, or none.
 #[derive(Debug)]
 pub(crate) struct Input {
     file: Option<File>,
@@ -56,7 +56,7 @@ impl Input {
         !self.ended && self.not_before.is_none_or(|at| at <= now)
     }
 
-    /// Returns the descriptor to poll.
+    /// Returns the descriptor of the source, to be polled for input.
     pub(crate) fn source(&self) -> BorrowedFd<'_> {
         match &self.file {
             Some(file) => file.as_fd(),

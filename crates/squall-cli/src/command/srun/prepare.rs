@@ -31,7 +31,7 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Opens the streams for a step.
+    /// Opens srun's ends of the step's standard streams.
     pub(crate) fn open(&self, facts: &JobFacts, step: StepNo, layout: &Layout) -> Result<(Output, Input), Stop> {
         let names = Names {
             job: facts.key.job.0,

@@ -122,7 +122,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sshare", args, sshare)
 }
 
-/// Runs sshare in the given surroundings.
+/// Runs sshare with the command-line arguments `args`. `call` has the controller, the environment and the output.
 pub(crate) fn sshare(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     if given.has("helpformat") {
