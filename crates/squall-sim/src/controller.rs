@@ -146,7 +146,7 @@ impl ControllerHost {
         (self.log, self.at_crash) = (log, None);
         self.plan.clear();
     }
-    /// Returns a script or environment from the cache or the log.
+    /// Returns a script or environment from the cache or the log. None: neither has it.
     fn blob(&mut self, digest: Digest) -> Option<Blob> {
         if let Some(blob) = self.blobs.get(&digest) {
             return Some(blob.clone());

@@ -39,7 +39,7 @@ const JOBS: u32 = 18;
 /// Mean time between two arrivals of jobs, ticks.
 const BETWEEN: u64 = 9_000;
 
-/// A process that computes at least this long between barriers does not need coscheduling, microseconds.
+/// Shortest computing time between barriers, microseconds, with which a process does not need coscheduling.
 const COARSE_US: u64 = 10_000;
 
 /// Percentage of its time that a process must wait at barriers to count as frustrated.

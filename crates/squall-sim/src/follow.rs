@@ -52,7 +52,7 @@ struct Wire {
     tries: bool,
     /// Arrival time of the last frame in flight.
     last: Time,
-    /// State of the link from the view of `srun`.
+    /// State of the output's delivery over the link, as far as `srun` has received it.
     delivery: Delivery,
     /// Time since which keepalive probes of `srun` have had no answer. None: they are answered.
     dark: Option<Time>,
@@ -383,7 +383,7 @@ impl World {
         self.wire(node, key).is_none_or(|(_, wire)| wire.queue.len() <= BACKLOG)
     }
 
-    /// Returns whether `srun` gets everything even if the step daemon ends now.
+    /// Returns whether `srun` gets all output of the step daemon even if the step daemon ends now.
     pub(crate) fn is_delivered(&mut self, node: usize, key: StepKey) -> bool {
         self.wire(node, key).is_none() || self.is_planted(Mutation::LeftUnacknowledged)
     }

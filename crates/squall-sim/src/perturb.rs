@@ -310,7 +310,7 @@ fn reverse_leases(frame: &mut DownFrame) {
     }
 }
 
-/// Replaces the first core of a step that is launched by a core that belongs to another job or does not exist.
+/// Changes the launch of a step: its first core is replaced by one that belongs to another job or does not exist.
 fn shift_cores(message: &mut Down) {
     let all: Vec<&mut CoreSet> = match message {
         Down::StartJob { batch: Some(batch), .. } => vec![&mut batch.cores],

@@ -231,7 +231,7 @@ fn record(line: &str) -> Result<(TraceJob, bool), String> {
     Ok((TraceJob { id, submit, run, estimate, processors, spec: None }, known))
 }
 
-/// Parses an integer; a fraction, as averages have it, is cut off.
+/// Parses a number. Its fraction is cut off; columns with averages may have one.
 fn number(word: &str) -> Option<i64> {
     let whole = match word.split_once('.') {
         Some((whole, fraction)) if fraction.bytes().all(|digit| digit.is_ascii_digit()) => whole,

@@ -92,7 +92,7 @@ impl Tree {
     pub(crate) fn subtree(&self, node: usize, count: usize) -> Vec<usize> {
         (0..count).filter(|&other| other == node || self.above(other, count).contains(&node)).collect()
     }
-    /// Returns the connections that are open at this port, with the side that is there.
+    /// Returns the connections that are open at this port, each with the end that is at the port.
     fn of(&self, port: usize) -> Vec<(u64, Side)> {
         let ends = self
             .hops

@@ -34,7 +34,8 @@ pub(super) fn run(options: &Options, nodes: u32) -> Result<Finding, String> {
     Ok(finding)
 }
 
-/// Runs jobs on a cluster with this number of nodes and cells.
+/// Measures a cluster with this number of nodes and cells: `clients` clients submit `jobs` jobs, and the time until all
+/// have ended is taken.
 fn measure(cluster: &Cluster, (nodes, cells): (u32, u32), jobs: u64, clients: u64) -> Result<Finding, String> {
     let mut watch = cluster.client()?;
     Cluster::wait_for(&mut watch, nodes)?;

@@ -47,7 +47,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     Ok(table::of("scheduling", &lines))
 }
 
-/// Returns the named traces, and those in named folders.
+/// Returns the trace files in `named`: files by themselves, and those in folders.
 fn all(named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     let mut traces = Vec::new();
     for path in named {

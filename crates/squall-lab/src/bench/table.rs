@@ -166,7 +166,7 @@ fn one_after_another(row: &Value) -> String {
     line.trim_end().to_owned()
 }
 
-/// Formats a cell: texts without quotes, whole numbers without a fraction, null as nothing.
+/// Formats a cell: texts without quotes, whole numbers without a fraction, null as an empty text.
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

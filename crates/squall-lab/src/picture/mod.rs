@@ -260,7 +260,8 @@ fn draw_series<B: DrawingBackend>(
     Ok(())
 }
 
-/// Inserts a corner before each point but the first.
+/// Returns the points of the steps that a series is drawn as: before each point but the first, a corner at the value of
+/// the previous point.
 fn steps(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let corners = points.windows(2).flat_map(|pair| [(pair[1].0, pair[0].1), pair[1]]);
     points.first().copied().into_iter().chain(corners).collect()

@@ -69,8 +69,8 @@ impl DrawingBackend for Raster<'_> {
         Ok(())
     }
 
-    /// Fills a rectangle regardless of its outline: plotters' default draws lines as wide as the outline, so nothing
-    /// without one.
+    /// Fills a rectangle by its own pixels. The default of the crate plotters draws lines as wide as the outline, so it
+    /// fills nothing if there is no outline.
     fn draw_rect<S: BackendStyle>(&mut self, one: BackendCoord, other: BackendCoord, style: &S, fill: bool) -> Drawn {
         if !fill {
             return rasterizer::draw_rect(self, one, other, style, fill);

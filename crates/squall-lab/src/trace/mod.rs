@@ -348,7 +348,8 @@ mod tests {
         std::fs::remove_dir_all(folder).unwrap();
     }
 
-    /// Returns the answer for the trace `a.swf`, in a folder with this configuration and, after `---`, this topology.
+    /// Returns the command's JSON output for the trace `a.swf`. `config` is the text of a configuration file and, after
+    /// a line `---`, of a topology file.
     fn on_nodes(name: &str, config: &str, options: &str) -> Result<serde_json::Value, String> {
         let folder = std::env::temp_dir().join(format!("squall-trace-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();

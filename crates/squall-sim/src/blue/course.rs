@@ -143,7 +143,7 @@ fn names(nodes: &NodeSet) -> String {
     hostlist::compress(nodes.iter().map(|id| format!("n{}", id.0 + 1)).collect::<Vec<_>>())
 }
 
-/// Returns a rehearsal of an idle cluster of `nodes` equal nodes.
+/// Returns a rehearsal (scheduler without processes) of an idle cluster of `nodes` equal nodes.
 fn cluster(config: &Config, nodes: u32) -> Rehearsal {
     let mut rehearsal = Rehearsal::new();
     let mut config = config.clone();

@@ -55,7 +55,7 @@ impl Fabric {
 }
 
 impl Judge {
-    /// Records a frame that the controller sends.
+    /// Records the puts (messages to sets of nodes) in a frame that the controller sends.
     pub(crate) fn said(&mut self, frame: &DownFrame) {
         for say in &frame.says {
             match say {

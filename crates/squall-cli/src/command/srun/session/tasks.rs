@@ -116,8 +116,8 @@ impl Session<'_> {
         self.judge_lost();
     }
 
-    /// Ends the step if a step daemon was lost while tasks are between MPI_Init and MPI_Finalize: these need all step
-    /// daemons.
+    /// Ends the step if a step daemon was lost while tasks are between MPI_Init and MPI_Finalize, because such tasks
+    /// need all step daemons.
     fn judge_lost(&mut self) {
         let Some(node) = self.lost_nodes.first().filter(|_| !self.within.is_empty() && self.aborted.is_none()) else {
             return;
