@@ -277,7 +277,7 @@ impl Finding {
 
 /// Formats a result as text for people.
 fn text(value: &Value) -> String {
-    /// Fields in the first line of the text.
+    /// Names of the fields that the text output shows in its first line.
     const HEAD: [&str; 6] = ["bench", "figure", "unit", "limit", "limit_name", "ratio"];
     let plain = |name: &str| value[name].as_str().unwrap_or_default();
     let number = |name: &str| value[name].as_f64();

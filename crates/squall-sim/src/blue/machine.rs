@@ -28,7 +28,7 @@ const FIXED: [[u32; 3]; 10] = [
 
 /// Routers along x, y and z of the block with GPU nodes; it begins at router (0, 0, 0).
 const GPU_BLOCK: [u32; 3] = [15, 6, 24];
-/// End time of a claim that never ends.
+/// End time of usage that never ends, such as that of a part of the machine that is closed for all jobs.
 const NEVER: u32 = u32::MAX;
 
 /// Part of the machine that a job can request.
@@ -65,7 +65,7 @@ impl Part {
 /// Nodes that are allocated to a job, at one or more routers.
 #[derive(Clone, Debug)]
 pub(super) struct Seat {
-    /// (router, number of nodes used there), in the order of the job's ranks.
+    /// Routers of the nodes, as (router, number of nodes used there), in the order of the job's ranks.
     pub(super) cells: Vec<(usize, u32)>,
     /// The prism that the job occupies. None: its nodes are scattered.
     pub(super) prism: Option<Prism>,

@@ -29,7 +29,7 @@ pub(super) struct Judge {
     ids: BTreeMap<JobId, u32>,
     /// Facts about each job, as recorded on the disks.
     jobs: BTreeMap<JobId, File>,
-    /// For each cell, the time before which jobs ended that the cell has forgotten.
+    /// For each cell a time: the cell has forgotten the jobs that ended before it.
     forgotten: BTreeMap<u32, Time>,
     /// Answers about jobs of other cells, as recorded by each cell: keys are (asking cell, question).
     told: BTreeMap<(u32, Question), Reply>,

@@ -24,7 +24,7 @@ pub(crate) fn tres_id(name: &str) -> Option<u32> {
 pub(crate) struct Row {
     /// Name of the account, QOS, cluster or other record itself.
     pub(crate) name: String,
-    /// The user; empty for an account's record.
+    /// Name of the user that the record is about; empty for an account's record.
     pub(crate) user: String,
     /// Name of the account that the record is about.
     pub(crate) account: String,

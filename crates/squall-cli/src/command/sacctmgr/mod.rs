@@ -155,7 +155,7 @@ struct Wanted {
     format: Vec<String>,
     associations: bool,
     all_time: bool,
-    /// Further conditions (key, value), for which there is no field of their own.
+    /// Further conditions of the listing, as (key, value): those for which this struct has no field.
     conditions: Vec<(&'static str, String)>,
 }
 

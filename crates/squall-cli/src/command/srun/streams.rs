@@ -6,7 +6,7 @@ use squall_model::step::Stream;
 /// Source or destination of one standard stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
-    /// Connection of the stream that the step daemons make.
+    /// Source or destination to which the step daemons connect the tasks' stream.
     pub(crate) stream: Stream,
     /// Pattern of the name of the file that srun itself reads or writes. None: srun's own stream is used.
     pub(crate) file: Option<String>,

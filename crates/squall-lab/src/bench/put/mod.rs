@@ -166,5 +166,5 @@ impl Source {
     }
 }
 
-/// The beginning of the files: a program may be followed by any bytes.
+/// Program with whose content the files begin. An executable may be followed by any bytes.
 const PROGRAM: &str = "/bin/true";
