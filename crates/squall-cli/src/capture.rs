@@ -22,11 +22,12 @@ pub(crate) type Vars = Vec<(OsString, OsString)>;
 pub(crate) struct Exported {
     /// Entries `NAME=VALUE`, each ended by a NUL byte.
     pub(crate) env: Vec<u8>,
-    /// Whether the user's login environment is missing and must be set up by a login shell (`--export=NONE` or `NIL`).
+    /// Whether a login shell on the node must add the user's login environment: if `--export` is given with neither
+    /// `ALL` nor `NIL`.
     pub(crate) incomplete: bool,
 }
 
-/// Selects the variables that `--export` names; no list means all.
+/// Selects the variables that `--export` names; without `list` (the option's value), all variables.
 pub(crate) fn export(tool: Tool, vars: &Vars, list: Option<&str>) -> Result<Exported, Stop> {
     let words = list.map(words).unwrap_or_default();
     let is = |text: &str| words.len() == 1 && words[0].eq_ignore_ascii_case(text);
@@ -81,7 +82,8 @@ fn limited(env: Vec<u8>) -> Result<Vec<u8>, Stop> {
     Ok(env)
 }
 
-/// Returns whether a variable set for an outer job or its task must not reach an inner job.
+/// Returns whether a variable that was set for an outer job or its task must be hidden from an inner job. `inside`:
+/// this process runs within a job, whose variables are those of its tasks.
 fn leaks(name: &str, inside: bool) -> bool {
     const ALWAYS: [&str; 6] = ["SLURM_HET_", "SLURM_RLIMIT_", "SLURMD_", "SRUN_DEBUG", "SLURM_STEPMGR", TASK_MARK];
     const KEPT: [&str; 5] =
@@ -117,7 +119,7 @@ fn entry(env: &mut Vec<u8>, name: &OsStr, value: &OsStr) {
     env.push(0);
 }
 
-/// Splits at commas outside quotes.
+/// Splits a list at commas that are not within quotes.
 fn words(list: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quote = None;
@@ -162,7 +164,8 @@ const LIMITS: [(&str, u32, Resource); 10] = [
     ("AS", 9, Resource::As),
 ];
 
-/// Returns the soft limits that `--propagate` names, as (number, value); all limits where the option isn't given.
+/// Returns the soft limits that `--propagate` names, as (number in messages, value); all limits if the option isn't
+/// given.
 pub(crate) fn rlimits(list: Option<&str>) -> Result<Vec<(u32, u64)>, Stop> {
     let list = list.unwrap_or("ALL");
     if list.eq_ignore_ascii_case("NONE") {

@@ -14,16 +14,16 @@ use squall_model::wire::client::{Answer, Refusal, Request};
 
 use crate::client::{Client, ClientError, SILENCE, random};
 
-/// Timeout where no cluster runs on this machine.
+/// Timeout for a request if no cluster runs on this machine.
 const NOWHERE: Duration = Duration::from_secs(1);
-/// Timeout for a controller that is lost, or doesn't answer, after a request was sent.
+/// Timeout for a controller that does not answer, or is lost, after a request was sent.
 const INTERRUPTED: Duration = Duration::from_mins(1);
-/// After this time a message tells the user that the controller is being waited for.
+/// Length of the wait after which a message tells the user that the command waits for the controller.
 const EXPLAINED: Duration = Duration::from_secs(2);
-/// First and longest pause between attempts.
+/// Pauses between attempts: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 
-/// A series of attempts to reach the controller.
+/// A series of attempts to send a request to the controller.
 #[derive(Debug)]
 pub(crate) struct Patience {
     command: &'static str,
@@ -34,12 +34,13 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// Starts a series for a first request, with the usual timeout.
+    /// Starts a series of attempts for a first request, with the usual timeout.
     pub(crate) fn new(command: &'static str) -> Self {
         Self { command, since: Instant::now(), limit: SILENCE, pause: PAUSES.0, explained: false }
     }
 
-    /// Starts a series for a request that was sent already; the timeout is longer, as its answer matters.
+    /// Starts a series of attempts for a request that was sent already. The timeout is longer, because the answer
+    /// matters.
     pub(crate) fn interrupted(command: &'static str) -> Self {
         Self { limit: INTERRUPTED, ..Self::new(command) }
     }
@@ -106,7 +107,7 @@ impl Patience {
     }
 }
 
-/// Returns whether a retry may help.
+/// Returns whether a retry may succeed after this error.
 pub(crate) fn may_pass(error: &ClientError) -> bool {
     error.is_transient() || matches!(error, ClientError::Refused(Refusal::ShuttingDown))
 }
@@ -116,7 +117,7 @@ pub(crate) fn fresh_key() -> ClientKey {
     ClientKey(u128::from_le_bytes(random()))
 }
 
-/// A connection attempt in a thread, so that the rest of the command needn't wait.
+/// An attempt to reconnect to the controller, in a thread, so that the command goes on meanwhile.
 #[derive(Debug)]
 pub(crate) struct Search {
     found: Receiver<Result<Client, ClientError>>,
@@ -124,7 +125,7 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// Starts the attempt, with the timeout for an interrupted request.
+    /// Starts the attempt to reconnect, with the timeout for interrupted requests.
     pub(crate) fn begin(command: &'static str) -> io::Result<Self> {
         let (wake, waker) = UnixStream::pair()?;
         let (sender, found) = sync_channel(1);
@@ -136,7 +137,8 @@ impl Search {
         Ok(Self { found, wake })
     }
 
-    /// Waits for the result and returns it. The descriptor becomes readable when there is one.
+    /// Returns the result of the attempt; waits for it if necessary. The object's descriptor becomes readable when
+    /// there is one.
     pub(crate) fn found(self) -> Result<Client, ClientError> {
         self.found.recv().unwrap_or_else(|_| Err(ClientError::Lost("the search ended".into())))
     }

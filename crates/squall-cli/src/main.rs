@@ -34,7 +34,7 @@ struct Command {
     name: &'static str,
     about: &'static str,
     run: Run,
-    /// Whether it is one of Slurm's commands, for which `squall links` creates a link.
+    /// Whether the command is one of Slurm's, for which `squall links` creates a link.
     slurm: bool,
 }
 

@@ -11,10 +11,10 @@ use squall_model::limits::SCRIPT_BYTES_MAX;
 
 use crate::options::Stop;
 
-/// Prefix of a line with options.
+/// Prefix of script lines with options.
 const MARK: &str = "#SBATCH";
 
-/// Obsolete prefix of a line with options.
+/// Obsolete prefix of script lines with options.
 const OLD_MARK: &str = "#SLURM";
 
 /// A batch script.
@@ -22,18 +22,19 @@ const OLD_MARK: &str = "#SLURM";
 pub(crate) struct Script {
     /// Path of the file, as the user named it; None: standard input or `--wrap`.
     pub(crate) path: Option<PathBuf>,
-    /// The script's content.
+    /// Content of the script, as it is submitted.
     pub(crate) body: Vec<u8>,
 }
 
 /// The options in one `#SBATCH` line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Directive {
-    /// Line number, from 1.
+    /// Number of the line in the script, from 1.
     pub(crate) line: u32,
-    /// The words, without quotes.
+    /// Words of the line, without quotes.
     pub(crate) words: Vec<String>,
-    /// Component of a heterogeneous job to which the options belong, from 0: `#SBATCH hetjob` starts the next one.
+    /// Component of a heterogeneous job to which the options belong, from 0. `#SBATCH hetjob` starts the next
+    /// component.
     pub(crate) component: usize,
 }
 
@@ -59,12 +60,12 @@ impl Script {
         Self { path: None, body }.checked()
     }
 
-    /// Returns the script's name in messages.
+    /// Returns the script's name for messages.
     pub(crate) fn name(&self) -> String {
         self.path.as_ref().map_or_else(|| "script".to_owned(), |p| p.display().to_string())
     }
 
-    /// Checks that this is a script; errors are Slurm's.
+    /// Checks that the content is a script; errors are Slurm's.
     fn checked(self) -> Result<Self, Stop> {
         let body = &self.body;
         let lines: &[&str] = if body.is_empty() {
@@ -94,13 +95,13 @@ impl Script {
         self.lines().take_while(|(_, line)| !is_command(line)).any(|(_, line)| line.starts_with(OLD_MARK))
     }
 
-    /// Returns the lines with their numbers, from 1.
+    /// Returns the script's lines, each with its number, from 1.
     fn lines(&self) -> impl Iterator<Item = (u32, Cow<'_, str>)> {
         let numbered = |(at, line)| (at as u32 + 1, String::from_utf8_lossy(line));
         self.body.split(|b| *b == b'\n').enumerate().map(numbered)
     }
 
-    /// Splits a line into words. An invalid line is a fatal error.
+    /// Splits the rest of line `number`, after its prefix, into words. An invalid line is a fatal error.
     fn words_of(&self, number: u32, rest: &str) -> Result<Vec<String>, Stop> {
         words(rest).map_err(|what| Stop::bad(format!("fatal: {}: line {number}: {what}", self.name())))
     }
@@ -148,7 +149,7 @@ fn is_command(line: &str) -> bool {
     !matches!(line.trim_start().chars().next(), None | Some('#'))
 }
 
-/// Returns the path of a script: as given if the name has a slash, otherwise in `dir` or in PATH.
+/// Returns the path of a script: `name` itself if it has a slash, otherwise a file of this name in `dir` or in PATH.
 fn find(name: &Path, dir: &Path) -> PathBuf {
     let here = dir.join(name);
     if name.components().count() > 1 || here.exists() {

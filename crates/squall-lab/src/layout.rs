@@ -15,8 +15,9 @@ use squall_sched::torus::{AXES_MAX, Axis, Coords, Frame, Prism};
 use crate::picture;
 use crate::picture::slices::{Shade, Slices};
 
-/// Pixels from a router to the next in pictures, and below, of the gap between them.
+/// Distance between neighbouring routers in pictures, pixels.
 const CELL: u32 = 26;
+/// Gap between neighbouring routers in pictures, pixels.
 const GAP: u32 = 2;
 
 const HELP: &str = "\
@@ -201,8 +202,8 @@ fn too_large(frame: &Frame, grid: &Grid, per_node: u32) -> String {
     format!("no prism takes this grid: {} tasks, and the whole torus has {slots} places", grid.tasks())
 }
 
-/// Returns the message that a grid doesn't fit, with the nearest alternatives: prisms that take it, or a grid that the
-/// prism takes.
+/// Returns the message that a grid does not fit a prism, with the nearest alternatives: larger prisms, or a grid that
+/// fits this prism.
 fn unfit(frame: &Frame, grid: &Grid, site: &Site<'_>) -> String {
     let nodes: u64 = site.usable.iter().map(|n| u64::from(*n)).sum();
     let places = nodes * u64::from(site.per_node);
@@ -278,7 +279,7 @@ fn as_json(site: &Site<'_>, layout: &Layout, others: &[Layout]) -> String {
     format!("{value}\n")
 }
 
-/// Returns the ranks of every node. Nodes are ordered by router, with the first axis changing fastest.
+/// Returns the ranks of each node, in the order of the nodes' routers, with the first axis changing fastest.
 fn order(site: &Site<'_>, layout: &Layout) -> Vec<Vec<usize>> {
     let per_router = site.frame.per_router() as usize;
     let mut routers: Vec<usize> = (0..site.prism.volume()).collect();

@@ -22,10 +22,10 @@ options: --threads N   worlds at a time (all CPUs)
          --mutation NAME   with this bug planted
 ";
 
-/// Number of seeds within which every planted bug must be found.
+/// Maximum number of seeds that may be needed to find a planted bug.
 const MUTATION_SEEDS: u64 = 1000;
 
-/// Options of the command line.
+/// Options of `squall sim`.
 struct Ask {
     files: Vec<String>,
     seeds: Option<RangeInclusive<u64>>,
@@ -150,7 +150,7 @@ impl Ask {
     }
 }
 
-/// Sums over all seeds.
+/// Results of all simulated seeds together.
 #[derive(Default)]
 struct Sum {
     worlds: u64,
@@ -196,7 +196,7 @@ fn worlds(ask: &Ask, seeds: RangeInclusive<u64>) -> bool {
 }
 
 thread_local! {
-    /// The seed that this thread simulates.
+    /// Seed that this thread simulates at present.
     static CURRENT: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -258,7 +258,7 @@ fn figures(ask: &Ask, sum: &Sum, elapsed_s: f64) -> Value {
     })
 }
 
-/// A planted bug, and the first seed that found it.
+/// A planted bug, and the first seed with which it was found, with its report. None: it was not found.
 type Finding = (Mutation, Option<(u64, Report)>);
 
 fn mutations(ask: &Ask) -> bool {
@@ -292,7 +292,7 @@ fn mutations(ask: &Ask) -> bool {
     found == findings.len()
 }
 
-/// Runs small worlds, one after the other, until one detects the planted bug.
+/// Simulates small worlds, one after the other, until one detects the planted bug. None: none does.
 fn hunt(mutation: Mutation) -> Option<(u64, Report)> {
     (1..=MUTATION_SEEDS).find_map(|seed| {
         let settings =

@@ -31,15 +31,16 @@ pub(crate) struct Clients {
     calls: Vec<Call>,
     by_caller: BTreeMap<u64, usize>,
     last_caller: u64,
-    /// Probability that a request's connection breaks, in millionths.
+    /// Probability that the connection of a request breaks, in millionths.
     pub(crate) loss_ppm: u32,
-    /// Last answers to a story's queries, by name: nodes on which the condition is false, and nodes that did not
-    /// answer.
+    /// Last answer to each query of a scenario, by the query's name: nodes on which the condition is false, and nodes
+    /// that did not answer.
     pub(crate) told: BTreeMap<String, (Vec<String>, Vec<String>)>,
-    /// When each connection will have sent the file pieces that were requested, by caller.
+    /// For each connection that sends a file, by caller: when it will have sent the pieces that the controller has
+    /// requested.
     pub(crate) sending: BTreeMap<u64, Time>,
-    /// Last answers to clients that sent files, by file: whether all nodes have the file, and how many nodes lacked
-    /// it.
+    /// Last answer to the client that sent each file, by the file's name: whether all nodes have the file, and how many
+    /// nodes lacked it.
     pub(crate) brought: BTreeMap<String, (bool, usize)>,
 }
 
@@ -50,19 +51,20 @@ pub(crate) struct Placed {
     pub(crate) id: Option<JobId>,
     pub(crate) refused: Option<Refusal>,
     pub(crate) requeue_sent: bool,
-    /// The largest limit of running tasks that the order's array ever had.
+    /// Largest limit of simultaneously running tasks that the job order's array ever had. None: there was never a
+    /// limit.
     array_limit: Option<u32>,
     allocated: bool,
-    /// The attempt whose script runs the order's steps.
+    /// Attempt of the job whose batch script has started last. The script runs the job order's steps.
     attempt: Attempt,
     steps_done: u32,
-    /// Nodes for which the order's last srun reported that output may be missing. None: no srun of it has ended.
+    /// Nodes for which the job order's last srun reported that output may be missing. None: no srun of it has ended.
     pub(crate) missing: Option<Vec<String>>,
-    /// The user waits for no more answers about the order.
+    /// Whether the user waits for no more answers about the job order.
     pub(crate) over: bool,
-    /// A request of the order's user is in progress.
+    /// Whether a request of the job order's user is in progress.
     busy: bool,
-    /// The order's srun or salloc was killed and never reconnects.
+    /// Whether the job order's srun or salloc was killed and never reconnects.
     pub(crate) abandoned: bool,
 }
 
@@ -108,7 +110,7 @@ pub(crate) enum Wish {
         admin: NodeAdmin,
     },
     Policy(Vec<PolicyChange>),
-    /// Creates a reservation of nodes.
+    /// Request to create a reservation of nodes.
     Reserve(Box<ReservationChange>),
     Unreserve(String),
     Await {
@@ -120,13 +122,13 @@ pub(crate) enum Wish {
     ShutDown {
         keep_jobs: bool,
     },
-    /// COMPARE-AND-WRITE: a query of all nodes.
+    /// COMPARE-AND-WRITE: queries a condition on all nodes, and may write a variable if it holds everywhere.
     Query(Box<Question>),
-    /// XFER-AND-SIGNAL: sends a file to nodes.
+    /// XFER-AND-SIGNAL: sends a file to the nodes that it names.
     Bring(Arc<Parcel>),
     AuditJobs,
     AuditNodes,
-    /// Checks that a query reaches every node.
+    /// Checks that a query is answered by every node.
     AuditTree,
     AuditCounters,
 }
@@ -134,7 +136,7 @@ pub(crate) enum Wish {
 /// A query of all nodes by an operator.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
-    /// Name of the query in a story.
+    /// Name of the query in a scenario.
     pub(crate) name: String,
     pub(crate) test: Test,
     pub(crate) wait: bool,
@@ -142,7 +144,7 @@ pub(crate) struct Question {
     pub(crate) time: Span,
 }
 
-/// A user's request, which is retried until it is answered.
+/// A user's request to the controller, which is retried until it is answered.
 #[derive(Clone, Debug)]
 struct Call {
     wish: Wish,
@@ -159,7 +161,8 @@ impl Clients {
     pub(crate) fn order(&self, order: usize) -> Option<&Order> {
         self.placed.get(order).map(|p| &p.order)
     }
-    /// Returns the largest limit of running tasks that an order's array ever had.
+    /// Returns the largest limit of simultaneously running tasks that a job order's array ever had. None: there was
+    /// never a limit.
     pub(crate) fn array_limit(&self, order: usize) -> Option<u32> {
         self.placed.get(order).and_then(|p| p.array_limit)
     }
@@ -176,13 +179,14 @@ impl Clients {
         }
         truth
     }
-    /// Returns when an answer arrives: at `at`, or later if an earlier answer on the same connection arrives then.
+    /// Returns when the next answer on a connection arrives: at `at`, or right after an earlier answer that is still in
+    /// flight.
     pub(crate) fn in_order(&mut self, caller: u64, at: Time) -> Time {
         let Some(call) = self.by_caller.get(&caller).and_then(|&call| self.calls.get_mut(call)) else { return at };
         call.last_answer = at.max(Time(call.last_answer.0 + 1));
         call.last_answer
     }
-    /// Returns whether all requests are finished.
+    /// Returns whether all users' requests are finished.
     pub(crate) fn are_content(&self) -> bool {
         self.calls.iter().all(|c| c.done)
     }
@@ -193,7 +197,7 @@ impl Clients {
 }
 
 impl World {
-    /// Places an order: its user submits a job. Returns the order's index.
+    /// Places a job order: its user submits a job. Returns the job order's index.
     pub(crate) fn submit(&mut self, order: Order) -> usize {
         let tag = self.clients.placed.len();
         let owning = order.kind != JobKind::Batch;
@@ -220,8 +224,8 @@ impl World {
         tag
     }
 
-    /// Adds a request, which is retried until it is answered. Returns false when the order has no id yet or another
-    /// request of its user is in progress.
+    /// Adds a request, which is retried until it is answered. Returns false if it was not added, because its job order
+    /// has no job id yet or another request of the job order's user is in progress.
     pub(crate) fn wish(&mut self, wish: Wish) -> bool {
         if let Some(order) = wish.deed_on() {
             let placed = &mut self.clients.placed[order];
@@ -299,14 +303,15 @@ impl World {
         }
     }
 
-    /// Returns whether a submission depends on an order that has no job id yet.
+    /// Returns whether a submission depends on a job order that has no job id yet.
     fn lacks_ids(&self, call: usize) -> bool {
         let Wish::Submit { order } = self.clients.calls[call].wish else { return false };
         let lacks = |other: usize| self.clients.placed[other].id.is_none() && !self.clients.placed[other].over;
         self.clients.placed[order].order.after.iter().any(|&(_, other)| lacks(other))
     }
 
-    /// Returns whether the story has the first answer to a submission get lost.
+    /// Returns whether the answer to a request is lost, as the scenario demands for the first answer to some
+    /// submissions.
     fn loses_answer(&self, call: usize) -> bool {
         let call = &self.clients.calls[call];
         match call.wish {
@@ -361,8 +366,8 @@ impl World {
         }
     }
 
-    /// Decides whether a srun or salloc that lost its connection was killed, and so never reconnects. For a shutdown
-    /// request a lost connection counts as the answer.
+    /// Returns whether the client of a broken connection never reconnects. Now and then an srun or salloc is killed
+    /// together with its connection. A client that requested a shutdown takes the end of the connection as the answer.
     fn is_killed(&mut self, call: usize) -> bool {
         if matches!(self.clients.calls[call].wish, Wish::ShutDown { .. }) {
             self.clients.calls[call].done = true;
@@ -402,7 +407,7 @@ impl World {
         }
     }
 
-    /// Kills an order's srun or salloc.
+    /// Kills a job order's srun or salloc.
     pub(crate) fn abandon(&mut self, order: usize) {
         self.strike(Fault::ClientKilled, order as u64);
         self.clients.placed[order].abandoned = true;
@@ -411,7 +416,7 @@ impl World {
         self.content_all(order);
     }
 
-    /// Finishes all requests of an order.
+    /// Finishes all requests of a job order.
     fn content_all(&mut self, order: usize) {
         for call in 0..self.clients.calls.len() {
             if self.clients.calls[call].wish.order() == Some(order) && !self.clients.calls[call].done {
@@ -420,7 +425,7 @@ impl World {
         }
     }
 
-    /// Finishes a request: its connection ends.
+    /// Marks a request as finished and ends its connection.
     fn content(&mut self, call: usize) {
         self.clients.calls[call].done = true;
         if let Some(order) = self.clients.calls[call].wish.deed_on() {
@@ -521,7 +526,7 @@ impl World {
         Some(Request::CreateStep { job, spec: Box::new(spec), program: Box::new(program), key })
     }
 
-    /// Opens the `srun`'s listening connection before it requests its step.
+    /// Opens the socket at which an `srun` listens for its step daemons, before it requests its step.
     fn listen_for(&mut self, call: usize) {
         let (Wish::Step { order } | Wish::Own { order }) = self.clients.calls[call].wish else { return };
         let asked = &self.clients.placed[order].order;
@@ -531,7 +536,7 @@ impl World {
         }
     }
 
-    /// Returns the order's next step, which may be requested together with its job.
+    /// Returns the request for the next step of a job order. An srun may send it together with the request for its job.
     fn first_step(&self, order: usize) -> Box<FirstStep> {
         let placed = &self.clients.placed[order];
         let spec = StepSpec {
@@ -652,7 +657,7 @@ impl World {
         }
     }
 
-    /// Handles a refusal: temporary ones are retried later, others are final.
+    /// Handles a refusal: the request is retried later if the reason is temporary, and finished otherwise.
     fn refused(&mut self, call: usize, order: usize, refusal: Refusal) {
         if matches!(refusal, Refusal::DiskFull | Refusal::ShuttingDown | Refusal::QueueFull(_)) {
             if let Some(caller) = self.clients.calls[call].caller.take() {
@@ -705,7 +710,8 @@ impl World {
         }
     }
 
-    /// Ends an order's `srun`, after its step ended or was refused.
+    /// Handles the end of a job order's `srun`, after its step ended or was refused (`refused`): the job order's next
+    /// step or its end follows.
     pub(crate) fn followed(&mut self, order: usize, refused: bool) {
         self.forsake(order);
         let waits = |call: &Call| !call.done && matches!(call.wish, Wish::Step { order: of } if of == order);
@@ -730,7 +736,7 @@ impl Question {
 }
 
 impl Wish {
-    /// Returns the order that the request is about, if any.
+    /// Returns the job order that the request is about, if any.
     fn order(&self) -> Option<usize> {
         match *self {
             Self::Submit { order }
@@ -742,7 +748,8 @@ impl Wish {
             _ => self.deed_on(),
         }
     }
-    /// Returns the order that the request acts on, if any. Only one such request at a time is in progress.
+    /// Returns the job order that the request acts on. None: it acts on none. Only one such request of a job order is
+    /// in progress at a time.
     fn deed_on(&self) -> Option<usize> {
         match *self {
             Self::Cancel { order, .. }

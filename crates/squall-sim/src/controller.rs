@@ -68,19 +68,20 @@ pub(crate) struct ControllerHost {
     /// The running pipeline. None: the controller is down.
     pipeline: Option<Pipeline<()>>,
     pub(crate) log: MemoryLog,
-    /// Incremented by each start and crash. Events that were scheduled for an earlier value are dropped.
+    /// Number of starts and crashes so far. Events that were scheduled when it was lower are dropped.
     pub(crate) life: u64,
     inbox: Vec<Input>,
-    /// Records appended and not yet flushed.
+    /// Records that were appended to the log and not yet flushed.
     unflushed: Arc<Vec<Record>>,
-    /// A batch that waits because the log has no room for it.
+    /// A batch of records that waits because the log's disk is full.
     pub(crate) roomless: Option<Append>,
     turn_due: bool,
     seq: u64,
-    /// Cache of blobs since the last start; all blobs are in the log.
+    /// Cache of scripts and environments since the controller's last start; all of them are also in the log.
     blobs: BTreeMap<Digest, Blob>,
     tick_at: Option<Time>,
-    /// Planned crashes, one after the other: the point, and at which time of reaching it the crash happens.
+    /// Planned crashes in the order of their occurrence: the crash point, and how many times the controller reaches it
+    /// until it crashes.
     pub(crate) plan: VecDeque<(CrashPoint, u32)>,
     /// Pause between a crash and the restart. None: the controller stays down.
     pub(crate) restart: Option<Span>,
@@ -89,13 +90,13 @@ pub(crate) struct ControllerHost {
     /// Number of the last record and the live state at a crash, for comparison with the recovered state.
     at_crash: Option<(u64, Box<State>)>,
     crashes_in_recovery: u32,
-    /// An old message that a planted bug delivers again, and when.
+    /// An old message that a planted bug delivers a second time, and the time when it does.
     pub(crate) stale: Option<(Time, Parcel)>,
-    /// First registration of each node, for a planted bug.
+    /// First registration of each node, which a planted bug repeats.
     pub(crate) registered: BTreeMap<String, Registration>,
     /// How far the controller's wall clock is ahead of true time, microseconds; negative: behind.
     pub(crate) wall_ahead_us: i64,
-    /// Time given to the controller last, for planted bugs.
+    /// Time that the controller was given last. Only planted bugs use it.
     last_now: Time,
     /// Whether the log was full at the end of the last iteration.
     pub(crate) knows_full: bool,
@@ -145,7 +146,7 @@ impl ControllerHost {
         (self.log, self.at_crash) = (log, None);
         self.plan.clear();
     }
-    /// Returns a script or environment from the cache or the log.
+    /// Returns a script or environment from the cache or the log. None: neither has it.
     fn blob(&mut self, digest: Digest) -> Option<Blob> {
         if let Some(blob) = self.blobs.get(&digest) {
             return Some(blob.clone());
@@ -300,7 +301,7 @@ impl World {
         self.plan_turn();
     }
 
-    /// Schedules a controller iteration, unless one is scheduled or a batch is open.
+    /// Schedules a controller iteration, unless one is scheduled or a batch of records is not committed yet.
     pub(crate) fn plan_turn(&mut self) {
         if !self.controller.turn_due && self.controller.pipeline.as_ref().is_none_or(|p| !p.is_open()) {
             self.controller.turn_due = true;
@@ -309,8 +310,8 @@ impl World {
         }
     }
 
-    /// Runs one controller iteration: all queued inputs become one batch. The batch stays open while a flush is in
-    /// progress.
+    /// Runs one controller iteration, whose records join the open batch. While a flush is in progress, the batch stays
+    /// open for further iterations.
     pub(crate) fn controller_turn(&mut self, life: u64) {
         if life != self.controller.life {
             return;
@@ -441,7 +442,7 @@ impl World {
         }
     }
 
-    /// Adds trace lines for a record that became durable.
+    /// Adds lines to the simulation's trace for a record that became durable.
     fn tell_of(&mut self, record: &Record) {
         for event in &record.events {
             let (what, job, number) = match event {

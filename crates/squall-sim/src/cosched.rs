@@ -19,11 +19,13 @@ use crate::seed::Seed;
 const NODES: usize = 8;
 const TICK_US: u64 = 100;
 
-/// Durations in ticks, of this constant and the next three: slot of gang scheduling, slice of buffered coscheduling,
-/// time slice of a node's own scheduler, spinning before a process blocks.
+/// Length of a time slot of gang scheduling, ticks of 100 µs.
 const SLOT: u64 = 100;
+/// Length of a time slice of buffered coscheduling, ticks.
 const SLICE: u64 = 5;
+/// Length of a time slice of a node's own scheduler, ticks.
 const LOCAL: u64 = 30;
+/// Time for which a waiting process spins before it blocks, ticks.
 const SPIN: u64 = 2;
 
 /// Cost of a context switch on a node, microseconds.
@@ -32,19 +34,20 @@ const SWITCH_US: u64 = 50;
 /// Maximum number of jobs that share a node.
 const ROWS: usize = 3;
 
-/// Number of jobs of a workload; the next constant is the mean time between two arrivals, ticks.
+/// Number of jobs of a simulated workload.
 const JOBS: u32 = 18;
+/// Mean time between two arrivals of jobs, ticks.
 const BETWEEN: u64 = 9_000;
 
-/// A process that computes at least this long between barriers does not need coscheduling, microseconds.
+/// Shortest computing time between barriers, microseconds, with which a process does not need coscheduling.
 const COARSE_US: u64 = 10_000;
 
-/// A process is frustrated if it waits at least this share of its time, percent.
+/// Percentage of its time that a process must wait at barriers to count as frustrated.
 const FRUSTRATED: u64 = 25;
 
-/// Ticks in its own slots after which a process is classified; the next constant is the interval of repeated
-/// classification.
+/// Time in its own slots after which a process is classified, ticks.
 const MEASURE: u64 = 2 * SLOT;
+/// Interval at which processes are classified again, ticks.
 const ANEW: u64 = 50 * SLOT;
 
 /// Maximum length of a simulation, ticks.
@@ -81,7 +84,7 @@ impl Method {
     }
 }
 
-/// Results of one workload under one policy.
+/// Results of a simulated workload under one coscheduling policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fared {
     /// Mean time from a job's arrival to its end, microseconds.
@@ -95,22 +98,22 @@ pub struct Fared {
 /// Measured need of a process for coscheduling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Class {
-    /// The process must run together with the job's other ranks.
+    /// The process must run at the same time as the job's other ranks.
     #[default]
     Together,
-    /// The process should run together with the others, but waits for slower ones most of the time.
+    /// The process should run at the same time as the job's other ranks, but mostly waits for slower ones.
     Frustrated,
-    /// The process rarely meets others and does not need coscheduling.
+    /// The process rarely waits for other ranks and does not need coscheduling.
     Careless,
 }
 
-/// A process of a parallel job.
+/// A process of a parallel job in the model.
 #[derive(Clone, Debug, Default)]
 struct Rank {
     /// Computing time in each phase, microseconds; ranks of a job may have different loads.
     load_us: u64,
     left_us: u64,
-    /// The rank has reached the barrier and has run this many ticks since then. None: it computes.
+    /// Run time since the rank reached the barrier, ticks. None: the rank has not reached the barrier yet and computes.
     waits: Option<u64>,
     /// Run time so far, by which the node's own scheduler shares fairly, microseconds.
     used_us: u64,
@@ -136,7 +139,7 @@ struct Running {
     alloc: Alloc,
     phases: u64,
     ranks: BTreeMap<usize, Rank>,
-    /// Tick at which the barrier ends, for buffered coscheduling.
+    /// Tick at which buffered coscheduling ends the barrier, once all ranks have reached it.
     released: Option<u64>,
     turn: Turn,
 }
@@ -213,7 +216,7 @@ impl Machine {
         !self.queue.is_empty() || !self.running.is_empty()
     }
 
-    /// Starts jobs in the order of arrival, while nodes have free rows.
+    /// Starts jobs in the order of arrival, as long as each node of the next one has fewer jobs than may share it.
     fn admit(&mut self) {
         let rows = if self.method == Method::Batch { 1 } else { ROWS };
         let mut changed = false;
@@ -275,8 +278,8 @@ impl Machine {
         }
     }
 
-    /// Returns the choice of a node's own scheduler: the process with the least run time, but the current one keeps
-    /// its time slice.
+    /// Returns the job that a node's own scheduler chooses: the one whose process has run least. The current process
+    /// keeps its time slice. `may` tells which processes can be chosen.
     fn local(&self, node: usize, may: impl Fn(&Rank) -> bool) -> Option<JobId> {
         let wanting = self.running.iter().filter_map(|(&id, running)| Some((id, running.ranks.get(&node)?)));
         let wanting = || wanting.clone().filter(|(_, rank)| rank.wants() && may(rank));
@@ -286,7 +289,7 @@ impl Machine {
         Some(stays.map_or(id, |(last, _)| last))
     }
 
-    /// Advances all ranks of a node by one tick.
+    /// Updates waiting times and classes of a node's ranks after a tick in which the node ran the job `chosen`.
     fn pass(&mut self, node: usize, chosen: Option<JobId>) {
         for (id, running) in &mut self.running {
             let slot = (self.now / SLOT % u64::from(running.turn.of)) as u32;
@@ -301,7 +304,7 @@ impl Machine {
         }
     }
 
-    /// Ends the barrier of jobs all of whose ranks have reached it: the next phase begins, or the job ends.
+    /// Ends the barrier of each job whose ranks have all reached it. The job's next phase begins, or the job ends.
     fn meet(&mut self) {
         let (now, buffered) = (self.now, self.method == Method::Buffered);
         let mut ended = Vec::new();

@@ -9,13 +9,13 @@ pub enum Fault {
     CrashBeforeFlush,
     /// The controller is killed between flush and the first send.
     CrashBeforeRelease,
-    /// The controller is killed after some of its sends.
+    /// The controller is killed after it sent some of a batch's messages.
     CrashMidRelease,
     /// The controller is killed while no batch is in progress.
     CrashIdle,
     /// The controller is killed in recovery.
     CrashInRecovery,
-    /// Recovery found a torn record.
+    /// Recovery found a record of which only a part was written.
     TornTail,
     /// Recovery found records that were not flushed.
     UnflushedSurvived,
@@ -51,7 +51,7 @@ pub enum Fault {
     Reset,
     /// All nodes lose their links and reconnect together.
     Storm,
-    /// Frames are lost, duplicated and reordered.
+    /// Frames between nodes and controller are lost, duplicated and reordered.
     FoulWeather,
     /// A client loses its connection.
     ClientLost,
@@ -59,7 +59,7 @@ pub enum Fault {
     ClientKilled,
     /// The cluster is shut down and restarted.
     ShutDown,
-    /// Every frame is delayed by many seconds.
+    /// Every frame in the network is delayed by 1 to 20 seconds.
     Tar,
     /// A node daemon is killed between two of its actions.
     NodeDaemonKilledInAct,
@@ -202,7 +202,7 @@ impl Phase {
     }
 }
 
-/// Number of times that each fault struck, in all and while a job was in each phase.
+/// Counts of how often each fault struck, in total and while at least one job was in each phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Coverage {
     struck: [u64; Fault::ALL.len()],
@@ -216,7 +216,7 @@ impl Default for Coverage {
 }
 
 impl Coverage {
-    /// Counts a fault; `jobs` is the number of jobs in each phase.
+    /// Counts a fault; `jobs` is the number of jobs in each phase when it struck.
     pub(crate) fn strike(&mut self, fault: Fault, jobs: [u64; Phase::ALL.len()]) {
         self.struck[fault as usize] += 1;
         for (reached, jobs) in self.reached[fault as usize].iter_mut().zip(jobs) {

@@ -14,13 +14,13 @@ use squall_model::wire::fabric::{Bytes, Chunk, ContentId};
 
 use crate::world::{Happening, World};
 
-/// Time between two file pieces of a client.
+/// Time that a client takes to send one file piece.
 const PACE: Span = Span(40);
 
 /// A file and the nodes that it is sent to.
 #[derive(Clone)]
 pub(crate) struct Parcel {
-    /// Name of the file in a story.
+    /// Name of the file in a scenario.
     pub(crate) name: String,
     pub(crate) nodes: Vec<String>,
     pub(crate) bytes: Arc<[u8]>,
@@ -119,7 +119,7 @@ impl World {
         }
     }
 
-    /// Returns the names of a file's target nodes that do not have it.
+    /// Returns the names of the nodes that a file was sent to and that do not have it.
     fn lacking(&self, parcel: &Parcel) -> Vec<String> {
         let lacks = |name: &&String| {
             let node = self.nodes.iter().find(|node| node.name == **name);
@@ -128,8 +128,8 @@ impl World {
         parcel.nodes.iter().filter(lacks).cloned().collect()
     }
 
-    /// Checks a story's file. `nowhere` None: all its nodes must have it. A number: the file must be missing on this
-    /// many nodes.
+    /// Checks that a scenario's file has arrived. `nowhere` None: all its nodes must have it. Some: it must be missing
+    /// on this number of nodes.
     pub(crate) fn check_brought(&self, name: &str, nowhere: Option<usize>) -> Result<(), String> {
         match (self.clients.brought.get(name), nowhere) {
             (Some((true, _)), None) => Ok(()),

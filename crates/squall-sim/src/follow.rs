@@ -27,16 +27,16 @@ const UNACKNOWLEDGED: Span = Span::from_secs(900);
 /// Maximum number of frames that a link queues during a network cut.
 const BACKLOG: usize = 3;
 
-/// A frame from a step daemon to its `srun`, reduced to its kind.
+/// A frame from a step daemon to its `srun`, of which the simulation keeps only the kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     /// A piece of output of the task with this rank.
     Output(u32),
     /// The task with this rank has ended.
     Ended(u32),
-    /// The step daemon's final message.
+    /// The step daemon's final message, after which it sends nothing more.
     Done,
-    /// The link has ended.
+    /// The step daemon's end of the link was closed.
     Closed,
 }
 
@@ -45,19 +45,20 @@ pub(crate) enum Piece {
 struct Wire {
     key: StepKey,
     boot: u64,
-    /// Frames not delivered yet, oldest first; the next field is the time since which delivery has failed.
+    /// Frames that were not delivered yet, oldest first.
     queue: VecDeque<Piece>,
+    /// Time since which delivery has failed. None: it has not.
     stalled: Option<Time>,
     tries: bool,
     /// Arrival time of the last frame in flight.
     last: Time,
-    /// State of the link from the view of `srun`.
+    /// State of the output's delivery over the link, as far as `srun` has received it.
     delivery: Delivery,
-    /// Since when probes of `srun` have had no answer.
+    /// Time since which keepalive probes of `srun` have had no answer. None: they are answered.
     dark: Option<Time>,
-    /// The step daemon's kernel has given the link up: it answers a probe with a reset.
+    /// Whether the step daemon's kernel has given the link up. It then answers a probe with a reset.
     reset: bool,
-    /// Complete output is no longer promised. Causes: a kill, a power loss, too long a cut, an order to end the step.
+    /// Whether output may be lost. Causes: a kill, a power loss, too long a network cut, an order to end the step.
     broken: bool,
 }
 
@@ -65,22 +66,23 @@ struct Wire {
 #[derive(Debug, Default)]
 pub(crate) struct Follower {
     cookie: [u8; 16],
-    /// Ranks of the step by node.
+    /// Ranks of the step's tasks on each node.
     ranks: BTreeMap<usize, Vec<u32>>,
     wires: BTreeMap<usize, Wire>,
-    /// Number of output pieces that each rank has written; the next field is the number that arrived at `srun`.
+    /// Number of output pieces that each rank has written.
     written: BTreeMap<u32, u64>,
+    /// Number of output pieces of each rank that arrived at `srun`.
     read: BTreeMap<u32, u64>,
     ended: BTreeSet<u32>,
-    /// When `srun` learned of the step's end, and whether the step was cancelled.
+    /// When `srun` was notified of the step's end, and whether the step was cancelled. None: the step has not ended.
     done: Option<(Time, bool)>,
-    /// The controller refuses further queries about the step.
+    /// Whether the controller has refused a query about the step, which is then not repeated.
     pub(crate) refused: bool,
     looks: bool,
 }
 
 impl Follower {
-    /// Records the layout of the step.
+    /// Records which ranks of the step run on which node, from its layout.
     fn created(&mut self, layout: &Layout, names: &[String]) {
         for (at, name) in layout.nodes.names().iter().enumerate() {
             if let Some(host) = names.iter().position(|known| known == name) {
@@ -101,8 +103,8 @@ impl Follower {
     }
 }
 
-/// Returns the order that a launch belongs to, and the cookie that its step daemon must present. None: no `srun` waits
-/// for the step.
+/// Returns the job order that a launch belongs to, and the cookie that its step daemon must present. None: no `srun`
+/// waits for the step.
 fn cookie_of(launch: &StepLaunch) -> Option<(usize, [u8; 16])> {
     let Program::Tasks(program) = &launch.program else { return None };
     Some((order_of(launch)?, program.cookie))
@@ -126,7 +128,8 @@ impl World {
         }
     }
 
-    /// Handles the controller's report that the step has ended. None: the controller does not know the step.
+    /// Handles the controller's report that the step has ended. `outcome` None: the controller has no record of the
+    /// step.
     pub(crate) fn step_done(&mut self, order: usize, outcome: Option<&Outcome>) {
         let now = self.now;
         let Some(follower) = self.followers.get_mut(&order).filter(|follower| !follower.ranks.is_empty()) else {
@@ -201,7 +204,7 @@ impl World {
         self.clients.placed[order].missing = Some(missing);
     }
 
-    /// After the step's end, probes the links and gives up those without an answer.
+    /// Sends probes over the links after the step's end, and gives up links without an answer.
     fn probe(&mut self, order: usize) {
         let (now, login) = (self.now, self.network.login());
         let Some(follower) = self.followers.get_mut(&order).filter(|follower| follower.done.is_some()) else { return };
@@ -222,7 +225,7 @@ impl World {
         }
     }
 
-    /// Receives a piece from a step daemon.
+    /// Receives a frame from a step daemon.
     pub(crate) fn piece_arrives(&mut self, order: usize, node: usize, key: StepKey, piece: Piece) {
         let taken = self.is_planted(Mutation::EndTakenForComplete);
         let Some(follower) = self.followers.get_mut(&order) else { return };
@@ -313,7 +316,7 @@ impl World {
         }
     }
 
-    /// Passes a message of the step daemon's machine on to `srun`.
+    /// Forwards a message of the step daemon to `srun`.
     pub(crate) fn step_says(&mut self, node: usize, key: StepKey, message: &FromStep) {
         match message {
             FromStep::Exited { rank, .. } | FromStep::Failed { rank, .. } => {
@@ -331,7 +334,7 @@ impl World {
         }
     }
 
-    /// Sends the queued frames up to the first one that gets lost. A retry follows later.
+    /// Sends the queued frames to `srun`, up to the first one that is lost. That one is retried later.
     fn pass(&mut self, order: usize, node: usize) {
         let (now, login) = (self.now, self.network.login());
         let forgets = self.is_planted(Mutation::OutputForgotten);
@@ -375,17 +378,18 @@ impl World {
         self.pass(order, node);
     }
 
-    /// Returns whether the link takes more frames.
+    /// Returns whether the link accepts more frames from the step daemon.
     pub(crate) fn has_room(&mut self, node: usize, key: StepKey) -> bool {
         self.wire(node, key).is_none_or(|(_, wire)| wire.queue.len() <= BACKLOG)
     }
 
-    /// Returns whether `srun` gets everything even if the step daemon ends now.
+    /// Returns whether `srun` gets all output of the step daemon even if the step daemon ends now.
     pub(crate) fn is_delivered(&mut self, node: usize, key: StepKey) -> bool {
         self.wire(node, key).is_none() || self.is_planted(Mutation::LeftUnacknowledged)
     }
 
-    /// Handles the end of a step daemon: its queued frames are lost. `by_force`: this loss is permitted.
+    /// Handles the end of a step daemon: its queued frames are lost. `by_force`: the step was told to end, so this loss
+    /// is no violation.
     pub(crate) fn link_ends(&mut self, node: usize, key: StepKey, by_force: bool) {
         let Some((order, wire)) = self.wire(node, key) else { return };
         wire.broken |= by_force;

@@ -12,7 +12,7 @@ use squall_model::time::{Span, Time};
 use crate::step::{CONT, STOP};
 use crate::world::{Happening, World};
 
-/// Maximum number of checks, 20 s apart and after all faults, in which a job may still be stopped.
+/// Maximum number of checks, 20 s apart and after the end of all faults, that may find the same job stopped.
 const ROUNDS: u32 = 6;
 
 /// State of a node's gang switcher. It ends with the node daemon, and then continues all jobs.
@@ -20,7 +20,7 @@ const ROUNDS: u32 = 6;
 pub(crate) struct Switcher {
     alignment: Option<Alignment>,
     turns: BTreeMap<JobAttempt, (Turn, bool)>,
-    /// Number of the latest planned switch; earlier planned switches are ignored.
+    /// Number of the latest planned switch between time slots; earlier planned switches are ignored.
     number: u64,
 }
 
@@ -56,7 +56,7 @@ impl World {
         }
     }
 
-    /// Stops and continues jobs by whose time slot it is, and schedules the next switch.
+    /// Stops the jobs of other time slots, continues those of the present one, and schedules the next switch.
     pub(crate) fn switch(&mut self, node: usize) {
         let switcher = &mut self.nodes[node].switcher;
         switcher.number += 1;
@@ -87,9 +87,9 @@ impl World {
         }
     }
 
-    /// Checks that no job stays stopped for an absent one. `rounds`: number of consecutive checks in which all
-    /// processes of a job were stopped, although the controller has not suspended it and no other job uses any of its
-    /// cores.
+    /// Checks that no job stays stopped when the jobs it was stopped for have ended. `rounds`: number of consecutive
+    /// checks in which all processes of a job were stopped, although the controller has not suspended it and no other
+    /// job uses any of its cores.
     pub(crate) fn check_stopped(&mut self, rounds: &mut BTreeMap<JobAttempt, u32>) {
         let Some(state) = self.controller.state() else { return rounds.clear() };
         let steps = || self.nodes.iter().flat_map(|node| &node.steps).filter(|(_, step)| step.has_live_tasks());

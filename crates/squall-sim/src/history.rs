@@ -18,13 +18,13 @@ use crate::swf::{Trace, TraceJob};
 /// A job that ran in the past, to be replayed.
 #[derive(Clone, Debug)]
 pub struct Past {
-    /// Job id; at equal times the lower id is first.
+    /// Id of the job. Of jobs that become eligible at the same time, the one with the lower id is first.
     pub id: JobId,
     /// The job's specification.
     pub spec: Arc<JobSpec>,
     /// The job's owner.
     pub owner: Arc<Owner>,
-    /// When the job became eligible to start.
+    /// Time at which the job became eligible to start.
     pub eligible: Time,
     /// The job's run time.
     pub run: Span,
@@ -74,7 +74,8 @@ pub fn property<'a>(name: &str, nodes: &'a BTreeMap<String, String>) -> Option<(
 /// Results of a replay of past jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Course {
-    /// Start time of each job, in the order of the input. None: the job can never start on these nodes.
+    /// Start time of each job, in the order of the input. None: the job never starts, because it does not fit on these
+    /// nodes.
     pub starts: Vec<Option<Time>>,
     /// Greatest number of pending jobs, including jobs that can never start.
     pub queue_max: usize,
@@ -144,7 +145,8 @@ fn alone(spec: &JobSpec) -> Arc<JobSpec> {
     })
 }
 
-/// Returns a rehearsal of idle nodes; nodes of several cells form one cluster.
+/// Returns a rehearsal (scheduler without processes) of a cluster of idle nodes; nodes of several cells form one
+/// cluster.
 fn cluster(config: &Config, nodes: &[(String, Hardware)], begin: Time) -> Rehearsal {
     let mut rehearsal = Rehearsal::new();
     let config = Config { cell: None, ..config.clone() };
@@ -158,7 +160,7 @@ fn cluster(config: &Config, nodes: &[(String, Hardware)], begin: Time) -> Rehear
     rehearsal
 }
 
-/// Returns the events of a job's end, on all its nodes at once.
+/// Returns the events of a job's end, which all its nodes report at once.
 pub(crate) fn end_of(rehearsal: &Rehearsal, id: JobId) -> Vec<Event> {
     let Some(job) = rehearsal.state().jobs.get(&id) else { return Vec::new() };
     let Some(run) = job.run() else { return Vec::new() };

@@ -1,9 +1,9 @@
 //! Simulation of Squall with one heap of timed events, one random seed and injected faults. It runs the production
 //! state machines.
 //!
-//! [`run`] simulates one seed with random users and faults; [`tell`] runs a scripted story; [`Mutation`]s are planted
-//! bugs by which the simulator itself is tested. The judge compares the answers to clients, the simulated processes
-//! and the records on the simulated disk. It never relies on the state of the machines under test.
+//! [`run`] simulates one seed with random users and faults; [`tell`] runs a scripted scenario; [`Mutation`]s are
+//! planted bugs by which the simulator itself is tested. The judge compares the answers to clients, the simulated
+//! processes and the records on the simulated disk. It never relies on the state of the machines under test.
 //!
 //! [`replay`] runs the scheduling policy alone, over a workload [`Trace`].
 #![forbid(unsafe_code)]

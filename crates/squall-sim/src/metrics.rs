@@ -2,26 +2,26 @@
 
 use crate::swf::TraceJob;
 
-/// Metrics of a schedule. Times are in seconds.
+/// Waiting times, slowdowns and utilisation of a schedule. Times are in seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metrics {
-    /// Number of jobs.
+    /// Number of jobs in the schedule.
     pub jobs: usize,
-    /// Sum of all waiting times.
+    /// Sum of all jobs' waiting times, seconds.
     pub sum_wait: u64,
-    /// Mean waiting time.
+    /// Mean of all jobs' waiting times, seconds.
     pub mean_wait: f64,
-    /// Median of the waiting times.
+    /// Median of all jobs' waiting times, seconds.
     pub median_wait: u64,
-    /// 95th percentile of the waiting times.
+    /// 95th percentile of all jobs' waiting times, seconds.
     pub p95_wait: u64,
-    /// Longest waiting time.
+    /// Longest waiting time of a job, seconds.
     pub max_wait: u64,
     /// Mean bounded slowdown with a floor of 10 s: (wait + run) / max(run, 10), at least 1.
     pub avebsld10: f64,
     /// Mean bounded slowdown with a floor of 60 s: (wait + run) / max(run, 60), at least 1.
     pub avebsld60: f64,
-    /// Time from the first submission to the last end.
+    /// Time from the first submission to the last end, seconds.
     pub makespan: u64,
     /// Share of the machine that was busy during the makespan, from 0 to 1.
     pub util: f64,

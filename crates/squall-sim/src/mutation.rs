@@ -2,7 +2,8 @@
 
 macro_rules! mutations {
     ($($(#[doc = $doc:literal])+ $name:ident = $text:literal,)+) => {
-        /// A planted bug. The machines are unchanged: the simulation alters their inputs and outputs.
+        /// A planted bug, by which the simulator is tested. The state machines are unchanged: the simulation alters
+        /// their inputs and outputs.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Mutation {
             $($(#[doc = $doc])+ $name,)+
@@ -44,7 +45,7 @@ mutations! {
     RetryKeyIgnored = "retry-key-ignored",
     /// A launch is carried out twice.
     LaunchDoubled = "launch-doubled",
-    /// Now and then a node does not receive the end of a step.
+    /// Now and then a node daemon does not receive its step daemon's report that the step has ended.
     CompletionLost = "completion-lost",
     /// Now and then a report is acknowledged but lost.
     ReportLost = "report-lost",
@@ -90,19 +91,20 @@ mutations! {
     OrderReversed = "order-reversed",
     /// Now and then a relay forwards a put (message to a set of nodes) to all children but one.
     PutNotForwarded = "put-not-forwarded",
-    /// A relay that merges reports now and then drops a node from a set.
+    /// A relay that merges reports for its parent now and then drops a node from the set of reporting nodes.
     NodeDropped = "node-dropped",
-    /// A relay acknowledges reports before the controller has them.
+    /// A relay acknowledges the reports of its children before the controller has them.
     CollectorAcknowledges = "collector-acknowledges",
-    /// A registration is replaced by the one that the node sent first.
+    /// The controller receives the first registration of a node in place of a later one.
     StaleRegistration = "stale-registration",
-    /// A node executes the content of an earlier put (message from the controller) in place of the present one.
+    /// A node executes the content of an earlier put (message from the controller) in place of that of the one it
+    /// received.
     PutOutOfOrder = "put-out-of-order",
-    /// When a node registers again, relays do not learn its new route.
+    /// When a node registers again, relays do not update the route to it.
     OldRouteKept = "old-route-kept",
-    /// A relay changes the negative answers of nodes below it to positive ones.
+    /// A relay changes negative answers to a query, from nodes below it, into positive ones.
     TallyTurned = "tally-turned",
-    /// Jobs that were stopped for others are not continued when these have ended.
+    /// Jobs that were stopped so that others could run stay stopped when these have ended.
     WakeForgotten = "wake-forgotten",
     /// Only the first component of a heterogeneous job starts.
     ComponentLeftBehind = "component-left-behind",
@@ -112,13 +114,13 @@ mutations! {
     CellIdsShared = "cell-ids-shared",
     /// The front does not report that a list lacks some cell.
     AbsenceUnsaid = "absence-unsaid",
-    /// The front treats a cell whose connection broke as one that received nothing.
+    /// The front assumes that a cell has received nothing whenever the connection to the cell broke.
     LostTakenForAway = "lost-taken-for-away",
-    /// A job of another cell is reported as ended at the first query.
+    /// A cell gets the answer that a job of another cell has ended, whenever it asks the first time.
     ForeignEndInvented = "foreign-end-invented",
-    /// Answers of other cells are lost, and queries are not retried.
+    /// Answers about jobs of other cells are lost, and the queries are not retried.
     ForeignEndLost = "foreign-end-lost",
-    /// Queries are not repeated to a cell that reconnects.
+    /// Queries about jobs of other cells are not repeated to a cell that reconnects.
     ForeignUnasked = "foreign-unasked",
     /// The outcome of a forgotten job of another cell is not looked up.
     ForeignForgotten = "foreign-forgotten",
@@ -132,13 +134,13 @@ mutations! {
     LeasesUnbounded = "leases-unbounded",
     /// A node returns a leased job and still runs it.
     LeaseKept = "lease-kept",
-    /// The end of a script that was faster than an order to end it is reported as the answer to that order.
+    /// A script that ended by itself, just before an order to end it arrived, is reported as ended by that order.
     EndTakenForTold = "end-taken-for-told",
     /// Nodes that are silent for a minute lose their jobs although they are configured to keep them.
     SilenceTakenForDeath = "silence-taken-for-death",
-    /// A node that reconnects is treated as restarted.
+    /// A node daemon that reconnects is treated as restarted.
     ReturnTakenForRestart = "return-taken-for-restart",
-    /// The controller uses the wall clock.
+    /// The controller takes the time from the wall clock, which may be set.
     ClockFollowed = "clock-followed",
     /// The controller uses the wall clock, and its time stands still when the clock is set back.
     ClockFrozen = "clock-frozen",
@@ -148,11 +150,11 @@ mutations! {
     EndTakenForComplete = "end-taken-for-complete",
     /// An `srun` ends two seconds after the end of its step, although output is still in flight.
     LinkGivenUp = "link-given-up",
-    /// A step daemon ends before its `srun` has acknowledged everything.
+    /// A step daemon ends before its `srun` has acknowledged all output.
     LeftUnacknowledged = "left-unacknowledged",
     /// A controller that was restored from a backup continues without `--accept-loss`, although nodes have newer data.
     LossAccepted = "loss-accepted",
-    /// Nodes do not report the job ids that they have seen.
+    /// Nodes do not report to the controller the highest job id that they have seen.
     KnownIdsUnsaid = "known-ids-unsaid",
 }
 

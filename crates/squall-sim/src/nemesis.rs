@@ -12,14 +12,14 @@ use crate::network::{Way, Weather};
 use crate::step::StepHost;
 use crate::world::{Happening, World};
 
-/// Amount by which wall clocks are changed, microseconds.
+/// Amount by which a fault sets a wall clock forward or back, microseconds.
 const HOUR_US: i64 = 3_600_000_000;
-/// Most bytes that a full disk still accepts when the reserve is also used up.
+/// Maximum number of bytes that a full disk still accepts when the log's reserve is also used up.
 const ROOM_BYTES_MAX: u64 = 64 << 10;
-/// Longest time for which the disk is full when the reserve is also used up.
+/// Longest time for which the disk stays full when the log's reserve is also used up.
 const NO_ROOM_MAX: Span = Span::from_secs(20);
 
-/// Faults that have not ended yet.
+/// State of fault injection: its profile, and the planned ends of present faults.
 #[derive(Debug, Default)]
 pub(crate) struct Nemesis {
     /// Profile of random faults. None: no random faults.
@@ -33,12 +33,12 @@ pub(crate) struct Profile {
     pub(crate) until: Time,
     /// Mean time between two faults.
     pub(crate) gap: Span,
-    /// Weights of the faults of controller, disk, node daemons, steps, power, network, clients and spools, in this
-    /// order.
+    /// Relative frequencies of the faults of controller, disk, node daemons, steps, power, network, clients and spools,
+    /// in this order.
     pub(crate) weights: [u32; 8],
 }
 
-/// A planned end of a fault.
+/// The end of a fault, which is planned for a later time.
 #[derive(Clone, Debug)]
 enum End {
     Heal(Vec<usize>),
@@ -51,7 +51,7 @@ enum End {
 }
 
 impl Nemesis {
-    /// Returns whether random faults strike.
+    /// Returns whether random faults are injected.
     pub(crate) fn is_active(&self) -> bool {
         self.profile.is_some()
     }
@@ -95,7 +95,7 @@ impl World {
         self.seed.pick(&parents).copied().unwrap_or_default()
     }
 
-    /// Schedules a fault's end. Its effects may show for five minutes more.
+    /// Schedules the end of a fault after `span`. Checks of timing are suspended until five minutes after it.
     fn ends_after(&mut self, span: Span, end: End) {
         self.nemesis.ends.push(Some(end));
         let which = self.nemesis.ends.len() - 1;
@@ -174,7 +174,8 @@ impl World {
         }
     }
 
-    /// Makes the log's disk full, or frees it. `room`: bytes that can still be written; None: any number.
+    /// Makes the disk of the controller's log full, or frees it. `room`: bytes that can still be written; None: any
+    /// number.
     pub(crate) fn set_disk_full(&mut self, full: bool, room: Option<u64>) {
         self.controller.log.set_full(full, room);
         self.controller.knows_full &= full;
@@ -220,7 +221,7 @@ impl World {
         }
     }
 
-    /// Replaces a node's spool by its older copy, if there is one. The daemon is down.
+    /// Replaces a node's spool by its older copy, if there is one. Called while the node daemon is down.
     pub(crate) fn roll_back(&mut self, node: usize) {
         if let Some(copy) = self.nodes[node].copy.take() {
             self.nodes[node].spool = copy;
@@ -228,7 +229,7 @@ impl World {
         }
     }
 
-    /// Removes step directories from a node's spool. The daemon is down.
+    /// Removes step directories from a node's spool. Called while the node daemon is down.
     pub(crate) fn lose_folders(&mut self, node: usize, lost: impl IntoIterator<Item = StepKey>) {
         for key in lost {
             self.nodes[node].spool.steps.remove(&key);
@@ -317,7 +318,7 @@ impl World {
         }
     }
 
-    /// Cuts one direction between a node and its present parent.
+    /// Cuts one direction of traffic between a node and its present parent.
     fn cut_from_parent(&mut self, node: usize, span: Span) {
         let Some(parent) = self.nodes[node].parent().and_then(|hop| self.tree.parent(hop)) else { return };
         let up = self.seed.chance(500_000);

@@ -9,9 +9,9 @@ use crate::seed::Seed;
 /// Direction of a frame, seen from a machine that is cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Frames that the machine sends.
+    /// Frames that the machine sends are lost.
     Out,
-    /// Frames that the machine receives.
+    /// Frames that the machine receives are lost.
     In,
 }
 
@@ -34,9 +34,9 @@ impl Weather {
     /// A healthy network: short delays and no losses.
     pub(crate) const FINE: Self =
         Self { delay_min: Span(50), delay_max: Span(400), drop_ppm: 0, duplicate_ppm: 0, reorder_ppm: 0 };
-    /// No losses, but delays of 1 to 20 s.
+    /// A slow network: no losses, but delays of 1 to 20 s.
     pub(crate) const TAR: Self = Self { delay_min: Span(1_000_000), delay_max: Span(20_000_000), ..Self::FINE };
-    /// Losses, duplicates and reordering.
+    /// A bad network: losses, duplicates and reordering.
     pub(crate) const FOUL: Self = Self {
         delay_min: Span(50),
         delay_max: Span(300_000),
@@ -46,14 +46,15 @@ impl Weather {
     };
 }
 
-/// A machine's connection to the network.
+/// State of a machine's connection to the network: cuts and slowness.
 #[derive(Clone, Debug, Default)]
 struct Port {
     out_cut: bool,
     in_cut: bool,
-    /// Machines of different islands do not reach each other; 0: no island.
+    /// Number of the machine's island: machines of different islands do not reach each other. 0: the part of the
+    /// network that is not isolated.
     island: u64,
-    /// Factor by which delays are longer; 0: as usual.
+    /// Factor by which all delays from and to the machine are longer; 0 and 1: as usual.
     slowness: u64,
 }
 
@@ -72,9 +73,9 @@ pub(crate) struct Network {
 /// Arrival times of the copies of a frame: none, one or two.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fate {
-    /// Arrival of the frame itself. None: it is lost.
+    /// Arrival time of the frame itself. None: it is lost.
     pub(crate) first: Option<Time>,
-    /// Arrival of the duplicate, if there is one.
+    /// Arrival time of the frame's duplicate. None: there is none.
     pub(crate) second: Option<Time>,
 }
 
@@ -84,7 +85,7 @@ impl Network {
         let ports = vec![Port::default(); nodes + 2];
         Self { weather: Weather::FINE, ports, cuts: BTreeSet::new(), last_island: 0 }
     }
-    /// Returns the controller's port.
+    /// Returns the number of the controller's port.
     pub(crate) fn controller(&self) -> usize {
         self.ports.len() - 2
     }
@@ -129,8 +130,8 @@ impl Network {
         let (here, there) = (&self.ports[from], &self.ports[to]);
         !here.out_cut && !there.in_cut && here.island == there.island && !self.cuts.contains(&(from, to))
     }
-    /// Returns the arrivals of a frame that is sent now. Frames keep their order unless the network reorders them;
-    /// `last` is the arrival of the frame before.
+    /// Returns the arrival times of a frame that is sent now. Frames keep their order unless the network reorders them;
+    /// `last` is the arrival time of the previous frame.
     pub(crate) fn fate(&self, now: Time, (from, to): (usize, usize), last: &mut Time, seed: &mut Seed) -> Fate {
         if !self.open(from, to) || seed.chance(self.weather.drop_ppm) {
             return Fate::default();

@@ -27,7 +27,7 @@ use crate::step::StepHost;
 use crate::trace::Who;
 use crate::world::{Happening, World};
 
-/// Greatest deviation of a node's clock from true time.
+/// Greatest deviation of a node's clock from true time, in either direction.
 pub(crate) const SKEW_MAX: Span = Span::from_secs(3600);
 
 /// Health values that every node reports.
@@ -43,26 +43,26 @@ pub(crate) struct NodeHost {
     pub(crate) boot: u64,
     pub(crate) powered: bool,
     daemon: Option<Daemon>,
-    /// Number of daemon starts in this simulation, across incarnations.
+    /// Number of daemon starts on this node in the whole simulation. It is not reset when a new incarnation begins.
     pub(crate) life: u64,
     pub(crate) spool: Spool,
-    /// What the kernel keeps of this boot outside the spool: the steps that the spool must contain, and the number of
-    /// starts.
+    /// Record in the kernel's memory that survives the daemon but not the boot: steps whose directories the spool must
+    /// contain, and the number of started steps.
     witness: (BTreeSet<StepKey>, u64),
     /// Jobs that have a cgroup on the node.
     groups: BTreeSet<JobAttempt>,
     /// An older copy of the spool, which a fault may bring back.
     pub(crate) copy: Option<Spool>,
-    /// Live step daemons, and the remains of killed ones.
+    /// Live step daemons, and the remaining tasks of killed ones.
     pub(crate) steps: BTreeMap<StepKey, StepHost>,
-    /// For each core: the job whose live processes use it, and their number.
+    /// For each core: the job whose live processes use it, and their number. None: no process uses the core.
     pub(crate) cores: Vec<Option<(JobAttempt, u32)>>,
     last_pid: u32,
-    /// Number of actions after which the daemon is killed. None: not planned.
+    /// Number of actions until the node daemon is killed. None: no kill is planned.
     pub(crate) dies_after_acts: Option<u32>,
-    /// How far the node's clock is ahead of one that is [`SKEW_MAX`] behind.
+    /// Offset of the node's clock, counted from the slowest possible one, which is [`SKEW_MAX`] behind true time.
     pub(crate) skew: Span,
-    /// Inputs that wait until the present one is processed.
+    /// Inputs that the daemon processes after the present one.
     queue: VecDeque<NodeInput>,
     busy: bool,
     /// An old put (message from the controller) that a planted bug delivers again.
@@ -71,13 +71,13 @@ pub(crate) struct NodeHost {
     pub(crate) restart: Option<Span>,
     /// Files that the node stores.
     pub(crate) files: Counted,
-    /// Until when the disk is busy with files, whose pieces are written in order; the next field is the shortest time
-    /// that writing a piece takes.
+    /// Time until which the disk is busy with file pieces, which are written one after the other.
     disk_until: Time,
+    /// Shortest time that writing a file piece takes.
     pub(crate) disk_takes: Span,
     /// Multicast streams that the daemon receives, by stream number.
     pub(crate) hears: BTreeMap<u64, (ContentId, StreamKey)>,
-    /// Multicast datagrams do not reach the node.
+    /// Whether multicast datagrams are lost on their way to the node.
     pub(crate) deaf: bool,
     pub(crate) switcher: Switcher,
 }
@@ -86,9 +86,9 @@ pub(crate) struct NodeHost {
 #[derive(Debug)]
 struct Daemon {
     machine: NodeMachine,
-    /// Number of the connection to the parent in the tree.
+    /// Number of the connection to the parent in the tree. None: there is no connection.
     parent: Option<u64>,
-    /// The daemon has received the order to shut down.
+    /// Whether the daemon has received the order to shut down.
     shut_down: bool,
     tick_at: Option<Time>,
 }
@@ -99,7 +99,7 @@ pub(crate) struct Spool {
     /// Number of daemon starts in this incarnation.
     life: u64,
     session: Session,
-    /// Number of steps that were started.
+    /// Number of steps that were started since the spool was created.
     starts: u64,
     pub(crate) jobs: BTreeMap<JobAttempt, Arc<JobFacts>>,
     pub(crate) steps: BTreeMap<StepKey, Folder>,
@@ -110,11 +110,11 @@ pub(crate) struct Spool {
 #[derive(Clone, Debug)]
 pub(crate) struct Folder {
     pub(crate) launch: Box<StepLaunch>,
-    /// Content of the received script. None: there is no script, or its content is missing.
+    /// Content of the step's batch script. None: there is no script, or its content has not arrived.
     pub(crate) script: Option<Vec<u8>>,
-    /// A step daemon was started; none is started again.
+    /// Whether a step daemon was started; it is started only once.
     pub(crate) forked: bool,
-    /// Only in an older copy: the step's tasks had started.
+    /// Whether the step's tasks had started when this older copy of the spool was made; false otherwise.
     pub(crate) begun: bool,
     pub(crate) result: Option<FromStepd>,
 }
@@ -150,14 +150,14 @@ impl NodeHost {
             switcher: Switcher::default(),
         }
     }
-    /// Returns whether the daemon runs and is that of start number `life`.
+    /// Returns whether the daemon runs and its start number is `life`.
     pub(crate) fn lives(&self, life: u64) -> bool {
         self.daemon.is_some() && self.life == life
     }
     pub(crate) fn has_daemon(&self) -> bool {
         self.daemon.is_some()
     }
-    /// Returns the present connection to the parent in the tree.
+    /// Returns the present connection to the parent in the tree. None: there is no connection.
     pub(crate) fn parent(&self) -> Option<u64> {
         self.daemon.as_ref()?.parent
     }
@@ -165,13 +165,14 @@ impl NodeHost {
     pub(crate) fn set_parent(&mut self, hop: Option<u64>) -> Option<u64> {
         std::mem::replace(&mut self.daemon.as_mut()?.parent, hop)
     }
-    /// Records that a step's directory was created.
+    /// Records in the kernel's memory that a step's directory was created.
     pub(crate) fn witness(&mut self, key: StepKey) {
         self.spool.starts += 1;
         self.witness.1 = self.spool.starts;
         self.witness.0.insert(key);
     }
-    /// Returns whether the spool lacks records that the kernel still has.
+    /// Returns whether the spool has lost records: it lacks step directories that the kernel's memory lists, or it
+    /// counts fewer started steps.
     fn has_forgotten(&self) -> bool {
         self.spool.starts < self.witness.1 || self.witness.0.iter().any(|key| !self.spool.steps.contains_key(key))
     }
@@ -256,7 +257,7 @@ impl World {
         self.judge.power_lost(node);
     }
 
-    /// Has the daemon sweep jobs that the spool does not contain.
+    /// Makes the daemon kill leftover processes of jobs that the spool does not contain.
     fn find_leftovers(&mut self, node: usize) {
         for job in self.nodes[node].leftovers() {
             if self.is_planted(Mutation::SweptAfterwards) {
@@ -430,7 +431,8 @@ impl World {
         }
     }
 
-    /// Kills the daemon if its planned kill is due now. Returns whether it was.
+    /// Kills the node daemon if the number of actions until its planned kill has been reached. Returns whether it was
+    /// killed.
     fn dies_now(&mut self, node: usize) -> bool {
         let Some(left) = &mut self.nodes[node].dies_after_acts else { return false };
         *left = left.saturating_sub(1);
@@ -514,7 +516,7 @@ impl World {
         }
     }
 
-    /// Completes a node's disk operation on a file. Simulated nodes share no disks.
+    /// Executes an operation of a node on a stored file. Simulated nodes share no disks.
     pub(crate) fn on_disk(&mut self, node: usize, life: u64, act: ContentAct) {
         if !self.nodes[node].lives(life) {
             return;
@@ -541,7 +543,7 @@ impl World {
         self.after(span, Happening::Swept { node, life, job });
     }
 
-    /// Kills all processes of a step in a sweep.
+    /// Kills all processes of a step, as part of a sweep of its job.
     fn sweep_step(&mut self, node: usize, key: StepKey) {
         if self.nodes[node].spool.steps.contains_key(&key) {
             self.kill_step(node, key);

@@ -1,12 +1,12 @@
 //! Node requests of extended traces: the twenty-first column of `.swf-ext` files, in the syntax of PBS, such as
 //! `4:ppn=8:x86_64:cl_zegox#excl` or `1:ppn=1+2:ppn=2`.
 
-/// A request for nodes and their properties.
+/// A job's request for nodes and their properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeSpec {
     /// Number of requested nodes.
     pub nodes: u32,
-    /// Processors on each node. None: their number differs between nodes.
+    /// Number of processors on each node. None: the number differs between nodes.
     pub per_node: Option<u32>,
     /// Whether no other job may use the nodes.
     pub exclusive: bool,
@@ -14,7 +14,7 @@ pub struct NodeSpec {
     pub properties: usize,
 }
 
-/// Content of a node request column.
+/// Parsed content of a node request column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Read {
     /// The request; its index of properties is not set yet.
@@ -25,14 +25,14 @@ pub(crate) struct Read {
     pub(crate) properties: Vec<String>,
 }
 
-/// A part of a request: a number of equal nodes.
+/// A part of a node request: a number of equal nodes.
 struct Chunk {
     nodes: u32,
     per_node: u32,
     properties: Vec<String>,
 }
 
-/// Parses a node request column.
+/// Parses a node request column of an extended trace.
 pub(crate) fn read(text: &str) -> Result<Read, String> {
     let (chunks, flags) = text.split_once('#').unwrap_or((text, ""));
     let exclusive = match flags {

@@ -10,42 +10,42 @@ use squall_model::time::Span;
 
 use crate::seed::mix;
 
-/// A job order: a submission as a story or the generator describes it.
+/// A job order: a submission as a scenario or the generator describes it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Order {
-    /// Name of the order in a story.
+    /// Name of the job order in a scenario.
     pub(crate) name: String,
     /// Kind of job: batch, salloc or srun.
     pub(crate) kind: JobKind,
-    /// Number of nodes.
+    /// Number of nodes that the job requests.
     pub(crate) nodes: u32,
-    /// Number of nodes of a second component. 0: the job is not heterogeneous.
+    /// Number of nodes of the job's second component. 0: the job is not heterogeneous.
     pub(crate) beside: u32,
-    /// CPUs of each task; there is one task on each node.
+    /// Number of CPUs that each task requests.
     pub(crate) cores: u32,
     /// Memory on each node, MiB; 0: not specified.
     pub(crate) memory_mb: u64,
-    /// Run time of the processes if they are not ended before.
+    /// Run time of the processes if no signal ends them before.
     pub(crate) run: Span,
-    /// Exit code of the processes.
+    /// Exit code of the processes that no signal ends.
     pub(crate) exit: u8,
     /// Index of the only array task that exits with `exit`; the others exit with 0. None: all exit with `exit`.
     pub(crate) exit_index: Option<u32>,
-    /// Seed by which run times, and exit codes of some tasks, vary; 0: all are equal.
+    /// Seed by which run times, and exit codes of some tasks, vary; 0: all processes behave alike.
     pub(crate) vary: u64,
-    /// The processes ignore SIGTERM.
+    /// Whether the processes ignore SIGTERM.
     pub(crate) stubborn: bool,
-    /// The processes leave one behind that hides from their step daemon.
+    /// Whether the processes start another one that hides from their step daemon.
     pub(crate) hides: bool,
-    /// Value of `--qos`.
+    /// Value of the option `--qos`.
     pub(crate) qos: Option<String>,
-    /// Value of `--partition`.
+    /// Value of the option `--partition`.
     pub(crate) partition: Option<String>,
-    /// Value of `--reservation`.
+    /// Value of the option `--reservation`.
     pub(crate) reservation: Option<String>,
-    /// `--network`, `--geometry` and so on: what it wishes of the network.
+    /// Options about the network (`--network`, `--geometry` and so on).
     pub(crate) options: Options,
-    /// `--ntasks`; None: one on each node.
+    /// Value of `--ntasks`. None: one task on each node.
     pub(crate) tasks: Option<u32>,
     /// Value of `--time`, seconds.
     pub(crate) limit_s: Option<u64>,
@@ -53,52 +53,53 @@ pub(crate) struct Order {
     pub(crate) step_limit_s: Option<u64>,
     /// Value of `--array`.
     pub(crate) array: Option<ArraySpec>,
-    /// Value of `--dependency`: (kind, index of an earlier order).
+    /// Value of `--dependency`: (kind, index of an earlier job order).
     pub(crate) after: Vec<(DependencyKind, usize)>,
-    /// One fulfilled dependency of several is enough.
+    /// Whether one fulfilled dependency of several is enough.
     pub(crate) any: bool,
-    /// The job is submitted with `--hold`.
+    /// Whether the job is submitted with `--hold`.
     pub(crate) hold: bool,
     /// `--requeue` (true) or `--no-requeue` (false); None: neither.
     pub(crate) requeue: Option<bool>,
     /// Number of steps that the job's script, srun or salloc runs, one after the other; at least 1 for an srun.
     pub(crate) steps: u32,
-    /// The first answer to the submission is lost, so that the client retries.
+    /// Whether the first answer to the submission is lost, so that the client retries.
     pub(crate) lose_answer: bool,
 }
 
 /// True behaviour of a simulated process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Truth {
-    /// Run time if the process is not ended before.
+    /// Run time of the process if no signal ends it before.
     pub(crate) run: Span,
     /// Exit code of the process after that run time.
     pub(crate) exit: ExitCode,
-    /// The process ignores SIGTERM.
+    /// Whether the process ignores SIGTERM.
     pub(crate) stubborn: bool,
-    /// The process leaves another one behind that hides from the step daemon.
+    /// Whether the process starts another one that hides from the step daemon.
     pub(crate) hides: bool,
 }
 
 impl Order {
-    /// Returns whether the order is an `srun` that requests its step together with its job.
+    /// Returns whether the job order is an `srun` that requests its step together with its job.
     pub(crate) fn comes_with_step(&self) -> bool {
         self.kind == JobKind::Run && self.steps > 0
     }
 
-    /// Returns the content of an order's batch script, which nodes must run byte for byte.
+    /// Returns the content of a job order's batch script, which nodes must run byte for byte.
     pub(crate) fn script(tag: usize) -> Vec<u8> {
         format!("#!/bin/sim\n# order {tag}\n").into_bytes()
     }
-    /// Returns the content of an order's environment.
+    /// Returns the content of a job order's environment.
     pub(crate) fn environment(tag: usize) -> Vec<u8> {
         format!("HOME=/home/sim\0SIM_ORDER={}\0", tag % 16).into_bytes()
     }
-    /// Returns the index of the order that a specification belongs to, which every specification has as its comment.
+    /// Returns the index of the job order that a job specification belongs to, which is the specification's comment.
+    /// None: it belongs to no job order.
     pub(crate) fn tag_of(spec: &JobSpec) -> Option<usize> {
         spec.comment.as_deref()?.parse().ok()
     }
-    /// Returns the behaviour of the order's processes, or of those of task `index`. It is the same in every attempt
+    /// Returns the behaviour of the job order's processes, or of those of task `index`. It is the same in every attempt
     /// and on every node.
     pub(crate) fn truth(&self, index: Option<u32>) -> Truth {
         let chance = mix(self.vary ^ u64::from(index.unwrap_or(u32::MAX)) << 32);
@@ -116,16 +117,17 @@ impl Order {
         };
         Truth { run, exit: ExitCode { code, signal: 0 }, stubborn: self.stubborn, hides: self.hides }
     }
-    /// Returns the number of array tasks; 1 unless the order is an array.
+    /// Returns the number of array tasks; 1 unless the job order is an array.
     pub(crate) fn array_tasks(&self) -> u32 {
         self.array.as_ref().map_or(1, |array| array.indices.len() as u32)
     }
-    /// Returns the second component beside the one of `spec`. It has no processes of its own and belongs to no order.
+    /// Returns the specification of the heterogeneous job's second component; `spec` is that of the first. The second
+    /// one has no processes of its own and belongs to no job order.
     pub(crate) fn component(&self, spec: &JobSpec) -> JobSpec {
         let need = Need { nodes_min: Some(self.beside), ntasks: None, ..spec.need.clone() };
         JobSpec { comment: None, dependency: None, need, ..spec.clone() }
     }
-    /// Returns the job specification of the order. `id_of`: job ids of earlier orders.
+    /// Returns the job specification of the job order. `id_of`: job ids of earlier job orders.
     pub(crate) fn spec(&self, tag: usize, id_of: impl Fn(usize) -> Option<JobId>) -> JobSpec {
         let terms: Vec<_> = self
             .after

@@ -96,7 +96,8 @@ impl World {
         }
     }
 
-    /// Makes nodes below a relay forget what they reported through it, before the controller has it.
+    /// Makes nodes below a relay delete the records of jobs that they reported through it, before the controller has
+    /// the reports.
     fn acknowledge_early(&mut self, composite: &Composite) {
         for (&job, nodes) in &composite.gone {
             for host in nodes.iter().filter_map(|node| self.judge.host(node)).collect::<Vec<_>>() {
@@ -105,13 +106,13 @@ impl World {
         }
     }
 
-    /// Replaces a node's registration by the one that it sent first.
+    /// Replaces a node's registration by the first one that this node sent.
     fn bring_back(&mut self, said: &mut Registration) {
         let first = self.controller.registered.entry(said.name.clone()).or_insert_with(|| said.clone());
         *said = Registration { session: said.session, ..first.clone() };
     }
 
-    /// Alters reports for the controller as the planted bug requires.
+    /// Alters merged reports of nodes before the controller receives them, as the planted bug requires.
     fn perturb_composite(&mut self, composite: &mut Composite) {
         if self.mutates(Mutation::ReportLost, 10) {
             composite.ended.pop_first();
@@ -184,7 +185,7 @@ impl World {
         }
     }
 
-    /// Alters a frame that the controller sends as the planted bug requires.
+    /// Alters a frame that the controller sends to nodes, as the planted bug requires.
     pub(crate) fn perturb_down(&mut self, frame: &mut DownFrame) {
         match self.setup.mutation {
             Some(Mutation::EpochStuck) => frame.says.iter_mut().for_each(|say| match say {
@@ -218,7 +219,7 @@ impl World {
         }
     }
 
-    /// Alters a frame that a node sends to one below it as the planted bug requires.
+    /// Alters a frame that a node relays to one below it, as the planted bug requires.
     pub(crate) fn perturb_relayed(&mut self, frame: &mut DownFrame) {
         if self.setup.mutation.is_none() {
             return;
@@ -289,7 +290,7 @@ fn perturb_spec(mutation: Mutation, spec: &mut JobSpec) {
     }
 }
 
-/// Reverses the order of jobs that one frame leases to a node.
+/// Reverses the order of the jobs in a frame that leases several to a node.
 fn reverse_leases(frame: &mut DownFrame) {
     let leases = |parcel: &Parcel| {
         let lease = |m: &Down| matches!(m, Down::StartJob { batch: Some(batch), .. } if batch.leased);
@@ -309,7 +310,7 @@ fn reverse_leases(frame: &mut DownFrame) {
     }
 }
 
-/// Replaces the step's first core by one that belongs to another job or does not exist.
+/// Changes the launch of a step: its first core is replaced by one that belongs to another job or does not exist.
 fn shift_cores(message: &mut Down) {
     let all: Vec<&mut CoreSet> = match message {
         Down::StartJob { batch: Some(batch), .. } => vec![&mut batch.cores],

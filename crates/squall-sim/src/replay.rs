@@ -15,9 +15,9 @@ use crate::swf::TraceJob;
 pub struct Schedule {
     /// Start of each job, seconds, in the order of the trace.
     pub starts: Vec<u64>,
-    /// Greatest number of pending jobs.
+    /// Greatest number of jobs that were pending at the same time.
     pub queue_max: usize,
-    /// Number of scheduling passes.
+    /// Number of scheduling passes of the replay.
     pub passes: u64,
     /// First promised start of each job, seconds. Empty unless the discipline is conservative; None: no promise was
     /// made.
@@ -27,9 +27,9 @@ pub struct Schedule {
 /// Settings of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replay {
-    /// Number of processors, all alike.
+    /// Number of processors of the machine, all alike.
     pub processors: u32,
-    /// Discipline that decides which jobs may start before earlier ones.
+    /// Scheduling discipline, such as FCFS or EASY: it decides which jobs may start before earlier ones.
     pub discipline: Discipline,
 }
 
@@ -55,11 +55,12 @@ impl Queues for Waiting<'_> {
     }
 }
 
-/// The queue in order, without jobs that cannot fit because smaller and shorter ones did not.
+/// The queue in order of submission. It leaves out jobs that cannot fit, because smaller and shorter ones did not.
 struct Line<'a> {
     waiting: &'a Waiting<'a>,
     next: usize,
-    /// Pairs (processors, time): jobs that need at least this many processors for longer than this are skipped.
+    /// Pairs (processors, time) of jobs that did not fit: jobs that need at least as many processors for a longer time
+    /// are skipped.
     closed: Vec<(u32, Span)>,
 }
 
@@ -166,7 +167,8 @@ pub fn replay(jobs: &[TraceJob], settings: &Replay, mut watch: impl FnMut(usize)
     schedule
 }
 
-/// Removes started jobs from the queue; `started` is their number.
+/// Removes the jobs that have started from the queue. `waits`: whether each job is still pending; `started`: number of
+/// jobs to remove.
 fn leave(queue: &mut VecDeque<u32>, waits: &[bool], started: usize) {
     let mut left = started;
     while left > 0 && queue.front().is_some_and(|at| !waits[*at as usize]) {

@@ -26,15 +26,16 @@ const COME: Span = Span::from_secs(120);
 /// State of the restoration of a backup.
 #[derive(Debug, Default)]
 pub(crate) struct Restoration {
-    /// The controller was restored with `--accept-loss`.
+    /// Whether the controller was restored with `--accept-loss`.
     accepts: bool,
-    /// The controller has ended with the error that nodes have newer data.
+    /// Whether the controller has ended with the error that nodes have newer data.
     refused: bool,
-    /// Steps that ran at the restoration and whose job the backup lacks: nothing may kill them.
+    /// Steps, with their nodes, that ran at the restoration and whose job is not in the backup: nothing may kill them.
     spared: BTreeSet<(StepKey, usize)>,
     /// Highest id of a job that ran at the restoration.
     known: JobId,
-    /// The controller was restored with `--accept-loss` and all nodes had time to register: users may submit.
+    /// Whether users may submit again: the controller was restored with `--accept-loss`, and all nodes had time to
+    /// register.
     pub(crate) is_open: bool,
 }
 
@@ -133,8 +134,9 @@ impl World {
         self.restoration.as_ref().is_some_and(|restoration| restoration.accepts)
     }
 
-    /// Makes or restores a backup for a story. After a restoration every node registers. Without `accepts` the
-    /// controller must refuse to go on; with it users may submit again.
+    /// Executes a scenario's statement about backups. `restore` None: makes a backup. Some: restores it, after which
+    /// every node registers. Without `--accept-loss` (false) the controller must refuse to go on; with it (true) users
+    /// may submit again.
     pub(crate) fn tell_backup(&mut self, restore: Option<bool>) -> Result<(), String> {
         let Some(accepts) = restore else {
             self.back_up();

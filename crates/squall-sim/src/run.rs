@@ -32,7 +32,7 @@ pub struct Settings {
     pub span: Span,
     /// Number of cells, which with their front replace the single controller and its nodes; 0: no cells.
     pub cells: u32,
-    /// The planted bug, if any.
+    /// Bug that is planted in the simulation. None: none is.
     pub mutation: Option<Mutation>,
     /// Whether to keep the whole trace. False: only its last lines.
     pub trace: bool,
@@ -43,11 +43,11 @@ pub struct Settings {
 pub struct Report {
     /// Seed of the simulation.
     pub seed: u64,
-    /// The first violation, if any.
+    /// First invariant that was violated. None: all held.
     pub violation: Option<Violation>,
     /// Simulated time from the beginning to the violation or the end.
     pub ended: Span,
-    /// Numbers of faults and job phases that were reached.
+    /// Counts of injected faults, by the phases that jobs were in.
     pub coverage: Coverage,
     /// Hash of the trace: equal runs have equal hashes.
     pub trace_hash: u64,
@@ -59,10 +59,10 @@ pub struct Report {
     pub jobs: u64,
 }
 
-/// Longest time after the last fault without a start or end of a job, while a job is left.
+/// Longest time after the last fault in which no job starts or ends, although some are left.
 const PATIENCE: Span = Span::from_secs(3600);
 
-/// Longest time after the last fault in all: a job that starts and ends forever is an error too.
+/// Longest time after the last fault in all. It detects a job that starts and ends again and again.
 const PATIENCE_IN_ALL: Span = Span::from_secs(7 * 86_400);
 
 /// Number of equal parts into which a run's active time is divided. After every second part the live state is compared
@@ -151,8 +151,8 @@ pub(crate) fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
     setup
 }
 
-/// Returns policy changes that create two QOS with limits that no single job exceeds. The high one may preempt the low
-/// one.
+/// Returns policy changes that create two QOS with limits that no single job exceeds. Jobs of the QOS `high` may
+/// preempt jobs of the QOS `low`.
 fn levels(seed: &mut Seed, cpus: u64) -> Vec<PolicyChange> {
     let mut low = Qos { grace_s: seed.below(3) * seed.spread(1, 30), ..Qos::default() };
     let mut high = Qos { priority: 10, preempt: vec![LOW.into()], ..Qos::default() };
@@ -206,7 +206,8 @@ fn play(world: &mut World, settings: &Settings) -> Result<(), Box<Violation>> {
     world.judge.check_over()
 }
 
-/// Runs until every job has ended and all nodes are empty, or there is no more progress. Then makes the final checks.
+/// Runs until every job has ended and all nodes are empty, or until there is no more progress. Then makes the final
+/// checks.
 pub(crate) fn settle(world: &mut World) -> Result<(), Box<Violation>> {
     let (begin, mut round) = (world.now, 0);
     let mut idle = BTreeMap::new();

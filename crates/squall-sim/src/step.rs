@@ -17,10 +17,13 @@ use crate::order::{Order, Truth};
 use crate::trace::Who;
 use crate::world::{Happening, World};
 
-/// Numbers of the signals that the simulation distinguishes.
+/// Number of the signal SIGKILL.
 const KILL: i32 = 9;
+/// Number of the signal SIGTERM.
 const TERM: i32 = 15;
+/// Number of the signal SIGCONT.
 pub(crate) const CONT: i32 = 18;
+/// Number of the signal SIGSTOP.
 pub(crate) const STOP: i32 = 19;
 
 /// A step daemon and its tasks, or what remains after the daemon was killed.
@@ -32,14 +35,14 @@ pub(crate) struct StepHost {
     truth: Truth,
     tasks: Vec<Task>,
     started: Time,
-    /// The node daemon has been told that the step daemon is gone.
+    /// Whether the node daemon has been told that the step daemon has died.
     orphan_told: bool,
-    /// Step daemon, node daemon and zygote were down when a task ended, so its exit code is unknown.
+    /// Whether step daemon, node daemon and zygote were all down when a task ended, so that its exit code is unknown.
     unseen: bool,
     node_daemon_alive: bool,
     tick_at: Option<Time>,
-    /// The step was told to end, or its `srun` has ended: the step daemon waits only some seconds for output to be
-    /// delivered.
+    /// Whether the step was told to end, or its `srun` has ended. The step daemon then waits only some seconds for
+    /// output to be delivered.
     told_to_end: bool,
 }
 
@@ -48,7 +51,7 @@ pub(crate) struct StepHost {
 struct Task {
     rank: u32,
     alive: bool,
-    /// Incremented by each change of the task's run; an end that was scheduled for an earlier value is ignored.
+    /// Incremented whenever a signal stops, continues or ends the task. An end that was scheduled before is ignored.
     turn: u32,
     left: Span,
     /// Time at which the task last started or continued. None: it is stopped.
@@ -147,7 +150,7 @@ impl World {
         self.after(span, Happening::StepReady { node, boot, key });
     }
 
-    /// Starts the step's tasks, once everything is ready for them.
+    /// Starts the step's tasks, once the step daemon has finished its preparations.
     pub(crate) fn step_ready(&mut self, node: usize, boot: u64, key: StepKey) {
         let Some(launch) = self.nodes[node].steps.get(&key).filter(|_| self.nodes[node].boot == boot) else { return };
         let launch = launch.launch.clone();
@@ -234,7 +237,8 @@ impl World {
         }
     }
 
-    /// Kills the step daemon if its planned kill is due now. Returns whether it was.
+    /// Kills the step daemon if the number of actions until a planned kill has been reached. Returns whether it was
+    /// killed.
     fn step_dies_now(&mut self, node: usize, key: StepKey) -> bool {
         let Some(left) = &mut self.step_dies_after_acts else { return false };
         *left = left.saturating_sub(1);
@@ -289,7 +293,7 @@ impl World {
         }
     }
 
-    /// Delivers a step daemon's final report to the node daemon.
+    /// Delivers a step daemon's final report (the step's end or failure) to the node daemon.
     pub(crate) fn step_spoke(&mut self, node: usize, life: u64, key: StepKey) {
         if !self.nodes[node].lives(life) {
             return;
@@ -487,7 +491,8 @@ impl World {
         self.end_orphan_if_empty(node, key, true);
     }
 
-    /// Tells the node daemon the end of an orphaned step when none of its tasks is left.
+    /// Reports the end of an orphaned step to the node daemon when none of its tasks is left. `told`: the node daemon
+    /// has been told that the step daemon has died.
     pub(crate) fn end_orphan_if_empty(&mut self, node: usize, key: StepKey, told: bool) {
         if !self.nodes[node].has_daemon() {
             return;
@@ -506,7 +511,7 @@ impl World {
         self.tell_node(node, NodeInput::Ended { key, end });
     }
 
-    /// Kills a step's daemon and all its tasks. The report of its end follows.
+    /// Kills a step's daemon and all its tasks. The node daemon then handles the step as one without a daemon.
     pub(crate) fn kill_step(&mut self, node: usize, key: StepKey) {
         let life = self.nodes[node].life;
         if self.nodes[node].spool.steps.get(&key).is_some_and(|f| f.result.is_some()) {

@@ -11,9 +11,9 @@ use crate::node_spec::{self, NodeSpec};
 pub struct TraceJob {
     /// Number of the job in the trace.
     pub id: i64,
-    /// Submit time, seconds.
+    /// Time at which the job was submitted, seconds since the trace's start.
     pub submit: u64,
-    /// Run time, seconds.
+    /// Time that the job ran, seconds.
     pub run: u64,
     /// Time limit, seconds: the requested time, but at least the run time.
     pub estimate: u64,
@@ -48,9 +48,9 @@ pub struct Trace {
 /// A line that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadLine {
-    /// Line number, from 1.
+    /// Number of the line in the trace, from 1.
     pub line: usize,
-    /// Description of the error.
+    /// Description of the error in the line.
     pub problem: String,
 }
 
@@ -202,8 +202,7 @@ impl Trace {
     }
 }
 
-/// Parses a record of 18 numbers; further columns are ignored. Returns false beside the job if its submit time is
-/// unknown.
+/// Parses a record of 18 numbers; further columns are ignored. Returns the job, and whether its submit time is known.
 fn record(line: &str) -> Result<(TraceJob, bool), String> {
     let mut numbers = [-1; COLUMNS.len()];
     let mut words = line.split_ascii_whitespace();
@@ -232,7 +231,7 @@ fn record(line: &str) -> Result<(TraceJob, bool), String> {
     Ok((TraceJob { id, submit, run, estimate, processors, spec: None }, known))
 }
 
-/// Parses an integer; a fraction, as averages have it, is cut off.
+/// Parses a number. Its fraction is cut off; columns with averages may have one.
 fn number(word: &str) -> Option<i64> {
     let whole = match word.split_once('.') {
         Some((whole, fraction)) if fraction.bytes().all(|digit| digit.is_ascii_digit()) => whole,

@@ -7,23 +7,23 @@ use squall_model::time::Time;
 
 use crate::seed::mix;
 
-/// Number of last lines that are kept unless all are.
+/// Number of trailing lines that are kept when the whole trace was not requested.
 const KEPT_LINES: usize = 200;
 
-/// Origin of a trace line.
+/// Origin of a line in the simulation's trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
-    /// The controller.
+    /// The line is about the controller.
     Controller,
-    /// The node with this index.
+    /// The line is about the node with this index.
     Node(u32),
-    /// The client request with this index.
+    /// The line is about the client request with this index.
     Client(u32),
-    /// An injected fault.
+    /// The line is about an injected fault.
     Fault,
 }
 
-/// One line of the trace.
+/// One line of the simulation's trace.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     /// Simulated time of the event.
@@ -34,7 +34,7 @@ pub(crate) struct Line {
     pub(crate) what: &'static str,
     /// Job id; 0: the event concerns no job.
     pub(crate) job: u32,
-    /// Number that belongs to the event (attempt, step, record, count, …).
+    /// Number that the event is about: an attempt, a step, a record, a count or the like.
     pub(crate) number: u64,
 }
 
@@ -91,7 +91,7 @@ impl Trace {
     pub(crate) fn hash(&self) -> u64 {
         self.hash
     }
-    /// Returns the kept lines as text.
+    /// Returns the kept lines of the trace as text.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.lines.iter().map(ToString::to_string).collect()
     }

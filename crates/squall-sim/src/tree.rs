@@ -14,7 +14,7 @@ use crate::world::{Happening, World};
 /// Timeout of a node's connection attempt.
 const DIAL_WAIT: Span = Span::from_secs(2);
 
-/// Time after which the end of a connection is noticed on the other side, added to the network delay.
+/// Time until the other side notices the end of a connection, in addition to the network delay.
 const NOTICE: Span = Span::from_millis(1);
 
 /// A connection between child and parent. Connection numbers are never reused.
@@ -29,28 +29,28 @@ pub(crate) struct Hop {
 pub(crate) struct End {
     /// Port of the network at this end.
     pub(crate) port: usize,
-    /// Start number of the daemon at this end.
+    /// Start number of the daemon at this end. A daemon with a higher number does not have the connection.
     life: u64,
-    /// The daemon has this end open.
+    /// Whether the daemon at this end has the connection open.
     open: bool,
     /// Arrival time of the last frame in flight to this end.
     last: Time,
 }
 
-/// Selects an end of a connection.
+/// Selects one of the two ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Child,
     Parent,
 }
 
-/// All connections of the tree.
+/// All connections between nodes and the controller, which form a tree.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     width: usize,
     hops: BTreeMap<u64, Hop>,
     last: u64,
-    /// Arrival time of the last file piece in flight on direct connections outside the tree, by (sender, receiver).
+    /// Arrival time of the last file piece in flight outside the tree, by (sender, receiver).
     beside: BTreeMap<(usize, usize), Time>,
 }
 
@@ -84,7 +84,7 @@ impl Tree {
     pub(crate) fn new(width: u32) -> Self {
         Self { width: width as usize, ..Self::default() }
     }
-    /// Returns the nodes above `node` in a healthy tree of `count` nodes, nearest first.
+    /// Returns the ancestors of `node` in a healthy tree of `count` nodes, nearest first.
     pub(crate) fn above(&self, node: usize, count: usize) -> Vec<usize> {
         if self.width == 0 { Vec::new() } else { shape::above(node, count, self.width) }
     }
@@ -92,7 +92,7 @@ impl Tree {
     pub(crate) fn subtree(&self, node: usize, count: usize) -> Vec<usize> {
         (0..count).filter(|&other| other == node || self.above(other, count).contains(&node)).collect()
     }
-    /// Returns the connections that are open at this port, with the side that is there.
+    /// Returns the connections that are open at this port, each with the end that is at the port.
     fn of(&self, port: usize) -> Vec<(u64, Side)> {
         let ends = self
             .hops
@@ -100,7 +100,7 @@ impl Tree {
             .flat_map(|(&hop, ends)| [(hop, Side::Child, ends.child), (hop, Side::Parent, ends.parent)]);
         ends.filter(|(_, _, end)| end.port == port && end.open).map(|(hop, side, _)| (hop, side)).collect()
     }
-    /// Returns the port at a connection's parent side.
+    /// Returns the port at a connection's parent side. None: there is no such connection.
     pub(crate) fn parent(&self, hop: u64) -> Option<usize> {
         self.hops.get(&hop).map(|hop| hop.parent.port)
     }
@@ -115,7 +115,7 @@ impl Tree {
 
 /// Functions that open connections.
 impl World {
-    /// Opens a connection from a node to the parent that it has chosen.
+    /// Opens a connection from a node to a parent that the node has chosen.
     fn dial(&mut self, node: usize, to: &Dial) {
         let port = match to {
             Dial::Controller => Some(self.network.controller()),
@@ -225,7 +225,7 @@ impl World {
         }
     }
 
-    /// Sends a piece of a file directly to a node, outside the tree. Pieces arrive in order or are lost.
+    /// Sends a piece of a file directly to a node, outside the tree. The network may lose pieces.
     fn send_beside(&mut self, node: usize, name: &str, chunk: Chunk) {
         let Some(to) = self.nodes.iter().position(|node| node.name == name) else { return };
         let last = self.tree.beside.entry((node, to)).or_default();
@@ -282,7 +282,8 @@ impl World {
         }
     }
 
-    /// Handles a frame for a connection that is closed on this side: the operating system sends a reset to the sender.
+    /// Handles a frame that arrives for a connection closed on this side: the operating system sends a reset to the
+    /// sender.
     fn resets(&mut self, hop: u64, side: Side) {
         let Some(port) = self.tree.hops.get(&hop).map(|ends| ends.end(side).port) else { return };
         if self.is_powered(port) {
@@ -293,7 +294,7 @@ impl World {
 
 /// Functions that end connections.
 impl World {
-    /// Closes one end; the other side notices, unless the network is cut.
+    /// Closes one end of a connection; the other side notices, unless the network is cut.
     pub(crate) fn close(&mut self, hop: u64, side: Side) {
         self.tree.close(hop, side);
         self.notice(hop, side.other());
@@ -306,7 +307,8 @@ impl World {
         }
     }
 
-    /// Closes all connections of a daemon that has ended. `told`: the other sides notice; false after a power loss.
+    /// Closes all connections of a daemon that has ended. `told`: the other sides notice; false after a power loss,
+    /// which sends nothing.
     pub(crate) fn close_all(&mut self, port: usize, told: bool) {
         for (hop, side) in self.tree.of(port) {
             self.tree.close(hop, side);
@@ -316,7 +318,7 @@ impl World {
         }
     }
 
-    /// Schedules that a side notices the connection's end, after all frames in flight to it.
+    /// Schedules the time at which one side notices the connection's end, after all frames in flight to it.
     fn notice(&mut self, hop: u64, side: Side) {
         let Some(ends) = self.tree.hops.get(&hop) else { return };
         let (from, to, last) = (ends.end(side.other()).port, ends.end(side).port, ends.end(side).last);

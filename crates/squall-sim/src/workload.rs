@@ -26,10 +26,10 @@ const KINDS: [DependencyKind; 5] = [
     DependencyKind::AfterCorr,
 ];
 
-/// Greatest size of most files, bytes.
+/// Greatest size of most generated files, bytes.
 const FILE_BYTES_MAX: u64 = 600_000;
 
-/// Name of the second partition, which has half of the nodes and a higher tier.
+/// Name of the second partition, which has half of the nodes; its jobs are considered before those of the first.
 pub(crate) const FAST: &str = "fast";
 
 /// Name of the QOS whose jobs are preempted for jobs of the QOS `HIGH`.
@@ -40,18 +40,18 @@ pub(crate) const HIGH: &str = "high";
 /// State of the workload generator.
 #[derive(Debug)]
 pub(crate) struct Workload {
-    /// Time after which nothing is submitted.
+    /// Time after which the generator submits nothing.
     pub(crate) until: Time,
-    /// Mean time between two user actions.
+    /// Mean time between two actions of users.
     gap: Span,
     cores: u32,
     memory_mb: u64,
     nodes: u32,
-    /// There is a second partition.
+    /// Whether there is a second partition.
     fast: bool,
-    /// There are two QOS, of which one may preempt the other.
+    /// Whether there are two QOS, of which one may preempt the other.
     levels: bool,
-    /// The configuration lets jobs be leased.
+    /// Whether the configuration lets jobs be leased to nodes.
     leases: bool,
     /// Number of submissions left in the current burst.
     burst: u32,
@@ -211,8 +211,8 @@ impl World {
         Parcel::new("", nodes, size, self.seed.below(3))
     }
 
-    /// Returns a random query of all nodes: mostly whether a variable has one value everywhere, to write the next
-    /// value then.
+    /// Returns a random query of all nodes. Most test whether a variable has one value everywhere, and write the next
+    /// value if it has.
     fn question(&mut self) -> Question {
         let at = self.seed.below(3);
         let wrong = self.seed.chance(200_000);

@@ -32,10 +32,10 @@ use crate::trace::{Line, Trace, Who};
 use crate::tree::{Side, Tree};
 use crate::workload::Workload;
 
-/// Time at which every simulation begins.
+/// Time of the simulated clock at which every simulation begins.
 pub(crate) const BEGIN: Time = Time::from_secs(1_800_000_000);
 
-/// Setup of a simulated world.
+/// Configuration of a simulated world.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) names: Vec<String>,
@@ -107,7 +107,8 @@ impl Setup {
     }
 }
 
-/// A simulated event. `life`: start number of the daemon; the event is dropped if the daemon has ended since.
+/// A simulated event. `life`: start number of the daemon that it is for; the event is dropped if the daemon has ended
+/// since.
 #[derive(Debug)]
 pub(crate) enum Happening {
     ControllerStart { life: u64 },
@@ -163,10 +164,10 @@ pub(crate) struct World {
     pub(crate) controller: ControllerHost,
     pub(crate) nodes: Vec<NodeHost>,
     pub(crate) tree: Tree,
-    /// Nodes with their start numbers that were accepted once, for a planted bug.
+    /// Pairs (node, daemon start number) whose registration was accepted once. Only planted bugs use it.
     pub(crate) welcomed: BTreeSet<(usize, u64)>,
     pub(crate) clients: Clients,
-    /// Each `srun` that waits for a step, by the index of its order.
+    /// Each `srun` that waits for a step, by the index of its job order.
     pub(crate) followers: BTreeMap<usize, Follower>,
     /// Copy of the controller's disk, and the last assigned job id at that time.
     pub(crate) backup: Option<(MemoryLog, JobId)>,
@@ -174,7 +175,7 @@ pub(crate) struct World {
     pub(crate) judge: Judge,
     pub(crate) workload: Option<Workload>,
     pub(crate) nemesis: Nemesis,
-    /// Number of actions of all step daemons after which one of them is killed. None: not planned.
+    /// Number of actions of all step daemons until one of them is killed. None: no kill is planned.
     pub(crate) step_dies_after_acts: Option<u32>,
     pub(crate) coverage: Coverage,
     pub(crate) trace: Trace,
@@ -217,12 +218,12 @@ impl World {
         world
     }
 
-    /// Returns whether the bug is planted.
+    /// Returns whether the simulation runs with this planted bug.
     pub(crate) fn is_planted(&self, mutation: Mutation) -> bool {
         self.setup.mutation == Some(mutation)
     }
 
-    /// Returns whether the bug is planted and strikes now, which it does in one of `n` cases.
+    /// Returns whether this bug is planted and takes effect now: at random, in one of `n` cases.
     pub(crate) fn mutates(&mut self, mutation: Mutation, n: u64) -> bool {
         self.is_planted(mutation) && self.seed.below(n) == 0
     }

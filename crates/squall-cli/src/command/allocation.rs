@@ -17,19 +17,19 @@ use crate::contact::{Patience, fresh_key, may_pass};
 use crate::options::{Stop, Tool};
 use crate::refusal;
 
-/// An allocation granted within this time is reported without a message about queueing.
+/// Longest wait for an allocation that is not reported: one granted later is announced as queued.
 const QUEUED: Duration = Duration::from_millis(150);
 
 /// Signals that cancel the wait for an allocation.
 const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 
-/// An allocation that has started.
+/// An allocation that was granted to this command.
 #[derive(Debug)]
 pub(crate) struct Granted {
     /// Connection that owns the allocation: the allocation ends if this connection closes and no other attaches in
     /// time.
     pub(crate) client: Client,
-    /// Whether the first step was requested on this connection: the next answer is about that step.
+    /// Whether the first step was requested on this connection: then the next answer on it is about that step.
     pub(crate) step_asked: bool,
     /// The job: its id, nodes and environment.
     pub(crate) facts: JobFacts,
@@ -48,7 +48,8 @@ pub(crate) struct Ask {
     pub(crate) immediate_s: Option<u32>,
     /// Whether messages about waiting are suppressed (`--quiet`).
     pub(crate) quiet: bool,
-    /// First step, if it is known already: it starts together with the allocation. Only for a job of one component.
+    /// Request for the first step, which starts together with the allocation. None: the step is requested later. Only
+    /// for a job of one component.
     pub(crate) step: Option<Box<FirstStep>>,
 }
 
@@ -73,7 +74,8 @@ pub(crate) fn allocate(ask: Ask, signals: &SignalFd) -> Result<Granted, Stop> {
 struct Waiting {
     tool: Tool,
     job: JobId,
-    /// Whether the job is heterogeneous. As in Slurm, where such jobs always wait, its start is then always reported.
+    /// Whether the job is heterogeneous. Its start is always reported, as in Slurm, where such jobs always wait in the
+    /// queue.
     several: bool,
     quiet: bool,
     client: Client,
@@ -163,7 +165,7 @@ fn attach(tool: Tool, job: JobId) -> Result<Client, Stop> {
     }
 }
 
-/// Releases an allocation. Returns whether the controller has acknowledged it.
+/// Releases an allocation with the exit code `exit`. Returns whether the controller has acknowledged it.
 pub(crate) fn release(tool: Tool, client: Option<Client>, job: JobId, exit: ExitCode) -> bool {
     let request = Request::Finish { job, exit };
     let finished = |client: &mut Client| {

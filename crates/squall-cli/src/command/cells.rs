@@ -17,7 +17,8 @@ use super::configure;
 use super::down::{self, END_TIME};
 use super::up::{self, CONTROLLER_TIME, LOOK_EVERY, Options};
 
-/// Returns the number of cells that the cluster has or will have; None: it is not divided into cells.
+/// Returns the number of cells that the cluster has, or will have by `--cells`. None: it is not divided into cells.
+/// Fails if it has another number of cells than `--cells` asks for.
 pub(super) fn meant(options: &Options) -> Result<Option<u32>, String> {
     let place = &options.place;
     let there = place.cells().map_err(|e| e.to_string())?.len() as u32;
@@ -34,7 +35,7 @@ pub(super) fn meant(options: &Options) -> Result<Option<u32>, String> {
     }
 }
 
-/// Starts the cells and the front; those that run already are left alone.
+/// Starts the front and all cells that do not run yet; returns the message to print.
 pub(super) fn up(options: &Options, cells: u32) -> Result<String, String> {
     let place = &options.place;
     if options.strict {

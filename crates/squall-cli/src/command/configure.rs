@@ -8,13 +8,13 @@ use squall_model::config::Config;
 
 use super::up::Options;
 
-/// Changes that `squall up` makes to the configuration files of a state folder.
+/// Changes that `squall up` will make to the configuration files of a state folder.
 pub(super) struct Plan {
-    /// The configuration that will be in force, checked.
+    /// The new configuration, which was checked for errors.
     pub(super) checked: Checked,
-    /// Configuration files to write; None: the existing files stay.
+    /// Configuration files to write. None: the existing files stay as they are.
     pub(super) files: Option<ConfigFiles>,
-    /// Configuration files that exist already; None: a new cluster.
+    /// Configuration files that exist before the change. None: the cluster is new.
     before: Option<ConfigFiles>,
 }
 
@@ -47,7 +47,7 @@ impl Plan {
         Self { checked, files: Some(files), before }.accepted(options)
     }
 
-    /// Prints warnings about the configuration; with `--strict` the first one is an error.
+    /// Prints warnings about the new configuration. With `--strict` the first one is an error.
     fn accepted(self, options: &Options) -> Result<Self, String> {
         match self.checked.oddities.first() {
             Some(odd) if options.strict => Err(odd.clone()),
@@ -59,7 +59,7 @@ impl Plan {
         }
     }
 
-    /// Writes the configuration files, if the plan has any.
+    /// Writes the configuration files, if they change.
     pub(super) fn carry_out(&self, place: &Place) -> Result<(), String> {
         let Some(files) = &self.files else { return Ok(()) };
         files.write(place)?;
@@ -103,7 +103,7 @@ fn fresh(options: &Options, given: Option<ConfigFiles>) -> Result<ConfigFiles, S
     complete(options, files)
 }
 
-/// Adds the nodes and the address that options name to the text of `squall.toml`.
+/// Completes the text of `squall.toml` with the nodes and the address that options name.
 fn complete(options: &Options, files: ConfigFiles) -> Result<ConfigFiles, String> {
     let listen = options.listen.as_ref().map(|(host, port)| (host.as_str(), *port));
     let given = options.config.as_ref().map(|_| files.text());

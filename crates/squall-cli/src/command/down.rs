@@ -27,7 +27,7 @@ the queue if they may be requeued; the state stays, and `squall up` goes on with
   --keep-jobs   leave running jobs alone: the next `squall up` takes them over again
 ";
 
-/// Timeout for the controller to end running jobs, in addition to the cluster's KillWait.
+/// Timeout for the controller to end running jobs and itself, in addition to the cluster's KillWait.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(30);
 /// Timeout for the process of a killed controller to disappear.
 const DYING_TIME: Duration = Duration::from_millis(500);
@@ -76,15 +76,15 @@ fn down(place: &Place, keep_jobs: bool) -> Result<String, String> {
     down_one(place, keep_jobs)
 }
 
-/// Facts about a cluster that are needed to shut it down.
+/// Data about a cluster that are needed to shut it down.
 struct Known {
-    /// The configuration; None: it can't be read or is invalid.
+    /// The cluster's configuration. None: it cannot be read or is invalid.
     config: Option<Config>,
-    /// The cluster's name.
+    /// Name of the cluster.
     cluster: String,
-    /// Names of nodes that have, or had, a daemon on this machine.
+    /// Names of nodes with a daemon on this machine, at present or earlier.
     names: Vec<String>,
-    /// Node daemons that run.
+    /// Node daemons that run at present.
     nodes: Vec<Daemon>,
 }
 
@@ -166,7 +166,8 @@ fn shut_down(place: &Place, keep_jobs: bool, patience: Duration) -> Result<Strin
     })
 }
 
-/// Kills steps (unless `keep_jobs`) and removes the pid files and sockets that killed daemons left behind.
+/// Cleans up after daemons that were killed: removes their pid files and sockets and, unless `keep_jobs`, kills steps
+/// that still run.
 fn sweep(place: &Place, names: &[String], keep_jobs: bool) {
     if !keep_jobs {
         for name in names {

@@ -12,7 +12,7 @@ use crate::capture::Vars;
 use crate::options::Stop;
 use crate::options::asked::Asked;
 
-/// Most ranks that a host list may name.
+/// Maximum number of ranks for which a host list may name nodes.
 const MOST: usize = squall_model::limits::TASKS_MAX as usize;
 
 /// Applies a host list to the request: `--nodelist` with `--distribution=arbitrary`, or `SLURM_HOSTFILE` where no nodes
@@ -33,8 +33,8 @@ pub(crate) fn obey(asked: &mut Asked, vars: &Vars) -> Result<(), Stop> {
         _ => {
             let arbitrary = matches!(asked.run.distribution, Distribution::Arbitrary(_));
             if arbitrary && !asked.on_line("distribution") {
-                // The job's own variable sets `arbitrary` here: without a list, the job's nodes are in its list's order
-                // already.
+                // The job's own environment sets `arbitrary` here. Without a list, the job's nodes are in its list's
+                // order already.
                 asked.run.distribution = Distribution::Block;
             } else if arbitrary {
                 return Err(Stop::bad(
@@ -65,11 +65,11 @@ pub(crate) fn obey(asked: &mut Asked, vars: &Vars) -> Result<(), Stop> {
         tasks_of[place as usize] += 1;
     }
     asked.run.distribution = Distribution::Arbitrary(Arc::new(places.into_iter().collect()));
-    // What comes within the job goes by it, too.
+    // Programs that are started within the job inherit this distribution.
     asked.spec.options.distribution = AsGiven::of("arbitrary", Some(Spread::default()));
     let need = &mut asked.spec.need;
     need.ntasks = Some(tasks as u32);
-    // An allocation names a minimum for each node: what the node with the most tasks needs.
+    // An allocation has a minimum of CPUs for each node: those that the node with the most tasks needs.
     let most = tasks_of.into_iter().max().filter(|_| !need.overcommit).unwrap_or(1) * need.task_cpus();
     need.cpus_min = need.cpus_min.max((most > 1).then_some(most));
     need.nodes_min = Some(nodes.len() as u32);
@@ -78,7 +78,7 @@ pub(crate) fn obey(asked: &mut Asked, vars: &Vars) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Returns the node of each rank. Several ranks on one node may be written as one word: `n1*4`.
+/// Parses a host list into the node of each rank. A word such as `n1*4` stands for four ranks on one node.
 fn names(list: &str) -> Result<Vec<String>, String> {
     let mut names = Vec::new();
     for line in list.lines().map(|line| line.split('#').next().unwrap_or_default()) {

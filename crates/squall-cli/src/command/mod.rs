@@ -67,7 +67,7 @@ fn owned(place: &Place) -> Result<(), String> {
     Err(format!("the cluster in {} is {name}'s: only {name} and root may do that", dir.display()))
 }
 
-/// Tells which cluster commands will talk to, for the message after a start.
+/// Returns the part of the message after a start that tells how commands find this cluster.
 fn how_to_reach(place: &Place) -> String {
     let same = |other: &Place| {
         let path = |place: &Place| place.dir().canonicalize().ok();

@@ -28,7 +28,7 @@ use crate::options::{Stop, Tool, collect};
 
 const SALLOC: Tool = Tool::Salloc;
 
-/// Length of the wait for an allocation after which the terminal's bell rings.
+/// Length of the wait for an allocation after which the terminal's bell rings when the allocation is granted.
 const BELL_AFTER: Duration = Duration::from_secs(10);
 
 const SIGNALS: [i32; 10] = [
@@ -151,14 +151,14 @@ impl Drop for Terminal {
     }
 }
 
-/// An allocation while its command runs.
+/// State of salloc while the command runs in the allocation.
 struct Hold {
     job: JobId,
     asked: Asked,
     terminal: Terminal,
     signals: SignalFd,
     client: Option<Client>,
-    /// Reconnection to the controller in progress; None: connected, or given up.
+    /// Attempt in progress to reconnect to the controller. None: salloc is connected, or the attempt has failed.
     search: Option<Search>,
     revoked: bool,
 }
@@ -305,7 +305,8 @@ fn signal_group(child: &Child, signal: i32) {
     }
 }
 
-/// Returns salloc's exit status for the command's. Signals with which users end a session count as success.
+/// Returns salloc's exit status for a command that ended with `status`. Signals with which users end a session count as
+/// success.
 fn code_of(status: ExitStatus) -> u8 {
     match (status.code(), status.signal()) {
         (Some(code), _) => code as u8,

@@ -57,7 +57,8 @@ Help options:
 
 const WHAT: &str = "Could not get job step info";
 
-/// Nodes that have not connected within this time run none of the step's tasks any more.
+/// Time within which each node that still runs tasks of the step connects. Nodes that have not connected by then have
+/// none.
 const CALLS: Duration = Duration::from_secs(2);
 
 /// Runs sattach.
@@ -127,7 +128,7 @@ fn not_there<T>(call: &mut Call<'_>, error: &ClientError) -> Result<T, Fail> {
     call.fail(&format!("{WHAT}: {}", refusal::error_text(error)))
 }
 
-/// Formats a step's layout as Slurm does.
+/// Formats a step's layout, for `--layout`, as Slurm does.
 fn layout_text(layout: &Layout) -> String {
     let names = layout.nodes.names();
     let mut text = "Job step layout:\n".to_owned();
@@ -160,7 +161,7 @@ fn attach(job: JobId, step: StepNo) -> Result<(Client, Listener, Layout), Client
 
 /// A running step to which sattach is attached.
 struct Watch {
-    /// Connection to the controller; None: lost, and the links to the step daemons end by themselves.
+    /// Connection to the controller. None: it was lost; the end of the step is then noticed by the end of the links.
     client: Option<Client>,
     listener: Listener,
     layout: Layout,
@@ -169,7 +170,7 @@ struct Watch {
     input: Input,
     exits: Exits,
     begun: Instant,
-    /// When the controller reported the step's end.
+    /// Time at which the controller reported the step's end. None: it has not.
     done: Option<Instant>,
 }
 
@@ -222,7 +223,8 @@ impl Watch {
         sources
     }
 
-    /// Returns whether every node that will connect has connected. Input is read only then: it goes to all of them.
+    /// Returns whether every node that will connect has connected. Input is read only then, since it goes to all of
+    /// them.
     fn is_complete(&self, now: Instant) -> bool {
         let here = self.links.iter().filter(|link| link.node().is_some()).count();
         here >= self.layout.nodes.len() || now >= self.begun + CALLS
@@ -298,8 +300,8 @@ impl Watch {
         !missing.is_empty()
     }
 
-    /// Returns whether nothing more will come: the step has ended and its nodes have sent everything, or all
-    /// connections are lost.
+    /// Returns whether sattach can end: the step has ended and its nodes have sent everything, or all connections are
+    /// lost.
     fn is_over(&self, now: Instant, idle: bool) -> bool {
         let open = self.links.iter().any(Link::is_open);
         match self.done {

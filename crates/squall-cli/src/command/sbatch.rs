@@ -109,17 +109,17 @@ fn obey_script(asked: &mut Asked, said: Vec<Said>, of_script: &mut Vec<Found>) -
     Ok(())
 }
 
-/// Prints the words of the script's options, for `-vvv`.
+/// Prints the words of the options in the script, for `-vvv`; nothing unless `shown`.
 fn show_words(words: &[String], shown: bool) {
     for word in words.iter().filter(|_| shown) {
         eprintln!("sbatch: debug2: Found in script, argument \"{word}\"");
     }
 }
 
-/// An option in a script, its line number, and the text that names its place in errors.
+/// An option in a script: the option, its line number, and the text that names its place in error messages.
 type Said = (Found, u32, String);
 
-/// Returns the options in a script, one list for each component.
+/// Returns the options in a script, one list for each component of the job.
 fn directives(script: &Script, shown: bool) -> Result<Vec<Vec<Said>>, Stop> {
     let mut all: Vec<Vec<Said>> = vec![Vec::new()];
     for directive in script.directives()? {

@@ -60,7 +60,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sbcast", args, sbcast)
 }
 
-/// The request, from options and variables.
+/// Request of the command, from options and variables.
 struct Asked {
     force: bool,
     preserve: bool,

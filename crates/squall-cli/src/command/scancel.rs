@@ -73,7 +73,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("scancel", args, scancel)
 }
 
-/// How jobs are cancelled: the signal and the other options.
+/// Settings of a cancellation: the signal and the other options.
 struct Way {
     signal: Option<i32>,
     batch: bool,
@@ -150,7 +150,8 @@ fn selection(call: &mut Call<'_>, given: &Arguments) -> Result<JobSelection, Fai
     Ok(selection)
 }
 
-/// Returns the conditions reservation and wckey, for which the jobs must be listed first; None: neither is given.
+/// Returns the values of `--reservation` and `--wckey`, because of which the jobs must be listed first. None: neither
+/// is given.
 fn narrow(given: &Arguments) -> Option<(Option<&str>, Option<&str>)> {
     let both = (given.last("reservation"), given.last("wckey"));
     (both != (None, None)).then_some(both)
@@ -200,7 +201,7 @@ fn chosen(
     Ok(all)
 }
 
-/// Returns whether a job is one of those that a word of the command line names.
+/// Returns whether a job is among those that `meant`, a word of the command line, names.
 fn of_job(meant: &JobRef, job: &JobInfo) -> bool {
     match meant {
         JobRef::Job(id) | JobRef::Tasks(id, _) => *id == job.id || job.task.is_some_and(|task| task.array == *id),

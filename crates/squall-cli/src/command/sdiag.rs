@@ -50,7 +50,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sdiag", args, sdiag)
 }
 
-/// Runs sdiag in the given surroundings.
+/// Runs sdiag with the command-line arguments `args`. `call` has the controller, the environment and the output.
 pub(crate) fn sdiag(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     if given.has("") {
@@ -83,12 +83,12 @@ pub(crate) fn sdiag(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Returns the mean; 0 without any items.
+/// Returns `total` divided by `count`; 0 if `count` is 0.
 pub(crate) fn average(total: u64, count: u64) -> u64 {
     total.checked_div(count).unwrap_or(0)
 }
 
-/// Sorts the counters by number of requests, as Slurm does by default, or as an option says.
+/// Sorts the request counters by the column that an option selects; by default by number of requests, as Slurm does.
 fn sort(diag: &mut Diag, by_id: bool, by_time: bool, by_average: bool) {
     if by_id {
         diag.messages.sort_by(|a, b| a.0.cmp(&b.0));
@@ -158,7 +158,7 @@ fn date(clock: &Clock, time: Time) -> String {
     format!("{} ({})", clock.local(time).strftime("%a %b %d %H:%M:%S %Y"), time.secs())
 }
 
-/// Returns the minutes that the counters cover.
+/// Returns the length of the time that the counters cover, minutes.
 pub(crate) fn minutes(diag: &Diag) -> u64 {
     diag.now.since(diag.since).secs() / 60
 }
@@ -178,8 +178,8 @@ fn schedule(out: &mut String, diag: &Diag) {
     line(out, format_args!("\tLast queue length: {}", diag.queue_length));
 }
 
-/// Prints the backfill statistics. Squall has no separate backfill scheduler: a cycle here is a scheduling pass in
-/// which jobs behind a waiting one were tried.
+/// Prints the backfill statistics. Squall has no separate backfill scheduler: a cycle here is a scheduling pass that
+/// tried jobs behind a pending one with a reservation.
 fn backfill(out: &mut String, counts: &BackfillCounts, clock: &Clock) {
     out.push_str("\nBackfilling stats\n");
     line(out, format_args!("\tTotal backfilled jobs (since last slurm start): {}", counts.jobs_ever));
@@ -256,7 +256,8 @@ fn gang(out: &mut String, gang: &GangCounts) {
     line(out, format_args!("\tOut of step: {skew}"));
 }
 
-/// Returns how many messages carried 1, 2-3, 4-7, … merged reports; ranges without any are left out.
+/// Returns how many messages to the controller carried 1, 2-3, 4-7, … merged reports; ranges without messages are
+/// omitted.
 pub(crate) fn windows(fabric: &FabricCounts) -> impl Iterator<Item = (String, u64)> {
     fabric.windows.iter().enumerate().filter(|(_, count)| **count > 0).map(|(power, count)| {
         let least = 1_u64 << power;

@@ -55,12 +55,12 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sprio", args, sprio)
 }
 
-/// A column: its letter, its title, and its text for a job.
+/// A column of the output: its letter, its title, and its text for a job.
 struct Field {
     letter: char,
     title: &'static str,
     get: fn(&JobPriority, &Factors) -> String,
-    /// The column's text in the line of weights.
+    /// Returns the column's text in the line that shows the weights.
     weight: fn(&Factors) -> String,
 }
 
@@ -219,7 +219,7 @@ fn default_format(given: &Arguments, weights: &Factors) -> String {
     format
 }
 
-/// A part of a format: text, or a column with its width and whether it is right-aligned.
+/// A part of a format: fixed text, or a column with its width and alignment.
 enum Piece {
     Text(String),
     Column(&'static Field, usize, bool),

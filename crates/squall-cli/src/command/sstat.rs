@@ -50,7 +50,7 @@ sstat [<OPTION>] -j <job(.stepid)>
   What tasks use is measured when this command asks. See sacct for steps that have ended.
 ";
 
-/// Fields printed without `--format`.
+/// Names of the fields that sstat prints without `--format`.
 const SHOWN: &str = "JobID,MaxVMSize,MaxVMSizeNode,MaxVMSizeTask,AveVMSize,MaxRSS,MaxRSSNode,MaxRSSTask,AveRSS,\
 MaxPages,MaxPagesNode,MaxPagesTask,AvePages,MinCPU,MinCPUNode,MinCPUTask,AveCPU,NTasks,AveCPUFreq,ReqCPUFreqMin,\
 ReqCPUFreqMax,ReqCPUFreqGov,ConsumedEnergy,MaxDiskRead,MaxDiskReadNode,MaxDiskReadTask,AveDiskRead,MaxDiskWrite,\
@@ -58,7 +58,7 @@ MaxDiskWriteNode,MaxDiskWriteTask,AveDiskWrite,TRESUsageInAve,TRESUsageInMax,TRE
 TRESUsageInMin,TRESUsageInMinNode,TRESUsageInMinTask,TRESUsageInTot,TRESUsageOutAve,TRESUsageOutMax,\
 TRESUsageOutMaxNode,TRESUsageOutMaxTask,TRESUsageOutMin,TRESUsageOutMinNode,TRESUsageOutMinTask,TRESUsageOutTot";
 
-/// All fields, in the order of Slurm's list.
+/// Names of all fields, in the order of Slurm's list.
 const KNOWN: &str = "AveCPU,AveCPUFreq,AveDiskRead,AveDiskWrite,AvePages,AveRSS,AveVMSize,ConsumedEnergy,ConsumedEnergyRaw,JobID,\
 MaxDiskRead,MaxDiskReadNode,MaxDiskReadTask,MaxDiskWrite,MaxDiskWriteNode,MaxDiskWriteTask,MaxPages,\
 MaxPagesNode,MaxPagesTask,MaxRSS,MaxRSSNode,MaxRSSTask,MaxVMSize,MaxVMSizeNode,MaxVMSizeTask,MinCPU,\
@@ -67,12 +67,12 @@ TRESUsageInAve,TRESUsageInMax,TRESUsageInMaxNode,TRESUsageInMaxTask,TRESUsageInM
 TRESUsageInMinTask,TRESUsageInTot,TRESUsageOutAve,TRESUsageOutMax,TRESUsageOutMaxNode,TRESUsageOutMaxTask,\
 TRESUsageOutMin,TRESUsageOutMinNode,TRESUsageOutMinTask,TRESUsageOutTot";
 
-/// Name of the field with process ids, which only running steps have.
+/// Name of the field with process ids. Only sstat has it, since only running steps have processes.
 const PIDS: &str = "Pids";
 
 static PROCESSES: &[Column<Row>] = &[Column::new(PIDS, 20, |row| row.pids.clone())];
 
-/// Fields printed with `-i`.
+/// Names of the fields printed with `-i`.
 const OF_PROCESSES: &str = "JobID,NodeList,Pids";
 
 /// Runs sstat.
@@ -199,7 +199,8 @@ fn why_none(call: &mut Call<'_>, target: &Target) -> Result<String, Fail> {
     })
 }
 
-/// Asks the nodes for a step's usage so far. For a step that has just ended, accounting's data stay.
+/// Asks the nodes for a step's usage so far and enters it in the row. If the step has just ended, the row keeps
+/// accounting's data.
 fn measure(call: &mut Call<'_>, row: &mut AccountingRow) -> Result<(), Fail> {
     let Some(step) = row.step else { return Ok(()) };
     match call.controller.ask(&Request::Measure { job: row.id, step }) {
@@ -233,7 +234,7 @@ mod tests {
         }
     }
 
-    /// Fault D12: running steps are listed in order.
+    /// Checks fault D12: running steps are listed in order.
     #[test]
     fn d12_running_steps_in_order() {
         let mut fake = fake();

@@ -36,7 +36,8 @@ pub(crate) fn ended(tool: Tool, result: Result<u8, Stop>) -> ExitCode {
     }
 }
 
-/// Applies variables, then the command line, to a request. The request may contain options of lower precedence already.
+/// Applies environment variables, then the command line, to a request. Options that the request has already are of
+/// lower precedence.
 pub(crate) fn obey(asked: &mut Asked, tool: Tool, line: &Line<'_>, vars: &Vars) -> Result<(), Stop> {
     let lookup = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, v)| v.to_string_lossy().into_owned());
     collect::obey_variables(asked, tool, &lookup)?;
@@ -108,7 +109,7 @@ pub(crate) fn known_cluster(tool: Tool, names: Option<&str>) -> Result<(), Stop>
     )))
 }
 
-/// Returns the line for `--test-only`, which says when the job would start.
+/// Returns the line for `--test-only`, with the time at which the job would start.
 pub(crate) fn would_start(tool: Tool, spec: JobSpec) -> Result<String, ClientError> {
     let request = Request::TestSubmit { spec: Arc::new(spec) };
     match Patience::new(tool.name()).ask(&request)?.1 {

@@ -48,10 +48,11 @@ Where a machine has joined another one's cluster (`squall node --controller`), i
 pub(super) const CONTROLLER_TIME: Duration = Duration::from_mins(2);
 /// Timeout for the registration of all nodes.
 const NODE_TIME: Duration = Duration::from_mins(1);
-/// Most nodes that `--nodes` may name (real ones), and below, `--rack` (emulated ones).
+/// Maximum number of real nodes that `--nodes` may name.
 const NODES_MAX: u32 = 1024;
+/// Maximum number of emulated nodes that `--rack` may name.
 const RACK_MAX: u32 = 200_000;
-/// Interval between checks.
+/// Interval between checks whether a daemon has started or ended.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 pub(super) struct Options {
@@ -66,7 +67,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// Returns further arguments for the controller.
+    /// Returns additional command-line arguments for the controller.
     pub(super) fn further(&self) -> &'static [&'static str] {
         if self.accept_loss { &["--accept-loss"] } else { &[] }
     }
@@ -196,14 +197,14 @@ fn check_listen(options: &Options, config: &Config) -> Result<(), String> {
     }
 }
 
-/// Returns the names of the nodes on this machine.
+/// Returns the names of the nodes whose daemons run on this machine.
 pub(super) fn here(config: &Config) -> Result<Vec<String>, String> {
     let (mut names, emulated) = (life::real_names(config)?, life::emulated_names(config)?);
     names.extend(emulated);
     Ok(names)
 }
 
-/// Starts the node daemon of this machine, which has joined another machine's cluster.
+/// Starts the node daemon of this machine, if the machine has joined the cluster of another one.
 fn resume_node(place: &Place, joined: &Joined) -> Result<String, String> {
     let daemon = Daemon::Node(joined.name.clone());
     let node = format!("{daemon} of the cluster at {}", joined.controller);
@@ -262,7 +263,7 @@ pub(super) fn ensure(
     }
 }
 
-/// Returns whether a controller answers.
+/// Returns whether the controller of this cluster answers.
 pub(super) fn is_answering(place: &Place) -> bool {
     Client::connect_to(place, "up").and_then(|mut c| c.ask(&Request::Ping)).is_ok()
 }
@@ -309,8 +310,8 @@ fn ended(place: &Place) -> String {
     }
 }
 
-/// Returns the nodes that have not registered with the controller. Unless `all` is set, the list may be incomplete as
-/// long as there are any: `all` is needed to report them.
+/// Returns the names of nodes that have not registered with the controller. Unless `all` is set, all of `names` are
+/// returned as long as any node is missing, because nodes are then only counted.
 fn missing_nodes(place: &Place, names: &[String], all: bool) -> Result<Vec<String>, String> {
     let answer =
         Client::connect_to(place, "up").and_then(|mut client| match client.ask(&Request::Diag { reset: false })? {

@@ -47,21 +47,21 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     if trace::is_meant(args) { trace::run(args) } else { live("squall what-if", args, what_if) }
 }
 
-/// A cluster's configuration and hardware, real or hypothetical.
+/// Configuration and hardware of a cluster, real or hypothetical.
 struct World {
     config: Config,
     nodes: Vec<(String, Hardware)>,
 }
 
-/// The jobs of the past, and their actual start times.
+/// Past jobs of the cluster, and their actual start times.
 struct History {
     jobs: Vec<Past>,
     starts: Vec<Time>,
-    /// Number of jobs that have not started, which are left out.
+    /// Number of jobs that have not started yet, which are left out.
     pending: usize,
 }
 
-/// Statistics of one course of events: waiting times and makespan in seconds.
+/// Statistics of the real or a simulated course of the jobs. Times are in seconds.
 struct Figures {
     name: String,
     started: usize,
@@ -142,7 +142,7 @@ fn changed(is: &World, given: &Arguments) -> Result<World, String> {
     Ok(World { config, nodes })
 }
 
-/// Reduces the configuration to these nodes, all with the first entry's settings.
+/// Reduces the configuration to these nodes, which all get the settings of its first node entry.
 fn keep_only(config: &mut Config, nodes: &[(String, Hardware)]) {
     let names: Vec<String> = nodes.iter().map(|(name, _)| name.clone()).collect();
     let entry = config.nodes.first().cloned().unwrap_or_default();

@@ -29,7 +29,7 @@ usage: squall why JOB [--json]
   sooner.
 ";
 
-/// Runs `squall why`.
+/// Runs `squall why`: prints why a job is pending.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("squall why", args, why)
 }
@@ -117,7 +117,7 @@ fn text(told: &Why, clock: &Clock) -> String {
     text
 }
 
-/// Describes how a job's nodes lie in the network, and why these were chosen.
+/// Describes where a job's nodes lie in the network, and why they were chosen.
 fn seat_text(seat: &Seat) -> String {
     match seat {
         Seat::Asked(prism) => format!("These are the prism {prism}, as it asked for."),
@@ -161,7 +161,7 @@ fn partition_text(partition: &WhyPartition) -> String {
     text
 }
 
-/// Describes why enough nodes don't suffice: they don't lie together as the job requires.
+/// Describes why a job does not fit although enough nodes are free: they do not lie together as the job requires.
 fn misfit_text(misfit: &WhyMisfit) -> String {
     let enough = if misfit.free { "Enough nodes have room" } else { "There are nodes enough" };
     let shapes = misfit.shapes.join(", ");
@@ -215,7 +215,7 @@ fn meaning(reason: &PendingReason) -> Cow<'static, str> {
     Cow::Borrowed(words)
 }
 
-/// Returns a text that says which limit was reached, and where it is shown.
+/// Describes the limit that a job has reached, and tells which command shows it.
 fn limit_text(whose: Whose, limit: Limit) -> String {
     use Limit as L;
     let what = match (limit, limit.tres()) {
@@ -235,7 +235,7 @@ fn limit_text(whose: Whose, limit: Limit) -> String {
     }
 }
 
-/// Returns a text about a limit of one resource.
+/// Describes a limit of one resource that a job has reached.
 fn tres_text(scope: Scope, tres: Tres) -> Cow<'static, str> {
     let (many, more, fewer, noun) = match tres {
         Tres::Cpu => ("many", "more", "fewer", "CPUs"),

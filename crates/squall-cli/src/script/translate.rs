@@ -10,13 +10,13 @@ use crate::options::getopt::{Getopt, Shape};
 use crate::options::{Source, Stop, Tool, collect, table};
 use crate::script::Script;
 
-/// Lines that are not comments up to which options are looked for, as in Slurm.
+/// Number of lines that are not comments after which the search for options ends, as in Slurm.
 const COMMANDS_MAX: usize = 100;
 
-/// Applies an option of another scheduler, with its value, to the request.
+/// Function that applies an option of another scheduler, with its value, to the request.
 type Translate = fn(&mut Asked, &str) -> Result<(), Stop>;
 
-/// An option of another scheduler.
+/// An option of another scheduler (PBS or LSF).
 struct Foreign {
     long: &'static str,
     short: char,
@@ -45,7 +45,7 @@ const fn option(long: &'static str, short: char, arg: Arg, translate: Translate)
 
 const VALUE: Arg = Needed("value");
 
-/// Options of `bsub`.
+/// Options of LSF's `bsub` that are translated.
 static BSUB: [Foreign; 10] = [
     option("cwd", 'c', VALUE, |asked, value| give(asked, "chdir", value)),
     option("error_file", 'e', VALUE, |asked, value| give(asked, "error", value)),
@@ -67,8 +67,7 @@ static BSUB: [Foreign; 10] = [
     option("exclusive", 'x', Flag, |asked, _| set(asked, "exclusive", None)),
 ];
 
-/// Options of `qsub`. The last ones have no counterpart in sbatch: they name defaults or missing features, and are
-/// ignored.
+/// Options of `qsub`. The last ones name defaults or missing features: sbatch has no counterpart, and they are ignored.
 static PBS: [Foreign; 25] = [
     option("start_time", 'a', VALUE, |asked, value| give(asked, "begin", value)),
     option("account", 'A', VALUE, |asked, value| give(asked, "account", value)),
@@ -134,7 +133,7 @@ pub(crate) fn obey(asked: &mut Asked, script: &Script) -> Result<Vec<String>, St
     Ok(Vec::new())
 }
 
-/// Adds Slurm's message to that of getopt.
+/// Adds Slurm's message about the other scheduler's options to an error of getopt.
 fn unknown(stop: Stop) -> Stop {
     match stop {
         Stop::Usage(line) => {
@@ -153,7 +152,7 @@ fn give(asked: &mut Asked, long: &str, value: &str) -> Result<(), Stop> {
     set(asked, long, Some(value.to_owned()))
 }
 
-/// Applies an option of sbatch.
+/// Applies the option `long` of sbatch to the request.
 fn set(asked: &mut Asked, long: &str, value: Option<String>) -> Result<(), Stop> {
     let option = table::options_of(Tool::Sbatch).find(|option| option.long == long).expect("sbatch has that option");
     collect::obey(asked, Tool::Sbatch, &(option, value), &Source::Script(0))
@@ -218,7 +217,7 @@ fn resources(asked: &mut Asked, list: &str) -> Result<(), Stop> {
     give(asked, "gres", &format!("{before}gpu:{devices}"))
 }
 
-/// Sets CPUs per task from PBS Pro's `ncpus` and `mpiprocs` of a node.
+/// Sets the request's CPUs per task from `ncpus` and `mpiprocs`, PBS Pro's CPUs and tasks of a node.
 fn tasks_of_a_selection(asked: &mut Asked) -> Result<(), Stop> {
     let count = |long| asked.given.get(long).and_then(|value| value.as_deref()?.parse::<u32>().ok());
     match (count("mincpus"), count("ntasks-per-node")) {

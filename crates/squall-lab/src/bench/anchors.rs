@@ -1,23 +1,24 @@
 //! Known results on published workload traces, which a correct simulator must reproduce.
 //!
-//! The figures come from an independent simulator in one file, which has this one's rules for jobs left out and for
-//! ties. Its FCFS was compared with AccaSim 1.1.3 and pyss on KTH-SP2 (every job starts at the same time), and with
-//! AccaSim and the published mean of HPCOpt on HPC2N.
+//! The figures come from an independent simulator in one file. It follows the same rules as Squall's for omitted jobs
+//! and for ties. Its FCFS was compared with AccaSim 1.1.3 and pyss on KTH-SP2 (every job starts at the same time), and
+//! with AccaSim and the published mean of HPCOpt on HPC2N.
 
 use std::path::Path;
 
-/// A trace with known results. Times in seconds.
+/// A workload trace with known results.
 pub(super) struct Anchor {
-    /// Beginning of the file's name.
+    /// Beginning of the name of the trace's file.
     pub(super) name: &'static str,
     pub(super) processors: u32,
     pub(super) jobs: u64,
-    /// Sum of all waits with FCFS.
+    /// Sum of all jobs' waits with FCFS, seconds.
     pub(super) fcfs_sum_s: f64,
-    /// Mean wait with EASY, and below, with EASY that tries the shortest jobs first for backfilling.
+    /// Mean wait with EASY, seconds.
     pub(super) easy_mean_s: f64,
+    /// Mean wait with EASY that tries the shortest jobs first for backfilling, seconds.
     pub(super) shortest_mean_s: f64,
-    /// Results of other programs with FCFS, with EASY, and with conservative backfill.
+    /// Results of other programs with FCFS, with EASY, and with conservative backfill; empty: none is known.
     pub(super) others: [&'static str; 3],
 }
 
@@ -30,8 +31,8 @@ const fn anchor(
     Anchor { name, processors, jobs, fcfs_sum_s, easy_mean_s, shortest_mean_s, others: [""; 3] }
 }
 
-/// All known traces. They are from the Parallel Workloads Archive, except Theta's, DOST-ASTI's and that of Lublin's
-/// model.
+/// All traces with known results. They are from the Parallel Workloads Archive, except Theta's, DOST-ASTI's and that of
+/// Lublin's model.
 const ANCHORS: [Anchor; 9] = [
     Anchor {
         others: ["AccaSim and pyss the same", "pyss 6804.721", "pyss 7295.102"],
@@ -50,7 +51,7 @@ const ANCHORS: [Anchor; 9] = [
     anchor(("DOST-ASTI_COARE-Saliksik-2020-cln", 1728, 19_760), 21_704_883.0, 283.159, 242.973),
 ];
 
-/// Returns the known results of a trace by its file's name.
+/// Returns the known results of a trace by its file's name. None: the trace has no known results.
 pub(super) fn of(trace: &Path) -> Option<&'static Anchor> {
     let name = trace.file_name()?.to_str()?;
     let end = |anchor: &Anchor| name.strip_prefix(anchor.name).map(|end| matches!(end, ".swf" | ".swf.gz"));

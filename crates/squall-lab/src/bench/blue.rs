@@ -12,15 +12,15 @@ use super::{Finding, Options, round, spawn};
 use crate::picture::slices::{Shade, Slices};
 use crate::picture::{Axis, Chart, Series, Stroke, write};
 
-/// Number of seeds by default.
+/// Default number of seeds, each of which gives another workload.
 const SEEDS: u64 = 5;
-/// Results of the Blue Waters talk of 2014: utilisation with prisms, utilisation in list order, and the gain of users
-/// with prisms relative to list order.
+/// Results of the Blue Waters talk of 2014: utilisation with prisms, utilisation in list order, and how many times more
+/// work users got done with prisms than in list order.
 const TALK: (f64, f64, f64) = (0.77, 0.90, 1.19);
 /// How many times longer jobs ran in the default order of the Blue Waters talk. The communication of the simulated
 /// applications is fitted to it.
 const TALK_STRETCH: f64 = 1.79;
-/// Utilisation that must be reached.
+/// Target of this benchmark: utilisation of the machine with prisms.
 const BAR_UTILISATION: f64 = 0.80;
 
 /// Returns the utilisation with prisms by the exact rule, and a row for each placement; means over all seeds.
@@ -98,7 +98,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     Ok(Finding { bench: "bluewaters", figure, unit: "of the machine used (model), all in prisms", limit, fields })
 }
 
-/// Applies a variant of the workload to the settings.
+/// Applies the variant of the workload that is named on the command line to the settings.
 fn vary(settings: &mut Settings, variant: &str) -> Result<(), String> {
     let switch = match variant {
         "equal" => &mut settings.equal_runs,
@@ -117,7 +117,7 @@ fn mean(all: &[Outcome], pick: impl Fn(&Outcome) -> f64) -> f64 {
     all.iter().map(pick).sum::<f64>() / all.len().max(1) as f64
 }
 
-/// Returns the difference between the largest and the smallest value.
+/// Returns the difference between the largest and the smallest value that `pick` takes from the outcomes.
 fn spread(all: &[Outcome], pick: impl Fn(&Outcome) -> f64) -> f64 {
     let values = all.iter().map(pick);
     let (low, high) = values.fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
@@ -199,7 +199,8 @@ fn who_is_where(placement: Placement, outcome: &Outcome) -> Slices {
     }
 }
 
-/// Returns the jobs of the first seed, with prisms for all, as a trace.
+/// Returns the jobs of the first seed with the placement `Exact` as a workload trace, with the run time that each has
+/// alone. None: this placement was not simulated.
 fn as_trace(by_placement: &[(Placement, &[Outcome])]) -> Option<String> {
     let (_, all) = by_placement.iter().find(|(placement, _)| *placement == Placement::Exact)?;
     let outcome = all.first()?;

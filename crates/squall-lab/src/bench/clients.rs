@@ -10,19 +10,20 @@ use squall_model::wire::client::JobSelection;
 use super::cluster::{Cluster, submission};
 use super::{Finding, Options, median, round};
 
-/// Number of `srun`s on an idle cluster; the median counts.
+/// Number of `srun` commands on an idle cluster; the median duration counts.
 const SRUNS: usize = 21;
 /// Number of `sbatch` processes, one after another.
 const SBATCHES: u32 = 300;
-/// Number of tasks in the array.
+/// Number of tasks in the long array.
 const TASKS: u32 = 1_000_000;
-/// Number of individual pending jobs.
+/// Number of pending jobs (not tasks of an array) in the long queue.
 const JOBS: u64 = 100_000;
-/// Number of `squeue`s; the median counts.
+/// Number of `squeue` commands; the median duration counts.
 const SQUEUES: usize = 5;
-/// Number of jobs on emulated nodes, first alone, then while clients list the queue without a pause; and below, the
-/// number of these nodes.
+/// Number of jobs that run on emulated nodes: first without other clients, then while a client lists the queue without
+/// a pause.
 const BESIDE: u64 = 50_000;
+/// Number of emulated nodes on which `BESIDE` jobs run.
 const BESIDE_NODES: u32 = 100;
 
 pub(super) fn run(options: &Options) -> Result<Finding, String> {
@@ -92,8 +93,8 @@ fn beside(jobs: u64) -> Result<(f64, f64), String> {
     Ok((alone, looked_at))
 }
 
-/// Returns jobs per second from the first submission to the last durable end. `from`: number of these jobs that earlier
-/// calls have submitted.
+/// Returns jobs per second from the first submission to the last durable end. `held`: pending jobs in the queue
+/// meanwhile; `from`: number of jobs that earlier calls have submitted.
 fn rate(cluster: &Cluster, held: u64, from: u64) -> Result<f64, String> {
     let mut watch = cluster.client()?;
     let start = Instant::now();

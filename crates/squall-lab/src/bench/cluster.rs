@@ -16,20 +16,21 @@ use squall_model::wire::info::Diag;
 
 use crate::client::Client;
 
-/// Timeout for the nodes' start, and interval between checks.
+/// Timeout for the start of all nodes.
 const START_TIME: Duration = Duration::from_mins(1);
+/// Interval at which the cluster is asked whether all nodes have started.
 const START_POLL: Duration = Duration::from_millis(20);
 
-/// Size of a cluster.
+/// Number and kind of a cluster's nodes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Scale {
     /// One real node, configured with this number of CPUs.
     Slots(u32),
-    /// This number of emulated nodes.
+    /// Emulated nodes: this number of them.
     Rack(u32),
 }
 
-/// A running cluster.
+/// A running cluster of one benchmark.
 pub(crate) struct Cluster {
     folder: PathBuf,
     place: Place,
@@ -41,7 +42,8 @@ impl Cluster {
         Self::of(Scale::Slots(slots), "", true)
     }
 
-    /// Starts a cluster of this size with further configuration; without `durable` its journal is not flushed.
+    /// Starts a cluster of this scale with the additional configuration text `config`; without `durable` its journal is
+    /// not flushed.
     pub(crate) fn of(scale: Scale, config: &str, durable: bool) -> Result<Self, String> {
         let (text, rack) = match scale {
             Scale::Slots(cpus) => {
@@ -95,7 +97,7 @@ impl Cluster {
         Self::with("", &["--nodes", &nodes.to_string()])
     }
 
-    /// Starts a cluster with emulated nodes and further configuration.
+    /// Starts a cluster with this number of emulated nodes and the additional configuration text `config`.
     pub(crate) fn rack(nodes: u32, config: &str) -> Result<Self, String> {
         Self::of(Scale::Rack(nodes), config, true)
     }
@@ -243,11 +245,13 @@ pub(crate) fn submission(number: u64, hold: bool) -> Request {
     submission_of(number, hold, TRUE)
 }
 
-/// Scripts that do nothing: without a shell, and below, in a shell.
+/// Batch script that does nothing, executed without a shell.
 pub(super) const TRUE: &str = "#!/bin/true\n";
+/// Batch script that does nothing, executed by a shell.
 pub(super) const SHELL: &str = "#!/bin/sh\ntrue\n";
 
-/// Returns a submission of a batch script.
+/// Returns a submission of the batch script `script`. `number`: a different one for each job; `hold`: whether the job
+/// is held.
 pub(super) fn submission_of(number: u64, hold: bool, script: &str) -> Request {
     let spec = JobSpec {
         name: "bench".into(),

@@ -14,7 +14,7 @@ const JOBS: u64 = 1_000_000;
 const CLIENTS: u64 = 2;
 /// Interval at which the controller is asked for its progress.
 const POLL: Duration = Duration::from_millis(20);
-/// Timeout for the next end of a job.
+/// Longest time without the end of a job, after which the benchmark fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) fn run(options: &Options, nodes: u32) -> Result<Finding, String> {
@@ -34,7 +34,8 @@ pub(super) fn run(options: &Options, nodes: u32) -> Result<Finding, String> {
     Ok(finding)
 }
 
-/// Runs jobs on a cluster with this number of nodes and cells.
+/// Measures a cluster with this number of nodes and cells: `clients` clients submit `jobs` jobs, and the time until all
+/// have ended is taken.
 fn measure(cluster: &Cluster, (nodes, cells): (u32, u32), jobs: u64, clients: u64) -> Result<Finding, String> {
     let mut watch = cluster.client()?;
     Cluster::wait_for(&mut watch, nodes)?;
@@ -83,15 +84,15 @@ fn measure(cluster: &Cluster, (nodes, cells): (u32, u32), jobs: u64, clients: u6
     })
 }
 
-/// Estimates jobs per second for several numbers of cells if each controller and the front had its own core, from the
-/// CPU time per job. More cells help until the front is busy all the time.
+/// Estimates jobs per second for several numbers of cells, from the CPU time per job. Each controller and the front are
+/// assumed to have a core. More cells help until the front is busy all the time.
 fn reckoned(controller_us: f64, front_us: f64) -> Value {
     let rate = |cells: u32| (f64::from(cells) * 1e6 / controller_us).min(1e6 / front_us).round();
     let rows = (0..7).map(|power| 1 << power);
     rows.map(|cells| json!({ "cells": cells.to_string(), "jobs_per_s": rate(cells) })).collect()
 }
 
-/// Submits jobs, with many submissions in flight.
+/// Submits jobs with these numbers, with many submissions in flight.
 fn submit(cluster: &Cluster, numbers: impl Iterator<Item = u64>) -> Result<(), String> {
     let requests = numbers.map(|number| submission(number, false));
     cluster.client()?.submit(requests, |_, _| {}).map_err(|e| e.to_string())

@@ -7,13 +7,13 @@ use serde_json::json;
 use super::table::{self, Bar, Found, Line};
 use super::{Finding, Options};
 
-/// Factor by which the ESP workload's time is shortened.
+/// Factor by which the times of the ESP workload are multiplied.
 const SCALE: &str = "0.1";
-/// A file system in memory that most machines have.
+/// Folder of a file system in memory that most machines have.
 const MEMORY: &str = "/dev/shm";
 
-/// Runs one benchmark of the table. With `in_memory` the nodes' files are kept in memory if possible, as in the STORM
-/// talk; a journal never is.
+/// Runs one of the benchmarks in the table. `in_memory`: the nodes' files are kept in memory if possible, as in the
+/// STORM talk; a journal never is.
 fn part(options: &Options, in_memory: bool, args: &str) -> Result<Found, String> {
     let mut command = table::bench()?;
     command.args(args.split_whitespace());

@@ -9,10 +9,10 @@ use super::{Finding, Options};
 const ROUNDS: usize = 20_000;
 /// Bytes of a long frame, such as a piece of a file on its way to nodes.
 const FRAME_BYTES: usize = 128 << 10;
-/// Bytes sent in long frames altogether.
+/// Total number of bytes sent in long frames.
 const BYTES: u64 = 512 << 20;
 
-/// Measures both kinds of streams, one after the other.
+/// Measures encrypted and plain streams, one after the other.
 pub(super) fn run(options: &Options) -> Result<Finding, String> {
     let bytes = options.size.unwrap_or(BYTES) as usize;
     let measure = |stream| hop(stream, ROUNDS, FRAME_BYTES, bytes).map_err(|e| format!("{stream:?}: {e}"));

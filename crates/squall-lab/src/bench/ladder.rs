@@ -2,24 +2,25 @@
 
 use serde_json::{Value, json};
 
-/// Slots for each core of a real node: few, and below, enough for the ends of several jobs to share a flush of the
-/// journal.
+/// Slots (jobs at a time) for each core of a real node: few.
 const FEW_SLOTS: u32 = 2;
+/// Slots (jobs at a time) for each core of a real node: enough for the ends of several jobs to share a flush of the
+/// journal.
 pub(super) const SLOTS_PER_CORE: u32 = 8;
 
-/// A rung of the ladder: from it on, one more optimisation is in use.
+/// A step of the comparison (rung of the ladder): it adds one optimisation to those of the rung before.
 pub(super) struct Rung {
     name: &'static str,
-    /// Slots for each core of a real node.
+    /// Slots (jobs at a time) for each core of a real node.
     pub(super) slots: u32,
-    /// Fragments of the configuration.
+    /// Lines of configuration that turn the optimisations on.
     config: &'static [&'static str],
     /// Whether the journal is flushed.
     pub(super) durable: bool,
     /// Whether the optimisation concerns real processes only.
     real: bool,
-    /// Number of cells; several are behind a front. The rung after one with several cells has a single one again, and
-    /// is compared with the last rung that had one.
+    /// Number of cells; several cells are behind a front. A rung with several cells is an exception: the rung after it
+    /// has a single cell again, and is compared with the rung before it.
     pub(super) cells: u32,
 }
 
@@ -28,10 +29,10 @@ const fn rung(name: &'static str, slots: u32, config: &'static [&'static str]) -
 }
 
 const FIFO: &str = "SchedulerType = \"sched/builtin\"";
-/// Configuration of a partition for short jobs, with leases. The main figure is measured with it.
+/// Configuration of a partition for short jobs, with leases. The main figure of throughput is measured with it.
 pub(super) const LEASES: &str = "[[partitions]]\nname = \"debug\"\nlease_jobs = 8\ndefault_time_s = 60\n";
 
-/// Returns the number of prefetched jobs that [`LEASES`] configures.
+/// Returns the number of leased jobs for each running one that [`LEASES`] configures, as text.
 pub(super) fn in_hand() -> &'static str {
     LEASES.lines().find_map(|line| line.strip_prefix("lease_jobs = ")).unwrap_or_default()
 }
@@ -47,7 +48,7 @@ const LADDER: [Rung; 7] = [
 ];
 
 impl Rung {
-    /// Returns the rung's configuration.
+    /// Returns the rung's configuration as text.
     pub(super) fn config(&self) -> String {
         self.config.join("\n")
     }

@@ -7,7 +7,7 @@ use squall_sched::torus::{AXES_MAX, Frame, Prism};
 
 use super::{Finding, Options, round};
 
-/// Exchanges of two routers that are tried for each layout.
+/// Number of exchanges of two routers that are tried to improve each layout.
 const TRIALS: u32 = 10_000;
 
 /// Returns the model's largest error, in percent, relative to the measurements of the Blue Waters talk, and the table.
@@ -55,7 +55,8 @@ fn prism(size: &[u32]) -> Prism {
 }
 
 /// Places 32 x 32 x 32 tasks on 8 x 8 x 9 routers, one of which is missing. Returns the worst link's load if only the
-/// missing router's pencil is rerouted, and with the best layout.
+/// row of routers (pencil) with the missing one is laid out differently, and with the best layout. None: no layout is
+/// found.
 fn hole(model: &Model) -> Option<(f64, f64)> {
     let frame = Frame::blue_waters(false);
     let grid = Grid::parse("32x32x32", "").ok()?;
@@ -67,7 +68,8 @@ fn hole(model: &Model) -> Option<(f64, f64)> {
     Some((naive.score.worst, found.first()?.score.worst))
 }
 
-/// Returns MILC's time with `grid_order -c 2,2,2,2` and with the best layout.
+/// Returns MILC's time in milliseconds with Cray's `grid_order -c 2,2,2,2` and with the best layout. None: the grid
+/// does not fit.
 fn milc(model: &Model) -> Option<(f64, f64)> {
     let frame = Frame::blue_waters(false);
     let (extents, size, per_node) = MILC;

@@ -12,13 +12,13 @@ use super::spawn::cores;
 /// Bytes of one write by the network load.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// The kind of load.
+/// Kind of load on this machine while a benchmark measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Load {
     None,
     /// A computing thread on each core.
     Cpu,
-    /// A stream over the loopback device for each core.
+    /// A stream of data over the loopback device for each core.
     Network,
 }
 
@@ -52,7 +52,7 @@ impl Load {
     }
 }
 
-/// A running load.
+/// A running load. Dropping it ends the load.
 #[derive(Debug)]
 pub(super) struct Burden {
     stop: Arc<AtomicBool>,

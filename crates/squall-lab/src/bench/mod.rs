@@ -40,8 +40,9 @@ use serde_json::{Map, Value, json};
 
 use self::load::Load;
 
-/// Node counts of the models, and below, their links in addition to the one measured here: name, bytes per second.
+/// Numbers of nodes for which the models give estimates.
 const MODEL_NODES: [u64; 5] = [64, 1024, 4096, 16_384, 100_000];
+/// Networks for which the models give estimates, in addition to the one measured here: name, bytes per second.
 const NETWORKS: [(&str, f64); 2] = [("10 GbE", 1.165e9), ("100 GbE", 9e9)];
 
 const USAGE: &str = "\
@@ -78,14 +79,14 @@ usage: squall bench spawn      [--workers N] [--seconds S] [--json]
        squall bench fabric     [--pictures DIR] [--json]       (launch, put, query, hop, wide, aggregate in one table)
 ";
 
-/// Options of all benchmarks; each reads those that it has.
+/// Options of all benchmarks; each benchmark uses some of them.
 #[derive(Default)]
 struct Options {
     jobs: Option<u64>,
     clients: Option<usize>,
     workers: Option<usize>,
     slots: Option<u32>,
-    /// Number of cells behind a front.
+    /// Number of cells, which are behind a front. None: the cluster is not divided into cells.
     cells: Option<u32>,
     seconds: Option<f64>,
     seeds: Option<u64>,
@@ -94,35 +95,36 @@ struct Options {
     nodes: Option<u32>,
     real: Option<u32>,
     size: Option<u64>,
-    /// Whether programs of several sizes are sent, too.
+    /// Whether `bench launch` also sends programs of several sizes.
     sizes: bool,
-    /// Whether the gain of each optimisation is measured, too.
+    /// Whether `bench throughput` also measures the gain of each optimisation.
     ladder: bool,
     emulated: Option<u32>,
-    /// Workload traces, and below, the number of processors for them.
+    /// Workload traces to replay.
     traces: Vec<PathBuf>,
+    /// Number of processors of the machine on which traces are replayed. None: as a trace states.
     procs: Option<u32>,
-    /// Command of another simulator to compare with.
+    /// Command that runs another simulator on the same trace, for comparison.
     peer: Option<String>,
     loads: Vec<Load>,
     pictures: Option<PathBuf>,
-    /// File to which the workload is written as a trace.
+    /// File to which `bench bluewaters` writes its workload as a trace.
     swf: Option<PathBuf>,
-    /// Variants of the workload.
+    /// Variants of the synthetic workload of `bench bluewaters`.
     variants: Vec<String>,
-    /// Parts of the benchmark to run; none: all.
+    /// Names of the benchmark's parts to run; none: all.
     parts: Vec<String>,
-    /// Time slices of gang scheduling, in microseconds.
+    /// Time slices of gang scheduling to measure, microseconds.
     quanta_us: Vec<u64>,
     json: bool,
 }
 
-/// Result of a benchmark. `fields` follow the fixed ones, in this order.
+/// Result of a benchmark. The output has the fixed fields first, then `fields` in this order.
 pub(crate) struct Finding {
     pub(crate) bench: &'static str,
     pub(crate) figure: f64,
     pub(crate) unit: &'static str,
-    /// The limit measured in the same run: value and name.
+    /// Bound of the figure, measured in the same run on this machine: value and name. None: there is no bound.
     pub(crate) limit: Option<(f64, &'static str)>,
     pub(crate) fields: Vec<(&'static str, Value)>,
 }
@@ -232,7 +234,7 @@ fn parse(args: &[OsString]) -> Result<Options, String> {
     Ok(options)
 }
 
-/// Reads an option's value as a number.
+/// Parses an option's value as a number.
 pub(crate) fn number<T: std::str::FromStr>(parser: &mut lexopt::Parser) -> Result<T, String>
 where
     T::Err: std::fmt::Display,
@@ -275,7 +277,7 @@ impl Finding {
 
 /// Formats a result as text for people.
 fn text(value: &Value) -> String {
-    /// Fields in the first line of the text.
+    /// Names of the fields that the text output shows in its first line.
     const HEAD: [&str; 6] = ["bench", "figure", "unit", "limit", "limit_name", "ratio"];
     let plain = |name: &str| value[name].as_str().unwrap_or_default();
     let number = |name: &str| value[name].as_f64();

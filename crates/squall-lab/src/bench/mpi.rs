@@ -18,11 +18,12 @@ const HELLO: &str = "#include <mpi.h>\n#include <stdio.h>\n#include <sys/resourc
                      getrusage(RUSAGE_SELF, &r);\n  printf(\"%f\\n\", (r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1e3 + \
                      (r.ru_utime.tv_usec + r.ru_stime.tv_usec) / 1e3);\n  return 0;\n}\n";
 
-/// Numbers of nodes, up to `--nodes`, and below, of tasks on each node.
+/// Numbers of nodes that are measured, up to `--nodes`.
 const NODES: [u32; 4] = [1, 2, 4, 8];
+/// Numbers of tasks on each node that are measured.
 const EACH: [u32; 3] = [1, 2, 4];
 
-/// Number of runs of each kind; the median counts.
+/// Number of runs of each kind; the median duration counts.
 const RUNS: usize = 5;
 
 /// An MPI library, with the names of its programs in Debian.
@@ -104,7 +105,7 @@ fn compare(cluster: &Cluster, library: &Library, program: &Path, shape: (u32, u3
     }))
 }
 
-/// Duration of each run, and the CPU time of its tasks together, in milliseconds.
+/// Duration of each run, and CPU time of all its tasks together, milliseconds.
 #[derive(Default)]
 struct Times {
     wall_ms: Vec<f64>,

@@ -12,18 +12,19 @@ use super::{Finding, Options, round};
 
 /// Number of placements that are timed on each torus.
 const PLACEMENTS: usize = 400;
-/// Number of repetitions of each placement.
+/// Number of repetitions of each timed placement; the quickest counts.
 const REPEATS: u32 = 3;
-/// Routers without usable nodes, as many as on Blue Waters.
+/// Number of routers without usable nodes, as many as on Blue Waters.
 const HOLES: u32 = 108;
 /// Number of allocations checked by default.
 const ALLOCATIONS: u64 = 1_000_000;
-/// Slack in percent: shapes with this many more routers than needed are searched, too.
+/// Slack, percent: shapes with up to this many more routers than needed are searched, too.
 const SLACK: u32 = 10;
-/// Targets in microseconds: for a torus of 24 x 24 x 24, and below, of 64 x 64 x 64.
+/// Target for the search on a torus of 24 x 24 x 24 routers, microseconds.
 const BAR_24_US: f64 = 300.0;
+/// Target for the search on a torus of 64 x 64 x 64 routers, microseconds.
 const BAR_64_US: f64 = 5000.0;
-/// Pairs of a job's routers between which messages are routed; small jobs use all pairs.
+/// Maximum number of pairs of a job's routers between which messages are routed.
 const PAIRS: usize = 96;
 
 /// Returns the 99th percentile of the search time on a torus of 24 x 24 x 24.
@@ -59,7 +60,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     })
 }
 
-/// Times in ascending order.
+/// Durations in ascending order, microseconds.
 struct Times(Vec<f64>);
 
 impl Times {
@@ -126,7 +127,8 @@ fn search(fits: &mut Fits, board: &Board, shapes: &[Shape]) -> u32 {
     count
 }
 
-/// Starts the placed job. If there was no place, and also at random, ends other jobs.
+/// Marks the prism of a placed job as used. Ends random jobs: some after every placement, more if there was no place
+/// (`placed` None).
 fn settle(board: &mut Board, running: &mut Vec<Prism>, placed: Option<Placed>, random: &mut Seed) {
     let full = placed.is_none();
     if let Some(placed) = placed {
@@ -139,8 +141,8 @@ fn settle(board: &mut Board, running: &mut Vec<Prism>, placed: Option<Placed>, r
     }
 }
 
-/// Allocates and frees on small and large tori, and routes messages between the routers of every job. Returns the
-/// number of messages, and of links that two jobs used at the same time.
+/// Allocates and frees prisms on small and large tori, and routes messages between the routers of every job. Returns
+/// the number of messages, and the number of links that two jobs used at the same time.
 fn check(allocations: u64, random: &mut Seed) -> Result<(u64, u64), String> {
     let axis = |extent, weight, wrap| Axis { extent, wrap, weight };
     let frames = [
@@ -187,7 +189,7 @@ fn check(allocations: u64, random: &mut Seed) -> Result<(u64, u64), String> {
     Ok((messages, shared))
 }
 
-/// The job that uses each link, with counts of messages and of shared links.
+/// Job that uses each link of a torus, with counts of routed messages and of links shared by jobs.
 #[derive(Default)]
 struct Owners {
     owner: Vec<u32>,

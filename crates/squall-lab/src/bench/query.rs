@@ -15,19 +15,21 @@ use super::{Finding, MODEL_NODES, Options, round};
 use crate::client::Client;
 use crate::picture::{Axis, Chart, Series, Stroke, write};
 
-/// Number of emulated nodes, and below, of real ones.
+/// Default number of emulated nodes.
 const RACK: u32 = 10_080;
+/// Default number of real nodes.
 const REAL: u32 = 64;
-/// Number of queries, of which the median counts; and below, of earlier ones that don't count.
+/// Number of timed queries; the median duration counts.
 const QUESTIONS: usize = 200;
+/// Number of queries before the timed ones.
 const WARM: usize = 5;
 
-/// Measured times for one set of nodes under one load.
+/// Measured durations of queries to one set of nodes under one load.
 struct Row {
     kind: &'static str,
     load: Load,
     nodes: u32,
-    /// Times in microseconds, sorted.
+    /// Durations in microseconds, in ascending order.
     times: Vec<f64>,
 }
 
@@ -66,7 +68,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
 /// A network's time in microseconds as a function of the number of nodes.
 type Microseconds = fn(f64) -> f64;
 
-/// Query times of networks, from the STORM talk.
+/// Query times of networks, from the STORM talk: name, function of the number of nodes.
 const OTHERS: [(&str, Microseconds); 5] = [
     ("Gigabit Ethernet, 46 log2 n", |n| 46.0 * n.max(2.0).log2()),
     ("Myrinet, 20 log2 n", |n| 20.0 * n.max(2.0).log2()),
@@ -79,7 +81,8 @@ fn other(name: &str, us: Microseconds) -> Value {
     json!({ "network": name, "at_64_us": round(us(64.0)), "at_16384_us": round(us(16_384.0)) })
 }
 
-/// Fits the cost of emulated nodes on this machine: fixed, for each level of the tree, and for each node.
+/// Fits the costs of a query to emulated nodes on this machine: a fixed one, one for each level of the tree, and one
+/// for each node.
 fn model(rows: &[Row], load: Load) -> Fit<3> {
     let emulated = rows.iter().filter(|row| row.kind == "emulated" && row.load == load);
     let measured: Vec<_> = emulated.map(|row| (factors(row.nodes), at(&row.times, 0.5))).collect();
@@ -147,7 +150,7 @@ fn measure(
     Ok(())
 }
 
-/// Asks one query that is true on all nodes; returns microseconds.
+/// Sends one query that is true on all nodes; returns its duration in microseconds.
 fn ask(client: &mut Client, nodes: &str) -> Result<f64, String> {
     let test = Test { variable: Variable::Heard, comparison: Comparison::AtLeast, value: 0 };
     let request = Request::QueryNodes { nodes: nodes.to_owned(), test, wait: false, write: None, time_ms: 30_000 };

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use super::{Finding, Options, round};
 use crate::trace::{Run, load, named, under};
 
-/// Number of runs of policies whose rate counts, of which the best is taken, and below, these policies. Others run
-/// once.
+/// Number of runs of each policy in `TIMED`, of which the quickest counts. Other policies run once.
 const TIMES: usize = 3;
+/// Policies whose rate (jobs per second) is a result.
 const TIMED: [&str; 2] = ["fcfs", "easy"];
 
 pub(super) fn run(options: &Options) -> Result<Finding, String> {
@@ -57,7 +57,8 @@ fn row(run: &Run) -> Value {
     })
 }
 
-/// Runs another simulator on the same trace: a command that gets trace and processors and prints JSON.
+/// Runs another simulator on the same trace: `command` gets the trace and the number of processors as arguments, and
+/// prints JSON.
 fn ask(command: &str, trace: &std::path::Path, processors: u32) -> Result<Value, String> {
     let script = format!("{command} \"$0\" \"$1\"");
     let output = Command::new("sh").arg("-c").arg(script).arg(trace).arg(processors.to_string()).output();

@@ -24,11 +24,11 @@ use crate::client::Client;
 const PENDING: u32 = 1_000_000;
 const RUNNING: u32 = 100_000;
 const CORES: u32 = 100;
-/// Events in one journal record, as many as group commit collects under load.
+/// Number of events in each journal record, as many as group commit collects under load.
 const EVENTS_PER_RECORD: usize = 50;
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// Target of the design: seconds until a full queue is served again.
+/// Target of the design: seconds until the controller answers with a full queue.
 const LIMIT_S: f64 = 3.0;
 
 pub(super) fn run(options: &Options) -> Result<Finding, String> {
@@ -82,7 +82,7 @@ fn start_controller(dir: &Path) -> Result<Child, String> {
         .map_err(|e| e.to_string())
 }
 
-/// Returns the seconds until the controller answers.
+/// Returns the time from `start` until the controller answers, seconds.
 fn first_answer(place: &Place, start: Instant) -> Result<f64, String> {
     loop {
         let answer = Client::connect_to(place, "bench").and_then(|mut client| client.ask(&Request::Ping));

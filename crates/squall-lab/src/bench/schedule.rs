@@ -19,30 +19,31 @@ use super::{Finding, Options, round};
 const NODES: u32 = 10_000;
 const PENDING: u32 = 100_000;
 const CPUS: u32 = 16;
-/// Number of timed passes of each kind.
+/// Number of timed scheduling passes of each kind.
 const TIMES: usize = 30;
-/// Numbers of pending jobs with reservations that are tried, in addition to one.
+/// Numbers of pending jobs with reservations for which passes are timed, in addition to one.
 const KEPT: [usize; 2] = [10, 50];
-/// Simulated time of the start.
+/// Simulated time at which the benchmark starts.
 const BEGIN: Time = Time::from_secs(1_000_000);
-/// Longest time limit, in seconds.
+/// Longest time limit of the jobs, seconds.
 const LIMIT_S: u32 = 48 * 3600;
 
-/// Distribution of the jobs' requests.
+/// Distribution of the jobs' sizes and time limits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mix {
-    /// Sizes are powers of two, limits multiples of five minutes, as users tend to choose them.
+    /// Sizes are powers of two and time limits are multiples of five minutes, as users tend to choose them.
     Round,
-    /// Hardly any two jobs have the same request.
+    /// Sizes and time limits vary so much that hardly any two jobs have the same request.
     Odd,
 }
 
 /// Durations of scheduling passes, with counts.
 struct Times {
-    /// A pass over all pending jobs that starts none, in microseconds.
+    /// Duration of a pass over all pending jobs that starts none, microseconds.
     full_us: f64,
-    /// A pass after the end of one job, which starts others in its place: the median, and below, the longest.
+    /// Median duration of a pass after the end of one job, which starts others in its place, microseconds.
     next_us: f64,
+    /// Longest duration of a pass after the end of one job, microseconds.
     next_max_us: f64,
     looked_at: u64,
     started: u64,
@@ -76,7 +77,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     Ok(Finding { bench: "schedule", figure: round_mix.full_us / 1e3, unit: "ms for a pass", limit: None, fields })
 }
 
-/// Times passes that reserve nodes for `kept` pending jobs.
+/// Times passes that reserve nodes for up to `kept` pending jobs.
 fn time(mix: Mix, kept: usize, nodes: u32, pending: u32) -> Times {
     let (mut rehearsal, mut seed) = (cluster(nodes, kept), Seed::new(7));
     // The jobs that fill the cluster are submitted first.

@@ -10,11 +10,11 @@ use super::table::{self, Bar, Found, Line};
 use super::{Finding, Options};
 use crate::trace::is_trace;
 
-/// Allowed deviation of mean waits, in percent.
+/// Allowed deviation of mean waits from the known ones, percent.
 const MEAN_PERCENT: f64 = 0.1;
-/// Allowed error of the model of the halo exchange, in percent.
+/// Allowed error of the model of the halo exchange, percent.
 const HALO_PERCENT: f64 = 15.0;
-/// The trace with target rates, and these rates in jobs per second: FCFS, EASY.
+/// Trace with target rates of its replay, jobs per second: (name, with FCFS, with EASY).
 const RATED: (&str, f64, f64) = ("HPC2N-2002-2.1-cln", 1e6, 3e5);
 
 pub(super) fn run(options: &Options) -> Result<Finding, String> {
@@ -47,7 +47,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     Ok(table::of("scheduling", &lines))
 }
 
-/// Returns the named traces, and those in named folders.
+/// Returns the trace files in `named`: files by themselves, and those in folders.
 fn all(named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     let mut traces = Vec::new();
     for path in named {
@@ -179,8 +179,8 @@ fn layouts(found: &Found) -> Vec<Line> {
     lines
 }
 
-/// Counts times that break the order of the Blue Waters talk: each of the first three placements is quicker than the
-/// one before, and all others are quicker than the third.
+/// Counts durations that break the order of the Blue Waters talk: each of the first three placements is quicker than
+/// the one before, and all others are quicker than the third.
 fn out_of_order(times: &[f64]) -> usize {
     (1..times.len()).filter(|&at| times[at] >= times[(at - 1).min(2)]).count()
 }

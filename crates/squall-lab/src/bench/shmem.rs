@@ -24,17 +24,18 @@ const NODES: u32 = 2;
 const EACH_MIN: u32 = 8;
 const RUNS: usize = 5;
 
-/// Modes of the modex: name, and Open MPI's variables for it.
+/// Modes of the PMIx data exchange (modex): name, and Open MPI's variables for it.
 const MODES: [(&str, &[(&str, &str)]); 2] =
     [("full", &[]), ("direct", &[("OMPI_MCA_pmix_base_async_modex", "1"), ("OMPI_MCA_pmix_base_collect_data", "0")])];
 
-/// A number of nodes and of processes on each, in one mode.
+/// A measured case, with its results: a number of nodes and of processes on each, in one mode.
 struct Shape {
     mode: &'static str,
     nodes: u32,
     each: u32,
-    /// Time of the slowest process, and below, CPU time of all processes, in milliseconds.
+    /// Duration of `shmem_init` in the slowest process, milliseconds.
     ms: f64,
+    /// CPU time of all processes together, milliseconds.
     cpu_ms: f64,
 }
 

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{Finding, Options};
 
-/// Seconds that each measurement lasts by default.
+/// Default duration of each measurement, seconds.
 const SECONDS: f64 = 2.0;
 
 /// Returns the rate of `/bin/true` and, as a field, that of `sh -c true`.

@@ -8,24 +8,24 @@ use serde_json::{Value, json};
 
 use super::{Finding, Options, round};
 
-/// A figure in the table.
+/// A figure in the table of results, with its target.
 pub(super) struct Line {
     what: String,
     /// The measured value; None: the benchmark did not return it.
     measured: Option<f64>,
     unit: &'static str,
     bar: Bar,
-    /// Results of others, with their names.
+    /// Results of other systems, with their names.
     others: String,
 }
 
-/// The target of a figure.
+/// Target that a figure must reach.
 #[derive(Clone, Copy)]
 pub(super) enum Bar {
     Most(f64),
     Least(f64),
     Exactly(f64),
-    /// A value, and the allowed deviation in percent.
+    /// Value that the figure must have, and the allowed deviation in percent.
     Within(f64, f64),
     /// No target: the figure is there for comparison.
     Any,
@@ -82,7 +82,7 @@ pub(super) fn of(bench: &'static str, lines: &[Line]) -> Finding {
     Finding { bench, figure: held as f64, unit: "figures hold", limit, fields }
 }
 
-/// Result of one benchmark, as JSON.
+/// Output of one benchmark, as JSON.
 pub(super) struct Found(pub(super) Value);
 
 impl Found {
@@ -90,12 +90,13 @@ impl Found {
         self.0.get(name)?.as_f64()
     }
 
-    /// Returns the rows of a table.
+    /// Returns the rows of the table `table` in the output; empty if there is none.
     pub(super) fn rows(&self, table: &str) -> &[Value] {
         self.0.get(table).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Returns the cell `cell` of the first row of `table` in which all cells of `is` have the given values.
+    /// Returns the cell `cell` of the first row of `table` in which all cells of `is` have the given values. None:
+    /// there is no such row or cell.
     pub(super) fn cell(&self, table: &str, is: &[(&str, Value)], cell: &str) -> Option<f64> {
         let row = self.rows(table).iter().find(|row| is.iter().all(|(name, value)| row.get(*name) == Some(value)))?;
         row.get(cell)?.as_f64()
@@ -165,7 +166,7 @@ fn one_after_another(row: &Value) -> String {
     line.trim_end().to_owned()
 }
 
-/// Formats a cell: texts without quotes, whole numbers without a fraction, null as nothing.
+/// Formats a cell: texts without quotes, whole numbers without a fraction, null as an empty text.
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -15,7 +15,7 @@ const CLIENTS: usize = 4;
 /// Timeout for the end of all jobs.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// Result of one run.
+/// Result of one run with a cluster.
 struct Rate {
     jobs_per_s: f64,
     fields: Vec<(&'static str, Value)>,

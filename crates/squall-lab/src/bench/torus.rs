@@ -14,10 +14,11 @@ use super::cluster::Cluster;
 use super::{Finding, Options, round};
 use crate::client::Client;
 
-/// Routers along each axis, and below, number of jobs.
+/// Default number of routers along each axis of the torus.
 const EXTENT: u32 = 8;
+/// Default number of jobs.
 const JOBS: u64 = 200;
-/// Partition of a cluster whose configuration names none.
+/// Name of the partition in a cluster whose configuration names none.
 const PARTITION: &str = "debug";
 
 /// Returns how many jobs had exactly the same nodes in the live cluster as in the simulator.

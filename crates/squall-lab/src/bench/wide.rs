@@ -18,32 +18,33 @@ use super::{Finding, Options};
 use crate::client::{Client, unexpected};
 
 const NODES: u32 = 10_080;
-/// Number of jobs, of which the median counts; one more before them does not.
+/// Number of timed jobs, of which the median counts. One more job runs before them.
 const JOBS: u64 = 9;
-/// Milliseconds that a script runs: longer than its job takes to start.
+/// Run time of the script, milliseconds: longer than its job takes to start.
 const RUN_MS: u64 = 500;
 
-/// Number of jobs that report alone, and below, their run time in milliseconds.
+/// Number of jobs on the last node only, each of which sends a single report.
 const ONLY_JOBS: u64 = 40;
+/// Run time of a job on the last node only, milliseconds.
 const ONLY_RUN_MS: u64 = 20;
 /// Configuration without aggregation: every report is sent by itself.
 const ONE_BY_ONE: &str = "msg_aggregation_params = \"WindowMsgs=1\"\n";
 
-/// A job to submit.
+/// Properties of a job that the benchmark submits.
 struct Job {
     nodes: u32,
-    /// The node on which it must run; None: any.
+    /// Name of the node on which the job must run. None: any node.
     on: Option<String>,
     run_ms: u64,
 }
 
-/// Times of one job, in milliseconds.
+/// Durations measured for one job, milliseconds.
 struct Times {
-    /// From the submission to the controller's acknowledgement.
+    /// Time from the submission to the controller's acknowledgement, milliseconds.
     submitted: f64,
-    /// From the submission until a query finds the job on all nodes.
+    /// Time from the submission until a query finds the job on all nodes, milliseconds.
     started: f64,
-    /// From the end of the script to its durable completion.
+    /// Time from the end of the script to its durable completion, milliseconds.
     ended: f64,
 }
 
@@ -88,7 +89,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     Ok(Finding { bench: "wide", figure, unit: "ms, submit to all started", limit: None, fields })
 }
 
-/// Measures jobs on the last node only.
+/// Measures jobs that run on the last node only.
 fn only(cluster: &Cluster, nodes: u32) -> Result<Vec<Times>, String> {
     let last = Job { nodes: 1, on: Some(format!("n{nodes}")), run_ms: ONLY_RUN_MS };
     one(cluster, &last, ONLY_JOBS)?;

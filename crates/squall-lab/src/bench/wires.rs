@@ -23,21 +23,22 @@ const TCP: Way = ("TCP", &[("SLURM_PMIX_DIRECT_CONN", "tcp")]);
 const UNIX: Way = ("Unix", &[]);
 const UCX: Way = ("UCX", &[("SLURM_PMIX_DIRECT_CONN_UCX", "true")]);
 
-/// Message sizes of the figures, in bytes: a small message, and below, a node's contribution to a fence.
+/// Size of a small message, for which the main figure of `bench pingpong` is measured, bytes.
 const SMALL_BYTES: u64 = 8;
+/// Size of a node's contribution to a fence, for which the main figure of `bench fence` is measured, bytes.
 const FENCE_BYTES: u64 = 1024;
 
-/// Number of nodes in the fence.
+/// Default number of nodes in the fence.
 const NODES: u32 = 32;
-/// Number of fences of each size.
+/// Number of fences that are timed for each size.
 const FENCES: &str = "40";
 /// Number of round trips over the bare stream.
 const BARE_TURNS: u32 = 2000;
-/// Number of alternating measurements of step daemons over TCP and of the bare stream. The results depend on the cores
+/// Number of times that step daemons over TCP and the bare stream are measured in turn. The results depend on the cores
 /// where the kernel places both ends.
 const PAIRS: usize = 5;
 
-/// Measurements of one transport: bytes, microseconds.
+/// Measured durations for one transport: pairs (message bytes, microseconds).
 struct Line {
     way: &'static str,
     points: Vec<(u64, f64)>,
@@ -190,7 +191,7 @@ fn bare_us() -> std::io::Result<f64> {
     Ok(us)
 }
 
-/// Reads the next message; None: the stream has ended.
+/// Reads the next message from the bare stream. None: the stream has ended.
 fn hear(stream: &mut TcpStream) -> std::io::Result<Option<[u8; SMALL_BYTES as usize]>> {
     let (mut bytes, mut heard) = ([0; SMALL_BYTES as usize], 0);
     while heard < bytes.len() {

@@ -18,12 +18,12 @@ use super::report::Ran;
 use super::workload::Job;
 use crate::client::{Client, unexpected};
 
-/// The highest priority that a user can request.
+/// Highest priority that a user can request.
 const PRIORITY_TOP: u32 = u32::MAX - 1;
-/// Timeout without any event, in addition to the longest job's run time.
+/// Timeout without the end of a job, in addition to the longest job's run time.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// How the jobs are submitted.
+/// Options for the submission of the jobs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
     /// Real seconds for each second of the workload.
@@ -32,23 +32,23 @@ pub(crate) struct Manner {
     pub(crate) first: First,
 }
 
-/// The jobs' order of priority. All but `Come` set priorities, which needs an operator.
+/// Order of priority among the jobs. All but `Come` set priorities, which needs an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum First {
     /// First come, first served.
     Come,
-    /// The widest first, as with PriorityWeightJobSize.
+    /// The widest job first, as with PriorityWeightJobSize.
     Wide,
-    /// The longest first.
+    /// The job with the longest run time first.
     Long,
 }
 
 impl First {
-    /// Returns the order with this name on the command line.
+    /// Returns the order of priority with this name on the command line. None: there is none.
     pub(crate) fn named(word: &str) -> Option<Self> {
         [Self::Come, Self::Wide, Self::Long].into_iter().find(|first| first.word() == word)
     }
-    /// Returns the name on the command line.
+    /// Returns the name of the order on the command line.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Come => "come",
@@ -58,12 +58,12 @@ impl First {
     }
 }
 
-/// Results of a workload.
+/// Results of a workload that has run.
 #[derive(Debug)]
 pub(crate) struct Driven {
     /// Jobs that ran, in the order of submission.
     pub(crate) runs: Vec<Ran>,
-    /// Number of jobs that did not complete successfully.
+    /// Number of jobs that ran and did not complete successfully.
     pub(crate) failed: usize,
     /// The controller's counters before the first submission.
     pub(crate) before: Diag,
@@ -119,7 +119,7 @@ pub(crate) fn drive(place: &Place, jobs: &[Job], manner: Manner) -> Result<Drive
     Ok(Driven { runs: runs(jobs, manner, &ids, &rows, &done), failed, before, after })
 }
 
-/// Waits for an answer for at most `time`; returns whether there is one.
+/// Waits until an answer arrives, for at most `time`; returns whether there is one.
 fn is_readable(client: &Client, time: Duration) -> Result<bool, String> {
     let until = Instant::now() + time;
     loop {
@@ -131,7 +131,7 @@ fn is_readable(client: &Client, time: Duration) -> Result<bool, String> {
     }
 }
 
-/// Receives the next end of a job and records the time.
+/// Receives the next report of a job's end and records its time.
 fn hear(watch: &mut Client, done: &mut BTreeMap<JobId, Time>) -> Result<(), String> {
     let Answer::JobDone { job, .. } = watch.receive().map_err(|e| e.to_string())? else {
         return Err(unexpected().to_string());

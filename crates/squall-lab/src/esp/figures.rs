@@ -11,14 +11,14 @@ use super::{Options, Way, report};
 use crate::bench::Finding;
 use crate::picture::{Axis, Chart, Series, Stroke};
 
-/// One run of the workload, with its results.
+/// One run of the workload on a cluster, with its results.
 pub(super) struct Run {
     pub(super) way: Way,
     pub(super) setup: Setup,
     pub(super) scale: f64,
     pub(super) jobs: Vec<Job>,
     pub(super) driven: Driven,
-    /// Number of collectors that were killed.
+    /// Number of collectors (relays that aggregate messages) that were killed.
     pub(super) kills: usize,
 }
 
@@ -44,7 +44,7 @@ impl Run {
         self.grown(|diag| diag.fabric.node_epilogs)
     }
 
-    /// Returns how many ends of jobs on nodes were lost, of all that had to be counted.
+    /// Returns how many ends of jobs on nodes are missing in the controller's count; negative: some were counted twice.
     fn lost(&self) -> i64 {
         node_epilogs(&self.jobs) as i64 - self.node_epilogs() as i64
     }
@@ -53,7 +53,7 @@ impl Run {
         self.driven.failed + self.jobs.len() - self.driven.runs.len()
     }
 
-    /// Returns the run's main figures.
+    /// Returns the main figures of the run, by name.
     fn figures(&self) -> Vec<(&'static str, Value)> {
         let runs = &self.driven.runs;
         let elapsed_s = report::elapsed_s(runs);
@@ -154,7 +154,7 @@ fn since<'a>(before: &Diag, after: &'a Diag) -> Vec<(&'a str, u64, u64)> {
     after.messages.iter().map(grown).filter(|(_, count, _)| *count > 0).collect()
 }
 
-/// Returns the checks that failed.
+/// Returns descriptions of the checks that the run failed.
 pub(super) fn wrong(run: &Run) -> Vec<String> {
     let overtakers = report::overtakers(&run.driven.runs);
     let mut wrong = Vec::new();

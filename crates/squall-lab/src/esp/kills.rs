@@ -1,4 +1,4 @@
-//! Kills collectors while a workload runs.
+//! Kills collectors (relays that aggregate messages) while a workload runs.
 
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use squall_files::place::Place;
 use squall_host::life::{self, Daemon, Process};
 
-/// A thread that makes the daemons of emulated nodes, in turn, kill one of their collectors.
+/// A thread that makes the daemons of emulated nodes, one after the other, kill one of their collectors.
 pub(crate) struct Kills {
     racks: Vec<Daemon>,
     place: Place,
@@ -17,7 +17,7 @@ pub(crate) struct Kills {
 }
 
 impl Kills {
-    /// Starts the thread: `count` kills, one after each interval `every`.
+    /// Starts the thread, which makes `count` kills, one after each interval `every`.
     pub(crate) fn start(place: &Place, nodes: u32, every: Duration, count: u32) -> Result<Self, String> {
         let racks = life::racks(nodes as usize);
         let process = |rack: &Daemon| match rack.process(place) {

@@ -51,14 +51,14 @@ submitted at once, with aggregation and then without.
 /// Default number of nodes of `bench aggregate`.
 const NODES: u32 = 10_080;
 
-/// Whether the cluster aggregates messages.
+/// Whether the cluster aggregates messages in this run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// Messages are aggregated.
     On,
     /// Messages are not aggregated.
     Off,
-    /// Messages are aggregated, and collectors are killed meanwhile.
+    /// Messages are aggregated, and collectors (relays that aggregate them) are killed meanwhile.
     Kills,
 }
 

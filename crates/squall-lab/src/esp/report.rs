@@ -8,11 +8,11 @@ pub(crate) struct Ran {
     pub(crate) full: bool,
     pub(crate) submit_s: f64,
     pub(crate) start_s: f64,
-    /// When the controller recorded its end.
+    /// Time at which the controller recorded the job's end.
     pub(crate) end_s: f64,
-    /// When it had left all nodes, durably, and clients waiting for it were told.
+    /// Time at which the job had durably left all nodes, so that waiting clients were told.
     pub(crate) done_s: f64,
-    /// Run time of its tasks.
+    /// Time that the job's tasks ran, seconds.
     pub(crate) run_s: f64,
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn wait_cdf(runs: &[Ran]) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// Returns the mean wait in seconds.
+/// Returns the mean of the jobs' waits, seconds.
 pub(crate) fn mean_wait_s(runs: &[Ran]) -> f64 {
     runs.iter().map(wait_s).sum::<f64>() / runs.len().max(1) as f64
 }
@@ -74,7 +74,7 @@ fn wait_s(run: &Ran) -> f64 {
     (run.start_s - run.submit_s).max(0.0)
 }
 
-/// Counts jobs that started while one for the whole machine was pending. It must be 0.
+/// Counts jobs that started while a job for the whole machine was pending. A correct scheduler gives 0.
 pub(crate) fn overtakers(runs: &[Ran]) -> usize {
     let waiting = |at: f64| runs.iter().any(|z| z.full && z.submit_s < at && at < z.start_s);
     runs.iter().filter(|run| !run.full && waiting(run.start_s)).count()

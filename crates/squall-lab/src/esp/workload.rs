@@ -3,7 +3,7 @@
 //! It is ESP-2 of suite 2.2.1, and its light variant with a twelfth of the run times, in the suite's exact submission
 //! order.
 
-/// A type of job: number of jobs, share of the machine that each takes, run times.
+/// A type of job: its letter, share of the machine, number of jobs, and run times in ESP-2 and Light-ESP in seconds.
 struct Kind {
     letter: char,
     fraction: f64,
@@ -33,14 +33,16 @@ const KINDS: [Kind; 14] = [
     kind('Z', 1.00000, 2, 100, 10),
 ];
 
-/// Seed, multiplier and modulus of the suite's random generator.
+/// Seed of the suite's random generator.
 const SEED: u64 = 142;
+/// Multiplier of the suite's random generator.
 const MULTIPLIER: u64 = 3_476_221;
+/// Modulus of the suite's random generator.
 const ORDER_MODULUS: u64 = 1_000_000;
 /// Number of jobs that are submitted one second apart, before the random gaps begin.
 const FIRST_JOBS: usize = 50;
 
-/// Variant of the suite, which determines the run times.
+/// Variant of the ESP suite, which determines the run times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Variant {
     /// Light-ESP, with a twelfth of ESP-2's run times.
@@ -56,11 +58,11 @@ pub(crate) struct Setup {
     pub(crate) nodes: u32,
     /// Number of cores of each node.
     pub(crate) cores: u32,
-    /// Mean seconds between submissions after the first 50; 0: all jobs at once.
+    /// Mean time between submissions after the first 50, seconds; 0: all jobs are submitted at once.
     pub(crate) interval_s: u32,
-    /// Divisor of the gaps between submissions.
+    /// Number by which the times between submissions are divided.
     pub(crate) compress: f64,
-    /// Throughput mode: without the two jobs that take the whole machine.
+    /// Whether the two jobs that take the whole machine are omitted (throughput mode).
     pub(crate) throughput: bool,
 }
 
@@ -70,12 +72,12 @@ pub(crate) struct Job {
     /// The suite's name of the job: type, tasks, number.
     pub(crate) name: String,
     pub(crate) letter: char,
-    /// Share of the machine that it takes, from 0 to 1.
+    /// Share of the machine that the job takes, from 0 to 1.
     pub(crate) fraction: f64,
     pub(crate) tasks: u32,
     pub(crate) nodes: u32,
     pub(crate) run_s: u32,
-    /// Time of submission, in seconds after the first one.
+    /// Time of submission, seconds after the first one.
     pub(crate) submit_s: f64,
 }
 
@@ -109,12 +111,13 @@ pub(crate) fn workload(setup: &Setup) -> Vec<Job> {
     jobs
 }
 
-/// Returns the seconds on an ideally used machine: the sum of share times run time.
+/// Returns the seconds that the jobs would take on a machine that is always fully used: the sum of share times run
+/// time.
 pub(crate) fn ideal_s(jobs: &[Job]) -> f64 {
     jobs.iter().map(|job| job.fraction * f64::from(job.run_s)).sum()
 }
 
-/// Returns the number of ends that must be counted: each job ends once on each of its nodes.
+/// Returns the number of reports of job ends that the controller must count: each job ends once on each of its nodes.
 pub(crate) fn node_epilogs(jobs: &[Job]) -> u64 {
     jobs.iter().map(|job| u64::from(job.nodes)).sum()
 }
@@ -174,7 +177,7 @@ mod tests {
     const LIGHT: Setup =
         Setup { variant: Variant::Light, nodes: 10_080, cores: 16, interval_s: 30, compress: 1.0, throughput: false };
 
-    /// The order of types that the suite prints.
+    /// Letters of the jobs' types in the order of submission, as the suite prints it.
     const ORDER: &str = "AAAIIBAJFJLIAEAIAAAKLLAALDBFAAKJKALHAABMLAAJAFBIAKALKIIAMLAAAIMEAAIGBLFBLAGLAADAGLIALAAKALLHLLIA\
                          AICIJALGBFAALGAJMALLLAALAAJLJAIJILLMAIJIFJLIALAAKFIAJLJIAAAMLJAMGKKCBLBLAMIAAHAHCAAJAAHDJALJFMKA\
                          LKJAJAIMAKAAMMALJMKIEJJMMKAAIALHKFJJ";

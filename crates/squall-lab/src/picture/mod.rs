@@ -21,34 +21,36 @@ use plotters_svg::SVGBackend;
 
 use raster::Raster;
 
-/// Width and height of a picture in pixels; and below, fonts of its texts.
+/// Width and height of a picture, pixels.
 const SIZE: (u32, u32) = (1280, 800);
+/// Font of labels: family, size in pixels.
 const TEXT: (&str, i32) = ("sans-serif", 20);
+/// Font of the title: family, size in pixels.
 const TITLE: (&str, i32) = ("sans-serif", 24);
 /// Approximate number of labels on a linear axis.
 const LABELS: f64 = 8.0;
 
-/// How a series is drawn.
+/// Way in which a series of points is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stroke {
-    /// A line through the points.
+    /// A line through the points is drawn.
     Line,
-    /// A dashed line, for values that were not measured.
+    /// A dashed line through the points is drawn: they were not measured.
     Dashes,
-    /// Steps: the level of a point holds until the next one.
+    /// Steps are drawn: the value of a point holds until the next one.
     Steps,
-    /// The points alone.
+    /// Only the points are drawn.
     Dots,
-    /// Boxes: each pair of points are opposite corners.
+    /// Boxes are drawn: each two points are opposite corners of one.
     Boxes,
 }
 
-/// A named list of points.
+/// A named list of points in a chart.
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
     pub(crate) name: String,
     pub(crate) stroke: Stroke,
-    /// Index of the colour; series that belong together share one.
+    /// Index of the series' colour; series that belong together share one.
     pub(crate) color: usize,
     pub(crate) points: Vec<(f64, f64)>,
 }
@@ -57,11 +59,11 @@ pub(crate) struct Series {
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
     pub(crate) label: String,
-    /// Whether the axis is logarithmic. Points at or below zero are then left out.
+    /// Whether the axis is logarithmic. Points at or below zero are then omitted.
     pub(crate) log: bool,
 }
 
-/// A picture of several series.
+/// A chart of several series, with two axes.
 #[derive(Clone, Debug)]
 pub(crate) struct Chart {
     pub(crate) title: String,
@@ -82,9 +84,9 @@ const COLORS: [RGBColor; 9] = [
     RGBColor(170, 175, 20),
 ];
 
-/// A picture that can be drawn on any surface.
+/// Something that can be drawn on any surface, such as SVG or PNG.
 pub(crate) trait Drawing {
-    /// Returns width and height in pixels.
+    /// Returns the drawing's width and height in pixels.
     fn size(&self) -> (u32, u32) {
         SIZE
     }
@@ -128,7 +130,7 @@ fn png(drawing: &impl Drawing, file: File) -> Result<(), String> {
 
 type Plane = Cartesian2d<Scale, Scale>;
 
-/// The range of an axis and its labels (logarithms for a logarithmic axis).
+/// Range of an axis and its labels (logarithms for a logarithmic axis).
 #[derive(Clone, Debug, PartialEq)]
 struct Scale {
     range: Range<f64>,
@@ -258,7 +260,8 @@ fn draw_series<B: DrawingBackend>(
     Ok(())
 }
 
-/// Inserts a corner before each point but the first.
+/// Returns the points of the steps that a series is drawn as: before each point but the first, a corner at the value of
+/// the previous point.
 fn steps(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let corners = points.windows(2).flat_map(|pair| [(pair[1].0, pair[0].1), pair[1]]);
     points.first().copied().into_iter().chain(corners).collect()
@@ -282,7 +285,7 @@ fn scale(axis: &Axis, values: impl Iterator<Item = f64>) -> Scale {
     Scale { range: 0.0..count * step, labels: (0..=count as u32).map(|n| f64::from(n) * step).collect() }
 }
 
-/// Rounds up to the next of 1, 2, 5, 10, 20, …
+/// Rounds up to a number of the series 1, 2, 5, 10, 20, …
 fn nice(value: f64) -> f64 {
     let power = 10_f64.powf(value.log10().floor());
     [1.0, 2.0, 5.0].into_iter().map(|n| n * power).find(|n| *n >= value).unwrap_or(10.0 * power)

@@ -16,7 +16,7 @@ use plotters_backend::{
 
 /// Bytes of a pixel: red, green, blue.
 const PIXEL_BYTES: usize = 3;
-/// Texts of this size or above use the larger font.
+/// Smallest size of texts that use the larger of the two fonts, pixels.
 const LARGE: f64 = 22.0;
 
 /// A white bitmap to draw on.
@@ -69,8 +69,8 @@ impl DrawingBackend for Raster<'_> {
         Ok(())
     }
 
-    /// Fills a rectangle regardless of its outline: plotters' default draws lines as wide as the outline, so nothing
-    /// without one.
+    /// Fills a rectangle by its own pixels. The default of the crate plotters draws lines as wide as the outline, so it
+    /// fills nothing if there is no outline.
     fn draw_rect<S: BackendStyle>(&mut self, one: BackendCoord, other: BackendCoord, style: &S, fill: bool) -> Drawn {
         if !fill {
             return rasterizer::draw_rect(self, one, other, style, fill);
@@ -123,7 +123,7 @@ fn extent(font: &MonoFont<'_>, text: &str) -> (i32, i32) {
     (letter.width as i32 * text.chars().count() as i32, letter.height as i32)
 }
 
-/// Returns the pixels of a text whose upper left corner is the origin.
+/// Returns the positions of a text's pixels; its upper left corner is the origin.
 fn ink(font: &MonoFont<'_>, text: &str) -> Vec<(i32, i32)> {
     let mut ink = Ink(Vec::new());
     let style = MonoTextStyle::new(font, BinaryColor::On);
@@ -133,7 +133,7 @@ fn ink(font: &MonoFont<'_>, text: &str) -> Vec<(i32, i32)> {
     }
 }
 
-/// Collects pixels at any position.
+/// A drawing surface that collects the positions of all pixels drawn on it.
 struct Ink(Vec<(i32, i32)>);
 
 impl OriginDimensions for Ink {

@@ -8,31 +8,32 @@ use plotters_backend::DrawingBackend;
 
 use super::{Drawing, TEXT, TITLE};
 
-/// Pixels around each slice, and below, above all slices.
+/// Width of the margin around each slice, pixels.
 const MARGIN: u32 = 24;
+/// Height of the space for title and note above all slices, pixels.
 const HEAD: u32 = 90;
-/// Number of slices in a row.
+/// Number of slices next to each other.
 const ACROSS: usize = 4;
 const HOLE: RGBColor = RGBColor(70, 70, 70);
 
-/// Colour of a cell (red, green, blue from 0 to 1); None: a hole.
+/// Colour of a cell (red, green, blue from 0 to 1). None: the cell is a hole, which is not coloured.
 pub(crate) type Shade = Option<[f64; 3]>;
 
 /// A picture of a box of cells, slice by slice.
 #[derive(Clone, Debug)]
 pub(crate) struct Slices {
     pub(crate) title: String,
-    /// A line of text below the title.
+    /// A line of text that is printed below the title.
     pub(crate) note: String,
     /// Names of the axes along the columns and along the rows.
     pub(crate) axes: (String, String),
     /// Number of columns and of rows of every slice.
     pub(crate) extents: (u32, u32),
-    /// Pixels from a cell to the next, and below, of the gap between them. Without a gap, equal neighbours in a row are
-    /// drawn as one bar.
+    /// Distance between neighbouring cells, pixels.
     pub(crate) cell: u32,
+    /// Gap between neighbouring cells, pixels. 0: equal neighbours in a row are drawn as one bar.
     pub(crate) gap: u32,
-    /// Name and cells of each slice, row by row.
+    /// Slices, each with its name and its cells row by row.
     pub(crate) cuts: Vec<(String, Vec<Shade>)>,
 }
 
@@ -40,7 +41,7 @@ impl Slices {
     fn across(&self) -> usize {
         self.cuts.len().clamp(1, ACROSS)
     }
-    /// Returns the bars of a slice: column, row, length, colour.
+    /// Returns the bars that a slice is drawn as: (column, row, length in cells, colour).
     fn bars<'a>(&self, cells: &'a [Shade]) -> Vec<(u32, u32, u32, &'a Shade)> {
         let mut bars: Vec<(u32, u32, u32, &Shade)> = Vec::new();
         for (index, shade) in cells.iter().enumerate() {

@@ -10,22 +10,22 @@ use squall_model::resource::Hardware;
 
 use super::POLICIES;
 
-/// Most nodes of a machine.
+/// Maximum number of nodes of a machine.
 const NODES_MAX: u32 = 100_000;
-/// Most CPUs of a node.
+/// Maximum number of CPUs of a node.
 const CPUS_MAX: u32 = 4096;
 
-/// A machine's nodes and configuration.
+/// Nodes and configuration of a machine on which a trace is replayed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Machine {
-    /// The configuration: scheduler, partitions, topology.
+    /// Configuration of the scheduler, the partitions and the topology.
     pub(crate) config: Config,
     /// Names and hardware of the nodes.
     pub(crate) nodes: Vec<(String, Hardware)>,
 }
 
 impl Machine {
-    /// Parses numbers and CPUs of nodes: `20x80+48x12` means 20 nodes with 80 CPUs and 48 with 12.
+    /// Parses a list of node counts and CPUs: `20x80+48x12` means 20 nodes with 80 CPUs and 48 with 12.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let wrong = |why: &str| format!("--machine: `{text}` {why}");
         let mut config = Config::default();
@@ -44,7 +44,7 @@ impl Machine {
         Self::of(config)
     }
 
-    /// Reads a configuration with the nodes it names, and the topology file in its folder.
+    /// Reads a configuration file with the nodes that it names, and the topology file in the same folder.
     pub(super) fn read(file: &Path) -> Result<Self, String> {
         let at = |e: &dyn std::fmt::Display| format!("{}: {e}", file.display());
         let text = std::fs::read_to_string(file).map_err(|e| at(&e))?;
@@ -98,7 +98,8 @@ impl Machine {
         self.nodes.iter().fold(0, |sum, (_, hardware)| sum.saturating_add(hardware.cpus))
     }
 
-    /// Returns the nodes that have each feature, as a host list; a node's name counts as a feature of it.
+    /// Returns a host list of the nodes with each feature, by the feature's name. A node's name counts as a feature of
+    /// the node.
     pub(super) fn features(&self) -> BTreeMap<String, String> {
         let mut having: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (name, hardware) in &self.nodes {
@@ -108,14 +109,15 @@ impl Machine {
         features.chain(self.nodes.iter().map(|(name, _)| (name.clone(), name.clone()))).collect()
     }
 
-    /// Returns the machine configured for a policy. Fails for a policy that a controller doesn't have.
+    /// Returns the machine with its configuration changed to a policy. Fails for a policy that a controller does not
+    /// have.
     pub(super) fn under(&self, policy: &str) -> Result<Self, String> {
         let mut config = self.config.clone();
         choose(&mut config, policy)?;
         Ok(Self { config, nodes: self.nodes.clone() })
     }
 
-    /// Returns the name of the configured policy.
+    /// Returns the name of the policy that the configuration selects.
     pub(super) fn policy(&self) -> &'static str {
         match self.config.scheduler_type {
             SchedulerType::Builtin => "fcfs",

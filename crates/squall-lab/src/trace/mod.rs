@@ -34,7 +34,7 @@ usage: squall sim TRACE.swf[.gz] [--policy POLICY[,POLICY…]] [--procs N]   a w
 policies: fcfs, easy (the default), easy-sjbf, conservative; or all. On nodes: all but easy-sjbf, as a controller has them
 ";
 
-/// Policies, by the names that literature on traces uses.
+/// Scheduling policies, by the names that literature on traces uses.
 const POLICIES: [(&str, Discipline); 4] = [
     ("fcfs", Discipline::Fifo),
     ("easy", Discipline::Easy),
@@ -42,7 +42,7 @@ const POLICIES: [(&str, Discipline); 4] = [
     ("conservative", Discipline::Conservative),
 ];
 
-/// Options of the command line.
+/// Options of `squall sim TRACE`.
 struct Ask {
     trace: PathBuf,
     policies: Vec<&'static str>,
@@ -58,15 +58,15 @@ struct Ask {
 
 /// Result of a trace replayed under a policy.
 pub(crate) struct Run {
-    /// The policy's name.
+    /// Name of the scheduling policy.
     pub(crate) policy: &'static str,
-    /// Number of nodes on which jobs were placed; None: a pool of processors.
+    /// Number of nodes on which jobs were placed. None: jobs ran on a pool of processors without nodes.
     pub(crate) nodes: Option<usize>,
-    /// Features that jobs requested and no node has; these requests were ignored.
+    /// Features that jobs requested although no node has them; the replay ignores these requests.
     pub(crate) passed_over: Vec<String>,
-    /// Start time of each job.
+    /// Start time of each job, and counts of scheduling passes.
     pub(crate) schedule: Schedule,
-    /// Waits and other metrics.
+    /// Waiting times, utilisation and other metrics of the replay.
     pub(crate) metrics: Metrics,
     /// Duration of the replay in seconds.
     pub(crate) took_s: f64,
@@ -188,7 +188,7 @@ pub(crate) fn load(path: &Path, processors: Option<u32>) -> Result<Trace, String
     Ok(trace)
 }
 
-/// Replays a trace under a policy on a pool of processors.
+/// Replays a trace under a policy on a pool of processors, without nodes.
 pub(crate) fn under(policy: &'static str, trace: &Trace, watch: impl FnMut(usize)) -> Run {
     let discipline = POLICIES.iter().find(|(name, _)| *name == policy).map(|(_, d)| *d).unwrap_or_default();
     let processors = trace.processors.unwrap_or(1);
@@ -348,7 +348,8 @@ mod tests {
         std::fs::remove_dir_all(folder).unwrap();
     }
 
-    /// Returns the answer for the trace `a.swf`, in a folder with this configuration and, after `---`, this topology.
+    /// Returns the command's JSON output for the trace `a.swf`. `config` is the text of a configuration file and, after
+    /// a line `---`, of a topology file.
     fn on_nodes(name: &str, config: &str, options: &str) -> Result<serde_json::Value, String> {
         let folder = std::env::temp_dir().join(format!("squall-trace-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();

@@ -8,16 +8,16 @@ use squall_sim::{Trace, course};
 use super::Run;
 use crate::picture::{Axis, Chart, Series, Stroke, write};
 
-/// Number of points of a line.
+/// Maximum number of points of a line in a picture.
 const POINTS: usize = 600;
-/// Days that a Gantt chart shows.
+/// Number of days that a Gantt chart shows.
 const GANTT_DAYS: u64 = 3;
 const DAY_S: u64 = 86_400;
 /// Traces shorter than this many days are shown in hours.
 const HOURS_DAYS: u64 = 3;
-/// Most rows of a Gantt chart. Of a larger machine this many processors are shown, evenly spread.
+/// Maximum number of rows of a Gantt chart. Of a larger machine this many processors are shown, evenly spread.
 const ROWS: u32 = 300;
-/// Number of colours that distinguish neighbours in a Gantt chart.
+/// Number of different colours of boxes in a Gantt chart.
 const COLORS: usize = 8;
 
 /// Draws the pictures into a folder.
@@ -57,7 +57,7 @@ fn linear(label: &str) -> Axis {
     Axis { label: label.into(), log: false }
 }
 
-/// Returns the share of jobs that waited no longer, as a function of the wait.
+/// Returns the share of jobs (0 to 1) that waited no longer than a given time, as a function of this time in seconds.
 fn cumulated(trace: &Trace, run: &Run, color: usize) -> Series {
     let mut waits: Vec<u64> =
         run.schedule.starts.iter().zip(&trace.jobs).map(|(start, job)| start - job.submit).collect();
@@ -106,11 +106,11 @@ fn rows(height: u32, low: u32, count: u32) -> Option<(u32, u32)> {
     (from < to).then_some((from * height, to * height))
 }
 
-/// Free processors. The lowest are given first.
+/// Assignment of processors to jobs in a Gantt chart. The lowest free ones are taken first.
 struct Floor {
-    /// Ranges of free processors: first processor, number.
+    /// Ranges of free processors: first processor, number of processors.
     free: BTreeMap<u32, u32>,
-    /// Ranges in use, by the time at which they become free.
+    /// Ranges of processors in use (first, number), by the time at which they become free.
     ends: BTreeMap<u64, Vec<(u32, u32)>>,
 }
 

@@ -4,7 +4,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Width of the bar in characters.
+/// Width of the progress bar, characters.
 const WIDTH: usize = 40;
 /// Shortest time between two updates of the bar.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -22,13 +22,13 @@ struct State {
 }
 
 impl Progress {
-    /// Starts at 0 of `all`.
+    /// Creates a bar that shows 0 of `all` units of work.
     pub(super) fn new(all: usize) -> Self {
         let watched = std::io::stderr().is_terminal();
         let state = State { done: 0, drawn: Instant::now(), visible: false };
         Self { all: all.max(1), state: watched.then(|| Mutex::new(state)) }
     }
-    /// Adds `count` to what is done, and redraws the bar if it is due.
+    /// Adds `count` to the finished units of work, and redraws the bar if `PAUSE` has passed since the last time.
     pub(super) fn more(&self, count: usize) {
         let Some(Ok(mut state)) = self.state.as_ref().map(Mutex::lock) else { return };
         state.done += count;
@@ -40,7 +40,7 @@ impl Progress {
             let _ = std::io::stderr().flush();
         }
     }
-    /// Clears the line.
+    /// Removes the bar from the terminal.
     pub(super) fn end(&self) {
         if let Some(Ok(state)) = self.state.as_ref().map(Mutex::lock)
             && state.visible

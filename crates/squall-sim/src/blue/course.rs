@@ -21,14 +21,14 @@ use crate::history::end_of;
 
 /// Time at which the simulated cluster starts.
 const BEGIN: Time = Time::from_secs(1_800_000_000);
-/// Simulated time between two acts. All acts together take less than the differences between time limits, so the
-/// policy's comparisons do not depend on how fast a cluster processes them.
+/// Simulated time between two acts (submissions or ends of jobs). All acts together take less than the differences
+/// between time limits, so the policy's comparisons do not depend on how fast a cluster processes them.
 const ACT: Span = Span::from_millis(10);
-/// Time limits of jobs are multiples of this, seconds.
+/// Unit of time limits, seconds: every job's limit is a multiple of this.
 const LIMITS_S: u64 = 1800;
 /// Number of pending jobs that the workload keeps in the queue.
 const BACKLOG: usize = 12;
-/// The largest job uses at most one in this many of the machine's nodes.
+/// Divisor that limits job sizes: the largest job requests at most the machine's nodes divided by this.
 const LARGEST: u32 = 3;
 
 /// One event of a course: the submission or the end of a job.
@@ -64,7 +64,7 @@ pub fn torus(extents: &[u32]) -> Config {
     Config { topology: TopologyFile { name: "topology.conf".into(), text }, ..Config::default() }
 }
 
-/// A running job of the course.
+/// A running job of a simulated course of events.
 struct Running {
     job: usize,
     /// When the job ends, seconds since the start of the workload.
@@ -143,7 +143,7 @@ fn names(nodes: &NodeSet) -> String {
     hostlist::compress(nodes.iter().map(|id| format!("n{}", id.0 + 1)).collect::<Vec<_>>())
 }
 
-/// Returns a rehearsal of an idle cluster of `nodes` equal nodes.
+/// Returns a rehearsal (scheduler without processes) of an idle cluster of `nodes` equal nodes.
 fn cluster(config: &Config, nodes: u32) -> Rehearsal {
     let mut rehearsal = Rehearsal::new();
     let mut config = config.clone();

@@ -28,7 +28,7 @@ const FIXED: [[u32; 3]; 10] = [
 
 /// Routers along x, y and z of the block with GPU nodes; it begins at router (0, 0, 0).
 const GPU_BLOCK: [u32; 3] = [15, 6, 24];
-/// End time of a claim that never ends.
+/// End time of usage that never ends, such as that of a part of the machine that is closed for all jobs.
 const NEVER: u32 = u32::MAX;
 
 /// Part of the machine that a job can request.
@@ -40,7 +40,7 @@ pub(super) enum Part {
 }
 
 impl Part {
-    /// Returns the prisms that are outside this part.
+    /// Returns the prisms of the machine that are outside this part.
     fn rest(self) -> Vec<Prism> {
         let [x, y, z] = GPU_BLOCK;
         let prism = |at: [u32; 3], size: [u32; 3]| {
@@ -62,10 +62,10 @@ impl Part {
     }
 }
 
-/// Nodes that a job is given.
+/// Nodes that are allocated to a job, at one or more routers.
 #[derive(Clone, Debug)]
 pub(super) struct Seat {
-    /// (router, number of nodes used there), in the order of the job's ranks.
+    /// Routers of the nodes, as (router, number of nodes used there), in the order of the job's ranks.
     pub(super) cells: Vec<(usize, u32)>,
     /// The prism that the job occupies. None: its nodes are scattered.
     pub(super) prism: Option<Prism>,
@@ -76,15 +76,16 @@ pub(super) struct Machine {
     pub(super) frame: Frame,
     /// Current usage of all routers.
     pub(super) board: Board,
-    /// Current usage, with the reservation of the first pending job closed to other jobs.
+    /// Usage of all routers as seen by jobs that must not delay the first pending job: the prism reserved for that job
+    /// counts as in use.
     barred: Board,
     placement: Placement,
-    /// True while every job is scattered and none gets a prism.
+    /// True while no job is placed in a prism: every job gets scattered nodes.
     scattering: bool,
     chooser: Chooser,
     barred_chooser: Chooser,
     order: Vec<usize>,
-    /// Jobs at each router: (job number, latest end, seconds).
+    /// Jobs at each router, by router index: (job number, latest end in seconds).
     occupants: Vec<Vec<(u32, u32)>>,
     reservation: Option<Reservation>,
 }
@@ -163,7 +164,8 @@ impl Machine {
         self.barred_chooser.renew();
     }
 
-    /// Returns the prism that becomes free first for a job, with the time at which it is free.
+    /// Returns the prism that becomes free first for a job, with the time at which it is free. None: no prism for the
+    /// job ever becomes free.
     fn first_free(&mut self, job: &Job, now: u32) -> Option<Reservation> {
         let Some(list) = self.shapes(job) else {
             let shapes = self.chooser.shapes_for(&self.frame, job.nodes, 10);
@@ -247,8 +249,8 @@ impl Machine {
         prism.cells(&self.frame).take(job.nodes.div_ceil(self.frame.per_router()) as usize).collect()
     }
 
-    /// Returns the first free nodes along the placement order. Placements with prisms use partly occupied routers and
-    /// columns first.
+    /// Returns the first free nodes along the placement order; None: too few are free. Placements with prisms use
+    /// partly occupied routers and columns first. `late`: the job may not use the reserved prism.
     fn scatter(&self, job: &Job, late: bool) -> Option<Seat> {
         if self.board.free_nodes() < u64::from(job.nodes) {
             return None;
@@ -275,7 +277,9 @@ impl Machine {
         (left == 0).then_some(Seat { cells, prism: None })
     }
 
-    /// Returns the earliest time at which `nodes` nodes are free, and the number of further nodes that are free then.
+    /// Returns the earliest time at which `nodes` nodes are free, in seconds, and the number of further nodes that are
+    /// free then. `ends`: pairs (end of a running job, its nodes); `free`: nodes that are free now. `u32::MAX`: there
+    /// are never enough.
     pub(super) fn count_reservation(ends: &mut [(u32, u32)], free: u64, nodes: u32) -> (u32, u64) {
         ends.sort_unstable();
         let mut free = free;
@@ -339,7 +343,7 @@ impl Machine {
         idle
     }
 
-    /// Returns the use of each router.
+    /// Returns the use of each router at present, in the order of their indices.
     pub(super) fn map(&self) -> Vec<Spot> {
         let spot = |(cell, jobs): (usize, &Vec<(u32, u32)>)| match jobs.first() {
             _ if self.board.usable(cell) == 0 => Spot::Service,
@@ -357,8 +361,8 @@ impl Machine {
     }
 }
 
-/// Returns the first free prism of a shape. `spaced`: only at multiples of its size; otherwise at multiples of half
-/// its size.
+/// Returns the first free prism of a shape; None: there is no free one. `spaced`: only at multiples of its size;
+/// otherwise at multiples of half its size.
 fn anchored(board: &Board, size: &Coords, nodes: u32, spaced: bool) -> Option<Prism> {
     let frame = board.frame();
     let step = |axis: usize| if spaced { size[axis] } else { size[axis].div_ceil(2) };

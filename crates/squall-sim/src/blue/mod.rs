@@ -26,12 +26,13 @@ pub enum Placement {
     Nodesets,
     /// Fixed shapes at positions that are multiples of the shape's size, as in Slurm's torus3d plugin.
     Fixed,
-    /// Any legal prism for every job of more than a node, by the strict rule (less than half a ring) of the talk on
-    /// Blue Waters.
+    /// Any legal prism (one that its routes never leave) for every job of more than a node, by the strict rule of the
+    /// talk on Blue Waters: extents are less than half a ring.
     Strict,
-    /// Any legal prism for every job of more than a node, by the exact routing rule.
+    /// Any legal prism (one that its routes never leave) for every job of more than a node, by the exact routing rule.
     Exact,
-    /// Any legal prism by the exact rule for sensitive jobs; other jobs are scattered when no prism is free.
+    /// Any legal prism by the exact rule for jobs that other jobs' traffic slows down; other jobs are scattered when no
+    /// prism is free.
     ExactScatter,
 }
 
@@ -82,12 +83,14 @@ pub struct Settings {
     pub window_s: u32,
     /// True: most jobs run equally long, as in the test of the talk on Blue Waters. False: run times vary.
     pub equal_runs: bool,
-    /// A block of 15 x 6 x 24 routers has nodes with GPUs. Each job requests either these nodes or the others.
+    /// Whether a block of 15 x 6 x 24 routers has nodes with GPUs. If so, each job requests either these nodes or the
+    /// others.
     pub gpu_block: bool,
     /// True: MILC exchanges halos in four dimensions and Changa with random partners. False: both exchange halos in
     /// three dimensions.
     pub patterns: bool,
-    /// All jobs are scattered in the first hour, so that the machine is fragmented when prisms are first requested.
+    /// Whether all jobs are scattered in the first hour, so that the machine is fragmented when prisms are first
+    /// requested.
     pub fragmented: bool,
 }
 

@@ -17,7 +17,7 @@ const MAX_AGE_S: u32 = 7 * 24 * 3600;
 /// Weight of a job's share of the machine in its priority; the weight of the age is 1. Sites with machines for large
 /// jobs prefer these, and packing in order of falling size leaves the fewest holes.
 const SIZE_WEIGHT: f64 = 3.0;
-/// Nodes of the whole machine.
+/// Number of nodes of the whole machine, including those of service routers.
 const MACHINE_NODES: f64 = 27_648.0;
 /// Share of the machine's nodes that is in the block with GPUs.
 const GPU_SHARE: f64 = 4320.0 / MACHINE_NODES;
@@ -35,7 +35,7 @@ pub struct Outcome {
     pub throughput: f64,
     /// Work done over node-seconds used by jobs.
     pub efficiency: f64,
-    /// Mean over sensitive jobs of run time divided by run time alone on the same nodes.
+    /// Mean slowdown of sensitive jobs by other jobs' traffic: run time divided by run time alone on the same nodes.
     pub stretch: f64,
     /// Coefficient of variation of `stretch` over sensitive jobs.
     pub variation: f64,
@@ -60,7 +60,7 @@ pub struct Outcome {
 pub enum Spot {
     /// The router has no nodes for jobs.
     Service,
-    /// No job uses the router.
+    /// The router has nodes for jobs, and no job uses it.
     Free,
     /// The job with this number uses the router; the first of them if several do.
     Job(u32),
@@ -97,24 +97,24 @@ struct Running {
     stretch: (f64, f64),
 }
 
-/// A part of the machine with its own queue.
+/// Queue and state of a part of the machine (nodes with or without GPUs), which is scheduled by itself.
 struct Lane {
     machine: Machine,
-    /// Number of pending jobs that the workload keeps in this queue; the next field is the number of nodes of its
-    /// largest job.
+    /// Number of pending jobs that the workload keeps in this queue.
     backlog: usize,
+    /// Number of nodes of the largest job that the workload submits to this queue.
     largest: u32,
     /// Number of nodes, including those of service routers.
     nodes: f64,
-    /// Pending jobs, each with its submit time in seconds.
+    /// Pending jobs of this part of the machine, each with its submit time in seconds.
     queue: Vec<(Job, u32)>,
     running: Vec<Running>,
-    /// Number of the job that holds the reservation, if any.
+    /// Number of the pending job that holds the reservation. None: there is no reservation.
     head: Option<u32>,
 }
 
 impl Lane {
-    /// Creates a lane for a part that has `share` (0 to 1) of the machine's nodes.
+    /// Creates the queue and an empty machine for a part that has `share` (0 to 1) of the machine's nodes.
     fn new(settings: &Settings, part: Part, share: f64, service: &[usize]) -> Self {
         Self {
             machine: Machine::new(settings.placement, part, service),
@@ -182,7 +182,8 @@ pub fn run(settings: &Settings) -> Outcome {
     Outcome { nodes, map: map.unwrap_or_default(), ..outcome }
 }
 
-/// Advances all running jobs by one scheduling interval. Returns whether a job has ended.
+/// Advances all running jobs by one scheduling interval. Returns whether a job has ended. `(now, counts)`: the time in
+/// seconds, and whether the interval is within the measured time.
 fn advance(
     Lane { machine, running, .. }: &mut Lane,
     traffic: &mut Traffic,
@@ -216,13 +217,14 @@ fn advance(
     running.len() < before
 }
 
-/// Returns a job's priority, as by `PriorityWeightAge` and `PriorityWeightJobSize`.
+/// Returns a job's priority from its waiting time (as `PriorityWeightAge`) and its size (as `PriorityWeightJobSize`).
 fn priority(job: &Job, waited_s: u32, nodes: f64) -> f64 {
     f64::from(waited_s.min(MAX_AGE_S)) / f64::from(MAX_AGE_S) + SIZE_WEIGHT * f64::from(job.nodes) / nodes
 }
 
 /// Runs one pass of EASY backfill in priority order. The first job that cannot start gets a reservation; later jobs
-/// start only if they do not delay it.
+/// start only if they do not delay it. `(now, ended)`: the time in seconds, and whether a job has ended since the last
+/// pass. `waited` is called with the waiting time of each job that starts, seconds.
 fn schedule(lane: &mut Lane, traffic: &mut Traffic, (now, ended): (u32, bool), mut waited: impl FnMut(u32)) {
     let Lane { machine, queue, running, head, nodes, .. } = lane;
     let priority = |(job, since): &(Job, u32)| priority(job, now - since, *nodes);
@@ -270,7 +272,7 @@ fn schedule(lane: &mut Lane, traffic: &mut Traffic, (now, ended): (u32, bool), m
 struct Blocked {
     /// True: the reservation is a number of nodes. False: it is a prism.
     counted: bool,
-    /// Time at which the blocked job can start at the latest, seconds.
+    /// Time at which enough nodes are free for the blocked job at the latest, seconds.
     from: u32,
     /// Number of free nodes that the blocked job does not need at `from`.
     spare: u64,

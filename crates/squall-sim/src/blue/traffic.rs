@@ -12,7 +12,7 @@ const PARTNERS: usize = 6;
 /// the limit, traffic of a large job could keep a job of two routers between prisms for half a day.
 const SLOWEST: f64 = 4.0;
 
-/// Loads of all links, indexed by router, axis and direction.
+/// Loads of all links of the torus by the traffic of running jobs, indexed by router, axis and direction.
 #[derive(Debug)]
 pub(super) struct Traffic {
     links: usize,
@@ -21,7 +21,7 @@ pub(super) struct Traffic {
     patterns: bool,
 }
 
-/// Traffic of one job: each link that it uses, with the load divided by the link's weight.
+/// Traffic of one job: the links that it uses, each with the load that the job adds, divided by the link's weight.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Share {
     links: Vec<(u32, f32)>,
@@ -109,7 +109,8 @@ impl Traffic {
     }
 }
 
-/// Sends from each rank to the next one along each dimension of a grid whose sides are about equal.
+/// Passes each pair of communicating ranks to `send`: every rank sends to the next one along each dimension of a grid
+/// whose sides are about equal.
 fn halo(n: usize, dimensions: i32, send: &mut impl FnMut(usize, usize)) {
     let side = (n as f64).powf(f64::from(dimensions).recip()).ceil() as usize;
     for stride in (0..dimensions as u32).map(|dimension| side.pow(dimension)) {

@@ -20,9 +20,9 @@ const BENT: f64 = 3.0;
 pub(super) const QUIET: f64 = 0.02;
 /// Shortest and longest run time, seconds.
 const RUN_S: (f64, f64) = (300.0, 7200.0);
-/// Percentage of jobs that run equally long, as in the test of the talk on Blue Waters. The next constant is their run
-/// time in seconds, which is our choice.
+/// Percentage of jobs that run equally long, as in the test of the talk on Blue Waters.
 const EQUAL: u64 = 91;
+/// Run time of jobs that run equally long, seconds. The value is our choice.
 const EQUAL_S: f64 = 1800.0;
 
 /// Communication pattern of an application's processes.
@@ -43,7 +43,7 @@ pub(super) enum Pattern {
 pub(super) struct Application {
     pub(super) fraction: f64,
     pub(super) pattern: Pattern,
-    /// Pattern that replaces `pattern` when [`super::Settings::patterns`] is set.
+    /// Communication pattern that replaces `pattern` when [`super::Settings::patterns`] is set.
     pub(super) other: Pattern,
 }
 
@@ -78,9 +78,9 @@ pub(super) const APPLICATIONS: [Application; 9] = [
 pub(super) struct Job {
     pub(super) number: u32,
     pub(super) nodes: u32,
-    /// Run time alone in the widest prism, seconds.
+    /// Run time that the job has alone in the widest prism, seconds.
     pub(super) run_s: f64,
-    /// Requested time limit, seconds.
+    /// Time limit that the job requests, seconds.
     pub(super) estimate_s: u32,
     pub(super) application: usize,
     /// Whether other jobs' traffic slows the job down noticeably.
@@ -110,7 +110,7 @@ impl Job {
     }
 }
 
-/// Returns a random job of at most `nodes_max` nodes. `equal`: most jobs run equally long.
+/// Returns a random job of at most `nodes_max` nodes. `equal`: most jobs have the same run time.
 pub(super) fn job(random: &mut Seed, number: u32, nodes_max: u32, equal: bool) -> Job {
     let small = random.below(100) < SMALL;
     let nodes = if small {

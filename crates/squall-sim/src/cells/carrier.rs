@@ -14,7 +14,7 @@ use squall_model::wire::info::AccountingRow;
 use super::{Happening, Link, World};
 use crate::mutation::Mutation;
 
-/// Session number of the relay's connections, which belong to no client.
+/// Session number that stands for connections of the front's cross-cell relay, which belong to no client.
 pub(super) const COURIER: u64 = 0;
 /// Pause before the relay reconnects to a cell.
 const AGAIN: Span = Span::from_secs(1);
@@ -62,7 +62,7 @@ impl World {
         }
     }
 
-    /// Delivers a cell's answer to the relay, changed by planted bugs.
+    /// Delivers a cell's answer to the relay. Planted bugs may change the answer.
     pub(super) fn courier_told(&mut self, cell: u32, answer: Answer) {
         let answer = match (self.mutation, answer) {
             (Some(Mutation::ForeignEndLost), Answer::Resolved(_)) if self.seed.chance(300_000) => return,
@@ -100,7 +100,7 @@ impl World {
     }
 }
 
-/// Answers an accounting query for jobs from the records on their cell's disk.
+/// Answers an accounting query for jobs from the records on the disk of the cell that ran them.
 pub(super) fn accounting(disk: &[Record], query: &AccountingQuery) -> Answer {
     let ids = query.ids.iter().map(|id| match id {
         JobRef::Job(id) | JobRef::Tasks(id, _) | JobRef::Component(id, _) => *id,

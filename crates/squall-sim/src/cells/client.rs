@@ -19,33 +19,33 @@ const UNDER_WAY: usize = 6;
 #[derive(Clone, Debug)]
 pub(super) struct Wish {
     pub(super) what: What,
-    /// True: the request may have been received under its present client key.
+    /// Whether the front may have received the request under its present client key.
     heard: bool,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum What {
-    /// Submission of a job. `wish`: its number in the simulation. The client may change the key as long as the request
-    /// cannot have been received.
+    /// Submission of a job; `wish` is its number in the simulation. The client may change the key as long as the front
+    /// cannot have received the request.
     Submit { wish: u32, key: ClientKey, name: &'static str, after: Option<Dependency> },
-    /// Cancellation of a job.
+    /// Cancellation of the job with this id.
     Cancel(JobId),
     /// List of all jobs. Jobs acknowledged before the request (`promised`) must be in it, unless their cell is
     /// `absent`.
     List { promised: BTreeSet<JobId>, seen: BTreeSet<JobId>, absent: BTreeSet<u32> },
 }
 
-/// State of one client.
+/// State of one client of the front.
 #[derive(Debug, Default)]
 pub(super) struct Client {
     pub(super) session: Option<u64>,
-    /// Requests not sent yet, oldest first.
+    /// Requests that the client has not sent yet, oldest first.
     pub(super) todo: VecDeque<Wish>,
     /// Requests sent on this connection and not answered yet, oldest first.
     pub(super) asked: VecDeque<Wish>,
-    /// An action of this client is already in the agenda.
+    /// Whether an action of this client is already scheduled in the agenda.
     awake: bool,
-    /// Number of lists that lacked some cell.
+    /// Number of job lists without the jobs of some cell that this client received.
     pub(super) partial: u32,
 }
 
@@ -71,13 +71,13 @@ impl Wish {
     }
 }
 
-/// Returns a dependency on all these jobs; on any one of them if `any`.
+/// Returns a dependency on all these jobs, or on any one of them if `any`.
 pub(super) fn after(jobs: impl IntoIterator<Item = (DependencyKind, JobId)>, any: bool) -> Dependency {
     let job = |id| Some(DependencyJob { id, index: None, delay_min: 0 });
     Dependency { terms: jobs.into_iter().map(|(when, id)| DependencyTerm { when, job: job(id) }).collect(), any }
 }
 
-/// Returns a singleton dependency: no other job of the same name and user runs.
+/// Returns a singleton dependency: the job starts when no other job of the same name and user runs.
 pub(super) fn single() -> Dependency {
     Dependency { terms: vec![DependencyTerm { when: DependencyKind::Singleton, job: None }], any: false }
 }
@@ -167,7 +167,7 @@ impl World {
         self.wake(number);
     }
 
-    /// Puts the oldest request back, to be retried later because its cell was unreachable.
+    /// Puts the oldest unanswered request back into the queue, to be retried later because its cell was unreachable.
     fn cell_was_away(&mut self, number: usize) {
         let fresh = ClientKey(u128::from(self.seed.next()) << 64 | u128::from(self.seed.next()));
         let client = &mut self.clients[number];

@@ -13,25 +13,25 @@ use crate::judge::Violation;
 /// Facts that the judge has collected about cells, and the first violation.
 #[derive(Debug, Default)]
 pub(super) struct Judge {
-    /// Number of submissions that clients have requested.
+    /// Number of job submissions that clients have requested so far.
     pub(super) wishes: u32,
     /// Number of the submission that each key was made for.
     pub(super) keys: BTreeMap<ClientKey, u32>,
     /// Jobs whose submission was acknowledged.
     pub(super) promised: BTreeSet<JobId>,
-    /// Key under which each job was acknowledged.
+    /// Client key of the acknowledged submission of each job.
     under: BTreeMap<JobId, ClientKey>,
-    /// Number of records already examined, by cell.
+    /// Number of records on each cell's disk that were examined already.
     read: BTreeMap<u32, usize>,
-    /// By number of the submission: the cell and the job id that accepted it.
+    /// Cell that accepted each submission, and the job id that it assigned, by number of the submission.
     accepted: BTreeMap<u32, (u32, JobId)>,
     /// Number of the submission that each job id was assigned to.
     ids: BTreeMap<JobId, u32>,
     /// Facts about each job, as recorded on the disks.
     jobs: BTreeMap<JobId, File>,
-    /// Time by cell: jobs that ended before it are forgotten.
+    /// For each cell a time: the cell has forgotten the jobs that ended before it.
     forgotten: BTreeMap<u32, Time>,
-    /// Answers about other cells' jobs that each cell has recorded.
+    /// Answers about jobs of other cells, as recorded by each cell: keys are (asking cell, question).
     told: BTreeMap<(u32, Question), Reply>,
     pub(super) violation: Option<Box<Violation>>,
 }
@@ -44,7 +44,7 @@ struct File {
     submit: Time,
     after: Option<Dependency>,
     started: bool,
-    /// Whether the job that is ending will succeed. None: it is not ending.
+    /// Whether the job will have succeeded, once its end is decided. None: no end is decided.
     ending: Option<bool>,
     ended: Option<(Time, bool)>,
 }
@@ -127,7 +127,7 @@ impl Judge {
         }
     }
 
-    /// Returns the state of a job's dependency, by what all disks hold.
+    /// Returns the state of a job's dependency, by the records on all disks.
     fn stands(&self, id: JobId) -> Stands {
         let Some(file) = self.jobs.get(&id) else { return Stands::Never };
         let Some(Dependency { terms, any }) = &file.after else { return Stands::Holds };

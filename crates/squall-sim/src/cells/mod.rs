@@ -74,7 +74,7 @@ enum Happening {
         link: u64,
         answer: Box<Answer>,
     },
-    /// The front notices that a connection to a cell has ended. `met`: the cell had sent its greeting.
+    /// The front notices that its connection to a cell has ended. `met`: the cell had sent its greeting before.
     LinkEnds {
         session: u64,
         cell: u32,
@@ -141,17 +141,17 @@ enum Happening {
 /// A cell: its controller and its disk.
 #[derive(Debug)]
 struct Cell {
-    /// The controller's pipeline. None while it is down.
+    /// The pipeline of the cell's controller. None while the controller is down.
     pipeline: Option<Pipeline<()>>,
     config: Config,
     life: u64,
     disk: Vec<Record>,
-    /// Records appended and not yet flushed.
+    /// Records that were appended to the disk and not yet flushed.
     unflushed: Vec<Record>,
     inbox: Vec<Input>,
-    /// Time of the next planned timer event.
+    /// Time of the next planned timer event of the cell's controller.
     due: Option<Time>,
-    /// The controller makes no progress, as after SIGSTOP.
+    /// Whether the cell's controller makes no progress, as after SIGSTOP.
     stopped: bool,
 }
 
@@ -167,7 +167,7 @@ struct Session {
 struct Link {
     session: u64,
     cell: u32,
-    /// Incarnation of the cell, once it has sent its greeting.
+    /// Incarnation of the cell's controller. None: the cell has not sent its greeting yet.
     met: Option<u64>,
     /// Requests held back until the cell's greeting.
     waiting: Vec<Request>,
@@ -184,18 +184,19 @@ struct World {
     cells: BTreeMap<u32, Cell>,
     nodes: BTreeMap<NodeKey, Node>,
     front_up: bool,
-    /// The front's cross-cell relay. None: no relay is running. The next field has its connections by cell.
+    /// The front's cross-cell relay. None: no relay is running.
     courier: Option<Courier>,
+    /// Connections of the relay, by cell.
     courier_links: BTreeMap<u32, u64>,
     /// Table of all cells, by which the front routes requests.
     fixed: Arc<Cells>,
     sessions: BTreeMap<u64, Session>,
     links: BTreeMap<u64, Link>,
     clients: Vec<Client>,
-    /// Arrival time of the last message by connection and direction; later messages arrive after it.
+    /// Arrival time of the last message in flight, by (connection, direction); later messages arrive after it.
     last: BTreeMap<(u64, bool), Time>,
     numbers: u64,
-    /// No more faults are injected.
+    /// Whether fault injection has ended.
     healed: bool,
     judge: Judge,
     steps: u64,
@@ -419,7 +420,7 @@ impl World {
         self.desk(number, if heard { front::Input::Lost { cell } } else { front::Input::Away { cell } });
     }
 
-    /// Ends a connection to a cell. `front_sees`: the front is notified, because the other side ended it.
+    /// Ends a connection to a cell. `front_sees`: the front is notified, because the cell's side ended it.
     fn end_link(&mut self, number: Option<u64>, front_sees: bool) {
         let Some((number, link)) = number.and_then(|number| Some((number, self.links.remove(&number)?))) else {
             return;
@@ -519,7 +520,7 @@ impl World {
         self.turn(number);
     }
 
-    /// Runs one controller iteration over all queued inputs, unless a flush is in progress.
+    /// Runs one controller iteration of a cell over all queued inputs, unless a flush is in progress.
     fn turn(&mut self, number: u32) {
         let Some(cell) = self.cells.get_mut(&number).filter(|cell| !cell.stopped && !cell.inbox.is_empty()) else {
             return;
@@ -587,7 +588,7 @@ impl World {
         }
     }
 
-    /// Schedules the cell's next timer event at the deadline that its pipeline reports.
+    /// Schedules the cell's next timer event at the deadline that its controller reports.
     fn wind(&mut self, number: u32) {
         let Some(cell) = self.cells.get_mut(&number).filter(|cell| cell.unflushed.is_empty()) else { return };
         let due = cell.pipeline.as_ref().and_then(Pipeline::deadline).map(|due| due.max(self.now));

@@ -15,15 +15,16 @@ use squall_model::wire::node::{Down, Registration};
 
 use super::{Happening, World};
 
-/// Pause before a node reconnects.
+/// Pause before a node reconnects to its cell's controller.
 const AGAIN: Span = Span::from_millis(500);
 
 /// An imitated node of a cell.
 #[derive(Debug)]
 pub(super) struct Node {
     name: String,
-    /// Number of the node's connection; the next field is the cell's incarnation that it leads to.
+    /// Number of the node's connection to its cell.
     link: u64,
+    /// Incarnation of the cell's controller to which the connection leads.
     life: u64,
     child: Child,
     welcomed: bool,
@@ -31,10 +32,10 @@ pub(super) struct Node {
     jobs: BTreeMap<JobAttempt, (Time, Option<ExitCode>)>,
 }
 
-/// A node's identity: (cell, index in the cell).
+/// Identity of a node: (cell number, index within the cell).
 pub(super) type NodeKey = (u32, u32);
 
-/// Returns the exit code of a job's script; one in four fails.
+/// Returns the exit code of a job's script; the scripts of one in four jobs fail.
 pub(super) fn exit_of(job: JobId) -> ExitCode {
     ExitCode { code: u8::from(job.0 % 4 == 3), signal: 0 }
 }
@@ -73,7 +74,7 @@ fn script_of(job: JobAttempt) -> StepKey {
 }
 
 impl World {
-    /// Connects a node to its cell.
+    /// Opens a connection from a node to its cell's controller.
     pub(super) fn node_calls(&mut self, key: NodeKey) {
         let (life, lives) = self.cells.get(&key.0).map_or((0, false), |cell| (cell.life, cell.pipeline.is_some()));
         let Some(node) = self.nodes.get_mut(&key).filter(|node| node.life != life || !node.welcomed) else { return };

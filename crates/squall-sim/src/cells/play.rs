@@ -24,7 +24,7 @@ const PATIENCE: Span = Span::from_secs(600);
 /// Number of trailing trace lines that are kept when no trace was requested.
 const KEPT_LINES: usize = 200;
 
-/// Kinds of dependencies between jobs.
+/// Kinds of dependencies that random jobs have.
 const KINDS: [DependencyKind; 4] =
     [DependencyKind::After, DependencyKind::AfterAny, DependencyKind::AfterOk, DependencyKind::AfterNotOk];
 
@@ -77,7 +77,7 @@ impl World {
         self.close();
     }
 
-    /// Checks the end state: all requests are answered, and pending jobs have valid reasons.
+    /// Checks the end state of the simulation: all requests are answered, and pending jobs have valid reasons.
     pub(super) fn close(&mut self) {
         if let Some(number) = self.clients.iter().position(|client| !client.todo.is_empty() || !client.asked.is_empty())
         {

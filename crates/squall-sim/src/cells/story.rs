@@ -1,4 +1,4 @@
-//! Stories of cells and their front: scripted simulations written as text.
+//! Scenarios of cells and their front: scripted simulations written as text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +11,10 @@ use super::{Happening, World};
 use crate::scenario::parse::{ParseError, span};
 use crate::scenario::run::StoryFailure;
 
-/// Time after a story's end within which all requests must be answered.
+/// Time after a scenario's end within which all requests must be answered.
 const PATIENCE: Span = Span::from_secs(600);
 
-/// Returns whether a text is a story of cells: its first line begins with `cells N`.
+/// Returns whether a text is a scenario (a scripted simulation) of cells: its first line begins with `cells N`.
 pub(crate) fn is_meant(text: &str) -> bool {
     lines(text).next().is_some_and(|(_, words)| words[0] == "cells")
 }
@@ -26,7 +26,7 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, Vec<&str>)> {
     })
 }
 
-/// Runs a story. At its end all faults are healed, and all requests must be answered.
+/// Runs a scenario. At its end all faults are healed, and all requests must be answered.
 pub(crate) fn tell(text: &str) -> Result<(), StoryFailure> {
     let mut world = None;
     for (line, words) in lines(text) {

@@ -17,8 +17,9 @@ use crate::client::Clients;
 use crate::coverage::Phase;
 use crate::order::Order;
 
-/// Signal numbers of SIGTERM and SIGKILL.
+/// Number of the signal SIGTERM.
 const TERM: u8 = 15;
+/// Number of the signal SIGKILL.
 const KILL: u8 = 9;
 
 /// The controller counts a time limit from its own start decision, some seconds before the process starts. An end may
@@ -78,7 +79,7 @@ impl Judge {
         }
     }
 
-    /// Records that jobs just submitted are components of one heterogeneous job, which share an order.
+    /// Records that jobs just submitted are components of one heterogeneous job, which share a job order.
     fn het_formed_event(&mut self, leader: JobId, size: u32, clients: &Clients) {
         let Some((_, order)) = self.submission_of(leader) else { return };
         self.submitted.insert(leader, (size, order));
@@ -104,7 +105,7 @@ impl Judge {
         last.saturating_sub(self.last_record)
     }
 
-    /// Handles the records that survived a crash without having been flushed.
+    /// Checks the records that were not flushed before a crash and survived it, as durable ones.
     pub(crate) fn take_survivors(&mut self, now: Time, clients: &Clients) {
         for record in std::mem::take(&mut self.found) {
             self.durable(now, &record, clients);
@@ -398,7 +399,8 @@ impl Judge {
         }
     }
 
-    /// Records that a node lost power or records of its spool: its unsent reports about jobs are lost.
+    /// Records that a node lost power or records of its spool (state directory): its unsent reports about jobs are
+    /// lost.
     pub(crate) fn power_lost(&mut self, host: usize) {
         let hosts = &self.hosts;
         let on_it = |file: &JobFile| file.left.iter().any(|node| hosts.get(&node) == Some(&host));
@@ -435,7 +437,8 @@ impl Judge {
         *self.skipped.entry(array).or_default() += tasks.len() as u32;
     }
 
-    /// Records that a job's queue position may change from now on. Returns all jobs that this affects.
+    /// Records that a job's queue position may change from now on, or with `whole` that of all jobs of its submission.
+    /// Returns these jobs.
     fn touch(&mut self, id: JobId, whole: bool) -> Vec<JobId> {
         let ids: Vec<JobId> = match self.submission_of(id).filter(|_| whole) {
             Some((first, _)) => self

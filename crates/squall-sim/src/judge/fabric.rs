@@ -17,7 +17,7 @@ const REMEMBERED: usize = 1 << 14;
 /// Identity of a put (message to a set of nodes): the controller incarnation that sent it, and its number.
 type Key = (Epoch, u64);
 
-/// Values of a variable, each with the time from which it held.
+/// Values that a variable had on a node, each with the time from which it held.
 type History = Vec<(Time, i64)>;
 
 /// Facts that the judge has collected about the tree.
@@ -30,9 +30,10 @@ pub(crate) struct Fabric {
 
 #[derive(Debug, Default)]
 struct Node {
-    /// Puts (messages) for this node that it has not received yet, oldest first.
+    /// Puts (messages) that were sent to this node and have not arrived yet, oldest first.
     owed: VecDeque<Key>,
-    /// Daemon start number, session and put number of the last put (message) that the node accepted.
+    /// Last put (message) that the node accepted: daemon start number, session and put number. None: it has accepted
+    /// none yet.
     taken: Option<(u64, Session, u64)>,
     newest: Session,
     values: BTreeMap<String, History>,
@@ -43,7 +44,7 @@ struct Node {
 pub(crate) struct Brought {
     key: Key,
     parcel: Arc<Parcel>,
-    /// The message is for this node alone and belongs to no session.
+    /// Whether the message is for this node alone and belongs to no session, as the answer to a registration.
     reply: bool,
 }
 
@@ -54,7 +55,7 @@ impl Fabric {
 }
 
 impl Judge {
-    /// Records a frame that the controller sends.
+    /// Records the puts (messages to sets of nodes) in a frame that the controller sends.
     pub(crate) fn said(&mut self, frame: &DownFrame) {
         for say in &frame.says {
             match say {
@@ -98,8 +99,8 @@ impl Judge {
         brought.filter_map(|(put, key, reply)| Some(Brought { key, parcel: put.parcel.open().ok()?, reply })).collect()
     }
 
-    /// Checks the puts that a node accepted from a frame. `session`: the node's session after the frame, and the
-    /// number of the last put that it accepted.
+    /// Checks the puts (messages) that a node accepted from a frame. `session`: the node's session after the frame, and
+    /// the number of the last put that it accepted.
     pub(crate) fn took(
         &mut self,
         now: Time,
@@ -139,7 +140,7 @@ impl Judge {
         self.settle_debts(host, (session.epoch, from), (session.epoch, last), brought);
     }
 
-    /// Checks the content of a put that a node accepts, and records the variables that it writes.
+    /// Checks the content of a put (message) that a node accepts, and records the variables that it writes.
     fn take(&mut self, now: Time, host: usize, put: &Brought) {
         if self.fabric.said.get(&put.key).is_some_and(|said| !Arc::ptr_eq(said, &put.parcel) && **said != *put.parcel) {
             let text = format!("{}: put {} of epoch {}", self.names[host], put.key.1, put.key.0.0);
@@ -152,7 +153,8 @@ impl Judge {
         }
     }
 
-    /// Checks that a node has received everything that was sent to it between two puts of one session.
+    /// Checks that a node has received every put (message) that was sent to it between two puts of one session, `from`
+    /// and `last`.
     fn settle_debts(&mut self, host: usize, from: Key, last: Key, brought: &[Brought]) {
         while let Some(&key) = self.fabric.nodes[host].owed.front().filter(|key| **key <= last) {
             self.fabric.nodes[host].owed.pop_front();
@@ -170,7 +172,8 @@ impl Judge {
         }
     }
 
-    /// Returns the first node's value of a variable, as an estimate of the value on all nodes.
+    /// Returns the first node's value of a variable (0 if it was never written), as an estimate of the value on all
+    /// nodes.
     pub(crate) fn value_of(&self, name: &str) -> i64 {
         let node = self.fabric.nodes.first();
         node.and_then(|node| node.values.get(name)?.last()).map_or(0, |(_, value)| *value)

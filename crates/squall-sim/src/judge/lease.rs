@@ -12,21 +12,22 @@ use super::Judge;
 use crate::client::Clients;
 use crate::coverage::Phase;
 
-/// A slot queue: the running attempt (job, attempt number) behind which its first job was leased.
+/// A slot queue: jobs leased to follow a running one in its place. It is identified by the running attempt (job,
+/// attempt number).
 pub(super) type Line = (JobId, u32);
 
 /// Facts that the judge has collected about leases.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
-    /// Maximum number of leased jobs in a slot queue.
+    /// Maximum number of leased jobs in a slot queue, as configured.
     most: usize,
-    /// Leased jobs that have not started, in the order of each slot queue.
+    /// Leased jobs that have not started, in the order of their slot queue.
     lines: BTreeMap<Line, Vec<JobId>>,
-    /// Slot queue that a job belongs or belonged to.
+    /// Slot queue to which each leased job belongs, or belonged before it started.
     line_of: BTreeMap<JobId, Line>,
-    /// Attempts of jobs whose lease a node returned.
+    /// Attempts of jobs whose lease a node returned, as (job, attempt number): they may not start there.
     returned: BTreeSet<(JobId, u32)>,
-    /// Leased attempts without a durable start.
+    /// Leased attempts whose start is not durable yet, as (job, attempt number).
     open: BTreeSet<(JobId, u32)>,
 }
 
@@ -97,7 +98,7 @@ impl Judge {
         self.leave_line(key.job);
     }
 
-    /// Records that a node failed to start a job: it leaves its slot queue.
+    /// Records that a node failed to start a leased job, which removes the job from its slot queue.
     pub(crate) fn could_not_begin(&mut self, key: StepKey) {
         if key.step == StepNo::BATCH && self.files.get(&key.job).is_some_and(|file| file.attempt == key.attempt.0) {
             self.leave_line(key.job);
@@ -112,7 +113,7 @@ impl Judge {
         }
     }
 
-    /// Returns the job and attempt of a lease of a node that has not started, if there is one.
+    /// Returns the job and attempt of a lease of this node that has not started. None: it has none.
     pub(crate) fn some_lease(&self, host: usize) -> Option<(JobId, u32)> {
         let here = |id: &&JobId| {
             let nodes = self.files.get(id).map(|file| &file.left);

@@ -31,14 +31,14 @@ impl Judge {
         self.policy.version += 1;
     }
 
-    /// Records that a running job returned nodes: they no longer count towards its limits.
+    /// Records that a running job has returned nodes, which no longer count towards limits. `alloc`: what it has left.
     pub(super) fn note_kept(&mut self, id: JobId, alloc: &Alloc) {
         if let Some(held) = self.holding.get_mut(&id) {
             (held.cpus, held.nodes) = (u64::from(alloc.cpus()), alloc.nodes().len() as u64);
         }
     }
 
-    /// Records a job's start, and checks that all usage is within its QOS limits.
+    /// Records the start of a job with the allocation `alloc`, and checks that all usage is within its QOS limits.
     pub(super) fn check_limits(&mut self, id: JobId, alloc: &Alloc) {
         let first = self.submission_of(id).map_or(id, |(first, _)| first);
         let Some((uid, qos)) = self.asked.get(&first).cloned() else { return };

@@ -29,9 +29,9 @@ use fabric::Fabric;
 /// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The invariant, in words.
+    /// Description of the invariant, as it should hold.
     pub invariant: &'static str,
-    /// The observation that violates it.
+    /// Description of the observation that violates it.
     pub details: String,
 }
 
@@ -41,15 +41,15 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Facts about one job. Array tasks have none until their first event.
+/// Facts about one job. An array task has no such record until its first event.
 #[derive(Clone, Debug)]
 pub(crate) struct JobFile {
-    /// Index of the order that submitted the job.
+    /// Index of the job order that submitted the job.
     pub(crate) order: usize,
-    /// Index of the task in its array. None: the job is no array task.
+    /// Index of the array task. None: the job is not an array task.
     pub(crate) index: Option<u32>,
     pub(crate) phase: Phase,
-    /// Number of the last durable attempt.
+    /// Number of the job's last attempt that is durable.
     pub(crate) attempt: u32,
     pub(crate) nodes: NodeSet,
     pub(crate) left: NodeSet,
@@ -57,7 +57,8 @@ pub(crate) struct JobFile {
     requeue: bool,
     pub(crate) started: Option<Time>,
     pub(crate) ended: Option<Time>,
-    /// Number of the job's steps with live processes, over all nodes that were not given up.
+    /// Number of the job's steps with live processes, counted once for each node. Nodes that were given up are left
+    /// out.
     pub(crate) live: u32,
     pub(crate) live_attempt: u32,
     /// Number of attempts in which a process has started.
@@ -68,31 +69,33 @@ pub(crate) struct JobFile {
     pub(crate) process_started: Time,
     /// Start of the last attempt, from which the time limit counts.
     limit_from: Time,
-    /// True exit of the last attempt's script or first step, from the simulated process.
+    /// True exit code of the last attempt's script or first step, from the simulated process. None: it has not exited.
     pub(crate) truth: Option<ExitCode>,
-    /// The process that observed the exit was killed, so the controller cannot learn it.
+    /// Whether the process that observed the exit was killed, so that the controller cannot learn the exit.
     pub(crate) unseen: bool,
-    /// The job was held, released, updated or requeued, or a launch of it failed: its queue position may have changed.
+    /// Whether the job's queue position may have changed: the job was held, released, updated or requeued, or a launch
+    /// of it failed.
     pub(crate) touched: bool,
-    /// The job is held, as acknowledged to its user.
+    /// Whether the job is held, as acknowledged to its user.
     pub(crate) held: bool,
-    /// Attempt in which the job was cancelled, as acknowledged to its user: no later attempt may start.
+    /// Attempt in which the job was cancelled, as acknowledged to its user: no later attempt may start. None: it was
+    /// not cancelled.
     pub(crate) cancelled: Option<u32>,
     pub(crate) requeue_sent: bool,
-    /// The job may run again although its attempt ended by itself: it was requeued after that, or its node lost the
-    /// exit.
+    /// Whether the job may run again although its attempt ended by itself: it was requeued after that, or its node lost
+    /// the exit.
     may_repeat: bool,
-    /// The attempt was suspended at least once; suspended time does not count towards its limit.
+    /// Whether the attempt was suspended at least once; suspended time does not count towards its limit.
     was_suspended: bool,
-    /// The job shares its cores with others.
+    /// Whether the job shares its cores with other jobs.
     shares: bool,
-    /// The slot queue in which the job is leased, while none of its processes has started.
+    /// Slot queue of the leased job. None: the job is not leased, or its processes have started.
     line: Option<lease::Line>,
-    /// Since when the job is suspended, as acknowledged to its user. None: it is not suspended.
+    /// Time since which the job is suspended, as acknowledged to its user. None: it is not suspended.
     pub(crate) suspended: Option<Time>,
 }
 
-/// Number of running tasks of an order, now and at most.
+/// Number of running tasks of a job order: at present, and the greatest number so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Width {
     pub(crate) live: u32,
@@ -103,18 +106,18 @@ pub(crate) struct Width {
 #[derive(Debug)]
 pub(crate) struct Judge {
     pub(crate) violation: Option<Box<Violation>>,
-    /// True after a backup was restored: the collected facts no longer apply, so most checks are off.
+    /// Whether most checks are off, because a backup was restored and the collected facts no longer apply.
     asleep: bool,
     pub(crate) files: BTreeMap<JobId, JobFile>,
-    /// Durable submissions by first job id: number of ids, and index of the order.
+    /// Durable submissions by first job id: number of ids, and index of the job order.
     pub(crate) submitted: BTreeMap<JobId, (u32, usize)>,
-    /// First job id of each order, once durable.
+    /// First job id of each job order, once durable.
     pub(crate) ids: BTreeMap<usize, JobId>,
-    /// Orders by the job id that clients received.
+    /// Order of each job id that a client received as the answer to a submission.
     acknowledged: BTreeMap<JobId, usize>,
     /// Number of an array's tasks that ended without an event of their own, by the array's first id.
     pub(crate) skipped: BTreeMap<JobId, u32>,
-    /// Number of the last durable record.
+    /// Number (sequence number) of the last durable record.
     last_record: u64,
     launched: BTreeSet<(StepKey, usize)>,
     /// Exits of processes by step and node: the exit, and whether its observer was killed.
@@ -129,22 +132,22 @@ pub(crate) struct Judge {
     /// Attempts given up on a node, because it was silent for too long or by an operator. Their live processes do not
     /// count.
     given_up: BTreeSet<(JobAttempt, usize)>,
-    /// Nodes that the operator set down: the controller gives up their jobs, whatever their processes do.
+    /// Nodes that the operator set down: the controller gives up their jobs, even if processes still run.
     down: BTreeSet<usize>,
     memory: Vec<u64>,
-    /// NodeLostTime, seconds. None: silence alone gives up no job.
+    /// Value of the setting NodeLostTime, seconds. None: jobs of a silent node are not given up.
     node_lost_s: Option<u64>,
     kill_wait_s: u64,
-    /// Highest time limit of each order that a user requested, seconds.
+    /// Highest time limit that a user ever requested for each job order, seconds.
     pub(crate) limits: BTreeMap<usize, u64>,
-    /// Time limit of each order as submitted, seconds: an update that raises it may have been refused.
+    /// Time limit of each job order as submitted, seconds: an update that raises it may have been refused.
     pub(crate) first_limits: BTreeMap<usize, u64>,
     memory_mb: u64,
     census: [u64; Phase::ALL.len()],
     pub(crate) trouble_until: Time,
     /// Time of the last start or end of a job.
     pub(crate) progress: Time,
-    /// Records that recovery found and that were not known to be durable.
+    /// Records that recovery found on the disk and that were not known to be durable.
     found: Vec<Record>,
     waiting: BTreeMap<Shape, BTreeSet<JobId>>,
     /// Number of components of each heterogeneous job, by the id of its first component.
@@ -152,19 +155,19 @@ pub(crate) struct Judge {
     fabric: Fabric,
     /// The durable policy: accounts, QOS, limits.
     pub(crate) policy: Policy,
-    /// Usage of each job that holds resources.
+    /// Usage that counts towards QOS limits, of each job that has resources.
     holding: BTreeMap<JobId, limits::Held>,
     /// User id and QOS of each submission, by its first job id.
     asked: BTreeMap<JobId, (u32, String)>,
-    /// Links of the network that jobs use.
+    /// Links of a torus that running jobs use.
     wires: wires::Wires,
     /// Number of node releases since the controller's last start.
     released: u64,
     leases: lease::Leases,
 }
 
-/// What equal jobs have in common (nodes, CPUs of a task, memory, time limit); among them the first submitted starts
-/// first.
+/// Properties by which jobs are equal (nodes, CPUs of a task, memory, time limit). Of equal jobs the one that was
+/// submitted first starts first.
 type Shape = (u32, u32, u64, Option<Option<u64>>);
 
 impl Judge {
@@ -204,7 +207,7 @@ impl Judge {
             policy: Policy::default(),
             holding: BTreeMap::new(),
             asked: BTreeMap::new(),
-            // The network was read without error when the story named it.
+            // The network was read without error when the scenario named it.
             wires: wires::Wires::new(setup.network().unwrap_or_default()),
             released: 0,
             leases: lease::Leases::new(&setup.config),
@@ -218,7 +221,7 @@ impl Judge {
         }
     }
 
-    /// Turns off the checks that do not hold after a backup was restored.
+    /// Turns off the checks that do not hold after a restored backup.
     pub(crate) fn sleep(&mut self) {
         self.asleep = true;
     }
@@ -252,7 +255,7 @@ impl Judge {
         self.files.get(&id).is_some_and(|file| file.phase == Phase::Ending)
     }
 
-    /// Returns the number of jobs in each phase.
+    /// Returns the number of jobs in each phase, in the order of `Phase::ALL`.
     pub(crate) fn census(&self) -> [u64; Phase::ALL.len()] {
         self.census
     }
@@ -265,13 +268,13 @@ impl Judge {
         }
     }
 
-    /// Returns the submission that an id belongs to: its first id, and the index of its order.
+    /// Returns the submission that an id belongs to: its first id, and the index of its job order.
     pub(crate) fn submission_of(&self, id: JobId) -> Option<(JobId, usize)> {
         let (&first, &(count, order)) = self.submitted.range(..=id).next_back()?;
         (id.0 - first.0 < count).then_some((first, order))
     }
 
-    /// Returns the simulation's index of a node.
+    /// Returns the simulation's index of a node. None: the node has never registered.
     pub(crate) fn host(&self, node: NodeId) -> Option<usize> {
         self.hosts.get(&node).copied()
     }
@@ -297,7 +300,7 @@ impl Judge {
         self.files.get(&id).is_some_and(|f| !matches!(f.phase, Phase::Pending | Phase::Ended))
     }
 
-    /// Returns and clears the recorded violation, if there is one.
+    /// Returns the recorded violation as an error, and clears it. Ok: there is none.
     pub(crate) fn check_over(&mut self) -> Result<(), Box<Violation>> {
         self.violation.take().map_or(Ok(()), Err)
     }

@@ -13,7 +13,7 @@ use crate::coverage::Phase;
 use crate::node::NodeHost;
 use crate::order::Order;
 
-/// For each core of a node: the job whose live processes use it, and their number.
+/// For each core of a node: the job whose live processes use it, and their number. None: no process uses the core.
 type Cores = [Option<(JobAttempt, u32)>];
 
 /// Tolerance by which a process may outlast its time limit and KillWait, seconds.
@@ -97,7 +97,7 @@ impl Judge {
         (!fine).then(|| format!("{:?} of order {} does not hold ({})", bad[0].1, bad[0].2, self.fates(bad[0].2)))
     }
 
-    /// Returns the states of the first three jobs of an order as one line, for messages.
+    /// Returns the states of the first three jobs of a job order as one line, for violation messages.
     fn fates(&self, order: usize) -> String {
         let Some(&first) = self.ids.get(&order) else { return "never acknowledged".to_owned() };
         let fates = self.files.range(first..).take(3).map(|(id, file)| {
@@ -158,8 +158,8 @@ impl Judge {
         }
     }
 
-    /// Records the end of a step's tasks on a node. `(exit, unseen)`: the exit, and whether no live process observed
-    /// it.
+    /// Records the end of a step's tasks on a node. `(exit, unseen)`: the exit code, and whether all processes that
+    /// could observe it were dead.
     pub(crate) fn processes_end(
         &mut self,
         now: Time,
@@ -200,12 +200,13 @@ impl Judge {
         }
     }
 
-    /// Returns whether a step's processes on a node count: the attempt there has not been given up.
+    /// Returns whether a step's processes on a node still count, because the controller has not given up the attempt
+    /// there.
     fn counts(&self, key: StepKey, node: usize) -> bool {
         !self.given_up.contains(&(attempt_of(key), node))
     }
 
-    /// Subtracts `steps` live steps from a job.
+    /// Subtracts `steps` from a job's number of steps with live processes.
     pub(super) fn uncount(&mut self, id: JobId, steps: u32) {
         let Some(file) = self.files.get_mut(&id) else { return };
         file.live = file.live.saturating_sub(steps);
@@ -252,7 +253,8 @@ impl Judge {
         }
     }
 
-    /// Records a violation: the repetition of a sweep found live tasks of a step, which were started during the sweep.
+    /// Records the violation that a sweep, which is repeated, found live tasks of a step: they were started during the
+    /// sweep.
     pub(crate) fn swept_alive(&mut self, node: usize, key: StepKey) {
         let text = format!("step {key} on {}", self.names[node]);
         self.violate("nothing is started while it is being swept", text);
@@ -297,19 +299,20 @@ impl Judge {
     }
 }
 
-/// Returns whether a job ended successfully, by its processes; by the controller if their exit was not observed.
+/// Returns whether a job ended successfully, by its processes and the recorded outcome. If the exit was not observed,
+/// the outcome alone counts.
 fn did_well(order: &Order, file: &JobFile) -> bool {
     let told = file.outcome.as_ref().is_some_and(|o| o.state == EndState::Completed);
     // An allocation's exit is what its client reports, whatever happened to its steps.
     told && (order.kind != JobKind::Batch || file.truth.is_none_or(ExitCode::is_ok) || file.unseen)
 }
 
-/// Returns the index of the order that a launch belongs to.
+/// Returns the index of the job order that a launch belongs to.
 pub(crate) fn order_of(launch: &StepLaunch) -> Option<usize> {
     Order::tag_of(&launch.facts.spec)
 }
 
-/// Returns whether a launch is the script of a batch job or the first step of another job.
+/// Returns whether a launch starts the script of a batch job or the first step of another job.
 fn is_main(launch: &StepLaunch) -> bool {
     let batch = launch.facts.spec.kind == JobKind::Batch;
     launch.key.step == if batch { StepNo::BATCH } else { StepNo(0) }

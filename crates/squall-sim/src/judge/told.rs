@@ -9,7 +9,8 @@ use super::Judge;
 use crate::coverage::Phase;
 
 impl Judge {
-    /// Checks and records the job id that a client received for its submission.
+    /// Checks and records the job id that a client received for its submission. `before`: the id that it received
+    /// earlier, if any.
     pub(crate) fn told_submitted(&mut self, order: usize, id: JobId, before: Option<JobId>) {
         if let Some(before) = before
             && before != id
@@ -28,7 +29,7 @@ impl Judge {
         self.acknowledged.insert(id, order);
     }
 
-    /// Records that a client received the acknowledgement of a cancellation, of an order or one task.
+    /// Records that the cancellation of a job order, or of its array task `index`, was acknowledged to a client.
     pub(crate) fn told_cancelled(&mut self, order: usize, index: Option<u32>, requeue_sent: bool) {
         let files: Vec<JobId> = self.files_of(order, index);
         for id in files {
@@ -43,7 +44,7 @@ impl Judge {
         }
     }
 
-    /// Checks the answer to a client that waited for an order's end.
+    /// Checks the answer to a client that waited for a job order's end.
     pub(crate) fn told_done(&mut self, order: usize, answer: &Answer, requeue_sent: bool) {
         let Some(&first) = self.ids.get(&order) else { return };
         if requeue_sent {
@@ -62,8 +63,8 @@ impl Judge {
         }
     }
 
-    /// Checks the output that an `srun` got from a node: the pieces that tasks wrote and that it read, whether it
-    /// reported missing output (`named`), and whether the link's history excuses a loss (`broken`).
+    /// Checks how much output of a node's tasks an `srun` got: `written` and `read` pieces. `named`: it reported
+    /// missing output; `broken`: a cut or a kill on the link excuses a loss.
     pub(crate) fn told_output(&mut self, whose: &str, written: u64, read: u64, (named, broken): (bool, bool)) {
         if read != written && !named {
             let text = format!("{whose}: {read} of {written} pieces came");
@@ -74,7 +75,7 @@ impl Judge {
         }
     }
 
-    /// Checks the answer to a client that listed its own order.
+    /// Checks the answer to a client that listed its own job order.
     pub(crate) fn told_of(&mut self, order: usize, answer: &Answer) {
         let Some(&first) = self.ids.get(&order) else { return };
         if let Answer::Jobs(page) = answer
@@ -85,7 +86,7 @@ impl Judge {
         }
     }
 
-    /// Records that a client received the acknowledgement of a hold of its order.
+    /// Records that a client received the acknowledgement of a hold of its job order.
     pub(crate) fn told_held(&mut self, order: usize) {
         for id in self.files_of(order, None) {
             if let Some(file) = self.files.get_mut(&id).filter(|f| f.phase == Phase::Pending && f.index.is_none()) {
@@ -94,8 +95,8 @@ impl Judge {
         }
     }
 
-    /// Records that a client received the acknowledgement of a suspension at the time `since`; None: the client is
-    /// about to resume the order.
+    /// Records that a suspension at the time `since` was acknowledged to a client. None: the client is about to resume
+    /// the job order.
     pub(crate) fn told_suspended(&mut self, order: usize, since: Option<Time>) {
         for id in self.files_of(order, None) {
             if let Some(file) = self.files.get_mut(&id) {
@@ -104,7 +105,7 @@ impl Judge {
         }
     }
 
-    /// Records that a client is about to release an order from its hold.
+    /// Records that a client is about to release a job order from its hold.
     pub(crate) fn release_sent(&mut self, order: usize) {
         for id in self.files_of(order, None) {
             if let Some(file) = self.files.get_mut(&id) {
@@ -113,7 +114,7 @@ impl Judge {
         }
     }
 
-    /// Records that a client is about to requeue an order.
+    /// Records that a client is about to requeue a job order.
     pub(crate) fn requeue_sent(&mut self, order: usize) {
         for id in self.files_of(order, None) {
             if let Some(file) = self.files.get_mut(&id) {
@@ -122,7 +123,7 @@ impl Judge {
         }
     }
 
-    /// Returns the known jobs of an order, or of its task `index`.
+    /// Returns the known jobs of a job order, or of its task `index`.
     pub(crate) fn files_of(&self, order: usize, index: Option<u32>) -> Vec<JobId> {
         let Some(&first) = self.ids.get(&order) else { return Vec::new() };
         let count = self.submitted.get(&first).map_or(1, |s| s.0);

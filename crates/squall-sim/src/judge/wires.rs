@@ -11,14 +11,14 @@ use squall_sched::torus::Link;
 use super::Judge;
 use crate::client::Clients;
 
-/// The network, and the links that jobs use.
+/// Network of a torus, and the links that running jobs use.
 #[derive(Debug, Default)]
 pub(super) struct Wires {
     network: Topology,
     held: BTreeMap<JobId, Held>,
 }
 
-/// Nodes and links that a job uses.
+/// Nodes and links that a running job uses.
 #[derive(Debug)]
 struct Held {
     left: NodeSet,
@@ -26,14 +26,15 @@ struct Held {
 }
 
 impl Wires {
-    /// Creates a network whose links are all unused.
+    /// Creates the record of a network of which no job uses a link.
     pub(super) fn new(network: Topology) -> Self {
         Self { network, held: BTreeMap::new() }
     }
 }
 
 impl Judge {
-    /// Records that a job starts on these nodes, and checks its links.
+    /// Records that a job starts on these nodes. Checks that it shares no link with another job, if both need links of
+    /// their own.
     pub(super) fn wire(&mut self, id: JobId, nodes: &NodeSet, clients: &Clients) {
         if self.wires.network.is_flat() {
             return;

@@ -1,4 +1,4 @@
-//! Expectations of a story.
+//! Expectations of a scenario.
 
 use squall_model::time::Span;
 
@@ -7,31 +7,31 @@ use super::parse::{job_name, number};
 /// An `expect` line about a job; all its conditions must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Expectation {
-    /// Name of the order; empty: all orders.
+    /// Name of the job order that the line is about; empty: all orders.
     pub(crate) job: String,
-    /// Index of the array task. None: all tasks.
+    /// Index of the array task that the line is about. None: all tasks.
     pub(crate) index: Option<u32>,
-    /// Expected state of the job.
+    /// Expected state of the job. None: any.
     pub(crate) state: Option<State>,
-    /// Expected number of starts of the script, or of the first step.
+    /// Expected number of times that the job's script, or its first step, has started. None: any.
     pub(crate) runs: Option<u32>,
-    /// Expected number of nodes of the last attempt.
+    /// Expected number of nodes of the job's last attempt.
     pub(crate) nodes: Option<u32>,
-    /// Expected nodes of the last attempt, by name.
+    /// Expected nodes of the job's last attempt, by name.
     pub(crate) places: Option<Vec<String>>,
-    /// Expected exit code.
+    /// Expected exit code of the job. None: any.
     pub(crate) exit: Option<u8>,
-    /// Greatest permitted number of tasks that run at the same time.
+    /// Greatest permitted number of the array's tasks that run at the same time.
     pub(crate) at_once: Option<u32>,
-    /// Name of the order whose first process must start after this job's last process has ended.
+    /// Name of the job order whose first process must start after this job's last process has ended.
     pub(crate) before: Option<String>,
     /// Expected number of tasks that fulfil the other conditions.
     pub(crate) count: Option<u32>,
-    /// Expected duration of the last attempt, within 2 s.
+    /// Expected duration of the job's last attempt; a difference of 2 s is permitted.
     pub(crate) took: Option<Span>,
 }
 
-/// Job states that a story can expect.
+/// Job states that a scenario can expect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Pending,

@@ -1,4 +1,4 @@
-//! Stories: scripted simulations as text that operators can read, as tests and as documentation.
+//! Scenarios: scripted simulations as text that operators can read, as tests and as documentation.
 
 pub(crate) mod expect;
 pub(crate) mod parse;

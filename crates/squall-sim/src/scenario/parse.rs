@@ -1,4 +1,4 @@
-//! Parser of stories: from text to statements.
+//! Parser of scenarios: from text to statements.
 
 use std::fmt;
 
@@ -16,12 +16,12 @@ use crate::controller::CrashPoint;
 use crate::network::{Way, Weather};
 use crate::order::Order;
 
-/// A line that is not a statement.
+/// Error in a line of a scenario that is not a valid statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
-    /// Line number, from 1.
+    /// Number of the line in the scenario, from 1.
     pub line: usize,
-    /// Description of the error.
+    /// Description of the error in the line.
     pub problem: String,
 }
 
@@ -31,18 +31,18 @@ impl fmt::Display for ParseError {
     }
 }
 
-/// Part of the cluster that a story can crash and restart.
+/// Part of the cluster that a scenario can crash and restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Victim {
     /// The controller process.
     Controller,
-    /// Node daemons, by node name.
+    /// Node daemons of the named nodes.
     Nodes(Vec<String>),
-    /// Whole nodes, by name: they lose power.
+    /// The named nodes as a whole: they lose power.
     Power(Vec<String>),
-    /// The step daemons of a job, by order name.
+    /// The step daemons of the job with this order name.
     Steps(String),
-    /// The srun or salloc of a job, by order name.
+    /// The srun or salloc of the job with this order name.
     Client(String),
 }
 
@@ -65,18 +65,18 @@ pub(crate) enum Deed {
 pub(crate) enum Placement {
     /// The node has a session with the controller, and the controller shows it as connected.
     Connected,
-    /// The controller shows the node as not connected.
+    /// The controller shows the node as not connected. Nothing is checked about the tree.
     Away,
     /// The node's parent is this node, or the controller.
     Under(String),
 }
 
-/// Reservation of nodes by an operator.
+/// Reservation of nodes that a scenario's operator creates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Booking {
     pub(crate) name: String,
     pub(crate) nodes: String,
-    /// Time from now until the reservation begins.
+    /// Time from the statement's execution until the reservation begins.
     pub(crate) starts_in: Span,
     pub(crate) lasts: Span,
     /// Users who may use the reservation; empty: every user.
@@ -84,7 +84,7 @@ pub(crate) struct Booking {
     pub(crate) flags: Vec<String>,
 }
 
-/// One statement of a story.
+/// One statement of a scenario.
 #[derive(Clone, Debug)]
 pub(crate) enum Statement {
     /// Copies the spools of nodes.
@@ -155,7 +155,7 @@ pub(crate) enum Statement {
     },
     Disk {
         full: bool,
-        /// Bytes that can be written all the same; None: any number.
+        /// Bytes that can still be written although the disk is full. None: any number.
         room: Option<u64>,
     },
     SlowDisk {
@@ -207,7 +207,7 @@ pub(crate) enum Statement {
         no: Vec<String>,
         unreachable: Vec<String>,
     },
-    /// Checks which nodes' output of a step the srun reported as missing.
+    /// Checks for which nodes the step's srun reported missing output.
     ExpectOutput {
         job: String,
         missing: Vec<String>,
@@ -218,7 +218,7 @@ pub(crate) enum Statement {
     },
 }
 
-/// Parses all statements of a story, with their line numbers.
+/// Parses all statements of a scenario, with their line numbers.
 pub(crate) fn parse(text: &str) -> Result<Vec<(usize, Statement)>, ParseError> {
     let mut story = Vec::new();
     for (at, line) in text.lines().enumerate() {
@@ -482,7 +482,7 @@ fn submit(kind: JobKind, name: &str, rest: &[&str]) -> Result<Statement, String>
     Ok(Statement::Submit(Box::new(order), after))
 }
 
-/// One option about the network.
+/// Parses an option about the network, such as `geometry=2x2x2`, into `wishes`.
 fn wish(wishes: &mut Network, option: &str, value: &str) -> Result<(), String> {
     let wrong = || format!("`{option}={value}` can't be understood");
     match option {
@@ -575,7 +575,7 @@ fn to_job(deed: Deed, job: &str) -> Result<Statement, String> {
     Ok(Statement::ToJob { deed, job, index })
 }
 
-/// Parses an order name such as `a`, or with a task index such as `a[3]`.
+/// Parses a job order name such as `a`, or with a task index such as `a[3]`.
 pub(super) fn job_name(text: &str) -> Result<(String, Option<u32>), String> {
     match text.strip_suffix(']').and_then(|t| t.split_once('[')) {
         Some((name, index)) => Ok((name.into(), Some(number(index)? as u32))),

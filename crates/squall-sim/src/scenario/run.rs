@@ -1,4 +1,4 @@
-//! Runs a story: executes its statements and checks its expectations.
+//! Runs a scenario: executes its statements and checks its expectations.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use crate::order::Order;
 use crate::run::settle;
 use crate::world::{Setup, World};
 
-/// Failure of a story.
+/// Failure of a scenario.
 #[derive(Clone, Debug)]
 pub struct StoryFailure {
     /// Number of the failed line, from 1; 0: the failure came after the last line.
     pub line: usize,
-    /// Description of the failure.
+    /// Description of the statement's or the final checks' failure.
     pub problem: String,
     /// Last lines of the simulation's trace.
     pub trace: Vec<String>,
@@ -46,14 +46,14 @@ impl From<ParseError> for StoryFailure {
     }
 }
 
-/// State of a story that is being run.
+/// State of a running scenario: the setup from its first lines, then the simulated world.
 struct Teller {
     setup: Option<Setup>,
     seed: u64,
     world: Option<World>,
 }
 
-/// Runs a story. Invariants are checked at every step. At the end all faults are healed, and all jobs must end.
+/// Runs a scenario. Invariants are checked at every step. At the end all faults are healed, and all jobs must end.
 pub fn tell(text: &str) -> Result<(), StoryFailure> {
     if cells::story::is_meant(text) {
         return cells::story::tell(text);
@@ -272,7 +272,8 @@ impl World {
         }
     }
 
-    /// Starts a stopped part after the time `after`. A controller that is killed later restarts after the same pause.
+    /// Starts a stopped part of the cluster after the time `after`. A controller that is killed later restarts after
+    /// the same pause.
     fn tell_restart(&mut self, victim: Victim, after: Span) -> Result<(), String> {
         match victim {
             Victim::Controller => {

@@ -13,11 +13,12 @@ pub(crate) enum Value {
     None,
     /// The option requires a value.
     Needed,
-    /// The option may have a value, attached to it (`--name=value`).
+    /// The option may have a value, which must be attached to it (`--name=value`).
     Maybe,
 }
 
-/// An option: long name (empty: none), letter (`\0`: none), value. Names with the same letter are the same option.
+/// Description of an option: long name (empty: none), letter (`\0`: none), whether it takes a value. Entries with the
+/// same letter are the same option.
 pub(crate) type Known = (&'static str, char, Value);
 
 impl Shape for Known {
@@ -51,7 +52,7 @@ pub(crate) const SHARED: &[Known] =
 pub(crate) struct Given {
     /// The option's long name, or its letter where it has none.
     pub(crate) name: &'static str,
-    /// The option's value, if it has one.
+    /// Value of the option on the command line. None: it has none.
     pub(crate) value: Option<String>,
 }
 
@@ -76,7 +77,7 @@ impl Arguments {
     pub(crate) fn has(&self, name: &str) -> bool {
         self.options.iter().any(|o| o.name == name)
     }
-    /// Formats the value of every named option, as `--verbose` prints them.
+    /// Formats the values of all options in `known` that have a long name, as `--verbose` prints them.
     pub(crate) fn in_force(&self, known: &[Known]) -> String {
         let value = |name| match (self.options.iter().filter(|o| o.name == name).count(), self.last(name)) {
             (0, _) => "(null)".to_owned(),
@@ -93,7 +94,8 @@ impl Arguments {
         self.options.iter().rev().find(|o| o.name == name).map(Given::text)
     }
 
-    /// Returns the style that the last of `--parsable` and `--parsable2` chooses, with the `--delimiter` of sacct.
+    /// Returns the output style that the last of `--parsable` and `--parsable2` selects, with the separator of sacct's
+    /// option `--delimiter`.
     pub(crate) fn style(&self) -> Style {
         let delimiter = self.last("delimiter").unwrap_or("|").to_owned();
         match self.options.iter().rev().find(|o| o.name.starts_with("parsable")) {

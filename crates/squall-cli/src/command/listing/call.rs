@@ -39,8 +39,8 @@ pub(crate) trait Controller {
     fn home(&mut self) -> Option<(PathBuf, u32)>;
     /// Sends a request and returns the answer.
     fn ask(&mut self, request: &Request) -> Result<Answer, ClientError>;
-    /// Calls `take` with each page of a job listing. None means that the listing starts over: discard the earlier
-    /// pages.
+    /// Calls `take` with each page of a job listing. `take(None)` means that the listing starts again: the pages so far
+    /// must be discarded.
     fn pages(
         &mut self,
         jobs: JobSelection,
@@ -61,13 +61,13 @@ pub(crate) trait Controller {
     fn accounting(&mut self, query: AccountingQuery) -> Result<Vec<AccountingRow>, ClientError>;
     /// Returns what accounting has recorded apart from jobs (nodes, reservations, changes of accounts), oldest first.
     fn history(&mut self) -> Result<Vec<HistoryRow>, ClientError>;
-    /// Copies a file to nodes.
+    /// Sends a file to nodes, which store it.
     fn broadcast(&mut self, _file: &File, _wanted: Broadcast) -> Result<Sent, ClientError> {
         Err(unexpected())
     }
 }
 
-/// Looks up users and groups.
+/// Names and ids of users and groups.
 pub(crate) trait People {
     /// Returns the id of the user who runs the command.
     fn me(&self) -> u32;
@@ -79,27 +79,27 @@ pub(crate) trait People {
     fn group(&self, uid: u32) -> String;
 }
 
-/// Exit code of a command that failed; the message is on standard error already.
+/// Failure of a command, with its exit code. The message was printed on standard error already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fail(pub(crate) u8);
 
-/// The surroundings of a running command.
+/// Everything that a running command uses: controller, users, environment, clock, output.
 pub(crate) struct Call<'a> {
-    /// The command's name.
+    /// Name of the command, such as `squeue`.
     pub(crate) name: &'static str,
-    /// The controller to which requests are sent.
+    /// Connection to the controller, to which requests are sent.
     pub(crate) controller: &'a mut dyn Controller,
-    /// Names of users and groups.
+    /// Looks up names and ids of users and groups.
     pub(crate) people: &'a dyn People,
-    /// Reads an environment variable.
+    /// Function that returns the value of an environment variable.
     pub(crate) env: &'a dyn Fn(&str) -> Option<String>,
-    /// The user's time zone.
+    /// Time zone in which times are printed and read.
     pub(crate) zone: TimeZone,
     /// Current time by this machine's clock.
     pub(crate) now: Time,
-    /// Standard output.
+    /// Standard output of the command.
     pub(crate) out: &'a mut dyn Write,
-    /// Standard error.
+    /// Standard error of the command.
     pub(crate) err: &'a mut dyn Write,
 }
 
@@ -126,7 +126,8 @@ impl Call<'_> {
         Err(Fail(1))
     }
 
-    /// Reports a failed request: `WHAT: WORDS` as Slurm's `slurm_perror` prints it, then the details if there are any.
+    /// Prints a failed request's error and fails: first `WHAT: WORDS` as Slurm's `slurm_perror` prints it, then details
+    /// if there are any.
     pub(crate) fn failed<T>(&mut self, what: &str, error: &ClientError) -> Result<T, Fail> {
         self.say(&format!("{what}: {}", refusal::error_text(error)));
         let behind = match error {
@@ -225,7 +226,7 @@ impl Call<'_> {
     }
 }
 
-/// Timeout for accounting's first rows and for each further page: it may have to read a large database.
+/// Timeout for the first rows of accounting and for each further page. Accounting may have to read a large database.
 const ACCOUNTING_TIME: Duration = Duration::from_mins(1);
 
 /// Connection to the running cluster, opened by the first request.
@@ -263,7 +264,7 @@ impl Live {
         }
     }
 
-    /// Reports cells whose part of the answer is missing.
+    /// Reports on standard error the cells whose part of an answer is missing.
     fn tell_absent(&mut self) {
         let mut absent = self.client.as_mut().map(Client::take_absent).unwrap_or_default();
         absent.sort_unstable();
@@ -365,7 +366,7 @@ fn ranges(all: &[(JobId, JobId)]) -> String {
     ranges.collect::<Vec<_>>().join(", ")
 }
 
-/// The users of this machine, as its name service has them.
+/// Users and groups of this machine, as its name service has them.
 struct Machine;
 
 impl People for Machine {

@@ -30,7 +30,7 @@ use crate::format::node::tests::node;
 /// Current time in all tests, in seconds: 2026-11-21T08:00:00 UTC.
 pub(crate) const NOW: u64 = 1_795_248_000;
 
-/// The fake cluster's content, and the requests that it received.
+/// A fake cluster: its content, and the requests that it received.
 pub(crate) struct Fake {
     pub(crate) page: JobsPage,
     pub(crate) nodes: Vec<NodeInfo>,
@@ -39,7 +39,7 @@ pub(crate) struct Fake {
     pub(crate) diag: Diag,
     pub(crate) asked: Vec<Request>,
     pub(crate) queries: Vec<AccountingQuery>,
-    /// Answers to further requests, in this order.
+    /// Answers to requests that the fake controller does not handle itself, in the order of these requests.
     pub(crate) answers: Vec<Answer>,
     pub(crate) down: bool,
     pub(crate) policy: Policy,

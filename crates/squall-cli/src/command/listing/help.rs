@@ -3,10 +3,10 @@
 
 use crate::command::listing::arguments::{Known, SHARED, Value};
 
-/// Width of a terminal in columns.
+/// Width in columns at which help texts are wrapped.
 const COLUMNS: usize = 80;
 
-/// Returns options that have a long name: the command's own and those that all commands have.
+/// Returns the options that have a long name: those in `known` and those that all commands have.
 fn options(known: &[Known]) -> impl Iterator<Item = &Known> {
     known.iter().chain(SHARED).filter(|(long, ..)| !long.is_empty())
 }

@@ -1,4 +1,5 @@
-//! Shared by commands that list and control: their surroundings, arguments, lists of names.
+//! Shared by commands that list and control: access to the controller and the environment, command lines, lists of
+//! names.
 
 pub(crate) mod arguments;
 pub(crate) mod call;

@@ -26,30 +26,30 @@ pub(crate) fn seen(call: &mut Call<'_>, what: &str, history: &[HistoryRow]) -> R
 /// A node of the cluster, with the time of its first registration.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    /// The node's name.
+    /// Name of the node.
     pub(crate) node: String,
-    /// Time of the first registration; 0: before accounting recorded it.
+    /// Time of the node's first registration; 0: it registered before accounting recorded such events.
     pub(crate) since: Time,
-    /// Number of CPUs at present.
+    /// Number of CPUs of the node at present.
     pub(crate) cpus: u32,
-    /// Memory in MiB at present.
+    /// Memory of the node at present, MiB.
     pub(crate) memory_mb: u64,
-    /// Number of GPUs at present.
+    /// Number of GPUs of the node at present.
     pub(crate) gpus: u32,
 }
 
 /// A period in which a node took no jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outage {
-    /// The node's name.
+    /// Name of the node.
     pub(crate) node: String,
-    /// Start of the outage.
+    /// Time at which the outage began.
     pub(crate) start: Time,
     /// End of the outage; None: it goes on.
     pub(crate) end: Option<Time>,
-    /// Slurm's name for the node's state, such as `DOWN*`.
+    /// Slurm's name for the node's state in this period, such as `DOWN*`.
     pub(crate) state: &'static str,
-    /// The reason that the operator or Squall gave.
+    /// Reason for the outage, as given by the operator or Squall.
     pub(crate) reason: String,
     /// User id of the operator who set the state; None: Squall set it.
     pub(crate) by: Option<u32>,
@@ -58,11 +58,11 @@ pub(crate) struct Outage {
 /// One version of a reservation: from its start or last change until it was changed, ended or deleted.
 #[derive(Clone, Debug)]
 pub(crate) struct Reserved {
-    /// The reservation, with its actual end.
+    /// The reservation in this version, with its actual end.
     pub(crate) reservation: Reservation,
     /// Names of the reserved nodes as a host list, such as `n[1-4]`.
     pub(crate) nodes: String,
-    /// The reservation's number, from 1 on.
+    /// Number of the reservation, from 1 on. A later reservation of the same name has another number.
     pub(crate) id: u32,
 }
 
@@ -90,7 +90,7 @@ fn gpus(gres: &str) -> u32 {
     counts.filter(|count| count.name == "gpu").map(|count| count.count).sum()
 }
 
-/// State of a node at one point of the history.
+/// State of a node at one point of accounting's history.
 #[derive(Clone, Default)]
 struct Standing {
     silent: Option<String>,
@@ -117,7 +117,7 @@ impl Standing {
     }
 }
 
-/// Effect of an event on a node's state.
+/// Function that applies the effect of an event to a node's state.
 type Change<'a> = &'a dyn Fn(&mut Standing);
 
 /// Returns all outages, ordered by their start.

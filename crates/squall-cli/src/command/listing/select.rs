@@ -7,17 +7,17 @@ use squall_model::wire::client::{JobRef, StateFilter};
 use crate::command::listing::call::{Call, Fail};
 use crate::format::words;
 
-/// Bound of the array indices in `123_[…]`: each must be below it.
+/// Bound of the array indices in `123_[…]`: each index must be lower.
 const INDEX_MAX: u32 = squall_model::limits::ARRAY_INDEX_MAX;
 
 /// A job, tasks of an array, or a step, as a command line names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// The job or the array tasks.
+    /// The job or the array tasks that are named.
     pub(crate) job: JobRef,
-    /// The step; None: the job itself.
+    /// The step that is named. None: the job itself is meant.
     pub(crate) step: Option<StepNo>,
-    /// The text on the command line.
+    /// The words of the command line that name the target.
     pub(crate) text: String,
 }
 
@@ -98,7 +98,7 @@ fn indices(text: &str) -> Option<IndexSet> {
     Some(all)
 }
 
-/// Returns the job id that a reference names: of a job, an array, or a component.
+/// Returns the job id in a reference: that of the job, of the array, or of the first component.
 pub(crate) fn id_of(job: &JobRef) -> JobId {
     match job {
         JobRef::Job(id) | JobRef::Tasks(id, _) => *id,

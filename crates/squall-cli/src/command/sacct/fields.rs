@@ -143,13 +143,13 @@ pub(crate) static FIELDS: &[C] = &[
     C::new("WorkDir", 20, |r| r.job(|d| d.spec.work_dir.clone())),
 ];
 
-/// Fields printed without `--format`.
+/// Names of the fields that sacct prints without `--format`.
 pub(crate) const DEFAULT: &str = "jobid,jobname,partition,account,alloccpus,state,exitcode";
 
-/// Fields printed with `--brief`.
+/// Names of the fields that sacct prints with `--brief`.
 pub(crate) const BRIEF: &str = "jobid,state,exitcode";
 
-/// Fields printed with `--long`.
+/// Names of the fields that sacct prints with `--long`.
 pub(crate) const LONG: &str = "jobid,jobidraw,jobname,partition,maxvmsize,maxvmsizenode,maxvmsizetask,avevmsize,maxrss,\
     maxrssnode,maxrsstask,averss,maxpages,maxpagesnode,maxpagestask,avepages,mincpu,mincpunode,mincputask,avecpu,ntasks,\
     alloccpus,elapsed,state,exitcode,avecpufreq,reqcpufreqmin,reqcpufreqmax,reqcpufreqgov,reqmem,consumedenergy,\

@@ -138,7 +138,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sacct", args, sacct)
 }
 
-/// Runs sacct in the given surroundings.
+/// Runs sacct with the command-line arguments `args`. `call` has the controller, the environment and the output.
 pub(crate) fn sacct(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     if let Some(text) = list_of_words(&given) {

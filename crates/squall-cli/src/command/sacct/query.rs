@@ -71,7 +71,7 @@ fn whole_het(call: &mut Call<'_>, given: &Arguments, query: &mut AccountingQuery
     Ok(())
 }
 
-/// Options of Slurm for data that Squall doesn't keep, with the error text.
+/// Slurm's options about data that Squall doesn't keep, each with its error message.
 const ABSENT: &[(&str, &str)] = &[
     ("completion", "Slurm job completion is disabled"),
     ("file", "--file: there is no file of a job completion log here: ask without it"),
@@ -107,8 +107,8 @@ fn users(call: &mut Call<'_>, given: &Arguments, query: &mut AccountingQuery) ->
     Ok(())
 }
 
-/// Sets the query's period. Slurm's defaults: from midnight; with jobs, from the beginning; with states, the present
-/// moment.
+/// Sets the query's period. Slurm's default start is midnight; with jobs, the beginning of accounting; with states, the
+/// present moment.
 fn times(call: &mut Call<'_>, given: &Arguments, query: &mut AccountingQuery) -> Result<(), Fail> {
     let now = call.clock(call.now).local(call.now);
     let mut read = |text: Option<&str>| match text {

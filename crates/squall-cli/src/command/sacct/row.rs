@@ -16,11 +16,11 @@ use crate::format::words;
 /// Unit in which amounts of memory are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Units {
-    /// The largest unit that divides the amount.
+    /// Each amount is printed in the largest unit that divides it without a remainder.
     Exact,
-    /// The unit in which the amount is counted (`--noconvert`).
+    /// Amounts are printed in the unit in which they are counted (`--noconvert`).
     Plain,
-    /// The unit that `--units` names: K, M, G, T or P.
+    /// Amounts are printed in the unit that `--units` names: K, M, G, T or P.
     In(char),
 }
 
@@ -35,7 +35,7 @@ impl Units {
         self.show(mib, 'M')
     }
 
-    /// Formats an amount in bytes as MiB: `1M`, `0.25M`, `0`.
+    /// Formats an amount in bytes as MiB, with a fraction if needed: `1M`, `0.25M`, `0`.
     pub(crate) fn disk(self, bytes: u64) -> String {
         let mib = bytes as f64 / f64::from(1 << 20);
         if bytes == 0 || self == Self::Plain {
@@ -64,13 +64,13 @@ impl Units {
     }
 }
 
-/// A row of accounting, with everything needed to print it.
+/// A row of accounting (a job or a step), with everything needed to print it.
 pub(crate) struct Row {
-    /// The job's or step's accounting data.
+    /// Accounting data of the job or step.
     pub(crate) data: AccountingRow,
     /// The current time, time zone and format of times.
     pub(crate) clock: Rc<Clock>,
-    /// The cluster's name.
+    /// Name of the cluster.
     pub(crate) cluster: Rc<str>,
     /// Unit in which amounts of memory are printed.
     pub(crate) units: Units,
@@ -89,7 +89,8 @@ impl Row {
         self.data.step == Some(StepNo::BATCH)
     }
 
-    /// Returns the id with an array task's index: `40`, `50_2` or `50_[3-9]`; a step's with `.batch` or `.0`.
+    /// Returns the id of the job (`40`) or array task (`50_2`, `50_[3-9]` for pending ones); a step's has `.batch` or
+    /// `.0` appended.
     pub(crate) fn id(&self) -> String {
         self.with_step(match (&self.data.pending_tasks, self.data.task) {
             (Some(tasks), _) => {
@@ -104,7 +105,7 @@ impl Row {
         })
     }
 
-    /// Returns the plain job id: `51`; a step's with `.batch` or `.0`.
+    /// Returns the plain job id, such as `51`, also for an array task; a step's has `.batch` or `.0` appended.
     pub(crate) fn raw_id(&self) -> String {
         self.with_step(self.data.id.to_string())
     }
@@ -116,7 +117,7 @@ impl Row {
         }
     }
 
-    /// Returns the state's name. A step's omits the user who cancelled it.
+    /// Returns the name of the job's or step's state. A step's does not name the user who cancelled it.
     pub(crate) fn state(&self) -> String {
         let text = words::accounting_state(self.data.state);
         if self.is_step() && text.starts_with("CANCELLED") { "CANCELLED".to_owned() } else { text }
@@ -145,12 +146,12 @@ impl Row {
         since.map_or(0, |since| until.secs().saturating_sub(since.secs()))
     }
 
-    /// Returns the CPU time used: user plus system.
+    /// Returns the CPU time that the job or step has used: user plus system.
     pub(crate) fn total_cpu(&self) -> Span {
         Span(self.data.usage.user.0.saturating_add(self.data.usage.system.0))
     }
 
-    /// Returns the end; None: it has not ended.
+    /// Returns the time at which the job or step ended. None: it has not ended.
     pub(crate) fn end(&self) -> Option<Time> {
         self.data.end.filter(|_| self.over())
     }
@@ -198,22 +199,22 @@ impl Row {
         self.data.spec.need.nodes_min.unwrap_or(self.data.num_nodes).max(1)
     }
 
-    /// Returns the text of a field that only rows of jobs have; empty for a step.
+    /// Returns the text that `of` makes of a job's row; empty if the row is a step.
     pub(crate) fn job(&self, of: impl Fn(&AccountingRow) -> String) -> String {
         if self.is_step() { String::new() } else { of(&self.data) }
     }
 
-    /// Returns the text of a field that only rows of started steps have; otherwise empty.
+    /// Returns the text that `of` makes of the row of a started step; empty for any other row.
     pub(crate) fn step(&self, of: impl Fn(&AccountingRow) -> String) -> String {
         if self.is_step() && self.data.start.is_some() { of(&self.data) } else { String::new() }
     }
 
-    /// Returns the average per task of a sum over all tasks.
+    /// Returns the average per task of `sum`, a sum over all tasks of the step.
     pub(crate) fn average(&self, sum: u64) -> u64 {
         sum / u64::from(self.data.num_tasks.max(1))
     }
 
-    /// Returns the name of the first node; empty if there is none.
+    /// Returns the name of the row's first node; empty if it has none.
     pub(crate) fn first_node(&self) -> String {
         squall_model::hostlist::expand(&self.data.nodes).ok().and_then(|n| n.into_iter().next()).unwrap_or_default()
     }
@@ -223,7 +224,7 @@ impl Row {
         self.data.reason.clone().unwrap_or_else(|| "None".to_owned())
     }
 
-    /// Returns the id of the user who cancelled it; None: it was not cancelled.
+    /// Returns the id of the user who cancelled the job. None: it was not cancelled.
     pub(crate) fn cancelled_by(&self) -> Option<u32> {
         match self.data.state {
             JobState::Ended(EndState::Cancelled { by }) | JobState::Completing(EndState::Cancelled { by }) => Some(by),

@@ -209,7 +209,7 @@ fn d10_steps_have_nodes_and_a_submission_keeps_its_lines() {
     assert_eq!(line, "sbatch --wrap a\nb?[2J\n");
 }
 
-/// Audit 2.1: a filter takes effect, or is refused by its name.
+/// Checks finding 2.1 of the audit: every filter of sacct takes effect, or is refused by its name.
 #[test]
 fn audit_filters_filter_or_are_refused() {
     let ids = |args: &[&str]| {

@@ -14,14 +14,14 @@ use crate::command::listing::arguments::Arguments;
 use crate::command::listing::call::{Call, Fail};
 use crate::refusal;
 
-/// A copy of the accounting policy with changes that are not sent yet.
+/// A copy of the accounting policy, with changes that were not sent to the controller yet.
 pub(super) struct Draft {
     pub(super) policy: Policy,
     pub(super) changes: Vec<PolicyChange>,
 }
 
 impl Draft {
-    /// Reads the policy from the controller.
+    /// Reads the accounting policy from the controller, as a draft without changes.
     pub(super) fn new(call: &mut Call<'_>) -> Result<Self, Fail> {
         Ok(Self { policy: rows::with_root(policy(call)?), changes: Vec::new() })
     }
@@ -123,7 +123,7 @@ fn nothing_new(call: &mut Call<'_>) -> Result<(), Fail> {
     Err(Fail(1))
 }
 
-/// Names in a command: the accounts, users and others that it applies to.
+/// Names in a command, by kind of entity: the records that the command applies to.
 #[derive(Default)]
 struct Meant {
     names: Vec<String>,
@@ -134,7 +134,8 @@ struct Meant {
 }
 
 impl Meant {
-    /// Takes a setting that names accounts, users or others. Returns false for any other setting.
+    /// Takes the names out of a setting that names accounts, users and so on. Returns false if the setting is of
+    /// another kind.
     fn take(&mut self, call: &mut Call<'_>, setting: &Setting) -> Result<bool, Fail> {
         if setting.is("names", 1) {
             self.names.extend(setting.list());
@@ -306,7 +307,7 @@ fn add_users(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> Re
     draft.commit(call, given)
 }
 
-/// Adds users and their associations in the accounts `known` to the draft; returns the text to print.
+/// Adds users to the draft, with an association in each of the accounts `known`. Returns the text to print.
 fn enter_users(
     draft: &mut Draft,
     names: &Meant,
@@ -519,7 +520,7 @@ fn modify_levels(
     Ok(())
 }
 
-/// Applies all settings to an association but those for which `others` is true. Returns whether any was applied.
+/// Applies settings to an association, without those for which `others` is true. Returns whether any was applied.
 fn change_association(
     call: &mut Call<'_>,
     own: &mut Association,
@@ -751,7 +752,7 @@ fn delete_account(draft: &mut Draft, name: &str) {
     }
 }
 
-/// Gives a user whose default account was deleted another of the user's accounts as default.
+/// Chooses another account of a user as default, after the default account was deleted.
 fn new_default(draft: &mut Draft, name: &str) {
     let Some(user) = draft.policy.users.get(name).cloned() else { return };
     if draft.policy.associations.keys().any(|key| key.user == name && key.account == user.default_account) {

@@ -19,42 +19,42 @@ pub(crate) fn tres_id(name: &str) -> Option<u32> {
     of_gpus.or_else(|| TRES.iter().position(|known| *known == name).map(|at| at as u32 + 1))
 }
 
-/// A record of any entity; fields that the entity doesn't have are empty.
+/// A record of any kind as a row of a listing. Fields that this kind doesn't have are empty.
 #[derive(Clone, Default)]
 pub(crate) struct Row {
-    /// The record's own name.
+    /// Name of the account, QOS, cluster or other record itself.
     pub(crate) name: String,
-    /// The user; empty for an account's record.
+    /// Name of the user that the record is about; empty for an account's record.
     pub(crate) user: String,
-    /// The account's name.
+    /// Name of the account that the record is about.
     pub(crate) account: String,
-    /// The cluster's name.
+    /// Name of the cluster that the record belongs to.
     pub(crate) cluster: String,
-    /// The host of the controller, for a cluster.
+    /// Host of the cluster's controller; only for a cluster.
     pub(crate) host: String,
-    /// The partition's name; empty: any partition.
+    /// Name of the partition to which an association is limited; empty: any partition.
     pub(crate) partition: String,
-    /// The parent account.
+    /// Name of the parent account.
     pub(crate) parent: String,
-    /// The description of an account.
+    /// Description of an account; empty for other records.
     pub(crate) description: String,
-    /// The organization of an account.
+    /// Organization of an account; empty for other records.
     pub(crate) organization: String,
-    /// A user's rights as an administrator.
+    /// Rights of a user as an administrator.
     pub(crate) admin: AdminLevel,
-    /// The account of a user's jobs that name none.
+    /// Name of the account for a user's jobs that name none.
     pub(crate) default_account: String,
-    /// Accounts that a user coordinates, or coordinators of an account.
+    /// Accounts that a user coordinates, or users who coordinate an account; separated by commas.
     pub(crate) coordinators: String,
     /// Names of the QOS that may be used, separated by commas.
     pub(crate) qos: String,
-    /// The association, with inherited limits; for a QOS: its limits.
+    /// Limits of the association, with inherited ones; for a QOS: its limits.
     pub(crate) own: Association,
-    /// The QOS.
+    /// Settings of the QOS, if the record is one.
     pub(crate) level: Qos,
-    /// The number of a reservation.
+    /// Number of the reservation, if the record is one.
     pub(crate) numbered: u32,
-    /// Fields of events, transactions and reservations.
+    /// Fields of the event, transaction or reservation, if the record is one.
     pub(crate) past: Past,
 }
 
@@ -97,7 +97,8 @@ impl Row {
         self.own.limits.get(&limit).map(|mb| format_memory_mb(*mb)).unwrap_or_default()
     }
 
-    /// Formats limits of resources as `cpu=10,mem=4G,node=2`, in resource-minutes for limits over time.
+    /// Formats the limits of resources in one scope as `cpu=10,mem=4G,node=2`, in resource-minutes for limits over
+    /// time.
     fn tres(&self, scope: Scope) -> String {
         let set = Tres::ALL.into_iter().filter_map(|tres| {
             let most = *self.own.limits.get(&Limit::of(scope, tres))?;
@@ -111,14 +112,14 @@ impl Row {
         set.collect::<Vec<_>>().join(",")
     }
 
-    /// Formats the limit of one resource; empty if it isn't set.
+    /// Formats the limit of one resource in one scope; empty if it isn't set.
     fn one(&self, scope: Scope, tres: Tres) -> String {
         let most = self.own.limits.get(&Limit::of(scope, tres));
         most.map(|most| if is_timed(scope) { most / 60 } else { *most }.to_string()).unwrap_or_default()
     }
 }
 
-/// Returns whether limits of a scope are resources times seconds. Users write resource-minutes.
+/// Returns whether limits of this scope are in resource-seconds. Users write them in resource-minutes.
 pub(crate) fn is_timed(scope: Scope) -> bool {
     matches!(scope, Scope::GrpUsed | Scope::GrpDue | Scope::JobDue)
 }
@@ -127,26 +128,26 @@ type C = Column<Row>;
 
 /// A kind of record that sacctmgr lists.
 pub(crate) struct Entity {
-    /// The entity's name, in the singular.
+    /// Name of the entity in the singular, such as `account`.
     pub(crate) name: &'static str,
-    /// Fewest letters that may abbreviate the name.
+    /// Minimum length of an abbreviation of the name, letters.
     least: usize,
     /// Fields shown without `format=`, separated by commas.
     shown: &'static str,
     /// Further fields shown with the option `--associations`.
     associated: &'static str,
-    /// All fields of the entity.
+    /// All fields that the entity can show.
     pub(crate) columns: &'static [C],
 }
 
 impl Entity {
-    /// Returns the fields shown without `format=`.
+    /// Returns the names of the fields shown without `format=`, separated by commas.
     pub(crate) fn format(&self, associations: bool) -> String {
         if associations { format!("{},{}", self.shown, self.associated) } else { self.shown.to_owned() }
     }
 }
 
-/// Returns the entity that a word names, in singular or plural, abbreviated down to the letters that are unambiguous.
+/// Returns the entity that a word names, in singular or plural, possibly abbreviated. None: the word names none.
 pub(crate) fn find(word: &str) -> Option<&'static Entity> {
     let plural = |e: &Entity| {
         let singular = word.strip_suffix(['s', 'S']).unwrap_or(word);
@@ -315,7 +316,7 @@ static COLUMNS: &[C] = &[
     C::new("Where", 20, |r| r.past.to.clone()),
 ];
 
-/// Returns the name of a preemption mode.
+/// Returns Slurm's name of a QOS's preemption mode; `cluster` if it has none of its own.
 pub(crate) fn preempt_mode(mode: Option<PreemptMode>) -> &'static str {
     match mode {
         None => "cluster",

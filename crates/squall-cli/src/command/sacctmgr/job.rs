@@ -11,7 +11,8 @@ use crate::client::unexpected;
 use crate::command::listing::arguments::Arguments;
 use crate::command::listing::call::{Call, Fail};
 
-/// Slurm's keys, the fewest letters that abbreviate each, and the name of the field in accounting.
+/// Slurm's keys, each with the minimum length of an abbreviation and the name of the field in
+/// accounting.
 const KEYS: &[(&str, usize, &str)] = &[
     ("admincomment", 2, "admin-comment"),
     ("comment", 2, "comment"),

@@ -85,7 +85,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sacctmgr", args, sacctmgr)
 }
 
-/// Runs sacctmgr in the given surroundings.
+/// Runs sacctmgr with the command-line arguments `args`. `call` has the controller, the environment and the output.
 pub(crate) fn sacctmgr(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     let Some((word, specs)) = given.operands.split_first().filter(|_| !given.has("")) else {
@@ -127,7 +127,7 @@ pub(crate) fn sacctmgr(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail>
     }
 }
 
-/// Commands that change something, with the fewest letters that abbreviate each.
+/// Commands of sacctmgr that change something, each with the minimum length of an abbreviation.
 const CHANGES: [(&str, usize); 9] = [
     ("add", 2),
     ("archive", 2),
@@ -145,7 +145,7 @@ fn starts(name: &str, word: &str) -> bool {
     name.get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word))
 }
 
-/// Conditions and format of a listing.
+/// Conditions and format that a listing's arguments name.
 #[derive(Debug, Default)]
 struct Wanted {
     names: Vec<String>,
@@ -155,7 +155,7 @@ struct Wanted {
     format: Vec<String>,
     associations: bool,
     all_time: bool,
-    /// Conditions that the fields above don't have: key and value.
+    /// Further conditions of the listing, as (key, value): those for which this struct has no field.
     conditions: Vec<(&'static str, String)>,
 }
 
@@ -246,7 +246,7 @@ fn wanted(call: &mut Call<'_>, words: &[String]) -> Result<Wanted, Fail> {
     Ok(wanted)
 }
 
-/// Keys of further conditions. A listing with any other key is refused.
+/// Keys of the further conditions of a listing. A listing with an unknown key is refused.
 const CONDITIONS: &[&str] = &[
     "actions",
     "actors",

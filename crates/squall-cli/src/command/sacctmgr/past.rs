@@ -19,35 +19,35 @@ const WHAT: &str = "sacctmgr: error: Problem with the query";
 /// Fields of a row about an event, a transaction or a reservation.
 #[derive(Clone, Default)]
 pub(crate) struct Past {
-    /// Start of the event or reservation; time of the transaction.
+    /// Start of the event or reservation, or time of the transaction, as text.
     pub(super) start: String,
-    /// End of the event or reservation.
+    /// End of the event or reservation, as text.
     pub(super) end: String,
-    /// Duration in seconds.
+    /// Duration of the event or reservation, seconds.
     pub(super) seconds: u64,
-    /// The node's name, for an event.
+    /// Name of the node that the event is about.
     pub(super) node: String,
-    /// Names of the nodes as a host list.
+    /// Host list of the nodes of the event or reservation.
     pub(super) nodes: String,
-    /// The node's state, for an event.
+    /// State of the node during the event.
     pub(super) state: String,
-    /// The reason of an event, or the new values of a transaction.
+    /// Reason of the event, or new values of the transaction.
     pub(super) info: String,
-    /// The user who made the change.
+    /// Name of the user who caused the event or made the transaction.
     pub(super) by: String,
-    /// The kind of change, such as `Add Users`.
+    /// Kind of the transaction, such as `Add Users`.
     pub(super) action: String,
-    /// The object of the change: a name, or `id_assoc=N`.
+    /// Object of the transaction: a name, or `id_assoc=N`.
     pub(super) to: String,
-    /// Resources, such as `cpu=4`.
+    /// Resources of the node or reservation, such as `cpu=4`.
     pub(super) tres: String,
-    /// Seconds of a reservation that no job used, averaged over its CPUs.
+    /// Seconds of a reservation in which no job used it, averaged over its CPUs.
     pub(super) unused: String,
-    /// Flags of a reservation.
+    /// Flags of the reservation.
     pub(super) flags: String,
 }
 
-/// Returns the rows of events, transactions or reservations, as `entity` says.
+/// Returns the rows of the listing of `entity`: events, transactions or reservations.
 pub(super) fn rows(call: &mut Call<'_>, entity: &str, wanted: &Wanted, config: &Config) -> Result<Vec<Row>, Fail> {
     let history = match call.controller.history() {
         Ok(history) => history,
@@ -198,7 +198,7 @@ fn transactions(call: &mut Call<'_>, config: &Config, history: &[HistoryRow], (f
     all
 }
 
-/// Describes a change: what was done, the object, the new values.
+/// Describes a change of the policy as a transaction: (kind of change, object, new values).
 fn told(policy: &Policy, change: &PolicyChange) -> (String, String, String) {
     let verb = |before: bool, after: bool| match (before, after) {
         (false, _) => "Add",

@@ -53,7 +53,7 @@ pub(super) fn rows(
     Ok(all.into_iter().filter(|row| fits(entity, row, wanted) && fulfils(row, wanted)).collect())
 }
 
-/// Returns whether a row meets the further conditions of a listing.
+/// Returns whether a row meets those conditions of a listing that are the same for all kinds of records.
 fn fulfils(row: &Row, wanted: &Wanted) -> bool {
     let any = |value: &str, texts: &[&str]| {
         let mut names = names(value).into_iter();
@@ -106,7 +106,8 @@ fn fits(entity: &Entity, row: &Row, wanted: &Wanted) -> bool {
     }
 }
 
-/// Returns rows for users while none is set up: those named, if they exist; without names, root and the caller.
+/// Returns the rows to list as long as no user is set up: for the named users, if they exist on this machine; without
+/// names, for root and the caller.
 fn nobody_is_set_up(call: &Call<'_>, wanted: &Wanted, config: &Config, as_users: bool) -> Vec<Row> {
     let asked: Vec<&String> = wanted.names.iter().filter(|_| as_users).chain(&wanted.users).collect();
     let mut users: Vec<String> = if asked.is_empty() {

@@ -10,13 +10,13 @@ use crate::command::listing::select::names;
 /// An argument `KEY=VALUE` of sacctmgr: a setting or a condition.
 #[derive(Clone, Debug)]
 pub(super) struct Setting {
-    /// The key, in lower case.
+    /// The text before the equals sign, in lower case.
     pub(super) key: String,
-    /// Some(true) for `+=`, Some(false) for `-=`, None for `=`.
+    /// Sign before the equals sign: Some(true) for `+=`, Some(false) for `-=`, None for `=`.
     pub(super) sign: Option<bool>,
-    /// The value without quotes.
+    /// The text after the equals sign, without quotes.
     pub(super) value: String,
-    /// The argument as it was typed.
+    /// The whole argument as it was typed.
     pub(super) text: String,
 }
 
@@ -43,7 +43,7 @@ impl Setting {
         names(&self.value)
     }
 
-    /// Returns whether the setting adds to, or removes from, the list of QOS.
+    /// Returns whether the setting adds QOS to a list, or removes them from it, instead of replacing it.
     pub(super) fn alters_levels(&self) -> bool {
         self.is("qoslevel", 1) && (self.sign.is_some() || (self.value != "-1" && self.value.starts_with(['+', '-'])))
     }
@@ -275,7 +275,7 @@ fn is_resource(name: &str) -> bool {
     named || name.parse::<u32>().is_ok_and(|id| (1..=TRES.len() as u32).contains(&id) || id > 1000)
 }
 
-/// Parses a factor into millionths: `0.5` is 500000, `-1` the default 1.
+/// Parses a factor into millionths: `0.5` is 500000; `-1` stands for the default factor 1.
 fn millionths(text: &str) -> Option<u64> {
     if text == "-1" {
         return Some(1_000_000);

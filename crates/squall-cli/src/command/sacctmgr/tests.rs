@@ -180,7 +180,7 @@ fn what_was_dumped_is_loaded_again() {
     assert_eq!(plain(&one), plain(&other));
 }
 
-/// Faults D1 to D5, D9, and audit 2.1 and 3: what client programs set and read.
+/// Checks faults D1 to D5, D9, and findings 2.1 and 3 of the audit: what client programs set and read.
 #[test]
 fn d1_to_d5_and_d9_what_programs_set_and_read() {
     let mut fake = fake();
@@ -230,7 +230,7 @@ fn d1_to_d5_and_d9_what_programs_set_and_read() {
     assert_eq!(users, ["ann", "root"], "root's association is sent with its user");
 }
 
-/// Loads a dump of Slurm 22.05.8: `parent` as a number, units, and lists with signs.
+/// Checks that a dump of Slurm 22.05.8 can be loaded: `parent` as a number, units, and lists with signs.
 #[test]
 fn audit_a_dump_of_slurm_is_loaded() {
     let path = std::env::temp_dir().join(format!("squall-slurm-dump-{}", std::process::id()));
@@ -255,7 +255,7 @@ fn every_default_format_is_made_of_fields() {
     }
 }
 
-/// Fault D9: events, transactions and statistics were empty or refused.
+/// Checks fault D9: events, transactions and statistics were empty or refused.
 #[test]
 fn d9_events_transactions_and_stats() {
     use squall_model::event::NodeAdmin;
@@ -288,7 +288,7 @@ fn d9_events_transactions_and_stats() {
     assert!(stats.code == 0 && stats.out.contains("Remote Procedure Call statistics by message type"), "{}", stats.out);
 }
 
-/// Fault E: `modify job` was refused. Exit codes and texts are those of Slurm 22.05.8.
+/// Checks fault E: `modify job` was refused. Exit codes and texts are those of Slurm 22.05.8.
 #[test]
 fn e_modify_job() {
     let mut fake = fake();

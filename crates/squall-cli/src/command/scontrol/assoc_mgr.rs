@@ -17,16 +17,16 @@ use crate::command::sacctmgr::{TRES, with_root};
 
 const WHAT: &str = "slurm_load_assoc_mgr_info error";
 
-/// The records to show; an empty list: all.
+/// Names of the records to show; an empty list: all of that kind.
 struct Asked {
     users: Vec<String>,
     accounts: Vec<String>,
     qos: Vec<String>,
-    /// Whether to show users, associations and QOS, in this order.
+    /// Which kinds of records to show: users, associations and QOS, in this order.
     flags: [bool; 3],
 }
 
-/// Sums over jobs that count against the same limits.
+/// Sums over the jobs of one user, account and QOS: numbers of jobs, and resources of running ones.
 #[derive(Clone, Copy, Default)]
 struct Tally {
     submitted: u64,
@@ -55,11 +55,11 @@ impl Tally {
     }
 }
 
-/// Data from the controller from which the records are printed.
+/// Data from the controller that the output is made of.
 struct Known {
     policy: Policy,
     shares: Vec<Share>,
-    /// Sums by (account, user, QOS).
+    /// Sums over jobs, by (account, user, QOS).
     tallies: BTreeMap<(String, String, String), Tally>,
     cluster: String,
     newline: &'static str,
@@ -177,17 +177,17 @@ fn tallies(page: &JobsPage) -> BTreeMap<(String, String, String), Tally> {
     tallies
 }
 
-/// Formats a user as `ann(1000)`; empty for an account's record.
+/// Formats a user as `NAME(ID)`, such as `ann(1000)`; empty for an account's record, which has no user.
 fn named(call: &Call<'_>, user: &str) -> String {
     if user.is_empty() { String::new() } else { format!("{user}({})", call.people.uid(user).unwrap_or(u32::MAX - 1)) }
 }
 
-/// Formats a limit and its usage: `10(4)`; `N(4)` without a limit.
+/// Formats a limit and its usage as `10(4)`. Without a limit: `N(4)`.
 fn counted(limits: &Limits, limit: Limit, used: u64) -> String {
     limits.get(&limit).map_or_else(|| format!("N({used})"), |most| format!("{most}({used})"))
 }
 
-/// Formats a limit and its usage, `10(4)`, or nothing without a limit.
+/// Formats a limit and its usage as `10(4)`. Without a limit: nothing.
 fn perhaps(limits: &Limits, limit: Limit, used: u64) -> String {
     limits.get(&limit).map(|most| format!("{most}({used})")).unwrap_or_default()
 }
@@ -196,7 +196,8 @@ fn minutes(limits: &Limits, limit: Limit) -> String {
     limits.get(&limit).map(|seconds| (seconds / 60).to_string()).unwrap_or_default()
 }
 
-/// Formats limits of resources: `cpu=10(4),mem=N(0),...` with usage, or without it only those that are set.
+/// Formats limits of resources. With usage: all resources, as `cpu=10(4),mem=N(0),...`. Without it: only those with a
+/// limit, as `cpu=10`.
 fn tres(limits: &Limits, scope: Scope, used: Option<&dyn Fn(&str) -> u64>) -> String {
     let seconds = if matches!(scope, Scope::GrpUsed | Scope::GrpDue | Scope::JobDue) { 60 } else { 1 };
     let one = |name: &&str| {

@@ -105,7 +105,7 @@ fn name<'a>(words: &[Change<'a>]) -> &'a str {
     words.iter().find(|word| means(word.key, "PartitionName", 3)).map_or("", |word| word.value)
 }
 
-/// Returns the present configuration of the partition `name`.
+/// Asks the controller for the present configuration of the partition `name`.
 fn present(call: &mut Call<'_>, name: &str, what: &str) -> Result<PartitionConfig, Fail> {
     let all = match all_partitions(call) {
         Ok(all) => all,
@@ -118,7 +118,7 @@ fn present(call: &mut Call<'_>, name: &str, what: &str) -> Result<PartitionConfi
     Err(Fail(1))
 }
 
-/// Returns the configuration with all changes applied.
+/// Returns the partition's configuration with all changes of the command line applied.
 fn changed(call: &mut Call<'_>, mut config: PartitionConfig, words: &[Change<'_>]) -> Result<PartitionConfig, Fail> {
     for word in words {
         if means(word.key, "State", 2) {
@@ -136,13 +136,13 @@ fn changed(call: &mut Call<'_>, mut config: PartitionConfig, words: &[Change<'_>
     Ok(config)
 }
 
-/// Returns whether a key of [`FIXED`] has a value that switches the feature off.
+/// Returns whether a word is a key of [`FIXED`] with the value that switches the feature off.
 fn asks_for_nothing(word: &Change<'_>) -> bool {
     let fixed = FIXED.iter().find(|(name, least, _)| means(word.key, name, *least));
     fixed.is_some_and(|(_, _, values)| values.iter().any(|value| value.eq_ignore_ascii_case(word.value)))
 }
 
-/// Parses a state, abbreviated down to one letter. The order is Slurm's: `D` is `DOWN`.
+/// Parses the state of a partition, abbreviated down to one letter. The order is Slurm's: `D` is `DOWN`.
 fn state(text: &str) -> Option<PartitionState> {
     let states = [
         ("INACTIVE", PartitionState::Inactive),
@@ -153,7 +153,8 @@ fn state(text: &str) -> Option<PartitionState> {
     states.into_iter().find(|(name, _)| means(text, name, 1)).map(|(_, state)| state)
 }
 
-/// Sets a key that has a time or a count. Some(false): the value is invalid; None: it is another key.
+/// Sets a key whose value is a time or a count. Some(true): it was set. Some(false): the value is invalid. None: it is
+/// another key.
 fn set_limit(config: &mut PartitionConfig, word: &Change<'_>) -> Option<bool> {
     let is = |name, least| means(word.key, name, least);
     let limit = || match word.value {
@@ -189,7 +190,7 @@ fn set_limit(config: &mut PartitionConfig, word: &Change<'_>) -> Option<bool> {
     Some(done.is_some())
 }
 
-/// Sets any other key; returns the same as [`set_limit`].
+/// Sets a key of another kind. Some(true): it was set. Some(false): the value is invalid. None: the key is unknown.
 fn set_other(config: &mut PartitionConfig, word: &Change<'_>) -> Option<bool> {
     let is = |name, least| means(word.key, name, least);
     let value = word.value;
@@ -238,7 +239,7 @@ fn yes(text: &str) -> Option<bool> {
     }
 }
 
-/// Parses a value such as `FORCE:2`; the word may be abbreviated down to one letter.
+/// Parses a value of `OverSubscribe` such as `FORCE:2`; the word may be abbreviated down to one letter.
 fn oversubscribe(text: &str) -> Option<OverSubscribe> {
     let word = text.split(':').next().unwrap_or_default();
     let name = ["NO", "EXCLUSIVE", "YES", "FORCE"].into_iter().find(|name| means(word, name, 1))?;

@@ -260,7 +260,7 @@ fn yes(value: bool) -> String {
     if value { "Yes" } else { "No" }.to_owned()
 }
 
-/// Returns `text`, or `none` if it is empty.
+/// Returns `text`, or the replacement `none` if `text` is empty.
 fn or(text: &str, none: &str) -> String {
     if text.is_empty() { none } else { text }.to_owned()
 }

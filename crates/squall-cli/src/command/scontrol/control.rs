@@ -13,23 +13,23 @@ use crate::command::listing::select::{id_of, target};
 use crate::command::scontrol::{Manner, ask_done, config, job, means};
 use crate::refusal;
 
-/// Interval at which `wait_job` asks for the job's state.
+/// Interval at which `wait_job` asks the controller for the job's state.
 const WAIT: std::time::Duration = std::time::Duration::from_millis(500);
 const SUSPEND: &str = "slurm_suspend error";
 
-/// Runs `hold` or, with `user`, `uhold`.
+/// Runs `scontrol hold`, or `scontrol uhold` with `user`: pending jobs don't start until they are released.
 pub(super) fn hold(call: &mut Call<'_>, manner: Manner, words: &[String], user: bool) -> Result<(), Fail> {
     let jobs = selection(call, "hold", words, Some(SUSPEND))?;
     act(call, manner, &Request::Hold { jobs, user }, Some(SUSPEND))
 }
 
-/// Runs `release`.
+/// Runs `scontrol release`: held jobs may start again.
 pub(super) fn release(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), Fail> {
     let jobs = selection(call, "release", words, Some(SUSPEND))?;
     act(call, manner, &Request::Release { jobs }, Some(SUSPEND))
 }
 
-/// Runs `requeue` or, with `hold`, `requeuehold`.
+/// Runs `scontrol requeue`, or `scontrol requeuehold` with `hold`: jobs go back into the queue.
 pub(super) fn requeue(call: &mut Call<'_>, manner: Manner, words: &[String], hold: bool) -> Result<(), Fail> {
     // `State=SpecialExit`, as in `requeuehold State=SpecialExit ID`, is accepted and ignored.
     let words: Vec<String> = words.iter().filter(|w| !w.to_lowercase().starts_with("state=")).cloned().collect();
@@ -38,19 +38,19 @@ pub(super) fn requeue(call: &mut Call<'_>, manner: Manner, words: &[String], hol
     act(call, manner, &Request::Requeue { jobs, hold, from }, None)
 }
 
-/// Runs `top`.
+/// Runs `scontrol top`: moves jobs before all other jobs of their user.
 pub(super) fn top(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), Fail> {
     let jobs = selection(call, "top", words, None)?;
     act(call, manner, &Request::Top { jobs }, None)
 }
 
-/// Runs `suspend` or `resume`.
+/// Runs `scontrol suspend`, or `scontrol resume` without `suspend`.
 pub(super) fn suspend(call: &mut Call<'_>, manner: Manner, words: &[String], suspend: bool) -> Result<(), Fail> {
     let jobs = selection(call, if suspend { "suspend" } else { "resume" }, words, None)?;
     act(call, manner, &Request::Suspend { jobs, suspend }, None)
 }
 
-/// Runs `wait_job JOB`: returns when the job runs; fails if the job has ended.
+/// Runs `scontrol wait_job JOB`: returns when the job runs; fails if the job has ended.
 pub(super) fn wait_job(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     if let Some(word) = words.first().filter(|word| target(word.trim_start_matches("jobid=")).is_none()) {
         call.say(&format!("Invalid job_id {word}"));
@@ -87,7 +87,7 @@ fn selection(call: &mut Call<'_>, keyword: &str, words: &[String], what: Option<
     select(call, words, what)
 }
 
-/// Parses a list of jobs that isn't empty, as [`selection`] does.
+/// Parses a list of jobs: ids or `jobname=NAME`. An empty list is an error.
 pub(super) fn select(call: &mut Call<'_>, words: &[String], what: Option<&str>) -> Result<JobSelection, Fail> {
     let mut ids = Vec::new();
     for word in words {

@@ -10,7 +10,7 @@ use crate::command::scontrol::means;
 use crate::command::sinfo::all_nodes;
 use crate::shapes::node::PORT;
 
-/// Slurm's log levels in ascending order; users may also name a level by its index.
+/// Slurm's log levels in ascending order. Users may name a level by its index, from 0.
 const LEVELS: &[&str] =
     &["quiet", "fatal", "error", "info", "verbose", "debug", "debug2", "debug3", "debug4", "debug5"];
 
@@ -41,7 +41,7 @@ pub(super) fn run(call: &mut Call<'_>, word: &str, words: &[String]) -> Option<R
     })
 }
 
-/// Refuses a command that Squall does not have.
+/// Refuses a command because Squall has no such feature.
 fn absent<T>(call: &mut Call<'_>, name: &str) -> Result<T, Fail> {
     call.fail(&format!("{name}: Requested operation not supported on this system"))
 }

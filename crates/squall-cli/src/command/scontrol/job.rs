@@ -20,7 +20,7 @@ use crate::shapes::{self, Kind, document};
 
 const WHAT: &str = "slurm_load_jobs error";
 
-/// Prints jobs by id, or all.
+/// Runs `scontrol show job`: prints the jobs with these ids; without ids all jobs.
 pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Result<(), Fail> {
     let targets = call.targets(&ids.join(","))?;
     let selection = JobSelection { ids: targets.iter().map(|t| t.job.clone()).collect(), ..JobSelection::default() };

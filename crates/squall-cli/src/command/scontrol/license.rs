@@ -10,7 +10,7 @@ use crate::shapes::{self, Kind, document};
 
 const WHAT: &str = "slurm_load_licenses error";
 
-/// Prints licenses by name, or all.
+/// Runs `scontrol show licenses`: prints the licenses with these names; without names all.
 pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Result<(), Fail> {
     let mut licenses = match call.controller.ask(&Request::Licenses) {
         Ok(Answer::Licenses(licenses)) => licenses,
@@ -36,7 +36,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
     Ok(())
 }
 
-/// Returns the number of licenses not in use.
+/// Returns the number of licenses of this kind that are not in use.
 pub(crate) fn free(license: &LicenseInfo) -> u32 {
     license.total.saturating_sub(license.used)
 }

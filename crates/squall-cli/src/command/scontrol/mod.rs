@@ -110,7 +110,7 @@ scontrol [<OPTION>] [<COMMAND>]
   <SPECIFICATIONS> are keyword=value pairs as \"scontrol show\" prints them.
 ";
 
-/// Options that affect the output.
+/// Options of scontrol that affect the output.
 #[derive(Clone, Copy, Debug, Default)]
 struct Manner {
     oneliner: bool,
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("scontrol", args, scontrol)
 }
 
-/// Runs scontrol in the given surroundings.
+/// Runs scontrol with the command-line arguments `args`. `call` has the controller, the environment and the output.
 pub(crate) fn scontrol(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     if given.has("") {
@@ -186,7 +186,8 @@ fn means(word: &str, name: &str, least: usize) -> bool {
     word.len() >= least && name.get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word))
 }
 
-/// Runs a command with its arguments. Abbreviations are tried in Slurm's order.
+/// Runs a command of scontrol with its arguments. An abbreviation means the first command that it fits, in Slurm's
+/// order.
 fn command(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), Fail> {
     let [word, rest @ ..] = words else { return Ok(()) };
     let is = |name, least| means(word, name, least);

@@ -14,7 +14,7 @@ use crate::shapes::{self, Kind, document};
 
 const WHAT: &str = "slurm_load_nodes error";
 
-/// Prints nodes by name, or all.
+/// Runs `scontrol show node`: prints the nodes with these names; without names all nodes.
 pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Result<(), Fail> {
     let list = ids.join(",");
     let wanted = match hostlist::expand(&list) {

@@ -14,7 +14,7 @@ use crate::shapes::{Kind, document};
 
 const WHAT: &str = "slurm_load_partitions error";
 
-/// Prints partitions by name, or all.
+/// Runs `scontrol show partition`: prints the partitions with these names; without names all.
 pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Result<(), Fail> {
     let wanted: Vec<&str> = ids.iter().flat_map(|id| id.split(',')).filter(|id| !id.is_empty()).collect();
     let (mut partitions, nodes) = match all_partitions(call).and_then(|p| Ok((p, all_nodes(call)?))) {

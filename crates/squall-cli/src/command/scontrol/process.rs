@@ -12,15 +12,15 @@ use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::{Target, target};
 use crate::command::scontrol::ask_done;
 
-/// Time left for a job without a time limit, in seconds: a year, as in Slurm.
+/// Remaining time that is reported for a job without a time limit: a year, as in Slurm; seconds.
 const UNLIMITED_S: u64 = 365 * 86_400;
 
-/// Returns the processes of jobs on this machine.
+/// Returns the processes on this machine that belong to jobs.
 pub(crate) fn here() -> Vec<OfJob> {
     Place::find().map(|place| of_jobs(place.dir())).unwrap_or_default()
 }
 
-/// Runs `listpids [JOB[.STEP] [NODE]]`.
+/// Runs `scontrol listpids [JOB[.STEP] [NODE]]`: prints the processes of jobs on this machine.
 pub(super) fn list(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     if words.len() > 2 {
         call.say("too many arguments for keyword:listpids");
@@ -88,7 +88,7 @@ fn table(processes: &[OfJob]) -> String {
     text
 }
 
-/// Runs `pidinfo PID`.
+/// Runs `scontrol pidinfo PID`: prints the job of a process on this machine, its end and the time left.
 pub(super) fn of_process(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     let [word] = words else {
         let many = if words.is_empty() { "missing argument" } else { "too many arguments" };
@@ -119,7 +119,7 @@ pub(super) fn of_process(call: &mut Call<'_>, words: &[String]) -> Result<(), Fa
     Ok(())
 }
 
-/// Runs `notify JOB WORD...`.
+/// Runs `scontrol notify JOB WORD...`: sends a message to the user of a job.
 pub(super) fn notify(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     let [id, text @ ..] = words else { return few(call) };
     if text.is_empty() {

@@ -88,7 +88,7 @@ fn send(call: &mut Call<'_>, change: ReservationChange, create: bool, what: &str
     }
 }
 
-/// Reports a refused request: details first, then the message with Slurm's text.
+/// Prints the error of a refused request, details first, and fails.
 fn refused<T>(call: &mut Call<'_>, what: &str, error: &ClientError) -> Result<T, Fail> {
     let lines = refusal::lines(what, error);
     let (last, before) = lines.split_last().map_or((what, &[][..]), |(last, before)| (last.as_str(), before));

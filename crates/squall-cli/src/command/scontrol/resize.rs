@@ -1,4 +1,4 @@
-//! Scripts that set Slurm's variables anew in the shell of a running job after it has released nodes.
+//! Scripts that update Slurm's variables in the shell of a running job after it has released nodes.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -42,7 +42,7 @@ pub(super) fn scripts(call: &mut Call<'_>, jobs: JobSelection) -> Result<(), Fai
     Ok(())
 }
 
-/// Returns a script's lines: one for each of Slurm's variables that is set at present.
+/// Returns the text of a script, in csh's syntax if `csh`: a line for each of Slurm's variables that is set at present.
 fn text(call: &Call<'_>, info: &JobInfo, csh: bool) -> String {
     let count = info.num_nodes.to_string();
     let cpus = cpus_per_node(info);

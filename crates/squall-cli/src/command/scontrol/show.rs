@@ -90,7 +90,7 @@ pub(super) fn up(host: &str) -> String {
     format!("Slurmctld(primary) at {host} is UP\n")
 }
 
-/// Runs `scontrol ping`.
+/// Runs `scontrol ping`: prints whether the controller answers.
 pub(super) fn ping(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), Fail> {
     if !words.is_empty() {
         call.say("too many arguments for keyword:ping");

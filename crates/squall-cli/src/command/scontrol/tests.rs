@@ -586,7 +586,7 @@ proptest! {
     }
 }
 
-/// Fault E: every key of scontrol(1) takes effect, or is refused by its name with the reason.
+/// Checks fault E: every key of scontrol(1) takes effect, or is refused by its name with the reason.
 #[test]
 fn e_every_key_of_a_job_is_updated_or_refused_by_name() {
     let done = "AdminComment=a Comment=b Deadline=2030-01-01 TimeMin=5 WCKey=w OverSubscribe=yes Contiguous=no \
@@ -615,7 +615,7 @@ fn e_every_key_of_a_job_is_updated_or_refused_by_name() {
     assert!(bad.err.contains("Invalid Contiguous value: maybe"), "{}", bad.err);
 }
 
-/// Fault D12: jobs are selected by name and user.
+/// Checks fault D12: jobs are selected by name and user.
 #[test]
 fn d12_update_of_a_users_jobs_by_name() {
     let updates = asked(&["update", "JobName=a-long-name", "UserID=ann", "Comment=x"]);
@@ -623,7 +623,7 @@ fn d12_update_of_a_users_jobs_by_name() {
     assert_eq!((jobs.names.len(), jobs.users.as_slice()), (1, &[1000][..]));
 }
 
-/// Fault D12 (`-v` counts the records) and audit 2.1 (`--uid` is refused).
+/// Checks fault D12 (`-v` prints the number of records) and finding 2.1 of the audit (`--uid` is refused).
 #[test]
 fn d12_verbose_counts_the_records_and_audit_uid_is_refused() {
     let seen = run("scontrol", scontrol, &["-v", "show", "partition", "debug"]);
@@ -636,7 +636,7 @@ fn d12_verbose_counts_the_records_and_audit_uid_is_refused() {
     assert!(seen.code == 1 && seen.err.contains("--uid=ann"), "{}", seen.err);
 }
 
-/// Fault D10: `show config` has the keys of Slurm 22.05.8.
+/// Checks fault D10: `show config` has the keys of Slurm 22.05.8.
 #[test]
 fn d10_the_configuration_has_every_key() {
     const KEYS: &str = include_str!("keys_22_05.txt");

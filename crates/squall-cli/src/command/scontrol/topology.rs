@@ -56,7 +56,7 @@ pub(super) fn show(call: &mut Call<'_>, ids: &[String]) -> Result<(), Fail> {
     Ok(())
 }
 
-/// One line of output: a switch or block, with its nodes.
+/// One line of the output: a switch or block, with its nodes.
 struct Row {
     name: String,
     nodes: Vec<String>,

@@ -15,7 +15,7 @@ pub(super) struct Change<'a> {
     pub(super) value: &'a str,
 }
 
-/// Parses the arguments of an update. An argument without a value is an error.
+/// Parses the arguments of `update` into changes. An argument without a value is an error.
 pub(super) fn changes<'a>(call: &mut Call<'_>, words: &'a [String]) -> Result<Vec<Change<'a>>, Fail> {
     let mut changes = Vec::new();
     let mut words = words.iter().map(String::as_str).peekable();

@@ -15,16 +15,16 @@ use crate::options::values::dependency::dependency;
 use crate::options::values::number::node_count;
 use crate::options::values::when::{model_time, when};
 
-/// The new time limit of an update, in seconds.
+/// Value of `TimeLimit` in an update, seconds.
 #[derive(Clone, Copy)]
 pub(super) enum Limit {
-    /// A new limit; None: unlimited.
+    /// The limit is set to this time; None: to unlimited.
     To(Option<u64>),
-    /// A change relative to the present limit.
+    /// The limit is changed by this amount, relative to the present limit.
     By(Step),
 }
 
-/// Change of a time limit, in seconds.
+/// Amount by which a time limit is changed, seconds.
 #[derive(Clone, Copy)]
 pub(super) enum Step {
     Longer(u64),
@@ -32,7 +32,8 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// Returns the new limit for the present one. Fails if that is unlimited or too small.
+    /// Returns the new time limit, given the present one, in seconds. Fails if the present one is unlimited or too
+    /// small.
     pub(super) fn from(self, call: &mut Call<'_>, limit: Option<u64>) -> Result<u64, Fail> {
         let Some(limit) = limit else {
             return call.fail("Cannot increment/decrement TimeLimit when set to UNLIMITED.");
@@ -47,7 +48,7 @@ impl Step {
     }
 }
 
-/// Runs `update job`.
+/// Runs `scontrol update job`: applies the changes to the jobs that are named by id or by name.
 pub(super) fn update(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), Fail> {
     let (mut ids, mut name) = (None, None);
     let mut update = JobUpdate::default();
@@ -118,7 +119,7 @@ pub(super) fn time_limit(call: &mut Call<'_>, change: &Change<'_>) -> Result<Lim
     }
 }
 
-/// Changes limits by an amount: each job's present limit is asked for first.
+/// Changes the time limits of jobs by an amount. Each job's present limit is requested first.
 fn stepwise(call: &mut Call<'_>, selection: &JobSelection, update: &JobUpdate, step: Step) -> Result<(), Fail> {
     let page = match call.controller.jobs(selection.clone(), false, false) {
         Ok(page) => page,
@@ -144,7 +145,7 @@ fn stepwise(call: &mut Call<'_>, selection: &JobSelection, update: &JobUpdate, s
     result
 }
 
-/// Keys of Slurm that change nothing here, and why.
+/// Keys of Slurm's `update job` that have no effect in Squall, each with the reason.
 const ABSENT: [(&str, &str); 18] = [
     ("BurstBuffer", "there are no burst buffers"),
     ("Clusters", "there is one cluster: cancel the job and submit it elsewhere"),
@@ -264,7 +265,7 @@ fn yes_or_no(value: &str) -> Option<bool> {
     }
 }
 
-/// The value is not the number that the key needs.
+/// Error: the value of a key is not the number that the key needs.
 struct NoNumber;
 
 /// Sets a key whose value has its own format. Returns false for any other key.

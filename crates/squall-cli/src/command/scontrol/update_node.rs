@@ -10,8 +10,8 @@ use crate::command::scontrol::{ask_done, means};
 
 const WHAT: &str = "slurm_update error";
 
-/// Slurm's text about states that a node can be given. States that need power saving are refused, as Slurm without
-/// power saving refuses them.
+/// Slurm's message about the states that a node can be given. States that need power saving are refused, as Slurm
+/// without power saving refuses them.
 const STATES: &str = "Valid states are: NoResp DRAIN FAIL FUTURE RESUME POWER_DOWN POWER_UP UNDRAIN\n\
     Not all states are valid given a node's prior state";
 

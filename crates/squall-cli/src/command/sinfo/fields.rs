@@ -11,30 +11,30 @@ use crate::format::clock::Clock;
 use crate::format::node::{Base, NodeState};
 use crate::format::words;
 
-/// Nodes that are printed on one line.
+/// A group of nodes that are printed on one line.
 pub(crate) struct Group {
-    /// The partition; None: the nodes are in no partition.
+    /// Partition of the group. None: the nodes are in no partition.
     pub(crate) partition: Option<Rc<PartitionInfo>>,
-    /// The nodes; they have the same values in all fields that separate lines.
+    /// Nodes of the group; they have the same values in all fields that separate lines.
     pub(crate) nodes: Vec<Rc<NodeInfo>>,
     /// The current time, time zone and format of times.
     pub(crate) clock: Rc<Clock>,
-    /// The cluster's name.
+    /// Name of the cluster.
     pub(crate) cluster: Rc<str>,
-    /// Names of the users who gave the reasons.
+    /// Name of the user who set the reason of the group's nodes; empty if there is no reason.
     pub(crate) reason_user: String,
 }
 
-/// Counts of nodes or CPUs: in use, free, unavailable, total.
+/// Numbers of nodes or of CPUs, by whether they are in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// CPUs or nodes in use.
+    /// Number of CPUs or nodes in use.
     pub(crate) allocated: u64,
-    /// CPUs or nodes that are free.
+    /// Number of CPUs or nodes that are free.
     pub(crate) idle: u64,
-    /// Neither in use nor free: unavailable.
+    /// Number of CPUs or nodes that are neither in use nor free.
     pub(crate) other: u64,
-    /// CPUs or nodes altogether.
+    /// Number of CPUs or nodes in total.
     pub(crate) total: u64,
 }
 
@@ -49,7 +49,7 @@ impl Group {
         self.nodes.first().map(|n| &**n)
     }
 
-    /// Returns the state of the group's nodes; None: there are no nodes.
+    /// Returns the state of the group's nodes. None: the group has no nodes.
     pub(crate) fn state(&self) -> Option<NodeState> {
         self.first().map(NodeState::of)
     }
@@ -90,7 +90,7 @@ impl Group {
         counts
     }
 
-    /// Formats a number that each node has: `4`, or `4+` if some nodes have more.
+    /// Formats the least value of a number over the group's nodes: `4`, or `4+` if some nodes have more.
     fn least(&self, of: fn(&NodeInfo) -> u64) -> String {
         let low = self.nodes.iter().map(|n| of(n)).min().unwrap_or(0);
         let high = self.nodes.iter().map(|n| of(n)).max().unwrap_or(0);
@@ -147,7 +147,7 @@ fn load(g: &Group) -> String {
 
 type F = Field<Group>;
 
-/// Every field of sinfo.
+/// Every field that sinfo can print.
 pub(crate) static FIELDS: &[F] = &[
     F::new(&["AllocMem"], '\0', "ALLOCMEM", |g| g.least(|n| n.memory_used_mb)),
     F::new(&["AllocNodes"], 'S', "ALLOCNODES", |g| g.part(|_| "all".to_owned())),
@@ -218,16 +218,16 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["Weight"], 'w', "WEIGHT", |g| g.least(|n| u64::from(n.weight))),
 ];
 
-/// Scope of a field: whether nodes that differ in it are printed on separate lines.
+/// Scope of a field, which decides whether nodes that differ in the field are printed on separate lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A property of the partition.
+    /// A property of the partition: partitions that differ in it have separate lines.
     Partition,
     /// A property of a node: nodes that differ in it have separate lines.
     Node,
-    /// A size of a node: nodes may differ (`4+`), but have separate lines with `--exact`.
+    /// A size of a node: nodes that differ in it share a line (`4+`), and have separate lines only with `--exact`.
     Size,
-    /// A sum or list over the whole group.
+    /// A sum or list over the whole group: it does not separate nodes.
     Sum,
 }
 

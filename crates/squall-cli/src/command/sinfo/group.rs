@@ -10,17 +10,17 @@ use crate::format::clock::Clock;
 use crate::format::layout::Layout;
 use crate::format::{Field, by_letter};
 
-/// Options that affect grouping.
+/// Options of sinfo that affect grouping.
 pub(crate) struct Grouping {
     /// `--Node`: a line for each node and partition.
     pub(crate) each_node: bool,
     /// `--exact`: nodes of different sizes have separate lines, instead of `4+`.
     pub(crate) exact: bool,
-    /// Whether partitions without nodes are shown.
+    /// Whether partitions without nodes have a line, too.
     pub(crate) empty: bool,
     /// The current time, time zone and format of times.
     pub(crate) clock: Rc<Clock>,
-    /// The cluster's name.
+    /// Name of the cluster.
     pub(crate) cluster: Rc<str>,
 }
 
@@ -81,8 +81,8 @@ pub(crate) fn group(
     groups
 }
 
-/// Sorts by letters of `-o`, each with `-` for descending order; `#P` keeps the order of the partitions. The error is a
-/// letter that does not exist.
+/// Sorts by letters of `-o`, each with `-` for descending order; `#P` keeps the order of the partitions. The error is
+/// an unknown letter.
 pub(crate) fn sort(groups: &mut [Group], order: &str, partitions: &[Rc<PartitionInfo>]) -> Result<(), String> {
     let mut keys: Vec<(bool, char)> = Vec::new();
     let mut bad = None;
@@ -120,7 +120,7 @@ pub(crate) fn sort(groups: &mut [Group], order: &str, partitions: &[Rc<Partition
     bad.map_or(Ok(()), Err)
 }
 
-/// Returns the first node's name as prefix and number, so that n9 is sorted before n10.
+/// Returns the name of the first node as (prefix, number), so that n9 is sorted before n10.
 fn first(group: &Group) -> (String, u64) {
     let name = group.nodes.first().map_or("", |n| n.name.as_str());
     let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count().min(18);

@@ -91,7 +91,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sinfo", args, sinfo)
 }
 
-/// Runs sinfo in the given surroundings.
+/// Runs sinfo with the command-line arguments `args`. `call` has the controller, the environment and the output.
 pub(crate) fn sinfo(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     if given.has("verbose") {
@@ -195,7 +195,7 @@ fn show(
     Ok(())
 }
 
-/// Conditions that select nodes.
+/// Conditions of the command line that select nodes.
 struct Filter {
     names: Option<Vec<String>>,
     states: Vec<Vec<String>>,
@@ -255,8 +255,8 @@ impl Filter {
     }
 }
 
-/// Returns the format in effect. The first given counts: `-o` or `-O`; that of `-N`, `-s`, `-R` or `-l`; the
-/// environment's; the default.
+/// Returns the format in effect, from the first of these that is given: `-o` or `-O`; `-N`, `-s`, `-R` or `-l`; the
+/// environment variable; the default.
 fn layout(call: &mut Call<'_>, given: &Arguments) -> Result<Layout<fields::Group>, Fail> {
     let chosen = given.options.iter().rev().find(|o| o.name == "format" || o.name == "Format");
     let long = given.has("long");

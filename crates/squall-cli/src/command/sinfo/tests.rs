@@ -141,7 +141,7 @@ proptest! {
     }
 }
 
-/// Fault E: `sinfo -N` has a line for each node and partition.
+/// Checks fault E: `sinfo -N` has a line for each node and partition.
 #[test]
 fn e_a_line_for_each_node_and_partition() {
     let all = seen(&["-N", "-h", "-o", "%N %t"]).out;
@@ -150,7 +150,7 @@ fn e_a_line_for_each_node_and_partition() {
     assert!(all.lines().count() > 4, "{all}");
 }
 
-/// Faults D9 (`-O all`) and D12 (contradicting variables and options).
+/// Checks faults D9 (`-O all`) and D12 (variables and options that contradict each other).
 #[test]
 fn d9_all_and_d12_contradicting_variables_and_options() {
     assert_eq!(seen(&["-O", "all"]).out, seen(&["-o", "%all"]).out);

@@ -32,24 +32,24 @@ fn number(value: Option<u32>) -> String {
     na(value.map(|v| v.to_string()))
 }
 
-/// `gres/gpu:4` of an option that counts GPUs.
+/// Formats the number of GPUs in an option as `gres/gpu:4`; `N/A` if the option isn't given.
 fn gpus(given: Option<&GpuCount>) -> String {
     na(as_given(given).map(|count| format!("gres/gpu:{count}")))
 }
 
-/// A least number; 0: any.
+/// Formats a minimum number; `*` if it is 0, which means any.
 fn at_least(count: u32) -> String {
     if count == 0 { "*".to_owned() } else { count.to_string() }
 }
 
-/// A number; 0: none.
+/// Formats a number; `N/A` if it is 0.
 fn some(count: u32) -> String {
     number(Some(count).filter(|count| *count > 0))
 }
 
 type F = Field<JobRow>;
 
-/// Every field of squeue.
+/// Every field of a job that squeue can print.
 pub(crate) static FIELDS: &[F] = &[
     F::new(&["Account"], 'a', "ACCOUNT", |j| null(Some(&j.class.account))),
     F::new(&["AccrueTime"], '\0', "ACCRUE_TIME", |j| j.clock.show_or(Some(j.info.eligible), "N/A")),

@@ -32,7 +32,7 @@ use crate::format::words;
 use crate::shapes::{Dialect, Kind, dialect, document, job};
 
 const WHAT: &str = "slurm_load_jobs error";
-/// A user id that no user has.
+/// User id that no user has, by which no job is selected.
 const NOBODY: u32 = u32::MAX;
 /// Letters of `-o` that are allowed with `--only-job-state`.
 const OF_STATE: [char; 6] = ['i', 'A', 'F', 'K', 't', 'T'];
@@ -124,28 +124,28 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("squeue", args, squeue)
 }
 
-/// The jobs to list and the options for it.
+/// The jobs to list, and options for the list.
 struct Plan {
     selection: JobSelection,
-    /// Whether to list jobs that have ended, too.
+    /// Whether jobs that have ended are listed, too.
     ended: bool,
     /// Steps selected by `-s JOB.STEP`.
     targets: Vec<Target>,
-    /// `--start`: pending jobs only, ordered by expected start.
+    /// `--start`: only pending jobs are listed, ordered by expected start.
     start: bool,
-    /// `--array`: one line for each pending task.
+    /// `--array`: each pending task of an array has its own line.
     each_task: bool,
     header: bool,
     reservation: Option<String>,
     licenses: Vec<String>,
     not_user: Option<u32>,
-    /// `--priority`: pending jobs once for each of their partitions, ordered by the partitions' tiers.
+    /// `--priority`: pending jobs are listed once for each of their partitions, ordered by the partitions' tiers.
     by_partition: bool,
     /// `--only-job-state`: only ids and states are printed.
     state_only: bool,
 }
 
-/// Runs squeue in the given surroundings.
+/// Runs squeue with the command-line arguments `args`. `call` has the controller, the environment and the output.
 pub(crate) fn squeue(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(mut given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     if given.has("verbose") {
@@ -335,11 +335,12 @@ pub(crate) fn job_rows(call: &mut Call<'_>, page: JobsPage) -> Result<Vec<JobRow
     Ok(rows)
 }
 
-/// Data that all rows share.
+/// Data that all rows of the output share.
 struct Frame {
     clock: Rc<Clock>,
     cluster: Rc<str>,
-    /// Characters of an array's list of tasks that are printed (SLURM_BITSTR_LEN); 0: all; None: the default.
+    /// Maximum length of a printed list of array tasks, in characters (SLURM_BITSTR_LEN); 0: unlimited. None: Slurm's
+    /// default.
     task_list: Option<usize>,
 }
 
@@ -356,7 +357,7 @@ impl Frame {
     }
 }
 
-/// Adds the expected start and nodes to pending jobs.
+/// Asks for the expected start and nodes of pending jobs, and adds them to the rows.
 pub(crate) fn expect(call: &mut Call<'_>, rows: &mut [JobRow]) {
     let waits = |row: &&mut JobRow| row.info.state == JobState::Pending;
     if !rows.iter_mut().any(|row| waits(&row)) {
@@ -371,7 +372,7 @@ pub(crate) fn expect(call: &mut Call<'_>, rows: &mut [JobRow]) {
     }
 }
 
-/// Splits pending jobs into one row for each of their partitions; each row has its partition's tier.
+/// Splits each pending job into one row for each of its partitions, with the partition's tier.
 fn of_partitions(call: &mut Call<'_>, rows: Vec<JobRow>) -> Result<Vec<JobRow>, Fail> {
     let partitions = match all_partitions(call) {
         Ok(partitions) => partitions,
@@ -405,7 +406,7 @@ fn takes(list: &[String], name: &str) -> bool {
     list.is_empty() || list.iter().any(|one| one == name)
 }
 
-/// Splits an array's row into one for each pending task, lazily.
+/// Splits the row of an array into one for each pending task, each created when it is needed.
 fn each_task(row: JobRow) -> Box<dyn Iterator<Item = JobRow>> {
     let (Some(tasks), Some(array)) = (row.info.pending_tasks.clone(), row.spec.array.clone()) else {
         return Box::new(std::iter::once(row));
@@ -481,7 +482,8 @@ fn print_steps(call: &mut Call<'_>, given: &Arguments, plan: &Plan, rows: Vec<Jo
     Ok(())
 }
 
-/// Returns the format in effect. The first given counts: the command line's, the environment's, the default.
+/// Returns the format in effect, from the first of these that is given: the command line's, the environment's, the
+/// default.
 fn layout<R>(
     call: &mut Call<'_>,
     given: &Arguments,

@@ -7,7 +7,7 @@ use crate::format::job::JobRow;
 use crate::format::words::state_order;
 use crate::format::{by_letter, by_name};
 
-/// Whether the order is descending, and a letter of `-o`.
+/// A sort key: whether the order is descending, and a letter of `-o`.
 pub(crate) type Key = (bool, char);
 
 /// Parses a list of sort keys. The second value is a key that does not exist, if there is one.
@@ -32,7 +32,7 @@ pub(crate) fn keys(order: &str) -> (Vec<Key>, Option<String>) {
     (keys, bad)
 }
 
-/// Returns whether a key sorts by job or task numbers, so that an array's tasks must be separate rows.
+/// Returns whether one of the keys is the job's or task's number. An array's tasks must then be separate rows.
 pub(crate) fn by_number(keys: &[Key]) -> bool {
     keys.iter().any(|(_, letter)| matches!(letter, 'i' | 'A' | 'F' | 'K'))
 }

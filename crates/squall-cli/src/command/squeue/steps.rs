@@ -8,11 +8,11 @@ use squall_model::wire::info::StepInfo;
 use crate::format::Field;
 use crate::format::job::{JobRow, limit_text};
 
-/// A step with its job.
+/// A row of `squeue --steps`: a step and its job.
 pub(crate) struct StepRow {
-    /// The step.
+    /// The step that the row is about.
     pub(crate) step: StepInfo,
-    /// Its job.
+    /// The job to which the step belongs.
     pub(crate) job: Rc<JobRow>,
 }
 
@@ -30,7 +30,7 @@ impl StepRow {
 
 type F = Field<StepRow>;
 
-/// Every field of a step.
+/// Every field of a step that squeue can print.
 pub(crate) static FIELDS: &[F] = &[
     F::new(&["ArrayJobId"], 'F', "ARRAY_JOB_ID", |s| s.job.array_job().unwrap_or(s.job.info.id.0).to_string()),
     F::new(&["ArrayTaskId"], 'K', "ARRAY_TASK_ID", |s| s.job.array_task().unwrap_or_else(|| "N/A".to_owned())),

@@ -221,7 +221,7 @@ proptest! {
     }
 }
 
-/// Fault E: `%S` shows the expected start of a pending job.
+/// Checks fault E: `%S` shows the expected start of a pending job.
 #[test]
 fn e_the_expected_start_is_shown_where_it_is_asked_for() {
     let start = ExpectedStart { id: JobId(30), time: Time::from_secs(NOW + 60), nodes: "n3".into() };
@@ -235,7 +235,7 @@ fn e_the_expected_start_is_shown_where_it_is_asked_for() {
     assert_eq!(shown("%i"), ("30\n".to_owned(), false));
 }
 
-/// Fault E: `squeue -u nosuch,root`.
+/// Checks fault E: `squeue -u nosuch,root` reports the unknown user and lists the other's jobs.
 #[test]
 fn e_unknown_users_are_complained_of_and_the_others_jobs_shown() {
     let seen = seen(&["-h", "-u", "nosuch,ann", "-j", "10", "-o", "%i"]);
@@ -244,7 +244,7 @@ fn e_unknown_users_are_complained_of_and_the_others_jobs_shown() {
     assert_eq!(asked(&["-u", "nosuch"], &[]).0.users, [u32::MAX], "nobody's");
 }
 
-/// Fault D12: variables and options that contradict each other, resolved as in Slurm 22.05.8.
+/// Checks fault D12: variables and options that contradict each other are resolved as in Slurm 22.05.8.
 #[test]
 fn d12_contradicting_variables_and_options() {
     let both = seen(&["-o", "%i", "-O", "jobid"]);
@@ -259,7 +259,7 @@ fn d12_contradicting_variables_and_options() {
     assert_eq!(asked(&["-t", "PD"], &[("SQUEUE_STATES", "R")]).0.states, [StateFilter::Pending]);
 }
 
-/// Fault D12: `squeue --priority --sort`.
+/// Checks fault D12: `squeue --priority --sort` lists pending jobs once for each partition.
 #[test]
 fn d12_priority_shows_waiting_jobs_once_for_each_partition_by_tier() {
     let mut fake = fake();
@@ -275,7 +275,7 @@ fn d12_priority_shows_waiting_jobs_once_for_each_partition_by_tier() {
     assert_eq!(lines(&["--sort=i"]), "10 debug\n30 debug,long\n");
 }
 
-/// Audit 2.1: `--noconvert` and `--only-job-state`.
+/// Checks finding 2.1 of the audit: `--noconvert` and `--only-job-state` take effect.
 #[test]
 fn audit_noconvert_and_only_job_state() {
     let mut fake = fake();

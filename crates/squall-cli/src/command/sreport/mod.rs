@@ -77,14 +77,14 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sreport", args, sreport)
 }
 
-/// The unit in which amounts of time are printed.
+/// Unit in which amounts of time are printed.
 #[derive(Clone, Copy)]
 struct Unit {
-    /// Slurm's name for the unit.
+    /// Name of the unit in the report's head, as in Slurm.
     name: &'static str,
     /// Seconds in one unit; 0: only the percentage is printed.
     seconds: u64,
-    /// Whether the percentage is printed, too.
+    /// Whether the percentage of the total is printed, too.
     percent: bool,
 }
 
@@ -99,7 +99,7 @@ const UNITS: [(&str, usize, Unit); 7] = [
 ];
 
 impl Unit {
-    /// Formats an amount in resource-seconds, with its share of `total`.
+    /// Formats an amount, given in resource-seconds, in this unit and as a percentage of `total`.
     fn show(self, amount: u64, total: u64) -> String {
         let percent = percent(amount, total);
         match (self.seconds, self.percent) {
@@ -109,7 +109,7 @@ impl Unit {
         }
     }
 
-    /// Returns the width of a column whose largest amount is `most`.
+    /// Returns the width of a column whose largest amount is `most`, characters.
     fn width(self, most: u64) -> usize {
         let digits = most.to_string().len().max(8);
         if self.seconds > 0 && self.percent { digits + 9 } else { digits }
@@ -140,7 +140,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Returns all values of a condition.
+    /// Returns all values of the condition `key`; empty if it isn't given.
     fn list(&self, key: &str) -> Vec<String> {
         self.conditions.iter().filter(|(known, _)| *known == key).flat_map(|(_, value)| names(value)).collect()
     }
@@ -149,18 +149,19 @@ impl Asked {
         self.conditions.iter().any(|(known, _)| *known == key)
     }
 
-    /// Returns whether a value meets a condition; any does if the condition isn't given.
+    /// Returns whether `value` meets the condition `key`. It does if the condition isn't given.
     fn admits(&self, key: &str, value: &str) -> bool {
         let list = self.list(key);
         list.is_empty() || list.iter().any(|name| name.eq_ignore_ascii_case(value))
     }
 
-    /// Returns the report's end, or now if that is earlier.
+    /// Returns the end of the report's period, or now if that is earlier.
     fn until(&self, now: Time) -> Time {
         self.to.min(now)
     }
 
-    /// Returns the fields that were asked for, or the usual ones. Unknown fields are reported and left out.
+    /// Returns the fields to print: those named by `format=`, otherwise the usual ones. Unknown fields are reported and
+    /// left out.
     fn sheet<R>(&mut self, call: &mut Call<'_>, usual: &str, columns: &'static [Column<R>]) -> Result<Sheet<R>, Fail> {
         let mut fields = self.list("format");
         if fields.is_empty() {
@@ -189,7 +190,7 @@ impl Asked {
         call.print(&format!("{line}\n{title} {from} - {to}{span}\n{}\n{line}\n", units.join("\n")));
     }
 
-    /// Returns the unit's line: `Usage reported in CPU Minutes`.
+    /// Returns the line that names the unit: `Usage reported in CPU Minutes`.
     fn usage_in(&self) -> String {
         let what = if self.tres_text.is_some() { "TRES " } else { "CPU " };
         format!("Usage reported in {}{}", if self.unit.seconds == 0 { "" } else { what }, self.unit.name)
@@ -232,7 +233,7 @@ fn sreport(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     if asked.wrong { Err(Fail(1)) } else { Ok(()) }
 }
 
-/// A kind of report.
+/// A report that sreport prints: its kind, and for some kinds the grouping of its lines.
 enum Report {
     Usage(usage::By),
     Utilization,
@@ -276,7 +277,7 @@ fn kind_of(call: &mut Call<'_>, kind: &str) -> Result<(Reports, &'static str), F
     }
 }
 
-/// Reads the options.
+/// Parses the options of a report.
 fn asked(call: &mut Call<'_>, given: &Arguments, unit: Option<&str>) -> Result<Asked, Fail> {
     call.check_cluster(given.last("cluster"), false, WHAT)?;
     let text = unit.unwrap_or("m").to_ascii_lowercase();
@@ -326,7 +327,7 @@ fn asked(call: &mut Call<'_>, given: &Arguments, unit: Option<&str>) -> Result<A
     })
 }
 
-/// Keys of conditions, with the fewest letters that abbreviate each. Words without `=` are flags.
+/// Keys of conditions, each with the minimum length of an abbreviation. Words without `=` are flags.
 const CONDITIONS: &[(&str, usize)] = &[
     ("accounts", 2),
     ("acct", 4),
@@ -353,7 +354,7 @@ const FLAGS: &[(&str, usize)] = &[
     ("withdeleted", 5),
 ];
 
-/// Seconds of an hour.
+/// Number of seconds in an hour.
 const HOUR_S: u64 = 3600;
 
 /// Reads the arguments `start=` and `end=`, the other conditions and the flags.
@@ -405,7 +406,7 @@ fn yesterday(call: &Call<'_>) -> (Time, Time) {
     (time(&before), time(&today))
 }
 
-/// Returns attempts of jobs that ran within the period and meet the conditions.
+/// Returns the attempts of jobs that ran within the report's period and meet its conditions.
 fn rows(call: &mut Call<'_>, asked: &Asked) -> Result<Vec<AccountingRow>, Fail> {
     let query = AccountingQuery {
         start: Some(asked.from),
@@ -438,7 +439,7 @@ fn ran_s(row: &AccountingRow, (from, until): (Time, Time)) -> u64 {
     end.secs().saturating_sub(start.max(from).secs()).saturating_sub(row.suspended_s)
 }
 
-/// Returns the amount of a resource that an attempt held (memory in MiB).
+/// Returns the amount of the resource `tres` that an attempt held (memory in MiB).
 fn held(row: &AccountingRow, tres: &str) -> u64 {
     match tres {
         "cpu" | "billing" => u64::from(row.num_cpus),

@@ -10,7 +10,7 @@ use crate::command::listing::past::{self, Reserved};
 use crate::format::clock::Clock;
 use crate::format::sheet::Column;
 
-/// A reservation as a line of the report.
+/// A reservation as a line of the report, with its use by jobs.
 struct Line {
     cluster: String,
     reserved: Reserved,

@@ -10,16 +10,16 @@ use super::{Asked, held, percent, ran_s, rows};
 use crate::command::listing::call::{Call, Fail};
 use crate::format::sheet::Column;
 
-/// The key by which jobs are grouped.
+/// Property by which jobs are grouped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum By {
     Account,
     Wckey,
-    /// Account and workload key, as `account:wckey`.
+    /// Jobs are grouped by account and workload key together, as `account:wckey`.
     Both,
 }
 
-/// Jobs of one account or workload key, with a column for each size.
+/// Jobs of one account or workload key as a line of the report, with a column for each range of sizes.
 struct Group {
     cluster: String,
     name: String,
@@ -42,7 +42,7 @@ static COLUMNS: &[C] = &[
     C::new("User", 9, |_| String::new()),
 ];
 
-/// Number of jobs of one size, and their usage in resource-seconds.
+/// Number of jobs in one range of sizes, and their usage in resource-seconds.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     jobs: u64,
@@ -119,8 +119,8 @@ fn is_individual(word: &str) -> bool {
     word.bytes().next().is_some_and(|letter| letter.eq_ignore_ascii_case(&b'i'))
 }
 
-/// Returns the bounds between sizes, and the title of each range. With `grouping=individual` each size that occurs is a
-/// range.
+/// Returns the bounds between ranges of job sizes, and the title of each range. With `grouping=individual` each size
+/// that occurs is a range.
 fn bounds(asked: &Asked, rows: &[AccountingRow]) -> Result<(Vec<u64>, Vec<String>), String> {
     let cpus = asked.tres_text.as_deref().is_none_or(|text| text.eq_ignore_ascii_case("cpu"));
     let what = if cpus { "CPUs" } else { "TRES" };
@@ -147,8 +147,8 @@ fn bounds(asked: &Asked, rows: &[AccountingRow]) -> Result<(Vec<u64>, Vec<String
     Ok((bounds, titles))
 }
 
-/// Returns the groups in which a job counts. Accounts: with `flatview` its own; of those asked for, the ones that are
-/// or contain its own; otherwise the root account.
+/// Returns the names of the groups in which a job counts. For accounts these are, with `flatview`, its own account;
+/// with named accounts, those that are or contain its own; otherwise the root account.
 fn names_of(asked: &Asked, by: By, row: &AccountingRow, policy: &Policy) -> Vec<String> {
     let wanted = asked.list("accounts");
     let above = |name: &String| row.account == *name || policy.above(&row.account).any(|(above, _)| above == name);

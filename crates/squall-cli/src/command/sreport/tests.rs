@@ -58,7 +58,7 @@ fn history() -> Vec<HistoryRow> {
     all
 }
 
-/// Fault D9: these reports were refused. Their format is that of Slurm 22.05.8.
+/// Checks fault D9: these reports were refused. Their format is that of Slurm 22.05.8.
 #[test]
 fn d9_utilization_sizes_and_reservations() {
     let mut fake = fake();

@@ -11,25 +11,25 @@ use super::{Asked, held, ran_s, rows};
 use crate::command::listing::call::{Call, Fail};
 use crate::format::sheet::Column;
 
-/// The key by which usage is summed.
+/// Property by which usage is summed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum By {
-    /// Accounts including all accounts below them, and their users.
+    /// Accounts are listed, with the usage of all accounts below them, and their users.
     Account,
-    /// Users, each with the accounts used.
+    /// Users are listed, each with the accounts used.
     User,
-    /// Users, each with the workload keys used.
+    /// Users are listed, each with the workload keys used.
     UserOfWckey,
-    /// Workload keys, each with its users.
+    /// Workload keys are listed, each with its users.
     Wckey,
-    /// The users with the highest usage.
+    /// The users with the highest usage are listed.
     Top,
 }
 
-/// Usage of one user in one account; an empty user: the whole account.
+/// Usage of one user in one account, as a line of the report. An empty user: the whole account.
 struct Used {
     cluster: String,
-    /// The account or workload key.
+    /// Name of the account or workload key.
     account: String,
     /// The account as printed: with `tree`, indented by a blank for each account above it.
     shown: String,
@@ -96,7 +96,7 @@ pub(super) fn usage(call: &mut Call<'_>, asked: &mut Asked, by: By) -> Result<()
     print(call, asked, (by, most), &policy, &all, &totals)
 }
 
-/// Returns the number of users that `topcount=` names, by default 10; None: all users (a negative number).
+/// Returns the number of users that `topcount=` asks for, by default 10. None: all users, for a negative number.
 fn count(call: &mut Call<'_>, asked: &Asked) -> Result<Option<usize>, Fail> {
     match asked.conditions.iter().rev().find(|(key, _)| *key == "topcount") {
         None => Ok(Some(10)),
@@ -111,7 +111,7 @@ fn add(to: &mut [u64], amounts: &[u64]) {
     to.iter_mut().zip(amounts).for_each(|(sum, amount)| *sum += amount);
 }
 
-/// Returns the keys under which an attempt counts.
+/// Returns the keys (such as account and user) under which an attempt's usage is summed.
 fn keys(by: By, row: &AccountingRow, policy: &Policy, group: bool) -> Vec<Key> {
     let (account, user) = (row.account.clone(), row.owner.user.clone());
     let wckey = row.spec.wckey.clone();

@@ -47,7 +47,7 @@ static COLUMNS: &[C] = &[
     C::new("Energy", 8, |l| l.energy.clone()),
 ];
 
-/// Resource-seconds of an hour, or of the whole period.
+/// Resource-seconds of one hour or of the whole period, by use.
 #[derive(Clone, Copy, Default)]
 struct Hour {
     there: u64,
@@ -60,8 +60,8 @@ struct Hour {
 }
 
 impl Hour {
-    /// Makes the parts add up to the whole. Resources counted twice are counted once, in this order: down, allocated,
-    /// planned down, planned, idle.
+    /// Makes the kinds of use add up to the whole. Resource-seconds counted twice keep only the first of these uses:
+    /// down, allocated, planned down, planned, idle.
     fn settle(&mut self) {
         self.down = self.down.min(self.there);
         self.allocated = self.allocated.min(self.there - self.down);
@@ -72,7 +72,7 @@ impl Hour {
         self.idle = free - self.planned;
     }
 
-    /// Takes the maximum of each field, which determines the width of its column.
+    /// Raises each field to that of `other`, if higher. The maxima determine the widths of the columns.
     fn add_most(&mut self, other: &Self) {
         self.there = self.there.max(other.there);
         self.allocated = self.allocated.max(other.allocated);
@@ -94,7 +94,7 @@ impl Hour {
     }
 }
 
-/// The hours of a report's period.
+/// Use of a resource in each hour of a report's period.
 struct Hours {
     from: Time,
     until: Time,
@@ -109,7 +109,7 @@ impl Hours {
         Self { from, until, each: vec![Hour::default(); count] }
     }
 
-    /// Adds `count` units of a resource, held from `start` to `end`, to a field of each hour.
+    /// Adds the use of `count` units of a resource from `start` to `end` to the field `field` of each hour concerned.
     fn spread(&mut self, (start, end): (Time, Time), count: u64, field: fn(&mut Hour) -> &mut u64) {
         let (mut at, end) = (start.max(self.from).secs(), end.min(self.until).secs());
         while at < end {

@@ -52,7 +52,7 @@ fn failed(name: &OsStr, why: &str) -> Stop {
     Stop::bad(format!("fatal: Can't broadcast {}: {why}", name.to_string_lossy()))
 }
 
-/// Finds the program's file on this machine, in `PATH` if its name has no slash.
+/// Finds the program's file on this machine, in `PATH` if its name has no slash. None: there is no such file.
 fn find(name: &OsStr) -> Option<PathBuf> {
     if name.as_bytes().contains(&b'/') {
         return Some(name.into());

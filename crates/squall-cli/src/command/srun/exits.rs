@@ -10,13 +10,13 @@ use squall_model::step::Layout;
 
 use crate::options::values::signal::signal_text;
 
-/// Exits of tasks within this time are reported in one message.
+/// Time within which exits of tasks are collected, to be reported in one message.
 const GATHER: Duration = Duration::from_millis(50);
 
 const KILL: u8 = 9;
 const TERM: u8 = 15;
 
-/// Collects exits of tasks.
+/// Collects the exits of a step's tasks, for messages and for srun's exit status.
 #[derive(Debug, Default)]
 pub(crate) struct Exits {
     waiting: Vec<(How, IndexSet)>,
@@ -25,9 +25,9 @@ pub(crate) struct Exits {
     oom: bool,
     oom_told: bool,
     any: bool,
-    /// Number shown for rank 0: ranks of a step in several components are counted across all.
+    /// Number printed for rank 0. In a step of several components ranks are counted across all of them.
     first: u32,
-    /// Whether some task was ended by KILL or TERM.
+    /// Whether some task was ended by the signal KILL or TERM.
     pub(crate) killed: bool,
 }
 
@@ -39,7 +39,7 @@ enum How {
 }
 
 impl Exits {
-    /// Collects exits of tasks whose rank 0 is shown as `first`.
+    /// Creates an empty collection of exits; rank 0 is printed as `first`.
     pub(crate) fn new(first: u32) -> Self {
         Self { first, ..Self::default() }
     }
@@ -68,12 +68,12 @@ impl Exits {
         }
     }
 
-    /// Returns when [`Exits::messages`] must be called; None: no message is due.
+    /// Returns when [`Exits::messages`] must be called next. None: no message is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.since.map(|since| since + GATHER)
     }
 
-    /// Returns the messages that are due (all of them if `end` is set), without `srun: error: `.
+    /// Returns the messages that are due (with `end` all of them), without the prefix `srun: error: `.
     pub(crate) fn messages(&mut self, now: Instant, end: bool, layout: &Layout) -> Vec<String> {
         if self.deadline().is_none_or(|due| due > now && !end) {
             return Vec::new();
@@ -99,7 +99,7 @@ impl Exits {
         self.any
     }
 
-    /// Returns the worst exit, for accounting.
+    /// Returns the worst exit of a task, which is reported to accounting.
     pub(crate) fn worst(&self) -> ExitCode {
         self.worst
     }

@@ -26,7 +26,7 @@ use crate::options::getopt::Found;
 use crate::options::{Stop, collect};
 use crate::refusal;
 
-/// One part of the command line, separated from others by `:`.
+/// One part of a command line for several components: the text between two `:`.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     /// The part's options, without `--het-group` and `--jobid`.
@@ -35,7 +35,7 @@ pub(super) struct Part {
     job: Option<u32>,
     /// Components in which the part runs; None: the one with the part's own position on the command line.
     groups: Option<IndexSet>,
-    /// The program and its arguments.
+    /// Program that the part runs, with its arguments.
     command: Vec<OsString>,
 }
 
@@ -64,7 +64,7 @@ impl Part {
             .map(|(_, value)| value.as_deref().unwrap_or(""))
     }
 
-    /// Returns the part's numbers of tasks and of nodes in a component.
+    /// Returns the numbers of tasks and of nodes that the part has in a component.
     fn size(&self, component: &JobFacts, vars: &Vars) -> Result<(u32, u32), Stop> {
         // Messages are printed later, when the part runs.
         let quiet = self.options.iter().filter(|(option, _)| option.long != "verbose").cloned();
@@ -79,7 +79,7 @@ impl Part {
         Ok((ntasks, nodes.min(ntasks)))
     }
 
-    /// Returns the part's command line for srun.
+    /// Returns the command line of an srun that runs this part alone.
     pub(super) fn args(&self) -> impl Iterator<Item = OsString> + '_ {
         let options = self.options.iter().map(|(option, value)| match value {
             Some(value) => format!("--{}={value}", option.long).into(),
@@ -170,7 +170,7 @@ pub(super) fn run_in(parts: &[Part], facts: &JobFacts, vars: &Vars) -> Result<u8
     wait_for(running, &signals, bad_ends_all)
 }
 
-/// Assigns parts to components; the result is ordered by component.
+/// Assigns each part to its component or components; the result is ordered by component.
 fn assign<'a>(parts: &'a [Part], facts: &'a JobFacts) -> Result<Vec<(&'a Part, &'a JobFacts)>, Stop> {
     let alone = std::slice::from_ref(facts);
     let components = if facts.components.is_empty() { alone } else { &facts.components };
@@ -198,7 +198,8 @@ fn assign<'a>(parts: &'a [Part], facts: &'a JobFacts) -> Result<Vec<(&'a Part, &
     Ok(steps)
 }
 
-/// Refuses an MPI program over several components: each component's ranks would take themselves for the whole program.
+/// Refuses an MPI program that runs in several components: the ranks in each component would assume that they are the
+/// whole program.
 fn one_program(part: &Part, vars: &Vars) -> Result<(), Stop> {
     let program = &part.command[0];
     let asked = match part.says("mpi") {
@@ -225,10 +226,10 @@ fn find(program: &OsStr, vars: &Vars) -> Option<PathBuf> {
     std::env::split_paths(folders).map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
-/// Variable that tells an srun of one component its position among the others. Tasks don't get it.
+/// Environment variable that tells an srun of one component its position among the others. Tasks don't get it.
 const AMONG: &str = "SQUALL_HET_AMONG";
 
-/// Returns this srun's position among those of other components; None: it runs alone.
+/// Returns the position of this srun among those of other components. None: it was started alone.
 pub(super) fn among(vars: &Vars) -> Option<Among> {
     let (_, text) = vars.iter().find(|(name, _)| name == AMONG)?;
     let numbers: Vec<u32> = text.to_str()?.split(',').map_while(|number| number.parse().ok()).collect();
@@ -257,7 +258,8 @@ pub(super) fn verify(among: Option<Among>, layout: &Layout) -> Result<(), Stop> 
     }
 }
 
-/// Returns the position of each part's step. Numbers of tasks follow from options and component.
+/// Returns, for each part, the position of its tasks and nodes among those of all parts. Numbers of tasks follow from
+/// options and component.
 fn places(steps: &[(&Part, &JobFacts)], vars: &Vars) -> Result<Vec<Among>, Stop> {
     let mut all = Vec::new();
     let (mut tasks, mut nodes) = (0, 0);
@@ -293,7 +295,8 @@ fn spawn(part: &Part, component: &JobFacts, (vars, among): (&Vars, &Among), firs
     unblock_signals(&mut srun).spawn()
 }
 
-/// Waits until all sruns have ended; returns the highest exit code. With `bad_ends_all`, a failed one ends the others.
+/// Waits until all sruns have ended; returns the highest exit code. With `bad_ends_all`, all others are ended when one
+/// fails.
 fn wait_for(mut running: Vec<Child>, signals: &SignalFd, bad_ends_all: bool) -> Result<u8, Stop> {
     let mut code = 0;
     let terminal = rustix::termios::isatty(rustix::stdio::stdin());

@@ -5,12 +5,12 @@ use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// Bytes read at a time.
+/// Number of bytes that are read at a time.
 const CHUNK_BYTES: usize = 64 << 10;
-/// While another program holds the terminal, reading is retried after this time.
+/// Interval at which reading from the terminal is retried while another program holds it.
 const BACKGROUND: Duration = Duration::from_secs(1);
 
-/// The source of the tasks' standard input.
+/// Source of the tasks' standard input: srun's own standard input, a file, or none.
 #[derive(Debug)]
 pub(crate) struct Input {
     file: Option<File>,
@@ -19,29 +19,29 @@ pub(crate) struct Input {
     not_before: Option<Instant>,
 }
 
-/// Result of reading from the source.
+/// Result of one attempt to read from the source.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Chunk {
     /// Bytes that were read.
     Bytes(Vec<u8>),
-    /// The end: no more will come.
+    /// The source has ended: no more bytes will come.
     End,
-    /// Nothing to read now.
+    /// The source has no bytes to read now.
     Nothing,
 }
 
 impl Input {
-    /// Reads srun's own standard input, for one rank or (None) for all.
+    /// Creates an input that reads srun's own standard input. `rank`: the only rank that gets it; None: all ranks.
     pub(crate) fn own(rank: Option<u32>) -> Self {
         Self { file: None, rank, ended: false, not_before: None }
     }
 
-    /// Reads a file, for all ranks.
+    /// Creates an input that reads a file, for all ranks.
     pub(crate) fn file(file: File) -> Self {
         Self { file: Some(file), ..Self::own(None) }
     }
 
-    /// Reads nothing: tasks have no standard input.
+    /// Creates an input without a source: tasks have no standard input.
     pub(crate) fn none() -> Self {
         Self { ended: true, ..Self::own(None) }
     }
@@ -56,7 +56,7 @@ impl Input {
         !self.ended && self.not_before.is_none_or(|at| at <= now)
     }
 
-    /// Returns the descriptor to poll.
+    /// Returns the descriptor of the source, to be polled for input.
     pub(crate) fn source(&self) -> BorrowedFd<'_> {
         match &self.file {
             Some(file) => file.as_fd(),
@@ -64,7 +64,7 @@ impl Input {
         }
     }
 
-    /// Returns when to retry reading from a terminal that another program held.
+    /// Returns when to retry reading from a terminal that another program held. None: no retry is planned.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.not_before.filter(|_| !self.ended)
     }

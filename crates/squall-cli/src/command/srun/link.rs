@@ -17,20 +17,20 @@ use squall_model::wire::{Hello, Role};
 
 use crate::client::random;
 
-/// Bytes of input that may be queued for a slow node before reading stops.
+/// Number of bytes of input that may be queued for a slow node; when it is exceeded, srun stops reading input.
 const BACKLOG_BYTES_MAX: usize = 1 << 20;
 
-/// The socket to which the daemons of one step connect.
+/// Listening socket to which the step daemons of one step connect.
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: UnixListener,
-    /// Socket for step daemons on other machines, if the cluster has any.
+    /// Socket for step daemons on other machines. None: the cluster has no other machines.
     far: Option<TcpListener>,
     /// Address of the socket for other machines: `HOST:PORT`.
     address: Option<String>,
     name: String,
     cookie: [u8; 16],
-    /// User ids accepted as peers: root, this user, and the user who runs the controller.
+    /// User ids that may connect: root, this user, and the user who runs the controller.
     users: Vec<u32>,
 }
 
@@ -46,7 +46,7 @@ impl Listener {
         Ok(Self { socket, far, address, name, cookie: random(), users })
     }
 
-    /// Accepts a further user id as a peer: the user who runs the cluster.
+    /// Allows connections from a further user id: that of the user who runs the cluster.
     pub(crate) fn trust(&mut self, runner: u32) {
         self.users.push(runner);
     }
@@ -116,14 +116,14 @@ impl AsFd for Listener {
     }
 }
 
-/// Progress of a step daemon's introduction.
+/// Progress of a step daemon's introduction: it sends its protocol version, then its cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Connected; its protocol version is not known yet.
+    /// The step daemon has connected; its protocol version has not arrived yet.
     Called,
-    /// The version fits; its cookie is not known yet.
+    /// The protocol version fits; the cookie has not arrived yet.
     Version,
-    /// The cookie was right: it serves the node with this index in the layout.
+    /// The cookie was right: the step daemon serves the node with this index in the step's layout.
     Known(u32),
 }
 
@@ -145,7 +145,7 @@ pub(crate) struct Link {
     unread: Vec<u8>,
     unsent: Vec<u8>,
     open: bool,
-    /// Whether its final frame has arrived.
+    /// Whether the step daemon's final frame has arrived.
     pub(crate) done: bool,
 }
 
@@ -154,7 +154,7 @@ impl Link {
         Self { stream, stage: Stage::Called, unread: Vec::new(), unsent: Vec::new(), open: true, done: false }
     }
 
-    /// Returns the node's index in the layout, once the step daemon has presented its cookie.
+    /// Returns the index of the node in the step's layout. None: the step daemon has not presented its cookie yet.
     pub(crate) fn node(&self) -> Option<u32> {
         if let Stage::Known(node) = self.stage { Some(node) } else { None }
     }
@@ -185,7 +185,7 @@ impl Link {
         }
     }
 
-    /// Returns whether so many bytes are queued that no more should be read.
+    /// Returns whether too many bytes are queued for the step daemon, so that srun must stop reading input.
     pub(crate) fn is_full(&self) -> bool {
         self.open && self.unsent.len() + self.stream.backlog() > BACKLOG_BYTES_MAX
     }
@@ -195,7 +195,8 @@ impl Link {
         self.open && self.unsent.len() + self.stream.backlog() > 0
     }
 
-    /// Sends a frame, if the step daemon has introduced itself.
+    /// Queues a frame for the step daemon and sends what it accepts now. Nothing is sent before the step daemon has
+    /// presented its cookie.
     pub(crate) fn send(&mut self, message: &ToStep) {
         if self.node().is_some() && self.is_open() {
             self.put(message);
@@ -251,7 +252,8 @@ impl Link {
         }
     }
 
-    /// Takes one frame. None: it is not complete yet; false: the link must end.
+    /// Takes the next frame from the received bytes. Some(true): it was valid. Some(false): the link must end. None: it
+    /// is not complete yet.
     fn take(&mut self, cookie: [u8; 16], frames: &mut Vec<FromStep>) -> Option<bool> {
         if self.unread.is_empty() {
             return None;
@@ -295,8 +297,8 @@ impl Link {
     }
 }
 
-/// Returns a message for each node whose final frame is missing: output of these tasks may be incomplete. `first` is
-/// the number shown for rank 0.
+/// Returns a message for each node whose final frame is missing, so that output of its tasks may be incomplete. `first`
+/// is the number printed for rank 0.
 pub(crate) fn missing_output(links: &[Link], layout: &Layout, first: u32) -> Vec<String> {
     let nodes: IndexSet = links.iter().filter(|link| link.delivery().is_missing()).filter_map(Link::node).collect();
     let text = |node: u32| {

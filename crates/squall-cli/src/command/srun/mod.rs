@@ -138,7 +138,7 @@ fn in_own_allocation(
         env,
         immediate_s: asked.immediate_s,
         quiet: asked.quiet,
-        // A program that is brought, or what runs before the step, wants the allocation first.
+        // With `--bcast` or a prolog the step is requested later: the allocation must exist before.
         step: (asked.run.bcast.is_none() && !scripts::has_prolog(asked)).then(|| call.first_step()),
     };
     let Granted { client, step_asked, facts } = allocation::allocate(ask, signals)?;
@@ -188,7 +188,7 @@ fn het_allocation(args: &[OsString], parts: &[het::Part], vars: &Vars) -> Result
     result
 }
 
-/// A step that is ready to be requested: the socket for its step daemons is open.
+/// A step that is ready to be requested, with the open socket for its step daemons.
 struct Call {
     listener: Listener,
     step: StepRequest,

@@ -57,8 +57,8 @@ fn parse(text: &str, path: &str, arguments: &[ByteBuf], ntasks: Option<u32>) -> 
     Ok(programs)
 }
 
-/// Adds one line with its continuation lines, each after a backslash and a newline. The error says why the line is
-/// invalid, if there is a reason to give.
+/// Adds a whole line (several lines of the file, if each but the last ends with a backslash) to the programs. The error
+/// says why the line is invalid; None: Slurm has no text for the reason.
 fn add_line(
     programs: &mut Programs,
     taken: &mut IndexSet,
@@ -84,7 +84,7 @@ fn add_line(
     Ok(())
 }
 
-/// Parses the ranks of a line and adds them to `taken`.
+/// Parses the ranks of a line and adds them to `taken`, the ranks of earlier lines.
 fn rank_set(text: &str, taken: &mut IndexSet, ntasks: Option<u32>) -> Result<IndexSet, String> {
     let invalid = || {
         let shown = if text.starts_with(|c: char| c.is_ascii_digit()) { String::new() } else { format!(" ({text})") };
@@ -146,7 +146,7 @@ fn words(text: &str, others: bool) -> Vec<ByteBuf> {
     words.into_iter().map(ByteBuf::from).collect()
 }
 
-/// Doubles each `%`, so that the step daemon replaces nothing in this text.
+/// Doubles each `%` in a text, so that the step daemon prints it as it is.
 fn literal(text: &[u8]) -> Vec<u8> {
     text.iter().flat_map(|&byte| std::iter::repeat_n(byte, if byte == b'%' { 2 } else { 1 })).collect()
 }
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    /// Fault D11: ranks, programs and continuation lines, as observed with Slurm 22.05.8.
+    /// Checks fault D11: ranks, programs and continuation lines, as observed with Slurm 22.05.8.
     #[test]
     fn d11_ranks_programs_and_continuation_lines() {
         let text = "# comment\n\n0 ./master --x 'a b'\n1-2,4 echo task %t at %o\n3 \\\n  hostname # here\n* true %o\n";

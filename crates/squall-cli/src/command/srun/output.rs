@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 
 use squall_model::step::Among;
 
-/// The beginning of a line is passed on after this time, even if the line isn't complete.
+/// Time after which the beginning of a line is printed, even if the line isn't complete.
 const PARTIAL: Duration = Duration::from_millis(250);
-/// The beginning of a line is passed on at this length, even if the line isn't complete.
+/// Length at which the beginning of a line is printed, even if the line isn't complete.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// The destination of standard output or of standard error.
 #[derive(Debug)]
 pub(crate) enum Sink {
-    /// srun's standard output.
+    /// The bytes go to srun's standard output.
     Stdout,
-    /// srun's standard error.
+    /// The bytes go to srun's standard error.
     Stderr,
-    /// A file that srun has opened.
+    /// The bytes go to a file that srun has opened.
     File(File),
 }
 
@@ -49,32 +49,32 @@ impl Sink {
     }
 }
 
-/// Merges the output of all tasks.
+/// Merges the output of all tasks of a step and writes it, line by line.
 #[derive(Debug)]
 pub(crate) struct Output {
-    /// Destination of standard output.
+    /// Destination of the tasks' standard output.
     out: Sink,
-    /// Destination of standard error; None: that of standard output.
+    /// Destination of standard error. None: the same as that of standard output.
     err: Option<Sink>,
-    /// Number of digits in labels; None: no labels.
+    /// Number of digits of the rank in labels before each line. None: lines have no labels.
     label: Option<usize>,
-    /// The number in rank 0's label: ranks of a step in several components are counted across all.
+    /// Number printed for rank 0 in labels. In a step of several components ranks are counted across all of them.
     first: u32,
     /// For standard output and for standard error: the only rank whose output is shown; None: all ranks.
     pub(crate) only: [Option<u32>; 2],
-    /// Whether incomplete lines are held back.
+    /// Whether incomplete lines are held back until they are complete.
     lines: bool,
     partial: BTreeMap<(u32, bool), (Instant, Vec<u8>)>,
 }
 
 impl Output {
-    /// Merges the output of `ntasks` tasks.
+    /// Creates an output for `ntasks` tasks. `err` None: standard error goes where standard output goes.
     pub(crate) fn new(out: Sink, err: Option<Sink>, ntasks: u32, label: bool, unbuffered: bool) -> Self {
         let alone = Among { tasks: ntasks, ..Among::default() };
         Self::among(out, err, alone, label, unbuffered)
     }
 
-    /// Merges the output of one component's tasks in a step of several components.
+    /// Creates an output for one component's tasks, in a step of several components.
     pub(crate) fn among(out: Sink, err: Option<Sink>, among: Among, label: bool, unbuffered: bool) -> Self {
         let ntasks = among.tasks;
         let digits = ntasks.saturating_sub(1).max(1).ilog10() as usize + 1;
@@ -90,7 +90,7 @@ impl Output {
         }
     }
 
-    /// Takes bytes that a task wrote; no bytes: the task's stream has ended.
+    /// Processes bytes that a task wrote. No bytes: the task's stream has ended.
     pub(crate) fn take(&mut self, now: Instant, rank: u32, stderr: bool, bytes: &[u8]) -> io::Result<()> {
         if self.only[usize::from(stderr)].is_some_and(|only| only != rank) {
             return Ok(());
@@ -112,12 +112,12 @@ impl Output {
         self.lines_of(rank, stderr, &held)
     }
 
-    /// Returns when [`Output::flush`] must be called; None: no line is held back.
+    /// Returns when [`Output::flush`] must be called next. None: no line is held back.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.partial.values().map(|(since, _)| *since + PARTIAL).min()
     }
 
-    /// Passes on incomplete lines that were held back long enough; with `end` all of them.
+    /// Writes incomplete lines that were held back long enough; with `end` all of them.
     pub(crate) fn flush(&mut self, now: Instant, end: bool) -> io::Result<()> {
         let due: Vec<(u32, bool)> =
             self.partial.iter().filter(|(_, (since, _))| end || *since + PARTIAL <= now).map(|(key, _)| *key).collect();

@@ -11,14 +11,14 @@ use super::output::{Output, Sink};
 use super::streams::{Names, Route, expand};
 use crate::options::Stop;
 
-/// How the streams are to be opened.
+/// Options of a step's standard streams, with which they will be opened.
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
-    /// Source of standard input.
+    /// Source of the tasks' standard input.
     pub(crate) input: Route,
-    /// Destination of standard output.
+    /// Destination of the tasks' standard output.
     pub(crate) output: Route,
-    /// Destination of standard error.
+    /// Destination of the tasks' standard error.
     pub(crate) error: Route,
     /// `--label`: lines of output begin with the task's rank.
     pub(crate) label: bool,
@@ -31,7 +31,7 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Opens the streams for a step.
+    /// Opens srun's ends of the step's standard streams.
     pub(crate) fn open(&self, facts: &JobFacts, step: StepNo, layout: &Layout) -> Result<(Output, Input), Stop> {
         let names = Names {
             job: facts.key.job.0,

@@ -16,18 +16,18 @@ use crate::capture::{self, Vars};
 use crate::options::asked::Asked;
 use crate::options::{Source, Stop, Tool};
 
-/// A request for a step, without the address of srun's listening socket.
+/// A request for a step. It lacks only the address of srun's listening socket.
 #[derive(Debug)]
 pub(crate) struct StepRequest {
-    /// The part for the controller.
+    /// The specification of the step, which the controller needs.
     pub(crate) spec: StepSpec,
-    /// The part for the step daemons.
+    /// The program and how it is run, which the step daemons need.
     pub(crate) program: TaskProgram,
-    /// Source of standard input.
+    /// Source of the tasks' standard input.
     pub(crate) input: Route,
-    /// Destination of standard output.
+    /// Destination of the tasks' standard output.
     pub(crate) output: Route,
-    /// Destination of standard error.
+    /// Destination of the tasks' standard error.
     pub(crate) error: Route,
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn base_name(command: &OsStr) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// Builds the request for a step. `inside`: srun runs in an allocation that existed before.
+/// Builds the request for a step. `inside`: srun runs in an existing allocation, not in one that it requested.
 pub(crate) fn step(asked: &Asked, command: &[OsString], vars: &Vars, inside: bool) -> Result<StepRequest, Stop> {
     let spec = spec(asked, command, vars, inside)?;
     let pty = asked.run.pty;
@@ -69,16 +69,17 @@ pub(crate) fn step(asked: &Asked, command: &[OsString], vars: &Vars, inside: boo
     Ok(StepRequest { spec, program, input, output, error })
 }
 
-/// What the step is told, and what is handed on to the tasks' environment.
+/// Returns the options that the controller stores with the step and that are handed on to the tasks' environment.
 fn options(asked: &Asked, inside: bool) -> Options {
     let need = &asked.spec.need;
     let mut options = asked.spec.options.clone();
     let Chosen { gpus, step, .. } = &mut *options;
-    // What the job was given is no request of the step's own: a step that does not ask shares all of the job's.
+    // Resources of the job are not requested again by the step. A step without options of its own shares all of the
+    // job's.
     let own = |option: &str| inside && asked.on_line(option);
     gpus.total = gpus.total.take().filter(|_| own("gpus"));
     gpus.per_node = gpus.per_node.take().filter(|_| own("gpus-per-node"));
-    // A step that says how many it wants goes by that.
+    // If the step has options with numbers of GPUs, the job's `--gpus-per-task` does not apply to it.
     let counted = ["gres", "gpus", "gpus-per-node"].into_iter().any(own);
     gpus.per_task = gpus.per_task.take().filter(|_| !counted || own("gpus-per-task"));
     step.gres = need.gres.clone().filter(|_| own("gres"));
@@ -157,7 +158,7 @@ fn number(vars: &Vars, variable: &str) -> Option<u32> {
     vars.iter().find(|(name, _)| name == variable)?.1.to_str()?.parse().ok()
 }
 
-/// Returns Slurm's warning about `--ntasks-per-node` that doesn't fit the number of tasks.
+/// Returns Slurm's warning that `--ntasks-per-node` (`each`) does not fit the number of tasks.
 fn not_so_many(each: u32, ntasks: u32, nodes: u32) -> String {
     format!(
         "can't honor --ntasks-per-node set to {each} which doesn't match the requested tasks {ntasks} with the maximum \

@@ -12,7 +12,8 @@ use crate::capture::Vars;
 use crate::options::Stop;
 use crate::options::asked::Asked;
 
-/// Makes whole paths of their names. A name that is none stays, and is missed where it is to be run.
+/// Replaces the names of prolog and epilog programs by their absolute paths. A name without a file is reported and
+/// stays; running it fails later.
 pub(super) fn find(asked: &mut Asked, vars: &Vars) {
     let dir = asked.spec.work_dir.clone();
     let whole = |option: &str, name: &mut String| {
@@ -37,7 +38,7 @@ pub(super) fn find(asked: &mut Asked, vars: &Vars) {
     }
 }
 
-/// `--prolog=none`: not the site's either.
+/// Returns whether the option is `none`: then no program runs, not even the site's.
 fn is_none(name: &str) -> bool {
     name.eq_ignore_ascii_case("none")
 }
@@ -62,8 +63,8 @@ pub(super) fn has_prolog(asked: &Asked) -> bool {
     !name.is_empty() && !is_none(name)
 }
 
-/// Runs the step between `--prolog` and `--epilog`, which get the tasks' arguments. `facts`: the allocation, if srun's
-/// own environment doesn't describe it.
+/// Runs the step between the programs of `--prolog` and `--epilog`, which get the tasks' command line as arguments.
+/// `facts`: the allocation, if srun's own environment doesn't describe it.
 pub(super) fn around<T>(
     asked: &Asked,
     command: &[OsString],

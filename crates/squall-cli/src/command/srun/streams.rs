@@ -6,9 +6,9 @@ use squall_model::step::Stream;
 /// Source or destination of one standard stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
-    /// The stream as the step daemons are told to connect it.
+    /// Source or destination to which the step daemons connect the tasks' stream.
     pub(crate) stream: Stream,
-    /// Pattern of the file that srun itself writes or reads; None: srun's own stream.
+    /// Pattern of the name of the file that srun itself reads or writes. None: srun's own stream is used.
     pub(crate) file: Option<String>,
 }
 
@@ -35,8 +35,8 @@ impl Route {
         Self { stream: Stream::Client, file: Some(text.to_owned()) }
     }
 
-    /// Returns standard error's route. Without a value of its own it follows standard output, unless that is srun's own
-    /// stream.
+    /// Returns the destination of standard error. Without a value (`text` None) it is that of standard output, unless
+    /// that is srun's own stream.
     pub(crate) fn of_error(text: Option<&str>, output: &Self) -> Self {
         match text {
             Some(text) => {
@@ -73,16 +73,16 @@ fn of_tasks(pattern: &str) -> bool {
     false
 }
 
-/// Values of the letters in a pattern of a file name.
+/// Values that replace `%` and a letter in a pattern of a file name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     /// `%j`: job id.
     pub(crate) job: u32,
     /// `%s`: step number.
     pub(crate) step: u32,
-    /// `%A`: the array's job id.
+    /// `%A`: the array's job id, or the job id outside arrays.
     pub(crate) array: u32,
-    /// `%a`: index of the array task.
+    /// `%a`: index of the array task; 4294967294 outside arrays.
     pub(crate) index: u32,
     /// `%u`: user name.
     pub(crate) user: String,
@@ -90,7 +90,8 @@ pub(crate) struct Names {
     pub(crate) name: String,
 }
 
-/// Returns the path that a pattern names. With a backslash in it nothing is replaced.
+/// Returns the path that a pattern stands for. In a pattern with backslashes nothing is replaced, and the backslashes
+/// are removed.
 pub(crate) fn expand(pattern: &str, names: &Names) -> String {
     if pattern.contains('\\') {
         return pattern.replace('\\', "");

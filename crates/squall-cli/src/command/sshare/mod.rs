@@ -54,7 +54,7 @@ Usage:  sshare [OPTION]
         --yaml             produce YAML output
 ";
 
-/// A line of output: an account, or a user in an account.
+/// A line of the output: an account, or a user in an account.
 struct Line {
     share: Share,
     cluster: String,
@@ -68,7 +68,8 @@ impl Line {
         format!("{}{}", " ".repeat(depth), self.share.account)
     }
 
-    /// Returns the text, or nothing on root's line: shares are relative to a parent, which root hasn't.
+    /// Returns the text, or nothing on the line of the root account: shares are relative to a parent, which root does
+    /// not have.
     fn below_root(&self, text: String) -> String {
         if self.share.depth == 0 { String::new() } else { text }
     }
@@ -121,7 +122,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sshare", args, sshare)
 }
 
-/// Runs sshare in the given surroundings.
+/// Runs sshare with the command-line arguments `args`. `call` has the controller, the environment and the output.
 pub(crate) fn sshare(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     if given.has("helpformat") {
@@ -170,7 +171,8 @@ fn format(given: &Arguments) -> String {
     }
 }
 
-/// Returns the lines to print: accounts, and of users those named, all with `-a`, otherwise the caller.
+/// Returns the lines to print: all accounts, and of their users the named ones; with `-a` all users, otherwise the
+/// caller.
 fn chosen(call: &mut Call<'_>, given: &Arguments, all: &[Share]) -> Result<Vec<Share>, Fail> {
     let accounts = given.last("accounts").map(names).unwrap_or_default();
     let users: Option<Vec<String>> = match given.last("users") {

@@ -14,26 +14,30 @@ use self::pair::{Kind, Pairs};
 use super::{Finding, Options, median, round};
 use crate::picture::{Axis, Chart, Series, Stroke, write};
 
-/// Time slices that are tried by default, in microseconds; and below, those of the figures (2 ms and 10 ms).
+/// Time slices that are tried by default, microseconds.
 const SWEEP_US: [u64; 9] = [300, 1000, 2000, 5000, 10_000, 50_000, 200_000, 1_000_000, 8_000_000];
+/// Time slices for which the main figures are measured, microseconds.
 const FIGURES_US: [u64; 2] = [2000, 10_000];
 
-/// Number of paired runs for the figures, and below, for the other time slices.
+/// Number of paired runs (together and one after the other) for each of the main figures.
 const PAIRS: u64 = 7;
+/// Number of paired runs for each other time slice.
 const SWEEP_PAIRS: u64 = 1;
 
-/// Run time of one job in the pairs of the figures, at least; and below, in the other pairs.
+/// Shortest run time of one job, in the paired runs for the main figures.
 const FIGURE_WORK: Duration = Duration::from_millis(1500);
+/// Shortest run time of one job, in the other paired runs.
 const SWEEP_WORK: Duration = Duration::from_millis(800);
 
-/// Computation between two synchronisations of a job, in microseconds.
+/// Computing time between two synchronisations of a job, microseconds.
 const GRAINS_US: [u64; 3] = [200, 1000, 5000];
 
-/// Configurations compared for jobs that synchronise: policy, and suspend mechanism.
+/// Configurations compared for jobs that synchronise: (coscheduling policy, suspend mechanism).
 const WAYS: [(&str, &str); 3] = [("gang", "auto"), ("gang", "freeze"), ("implicit", "auto")];
 
-/// Policies compared on real jobs, and below, the number of runs of each.
+/// Coscheduling policies compared on a workload of real jobs.
 const MIXED_BY: [&str; 4] = ["batch", "gang", "flexible", "implicit"];
+/// Number of runs of the workload under each policy.
 const MIXED_TIMES: u64 = 5;
 
 /// Figures of other gang schedulers from the STORM talk: name, time slice in ms, nodes, slowdown in percent.
@@ -43,7 +47,7 @@ const TALK: [(&str, f64, u32, f64); 3] =
 /// Number of simulated workloads on which policies are compared.
 const SEEDS: u64 = 20;
 
-/// Number of processes in the measured switch.
+/// Number of stopped and continued processes when a switch is measured.
 const PROCESSES: usize = 32;
 
 /// Returns the slowdown at a time slice of 2 ms in percent, with the allowed slowdown as limit.

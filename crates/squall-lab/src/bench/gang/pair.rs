@@ -17,14 +17,15 @@ use crate::bench::round;
 const SOURCE: &str = include_str!("work.c");
 const COMPILER: &str = "mpicc.openmpi";
 
-/// Timeout for the ranks or jobs that are waited for; and below, the interval between checks.
+/// Timeout while waiting for ranks or jobs.
 const PATIENCE: Duration = Duration::from_mins(2);
+/// Interval between checks while waiting for ranks or jobs.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Iterations with which the machine's speed is measured.
+/// Number of iterations with which the machine's speed is measured.
 const TRIAL: u64 = 200_000_000;
 
-/// A mixed workload in the order of submission: what each job does, and the milliseconds that each of its ranks
+/// A mixed workload in the order of submission: the kind of each job, and the milliseconds that each of its ranks
 /// computes.
 const MIXED: [(Kind, u64); 6] = [
     (Kind::ComputesPlainly, 2000),
@@ -35,45 +36,45 @@ const MIXED: [(Kind, u64); 6] = [
     (Kind::ComputesPlainly, 250),
 ];
 
-/// Number of short jobs that are tried.
+/// Number of short jobs whose wait for a time slice is measured.
 const SHORT_JOBS: usize = 5;
 
-/// What the ranks of a job do.
+/// Behaviour of the ranks of a job.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
-    /// They compute, and use MPI only to start and end.
+    /// The ranks compute, and use MPI only to start and end.
     Computes,
-    /// They synchronise each time they have computed for `grain_us` microseconds.
+    /// The ranks synchronise each time they have computed for `grain_us` microseconds.
     Meets { grain_us: u64 },
-    /// They compute, without MPI.
+    /// The ranks compute, without MPI.
     ComputesPlainly,
-    /// They sleep for 5 ms each time they have computed for `grain_us` microseconds, without MPI.
+    /// The ranks sleep for 5 ms each time they have computed for `grain_us` microseconds, without MPI.
     Sleeps { grain_us: u64 },
 }
 
-/// Result of two jobs that ran together.
+/// Result of two jobs that ran at the same time on the same cores.
 pub(super) struct Together {
-    /// Seconds from the first start to the last end.
+    /// Time from the first start to the last end of both jobs, seconds.
     pub(super) makespan: f64,
-    /// Share of the CPU time, from 0 to 1, that the job which ended first had while both ran.
+    /// Share of the CPU time, from 0 to 1, of the job that ended first, while both ran.
     share: f64,
-    /// CPU seconds per second of the job that ended first, for its whole run.
+    /// Mean number of cores used by the job that ended first: its CPU seconds per second of its run.
     cores: f64,
 }
 
-/// Start, end and CPU time of a job's ranks, in seconds.
+/// Start, end and CPU time of a job's ranks, seconds.
 struct Times {
     start: f64,
     end: f64,
     cpu: f64,
 }
 
-/// A cluster on which pairs of jobs run.
+/// A cluster on which two jobs at a time run, and the programs for them.
 pub(super) struct Pairs {
     cluster: Cluster,
     folder: PathBuf,
     program: PathBuf,
-    /// The program compiled without MPI.
+    /// Path of the program compiled without MPI.
     plain: PathBuf,
     per_us: f64,
 }
@@ -105,7 +106,7 @@ impl Pairs {
         self.squall(&["scontrol", "reconfigure"]).map(drop)
     }
 
-    /// Measures the slowdown at a time slice, over several paired runs.
+    /// Measures the slowdown at a time slice of `slot_us` microseconds, over several paired runs.
     pub(super) fn compare(&self, slot_us: u64, pairs: u64, work: Duration) -> Result<Value, String> {
         self.configure("gang", "auto", slot_us)?;
         let [mut slowdowns, mut shares, mut cores, mut cores_alone] = [const { Vec::new() }; 4];
@@ -140,7 +141,8 @@ impl Pairs {
         }))
     }
 
-    /// Runs two equal jobs at once; for `all_stay` see [`Self::go`].
+    /// Runs two equal jobs at once. With `all_stay` a finished job stays until the other one has finished, so that the
+    /// work at its end is not measured.
     pub(super) fn together(&self, kind: Kind, work: Duration, all_stay: bool) -> Result<Together, String> {
         let iterations = self.iterations(work);
         self.submit("a", kind, iterations)?;

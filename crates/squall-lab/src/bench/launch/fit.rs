@@ -1,13 +1,13 @@
 //! Least squares with few parameters, none of them negative, since they are costs.
 
-/// One measurement: a factor for each parameter, and the result.
+/// One measurement: a factor for each parameter of the model, and the measured result.
 pub(in crate::bench) type Row<const P: usize> = ([f64; P], f64);
 
-/// A fitted model: the result is the sum of parameters times factors.
+/// Parameters of a model fitted to measurements: a result is the sum of parameters times factors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::bench) struct Fit<const P: usize> {
     pub(in crate::bench) parameters: [f64; P],
-    /// Root mean square of the relative errors.
+    /// Root mean square of the relative errors of the fitted model.
     pub(in crate::bench) residual: f64,
 }
 

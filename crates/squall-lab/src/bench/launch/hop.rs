@@ -11,11 +11,12 @@ use squall_model::encoding::ByteBuf;
 use super::fit::fit;
 
 const SIZES: [usize; 7] = [64, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
-/// Bytes sent for each size, and below, the most frames sent.
+/// Number of bytes sent to measure each frame size.
 const PASS_BYTES: usize = 64 << 20;
+/// Maximum number of frames sent to measure each frame size.
 const FRAMES_MAX: usize = 4000;
 
-/// Returns the link's fitted costs, and the relative error of the fit.
+/// Returns the fitted costs of a frame and of a byte on the link, and the relative error of the fit.
 pub(in crate::bench) fn measure() -> Result<(Link, f64), String> {
     let mut rows = Vec::new();
     for size in SIZES {
@@ -26,7 +27,7 @@ pub(in crate::bench) fn measure() -> Result<(Link, f64), String> {
     Ok((Link { message_s, bytes_per_s: 1.0 / byte_s.max(1e-15) }, fit.residual))
 }
 
-/// Returns the seconds for each frame in a stream of frames.
+/// Returns the mean time for a frame of `size` bytes in a stream of frames, seconds.
 fn frame_s(size: usize) -> Result<f64, String> {
     let count = (PASS_BYTES / size).clamp(1, FRAMES_MAX);
     let (mut to, mut from) = UnixStream::pair().map_err(|e| e.to_string())?;

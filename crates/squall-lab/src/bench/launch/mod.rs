@@ -23,14 +23,14 @@ use crate::picture::{Axis, Chart, Series, Stroke, write};
 const NODES: u32 = 64;
 /// Size of the program in STORM's figures, in bytes.
 const SIZE: u64 = 12 << 20;
-/// Number of launches; the median counts.
+/// Number of launches on each number of nodes; the median duration counts.
 const LAUNCHES: usize = 9;
 
 /// Measured times for one node count under one load.
 struct Point {
     load: Load,
     nodes: u32,
-    /// Times in milliseconds, sorted.
+    /// Durations of the launches in milliseconds, in ascending order.
     times: Vec<f64>,
 }
 
@@ -40,11 +40,12 @@ impl Point {
     }
 }
 
-/// The model: all costs of a launch, by cause.
+/// Model of a launch's duration: the costs of sending and of executing a program.
 struct Model {
     link: Link,
     link_residual: f64,
-    /// Milliseconds: fixed; for each node, on this machine's cores; and for the delay of the slowest of n nodes.
+    /// Fitted costs of executing, milliseconds: fixed; for each node, on this machine's cores; and for the delay of the
+    /// slowest of n nodes.
     execute: Fit<3>,
 }
 
@@ -110,8 +111,8 @@ fn factors(nodes: u64) -> [f64; 3] {
 }
 
 impl Model {
-    /// Returns the milliseconds to execute on separate machines: each does its own part, on as many cores as this
-    /// machine has.
+    /// Returns the estimated time to execute a program on separate machines, milliseconds: each executes its own part,
+    /// on as many cores as this machine has.
     fn execute_ms(&self, nodes: u64) -> f64 {
         let [start, share, skew] = self.execute.parameters;
         cost::execute_s(nodes, start + share * spawn::cores() as f64, skew)

@@ -5,9 +5,9 @@
 #[derive(Debug)]
 pub(super) struct Launcher {
     pub(super) name: &'static str,
-    /// Published point: what was launched, number of nodes, seconds.
+    /// Published measurement: what was launched, number of nodes, seconds.
     pub(super) point: (&'static str, f64, f64),
-    /// The fitted curve: seconds as a function of the number of nodes.
+    /// Fitted curve: seconds as a function of the number of nodes.
     pub(super) fit: fn(f64) -> f64,
 }
 

@@ -15,7 +15,7 @@ use super::super::{median, round};
 use super::srun;
 use crate::client::Client;
 
-/// Number of launches; the median counts.
+/// Number of launches of each size; the median duration counts.
 const LAUNCHES: usize = 3;
 
 /// Results for one program size on one number of nodes, in milliseconds.

@@ -21,11 +21,12 @@ const PUBLISHED: [(&str, u32, u64, f64); 5] = [
     ("Slurm 22.05, sbcast on such a machine", 64, 12 << 20, 2636.0),
 ];
 
-/// Definition of a private copy, for the output.
+/// Explanation of private copies, printed with the results.
 const PRIVATE: &str = "every node takes in every byte: a real one into a file of its own, an emulated one through a \
                        slot of 16 KiB of its own; bytes handed over in process are hashed once";
 
-/// Returns the result for these rows. The figure is the time for private copies of the largest file on the most nodes.
+/// Returns the benchmark's result for these measurements. The main figure is the time for private copies of the largest
+/// file on the most nodes under the load `calm`.
 pub(super) fn finding(rows: &[Row], calm: Load, sizes: &[u64], pictures: Option<&Path>) -> Result<Finding, String> {
     let (link, link_residual) = hop::measure()?;
     let size = sizes.iter().copied().max().unwrap_or_default();
@@ -70,14 +71,15 @@ pub(super) fn finding(rows: &[Row], calm: Load, sizes: &[u64], pictures: Option<
 const REAL_FIT: [&str; 4] =
     ["fit_real_start_ms", "fit_real_per_mib_ms", "fit_real_per_node_mib_ms", "fit_real_residual"];
 
-/// Fits the cost of private copies on one machine.
+/// Fits the cost of private copies on one machine to the measurements with real or emulated nodes under the load
+/// `calm`.
 fn model(rows: &[Row], calm: Load, real: bool) -> Fit<3> {
     let private = rows.iter().filter(|row| row.real == real && row.load == calm && row.copies == Copies::Private);
     let private: Vec<Measured<3>> = private.map(|row| (factors(row.nodes, row.size), row.median())).collect();
     fit(&private)
 }
 
-/// Returns the model's factors: fixed, for each MiB, and for each MiB at each node.
+/// Returns the factors of the model's costs: a fixed one, one for each MiB, and one for each MiB on each node.
 fn factors(nodes: u32, size: u64) -> [f64; 3] {
     let mib = size as f64 / f64::from(1 << 20);
     [1.0, mib, f64::from(nodes) * mib]
@@ -99,7 +101,7 @@ fn published((name, nodes, bytes, ms): (&str, u32, u64, f64)) -> Value {
     json!({ "who": name, "nodes": nodes, "bytes": bytes, "ms": ms })
 }
 
-/// Returns the model's time of a send over networks; the work of a hop is the one measured here.
+/// Returns the model's durations of a send over each network. The work of a hop is the one measured here.
 fn model_rows(size: u64, link: Link) -> Value {
     let own = ("a hop as measured here", link.bytes_per_s);
     let rows = std::iter::once(own).chain(NETWORKS).flat_map(|(name, bytes_per_s)| {
@@ -115,7 +117,7 @@ fn model_rows(size: u64, link: Link) -> Value {
     rows.collect()
 }
 
-/// Returns the model's milliseconds with the shape of the tree that would be chosen.
+/// Returns the model's duration of a send in milliseconds, with the shape of the tree that Squall would choose.
 fn sent_ms(size: u64, nodes: u64, link: Link) -> f64 {
     1e3 * cost::send_s(cost::choose(size, nodes), size, nodes, link)
 }

@@ -17,19 +17,19 @@ use crate::client::Client;
 use squall_client::broadcast::{SETTLED, broadcast, problem, wanted};
 
 const NODES: u32 = 64;
-/// The file sizes in STORM's figures, in bytes.
+/// Sizes of the files in STORM's figures, bytes.
 pub(super) const SIZES: [u64; 3] = [4 << 20, 8 << 20, 12 << 20];
-/// Number of sends; the median counts.
+/// Number of sends of each kind; the median duration counts.
 const PUTS: usize = 5;
 
-/// How a file is copied.
+/// Kind of send, by what the nodes store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Copies {
     /// Each node stores the whole file.
     Private,
-    /// Of the nodes that share a disk, one stores the file.
+    /// One of the nodes that share a disk stores the file for all of them.
     Shared,
-    /// All nodes have the file already, and its user has sent it before.
+    /// All nodes have stored the file already, and its user has sent it before.
     Repeat,
 }
 
@@ -45,15 +45,15 @@ impl Copies {
     }
 }
 
-/// Measured times for one kind of send.
+/// Measured durations of one kind of send.
 struct Row {
-    /// Whether the nodes are real daemons, not emulated.
+    /// Whether the nodes are real daemons; false: they are emulated.
     real: bool,
     load: Load,
     copies: Copies,
     nodes: u32,
     size: u64,
-    /// Times in milliseconds, sorted.
+    /// Durations in milliseconds, in ascending order.
     times: Vec<f64>,
 }
 
@@ -166,5 +166,5 @@ impl Source {
     }
 }
 
-/// The beginning of the files: a program may be followed by any bytes.
+/// Program with whose content the files begin. An executable may be followed by any bytes.
 const PROGRAM: &str = "/bin/true";

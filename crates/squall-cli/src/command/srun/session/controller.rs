@@ -52,7 +52,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Records that the controller has reported the end of the step. Only the first report counts.
+    /// Records the controller's report that the step has ended. Further reports are ignored.
     fn step_done(&mut self, now: Instant, outcome: Outcome) {
         if self.done.is_none() {
             self.done = Some((now, outcome));
@@ -90,8 +90,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Asks the controller to end the step: TERM, later KILL, on every node. The receiver returns when the controller
-    /// has acknowledged that, or cannot be reached. None: the step was not created yet.
+    /// Asks the controller to end the step on every node, by TERM and later KILL. The receiver is closed when the
+    /// controller has acknowledged that, or cannot be reached. None: the step was not created yet.
     pub(super) fn cancel(&self) -> Option<Receiver<()>> {
         let created = self.created.as_ref()?;
         let jobs = JobSelection { ids: vec![JobRef::Job(self.job)], ..JobSelection::default() };

@@ -37,7 +37,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Handles a step that waits for free cores: fails after the time of `--immediate`, otherwise prints a message
+    /// Handles a step that waits for free cores. After the time of `--immediate` it fails; before, a message is printed
     /// once.
     pub(super) fn pending(&mut self, now: Instant) -> Result<(), Stop> {
         let waited = now.duration_since(self.asked);
@@ -59,7 +59,8 @@ impl Session<'_> {
         }
     }
 
-    /// Returns the exit status if the session is over; None: it goes on.
+    /// Returns the exit status for the shell and the exit code for accounting, if the session is over. None: it goes
+    /// on.
     pub(super) fn finished(&mut self, now: Instant) -> Option<(u8, ExitCode)> {
         let links: Vec<Delivery> = self.links.iter().map(Link::delivery).collect();
         let over = self.heard(now).is_over(&links);
@@ -107,7 +108,8 @@ impl Session<'_> {
         !missing.is_empty()
     }
 
-    /// Returns the exit status: that of the tasks; the controller's if not all tasks' exits are known.
+    /// Returns the exit status for the shell and the exit code for accounting. They are those of the tasks, or the
+    /// controller's if not all tasks' exits are known.
     pub(super) fn verdict(&self) -> (u8, ExitCode) {
         if let Some(code) = self.aborted {
             return (code, ExitCode { code, signal: 0 });

@@ -29,18 +29,18 @@ use crate::command::srun::terminal::Raw;
 use crate::contact::Search;
 use crate::options::Stop;
 
-/// A step that gets its cores within this time is started without a message about waiting.
+/// Time that a step may wait for free cores before a message about the wait is printed.
 const HELD_UP: Duration = Duration::from_secs(1);
-/// A second interrupt within this time ends the step, and a third one within this time ends srun.
+/// Time between two interrupts within which the second one ends the step, and a third one ends srun.
 const TWICE: Duration = Duration::from_secs(1);
-/// Time between the interrupt that ends the step and KILL, in which tasks may handle the interrupt.
+/// Time from the interrupt that ends the step to KILL, in which tasks may handle the interrupt.
 const GRACE: Duration = Duration::from_millis(500);
-/// After the third interrupt: timeout for the controller's acknowledgement that the step is cancelled.
+/// Time that srun waits, after the third interrupt, for the controller to acknowledge the cancellation of the step.
 const TELLING: Duration = Duration::from_secs(1);
 /// Seconds that srun waits for the step's end in addition to KillWait.
 const WAIT_S: u64 = 2;
 
-/// Options that affect the session itself.
+/// Options of the user that affect the session itself.
 #[derive(Debug, Default)]
 pub(crate) struct Manners {
     /// `--quiet`: messages are not printed.
@@ -49,7 +49,7 @@ pub(crate) struct Manners {
     pub(crate) verbose: u8,
     /// The value of `--cpu-bind`, as `--verbose` shows it.
     pub(crate) cpu_bind: String,
-    /// `--slurmd-debug`: level of messages about each step daemon.
+    /// `--slurmd-debug`: verbosity of messages about each step daemon.
     pub(crate) slurmd_debug: u32,
     /// `--kill-on-bad-exit`: the first task that fails ends the step.
     pub(crate) kill_on_bad_exit: bool,
@@ -57,17 +57,18 @@ pub(crate) struct Manners {
     pub(crate) oom_kill_step: bool,
     /// `--wait`: time for other tasks after the first one has ended; zero: no limit.
     pub(crate) wait: Duration,
-    /// `--disable-status`: an interrupt is forwarded to the tasks at once, instead of printing their states.
+    /// `--disable-status`: the first interrupt is forwarded to the tasks at once, instead of printing their states.
     pub(crate) disable_status: bool,
     /// `--quit-on-interrupt`: a single interrupt ends the step.
     pub(crate) quit_on_interrupt: bool,
     /// `--immediate`: time to wait for free cores; None: no limit.
     pub(crate) immediate: Option<Duration>,
-    /// The user's terminal in raw mode, if task 0 has a terminal of its own (`--pty`). Changes of size are forwarded.
+    /// The user's terminal in raw mode, if task 0 has a terminal of its own (`--pty`). None: it has none. Changes of
+    /// size are forwarded.
     pub(crate) terminal: Option<Raw>,
 }
 
-/// The step, once the controller has created it.
+/// State of the step that exists once the controller has created it.
 #[derive(Debug)]
 struct Created {
     step: StepNo,
@@ -89,7 +90,7 @@ enum Source {
     Link(usize),
 }
 
-/// A step, its connections, and its state as far as srun has been told.
+/// State of one srun: its step, its connections, and what srun has been told about the step.
 #[derive(Debug)]
 pub(crate) struct Session<'a> {
     job: JobId,
@@ -101,17 +102,17 @@ pub(crate) struct Session<'a> {
     signals: &'a SignalFd,
     listener: Listener,
     client: Option<Client>,
-    /// Reconnection to the controller in progress.
+    /// Attempt in progress to reconnect to the controller. None: srun is connected, or the attempt has ended.
     search: Option<Search>,
-    /// Whether reconnecting to the controller has failed.
+    /// Whether the attempt to reconnect to the controller has failed.
     lost: bool,
     asked: Instant,
     held_up: bool,
     created: Option<Created>,
-    /// Frames of step daemons that arrived before the controller's answer, with the node's index.
+    /// Frames of step daemons that arrived before the controller's answer, each with the index of the sending node.
     early: Vec<(u32, FromStep)>,
     links: Vec<Link>,
-    /// Frames to relay to the step daemons of other machines, with the receiving node's index.
+    /// Frames that wait to be relayed to step daemons, each with the index of the receiving node.
     passing: Vec<(u32, ToStep)>,
     running: IndexSet,
     /// Process ids of tasks by rank, for `--slurmd-debug`.
@@ -124,17 +125,18 @@ pub(crate) struct Session<'a> {
     kill_at: Option<Instant>,
     wait_until: Option<Instant>,
     forced: bool,
-    /// Whether an interrupt has ended the step already: the next one ends srun.
+    /// Whether an interrupt has ended the step already, so that the next one ends srun.
     aborting: bool,
-    /// Nodes on which a task has called MPI_Init (`spoke`), and those of them where not all tasks have called
-    /// MPI_Finalize since (`within`).
+    /// Nodes on which a task has called MPI_Init.
     spoke: IndexSet,
+    /// Nodes on which a task has called MPI_Init and not all tasks have called MPI_Finalize since.
     within: IndexSet,
     /// Nodes whose link was lost before the step daemon's final frame.
     lost_nodes: IndexSet,
-    /// Exit code with which the step was aborted, by a task's MPI_Abort or because of its failure.
+    /// Exit code of an aborted step: a task has called MPI_Abort, or srun ended the step because of a failure. None: it
+    /// was not aborted.
     aborted: Option<u8>,
-    /// Whether the tasks' output has no reader any more. The tasks are then killed, which is not reported as an error.
+    /// Whether nothing reads the tasks' output any more. The tasks are then killed, which is not reported as an error.
     unread: bool,
     idle: bool,
     poller: Poller<Source>,
@@ -237,7 +239,7 @@ impl<'a> Session<'a> {
         Ok(self.finished(now))
     }
 
-    /// Returns the descriptors to poll, each with its source and the events of interest.
+    /// Returns the descriptors to poll, each with the source it belongs to and the events to wait for.
     fn interests(&self, now: Instant) -> Vec<Interest<'_, Source>> {
         let reading = |source, fd| Interest::new(source, fd, Some(PollFlags::IN));
         let mut interests = Vec::with_capacity(8 + self.links.len());
@@ -257,7 +259,7 @@ impl<'a> Session<'a> {
         interests
     }
 
-    /// Returns whether input should be read: all nodes are connected and none lags far behind.
+    /// Returns whether input should be read: all nodes are connected, and none has too much input queued.
     fn wants_input(&self) -> bool {
         let Some(created) = &self.created else { return false };
         let here = self.links.iter().filter(|link| link.node().is_some()).count();

@@ -73,7 +73,8 @@ impl Session<'_> {
         self.say(&format!("Job step aborted: Waiting up to {wait_s} seconds for job step to finish."));
     }
 
-    /// Marks the step as ended by this srun. The message is printed once; later exits of its tasks are no errors.
+    /// Marks the step as ended by this srun. Prints `text` the first time. Later exits of tasks are then not reported
+    /// as errors.
     pub(super) fn force(&mut self, text: &str) {
         if !std::mem::replace(&mut self.forced, true) {
             self.say(text);

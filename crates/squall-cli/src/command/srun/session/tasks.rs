@@ -10,7 +10,7 @@ use super::Session;
 use crate::command::srun::input::Chunk;
 use crate::command::srun::link::Link;
 
-/// Seconds between TERM and KILL for the tasks of an aborted step.
+/// Time between TERM and KILL for the tasks of an aborted step, seconds.
 const ABORT_WAIT_S: u64 = 2;
 
 impl Session<'_> {
@@ -51,7 +51,8 @@ impl Session<'_> {
         }
     }
 
-    /// Relays frames between step daemons of different machines. A frame to one that has not connected yet is kept.
+    /// Relays frames between step daemons of different machines. A frame to a step daemon that has not connected yet is
+    /// kept.
     pub(super) fn pass_on(&mut self) {
         for (to, message) in std::mem::take(&mut self.passing) {
             match self.links.iter_mut().find(|link| link.node() == Some(to)) {
@@ -83,7 +84,7 @@ impl Session<'_> {
         }
     }
 
-    /// Records that tasks of a node have called MPI_Init (`within`), or that all of them have called MPI_Finalize.
+    /// Records that a task of a node has called MPI_Init (`within`), or that all tasks of it have called MPI_Finalize.
     fn wireup_changed(&mut self, node: u32, within: bool) {
         self.spoke.insert(node);
         if within {
@@ -95,8 +96,8 @@ impl Session<'_> {
         self.judge_lost();
     }
 
-    /// Ends the step if a task ended on a node where none has called MPI_Init: tasks of other nodes wait in MPI_Init
-    /// for it. (A step daemon detects this among the tasks of its own node.)
+    /// Ends the step if a task ended on a node where no task has called MPI_Init, because tasks of other nodes wait for
+    /// it in MPI_Init. (A step daemon detects this among the tasks of its own node.)
     fn judge_silent(&mut self) {
         let Some(created) = self.created.as_ref().filter(|_| !self.within.is_empty() && self.aborted.is_none()) else {
             return;
@@ -116,8 +117,8 @@ impl Session<'_> {
         self.judge_lost();
     }
 
-    /// Ends the step if a step daemon was lost while tasks are between MPI_Init and MPI_Finalize: these need all step
-    /// daemons.
+    /// Ends the step if a step daemon was lost while tasks are between MPI_Init and MPI_Finalize, because such tasks
+    /// need all step daemons.
     fn judge_lost(&mut self) {
         let Some(node) = self.lost_nodes.first().filter(|_| !self.within.is_empty() && self.aborted.is_none()) else {
             return;
@@ -132,7 +133,7 @@ impl Session<'_> {
         self.cancel();
     }
 
-    /// Ends the step with an exit code on all nodes; `node` has aborted by itself.
+    /// Ends the step with an exit code on all nodes except `node`, whose step daemon has aborted it already.
     fn aborted(&mut self, code: u8, node: Option<u32>) {
         if self.aborted.is_some() {
             return;
@@ -162,7 +163,7 @@ impl Session<'_> {
         }
     }
 
-    /// Ends the step on all nodes at once. Only the first node prints the message.
+    /// Ends the step on all nodes at once. Only the step daemon of the first node prints the message.
     pub(super) fn kill_tasks(&mut self) {
         let first = self.links.iter().filter_map(Link::node).min();
         for link in &mut self.links {
