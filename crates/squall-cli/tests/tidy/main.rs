@@ -154,6 +154,25 @@ fn unsafe_stands_only_where_processes_and_ffi_live() {
 }
 
 #[test]
+fn options_are_fields_and_channels_are_bounded() {
+    // Options of jobs, steps and updates that are kept as texts by name would be parsed again wherever they are read.
+    let bag = |code: &str| code.trim_start().starts_with("pub others:");
+    let unbounded = ["unbounded_channel", "mpsc::channel()", "unbounded()"];
+    let mut wrong = Vec::new();
+    for file in sources() {
+        let name = file.strip_prefix(root()).unwrap().display().to_string();
+        for (at, line) in fs::read_to_string(&file).unwrap().lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            let endless = !name.contains("tests/tidy/") && unbounded.iter().any(|word| code.contains(word));
+            if bag(code) || endless {
+                wrong.push(format!("{name}:{}: {}", at + 1, line.trim()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
 fn imports_are_by_name() {
     let mut wrong = Vec::new();
     for file in sources() {

@@ -203,7 +203,8 @@ fn steps_gone(c: &mut Controller, now: Time, nodes: &NodeSet, job: JobAttempt, o
     }
 }
 
-/// Counts reports that were known already.
+/// Counts for `sdiag` the reports that repeat an earlier one of the same node. `fresh` are the nodes that reported for
+/// the first time.
 fn count_repeats(c: &mut Controller, reported: &NodeSet, fresh: Option<&NodeSet>) {
     c.diag.fabric.repeats += (reported.len() - fresh.map_or(0, NodeSet::len)) as u64;
 }

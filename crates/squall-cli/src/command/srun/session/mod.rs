@@ -55,7 +55,7 @@ pub(crate) struct Manners {
     pub(crate) kill_on_bad_exit: bool,
     /// `--oom-kill-step`: the first task that runs out of memory ends the step.
     pub(crate) oom_kill_step: bool,
-    /// `--wait`: time for other tasks after the first one has ended; zero: no limit.
+    /// `--wait`: time that the other tasks may run after the first one has ended; zero: no limit.
     pub(crate) wait: Duration,
     /// `--disable-status`: the first interrupt is forwarded to the tasks at once, instead of printing their states.
     pub(crate) disable_status: bool,

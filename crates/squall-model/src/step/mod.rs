@@ -1,5 +1,8 @@
 //! Steps: what `srun` requests, how tasks are distributed over nodes, and what step daemons get to launch a step.
 
+mod link;
+
+pub use link::{FromStep, ToStep};
 use minicbor::{Decode, Encode};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,8 +20,6 @@ use crate::runs::Runs;
 use crate::set::{CoreSet, NodeSet};
 use crate::time::Time;
 use crate::wire::fabric::ContentId;
-use crate::wire::node::EndReason;
-use crate::wire::peer::PeerMessage;
 
 /// What `srun` requests for a step within an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
@@ -326,7 +327,7 @@ impl StepStart {
         own.or(self.facts.spec.options.oom_kill_step) == Some(true)
     }
 
-    /// A node's share; None: it has no part in the step.
+    /// Returns the launch for the step daemon on `node`. None: the node is not in the step.
     pub fn launch_on(&self, node: NodeId) -> Option<StepLaunch> {
         let share = self.shares.on(node)?;
         let place = self.shares.place(node)?;
@@ -677,137 +678,4 @@ pub struct Watcher {
     #[n(1)]
     #[cbor(with = "minicbor::bytes")]
     pub cookie: [u8; 16],
-}
-
-/// Messages from a step daemon to its `srun`.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub enum FromStep {
-    /// First message on the connection.
-    #[n(0)]
-    Hello {
-        /// The cookie of the launch, as proof.
-        #[n(0)]
-        #[cbor(with = "minicbor::bytes")]
-        cookie: [u8; 16],
-        /// Index of the step daemon's node in the layout.
-        #[n(1)]
-        node_index: u32,
-    },
-    /// The node's tasks have started: rank and process id of each.
-    #[n(1)]
-    Started(#[n(0)] Vec<(u32, u32)>),
-    /// A task could not be started.
-    #[n(2)]
-    Failed {
-        /// Rank of the task.
-        #[n(0)]
-        rank: u32,
-        /// The exit code that the task is counted with (2: command not found, 13: not executable, …).
-        #[n(1)]
-        code: u8,
-        /// Description of the error: `execve(): nosuchcmd: No such file or directory`.
-        #[n(2)]
-        error: String,
-    },
-    /// Output of a task.
-    #[n(3)]
-    Output {
-        /// Rank of the task.
-        #[n(0)]
-        rank: u32,
-        /// Whether the output is standard error rather than standard output.
-        #[n(1)]
-        stderr: bool,
-        /// The output; empty: the stream has ended.
-        #[n(2)]
-        bytes: ByteBuf,
-    },
-    /// A task has ended.
-    #[n(4)]
-    Exited {
-        /// Rank of the task.
-        #[n(0)]
-        rank: u32,
-        /// How the task ended.
-        #[n(1)]
-        exit: crate::job::ExitCode,
-        /// Whether the task was killed for exceeding its memory limit.
-        #[n(2)]
-        oom: bool,
-    },
-    /// Notice for the user, displayed after `slurmstepd: `.
-    #[n(5)]
-    Notice(#[n(0)] String),
-    /// Last message: no process of the step is left on this node.
-    #[n(6)]
-    Done,
-    /// Whether any task of the node is between MPI_Init and MPI_Finalize. Sent at each change.
-    #[n(7)]
-    Within(#[n(0)] bool),
-    /// A task of the node called abort or failed in a way that ends the whole step.
-    #[n(8)]
-    Aborted {
-        /// Exit code of the step.
-        #[n(0)]
-        code: u8,
-    },
-    /// Message for the step daemon on another machine. `srun`, to which all step daemons connect, forwards it.
-    #[n(9)]
-    Pass {
-        /// Index in the layout of the receiver's node.
-        #[n(0)]
-        to: u32,
-        /// Message to be forwarded.
-        #[n(1)]
-        message: Box<PeerMessage>,
-    },
-}
-
-/// Messages from `srun` to a step daemon.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub enum ToStep {
-    /// First message on the connection.
-    #[n(0)]
-    Hello {
-        /// The cookie of the launch, as proof.
-        #[n(0)]
-        #[cbor(with = "minicbor::bytes")]
-        cookie: [u8; 16],
-    },
-    /// Standard input for one task or for all.
-    #[n(1)]
-    Input {
-        /// Rank of the task. None: all tasks.
-        #[n(0)]
-        rank: Option<u32>,
-        /// The input; empty: end of input.
-        #[n(1)]
-        bytes: ByteBuf,
-    },
-    /// Number of a signal to send to all tasks.
-    #[n(2)]
-    Signal(#[n(0)] i32),
-    /// New size of the terminal: rows, columns.
-    #[n(3)]
-    Resize(#[n(0)] u16, #[n(1)] u16),
-    /// End the tasks: SIGTERM, then SIGKILL.
-    #[n(4)]
-    End {
-        /// Seconds between SIGTERM and SIGKILL.
-        #[n(0)]
-        kill_wait_s: u64,
-        /// Reason of the end, for the notice to the user.
-        #[n(1)]
-        why: EndReason,
-    },
-    /// Message that the step daemon on another machine sent through `srun`.
-    #[n(5)]
-    Passed {
-        /// Index in the layout of the sender's node.
-        #[n(0)]
-        from: u32,
-        /// The forwarded message.
-        #[n(1)]
-        message: Box<PeerMessage>,
-    },
 }
