@@ -99,7 +99,9 @@ fn circles_are_small() {
     for (name, _) in ARROWS {
         let source = root().join(format!("crates/squall-{name}/src"));
         let mut graph = modules::graph(&source, files_below(&source, "rs"));
-        graph.iter_mut().for_each(|(module, used)| used.retain(|other| !module.starts_with(other)));
+        for (module, used) in &mut graph {
+            used.retain(|other| !module.starts_with(other));
+        }
         for circle in modules::circles(&graph) {
             let circle: Vec<String> = circle.iter().map(|module| module.join("/")).collect();
             let known = CIRCLES.iter().find(|(of, one, _)| of == name && circle.iter().any(|module| module == one));

@@ -312,7 +312,7 @@ impl Queue {
     /// Removes a job or array from the queues of its partitions.
     fn take_out(&mut self, state: &State, pending: &Pending<'_>) {
         self.hets.remove(&pending.item.id);
-        let Some(shape) = self.known_shape(&pending) else { return };
+        let Some(shape) = self.known_shape(pending) else { return };
         let several = state.config.scheduler_parameters.kept() > 1;
         for at in partitions_of(state, pending.spec) {
             let place = self.place(state, pending, at);
@@ -560,7 +560,7 @@ impl Queue {
             return if inactive { PendingReason::PartitionInactive } else { PendingReason::PartitionDown };
         }
         let mut reason = self.parked.get(&pending.item).cloned().unwrap_or_default();
-        let Some(shape) = self.known_shape(&pending) else { return reason };
+        let Some(shape) = self.known_shape(pending) else { return reason };
         for at in indices {
             let place = self.place(state, pending, at);
             let (Some(line), Some(head)) = (self.ready.get(at), self.heads.get(at)) else { continue };
