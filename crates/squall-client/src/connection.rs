@@ -34,6 +34,10 @@ pub struct Client {
     absent: Vec<u32>,
 }
 
+/// Cause if the controller closes the connection instead of greeting, as one of release 0.1 does.
+const NO_GREETING: &str = "the controller closed the connection without a greeting: it has just ended, or it is of an \
+     older release that these commands can't talk to (upgrade it, or use its own commands)";
+
 /// Reason why a request has no answer.
 #[derive(Debug)]
 pub enum ClientError {
@@ -226,6 +230,7 @@ impl Client {
         // A controller of another version sends its greeting and reads no further.
         let hello: Hello = match read(&mut self.stream) {
             Ok(hello) => hello,
+            Err(ClientError::Lost(_)) => return Err(ClientError::Lost(NO_GREETING.to_owned())),
             Err(e) => return Err(sent.err().unwrap_or(e)),
         };
         hello.agreed().map_err(ClientError::Version)?;
