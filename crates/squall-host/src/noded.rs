@@ -78,7 +78,7 @@ pub struct NodeArgs {
 }
 
 impl NodeArgs {
-    /// Returns arguments for the node `name`, with the running program serving its steps.
+    /// Returns the arguments of the daemon of node `name`. Its step daemons will run this same executable.
     pub fn new(place: Place, name: &str) -> io::Result<Self> {
         Ok(Self { place, name: name.to_owned(), program: std::env::current_exe()?, port: None })
     }
@@ -409,7 +409,7 @@ impl Daemon {
         End::Signal
     }
 
-    /// Removes everything of this daemon except what running steps need; returns `code`.
+    /// Closes the daemon's cgroups and spool, but for what running steps need. Returns `code`, the exit code.
     fn leave(&self, code: u8) -> u8 {
         self.cgroups.close();
         self.spool.close();

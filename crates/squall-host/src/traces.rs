@@ -11,10 +11,10 @@ use crate::cgroup::members;
 use crate::processes::{self, Stat};
 use crate::spool::{Spool, TaskPid};
 
-/// Most checks for tasks that have not recorded themselves. A task whose parent died at the moment of its start is
+/// Most checks for tasks that have not written their record in the spool. A task whose parent died at the moment of its start is
 /// about to record itself, and continues independently of its parent.
 const LOOKS: u32 = 100;
-/// Pause between two checks for tasks that have not recorded themselves.
+/// Pause between two checks for tasks that have not written their record.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Records of the tasks of a step on this node.

@@ -255,7 +255,7 @@ impl Scratch {
         cores
     }
 
-    /// Records that resources of a node become free until the examined time (the future time at which a job is to be
+    /// Records that resources of a node will be free at the examined time (the future time at which a job is to be
     /// placed).
     pub(crate) fn gain(&mut self, view: &impl View, gain: Gain) {
         let Gain { node, cpus, memory_mb, gres } = gain;

@@ -59,7 +59,7 @@ impl Child {
         self.composite(composite_of(node, reports))
     }
 
-    /// Makes a frame that answers all open queries with yes; None: there are none.
+    /// Makes a frame that answers yes to all queries that the parent has open here. None: there are none.
     pub fn answer(&mut self) -> Option<UpFrame> {
         let yes: NodeSet = self.node.into_iter().collect();
         let tally = Tally { yes, ..Tally::default() };

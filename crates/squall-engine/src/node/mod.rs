@@ -130,7 +130,7 @@ pub enum NodeInput {
     /// An attempt with an unreadable entry in the spool. The entry's name gives job, attempt and step; the controller
     /// has the rest. The attempt counts as running until its end is certain, and is never started here again.
     FoundUnreadable {
-        /// The attempt with the unreadable entry.
+        /// Attempt whose entry in the spool is unreadable.
         job: JobAttempt,
         /// The step whose folder is unreadable, and its state. None: the job's mark is unreadable.
         step: Option<(StepNo, FoundStep)>,

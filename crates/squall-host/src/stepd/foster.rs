@@ -168,7 +168,7 @@ struct Ward {
 struct Starting {
     /// Inputs for the state machine that have arrived since the start began.
     later: Vec<StepInput>,
-    /// Time at which the script is killed unless it was executed before.
+    /// Time limit of the start: a process that has not executed the script by then is killed.
     kill_at: Instant,
     /// Set when the script must not be started any more.
     ended: Arc<AtomicBool>,

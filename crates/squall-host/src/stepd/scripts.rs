@@ -242,7 +242,7 @@ fn obey(lines: &[u8], env: &mut Variables, out: &mut impl Write) -> io::Result<(
     out.flush()
 }
 
-/// Executes the task's program; returns only if that failed.
+/// Replaces this process by the task's program. Returns only if that failed, with the reason.
 fn become_task(file: &OsStr, name: &OsStr, args: &[OsString], env: &Variables) -> Result<u8, NotFound> {
     let text = |word: &OsStr| CString::new(word.as_bytes()).unwrap_or_default();
     let name_text = text(name);

@@ -52,7 +52,7 @@ impl Load {
     }
 }
 
-/// A running load. Dropping it ends the load.
+/// Background load of CPUs or network while something is measured. Dropping it ends the load.
 #[derive(Debug)]
 pub(super) struct Burden {
     stop: Arc<AtomicBool>,

@@ -123,7 +123,7 @@ impl Judge {
         }
     }
 
-    /// Returns the known jobs of a job order, or of its task `index`.
+    /// Returns the jobs that the judge knows of submission number `order`, or only those of its array task `index`.
     pub(crate) fn files_of(&self, order: usize, index: Option<u32>) -> Vec<JobId> {
         let Some(&first) = self.ids.get(&order) else { return Vec::new() };
         let count = self.submitted.get(&first).map_or(1, |s| s.0);

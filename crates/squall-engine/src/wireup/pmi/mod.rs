@@ -106,7 +106,7 @@ pub enum PmiAct {
     Broken {
         /// Rank of the task.
         rank: u32,
-        /// What the task sent, or what is wrong with it.
+        /// Error for the log: the message of the task, or the reason why it is refused.
         text: String,
     },
 }

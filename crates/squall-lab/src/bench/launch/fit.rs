@@ -57,7 +57,7 @@ fn solve<const P: usize>(rows: &[Row<P>], choice: u32) -> Option<[f64; P]> {
     eliminate(&mut matrix, &mut right)
 }
 
-/// Solves a linear system by Gauss-Jordan elimination with the largest pivot.
+/// Solves a linear system by Gauss-Jordan elimination with the largest pivot. None: the matrix is singular.
 fn eliminate<const P: usize>(matrix: &mut [[f64; P]; P], right: &mut [f64; P]) -> Option<[f64; P]> {
     for at in 0..P {
         let pivot = (at..P).max_by(|a, b| matrix[*a][at].abs().total_cmp(&matrix[*b][at].abs()))?;
