@@ -18,6 +18,36 @@ fn read(name: &str, text: &str) -> Result<Topology, String> {
 const TREE: &str = "# two racks\nSwitchName=s0 Nodes=n[1-4]\nSwitchName=s1 Nodes=n[5-10] LinkSpeed=2\n\
                     SwitchName=top Switches=s[0-1]\n";
 
+const YAML: &str = "---\n- topology: t\n  cluster_default: true\n  tree:\n    switches:\n    - switch: s0\n      nodes: n[1-4]\n    \
+    - switch: s1\n      nodes: n[5-8]\n    - {switch: top, children: 's[0-1]'}\n- topology: flat\n  flat: true\n";
+
+proptest::proptest! {
+    /// Whatever somebody writes in a topology file is taken or refused with the line; nothing panics or hangs.
+    #[test]
+    fn any_yaml_is_read_or_refused_with_its_line(
+        edits in proptest::collection::vec((proptest::prelude::any::<u16>(), "[-:{}#,' \\[\\]\n\ta0é\"]{0,4}", 0_u8..3), 0..12)
+    ) {
+        let mut text: Vec<char> = YAML.chars().collect();
+        for (at, new, cut) in edits {
+            let at = usize::from(at) % (text.len() + 1);
+            let end = (at + usize::from(cut)).min(text.len());
+            text.splice(at..end, new.chars());
+        }
+        let text: String = text.into_iter().collect();
+        if let Err(fault) = read("topology.yaml", &text) {
+            proptest::prop_assert!(fault.starts_with("line "), "{fault}");
+        }
+    }
+}
+
+#[test]
+fn deep_yaml_is_refused() {
+    let nested: String = (0..5_000).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect();
+    assert_eq!(read("topology.yaml", &nested).unwrap_err(), "line 65: more than 64 levels of indentation");
+    let flow = format!("- topology: {}", "[".repeat(1_000_000));
+    assert_eq!(read("topology.yaml", &flow).unwrap_err(), "line 1: more than 64 brackets in each other");
+}
+
 #[test]
 fn a_tree_is_read() {
     let topology = read("topology.conf", TREE).unwrap();

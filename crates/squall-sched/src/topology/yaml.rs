@@ -3,6 +3,9 @@
 
 use super::Fault;
 
+/// Most levels of maps and lists in each other. Slurm's files have six; more would use up the stack.
+const DEPTH_MAX: usize = 64;
+
 /// A value in a YAML text, with the number of its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Value {
@@ -85,7 +88,18 @@ pub(super) fn parse(text: &str) -> Result<Value, Fault> {
         if body.contains('\t') {
             return Err(Fault::new(number, "a tab: YAML is indented with blanks"));
         }
+        if brackets(trimmed) > DEPTH_MAX {
+            return Err(Fault::new(number, format!("more than {DEPTH_MAX} brackets in each other")));
+        }
         lines.push(Line { number, indent: body.len() - body.trim_start().len(), text: trimmed });
+    }
+    let mut open: Vec<usize> = Vec::new();
+    for line in &lines {
+        open.retain(|indent| *indent < line.indent);
+        open.push(line.indent);
+        if open.len() > DEPTH_MAX {
+            return Err(Fault::new(line.number, format!("more than {DEPTH_MAX} levels of indentation")));
+        }
     }
     let Some(first) = lines.first() else { return Ok(Value { line: 1, kind: Kind::List(Vec::new()) }) };
     let (value, used) = block(&lines, 0, first.indent)?;
@@ -93,6 +107,20 @@ pub(super) fn parse(text: &str) -> Result<Value, Fault> {
         Some(line) => Err(Fault::new(line.number, "indented differently than what stands before it")),
         None => Ok(value),
     }
+}
+
+/// Returns how many brackets are open at most in a line.
+fn brackets(text: &str) -> usize {
+    let (mut open, mut most) = (0_usize, 0);
+    for c in text.chars() {
+        match c {
+            '[' | '{' => open += 1,
+            ']' | '}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        most = most.max(open);
+    }
+    most
 }
 
 fn without_comment(line: &str) -> &str {
