@@ -83,7 +83,7 @@ fn limited(env: Vec<u8>) -> Result<Vec<u8>, Stop> {
 }
 
 /// Returns whether a variable that was set for an outer job or its task must be hidden from an inner job. `inside`:
-/// this process runs within a job, whose variables are those of its tasks.
+/// this process runs within a job, so its variables are those of that job's tasks.
 fn leaks(name: &str, inside: bool) -> bool {
     const ALWAYS: [&str; 6] = ["SLURM_HET_", "SLURM_RLIMIT_", "SLURMD_", "SRUN_DEBUG", "SLURM_STEPMGR", TASK_MARK];
     const KEPT: [&str; 5] =

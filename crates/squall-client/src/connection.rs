@@ -30,7 +30,7 @@ pub struct Client {
     greeting: Vec<u8>,
     /// Name of the cluster; None: the controller has not sent its greeting yet.
     cluster: Option<String>,
-    /// Cells whose data was missing from answers since the last `take_absent`.
+    /// Cells of which data was missing from answers since the last `take_absent`.
     absent: Vec<u32>,
 }
 
@@ -148,7 +148,7 @@ impl Client {
         Ok(self.cluster.as_deref().unwrap_or_default())
     }
 
-    /// Sends a request, whose answers [`Client::receive`] returns.
+    /// Sends a request. [`Client::receive`] returns its answers.
     pub fn send(&mut self, request: &Request) -> Result<(), ClientError> {
         let mut bytes = Vec::new();
         codec::encode(request, &mut bytes)?;
@@ -177,7 +177,7 @@ impl Client {
         }
     }
 
-    /// Returns the cells whose data was missing from answers since the last call, because they did not answer.
+    /// Returns the cells of which data was missing from answers since the last call, because they did not answer.
     pub fn take_absent(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.absent)
     }

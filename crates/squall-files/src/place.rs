@@ -101,7 +101,7 @@ impl Place {
     pub fn steps(&self, name: &str) -> PathBuf {
         self.node(name).join(STEPS)
     }
-    /// Returns the cluster whose spool contains this folder of a step. None: it is in none.
+    /// Returns the cluster that has this folder of a step in its spool. None: no cluster has it.
     pub fn of_step(step: &Path) -> Option<Self> {
         // DIR/node/NAME/steps/STEP
         let dir = step.ancestors().nth(4)?;

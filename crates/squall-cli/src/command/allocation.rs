@@ -178,7 +178,7 @@ pub(crate) fn release(tool: Tool, client: Option<Client>, job: JobId, exit: Exit
             }
         }
     };
-    // A caller whose connection is lost has retried before: it retries only for a short time here.
+    // A caller that has lost its connection has retried before: it retries only for a short time here.
     let mut patience = match client {
         Some(mut client) => {
             if finished(&mut client).is_ok() {

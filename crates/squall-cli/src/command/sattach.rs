@@ -291,7 +291,7 @@ impl Watch {
         }
     }
 
-    /// Reports tasks whose output may be incomplete. Returns whether there are any.
+    /// Reports tasks with output that may be incomplete. Returns whether there are any.
     fn tell_missing(&self) -> bool {
         let missing = missing_output(&self.links, &self.layout, 0);
         for text in &missing {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Runs the daemon of the step whose folder is named, or one of the step daemon's helper processes.
+/// Runs the daemon of the step with the given folder, or one of the step daemon's helper processes.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     if let Err(problem) = squall_host::logging::start(None) {
         eprintln!("squall step: error: {problem}");

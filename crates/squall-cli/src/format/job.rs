@@ -51,7 +51,7 @@ pub(crate) struct JobRow {
     pub(crate) noconvert: bool,
 }
 
-/// Returns the rows of a page of jobs. Jobs whose spec, owner or class is missing in the page are left out.
+/// Returns the rows of a page of jobs. Jobs without a spec, owner or class in the page are left out.
 pub(crate) fn rows(
     page: JobsPage,
     clock: &Rc<Clock>,

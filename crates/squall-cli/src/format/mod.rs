@@ -32,7 +32,7 @@ enum Get<R> {
 }
 
 impl<R> Field<R> {
-    /// Describes a field whose texts are cut to the column's width.
+    /// Describes a field with texts that are cut to the column's width.
     pub(crate) const fn new(
         names: &'static [&'static str],
         letter: char,

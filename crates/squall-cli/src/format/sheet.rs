@@ -21,7 +21,7 @@ pub(crate) struct Column<R: 'static> {
 }
 
 impl<R> Column<R> {
-    /// Returns a column whose title is its name.
+    /// Returns a column with its name as title.
     pub(crate) const fn new(name: &'static str, width: i32, get: fn(&R) -> String) -> Self {
         Self { name, title: name, width, get }
     }

@@ -7,7 +7,7 @@ use squall_model::wire::client::StateFilter;
 
 use crate::options::values::signal::signal_text;
 
-/// Version of Slurm whose behaviour the commands imitate: major, minor, micro.
+/// Version of Slurm that the commands imitate: major, minor, micro.
 pub(crate) const SLURM_VERSION: (u32, u32, u32) = (24, 5, 8);
 
 /// Returns the version of Slurm that is imitated as text: `24.05.8`.

@@ -6,7 +6,7 @@ use crate::options::asked::Asked;
 use crate::options::getopt::{Found, Getopt};
 use crate::options::{Arg, Given, Source, Stop, Tool, table};
 
-/// A parsed command line, whose options are not yet applied to a request.
+/// A parsed command line. Its options are not yet applied to a request.
 #[derive(Debug)]
 pub(crate) struct Line<'a> {
     /// Options in the order given.

@@ -14,7 +14,7 @@ const TABLE: &str = include_str!("v0.0.41.txt");
 pub(super) enum Shape {
     /// Object with these fields, in order.
     Object(Vec<(String, Shape)>),
-    /// List whose elements all have this shape.
+    /// List of elements that all have this shape.
     List(Box<Shape>),
     /// Any other value; contains the empty value, which is used where an answer lacks it.
     Leaf(Value),

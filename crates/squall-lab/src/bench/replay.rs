@@ -10,7 +10,7 @@ use crate::trace::{Run, load, named, under};
 
 /// Number of runs of each policy in `TIMED`, of which the quickest counts. Other policies run once.
 const TIMES: usize = 3;
-/// Policies whose rate (jobs per second) is a result.
+/// Policies for which the rate (jobs per second) is a result.
 const TIMED: [&str; 2] = ["fcfs", "easy"];
 
 pub(super) fn run(options: &Options) -> Result<Finding, String> {

@@ -47,8 +47,8 @@ struct Times {
     next_max_us: f64,
     looked_at: u64,
     started: u64,
-    /// Milliseconds of `squall why` for the first pending job, for the last one whose predecessors are planned, and for
-    /// the last job.
+    /// Milliseconds of `squall why` for the first pending job, for the last one that has only planned jobs before it,
+    /// and for the last job.
     why_ms: [f64; 3],
 }
 

@@ -18,7 +18,7 @@ use crate::client::Client;
 const EXTENT: u32 = 8;
 /// Default number of jobs.
 const JOBS: u64 = 200;
-/// Name of the partition in a cluster whose configuration names none.
+/// Name of the partition in a cluster that has none in its configuration.
 const PARTITION: &str = "debug";
 
 /// Returns how many jobs had exactly the same nodes in the live cluster as in the simulator.

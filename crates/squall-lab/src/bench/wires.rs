@@ -164,7 +164,7 @@ fn chart(bench: &str, lines: &[Line]) -> Chart {
     }
 }
 
-/// Measures half a round trip of 8 bytes over a bare TCP stream whose ends both wait in `poll`; returns microseconds.
+/// Measures half a round trip of 8 bytes over a bare TCP stream with both ends waiting in `poll`; returns microseconds.
 fn bare_us() -> std::io::Result<f64> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;

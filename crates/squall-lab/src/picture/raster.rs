@@ -32,7 +32,7 @@ impl<'a> Raster<'a> {
         width as usize * height as usize * PIXEL_BYTES
     }
 
-    /// Wraps `pixels`, whose length is that of [`Raster::bytes`].
+    /// Wraps `pixels`, which must have the length that [`Raster::bytes`] returns.
     pub(super) fn new(size: (u32, u32), pixels: &'a mut [u8]) -> Self {
         Self { size, pixels }
     }

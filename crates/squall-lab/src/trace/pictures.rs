@@ -98,8 +98,8 @@ fn gantt(trace: &Trace, run: &Run) -> Vec<Series> {
     series
 }
 
-/// Returns the processors covered by those rows of the chart (`height` processors each) whose middle processor is among
-/// the `count` from `low` on, as (first, end). None: there is no such row.
+/// Returns the processors covered by those rows of the chart (`height` processors each) that have their middle
+/// processor among the `count` from `low` on, as (first, end). None: there is no such row.
 fn rows(height: u32, low: u32, count: u32) -> Option<(u32, u32)> {
     let first = |at: u32| (at + height - 1 - height / 2) / height;
     let (from, to) = (first(low), first(low + count));

@@ -264,7 +264,7 @@ impl Live {
         }
     }
 
-    /// Reports on standard error the cells whose part of an answer is missing.
+    /// Reports on standard error the cells from which a part of an answer is missing.
     fn tell_absent(&mut self) {
         let mut absent = self.client.as_mut().map(Client::take_absent).unwrap_or_default();
         absent.sort_unstable();

@@ -153,7 +153,7 @@ fn state(text: &str) -> Option<PartitionState> {
     states.into_iter().find(|(name, _)| means(text, name, 1)).map(|(_, state)| state)
 }
 
-/// Sets a key whose value is a time or a count. Some(true): it was set. Some(false): the value is invalid. None: it is
+/// Sets a key that takes a time or a count. Some(true): it was set. Some(false): the value is invalid. None: it is
 /// another key.
 fn set_limit(config: &mut PartitionConfig, word: &Change<'_>) -> Option<bool> {
     let is = |name, least| means(word.key, name, least);

@@ -114,7 +114,8 @@ fn levels(config: &PartitionConfig) -> String {
     allowed("Qos", &config.allow_qos, &config.deny_qos)
 }
 
-/// Formats who may use the partition: `AllowX=…`, or `DenyX=…` if there is only a list of excluded names.
+/// Formats the accounts or QOS that may use the partition: `AllowX=…`, or `DenyX=…` if there is only a list of excluded
+/// names.
 fn allowed(what: &str, allowed: &[String], denied: &[String]) -> String {
     match (allowed, denied) {
         ([], []) => format!("Allow{what}=ALL"),

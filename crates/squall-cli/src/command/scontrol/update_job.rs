@@ -167,7 +167,7 @@ const ABSENT: [(&str, &str); 18] = [
     ("TRESPerTask", "resources of tasks change only by a new submission: use TresPerNode"),
 ];
 
-/// Sets a key whose value is text. Returns false for any other key.
+/// Sets a key that takes text. Returns false for any other key.
 fn text(change: &Change<'_>, update: &mut JobUpdate) -> bool {
     let is = |name, least| means(change.key, name, least);
     let value = change.value.to_owned();
@@ -218,7 +218,7 @@ fn text(change: &Change<'_>, update: &mut JobUpdate) -> bool {
     true
 }
 
-/// Sets a key whose value is a number. None: any other key. An error: the value is not a number.
+/// Sets a key that takes a number. None: any other key. An error: the value is not a number.
 fn number(change: &Change<'_>, update: &mut JobUpdate) -> Option<Result<(), NoNumber>> {
     let is = |name, least| means(change.key, name, least);
     let value = change.value;
@@ -268,7 +268,7 @@ fn yes_or_no(value: &str) -> Option<bool> {
 /// Error: the value of a key is not the number that the key needs.
 struct NoNumber;
 
-/// Sets a key whose value has its own format. Returns false for any other key.
+/// Sets a key that takes a value in a format of its own. Returns false for any other key.
 fn other(call: &mut Call<'_>, change: &Change<'_>, update: &mut JobUpdate) -> Result<bool, Fail> {
     let is = |name, least| means(change.key, name, least);
     if is("NumNodes", 8) || is("ReqNodes", 8) {

@@ -109,7 +109,7 @@ impl Unit {
         }
     }
 
-    /// Returns the width of a column whose largest amount is `most`, characters.
+    /// Returns the width in characters of a column with `most` as its largest amount.
     fn width(self, most: u64) -> usize {
         let digits = most.to_string().len().max(8);
         if self.seconds > 0 && self.percent { digits + 9 } else { digits }

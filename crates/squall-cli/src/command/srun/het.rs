@@ -144,7 +144,7 @@ pub(super) fn run(parts: &[Part], job: JobId, vars: &Vars) -> Result<u8, Stop> {
     run_in(parts, &facts, vars)
 }
 
-/// Runs all parts in a job whose facts are known already, as [`run`] does.
+/// Runs all parts in a job as [`run`] does, with `facts` about the job that are known already.
 pub(super) fn run_in(parts: &[Part], facts: &JobFacts, vars: &Vars) -> Result<u8, Stop> {
     let steps = assign(parts, facts)?;
     if steps.len() > 1 {
@@ -246,7 +246,7 @@ pub(super) fn without_among(vars: &Vars) -> Vars {
     vars.iter().filter(|(name, _)| name != AMONG).cloned().collect()
 }
 
-/// Refuses a layout whose number of tasks differs from the number announced to the other components.
+/// Refuses a layout if its number of tasks differs from the number announced to the other components.
 pub(super) fn verify(among: Option<Among>, layout: &Layout) -> Result<(), Stop> {
     match among {
         Some(among) if among.own != layout.ntasks() => Err(Stop::bad(format!(

@@ -297,8 +297,8 @@ impl Link {
     }
 }
 
-/// Returns a message for each node whose final frame is missing, so that output of its tasks may be incomplete. `first`
-/// is the number printed for rank 0.
+/// Returns a message for each node from which the final frame is missing, so that output of its tasks may be
+/// incomplete. `first` is the number printed for rank 0.
 pub(crate) fn missing_output(links: &[Link], layout: &Layout, first: u32) -> Vec<String> {
     let nodes: IndexSet = links.iter().filter(|link| link.delivery().is_missing()).filter_map(Link::node).collect();
     let text = |node: u32| {

@@ -60,7 +60,7 @@ pub(crate) struct Output {
     label: Option<usize>,
     /// Number printed for rank 0 in labels. In a step of several components ranks are counted across all of them.
     first: u32,
-    /// For standard output and for standard error: the only rank whose output is shown; None: all ranks.
+    /// For standard output and for standard error: the only rank of which output is shown; None: all ranks.
     pub(crate) only: [Option<u32>; 2],
     /// Whether incomplete lines are held back until they are complete.
     lines: bool,

@@ -43,7 +43,7 @@ fn ignore(_: &mut Asked, _: &Given<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Setter of an option without effect whose value must be a positive number.
+/// Setter of an option that has no effect but needs a positive number as value.
 fn ignore_count(_: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     counted(given, true).map(drop)
 }

@@ -36,7 +36,7 @@ const MIXED: [(Kind, u64); 6] = [
     (Kind::ComputesPlainly, 250),
 ];
 
-/// Number of short jobs whose wait for a time slice is measured.
+/// Number of short jobs for which the wait for a time slice is measured.
 const SHORT_JOBS: usize = 5;
 
 /// Behaviour of the ranks of a job.

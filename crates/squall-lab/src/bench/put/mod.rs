@@ -166,5 +166,5 @@ impl Source {
     }
 }
 
-/// Program with whose content the files begin. An executable may be followed by any bytes.
+/// Program that the files begin with. An executable may be followed by any bytes.
 const PROGRAM: &str = "/bin/true";

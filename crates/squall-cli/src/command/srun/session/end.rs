@@ -97,7 +97,7 @@ impl Session<'_> {
         }
     }
 
-    /// Reports tasks whose output may be incomplete. Returns whether there are any.
+    /// Reports tasks with output that may be incomplete. Returns whether there are any.
     fn tell_missing(&self) -> bool {
         let Some(created) = self.created.as_ref().filter(|_| !self.unread) else { return false };
         let first = self.prepared.among.unwrap_or_default().tasks_before;

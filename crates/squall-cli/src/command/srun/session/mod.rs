@@ -131,7 +131,7 @@ pub(crate) struct Session<'a> {
     spoke: IndexSet,
     /// Nodes on which a task has called MPI_Init and not all tasks have called MPI_Finalize since.
     within: IndexSet,
-    /// Nodes whose link was lost before the step daemon's final frame.
+    /// Nodes for which the link was lost before the step daemon's final frame.
     lost_nodes: IndexSet,
     /// Exit code of an aborted step: a task has called MPI_Abort, or srun ended the step because of a failure. None: it
     /// was not aborted.

@@ -133,7 +133,7 @@ impl Session<'_> {
         self.cancel();
     }
 
-    /// Ends the step with an exit code on all nodes except `node`, whose step daemon has aborted it already.
+    /// Ends the step with an exit code on all nodes except `node`, on which the step daemon has aborted it already.
     fn aborted(&mut self, code: u8, node: Option<u32>) {
         if self.aborted.is_some() {
             return;
