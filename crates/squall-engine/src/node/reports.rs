@@ -16,7 +16,7 @@ use crate::node::attempt_of;
 pub(super) struct Outbox {
     /// Reports of steps: how each ended, or why it did not start.
     steps: BTreeMap<StepKey, Report>,
-    /// Jobs of which nothing is left on this node. The controller has not acknowledged the report of this.
+    /// Jobs of which nothing is left on this node. The controller has not acknowledged their `JobGone` report.
     jobs: BTreeSet<JobAttempt>,
     /// Steps, of those in `steps`, with a report that was not sent in this session.
     unsaid_steps: Vec<StepKey>,
