@@ -136,8 +136,8 @@ impl<L> Pipeline<L> {
         self.machine.deadline()
     }
 
-    /// Chooses the list request that [`Input::Page`] continues: the first one whose caller is `ready`. Returns false if
-    /// there is none.
+    /// Chooses the list request that [`Input::Page`] continues: the first one with a caller that is `ready`. Returns
+    /// false if there is none.
     pub fn turn_lists(&mut self, ready: impl Fn(CallerId) -> bool) -> bool {
         self.machine.turn_lists(ready)
     }
@@ -200,8 +200,8 @@ impl<L> Pipeline<L> {
         }
     }
 
-    /// Gives an input to the controller, whose decisions join the open batch. A submission for which the log has no
-    /// room is refused instead.
+    /// Gives an input to the controller. The controller's decisions join the open batch. A submission for which the log
+    /// has no room is refused instead.
     ///
     /// # Panics
     ///
@@ -306,8 +306,8 @@ impl<L> Batch<L> {
     }
 }
 
-/// Returns the estimated size of a submission's events in the log, bytes. The estimate is smaller on a small disk,
-/// whose `reserve` it would use up.
+/// Returns the estimated size of a submission's events in the log, bytes. The estimate is smaller on a small disk, as
+/// it would use up the disk's `reserve`.
 fn submission_bytes(reserve: u64) -> u64 {
     SUBMISSION_BYTES.min(reserve / 4)
 }

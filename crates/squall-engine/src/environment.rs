@@ -239,7 +239,7 @@ fn memory(env: &mut Builder, facts: &JobFacts) {
     }
 }
 
-/// Sets variables whose values are the job's options as given.
+/// Sets variables to the job's options as given.
 fn options(env: &mut Builder, facts: &JobFacts) {
     let spec = &facts.spec;
     if let Some(dependency) = &spec.dependency {
@@ -340,7 +340,7 @@ pub fn step_env(launch: &StepLaunch) -> Env {
     env.0
 }
 
-/// Name of the generic resource whose devices programs find in environment variables.
+/// Name of the generic resource with devices that programs find in environment variables.
 const GPU: &str = "gpu";
 
 /// Sets the variables that tell a program which GPUs it may use, for GPUs of any vendor.

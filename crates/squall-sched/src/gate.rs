@@ -10,7 +10,7 @@ use squall_model::time::Span;
 use crate::request::Request;
 use crate::view::View;
 
-/// A limit bucket: an association or QOS, or a part of a QOS, whose limits apply to several jobs together. The
+/// A limit bucket: an association or QOS, or a part of a QOS, with limits that apply to several jobs together. The
 /// scheduler's view assigns the numbers of associations, QOS, users and accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Gate {

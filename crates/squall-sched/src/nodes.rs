@@ -29,7 +29,7 @@ use walk::{Ends, Walk};
 /// Expected run time of a job without a time limit, as in Slurm.
 pub const UNLIMITED: Span = Span::from_secs(365 * 86_400);
 
-/// Remaining run time that is assumed for a job whose time limit has passed.
+/// Remaining run time that is assumed for a job past its time limit.
 const SOON: Span = Span::from_secs(1);
 
 /// Number of failed attempts to find a job's start after which some times are skipped.

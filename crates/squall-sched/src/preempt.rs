@@ -54,8 +54,9 @@ pub(crate) struct Way {
     pub(crate) free: BTreeMap<NodeId, (u32, u64)>,
 }
 
-/// Returns the victims whose preemption makes the request fit, with its placement. None: no preemption helps. The
-/// trial state is left unchanged. `row`: the gang matrix row of the request, where jobs share cores.
+/// Returns the victims that make the request fit if they are preempted, and the request's placement. None: no
+/// preemption helps. The trial state is left unchanged. `row`: the gang matrix row of the request, where jobs share
+/// cores.
 pub(crate) fn clear(
     view: &impl View,
     scratch: &mut Scratch,

@@ -43,7 +43,7 @@ pub struct Scratch {
     /// By node number: CPUs and memory (MiB) that become free on the node until the examined time, the future time at
     /// which the search tries to place a job.
     gains: Vec<(u32, u64)>,
-    /// Nodes whose entry in `gains` is not 0.
+    /// Nodes with an entry in `gains` that is not 0.
     gained: Vec<NodeId>,
     /// Nodes with free resources for the present job at the examined time, the future time at which the search tries to
     /// place it.
@@ -66,7 +66,7 @@ pub struct Scratch {
     pub(crate) times: u64,
     /// Buffers and results that the choice of nodes by topology keeps from one job to the next.
     pub(crate) network: Memory,
-    /// Nodes of jobs whose network links no other job may use, including starts and reservations of this plan.
+    /// Nodes of jobs with network links that no other job may use, including starts and reservations of this plan.
     pub(crate) closed: Vec<Closed>,
     /// Nodes that jobs use, with the jobs' users, including starts and reservations of this plan. Recorded only where a
     /// job may exclude other users from its nodes.
@@ -200,8 +200,8 @@ impl Scratch {
         self.license_turns.truncate(mark.license_turns);
     }
 
-    /// Returns the nodes of jobs whose network links no other job may use and that run at some time in the time window,
-    /// one set for each job.
+    /// Returns the nodes of jobs that run at some time in the time window and have network links that no other job may
+    /// use, one set for each job.
     pub(crate) fn closed_in_window(&self) -> impl Iterator<Item = &NodeSet> {
         let (start, end) = self.window;
         let met = self

@@ -495,7 +495,7 @@ fn room_that_others_make_is_kept() {
     // Cores beside the reserved ones may be used.
     let busy = Cluster::new(&[4, 4]).run(0, 4, 90).run(1, 2, 50).queue(vec![tasks(4), tasks(2)]).limits(&[10, 500]);
     assert_eq!(evicted(&busy.yields(0, false)), (vec![100 + 1], vec![2]));
-    // A job whose end does not help is not preempted.
+    // A job is not preempted if its end does not help.
     let busy = Cluster::new(&[4, 4]).run(0, 2, 90).run(0, 2, 80).run(1, 3, 70).queue(vec![tasks(4)]).yields(0, false);
     assert_eq!(evicted(&busy.clone().yields(1, false)), (vec![100], vec![]), "the cheapest that suffices");
     assert_eq!(evicted(&busy), (vec![101, 102], vec![]), "both of the first node");

@@ -40,7 +40,7 @@ pub trait Queues {
 /// Jobs in order of priority. Equal requests with equal time limits form an equivalence class: if its first job does
 /// not fit, no other of the class does, nor an equal request with a longer time limit.
 pub trait Lanes<C>: Iterator<Item = C> {
-    /// Skips later jobs that request the same as the job returned last, which did not fit, and whose time limit is
+    /// Skips later jobs that request the same as the job returned last, which did not fit, and that have a time limit
     /// above `longest`.
     fn close(&mut self, longest: Span);
 }
@@ -91,7 +91,7 @@ pub trait View: Queues<Need = Request> {
     fn topology(&self) -> Option<&Topology> {
         None
     }
-    /// Returns the nodes of running jobs whose network links no other job may use, if there are such jobs.
+    /// Returns the nodes of running jobs with network links that no other job may use, if there are such jobs.
     fn closed(&self) -> &[Closed] {
         &[]
     }
@@ -182,7 +182,7 @@ impl Row {
     }
 }
 
-/// Nodes of a job whose network links no other job may use for some time.
+/// Nodes of a job with network links that no other job may use for some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
     /// Nodes that the job uses.
@@ -268,7 +268,7 @@ pub struct End<'a> {
 /// A job in the queue, or those tasks of an array that may start.
 #[derive(Debug)]
 pub struct Candidate<'a, N = Request> {
-    /// The job; or the array, whose next task each start takes.
+    /// The job; or the array, of which each start takes the next task.
     pub item: Item,
     /// Priority; higher ones start first.
     pub priority: u64,

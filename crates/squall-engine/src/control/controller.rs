@@ -75,8 +75,8 @@ pub struct Controller {
     pub(crate) steps: Desk,
     /// Pending jobs in scheduling order, and the reasons why some of them can't start.
     pub(crate) queue: Queue,
-    /// Running jobs whose slot queue can take more leased jobs. A slot queue is a list of jobs that a node runs one
-    /// after the other on the same cores.
+    /// Running jobs with a slot queue that can take more leased jobs. A slot queue is a list of jobs that a node runs
+    /// one after the other on the same cores.
     pub(crate) leases: Leases,
     /// Soft state of gang scheduling.
     pub(crate) gang: Gang,
@@ -95,7 +95,7 @@ pub struct Controller {
     pub(crate) scratch: squall_sched::Scratch,
     /// Counters for `sdiag`.
     pub(crate) diag: Diag,
-    /// Whether an input was processed whose effects have not run yet.
+    /// Whether an input was processed and its effects have not run yet.
     pub(crate) unsettled: bool,
     /// When this run of the controller started.
     pub(crate) started: Time,
@@ -156,8 +156,8 @@ impl Controller {
     pub fn set_page(&mut self, jobs: usize) {
         self.lists.page = jobs;
     }
-    /// Makes the next page of job lists come from the first list whose client is ready for it. Returns false if no
-    /// client is ready.
+    /// Makes the next page of job lists come from the first list with a client that is ready for it. Returns false if
+    /// no client is ready.
     pub fn turn_lists(&mut self, ready: impl Fn(CallerId) -> bool) -> bool {
         self.lists.turn(ready)
     }

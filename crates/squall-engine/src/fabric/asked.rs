@@ -69,7 +69,7 @@ impl Asked {
         self.queries.clear();
     }
 
-    /// Answers for this node where possible, and sends up each answer that is complete or whose time is up.
+    /// Answers for this node where possible, and sends up each answer that is complete or overdue.
     pub(super) fn settle(
         &mut self,
         now: Time,

@@ -46,8 +46,8 @@ struct Waiting {
     /// Whether every report in the composite waits for reports of other nodes about the same job or step, so that it is
     /// held back.
     partial: bool,
-    /// Whether all reports in the composite are about jobs and steps whose end this relay tracks. Relays above may hold
-    /// it until further nodes have reported.
+    /// Whether all reports in the composite are about jobs and steps of which this relay tracks the end. Relays above
+    /// may hold it until further nodes have reported.
     shared: bool,
 }
 

@@ -73,7 +73,7 @@ pub enum Delivery {
     Path,
     /// There is no path to the controller at present.
     NoPath,
-    /// A put (command of the controller to a set of nodes) whose receivers include this node.
+    /// A put (command of the controller to a set of nodes) with this node among its receivers.
     Put {
         /// The node's id, if the put was a reply to this node alone and tells it its id.
         node: Option<NodeId>,

@@ -111,7 +111,7 @@ impl Cells {
     }
 
     /// Returns the cells that have what a submission asks for, with the number of nodes for it. If none has, returns
-    /// those whose refusal will explain best.
+    /// the cells that will explain best in their refusal.
     pub(super) fn suited(&self, specs: &[JobSpec]) -> Result<Vec<(u32, usize)>, Refusal> {
         for list in specs.iter().filter_map(|spec| spec.need.nodelist.as_deref()) {
             if self.of_nodes(list)?.len() > 1 {
@@ -143,7 +143,7 @@ impl Cells {
         }
     }
 
-    /// Returns the cell of the arrays named by `aftercorr`, whose tasks are matched with this submission's.
+    /// Returns the cell of the arrays named by `aftercorr`. The arrays' tasks are matched with this submission's.
     fn of_tasks(&self, specs: &[JobSpec]) -> Result<Option<u32>, Refusal> {
         let cells = self.of_dependencies(specs, |when| when == DependencyKind::AfterCorr);
         if cells.len() > 1 {

@@ -43,7 +43,7 @@ pub enum News {
 pub struct Errands {
     /// Requests to send, each with the number of its cell.
     pub sends: Vec<(u32, Request)>,
-    /// Cells whose connection is to be closed, and reopened after a while: the cell can't answer now.
+    /// Cells with a connection that is to be closed, and reopened after a while: the cell can't answer now.
     pub drops: Vec<u32>,
 }
 

@@ -63,8 +63,8 @@ pub enum Input {
 pub struct Out {
     /// Requests to send, each with the number of its cell.
     pub sends: Vec<(u32, Request)>,
-    /// Cells whose connection is to be closed because the cell is silent. Later answers from that connection must not
-    /// be given to the [`Desk`].
+    /// Cells with a connection that is to be closed because the cell is silent. Later answers from that connection must
+    /// not be given to the [`Desk`].
     pub drops: Vec<u32>,
     /// Answers for the client, in order.
     pub answers: Vec<Answer>,
@@ -76,15 +76,15 @@ pub struct Out {
 #[derive(Debug)]
 pub struct Desk {
     cells: Arc<Cells>,
-    /// Requests whose answers are sent in the order in which the requests came.
+    /// Requests to be answered in the order in which they came.
     open: VecDeque<Open>,
-    /// Number of open requests of each cell whose answers are passed on as they come.
+    /// Number of open requests of each cell with answers that are passed on as they come.
     through: BTreeMap<u32, usize>,
     /// Cell to which the client is sending a file; None: it is sending none.
     bringing: Option<u32>,
 }
 
-/// A request whose answer is still owed.
+/// A request that is still owed an answer.
 #[derive(Debug)]
 struct Open {
     how: How,

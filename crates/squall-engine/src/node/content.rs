@@ -13,7 +13,7 @@ use squall_model::wire::node::Placement;
 
 use super::NodeAct;
 
-/// Greatest number of placements (files written to a user's path) whose results are remembered.
+/// Greatest number of placements (files written to a user's path) for which the results are remembered.
 const PLACED_MAX: usize = 1024;
 /// Greatest number of chunks of one file that may wait for earlier ones.
 const EARLY_MAX: usize = 1024;

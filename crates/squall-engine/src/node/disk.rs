@@ -35,7 +35,7 @@ pub(crate) struct Disk {
     pub(crate) slow_sweep: bool,
     /// Attempts that have processes or a cgroup on the node, and that the spool does not list.
     pub(crate) leftovers: BTreeSet<JobAttempt>,
-    /// Steps whose folder holds an unreadable launch.
+    /// Steps with an unreadable launch in their folder.
     pub(crate) unreadable: BTreeSet<StepKey>,
     pub(crate) files: Counted,
 }

@@ -55,7 +55,7 @@ impl NodeMachine {
         self.leases.retain(|(leased, _)| *leased != job);
     }
 
-    /// Begins each leased (prefetched) job whose cores no earlier job holds.
+    /// Begins each leased (prefetched) job if no earlier job holds any of its cores.
     pub(super) fn next_in_line(&mut self, now: Time, out: &mut NodeOut) {
         if self.leases.is_empty() {
             return;

@@ -11,8 +11,8 @@
 //! again in every session.
 //!
 //! A launch that failed leaves no trace in the spool. So the controller starts again what it holds as running and the
-//! registration does not list: a job, or a batch script whose step is missing although its job is listed. A start of
-//! something that is already known here is always harmless. A job whose `JobGone` was reported is no longer listed,
+//! registration does not list: a job, or a batch script if its step is missing although its job is listed. A start of
+//! something that is already known here is always harmless. A job is no longer listed once its `JobGone` was reported,
 //! even before the acknowledgement: the controller may have recorded it already.
 //!
 //! A leased job (`lease`) is only in memory until it begins. A daemon that dies forgets it. The controller finds it
@@ -124,15 +124,15 @@ pub enum NodeInput {
     /// swept and does not register before. So a registration proves that nothing unlisted is left on the node, and no
     /// sweep can hit an attempt that the controller sends again.
     FoundLeftover {
-        /// Attempt of the job whose remainder was found.
+        /// Attempt of the job that left the remainder.
         job: JobAttempt,
     },
     /// An attempt with an unreadable entry in the spool. The entry's name gives job, attempt and step; the controller
     /// has the rest. The attempt counts as running until its end is certain, and is never started here again.
     FoundUnreadable {
-        /// Attempt whose entry in the spool is unreadable.
+        /// Attempt with the unreadable entry in the spool.
         job: JobAttempt,
-        /// The step whose folder is unreadable, and its state. None: the job's mark is unreadable.
+        /// The step with the unreadable folder, and its state. None: the job's mark is unreadable.
         step: Option<(StepNo, FoundStep)>,
     },
     /// An event on the node's connections in the tree. A put that arrives in it may lead to `Spawn`s among the acts
@@ -161,7 +161,7 @@ pub enum NodeInput {
     /// carries out `Tell` on them: `End` sends TERM, or KILL if its wait is 0; the machine times the wait. `Ended`
     /// follows when no task is left, at once if none was.
     Orphaned {
-        /// The step whose daemon died.
+        /// The step of the daemon that died.
         key: StepKey,
     },
     /// [`NodeAct::Sweep`] is done: no process of that attempt is left here, step daemons included, and its cgroup is
@@ -207,7 +207,7 @@ pub enum NodeInput {
     },
     /// Resource usage of a step's tasks so far: a step daemon's answer to `ToStepd::Usage`.
     Used {
-        /// The step whose tasks were measured.
+        /// The step of the measured tasks.
         key: StepKey,
         /// Usage of the tasks so far.
         usage: Usage,
@@ -248,7 +248,7 @@ pub enum NodeAct {
     /// Sends a message to a step daemon as soon as it can be reached. For orphaned tasks see [`NodeInput::Orphaned`].
     /// Nothing happens if the step has ended.
     Tell {
-        /// The step whose daemon gets the message.
+        /// The step of the daemon that gets the message.
         key: StepKey,
         /// Message for the step daemon.
         message: ToStepd,
@@ -309,8 +309,8 @@ pub struct NodeMachine {
     contents: Contents,
     beat: Beat,
     jobs: BTreeMap<JobAttempt, Job>,
-    /// Attempts that the spool does not list and whose remaining processes and cgroups are being removed before the
-    /// node registers.
+    /// Attempts that the spool does not list. Their remaining processes and cgroups are being removed before the node
+    /// registers.
     leftovers: BTreeSet<JobAttempt>,
     /// Jobs that an earlier run accepted and of which no step ran. Kept until the controller has been told so.
     unstarted: BTreeSet<JobAttempt>,

@@ -16,9 +16,9 @@ use crate::node::attempt_of;
 pub(super) struct Outbox {
     /// Reports of steps: how each ended, or why it did not start.
     steps: BTreeMap<StepKey, Report>,
-    /// Jobs of which nothing is left on this node, whose report the controller has not acknowledged.
+    /// Jobs of which nothing is left on this node. The controller has not acknowledged their `JobGone` report.
     jobs: BTreeSet<JobAttempt>,
-    /// Steps, of those in `steps`, whose report was not sent in this session.
+    /// Steps, of those in `steps`, with a report that was not sent in this session.
     unsaid_steps: Vec<StepKey>,
     unsaid_jobs: Vec<JobAttempt>,
     /// Whether an unsent report must not be delayed, because a user or process may be waiting for it.

@@ -428,7 +428,7 @@ fn leased(job: u32) -> Down {
     Down::StartJob { facts: Arc::new(facts(key(job, BATCH), 1)), batch: Some(batch) }
 }
 
-/// Returns the jobs whose scripts were started, in order.
+/// Returns the jobs of which the scripts were started, in order.
 fn started(world: &World) -> Vec<u32> {
     let spawned = world.acts.iter().filter_map(|act| match act {
         NodeAct::Spawn(launch) => Some(launch.key.job.0),

@@ -105,8 +105,8 @@ impl Job {
         let (steps, phase) = (BTreeMap::new(), JobPhase::Sweeping);
         Self { alone: false, steps, phase, held: None, turn: None, cores: CoreSet::new() }
     }
-    /// Makes a job whose launch can't be read. Its cores are not known, so it holds `cores`, all of the node, and no
-    /// lease begins before it is gone.
+    /// Makes a job with a launch that can't be read. Its cores are not known, so it holds `cores`, all of the node, and
+    /// no lease begins before it is gone.
     fn unread(cores: CoreSet) -> Self {
         Self { cores, phase: JobPhase::Open, ..Self::unknown() }
     }
@@ -158,7 +158,7 @@ impl Job {
         self.steps.get(&step).map_or(0, |step| if step.is_live() { 1 } else { 2 })
     }
 
-    /// Returns the steps that are running or whose end is not acknowledged.
+    /// Returns the steps that are running, and those of which the end is not acknowledged.
     pub(super) fn known_steps(&self, attempt: JobAttempt) -> impl Iterator<Item = StepKey> + '_ {
         let known = self.steps.iter().filter(|(_, step)| step.phase != StepPhase::Known);
         known.map(move |(step, _)| key_of(attempt, *step))
@@ -212,8 +212,8 @@ impl NodeMachine {
         }
     }
 
-    /// Keeps an attempt whose spool entry can't be read, by the name of that entry. The job may have further nodes, so
-    /// the controller gets a report of the script's end and ends the job itself.
+    /// Keeps an attempt with a spool entry that can't be read, by the name of that entry. The job may have further
+    /// nodes, so the controller gets a report of the script's end and ends the job itself.
     pub(super) fn found_unreadable(
         &mut self,
         attempt: JobAttempt,
@@ -463,7 +463,7 @@ impl NodeMachine {
         let told = key.step == StepNo::BATCH && step.overdue.is_some();
         let report = match finish {
             Finish::Ended(mut end) => {
-                // Also for a step whose daemon died: the host told it to end, or it was killed as overdue.
+                // Also after the step's daemon died: the host told the step to end, or it was killed as overdue.
                 if told && [SIGTERM, SIGKILL].contains(&end.exit.signal) {
                     end.note_told();
                 }
@@ -534,7 +534,7 @@ impl NodeMachine {
         }
     }
 
-    /// Forgets steps and jobs whose reports the controller has journaled.
+    /// Forgets steps and jobs with reports that the controller has journaled.
     pub(super) fn known(&mut self, steps: &[StepKey], jobs: &[JobAttempt], out: &mut NodeOut) {
         for &key in steps {
             if self.outbox.step_known(key) {

@@ -196,7 +196,7 @@ impl StepMachine {
         let Some(task) = self.task(rank).filter(|t| t.exit.is_none()) else { return };
         task.exit = Some(exit);
         task.by_us = by_us && !oom;
-        // A shell whose command was ended by such a signal returns 128 plus its number.
+        // A shell returns 128 plus the signal's number if such a signal ended its command.
         task.told = told && (by_us || heard || is_of_signal(exit));
         task.usage = Usage { max_rss_task: rank, total_rss_kb: usage.max_rss_kb, ..usage };
         self.stopped = now;

@@ -68,7 +68,7 @@ impl Story {
         let usage = Usage { max_rss_kb: 100 + u64::from(rank), user: Span(5), ..Usage::default() };
         self.step(StepInput::Exited { rank, exit, usage, heard: false })
     }
-    /// Runs from the end of the last task, whose actions are given, to the final message.
+    /// Runs from the end of the last task, which gave the actions `acts`, to the final message.
     fn close(&mut self, acts: &[StepAct]) -> StepEnd {
         assert_eq!(acts.last(), Some(&StepAct::KillLeft), "{acts:?}");
         assert_eq!(self.step(StepInput::Gone), [StepAct::Drain]);

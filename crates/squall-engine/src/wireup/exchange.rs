@@ -65,9 +65,9 @@ pub struct ExchangeStats {
     pub asked: u64,
     /// Number of direct questions that this node received from other nodes.
     pub served: u64,
-    /// Number of gatherings whose data came down the tree.
+    /// Number of gatherings with data that came down the tree.
     pub by_tree: u64,
-    /// Number of gatherings whose data went round the ring.
+    /// Number of gatherings with data that went round the ring.
     pub by_ring: u64,
     /// Number of bytes of gatherings that this node sent to others.
     pub sent_bytes: u64,
@@ -363,7 +363,7 @@ impl Exchange {
         self.begun.get(&key).is_some_and(|begun| gathering.number < *begun) && !self.open.contains_key(gathering)
     }
 
-    /// Returns whether the gathering can't go on, because a node is lost whose message is still needed.
+    /// Returns whether the gathering can't go on, because a node is lost and its message is still needed.
     pub(super) fn is_stuck(&self, gathering: &Gathering) -> bool {
         self.open.get(gathering).is_some_and(|open| self.lost.iter().any(|&place| open.needs(place)))
     }

@@ -29,7 +29,7 @@ pub enum Shape {
 
 impl Shape {
     /// Returns whether this gathering goes round the ring whatever its size. A gathering that needs a number uses the
-    /// tree, whose root assigns it.
+    /// tree, as the tree's root assigns the number.
     pub(super) fn is_ring(self, what: &What, members: usize) -> bool {
         self == Self::Ring && may_ring(what, members)
     }

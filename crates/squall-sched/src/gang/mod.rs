@@ -2,9 +2,9 @@
 //! on the cores of its allocation, and runs in that row's slot.
 //!
 //! In each row nodes are allocated in buddy blocks: a job of several nodes gets an aligned block. So rows are divided
-//! at the same nodes, and a hole in one row is as wide as jobs of another. Jobs of other rows whose columns are free
-//! there also run in a hole (alternate scheduling). When a job ends, later rows move up (re-packing); no job moves to
-//! other cores. Groups of nodes that no chain of jobs connects have separate rounds.
+//! at the same nodes, and a hole in one row is as wide as jobs of another. Jobs of other rows also run in a hole if
+//! their columns are free there (alternate scheduling). When a job ends, later rows move up (re-packing); no job moves
+//! to other cores. Groups of nodes that no chain of jobs connects have separate rounds.
 //!
 //! Where jobs suspend others there is a matrix for each rank, one above the other. A job has no slot while a job of a
 //! higher rank that has slots lies on any of its cores. Nothing else suspends or resumes it.
@@ -54,8 +54,8 @@ pub(crate) fn row_books(view: &impl View, scratch: &Scratch, nodes: &NodeSet, of
     row
 }
 
-/// Places a job of several nodes in an aligned block whose number of nodes is a power of two: of the blocks in which it
-/// fits, the one with the fewest free nodes. None: it fits in none.
+/// Places a job of several nodes in an aligned block of 2^k nodes: of the blocks in which it fits, the one with the
+/// fewest free nodes. None: it fits in none.
 fn buddies(view: &impl View, row: &mut Scratch, request: &Request, nodes: &NodeSet) -> Option<Given> {
     let size = (request.nodes_min as usize).next_power_of_two();
     if size < 2 || size >= nodes.len() || !request.required.is_empty() {

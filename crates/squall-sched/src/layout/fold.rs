@@ -135,8 +135,8 @@ fn room(site: &Site<'_>, axis: usize) -> u32 {
     if axis == pencil_axis(site) { site.size()[axis] - most } else { site.size()[axis] }
 }
 
-/// Returns the axis whose pencils skip holes: its worst pencil has the fewest holes; of equal axes it is the one with
-/// the fastest links.
+/// Returns the axis on which pencils skip holes: its worst pencil has the fewest holes; of equal axes it is the one
+/// with the fastest links.
 fn pencil_axis(site: &Site<'_>) -> usize {
     let axes = site.frame.axes();
     let fits = (0..axes.len()).filter(|axis| site.size()[*axis] > 1);

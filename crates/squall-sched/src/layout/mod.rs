@@ -138,7 +138,7 @@ pub struct Layout {
     pub score: Score,
 }
 
-/// Maximum number of mappings whose cost is calculated in full.
+/// Maximum number of mappings for which the cost is calculated in full.
 const SCORED: usize = 6;
 
 /// Returns good layouts of a grid on a site, the best first; empty: the grid does not fit.

@@ -20,7 +20,7 @@ pub(super) struct Walk<'a, V> {
     view: &'a V,
     request: &'a Request,
     partition: &'a PartitionView<'a>,
-    /// Nodes whose capacity is in the counts.
+    /// Nodes of which the capacity is in the counts.
     seen: NodeSet,
     nodes: i64,
     tasks: i64,

@@ -23,7 +23,7 @@ const LISTED_SLACK: u32 = 25;
 const GRID_TRIES: usize = 64;
 /// Number of the best prism shapes for a process grid that are tried.
 const GRID_SHAPES: usize = 16;
-/// Maximum number of process grids whose prism shapes are remembered.
+/// Maximum number of process grids for which prism shapes are remembered.
 const GRIDS_KEPT: usize = 256;
 
 /// A job's requirements on the network.
@@ -127,7 +127,7 @@ pub(crate) struct Scene<'a> {
     pub(crate) tasks: u64,
     /// The job's requirements on the network.
     pub(crate) wish: Wish,
-    /// Nodes of jobs whose network links no other job may use, one set for each job.
+    /// Nodes of jobs with network links that no other job may use, one set for each job.
     pub(crate) closed: &'a [&'a NodeSet],
     /// Returns whether no job runs on a node.
     pub(crate) idle: &'a dyn Fn(NodeId) -> bool,
@@ -460,7 +460,7 @@ fn scatter(topology: &Topology, tori: &[Torus], memory: &Memory, scene: &Scene<'
     });
 }
 
-/// Returns the usage of one torus as a job finds it. Open cells are those whose nodes are candidates and idle.
+/// Returns the usage of one torus as a job finds it. A cell is open if its nodes are candidates and idle.
 fn board(topology: &Topology, tori: &[Torus], at: usize, scene: &Scene<'_>, fits: &[(NodeId, u32)]) -> Board {
     let torus = &tori[at];
     let mut board = Board::new(torus.frame.clone());

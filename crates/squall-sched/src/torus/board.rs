@@ -94,7 +94,7 @@ impl Board {
             self.look(cell);
         }
     }
-    /// Reopens the prism of a job that has ended, and whose nodes are all free again, to other jobs.
+    /// Reopens the prism of a job to other jobs. The job has ended, and its nodes are all free again.
     pub fn reopen(&mut self, prism: &Prism) {
         for index in 0..prism.volume() {
             let cell = self.frame.cell(&prism.place(index));

@@ -11,11 +11,11 @@ use super::sums::Sums;
 
 /// Greatest excess of a prism over the requested nodes, percent; the values are tried in this order.
 const SLACKS: [u32; 3] = [5, 10, 25];
-/// Number of candidate prisms whose cost is calculated in full.
+/// Number of candidate prisms for which the cost is calculated in full.
 const CLOSELY: usize = 24;
-/// Sizes of larger jobs, as multiples of this job's size, whose free positions a candidate may block. A blocked
-/// position weighs more where few are left. So a whole region is kept for the largest jobs while there is room
-/// elsewhere.
+/// Sizes of larger jobs, as multiples of this job's size. A candidate may block free positions for jobs of these sizes.
+/// A blocked position weighs more where few are left. So a whole region is kept for the largest jobs while there is
+/// room elsewhere.
 const LARGER: [u32; 4] = [2, 4, 8, 16];
 /// Difference between the ends of two jobs, seconds, from which on the jobs count as unrelated.
 const AFFINE_S: f64 = 3600.0;

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Most axes of a frame: as many as an option of a job may name.
 pub const AXES_MAX: usize = squall_model::job::network::AXES_MAX;
-/// Greatest extent of the last axis, whose cells are the bits of a 64-bit word.
+/// Greatest extent of the last axis: its cells are the bits of a 64-bit word.
 pub(crate) const LAST_AXIS_MAX: u32 = 64;
 /// Maximum number of cells of a frame.
 const CELLS_MAX: u64 = 1 << 24;

@@ -90,7 +90,7 @@ impl<'a> Loads<'a> {
     pub fn of(&self, link: Link) -> f64 {
         self.carried[self.at(link)]
     }
-    /// Returns the links whose load is not 0, each with its load.
+    /// Returns the links with a load above 0, each with this load.
     pub fn used(&self) -> impl Iterator<Item = (Link, f64)> + '_ {
         let cells = self.cells;
         let named = self.carried.iter().enumerate().filter(|(_, load)| **load > 0.0);

@@ -184,7 +184,7 @@ pub fn count_corners(anchors: &[u64]) -> u32 {
     anchors.iter().map(|word| word.count_ones()).sum()
 }
 
-/// Returns the coordinates of the lowest corners whose bits are set, in the order of cells.
+/// Returns the coordinates of the lowest corners that have their bits set, in the order of cells.
 pub(crate) fn corners<'a>(frame: &'a Frame, anchors: &'a [u64]) -> impl Iterator<Item = Coords> + 'a {
     let last = frame.last() as usize;
     anchors.iter().enumerate().flat_map(move |(column, &word)| {

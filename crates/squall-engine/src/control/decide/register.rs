@@ -128,7 +128,7 @@ fn never_began(c: &mut Controller, now: Time, id: JobId, said: &Registration, ou
     }
 }
 
-/// Gives up jobs whose script the node received and no longer reports, as nothing shows whether the script ran. A
+/// Gives up jobs with a script that the node received and no longer reports, as nothing shows whether the script ran. A
 /// heartbeat that was sent after the script was answered, so the node had received it. Remains of the script were
 /// removed before the node registered. A script that the node reports as unstarted is sent again, as is one that the
 /// node may not have received.

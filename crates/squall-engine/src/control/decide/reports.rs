@@ -142,7 +142,7 @@ fn on_our_clock(c: &Controller, now: Time, key: StepKey, end: &StepEnd) -> StepE
     StepEnd { started: ended - took, ended, ..end.clone() }
 }
 
-/// Ends a job whose script has ended, even if steps still run. If the script ended by itself, a requeue that was
+/// Ends a job after its script has ended, even if steps still run. If the script ended by itself, a requeue that was
 /// decided before is dropped.
 fn script_ended(c: &mut Controller, now: Time, id: JobId, end: &StepEnd, out: &mut Out) {
     let (outcome, requeue) = match c.state.jobs.get(&id).map(|job| &job.phase) {

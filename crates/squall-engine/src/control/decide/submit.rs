@@ -168,8 +168,8 @@ fn such_nodes(c: &Controller, now: Time, spec: &JobSpec) -> Result<(), Refusal> 
     Err(Refusal::NodeConfigNotAvailable(lacking.to_owned()))
 }
 
-/// Applies `OverSubscribe=EXCLUSIVE` of a partition, whose jobs get whole nodes, and `ExclusiveUser=YES`, which keeps
-/// other users' jobs off their nodes.
+/// Applies `OverSubscribe=EXCLUSIVE` of a partition, which gives its jobs whole nodes, and `ExclusiveUser=YES`, which
+/// keeps other users' jobs off their nodes.
 fn whole_nodes(state: &State, spec: &mut Arc<JobSpec>) {
     if spec.need.exclusive {
         return;

@@ -53,7 +53,7 @@ pub(crate) fn begin(c: &mut Controller, now: Time, caller: CallerId, mut broadca
     question(c, now, caller, Stage::Known);
 }
 
-/// Drops the broadcast of a client whose connection has ended.
+/// Drops the broadcast of a client after its connection has ended.
 pub(crate) fn give_up(c: &mut Controller, caller: CallerId) {
     if let Some(broadcast) = c.broadcasts.all.remove(&caller) {
         c.links.put(&broadcast.to, Down::Abort { content: broadcast.content });
@@ -101,7 +101,7 @@ pub(crate) fn chunk(c: &mut Controller, now: Time, caller: CallerId, (at, bytes)
     }
 }
 
-/// Continues broadcasts whose pause before a retry is over.
+/// Continues broadcasts for which the pause before a retry is over.
 pub(crate) fn settle(c: &mut Controller, now: Time) {
     let due = c.broadcasts.all.iter_mut().filter(|(_, one)| one.resume.is_some_and(|at| at <= now));
     let due: Vec<CallerId> = due.map(|(&caller, _)| caller).collect();

@@ -68,7 +68,7 @@ pub(crate) fn after(c: &mut Controller, _now: Time, event: &Event) {
     c.gang.changed |= may;
 }
 
-/// Packs the gang scheduling matrix if it may have changed, and records the jobs whose place in it is new.
+/// Packs the gang scheduling matrix if it may have changed, and records the jobs with a new place in it.
 pub(crate) fn pack(c: &mut Controller, now: Time, out: &mut Out) {
     if !std::mem::take(&mut c.gang.changed) {
         return;

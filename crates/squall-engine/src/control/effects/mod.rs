@@ -33,7 +33,7 @@ use crate::control::index::timers::Timer;
 use crate::control::port::Out;
 use crate::control::state::reading::keep_used;
 
-/// Seconds between checks for ended jobs whose record is old enough to be removed.
+/// Seconds between checks for ended jobs with a record that is old enough to be removed.
 const FORGET_S: u64 = 10;
 
 /// Seconds after a start of the controller at which warnings before time limits are repeated, if they were due before.

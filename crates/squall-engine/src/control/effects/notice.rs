@@ -68,7 +68,7 @@ fn withdraw(c: &mut Controller, id: JobId, whole: bool) {
     }
 }
 
-/// Updates the queue for nodes whose state an operator changed. With `down` the jobs on these nodes are lost.
+/// Updates the queue for nodes after an operator changed their state. With `down` the jobs on these nodes are lost.
 fn nodes_changed(c: &mut Controller, nodes: &NodeSet, down: bool) {
     for node in nodes.iter() {
         refresh(c, node);

@@ -42,8 +42,8 @@ pub(crate) fn end(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
     }
 }
 
-/// Returns the outcome of a job whose script has ended, and whether it is requeued. A failure in the grace time of a
-/// preempted job counts as preemption.
+/// Returns the outcome of a job after the end of its script, and whether it is requeued. A failure in the grace time of
+/// a preempted job counts as preemption.
 pub(crate) fn judge(c: &Controller, id: JobId, outcome: Outcome) -> (Outcome, Option<Requeue>) {
     if outcome.state != EndState::Failed || c.state.jobs.get(&id).and_then(|job| job.run()?.grace).is_none() {
         return (outcome, None);

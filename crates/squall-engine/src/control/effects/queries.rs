@@ -71,14 +71,14 @@ pub(crate) fn felt(c: &mut Controller, node: NodeId, health: Health) {
     }
 }
 
-/// Stops waiting for the query answers of a child in the tree whose connection has ended.
+/// Stops waiting for the query answers of a child in the tree after its connection has ended.
 pub(crate) fn child_closed(c: &mut Controller, link: LinkId) {
     for asked in c.queries.asked.values_mut() {
         asked.children.remove(&link);
     }
 }
 
-/// Drops the questions of a client whose connection has ended.
+/// Drops the questions of a client after its connection has ended.
 pub(crate) fn hangup(c: &mut Controller, caller: CallerId) {
     c.queries.waiting.retain(|question| question.caller != caller);
 }

@@ -79,7 +79,8 @@ fn spend(c: &mut Controller, now: Time, out: &mut Out) {
     c.queue.wake_budgeted();
 }
 
-/// Returns the end state of a running job whose time is up: by its time limit, or by its deadline if that came first.
+/// Returns the end state of a running job when its time is up: by its time limit, or by its deadline if that came
+/// first.
 fn limit_met(c: &Controller, id: JobId) -> EndState {
     let run = c.state.jobs.get(&id).and_then(|job| Some((job, job.run()?)));
     let end = run.and_then(|(job, run)| facts::end_time(&c.state, id, job, run));
@@ -87,8 +88,8 @@ fn limit_met(c: &Controller, id: JobId) -> EndState {
     if deadline.is_some() && end == deadline { EndState::Deadline } else { EndState::Timeout }
 }
 
-/// Ends an allocation whose client's connection has ended, or has not been made again in time after a restart of the
-/// controller.
+/// Ends an allocation because its client's connection has ended, or has not been made again in time after a restart of
+/// the controller.
 pub(crate) fn abandon(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
     let Some(job) = c.state.jobs.get(&id) else { return };
     let state = EndState::Cancelled { by: job.owner.uid };
@@ -278,7 +279,7 @@ pub(crate) fn start_message(c: &Controller, facts: Arc<JobFacts>, id: JobId, nod
     Some(Down::StartJob { facts, batch })
 }
 
-/// Sends nodes the order to end jobs whose end was decided in this turn.
+/// Sends nodes the order to end the jobs for which the end was decided in this turn.
 pub(crate) fn send_ends(c: &mut Controller) {
     for id in std::mem::take(&mut c.todo.ending) {
         let Some(Phase::Completing(run, _)) = c.state.jobs.get(&id).map(|job| &job.phase) else { continue };

@@ -25,7 +25,7 @@ pub(crate) enum Verdict {
     Never,
 }
 
-/// The pending job or array whose dependency is evaluated, with what the evaluation needs of it.
+/// The pending job or array of the dependency that is evaluated, with what the evaluation needs of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dependent<'a> {
     /// The job or array in the queue.
@@ -172,8 +172,8 @@ fn target(state: &State, job: DependencyJob) -> Target {
     }
 }
 
-/// Stands for a job whose record was removed before another job depended on it. Submission accepts such a job only in
-/// terms for which its outcome does not matter, such as `after` and `afterany`.
+/// Stands for a job that had its record removed before another job depended on it. Submission accepts such a job only
+/// in terms for which its outcome does not matter, such as `after` and `afterany`.
 const FORGOTTEN: Target = Target { started: None, ended: Some(true) };
 
 fn of_job(job: &Job) -> Target {
@@ -200,7 +200,7 @@ fn of_task(state: &State, id: JobId, array: &Array, index: u32) -> Target {
     Target { started, ended }
 }
 
-/// Evaluates `aftercorr` on an array: a task waits for the task with the same index. An array whose tasks have no
+/// Evaluates `aftercorr` on an array: a task waits for the task with the same index. An array with tasks that have no
 /// record of their own may start if one of these tasks may.
 fn corresponding(who: &Dependent<'_>, target: &Array) -> Verdict {
     let tally = &target.tally;

@@ -22,8 +22,8 @@ pub(crate) struct Desk {
     pub(crate) first: BTreeMap<JobId, Waiting>,
     /// Step requests that wait for cores, by job, oldest first.
     pub(crate) waiting: BTreeMap<JobId, VecDeque<Waiting>>,
-    /// Running steps with a connected `srun` or a watcher, those whose end was ordered, and those whose `srun` is
-    /// expected to connect again; by key.
+    /// Running steps with a connected `srun` or a watcher, those for which the end was ordered, and those with an
+    /// `srun` that is expected to connect again; by key.
     pub(crate) live: BTreeMap<StepKey, Live>,
     /// Pairs of a connection and a job of which the connection requested or watches a step. An entry may be out of
     /// date.

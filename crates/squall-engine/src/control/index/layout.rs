@@ -135,7 +135,7 @@ pub(crate) fn tasks_each(rooms: &[Room], spec: &StepSpec, gres: Option<&gres::As
     rooms.iter().map(|room| capacity(room, spec, gres.unwrap_or(&none), true)).min().unwrap_or_default()
 }
 
-/// Returns the layout of a step whose number of tasks on each node is known, and the resources that the step holds.
+/// Returns the layout of a step with a known number of tasks on each node, and the resources that the step holds.
 fn settle(
     rooms: &[Room],
     spec: &StepSpec,

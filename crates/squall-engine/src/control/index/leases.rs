@@ -1,4 +1,4 @@
-//! Running jobs whose slot queue on the node can take more leased jobs, and whether jobs may be leased at all.
+//! Running jobs with a slot queue on the node that can take more leased jobs, and whether jobs may be leased at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +12,8 @@ use crate::control::state::job::Hold;
 use crate::control::state::node::Partition;
 use crate::control::state::{LineId, State};
 
-/// Running jobs whose slot queue can take more leased jobs. A slot queue is a list of jobs that a node runs one after
-/// the other on the same cores. Derived from the state.
+/// Running jobs with a slot queue that can take more leased jobs. A slot queue is a list of jobs that a node runs one
+/// after the other on the same cores. Derived from the state.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     /// Whether any partition allows leases (`lease_jobs` above 0).

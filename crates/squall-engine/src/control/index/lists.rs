@@ -31,7 +31,7 @@ impl Lists {
         !self.open.is_empty()
     }
 
-    /// Moves the first list whose client is ready to the front, and those before it to the end. Returns false if no
+    /// Moves the first list with a ready client to the front, and those before it to the end. Returns false if no
     /// client is ready.
     pub(crate) fn turn(&mut self, ready: impl Fn(CallerId) -> bool) -> bool {
         let first = self.open.iter().position(|(caller, _)| ready(*caller));
@@ -39,7 +39,7 @@ impl Lists {
         first.is_some()
     }
 
-    /// Drops the lists of a client whose connection has ended.
+    /// Drops the lists of a client after its connection has ended.
     pub(crate) fn hangup(&mut self, caller: CallerId) {
         self.open.retain(|(of, _)| *of != caller);
     }

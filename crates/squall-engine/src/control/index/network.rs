@@ -15,8 +15,8 @@ use crate::control::index::queue::Queue;
 use crate::control::state::State;
 
 impl Queue {
-    /// Prepares a pass: collects on a torus the nodes whose links a running job uses alone, and the users of occupied
-    /// nodes.
+    /// Prepares a pass: collects on a torus the nodes of running jobs with network links that no other job may use, and
+    /// the users of occupied nodes.
     pub(crate) fn look_around(&mut self, state: &State, now: Time) {
         self.now = now;
         self.look_at_users(state);

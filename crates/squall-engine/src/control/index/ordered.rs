@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BinaryHeap, btree_map};
 use std::iter::Peekable;
 use std::ops::Bound::{Excluded, Unbounded};
 
-/// Iterator over a partition's jobs in order. It leaves out jobs whose request was found not to fit in this pass.
+/// Iterator over a partition's jobs in order. It leaves out jobs with a request that was found not to fit in this pass.
 pub(crate) struct Ordered<'a> {
     sight: Sight<'a>,
     line: Option<&'a Line>,
@@ -95,7 +95,7 @@ impl<'a> Ordered<'a> {
     }
     /// Returns the first job after the position `behind` that is the first of a lane with this request and may still
     /// fit in this pass. A lane has jobs with equal request and time limit. Two searches run in step, one by position
-    /// and one through the lanes whose time limit is short enough; the one that ends first decides.
+    /// and one through the lanes with a time limit that is short enough; the one that ends first decides.
     fn next_front(&self, line: &Line, behind: Place, want: Want) -> Option<Next> {
         let longest = self.closed.get(&want).copied().unwrap_or(Span(u64::MAX));
         if longest == Span(0) {

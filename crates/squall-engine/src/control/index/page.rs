@@ -59,7 +59,7 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// Makes an empty collector whose pages have at most `jobs_max` jobs.
+    /// Makes an empty collector of pages with at most `jobs_max` jobs each.
     pub(crate) fn of(jobs_max: usize) -> Self {
         Self { jobs_max, ..Self::default() }
     }

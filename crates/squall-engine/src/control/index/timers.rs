@@ -70,7 +70,7 @@ impl Timers {
     pub(crate) fn next(&self) -> Option<Time> {
         self.by_time.first().map(|(time, _)| *time)
     }
-    /// Removes and returns a timer whose time has come by `now`; None: there is none.
+    /// Removes and returns a timer that is due by `now`; None: there is none.
     pub(crate) fn pop(&mut self, now: Time) -> Option<Timer> {
         if self.next()? > now {
             return None;

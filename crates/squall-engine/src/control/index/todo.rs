@@ -14,7 +14,7 @@ use crate::control::port::CallerId;
 pub(crate) struct Todo {
     /// Jobs that started in this turn; their nodes are to be sent the start.
     pub(crate) starting: Vec<JobId>,
-    /// Jobs whose end was decided while they ran; their nodes are to be sent the end.
+    /// Jobs for which the end was decided while they ran; their nodes are to be sent the end.
     pub(crate) ending: BTreeSet<JobId>,
     /// Jobs that gave back nodes; those nodes are to be sent the order to end these jobs.
     pub(crate) leaving: BTreeSet<JobId>,
@@ -25,7 +25,7 @@ pub(crate) struct Todo {
     pub(crate) heeded: Vec<(CallerId, Answer, NodeSet)>,
     /// Pairs of a suspended or resumed job and a node on which its processes may still run or stand still by mistake.
     pub(crate) stopping: BTreeSet<(JobId, NodeId)>,
-    /// Jobs whose time slices changed; their nodes are to be sent the new ones.
+    /// Jobs with changed time slices; their nodes are to be sent the new ones.
     pub(crate) turns: BTreeSet<JobId>,
     /// Heterogeneous jobs of which a component changed, by the first component; the others may have to follow.
     pub(crate) hets: BTreeSet<JobId>,

@@ -19,7 +19,7 @@ use crate::control::index::reckon::Standee;
 use crate::control::index::view::Sight;
 use crate::control::index::{lanes::request_of, ordered::Ordered};
 
-/// Maximum number of jobs in each partition whose start is forecast.
+/// Maximum number of jobs in each partition for which the start is forecast.
 const JOBS_MAX: usize = 200;
 
 /// Limit on the work of a forecast for one job, as jobs ahead of it times nodes, so that a forecast delays the

@@ -35,7 +35,7 @@ const fn place(id: JobId) -> (u32, usize) {
     (id.0 / SLOTS, (id.0 % SLOTS) as usize)
 }
 
-/// Returns the slots of a page whose ids are in the range `ids`.
+/// Returns the slots of a page that have their ids in the range `ids`.
 fn slots_of(ids: &Range<JobId>, page: u32) -> Range<usize> {
     let slot = |id: JobId| id.0.saturating_sub(page * SLOTS).min(SLOTS) as usize;
     slot(ids.start)..slot(ids.end).max(slot(ids.start))

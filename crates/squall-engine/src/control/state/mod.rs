@@ -113,7 +113,7 @@ pub struct Index {
     pub ended: BTreeSet<(Time, JobId)>,
     /// Ended arrays that still have a record, by end time.
     pub ended_arrays: BTreeSet<(Time, JobId)>,
-    /// Number of jobs and arrays that have not ended and whose dependency names this id.
+    /// Number of jobs and arrays that have not ended and name this id in their dependency.
     pub wanted: BTreeMap<JobId, u32>,
     /// Number of pending jobs, each array task counted.
     pub pending: u64,

@@ -219,7 +219,7 @@ fn c3_ids_in_use_are_passed_over() {
     assert_eq!(d.submit(held(7)), kept[1]);
 }
 
-/// faults.md C3: whoever depends on a job that is long gone does not wait for another one of that id.
+/// faults.md C3: a job that depends on one that is long gone does not wait for another one of that id.
 #[test]
 fn c3_an_id_that_somebody_depends_on_is_not_given() {
     let mut d = few_ids(1, 12);

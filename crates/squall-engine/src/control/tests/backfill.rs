@@ -1,4 +1,4 @@
-//! Backfill: who does not delay the first that waits passes it, and everybody can ask when they start.
+//! Backfill: a job that does not delay the first that waits passes it, and users can ask when a job would start.
 
 use std::sync::Arc;
 

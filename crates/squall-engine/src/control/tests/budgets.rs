@@ -1,4 +1,5 @@
-//! Limits on GPUs, on each node, and on resources over time: who may start, who waits and why, whose time is up.
+//! Limits on GPUs, on each node, and on resources over time: which jobs may start, which wait and why, and which have
+//! used up their time.
 
 use squall_model::config::{Config, NodeConfig};
 use squall_model::id::JobId;

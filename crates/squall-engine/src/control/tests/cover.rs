@@ -109,7 +109,7 @@ fn where_there_is_room_nobody_stops_and_the_fewest_and_youngest_do() {
     let second = d.submit(of("high", 2));
     let all = [wide, narrow[0], narrow[1], narrow[2], second];
     assert_eq!(shown(&mut d, &all), [Running, Running, Suspended, Suspended, Running]);
-    // Who is stopped already costs nothing more.
+    // A job that is already stopped costs nothing more.
     d.finish(second, 0);
     let wider = d.submit(of("high", 3));
     assert_eq!(shown(&mut d, &[wide, wider]), [Running, Running]);
@@ -152,7 +152,7 @@ fn who_is_cancelled_while_stopped_ends_at_once_and_a_stopped_preemptor_stops_nob
     assert_eq!(shown(&mut d, &[next, high]), [Running, Suspended]);
     d.ask(1, 0, Request::Suspend { jobs: these(high), suspend: false });
     assert_eq!(shown(&mut d, &[next, high]), [Suspended, Running]);
-    // Who was suspended by hand stays so.
+    // A job that was suspended by hand stays so.
     d.ask(1, 0, Request::Suspend { jobs: these(next), suspend: true });
     d.finish(high, 0);
     assert_eq!(shown(&mut d, &[next]), [Suspended]);
@@ -288,7 +288,7 @@ fn those_who_share_make_room_too() {
     let high = d.submit(with("high", 2));
     let gone = |d: &Driver, id| matches!(d.state_of(id), Some(JobState::Completing(_)));
     assert_eq!((gone(&d, wide), narrow.map(|id| gone(&d, id))), (true, [false; 2]), "one is fewer than two");
-    // Nobody else gets into its room.
+    // No other job gets into its room.
     let behind = d.submit(with("low", 2));
     d.pass(3);
     d.finish(wide, 0);

@@ -182,7 +182,7 @@ fn a_job_that_never_ran_is_requeued_only_while_its_dependency_is_known() {
     let (first, quick) = (d.submit(batch()), d.submit(batch()));
     let (never_ran, has_run) =
         (d.submit(after(DependencyKind::AfterOk, first)), d.submit(after(DependencyKind::AfterAny, quick)));
-    // Those who want them keep them known longer than what they depended on.
+    // The jobs that depend on these two keep them known longer than the jobs on which these two depend.
     for id in [never_ran, has_run] {
         d.submit(JobSpec { hold: true, ..after(DependencyKind::AfterAny, id) });
     }
@@ -208,7 +208,8 @@ fn a_job_that_never_ran_is_requeued_only_while_its_dependency_is_known() {
     assert_eq!(d.state_of(has_run), Some(JobState::Running));
 }
 
-/// A job ends so long after its end was decided that it is old at once, and nobody depends on it any more in the same turn.
+/// A job ends so long after its end was decided that it is old at once, and no job depends on it any more in the same
+/// turn.
 #[test]
 fn who_waits_for_a_job_is_answered_though_its_last_dependent_ends_with_it() {
     let mut d = Driver::new(2, 1);

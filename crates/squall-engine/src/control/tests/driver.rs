@@ -35,9 +35,9 @@ pub(super) struct Driver {
     links: u64,
     keys: u128,
     nodes: Vec<Node>,
-    /// Messages that nodes got and nobody looked at.
+    /// Messages that nodes got and that no test has looked at.
     pub(super) sent: Vec<(String, Down)>,
-    /// Answers that nobody looked at.
+    /// Answers that no test has looked at.
     pub(super) answers: Vec<(CallerId, Answer)>,
     pub(super) exit: bool,
     pub(super) drops: Vec<LinkId>,
@@ -355,7 +355,7 @@ impl Driver {
         let attempt = self.c.state().jobs.get(&id).map_or(Attempt(0), |job| job.attempt);
         JobAttempt { job: id, attempt }
     }
-    /// Jobs whose script a node was told to start since the last look, and on which node.
+    /// Jobs of which a node was told to start the script since the last look, and on which node.
     pub(super) fn launched(&mut self) -> Vec<(JobAttempt, String)> {
         let launched = self.sent.iter().filter_map(|(node, message)| match message {
             Down::StartJob { facts, batch: Some(_) } => {

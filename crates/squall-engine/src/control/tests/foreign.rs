@@ -253,7 +253,7 @@ fn a_job_that_never_was_is_never_waited_out() {
     let kill = JobSpec { kill_on_invalid_dep: Some(true), ..after(DependencyKind::AfterAny, JobId(CELL_IDS + 500)) };
     let job = two.submit(0, kill);
     assert_eq!(two.state(0, job), Some(JobState::Ended(EndState::Cancelled { by: ADA })));
-    // What accounting has lost was there once, and nobody knows how it ended.
+    // A job that accounting has lost was there once, and how it ended is not known.
     let gone = two.submit(1, batch());
     two.finish(1, gone, 0);
     two.pass(1000);

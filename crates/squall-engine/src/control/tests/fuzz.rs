@@ -1,5 +1,5 @@
-//! Any mixture of requests, ends, lost nodes and restarts: nothing is held twice, nobody is left without an
-//! answer, and when all is cancelled nothing is left.
+//! Any mixture of requests, ends, lost nodes and restarts: nothing is held twice, no caller is left without an answer,
+//! and when all is cancelled nothing is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -96,7 +96,7 @@ fn ops() -> impl Strategy<Value = Op> {
 struct Node {
     connected: bool,
     jobs: BTreeMap<JobAttempt, BTreeSet<StepNo>>,
-    /// Attempts whose script was started here.
+    /// Attempts with a script that was started here.
     started: BTreeSet<JobAttempt>,
     reports: Vec<Report>,
     /// When its jobs run, as far as it was told.
@@ -107,7 +107,7 @@ struct World {
     d: Driver,
     nodes: BTreeMap<String, Node>,
     callers: u64,
-    /// Callers to whom a last answer is owed, and what they asked.
+    /// Callers that are owed a last answer, and what they asked.
     owed: BTreeMap<CallerId, String>,
 }
 
@@ -482,7 +482,7 @@ impl World {
         }
     }
 
-    /// Everything is cancelled and every node is there: nothing may be left, nobody waiting.
+    /// Everything is cancelled and every node is there: nothing may be left, and no caller may wait.
     fn wind_up(&mut self) {
         for node in 0..NODES as u8 {
             self.come_back(node);

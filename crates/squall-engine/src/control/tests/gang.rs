@@ -1,4 +1,4 @@
-//! Jobs that share cores: who is told to run when, what counts as time, and that the journal knows it.
+//! Jobs that share cores: which is told to run when, what counts as time, and that the journal has it.
 
 use squall_model::config::{Config, PartitionConfig};
 use squall_model::gang::{Coscheduling, OverSubscribe, Preempt, Strobe, TimeSlice, Turn};
@@ -101,7 +101,7 @@ fn only_time_in_turn_counts() {
     assert_eq!(d.state_of(short), Some(JobState::Completing(EndState::Timeout)));
     let idle = |d: &Driver, job| d.c.state().jobs[&job].last_run().unwrap().suspended_total;
     assert_eq!((idle(&d, short), idle(&d, long)), (Span::from_secs(60), Span::from_secs(60)));
-    // Who is ending wants no slots: the other has all the time at once.
+    // A job that is ending needs no slots: the other has all the time at once.
     assert_eq!(turns(&d, "n1")[0], (long, Turn { slot: 0, mask: 1, of: 1 }));
     d.pass(100);
     d.cancel(long);

@@ -1,4 +1,4 @@
-//! Leases: who is leased behind whom, what is known of it, and the way back.
+//! Leases: which job is leased behind which, what is known of it, and the way back.
 
 use squall_model::config::{Config, PartitionConfig};
 use squall_model::event::NodeAdmin;

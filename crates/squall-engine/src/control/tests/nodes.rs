@@ -312,7 +312,7 @@ fn on_an_old_way_nobody_registers_and_nobody_is_lost() {
     let stale = Registration { session: d.offered_before("n1"), ..d.registration("n1", &[], &[]) };
     d.say_on_old_link("n1", |child| child.register(stale));
     assert_eq!((d.launched(), d.connected("n1")), (vec![], true), "nothing is started again");
-    // What ends on the old way does not concern the node any more, whoever says so.
+    // What ends on the old way does not concern the node any more, whatever reports it.
     let session = d.offered_before("n1").number;
     let lost = BTreeMap::from([(NodeId(0), session + 1)]);
     d.say_on_old_link("n1", |child| child.composite(Composite { lost, reports: 1, ..Composite::default() }));

@@ -1,4 +1,4 @@
-//! A pass looks only at those who may have found room; looking at everybody would find the same.
+//! A pass looks only at jobs that may have found room; looking at all jobs would find the same.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::control::tests::driver::{array, batch};
 const NODES: u32 = 8;
 const CPUS: u32 = 4;
 
-/// A queue of which nobody is left out.
+/// A queue from which no job is left out.
 struct Everybody<'a>(Sight<'a>);
 
 impl Queues for Everybody<'_> {
@@ -39,7 +39,7 @@ impl Queues for Everybody<'_> {
     }
 }
 
-/// What a pass would decide; `whole`: if it looked at everybody.
+/// What a pass would decide; `whole`: if it looked at all jobs.
 fn pass(c: &Controller, now: Time, whole: bool) -> Plan {
     let sight = Sight { state: &c.state, queue: &c.queue, now };
     let mut scratch = Scratch::default();
@@ -48,7 +48,7 @@ fn pass(c: &Controller, now: Time, whole: bool) -> Plan {
     if whole { plan(&Everybody(sight), &mut room, rules) } else { plan(&sight, &mut room, rules) }
 }
 
-/// Nobody who is left out would have started, nor changed where others start.
+/// No job that is left out would have started, nor changed where others start.
 pub(super) fn check(c: &Controller, now: Time) {
     let (few, all) = (pass(c, now, false), pass(c, now, true));
     assert_eq!((few.starts, few.heads, few.evictions), (all.starts, all.heads, all.evictions));
@@ -196,7 +196,7 @@ impl World {
             }
             Op::Pass { seconds } => {
                 self.now = self.now + Span::from_secs(u64::from(seconds));
-                // Nobody is ended when time is up here: what is overdue is expected to end later than it was.
+                // No job is ended here when its time is up: an overdue job is expected to end later than before.
                 self.rehearsal.c.queue.kick = true;
             }
         }
@@ -228,7 +228,8 @@ let mut world = World::new(partitions, kept, apart);
                 world.users_are_apart();
                 check(&world.rehearsal.c, world.now);
             }
-            // Who starts beside those that have room kept may change where that is, which the next pass finds.
+            // A job that starts beside those with room kept for them may change where that room is, which the next pass
+            // finds.
             if !moved {
                 let left = pass(&world.rehearsal.c, world.now, true).starts;
                 assert!(left.is_empty(), "somebody could start, and nobody looks: {left:?}");

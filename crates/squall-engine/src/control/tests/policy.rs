@@ -1,4 +1,4 @@
-//! Accounts, levels of service and their limits: who may run, how much at once, and why others wait.
+//! Accounts, levels of service and their limits: which jobs may run, how much at once, and why others wait.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Who goes first, and who makes room: multifactor priorities, usage, preemption.
+//! Which jobs go first, and which make room: multifactor priorities, usage, preemption.
 
 use std::sync::Arc;
 

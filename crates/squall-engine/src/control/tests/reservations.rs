@@ -1,4 +1,4 @@
-//! Reservations: nobody else runs on their nodes while they are on, over restarts and as they come again.
+//! Reservations: no job from outside runs on their nodes while they are on, over restarts and as they come again.
 
 use std::sync::Arc;
 

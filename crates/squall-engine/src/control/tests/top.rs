@@ -32,7 +32,7 @@ fn top(d: &mut Driver, uid: u32, jobs: &[JobId]) -> Vec<Refusal> {
     }
 }
 
-/// Ends who runs, one after the other, and tells who came next.
+/// Ends the running jobs, one after the other, and returns those that came next.
 fn order(d: &mut Driver, first: JobId, rest: usize) -> Vec<JobId> {
     let mut running = first;
     let mut order = Vec::new();

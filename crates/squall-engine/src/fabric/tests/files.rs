@@ -14,7 +14,7 @@ use crate::control::CallerId;
 
 const CALLER: u64 = 77;
 
-/// A client that sends a file in chunks whose size it chooses.
+/// A client that sends a file in chunks of a size that it chooses.
 struct Sender {
     bytes: Vec<u8>,
     piece: usize,

@@ -29,8 +29,8 @@ fn a0_a_node_registers_when_its_leftovers_are_swept() {
     assert!(world.machine.session().is_some() && world.gone.is_empty(), "nothing is said of it");
 }
 
-/// faults.md A1: a step whose launch can't be read is identified by its folder's name. It is not started again, and
-/// its end is reported.
+/// faults.md A1: a step with a launch that can't be read is identified by its folder's name. It is not started again,
+/// and its end is reported.
 #[test]
 fn a1_what_cant_be_read_is_known_by_its_name() {
     let mut world = World::new();

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use squall_model::runs::Runs;
 use squall_model::step::{Distribution, Layout};
 
-/// Key whose value tells which ranks share a node.
+/// Key of the value that tells which ranks share a node.
 const MAPPING: &str = "PMI_process_mapping";
 
 /// Most bytes of a key and of a value, as reported to tasks.

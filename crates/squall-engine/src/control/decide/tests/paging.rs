@@ -54,7 +54,7 @@ fn lists_take_turns() {
     }
     assert!(!world.c.lists());
     assert!(told.values().all(|pages| pages == &[3, 3, 1]));
-    // Who asks for a few by name has them at once.
+    // A request for a few jobs by id is answered at once.
     let few = Request::Jobs { jobs: these(&[JobId(2)]), ended: false, steps: false };
     assert_eq!(ids(&pages(world.ask(&user(ADA), few))), [2]);
 }

@@ -198,7 +198,7 @@ fn narrow_steps_that_keep_coming_do_not_starve_a_wide_one() {
     let id = job(&mut world, 2, 2);
     let narrow: Vec<Turn> = (0..4).map(|_| run(&mut world, id, exact())).collect();
     assert!(narrow.iter().all(|turn| !created(turn).is_empty()));
-    // All of the second node: whoever comes later may have the first one only.
+    // All of the second node: a later step may have the first one only.
     let on_second = |ntasks| StepSpec {
         ntasks: Some(ntasks),
         nodelist: Some("n2".into()),

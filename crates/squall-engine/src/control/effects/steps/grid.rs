@@ -1,4 +1,4 @@
-//! Steps whose ranks form a grid: on a torus, neighbours in the grid are placed near each other.
+//! Steps with ranks that form a grid: on a torus, neighbours in the grid are placed near each other.
 
 use squall_model::gres;
 use squall_model::id::JobId;

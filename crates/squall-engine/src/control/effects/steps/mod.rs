@@ -257,8 +257,8 @@ fn settle_waiting(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
     }
 }
 
-/// Removes a client whose connection has ended. The running steps of that client are ended unless its `srun` connects
-/// again in time.
+/// Removes a client after its connection has ended. The running steps of that client are ended unless its `srun`
+/// connects again in time.
 pub(crate) fn hangup(c: &mut Controller, now: Time, caller: CallerId) {
     let served: Vec<JobId> =
         c.steps.served.range((caller, JobId(0))..=(caller, JobId(u32::MAX))).map(|s| s.1).collect();
@@ -360,7 +360,7 @@ pub(crate) fn deadline(c: &Controller) -> Option<Time> {
     c.steps.timers.first().map(|(time, _)| *time)
 }
 
-/// Ends steps whose time limit has passed, or whose `srun` has not come back in time.
+/// Ends steps past their time limit, and steps of which the `srun` has not come back in time.
 pub(crate) fn timers(c: &mut Controller, now: Time) {
     while let Some(&(time, key)) = c.steps.timers.first().filter(|(time, _)| *time <= now) {
         c.steps.timers.remove(&(time, key));
