@@ -214,7 +214,7 @@ impl Keeping {
     fn take_common(&mut self, content: ContentId) -> io::Result<bool> {
         let own = path_in(&self.own, content)?;
         match fs::hard_link(path(&self.common, content), &own) {
-            // A node whose folder is on another file system keeps copies of its own.
+            // A node with its folder on another file system keeps copies of its own.
             Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::CrossesDevices) => Ok(false),
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
             _ => {

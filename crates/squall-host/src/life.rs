@@ -228,7 +228,8 @@ pub fn has_steps(place: &Place, node: &str) -> bool {
     !processes::step_daemons(&steps).is_empty() || !processes::marked(&steps).is_empty()
 }
 
-/// Kills the remaining step daemons and tasks of a node whose daemon has ended; returns the number of killed processes.
+/// Kills the remaining step daemons and tasks of a node after its daemon has ended; returns the number of killed
+/// processes.
 pub fn kill_steps(place: &Place, node: &str) -> usize {
     let steps = place.steps(node);
     let mut killed = 0;

@@ -49,7 +49,8 @@ pub(crate) async fn read<T: Decoded>(stream: &mut (impl AsyncRead + Unpin)) -> i
     Ok(read.map(|(message, ())| message))
 }
 
-/// Reads one frame of a process that may be of release 0.1, in whose encoding the message's type is called `root`.
+/// Reads one frame of a process that may be of release 0.1. In the encoding of that release the message's type is
+/// called `root`.
 pub(crate) async fn read_stored<T: Decoded>(
     root: &str,
     stream: &mut (impl AsyncRead + Unpin),
@@ -77,7 +78,7 @@ pub(crate) enum Dialect {
 }
 
 impl Dialect {
-    /// Returns the encoding used by a process whose greeting has this protocol version.
+    /// Returns the encoding used by a process with this protocol version in its greeting.
     pub(crate) fn of(protocol: u16) -> Self {
         if protocol == 1 { Self::V1 } else { Self::Present }
     }

@@ -89,8 +89,8 @@ pub(crate) struct Mouth {
 }
 
 impl Mouth {
-    /// Opens a socket and starts the sending thread; `left` is called with the number of each stream whose last piece
-    /// was sent.
+    /// Opens a socket and starts the sending thread; `left` is called with the number of each stream after its
+    /// last piece was sent.
     pub(crate) fn open(group: Group, left: impl Fn(u64) + Send + 'static) -> io::Result<Self> {
         let socket = UdpSocket::bind((group.interface, 0))?;
         if !group.interface.is_unspecified() {

@@ -198,7 +198,7 @@ struct Daemon {
     served: BTreeMap<StepKey, Served>,
     /// Steps by the pid of their step daemon, for those that are children of this process.
     children: HashMap<u32, StepKey>,
-    /// Steps whose step daemon died without a result. The node daemon has adopted their tasks.
+    /// Steps with a step daemon that died without a result. The node daemon has adopted their tasks.
     orphans: BTreeMap<StepKey, Orphan>,
     /// Exits of reaped children that are not step daemons, the oldest first: pid, exit, usage.
     reaped: VecDeque<(u32, ExitCode, Usage)>,
@@ -206,9 +206,9 @@ struct Daemon {
     folders: BTreeSet<StepKey>,
     sweeps: BTreeMap<JobAttempt, Sweep>,
     gang: Gang,
-    /// Jobs whose step daemons were all started by this incarnation, and at their end left no processes.
+    /// Jobs with step daemons that were all started by this incarnation, and at their end left no processes.
     clean: BTreeSet<JobAttempt>,
-    /// Scripts and environments that came with the message whose acts are being carried out.
+    /// Scripts and environments that came in one message with the acts that are being carried out.
     blobs: Vec<Blob>,
     began: (Time, Instant),
 }
@@ -447,8 +447,8 @@ impl Daemon {
         }
     }
 
-    /// Returns a script or environment that came with the message whose acts are being carried out. None: the message
-    /// lacked it.
+    /// Returns a script or environment that came in one message with the acts that are being carried out. None: the
+    /// message lacked it.
     fn blob(&self, digest: Digest) -> Option<&[u8]> {
         self.blobs.iter().find(|blob| blob.digest == digest).map(|blob| &blob.bytes[..])
     }

@@ -1,5 +1,5 @@
-//! The stream between a step daemon and its `srun`: a Unix socket on one machine, TCP with Noise between machines,
-//! whose secret is the cookie of the launch. Reading and writing do not block.
+//! The stream between a step daemon and its `srun`: a Unix socket on one machine; TCP with Noise between machines,
+//! with the cookie of the launch as secret. Reading and writing do not block.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpStream, ToSocketAddrs};

@@ -146,7 +146,7 @@ pub struct OfJob {
     pub task: Option<(u32, u32)>,
 }
 
-/// Returns the processes of jobs on this machine, in the order of their steps: those of the cluster whose state is in
+/// Returns the processes of jobs on this machine, in the order of their steps: those of the cluster with its state in
 /// folder `state`, as far as the caller may read their environment.
 pub fn of_jobs(state: &Path) -> Vec<OfJob> {
     let mut found: Vec<OfJob> = all().into_iter().filter_map(|pid| of_job(pid, state)).collect();

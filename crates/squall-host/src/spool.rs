@@ -102,10 +102,10 @@ pub mod file {
 /// Bytes of the random socket name that follows the launch.
 pub const NAME_BYTES: usize = 16;
 
-/// Returns the address on which a step daemon listens; `launch` is the content of the file, whose first `length` bytes
-/// are the launch. It is an abstract socket, as making and removing a file costs the disk more than the step costs the
-/// processor. The random name can't be guessed, so no other process can bind it first, and the kernel reports the
-/// peer's user. None: there is no name behind the launch.
+/// Returns the address on which a step daemon listens; `launch` is the content of the file, and its first `length`
+/// bytes are the launch. The address is an abstract socket, as making and removing a file costs the disk more than the
+/// step costs the processor. The random name can't be guessed, so no other process can bind it first,
+/// and the kernel reports the peer's user. None: there is no name behind the launch.
 pub fn socket(launch: &[u8], length: usize) -> Option<SocketAddr> {
     let name: [u8; NAME_BYTES] = launch.get(length..length + NAME_BYTES)?.try_into().ok()?;
     SocketAddr::from_abstract_name(format!("squall-step-{:032x}", u128::from_be_bytes(name))).ok()
@@ -198,7 +198,7 @@ impl Spool {
         Ok(rustix::fs::renameat(&self.jobs, draft.as_str(), &self.jobs, name.as_str())?)
     }
 
-    /// Returns the jobs that have marks, and those whose marks can't be read. Removes files with other names, such as
+    /// Returns the jobs that have marks, and those with unreadable marks. Removes files with other names, such as
     /// unfinished marks.
     pub fn jobs(&self) -> (Vec<JobFacts>, Vec<JobAttempt>) {
         let (mut found, mut unreadable) = (Vec::new(), Vec::new());
@@ -377,8 +377,8 @@ impl Spool {
         places.filter_map(|(place, noted)| parse_exit(noted).map(|(exit, usage)| (place, exit, usage))).collect()
     }
 
-    /// Returns the launches of all steps, ordered by key, and the steps whose launch can't be read. Removes folders
-    /// with other names, such as unfinished ones.
+    /// Returns the launches of all steps, ordered by key, and the steps with an unreadable launch. Removes
+    /// folders with other names, such as unfinished ones.
     pub fn steps(&self) -> (Vec<Box<StepLaunch>>, Vec<StepKey>) {
         let (mut found, mut unreadable) = (Vec::new(), Vec::new());
         for name in names_in(self.steps.as_fd()).unwrap_or_default() {
@@ -412,7 +412,7 @@ impl Spool {
         codec::take_stored("FromStepd", &bytes).ok().flatten().map(|(word, _)| word)
     }
 
-    /// Writes a result for a step whose daemon died.
+    /// Writes a result for a step after its daemon died.
     pub(crate) fn write_result(&self, key: StepKey, word: &FromStepd) -> io::Result<()> {
         write_result(&self.open_file(key, file::RESULT)?, word)
     }

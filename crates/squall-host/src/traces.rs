@@ -11,8 +11,8 @@ use crate::cgroup::members;
 use crate::processes::{self, Stat};
 use crate::spool::{Spool, TaskPid};
 
-/// Most checks for tasks that have not written their record in the spool. A task whose parent died at the moment of its start is
-/// about to record itself, and continues independently of its parent.
+/// Most checks for tasks that have not written their record in the spool. A task that lost its parent at the moment
+/// of its start is about to record itself, and continues independently of its parent.
 const LOOKS: u32 = 100;
 /// Pause between two checks for tasks that have not written their record.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
@@ -22,9 +22,9 @@ const LOOK_PAUSE: Duration = Duration::from_millis(10);
 pub(crate) struct Traces {
     /// Ranks of the tasks, in the order of the launch.
     pub(crate) ranks: Vec<u32>,
-    /// Tasks whose end is recorded, by rank.
+    /// Tasks with a recorded end, by rank.
     pub(crate) ended: BTreeMap<u32, (ExitCode, Usage)>,
-    /// Tasks that were started and whose end is not recorded, by rank.
+    /// Tasks that were started and have no recorded end, by rank.
     pub(crate) started: BTreeMap<u32, TaskPid>,
 }
 
@@ -84,7 +84,7 @@ impl Traces {
     }
 }
 
-/// Returns the tasks whose end is recorded, by rank.
+/// Returns the tasks with a recorded end, by rank.
 pub(crate) fn ended(spool: &Spool, key: StepKey, ranks: &[u32]) -> BTreeMap<u32, (ExitCode, Usage)> {
     let exits = spool.exits(key).into_iter();
     exits.filter_map(|(place, exit, usage)| Some((*ranks.get(place)?, (exit, usage)))).collect()

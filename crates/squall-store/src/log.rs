@@ -21,7 +21,7 @@ pub trait Log: Debug + Send {
     /// Returns the number of the next record. The first record of a log has number 1.
     fn next_seq(&self) -> u64;
 
-    /// Appends a batch, whose records have the numbers from [`Log::next_seq`] on. Returns how many bytes that took.
+    /// Appends a batch; its records have the numbers from [`Log::next_seq`] on. Returns how many bytes that took.
     ///
     /// The batch need not be durable before [`Log::flush`]. If the writer ends before that, the whole batch survives or
     /// nothing of it. (In etcd an append is a transaction, which leaves nothing to flush.) After [`LogError::NoRoom`]

@@ -3,9 +3,9 @@
 //! while the switches are made, and sleeps again.
 //!
 //! There are two reasons. The kernel applies `cpu.idle` when it next picks a task, which may be as late as its next
-//! tick, while a slot may be shorter: giving up a CPU makes it pick. And a group whose weight changes while one of its
-//! tasks runs is put at a wrong place of that CPU's queue (seen with Linux 6.18: a job on two CPUs got nothing of one
-//! of them for seconds); while these threads hold the CPUs, no task of a job runs there.
+//! tick, while a slot may be shorter: giving up a CPU makes it pick. And when the weight of a group changes while
+//! one of its tasks runs, the group is put at a wrong place of that CPU's queue (seen with Linux 6.18: a job on two
+//! CPUs got nothing of one of them for seconds); while these threads hold the CPUs, no task of a job runs there.
 
 use std::fs::File;
 use std::path::Path;

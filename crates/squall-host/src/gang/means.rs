@@ -36,7 +36,7 @@ const COMMON: usize = 3;
 /// Number of the field of `/proc/PID/stat` that has the process group.
 const GROUP_FIELD: usize = 5;
 
-/// A process whose descendants all belong to one job.
+/// A process with descendants that all belong to one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Root {
     /// Id of the process.

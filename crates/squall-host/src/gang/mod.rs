@@ -74,7 +74,7 @@ pub(crate) enum Order {
         #[n(3)]
         #[cbor(with = "minicbor::bytes")]
         idle: Vec<u8>,
-        /// Processes whose descendants all belong to the job; used if the job has no cgroup.
+        /// Processes with descendants that all belong to the job; used if the job has no cgroup.
         #[n(4)]
         roots: Vec<Root>,
     },
@@ -109,7 +109,7 @@ pub(crate) struct Switcher {
 
 impl Switcher {
     /// Starts the switcher: `program step --switcher`, with the link as its standard input. The second value is the
-    /// stream of its reports, whose end shows that the switcher has ended.
+    /// stream of its reports; the end of the stream shows that the switcher has ended.
     pub(crate) fn start(program: &CStr) -> io::Result<(Self, UnixStream)> {
         let (link, other) = UnixStream::pair()?;
         link.set_write_timeout(Some(PATIENCE))?;

@@ -56,7 +56,7 @@ struct Member {
     turn: Turn,
     lifted: bool,
     hold: Hold,
-    /// Processes whose descendants all belong to the job; used if the job has no cgroup.
+    /// Processes with descendants that all belong to the job; used if the job has no cgroup.
     roots: Vec<Root>,
     /// Class of the job: how much its processes have to run at the same time. None: the policy does not use classes.
     class: Option<Classed>,
@@ -187,7 +187,7 @@ impl Switch {
         }
     }
 
-    /// Stops the jobs whose slot has ended, then wakes those whose slot begins.
+    /// Stops the jobs that have reached the end of their slot, then wakes those at the beginning of theirs.
     fn turn(&mut self, link: &UnixStream) {
         let Some(beat) = self.beat else { return };
         let woken = monotonic_ns();

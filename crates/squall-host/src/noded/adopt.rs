@@ -1,4 +1,4 @@
-//! Adopts tasks whose step daemon died: they continue to run, and their end is still reported.
+//! Adopts tasks of a step daemon that died: they continue to run, and their end is still reported.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -30,7 +30,7 @@ const REAP_PAUSE: Duration = Duration::from_millis(5);
 /// Most checks whether another process has reaped an ended task.
 const REAP_TRIES: u32 = 200;
 
-/// State of a step whose step daemon died and whose tasks the node daemon has adopted.
+/// State of a step after its step daemon died and the node daemon adopted its tasks.
 pub(super) struct Orphan {
     began: Time,
     /// Ranks of the step's tasks on this node, in the order of the launch.
@@ -56,7 +56,7 @@ impl Orphan {
 }
 
 impl Daemon {
-    /// Adopts a step whose step daemon died without a result; `traces` is what it recorded of its tasks.
+    /// Adopts a step after its step daemon died without a result; `traces` is what the daemon recorded of its tasks.
     pub(super) fn adopt(&mut self, key: StepKey, traces: Traces) {
         let unknown = traces.missing().into_iter().map(|rank| (rank, None));
         let ended = traces.ended.iter().map(|(rank, (exit, _))| (*rank, Some(*exit)));

@@ -100,7 +100,7 @@ impl Daemon {
             && self.cgroups.birthplace(launch.key).is_some()
     }
 
-    /// Has the batch supervisor serve a step whose folder is prepared, starting the supervisor if needed. Err: there is
+    /// Has the batch supervisor serve a step with a prepared folder, starting the supervisor if needed. Err: there is
     /// no supervisor; the order is returned.
     pub(super) fn give_to_foster(&mut self, order: Order) -> Result<(), Box<Order>> {
         if self.foster.is_none() && self.fosterless.is_none_or(|since| since.elapsed() > AGAIN) {

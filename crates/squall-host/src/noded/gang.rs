@@ -138,7 +138,7 @@ impl Daemon {
         Hold::choose(group.as_deref(), idle.as_deref(), &roots)
     }
 
-    /// Returns the job's step daemons, and tasks whose step daemon died.
+    /// Returns the job's step daemons, and the tasks of step daemons that died.
     fn roots(&self, job: JobAttempt) -> Vec<Root> {
         let daemons = self.served.iter().filter(|(key, _)| attempt_of(**key) == job);
         let daemons = daemons.filter_map(|(_, served)| served.own_daemon()).map(|pid| Root { pid, whole: false });

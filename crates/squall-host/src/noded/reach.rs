@@ -100,7 +100,7 @@ impl Reach {
         &self.place
     }
 
-    /// Whether this node has joined a cluster whose controller is on another machine.
+    /// Whether this node has joined a cluster with its controller on another machine.
     pub(super) fn has_joined(&self) -> bool {
         self.far.as_ref().is_some_and(|far| matches!(far.directory, Directory::There(..)))
     }

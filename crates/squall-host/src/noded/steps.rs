@@ -320,7 +320,7 @@ impl Daemon {
         Ok(groups)
     }
 
-    /// Starts the daemon of a step whose folder is prepared, on the CPUs of the step.
+    /// Starts the daemon of a step with a prepared folder, on the CPUs of the step.
     pub(super) fn start_daemon(&mut self, launch: &StepLaunch, cpus: &[usize]) -> io::Result<()> {
         let key = launch.key;
         let folder = self.spool.step(key);
@@ -440,7 +440,7 @@ impl Daemon {
         }
     }
 
-    /// Connects to a step daemon whose processes communicate through the tree (`by_tree`), to receive its messages.
+    /// Connects to a step daemon, if its processes communicate through the tree (`by_tree`), to receive its messages.
     fn attend(&mut self, key: StepKey, by_tree: bool) {
         if by_tree {
             self.line_to(key);

@@ -16,7 +16,7 @@ const DAEMON_WAIT: Span = Span::from_millis(500);
 /// Time without success after which a sweep is logged as failing.
 const COMPLAINT: Span = Span::from_secs(10);
 
-/// State of a job whose remaining processes and groups are being removed.
+/// State of a job while its remaining processes and groups are being removed.
 pub(super) struct Sweep {
     began: Time,
     looks: usize,
@@ -90,7 +90,7 @@ impl Daemon {
         busy.is_empty() && members.is_empty() && marked.is_empty() && self.cgroups.close_job(job)
     }
 
-    /// Returns the processes whose environment has the mark of a step of the job, with that step's folder.
+    /// Returns the processes that have the mark of a step of the job in their environment, with that step's folder.
     fn marked_of(&self, job: JobAttempt) -> Vec<(u32, std::path::PathBuf)> {
         let steps = self.spool.steps_dir();
         let prefix = format!("{}.{}.", job.job, job.attempt);

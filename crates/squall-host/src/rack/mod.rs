@@ -172,7 +172,7 @@ impl Rack {
         Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) }
     }
 
-    /// Ends the tasks of nodes whose deadline has come, and steps their state machines.
+    /// Ends the tasks of nodes with a deadline that has come, and steps their state machines.
     fn call_due(&mut self) {
         let now = self.now();
         while let Some(&Reverse((due, node))) = self.due.peek().filter(|Reverse((due, _))| *due <= now) {

@@ -17,7 +17,7 @@ use super::{EXIT_BYTES, RESULT_BYTES, Spool, attempt_name, file, make_dir};
 const DAMAGED: &str = "damaged";
 
 impl Spool {
-    /// Returns the log message for a step whose launch can't be read.
+    /// Returns the log message for a step with an unreadable launch.
     pub(crate) fn complaint(&self, key: StepKey) -> String {
         let (folder, aside) = (self.step(key), self.path.join(DAMAGED));
         format!(
@@ -29,7 +29,7 @@ impl Spool {
         )
     }
 
-    /// Returns the log message for a job whose mark can't be read.
+    /// Returns the log message for a job with an unreadable mark.
     pub(crate) fn complaint_of_mark(&self, job: JobAttempt) -> String {
         let aside = self.path.join(DAMAGED);
         format!(

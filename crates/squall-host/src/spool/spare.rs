@@ -16,7 +16,7 @@ use super::{file, open_at};
 /// Number of folders that are kept at most; each takes some 20 KiB of disk.
 const SPARES_MAX: usize = 64;
 
-/// Most folders whose files stay open, each with up to six descriptors.
+/// Most folders with files that stay open, each with up to six descriptors.
 const OPEN_MAX: usize = 32;
 
 /// A folder with those of its files that are open: for a short job, opening them costs more than writing them.

@@ -42,7 +42,7 @@ impl Environment {
         self.find(name.as_bytes()).map(|at| &self.0[at].as_bytes()[name.len() + 1..])
     }
 
-    /// Returns the variables whose names begin with `beginning`.
+    /// Returns the variables with names that begin with `beginning`.
     pub(super) fn beginning(&self, beginning: &str) -> Vec<(String, String)> {
         let texts = self.0.iter().filter_map(|entry| entry.to_str().ok()).filter(|entry| entry.starts_with(beginning));
         texts.filter_map(|entry| entry.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect()

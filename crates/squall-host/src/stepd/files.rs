@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use squall_model::plain::plain;
 
-/// Working directory of a step whose requested directory is missing.
+/// Working directory of a step if its requested directory is missing.
 const FALLBACK_DIR: &str = "/tmp";
 
 /// Whether opening may block: until a FIFO's other end is opened, or the holder of a lease releases it.

@@ -86,7 +86,7 @@ impl Folder {
         Ok((Self { path, launch, environment, result, notes: Notes::new(pids) }, listener))
     }
 
-    /// Takes the folder of a step whose launch the batch supervisor has received in a message; does not enter the
+    /// Takes the folder of a step after the batch supervisor has received its launch in a message; does not enter the
     /// folder. Err `Taken`: nothing was changed.
     pub(super) fn adopt(path: PathBuf, launch: StepLaunch, environment: Vec<u8>) -> Result<Self, FolderError> {
         let (pids, result) = open(&path)?;

@@ -63,7 +63,7 @@ use crate::sys::wait::{Peeked, Reaped, Waited, peek, reap_pid};
 /// Name of the supervisor's socket in the node's spool.
 pub(crate) const SOCK: &str = "foster.sock";
 
-/// Command line of an idle supervisor; a busy one has that of a step daemon whose folder is that of all steps.
+/// Command line of an idle supervisor; a busy one has that of a step daemon with the folder of all steps.
 pub(super) const IDLE_TITLE: [&[u8]; 3] = [b"squall", b"step", b"--foster"];
 
 /// Time that the supervisor waits for its first node daemon.
@@ -79,7 +79,7 @@ const START_OF_ENDED: Duration = Duration::from_secs(1);
 /// Message of a node daemon to the batch supervisor, after its greeting.
 #[derive(Debug, Encode, Decode)]
 pub(crate) enum ToFoster {
-    /// Has the supervisor serve this step, whose folder is prepared.
+    /// Has the supervisor serve this step, which has a prepared folder.
     #[n(0)]
     Serve(#[n(0)] Box<Order>),
     /// Passes on a message for a step.
@@ -259,7 +259,7 @@ pub(super) struct Foster {
 }
 
 impl Foster {
-    /// Opens the supervisor of the node whose steps have their folders in `steps`.
+    /// Opens the supervisor of the node with the folders of its steps in `steps`.
     pub(super) fn new(steps: &Path) -> io::Result<Self> {
         let signals = SignalFd::new(&[libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP])?;
         let path = steps.parent().unwrap_or(steps).join(SOCK);
@@ -552,7 +552,7 @@ impl Foster {
                 let of = self.whose(pid);
                 let starting = |key| self.wards.get(&key).is_some_and(|ward| ward.starting.is_some());
                 if self.starters.are_at_work() && of.is_none_or(starting) {
-                    // It may be a script whose start was not reported yet.
+                    // It may be a script, with its start not reported yet.
                     break;
                 }
                 self.reap_orphan(pid, of);
@@ -578,15 +578,16 @@ impl Foster {
         self.kill_on(|_| true);
     }
 
-    /// Returns the step whose group contains an ended process that is not reaped yet. None: no served step has it.
+    /// Returns the step of an ended process that is not reaped yet: the step with the process in its group. None: no
+    /// served step has it.
     fn whose(&self, pid: u32) -> Option<StepKey> {
         let group = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
         let group = group.lines().find_map(|line| line.strip_prefix("0::/")).filter(|group| !group.is_empty())?;
         self.wards.iter().find(|(_, ward)| ward.group().ends_with(group)).map(|(key, _)| *key)
     }
 
-    /// Reaps an ended process that had lost its parent. Its usage counts for the step `of` whose group it was in, if
-    /// there is one.
+    /// Reaps an ended process that had lost its parent. If it was in the group of a step (`of`), its
+    /// usage counts for that step.
     fn reap_orphan(&mut self, pid: u32, of: Option<StepKey>) {
         let io = io_bytes(pid);
         let Ok(Waited::Reaped(reaped)) = reap_pid(pid) else { return };
@@ -596,7 +597,7 @@ impl Foster {
         }
     }
 
-    /// Continues to kill the processes of steps whose next kill is due.
+    /// Continues to kill the processes of steps for which the next kill is due.
     fn kill_on(&mut self, due: impl Fn(Instant) -> bool) {
         let clearing = self.wards.iter_mut().filter(|(_, ward)| ward.killing.is_some_and(&due));
         let cleared = clearing.filter_map(|(key, ward)| ward.is_cleared().then_some(*key));

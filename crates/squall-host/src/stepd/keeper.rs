@@ -14,12 +14,12 @@ use crate::spool::{Spool, file, note_exit, parse_key};
 use crate::sys::pmix;
 use crate::sys::wait::{Peeked, Reaped, Waited, peek, reap_pid};
 
-/// The step daemons that a zygote has made, and the steps whose daemon has died.
+/// The step daemons that a zygote has made, and the steps with a daemon that has died.
 #[derive(Debug, Default)]
 pub(super) struct Keeper {
     /// Folders of running step daemons by pid; that of a batch supervisor is the folder of all steps.
     daemons: BTreeMap<u32, PathBuf>,
-    /// Folders of steps whose daemon died and may have left tasks.
+    /// Folders of steps with a daemon that died and may have left tasks.
     left: BTreeSet<PathBuf>,
     /// Whether a step daemon has needed libpmix.
     pub(super) pmix_wanted: bool,

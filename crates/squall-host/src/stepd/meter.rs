@@ -35,7 +35,7 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// Measures a step whose memory may reach `limit_mb` MiB (0: no limit).
+    /// Measures a step that may use up to `limit_mb` MiB of memory (0: no limit).
     pub(super) fn new(limit_mb: u64, groups: StepGroups) -> Self {
         // The counters of a reused group do not start at 0.
         let kills = groups.oom_kills();
@@ -52,7 +52,7 @@ impl Meter {
         self.look_at(&families, &orphans)
     }
 
-    /// Like `sample`, for a step with a single task whose processes are given (by its group), without reading all
+    /// Like `sample`, for a step with a single task: its processes are given (by its group), without reading all
     /// processes of the machine.
     pub(super) fn sample_group(&mut self, processes: Vec<u32>) -> Option<StepInput> {
         self.look_at(&[(0, processes)], &[])

@@ -124,7 +124,7 @@ fn make_ready(launch: &StepLaunch, groups: &StepGroups) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs the batch supervisor of the node whose steps have their folders in `steps`; returns its exit status.
+/// Runs the batch supervisor of the node with the folders of its steps in `steps`; returns its exit status.
 fn run_foster(steps: &Path) -> i32 {
     let ready = || {
         set_child_subreaper()?;

@@ -23,7 +23,7 @@ use super::streams::{Streams, open_terminal, pipe};
 use super::wireup::{self, Wireup};
 use crate::sys::spawn::Session;
 
-/// Exit code of a job whose output file can't be opened, as in Slurm.
+/// Exit code of a job with an output file that can't be opened, as in Slurm.
 const NO_OUTPUT: ExitCode = ExitCode { code: 0, signal: 53 };
 
 /// A task that can be started, or the reason why it can't.

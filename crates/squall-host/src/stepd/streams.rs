@@ -40,7 +40,7 @@ struct Output {
 struct Labelled {
     file: File,
     label: String,
-    /// The beginning of a line whose end the task has not written yet.
+    /// The beginning of a line; the task has not written the line's end yet.
     held: Vec<u8>,
 }
 
@@ -174,7 +174,7 @@ impl Streams {
         }
         match output.pipe.read(&mut bytes) {
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => None,
-            // A terminal whose tasks have ended returns EIO.
+            // A terminal returns EIO after its tasks have ended.
             result => {
                 bytes.truncate(result.unwrap_or(0));
                 output.over = bytes.is_empty();

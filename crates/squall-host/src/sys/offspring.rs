@@ -17,7 +17,7 @@ pub(crate) enum Born {
 }
 
 /// Copies this process (fork). The second value is the copy's process id in the original, and 0 in the copy. Only for
-/// processes with one thread. The copy is created in the v2 cgroup whose folder is `cgroup`, if the kernel (from 5.7)
+/// processes with one thread. The copy is created in the v2 cgroup with the folder `cgroup`, if the kernel (from 5.7)
 /// and the cgroup allow it, otherwise in this process's own.
 pub(crate) fn bear(cgroup: Option<BorrowedFd<'_>>) -> io::Result<(Born, u32)> {
     let mut pid = -1;
@@ -76,7 +76,7 @@ fn command_line() -> Option<(usize, usize)> {
 }
 
 /// Ends this process at once, without the functions registered to run at exit. Those may have been registered by the
-/// process of which this is a copy, or by a library whose threads are in an unknown state.
+/// process of which this is a copy, or by a library with threads in an unknown state.
 pub(crate) fn leave(status: i32) -> ! {
     // SAFETY: takes an integer and does not return.
     unsafe { libc::_exit(status) }

@@ -53,7 +53,7 @@ impl std::os::fd::AsFd for SignalFd {
 /// Sends any signal number to a process by `kill(2)`. Errors are those of the call (`ESRCH`: no such process).
 pub fn kill(pid: u32, signal: i32) -> io::Result<()> {
     let Some(pid) = i32::try_from(pid).ok().filter(|&p| p > 1) else { return Err(io::ErrorKind::InvalidInput.into()) };
-    // SAFETY: no memory is involved, and `pid` names one process, never a group or everybody.
+    // SAFETY: no memory is involved, and `pid` names one process, never a group or all processes.
     if unsafe { libc::kill(pid, signal) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -62,6 +62,6 @@ pub(crate) fn kill_group(group: u32, signal: i32) -> io::Result<()> {
     let Some(group) = i32::try_from(group).ok().filter(|&g| g > 1) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
-    // SAFETY: no memory is involved; `group` is above 1, so that everybody is never meant.
+    // SAFETY: no memory is involved; `group` is above 1, so that -1 (all processes) is never passed.
     if unsafe { libc::kill(-group, signal) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -24,7 +24,7 @@ pub(crate) enum Session {
     Group,
     /// The child gets a session of its own.
     New,
-    /// The child gets a session of its own, whose controlling terminal is the child's standard input.
+    /// The child gets a session of its own, with the child's standard input as the controlling terminal.
     Terminal,
 }
 
@@ -183,7 +183,7 @@ impl Spawn<'_> {
         self.start_by(clone_vfork)
     }
 
-    /// Starts the process as a member of the v2 cgroup whose folder is `cgroup`. That costs the machine much less than
+    /// Starts the process as a member of the v2 cgroup with the folder `cgroup`. That costs the machine much less than
     /// moving it there later. Fails with call `clone` if the kernel (before 5.7) or the cgroup does not allow it, or on
     /// processors other than x86-64.
     pub(crate) fn start_in(&self, cgroup: BorrowedFd<'_>) -> Result<Child, SpawnError> {
@@ -296,7 +296,7 @@ fn clone_vfork(plan: &mut Plan) -> io::Result<Child> {
         }
         pid
     };
-    // SAFETY: the kernel has made this descriptor for us (CLONE_PIDFD), and nobody else owns it.
+    // SAFETY: the kernel has made this descriptor for us (CLONE_PIDFD), and nothing else owns it.
     Ok(Child { pid: pid as u32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
 }
 
@@ -351,7 +351,7 @@ fn clone_into(plan: &mut Plan, cgroup: BorrowedFd<'_>) -> io::Result<Child> {
         }
         pid
     };
-    // SAFETY: the kernel has made this descriptor for us (CLONE_PIDFD), and nobody else owns it.
+    // SAFETY: the kernel has made this descriptor for us (CLONE_PIDFD), and nothing else owns it.
     Ok(Child { pid: pid as u32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
 }
 

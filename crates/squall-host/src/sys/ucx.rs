@@ -169,8 +169,8 @@ impl Worker {
         self.sending.is_empty()
     }
 
-    /// Takes the received messages with their tags. Messages whose tag is not `tag` under `mask` are dropped. If
-    /// nothing is returned, the descriptor reports the next ones.
+    /// Takes the received messages with their tags. Messages with a tag other than `tag` under `mask` are dropped.
+    /// If nothing is returned, the descriptor reports the next ones.
     pub(crate) fn take(&mut self, tag: u64, mask: u64) -> Vec<(u64, Vec<u8>)> {
         let mut taken = Vec::new();
         let until = Instant::now() + SPIN;

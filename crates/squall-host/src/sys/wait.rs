@@ -75,8 +75,8 @@ pub fn peek() -> Peeked {
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     let mut rusage = MaybeUninit::<libc::rusage>::zeroed();
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
-    // SAFETY: both pointers are valid for the call, whose last argument the C library does not offer; an all-zero siginfo
-    // says pid 0, which is "none has ended", and an all-zero rusage is valid.
+    // SAFETY: both pointers are valid for the call (its last argument is not offered by the C library); an all-zero
+    // siginfo says pid 0, which is "none has ended", and an all-zero rusage is valid.
     let (pid, how, status, rusage) = unsafe {
         let (info_at, rusage_at) = (info.as_mut_ptr(), rusage.as_mut_ptr());
         if libc::syscall(libc::SYS_waitid, libc::P_ALL, 0, info_at, options, rusage_at) != 0 {

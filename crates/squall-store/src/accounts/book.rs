@@ -86,7 +86,7 @@ pub(super) struct Book {
 /// Cache of rows written lately: reading them back would cost more than writing them.
 #[derive(Default)]
 pub(super) struct Recent {
-    /// Submitted jobs whose rows are written before the transaction ends.
+    /// Submitted jobs; their rows are written before the transaction ends.
     pub(super) drafts: BTreeMap<JobId, Draft>,
     /// Specifications of jobs that have a row or get one; until their nodes are released, or the cache is full.
     pub(super) jobs: HashMap<JobId, Arc<JobSpec>>,
@@ -94,7 +94,7 @@ pub(super) struct Recent {
     owner: Option<(Arc<Owner>, i64)>,
     /// The specification used last, with its row id; None: none was used yet.
     spec: Option<(Arc<JobSpec>, i64)>,
-    /// The array whose tasks were changed last; None: there is none, or its changes are written.
+    /// The array with the tasks that were changed last; None: there is none, or its changes are written.
     pub(super) array: Option<Array>,
 }
 
@@ -104,7 +104,7 @@ const DRAFTS_MAX: usize = 8192;
 /// Number of jobs that causes `Recent::jobs` to be emptied.
 pub(super) const RECENT_JOBS: usize = 100_000;
 
-/// Cached state of an array whose tasks are being changed.
+/// Cached state of an array while its tasks are being changed.
 pub(super) struct Array {
     pub(super) id: JobId,
     /// Job id of the array's last task.

@@ -129,7 +129,7 @@ pub fn seen(path: &Path) -> Option<Seen> {
 }
 
 impl Accounts {
-    /// Starts to follow the journal of `cluster`, whose last record is `last`.
+    /// Starts to follow the journal of `cluster`; the journal's last record is `last`.
     pub fn start(place: &Place, cluster: u128, last: u64, accounted: Accounted) -> std::io::Result<Self> {
         let (orders, inbox) = sync_channel(ORDERS_MAX);
         let (records, fed) = sync_channel(FED_MAX);

@@ -64,8 +64,8 @@ pub(crate) fn has_sums(path: &Path) -> Option<bool> {
     Some(is_checked(&head))
 }
 
-/// Returns the numbers (from 1) of the pages whose checksum is wrong, in a file with checksums. It must not be changed
-/// meanwhile.
+/// Returns the numbers (from 1) of the pages with a wrong checksum, in a file with checksums. The file must not be
+/// changed meanwhile.
 pub(crate) fn damaged(path: &Path) -> std::io::Result<Vec<u32>> {
     const PAGES_AT_ONCE: usize = 256;
     let mut file = std::fs::File::open(path)?;

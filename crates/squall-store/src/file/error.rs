@@ -1,4 +1,4 @@
-//! Errors of the journal, whose messages name the file, the place in it and the remedy.
+//! Errors of the journal; their messages name the file, the place in it and the remedy.
 
 use std::fmt;
 use std::io;

@@ -92,8 +92,8 @@ pub(crate) fn remove(path: &Path) -> Result<(), JournalError> {
     }
 }
 
-/// Creates a file of `size` zero bytes whose blocks are allocated and written, so that a later flush of its content
-/// need not allocate.
+/// Creates a file of `size` zero bytes with its blocks allocated and written, so that a later flush of its content need
+/// not allocate.
 pub(crate) fn zeroed(path: &Path, size: u64) -> io::Result<File> {
     const CHUNK: usize = 256 << 10;
     let file = create(path)?;

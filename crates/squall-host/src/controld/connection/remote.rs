@@ -92,7 +92,7 @@ enum What {
     Client(Vouched),
 }
 
-/// A daemon whose node name is proven by its key.
+/// A daemon with a node name that is proven by its key.
 struct Visitor {
     name: String,
     key: PublicKey,

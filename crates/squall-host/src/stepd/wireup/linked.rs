@@ -11,7 +11,7 @@ const PROGRAM_BYTES: u64 = 256 << 10;
 
 /// Beginning of a library's name in the string table of a program.
 const WORD: &[u8] = b"\0lib";
-/// Prefixes of names of libraries whose programs use PMIx or PMI.
+/// Prefixes of names of libraries; programs linked with them use PMIx or PMI.
 const MPI: [&[u8]; 3] = [b"libmpi.so.", b"libmpi_", b"libpmix.so."];
 /// Prefix of the name of MPICH's library; its programs use PMI.
 const MPICH: &[u8] = b"libmpich";

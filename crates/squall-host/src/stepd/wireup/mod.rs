@@ -167,7 +167,7 @@ struct Standing {
     spoke: BTreeSet<u32>,
     /// Ranks that have connected to PMIx or PMI, and not finished using it.
     within: BTreeSet<u32>,
-    /// Ranks whose processes have ended without connecting to PMIx or PMI.
+    /// Ranks with processes that have ended without connecting to PMIx or PMI.
     silent: BTreeSet<u32>,
     /// Signals that were sent to the tasks: a task that is ended by one of them has not failed.
     sent: BTreeSet<i32>,

@@ -15,7 +15,7 @@ use crate::sys::pmix::accepted;
 /// Most events that are taken at once.
 const EVENTS: usize = 64;
 
-/// Connections of libpmix whose messages are acknowledged at once.
+/// Connections of libpmix on which messages are acknowledged at once.
 #[derive(Debug)]
 pub(super) struct Prompt {
     epoll: OwnedFd,

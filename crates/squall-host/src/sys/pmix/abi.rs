@@ -171,7 +171,7 @@ struct DataArray {
 pub(super) struct Infos {
     entries: Vec<Info>,
     texts: Vec<CString>,
-    /// Indexes of byte objects, whose bytes are from malloc: the library may take them, and then leaves NULL.
+    /// Indexes of byte objects. Their bytes are from malloc: the library may take them, and then leaves NULL.
     objects: Vec<usize>,
     #[expect(clippy::vec_box, reason = "entries point to them: they must stay where they are")]
     arrays: Vec<Box<DataArray>>,
@@ -271,7 +271,7 @@ impl Drop for Infos {
     }
 }
 
-/// Returns a union whose first bytes are `bytes`, 8 at most, and whose other bytes are 0.
+/// Returns a union that begins with `bytes`, 8 at most; its other bytes are 0.
 fn first_bytes(bytes: &[u8]) -> [u64; 3] {
     let mut word = [0; 8];
     word[..bytes.len()].copy_from_slice(bytes);

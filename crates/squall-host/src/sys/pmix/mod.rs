@@ -26,8 +26,8 @@ const LIBRARY: &CStr = c"libpmix.so.2";
 
 /// Environment variables under which the library runs in this process. Job data is sent to each task when it connects
 /// (`hash`), so there are no files in shared memory to be removed. Text logged by tasks goes to their user, not to the
-/// step daemon's standard error. And the server does not need the topology, whose discovery would take most of its
-/// start.
+/// step daemon's standard error. And the server does not need the topology: to discover it would take most of
+/// the server's start.
 const OWN_ENVIRONMENT: [(&str, &str); 3] =
     [("PMIX_MCA_gds", "hash"), ("PMIX_MCA_plog", "default"), ("HWLOC_SYNTHETIC", "pu:1")];
 
@@ -232,7 +232,7 @@ impl Server {
         // SAFETY: packed by the library of a step daemon of the same step; it refuses what it does not understand.
         let infos = event.details.iter().filter_map(|packed| unsafe { self.inbox.unpack(packed) });
         let infos: Vec<abi::Info> = infos.collect();
-        // SAFETY: all pointers are valid for the call, which copies what they point to; nobody waits for its end.
+        // SAFETY: all pointers are valid for the call, which copies what they point to; nothing waits for its end.
         unsafe {
             let (code, range) = (event.code, event.range);
             (self.calls.0.notify)(code, &raw const source, range, infos.as_ptr(), infos.len(), None, ptr::null_mut());

@@ -45,7 +45,7 @@ pub(crate) enum Upcall {
     },
     /// A task asks for the data that a rank on another node has published.
     Ask {
-        /// Rank whose data the task asks for.
+        /// Rank to which the requested data belongs.
         rank: u32,
         /// Callback by which the host answers this request.
         reply: ModexReply,

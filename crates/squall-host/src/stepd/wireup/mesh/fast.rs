@@ -1,4 +1,4 @@
-//! UCX between the step daemons of a step: carries messages to those whose worker address is known. Ordinary
+//! UCX between the step daemons of a step: carries messages to those with a known worker address. Ordinary
 //! connections stay open too: they transfer the workers' addresses, and their end shows that a step daemon has died.
 
 use std::collections::BTreeMap;
