@@ -1,4 +1,4 @@
-//! Encoding of messages and files: CBOR (RFC 8949) whose fields and variants have numbers instead of names.
+//! Encoding of messages and files: CBOR (RFC 8949) with numbers instead of names for fields and variants.
 //!
 //! Every type that is sent or stored derives `Encode` and `Decode` of [minicbor](https://docs.rs/minicbor) and gives
 //! each field a number, `#[n(3)]`. A reader skips unknown numbers. A missing number gives `None`, or the default where
@@ -9,12 +9,12 @@ use minicbor::decode::{Decoder, Error};
 use minicbor::encode::{self, Encoder, Write};
 use minicbor::{Decode, Encode};
 
-/// A type whose values can be encoded. Implemented for all that derive `Encode`.
+/// A type with values that can be encoded. Implemented for all that derive `Encode`.
 pub trait Encoded: Encode<()> {}
 
 impl<T: Encode<()> + ?Sized> Encoded for T {}
 
-/// A type whose values can be decoded. The decoded value borrows nothing from the input.
+/// A type with values that can be decoded. The decoded value borrows nothing from the input.
 pub trait Decoded: for<'b> Decode<'b, ()> {}
 
 impl<T: for<'b> Decode<'b, ()>> Decoded for T {}

@@ -90,7 +90,7 @@ pub enum Event {
     /// An operator set the state of nodes (drain, resume, down …).
     #[n(5)]
     NodesSet {
-        /// The nodes whose state was set.
+        /// The nodes that got the new state.
         #[n(0)]
         nodes: NodeSet,
         /// The new state of the nodes.
@@ -336,7 +336,7 @@ pub enum Event {
     /// A job or step that has just started got generic resources (as GPUs).
     #[n(23)]
     GresGranted {
-        /// The job that got the resources, or whose step got them.
+        /// The job that got the resources, or the job of the step that got them.
         #[n(0)]
         job: JobId,
         /// The step that got the resources. None: the job as a whole.
@@ -363,7 +363,7 @@ pub enum Event {
     /// The gang matrix (jobs by time slot) changed.
     #[n(26)]
     Ganged {
-        /// Jobs whose time slots changed, each with its new slots.
+        /// Jobs with changed time slots, each with its new slots.
         #[n(0)]
         shifts: Vec<Shift>,
     },
@@ -388,7 +388,7 @@ pub enum Event {
         /// Number of the new attempt, one higher than that of the job's last attempt. It identifies the lease.
         #[n(1)]
         attempt: Attempt,
-        /// The job whose resources the leased job takes over: same partition, node, cores and memory.
+        /// The job from which the leased job takes over the resources: same partition, node, cores and memory.
         #[n(2)]
         behind: JobId,
     },
@@ -460,7 +460,7 @@ pub enum Event {
     /// is unchanged.
     #[n(35)]
     Recorded {
-        /// The job whose accounting record changed.
+        /// The job with the changed accounting record.
         #[n(0)]
         job: JobId,
         /// Names of the changed fields, from [`crate::wire::history::RECORDED`], with their new values.
@@ -474,7 +474,7 @@ pub enum Event {
     /// reconfigure`, or until the controller starts with a changed configuration.
     #[n(36)]
     NodesChanged {
-        /// The nodes whose description changed.
+        /// The nodes with a changed description.
         #[n(0)]
         nodes: NodeSet,
         /// New values of the nodes' description.

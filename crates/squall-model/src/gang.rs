@@ -200,8 +200,8 @@ pub enum Coscheduling {
     /// The jobs of one row run at a time, on all of their nodes together.
     #[n(1)]
     Gang,
-    /// Jobs whose processes communicate often, as measured, run as with `Gang`. Other jobs run while no such job is in
-    /// its slot on their cores, and otherwise use CPU time that it leaves idle (flexible coscheduling, FCS).
+    /// Jobs with processes that communicate often, as measured, run as with `Gang`. Other jobs run while no such job is
+    /// in its slot on their cores, and otherwise use CPU time that it leaves idle (flexible coscheduling, FCS).
     #[n(2)]
     Flexible,
     /// The jobs of all rows run at once. The nodes' kernels share the time, and a process that waits for another

@@ -320,8 +320,8 @@ fn terms(text: &str) -> Result<Vec<(usize, &str)>, HostListError> {
     Ok(out)
 }
 
-/// Parses a term of a host list, whose brackets are balanced and not nested. `offset`: where the term begins in the
-/// list.
+/// Parses a term of a host list. The term's brackets are balanced and not nested. `offset`: where the term begins in
+/// the list.
 fn parse_term(term: &str, offset: usize) -> Result<Vec<Part<'_>>, HostListError> {
     let mut parts = Vec::new();
     let (mut rest, mut at) = (term, offset);

@@ -102,7 +102,7 @@ pub const CAST_BLOCK_BYTES: u64 = 64 << 10;
 /// Most multicast blocks in transit at a time: one for each bit of a variable of nodes (64-bit integer) without its
 /// sign.
 pub const CAST_BLOCKS: u64 = 63;
-/// Most files whose digests the controller stores, so that sending a file again needs no second upload.
+/// Most files of which the controller stores the digests, so that sending a file again needs no second upload.
 pub const RECALLED_MAX: usize = 4096;
 /// Most bytes of files that a node keeps in its cache.
 pub const CONTENT_BYTES_MAX: u64 = 4 << 30;

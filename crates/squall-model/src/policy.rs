@@ -131,7 +131,7 @@ pub enum Scope {
     Least,
 }
 
-/// A resource whose usage is accounted and can be limited (Slurm's TRES). Variants are added at the end only.
+/// A resource. Its usage is accounted and can be limited (Slurm's TRES). Variants are added at the end only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(index_only)]
 #[expect(missing_docs, reason = "the names say it")]
@@ -377,7 +377,7 @@ pub struct Qos {
     /// Priority of the QOS relative to others, used with `priority_weight_qos`.
     #[n(2)]
     pub priority: u32,
-    /// Names of QOS whose jobs may be preempted for jobs of this QOS.
+    /// Names of QOS. Their jobs may be preempted for jobs of this QOS.
     #[n(3)]
     pub preempt: Vec<String>,
     /// What happens to preempted jobs of the QOS. None: the cluster's setting.

@@ -176,7 +176,8 @@ impl Reservation {
         let until = later + Span::from_secs(2 * WEEK_S);
         let (mut one, mut two) = (self.brought_to(later), other.brought_to(later));
         while one.0 >= two.1 || two.0 >= one.1 {
-            // Advance the reservation whose time ends sooner to its next time. If it has none, the two never overlap.
+            // Advance the reservation with the time that ends sooner to its next time. If it has none, the two never
+            // overlap.
             let (earlier, whose) = if one.1 <= two.1 { (&mut one, self) } else { (&mut two, other) };
             match whose.step(earlier.0) {
                 Some(step) if earlier.0 + step < until => *earlier = (earlier.0 + step, earlier.1 + step),

@@ -55,7 +55,7 @@ pub(crate) struct Placed {
     /// limit.
     array_limit: Option<u32>,
     allocated: bool,
-    /// Attempt of the job whose batch script has started last. The script runs the job order's steps.
+    /// The job's attempt in which its batch script has started last. The script runs the job order's steps.
     attempt: Attempt,
     steps_done: u32,
     /// Nodes for which the job order's last srun reported that output may be missing. None: no srun of it has ended.
@@ -728,7 +728,7 @@ impl World {
 }
 
 impl Question {
-    /// Returns a query whose condition holds on every node that can be reached.
+    /// Returns a query with a condition that holds on every node that can be reached.
     pub(crate) fn probe() -> Self {
         let test = Test { variable: Variable::Heard, comparison: Comparison::AtLeast, value: 0 };
         Self { name: String::new(), test, wait: false, write: None, time: Span::from_secs(5) }

@@ -310,7 +310,7 @@ impl World {
         }
     }
 
-    /// Runs one controller iteration, whose records join the open batch. While a flush is in progress, the batch stays
+    /// Runs one controller iteration. Its records join the open batch. While a flush is in progress, the batch stays
     /// open for further iterations.
     pub(crate) fn controller_turn(&mut self, life: u64) {
         if life != self.controller.life {

@@ -254,7 +254,7 @@ impl Machine {
         }
     }
 
-    /// Returns the job whose rank a node runs in this tick.
+    /// Returns the job of the rank that a node runs in this tick.
     fn choose(&self, node: usize) -> Option<JobId> {
         let here =
             || self.running.iter().filter_map(move |(&id, running)| Some((id, running, running.ranks.get(&node)?)));
@@ -278,8 +278,8 @@ impl Machine {
         }
     }
 
-    /// Returns the job that a node's own scheduler chooses: the one whose process has run least. The current process
-    /// keeps its time slice. `may` tells which processes can be chosen.
+    /// Returns the job that a node's own scheduler chooses: the one with the process that has run least. The current
+    /// process keeps its time slice. `may` tells which processes can be chosen.
     fn local(&self, node: usize, may: impl Fn(&Rank) -> bool) -> Option<JobId> {
         let wanting = self.running.iter().filter_map(|(&id, running)| Some((id, running.ranks.get(&node)?)));
         let wanting = || wanting.clone().filter(|(_, rank)| rank.wants() && may(rank));
@@ -304,7 +304,7 @@ impl Machine {
         }
     }
 
-    /// Ends the barrier of each job whose ranks have all reached it. The job's next phase begins, or the job ends.
+    /// Ends each barrier that all ranks of its job have reached. The job's next phase begins, or the job ends.
     fn meet(&mut self) {
         let (now, buffered) = (self.now, self.method == Method::Buffered);
         let mut ended = Vec::new();

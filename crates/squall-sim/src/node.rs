@@ -46,8 +46,8 @@ pub(crate) struct NodeHost {
     /// Number of daemon starts on this node in the whole simulation. It is not reset when a new incarnation begins.
     pub(crate) life: u64,
     pub(crate) spool: Spool,
-    /// Record in the kernel's memory that survives the daemon but not the boot: steps whose directories the spool must
-    /// contain, and the number of started steps.
+    /// Record in the kernel's memory that survives the daemon but not the boot: steps with a directory that the spool
+    /// must contain, and the number of started steps.
     witness: (BTreeSet<StepKey>, u64),
     /// Jobs that have a cgroup on the node.
     groups: BTreeSet<JobAttempt>,
@@ -55,7 +55,7 @@ pub(crate) struct NodeHost {
     pub(crate) copy: Option<Spool>,
     /// Live step daemons, and the remaining tasks of killed ones.
     pub(crate) steps: BTreeMap<StepKey, StepHost>,
-    /// For each core: the job whose live processes use it, and their number. None: no process uses the core.
+    /// For each core: the job of the live processes that use it, and their number. None: no process uses the core.
     pub(crate) cores: Vec<Option<(JobAttempt, u32)>>,
     last_pid: u32,
     /// Number of actions until the node daemon is killed. None: no kill is planned.

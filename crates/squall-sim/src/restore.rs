@@ -30,7 +30,8 @@ pub(crate) struct Restoration {
     accepts: bool,
     /// Whether the controller has ended with the error that nodes have newer data.
     refused: bool,
-    /// Steps, with their nodes, that ran at the restoration and whose job is not in the backup: nothing may kill them.
+    /// Steps, with their nodes, that ran at the restoration and belong to jobs that the backup does not have: nothing
+    /// may kill them.
     spared: BTreeSet<(StepKey, usize)>,
     /// Highest id of a job that ran at the restoration.
     known: JobId,

@@ -249,7 +249,7 @@ impl World {
             && self.nodes.iter().all(|n| n.steps.is_empty() && n.spool.steps.is_empty() && n.spool.jobs.is_empty())
     }
 
-    /// Cancels pending jobs whose dependencies may never be fulfilled, in the name of their users.
+    /// Cancels pending jobs with dependencies that may never be fulfilled, in the name of their users.
     pub(crate) fn cancel_hopeless(&mut self) {
         let waiting: Vec<usize> = (0..self.clients.placed.len())
             .filter(|&order| !self.clients.placed[order].order.after.is_empty())

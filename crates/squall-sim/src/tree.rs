@@ -190,7 +190,7 @@ impl World {
         self.nodes.get(port).map_or(self.controller.life, |node| node.life)
     }
 
-    /// Returns the port of an end that is open and whose daemon has not restarted since. None otherwise.
+    /// Returns the port of an end if the end is open and its daemon has not restarted since. None otherwise.
     fn live_end(&self, hop: u64, side: Side) -> Option<usize> {
         let end = self.tree.hops.get(&hop)?.end(side);
         let lives = end.open && self.listens(end.port) && self.life_of(end.port) == end.life;

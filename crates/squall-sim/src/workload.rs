@@ -32,7 +32,7 @@ const FILE_BYTES_MAX: u64 = 600_000;
 /// Name of the second partition, which has half of the nodes; its jobs are considered before those of the first.
 pub(crate) const FAST: &str = "fast";
 
-/// Name of the QOS whose jobs are preempted for jobs of the QOS `HIGH`.
+/// Name of a QOS. Its jobs are preempted for jobs of the QOS `HIGH`.
 pub(crate) const LOW: &str = "low";
 /// Name of the QOS that may preempt [`LOW`].
 pub(crate) const HIGH: &str = "high";

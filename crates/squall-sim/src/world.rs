@@ -164,7 +164,7 @@ pub(crate) struct World {
     pub(crate) controller: ControllerHost,
     pub(crate) nodes: Vec<NodeHost>,
     pub(crate) tree: Tree,
-    /// Pairs (node, daemon start number) whose registration was accepted once. Only planted bugs use it.
+    /// Pairs (node, daemon start number) with a registration that was accepted once. Only planted bugs use it.
     pub(crate) welcomed: BTreeSet<(usize, u64)>,
     pub(crate) clients: Clients,
     /// Each `srun` that waits for a step, by the index of its job order.

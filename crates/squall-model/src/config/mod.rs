@@ -62,7 +62,7 @@ pub struct Config {
     /// Default 1024; 0: no limit.
     pub max_content_per_user_mb: u32,
     /// The lowest job id. After `max_job_id` numbering starts again here and skips ids in use. Default 1. Not for
-    /// cells, whose ids follow from their number.
+    /// cells: their ids follow from their number.
     #[serde(alias = "FirstJobId")]
     pub first_job_id: u32,
     /// The highest job id. Default 67043328, as in Slurm.
@@ -70,7 +70,7 @@ pub struct Config {
     pub max_job_id: u32,
     /// Whether jobs without `--requeue` or `--no-requeue` are requeued when a node fails. Default true.
     pub job_requeue: bool,
-    /// Whether jobs whose dependency can never be satisfied are cancelled. Default false.
+    /// Whether jobs with a dependency that can never be satisfied are cancelled. Default false.
     pub kill_invalid_depend: bool,
     /// Seconds of silence after which a node is down and gets no new work. Default 60; at least the 10 s between two
     /// heartbeats.
@@ -128,7 +128,7 @@ pub struct Config {
     /// Weight of the age factor: points for a job that has waited for `priority_max_age_s`; fewer for a shorter wait.
     #[serde(alias = "PriorityWeightAge")]
     pub priority_weight_age: u32,
-    /// Weight of fair share: points for a job whose association has used none of its share; fewer the more is used.
+    /// Weight of fair share: points for jobs of an association that has used none of its share; fewer the more is used.
     #[serde(alias = "PriorityWeightFairshare")]
     pub priority_weight_fairshare: u32,
     /// Weight of the job's size: points for a job that requests the whole cluster; fewer for a smaller one. With
@@ -194,7 +194,7 @@ pub struct Config {
     /// that claim to be root or a system user are refused. Default 1000, as `UID_MIN` of login.defs.
     pub min_uid: Here<u32>,
     /// Whether each batch script has a step daemon of its own, instead of one supervising process per node. A step
-    /// daemon costs as much as a short job. For sites whose users' file systems may hang.
+    /// daemon costs as much as a short job. For sites with user file systems that may hang.
     pub own_step_daemons: Here<bool>,
     /// How nodes stop jobs outside their time slot: `auto`, `freeze` or `idle`.
     pub gang_switch: Here<GangSwitch>,
@@ -505,7 +505,7 @@ pub struct PartitionConfig {
     /// Names of users that may use the partition. Empty: all.
     #[serde(deserialize_with = "words::names")]
     pub allow_users: Vec<String>,
-    /// Names of groups whose members may use the partition. Empty: all.
+    /// Names of groups. Their members may use the partition. Empty: all users.
     #[serde(alias = "AllowGroups", deserialize_with = "words::names")]
     pub allow_groups: Vec<String>,
     /// Priority tier. Jobs of a partition with a higher tier are scheduled first. Default 1.
@@ -523,7 +523,7 @@ pub struct PartitionConfig {
     /// Time between warning and end of preempted jobs of the partition, seconds.
     #[serde(alias = "GraceTime", deserialize_with = "Seconds::plain")]
     pub grace_time_s: Seconds,
-    /// Name of the QOS whose limits all jobs of the partition share. Empty: none.
+    /// Name of the QOS with the limits that all jobs of the partition share. Empty: none.
     #[serde(alias = "QOS", alias = "QoS")]
     pub qos: String,
     /// Accounts that may use the partition. Empty: all.

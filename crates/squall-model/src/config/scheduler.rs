@@ -64,7 +64,7 @@ const PACES: [&str; 31] = [
     "sched_interval",
     "sched_max_job_start",
     "sched_min_interval",
-    // Parameters whose effect always holds here, or that concern missing features.
+    // Parameters with an effect that always holds here, and parameters of missing features.
     "bb_array_stage_cnt",
     "bf_ignore_newly_avail_nodes",
     "bf_licenses",
@@ -81,7 +81,7 @@ const PACES: [&str; 31] = [
     "step_retry_time",
 ];
 
-/// Slurm's parameters whose effect is not implemented.
+/// Slurm's parameters with an effect that is not implemented here.
 const MISSING: [&str; 43] = [
     "allow_zero_lic",
     "assoc_limit_continue",
@@ -157,8 +157,8 @@ impl SchedulerParameters {
     pub(super) fn has(&self, word: &str) -> bool {
         self.idle.iter().any(|said| name(said) == word)
     }
-    /// Returns the parameters that have no effect, as written: first those that need none here, then those whose effect
-    /// is not implemented.
+    /// Returns the parameters that have no effect, as written: first those that need none here, then those with an
+    /// effect that is not implemented.
     pub fn without_effect(&self) -> (Vec<&str>, Vec<&str>) {
         let idle = self.idle.iter().map(String::as_str).filter(|word| !SWITCHES.contains(&name(word)));
         idle.partition(|word| !MISSING.contains(&name(word)))

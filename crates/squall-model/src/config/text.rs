@@ -64,7 +64,7 @@ impl Lines {
     }
 
     /// Checks the file for bad host lists, nodes and partitions that are defined twice, partitions of unknown nodes,
-    /// and times whose unit is unclear. The error is a text for users.
+    /// and times in an unclear unit. The error is a text for users.
     pub(super) fn check(&self, text: &str) -> Result<(), String> {
         let mut nodes: BTreeMap<String, String> = BTreeMap::new();
         for list in self.nodes.iter().filter_map(|node| node.name.as_ref()) {

@@ -104,7 +104,7 @@ impl JobKind {
     }
 }
 
-/// Membership of a job in a heterogeneous job, whose components have consecutive ids.
+/// Membership of a job in a heterogeneous job. The components of a heterogeneous job have consecutive ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct Het {
     /// Id of the first component, which is also the id of the whole heterogeneous job.

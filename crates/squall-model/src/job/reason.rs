@@ -64,7 +64,7 @@ pub enum PendingReason {
     /// Other jobs hold licenses that the job needs.
     #[n(18)]
     Licenses,
-    /// A limit of an association or QOS is reached: whose limit, and which.
+    /// A limit is reached: the kind of object on which it is set (association or QOS), and which limit.
     #[n(19)]
     Limit(#[n(0)] Whose, #[n(1)] Limit),
     /// The job's reservation has not begun.
@@ -163,7 +163,7 @@ pub enum Seat {
     /// A prism with a shape from the topology file's list (`Placements`), as text.
     #[n(1)]
     Listed(#[n(0)] String),
-    /// A prism of another shape, whose traffic stays inside it, as text.
+    /// A prism of another shape that keeps its traffic inside, as text.
     #[n(2)]
     Prism(#[n(0)] String),
     /// No prism: nodes that follow each other in an ordering of the torus's routers, with the ordering's name.

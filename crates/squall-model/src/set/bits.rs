@@ -51,8 +51,8 @@ impl BitSet {
         set.insert_run(0, n);
         set
     }
-    /// Reads a set given as a hexadecimal number, whose lowest bit stands for 0: `0x5` is the set of 0 and 2. `0x` may
-    /// be left out. None: the text is no such number.
+    /// Reads a set given as a hexadecimal number. The lowest bit stands for 0: `0x5` is the set of 0 and 2. `0x` may be
+    /// left out. None: the text is no such number.
     pub fn from_hex(text: &str) -> Option<Self> {
         const DIGITS_MAX: usize = 1024;
         let digits = text.strip_prefix("0x").unwrap_or(text);

@@ -162,7 +162,7 @@ impl Layout {
         }
         let rank = u64::from(rank);
         let most = self.tasks.runs().map(|(tasks, _)| u64::from(*tasks)).max()?;
-        // Binary search for the first round at whose end this rank has been assigned.
+        // Binary search for the round in which this rank is assigned.
         let (mut low, mut high) = (0, most.div_ceil(self.at_once()));
         while low < high {
             let round = low.midpoint(high);
@@ -197,7 +197,8 @@ impl Layout {
         self.tasks.runs().map(|(tasks, count)| u64::from(*tasks).min(most) * u64::from(count)).sum()
     }
 
-    /// Returns how many ranks a node with `tasks` tasks gets in a round at whose begin nodes have up to `from` ranks.
+    /// Returns how many ranks a node with `tasks` tasks gets in a round. Before the round, nodes have up to `from`
+    /// ranks.
     fn in_round(&self, tasks: u64, from: u64) -> u64 {
         tasks.saturating_sub(from).min(self.at_once())
     }

@@ -43,7 +43,7 @@ pub enum BroadcastTo {
         /// Ids of the job or components; at least one.
         #[n(0)]
         jobs: Vec<JobId>,
-        /// Step whose nodes get the file. None: all nodes of the jobs.
+        /// The file goes to the nodes of this step. None: to all nodes of the jobs.
         #[n(1)]
         step: Option<StepNo>,
     },

@@ -41,7 +41,7 @@ pub struct UpFrame {
     pub says: Vec<Upward>,
 }
 
-/// Route from the root to a node whose place in the tree is not known yet. Each entry is a relay's number for the
+/// Route from the root to a node that has no known place in the tree yet. Each entry is a relay's number for the
 /// connection to the next node; the relay nearest to the root comes last.
 pub type Route = Vec<u32>;
 
@@ -262,7 +262,7 @@ pub struct Window {
 }
 
 /// XFER-AND-SIGNAL: messages for every node of a set, called a put. A node processes each put at most once: it ignores
-/// a put whose number is not above all earlier ones.
+/// a put with a number that is not above all earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Put {
     /// Epoch of the controller that sent the put.

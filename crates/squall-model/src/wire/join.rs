@@ -9,8 +9,8 @@ pub type PublicKey = [u8; 32];
 /// Name of the authentication scheme ([`super::Proof::Scheme`]) for a join token; its bytes are the token's secret.
 pub const TOKEN: &str = "token";
 
-/// Name of the authentication scheme ([`super::Proof::Scheme`]) for a client whose identity a node daemon confirms; its
-/// bytes are an encoded [`Vouched`].
+/// Name of the authentication scheme ([`super::Proof::Scheme`]) for a client with an identity that a node daemon
+/// confirms. The scheme's bytes are an encoded [`Vouched`].
 pub const VOUCHED: &str = "vouched";
 
 /// Identity of a client on a node's machine, as the node daemon confirms it. The controller accepts it for users that

@@ -90,7 +90,7 @@ pub enum Down {
     /// Acknowledges reports: they are in the controller's journal, so the node need not send them again.
     #[n(8)]
     Known {
-        /// Steps whose end or failed start was reported.
+        /// Steps with a reported end or a reported failed start.
         #[n(0)]
         steps: Vec<StepKey>,
         /// Jobs that were reported as having no processes left on the node.
@@ -145,7 +145,7 @@ pub enum Down {
     /// Deletes the received part of a file. Sent when some node could not receive it.
     #[n(14)]
     Abort {
-        /// The file whose received part is deleted.
+        /// The received part of this file is deleted.
         #[n(0)]
         content: ContentId,
     },
@@ -320,10 +320,10 @@ pub struct Registration {
     /// Hardware of the node.
     #[n(3)]
     pub hardware: Hardware,
-    /// Jobs started on the node whose end the node daemon has not reported yet.
+    /// Jobs that were started on the node and that the node daemon has not reported as ended yet.
     #[n(4)]
     pub jobs: Vec<JobAttempt>,
-    /// Steps started on the node whose end the node daemon has not reported yet.
+    /// Steps that were started on the node and that the node daemon has not reported as ended yet.
     #[n(5)]
     pub steps: Vec<StepKey>,
     /// Jobs that the node accepted in an earlier incarnation and that certainly never started a process.

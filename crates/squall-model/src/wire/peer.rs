@@ -149,7 +149,7 @@ pub enum PeerMessage {
         /// The synchronization point for which the ranks contributed the data.
         #[n(0)]
         gathering: Gathering,
-        /// Position, among the nodes that take part, of the node whose ranks contributed the data.
+        /// Position, among the nodes that take part, of the node with the ranks that contributed the data.
         #[n(1)]
         origin: u32,
         /// The data of that node's ranks, concatenated.

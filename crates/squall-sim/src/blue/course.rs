@@ -55,8 +55,8 @@ pub struct Course {
     pub utilisation: f64,
 }
 
-/// Returns the configuration of a torus with these extents, whose first axis varies fastest: one node at each router,
-/// named n1, n2 and so on.
+/// Returns the configuration of a torus with these extents: one node at each router, named n1, n2 and so on. The first
+/// axis varies fastest.
 pub fn torus(extents: &[u32]) -> Config {
     let nodes: u32 = extents.iter().product();
     let dims = extents.iter().map(u32::to_string).collect::<Vec<_>>().join("x");

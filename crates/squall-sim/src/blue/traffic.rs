@@ -110,7 +110,7 @@ impl Traffic {
 }
 
 /// Passes each pair of communicating ranks to `send`: every rank sends to the next one along each dimension of a grid
-/// whose sides are about equal.
+/// with sides that are about equal.
 fn halo(n: usize, dimensions: i32, send: &mut impl FnMut(usize, usize)) {
     let side = (n as f64).powf(f64::from(dimensions).recip()).ceil() as usize;
     for stride in (0..dimensions as u32).map(|dimension| side.pow(dimension)) {

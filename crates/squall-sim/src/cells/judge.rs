@@ -17,7 +17,7 @@ pub(super) struct Judge {
     pub(super) wishes: u32,
     /// Number of the submission that each key was made for.
     pub(super) keys: BTreeMap<ClientKey, u32>,
-    /// Jobs whose submission was acknowledged.
+    /// Jobs with an acknowledged submission.
     pub(super) promised: BTreeSet<JobId>,
     /// Client key of the acknowledged submission of each job.
     under: BTreeMap<JobId, ClientKey>,
@@ -173,7 +173,7 @@ impl Judge {
     }
 
     /// Checks the end state after a long time without faults: only jobs with unfulfilled dependencies are pending, and
-    /// those whose dependency can never be fulfilled have that reason.
+    /// those with a dependency that can never be fulfilled have that reason.
     pub(super) fn close(&mut self, reasons: &BTreeMap<JobId, PendingReason>) {
         let open: Vec<JobId> = self.jobs.iter().filter(|(_, file)| file.ended.is_none()).map(|(id, _)| *id).collect();
         for id in open {
@@ -223,7 +223,7 @@ impl Judge {
         }
     }
 
-    /// Returns the cell whose disk holds a job; `u32::MAX` if none does.
+    /// Returns the cell that has a job on its disk; `u32::MAX` if no cell has it.
     fn cell_of(&self, job: JobId) -> u32 {
         let wish = self.ids.get(&job);
         wish.and_then(|wish| self.accepted.get(wish)).map_or(u32::MAX, |(cell, _)| *cell)

@@ -25,9 +25,9 @@ pub(super) struct Leases {
     lines: BTreeMap<Line, Vec<JobId>>,
     /// Slot queue to which each leased job belongs, or belonged before it started.
     line_of: BTreeMap<JobId, Line>,
-    /// Attempts of jobs whose lease a node returned, as (job, attempt number): they may not start there.
+    /// Attempts of jobs with a lease that a node returned, as (job, attempt number): they may not start there.
     returned: BTreeSet<(JobId, u32)>,
-    /// Leased attempts whose start is not durable yet, as (job, attempt number).
+    /// Leased attempts with a start that is not durable yet, as (job, attempt number).
     open: BTreeSet<(JobId, u32)>,
 }
 

@@ -13,7 +13,7 @@ use crate::coverage::Phase;
 use crate::node::NodeHost;
 use crate::order::Order;
 
-/// For each core of a node: the job whose live processes use it, and their number. None: no process uses the core.
+/// For each core of a node: the job of the live processes that use it, and their number. None: no process uses it.
 type Cores = [Option<(JobAttempt, u32)>];
 
 /// Tolerance by which a process may outlast its time limit and KillWait, seconds.

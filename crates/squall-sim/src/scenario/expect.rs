@@ -23,7 +23,7 @@ pub(crate) struct Expectation {
     pub(crate) exit: Option<u8>,
     /// Greatest permitted number of the array's tasks that run at the same time.
     pub(crate) at_once: Option<u32>,
-    /// Name of the job order whose first process must start after this job's last process has ended.
+    /// Name of another job order. Its first process must start after this job's last process has ended.
     pub(crate) before: Option<String>,
     /// Expected number of tasks that fulfil the other conditions.
     pub(crate) count: Option<u32>,

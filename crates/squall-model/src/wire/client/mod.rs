@@ -206,7 +206,7 @@ pub enum Request {
     /// `scontrol notify`: shows a text to a job's user. Answer: `Done`.
     #[n(15)]
     Notify {
-        /// The job whose user gets the text.
+        /// The text is for the user of this job.
         #[n(0)]
         job: JobId,
         /// The text. It appears in the standard error of the batch script, of `srun` or of `salloc`.
@@ -309,7 +309,7 @@ pub enum Request {
     /// `scontrol write batch_script`: the script of a job. Answer: `Script`.
     #[n(29)]
     Script {
-        /// The job whose script is returned.
+        /// The script of this job is returned.
         #[n(0)]
         job: JobId,
     },
@@ -387,7 +387,7 @@ pub enum Request {
     /// `sprio`: priorities of pending jobs. Answer: `Priorities`.
     #[n(39)]
     Priorities {
-        /// The jobs whose priorities are returned.
+        /// The priorities of these jobs are returned.
         #[n(0)]
         jobs: JobSelection,
     },
@@ -552,7 +552,7 @@ pub enum StateFilter {
     /// Running jobs that are suspended (SUSPENDED).
     #[n(2)]
     Suspended,
-    /// Jobs whose processes are being ended (COMPLETING).
+    /// Jobs with processes that are being ended (COMPLETING).
     #[n(3)]
     Completing,
     /// Jobs that ended with exit code 0 (COMPLETED).

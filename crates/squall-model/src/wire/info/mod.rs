@@ -652,7 +652,7 @@ pub struct GangCounts {
     /// None: not known yet, or a node deviated more.
     #[n(7)]
     pub skew_us: Option<u64>,
-    /// A node whose slots deviated too much from the controller's at the last query: its name, and the deviation in
+    /// A node with slots that deviated too much from the controller's at the last query: its name, and the deviation in
     /// microseconds. None: no node deviated too much.
     #[n(8)]
     pub worst: Option<(String, u64)>,
