@@ -22,8 +22,9 @@ const UNSENT_BYTES_MAX: usize = 1 << 20;
 /// Plain bytes that are encrypted at once.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// Interval and number of TCP keepalive probes to a silent machine before the connection counts as broken.
+/// Interval between TCP keepalive probes to a silent machine.
 const PROBE: Duration = Duration::from_secs(10);
+/// Number of unanswered probes after which a connection counts as broken.
 const PROBES: u32 = 12;
 
 /// One end of the stream between a step daemon and its `srun`.

@@ -41,7 +41,7 @@ impl<R> Field<R> {
     ) -> Self {
         Self { names, letter, title, get: Get::Make(get), uncut: false }
     }
-    /// Describes a field of long lists: `add` appends the text of a row.
+    /// Describes a column that is printed fast, for listings of many rows: `add` appends the text of a row to the output.
     pub(crate) const fn quick(
         names: &'static [&'static str],
         letter: char,

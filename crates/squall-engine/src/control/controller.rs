@@ -75,7 +75,7 @@ pub struct Controller {
     pub(crate) steps: Desk,
     /// Pending jobs in scheduling order, and the reasons why some of them can't start.
     pub(crate) queue: Queue,
-    /// Running jobs with a slot queue that can take more leased jobs. A slot queue is a list of jobs that a node runs
+    /// Running jobs with a line that can take more leased jobs. A line is a list of jobs that a node runs
     /// one after the other on the same cores.
     pub(crate) leases: Leases,
     /// Soft state of gang scheduling.

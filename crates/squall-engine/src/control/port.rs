@@ -83,7 +83,7 @@ pub enum Input {
     /// Files can be sent by multicast from now on. The keys of the streams are derived from this secret, which is valid
     /// for this run of the controller only.
     Multicast {
-        /// Random bytes.
+        /// Random bytes, from which the keys of the streams are derived.
         secret: [u8; 32],
     },
     /// The last piece of a multicast stream (`Cast::last`) has been sent.

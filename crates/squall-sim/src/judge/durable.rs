@@ -152,7 +152,7 @@ impl Judge {
             Event::NodesReleased { id, attempt, nodes } => self.released_event(now, *id, attempt.0, nodes, clients),
             Event::TasksEnded { array, tasks, .. } => self.tasks_ended_event(*array, tasks),
             Event::JobHeld { id, whole, .. } => {
-                // A held job is recalled from its lease, and the next one in its slot queue may start before it.
+                // A held job is recalled from its lease, and the next one in its line may start before it.
                 for id in self.touch(*id, *whole) {
                     self.leave_line(id);
                 }
@@ -246,7 +246,7 @@ impl Judge {
     }
 
     /// Checks and records an allocation for a pending job's next attempt: no equal job that was submitted earlier may
-    /// be overtaken. The job starts at once, or when the jobs before it in a slot queue have ended.
+    /// be overtaken. The job starts at once, or when the jobs before it in a line have ended.
     pub(super) fn granted_event(&mut self, decided: Time, id: JobId, attempt: u32, nodes: NodeSet, clients: &Clients) {
         let Some((_, order)) = self.submission_of(id) else {
             return self.violate("only what was submitted starts", format!("job {id}"));

@@ -1,4 +1,4 @@
-//! Checks of leased jobs: they run one after the other, in the order of their slot queue, and never on a node that
+//! Checks of leased jobs: they run one after the other, in the order of their line, and never on a node that
 //! returned the lease.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,18 +12,18 @@ use super::Judge;
 use crate::client::Clients;
 use crate::coverage::Phase;
 
-/// A slot queue: jobs leased to follow a running one in its place. It is identified by the running attempt (job,
+/// A line: jobs leased to follow a running one in its place. It is identified by the running attempt (job,
 /// attempt number).
 pub(super) type Line = (JobId, u32);
 
 /// Facts that the judge has collected about leases.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
-    /// Maximum number of leased jobs in a slot queue, as configured.
+    /// Maximum number of leased jobs in a line, as configured.
     most: usize,
-    /// Leased jobs that have not started, in the order of their slot queue.
+    /// Leased jobs that have not started, in the order of their line.
     lines: BTreeMap<Line, Vec<JobId>>,
-    /// Slot queue to which each leased job belongs, or belonged before it started.
+    /// Line to which each leased job belongs, or belonged before it started.
     line_of: BTreeMap<JobId, Line>,
     /// Attempts of jobs with a lease that a node returned, as (job, attempt number): they may not start there.
     returned: BTreeSet<(JobId, u32)>,
@@ -64,7 +64,7 @@ impl Judge {
         self.leases.open.remove(&(id, attempt))
     }
 
-    /// Records that a job is placed outside any slot queue.
+    /// Records that a job is placed outside any line.
     pub(super) fn leave_place(&mut self, id: JobId) {
         self.leases.line_of.remove(&id);
     }
@@ -83,7 +83,7 @@ impl Judge {
         }
     }
 
-    /// Checks the start of an attempt's first process against the order of its slot queue.
+    /// Checks the start of an attempt's first process against the order of its line.
     pub(super) fn begins_in_line(&mut self, key: StepKey) {
         if self.leases.returned.contains(&(key.job, key.attempt.0)) {
             let text = format!("job {} attempt {}", key.job, key.attempt);
@@ -98,14 +98,14 @@ impl Judge {
         self.leave_line(key.job);
     }
 
-    /// Records that a node failed to start a leased job, which removes the job from its slot queue.
+    /// Records that a node failed to start a leased job, which removes the job from its line.
     pub(crate) fn could_not_begin(&mut self, key: StepKey) {
         if key.step == StepNo::BATCH && self.files.get(&key.job).is_some_and(|file| file.attempt == key.attempt.0) {
             self.leave_line(key.job);
         }
     }
 
-    /// Removes a job from its slot queue.
+    /// Removes a job from its line.
     pub(super) fn leave_line(&mut self, id: JobId) {
         let Some(line) = self.files.get_mut(&id).and_then(|file| file.line.take()) else { return };
         if let Some(waiting) = self.leases.lines.get_mut(&line) {

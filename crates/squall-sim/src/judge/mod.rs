@@ -89,7 +89,7 @@ pub(crate) struct JobFile {
     was_suspended: bool,
     /// Whether the job shares its cores with other jobs.
     shares: bool,
-    /// Slot queue of the leased job. None: the job is not leased, or its processes have started.
+    /// Line of the leased job. None: the job is not leased, or its processes have started.
     line: Option<lease::Line>,
     /// Time since which the job is suspended, as acknowledged to its user. None: it is not suspended.
     pub(crate) suspended: Option<Time>,

@@ -223,7 +223,7 @@ impl Work {
         files::free_bytes(&self.dir) < ROOM_FOR_TWO
     }
 
-    /// Returns a quarter of the free bytes, as a limit for small disks.
+    /// Returns a quarter of the free bytes: on a small disk a snapshot is made when the journal has grown by so much.
     fn small_disk_bytes(&self) -> u64 {
         files::free_bytes(&self.dir) / 4
     }

@@ -152,7 +152,7 @@ fn give_up_forgotten(
     }
 }
 
-/// Returns the jobs of a node. Leased ones come last, in the order of their slot queues, so that the node queues them
+/// Returns the jobs of a node. Leased ones come last, in the order of their lines, so that the node queues them
 /// again in that order.
 fn in_line(c: &Controller, node: NodeId) -> Vec<JobId> {
     let mut jobs = work::jobs_on(c, node);

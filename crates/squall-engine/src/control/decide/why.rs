@@ -45,7 +45,7 @@ pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
     let mut told = Why { job: c.state.name_of(id), state: state_of(&c.state, id), ..Why::default() };
     let item = pending::item_of(&c.state, id);
     let Some(pending) = item.and_then(|item| pending::pending(&c.state, item)) else {
-        // A leased job waits on its node for the jobs before it in its slot queue.
+        // A leased job waits on its node for the jobs before it in its line.
         let leased = c.state.jobs.get(&id).is_some_and(|job| job.is_leased());
         told.reasons.extend(leased.then_some(PendingReason::Resources));
         told.runs = c.state.jobs.get(&id).filter(|job| job.is_running()).and_then(|job| {

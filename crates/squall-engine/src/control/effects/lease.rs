@@ -1,7 +1,7 @@
 //! Leases: short jobs that a node has prefetched, so that the end of one starts the next without a request to the
 //! controller.
 //!
-//! Only the first pending job of a partition is leased. It is put into the slot queue of a running job with an equal
+//! Only the first pending job of a partition is leased. It is put into the line of a running job with an equal
 //! request: it starts on the same cores when the jobs before it have ended. So no placement and no scheduling pass is
 //! needed, and the cost is that of its queue position. A job with a different request waits until its resources are
 //! free, and no job behind it is leased meanwhile.
@@ -28,10 +28,10 @@ use crate::control::state::job::{Ending, Job, Phase};
 use crate::control::state::node::Partition;
 use crate::control::state::{LineId, State};
 
-/// Maximum number of running jobs with room in their slot queue that are compared with the pending job to be leased.
+/// Maximum number of running jobs with room in their line that are compared with the pending job to be leased.
 const COMPARED: usize = 64;
 
-/// Stores, for `after`, the job at the head of the slot queue that an event makes shorter.
+/// Stores, for `after`, the job at the head of the line that an event makes shorter.
 pub(crate) fn before(c: &mut Controller, _now: Time, event: &Event, _out: &mut Out) {
     c.leases.leader = match event {
         Event::LeaseReturned { id, .. } | Event::NodesReleased { id, .. } => {
@@ -41,7 +41,7 @@ pub(crate) fn before(c: &mut Controller, _now: Time, event: &Event, _out: &mut O
     };
 }
 
-/// Updates which running jobs' slot queues can take more leased jobs, after an event.
+/// Updates which running jobs' lines can take more leased jobs, after an event.
 pub(crate) fn after(c: &mut Controller, _now: Time, event: &Event) {
     if let Some(leader) = c.leases.leader.take() {
         c.leases.look(&c.state, leader);
@@ -153,7 +153,7 @@ pub(crate) fn begun(c: &mut Controller, now: Time, key: StepKey, out: &mut Out) 
     }
 }
 
-/// Records that the next leased job of a slot queue has begun, as the job before it has ended.
+/// Records that the next leased job of a line has begun, as the job before it has ended.
 pub(crate) fn advance(c: &mut Controller, now: Time, line: Option<LineId>, out: &mut Out) {
     if let Some(next) = line.and_then(|line| c.state.next_in_line(line)) {
         begin(c, now, next, out);

@@ -1,4 +1,4 @@
-//! Running jobs with a slot queue on the node that can take more leased jobs, and whether jobs may be leased at all.
+//! Running jobs with a line on the node that can take more leased jobs, and whether jobs may be leased at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::control::state::job::Hold;
 use crate::control::state::node::Partition;
 use crate::control::state::{LineId, State};
 
-/// Running jobs with a slot queue that can take more leased jobs. A slot queue is a list of jobs that a node runs one
+/// Running jobs with a line that can take more leased jobs. A line is a list of jobs that a node runs one
 /// after the other on the same cores. Derived from the state.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
@@ -23,7 +23,7 @@ pub(crate) struct Leases {
     pub(crate) room: BTreeSet<(usize, u32, JobId)>,
     /// The entries of `room` by job: position of the partition, and number of jobs leased behind the job.
     pub(crate) of: BTreeMap<JobId, (usize, u32)>,
-    /// The job at the head of the slot queue that the current event makes shorter.
+    /// The job at the head of the line that the current event makes shorter.
     pub(crate) leader: Option<JobId>,
 }
 
@@ -84,8 +84,8 @@ pub(crate) fn may_lend(state: &State, partition: &Partition) -> bool {
     partition.config.lease_jobs > 0 && partition.starts_jobs() && !shares && state.reservations.is_empty()
 }
 
-/// Returns the slot queue to which a job that holds resources belongs, by node and first core. None: there are no slot
-/// queues, or the job has more than one node.
+/// Returns the line to which a job that holds resources belongs, by node and first core. None: there are no
+/// lines, or the job has more than one node.
 pub(crate) fn line_of(state: &State, id: JobId) -> Option<LineId> {
     if state.lines.is_empty() { None } else { LineId::of(&state.jobs.get(&id)?.run()?.alloc) }
 }

@@ -185,7 +185,7 @@ impl Queue {
     }
 
     /// Returns the longest time until a leased job begins, from the time when it was leased: until the latest end of
-    /// the job before it in its slot queue.
+    /// the job before it in its line.
     fn wait_in_line(&self, state: &State, id: JobId, run: &Run) -> Span {
         let members = LineId::of(&run.alloc).and_then(|line| state.lines.get(&line));
         let before = members.and_then(|members| members.iter().take_while(|member| **member != id).last());

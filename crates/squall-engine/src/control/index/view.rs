@@ -93,7 +93,7 @@ impl View for Sight<'_> {
         let held = self.queue.ends.iter().filter(|(_, id)| !self.state.is_covered(*id));
         held.filter_map(|&(time, id)| {
             let run = self.state.jobs.get(&id)?.run()?;
-            // Cores of a slot queue are free when its last job has ended.
+            // Cores of a line are free when its last job has ended.
             let line = if self.state.lines.is_empty() { None } else { LineId::of(&run.alloc) };
             if line.and_then(|line| self.state.lines.get(&line)).is_some_and(|line| line.last() != Some(&id)) {
                 return None;

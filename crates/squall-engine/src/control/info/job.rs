@@ -36,7 +36,7 @@ pub(crate) fn of_job<'a>(c: &'a Controller, id: JobId, job: &'a Job, with_steps:
     info.attempt = job.attempt;
     match job.queue.hold {
         Hold::No if job.is_leased() => {
-            // The leased job waits for the jobs before it in its slot queue on the node.
+            // The leased job waits for the jobs before it in its line on the node.
             info.reason = PendingReason::Resources;
         }
         // A hold of a running job takes effect when it is requeued.

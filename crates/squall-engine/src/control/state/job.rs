@@ -85,7 +85,7 @@ pub enum Hold {
     Requeue,
 }
 
-/// The phase of a job. Running and completing jobs hold resources, and leased jobs share those of their slot queue.
+/// The phase of a job. Running and completing jobs hold resources, and leased jobs share those of their line.
 /// Pending and ended jobs hold none.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Phase {

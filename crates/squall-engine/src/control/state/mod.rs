@@ -72,7 +72,7 @@ pub struct State {
     pub hets: BTreeMap<JobId, u32>,
     /// Places in the gang scheduling matrix of jobs that share cores with others.
     pub gang: BTreeMap<JobId, gang::InTurn>,
-    /// Slot queues of leases, by node and first core: the job that runs there (or is being released), then the leased
+    /// Lines of leases, by node and first core: the job that runs there (or is being released), then the leased
     /// jobs that will use the same cores, in order.
     pub lines: BTreeMap<LineId, Vec<JobId>>,
     /// Records of jobs that ended before this time were removed.
@@ -87,12 +87,12 @@ pub struct State {
     pub index: Index,
 }
 
-/// Identifies a slot queue: the node and the first core that its jobs use one after the other.
+/// Identifies a line: the node and the first core that its jobs use one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub struct LineId(#[n(0)] pub NodeId, #[n(1)] pub u32);
 
 impl LineId {
-    /// Returns the slot queue to which jobs with this allocation belong. None: the allocation has more than one node,
+    /// Returns the line to which jobs with this allocation belong. None: the allocation has more than one node,
     /// or no cores.
     pub fn of(alloc: &Alloc) -> Option<Self> {
         let [group] = &alloc.groups[..] else { return None };

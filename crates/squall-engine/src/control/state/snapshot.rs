@@ -53,7 +53,7 @@ pub enum Part {
     /// Heterogeneous jobs, if there are any: number of components by first component.
     #[n(6)]
     Hets(#[n(0)] BTreeMap<JobId, u32>),
-    /// Slot queues of leased jobs by node and first core, if there are any.
+    /// Lines of leased jobs by node and first core, if there are any.
     #[n(7)]
     Lines(#[n(0)] BTreeMap<LineId, Vec<JobId>>),
     /// Answers of other cells about their jobs, if there are any.

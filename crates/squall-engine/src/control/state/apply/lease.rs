@@ -1,6 +1,6 @@
-//! Leases: jobs that a node has prefetched into the slot queue of a running job, and their return to the pending jobs.
+//! Leases: jobs that a node has prefetched into the line of a running job, and their return to the pending jobs.
 //!
-//! A slot queue is the list of jobs that use the same cores of a node one after the other. It holds these cores and
+//! A line is the list of jobs that use the same cores of a node one after the other. It holds these cores and
 //! memory from the start of its first job to the end of its last, no matter which of its jobs runs.
 
 use std::collections::BTreeMap;
@@ -94,7 +94,7 @@ impl State {
         self.let_go(id, &nodes, &alloc);
     }
 
-    /// Frees what a job held on nodes that have released it, unless other jobs are in the same slot queue.
+    /// Frees what a job held on nodes that have released it, unless other jobs are in the same line.
     pub(super) fn let_go(&mut self, id: JobId, nodes: &NodeSet, alloc: &Alloc) {
         let freed = !self.leave_line(id, alloc);
         for node_id in nodes.iter() {
@@ -107,7 +107,7 @@ impl State {
         }
     }
 
-    /// Removes a job from its slot queue. Returns true if other jobs are left in the queue.
+    /// Removes a job from its line. Returns true if other jobs are left in the queue.
     fn leave_line(&mut self, id: JobId, alloc: &Alloc) -> bool {
         let Some(line) = LineId::of(alloc).filter(|_| !self.lines.is_empty()) else { return false };
         let Some(members) = self.lines.get_mut(&line) else { return false };
@@ -118,7 +118,7 @@ impl State {
         others
     }
 
-    /// Removes a slot queue in which no job waits and at most one has begun.
+    /// Removes a line in which no job waits and at most one has begun.
     fn close_line(&mut self, line: Option<LineId>) {
         let Some((line, members)) = line.and_then(|line| Some((line, self.lines.get(&line)?))) else { return };
         let waits = |id: &JobId| self.jobs.get(id).is_some_and(|job| job.has_not_begun());
@@ -127,14 +127,14 @@ impl State {
         }
     }
 
-    /// Returns the leased job at the head of a slot queue. None: the job at the head has begun, or there is no such
+    /// Returns the leased job at the head of a line. None: the job at the head has begun, or there is no such
     /// queue.
     pub(crate) fn next_in_line(&self, line: LineId) -> Option<JobId> {
         let first = *self.lines.get(&line)?.first()?;
         self.jobs.get(&first).filter(|job| job.is_leased()).map(|_| first)
     }
 
-    /// Returns the slot queues on a node, each with its jobs in order.
+    /// Returns the lines on a node, each with its jobs in order.
     pub(crate) fn lines_of(&self, node: NodeId) -> impl Iterator<Item = (LineId, &[JobId])> {
         let lines = self.lines.range(LineId(node, 0)..=LineId(node, u32::MAX));
         lines.map(|(line, members)| (*line, &members[..]))
