@@ -316,7 +316,13 @@ impl World {
             None => return,
         };
         let (truth, launch) = (step.truth, step.launch.clone());
-        let script = self.nodes[node].spool.steps.get(&key).and_then(|f| f.script.clone());
+        let folder = self.nodes[node].spool.steps.get(&key);
+        if folder.is_none() && key.step == StepNo::BATCH {
+            // The folder was lost since the step daemon was started: the script can't be executed.
+            let error = "the script is gone".to_owned();
+            return self.tell_step(node, key, StepInput::Fail { error, node_fault: true });
+        }
+        let script = folder.and_then(|folder| folder.script.clone());
         self.say(Who::Node(node as u32), "starts", key.job.0, u64::from(key.attempt.0));
         if key.step == StepNo::BATCH {
             let tag = Order::tag_of(&launch.facts.spec);
