@@ -42,7 +42,7 @@ proptest::proptest! {
 
 #[test]
 fn deep_yaml_is_refused() {
-    let nested: String = (0..5_000).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect();
+    let nested = (0..5_000).map(|depth| " ".repeat(depth) + "a:\n").collect::<String>();
     assert_eq!(read("topology.yaml", &nested).unwrap_err(), "line 65: more than 64 levels of indentation");
     let flow = format!("- topology: {}", "[".repeat(1_000_000));
     assert_eq!(read("topology.yaml", &flow).unwrap_err(), "line 1: more than 64 brackets in each other");
