@@ -1,9 +1,8 @@
 //! The SLURM_* variables of jobs, steps and tasks, as a pure function of their data.
 //!
 //! The launcher of a process adds these to the user's own environment, in this order: [`default_env`] (only where
-//! unset), [`job_env`], [`step_env`], [`bind_env`], [`task_env`]. Options that have no field of their own are found
-//! by their long name in `JobSpec::others` and `TaskProgram::others`: `export`, `submit-dir` (the directory in which
-//! the command was called, if `--chdir` names another), `distribution`, and those of [`OTHERS`].
+//! unset), [`job_env`], [`step_env`], [`bind_env`], [`task_env`]. Variables that hand on an option of
+//! a job or step are in a table: [`HANDED_ON`].
 
 use squall_model::job::ArraySpec;
 use squall_model::job::gpus::GpuBind;
