@@ -63,8 +63,9 @@ fn everything_killed_while_jobs_are_leased() {
 
 #[test]
 fn killed_on_a_full_disk() {
-    // Room for the state of all jobs that the load may submit; the filler takes what is left.
-    let Some(cluster) = Cluster::on_small_disk("full", 64 << 20) else {
+    // Room for the journal, a snapshot beside it and the accounting of all jobs that the load may submit, with their
+    // environments; the filler takes what is left. A smaller disk fills up with the state itself.
+    let Some(cluster) = Cluster::on_small_disk("full", 192 << 20) else {
         eprintln!("skipped: only root may mount a small disk");
         return;
     };
