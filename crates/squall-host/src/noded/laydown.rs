@@ -45,9 +45,6 @@ fn write(source: &Path, node: &str, placement: &Placement) -> io::Result<()> {
         // The content is right already, so a file of another owner is accepted unless it is to be replaced.
         return finish(&there, placement).or_else(|e| if placement.replace { Err(e) } else { Ok(()) });
     }
-    if !placement.replace && path.symlink_metadata().is_ok() {
-        return Err(io::Error::from_raw_os_error(libc::EEXIST));
-    }
     let mut fresh = path.as_os_str().to_owned();
     fresh.push(format!(".{node}.{}", placement.number));
     let fresh = PathBuf::from(fresh);
@@ -120,28 +117,49 @@ mod tests {
 
     use super::write;
 
+    /// A file of the test's own user, which replaces nothing.
+    fn placement() -> Placement {
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let owner = Owner { uid, gid, groups: vec![gid], user: String::new(), group: String::new() };
+        let content = ContentId { owner: uid, digest: Digest::of(b"content") };
+        let path = ByteBuf::default();
+        let (replace, per_node) = (false, false);
+        Placement { epoch: Epoch(1), number: 7, content, owner, path, mode: 0o640, modified: None, replace, per_node }
+    }
+
+    /// Ten nodes that share a disk install one file at once; none may take the file of another for a foreign one.
+    #[test]
+    fn nodes_that_share_a_disk_install_the_same_file() {
+        let folder = std::env::temp_dir().join(format!("squall-laydown-shared-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (source, dest) = (folder.join("source"), folder.join("dest"));
+        std::fs::write(&source, vec![7; 100_000]).unwrap();
+        let path = ByteBuf::from(dest.as_os_str().as_encoded_bytes());
+        let placement = Placement { path, ..placement() };
+        for round in 0..50 {
+            let start = std::sync::Barrier::new(10);
+            std::thread::scope(|scope| {
+                for node in 0..10 {
+                    let (start, source, placement) = (&start, &source, &placement);
+                    scope.spawn(move || {
+                        start.wait();
+                        write(source, &format!("n{node}"), placement).unwrap_or_else(|e| panic!("round {round}: {e}"));
+                    });
+                }
+            });
+            std::fs::remove_file(&dest).unwrap();
+        }
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
     #[test]
     fn a_file_is_laid_down_whole_and_nothing_else_is_replaced_unasked() {
         let folder = std::env::temp_dir().join(format!("squall-laydown-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let (source, dest) = (folder.join("source"), folder.join("dest"));
         std::fs::write(&source, "content").unwrap();
-        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let owner = Owner { uid, gid, groups: vec![gid], user: String::new(), group: String::new() };
-        let content = ContentId { owner: uid, digest: Digest::of(b"content") };
         let path = ByteBuf::from(dest.as_os_str().as_encoded_bytes());
-        let modified = Some((1_000_000_000, 0));
-        let mut placement = Placement {
-            epoch: Epoch(1),
-            number: 7,
-            content,
-            owner,
-            path,
-            mode: 0o640,
-            modified,
-            replace: false,
-            per_node: false,
-        };
+        let mut placement = Placement { path, modified: Some((1_000_000_000, 0)), ..placement() };
         let lay = |placement: &Placement| {
             let (source, placement) = (source.clone(), placement.clone());
             std::thread::spawn(move || write(&source, "n1", &placement)).join().unwrap()
