@@ -551,7 +551,8 @@ impl World {
         let mut pipeline = self.controller.pipeline.take();
         let open = pipeline.as_mut().and_then(Pipeline::open_out);
         let decided = open.is_some_and(|out| !out.events.is_empty());
-        let decided = decided || self.controller.roomless.take().is_some();
+        let roomless = self.controller.roomless.take().is_some();
+        let decided = decided || roomless;
         let complete = !decided && point != CrashPoint::BeforeAppend && !self.is_planted(Mutation::FlushSkipped);
         if let Some(pipeline) = pipeline.filter(|_| complete) {
             self.controller.at_crash = Some((self.controller.seq, Box::new(pipeline.machine().state().clone())));

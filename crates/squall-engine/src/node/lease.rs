@@ -24,7 +24,8 @@ impl NodeMachine {
     /// Accepts a leased job, which begins once no earlier job holds its cores. A repeated lease does nothing.
     pub(super) fn lease(&mut self, now: Time, launch: Box<StepLaunch>, out: &mut NodeOut) {
         let attempt = attempt_of(launch.key);
-        let known = self.jobs.contains_key(&attempt)
+        // A job that lost the report of its failed launch is here without its script.
+        let known = self.jobs.get(&attempt).is_some_and(|job| !job.lacks(launch.key.step))
             || self.outbox.tells_of(launch.key)
             || self.leased().any(|job| job == attempt);
         if known || self.leaving.is_some() {

@@ -458,6 +458,19 @@ fn leased_jobs_begin_one_after_the_other_when_the_one_before_is_gone() {
     assert_eq!(started(&world), [1, 2, 4], "who was given back does not begin, and nobody twice");
 }
 
+/// A job that is known here without its script gets it like any leased job: after those before it, and once.
+#[test]
+fn a_job_without_its_script_waits_in_line() {
+    let mut world = World::new();
+    let open = Down::StartJob { facts: Arc::new(facts(key(2, BATCH), 1)), batch: None };
+    world.send(vec![leased(1), open, leased(2), leased(2)]);
+    world.run();
+    assert_eq!(started(&world), [1]);
+    world.finish(key(1, BATCH), end(0));
+    world.run();
+    assert_eq!(started(&world), [1, 2]);
+}
+
 #[test]
 fn ends_wait_for_each_other_as_long_as_there_are_jobs_in_hand() {
     let mut world = World::new();

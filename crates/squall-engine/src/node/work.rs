@@ -96,6 +96,11 @@ pub(super) enum Finish {
 }
 
 impl Job {
+    /// Returns whether the job accepts steps and this one was not started here.
+    pub(super) fn lacks(&self, step: StepNo) -> bool {
+        self.phase == JobPhase::Open && !self.steps.contains_key(&step)
+    }
+
     pub(super) fn new(facts: &JobFacts) -> Self {
         let (alone, steps, phase) = (facts.nodes.len() == 1, BTreeMap::new(), JobPhase::Open);
         Self { alone, steps, phase, held: None, turn: None, cores: CoreSet::new() }
@@ -259,8 +264,7 @@ impl NodeMachine {
             out.acts.push(NodeAct::OpenJob { facts, memory_mb, batch: batch.is_some() });
         }
         if let Some(launch) = batch
-            && job.phase == JobPhase::Open
-            && !job.steps.contains_key(&launch.key.step)
+            && job.lacks(launch.key.step)
         {
             job.spawns(&launch);
             out.acts.push(NodeAct::Spawn(launch));
@@ -356,8 +360,8 @@ impl NodeMachine {
         why: EndReason,
         out: &mut NodeOut,
     ) {
+        self.forget_lease(attempt);
         let Some(job) = self.jobs.get_mut(&attempt) else {
-            self.forget_lease(attempt);
             self.jobs.insert(attempt, Job::unknown());
             return out.acts.push(NodeAct::Sweep { job: attempt });
         };

@@ -152,16 +152,13 @@ fn give_up_forgotten(
     }
 }
 
-/// Returns the jobs of a node. Leased ones come last, in the order of their lines, so that the node queues them
-/// again in that order.
+/// Returns the jobs of a node. Those in lines come last, in the order of their lines, so that the node queues them again
+/// in that order.
 fn in_line(c: &Controller, node: NodeId) -> Vec<JobId> {
     let mut jobs = work::jobs_on(c, node);
     let lines = c.state.lines_of(node).flat_map(|(_, members)| members.iter().copied());
-    let leased: Vec<JobId> = lines.filter(|id| c.state.jobs.get(id).is_some_and(|job| job.is_leased())).collect();
-    for id in &leased {
-        jobs.remove(id);
-    }
-    jobs.into_iter().chain(leased).collect()
+    let lined: Vec<JobId> = lines.filter(|id| jobs.remove(id)).collect();
+    jobs.into_iter().chain(lined).collect()
 }
 
 /// Sends a node the jobs and steps that it lacks, and orders to end those that should not be there.

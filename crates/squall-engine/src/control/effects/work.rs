@@ -274,7 +274,9 @@ pub(crate) fn start_message(c: &Controller, facts: Arc<JobFacts>, id: JobId, nod
     let run = job.run()?;
     let share = run.alloc.on(node).filter(|_| batch_node(job) == Some(node));
     let kill_wait_s = c.state.config.kill_wait_s;
-    let leased = job.is_leased();
+    // A job behind others in a line waits for them at the node, even if it is recorded as begun: a daemon that died may
+    // have forgotten how the earlier ones ended.
+    let leased = job.is_leased() || c.state.is_behind(id, &run.alloc);
     let batch = share.map(|share| BatchStart { node, cores: share.cores.clone(), kill_wait_s, leased });
     Some(Down::StartJob { facts, batch })
 }

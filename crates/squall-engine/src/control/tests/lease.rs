@@ -213,3 +213,23 @@ fn a_node_that_comes_back_gets_again_what_it_does_not_know_and_a_dead_one_nothin
     assert_eq!(d.state_of(jobs[0]), RUNNING);
     assert_eq!(d.c.state().lines.values().flatten().count(), 3);
 }
+
+/// Jobs of one line are sent again one behind the other, even if all are recorded as begun: the node forgot that their
+/// launches failed, which it could not write down.
+#[test]
+fn jobs_of_a_line_never_run_side_by_side() {
+    let mut d = cluster(2, 1);
+    let jobs: Vec<JobId> = (0..3).map(|_| d.submit(batch())).collect();
+    d.launched();
+    d.lose("n1");
+    let known: Vec<JobAttempt> = jobs.iter().map(|id| d.attempt(*id)).collect();
+    d.register("n1", &known);
+    assert!(jobs.iter().all(|id| d.state_of(*id) == RUNNING), "all scripts are reported");
+    d.lose("n1");
+    d.register("n1", &[]);
+    let behind = d.sent.iter().filter_map(|(_, message)| match message {
+        Down::StartJob { facts, batch: Some(batch) } => Some((facts.key.job, batch.leased)),
+        _ => None,
+    });
+    assert_eq!(behind.collect::<Vec<_>>(), [(jobs[0], false), (jobs[1], true), (jobs[2], true)]);
+}

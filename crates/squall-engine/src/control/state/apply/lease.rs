@@ -134,6 +134,12 @@ impl State {
         self.jobs.get(&first).filter(|job| job.is_leased()).map(|_| first)
     }
 
+    /// Returns whether a job with these resources stands behind another job in a line.
+    pub(crate) fn is_behind(&self, id: JobId, alloc: &Alloc) -> bool {
+        let Some(line) = LineId::of(alloc).filter(|_| !self.lines.is_empty()) else { return false };
+        self.lines.get(&line).is_some_and(|members| members.iter().skip(1).any(|member| *member == id))
+    }
+
     /// Returns the lines on a node, each with its jobs in order.
     pub(crate) fn lines_of(&self, node: NodeId) -> impl Iterator<Item = (LineId, &[JobId])> {
         let lines = self.lines.range(LineId(node, 0)..=LineId(node, u32::MAX));
