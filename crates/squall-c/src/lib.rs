@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::slice;
 
-use squall_client::{ClientError, Jobs, Submission, refusal};
+use squall_client::{ClientError, Jobs, Submission};
 use squall_model::id::JobId;
 use squall_model::job::{EndState, JobState};
 use squall_model::resource::Memory;
@@ -71,7 +71,7 @@ fn told(result: Result<(), String>) -> c_int {
 
 fn why(error: &ClientError) -> String {
     let detail = match error {
-        ClientError::Refused(refused) => refusal::detail(refused),
+        ClientError::Refused(refused) => squall_text::refusal::detail(refused),
         other => other.detail().map(str::to_owned),
     };
     detail.map_or_else(|| error.to_string(), |detail| format!("{error}: {detail}"))

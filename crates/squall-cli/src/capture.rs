@@ -12,7 +12,7 @@ use squall_files::place::STATE_VARIABLE;
 use squall_files::place::TASK_MARK;
 use squall_model::limits::ENV_BYTES_MAX;
 
-use crate::options::{Stop, Tool, table};
+use squall_text::options::{Stop, Tool, table};
 
 /// Environment variables (name, value), as bytes.
 pub(crate) type Vars = Vec<(OsString, OsString)>;
@@ -237,7 +237,7 @@ mod tests {
     use std::ffi::OsString;
 
     use super::{Exported, Vars, export, leaks, rlimits};
-    use crate::options::Tool;
+    use squall_text::options::Tool;
 
     fn vars(pairs: &[(&str, &str)]) -> Vars {
         pairs.iter().map(|(n, v)| (OsString::from(n), OsString::from(v))).collect()

@@ -14,11 +14,7 @@ macro_rules! eprintln {
 mod capture;
 mod command;
 mod contact;
-mod format;
 mod lab;
-mod options;
-mod script;
-mod shapes;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -26,7 +22,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use squall_client as client;
-use squall_client::refusal;
 use squall_model::plain::plain;
 
 /// A command: its name, a description, and the function that runs it, which gets the arguments after the name.

@@ -17,7 +17,7 @@ use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};
 use squall_model::wire::info::JobsPage;
 use squall_model::wire::{Hello, Incompatible, Role};
 
-use crate::refusal;
+use squall_text::refusal;
 
 /// How long a controller may read nothing or send nothing before a call fails (Slurm's MessageTimeout).
 pub const SILENCE: Duration = Duration::from_secs(10);
@@ -79,6 +79,13 @@ impl ClientError {
                 Some("the controller is there but does not answer: it may be stopped, or its disk may hang")
             }
             _ => None,
+        }
+    }
+    /// Returns the lines for a failed request, each to be printed after `NAME: error: `. The last one is `WHAT: TEXT`.
+    pub fn lines(&self, what: &str) -> Vec<String> {
+        match self {
+            Self::Refused(refusal) => refusal::lines(what, refusal),
+            other => other.detail().map(str::to_owned).into_iter().chain([format!("{what}: {other}")]).collect(),
         }
     }
     /// Returns whether a retry may help, because the controller may be restarting.

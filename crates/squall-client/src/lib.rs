@@ -16,9 +16,6 @@
 pub mod broadcast;
 mod connection;
 mod jobs;
-mod limit_reason;
-pub mod refusal;
 
 pub use connection::{Client, ClientError, SILENCE, unexpected};
 pub use jobs::{Jobs, Submission, random};
-pub use limit_reason::limit_reason;

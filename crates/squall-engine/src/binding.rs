@@ -5,12 +5,10 @@ use std::collections::BTreeMap;
 use squall_model::job::options::Options;
 use squall_model::job::spread::{Spread, Turn};
 use squall_model::set::CoreSet;
+use squall_model::step::cpu_bind::{Unit, Way};
 use squall_model::step::{StepLaunch, TaskProgram};
 use squall_sched::layout::sockets;
 use squall_sched::topology::Wish;
-
-/// Limit of a list of `--cpu-bind` in items. The CPU numbers in `map_cpu` must be below it, too.
-const CPUS_MAX: usize = 4096;
 
 /// A CPU of a node, with its position in the hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,114 +23,50 @@ pub struct Cpu {
     pub domain: u32,
 }
 
-/// Parsed value of `--cpu-bind`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CpuBind {
-    /// `verbose`: every task prints its CPUs on standard error.
-    pub verbose: bool,
-    /// How tasks are bound to CPUs.
-    pub way: Way,
-}
-
-/// Way of binding tasks that `--cpu-bind` selects. Lists are indexed by a task's position on its node, and start again
-/// when the node has more tasks than entries.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// The option is not set: every task may use all of the step's CPUs.
-    Unsaid,
-    /// `none`: every task may use all of the step's CPUs, by request.
-    None,
-    /// `rank`: the n-th task gets the n-th CPU.
-    Rank,
-    /// `map_cpu:LIST`: kernel numbers of CPUs, one for each task.
-    Map(Vec<usize>),
-    /// `mask_cpu:LIST`: sets of CPUs by their kernel numbers, one for each task.
-    Mask(Vec<CoreSet>),
-    /// `threads`, `cores`, `sockets`, `ldoms`: as many CPUs as a task needs, rounded up to whole units.
-    Units(Unit),
-}
-
-/// Hardware unit to which tasks are bound as a whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    /// Hardware threads, which the kernel calls CPUs.
-    Threads,
-    /// Cores with all their threads.
-    Cores,
-    /// Whole sockets, with all their cores.
-    Sockets,
-    /// Memory domains (NUMA nodes).
-    Domains,
-}
-
-impl CpuBind {
-    /// Parses `[{quiet|verbose},]TYPE[:LIST]`. Err: the first word that is not valid.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let mut bind = Self { verbose: false, way: Way::Unsaid };
-        for word in words(text) {
-            let (name, list) = word.split_once([':', '=']).unwrap_or((word, ""));
-            match (name.to_ascii_lowercase().as_str(), list.is_empty()) {
-                ("v" | "verbose", true) => bind.verbose = true,
-                ("q" | "quiet", true) => bind.verbose = false,
-                ("no" | "none", true) => bind.way = Way::None,
-                ("rank", true) => bind.way = Way::Rank,
-                ("thread" | "threads", true) => bind.way = Way::Units(Unit::Threads),
-                ("core" | "cores", true) => bind.way = Way::Units(Unit::Cores),
-                ("socket" | "sockets", true) => bind.way = Way::Units(Unit::Sockets),
-                ("ldom" | "ldoms", true) => bind.way = Way::Units(Unit::Domains),
-                ("map_cpu" | "mapcpu", false) => bind.way = Way::Map(items(list, cpu).ok_or(word)?),
-                ("mask_cpu" | "maskcpu", false) => bind.way = Way::Mask(items(list, CoreSet::from_hex).ok_or(word)?),
-                _ => return Err(word.to_owned()),
-            }
-        }
-        Ok(bind)
+/// Returns the CPUs of each of the node's `tasks` tasks, each of which needs `each` CPUs. `cpus` are those that the
+/// step may use. An empty set: the task is not bound, since it asked only for CPUs that the step may not use. None:
+/// no task is bound. `near`: the socket of each task, if the step's ranks form a process grid (see [`near`]).
+pub fn masks(
+    way: &Way,
+    cpus: &[Cpu],
+    (tasks, each): (usize, usize),
+    spread: Spread,
+    near: Option<&[u32]>,
+) -> Option<Vec<CoreSet>> {
+    let usable: CoreSet = cpus.iter().map(|cpu| cpu.number).collect();
+    let numbers: Vec<usize> = usable.iter().collect();
+    let one = |number: usize| [number].into_iter().collect::<CoreSet>();
+    if numbers.is_empty() {
+        return None;
     }
-
-    /// Returns the CPUs of each of the node's `tasks` tasks, each of which needs `each` CPUs. `cpus` are those that the
-    /// step may use. An empty set: the task is not bound, since it asked only for CPUs that the step may not use. None:
-    /// no task is bound. `near`: the socket of each task, if the step's ranks form a process grid (see [`near`]).
-    pub fn masks(
-        &self,
-        cpus: &[Cpu],
-        (tasks, each): (usize, usize),
-        spread: Spread,
-        near: Option<&[u32]>,
-    ) -> Option<Vec<CoreSet>> {
-        let usable: CoreSet = cpus.iter().map(|cpu| cpu.number).collect();
-        let numbers: Vec<usize> = usable.iter().collect();
-        let one = |number: usize| [number].into_iter().collect::<CoreSet>();
-        if numbers.is_empty() {
-            return None;
+    let masks: Vec<CoreSet> = match way {
+        Way::Unsaid => {
+            let of = |socket: u32| cpus.iter().filter(move |cpu| cpu.socket == socket).map(|cpu| cpu.number);
+            near?.iter().map(|socket| of(*socket).collect()).collect()
         }
-        let masks: Vec<CoreSet> = match &self.way {
-            Way::Unsaid => {
-                let of = |socket: u32| cpus.iter().filter(move |cpu| cpu.socket == socket).map(|cpu| cpu.number);
-                near?.iter().map(|socket| of(*socket).collect()).collect()
-            }
-            Way::None => return None,
-            Way::Rank => numbers.iter().map(|&number| one(number)).collect(),
-            Way::Map(list) => list.iter().map(|&number| one(number)).collect(),
-            Way::Mask(list) => list.clone(),
-            Way::Units(unit) => {
-                // CPUs are shared out socket by socket, so tasks of one socket have to come one after the other.
-                let mut order: Vec<usize> = (0..tasks).collect();
-                order.sort_by_key(|task| near.and_then(|near| near.get(*task)));
-                let shares = unit.shares(cpus, (tasks, each.max(1)), spread);
-                let mut masks = vec![CoreSet::default(); tasks];
-                order.into_iter().zip(shares).for_each(|(task, share)| masks[task] = share);
-                masks
-            }
-        };
-        let of_task = masks.iter().cycle().take(tasks).cloned();
-        Some(
-            of_task
-                .map(|mut mask| {
-                    mask.intersect_with(&usable);
-                    mask
-                })
-                .collect(),
-        )
-    }
+        Way::None => return None,
+        Way::Rank => numbers.iter().map(|&number| one(number)).collect(),
+        Way::Map(list) => list.iter().map(|&number| one(number)).collect(),
+        Way::Mask(list) => list.clone(),
+        Way::Units(unit) => {
+            // CPUs are shared out socket by socket, so tasks of one socket have to come one after the other.
+            let mut order: Vec<usize> = (0..tasks).collect();
+            order.sort_by_key(|task| near.and_then(|near| near.get(*task)));
+            let shares = shares(*unit, cpus, (tasks, each.max(1)), spread);
+            let mut masks = vec![CoreSet::default(); tasks];
+            order.into_iter().zip(shares).for_each(|(task, share)| masks[task] = share);
+            masks
+        }
+    };
+    let of_task = masks.iter().cycle().take(tasks).cloned();
+    Some(
+        of_task
+            .map(|mut mask| {
+                mask.intersect_with(&usable);
+                mask
+            })
+            .collect(),
+    )
 }
 
 /// Returns the socket of each of the node's tasks, chosen so that little communication crosses sockets. None: neither
@@ -152,45 +86,43 @@ pub fn near(launch: &StepLaunch, program: &TaskProgram, cpus: &[Cpu]) -> Option<
     Some(sockets(&grid, &launch.ranks(), &sizes).into_iter().map(|socket| names[socket]).collect())
 }
 
-impl Unit {
-    fn of(self, cpu: &Cpu) -> u32 {
-        match self {
-            Self::Threads => cpu.number as u32,
-            Self::Cores => cpu.core,
-            Self::Sockets => cpu.socket,
-            Self::Domains => cpu.domain,
-        }
+fn unit_of(unit: Unit, cpu: &Cpu) -> u32 {
+    match unit {
+        Unit::Threads => cpu.number as u32,
+        Unit::Cores => cpu.core,
+        Unit::Sockets => cpu.socket,
+        Unit::Domains => cpu.domain,
     }
+}
 
-    /// Distributes CPUs over `tasks` tasks, `each` CPUs to a task, by whole cores or threads; starts again from the
-    /// first if there are too few. Returns the CPUs of each task.
-    fn shares(self, cpus: &[Cpu], (tasks, each): (usize, usize), spread: Spread) -> Vec<CoreSet> {
-        let mut sorted = cpus.to_vec();
-        sorted.sort_by_key(|cpu| (cpu.socket, cpu.core, cpu.number));
-        if self == Self::Threads && spread.cores != Turn::Block {
-            // One thread of each core of a socket comes before the second thread of any.
-            let sibling = |cpu: &Cpu| cpus.iter().filter(|c| c.core == cpu.core && c.number < cpu.number).count();
-            sorted.sort_by_key(|cpu| (cpu.socket, sibling(cpu), cpu.core));
-        }
-        // Tasks that are bound to a larger unit get cores of their own as long as there are enough.
-        let parts = if self == Self::Threads { Self::Threads } else { Self::Cores };
-        let parts: Vec<&[Cpu]> = sorted.chunk_by(|a, b| parts.of(a) == parts.of(b)).collect();
-        let parts = in_turn(&parts, each, spread.sockets);
-        let mut next = parts.iter().cycle();
-        (0..tasks)
-            .map(|_| {
-                let mut own: Vec<Cpu> = Vec::new();
-                for part in next.by_ref().take(parts.len()) {
-                    own.extend_from_slice(part);
-                    if own.len() >= each {
-                        break;
-                    }
-                }
-                let touched = sorted.iter().filter(|cpu| own.iter().any(|mine| self.of(mine) == self.of(cpu)));
-                touched.map(|cpu| cpu.number).collect()
-            })
-            .collect()
+/// Distributes CPUs over `tasks` tasks, `each` CPUs to a task, by whole cores or threads; starts again from the
+/// first if there are too few. Returns the CPUs of each task.
+fn shares(unit: Unit, cpus: &[Cpu], (tasks, each): (usize, usize), spread: Spread) -> Vec<CoreSet> {
+    let mut sorted = cpus.to_vec();
+    sorted.sort_by_key(|cpu| (cpu.socket, cpu.core, cpu.number));
+    if unit == Unit::Threads && spread.cores != Turn::Block {
+        // One thread of each core of a socket comes before the second thread of any.
+        let sibling = |cpu: &Cpu| cpus.iter().filter(|c| c.core == cpu.core && c.number < cpu.number).count();
+        sorted.sort_by_key(|cpu| (cpu.socket, sibling(cpu), cpu.core));
     }
+    // Tasks that are bound to a larger unit get cores of their own as long as there are enough.
+    let parts = if unit == Unit::Threads { Unit::Threads } else { Unit::Cores };
+    let parts: Vec<&[Cpu]> = sorted.chunk_by(|a, b| unit_of(parts, a) == unit_of(parts, b)).collect();
+    let parts = in_turn(&parts, each, spread.sockets);
+    let mut next = parts.iter().cycle();
+    (0..tasks)
+        .map(|_| {
+            let mut own: Vec<Cpu> = Vec::new();
+            for part in next.by_ref().take(parts.len()) {
+                own.extend_from_slice(part);
+                if own.len() >= each {
+                    break;
+                }
+            }
+            let touched = sorted.iter().filter(|cpu| own.iter().any(|mine| unit_of(unit, mine) == unit_of(unit, cpu)));
+            touched.map(|cpu| cpu.number).collect()
+        })
+        .collect()
 }
 
 /// Returns the parts of a node (cores or threads, given socket by socket) in the order in which tasks of `each` CPUs
@@ -221,47 +153,15 @@ pub fn hex(mask: &CoreSet) -> String {
     "0x".chars().chain(text).collect()
 }
 
-/// Splits an option's value at commas. A comma before a digit belongs to a list and does not split.
-fn words(text: &str) -> Vec<&str> {
-    let mut words = Vec::new();
-    let mut start = 0;
-    for (at, _) in text.match_indices(',') {
-        if !text[at + 1..].starts_with(|c: char| c.is_ascii_digit()) {
-            words.push(&text[start..at]);
-            start = at + 1;
-        }
-    }
-    words.push(&text[start..]);
-    words.into_iter().filter(|word| !word.is_empty()).collect()
-}
-
-/// Parses a list of items, each of which may be followed by `*` and a number of repetitions. None: not valid, or too
-/// long.
-fn items<T: Clone>(list: &str, read: impl Fn(&str) -> Option<T>) -> Option<Vec<T>> {
-    let mut all = Vec::new();
-    for text in list.split(',') {
-        let (item, times) = text.split_once('*').unwrap_or((text, "1"));
-        let times = times.parse().ok().filter(|times| (1..=CPUS_MAX).contains(times) && all.len() < CPUS_MAX)?;
-        all.extend(std::iter::repeat_n(read(item)?, times));
-    }
-    Some(all)
-}
-
-fn cpu(text: &str) -> Option<usize> {
-    let number = match text.strip_prefix("0x") {
-        Some(hex) => usize::from_str_radix(hex, 16).ok()?,
-        None => text.parse().ok()?,
-    };
-    (number < CPUS_MAX).then_some(number)
-}
-
 #[cfg(test)]
 mod tests {
     use squall_model::job::network::{self, Network};
     use squall_model::job::options::Chosen;
     use squall_model::step::{Layout, StepLaunch, TaskProgram};
 
-    use super::{Cpu, CpuBind, Spread, Way, hex, near};
+    use squall_model::step::cpu_bind::CpuBind;
+
+    use super::{Cpu, Spread, hex, near};
 
     /// Returns two sockets of two cores of two threads, numbered as in Linux: all first threads, then all second
     /// ones.
@@ -279,7 +179,7 @@ mod tests {
     }
 
     fn spread_masks(text: &str, distribution: &str, cpus: &[Cpu], sizes: (usize, usize)) -> String {
-        let bound = CpuBind::parse(text).unwrap().masks(cpus, sizes, Spread::of(distribution), None);
+        let bound = super::masks(&CpuBind::parse(text).unwrap().way, cpus, sizes, Spread::of(distribution), None);
         bound.map_or("none".into(), |masks| masks.iter().map(hex).collect::<Vec<_>>().join(","))
     }
 
@@ -346,7 +246,9 @@ mod tests {
         assert_eq!(told("2x2x3", "", &all), None, "not this step");
         let sockets = [0, 0, 1, 1, 0, 0, 1, 1];
         let bound = |text: &str| {
-            let masks = CpuBind::parse(text).unwrap().masks(&all, (8, 1), Spread::default(), Some(&sockets)).unwrap();
+            let masks =
+                super::masks(&CpuBind::parse(text).unwrap().way, &all, (8, 1), Spread::default(), Some(&sockets))
+                    .unwrap();
             masks.iter().map(hex).collect::<Vec<_>>().join(",")
         };
         assert_eq!(bound(""), "0x33,0x33,0xcc,0xcc,0x33,0x33,0xcc,0xcc");
@@ -363,24 +265,5 @@ mod tests {
         assert_eq!(masks("map_cpu:1,6", &all[..4], 2, 1), "0x2,0x0", "the second is not bound");
         assert_eq!(masks("mask_cpu:0x11", &all[..4], 1, 1), "0x1");
         assert_eq!(masks("cores", &[], 2, 1), "none");
-    }
-
-    #[test]
-    fn what_is_not_understood_is_named() {
-        for (text, word) in [
-            ("corse", "corse"),
-            ("v,map_cpu", "map_cpu"),
-            ("map_cpu:", "map_cpu:"),
-            ("map_cpu:1,2x", "map_cpu:1,2x"),
-            ("map_cpu:9999999999999999999999", "map_cpu:9999999999999999999999"),
-            ("map_cpu:1*0", "map_cpu:1*0"),
-            ("map_cpu:0*4096,0*4096,0*4096", "map_cpu:0*4096,0*4096,0*4096"),
-            ("mask_cpu:0xg", "mask_cpu:0xg"),
-            ("cores:1", "cores:1"),
-            ("q,rank_ldom", "rank_ldom"),
-        ] {
-            assert_eq!(CpuBind::parse(text), Err(word.to_owned()), "{text}");
-        }
-        assert_eq!(CpuBind::parse("").map(|bind| bind.way), Ok(Way::Unsaid));
     }
 }

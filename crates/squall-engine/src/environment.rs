@@ -13,7 +13,9 @@ use squall_model::set::CoreSet;
 use squall_model::step::{ClientAddress, Distribution, JobFacts, Program, StepLaunch, TaskProgram};
 use squall_model::time::Time;
 
-use crate::binding::{CpuBind, Way, hex};
+use squall_model::step::cpu_bind::{CpuBind, Way};
+
+use crate::binding::hex;
 use crate::dependency::dependency_text;
 
 /// Environment variables of a process: name and value.

@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use lexopt::prelude::{Long, Short, ValueExt};
 use serde_json::json;
 use squall_model::hostlist;
 use squall_sched::layout::{Grid, Layout, Model, Site, best, layouts, shapes, sockets};
@@ -14,37 +13,63 @@ use squall_sched::torus::{AXES_MAX, Axis, Coords, Frame, Prism};
 
 use crate::picture;
 use crate::picture::slices::{Shade, Slices};
+use squall_text::options::Arg;
+use squall_text::options::flag::{Flag, flag};
+use squall_text::page::{self, Page};
 
 /// Distance between neighbouring routers in pictures, pixels.
 const CELL: u32 = 26;
 /// Gap between neighbouring routers in pictures, pixels.
 const GAP: u32 = 2;
 
-const HELP: &str = "\
-usage: squall layout --grid AxBxC[:periodic] [OPTIONS]
+/// `squall layout`, for its help, manual page and completion.
+pub static PAGE: Page = Page {
+    name: "squall layout",
+    about: "where the ranks of a process grid go on a torus",
+    synopsis: &["--grid=AxBxC[:periodic] [OPTIONS]"],
+    options: page::Options::Own(FLAGS),
+    notes: "\
+Lays the ranks of a process grid on a prism of a torus so that neighbours are neighbours, and says what the links carry. \
+Without --prism the best one is looked for.
+",
+};
 
-Lays the ranks of a process grid on a prism of a torus so that neighbours are neighbours, and says what the links
-carry. Without --prism the best one is looked for.
-
-  --grid GRID           1 to 4 extents; the last counts fastest; :periodic if it wraps
-  --stencil W,W,W       what neighbours exchange along each dimension (otherwise all alike)
-  --prism AxBxC         routers in the prism
-  --at X,Y,Z            its first corner (otherwise 0,0,0)
-  --torus AxBxC         routers of the machine (otherwise Blue Waters' 24x24x24 with y links half as fast)
-  --nodes-per-router N  (otherwise 2, with --torus 1)
-  --tasks-per-node N    most tasks of a node (otherwise 32)
-  --sockets N           sockets of a node: ranks of one come after each other in what is written (otherwise 1)
-  --hole X,Y,Z          a router of the prism without usable nodes, counted from its corner; may be repeated
-  --polish N            exchanges that are tried (otherwise 10000)
-  --all                 name every layout that was scored
-  --pictures DIR        draw it slice by slice, as SVG and PNG
-  --hosts LIST          names of the nodes, router by router, the first axis counting fastest
-  --mpich FILE          write MPICH_RANK_ORDER, for MPICH_RANK_REORDER_METHOD=3
-  --rankfile FILE       write Open MPI's rankfile (wants --hosts)
-  --hostfile FILE       write SLURM_HOSTFILE, for --distribution=arbitrary (wants --hosts)
-  --table               the talk's halo exchange (the same as `squall bench layout`)
-  --json
-";
+const FLAGS: &[Flag] = &[
+    flag("help", 'h', Arg::None, "show this help"),
+    flag("grid", '\0', Arg::Needed("GRID"), "1 to 4 extents; the last counts fastest; :periodic if it wraps"),
+    flag("stencil", '\0', Arg::Needed("W,W,W"), "what neighbours exchange along each dimension (otherwise all alike)"),
+    flag("prism", '\0', Arg::Needed("AxBxC"), "routers in the prism"),
+    flag("at", '\0', Arg::Needed("X,Y,Z"), "its first corner (otherwise 0,0,0)"),
+    flag(
+        "torus",
+        '\0',
+        Arg::Needed("AxBxC"),
+        "routers of the machine (otherwise Blue Waters' 24x24x24 with y links half as fast)",
+    ),
+    flag("nodes-per-router", '\0', Arg::Needed("N"), "nodes of a router (otherwise 2, with --torus 1)"),
+    flag("tasks-per-node", '\0', Arg::Needed("N"), "most tasks of a node (otherwise 32)"),
+    flag(
+        "sockets",
+        '\0',
+        Arg::Needed("N"),
+        "sockets of a node: ranks of one come after each other in what is written (otherwise 1)",
+    ),
+    flag(
+        "hole",
+        '\0',
+        Arg::Needed("X,Y,Z"),
+        "a router of the prism without usable nodes, counted from its corner; may be repeated",
+    ),
+    flag("polish", '\0', Arg::Needed("N"), "exchanges that are tried (otherwise 10000)"),
+    flag("all", '\0', Arg::None, "name every layout that was scored"),
+    flag("pictures", '\0', Arg::Needed("DIR"), "draw it slice by slice, as SVG and PNG"),
+    flag("hosts", '\0', Arg::Needed("LIST"), "names of the nodes, router by router, the first axis counting fastest"),
+    flag("mpich", '\0', Arg::Needed("FILE"), "write MPICH_RANK_ORDER, for MPICH_RANK_REORDER_METHOD=3"),
+    flag("rankfile", '\0', Arg::Needed("FILE"), "write Open MPI's rankfile (wants --hosts)"),
+    flag("hostfile", '\0', Arg::Needed("FILE"), "write SLURM_HOSTFILE, for --distribution=arbitrary (wants --hosts)"),
+    flag("table", '\0', Arg::None, "the halo exchange of Blue Waters (the same as `squall bench layout`)"),
+    flag("json", '\0', Arg::None, "print one JSON object"),
+];
 
 #[derive(Default)]
 struct Options {
@@ -76,49 +101,43 @@ pub fn run(args: &[OsString]) -> ExitCode {
             super::bench::run(&[OsString::from("layout")].into_iter().chain(json).collect::<Vec<_>>())
         }
         Ok(Some(options)) => super::end("layout", lay_out(&options)),
-        Ok(None) => super::end("layout", Ok(HELP.to_owned())),
+        Ok(None) => super::end("layout", Ok(PAGE.help())),
         Err(e) => super::end("layout", Err(e)),
     }
 }
 
 fn parse(args: &[OsString]) -> Result<Option<Options>, String> {
-    let mut parser = lexopt::Parser::from_args(args.to_vec());
-    let mut options = Options::default();
-    let text = |parser: &mut lexopt::Parser| -> Result<String, String> {
-        parser.value().and_then(ValueExt::string).map_err(|e| e.to_string())
-    };
-    while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
-        let Long(name) = arg else {
-            if arg == Short('h') {
-                return Ok(None);
-            }
-            return Err(format!("{}; see `squall layout --help`", arg.unexpected()));
-        };
-        let name = name.to_owned();
-        match name.as_str() {
-            "grid" => options.grid = Some(text(&mut parser)?),
-            "stencil" => options.stencil = text(&mut parser)?,
-            "prism" => options.prism = Some(numbers(&name, &text(&mut parser)?)?),
-            "at" => options.at = numbers(&name, &text(&mut parser)?)?,
-            "torus" => options.torus = Some(numbers(&name, &text(&mut parser)?)?),
-            "nodes-per-router" => options.per_router = Some(number(&name, &text(&mut parser)?)?),
-            "tasks-per-node" => options.per_node = Some(number(&name, &text(&mut parser)?)?),
-            "hole" => options.holes.push(numbers(&name, &text(&mut parser)?)?),
-            "sockets" => options.sockets = Some(number(&name, &text(&mut parser)?)?),
-            "polish" => options.polish = Some(text(&mut parser)?.parse().map_err(|_| "--polish: a number is needed")?),
-            "all" => options.all = true,
-            "pictures" => options.pictures = Some(text(&mut parser)?.into()),
-            "hosts" => options.hosts = Some(text(&mut parser)?),
-            "mpich" => options.mpich = Some(text(&mut parser)?.into()),
-            "rankfile" => options.rankfile = Some(text(&mut parser)?.into()),
-            "hostfile" => options.hostfile = Some(text(&mut parser)?.into()),
-            "table" => options.table = true,
-            "json" => options.json = true,
-            "help" => return Ok(None),
-            _ => return Err(format!("there is no option --{name}; see `squall layout --help`")),
-        }
+    let given = PAGE.parse(args).map_err(|e| format!("{e}; see `squall layout --help`"))?;
+    if given.has("help") {
+        return Ok(None);
     }
-    Ok(Some(options))
+    if let Some(operand) = given.operands.first() {
+        return Err(format!("unexpected argument `{operand}`; see `squall layout --help`"));
+    }
+    let text = |name| given.last(name).map(str::to_owned);
+    let path = |name| given.last(name).map(PathBuf::from);
+    let listed = |name| given.last(name).map(|text| numbers(name, text)).transpose();
+    let counted = |name| given.last(name).map(|text| number(name, text)).transpose();
+    Ok(Some(Options {
+        grid: text("grid"),
+        stencil: text("stencil").unwrap_or_default(),
+        prism: listed("prism")?,
+        at: listed("at")?.unwrap_or_default(),
+        torus: listed("torus")?,
+        per_router: counted("nodes-per-router")?,
+        per_node: counted("tasks-per-node")?,
+        sockets: counted("sockets")?,
+        holes: given.every("hole").map(|text| numbers("hole", text)).collect::<Result<_, _>>()?,
+        polish: given.parsed("polish")?,
+        all: given.has("all"),
+        pictures: path("pictures"),
+        hosts: text("hosts"),
+        mpich: path("mpich"),
+        rankfile: path("rankfile"),
+        hostfile: path("hostfile"),
+        table: given.has("table"),
+        json: given.has("json"),
+    }))
 }
 
 fn numbers(option: &str, text: &str) -> Result<Vec<u32>, String> {

@@ -21,17 +21,11 @@ mod picture;
 pub mod sim;
 pub mod trace;
 
-use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
 use squall_client as client;
 use squall_model::plain::plain;
-
-/// Returns whether `--help` or `-h` is among the arguments.
-fn asks_for_help(args: &[OsString]) -> bool {
-    args.iter().any(|arg| arg == "--help" || arg == "-h")
-}
 
 /// Writes to standard output; a closed pipe is no error.
 fn print(text: &str) {

@@ -12,15 +12,76 @@ use super::trace;
 use serde_json::{Map, Value, json};
 use squall_model::time::Span;
 use squall_sim::{Coverage, Fault, Mutation, Phase, Report, Settings};
+use squall_text::options::Arg;
+use squall_text::options::flag::{Flag, flag};
+use squall_text::page::{Options, Page};
 
-const USAGE: &str = "usage: squall sim FILE…                                     tell stories
-       squall sim --seeds A..B [--nodes N] [--hours H] [--json]   random worlds
-       squall sim --seed N [--nodes N] [--hours H] [--trace]      one of them
-       squall sim --seeds A..B --cells N [--json]                 random worlds of N cells and their front
-       squall sim --mutations [--json]                            planted bugs: each must be found
-options: --threads N   worlds at a time (all CPUs)
-         --mutation NAME   with this bug planted
-";
+/// `squall sim`, for its help, manual page and completion.
+pub static PAGE: Page = Page {
+    name: "squall sim",
+    about: "simulate clusters: stories, random faults, planted bugs, workload traces",
+    synopsis: &[
+        "FILE...",
+        "--seeds=A..B [--nodes=N] [--hours=H] [--json]",
+        "--seed=N [--nodes=N] [--hours=H] [--trace]",
+        "--seeds=A..B --cells=N [--json]",
+        "--mutations [--json]",
+        "TRACE.swf[.gz] [--policy=POLICY[,POLICY...]] [--procs=N | --machine=NxCPUS[+NxCPUS...] | --config=FILE]",
+    ],
+    options: Options::Own(FLAGS),
+    notes: "\
+A FILE is a story for the simulator. Random worlds run the production code with faults; a failed one names the command \
+that replays it. A TRACE is a workload in the Standard Workload Format.
+",
+};
+
+const FLAGS: &[Flag] = &[
+    flag("help", 'h', Arg::None, "show this help"),
+    flag("seeds", '\0', Arg::Needed("A..B"), "simulate one random world for each seed"),
+    flag("seed", '\0', Arg::Needed("N"), "simulate the random world of this seed"),
+    flag("nodes", '\0', Arg::Needed("N"), "nodes of a random world (otherwise 64)"),
+    flag("cells", '\0', Arg::Needed("N"), "cells of a random world, with their front"),
+    flag("hours", '\0', Arg::Needed("H"), "simulated hours of a random world (otherwise 1)"),
+    flag("threads", '\0', Arg::Needed("N"), "worlds or policies at a time (otherwise all CPUs)"),
+    flag("trace", '\0', Arg::None, "show what happens"),
+    flag("mutations", '\0', Arg::None, "plant bugs, each of which must be found"),
+    flag("mutation", '\0', Arg::Needed("NAME"), "plant this bug"),
+    flag(
+        "policy",
+        '\0',
+        Arg::Needed("LIST"),
+        "policies for a trace: fcfs, easy (the default), easy-sjbf, conservative; or all. On nodes: all but easy-sjbf, as a controller has them",
+    ),
+    flag("procs", '\0', Arg::Needed("N"), "run a trace on a pool of N processors"),
+    flag(
+        "machine",
+        '\0',
+        Arg::Needed("SIZES"),
+        "run a trace on nodes of these sizes: 20x80+48x12 is 20 nodes of 80 CPUs and 48 of 12",
+    ),
+    flag(
+        "config",
+        '\0',
+        Arg::Needed("FILE"),
+        "run a trace on the nodes of a configuration, by its scheduler's settings, partitions and topology",
+    ),
+    flag(
+        "strict",
+        '\0',
+        Arg::None,
+        "a job of a trace whose submit time is missing (-1) is an error; otherwise it is left out and counted",
+    ),
+    flag("csv", '\0', Arg::Needed("FILE"), "write a trace's jobs with their starts"),
+    flag("pictures", '\0', Arg::Needed("DIR"), "draw a trace's utilisation and waits"),
+    flag("days", '\0', Arg::Needed("N"), ""),
+    flag("json", '\0', Arg::None, "print one JSON object"),
+];
+
+/// Options for random worlds alone.
+pub(crate) const WORLD: &[&str] = &["seeds", "seed", "cells", "hours", "trace", "mutations", "mutation"];
+
+/// Options for workload traces alone.
+const OF_TRACES: &[&str] = &["policy", "procs", "machine", "config", "strict", "csv", "pictures", "days"];
 
 /// Maximum number of seeds that may be needed to find a planted bug.
 const MUTATION_SEEDS: u64 = 1000;
@@ -44,14 +105,14 @@ pub fn run(args: &[OsString]) -> ExitCode {
     if trace::is_meant(args) {
         return trace::run(args);
     }
-    if crate::asks_for_help(args) {
-        crate::print(&format!("{USAGE}{}", trace::USAGE));
-        return ExitCode::SUCCESS;
-    }
     let ask = match parse(args) {
-        Ok(ask) => ask,
+        Ok(Some(ask)) => ask,
+        Ok(None) => {
+            crate::print(&PAGE.help());
+            return ExitCode::SUCCESS;
+        }
         Err(problem) => {
-            eprint!("squall sim: error: {problem}\n{USAGE}{}", trace::USAGE);
+            eprintln!("squall sim: error: {problem}; see `squall sim --help`");
             return ExitCode::from(2);
         }
     };
@@ -63,48 +124,41 @@ pub fn run(args: &[OsString]) -> ExitCode {
     if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn parse(args: &[OsString]) -> Result<Ask, String> {
-    let mut ask = Ask {
-        files: Vec::new(),
-        seeds: None,
-        nodes: 64,
-        cells: 0,
-        hours: 1.0,
-        json: false,
-        trace: false,
-        mutations: false,
-        mutation: None,
-        threads: std::thread::available_parallelism().map_or(1, usize::from),
-    };
-    let mut args = args.iter().map(|arg| arg.to_string_lossy().into_owned());
-    while let Some(arg) = args.next() {
-        let mut value = || args.next().ok_or(format!("{arg} needs a value"));
-        match arg.as_str() {
-            "--seeds" => ask.seeds = Some(seeds(&value()?)?),
-            "--seed" => {
-                let seed = number(&value()?)?;
-                ask.seeds = Some(seed..=seed);
-            }
-            "--nodes" => ask.nodes = number(&value()?)? as u32,
-            "--cells" => ask.cells = number(&value()?)?.min(64) as u32,
-            "--hours" => ask.hours = value()?.parse().map_err(|_| "--hours needs a number".to_owned())?,
-            "--threads" => ask.threads = number(&value()?)?.max(1) as usize,
-            "--json" => ask.json = true,
-            "--trace" => ask.trace = true,
-            "--mutations" => ask.mutations = true,
-            "--mutation" => {
-                let name = value()?;
-                let known = Mutation::ALL.iter().find(|m| m.name() == name);
-                ask.mutation = Some(*known.ok_or(format!("there is no mutation `{name}`"))?);
-            }
-            option if option.starts_with('-') => return Err(format!("there is no option `{option}`")),
-            file => ask.files.push(file.to_owned()),
-        }
+fn parse(args: &[OsString]) -> Result<Option<Ask>, String> {
+    let given = PAGE.parse(args)?;
+    if given.has("help") {
+        return Ok(None);
     }
+    if let Some(option) = OF_TRACES.iter().find(|name| given.has(name)) {
+        return Err(format!("--{option} is for a workload trace (TRACE.swf)"));
+    }
+    let mutation = match given.last("mutation") {
+        Some(name) => {
+            Some(*Mutation::ALL.iter().find(|m| m.name() == name).ok_or(format!("there is no mutation `{name}`"))?)
+        }
+        None => None,
+    };
+    let seeds = match (given.last("seeds"), given.parsed::<u64>("seed")?) {
+        (Some(range), _) => Some(seeds(range)?),
+        (None, seed) => seed.map(|seed| seed..=seed),
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let ask = Ask {
+        files: given.operands.clone(),
+        seeds,
+        nodes: given.parsed("nodes")?.unwrap_or(64),
+        cells: given.parsed("cells")?.unwrap_or(0).min(64),
+        hours: given.parsed("hours")?.unwrap_or(1.0),
+        json: given.has("json"),
+        trace: given.has("trace"),
+        mutations: given.has("mutations"),
+        mutation,
+        threads: given.parsed("threads")?.unwrap_or(threads).max(1),
+    };
     if ask.files.is_empty() && ask.seeds.is_none() && !ask.mutations {
         return Err("nothing to simulate".into());
     }
-    Ok(ask)
+    Ok(Some(ask))
 }
 
 fn seeds(text: &str) -> Result<RangeInclusive<u64>, String> {

@@ -14,8 +14,8 @@ use squall_model::wire::client::{Answer, Refusal, Request};
 
 use crate::client::{Client, ClientError, unexpected};
 use crate::contact::{Patience, fresh_key, may_pass};
-use crate::options::{Stop, Tool};
-use crate::refusal;
+use squall_text::options::{Stop, Tool};
+use squall_text::refusal;
 
 /// Longest wait for an allocation that is not reported: one granted later is announced as queued.
 const QUEUED: Duration = Duration::from_millis(150);
@@ -147,7 +147,7 @@ impl Waiting {
 }
 
 fn failed(tool: Tool, error: &ClientError) -> Stop {
-    Stop::Bad { lines: refusal::lines(tool.failed(), error), exit: 1 }
+    Stop::Bad { lines: error.lines(tool.failed()), exit: 1 }
 }
 
 /// Opens a new connection and binds the allocation to it.

@@ -9,8 +9,8 @@ use squall_model::job::spread::Spread;
 use squall_model::step::Distribution;
 
 use crate::capture::Vars;
-use crate::options::Stop;
-use crate::options::asked::Asked;
+use squall_text::options::Stop;
+use squall_text::options::asked::Asked;
 
 /// Maximum number of ranks for which a host list may name nodes.
 const MOST: usize = squall_model::limits::TASKS_MAX as usize;

@@ -23,8 +23,8 @@ use crate::client::{Client, ClientError};
 use crate::command::allocation::{self, Ask, Granted, ready};
 use crate::command::submission;
 use crate::contact::{Search, may_pass};
-use crate::options::asked::Asked;
-use crate::options::{Stop, Tool, collect};
+use squall_text::options::asked::Asked;
+use squall_text::options::{Stop, Tool, collect};
 
 const SALLOC: Tool = Tool::Salloc;
 

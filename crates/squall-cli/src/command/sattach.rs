@@ -17,7 +17,6 @@ use squall_model::wire::client::{Answer, JobRef, Request};
 
 use crate::client::{Client, ClientError, unexpected};
 use crate::command::allocation::ready;
-use crate::command::listing::arguments::{Arguments, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::target;
 use crate::command::srun::exits::Exits;
@@ -25,35 +24,30 @@ use crate::command::srun::input::{Chunk, Input};
 use crate::command::srun::link::{Link, Listener, Room, missing_output};
 use crate::command::srun::output::{Output, Sink};
 use crate::contact::Patience;
-use crate::refusal;
+use squall_text::options::Arg;
+use squall_text::options::flag::{Arguments, Flag, flag};
+use squall_text::page::{Options, Page};
 
-const OPTIONS: &[Known] = &[
-    ("input-filter", '\0', Value::Needed),
-    ("output-filter", '\0', Value::Needed),
-    ("error-filter", '\0', Value::Needed),
-    ("label", 'l', Value::None),
-    ("layout", '\0', Value::None),
-    ("quiet", 'Q', Value::None),
-    ("verbose", 'v', Value::None),
-    ("", 'h', Value::None),
-    ("", 'u', Value::None),
+const OPTIONS: &[Flag] = &[
+    flag("input-filter", '\0', Arg::Needed("taskid"), "send stdin to only the specified task"),
+    flag("output-filter", '\0', Arg::Needed("taskid"), "only print stdout from the specified task"),
+    flag("error-filter", '\0', Arg::Needed("taskid"), "only print stderr from the specified task"),
+    flag("label", 'l', Arg::None, "prepend task number to lines of stdout & stderr"),
+    flag("layout", '\0', Arg::None, "print task layout info and exit (does not attach to tasks)"),
+    flag("quiet", 'Q', Arg::None, "quiet mode (suppress informational messages)"),
+    flag("verbose", 'v', Arg::None, "verbose mode (multiple -v's increase verbosity)"),
+    flag("help", 'h', Arg::None, "show this help"),
+    flag("usage", 'u', Arg::None, "show all options in a few lines"),
 ];
 
-const HELP: &str = "\
-Usage: sattach [options] <jobid.stepid>
-      --input-filter=taskid  send stdin to only the specified task
-      --output-filter=taskid only print stdout from the specified task
-      --error-filter=taskid  only print stderr from the specified task
-  -l, --label        prepend task number to lines of stdout & stderr
-      --layout       print task layout info and exit (does not attach to tasks)
-  -Q, --quiet        quiet mode (suppress informational messages)
-  -v, --verbose      verbose mode (multiple -v's increase verbosity)
-  -V, --version      print the version and exit
-
-Help options:
-  -h, --help         print this help message
-  -u, --usage        print a brief usage message
-";
+/// What `sattach` is, for its help, manual page and completion.
+pub(crate) static PAGE: Page = Page {
+    name: "sattach",
+    about: "watch the tasks of a running step, and speak to them",
+    synopsis: &["[OPTIONS] <jobid.stepid>"],
+    options: Options::Own(OPTIONS),
+    notes: "",
+};
 
 const WHAT: &str = "Could not get job step info";
 
@@ -67,9 +61,9 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 }
 
 fn sattach(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
-    let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    let Some(given) = call.arguments(&PAGE, args)? else { return Ok(()) };
     if given.has("") {
-        call.print(HELP);
+        call.print(&PAGE.help());
         return Ok(());
     }
     let [name] = given.operands.as_slice() else {
@@ -125,7 +119,7 @@ fn rank(given: &Arguments, name: &str) -> Result<Option<u32>, std::num::ParseInt
 }
 
 fn not_there<T>(call: &mut Call<'_>, error: &ClientError) -> Result<T, Fail> {
-    call.fail(&format!("{WHAT}: {}", refusal::error_text(error)))
+    call.fail(&format!("{WHAT}: {}", error.to_string()))
 }
 
 /// Formats a step's layout, for `--layout`, as Slurm does.

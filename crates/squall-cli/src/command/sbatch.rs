@@ -14,12 +14,11 @@ use crate::capture::{self, Vars};
 use crate::client::{Client, ClientError, unexpected};
 use crate::command::submission;
 use crate::contact::{Patience, fresh_key};
-use crate::options::asked::Asked;
-use crate::options::collect::{self, Line};
-use crate::options::getopt::Found;
-use crate::options::{Source, Stop, Tool};
-use crate::refusal;
-use crate::script::{Script, translate};
+use squall_text::options::asked::Asked;
+use squall_text::options::collect::{self, Line};
+use squall_text::options::getopt::Found;
+use squall_text::options::{Source, Stop, Tool};
+use squall_text::script::{Script, translate};
 
 const SBATCH: Tool = Tool::Sbatch;
 
@@ -55,7 +54,7 @@ fn submit(args: &[OsString]) -> Result<u8, Stop> {
 }
 
 fn failed(error: &ClientError) -> Stop {
-    Stop::Bad { lines: refusal::lines(SBATCH.failed(), error), exit: 1 }
+    Stop::Bad { lines: error.lines(SBATCH.failed()), exit: 1 }
 }
 
 /// Builds requests from script, variables and command line: one for each component, of which the first has the script.
@@ -211,7 +210,7 @@ fn test_only(specs: Vec<JobSpec>) -> Result<u8, Stop> {
             eprintln!("sbatch: {line}");
             Ok(0)
         }
-        Err(error) => Err(Stop::Bad { lines: refusal::lines("allocation failure", &error), exit: 1 }),
+        Err(error) => Err(Stop::Bad { lines: error.lines("allocation failure"), exit: 1 }),
     }
 }
 

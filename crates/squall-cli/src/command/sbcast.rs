@@ -15,39 +15,39 @@ use squall_model::wire::broadcast::{BroadcastTo, PlaceAt};
 use squall_model::wire::client::{JobRef, JobSelection, Refusal};
 
 use crate::client::ClientError;
-use crate::command::listing::arguments::{Arguments, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::{Target, target};
-use crate::refusal;
 use squall_client::broadcast::{self, Sent};
+use squall_text::options::Arg;
+use squall_text::options::flag::{Arguments, Flag, flag};
+use squall_text::page::{Options, Page};
 
-const OPTIONS: &[Known] = &[
-    ("compress", 'C', Value::Maybe),
-    ("exclude", '\0', Value::Needed),
-    ("fanout", 'F', Value::Needed),
-    ("force", 'f', Value::None),
-    ("jobid", 'j', Value::Needed),
-    ("preserve", 'p', Value::None),
-    ("send-libs", '\0', Value::Maybe),
-    ("size", 's', Value::Needed),
-    ("timeout", 't', Value::Needed),
-    ("verbose", 'v', Value::None),
+const OPTIONS: &[Flag] = &[
+    flag("compress", 'C', Arg::Maybe("lib"), "lz4 or none: taken, but files travel as they are"),
+    flag("exclude", '\0', Arg::Needed("path_list"), "libraries not to send: none are sent"),
+    flag("fanout", 'F', Arg::Needed("num"), "taken: the way of a file is found by its size and the number of nodes"),
+    flag("force", 'f', Arg::None, "replace destination file as required"),
+    flag(
+        "jobid",
+        'j',
+        Arg::Needed("#[+#][.#"),
+        "the job, with the offset of a component and the step; otherwise that of $SLURM_JOB_ID",
+    ),
+    flag("preserve", 'p', Arg::None, "preserve modes and times of source file"),
+    flag("send-libs", '\0', Arg::Maybe("yes|no"), "yes is refused: send each library with sbcast"),
+    flag("size", 's', Arg::Needed("num"), "taken: the block size is found by the size of the file"),
+    flag("timeout", 't', Arg::Needed("secs"), "give up after so many seconds"),
+    flag("verbose", 'v', Arg::None, "provide detailed event logging"),
 ];
 
-const HELP: &str = "\
-Usage: sbcast [OPTIONS] SOURCE DEST
-  -C, --compress[=lib]  lz4 or none: taken, but files travel as they are
-  --exclude=<path_list> libraries not to send: none are sent
-  -f, --force           replace destination file as required
-  -F, --fanout=num      taken: the way of a file is found by its size and the number of nodes
-  -j, --jobid=#[+#][.#] the job, with the offset of a component and the step; otherwise that of $SLURM_JOB_ID
-  -p, --preserve        preserve modes and times of source file
-  --send-libs[=yes|no]  yes is refused: send each library with sbcast
-  -s, --size=num        taken: the block size is found by the size of the file
-  -t, --timeout=secs    give up after so many seconds
-  -v, --verbose         provide detailed event logging
-  -V, --version         print version information and exit
-";
+/// What `sbcast` is, for its help, manual page and completion.
+pub(crate) static PAGE: Page = Page {
+    name: "sbcast",
+    about: "copy a file to all nodes of a job",
+    synopsis: &["[OPTIONS] SOURCE DEST"],
+    options: Options::Own(OPTIONS),
+    notes: "",
+};
 
 /// Slurm's default block size, in bytes.
 const BLOCK_BYTES: u64 = 8 << 20;
@@ -71,7 +71,7 @@ struct Asked {
 }
 
 fn sbcast(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
-    let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    let Some(given) = call.arguments(&PAGE, args)? else { return Ok(()) };
     let asked = asked(call, &given)?;
     let job = given.last("jobid").map(str::to_owned).or_else(|| call.variable("SLURM_JOB_ID"));
     let Some(job) = job else {
@@ -110,7 +110,7 @@ fn error_text(error: &ClientError) -> String {
     match error {
         ClientError::Refused(Refusal::InvalidStepId) => "Invalid job id specified".to_owned(),
         ClientError::Refused(Refusal::NotRunning) => ENDED.to_owned(),
-        other => refusal::error_text(other),
+        other => other.to_string(),
     }
 }
 
@@ -276,7 +276,7 @@ fn receivers(call: &mut Call<'_>, job: &str, verbose: usize) -> Result<Broadcast
     let selection = JobSelection { ids: vec![named], ..JobSelection::default() };
     let page = match call.controller.jobs(selection, true, step.is_some()) {
         Ok(page) => page,
-        Err(e) => return lookup_error(call, job, &refusal::error_text(&e)),
+        Err(e) => return lookup_error(call, job, &e.to_string()),
     };
     // If an array is named as a whole, this means the task that has the array's id.
     let meant = |of: JobId, het: bool| id.is_none_or(|id| of == id || whole && het);

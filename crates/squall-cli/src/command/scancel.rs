@@ -12,61 +12,54 @@ use squall_model::wire::info::JobInfo;
 use squall_model::wire::node::SignalTarget;
 
 use crate::client::unexpected;
-use crate::command::listing::arguments::{Arguments, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::{Target, names, parts, target};
-use crate::options::values::signal::signal_number;
-use crate::refusal;
+use squall_text::options::Arg;
+use squall_text::options::flag::{Arguments, Flag, flag};
+use squall_text::options::values::signal::signal_number;
+use squall_text::page::{Options, Page};
+use squall_text::refusal;
 
 const SIGKILL: i32 = 9;
 
-const OPTIONS: &[Known] = &[
-    ("account", 'A', Value::Needed),
-    ("batch", 'b', Value::None),
-    ("clusters", 'M', Value::Needed),
-    ("cron", 'c', Value::None),
-    ("ctld", '\0', Value::None),
-    ("full", 'f', Value::None),
-    ("hurry", 'H', Value::None),
-    ("interactive", 'i', Value::None),
-    ("jobname", 'n', Value::Needed),
-    ("me", '\0', Value::None),
-    ("name", 'n', Value::Needed),
-    ("nodelist", 'w', Value::Needed),
-    ("partition", 'p', Value::Needed),
-    ("qos", 'q', Value::Needed),
-    ("quiet", 'Q', Value::None),
-    ("reservation", 'R', Value::Needed),
-    ("sibling", '\0', Value::Needed),
-    ("signal", 's', Value::Needed),
-    ("state", 't', Value::Needed),
-    ("user", 'u', Value::Needed),
-    ("verbose", 'v', Value::None),
-    ("wckey", '\0', Value::Needed),
+const OPTIONS: &[Flag] = &[
+    flag("account", 'A', Arg::Needed("account"), "act only on jobs charging this account"),
+    flag("batch", 'b', Arg::None, "signal batch shell for specified job"),
+    flag("clusters", 'M', Arg::Needed("names"), "clusters to issue commands to"),
+    flag("cron", 'c', Arg::None, "taken and without effect: there are no cron jobs"),
+    flag("ctld", '\0', Arg::None, "taken and without effect: the controller always sends the signals"),
+    flag("full", 'f', Arg::None, "signal batch shell and all steps for specified job"),
+    flag("hurry", 'H', Arg::None, "avoid burst buffer stage out"),
+    flag("interactive", 'i', Arg::None, "require response from user for each job"),
+    flag("jobname", 'n', Arg::Needed("value"), ""),
+    flag("me", '\0', Arg::None, "act only on jobs owned by the user"),
+    flag("name", 'n', Arg::Needed("job_name"), ""),
+    flag("nodelist", 'w', Arg::Needed("value"), "act only on jobs on these nodes"),
+    flag("partition", 'p', Arg::Needed("partition"), "act only on jobs in this partition"),
+    flag("qos", 'q', Arg::Needed("qos"), "act only on jobs with this quality of service"),
+    flag("quiet", 'Q', Arg::None, "disable warnings"),
+    flag("reservation", 'R', Arg::Needed("reservation"), "act only on jobs with this reservation"),
+    flag("sibling", '\0', Arg::Needed("value"), "no federation exists: taken and without effect"),
+    flag("signal", 's', Arg::Needed("name"), "signal to send to job, default is SIGKILL"),
+    flag(
+        "state",
+        't',
+        Arg::Needed("states"),
+        "act only on jobs in this state. Valid job states are PENDING, RUNNING and SUSPENDED",
+    ),
+    flag("user", 'u', Arg::Needed("user_id"), "act only on jobs of this user"),
+    flag("verbose", 'v', Arg::None, "verbosity level"),
+    flag("wckey", '\0', Arg::Needed("wckey"), "act only on jobs with this workload characterization key"),
 ];
 
-const HELP: &str = "\
-Usage: scancel [OPTIONS] [job_id[_array_id][.step_id]]
-  -A, --account=account           act only on jobs charging this account
-  -b, --batch                     signal batch shell for specified job
-  -f, --full                      signal batch shell and all steps for specified job
-  -H, --hurry                     avoid burst buffer stage out
-  -i, --interactive               require response from user for each job
-  -M, --clusters                  clusters to issue commands to
-      --me                        act only on jobs owned by the user
-  -n, --name=job_name             act only on jobs with this name
-  -p, --partition=partition       act only on jobs in this partition
-  -Q, --quiet                     disable warnings
-  -q, --qos=qos                   act only on jobs with this quality of service
-  -R, --reservation=reservation   act only on jobs with this reservation
-  -s, --signal=name | integer     signal to send to job, default is SIGKILL
-  -t, --state=states              act only on jobs in this state. Valid job states are PENDING, RUNNING and SUSPENDED
-  -u, --user=user_id              act only on jobs of this user
-  -V, --version                   output version information and exit
-  -v, --verbose                   verbosity level
-  -w, --nodelist                  act only on jobs on these nodes
-      --wckey=wckey               act only on jobs with this workload characterization key
-";
+/// What `scancel` is, for its help, manual page and completion.
+pub(crate) static PAGE: Page = Page {
+    name: "scancel",
+    about: "end jobs, or send them signals",
+    synopsis: &["[OPTIONS] [job_id[_array_id][.step_id]]"],
+    options: Options::Own(OPTIONS),
+    notes: "",
+};
 
 /// Runs scancel.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
@@ -83,7 +76,7 @@ struct Way {
 }
 
 fn scancel(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
-    let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    let Some(given) = call.arguments(&PAGE, args)? else { return Ok(()) };
     call.check_cluster(given.last("clusters"), false, "slurm_load_jobs error")?;
     let way = way(call, &given)?;
     let mut targets = Vec::new();
@@ -259,7 +252,7 @@ fn one(call: &mut Call<'_>, way: &Way, jobs: JobSelection, step: Option<StepNo>)
         Ok(_) => return call.failed("Kill job error", &unexpected()),
         Err(e) => {
             let quiet = way.quiet && !e.is_transient();
-            return if quiet { Ok(()) } else { call.fail(&format!("Kill job error: {}", refusal::error_text(&e))) };
+            return if quiet { Ok(()) } else { call.fail(&format!("Kill job error: {}", e.to_string())) };
         }
     };
     if way.verbose && done.is_empty() && refused.is_empty() {

@@ -13,37 +13,37 @@ use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::{BackfillCounts, Diag, FabricCounts, GangCounts};
 
 use crate::client::unexpected;
-use crate::command::listing::arguments::{Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
-use crate::format::clock::Clock;
-use crate::shapes::diag::statistics;
-use crate::shapes::{Kind, dialect, document};
+use crate::command::listing::structured::{dialect, document};
+use squall_text::format::clock::Clock;
+use squall_text::format::counters::{average, minutes, windows};
+use squall_text::options::Arg;
+use squall_text::options::flag::{Flag, flag};
+use squall_text::page::{Options, Page};
+use squall_text::shapes::Kind;
+use squall_text::shapes::diag::statistics;
 
-const OPTIONS: &[Known] = &[
-    ("all", 'a', Value::None),
-    ("cluster", 'M', Value::Needed),
-    ("clusters", 'M', Value::Needed),
-    ("json", '\0', Value::Maybe),
-    ("reset", 'r', Value::None),
-    ("sort-by-id", 'i', Value::None),
-    ("sort-by-time", 't', Value::None),
-    ("sort-by-time2", 'T', Value::None),
-    ("yaml", '\0', Value::Maybe),
-    ("", 'h', Value::None),
+const OPTIONS: &[Flag] = &[
+    flag("all", 'a', Arg::None, "all statistics"),
+    flag("cluster", 'M', Arg::Needed("names"), "direct the request to a specific cluster"),
+    flag("clusters", 'M', Arg::Needed("names"), ""),
+    flag("json", '\0', Arg::Maybe("data_parser"), "produce JSON output"),
+    flag("reset", 'r', Arg::None, "reset statistics"),
+    flag("sort-by-id", 'i', Arg::None, "sort RPCs by id"),
+    flag("sort-by-time", 't', Arg::None, "sort RPCs by total run time"),
+    flag("sort-by-time2", 'T', Arg::None, "sort RPCs by average run time"),
+    flag("yaml", '\0', Arg::Maybe("data_parser"), "produce YAML output"),
+    flag("help", 'h', Arg::None, "show this help"),
 ];
 
-const HELP: &str = "\
-Usage: sdiag [OPTIONS]
-  -a, --all           all statistics
-  -r, --reset         reset statistics
-  -M, --cluster       direct the request to a specific cluster
-  -i, --sort-by-id    sort RPCs by id
-  -t, --sort-by-time  sort RPCs by total run time
-  -T, --sort-by-time2 sort RPCs by average run time
-  -V, --version       display current version number
-      --json          produce JSON output
-      --yaml          produce YAML output
-";
+/// What `sdiag` is, for its help, manual page and completion.
+pub(crate) static PAGE: Page = Page {
+    name: "sdiag",
+    about: "show the controller's counters",
+    synopsis: &["[OPTIONS]"],
+    options: Options::Own(OPTIONS),
+    notes: "",
+};
 
 /// Runs sdiag.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
@@ -52,9 +52,9 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 
 /// Runs sdiag with the command-line arguments `args`. `call` has the controller, the environment and the output.
 pub(crate) fn sdiag(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
-    let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    let Some(given) = call.arguments(&PAGE, args)? else { return Ok(()) };
     if given.has("") {
-        call.print(HELP);
+        call.print(&PAGE.help());
         return Ok(());
     }
     call.check_cluster(given.last("clusters").or(given.last("cluster")), false, "slurm_get_statistics")?;
@@ -81,11 +81,6 @@ pub(crate) fn sdiag(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     };
     call.print(&text);
     Ok(())
-}
-
-/// Returns `total` divided by `count`; 0 if `count` is 0.
-pub(crate) fn average(total: u64, count: u64) -> u64 {
-    total.checked_div(count).unwrap_or(0)
 }
 
 /// Sorts the request counters by the column that an option selects; by default by number of requests, as Slurm does.
@@ -156,11 +151,6 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
 /// Formats a time as `Sun Nov 22 00:59:41 2026 (1795309181)`.
 fn date(clock: &Clock, time: Time) -> String {
     format!("{} ({})", clock.local(time).strftime("%a %b %d %H:%M:%S %Y"), time.secs())
-}
-
-/// Returns the length of the time that the counters cover, minutes.
-pub(crate) fn minutes(diag: &Diag) -> u64 {
-    diag.now.since(diag.since).secs() / 60
 }
 
 fn schedule(out: &mut String, diag: &Diag) {
@@ -254,13 +244,4 @@ fn gang(out: &mut String, gang: &GangCounts) {
         (None, None) => "N/A".to_owned(),
     };
     line(out, format_args!("\tOut of step: {skew}"));
-}
-
-/// Returns how many messages to the controller carried 1, 2-3, 4-7, … merged reports; ranges without messages are
-/// omitted.
-pub(crate) fn windows(fabric: &FabricCounts) -> impl Iterator<Item = (String, u64)> {
-    fabric.windows.iter().enumerate().filter(|(_, count)| **count > 0).map(|(power, count)| {
-        let least = 1_u64 << power;
-        (if power == 0 { "1".into() } else { format!("{least}-{}", 2 * least - 1) }, *count)
-    })
 }

@@ -9,22 +9,29 @@ use squall_model::duration::format_elapsed;
 use squall_model::wire::client::AccountingQuery;
 use squall_model::wire::info::AccountingRow;
 
-use crate::command::listing::arguments::{Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
-use crate::command::sacct::row::{Row, Units};
+use squall_text::format::accounting::{Row, Units};
+use squall_text::options::Arg;
+use squall_text::options::flag::{Flag, flag};
+use squall_text::page::{Options, Page};
 
-const OPTIONS: &[Known] = &[
-    ("cluster", 'M', Value::Needed),
-    ("debug", 'd', Value::None),
-    ("verbose", 'v', Value::None),
-    ("", 'h', Value::None),
+const OPTIONS: &[Flag] = &[
+    flag("cluster", 'M', Arg::Needed("names"), "only the cluster here is known"),
+    flag("debug", 'd', Arg::None, ""),
+    flag("verbose", 'v', Arg::None, "say more"),
+    flag("help", 'h', Arg::None, "show this help"),
 ];
 
-const HELP: &str = "\
-Usage: seff [OPTIONS] JOB[_TASK]...
-  What the tasks of a job used of the CPUs and the memory that it held.
-  -M, --cluster  only the cluster here is known
-";
+/// What `seff` is, for its help, manual page and completion.
+pub(crate) static PAGE: Page = Page {
+    name: "seff",
+    about: "show how well a job used what it had",
+    synopsis: &["[OPTIONS] JOB[_TASK]..."],
+    options: Options::Own(OPTIONS),
+    notes: "\
+What the tasks of a job used of the CPUs and the memory that it held.
+",
+};
 
 /// Runs seff.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
@@ -32,10 +39,10 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 }
 
 fn seff(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
-    let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    let Some(given) = call.arguments(&PAGE, args)? else { return Ok(()) };
     call.check_cluster(given.last("cluster"), false, "slurm_load_accounting error")?;
     if given.operands.is_empty() || given.has("") {
-        call.print(HELP);
+        call.print(&PAGE.help());
         return Err(Fail(1));
     }
     for target in call.targets(&given.operands.join(","))? {

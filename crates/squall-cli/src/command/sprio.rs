@@ -8,45 +8,38 @@ use squall_model::wire::client::{Answer, JobSelection, Request};
 use squall_model::wire::standing::{Factors, JobPriority, Priorities};
 
 use crate::client::unexpected;
-use crate::command::listing::arguments::{Arguments, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::names;
+use squall_text::options::Arg;
+use squall_text::options::flag::{Arguments, Flag, flag};
+use squall_text::page::{Options, Page};
 
-const OPTIONS: &[Known] = &[
-    ("cluster", 'M', Value::Needed),
-    ("clusters", 'M', Value::Needed),
-    ("federation", '\0', Value::None),
-    ("format", 'o', Value::Needed),
-    ("jobs", 'j', Value::Needed),
-    ("local", '\0', Value::None),
-    ("long", 'l', Value::None),
-    ("noheader", 'h', Value::None),
-    ("norm", 'n', Value::None),
-    ("partition", 'p', Value::Needed),
-    ("sibling", '\0', Value::None),
-    ("sort", 'S', Value::Needed),
-    ("users", 'u', Value::Needed),
-    ("verbose", 'v', Value::None),
-    ("weights", 'w', Value::None),
+const OPTIONS: &[Flag] = &[
+    flag("cluster", 'M', Arg::Needed("cluster_name"), "only the cluster here is known"),
+    flag("clusters", 'M', Arg::Needed("names"), ""),
+    flag("federation", '\0', Arg::None, "no federation exists: taken and without effect"),
+    flag("format", 'o', Arg::Needed("format"), "format specification"),
+    flag("jobs", 'j', Arg::Needed("jobs"), "comma separated list of jobs to view, default is all"),
+    flag("local", '\0', Arg::None, "only this cluster is known: taken and without effect"),
+    flag("long", 'l', Arg::None, "long report"),
+    flag("noheader", 'h', Arg::None, "no headers on output"),
+    flag("norm", 'n', Arg::None, "display normalized values"),
+    flag("partition", 'p', Arg::Needed("partition_name"), "comma separated list of partitions to view, default is all"),
+    flag("sibling", '\0', Arg::None, "no federation exists: taken and without effect"),
+    flag("sort", 'S', Arg::Needed("fields"), "comma separated list of fields to sort on"),
+    flag("users", 'u', Arg::Needed("users"), "comma separated list of users to view"),
+    flag("verbose", 'v', Arg::None, "verbosity level"),
+    flag("weights", 'w', Arg::None, "show the weights for each priority factor"),
 ];
 
-const HELP: &str = "\
-Usage: sprio [OPTIONS]
-  -h, --noheader                  no headers on output
-  -j, --jobs=jobs                 comma separated list of jobs
-                                  to view, default is all
-  -l, --long                      long report
-  -M, --cluster=cluster_name      only the cluster here is known
-  -n, --norm                      display normalized values
-  -o, --format=format             format specification
-  -p, --partition=partition_name  comma separated list
-                                  of partitions to view, default is all
-  -S, --sort=fields               comma separated list of fields to sort on
-  -u, --user=user_name            comma separated list of users to view
-  -v, --verbose                   verbosity level
-  -V, --version                   display version information and exit
-  -w, --weights                   show the weights for each priority factor
-";
+/// What `sprio` is, for its help, manual page and completion.
+pub(crate) static PAGE: Page = Page {
+    name: "sprio",
+    about: "show what priorities are made of",
+    synopsis: &["[OPTIONS]"],
+    options: Options::Own(OPTIONS),
+    notes: "",
+};
 
 const WHAT: &str = "sprio: error: Couldn't get priority factors from controller";
 
@@ -137,7 +130,7 @@ fn name(job: &JobPriority) -> String {
 }
 
 fn sprio(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
-    let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    let Some(given) = call.arguments(&PAGE, args)? else { return Ok(()) };
     if given.has("verbose") {
         call.print(&given.in_force(OPTIONS));
     }

@@ -9,46 +9,44 @@ use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Refusal,
 use squall_model::wire::info::AccountingRow;
 
 use crate::client::ClientError;
-use crate::command::listing::arguments::{Arguments, Given, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::{Target, id_of, names, parts, target};
 use crate::command::sacct;
-use crate::command::sacct::fields::FIELDS;
-use crate::command::sacct::row::{Row, Units};
 use crate::command::scontrol::here;
-use crate::format::sheet::{Column, Sheet};
+use squall_text::columns::accounting::FIELDS;
+use squall_text::format::accounting::{Row, Units};
+use squall_text::format::sheet::{Column, Sheet};
+use squall_text::options::Arg;
+use squall_text::options::flag::{Arguments, Flag, Given, flag};
+use squall_text::page::{Options, Page};
 
 const WHAT: &str = "slurm_load_accounting error";
 
-const OPTIONS: &[Known] = &[
-    ("allsteps", 'a', Value::None),
-    ("format", 'o', Value::Needed),
-    ("fields", 'o', Value::Needed),
-    ("helpformat", 'e', Value::None),
-    ("jobs", 'j', Value::Needed),
-    ("noconvert", '\0', Value::None),
-    ("noheader", 'n', Value::None),
-    ("parsable", 'p', Value::None),
-    ("parsable2", 'P', Value::None),
-    ("pidformat", 'i', Value::None),
-    ("verbose", 'v', Value::None),
-    ("", 'h', Value::None),
+const OPTIONS: &[Flag] = &[
+    flag("allsteps", 'a', Arg::None, "all running steps of the jobs; otherwise the first numbered one"),
+    flag("format", 'o', Arg::Needed("value"), "comma separated list of fields"),
+    flag("fields", 'o', Arg::Needed("value"), ""),
+    flag("helpformat", 'e', Arg::None, "print a list of fields that can be specified with the '--format' option"),
+    flag("jobs", 'j', Arg::Needed("value"), "format is <job(.step)>, separated by commas"),
+    flag("noconvert", '\0', Arg::None, "don't convert units from their original type"),
+    flag("noheader", 'n', Arg::None, "no header will be added to the beginning of output"),
+    flag("parsable", 'p', Arg::None, "output will be '|' delimited with a '|' at the end"),
+    flag("parsable2", 'P', Arg::None, "output will be '|' delimited without a '|' at the end"),
+    flag("pidformat", 'i', Arg::None, "show the processes of each step"),
+    flag("verbose", 'v', Arg::None, "say more"),
+    flag("help", 'h', Arg::None, "show this help"),
 ];
 
-const HELP: &str = "\
-sstat [<OPTION>] -j <job(.stepid)>
-    Valid <OPTION> values are:
-      -a, --allsteps:    all running steps of the jobs; otherwise the first numbered one
-      -e, --helpformat:  print a list of fields that can be specified with the '--format' option
-      -j, --jobs:        format is <job(.step)>, separated by commas
-      -n, --noheader:    no header will be added to the beginning of output
-      -o, --format:      comma separated list of fields
-      -p, --parsable:    output will be '|' delimited with a '|' at the end
-      -P, --parsable2:   output will be '|' delimited without a '|' at the end
-      -V, --version:     output version information and exit
-
-  What tasks use is measured when this command asks. See sacct for steps that have ended.
-";
+/// What `sstat` is, for its help, manual page and completion.
+pub(crate) static PAGE: Page = Page {
+    name: "sstat",
+    about: "show running steps",
+    synopsis: &["[OPTIONS] -j <job(.stepid)>"],
+    options: Options::Own(OPTIONS),
+    notes: "\
+What tasks use is measured when this command asks. See sacct for steps that have ended.
+",
+};
 
 /// Names of the fields that sstat prints without `--format`.
 const SHOWN: &str = "JobID,MaxVMSize,MaxVMSizeNode,MaxVMSizeTask,AveVMSize,MaxRSS,MaxRSSNode,MaxRSSTask,AveRSS,\
@@ -81,9 +79,9 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 }
 
 fn sstat(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
-    let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    let Some(given) = call.arguments(&PAGE, args)? else { return Ok(()) };
     if given.has("") {
-        call.print(HELP);
+        call.print(&PAGE.help());
         return Ok(());
     }
     if given.has("helpformat") {
@@ -225,7 +223,7 @@ mod tests {
 
     use super::{known, sstat};
     use crate::command::listing::fake::{accounting, fake, run, run_with};
-    use crate::command::sacct::fields::FIELDS;
+    use squall_text::columns::accounting::FIELDS;
 
     #[test]
     fn every_field_is_one_of_sacct() {

@@ -16,17 +16,21 @@ use crate::capture::{self, Vars};
 use crate::client::{ClientError, unexpected};
 use crate::command::hostfile;
 use crate::contact::Patience;
-use crate::options::asked::{Asked, RunAs};
-use crate::options::collect::{self, Line};
-use crate::options::{Stop, Tool, counts, shown};
+use squall_text::options::asked::{Asked, RunAs};
+use squall_text::options::collect::{self, Line};
+use squall_text::options::{Stop, Tool, counts, shown};
+use squall_text::page::job;
 
 /// Prints why a command stopped, if it failed, and returns its exit code.
 pub(crate) fn ended(tool: Tool, result: Result<u8, Stop>) -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(stop) => {
-            if let Stop::Show(text) = &stop {
-                crate::print(text);
+            match &stop {
+                Stop::Show(text) => crate::print(text),
+                Stop::Help => crate::print(&job::of(tool).help()),
+                Stop::Brief => crate::print(&job::of(tool).usage()),
+                _ => {}
             }
             eprint!("{}", stop.complaint(tool));
             // Users may choose an exit code that distinguishes Slurm's errors from those of their programs.
@@ -47,9 +51,9 @@ pub(crate) fn obey(asked: &mut Asked, tool: Tool, line: &Line<'_>, vars: &Vars) 
     }
     collect::verify(asked)?;
     hostfile::obey(asked, vars)?;
-    counts::settle(asked, tool)?;
+    counts::settle(asked)?;
     for line in &asked.warnings {
-        eprintln!("{}: error: {line}", tool.name());
+        eprintln!("{}: {line}", tool.name());
     }
     if asked.verbose > 0 {
         let noted = asked.notes.iter().cloned();
@@ -98,7 +102,7 @@ pub(crate) fn place(asked: &mut Asked, tool: Tool, args: &[OsString]) -> Result<
 /// Fails if none of the named clusters is this one. Without names the controller isn't asked.
 pub(crate) fn known_cluster(tool: Tool, names: Option<&str>) -> Result<(), Stop> {
     let Some(names) = names else { return Ok(()) };
-    let failed = |e| Stop::Bad { lines: crate::refusal::lines(tool.failed(), &e), exit: 1 };
+    let failed = |e: ClientError| Stop::Bad { lines: e.lines(tool.failed()), exit: 1 };
     let cluster = Patience::new(tool.name()).cluster().map_err(failed)?;
     let known = names.split(',').any(|n| n.eq_ignore_ascii_case("all") || n == cluster);
     if known {

@@ -18,26 +18,36 @@ use squall_model::wire::info::AccountingRow;
 use squall_sim::{Past, again};
 
 use crate::client::unexpected;
-use crate::command::listing::arguments::{Arguments, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
 use squall_lab::trace;
+use squall_text::options::Arg;
+use squall_text::options::flag::{Arguments, Flag, flag};
+use squall_text::page::{Options, Page};
 
-const OPTIONS: &[Known] = &[
-    ("config", '\0', Value::Needed),
-    ("policy", '\0', Value::Needed),
-    ("nodes", '\0', Value::Needed),
-    ("days", '\0', Value::Needed),
-    ("json", '\0', Value::None),
+const OPTIONS: &[Flag] = &[
+    flag("config", '\0', Arg::Needed("value"), "under this configuration"),
+    flag("policy", '\0', Arg::Needed("value"), "under this policy: fcfs, easy or conservative"),
+    flag("nodes", '\0', Arg::Needed("value"), "on this many nodes like the first"),
+    flag("days", '\0', Arg::Needed("value"), "jobs of the last days"),
+    flag("json", '\0', Arg::None, "produce JSON output"),
 ];
 
-const HELP: &str = "\
-usage: squall what-if [--policy fcfs|easy|conservative] [--config FILE] [--nodes N] [--days N] [--json]
-       squall what-if TRACE.swf[.gz] [OPTIONS of squall sim]
-  Runs the jobs of the last days (30, or --days) once more: they come when they came and run as long as they ran, and
-  the scheduler decides anew when and where; under the configuration that is in force, and under another one (--policy,
-  a configuration file, so many nodes like the first). Nothing happens to the cluster. Shares, limits of accounts and
-  reservations have no part in it.
-";
+/// What `squall what-if` is, for its help, manual page and completion.
+pub(crate) static PAGE: Page = Page {
+    name: "squall what-if",
+    about: "run past jobs once more, under another policy or configuration",
+    synopsis: &[
+        "[--policy fcfs|easy|conservative] [--config FILE] [--nodes N] [--days N] [--json]",
+        "TRACE.swf[.gz] [OPTIONS of squall sim]",
+    ],
+    options: Options::Own(OPTIONS),
+    notes: "\
+Runs the jobs of the last days (30, or --days) once more: they come when they came and run as long as they ran, and
+the scheduler decides anew when and where; under the configuration that is in force, and under another one (--policy,
+a configuration file, so many nodes like the first). Nothing happens to the cluster. Shares, limits of accounts and
+reservations have no part in it.
+",
+};
 
 /// Days of history that are simulated by default.
 const DAYS: u64 = 30;
@@ -73,7 +83,7 @@ struct Figures {
 }
 
 fn what_if(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
-    let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    let Some(given) = call.arguments(&PAGE, args)? else { return Ok(()) };
     if let Some(extra) = given.operands.first() {
         return call.fail(&format!("`{extra}` is no trace: their names end in .swf or .swf.gz"));
     }
@@ -262,12 +272,11 @@ mod tests {
     use squall_model::time::{Span, Time};
     use squall_sim::Past;
 
-    use super::{Arguments, History, OPTIONS, World, changed, compare};
-    use crate::command::listing::arguments;
+    use super::{Arguments, History, PAGE, World, changed, compare};
 
     fn given(line: &str) -> Arguments {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        arguments::parse(&[OPTIONS], &words).unwrap()
+        PAGE.parse(&words).unwrap()
     }
 
     fn world() -> World {

@@ -15,19 +15,27 @@ use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhyStart};
 
 use crate::client::unexpected;
-use crate::command::listing::arguments::{Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
-use crate::format::clock::Clock;
-use crate::format::words;
+use squall_text::format::clock::Clock;
+use squall_text::format::words;
+use squall_text::options::Arg;
+use squall_text::options::flag::{Flag, flag};
+use squall_text::page::{Options, Page};
 
-const OPTIONS: &[Known] = &[("json", '\0', Value::None)];
+const OPTIONS: &[Flag] = &[flag("json", '\0', Arg::None, "produce JSON output")];
 
-const HELP: &str = "\
-usage: squall why JOB [--json]
-  Says why a job waits: every reason with the one that counts first, which nodes fail which test,
-  who is ahead of it, when it is expected to start, and which change by itself would let it start
-  sooner.
-";
+/// What `squall why` is, for its help, manual page and completion.
+pub(crate) static PAGE: Page = Page {
+    name: "squall why",
+    about: "say why a job waits, and what would let it start",
+    synopsis: &["JOB [--json]"],
+    options: Options::Own(OPTIONS),
+    notes: "\
+Says why a job waits: every reason with the one that counts first, which nodes fail which test,
+who is ahead of it, when it is expected to start, and which change by itself would let it start
+sooner.
+",
+};
 
 /// Runs `squall why`: prints why a job is pending.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
@@ -35,7 +43,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 }
 
 fn why(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
-    let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    let Some(given) = call.arguments(&PAGE, args)? else { return Ok(()) };
     let [job] = given.operands.as_slice() else {
         return call.fail("which job? `squall why JOB`; squeue lists them");
     };
@@ -366,7 +374,7 @@ mod tests {
     use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhyStart};
 
     use super::{json, text};
-    use crate::format::clock::{Clock, Style};
+    use squall_text::format::clock::{Clock, Style};
 
     #[test]
     fn who_runs_is_told_where() {

@@ -15,7 +15,7 @@ use squall_model::step::{ClientAddress, Distribution, JobFacts, Layout, Program,
 use squall_model::time::Time;
 
 use super::{Env, bind_env, counts_text, default_env, is_output, job_env, step_env, task_env};
-use crate::binding::CpuBind;
+use squall_model::step::cpu_bind::CpuBind;
 
 fn facts() -> JobFacts {
     JobFacts {

@@ -3,9 +3,10 @@
 use std::fs::File;
 use std::io::Write;
 
-use squall_engine::binding::{CpuBind, Way, hex, near};
+use squall_engine::binding::{hex, masks, near};
 use squall_engine::environment::{Env, bind_env};
 use squall_model::set::CoreSet;
+use squall_model::step::cpu_bind::{CpuBind, Way};
 use squall_model::step::{StepLaunch, TaskProgram};
 
 use crate::hardware::usable_cpus;
@@ -33,7 +34,7 @@ impl Binding {
         }
         let spread = options.iter().find_map(|options| Some(options.distribution.as_ref()?.value)).unwrap_or_default();
         let sizes = (tasks, launch.layout.cpus_per_task as usize);
-        let masks = bind.masks(&cpus, sizes, spread, near.as_deref());
+        let masks = masks(&bind.way, &cpus, sizes, spread, near.as_deref());
         Some(Self { bind, usable: cpus.iter().map(|cpu| cpu.number).collect(), masks })
     }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use squall_sim::Trace;
 use squall_sim::blue::{MACHINE, Outcome, Placement, Settings, Spot, run as simulate};
 
-use super::{Finding, Options, round, spawn};
+use super::{Asked, Finding, round, spawn};
 use crate::picture::slices::{Shade, Slices};
 use crate::picture::{Axis, Chart, Series, Stroke, write};
 
@@ -24,7 +24,7 @@ const TALK_STRETCH: f64 = 1.79;
 const BAR_UTILISATION: f64 = 0.80;
 
 /// Returns the utilisation with prisms by the exact rule, and a row for each placement; means over all seeds.
-pub(super) fn run(options: &Options) -> Result<Finding, String> {
+pub(super) fn run(options: &Asked) -> Result<Finding, String> {
     let seeds = options.seeds.unwrap_or(SEEDS).max(1);
     let mut settings = Settings::default();
     if let Some(window) = options.seconds {

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::table::{self, Bar, Found, Line};
-use super::{Finding, Options};
+use super::{Asked, Finding};
 
 /// Factor by which the times of the ESP workload are multiplied.
 const SCALE: &str = "0.1";
@@ -14,7 +14,7 @@ const MEMORY: &str = "/dev/shm";
 
 /// Runs one of the benchmarks in the table. `in_memory`: the nodes' files are kept in memory if possible, as in the
 /// STORM talk; a journal never is.
-fn part(options: &Options, in_memory: bool, args: &str) -> Result<Found, String> {
+fn part(options: &Asked, in_memory: bool, args: &str) -> Result<Found, String> {
     let mut command = table::bench()?;
     command.args(args.split_whitespace());
     let drawn = ["launch", "put", "query", "aggregate"].iter().any(|bench| args.starts_with(bench));
@@ -28,7 +28,7 @@ fn part(options: &Options, in_memory: bool, args: &str) -> Result<Found, String>
     table::part(options, command)
 }
 
-pub(super) fn run(options: &Options) -> Result<Finding, String> {
+pub(super) fn run(options: &Asked) -> Result<Finding, String> {
     let loads = "--load unloaded --load cpu --load network";
     let launch_64 = part(options, true, &format!("launch --nodes 64 --sizes --emulated 256 {loads}"))?;
     let launch_256 = part(options, true, "launch --nodes 256")?;

@@ -3,7 +3,7 @@
 use serde_json::json;
 use squall_host::trial::{Cost, Stream, hop};
 
-use super::{Finding, Options};
+use super::{Asked, Finding};
 
 /// Number of round trips of a short frame.
 const ROUNDS: usize = 20_000;
@@ -13,7 +13,7 @@ const FRAME_BYTES: usize = 128 << 10;
 const BYTES: u64 = 512 << 20;
 
 /// Measures encrypted and plain streams, one after the other.
-pub(super) fn run(options: &Options) -> Result<Finding, String> {
+pub(super) fn run(options: &Asked) -> Result<Finding, String> {
     let bytes = options.size.unwrap_or(BYTES) as usize;
     let measure = |stream| hop(stream, ROUNDS, FRAME_BYTES, bytes).map_err(|e| format!("{stream:?}: {e}"));
     let (local, sealed): (Cost, Cost) = (measure(Stream::Local)?, measure(Stream::Sealed)?);

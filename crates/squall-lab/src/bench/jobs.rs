@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::table::{self, Bar, Found, Line};
-use super::{Finding, Options};
+use super::{Asked, Finding};
 
-pub(super) fn run(options: &Options) -> Result<Finding, String> {
+pub(super) fn run(options: &Asked) -> Result<Finding, String> {
     let part = |args: &str| {
         let mut command = table::bench()?;
         command.args(args.split_whitespace());

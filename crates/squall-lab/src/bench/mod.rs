@@ -35,8 +35,10 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use lexopt::Arg;
 use serde_json::{Map, Value, json};
+use squall_text::options::Arg;
+use squall_text::options::flag::{Flag, flag};
+use squall_text::page::{Options, Page};
 
 use self::load::Load;
 
@@ -45,43 +47,73 @@ const MODEL_NODES: [u64; 5] = [64, 1024, 4096, 16_384, 100_000];
 /// Networks for which the models give estimates, in addition to the one measured here: name, bytes per second.
 const NETWORKS: [(&str, f64); 2] = [("10 GbE", 1.165e9), ("100 GbE", 9e9)];
 
-const USAGE: &str = "\
-usage: squall bench spawn      [--workers N] [--seconds S] [--json]
-       squall bench throughput [--jobs N] [--clients C] [--slots N] [--cells N] [--ladder] [--json]
-       squall bench throughput --emulated NODES [--jobs N] [--clients C] [--cells N] [--ladder] [--json]
-       squall bench submit     [--jobs N] [--clients C] [--json]
-       squall bench clients    [--jobs N] [--json]
-       squall bench jobs       [--json]                        (throughput, real and emulated, submit, clients in one table)
-       squall bench restart    [--pending N] [--running N] [--json]
-       squall bench launch     [--nodes N] [--sizes] [--emulated N] [--size BYTES] [--load unloaded|cpu|network]...
-                               [--pictures DIR] [--json]
-       squall bench put        [--nodes EMULATED] [--real N] [--size BYTES] [--load unloaded|cpu|network]...
-                               [--pictures DIR] [--json]
-       squall bench query      [--nodes EMULATED] [--real N] [--load unloaded|cpu|network]... [--pictures DIR] [--json]
-       squall bench hop        [--size BYTES] [--json]
-       squall bench mpi        [--nodes N] [--json]
-       squall bench shmem      [--nodes N] [--json]
-       squall bench pingpong   [--pictures DIR] [--json]
-       squall bench fence      [--nodes N] [--pictures DIR] [--json]
-       squall bench wide       [--nodes EMULATED] [--jobs N] [--json]
-       squall bench layout     [--json]
-       squall bench bluewaters [--seeds N] [--seconds WINDOW] [--pending N] [--variant equal|gpus|patterns|fragmented]...
-                               [--pictures DIR] [--swf FILE] [--json]
-       squall bench torus      [--nodes EXTENT] [--jobs N] [--seeds SEED] [--json]
-       squall bench place      [--jobs ALLOCATIONS] [--json]
-       squall bench replay     TRACE.swf[.gz] [--procs N] [--peer COMMAND] [--json]
-       squall bench schedule   [--nodes N] [--pending N] [--json]
-       squall bench scheduling [TRACE.swf[.gz]|DIR]... [--peer COMMAND] [--json]   (schedule, place, layout, bluewaters,
-                                                       torus, and replay of each trace, in one table)
-       squall bench gang       [--part policies|switch|strobe|sweep|mpi|mixed|start]... [--quantum US]... [--jobs PAIRS]
-                               [--nodes EMULATED] [--pictures DIR] [--json]
-       squall bench aggregate  [--help | OPTIONS] [--json]
-       squall bench fabric     [--pictures DIR] [--json]       (launch, put, query, hop, wide, aggregate in one table)
-";
+/// `squall bench`, for its help, manual page and completion.
+pub static PAGE: Page = Page {
+    name: "squall bench",
+    about: "measure this machine: throughput, launch, scheduling, MPI, gangs",
+    synopsis: &[
+        "spawn [--workers N] [--seconds S] [--json]",
+        "throughput [--jobs N] [--clients C] [--slots N] [--cells N] [--ladder] [--json]",
+        "throughput --emulated NODES [--jobs N] [--clients C] [--cells N] [--ladder] [--json]",
+        "submit [--jobs N] [--clients C] [--json]",
+        "clients [--jobs N] [--json]",
+        "jobs [--json]",
+        "restart [--pending N] [--running N] [--json]",
+        "launch [--nodes N] [--sizes] [--emulated N] [--size BYTES] [--load unloaded|cpu|network]... [--pictures DIR] [--json]",
+        "put [--nodes EMULATED] [--real N] [--size BYTES] [--load unloaded|cpu|network]... [--pictures DIR] [--json]",
+        "query [--nodes EMULATED] [--real N] [--load unloaded|cpu|network]... [--pictures DIR] [--json]",
+        "hop [--size BYTES] [--json]",
+        "mpi [--nodes N] [--json]",
+        "shmem [--nodes N] [--json]",
+        "pingpong [--pictures DIR] [--json]",
+        "fence [--nodes N] [--pictures DIR] [--json]",
+        "wide [--nodes EMULATED] [--jobs N] [--json]",
+        "layout [--json]",
+        "bluewaters [--seeds N] [--seconds WINDOW] [--pending N] [--variant equal|gpus|patterns|fragmented]... [--pictures DIR] [--swf FILE] [--json]",
+        "torus [--nodes EXTENT] [--jobs N] [--seeds SEED] [--json]",
+        "place [--jobs ALLOCATIONS] [--json]",
+        "replay TRACE.swf[.gz] [--procs N] [--peer COMMAND] [--json]",
+        "schedule [--nodes N] [--pending N] [--json]",
+        "scheduling [TRACE.swf[.gz]|DIR]... [--peer COMMAND] [--json]",
+        "gang [--part policies|switch|strobe|sweep|mpi|mixed|start]... [--quantum US]... [--jobs PAIRS] [--nodes EMULATED] [--pictures DIR] [--json]",
+        "aggregate [--help | OPTIONS] [--json]",
+        "fabric [--pictures DIR] [--json]",
+    ],
+    options: Options::Own(FLAGS),
+    notes: "jobs, fabric and scheduling are tables of several benchmarks. Each benchmark uses some of the options.\n",
+};
+
+const FLAGS: &[Flag] = &[
+    flag("help", 'h', Arg::None, "show this help"),
+    flag("jobs", '\0', Arg::Needed("N"), "number of jobs"),
+    flag("clients", '\0', Arg::Needed("N"), "number of clients that submit"),
+    flag("workers", '\0', Arg::Needed("N"), "number of processes that spawn"),
+    flag("slots", '\0', Arg::Needed("N"), "CPUs of the node"),
+    flag("cells", '\0', Arg::Needed("N"), "controllers behind a front"),
+    flag("seconds", '\0', Arg::Needed("S"), "duration of the measurement"),
+    flag("seeds", '\0', Arg::Needed("N"), "number of workloads, or the seed of one"),
+    flag("pending", '\0', Arg::Needed("N"), "number of pending jobs"),
+    flag("running", '\0', Arg::Needed("N"), "number of running jobs"),
+    flag("nodes", '\0', Arg::Needed("N"), "number of nodes"),
+    flag("real", '\0', Arg::Needed("N"), "number of nodes that are not emulated"),
+    flag("emulated", '\0', Arg::Needed("N"), "number of emulated nodes"),
+    flag("size", '\0', Arg::Needed("BYTES"), "size of the program or the message"),
+    flag("sizes", '\0', Arg::None, "also send programs of several sizes"),
+    flag("ladder", '\0', Arg::None, "also measure the gain of each optimisation"),
+    flag("load", '\0', Arg::Needed("LOAD"), "load meanwhile: unloaded, cpu or network; may be repeated"),
+    flag("part", '\0', Arg::Needed("PART"), "part of the benchmark to run; may be repeated"),
+    flag("variant", '\0', Arg::Needed("NAME"), "variant of the workload; may be repeated"),
+    flag("quantum", '\0', Arg::Needed("US"), "time slice, microseconds; may be repeated"),
+    flag("procs", '\0', Arg::Needed("N"), "processors of the machine on which a trace is replayed"),
+    flag("peer", '\0', Arg::Needed("COMMAND"), "another simulator, for comparison"),
+    flag("pictures", '\0', Arg::Needed("DIR"), "draw the result there"),
+    flag("swf", '\0', Arg::Needed("FILE"), "write the workload as a trace"),
+    flag("json", '\0', Arg::None, "print one JSON object"),
+];
 
 /// Options of all benchmarks; each benchmark uses some of them.
 #[derive(Default)]
-struct Options {
+struct Asked {
     jobs: Option<u64>,
     clients: Option<usize>,
     workers: Option<usize>,
@@ -135,7 +167,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
         Some((name, rest)) => (name.to_string_lossy(), rest),
         None => ("".into(), args),
     };
-    let bench: fn(&Options) -> Result<Finding, String> = match &*name {
+    let bench: fn(&Asked) -> Result<Finding, String> = match &*name {
         "spawn" => spawn::run,
         "throughput" => throughput::run,
         "submit" => submit::run,
@@ -162,7 +194,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
         "torus" => torus::run,
         "aggregate" => return super::esp::aggregate(rest),
         "-h" | "--help" => {
-            crate::print(USAGE);
+            crate::print(&PAGE.help());
             return ExitCode::SUCCESS;
         }
         _ => return usage(&format!("there is no bench `{name}`")),
@@ -184,63 +216,42 @@ pub fn run(args: &[OsString]) -> ExitCode {
 }
 
 fn usage(problem: &str) -> ExitCode {
-    eprint!("squall bench: error: {problem}\n{USAGE}");
+    eprintln!("squall bench: error: {problem}; see `squall bench --help`");
     ExitCode::from(2)
 }
 
-fn parse(args: &[OsString]) -> Result<Options, String> {
-    let mut options = Options::default();
-    let mut parser = lexopt::Parser::from_args(args.to_vec());
-    while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
-        match arg {
-            Arg::Long("jobs") => options.jobs = Some(number(&mut parser)?),
-            Arg::Long("clients") => options.clients = Some(number(&mut parser)?),
-            Arg::Long("workers") => options.workers = Some(number(&mut parser)?),
-            Arg::Long("slots") => options.slots = Some(number(&mut parser)?),
-            Arg::Long("cells") => options.cells = Some(number(&mut parser)?),
-            Arg::Long("seconds") => options.seconds = Some(number(&mut parser)?),
-            Arg::Long("seeds") => options.seeds = Some(number(&mut parser)?),
-            Arg::Long("pending") => options.pending = Some(number(&mut parser)?),
-            Arg::Long("running") => options.running = Some(number(&mut parser)?),
-            Arg::Long("nodes") => options.nodes = Some(number(&mut parser)?),
-            Arg::Long("real") => options.real = Some(number(&mut parser)?),
-            Arg::Long("size") => options.size = Some(number(&mut parser)?),
-            Arg::Long("sizes") => options.sizes = true,
-            Arg::Long("ladder") => options.ladder = true,
-            Arg::Long("emulated") => options.emulated = Some(number(&mut parser)?),
-            Arg::Long("load") => {
-                let name = parser.value().map_err(|e| e.to_string())?.to_string_lossy().into_owned();
-                options.loads.push(Load::named(&name).ok_or_else(|| format!("there is no load `{name}`"))?);
-            }
-            Arg::Long("pictures") => options.pictures = Some(parser.value().map_err(|e| e.to_string())?.into()),
-            Arg::Long("swf") => options.swf = Some(parser.value().map_err(|e| e.to_string())?.into()),
-            Arg::Long("procs") => options.procs = Some(number(&mut parser)?),
-            Arg::Long("peer") => {
-                let command = parser.value().map_err(|e| e.to_string())?;
-                options.peer = Some(command.to_string_lossy().into_owned());
-            }
-            Arg::Value(trace) => options.traces.push(trace.into()),
-            Arg::Long("part") => {
-                options.parts.push(parser.value().map_err(|e| e.to_string())?.to_string_lossy().into_owned());
-            }
-            Arg::Long("variant") => {
-                options.variants.push(parser.value().map_err(|e| e.to_string())?.to_string_lossy().into_owned());
-            }
-            Arg::Long("quantum") => options.quanta_us.push(number(&mut parser)?),
-            Arg::Long("json") => options.json = true,
-            other => return Err(other.unexpected().to_string()),
-        }
-    }
-    Ok(options)
-}
-
-/// Parses an option's value as a number.
-pub(crate) fn number<T: std::str::FromStr>(parser: &mut lexopt::Parser) -> Result<T, String>
-where
-    T::Err: std::fmt::Display,
-{
-    let text = parser.value().map_err(|e| e.to_string())?.to_string_lossy().into_owned();
-    text.parse().map_err(|e| format!("`{text}`: {e}"))
+fn parse(args: &[OsString]) -> Result<Asked, String> {
+    let given = PAGE.parse(args)?;
+    let path = |name| given.last(name).map(PathBuf::from);
+    let load = |name: &str| Load::named(name).ok_or_else(|| format!("there is no load `{name}`"));
+    let micros = |text: &str| text.parse().map_err(|e| format!("--quantum={text}: {e}"));
+    Ok(Asked {
+        jobs: given.parsed("jobs")?,
+        clients: given.parsed("clients")?,
+        workers: given.parsed("workers")?,
+        slots: given.parsed("slots")?,
+        cells: given.parsed("cells")?,
+        seconds: given.parsed("seconds")?,
+        seeds: given.parsed("seeds")?,
+        pending: given.parsed("pending")?,
+        running: given.parsed("running")?,
+        nodes: given.parsed("nodes")?,
+        real: given.parsed("real")?,
+        size: given.parsed("size")?,
+        sizes: given.has("sizes"),
+        ladder: given.has("ladder"),
+        emulated: given.parsed("emulated")?,
+        traces: given.operands.iter().map(PathBuf::from).collect(),
+        procs: given.parsed("procs")?,
+        peer: given.last("peer").map(str::to_owned),
+        loads: given.every("load").map(load).collect::<Result<_, _>>()?,
+        pictures: path("pictures"),
+        swf: path("swf"),
+        variants: given.every("variant").map(str::to_owned).collect(),
+        parts: given.every("part").map(str::to_owned).collect(),
+        quanta_us: given.every("quantum").map(micros).collect::<Result<_, _>>()?,
+        json: given.has("json"),
+    })
 }
 
 /// Returns the median; NaN without values.

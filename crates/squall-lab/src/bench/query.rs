@@ -11,7 +11,7 @@ use squall_model::wire::fabric::{Comparison, Test, Variable};
 use super::cluster::{Cluster, counts, list};
 use super::launch::fit::{Fit, fit};
 use super::load::Load;
-use super::{Finding, MODEL_NODES, Options, round};
+use super::{Asked, Finding, MODEL_NODES, round};
 use crate::client::Client;
 use crate::picture::{Axis, Chart, Series, Stroke, write};
 
@@ -33,7 +33,7 @@ struct Row {
     times: Vec<f64>,
 }
 
-pub(super) fn run(options: &Options) -> Result<Finding, String> {
+pub(super) fn run(options: &Asked) -> Result<Finding, String> {
     let rack = options.nodes.unwrap_or(RACK);
     let real = options.real.unwrap_or(REAL);
     let loads = if options.loads.is_empty() { &Load::ALL[..] } else { &options.loads[..] };

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::anchors::{self, Anchor};
 use super::table::{self, Bar, Found, Line};
-use super::{Finding, Options};
+use super::{Asked, Finding};
 use crate::trace::is_trace;
 
 /// Allowed deviation of mean waits from the known ones, percent.
@@ -17,7 +17,7 @@ const HALO_PERCENT: f64 = 15.0;
 /// Trace with target rates of its replay, jobs per second: (name, with FCFS, with EASY).
 const RATED: (&str, f64, f64) = ("HPC2N-2002-2.1-cln", 1e6, 3e5);
 
-pub(super) fn run(options: &Options) -> Result<Finding, String> {
+pub(super) fn run(options: &Asked) -> Result<Finding, String> {
     let traces = all(&options.traces)?;
     let part = |name: &str| {
         let mut command = table::bench()?;

@@ -6,14 +6,14 @@ use std::time::Instant;
 use serde_json::json;
 
 use super::cluster::{Cluster, submission};
-use super::{Finding, Options};
+use super::{Asked, Finding};
 
 const JOBS: u64 = 20_000;
 const CLIENTS: usize = 8;
 /// Submissions that a client sends at once, before it waits for all their answers.
 const BATCH: usize = 16;
 
-pub(super) fn run(options: &Options) -> Result<Finding, String> {
+pub(super) fn run(options: &Asked) -> Result<Finding, String> {
     let jobs = options.jobs.unwrap_or(JOBS);
     let clients = options.clients.unwrap_or(CLIENTS).max(1);
     let cluster = Cluster::start(1)?;

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::{Finding, Options, round};
+use super::{Asked, Finding, round};
 
 /// A figure in the table of results, with its target.
 pub(super) struct Line {
@@ -111,7 +111,7 @@ pub(super) fn bench() -> Result<Command, String> {
 }
 
 /// Runs a benchmark as a process of its own; prints its result at once unless `--json` is given.
-pub(super) fn part(options: &Options, mut command: Command) -> Result<Found, String> {
+pub(super) fn part(options: &Asked, mut command: Command) -> Result<Found, String> {
     let output = command.arg("--json").stderr(Stdio::inherit()).output().map_err(|e| e.to_string())?;
     let found: Value = serde_json::from_slice(&output.stdout).map_err(|_| {
         let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();

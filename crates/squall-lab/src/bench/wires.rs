@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
-use super::{Finding, Options, median, round};
+use super::{Asked, Finding, median, round};
 use crate::picture::{Axis, Chart, Series, Stroke, write};
 
 /// A transport between step daemons: its name, and the environment variables that select it.
@@ -52,7 +52,7 @@ impl Line {
 
 /// Measures half a round trip between two step daemons, for several sizes and every transport, and the same over a bare
 /// TCP stream.
-pub(super) fn pingpong(options: &Options) -> Result<Finding, String> {
+pub(super) fn pingpong(options: &Asked) -> Result<Finding, String> {
     let cluster = Cluster::nodes(2)?;
     let want = [("SLURM_PMIX_WANT_PP", "1")];
     let (mut tcp, mut bare) = (Vec::new(), Vec::new());
@@ -73,7 +73,7 @@ pub(super) fn pingpong(options: &Options) -> Result<Finding, String> {
 
 /// Measures a fence of step daemons that each contribute data, for several sizes: by tree and ring, directly, through
 /// the node daemons (where Slurm has its RPCs), and through `srun`.
-pub(super) fn fence(options: &Options) -> Result<Finding, String> {
+pub(super) fn fence(options: &Asked) -> Result<Finding, String> {
     let nodes = options.nodes.unwrap_or(NODES);
     let cluster = Cluster::nodes(nodes)?;
     let most = [("SLURM_PMIX_WANT_COLL_PERF", "1"), ("SLURM_PMIX_COLL_PERF_UP_PWR2", "16")];
@@ -130,7 +130,7 @@ fn measure(cluster: &Cluster, nodes: u32, way: Way, more: &[(&str, &str)]) -> Re
 }
 
 fn finding(
-    options: &Options,
+    options: &Asked,
     bench: &'static str,
     unit: &'static str,
     figure: f64,

@@ -11,7 +11,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use lexopt::Arg;
 use squall_files::place::Place;
 use squall_model::config::Aggregation;
 
@@ -19,34 +18,65 @@ use self::drive::{First, Manner, drive};
 use self::figures::{Run, draw, finding, wrong};
 use self::kills::Kills;
 use self::workload::{Setup, Variant, workload};
+use crate::bench::Finding;
 use crate::bench::cluster::Cluster;
-use crate::bench::{Finding, number};
+use squall_text::options::Arg;
+use squall_text::options::flag::{Flag, flag};
+use squall_text::page::{self, Page};
 
-const USAGE: &str = "\
-usage: squall esp [--light | --full] [OPTIONS]
-       squall bench aggregate [OPTIONS]
+/// `squall esp`, for its help, manual page and completion. `squall bench aggregate` has the same options.
+pub static PAGE: Page = Page {
+    name: "squall esp",
+    about: "run the ESP workload on a cluster: utilisation, waits, messages",
+    synopsis: &["[--light | --full] [OPTIONS]"],
+    options: page::Options::Own(FLAGS),
+    notes: "\
+Runs the 230 jobs of the Effective System Performance benchmark and reports utilisation, waits, and how many messages of \
+nodes reached the controller. Fails if a job did, if a node's end of a job was lost or counted twice, or if a job overtook \
+one that waited for the whole machine.\n\
+`squall bench aggregate` is the same on 10080 emulated nodes, with all jobs submitted at once, with aggregation and then \
+without.
+",
+};
 
-Runs the 230 jobs of the Effective System Performance benchmark and reports utilisation, waits, and how many messages of
-nodes reached the controller. Fails if a job did, if a node's end of a job was lost or counted twice, or if a job
-overtook one that waited for the whole machine. `bench aggregate` is the same on 10080 emulated nodes, with all jobs
-submitted at once, with aggregation and then without.
-
-  --light           run times of Light-ESP (a twelfth; the default)
-  --full            run times of ESP-2
-  --nodes N         on a cluster of N emulated nodes that is started for each run (else on the one that runs)
-  --state DIR       on the cluster of that state
-  --run HOW         on, off: with or without aggregation; kills: with it, while collectors are killed. May be repeated.
-  --window PARAMS   how far to aggregate, as MsgAggregationParams: WindowMsgs=N,WindowTime=MS
-  --kill-every S    with `--run kills`, seconds between two kills [1]
-  --kills K         … and how many in all [20]
-  -T, --interval S  mean seconds between submissions after the first 50; 0: all at once [30]
-  -C, --compress X  divide these intervals by X
-  -t, --throughput  without the two jobs that take the whole machine
-  --first WHO       who goes first: come, or by priority (which takes an operator) the wide or the long [come]
-  --scale X         real seconds for each second of the workload [1]
-  --pictures DIR    write esp-utilisation and esp-waits there, as SVG and PNG
-  --json            one JSON object
-";
+const FLAGS: &[Flag] = &[
+    flag("help", 'h', Arg::None, "show this help"),
+    flag("light", '\0', Arg::None, "run times of Light-ESP (a twelfth; the default)"),
+    flag("full", '\0', Arg::None, "run times of ESP-2"),
+    flag(
+        "nodes",
+        '\0',
+        Arg::Needed("N"),
+        "on a cluster of N emulated nodes that is started for each run (else on the one that runs)",
+    ),
+    flag("state", '\0', Arg::Needed("DIR"), "on the cluster of that state"),
+    flag(
+        "run",
+        '\0',
+        Arg::Needed("HOW"),
+        "on, off: with or without aggregation; kills: with it, while collectors are killed; may be repeated",
+    ),
+    flag(
+        "window",
+        '\0',
+        Arg::Needed("PARAMS"),
+        "how far to aggregate, as MsgAggregationParams: WindowMsgs=N,WindowTime=MS",
+    ),
+    flag("kill-every", '\0', Arg::Needed("S"), "with --run=kills: seconds between two kills [1]"),
+    flag("kills", '\0', Arg::Needed("K"), "with --run=kills: number of kills [20]"),
+    flag("interval", 'T', Arg::Needed("S"), "mean seconds between submissions after the first 50; 0: all at once [30]"),
+    flag("compress", 'C', Arg::Needed("X"), "divide these intervals by X"),
+    flag("throughput", 't', Arg::None, "without the two jobs that take the whole machine"),
+    flag(
+        "first",
+        '\0',
+        Arg::Needed("ORDER"),
+        "which jobs go first: come, or by priority (which takes an operator) wide or long [come]",
+    ),
+    flag("scale", '\0', Arg::Needed("X"), "real seconds for each second of the workload [1]"),
+    flag("pictures", '\0', Arg::Needed("DIR"), "write esp-utilisation and esp-waits there, as SVG and PNG"),
+    flag("json", '\0', Arg::None, "print one JSON object"),
+];
 
 /// Default number of nodes of `bench aggregate`.
 const NODES: u32 = 10_080;
@@ -126,11 +156,11 @@ fn report(name: &str, args: &[OsString], defaults: Options, ways: &[Way]) -> Exi
     let options = match parse(args, defaults, ways) {
         Ok(Some(options)) => options,
         Ok(None) => {
-            crate::print(USAGE);
+            crate::print(&PAGE.help());
             return ExitCode::SUCCESS;
         }
         Err(e) => {
-            eprint!("squall {name}: error: {e}\n{USAGE}");
+            eprintln!("squall {name}: error: {e}; see `squall {name} --help`");
             return ExitCode::from(2);
         }
     };
@@ -148,42 +178,35 @@ fn report(name: &str, args: &[OsString], defaults: Options, ways: &[Way]) -> Exi
 }
 
 fn parse(args: &[OsString], mut options: Options, ways: &[Way]) -> Result<Option<Options>, String> {
-    let mut parser = lexopt::Parser::from_args(args.to_vec());
-    let mut for_own = false;
-    while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
-        match arg {
-            Arg::Long("light") => options.variant = Variant::Light,
-            Arg::Long("full") => options.variant = Variant::Full,
-            Arg::Long("nodes") => options.nodes = Some(number(&mut parser)?),
-            Arg::Long("state") => {
-                let dir = parser.value().map_err(|e| e.to_string())?;
-                (options.state, options.nodes) = (Some(dir.into()), None);
-            }
-            Arg::Long("run") => {
-                options.ways.push(word(&mut parser, Way::named)?);
-                for_own = true;
-            }
-            Arg::Long("window") => {
-                let text = parser.value().map_err(|e| e.to_string())?.to_string_lossy().into_owned();
-                (options.window, for_own) = (text.try_into()?, true);
-            }
-            Arg::Long("kill-every") => {
-                let seconds = positive(&mut parser)?;
-                options.kill_every = Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())?;
-            }
-            Arg::Long("kills") => options.kills = number(&mut parser)?,
-            Arg::Long("interval") | Arg::Short('T') => options.interval_s = number(&mut parser)?,
-            Arg::Long("compress") | Arg::Short('C') => options.compress = positive(&mut parser)?,
-            Arg::Long("throughput") | Arg::Short('t') => options.throughput = true,
-            Arg::Long("first") => options.manner.first = word(&mut parser, First::named)?,
-            Arg::Long("scale") => options.manner.scale = positive(&mut parser)?,
-            Arg::Long("pictures") => options.pictures = Some(parser.value().map_err(|e| e.to_string())?.into()),
-            Arg::Long("json") => options.json = true,
-            Arg::Long("help") | Arg::Short('h') => return Ok(None),
-            other => return Err(other.unexpected().to_string()),
+    let given = PAGE.parse(args)?;
+    if given.has("help") {
+        return Ok(None);
+    }
+    if let Some(operand) = given.operands.first() {
+        return Err(format!("unexpected argument `{operand}`"));
+    }
+    for option in &given.options {
+        let text = option.text();
+        let positive = || positive(option.name, text);
+        match option.name {
+            "light" => options.variant = Variant::Light,
+            "full" => options.variant = Variant::Full,
+            "nodes" => options.nodes = given.parsed("nodes")?,
+            "state" => (options.state, options.nodes) = (Some(text.into()), None),
+            "run" => options.ways.push(word(text, Way::named)?),
+            "window" => options.window = text.to_owned().try_into()?,
+            "kill-every" => options.kill_every = Duration::try_from_secs_f64(positive()?).map_err(|e| e.to_string())?,
+            "kills" => options.kills = number(option.name, text)?,
+            "interval" => options.interval_s = number(option.name, text)?,
+            "compress" => options.compress = positive()?,
+            "throughput" => options.throughput = true,
+            "first" => options.manner.first = word(text, First::named)?,
+            "scale" => options.manner.scale = positive()?,
+            "pictures" => options.pictures = Some(text.into()),
+            _ => options.json = true,
         }
     }
-    if options.nodes.is_none() && for_own {
+    if options.nodes.is_none() && (given.has("run") || given.has("window")) {
         return Err("--run and --window are for clusters that are started for it: they need --nodes".into());
     }
     if options.ways.is_empty() {
@@ -193,14 +216,17 @@ fn parse(args: &[OsString], mut options: Options, ways: &[Way]) -> Result<Option
     Ok(Some(options))
 }
 
-fn word<T>(parser: &mut lexopt::Parser, named: fn(&str) -> Option<T>) -> Result<T, String> {
-    let text = parser.value().map_err(|e| e.to_string())?.to_string_lossy().into_owned();
-    named(&text).ok_or_else(|| format!("`{text}` is no word that is known there"))
+fn word<T>(text: &str, named: fn(&str) -> Option<T>) -> Result<T, String> {
+    named(text).ok_or_else(|| format!("`{text}` is no word that is known there"))
 }
 
-fn positive(parser: &mut lexopt::Parser) -> Result<f64, String> {
-    let value: f64 = number(parser)?;
-    if value.is_finite() && value > 0.0 { Ok(value) } else { Err(format!("`{value}`: more than 0 is needed")) }
+fn number<T: std::str::FromStr<Err: std::fmt::Display>>(option: &str, text: &str) -> Result<T, String> {
+    text.parse().map_err(|e| format!("--{option}={text}: {e}"))
+}
+
+fn positive(option: &str, text: &str) -> Result<f64, String> {
+    let value: f64 = number(option, text)?;
+    if value.is_finite() && value > 0.0 { Ok(value) } else { Err(format!("--{option}={value}: more than 0 is needed")) }
 }
 
 /// Runs the workload; returns the figures and the failed checks.

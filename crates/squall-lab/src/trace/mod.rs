@@ -16,23 +16,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use flate2::bufread::MultiGzDecoder;
-use lexopt::Arg;
 use squall_sched::Discipline;
 use squall_sim::{Metrics, Past, Replay, Schedule, Trace, again, property, replay};
 
 use self::machine::Machine;
 use self::progress::Progress;
-use crate::bench::number;
-
-pub(crate) const USAGE: &str = "\
-usage: squall sim TRACE.swf[.gz] [--policy POLICY[,POLICY…]] [--procs N]   a workload trace on N processors
-       squall sim TRACE.swf[.gz] --machine NxCPUS[+NxCPUS…]   placed on nodes, so many with so many CPUs: 20x80+48x12
-       squall sim TRACE.swf[.gz] --config FILE                placed on the nodes of a configuration, by its scheduler's
-                                                              settings, partitions and topology
-                  [--json] [--csv FILE] [--pictures DIR] [--threads N] [--strict]
---strict: a job whose submit time is missing (-1) is an error; otherwise it is left out and counted
-policies: fcfs, easy (the default), easy-sjbf, conservative; or all. On nodes: all but easy-sjbf, as a controller has them
-";
+use crate::sim::{PAGE, WORLD};
 
 /// Scheduling policies, by the names that literature on traces uses.
 const POLICIES: [(&str, Discipline); 4] = [
@@ -91,14 +80,14 @@ pub(crate) fn is_trace(path: &Path) -> bool {
 
 /// Replays a trace, as `squall sim TRACE` does.
 pub fn run(args: &[OsString]) -> ExitCode {
-    if crate::asks_for_help(args) {
-        crate::print(USAGE);
-        return ExitCode::SUCCESS;
-    }
     let ask = match parse(args) {
-        Ok(ask) => ask,
+        Ok(Some(ask)) => ask,
+        Ok(None) => {
+            crate::print(&PAGE.help());
+            return ExitCode::SUCCESS;
+        }
         Err(problem) => {
-            eprint!("squall sim: error: {problem}\n{USAGE}");
+            eprintln!("squall sim: error: {problem}; see `squall sim --help`");
             return ExitCode::from(2);
         }
     };
@@ -114,42 +103,45 @@ pub fn run(args: &[OsString]) -> ExitCode {
     }
 }
 
-fn parse(args: &[OsString]) -> Result<Ask, String> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let (mut trace, mut policies) = (None, Vec::new());
-    let (mut processors, mut machine, mut config) = (None, None, None);
-    let (mut json, mut csv, mut pictures, mut wanted, mut strict) = (false, None, None, threads, false);
-    let mut parser = lexopt::Parser::from_args(args.to_vec());
-    let text = |parser: &mut lexopt::Parser| parser.value().map_err(|e| e.to_string());
-    while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
-        match arg {
-            Arg::Long("policy") => policies.extend(named(&text(&mut parser)?.to_string_lossy())?),
-            Arg::Long("procs") => match number(&mut parser)? {
-                0 => return Err("--procs: at least one processor is needed".into()),
-                count => processors = Some(count),
-            },
-            Arg::Long("machine") => machine = Some(text(&mut parser)?.to_string_lossy().into_owned()),
-            Arg::Long("config") => config = Some(PathBuf::from(text(&mut parser)?)),
-            Arg::Long(option @ ("nodes" | "days")) => {
-                return Err(format!(
-                    "--{option} is for the jobs that a cluster has run; on what a trace runs say --procs, --machine or --config"
-                ));
-            }
-            Arg::Long("threads") => wanted = number(&mut parser)?,
-            Arg::Long("json") => json = true,
-            Arg::Long("strict") => strict = true,
-            Arg::Long("csv") => csv = Some(text(&mut parser)?.into()),
-            Arg::Long("pictures") => pictures = Some(text(&mut parser)?.into()),
-            Arg::Value(file) if trace.is_none() => trace = Some(PathBuf::from(file)),
-            Arg::Value(file) => return Err(format!("{}: one trace at a time", file.display())),
-            other => return Err(other.unexpected().to_string()),
-        }
+fn parse(args: &[OsString]) -> Result<Option<Ask>, String> {
+    let given = PAGE.parse(args)?;
+    if given.has("help") {
+        return Ok(None);
     }
-    if usize::from(processors.is_some()) + usize::from(machine.is_some()) + usize::from(config.is_some()) > 1 {
+    if let Some(option) = ["nodes", "days"].into_iter().find(|name| given.has(name)) {
+        return Err(format!(
+            "--{option} is for the jobs that a cluster has run; on what a trace runs say --procs, --machine or --config"
+        ));
+    }
+    if let Some(option) = WORLD.iter().find(|name| given.has(name)) {
+        return Err(format!("--{option} is for random worlds, not for a trace"));
+    }
+    let processors: Option<u32> = given.parsed("procs")?;
+    if processors == Some(0) {
+        return Err("--procs: at least one processor is needed".into());
+    }
+    if ["procs", "machine", "config"].into_iter().filter(|name| given.has(name)).count() > 1 {
         return Err("--procs, --machine and --config each say what the machine is: give one of them".into());
     }
-    let trace = trace.ok_or("a trace is needed")?;
-    Ok(Ask { trace, policies, processors, machine, config, json, csv, pictures, threads: wanted.max(1), strict })
+    let [trace] = given.operands.as_slice() else {
+        let second = given.operands.get(1).ok_or("a trace is needed")?;
+        return Err(format!("{second}: one trace at a time"));
+    };
+    let policies: Vec<_> = given.every("policy").map(named).collect::<Result<_, _>>()?;
+    let path = |name| given.last(name).map(PathBuf::from);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    Ok(Some(Ask {
+        trace: PathBuf::from(trace),
+        policies: policies.concat(),
+        processors,
+        machine: given.last("machine").map(str::to_owned),
+        config: path("config"),
+        json: given.has("json"),
+        csv: path("csv"),
+        pictures: path("pictures"),
+        threads: given.parsed("threads")?.unwrap_or(threads).max(1),
+        strict: given.has("strict"),
+    }))
 }
 
 /// Parses a list of policies; `all` means every policy.

@@ -1,5 +1,6 @@
 //! Steps: what `srun` requests, how tasks are distributed over nodes, and what step daemons get to launch a step.
 
+pub mod cpu_bind;
 mod link;
 
 pub use link::{FromStep, ToStep};

@@ -22,13 +22,13 @@ use squall_model::wire::history::HistoryRow;
 use squall_model::wire::info::{AccountingRow, JobsPage};
 
 use crate::client::{Client, ClientError, unexpected};
-use crate::command::listing::arguments::{Arguments, Known, SHARED, parse};
-use crate::command::listing::help;
 use crate::contact::Patience;
-use crate::format::clock::{Clock, Style};
-use crate::format::words;
-use crate::refusal;
 use squall_client::broadcast::{self, Sent};
+use squall_text::format::clock::{Clock, Style};
+use squall_text::format::words;
+use squall_text::options::flag::Arguments;
+use squall_text::page::Page;
+use squall_text::refusal;
 
 /// The controller as a listing or control command uses it.
 pub(crate) trait Controller {
@@ -129,7 +129,7 @@ impl Call<'_> {
     /// Prints a failed request's error and fails: first `WHAT: WORDS` as Slurm's `slurm_perror` prints it, then details
     /// if there are any.
     pub(crate) fn failed<T>(&mut self, what: &str, error: &ClientError) -> Result<T, Fail> {
-        self.say(&format!("{what}: {}", refusal::error_text(error)));
+        self.say(&format!("{what}: {}", error.to_string()));
         let behind = match error {
             // For these refusals Slurm's text alone would not say what to do.
             ClientError::Refused(
@@ -152,13 +152,8 @@ impl Call<'_> {
     }
 
     /// Parses the command line. Returns None after it has answered `--help`, `--usage` or `--version` itself.
-    pub(crate) fn arguments(
-        &mut self,
-        known: &'static [Known],
-        args: &[String],
-        text: &str,
-    ) -> Result<Option<Arguments>, Fail> {
-        let arguments = match parse(&[known, SHARED], args) {
+    pub(crate) fn arguments(&mut self, page: &Page, args: &[String]) -> Result<Option<Arguments>, Fail> {
+        let arguments = match page.parse(args) {
             Ok(arguments) => arguments,
             Err(problem) => {
                 let name = self.name;
@@ -166,19 +161,14 @@ impl Call<'_> {
                 return Err(Fail(1));
             }
         };
-        if arguments.has("help") {
-            self.print(&help::help(text, known));
-            return Ok(None);
-        }
-        if arguments.has("usage") {
-            self.print(&help::usage(text, known));
-            return Ok(None);
-        }
-        if arguments.has("version") {
-            self.print(&format!("slurm {}\n", words::slurm_version()));
-            return Ok(None);
-        }
-        Ok(Some(arguments))
+        let text = match () {
+            () if arguments.has("help") => page.help(),
+            () if arguments.has("usage") => page.usage(),
+            () if arguments.has("version") => words::version(),
+            () => return Ok(Some(arguments)),
+        };
+        self.print(&text);
+        Ok(None)
     }
 
     /// Returns the format for times, given the controller's current time `now`.

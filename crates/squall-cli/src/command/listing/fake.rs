@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use jiff::tz::TimeZone;
 use squall_model::config::PartitionConfig;
+use squall_model::event::NodeAdmin;
 use squall_model::hostlist::expand;
 use squall_model::id::{Attempt, JobId, StepNo};
 use squall_model::job::{
     ArraySpec, ArrayTask, EndState, ExitCode, JobKind, JobSpec, JobState, Need, Outcome, Owner, PendingReason, Usage,
 };
 use squall_model::policy::{Policy, PreemptMode, Real};
+use squall_model::resource::Hardware;
 use squall_model::resource::Memory;
 use squall_model::set::IndexSet;
 use squall_model::time::{Span, Time};
@@ -25,7 +27,6 @@ use squall_model::wire::standing::Share;
 use crate::client::ClientError;
 use crate::command::listing::call::{Call, Controller, Fail, People};
 use crate::command::listing::select::id_of;
-use crate::format::node::tests::node;
 
 /// Current time in all tests, in seconds: 2026-11-21T08:00:00 UTC.
 pub(crate) const NOW: u64 = 1_795_248_000;
@@ -453,7 +454,7 @@ pub(crate) fn fake() -> Fake {
     (nodes[1].cpus_used, nodes[1].memory_used_mb, nodes[1].jobs_running) = (1, 1024, 1);
     nodes[2].partitions.push("long".into());
     nodes[3].partitions.push("long".into());
-    nodes[3].admin = squall_model::event::NodeAdmin::Drain;
+    nodes[3].admin = NodeAdmin::Drain;
     nodes[3].reason = Some(("bad disk".into(), 0, at(-3600)));
     let messages = vec![("Submit".to_owned(), 12, 2400), ("Jobs".to_owned(), 3, 900)];
     Fake {
@@ -554,4 +555,48 @@ pub(crate) fn check(name: &str, text: &str) {
     insta::with_settings!({omit_expression => true, prepend_module_to_snapshot => false}, {
         insta::assert_snapshot!(name, text);
     });
+}
+
+/// Returns an idle node with 4 CPUs.
+pub(crate) fn node(name: &str) -> NodeInfo {
+    NodeInfo {
+        name: name.into(),
+        up: true,
+        responds: true,
+        known: true,
+        admin: NodeAdmin::Resume,
+        reason: None,
+        hardware: Hardware {
+            cpus: 4,
+            sockets: 1,
+            cores_per_socket: 2,
+            threads_per_core: 2,
+            memory_mb: 8000,
+            tmp_disk_mb: 0,
+            arch: "x86_64".into(),
+            os: "Linux 6.1".into(),
+            boot_time_s: 1_795_000_000,
+            address: name.into(),
+            features: Vec::new(),
+        },
+        features: Vec::new(),
+        weight: 1,
+        comment: String::new(),
+        extra: String::new(),
+        instance: (String::new(), String::new()),
+        cpus_used: 0,
+        memory_used_mb: 0,
+        jobs_running: 0,
+        jobs_completing: 0,
+        load_centi: 12,
+        free_mb: 6000,
+        registered: Time::from_secs(1_795_240_000),
+        heard: Time::from_secs(1_795_248_000),
+        partitions: vec!["debug".into()],
+        version: "0.1.0".into(),
+        gres: String::new(),
+        gres_used: String::new(),
+        reservation: String::new(),
+        maint: false,
+    }
 }

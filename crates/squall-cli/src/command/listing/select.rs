@@ -5,7 +5,7 @@ use squall_model::set::IndexSet;
 use squall_model::wire::client::{JobRef, StateFilter};
 
 use crate::command::listing::call::{Call, Fail};
-use crate::format::words;
+use squall_text::format::words;
 
 /// Bound of the array indices in `123_[…]`: each index must be lower.
 const INDEX_MAX: u32 = squall_model::limits::ARRAY_INDEX_MAX;

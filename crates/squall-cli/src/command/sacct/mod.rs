@@ -1,8 +1,6 @@
 //! sacct: lists jobs and steps from accounting, with the resources they used.
 
-pub(crate) mod fields;
 mod query;
-pub(crate) mod row;
 
 #[cfg(test)]
 mod tests;
@@ -18,120 +16,106 @@ use squall_model::wire::client::{AccountingQuery, Answer, JobRef, Request};
 use squall_model::wire::info::AccountingRow;
 
 use crate::client::unexpected;
-use crate::command::listing::arguments::{Arguments, Given, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::{id_of, lines};
-use crate::command::sacct::fields::{BRIEF, DEFAULT, FIELDS, LONG};
-use crate::command::sacct::row::{Row, Units};
-use crate::format::sheet::Sheet;
-use crate::format::words;
-use crate::shapes::{Kind, accounting, dialect, document};
+use crate::command::listing::structured::{dialect, document};
+use squall_text::columns::accounting::{BRIEF, DEFAULT, FIELDS, LONG};
+use squall_text::format::accounting::{Row, Units};
+use squall_text::format::sheet::Sheet;
+use squall_text::format::words;
+use squall_text::options::Arg;
+use squall_text::options::flag::{Arguments, Flag, Given, flag};
+use squall_text::page::{Options, Page};
+use squall_text::shapes::{Kind, accounting};
 
 const WHAT: &str = "slurm_load_accounting error";
 
-const OPTIONS: &[Known] = &[
-    ("accounts", 'A', Value::Needed),
-    ("allclusters", 'L', Value::None),
-    ("allocations", 'X', Value::None),
-    ("allusers", 'a', Value::None),
-    ("array", '\0', Value::None),
-    ("associations", 'x', Value::Needed),
-    ("batch-script", 'B', Value::None),
-    ("brief", 'b', Value::None),
-    ("cluster", 'M', Value::Needed),
-    ("clusters", 'M', Value::Needed),
-    ("completion", 'c', Value::None),
-    ("constraints", 'C', Value::Needed),
-    ("delimiter", '\0', Value::Needed),
-    ("duplicates", 'D', Value::None),
-    ("endtime", 'E', Value::Needed),
-    ("env-vars", '\0', Value::None),
-    ("expand-patterns", '\0', Value::None),
-    ("federation", '\0', Value::None),
-    ("fields", 'o', Value::Needed),
-    ("file", 'f', Value::Needed),
-    ("flags", 'F', Value::Needed),
-    ("format", 'o', Value::Needed),
-    ("gid", 'g', Value::Needed),
-    ("group", 'g', Value::Needed),
-    ("help-fields", 'e', Value::None),
-    ("helpformat", 'e', Value::None),
-    ("helpstate", '\0', Value::None),
-    ("jobs", 'j', Value::Needed),
-    ("json", '\0', Value::Maybe),
-    ("local", '\0', Value::None),
-    ("long", 'l', Value::None),
-    ("name", '\0', Value::Needed),
-    ("ncpus", 'I', Value::Needed),
-    ("nnodes", 'i', Value::Needed),
-    ("noconvert", '\0', Value::None),
-    ("nodelist", 'N', Value::Needed),
-    ("noheader", 'n', Value::None),
-    ("parsable", 'p', Value::None),
-    ("parsable2", 'P', Value::None),
-    ("partition", 'r', Value::Needed),
-    ("qos", 'q', Value::Needed),
-    ("reason", 'R', Value::Needed),
-    ("starttime", 'S', Value::Needed),
-    ("state", 's', Value::Needed),
-    ("timelimit-max", 'K', Value::Needed),
-    ("timelimit-min", 'k', Value::Needed),
-    ("truncate", 'T', Value::None),
-    ("uid", 'u', Value::Needed),
-    ("units", '\0', Value::Needed),
-    ("use-local-uid", '\0', Value::None),
-    ("user", 'u', Value::Needed),
-    ("verbose", 'v', Value::None),
-    ("wckeys", 'W', Value::Needed),
-    ("whole-hetjob", '\0', Value::Maybe),
-    ("yaml", '\0', Value::Maybe),
-    ("", 'h', Value::None),
-    ("", 'U', Value::None),
+const OPTIONS: &[Flag] = &[
+    flag("accounts", 'A', Arg::Needed("value"), "Comma separated list of accounts"),
+    flag("allclusters", 'L', Arg::None, "only this cluster is known: taken and without effect"),
+    flag("allocations", 'X', Arg::None, "Only show statistics relevant to the job allocation itself, not its steps"),
+    flag("allusers", 'a', Arg::None, "Display jobs for all users"),
+    flag("array", '\0', Arg::None, "A line for each task of an array that waits"),
+    flag("associations", 'x', Arg::Needed("value"), "Comma separated list of association ids"),
+    flag("batch-script", 'B', Arg::None, "Print the batch script of the job"),
+    flag("brief", 'b', Arg::None, "Equivalent to '--format=jobid,state,exitcode'"),
+    flag("cluster", 'M', Arg::Needed("names"), "only the cluster here is known"),
+    flag("clusters", 'M', Arg::Needed("names"), ""),
+    flag("completion", 'c', Arg::None, "refused: there is no log of completed jobs besides accounting"),
+    flag("constraints", 'C', Arg::Needed("value"), "comma separated list of constraints of jobs"),
+    flag(
+        "delimiter",
+        '\0',
+        Arg::Needed("value"),
+        "Characters that separate the fields with --parsable and --parsable2",
+    ),
+    flag("duplicates", 'D', Arg::None, "Also show earlier attempts of requeued jobs"),
+    flag("endtime", 'E', Arg::Needed("value"), "Select jobs eligible before this time"),
+    flag("env-vars", '\0', Arg::None, "show the environment of the job"),
+    flag("expand-patterns", '\0', Arg::None, "show the paths of output files with their values, as --json does"),
+    flag("federation", '\0', Arg::None, "no federation exists: taken and without effect"),
+    flag("fields", 'o', Arg::Needed("value"), ""),
+    flag("file", 'f', Arg::Needed("value"), "refused: there is no log of completed jobs besides accounting"),
+    flag("flags", 'F', Arg::Needed("value"), "refused: which scheduler started a job is not kept"),
+    flag("format", 'o', Arg::Needed("value"), ""),
+    flag("gid", 'g', Arg::Needed("value"), "Comma separated list of GIDs or group names"),
+    flag("group", 'g', Arg::Needed("value"), ""),
+    flag("help-fields", 'e', Arg::None, ""),
+    flag("helpformat", 'e', Arg::None, ""),
+    flag("helpstate", '\0', Arg::None, "list the names of states"),
+    flag("jobs", 'j', Arg::Needed("value"), "Format is <job(.step)>. Display information about this job or these jobs"),
+    flag("json", '\0', Arg::Maybe("data_parser"), "Produce JSON output"),
+    flag("local", '\0', Arg::None, "only this cluster is known: taken and without effect"),
+    flag("long", 'l', Arg::None, "Long output: see --helpformat"),
+    flag("name", '\0', Arg::Needed("value"), "Display jobs that have any of these names"),
+    flag("ncpus", 'I', Arg::Needed("value"), "Return jobs which ran on this many cpus (N = min[-max])"),
+    flag("nnodes", 'i', Arg::Needed("value"), "Return jobs which ran on this many nodes (N = min[-max])"),
+    flag("noconvert", '\0', Arg::None, "don't convert units from their original type"),
+    flag("nodelist", 'N', Arg::Needed("value"), "Display jobs that ran on any of these nodes"),
+    flag("noheader", 'n', Arg::None, "No header will be added to the beginning of output"),
+    flag("parsable", 'p', Arg::None, "output will be '|' delimited with a '|' at the end"),
+    flag("parsable2", 'P', Arg::None, "output will be '|' delimited without a '|' at the end"),
+    flag("partition", 'r', Arg::Needed("value"), "Comma separated list of partitions"),
+    flag("qos", 'q', Arg::Needed("value"), "Only send data about jobs using these qos"),
+    flag("reason", 'R', Arg::Needed("value"), "Comma separated list of reasons"),
+    flag(
+        "starttime",
+        'S',
+        Arg::Needed("value"),
+        "Select jobs eligible after this time. Default is 00:00:00 of the current day, unless '-s' is set then the default is 'now', or '-j' then there is no limit",
+    ),
+    flag("state", 's', Arg::Needed("value"), "Select jobs based on their current state"),
+    flag("timelimit-max", 'K', Arg::Needed("value"), "with --timelimit-min: only jobs with limits up to this"),
+    flag("timelimit-min", 'k', Arg::Needed("value"), "only jobs with this time limit"),
+    flag("truncate", 'T', Arg::None, "Truncate time"),
+    flag("uid", 'u', Arg::Needed("value"), "Use this comma separated list of uids or user names"),
+    flag("units", '\0', Arg::Needed("KMGTP"), "Display values in the specified unit type"),
+    flag("use-local-uid", '\0', Arg::None, "User ids as this machine has them"),
+    flag("user", 'u', Arg::Needed("value"), ""),
+    flag("verbose", 'v', Arg::None, "say more"),
+    flag("wckeys", 'W', Arg::Needed("value"), "comma separated list of workload characterization keys"),
+    flag(
+        "whole-hetjob",
+        '\0',
+        Arg::Maybe("yes|no"),
+        "All components of heterogeneous jobs of which one is named; no: only that one",
+    ),
+    flag("yaml", '\0', Arg::Maybe("data_parser"), "Produce YAML output"),
+    flag("help", 'h', Arg::None, "show this help"),
+    flag("usage", 'U', Arg::None, "show all options in a few lines"),
 ];
 
-const HELP: &str = "\
-sacct [<OPTION>]
- Valid <OPTION> values are:
-     -a, --allusers:           Display jobs for all users.
-     -A, --accounts:           Comma separated list of accounts.
-     -b, --brief:              Equivalent to '--format=jobid,state,exitcode'.
-     -B, --batch-script:       Print the batch script of the job.
-     -D, --duplicates:         Also show earlier attempts of requeued jobs.
-         --delimiter:          Characters that separate the fields with --parsable and --parsable2.
-     -e, --helpformat:         Print a list of fields that can be specified with the '--format' option
-     -E, --endtime:            Select jobs eligible before this time.
-     -g, --gid, --group:       Comma separated list of GIDs or group names.
-     -i, --nnodes:             Return jobs which ran on this many nodes (N = min[-max])
-     -I, --ncpus:              Return jobs which ran on this many cpus (N = min[-max])
-     -j, --jobs:               Format is <job(.step)>. Display information about this job or these jobs.
-         --json:               Produce JSON output
-     -l, --long:               Long output: see --helpformat
-     -M, --clusters:           Only the cluster here is known.
-     -n, --noheader:           No header will be added to the beginning of output.
-         --name:               Display jobs that have any of these names.
-     -N, --nodelist:           Display jobs that ran on any of these nodes.
-     -o, --format:             Comma separated list of fields (see \"--helpformat\").
-     -p, --parsable:           output will be '|' delimited with a '|' at the end
-     -P, --parsable2:          output will be '|' delimited without a '|' at the end
-     -q, --qos:                Only send data about jobs using these qos.
-     -r, --partition:          Comma separated list of partitions.
-     -s, --state:              Select jobs based on their current state.
-     -S, --starttime:          Select jobs eligible after this time. Default is 00:00:00 of the current day,
-                               unless '-s' is set then the default is 'now', or '-j' then there is no limit.
-     -T, --truncate:           Truncate time.
-     -u, --uid, --user:        Use this comma separated list of uids or user names.
-         --units=[KMGTP]:      Display values in the specified unit type.
-     -V, --version:            output version information and exit
-     -R, --reason:             Comma separated list of reasons.
-     -x, --associations:       Comma separated list of association ids.
-         --array:              A line for each task of an array that waits.
-         --whole-hetjob[=yes|no]: All components of heterogeneous jobs of which one is named; no: only that one.
-         --use-local-uid:      User ids as this machine has them.
-     -X, --allocations:        Only show statistics relevant to the job allocation itself, not its steps.
-         --yaml:               Produce YAML output
- Valid time formats are HH:MM[:SS] [AM|PM], MMDD[YY] or MM/DD[/YY] or MM.DD[.YY], MM/DD[/YY]-HH:MM[:SS],
- YYYY-MM-DD[THH:MM[:SS]] and now[{+|-}count[seconds(default)|minutes|hours|days|weeks]].
-";
+/// What `sacct` is, for its help, manual page and completion.
+pub(crate) static PAGE: Page = Page {
+    name: "sacct",
+    about: "show what jobs were and what they used",
+    synopsis: &["[OPTIONS]"],
+    options: Options::Own(OPTIONS),
+    notes: "\
+Valid time formats are HH:MM[:SS] [AM|PM], MMDD[YY] or MM/DD[/YY] or MM.DD[.YY], MM/DD[/YY]-HH:MM[:SS],
+YYYY-MM-DD[THH:MM[:SS]] and now[{+|-}count[seconds(default)|minutes|hours|days|weeks]].
+",
+};
 
 /// Runs sacct.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
@@ -140,7 +124,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 
 /// Runs sacct with the command-line arguments `args`. `call` has the controller, the environment and the output.
 pub(crate) fn sacct(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
-    let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    let Some(given) = call.arguments(&PAGE, args)? else { return Ok(()) };
     if let Some(text) = list_of_words(&given) {
         call.print(&text);
         return Ok(());
@@ -190,7 +174,7 @@ pub(crate) fn sacct(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
 /// Returns the text of options that need no controller, such as `--helpformat`; None: none of these is given.
 fn list_of_words(given: &Arguments) -> Option<String> {
     if given.options.iter().any(|o| o.name.is_empty()) {
-        return Some(HELP.to_owned());
+        return Some(PAGE.help());
     }
     if given.has("helpstate") {
         return Some(lines(words::STATES.iter().map(|(long, _, _)| long)));

@@ -12,10 +12,10 @@ use squall_model::wire::client::{AccountingQuery, Answer, JobRef, Request};
 use squall_model::wire::info::AccountingRow;
 
 use crate::client::unexpected;
-use crate::command::listing::arguments::Arguments;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::{id_of, names, parts, target};
-use crate::format::when::looking_back;
+use squall_text::format::when::looking_back;
+use squall_text::options::flag::Arguments;
 
 /// Builds the query for a command line.
 pub(crate) fn query(call: &mut Call<'_>, given: &Arguments) -> Result<AccountingQuery, Fail> {

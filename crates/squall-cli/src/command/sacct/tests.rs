@@ -7,9 +7,9 @@ use squall_model::id::StepNo;
 use squall_model::time::Time;
 use squall_model::wire::client::AccountingQuery;
 
-use super::fields::FIELDS;
 use super::sacct;
 use crate::command::listing::fake::{NOW, Seen, check, fake, run, run_with, transcript};
+use squall_text::columns::accounting::FIELDS;
 
 fn seen(args: &[&str]) -> Seen {
     run("sacct", sacct, args)

@@ -6,13 +6,15 @@ use std::fmt::Write;
 use squall_model::policy::{Account, AdminLevel, AssocKey, Association, Policy, PolicyChange, Qos, ROOT, User};
 use squall_model::wire::client::{Answer, Refusal, Request};
 
-use super::entity::Entity;
 use super::settings::{Setting, admin_level};
-use super::{entity, job, policy, rows, starts};
+use squall_text::columns::records::{self, starts};
+
+use super::{job, policy, rows};
 use crate::client::{ClientError, unexpected};
-use crate::command::listing::arguments::Arguments;
 use crate::command::listing::call::{Call, Fail};
-use crate::refusal;
+use squall_text::columns::records::Entity;
+use squall_text::options::flag::Arguments;
+use squall_text::refusal;
 
 /// A copy of the accounting policy, with changes that were not sent to the controller yet.
 pub(super) struct Draft {
@@ -58,7 +60,7 @@ impl Draft {
             }
             other => {
                 let detail = if let ClientError::Refused(refused) = other { refusal::detail(refused) } else { None };
-                let text = refusal::error_text(other);
+                let text = other.to_string();
                 detail.map_or(text.clone(), |detail| format!("{text}: {detail}"))
             }
         };
@@ -100,7 +102,7 @@ fn parts<'a>(
 }
 
 fn kind(call: &mut Call<'_>, verb: &str, word: &str) -> Result<&'static Entity, Fail> {
-    if let Some(entity) = entity::find(word).filter(|e| ["account", "user", "qos", "cluster"].contains(&e.name)) {
+    if let Some(entity) = records::find(word).filter(|e| ["account", "user", "qos", "cluster"].contains(&e.name)) {
         return Ok(entity);
     }
     refuse(

@@ -8,12 +8,12 @@ use squall_model::policy::{
 };
 
 use super::change::Draft;
-use super::entity::is_timed;
 use super::policy;
 use super::rows::with_root;
 use super::settings::{Setting, admin_level};
-use crate::command::listing::arguments::Arguments;
 use crate::command::listing::call::{Call, Fail};
+use squall_text::columns::records::is_timed;
+use squall_text::options::flag::Arguments;
 
 const HEAD: &str = "\
 # To edit this file start with a cluster line for the new cluster

@@ -8,8 +8,8 @@ use squall_model::wire::info::AccountingRow;
 use super::change::{agreed, refuse};
 use super::settings::Setting;
 use crate::client::unexpected;
-use crate::command::listing::arguments::Arguments;
 use crate::command::listing::call::{Call, Fail};
+use squall_text::options::flag::Arguments;
 
 /// Slurm's keys, each with the minimum length of an abbreviation and the name of the field in
 /// accounting.

@@ -2,15 +2,14 @@
 
 mod change;
 mod dump;
-pub(crate) mod entity;
 mod job;
 mod past;
 mod rows;
 mod settings;
 mod stats;
 
-pub(crate) use entity::TRES;
 pub(crate) use rows::with_root;
+pub(crate) use squall_text::columns::records::TRES;
 
 #[cfg(test)]
 mod tests;
@@ -22,63 +21,62 @@ use squall_model::policy::Policy;
 use squall_model::wire::client::{Answer, Request};
 
 use crate::client::unexpected;
-use crate::command::listing::arguments::{Arguments, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::names;
-use crate::format::sheet::Sheet;
-use crate::format::words;
-use crate::shapes::{dialect, document, policy as shapes};
+use crate::command::listing::structured::{dialect, document};
+use squall_text::columns::records::{self, starts};
+use squall_text::format::sheet::Sheet;
+use squall_text::format::words;
+use squall_text::options::Arg;
+use squall_text::options::flag::{Arguments, Flag, flag};
+use squall_text::page::{Options, Page};
+use squall_text::shapes::policy as shapes;
 
-const OPTIONS: &[Known] = &[
-    ("associations", 's', Value::None),
-    ("immediate", 'i', Value::None),
-    ("json", '\0', Value::Maybe),
-    ("noheader", 'n', Value::None),
-    ("oneliner", 'o', Value::None),
-    ("parsable", 'p', Value::None),
-    ("parsable2", 'P', Value::None),
-    ("quiet", 'Q', Value::None),
-    ("readonly", 'r', Value::None),
-    ("verbose", 'v', Value::None),
-    ("yaml", '\0', Value::Maybe),
-    ("", 'h', Value::None),
+const OPTIONS: &[Flag] = &[
+    flag("associations", 's', Arg::None, "show users and accounts with their associations"),
+    flag("immediate", 'i', Arg::None, "commit changes without asking"),
+    flag("json", '\0', Arg::Maybe("data_parser"), "produce JSON output"),
+    flag("noheader", 'n', Arg::None, "no header will be added to the beginning of output"),
+    flag("oneliner", 'o', Arg::None, "one line for each record"),
+    flag("parsable", 'p', Arg::None, "output will be '|' delimited with a '|' at the end"),
+    flag("parsable2", 'P', Arg::None, "output will be '|' delimited without a '|' at the end"),
+    flag("quiet", 'Q', Arg::None, "equivalent to \"quiet\" command"),
+    flag("readonly", 'r', Arg::None, "no modification can be made"),
+    flag("verbose", 'v', Arg::None, "say more"),
+    flag("yaml", '\0', Arg::Maybe("data_parser"), "produce YAML output"),
+    flag("help", 'h', Arg::None, "show this help"),
 ];
 
-const HELP: &str = "\
-sacctmgr [<OPTION>] [<COMMAND>]
-    Valid <OPTION> values are:
-     -h or --help: equivalent to \"help\" command
-     -i or --immediate: commit changes without asking
-     -n or --noheader: no header will be added to the beginning of output
-     -p or --parsable: output will be '|' delimited with a '|' at the end
-     -P or --parsable2: output will be '|' delimited without a '|' at the end
-     -Q or --quiet: equivalent to \"quiet\" command
-     -r or --readonly: no modification can be made
-     -s or --associations: show users and accounts with their associations
-     -V or --version: equivalent to \"version\" command
+/// What `sacctmgr` is, for its help, manual page and completion.
+pub(crate) static PAGE: Page = Page {
+    name: "sacctmgr",
+    about: "show and change accounts, users and QOS",
+    synopsis: &["[OPTIONS] [<COMMAND>]"],
+    options: Options::Own(OPTIONS),
+    notes: "\
+Valid <COMMAND> values are:
+   add or create <ENTITY> <SPECS>   add an account, user or QOS
+   delete or remove <ENTITY> where <SPECS>
+   dump <CLUSTER> [file=<FILE>]     write all accounts as text
+   list or show <ENTITY> [<SPECS>]  display info of identified entity
+   load [file=]<FILE>               add what dump wrote
+   modify <ENTITY> where <SPECS> set <SPECS>
+   modify job where jobid=<N>,... set comment=|derivedexitcode=|admincomment=|extra=|wckey=
+   version                          display tool version number
 
-  Valid <COMMAND> values are:
-     add or create <ENTITY> <SPECS>   add an account, user or QOS
-     delete or remove <ENTITY> where <SPECS>
-     dump <CLUSTER> [file=<FILE>]     write all accounts as text
-     list or show <ENTITY> [<SPECS>]  display info of identified entity
-     load [file=]<FILE>               add what dump wrote
-     modify <ENTITY> where <SPECS> set <SPECS>
-     modify job where jobid=<N>,... set comment=|derivedexitcode=|admincomment=|extra=|wckey=
-     version                          display tool version number
-
-  <ENTITY> may be \"account\", \"association\", \"cluster\", \"event\", \"federation\", \"problem\", \"qos\",
-       \"reservation\", \"resource\", \"runawayjobs\", \"stats\", \"transaction\", \"tres\", \"user\", \"wckey\".
-  <SPECS> of list are names, [where] name=, account=, cluster=, user=, format=FIELD[%WIDTH],..., withassoc.
-  <SPECS> of accounts and users are names, account=, cluster=, partition=, parent=, description=, organization=,
-       defaultaccount=, adminlevel=, fairshare=, qos=, defaultqos=, priority=, grptres=, grptresmins=,
-       grptresrunmins=, grpjobs=, grpsubmit=, grpwall=, maxjobs=, maxsubmit=, maxtres=, maxtresmins=,
-       maxtrespernode=, maxwall=, rawusage=0; -1 clears a limit. TRES are cpu, mem, node and gres/gpu.
-  <SPECS> of QOS are names, priority=, preempt=, preemptmode=, gracetime=, preemptexempttime=, usagefactor=, flags=,
-       grptres=, grptresmins=, grptresrunmins=, grpjobs=, grpsubmit=, grpwall=, maxtres=, maxtresmins=,
-       maxtrespernode=, maxwall=, maxtrespu=, maxjobspu=, maxsubmitpu=, maxtrespa=, maxjobspa=, maxsubmitpa=,
-       mintres=.
-";
+<ENTITY> may be \"account\", \"association\", \"cluster\", \"event\", \"federation\", \"problem\", \"qos\",
+     \"reservation\", \"resource\", \"runawayjobs\", \"stats\", \"transaction\", \"tres\", \"user\", \"wckey\".
+<SPECS> of list are names, [where] name=, account=, cluster=, user=, format=FIELD[%WIDTH],..., withassoc.
+<SPECS> of accounts and users are names, account=, cluster=, partition=, parent=, description=, organization=,
+     defaultaccount=, adminlevel=, fairshare=, qos=, defaultqos=, priority=, grptres=, grptresmins=,
+     grptresrunmins=, grpjobs=, grpsubmit=, grpwall=, maxjobs=, maxsubmit=, maxtres=, maxtresmins=,
+     maxtrespernode=, maxwall=, rawusage=0; -1 clears a limit. TRES are cpu, mem, node and gres/gpu.
+<SPECS> of QOS are names, priority=, preempt=, preemptmode=, gracetime=, preemptexempttime=, usagefactor=, flags=,
+     grptres=, grptresmins=, grptresrunmins=, grpjobs=, grpsubmit=, grpwall=, maxtres=, maxtresmins=,
+     maxtrespernode=, maxwall=, maxtrespu=, maxjobspu=, maxsubmitpu=, maxtrespa=, maxjobspa=, maxsubmitpa=,
+     mintres=.
+",
+};
 
 /// Runs sacctmgr.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
@@ -87,9 +85,9 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 
 /// Runs sacctmgr with the command-line arguments `args`. `call` has the controller, the environment and the output.
 pub(crate) fn sacctmgr(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
-    let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    let Some(given) = call.arguments(&PAGE, args)? else { return Ok(()) };
     let Some((word, specs)) = given.operands.split_first().filter(|_| !given.has("")) else {
-        call.print(HELP);
+        call.print(&PAGE.help());
         return Ok(());
     };
     let is = |name: &str, least: usize| word.len() >= least && starts(name, word);
@@ -99,7 +97,7 @@ pub(crate) fn sacctmgr(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail>
         call.print(&format!("slurm {}\n", words::slurm_version()));
         Ok(())
     } else if is("help", 2) {
-        call.print(HELP);
+        call.print(&PAGE.help());
         Ok(())
     } else if given.has("readonly") && CHANGES.iter().any(|(name, least)| is(name, *least)) {
         call.say("Can't run this command in readonly mode.");
@@ -140,11 +138,6 @@ const CHANGES: [(&str, usize); 9] = [
     ("update", 1),
 ];
 
-/// Returns whether `word` abbreviates `name`, ignoring case.
-fn starts(name: &str, word: &str) -> bool {
-    name.get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word))
-}
-
 /// Conditions and format that a listing's arguments name.
 #[derive(Debug, Default)]
 struct Wanted {
@@ -166,7 +159,7 @@ fn show(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), 
     if words.first().is_some_and(|word| word.len() >= 2 && starts("stats", word)) {
         return stats::stats(call);
     }
-    let Some(entity) = words.first().and_then(|word| entity::find(word)) else {
+    let Some(entity) = words.first().and_then(|word| records::find(word)) else {
         call.say(
             "No valid entity in list command\n\
              Input line must include \"Account\", \"Association\", \"Cluster\", \"Configuration\",\n\

@@ -8,44 +8,13 @@ use squall_model::time::Time;
 use squall_model::wire::client::AccountingQuery;
 use squall_model::wire::history::{Happening, HistoryRow};
 
-use super::entity::Row;
 use super::{Wanted, dump};
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::past;
-use crate::format::when::looking_back;
+use squall_text::columns::records::{Past, Row};
+use squall_text::format::when::looking_back;
 
 const WHAT: &str = "sacctmgr: error: Problem with the query";
-
-/// Fields of a row about an event, a transaction or a reservation.
-#[derive(Clone, Default)]
-pub(crate) struct Past {
-    /// Start of the event or reservation, or time of the transaction, as text.
-    pub(super) start: String,
-    /// End of the event or reservation, as text.
-    pub(super) end: String,
-    /// Duration of the event or reservation, seconds.
-    pub(super) seconds: u64,
-    /// Name of the node that the event is about.
-    pub(super) node: String,
-    /// Host list of the nodes of the event or reservation.
-    pub(super) nodes: String,
-    /// State of the node during the event.
-    pub(super) state: String,
-    /// Reason of the event, or new values of the transaction.
-    pub(super) info: String,
-    /// Name of the user who caused the event or made the transaction.
-    pub(super) by: String,
-    /// Kind of the transaction, such as `Add Users`.
-    pub(super) action: String,
-    /// Object of the transaction: a name, or `id_assoc=N`.
-    pub(super) to: String,
-    /// Resources of the node or reservation, such as `cpu=4`.
-    pub(super) tres: String,
-    /// Seconds of a reservation in which no job used it, averaged over its CPUs.
-    pub(super) unused: String,
-    /// Flags of the reservation.
-    pub(super) flags: String,
-}
 
 /// Returns the rows of the listing of `entity`: events, transactions or reservations.
 pub(super) fn rows(call: &mut Call<'_>, entity: &str, wanted: &Wanted, config: &Config) -> Result<Vec<Row>, Fail> {

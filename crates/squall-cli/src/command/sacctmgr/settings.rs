@@ -3,9 +3,9 @@
 use squall_model::duration::{parse_limit, parse_memory_mb};
 use squall_model::policy::{AdminLevel, Association, Limit, Limits, PreemptMode, Qos, Scope, Tres};
 
-use super::entity::{TRES, is_timed};
-use super::starts;
 use crate::command::listing::select::names;
+use squall_text::columns::records::starts;
+use squall_text::columns::records::{TRES, is_timed};
 
 /// An argument `KEY=VALUE` of sacctmgr: a setting or a condition.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use squall_model::wire::client::{Answer, Request};
 
 use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
-use crate::format::words;
+use squall_text::format::words;
 
 const WHAT: &str = "sacctmgr: error: slurmdb_get_stats";
 

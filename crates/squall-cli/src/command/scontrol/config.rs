@@ -16,7 +16,7 @@ use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::scontrol::show;
 use crate::command::sinfo::all_partitions;
-use crate::format::words;
+use squall_text::format::words;
 
 const WHAT: &str = "slurm_ctl_conf_ptr error";
 

@@ -11,7 +11,7 @@ use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::{id_of, target};
 use crate::command::scontrol::{Manner, ask_done, config, job, means};
-use crate::refusal;
+use squall_text::refusal;
 
 /// Interval at which `wait_job` asks the controller for the job's state.
 const WAIT: std::time::Duration = std::time::Duration::from_millis(500);
@@ -129,7 +129,7 @@ pub(super) fn act(call: &mut Call<'_>, manner: Manner, request: &Request, what: 
         Ok(_) => return call.failed(what.unwrap_or("scontrol"), &unexpected()),
         Err(e) if e.is_transient() => return call.failed(what.unwrap_or("slurm_requeue error"), &e),
         Err(e) => {
-            let words = refusal::error_text(&e);
+            let words = e.to_string();
             let name = name_of(request);
             call.say(&format!("{words} for job {name}"));
             if let Some(what) = what {

@@ -8,7 +8,7 @@ use squall_model::hostlist;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::scontrol::means;
 use crate::command::sinfo::all_nodes;
-use crate::shapes::node::PORT;
+use squall_text::shapes::node::PORT;
 
 /// Slurm's log levels in ascending order. Users may name a level by its index, from 0.
 const LEVELS: &[&str] =

@@ -10,13 +10,14 @@ use squall_model::wire::client::{JobSelection, StateFilter};
 
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::id_of;
+use crate::command::listing::structured::document;
 use crate::command::scontrol::show::count;
 use crate::command::scontrol::{Manner, record};
-use crate::command::squeue::fields::requeue;
 use crate::command::squeue::{expect, job_rows};
-use crate::format::job::{JobRow, as_given};
-use crate::format::words;
-use crate::shapes::{self, Kind, document};
+use squall_text::columns::jobs::requeue;
+use squall_text::format::job::{JobRow, as_given};
+use squall_text::format::words;
+use squall_text::shapes::{self, Kind};
 
 const WHAT: &str = "slurm_load_jobs error";
 

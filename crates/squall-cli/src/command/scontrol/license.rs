@@ -5,8 +5,9 @@ use squall_model::wire::info::LicenseInfo;
 
 use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
+use crate::command::listing::structured::document;
 use crate::command::scontrol::{Manner, record};
-use crate::shapes::{self, Kind, document};
+use squall_text::shapes::{self, Kind};
 
 const WHAT: &str = "slurm_load_licenses error";
 
@@ -36,17 +37,12 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
     Ok(())
 }
 
-/// Returns the number of licenses of this kind that are not in use.
-pub(crate) fn free(license: &LicenseInfo) -> u32 {
-    license.total.saturating_sub(license.used)
-}
-
 fn text(license: &LicenseInfo, manner: Manner) -> String {
     let counts = format!(
         "Total={} Used={} Free={} Reserved={} Remote=no",
         license.total,
         license.used,
-        free(license),
+        license.free(),
         license.reserved
     );
     let indent = if manner.oneliner { "" } else { " " };

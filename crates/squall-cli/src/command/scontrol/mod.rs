@@ -31,84 +31,82 @@ use std::process::ExitCode;
 
 use squall_model::wire::client::{Answer, Request};
 
-use crate::command::listing::arguments::{Arguments, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
-use crate::format::harmless;
-use crate::format::words;
-use crate::shapes::{Dialect, dialect};
+use crate::command::listing::structured::dialect;
+use squall_text::format::harmless;
+use squall_text::format::words;
+use squall_text::options::Arg;
+use squall_text::options::flag::{Arguments, Flag, flag};
+use squall_text::page::{Options, Page};
+use squall_text::shapes::Dialect;
 
-const OPTIONS: &[Known] = &[
-    ("all", 'a', Value::None),
-    ("cluster", 'M', Value::Needed),
-    ("clusters", 'M', Value::Needed),
-    ("details", 'd', Value::None),
-    ("federation", '\0', Value::None),
-    ("future", 'F', Value::None),
-    ("hide", '\0', Value::None),
-    ("json", '\0', Value::Maybe),
-    ("local", '\0', Value::None),
-    ("oneliner", 'o', Value::None),
-    ("quiet", 'Q', Value::None),
-    ("sibling", '\0', Value::None),
-    ("uid", 'u', Value::Needed),
-    ("verbose", 'v', Value::None),
-    ("yaml", '\0', Value::Maybe),
-    ("", 'h', Value::None),
+const OPTIONS: &[Flag] = &[
+    flag("all", 'a', Arg::None, "show all partitions"),
+    flag("cluster", 'M', Arg::Needed("names"), "only the cluster here is known"),
+    flag("clusters", 'M', Arg::Needed("names"), ""),
+    flag("details", 'd', Arg::None, "show more of jobs and steps"),
+    flag("federation", '\0', Arg::None, "no federation exists: taken and without effect"),
+    flag("future", 'F', Arg::None, "show future nodes, too"),
+    flag("hide", '\0', Arg::None, "no partition is hidden: taken and without effect"),
+    flag("json", '\0', Arg::Maybe("data_parser"), "produce JSON output of show job, node, partition, ..."),
+    flag("local", '\0', Arg::None, "only this cluster is known: taken and without effect"),
+    flag("oneliner", 'o', Arg::None, "one line for each record"),
+    flag("quiet", 'Q', Arg::None, "no messages about what was done"),
+    flag("sibling", '\0', Arg::None, "no federation exists: taken and without effect"),
+    flag("uid", 'u', Arg::Needed("value"), "act as this user (root only)"),
+    flag("verbose", 'v', Arg::None, "say more"),
+    flag("yaml", '\0', Arg::Maybe("data_parser"), "produce YAML output of show job, node, partition, ..."),
+    flag("help", 'h', Arg::None, "show this help"),
 ];
 
-const HELP: &str = "\
-scontrol [<OPTION>] [<COMMAND>]
-    Valid <OPTION> values are:
-     -a or --all: equivalent to \"all\" command
-     -d or --details: equivalent to \"details\" command
-     -h or --help: equivalent to \"help\" command
-     -M or --cluster: equivalent to \"cluster\" command
-     -o or --oneliner: equivalent to \"oneliner\" command
-     -Q or --quiet: equivalent to \"quiet\" command
-     -v or --verbose: equivalent to \"verbose\" command
-     -V or --version: equivalent to \"version\" command
-     --json, --yaml: produce JSON or YAML output of show job, node, partition
+/// What `scontrol` is, for its help, manual page and completion.
+pub(crate) static PAGE: Page = Page {
+    name: "scontrol",
+    about: "show and change jobs, nodes and partitions",
+    synopsis: &["[OPTIONS] [<COMMAND>]"],
+    options: Options::Own(OPTIONS),
+    notes: "\
+Valid <COMMAND> values are:
+   create partition <SPECIFICATIONS>
+                            make a partition; it stays until \"reconfigure\".
+   create reservation <SPECIFICATIONS>
+                            keep nodes for some users for some time.
+   delete PartitionName=<NAME>
+                            delete a partition that no job uses.
+   delete ReservationName=<NAME>
+                            delete a reservation that no running job uses.
+   hold <job_list>          prevent specified jobs from starting.
+   uhold <job_list>         place user hold on specified jobs.
+   release <job_list>       permit specified jobs to start.
+   requeue <job_list>       re-queue batch jobs.
+   requeuehold <job_list>   re-queue and hold batch jobs.
+   suspend <job_list>       suspend specified jobs.
+   resume <job_list>        resume previously suspended jobs.
+   listpids [<job_id>[.<step>]] [<node>]
+                            list the processes of jobs on this machine.
+   notify <job_id> <message>
+                            send a message to the user of a job, into its standard error.
+   pidinfo <pid>            say to which job a process of this machine belongs.
+   ping                     print status of the controller.
+   reconfigure              re-read the configuration file.
+   show <ENTITY> [<ID>]     display state of identified entity, default is all records.
+   shutdown                 shutdown the controller and the node daemons; running jobs go on.
+   top <job_list>           put jobs before all others of their user that wait in the same place.
+   update <SPECIFICATIONS>  update job, node, partition or reservation.
+   completing               display jobs that are completing.
+   wait_job <job_id>        wait until the job runs.
+   version                  display tool version number.
+   write batch_script <job_id> <optional_filename|->
+                            write the batch script of a job to a file or to stdout.
+   write config <optional_filename>
+                            write the configuration, with what was made of partitions meanwhile.
 
-  Valid <COMMAND> values are:
-     create partition <SPECIFICATIONS>
-                              make a partition; it stays until \"reconfigure\".
-     create reservation <SPECIFICATIONS>
-                              keep nodes for some users for some time.
-     delete PartitionName=<NAME>
-                              delete a partition that no job uses.
-     delete ReservationName=<NAME>
-                              delete a reservation that no running job uses.
-     hold <job_list>          prevent specified jobs from starting.
-     uhold <job_list>         place user hold on specified jobs.
-     release <job_list>       permit specified jobs to start.
-     requeue <job_list>       re-queue batch jobs.
-     requeuehold <job_list>   re-queue and hold batch jobs.
-     suspend <job_list>       suspend specified jobs.
-     resume <job_list>        resume previously suspended jobs.
-     listpids [<job_id>[.<step>]] [<node>]
-                              list the processes of jobs on this machine.
-     notify <job_id> <message>
-                              send a message to the user of a job, into its standard error.
-     pidinfo <pid>            say to which job a process of this machine belongs.
-     ping                     print status of the controller.
-     reconfigure              re-read the configuration file.
-     show <ENTITY> [<ID>]     display state of identified entity, default is all records.
-     shutdown                 shutdown the controller and the node daemons; running jobs go on.
-     top <job_list>           put jobs before all others of their user that wait in the same place.
-     update <SPECIFICATIONS>  update job, node, partition or reservation.
-     completing               display jobs that are completing.
-     wait_job <job_id>        wait until the job runs.
-     version                  display tool version number.
-     write batch_script <job_id> <optional_filename|->
-                              write the batch script of a job to a file or to stdout.
-     write config <optional_filename>
-                              write the configuration, with what was made of partitions meanwhile.
-
-  <ENTITY> may be \"assoc_mgr\", \"config\", \"daemons\", \"hostlist\", \"hostlistsorted\", \"hostnames\", \"job\", \"node\",
-       \"partition\", \"reservation\", \"step\".
-  <job_list> may be comma or space separated ids, or jobname=NAME.
-  <SPECIFICATIONS> are keyword=value pairs as \"scontrol show\" prints them.
-";
+<ENTITY> may be \"assoc_mgr\", \"config\", \"daemons\", \"hostlist\", \"hostlistsorted\", \"hostnames\", \"job\", \"node\",
+     \"partition\", \"reservation\", \"step\".
+<job_list> may be comma or space separated ids, or jobname=NAME.
+<SPECIFICATIONS> are keyword=value pairs as \"scontrol show\" prints them.
+",
+};
 
 /// Options of scontrol that affect the output.
 #[derive(Clone, Copy, Debug, Default)]
@@ -127,9 +125,9 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 
 /// Runs scontrol with the command-line arguments `args`. `call` has the controller, the environment and the output.
 pub(crate) fn scontrol(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
-    let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    let Some(given) = call.arguments(&PAGE, args)? else { return Ok(()) };
     if given.has("") {
-        call.print(HELP);
+        call.print(&PAGE.help());
         return Ok(());
     }
     call.check_cluster(given.last("clusters").or(given.last("cluster")), false, "slurm_load_jobs error")?;
@@ -243,7 +241,7 @@ fn command(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), 
         call.print(&format!("slurm {}\n", words::slurm_version()));
         Ok(())
     } else if is("help", 2) {
-        call.print(HELP);
+        call.print(&PAGE.help());
         Ok(())
     } else if ["all", "details", "hide", "oneliner", "quiet", "verbose"].iter().any(|name| is(name, 2)) {
         Ok(())

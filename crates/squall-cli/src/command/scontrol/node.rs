@@ -5,12 +5,13 @@ use squall_model::time::Time;
 use squall_model::wire::info::NodeInfo;
 
 use crate::command::listing::call::{Call, Fail};
+use crate::command::listing::structured::document;
 use crate::command::scontrol::show::count;
 use crate::command::scontrol::{Manner, record};
 use crate::command::sinfo::all_nodes;
-use crate::format::clock::Clock;
-use crate::format::node::{NodeState, has, holds};
-use crate::shapes::{self, Kind, document};
+use squall_text::format::clock::Clock;
+use squall_text::format::node::{NodeState, has, holds};
+use squall_text::shapes::{self, Kind};
 
 const WHAT: &str = "slurm_load_nodes error";
 

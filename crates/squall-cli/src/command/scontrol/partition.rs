@@ -1,16 +1,17 @@
 //! `scontrol show partition`.
 
-use squall_model::config::{PartitionConfig, PartitionState};
+use squall_model::config::PartitionConfig;
 use squall_model::duration::{format_limit, format_memory_mb};
 use squall_model::wire::info::PartitionInfo;
 
 use crate::command::listing::call::{Call, Fail};
+use crate::command::listing::structured::document;
 use crate::command::scontrol::show::count;
 use crate::command::scontrol::{Manner, record};
 use crate::command::sinfo::{all_nodes, all_partitions};
-use crate::format::words;
-use crate::shapes::partition::partition as shape;
-use crate::shapes::{Kind, document};
+use squall_text::format::words;
+use squall_text::shapes::Kind;
+use squall_text::shapes::partition::partition as shape;
 
 const WHAT: &str = "slurm_load_partitions error";
 
@@ -47,16 +48,6 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
     result
 }
 
-/// Returns the name of a state: `UP`, `DOWN`, `DRAIN`, `INACTIVE`.
-pub(crate) fn state(of: PartitionState) -> &'static str {
-    match of {
-        PartitionState::Up => "UP",
-        PartitionState::Down => "DOWN",
-        PartitionState::Drain => "DRAIN",
-        PartitionState::Inactive => "INACTIVE",
-    }
-}
-
 fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
     let config = &partition.config;
     let groups = if config.allow_groups.is_empty() { "ALL".to_owned() } else { config.allow_groups.join(",") };
@@ -88,7 +79,7 @@ fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
         format!("OverTimeLimit=NONE PreemptMode={}", words::preempt_mode(partition.preempt_mode)),
         format!(
             "State={} TotalCPUs={} TotalNodes={} SelectTypeParameters=NONE",
-            state(config.state),
+            words::partition_state_long(config.state),
             partition.num_cpus,
             partition.num_nodes
         ),

@@ -8,12 +8,12 @@ use squall_model::wire::reservation::{ListChange, ReservationChange};
 
 use crate::client::{ClientError, unexpected};
 use crate::command::listing::call::{Call, Fail};
+use crate::command::listing::structured::document;
 use crate::command::scontrol::update::{Change, changes};
 use crate::command::scontrol::{Manner, means, record};
-use crate::format::clock::Clock;
-use crate::options::values::when::{REMEDY, when_here};
-use crate::refusal;
-use crate::shapes::{self, Kind, document};
+use squall_text::format::clock::Clock;
+use squall_text::options::values::when::{REMEDY, when_here};
+use squall_text::shapes::{self, Kind};
 
 /// Length of a reservation with `Duration=infinite`, in seconds: a year, as in Slurm.
 const INFINITE_S: u64 = 365 * 86_400;
@@ -90,7 +90,7 @@ fn send(call: &mut Call<'_>, change: ReservationChange, create: bool, what: &str
 
 /// Prints the error of a refused request, details first, and fails.
 fn refused<T>(call: &mut Call<'_>, what: &str, error: &ClientError) -> Result<T, Fail> {
-    let lines = refusal::lines(what, error);
+    let lines = error.lines(what);
     let (last, before) = lines.split_last().map_or((what, &[][..]), |(last, before)| (last.as_str(), before));
     for line in before {
         call.say(&format!("scontrol: {line}"));

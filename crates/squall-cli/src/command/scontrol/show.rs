@@ -11,14 +11,15 @@ use squall_model::wire::info::StepInfo;
 use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::{id_of, lines};
+use crate::command::listing::structured::document;
 use crate::command::scontrol::{
     Manner, assoc_mgr, config, job, license, means, node, partition, record, reservation, topology,
 };
 use crate::command::sinfo::all_nodes;
 use crate::command::squeue::job_rows;
-use crate::format::job::{JobRow, tres};
-use crate::format::words;
-use crate::shapes::{Kind, document, step as shapes};
+use squall_text::format::job::{JobRow, tres};
+use squall_text::format::words;
+use squall_text::shapes::{Kind, step as shapes};
 
 /// Runs `show ENTITY [ID …]` or `show ENTITY=ID`.
 pub(super) fn show(call: &mut Call<'_>, manner: Manner, given: &[String]) -> Result<(), Fail> {

@@ -10,10 +10,10 @@ use crate::command::listing::call::{Call, Fail};
 use crate::command::scontrol::control::{act, select};
 use crate::command::scontrol::update::{Change, unsupported};
 use crate::command::scontrol::{Manner, job, means, resize};
-use crate::format::clock::local;
-use crate::options::values::dependency::dependency;
-use crate::options::values::number::node_count;
-use crate::options::values::when::{model_time, when};
+use squall_text::format::clock::local;
+use squall_text::options::values::dependency::dependency;
+use squall_text::options::values::number::node_count;
+use squall_text::options::values::when::{model_time, when};
 
 /// Value of `TimeLimit` in an update, seconds.
 #[derive(Clone, Copy)]

@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use squall_model::wire::info::{NodeInfo, PartitionInfo};
 
-use crate::command::sinfo::fields::{FIELDS, Group, Kind, kind};
-use crate::format::clock::Clock;
-use crate::format::layout::Layout;
-use crate::format::{Field, by_letter};
+use squall_text::columns::groups::{FIELDS, Group, Kind, kind};
+use squall_text::format::clock::Clock;
+use squall_text::format::layout::Layout;
+use squall_text::format::{Field, by_letter};
 
 /// Options of sinfo that affect grouping.
 pub(crate) struct Grouping {

@@ -1,6 +1,5 @@
 //! sinfo: lists partitions and nodes.
 
-pub(crate) mod fields;
 mod group;
 
 #[cfg(test)]
@@ -16,75 +15,61 @@ use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::{NodeInfo, PartitionInfo};
 
 use crate::client::{ClientError, unexpected};
-use crate::command::listing::arguments::{Arguments, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::names;
+use crate::command::listing::structured::{dialect, document};
 use crate::command::scontrol::reservation;
-use crate::command::sinfo::fields::FIELDS;
 use crate::command::sinfo::group::{Grouping, group, sort};
-use crate::format::layout::Layout;
-use crate::format::node::NodeState;
-use crate::shapes::{Dialect, Kind, dialect, document, group as shapes};
+use squall_text::columns::groups::{FIELDS, Group};
+use squall_text::format::layout::Layout;
+use squall_text::format::node::NodeState;
+use squall_text::options::Arg;
+use squall_text::options::flag::{Arguments, Flag, flag};
+use squall_text::page::{Options, Page};
+use squall_text::shapes::{Dialect, Kind, group as shapes};
 
 const WHAT: &str = "slurm_load_partitions error";
 
-const OPTIONS: &[Known] = &[
-    ("all", 'a', Value::None),
-    ("clusters", 'M', Value::Needed),
-    ("cluster", 'M', Value::Needed),
-    ("dead", 'd', Value::None),
-    ("exact", 'e', Value::None),
-    ("federation", '\0', Value::None),
-    ("format", 'o', Value::Needed),
-    ("Format", 'O', Value::Needed),
-    ("future", 'F', Value::None),
-    ("helpformat", '\0', Value::None),
-    ("helpstate", '\0', Value::None),
-    ("hide", '\0', Value::None),
-    ("iterate", 'i', Value::Needed),
-    ("json", '\0', Value::Maybe),
-    ("list-reasons", 'R', Value::None),
-    ("local", '\0', Value::None),
-    ("long", 'l', Value::None),
-    ("noconvert", '\0', Value::None),
-    ("Node", 'N', Value::None),
-    ("nodes", 'n', Value::Needed),
-    ("noheader", 'h', Value::None),
-    ("partition", 'p', Value::Needed),
-    ("reservation", 'T', Value::None),
-    ("responding", 'r', Value::None),
-    ("sort", 'S', Value::Needed),
-    ("states", 't', Value::Needed),
-    ("summarize", 's', Value::None),
-    ("verbose", 'v', Value::None),
-    ("yaml", '\0', Value::Maybe),
+const OPTIONS: &[Flag] = &[
+    flag("all", 'a', Arg::None, "show all partitions"),
+    flag("clusters", 'M', Arg::Needed("names"), "clusters to issue commands to"),
+    flag("cluster", 'M', Arg::Needed("names"), ""),
+    flag("dead", 'd', Arg::None, "show only non-responding nodes"),
+    flag("exact", 'e', Arg::None, "group nodes only on exact match of configuration"),
+    flag("federation", '\0', Arg::None, "no federation exists: taken and without effect"),
+    flag("format", 'o', Arg::Needed("format"), "format specification"),
+    flag("Format", 'O', Arg::Needed("format"), "format specification by field names"),
+    flag("future", 'F', Arg::None, "show future nodes, too"),
+    flag("helpformat", '\0', Arg::None, "list the fields that a format may have"),
+    flag("helpstate", '\0', Arg::None, "list the names of states"),
+    flag("hide", '\0', Arg::None, "no partition is hidden: taken and without effect"),
+    flag("iterate", 'i', Arg::Needed("seconds"), "specify an iteration period"),
+    flag("json", '\0', Arg::Maybe("data_parser"), "produce JSON output"),
+    flag("list-reasons", 'R', Arg::None, "list reason nodes are down or drained"),
+    flag("local", '\0', Arg::None, "only this cluster is known: taken and without effect"),
+    flag("long", 'l', Arg::None, "long output - displays more information"),
+    flag("noconvert", '\0', Arg::None, "don't convert units from their original type"),
+    flag("Node", 'N', Arg::None, "Node-centric format"),
+    flag("nodes", 'n', Arg::Needed("NODES"), "report on specific node(s)"),
+    flag("noheader", 'h', Arg::None, "no headers on output"),
+    flag("partition", 'p', Arg::Needed("PARTITION"), "report on specific partition"),
+    flag("reservation", 'T', Arg::None, "show only reservation information"),
+    flag("responding", 'r', Arg::None, "report only responding nodes"),
+    flag("sort", 'S', Arg::Needed("fields"), "comma separated list of fields to sort on"),
+    flag("states", 't', Arg::Needed("states"), "comma separated list of states of nodes to view"),
+    flag("summarize", 's', Arg::None, "report state summary only"),
+    flag("verbose", 'v', Arg::None, "say more"),
+    flag("yaml", '\0', Arg::Maybe("data_parser"), "produce YAML output"),
 ];
 
-const HELP: &str = "\
-Usage: sinfo [OPTIONS]
-  -a, --all                  show all partitions
-  -d, --dead                 show only non-responding nodes
-  -e, --exact                group nodes only on exact match of configuration
-  -h, --noheader             no headers on output
-  -i, --iterate=seconds      specify an iteration period
-      --json                 produce JSON output
-  -l, --long                 long output - displays more information
-  -M, --clusters=names       clusters to issue commands to
-  -n, --nodes=NODES          report on specific node(s)
-  -N, --Node                 Node-centric format
-      --noconvert            don't convert units from their original type
-  -o, --format=format        format specification
-  -O, --Format=format        format specification by field names
-  -p, --partition=PARTITION  report on specific partition
-  -r, --responding           report only responding nodes
-  -R, --list-reasons         list reason nodes are down or drained
-  -s, --summarize            report state summary only
-  -S, --sort=fields          comma separated list of fields to sort on
-  -t, --states=node_state    specify the what states of nodes to view
-  -T, --reservation          show only reservation information
-  -V, --version              output version information and exit
-      --yaml                 produce YAML output
-";
+/// What `sinfo` is, for its help, manual page and completion.
+pub(crate) static PAGE: Page = Page {
+    name: "sinfo",
+    about: "show partitions and nodes",
+    synopsis: &["[OPTIONS]"],
+    options: Options::Own(OPTIONS),
+    notes: "",
+};
 
 /// Runs sinfo.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
@@ -93,7 +78,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 
 /// Runs sinfo with the command-line arguments `args`. `call` has the controller, the environment and the output.
 pub(crate) fn sinfo(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
-    let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    let Some(given) = call.arguments(&PAGE, args)? else { return Ok(()) };
     if given.has("verbose") {
         call.print(&given.in_force(OPTIONS));
     }
@@ -222,7 +207,7 @@ impl Filter {
                 completing: false,
                 reserved: false,
                 maint: false,
-                base: crate::format::node::Base::Idle,
+                base: squall_text::format::node::Base::Idle,
             };
             for item in list.split(',').map(str::trim).filter(|i| !i.is_empty()) {
                 let all: Vec<String> = item.split('&').map(str::to_owned).collect();
@@ -257,7 +242,7 @@ impl Filter {
 
 /// Returns the format in effect, from the first of these that is given: `-o` or `-O`; `-N`, `-s`, `-R` or `-l`; the
 /// environment variable; the default.
-fn layout(call: &mut Call<'_>, given: &Arguments) -> Result<Layout<fields::Group>, Fail> {
+fn layout(call: &mut Call<'_>, given: &Arguments) -> Result<Layout<Group>, Fail> {
     let chosen = given.options.iter().rev().find(|o| o.name == "format" || o.name == "Format");
     let long = given.has("long");
     let layout = match chosen {

@@ -37,11 +37,14 @@ fn tables() {
 
 #[test]
 fn every_field() {
-    let letters: Vec<String> =
-        super::fields::FIELDS.iter().filter(|f| f.letter != '\0').map(|f| format!("{0}=%{0}|", f.letter)).collect();
+    let letters: Vec<String> = squall_text::columns::groups::FIELDS
+        .iter()
+        .filter(|f| f.letter != '\0')
+        .map(|f| format!("{0}=%{0}|", f.letter))
+        .collect();
     let letters = letters.concat();
     check("sinfo_every_field", &transcript("sinfo", sinfo, &[&["-h", "-o", &letters], &["--helpformat"]]));
-    for field in super::fields::FIELDS {
+    for field in squall_text::columns::groups::FIELDS {
         let out = seen(&["-h", "-O", &format!("{}:;", field.names[0])]).out;
         assert!(!out.is_empty() && out.lines().all(|l| l.ends_with(';')), "{}: {out}", field.names[0]);
     }

@@ -1,6 +1,5 @@
 //! squeue: lists pending and running jobs.
 
-pub(crate) mod fields;
 mod sort;
 mod steps;
 
@@ -19,17 +18,21 @@ use squall_model::wire::client::{Answer, JobSelection, Refusal, Request, StateFi
 use squall_model::wire::info::{JobClass, JobsPage};
 
 use crate::client::ClientError;
-use crate::command::listing::arguments::{Arguments, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::{Target, id_of, lines, names, parts};
+use crate::command::listing::structured::{dialect, document};
 use crate::command::sinfo::all_partitions;
 use crate::command::squeue::steps::StepRow;
-use crate::format::Field;
-use crate::format::clock::Clock;
-use crate::format::job::{JobRow, rows};
-use crate::format::layout::Layout;
-use crate::format::words;
-use crate::shapes::{Dialect, Kind, dialect, document, job};
+use squall_text::columns::jobs::FIELDS;
+use squall_text::format::Field;
+use squall_text::format::clock::Clock;
+use squall_text::format::job::{JobRow, rows};
+use squall_text::format::layout::Layout;
+use squall_text::format::words;
+use squall_text::options::Arg;
+use squall_text::options::flag::{Arguments, Flag, flag};
+use squall_text::page::{Options, Page};
+use squall_text::shapes::{Dialect, Kind, job};
 
 const WHAT: &str = "slurm_load_jobs error";
 /// User id that no user has, by which no job is selected.
@@ -37,83 +40,65 @@ const NOBODY: u32 = u32::MAX;
 /// Letters of `-o` that are allowed with `--only-job-state`.
 const OF_STATE: [char; 6] = ['i', 'A', 'F', 'K', 't', 'T'];
 
-const OPTIONS: &[Known] = &[
-    ("accounts", 'A', Value::Needed),
-    ("all", 'a', Value::None),
-    ("array", 'r', Value::None),
-    ("array-unique", '\0', Value::None),
-    ("clusters", 'M', Value::Needed),
-    ("cluster", 'M', Value::Needed),
-    ("expand-patterns", '\0', Value::None),
-    ("federation", '\0', Value::None),
-    ("format", 'o', Value::Needed),
-    ("Format", 'O', Value::Needed),
-    ("helpformat", '\0', Value::None),
-    ("helpFormat", '\0', Value::None),
-    ("helpstate", '\0', Value::None),
-    ("hide", '\0', Value::None),
-    ("iterate", 'i', Value::Needed),
-    ("jobs", 'j', Value::Maybe),
-    ("json", '\0', Value::Maybe),
-    ("licenses", 'L', Value::Needed),
-    ("local", '\0', Value::None),
-    ("long", 'l', Value::None),
-    ("me", '\0', Value::None),
-    ("name", 'n', Value::Needed),
-    ("noconvert", '\0', Value::None),
-    ("nodelist", 'w', Value::Needed),
-    ("nodes", 'w', Value::Needed),
-    ("node", 'w', Value::Needed),
-    ("noheader", 'h', Value::None),
-    ("notme", '\0', Value::None),
-    ("only-job-state", '\0', Value::None),
-    ("partitions", 'p', Value::Needed),
-    ("priority", 'P', Value::None),
-    ("qos", 'q', Value::Needed),
-    ("reservation", 'R', Value::Needed),
-    ("sib", '\0', Value::None),
-    ("sibling", '\0', Value::None),
-    ("sort", 'S', Value::Needed),
-    ("start", '\0', Value::None),
-    ("states", 't', Value::Needed),
-    ("steps", 's', Value::Maybe),
-    ("user", 'u', Value::Needed),
-    ("users", 'u', Value::Needed),
-    ("verbose", 'v', Value::None),
-    ("yaml", '\0', Value::Maybe),
+const OPTIONS: &[Flag] = &[
+    flag("accounts", 'A', Arg::Needed("accounts"), "comma separated list of accounts to view, default is all accounts"),
+    flag("all", 'a', Arg::None, "display jobs in hidden partitions"),
+    flag("array", 'r', Arg::None, "display one job array element per line"),
+    flag("array-unique", '\0', Arg::None, "display one unique pending job array element per line"),
+    flag("clusters", 'M', Arg::Needed("cluster_name"), "cluster to issue commands to"),
+    flag("cluster", 'M', Arg::Needed("names"), ""),
+    flag("expand-patterns", '\0', Arg::None, "show the paths of output files with their values"),
+    flag("federation", '\0', Arg::None, "no federation exists: taken and without effect"),
+    flag("format", 'o', Arg::Needed("format"), "format specification"),
+    flag("Format", 'O', Arg::Needed("format"), "format specification by field names"),
+    flag("helpformat", '\0', Arg::None, "list the fields that --format may have"),
+    flag("helpFormat", '\0', Arg::None, "list the fields that --Format may have"),
+    flag("helpstate", '\0', Arg::None, "list the names of states"),
+    flag("hide", '\0', Arg::None, "no partition is hidden: taken and without effect"),
+    flag("iterate", 'i', Arg::Needed("seconds"), "specify an interation period"),
+    flag("jobs", 'j', Arg::Maybe("job(s)"), "comma separated list of jobs IDs to view, default is all"),
+    flag("json", '\0', Arg::Maybe("data_parser"), "produce JSON output"),
+    flag("licenses", 'L', Arg::Needed("value"), "comma separated list of licenses to view"),
+    flag("local", '\0', Arg::None, "only this cluster is known: taken and without effect"),
+    flag("long", 'l', Arg::None, "long report"),
+    flag("me", '\0', Arg::None, "equivalent to --user=<my username>"),
+    flag("name", 'n', Arg::Needed("job_name(s)"), "comma separated list of job names to view"),
+    flag("noconvert", '\0', Arg::None, "don't convert units from their original type"),
+    flag("nodelist", 'w', Arg::Needed("hostlist"), "list of nodes to view"),
+    flag("nodes", 'w', Arg::Needed("value"), ""),
+    flag("node", 'w', Arg::Needed("value"), ""),
+    flag("noheader", 'h', Arg::None, "no headers on output"),
+    flag("notme", '\0', Arg::None, "equivalent to --user=<all but me>"),
+    flag("only-job-state", '\0', Arg::None, "id and state of jobs alone, with --json or --yaml"),
+    flag("partitions", 'p', Arg::Needed("partitions"), "comma separated list of partitions to view"),
+    flag("priority", 'P', Arg::None, "with --array-unique or --array: one line for each partition of a job"),
+    flag("qos", 'q', Arg::Needed("qos(s)"), "comma separated list of qos's to view"),
+    flag("reservation", 'R', Arg::Needed("name"), "reservation to view"),
+    flag("sib", '\0', Arg::None, "same as --sibling"),
+    flag("sibling", '\0', Arg::None, "no federation exists: taken and without effect"),
+    flag("sort", 'S', Arg::Needed("fields"), "comma separated list of fields to sort on"),
+    flag("start", '\0', Arg::None, "print expected start times of pending jobs"),
+    flag(
+        "states",
+        't',
+        Arg::Needed("states"),
+        "comma separated list of states to view, default is pending and running; '--states=all' reports all states",
+    ),
+    flag("steps", 's', Arg::Maybe("steps"), "display steps"),
+    flag("user", 'u', Arg::Needed("user_name(s)"), "comma separated list of users to view"),
+    flag("users", 'u', Arg::Needed("user_name(s)"), ""),
+    flag("verbose", 'v', Arg::None, "say more"),
+    flag("yaml", '\0', Arg::Maybe("data_parser"), "produce YAML output"),
 ];
 
-const HELP: &str = "\
-Usage: squeue [OPTIONS]
-  -A, --account=account(s)        comma separated list of accounts to view, default is all accounts
-  -a, --all                       display jobs in hidden partitions
-      --array-unique              display one unique pending job array element per line
-  -r, --array                     display one job array element per line
-      --helpformat                print a list of fields for --Format
-  -h, --noheader                  no headers on output
-  -i, --iterate=seconds           specify an interation period
-  -j, --jobs[=job(s)]             comma separated list of jobs IDs to view, default is all
-      --json                      produce JSON output
-  -l, --long                      long report
-      --me                        equivalent to --user=<my username>
-  -M, --clusters=cluster_name     cluster to issue commands to
-  -n, --name=job_name(s)          comma separated list of job names to view
-      --noconvert                 don't convert units from their original type
-  -o, --format=format             format specification
-  -O, --Format=format             format specification by field names
-  -p, --partition=partition(s)    comma separated list of partitions to view
-  -q, --qos=qos(s)                comma separated list of qos's to view
-  -R, --reservation=name          reservation to view
-  -s, --step[=step(s)]            display steps
-  -S, --sort=fields               comma separated list of fields to sort on
-      --start                     print expected start times of pending jobs
-  -t, --states=states             comma separated list of states to view, default is pending and running;
-                                  '--states=all' reports all states
-  -u, --user=user_name(s)         comma separated list of users to view
-  -w, --nodelist=hostlist         list of nodes to view
-  -V, --version                   output version information and exit
-      --yaml                      produce YAML output
-";
+/// What `squeue` is, for its help, manual page and completion.
+pub(crate) static PAGE: Page = Page {
+    name: "squeue",
+    about: "show what waits and runs",
+    synopsis: &["[OPTIONS]"],
+    options: Options::Own(OPTIONS),
+    notes: "",
+};
 
 /// Keys of a job in the JSON output of `--only-job-state`.
 const KEYS_OF_STATE: [&str; 7] =
@@ -147,7 +132,7 @@ struct Plan {
 
 /// Runs squeue with the command-line arguments `args`. `call` has the controller, the environment and the output.
 pub(crate) fn squeue(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
-    let Some(mut given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    let Some(mut given) = call.arguments(&PAGE, args)? else { return Ok(()) };
     if given.has("verbose") {
         call.print(&given.in_force(OPTIONS));
     }
@@ -191,7 +176,7 @@ fn take_operand(given: &mut Arguments) {
 }
 
 fn help_format(letters: bool) -> String {
-    let known = fields::FIELDS.iter().filter(|f| !letters || f.letter != '\0');
+    let known = FIELDS.iter().filter(|f| !letters || f.letter != '\0');
     lines(known.map(|f| if letters { format!("%{:<3}{}", f.letter, f.names[0]) } else { f.names[0].to_owned() }))
 }
 
@@ -431,10 +416,9 @@ fn print_jobs(call: &mut Call<'_>, given: &Arguments, plan: &Plan, mut rows: Vec
         "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
     };
     let default = if plan.state_only { "%.18i %.2t" } else { default };
-    let layout = layout(call, given, fields::FIELDS, default)?;
+    let layout = layout(call, given, FIELDS, default)?;
     if plan.state_only && layout.fields().any(|field| !OF_STATE.contains(&field.letter)) {
-        let known: Vec<&str> =
-            fields::FIELDS.iter().filter(|f| OF_STATE.contains(&f.letter)).map(|f| f.names[0]).collect();
+        let known: Vec<&str> = FIELDS.iter().filter(|f| OF_STATE.contains(&f.letter)).map(|f| f.names[0]).collect();
         return call.fail(&format!("--only-job-state: only these fields can be shown: {}", known.join(",")));
     }
     let order = given.last("sort").map(str::to_owned).or_else(|| call.variable("SQUEUE_SORT"));

@@ -2,10 +2,10 @@
 
 use std::cmp::Ordering;
 
-use crate::command::squeue::fields::FIELDS;
-use crate::format::job::JobRow;
-use crate::format::words::state_order;
-use crate::format::{by_letter, by_name};
+use squall_text::columns::jobs::FIELDS;
+use squall_text::format::job::JobRow;
+use squall_text::format::words::state_order;
+use squall_text::format::{by_letter, by_name};
 
 /// A sort key: whether the order is descending, and a letter of `-o`.
 pub(crate) type Key = (bool, char);

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use squall_model::duration::format_short;
 use squall_model::wire::info::StepInfo;
 
-use crate::format::Field;
-use crate::format::job::{JobRow, limit_text};
+use squall_text::format::Field;
+use squall_text::format::job::{JobRow, limit_text};
 
 /// A row of `squeue --steps`: a step and its job.
 pub(crate) struct StepRow {
@@ -45,7 +45,7 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["StepId"], 'i', "STEPID", StepRow::id),
     F::new(&["StepName"], 'j', "NAME", |s| s.step.name.clone()),
     F::new(&["StepState"], '\0', "STATE", |s| {
-        s.step.end.as_ref().map_or("RUNNING", |(_, how)| crate::format::words::end(how.state).0).to_owned()
+        s.step.end.as_ref().map_or("RUNNING", |(_, how)| squall_text::format::words::end(how.state).0).to_owned()
     }),
     F::new(&["TimeLimit"], 'l', "TIME_LIMIT", |s| limit_text(s.step.time_limit_s)),
     F::new(&["TimeUsed"], 'M', "TIME", |s| format_short(s.seconds())),

@@ -76,7 +76,7 @@ fn json() {
 
 #[test]
 fn every_name_prints_something_for_every_job() {
-    for field in super::fields::FIELDS {
+    for field in squall_text::columns::jobs::FIELDS {
         for name in field.names {
             let out = seen(&["-h", "-t", "all", "-O", &format!("{name}:;")]).out;
             assert_eq!(out.lines().count(), 7, "{name}: {out}");

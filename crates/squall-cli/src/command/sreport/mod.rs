@@ -19,58 +19,57 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::client::AccountingQuery;
 use squall_model::wire::info::AccountingRow;
 
-use crate::command::listing::arguments::{Arguments, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::names;
 use crate::command::sacctmgr::TRES;
-use crate::format::sheet::{Column, Sheet, Style};
-use crate::format::when::looking_back;
-use crate::format::words;
+use squall_text::format::sheet::{Column, Sheet, Style};
+use squall_text::format::when::looking_back;
+use squall_text::format::words;
+use squall_text::options::Arg;
+use squall_text::options::flag::{Arguments, Flag, flag};
+use squall_text::page::{Options, Page};
 
 const WHAT: &str = "slurm_load_accounting error";
 
-const OPTIONS: &[Known] = &[
-    ("all_clusters", 'a', Value::None),
-    ("cluster", 'M', Value::Needed),
-    ("federation", '\0', Value::None),
-    ("immediate", 'i', Value::None),
-    ("local", '\0', Value::None),
-    ("noheader", 'n', Value::None),
-    ("parsable", 'p', Value::None),
-    ("parsable2", 'P', Value::None),
-    ("quiet", 'Q', Value::None),
-    ("sort", 's', Value::Needed),
-    ("", 't', Value::Needed),
-    ("tres", 'T', Value::Needed),
-    ("verbose", 'v', Value::None),
-    ("", 'h', Value::None),
+const OPTIONS: &[Flag] = &[
+    flag("all_clusters", 'a', Arg::None, "use all clusters, which are this one"),
+    flag("cluster", 'M', Arg::Needed("names"), "only the cluster here is known"),
+    flag("federation", '\0', Arg::None, "no federation exists: taken and without effect"),
+    flag("immediate", 'i', Arg::None, ""),
+    flag("local", '\0', Arg::None, "only this cluster is known: taken and without effect"),
+    flag("noheader", 'n', Arg::None, "no header will be added to the beginning of output"),
+    flag("parsable", 'p', Arg::None, "output will be '|' delimited with a '|' at the end"),
+    flag("parsable2", 'P', Arg::None, "output will be '|' delimited without a '|' at the end"),
+    flag("quiet", 'Q', Arg::None, "say less"),
+    flag("sort", 's', Arg::Needed("value"), "users of TopUsage by Time or by Name"),
+    flag("", 't', Arg::Needed("time_format"), "Seconds, Minutes, Hours, Percent, SecPer, MinPer or HourPer"),
+    flag("tres", 'T', Arg::Needed("value"), "report these resources instead of CPUs, comma separated, or ALL"),
+    flag("verbose", 'v', Arg::None, "say more"),
+    flag("help", 'h', Arg::None, "show this help"),
 ];
 
-const HELP: &str = "\
-sreport [<OPTION>] <REPORT> [start=TIME] [end=TIME] [CONDITION]...
-    Valid <OPTION> values are:
-     -a or --all_clusters: use all clusters, which are this one
-     -n or --noheader: no header will be added to the beginning of output
-     -p or --parsable: output will be '|' delimited with a '|' at the end
-     -P or --parsable2: output will be '|' delimited without a '|' at the end
-     -s or --sort: users of TopUsage by Time or by Name
-     -t <time_format>: Seconds, Minutes, Hours, Percent, SecPer, MinPer or HourPer
-     -T or --tres: report these resources instead of CPUs, comma separated, or ALL
-     -V or --version: print the version
-    Valid <REPORT> values are:
-     cluster AccountUtilizationByUser
-     cluster UserUtilizationByAccount
-     cluster UserUtilizationByWckey
-     cluster WCKeyUtilizationByUser
-     cluster Utilization
-     job SizesByAccount [grouping=N,...|individual] [FlatView] [PrintJobCount]
-     job SizesByWcKey
-     job SizesByAccountAndWcKey
-     reservation Utilization
-     user TopUsage [topcount=N] [group]
-  A <CONDITION> is accounts=, users=, wckeys=, partitions=, nodes=, names=, clusters= or format=FIELD[%WIDTH],...
-  Without times, yesterday's usage is reported.
-";
+/// What `sreport` is, for its help, manual page and completion.
+pub(crate) static PAGE: Page = Page {
+    name: "sreport",
+    about: "report CPU time by account and user",
+    synopsis: &["[OPTIONS] <REPORT> [start=TIME] [end=TIME] [CONDITION]..."],
+    options: Options::Own(OPTIONS),
+    notes: "\
+  Valid <REPORT> values are:
+   cluster AccountUtilizationByUser
+   cluster UserUtilizationByAccount
+   cluster UserUtilizationByWckey
+   cluster WCKeyUtilizationByUser
+   cluster Utilization
+   job SizesByAccount [grouping=N,...|individual] [FlatView] [PrintJobCount]
+   job SizesByWcKey
+   job SizesByAccountAndWcKey
+   reservation Utilization
+   user TopUsage [topcount=N] [group]
+A <CONDITION> is accounts=, users=, wckeys=, partitions=, nodes=, names=, clusters= or format=FIELD[%WIDTH],...
+Without times, yesterday's usage is reported.
+",
+};
 
 /// Runs sreport.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
@@ -198,12 +197,12 @@ impl Asked {
 }
 
 fn sreport(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
-    let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    let Some(given) = call.arguments(&PAGE, args)? else { return Ok(()) };
     // The options `-t` and `-h` have no long names.
     let unit = given.options.iter().find(|o| o.name.is_empty()).map(|o| o.value.clone());
     let mut words = given.operands.iter().map(String::as_str);
     let (Some(kind), false) = (words.next(), unit == Some(None)) else {
-        call.print(HELP);
+        call.print(&PAGE.help());
         return Ok(());
     };
     let kind = kind.to_ascii_lowercase();

@@ -7,8 +7,8 @@ use super::utilization::nodes;
 use super::{Asked, held, ran, rows};
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::past::{self, Reserved};
-use crate::format::clock::Clock;
-use crate::format::sheet::Column;
+use squall_text::format::clock::Clock;
+use squall_text::format::sheet::Column;
 
 /// A reservation as a line of the report, with its use by jobs.
 struct Line {

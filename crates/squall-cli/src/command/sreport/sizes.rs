@@ -8,7 +8,7 @@ use squall_model::wire::info::AccountingRow;
 
 use super::{Asked, held, percent, ran_s, rows};
 use crate::command::listing::call::{Call, Fail};
-use crate::format::sheet::Column;
+use squall_text::format::sheet::Column;
 
 /// Property by which jobs are grouped.
 #[derive(Clone, Copy, PartialEq, Eq)]

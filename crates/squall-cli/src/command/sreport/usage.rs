@@ -9,7 +9,7 @@ use squall_model::wire::info::AccountingRow;
 use super::utilization::{nodes, reported};
 use super::{Asked, held, ran_s, rows};
 use crate::command::listing::call::{Call, Fail};
-use crate::format::sheet::Column;
+use squall_text::format::sheet::Column;
 
 /// Property by which usage is summed.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use super::{Asked, WHAT, held, ran, rows};
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::past::{self, Outage, Reserved, Seen};
 use crate::command::listing::select::names;
-use crate::format::sheet::Column;
+use squall_text::format::sheet::Column;
 
 /// Utilization of one resource as a line of the report.
 struct Line {

@@ -16,10 +16,10 @@ use squall_model::step::TaskProgram;
 use squall_model::wire::broadcast::{BroadcastTo, PlaceAt};
 use squall_model::wire::fabric::ContentId;
 
+use crate::client::ClientError;
 use crate::contact::Patience;
-use crate::options::Stop;
-use crate::refusal;
 use squall_client::broadcast;
+use squall_text::options::Stop;
 
 /// Sends the program to the job's nodes and makes the step execute it there. `to` is the option's value: empty, a
 /// folder that ends in `/`, or a file.
@@ -35,7 +35,7 @@ pub(super) fn bring(to: &str, job: JobId, program: &mut TaskProgram) -> Result<(
     let place = path.clone().map(|path| PlaceAt { path, mode, modified: None, replace: true, per_step });
     let wanted = broadcast::wanted(BroadcastTo::Job { jobs: vec![job], step: None }, true, place, None);
     let what = format!("Unable to broadcast {}", source.display());
-    let stop = |e| Stop::Bad { lines: refusal::lines(&what, &e), exit: 1 };
+    let stop = |e: ClientError| Stop::Bad { lines: e.lines(&what), exit: 1 };
     let mut client = Patience::new("srun").connect().map_err(stop)?;
     let sent = broadcast::broadcast(&mut client, &file, wanted).map_err(stop)?;
     if let Some(failed) = sent.failed {

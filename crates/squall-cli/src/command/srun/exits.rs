@@ -8,7 +8,7 @@ use squall_model::job::ExitCode;
 use squall_model::set::IndexSet;
 use squall_model::step::Layout;
 
-use crate::options::values::signal::signal_text;
+use squall_text::options::values::signal::signal_text;
 
 /// Time within which exits of tasks are collected, to be reported in one message.
 const GATHER: Duration = Duration::from_millis(50);

@@ -19,12 +19,12 @@ use squall_model::wire::client::{Answer, Request};
 
 use super::{SIGNALS, SRUN};
 use crate::capture::Vars;
+use crate::client::ClientError;
 use crate::client::unexpected;
 use crate::command::allocation::ready;
 use crate::contact::Patience;
-use crate::options::getopt::Found;
-use crate::options::{Stop, collect};
-use crate::refusal;
+use squall_text::options::getopt::Found;
+use squall_text::options::{Stop, collect};
 
 /// One part of a command line for several components: the text between two `:`.
 #[derive(Clone, Debug)]
@@ -138,7 +138,7 @@ pub(super) fn job_of(parts: &[Part], vars: &Vars) -> Option<JobId> {
 /// Runs all parts in a running job.
 pub(super) fn run(parts: &[Part], job: JobId, vars: &Vars) -> Result<u8, Stop> {
     let what = format!("Unable to create step for job {job}");
-    let failed = |e: &_| Stop::Bad { lines: refusal::lines(&what, e), exit: 1 };
+    let failed = |e: &ClientError| Stop::Bad { lines: e.lines(&what), exit: 1 };
     let (_, answer) = Patience::new("srun").ask(&Request::Facts { job }).map_err(|e| failed(&e))?;
     let Answer::Allocated(facts) = answer else { return Err(failed(&unexpected())) };
     run_in(parts, &facts, vars)

@@ -36,9 +36,8 @@ use crate::client::Client;
 use crate::command::allocation::{self, Ask, Granted};
 use crate::command::submission;
 use crate::contact::{Patience, fresh_key};
-use crate::options::asked::Asked;
-use crate::options::{Stop, Tool, collect};
-use crate::refusal;
+use squall_text::options::asked::Asked;
+use squall_text::options::{Stop, Tool, collect};
 
 const SRUN: Tool = Tool::Srun;
 
@@ -77,7 +76,7 @@ fn start(args: &[OsString]) -> Result<u8, Stop> {
     submission::become_owner(asked.run_as)?;
     if asked.test_only {
         let line = submission::would_start(SRUN, asked.spec)
-            .map_err(|e| Stop::Bad { lines: refusal::lines("allocation failure", &e), exit: 1 })?;
+            .map_err(|e| Stop::Bad { lines: e.lines("allocation failure"), exit: 1 })?;
         eprintln!("srun: {line}");
         return Ok(0);
     }
@@ -87,8 +86,7 @@ fn start(args: &[OsString]) -> Result<u8, Stop> {
     match asked.run.job {
         Some(job) => {
             let what = format!("Unable to create step for job {job}");
-            let client =
-                Patience::new("srun").connect().map_err(|e| Stop::Bad { lines: refusal::lines(&what, &e), exit: 1 })?;
+            let client = Patience::new("srun").connect().map_err(|e| Stop::Bad { lines: e.lines(&what), exit: 1 })?;
             let run = || run_step(&asked, Call::new(step)?, (JobId(job), false), (client, false), &signals).0;
             scripts::around(&asked, &command, None, run).map(|(status, _)| status)
         }

@@ -5,7 +5,7 @@ use squall_model::limits::TASKS_MAX;
 use squall_model::set::IndexSet;
 use squall_model::step::RankSet;
 
-use crate::options::Stop;
+use squall_text::options::Stop;
 
 /// Programs with their ranks, in the order of the file.
 pub(crate) type Programs = Vec<(RankSet, Vec<ByteBuf>)>;
@@ -159,7 +159,7 @@ mod tests {
 
     fn shown(text: &str, ntasks: Option<u32>) -> String {
         match parse(text, "multi.conf", &[], ntasks) {
-            Err(stop) => stop.complaint(crate::options::Tool::Srun),
+            Err(stop) => stop.complaint(squall_text::options::Tool::Srun),
             Ok(programs) => {
                 let lines = programs.iter().map(|(ranks, argv)| {
                     let ranks = match ranks {
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(shown(text, Some(2)), expected);
         assert_eq!(shown("0 a \\\n\\\n y\n1 ./p \\%o +%H", Some(2)), "0 a||y\n1 ./p|%%o|+%%H\n");
         assert_eq!(shown("0 a \\\n", Some(1)), "0 a|\n");
-        assert_eq!(super::tasks("/nonexistent").unwrap_err().complaint(crate::options::Tool::Srun), {
+        assert_eq!(super::tasks("/nonexistent").unwrap_err().complaint(squall_text::options::Tool::Srun), {
             "srun: error: Could not open multi_prog config file /nonexistent\n"
         });
     }

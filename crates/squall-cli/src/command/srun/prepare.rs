@@ -9,7 +9,7 @@ use squall_model::step::{Among, JobFacts, Layout, Stream};
 use super::input::Input;
 use super::output::{Output, Sink};
 use super::streams::{Names, Route, expand};
-use crate::options::Stop;
+use squall_text::options::Stop;
 
 /// Options of a step's standard streams, with which they will be opened.
 #[derive(Clone, Debug)]

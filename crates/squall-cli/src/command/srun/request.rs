@@ -13,8 +13,8 @@ use squall_model::step::{Distribution, RankSet, StepSpec, Stream, TaskProgram};
 use super::streams::Route;
 use super::{het, multi_prog, terminal};
 use crate::capture::{self, Vars};
-use crate::options::asked::Asked;
-use crate::options::{Source, Stop, Tool};
+use squall_text::options::asked::Asked;
+use squall_text::options::{Source, Stop, Tool};
 
 /// A request for a step. It lacks only the address of srun's listening socket.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use squall_host::sys::command::unblock_signals;
 use squall_model::step::{JobFacts, TaskScripts};
 
 use crate::capture::Vars;
-use crate::options::Stop;
-use crate::options::asked::Asked;
+use squall_text::options::Stop;
+use squall_text::options::asked::Asked;
 
 /// Replaces the names of prolog and epilog programs by their absolute paths. A name without a file is reported and
 /// stays; running it fails later.

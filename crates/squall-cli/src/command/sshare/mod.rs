@@ -7,52 +7,45 @@ use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::standing::Share;
 
 use crate::client::unexpected;
-use crate::command::listing::arguments::{Arguments, Given, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::{lines, names};
-use crate::format::sheet::{Column, Sheet};
-use crate::shapes::{Kind, dialect, document, shares};
+use crate::command::listing::structured::{dialect, document};
+use squall_text::format::sheet::{Column, Sheet};
+use squall_text::options::Arg;
+use squall_text::options::flag::{Arguments, Flag, Given, flag};
+use squall_text::page::{Options, Page};
+use squall_text::shapes::{Kind, shares};
 
 const WHAT: &str = "sshare: error: Couldn't get shares from controller";
 
-const OPTIONS: &[Known] = &[
-    ("accounts", 'A', Value::Needed),
-    ("all", 'a', Value::None),
-    ("cluster", 'M', Value::Needed),
-    ("clusters", 'M', Value::Needed),
-    ("format", 'o', Value::Needed),
-    ("helpformat", 'e', Value::None),
-    ("json", '\0', Value::Maybe),
-    ("long", 'l', Value::None),
-    ("noheader", 'n', Value::None),
-    ("noheader", 'h', Value::None),
-    ("parsable", 'p', Value::None),
-    ("parsable2", 'P', Value::None),
-    ("partition", 'm', Value::None),
-    ("users", 'u', Value::Needed),
-    ("Users", 'U', Value::None),
-    ("verbose", 'v', Value::None),
-    ("yaml", '\0', Value::Maybe),
+const OPTIONS: &[Flag] = &[
+    flag("accounts", 'A', Arg::Needed("value"), "display specific accounts (comma separated list)"),
+    flag("all", 'a', Arg::None, "list all users"),
+    flag("cluster", 'M', Arg::Needed("names"), "only the cluster here is known"),
+    flag("clusters", 'M', Arg::Needed("names"), ""),
+    flag("format", 'o', Arg::Needed("value"), "comma separated list of fields"),
+    flag("helpformat", 'e', Arg::None, "print a list of fields that can be specified with the '--format' option"),
+    flag("json", '\0', Arg::Maybe("data_parser"), "produce JSON output"),
+    flag("long", 'l', Arg::None, "include normalized usage in output"),
+    flag("noheader", 'n', Arg::None, "omit header from output"),
+    flag("noheader", 'h', Arg::None, "omit header from output"),
+    flag("parsable", 'p', Arg::None, "'|' delimited output with a trailing '|'"),
+    flag("parsable2", 'P', Arg::None, "'|' delimited output without a trailing '|'"),
+    flag("partition", 'm', Arg::None, "print the partition part of the association"),
+    flag("users", 'u', Arg::Needed("value"), "display specific users (comma separated list)"),
+    flag("Users", 'U', Arg::None, "display only user information"),
+    flag("verbose", 'v', Arg::None, "say more"),
+    flag("yaml", '\0', Arg::Maybe("data_parser"), "produce YAML output"),
 ];
 
-const HELP: &str = "\
-Usage:  sshare [OPTION]
-    -a, --all              list all users
-    -A, --accounts=        display specific accounts (comma separated list)
-    -e, --helpformat       print a list of fields that can be specified with the '--format' option
-    -l, --long             include normalized usage in output
-    -m, --partition        print the partition part of the association
-    -M, --cluster=         only the cluster here is known
-    -n, --noheader         omit header from output
-    -o, --format=          comma separated list of fields
-    -p, --parsable         '|' delimited output with a trailing '|'
-    -P, --parsable2        '|' delimited output without a trailing '|'
-    -u, --users=           display specific users (comma separated list)
-    -U, --Users            display only user information
-    -V, --version          display tool version number
-        --json             produce JSON output
-        --yaml             produce YAML output
-";
+/// What `sshare` is, for its help, manual page and completion.
+pub(crate) static PAGE: Page = Page {
+    name: "sshare",
+    about: "show shares of accounts",
+    synopsis: &["[OPTIONS]"],
+    options: Options::Own(OPTIONS),
+    notes: "",
+};
 
 /// A line of the output: an account, or a user in an account.
 struct Line {
@@ -124,7 +117,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 
 /// Runs sshare with the command-line arguments `args`. `call` has the controller, the environment and the output.
 pub(crate) fn sshare(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
-    let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    let Some(given) = call.arguments(&PAGE, args)? else { return Ok(()) };
     if given.has("helpformat") {
         call.print(&lines(COLUMNS.iter().map(|c| c.name)));
         return Ok(());

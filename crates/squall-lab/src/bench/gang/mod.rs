@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use squall_sim::{Fared, Method, fare};
 
 use self::pair::{Kind, Pairs};
-use super::{Finding, Options, median, round};
+use super::{Asked, Finding, median, round};
 use crate::picture::{Axis, Chart, Series, Stroke, write};
 
 /// Time slices that are tried by default, microseconds.
@@ -51,7 +51,7 @@ const SEEDS: u64 = 20;
 const PROCESSES: usize = 32;
 
 /// Returns the slowdown at a time slice of 2 ms in percent, with the allowed slowdown as limit.
-pub(super) fn run(options: &Options) -> Result<Finding, String> {
+pub(super) fn run(options: &Asked) -> Result<Finding, String> {
     let mut fields = Vec::new();
     let parts = &options.parts;
     let wants = |part: &str| parts.is_empty() || parts.iter().any(|p| p == part);
@@ -116,7 +116,7 @@ fn switch() -> Result<Value, String> {
     Ok(Value::Array(cost.iter().map(row).collect()))
 }
 
-fn sweep(pairs: &Pairs, options: &Options) -> Result<Vec<Value>, String> {
+fn sweep(pairs: &Pairs, options: &Asked) -> Result<Vec<Value>, String> {
     let swept = if options.quanta_us.is_empty() { SWEEP_US.to_vec() } else { options.quanta_us.clone() };
     let mut rows = Vec::new();
     for us in swept {
@@ -128,7 +128,7 @@ fn sweep(pairs: &Pairs, options: &Options) -> Result<Vec<Value>, String> {
 }
 
 /// Compares jobs that synchronise: with time slices (where waiting tasks yield, or are frozen) and without.
-fn synchronising(pairs: &Pairs, options: &Options) -> Result<Value, String> {
+fn synchronising(pairs: &Pairs, options: &Asked) -> Result<Value, String> {
     let work = Duration::from_secs(2);
     let mut rows = Vec::new();
     let times = options.jobs.unwrap_or(3).max(1);
@@ -155,7 +155,7 @@ fn synchronising(pairs: &Pairs, options: &Options) -> Result<Value, String> {
 }
 
 /// Compares the policies on one mixed workload of real jobs.
-fn mixed(pairs: &Pairs, options: &Options) -> Result<Value, String> {
+fn mixed(pairs: &Pairs, options: &Asked) -> Result<Value, String> {
     let mut found = MIXED_BY.map(|policy| (policy, Vec::new()));
     for _ in 0..options.jobs.unwrap_or(MIXED_TIMES).max(1) {
         for (policy, responses) in &mut found {

@@ -17,7 +17,7 @@ use self::sizes::Sized;
 use super::cluster::{Cluster, counts};
 use super::load::Load;
 use super::put::Copies;
-use super::{Finding, MODEL_NODES, NETWORKS, Options, round, spawn};
+use super::{Asked, Finding, MODEL_NODES, NETWORKS, round, spawn};
 use crate::picture::{Axis, Chart, Series, Stroke, write};
 
 const NODES: u32 = 64;
@@ -49,7 +49,7 @@ struct Model {
     execute: Fit<3>,
 }
 
-pub(super) fn run(options: &Options) -> Result<Finding, String> {
+pub(super) fn run(options: &Asked) -> Result<Finding, String> {
     let nodes = options.nodes.unwrap_or(NODES);
     let loads = if options.loads.is_empty() { &[Load::None] } else { &options.loads[..] };
     let bare = spawn::rate(&["/bin/true"], spawn::cores(), 1.0)?;

@@ -260,7 +260,7 @@ pub struct StepInfo {
 }
 
 /// State, hardware and description of a node, as clients show it.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct NodeInfo {
     /// Name of the node.
     #[n(0)]
@@ -377,6 +377,13 @@ pub struct LicenseInfo {
     /// Number of this license kept by reservations.
     #[n(3)]
     pub reserved: u32,
+}
+
+impl LicenseInfo {
+    /// Returns the number of this license that no job holds.
+    pub fn free(&self) -> u32 {
+        self.total.saturating_sub(self.used)
+    }
 }
 
 /// A reservation, with the names of its nodes.

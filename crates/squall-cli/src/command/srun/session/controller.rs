@@ -12,8 +12,7 @@ use crate::client::ClientError;
 use crate::command::srun::het;
 use crate::command::srun::link::Link;
 use crate::contact::{Patience, Search, may_pass};
-use crate::options::Stop;
-use crate::refusal;
+use squall_text::options::Stop;
 
 impl Session<'_> {
     pub(super) fn hear_controller(&mut self, now: Instant) -> Result<(), Stop> {
@@ -43,7 +42,7 @@ impl Session<'_> {
                 let outcome = Outcome {
                     state: EndState::Failed,
                     exit: ExitCode { code: 0, signal: 9 },
-                    reason: Some(refusal::error_text(&error)),
+                    reason: Some(error.to_string()),
                 };
                 self.step_done(now, outcome);
             }
@@ -74,7 +73,7 @@ impl Session<'_> {
             Ok(client) => client,
             Err(error) if self.created.is_none() => {
                 let what = format!("Unable to create step for job {}", self.job);
-                return Err(Stop::Bad { lines: refusal::lines(&what, &error), exit: 1 });
+                return Err(Stop::Bad { lines: error.lines(&what), exit: 1 });
             }
             Err(_) => {
                 self.lost = true;
@@ -109,9 +108,9 @@ impl Session<'_> {
 /// Returns the message that explains why the step was not created: the job has ended, or has no room for it.
 fn not_created(job: JobId, error: &ClientError) -> Vec<String> {
     if matches!(error, ClientError::Refused(Refusal::InvalidJobId | Refusal::AlreadyDone)) {
-        let mut lines = refusal::lines(&format!("Unable to confirm allocation for job {job}"), error);
+        let mut lines = error.lines(&format!("Unable to confirm allocation for job {job}"));
         lines.push(format!("Check SLURM_JOB_ID environment variable. Expired or invalid job {job}"));
         return lines;
     }
-    refusal::lines(&format!("Unable to create step for job {job}"), error)
+    error.lines(&format!("Unable to create step for job {job}"))
 }

@@ -8,7 +8,7 @@ use squall_model::time::Span;
 
 use super::{HELD_UP, Session};
 use crate::command::srun::link::{Link, missing_output};
-use crate::options::Stop;
+use squall_text::options::Stop;
 
 impl Session<'_> {
     pub(super) fn timers(&mut self, now: Instant) -> Result<(), Stop> {

@@ -27,7 +27,7 @@ use crate::command::srun::output::Output;
 use crate::command::srun::prepare::Prepared;
 use crate::command::srun::terminal::Raw;
 use crate::contact::Search;
-use crate::options::Stop;
+use squall_text::options::Stop;
 
 /// Time that a step may wait for free cores before a message about the wait is printed.
 const HELD_UP: Duration = Duration::from_secs(1);

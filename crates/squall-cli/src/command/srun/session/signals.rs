@@ -7,7 +7,7 @@ use squall_model::step::ToStep;
 
 use super::{GRACE, Session, TELLING, TWICE, WAIT_S};
 use crate::command::srun::terminal::size;
-use crate::options::Stop;
+use squall_text::options::Stop;
 
 impl Session<'_> {
     pub(super) fn signal(&mut self, signal: i32, now: Instant) -> Result<(), Stop> {

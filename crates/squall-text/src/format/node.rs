@@ -1,0 +1,233 @@
+//! State of a node and its resources, in Slurm's terms.
+
+use std::collections::BTreeMap;
+
+use squall_model::duration::format_memory_mb;
+use squall_model::event::NodeAdmin;
+use squall_model::gres;
+use squall_model::wire::info::NodeInfo;
+
+/// Base state of a node, to which flags are added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Base {
+    /// The node has never registered.
+    Unknown,
+    /// The node is out of service.
+    Down,
+    /// No job runs on the node.
+    Idle,
+    /// All CPUs of the node are allocated.
+    Allocated,
+    /// Some CPUs of the node are allocated.
+    Mixed,
+}
+
+/// A node's state: the base state and flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NodeState {
+    /// The node does not answer.
+    pub silent: bool,
+    /// No job may start on the node.
+    pub drain: bool,
+    /// No job may start on the node: it is expected to fail.
+    pub fail: bool,
+    /// Jobs on the node are ending.
+    pub completing: bool,
+    /// A reservation of the node is active.
+    pub reserved: bool,
+    /// The active reservation is for maintenance.
+    pub maint: bool,
+    /// Base state of the node.
+    pub base: Base,
+}
+
+impl NodeState {
+    /// Derives the state of a node.
+    pub fn of(node: &NodeInfo) -> Self {
+        let base = if !node.known {
+            Base::Unknown
+        } else if !node.up || node.admin == NodeAdmin::Down {
+            Base::Down
+        } else if node.cpus_used >= node.hardware.cpus && node.cpus_used > 0 {
+            Base::Allocated
+        } else if node.cpus_used > 0 || node.jobs_running > 0 {
+            Base::Mixed
+        } else {
+            Base::Idle
+        };
+        Self {
+            silent: !(node.up && node.responds),
+            drain: node.admin == NodeAdmin::Drain,
+            fail: node.admin == NodeAdmin::Fail,
+            completing: node.jobs_completing > 0,
+            reserved: !node.reservation.is_empty(),
+            maint: node.maint,
+            base,
+        }
+    }
+
+    /// Returns whether jobs hold CPUs of the node.
+    pub fn busy(self) -> bool {
+        matches!(self.base, Base::Allocated | Base::Mixed)
+    }
+
+    /// Returns whether a job could start on the node.
+    pub fn usable(self) -> bool {
+        !self.drain && !self.fail && !matches!(self.base, Base::Down | Base::Unknown)
+    }
+
+    /// Returns the state's long form: `idle`, `drained`, `down*`.
+    pub fn long(self) -> String {
+        self.with_star(self.words().0)
+    }
+
+    /// Returns the state's short form: `idle`, `drain`, `down*`.
+    pub fn compact(self) -> String {
+        self.with_star(self.words().1)
+    }
+
+    fn words(self) -> (&'static str, &'static str) {
+        if self.fail {
+            return if self.busy() || self.completing { ("failing", "failg") } else { ("fail", "fail") };
+        }
+        match (self.drain, self.base) {
+            (true, _) if self.busy() || self.completing => ("draining", "drng"),
+            (true, _) => ("drained", "drain"),
+            (false, Base::Unknown) => ("unknown", "unk"),
+            (false, Base::Down) => ("down", "down"),
+            (false, Base::Allocated) => ("allocated", "alloc"),
+            (false, Base::Mixed) => ("mixed", "mix"),
+            (false, Base::Idle) if self.completing => ("completing", "comp"),
+            (false, Base::Idle) if self.maint => ("maint", "maint"),
+            (false, Base::Idle) if self.reserved => ("reserved", "resv"),
+            (false, Base::Idle) => ("idle", "idle"),
+        }
+    }
+
+    fn with_star(self, word: &str) -> String {
+        if self.silent { format!("{word}*") } else { word.to_owned() }
+    }
+
+    /// Returns base state and flags, as scontrol and JSON have them: `IDLE`, `DOWN+DRAIN+NOT_RESPONDING`.
+    pub fn list(self) -> Vec<&'static str> {
+        let mut out = vec![match self.base {
+            Base::Unknown => "UNKNOWN",
+            Base::Down => "DOWN",
+            Base::Idle => "IDLE",
+            Base::Allocated => "ALLOCATED",
+            Base::Mixed => "MIXED",
+        }];
+        if self.completing {
+            out.push("COMPLETING");
+        }
+        if self.drain {
+            out.push("DRAIN");
+        }
+        if self.fail {
+            out.push("FAIL");
+        }
+        if self.maint {
+            out.push("MAINTENANCE");
+        }
+        if self.reserved {
+            out.push("RESERVED");
+        }
+        if self.silent {
+            out.push("NOT_RESPONDING");
+        }
+        out
+    }
+
+    /// Returns whether `sinfo -t WORD` selects this state. None: Slurm has no such state.
+    pub fn is(self, word: &str) -> Option<bool> {
+        Some(match word.trim_end_matches('*').to_ascii_lowercase().as_str() {
+            "all" => true,
+            "alloc" | "allocated" => self.base == Base::Allocated,
+            "mix" | "mixed" => self.base == Base::Mixed,
+            "idle" => self.base == Base::Idle && !self.drain && !self.fail && !self.completing && !self.reserved,
+            "maint" => self.maint,
+            "resv" | "res" | "reserved" => self.reserved,
+            "down" => self.base == Base::Down,
+            "unk" | "unknown" => self.base == Base::Unknown,
+            "comp" | "completing" => self.completing,
+            "drain" => self.drain,
+            "fail" => self.fail && !self.busy(),
+            "failing" | "failg" => self.fail && self.busy(),
+            "drained" => self.drain && !self.busy(),
+            "drng" | "draining" => self.drain && self.busy(),
+            "no_respond" | "not_responding" => self.silent,
+            "err" | "error" | "future" | "futr" | "reboot" | "reboot_issued" | "reboot_requested" | "power_down"
+            | "powered_down" | "power_up" | "powering_down" | "powering_up" | "pow_dn" | "pow_up" | "npc"
+            | "perfctrs" | "planned" | "plnd" | "blocked" | "boot" | "inval" | "invalid_reg" | "cloud" | "drain_" => {
+                false
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// Formats a node's resources: `cpu=8,mem=16G,billing=8,gres/gpu=4`.
+pub fn has(node: &NodeInfo) -> String {
+    let hardware = &node.hardware;
+    format!("cpu={}{},billing={}{}", hardware.cpus, memory(hardware.memory_mb), hardware.cpus, devices(&node.gres))
+}
+
+/// Formats the resources of a node that jobs hold: `cpu=8,mem=16G,gres/gpu=4`; empty if there are none.
+pub fn holds(node: &NodeInfo) -> String {
+    if node.cpus_used == 0 {
+        return String::new();
+    }
+    format!("cpu={}{}{}", node.cpus_used, memory(node.memory_used_mb), devices(&node.gres_used))
+}
+
+fn memory(mb: u64) -> String {
+    if mb > 0 { format!(",mem={}", format_memory_mb(mb)) } else { String::new() }
+}
+
+/// Formats generic resources, summed over the types of each name: `,gres/gpu=4`.
+fn devices(list: &str) -> String {
+    let mut sums: BTreeMap<String, u32> = BTreeMap::new();
+    // Removes parts in parentheses, because the indices in them contain commas.
+    let bare: String = list.split('(').map(|part| part.split_once(')').map_or(part, |(_, rest)| rest)).collect();
+    for count in gres::parse(&bare).unwrap_or_default() {
+        *sums.entry(count.name).or_default() += count.count;
+    }
+    let words = sums.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!(",gres/{name}={count}"));
+    words.collect::<Vec<_>>().concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_model::event::NodeAdmin;
+    use squall_model::resource::Hardware;
+    use squall_model::wire::info::NodeInfo;
+
+    use super::NodeState;
+
+    fn node(name: &str) -> NodeInfo {
+        let hardware = Hardware { cpus: 4, ..Hardware::default() };
+        NodeInfo { name: name.into(), up: true, responds: true, known: true, hardware, ..NodeInfo::default() }
+    }
+
+    #[test]
+    fn every_state_has_its_words() {
+        let words = |change: fn(&mut NodeInfo)| {
+            let mut n = node("n1");
+            change(&mut n);
+            let s = NodeState::of(&n);
+            format!("{} {} {}", s.long(), s.compact(), s.list().join("+"))
+        };
+        assert_eq!(words(|_| ()), "idle idle IDLE");
+        assert_eq!(words(|n| n.cpus_used = 2), "mixed mix MIXED");
+        assert_eq!(words(|n| n.cpus_used = 4), "allocated alloc ALLOCATED");
+        assert_eq!(words(|n| n.jobs_completing = 1), "completing comp IDLE+COMPLETING");
+        assert_eq!(words(|n| n.responds = false), "idle* idle* IDLE+NOT_RESPONDING");
+        assert_eq!(words(|n| n.up = false), "down* down* DOWN+NOT_RESPONDING");
+        assert_eq!(words(|n| n.admin = NodeAdmin::Down), "down down DOWN");
+        assert_eq!(words(|n| n.admin = NodeAdmin::Drain), "drained drain IDLE+DRAIN");
+        assert_eq!(words(|n| n.admin = NodeAdmin::Fail), "fail fail IDLE+FAIL");
+        let busy = |n: &mut NodeInfo| (n.admin, n.cpus_used) = (NodeAdmin::Drain, 1);
+        assert_eq!(words(busy), "draining drng MIXED+DRAIN");
+        assert_eq!(words(|n| (n.known, n.up) = (false, false)), "unknown* unk* UNKNOWN+NOT_RESPONDING");
+    }
+}

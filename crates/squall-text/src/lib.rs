@@ -1,0 +1,13 @@
+//! Slurm's words, for commands and servers: options and batch scripts, names of states and reasons, columns of listings,
+//! JSON, refusals.
+
+pub mod columns;
+pub mod format;
+mod limit_reason;
+pub mod options;
+pub mod page;
+pub mod refusal;
+pub mod script;
+pub mod shapes;
+
+pub use limit_reason::limit_reason;

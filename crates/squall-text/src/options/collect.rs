@@ -1,0 +1,233 @@
+//! Reads the options from command lines and variables, in the order of their precedence.
+
+use std::ffi::OsString;
+
+use crate::options::asked::Asked;
+use crate::options::getopt::{Found, Getopt};
+use crate::options::{Arg, Given, Source, Stop, Tool, table};
+
+/// A parsed command line. Its options are not yet applied to a request.
+#[derive(Debug)]
+pub struct Line<'a> {
+    /// Options in the order given.
+    pub options: Vec<Found>,
+    /// Arguments after the options.
+    pub operands: &'a [OsString],
+}
+
+/// Parses a command line. Ends with an error that holds the text at the first `--help`, `--usage` or `--version`.
+pub fn line(tool: Tool, args: &[OsString]) -> Result<Line<'_>, Stop> {
+    let mut getopt = Getopt::new(table::options_of(tool), args);
+    let mut options = Vec::new();
+    while let Some(found) = getopt.next()? {
+        if let "help" | "usage" | "version" = found.0.long {
+            obey(&mut Asked::default(), tool, &found, &Source::Line)?;
+        }
+        options.push(found);
+    }
+    Ok(Line { options, operands: getopt.operands() })
+}
+
+/// Parses a command line with `:` between the components of a heterogeneous job; usually there is only one component.
+/// Operands belong to the last.
+pub fn lines(tool: Tool, args: &[OsString]) -> Result<Vec<Line<'_>>, Stop> {
+    let mut lines = vec![line(tool, args)?];
+    while let Some([colon, rest @ ..]) = lines.last().map(|line| line.operands)
+        && colon == ":"
+    {
+        lines.push(line(tool, rest)?);
+    }
+    Ok(lines)
+}
+
+/// Returns the options of a component that also apply to the next one, as in Slurm.
+pub fn carried(before: &[Found]) -> Vec<Found> {
+    before.iter().filter(|(option, _)| CARRIED.contains(&option.long)).cloned().collect()
+}
+
+/// Options of a component that also apply to the components after it.
+const CARRIED: &[&str] = &[
+    "account",
+    "acctg-freq",
+    "begin",
+    "chdir",
+    "clusters",
+    "comment",
+    "deadline",
+    "delay-boot",
+    "dependency",
+    "distribution",
+    "epilog",
+    "error",
+    "exclude",
+    "export",
+    "export-file",
+    "get-user-env",
+    "gid",
+    "hold",
+    "immediate",
+    "input",
+    "job-name",
+    "kill-on-bad-exit",
+    "label",
+    "msg-timeout",
+    "nice",
+    "no-kill",
+    "no-requeue",
+    "open-mode",
+    "output",
+    "parsable",
+    "priority",
+    "profile",
+    "propagate",
+    "prolog",
+    "qos",
+    "quiet",
+    "quit-on-interrupt",
+    "requeue",
+    "reservation",
+    "signal",
+    "test-only",
+    "time",
+    "time-min",
+    "umask",
+    "unbuffered",
+    "verbose",
+    "wait",
+    "wckey",
+];
+
+impl Line<'_> {
+    /// Returns the last value of an option. None: it is not given, or without a value.
+    pub fn value(&self, long: &str) -> Option<&str> {
+        self.options.iter().rev().find(|(option, _)| option.long == long).and_then(|(_, value)| value.as_deref())
+    }
+
+    /// Returns how often an option was given.
+    pub fn count(&self, long: &str) -> usize {
+        self.options.iter().filter(|(option, _)| option.long == long).count()
+    }
+}
+
+/// Applies one option to the request.
+pub fn obey(asked: &mut Asked, tool: Tool, found: &Found, source: &Source) -> Result<(), Stop> {
+    let (option, value) = found;
+    let given = Given { option, value: value.as_deref(), tool, source };
+    (option.set)(asked, &given)?;
+    asked.sources.insert(option.long, source.clone());
+    asked.given.insert(option.long, value.clone());
+    Ok(())
+}
+
+/// Applies all options of the command line to the request.
+pub fn obey_line(asked: &mut Asked, tool: Tool, line: &Line<'_>) -> Result<(), Stop> {
+    line.options.iter().try_for_each(|found| obey(asked, tool, found, &Source::Line))
+}
+
+/// Applies the options set by environment variables to the request. `lookup` returns a variable's value.
+pub fn obey_variables(asked: &mut Asked, tool: Tool, lookup: &dyn Fn(&str) -> Option<String>) -> Result<(), Stop> {
+    for option in table::options_of(tool) {
+        for variable in option.env.iter().filter(|name| tool.reads(name)) {
+            let Some(value) = lookup(variable) else { continue };
+            let value = match option.arg {
+                Arg::Needed(_) if value.is_empty() => continue,
+                Arg::Maybe(_) if value.is_empty() => None,
+                _ => Some(value),
+            };
+            obey(asked, tool, &(option, value), &Source::Variable(variable))
+                .map_err(|stop| stop.at(&format!("it stands in the variable {variable}")))?;
+        }
+    }
+    Ok(())
+}
+
+/// Options about the binding of tasks within a node, which take precedence over `--hint`.
+const INSTEAD_OF_HINT: [&str; 4] = ["ntasks-per-core", "threads-per-core", "extra-node-info", "cpu-bind"];
+
+/// Resolves conflicts between `--hint` and the options that override it. Given options take precedence over variables,
+/// then those other options over `--hint`. Returns a message about an ignored hint for `--verbose`. None: no message.
+pub fn settle_hint(asked: &mut Asked) -> Option<&'static str> {
+    let by_variable = |asked: &Asked, long: &str| matches!(asked.sources.get(long), Some(Source::Variable(_)));
+    let given = |asked: &Asked, long: &str| asked.sources.contains_key(long) && !by_variable(asked, long);
+    let quiet = asked.run.cpu_bind.as_deref().is_some_and(|bind| matches!(bind, "v" | "verbose" | "q" | "quiet"));
+    let detail = |asked: &Asked, how: &dyn Fn(&Asked, &str) -> bool| {
+        INSTEAD_OF_HINT.iter().any(|long| how(asked, long) && !(*long == "cpu-bind" && quiet))
+    };
+    let (hint, details) = (given(asked, "hint"), detail(asked, &given));
+    if hint && !details {
+        for long in INSTEAD_OF_HINT.iter().filter(|long| by_variable(asked, long)).collect::<Vec<_>>() {
+            forget(asked, long);
+        }
+        return None;
+    }
+    let of_variables = by_variable(asked, "hint") && detail(asked, &by_variable);
+    if details || of_variables {
+        forget(asked, "hint");
+    }
+    match () {
+        () if hint && details => Some(
+            "Following options are mutually exclusive with --hint: --ntasks-per-core, --threads-per-core, -B and \
+             --cpu-bind (other then --cpu-bind=verbose). Ignoring --hint.",
+        ),
+        () if of_variables => Some(
+            "Following options are mutually exclusive with --hint: --ntasks-per-core, --threads-per-core, -B and \
+             --cpu-bind, but more than one set by environment variables. Ignoring SLURM_HINT.",
+        ),
+        () => None,
+    }
+}
+
+/// Removes `--hint`, or an option that overrides it, from the request.
+fn forget(asked: &mut Asked, long: &str) {
+    asked.sources.remove(long);
+    asked.given.remove(long);
+    match long {
+        "cpu-bind" => asked.run.cpu_bind = None,
+        "extra-node-info" => asked.extra_node_info = None,
+        "hint" => asked.spec.options.hint = None,
+        "ntasks-per-core" => asked.spec.options.inside.tasks_per_core = 0,
+        _ => asked.spec.options.inside.threads = 0,
+    }
+}
+
+/// Checks `--batch`: its features must be among those that `--constraint` requires of every node, as the first node
+/// runs the script.
+fn batch_host(asked: &Asked) -> Result<(), Stop> {
+    let Some(wanted) = &asked.spec.options.shown.batch else { return Ok(()) };
+    let all = asked.spec.need.constraint.as_deref().unwrap_or_default();
+    let features: Vec<&str> = all.split(['&', ',']).map(str::trim).collect();
+    let of_each = !all.contains(['|', '[', '*', '(']);
+    if of_each && wanted.split(['&', ',']).all(|feature| features.contains(&feature.trim())) {
+        return Ok(());
+    }
+    let failed = Tool::Sbatch.failed();
+    let remedy = format!("--batch={wanted}: use features that --constraint wants of every node, without | and counts");
+    let slurm = format!("{failed}: Job --batch option is invalid or not a subset of --constraints");
+    Err(Stop::Bad { lines: vec![remedy, slurm], exit: 1 })
+}
+
+/// Checks combinations of options, after all of them have been applied.
+pub fn verify(asked: &Asked) -> Result<(), Stop> {
+    let need = &asked.spec.need;
+    if need.ntasks == Some(0) {
+        return Err(Stop::bad("invalid number of tasks (-n 0)"));
+    }
+    if need.nodes_max == Some(0) || need.nodes_min == Some(0) {
+        let (min, max) = (need.nodes_min.unwrap_or(0), need.nodes_max.unwrap_or(0));
+        return Err(Stop::bad(format!("invalid number of nodes (-N {min}-{max})")));
+    }
+    batch_host(asked)?;
+    if asked.quiet && asked.verbose > 0 {
+        return Err(Stop::bad("don't specify both --verbose (-v) and --quiet (-Q)"));
+    }
+    if asked.run.exact && asked.run.whole {
+        return Err(Stop::bad("--exact and --whole are mutually exclusive."));
+    }
+    if asked.run.overlap && asked.on_line("exclusive") && asked.on_line("overlap") {
+        return Err(Stop::bad("--exclusive and --overlap are mutually exclusive"));
+    }
+    if asked.spec.deadline.is_some_and(|deadline| asked.spec.begin.is_some_and(|begin| deadline < begin)) {
+        return Err(Stop::bad("Incompatible begin and deadline time specification"));
+    }
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! The option table, in the groups that `--help` shows, and setters that several options share.
+
+pub mod general;
+pub mod job;
+pub mod refused;
+pub mod resources;
+pub mod run;
+
+use crate::refusal;
+use squall_model::limits::STRING_BYTES_MAX;
+use squall_model::wire::client::Refusal;
+
+use crate::options::asked::Asked;
+use crate::options::values::number::count;
+use crate::options::{Given, Opt, Source, Stop, Tool};
+
+/// Options that `--help` shows together.
+#[derive(Debug)]
+pub struct Group {
+    /// Title of the group in `--help`.
+    pub title: &'static str,
+    /// Options of the group, in the order in which `--help` lists them.
+    pub options: &'static [Opt],
+}
+
+/// All options of sbatch, srun and salloc.
+pub static GROUPS: [Group; 6] = [
+    Group { title: "Job", options: job::OPTIONS },
+    Group { title: "Resources", options: resources::OPTIONS },
+    Group { title: "Accelerators and placement", options: resources::PLACEMENT },
+    Group { title: "Tasks", options: run::OPTIONS },
+    Group { title: "General", options: general::OPTIONS },
+    Group { title: "Refused", options: refused::OPTIONS },
+];
+
+/// Returns the options that a command accepts.
+pub fn options_of(tool: Tool) -> impl Iterator<Item = &'static Opt> {
+    GROUPS.iter().flat_map(|group| group.options).filter(move |option| option.tools.has(tool))
+}
+
+/// Setter of an option of which nothing is stored.
+#[expect(clippy::unnecessary_wraps, reason = "it is a setter as all the others")]
+fn ignore(_: &mut Asked, _: &Given<'_>) -> Result<(), Stop> {
+    Ok(())
+}
+
+/// Setter of an option that has no effect but needs a positive number as value.
+fn ignore_count(_: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+    counted(given, true).map(drop)
+}
+
+/// Returns the value; fails if it is longer than `STRING_BYTES_MAX`.
+fn limited(given: &Given<'_>) -> Result<String, Stop> {
+    if given.text().len() > STRING_BYTES_MAX {
+        return Err(Stop::bad(format!(
+            "--{}: the value has {} bytes; at most {STRING_BYTES_MAX} are allowed",
+            given.option.long,
+            given.text().len()
+        )));
+    }
+    Ok(given.text().to_owned())
+}
+
+/// Returns the value for an optional text field; fails if it is too long.
+fn some(given: &Given<'_>) -> Result<Option<String>, Stop> {
+    limited(given).map(Some)
+}
+
+/// Reads the value as a whole number; if `positive`, 0 is an error.
+fn counted(given: &Given<'_>, positive: bool) -> Result<u32, Stop> {
+    count(given.option.long, given.text(), positive).map_err(|line| {
+        let least = u8::from(positive);
+        let remedy = given.remedy(&format!("use a whole number from {least} on, such as 4 or 1k"));
+        Stop::Bad { lines: vec![line, remedy], exit: 1 }
+    })
+}
+
+/// Fails if `check` refuses the value. The error of `check` is Slurm's message; exit code 255.
+fn checked(given: &Given<'_>, check: fn(&str) -> Result<(), String>, remedy: &str) -> Result<(), Stop> {
+    check(given.text()).map_err(|line| Stop::Bad { lines: vec![line, given.remedy(remedy)], exit: 255 })
+}
+
+/// Reads the value with `read`. If it returns None, the error has the form of a refusal by the controller, with
+/// `problem` as the reason.
+fn read<T>(given: &Given<'_>, read: fn(&str) -> Option<T>, problem: &str) -> Result<Option<T>, Stop> {
+    let (option, value) = (given.option.long.to_owned(), limited(given)?);
+    let found = read(&value);
+    if found.is_none() {
+        let refusal = Refusal::InvalidValue { option, value, problem: problem.to_owned() };
+        let lines = refusal::lines(given.tool.failed(), &refusal);
+        return Err(Stop::Bad { lines, exit: 1 });
+    }
+    Ok(found)
+}
+
+/// Returns whether two options have the same kind of origin (script, variables, command line).
+fn same_place(a: &Source, b: &Source) -> bool {
+    std::mem::discriminant(a) == std::mem::discriminant(b)
+}

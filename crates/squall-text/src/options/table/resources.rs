@@ -1,0 +1,751 @@
+//! Options about resources: nodes, tasks, CPUs, memory, GPUs, placement.
+
+use squall_model::duration::parse_memory_mb;
+use squall_model::job::gpus::{GpuBind, GpuCount, NoGpuBind};
+use squall_model::job::network;
+use squall_model::job::options::{AsGiven, Hint};
+use squall_model::resource::Memory;
+
+use crate::options::Arg::{Maybe, Needed, None as Flag};
+use crate::options::asked::Asked;
+use crate::options::table::{checked, counted, ignore, read, same_place, some};
+use crate::options::values;
+use crate::options::values::number::node_count;
+use crate::options::{Given, NO, Opt, Stop, Tool, Tools, opt};
+
+/// Entries of the options about nodes, tasks, CPUs and memory.
+pub const OPTIONS: &[Opt] = &[
+    opt(
+        "constraint",
+        'C',
+        Needed("list"),
+        Tools::ALL,
+        &["SBATCH_CONSTRAINT", "SALLOC_CONSTRAINT", "SLURM_CONSTRAINT"],
+        "features that the nodes must have",
+        |asked, given| {
+            asked.spec.need.constraint = some(given)?.filter(|list| !list.is_empty());
+            Ok(())
+        },
+    ),
+    opt("contiguous", NO, Flag, Tools::ALL, &[], "only neighbouring nodes", |asked, _| {
+        asked.spec.need.contiguous = true;
+        Ok(())
+    }),
+    opt(
+        "cpus-per-task",
+        'c',
+        Needed("ncpus"),
+        Tools::ALL,
+        &["SRUN_CPUS_PER_TASK"],
+        "CPUs for each task",
+        |asked, given| {
+            asked.spec.need.cpus_per_task = Some(counted(given, true)?);
+            Ok(())
+        },
+    ),
+    opt("exclude", 'x', Needed("hosts..."), Tools::ALL, &[], "nodes to avoid", |asked, given| {
+        asked.spec.need.exclude = host_list(given)?;
+        Ok(())
+    }),
+    opt(
+        "exclusive",
+        NO,
+        Maybe("user"),
+        Tools::ALL,
+        &["SBATCH_EXCLUSIVE", "SALLOC_EXCLUSIVE", "SLURM_EXCLUSIVE"],
+        "whole nodes, shared with nobody (or only with the same user); a step: CPUs of its own",
+        exclusive,
+    )
+    .partly("mcs and topo are refused: there is no multi-category security, and no block of nodes is kept for one job"),
+    opt(
+        "gres",
+        NO,
+        Needed("list"),
+        Tools::ALL,
+        &["SBATCH_GRES", "SALLOC_GRES", "SLURM_GRES"],
+        "generic resources of each node",
+        |asked, given| {
+            // `NAME=COUNT` is the format of --tres-per-task.
+            if given.text().contains('=') {
+                let remedy = given.remedy("use NAME[:TYPE]:COUNT, such as gpu:2 or gpu:a100:1");
+                return Err(Stop::Bad {
+                    lines: vec!["Invalid generic resource (gres) specification".into(), remedy],
+                    exit: 1,
+                });
+            }
+            asked.spec.need.gres = some(given)?;
+            Ok(())
+        },
+    ),
+    opt("licenses", 'L', Needed("names"), Tools::ALL, &[], "licenses", |asked, given| {
+        asked.spec.need.licenses = some(given)?;
+        Ok(())
+    }),
+    opt(
+        "mem",
+        NO,
+        Needed("MB"),
+        Tools::ALL,
+        &["SBATCH_MEM_PER_NODE", "SALLOC_MEM_PER_NODE", "SLURM_MEM_PER_NODE"],
+        "memory of each node, in MB or with K, M, G or T; 0: all of it",
+        |asked, given| {
+            let mb = memory(asked, given)?;
+            asked.spec.need.memory = Memory::PerNodeMb(mb);
+            Ok(())
+        },
+    ),
+    opt(
+        "mem-per-cpu",
+        NO,
+        Needed("MB"),
+        Tools::ALL,
+        &["SBATCH_MEM_PER_CPU", "SALLOC_MEM_PER_CPU", "SLURM_MEM_PER_CPU"],
+        "memory for each CPU",
+        |asked, given| {
+            let mb = memory(asked, given)?;
+            asked.spec.need.memory = Memory::PerCpuMb(mb);
+            Ok(())
+        },
+    ),
+    opt(
+        "mem-per-gpu",
+        NO,
+        Needed("n"),
+        Tools::ALL,
+        &["SBATCH_MEM_PER_GPU", "SALLOC_MEM_PER_GPU", "SLURM_MEM_PER_GPU"],
+        "memory for each GPU",
+        |asked, given| {
+            let value = memory(asked, given)?;
+            asked.spec.options.gpus.memory_mb = Some(AsGiven { text: given.text().to_owned(), value });
+            Ok(())
+        },
+    ),
+    opt("mincpus", NO, Needed("n"), Tools::ALL, &[], "CPUs that each node has at least", |asked, given| {
+        asked.spec.need.cpus_min = Some(counted(given, true)?);
+        Ok(())
+    }),
+    opt("nodefile", 'F', Needed("filename"), Tools::ALL, &[], "file with the names of the nodes", |asked, given| {
+        let Ok(text) = std::fs::read_to_string(given.text()) else {
+            return Err(Stop::Bad {
+                lines: vec![
+                    "Invalid --nodefile node file".into(),
+                    given.remedy("it can't be read as text; give a file with host names"),
+                ],
+                exit: 255,
+            });
+        };
+        let names: Vec<&str> = text.split([',', '\n', ' ', '\t']).filter(|name| !name.is_empty()).collect();
+        asked.spec.need.nodelist = Some(names.join(","));
+        Ok(())
+    }),
+    opt(
+        "nodelist",
+        'w',
+        Needed("hosts..."),
+        Tools::ALL,
+        &[],
+        "nodes that must be among those allocated",
+        |asked, given| {
+            asked.spec.need.nodelist = host_list(given)?;
+            Ok(())
+        },
+    ),
+    opt("nodes", 'N', Needed("N"), Tools::ALL, &["SLURM_JOB_NUM_NODES"], "how many nodes", |asked, given| {
+        let (min, max) = node_count(given.text())
+            .map_err(|line| Stop::Bad { lines: vec![line, given.remedy("use 2 or 2-4")], exit: 255 })?;
+        (asked.spec.need.nodes_min, asked.spec.need.nodes_max) = (Some(min), max);
+        Ok(())
+    }),
+    opt(
+        "ntasks",
+        'n',
+        Needed("ntasks"),
+        Tools::ALL,
+        &["SLURM_NPROCS", "SLURM_NTASKS"],
+        "how many tasks",
+        |asked, given| {
+            asked.spec.need.ntasks = Some(counted(given, true)?);
+            Ok(())
+        },
+    ),
+    opt("ntasks-per-core", NO, Needed("n"), Tools::ALL, &[], "at most so many tasks on each core", |asked, given| {
+        asked.spec.options.inside.tasks_per_core = counted(given, true)?;
+        Ok(())
+    }),
+    opt(
+        "ntasks-per-node",
+        NO,
+        Needed("n"),
+        Tools::ALL,
+        &["SLURM_NTASKS_PER_NODE"],
+        "so many tasks on each node",
+        |asked, given| {
+            asked.spec.need.ntasks_per_node = Some(counted(given, true)?);
+            Ok(())
+        },
+    )
+    .or(&["tasks-per-node"]),
+    opt(
+        "ntasks-per-socket",
+        NO,
+        Needed("n"),
+        Tools::ALL,
+        &[],
+        "at most so many tasks on each socket",
+        |asked, given| {
+            asked.spec.options.inside.tasks_per_socket = counted(given, true)?;
+            Ok(())
+        },
+    ),
+    opt(
+        "overcommit",
+        'O',
+        Flag,
+        Tools::ALL,
+        &["SBATCH_OVERCOMMIT", "SALLOC_OVERCOMMIT", "SLURM_OVERCOMMIT"],
+        "allow more tasks than CPUs",
+        |asked, _| {
+            asked.spec.need.overcommit = true;
+            Ok(())
+        },
+    ),
+    opt("oversubscribe", 's', Flag, Tools::ALL, &[], "share the resources with other jobs", |asked, _| {
+        asked.spec.need.oversubscribe = true;
+        Ok(())
+    })
+    .or(&["share"]),
+    opt(
+        "spread-job",
+        NO,
+        Flag,
+        Tools::ALL,
+        &["SBATCH_SPREAD_JOB", "SALLOC_SPREAD_JOB", "SLURM_SPREAD_JOB"],
+        "over as many nodes as possible",
+        |asked, _| {
+            asked.spec.need.spread = true;
+            Ok(())
+        },
+    ),
+    opt(
+        "tmp",
+        NO,
+        Needed("MB"),
+        Tools::ALL,
+        &[],
+        "scratch space of each node, in MB or with K, M, G or T",
+        |asked, given| {
+            let Ok(mb) = parse_memory_mb(given.text()) else {
+                return Err(Stop::Bad {
+                    lines: vec![
+                        "Invalid --tmp specification".into(),
+                        given.remedy("use a number of MB, or one with K, M, G or T"),
+                    ],
+                    exit: 255,
+                });
+            };
+            asked.spec.need.tmp_disk_mb = mb;
+            Ok(())
+        },
+    ),
+    opt(
+        "use-min-nodes",
+        NO,
+        Flag,
+        Tools::ALL,
+        &["SBATCH_USE_MIN_NODES", "SALLOC_USE_MIN_NODES", "SLURM_USE_MIN_NODES"],
+        "prefer the smaller node count of a range",
+        |asked, _| {
+            asked.spec.options.use_min_nodes = true;
+            Ok(())
+        },
+    ),
+];
+
+/// Entries of the options about GPUs, sockets and cores of nodes, and the network.
+pub const PLACEMENT: &[Opt] = &[
+    opt(
+        "core-spec",
+        'S',
+        Needed("cores"),
+        Tools::ALL,
+        &["SBATCH_CORE_SPEC", "SALLOC_CORE_SPEC", "SLURM_CORE_SPEC"],
+        "cores of each node left to the system",
+        |asked, given| specialized(asked, given, "-S"),
+    )
+    .hint("no cores are set aside; it is said each time that the option is ignored"),
+    opt(
+        "cores-per-socket",
+        NO,
+        Needed("C"),
+        Tools::ALL,
+        &["SLURM_NCORES_PER_SOCKET"],
+        "cores that each socket has at least",
+        |asked, given| {
+            asked.spec.options.inside.cores = counted(given, true)?;
+            Ok(())
+        },
+    ),
+    opt(
+        "cpu-freq",
+        NO,
+        Needed("min[-max[:gov]]"),
+        Tools::ALL,
+        &["SBATCH_CPU_FREQ_REQ", "SALLOC_CPU_FREQ_REQ", "SLURM_CPU_FREQ_REQ"],
+        "CPU frequency: low, medium, high, highm1, KHZ[-KHZ][:GOVERNOR]",
+        cpu_freq,
+    )
+    .hint("the frequency of CPUs is left to the nodes"),
+    opt(
+        "cpus-per-gpu",
+        NO,
+        Needed("n"),
+        Tools::ALL,
+        &["SBATCH_CPUS_PER_GPU", "SALLOC_CPUS_PER_GPU", "SLURM_CPUS_PER_GPU"],
+        "CPUs for each GPU",
+        |asked, given| {
+            asked.spec.options.gpus.cpus = Some(counted(given, true)?);
+            Ok(())
+        },
+    ),
+    opt(
+        "extra-node-info",
+        'B',
+        Needed("S[:C[:T]]"),
+        Tools::ALL,
+        &[],
+        "sockets, cores per socket, threads per core at least",
+        extra_node_info,
+    ),
+    opt(
+        "geometry",
+        NO,
+        Needed("AxBxC"),
+        Tools::ALL,
+        &["SBATCH_GEOMETRY", "SALLOC_GEOMETRY", "SLURM_GEOMETRY"],
+        "extents of the job's prism on a torus, in routers",
+        |asked, given| {
+            asked.spec.options.network.geometry = read(given, network::geometry, "extents like 4x4x8 are needed")?;
+            Ok(())
+        },
+    ),
+    opt(
+        "gpu-bind",
+        NO,
+        Needed("..."),
+        Tools::ALL,
+        &["SBATCH_GPU_BIND", "SALLOC_GPU_BIND", "SLURM_GPU_BIND"],
+        "which task gets which GPU: none, map_gpu:LIST, mask_gpu:LIST, per_task:GPUS, single:TASKS",
+        |asked, given| gpu_bind(asked, given, given.text()),
+    )
+    .partly("closest is refused: tasks are not told which GPUs are near their CPUs; verbose prints nothing"),
+    opt(
+        "gpu-freq",
+        NO,
+        Needed("..."),
+        Tools::ALL,
+        &["SBATCH_GPU_FREQ", "SALLOC_GPU_FREQ", "SLURM_GPU_FREQ"],
+        "GPU frequency",
+        |asked, given| {
+            checked(given, values::checked::gpu_frequency, "use [memory=]low, medium, high, highm1 or MHz")?;
+            asked.spec.options.shown.gpu_freq = some(given)?;
+            Ok(())
+        },
+    )
+    .hint("the frequency of GPUs is left to the nodes"),
+    opt(
+        "gpus",
+        'G',
+        Needed("n"),
+        Tools::ALL,
+        &["SBATCH_GPUS", "SALLOC_GPUS", "SLURM_GPUS"],
+        "GPUs of the whole job",
+        |asked, given| {
+            asked.spec.options.gpus.total = gpus(given)?;
+            Ok(())
+        },
+    ),
+    opt(
+        "gpus-per-node",
+        NO,
+        Needed("n"),
+        Tools::ALL,
+        &["SBATCH_GPUS_PER_NODE", "SALLOC_GPUS_PER_NODE", "SLURM_GPUS_PER_NODE"],
+        "GPUs of each node",
+        |asked, given| {
+            asked.spec.options.gpus.per_node = gpus(given)?;
+            Ok(())
+        },
+    ),
+    opt(
+        "gpus-per-socket",
+        NO,
+        Needed("n"),
+        Tools::ALL,
+        &["SBATCH_GPUS_PER_SOCKET", "SALLOC_GPUS_PER_SOCKET", "SLURM_GPUS_PER_SOCKET"],
+        "GPUs of each socket",
+        |asked, given| {
+            asked.spec.options.gpus.per_socket = gpus(given)?;
+            Ok(())
+        },
+    ),
+    opt(
+        "gpus-per-task",
+        NO,
+        Needed("n"),
+        Tools::ALL,
+        &["SBATCH_GPUS_PER_TASK", "SALLOC_GPUS_PER_TASK", "SLURM_GPUS_PER_TASK"],
+        "GPUs for each task",
+        |asked, given| {
+            asked.spec.options.gpus.per_task = gpus(given)?;
+            Ok(())
+        },
+    ),
+    opt(
+        "gres-flags",
+        NO,
+        Needed("opts"),
+        Tools::ALL,
+        &["SBATCH_GRES_FLAGS", "SALLOC_GRES_FLAGS", "SLURM_GRES_FLAGS"],
+        "how generic resources and cores go together",
+        |_, given| match given.text() {
+            "disable-binding" => Ok(()),
+            "enforce-binding" => Err(given.not_done("devices near the job's cores are only preferred: leave it out")),
+            "one-task-per-sharing" | "multiple-tasks-per-sharing" | "allow-task-sharing" => {
+                Err(given.not_done("devices are not divided among jobs: leave it out"))
+            }
+            _ => Err(given.invalid("use disable-binding, or leave it out")),
+        },
+    )
+    .partly(
+        "only disable-binding is taken: devices near a job's cores are preferred, never enforced, and never divided",
+    ),
+    opt(
+        "grid",
+        NO,
+        Needed("AxBxC[:periodic]"),
+        Tools::ALL,
+        &["SBATCH_GRID", "SALLOC_GRID", "SLURM_GRID"],
+        "ranks are a grid of processes: on a torus the job gets a prism on which neighbours are near",
+        |asked, given| {
+            let remedy = "use 1 to 4 extents like 32x32x32, and :periodic if the ends are neighbours";
+            let grid = network::grid(given.text()).ok_or_else(|| given.invalid(remedy))?;
+            asked.spec.options.network.grid = Some(grid);
+            Ok(())
+        },
+    ),
+    opt(
+        "hint",
+        NO,
+        Needed("TYPE"),
+        Tools::ALL,
+        &["SLURM_HINT", "SBATCH_HINT", "SALLOC_HINT"],
+        "compute_bound, memory_bound, multithread or nomultithread",
+        |asked, given| {
+            let unknown = || {
+                let line = format!("unrecognized --hint argument \"{}\", see --hint=help", given.text());
+                let remedy = given.remedy("use compute_bound, memory_bound, multithread or nomultithread");
+                Stop::Bad { lines: vec![line, remedy], exit: 1 }
+            };
+            asked.spec.options.hint = Some(Hint::parse(given.text()).ok_or_else(unknown)?);
+            Ok(())
+        },
+    ),
+    opt(
+        "mem-bind",
+        NO,
+        Needed("TYPE"),
+        Tools::ALL,
+        &["SBATCH_MEM_BIND", "SALLOC_MEM_BIND", "SLURM_MEM_BIND"],
+        "which memory tasks use: none or local (Linux gives it near a task's CPUs)",
+        mem_bind,
+    )
+    .or(&["mem_bind"])
+    .partly("rank, map_mem, mask_mem and sort are refused; with all others Linux gives memory near a task's CPUs"),
+    opt(
+        "network",
+        NO,
+        Needed("TYPE"),
+        Tools::ALL,
+        &["SBATCH_NETWORK", "SALLOC_NETWORK", "SLURM_NETWORK"],
+        "sensitive (links of its own), local or tolerant; Moab's words, too",
+        |asked, given| {
+            if !network::knows(given.text()) {
+                let why = "nothing is handed to a switch: use sensitive, local or tolerant, or leave it out";
+                return Err(given.not_done(why));
+            }
+            asked.spec.options.network.class = Some(network::class(given.text()));
+            Ok(())
+        },
+    )
+    .partly("words for switch plugins are refused, for there are none"),
+    opt(
+        "ntasks-per-gpu",
+        NO,
+        Needed("COUNT"),
+        Tools::ALL,
+        &["SLURM_NTASKS_PER_TRES", "SLURM_NTASKS_PER_GPU"],
+        "tasks for each GPU",
+        |asked, given| {
+            asked.spec.options.gpus.tasks = Some(counted(given, true)?);
+            Ok(())
+        },
+    )
+    .or(&["ntasks-per-tres"]),
+    opt("prefer", NO, Needed("LIST"), Tools::ALL, &[], "features that the nodes should have", |asked, given| {
+        asked.spec.options.prefer = some(given)?;
+        Ok(())
+    }),
+    opt(
+        "segment",
+        NO,
+        Needed("COUNT"),
+        Tools::ALL,
+        &["SBATCH_SEGMENT_SIZE", "SALLOC_SEGMENT_SIZE", "SRUN_SEGMENT_SIZE"],
+        "nodes that stand together in a block",
+        |asked, given| {
+            asked.spec.options.segment = Some(counted(given, true)?);
+            Ok(())
+        },
+    )
+    .partly("refused where topology.conf has blocks, which it would divide; it means nothing elsewhere"),
+    opt(
+        "sockets-per-node",
+        NO,
+        Needed("S"),
+        Tools::ALL,
+        &["SLURM_NSOCKETS_PER_NODE"],
+        "sockets that each node has at least",
+        |asked, given| {
+            asked.spec.options.inside.sockets = counted(given, true)?;
+            Ok(())
+        },
+    ),
+    opt(
+        "stencil",
+        NO,
+        Needed("WEIGHTS"),
+        Tools::ALL,
+        &["SBATCH_STENCIL", "SALLOC_STENCIL", "SLURM_STENCIL"],
+        "what neighbours in the grid exchange along each dimension, relatively: 4,4,1; halo: all alike",
+        |asked, given| {
+            let problem = "what neighbours exchange along each dimension of the grid is needed, like 4,4,1";
+            asked.spec.options.network.stencil = read(given, network::stencil, problem)?;
+            Ok(())
+        },
+    ),
+    opt(
+        "switches",
+        NO,
+        Needed("max-switches{@max-time-to-wait}"),
+        Tools::ALL,
+        &["SBATCH_REQ_SWITCH", "SALLOC_REQ_SWITCH", "SLURM_REQ_SWITCH"],
+        "at most so many leaf switches, waiting so long for them",
+        |asked, given| {
+            asked.spec.options.network.switches = read(given, network::switches, "a number is needed")?;
+            Ok(())
+        },
+    ),
+    opt(
+        "thread-spec",
+        NO,
+        Needed("threads"),
+        Tools::ALL,
+        &["SBATCH_THREAD_SPEC", "SALLOC_THREAD_SPEC", "SLURM_THREAD_SPEC"],
+        "threads of each node left to the system",
+        |asked, given| specialized(asked, given, "--thread-spec"),
+    )
+    .hint("no threads are set aside; it is said each time that the option is ignored"),
+    opt(
+        "threads-per-core",
+        NO,
+        Needed("T"),
+        Tools::ALL,
+        &["SBATCH_THREADS_PER_CORE", "SALLOC_THREADS_PER_CORE", "SLURM_THREADS_PER_CORE"],
+        "hardware threads to use of each core",
+        |asked, given| {
+            asked.spec.options.inside.threads = counted(given, true)?;
+            Ok(())
+        },
+    ),
+    opt(
+        "oom-kill-step",
+        NO,
+        Maybe("0|1"),
+        Tools::ALL,
+        &["SBATCH_OOM_KILL_STEP", "SALLOC_OOM_KILL_STEP", "SLURM_OOM_KILL_STEP"],
+        "1: a task that runs out of memory ends its step",
+        |asked, given| {
+            asked.spec.options.oom_kill_step = match given.text() {
+                "" | "1" => Some(true),
+                "0" => Some(false),
+                _ => return Err(given.invalid("0 or 1 is needed")),
+            };
+            Ok(())
+        },
+    ),
+    opt("stepmgr", NO, Flag, Tools::ALL, &[], "", ignore).hint("the controller is quick enough to create all steps"),
+    opt(
+        "tres-bind",
+        NO,
+        Needed("gres/gpu:TYPE"),
+        Tools::ALL,
+        &["SBATCH_TRES_BIND", "SALLOC_TRES_BIND", "SLURM_TRES_BIND"],
+        "which task gets which GPU",
+        tres_bind,
+    )
+    .partly("only gres/gpu is taken, with the types of --gpu-bind"),
+    opt(
+        "tres-per-task",
+        NO,
+        Needed("LIST"),
+        Tools::ALL,
+        &["SBATCH_TRES_PER_TASK", "SALLOC_TRES_PER_TASK", "SLURM_TRES_PER_TASK"],
+        "CPUs and GPUs for each task: cpu=2,gres/gpu=1",
+        tres_per_task,
+    )
+    .partly("only cpu and gres/gpu are taken: of other resources a task has no part of its own"),
+];
+
+/// Sets `--tres-bind`: `gres/gpu:map:0,1` is equivalent to `--gpu-bind=map:0,1`. Other resources can't be bound.
+fn tres_bind(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+    let bind = match given.text().split_once("gres/gpu:") {
+        Some((verbose, bind)) if matches!(verbose, "" | "verbose," | "v,") && !bind.contains("gres/") => bind,
+        _ => return Err(given.invalid("GPUs are bound: use gres/gpu:map:0,1 or gres/gpu:single:1")),
+    };
+    gpu_bind(asked, given, bind)
+}
+
+fn gpu_bind(asked: &mut Asked, given: &Given<'_>, bind: &str) -> Result<(), Stop> {
+    let known = "none, map_gpu:LIST, mask_gpu:LIST, per_task:GPUS or single:TASKS";
+    let bind = AsGiven::<GpuBind>::parse(bind).map_err(|why| match why {
+        NoGpuBind::Closest => given.not_done(&format!("which GPUs are near a task's CPUs is not known: use {known}")),
+        NoGpuBind::Malformed => {
+            let lines = vec![format!("Invalid --gpu-bind argument: gpu:{bind}"), given.remedy(&format!("use {known}"))];
+            Stop::Bad { lines, exit: 255 }
+        }
+    })?;
+    asked.spec.options.gpus.bind = Some(bind);
+    Ok(())
+}
+
+fn gpus(given: &Given<'_>) -> Result<Option<GpuCount>, Stop> {
+    read(given, GpuCount::parse, "use [NAME:][TYPE:]COUNT, such as gpu:2 or gpu:a100:1")
+}
+
+fn mem_bind(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+    match values::checked::memory_binding(given.text()) {
+        Ok(false) => {
+            asked.spec.options.shown.mem_bind = some(given)?;
+            Ok(())
+        }
+        Ok(true) => {
+            Err(given.not_done("memory is given near a task's CPUs: use none or local, or numactl in the script"))
+        }
+        Err(line) => Err(Stop::Bad { lines: vec![line, given.remedy("use none or local")], exit: 255 }),
+    }
+}
+
+fn cpu_freq(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+    values::checked::cpu_frequency(given.text()).map_err(|line| Stop::Bad {
+        lines: vec![
+            line,
+            "Invalid --cpu-freq argument".into(),
+            given.remedy("use P1[-P2[:GOVERNOR]], such as low-high"),
+        ],
+        exit: 255,
+    })?;
+    asked.spec.options.shown.cpu_freq = some(given)?;
+    Ok(())
+}
+
+/// Sets `--core-spec` or `--thread-spec`: ignored with a warning, as in Slurm where the configuration does not allow
+/// them.
+fn specialized(asked: &mut Asked, given: &Given<'_>, named: &str) -> Result<(), Stop> {
+    counted(given, false)?;
+    asked.warnings.push(format!(
+        "error: Ignoring {named} since it's not allowed by configuration (AllowSpecResourcesUsage = No)"
+    ));
+    Ok(())
+}
+
+/// Sets `--tres-per-task`: `cpu=2,gres/gpu:a100=1` is equivalent to `--cpus-per-task` and `--gpus-per-task`. Other
+/// resources can't be requested for each task.
+fn tres_per_task(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+    for word in given.text().split(',') {
+        let (name, count) = word.rsplit_once(['=', ':']).unwrap_or((word, "1"));
+        let number = count.parse().ok().filter(|number: &u32| *number > 0);
+        match (name, number) {
+            ("cpu", Some(number)) if word != name => asked.spec.need.cpus_per_task = Some(number),
+            ("gres/gpu", Some(number)) => asked.spec.options.gpus.per_task = Some(GpuCount::any(number)),
+            (name, Some(number)) if name.strip_prefix("gres/gpu:").is_some_and(is_plain) => {
+                let count = format!("{}:{number}", &name["gres/gpu:".len()..]);
+                let unreadable = || given.invalid("use a list such as cpu=2,gres/gpu=1");
+                asked.spec.options.gpus.per_task = Some(GpuCount::parse(&count).ok_or_else(unreadable)?);
+            }
+            (name, _) if name.strip_prefix("gres/").is_some_and(is_plain) || name.starts_with("license/") => {
+                return Err(given.invalid("of these a task has no part of its own: use --gres or --licenses"));
+            }
+            _ => return Err(given.invalid("use a list such as cpu=2,gres/gpu=1")),
+        }
+    }
+    asked.spec.options.shown.tres_per_task = some(given)?;
+    Ok(())
+}
+
+/// Returns whether the name is not empty and contains neither a count nor a path.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && !name.contains([':', '=', '/'])
+}
+
+/// Reads a host list. A value with a slash is the path of a file with the names, as in Slurm.
+fn host_list(given: &Given<'_>) -> Result<Option<String>, Stop> {
+    let text = given.text();
+    let file = if text.contains('/') { std::fs::read_to_string(text).ok() } else { None };
+    match file {
+        Some(names) => Ok(Some(names.split_whitespace().collect::<Vec<_>>().join(","))),
+        None => some(given),
+    }
+}
+
+/// Sets `--extra-node-info` (`-B`): `S[:C[:T]]`, each a number or `*`.
+fn extra_node_info(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+    let mut parts = [0; 3];
+    for (at, (part, place)) in given.text().split(':').zip(["first", "second", "third", "fourth"]).enumerate() {
+        let count = if part == "*" { Some(0) } else { part.parse().ok().filter(|count: &u32| *count > 0) };
+        if let (Some(field), Some(count)) = (parts.get_mut(at), count) {
+            *field = count;
+        } else {
+            let line = format!("Invalid numeric value \"{part}\" for {place} arg of -B.");
+            return Err(Stop::Bad {
+                lines: vec![line, given.remedy("use SOCKETS[:CORES[:THREADS]], each a number or *")],
+                exit: 1,
+            });
+        }
+    }
+    asked.extra_node_info = Some(parts);
+    Ok(())
+}
+
+fn exclusive(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+    let user = match given.text().to_ascii_lowercase().as_str() {
+        "" | "exclusive" | "1" | "yes" => false,
+        "user" => true,
+        "mcs" => return Err(given.not_done("there is no multi-category security: use --exclusive or --exclusive=user")),
+        _ => return Err(given.invalid("use it without a value, or user")),
+    };
+    (asked.spec.need.exclusive, asked.spec.options.exclusive_user) = (!user, user);
+    Ok(())
+}
+
+/// Reads the value of a `--mem…` option, MiB. In sbatch and salloc, two different ones of the same origin are an error.
+/// Of different origins the later one counts, and in srun the last one.
+fn memory(asked: &Asked, given: &Given<'_>) -> Result<u64, Stop> {
+    let rival = ["mem", "mem-per-cpu", "mem-per-gpu"]
+        .iter()
+        .filter(|name| **name != given.option.long)
+        .any(|name| asked.sources.get(*name).is_some_and(|source| same_place(source, given.source)));
+    if rival && given.tool != Tool::Srun {
+        return Err(Stop::bad("--mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive."));
+    }
+    parse_memory_mb(given.text()).map_err(|problem| given.invalid(&format!("{problem} (MB without a letter)")))
+}

@@ -1,0 +1,8 @@
+//! Parsers of option values: numbers, times, dependencies, arrays, signals.
+
+pub mod array;
+pub mod checked;
+pub mod dependency;
+pub mod number;
+pub mod signal;
+pub mod when;

@@ -1,0 +1,233 @@
+//! Completion of command lines in shells.
+
+use super::{Options, Page};
+use crate::options::Arg;
+use crate::options::flag;
+use crate::options::getopt::Shape;
+use crate::options::table::options_of;
+
+/// What may stand at a place of a command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Ids of jobs that wait or run.
+    Jobs,
+    /// Names of nodes.
+    Nodes,
+    /// Names of partitions.
+    Partitions,
+    /// Names of users.
+    Users,
+    /// Names of accounts.
+    Accounts,
+    /// Names of QOS.
+    Qos,
+    /// Names of reservations.
+    Reservations,
+    /// Names of files, which the shell completes by itself.
+    Files,
+    /// One of these words.
+    Words(&'static [&'static str]),
+}
+
+/// Completions of the last word of a command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Options, with their descriptions.
+    Options(Vec<(String, String)>),
+    /// A value that begins with `typed`. `before` stands in front of it in the same word, such as `--partition=debug,`.
+    Value {
+        /// Part of the word in front of the value.
+        before: String,
+        /// Beginning of the value.
+        typed: String,
+        /// Kind of the value.
+        wanted: Wanted,
+    },
+}
+
+/// States of jobs, for `--states`.
+const JOB_STATES: &[&str] =
+    &["PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT"];
+
+/// Returns what the value of the option `long` of the command `name` is.
+fn value_of(name: &str, long: &str) -> Wanted {
+    match long {
+        "partition" | "partitions" => Wanted::Partitions,
+        "nodelist" | "nodes" | "exclude" | "node" if name != "sbatch" && name != "srun" && name != "salloc" => {
+            Wanted::Nodes
+        }
+        "nodelist" | "exclude" => Wanted::Nodes,
+        "job" | "jobs" | "jobid" => Wanted::Jobs,
+        "user" | "users" | "uid" | "mail-user" => Wanted::Users,
+        "account" | "accounts" => Wanted::Accounts,
+        "qos" => Wanted::Qos,
+        "reservation" => Wanted::Reservations,
+        "state" | "states" if name != "sinfo" => Wanted::Words(JOB_STATES),
+        "states" => Wanted::Words(&["idle", "alloc", "mix", "down", "drain", "drained", "draining", "maint", "resv"]),
+        "mail-type" => Wanted::Words(&["NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL"]),
+        "open-mode" => Wanted::Words(&["append", "truncate"]),
+        "distribution" => Wanted::Words(&["block", "cyclic", "arbitrary", "plane="]),
+        "mpi" => Wanted::Words(&["none", "pmix", "pmi2"]),
+        _ => Wanted::Files,
+    }
+}
+
+/// Returns what an operand of the command is, by the words before it.
+fn operand_of(name: &str, before: &[String]) -> Wanted {
+    const VERBS: &[&str] = &[
+        "show",
+        "update",
+        "hold",
+        "release",
+        "requeue",
+        "requeuehold",
+        "suspend",
+        "resume",
+        "create",
+        "delete",
+        "ping",
+        "reconfigure",
+        "shutdown",
+        "top",
+        "uhold",
+        "notify",
+        "listpids",
+        "pidinfo",
+        "write",
+        "wait_job",
+        "completing",
+        "version",
+    ];
+    const SHOWN: &[&str] = &[
+        "job",
+        "node",
+        "partition",
+        "reservation",
+        "config",
+        "step",
+        "licenses",
+        "assoc_mgr",
+        "daemons",
+        "topology",
+        "hostnames",
+        "hostlist",
+    ];
+    let words: Vec<&str> = before.iter().map(String::as_str).filter(|word| !word.starts_with('-')).collect();
+    match (name, words.as_slice()) {
+        ("scancel" | "seff" | "squall why" | "sattach", _) => Wanted::Jobs,
+        ("scontrol", []) => Wanted::Words(VERBS),
+        ("scontrol", ["show"]) => Wanted::Words(SHOWN),
+        ("scontrol", ["show", "job" | "jobs" | "step", ..]) => Wanted::Jobs,
+        ("scontrol", ["show", "node" | "nodes", ..]) => Wanted::Nodes,
+        ("scontrol", ["show", "partition" | "partitions", ..]) => Wanted::Partitions,
+        ("scontrol", ["show", "reservation" | "reservations", ..]) => Wanted::Reservations,
+        (
+            "scontrol",
+            [
+                "hold" | "uhold" | "release" | "requeue" | "requeuehold" | "suspend" | "resume" | "top" | "notify"
+                | "wait_job" | "listpids",
+                ..,
+            ],
+        ) => Wanted::Jobs,
+        ("sacctmgr", []) => Wanted::Words(&["show", "add", "modify", "delete", "dump", "load", "version"]),
+        ("sacctmgr", ["show" | "add" | "modify" | "delete"]) => {
+            Wanted::Words(&["account", "user", "qos", "association", "cluster", "tres", "event", "transaction"])
+        }
+        ("sreport", []) => Wanted::Words(&["cluster", "job", "user", "reservation"]),
+        ("sreport", ["cluster"]) => {
+            Wanted::Words(&["AccountUtilizationByUser", "UserUtilizationByAccount", "Utilization"])
+        }
+        ("sreport", ["job"]) => Wanted::Words(&["SizesByAccount", "SizesByWcKey"]),
+        ("sreport", ["user"]) => Wanted::Words(&["TopUsage"]),
+        _ => Wanted::Files,
+    }
+}
+
+/// An option's names and value, as completion needs them.
+struct Known {
+    names: Vec<String>,
+    arg: Arg,
+    long: &'static str,
+    doc: &'static str,
+}
+
+fn known<O: Shape>(option: &O, doc: &'static str) -> Known {
+    let long = std::iter::once(option.long()).chain(option.aliases().iter().copied()).filter(|name| !name.is_empty());
+    let letter = option.short().map(|letter| format!("-{letter}"));
+    Known {
+        names: long.map(|name| format!("--{name}")).chain(letter).collect(),
+        arg: option.arg(),
+        long: option.long(),
+        doc,
+    }
+}
+
+impl Page {
+    fn known(&self) -> Vec<Known> {
+        match self.options {
+            Options::Own(own) => flag::all(own).map(|flag| known(flag, flag.doc)).collect(),
+            Options::Job(tool) => options_of(tool).map(|option| known(option, option.doc)).collect(),
+        }
+    }
+
+    /// Returns the completions of the last of `words`, which are the arguments so far; the last may be empty.
+    pub fn complete(&self, words: &[String]) -> Found {
+        let (last, before) = words.split_last().map_or(("", &[][..]), |(last, before)| (last.as_str(), before));
+        let options = self.known();
+        let needs = |word: &String| options.iter().find(|o| matches!(o.arg, Arg::Needed(_)) && o.names.contains(word));
+        if let Some(option) = before.last().and_then(needs) {
+            return listed("", last, value_of(self.name, option.long));
+        }
+        if let Some((name, value)) = last.split_once('=').filter(|_| last.starts_with("--"))
+            && let Some(option) = options.iter().find(|o| o.names.iter().any(|known| known == name))
+        {
+            return listed(&format!("{name}="), value, value_of(self.name, option.long));
+        }
+        if last.starts_with('-') {
+            let fits = |o: &Known| {
+                let names =
+                    o.names.iter().filter(|name| name.starts_with(last) && (last.len() > 1 || name.starts_with("--")));
+                let ending = if matches!(o.arg, Arg::Needed(_)) { "=" } else { "" };
+                let word =
+                    |name: &String| if name.starts_with("--") { format!("{name}{ending}") } else { name.clone() };
+                names.map(|name| (word(name), o.doc.to_owned())).collect::<Vec<_>>()
+            };
+            return Found::Options(options.iter().filter(|o| !o.doc.is_empty()).flat_map(fits).collect());
+        }
+        listed("", last, operand_of(self.name, before))
+    }
+}
+
+/// Returns the completion of the last item of a list with commas.
+fn listed(before: &str, text: &str, wanted: Wanted) -> Found {
+    let (done, typed) = match text.rsplit_once(',') {
+        Some((done, typed)) if wanted != Wanted::Files => (format!("{done},"), typed),
+        _ => (String::new(), text),
+    };
+    Found::Value { before: format!("{before}{done}"), typed: typed.to_owned(), wanted }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Found, Wanted};
+    use crate::options::Tool;
+    use crate::page::{Options, Page};
+
+    fn complete(words: &[&str]) -> Found {
+        let page = Page { name: "sbatch", about: "", synopsis: &[], options: Options::Job(Tool::Sbatch), notes: "" };
+        page.complete(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn options_and_values() {
+        let Found::Options(found) = complete(&["-N", "2", "--par"]) else { panic!("no options") };
+        let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["--partition=", "--parsable"]);
+        let value =
+            |before: &str, typed: &str, wanted| Found::Value { before: before.into(), typed: typed.into(), wanted };
+        assert_eq!(complete(&["--partition=de"]), value("--partition=", "de", Wanted::Partitions));
+        assert_eq!(complete(&["-p", "a,d"]), value("a,", "d", Wanted::Partitions));
+        assert_eq!(complete(&["-w", ""]), value("", "", Wanted::Nodes));
+        assert_eq!(complete(&["job"]), value("", "job", Wanted::Files));
+    }
+}

@@ -1,0 +1,163 @@
+//! Texts for refusals of the controller, in Slurm's words.
+
+use squall_model::wire::client::Refusal;
+
+use crate::limit_reason::limit_reason;
+
+/// Returns Slurm's text for a refusal (its `slurm_strerror`).
+pub fn text(refusal: &Refusal) -> String {
+    let words = match refusal {
+        Refusal::InvalidJobId | Refusal::InvalidStepId => "Invalid job id specified",
+        Refusal::InvalidPartition(name) if name.is_empty() => "No partition specified or system default partition",
+        Refusal::InvalidPartition(_) => "Invalid partition name specified",
+        Refusal::PartitionNotAvailable(_) => "Required partition not available (inactive or drain)",
+        Refusal::InvalidNode(_) => "Invalid node name specified",
+        Refusal::InvalidAccount(_) => "Invalid account or account/partition combination specified",
+        Refusal::InvalidQos(_) => "Invalid qos specification",
+        // The refusal names file, line and problem; no option is at fault.
+        Refusal::InvalidValue { option, problem, .. } if option == "configuration" => problem.trim_end(),
+        Refusal::InvalidValue { option, .. } => invalid_value(option),
+        Refusal::NodeConfigNotAvailable(_) => "Requested node configuration is not available",
+        Refusal::TooManyRequested(what) => match what.as_str() {
+            "nodes" => "Node count specification invalid",
+            "memory" => "Memory required by task is not available",
+            _ => "More processors requested than permitted",
+        },
+        Refusal::DependencyProblem => "Job dependency problem",
+        Refusal::AccessDenied | Refusal::HeldByAdmin => "Access/permission denied",
+        Refusal::Held => "Job is in held state, pending scheduler release",
+        Refusal::AlreadyDone => "Job/step already completing or completed",
+        Refusal::NotPending => "Job is no longer pending execution",
+        Refusal::NotRunning => "Job is not running",
+        Refusal::WrongState(_) => "Job can not be altered now, try again later",
+        Refusal::NotRequeueable => "Requested operation is presently disabled",
+        Refusal::ArrayTooLarge { .. } | Refusal::HetArray => "Invalid job array specification",
+        Refusal::TooLarge(..) => "Pathname of a file, directory or other parameter too long",
+        Refusal::QueueFull(_) | Refusal::Limit(..) => {
+            "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+        }
+        Refusal::DiskFull => "I/O error writing script/environment to file",
+        Refusal::KeyReused => "Duplicate job id",
+        Refusal::Busy => "Requested nodes are busy",
+        Refusal::PartitionDown(_) => "Partition in DOWN state",
+        Refusal::NodeNotAvailable => "Required node not available (down, drained or reserved)",
+        Refusal::Revoked => "Job has already finished",
+        Refusal::NotSupported(_) => "Requested operation not supported on this system",
+        Refusal::Stale => "It was changed by somebody else meanwhile; try again",
+        Refusal::PartitionBusy(_) => "Partition is in use",
+        Refusal::Contradiction(..) => "Invalid argument",
+        Refusal::ReservationInvalid(_) => "Requested reservation is invalid",
+        Refusal::ReservationAccess(_) => "Access denied to requested reservation",
+        Refusal::ReservationBusy(_) => "Requested reservation is in use",
+        Refusal::ReservationOverlap(_) => "Requested reservation overlaps with another reservation",
+        Refusal::CellAway(_) => "Unable to contact slurm controller (connect failure)",
+        Refusal::OutOfIds => "Unable to assign a job id",
+        Refusal::ShuttingDown => "Unable to contact slurm controller (shutting down)",
+    };
+    words.to_owned()
+}
+
+fn invalid_value(option: &str) -> &'static str {
+    match option {
+        "time-min" => "Invalid time-min specification (exceeds job's time or other limits)",
+        "time" | "TimeLimit" | "deadline" => "Requested time limit is invalid (missing or exceeds some limit)",
+        "nodes" => "Node count specification invalid",
+        "ntasks" => "Task count specification invalid",
+        "cpus-per-task" => "CPU count specification invalid",
+        "nodelist" | "exclude" => "Invalid node name specified",
+        "constraint" => "Invalid feature specification",
+        "active-features" => "Active features not subset of available features",
+        "prefer" => "Invalid preferred feature specification",
+        "array" => "Invalid job array specification",
+        "dependency" => "Job dependency problem",
+        "gres" | "gpus" | "gpus-per-node" | "gpus-per-socket" | "gpus-per-task" => {
+            "Invalid generic resource (gres) specification"
+        }
+        "licenses" => "Invalid license specification",
+        "reservation" => "Requested reservation is invalid",
+        "begin" => "Invalid time specified",
+        "nice" => "Invalid --nice value",
+        _ => "Invalid argument",
+    }
+}
+
+/// Returns details of a refusal, for a line before its text: which value is wrong, and what would be right. None:
+/// there are none.
+pub fn detail(refusal: &Refusal) -> Option<String> {
+    match refusal {
+        Refusal::InvalidPartition(name) if name.is_empty() => None,
+        Refusal::InvalidPartition(name) => Some(format!("invalid partition specified: {name}")),
+        Refusal::PartitionNotAvailable(name) => Some(format!("partition {name} takes no jobs now; see sinfo")),
+        Refusal::InvalidNode(name) if name.is_empty() => None,
+        Refusal::InvalidNode(name) => Some(format!("no node is called {name}; sinfo -N lists them")),
+        Refusal::InvalidAccount(name) => Some(format!("invalid account specified: {name}")),
+        Refusal::InvalidQos(name) => Some(format!("invalid qos specified: {name}")),
+        Refusal::InvalidValue { option, value, problem } if value.is_empty() => Some(format!("--{option}: {problem}")),
+        Refusal::InvalidValue { option, value, problem } => Some(format!("--{option}={value}: {problem}")),
+        Refusal::NodeConfigNotAvailable(what) => Some(match what.as_str() {
+            "" => return None,
+            "memory" => "Memory specification can not be satisfied".to_owned(),
+            "CPUs" => "CPU count per node can not be satisfied".to_owned(),
+            "tmp disk" => "Temporary disk specification can not be satisfied".to_owned(),
+            "such nodes" => "too few nodes of the partition have what is asked for; scontrol show node".to_owned(),
+            "sockets" => "Socket, core and/or thread specification can not be satisfied".to_owned(),
+            "nodes" => "Node count specification invalid".to_owned(),
+            other => other.to_owned(),
+        }),
+        Refusal::WrongState(what) | Refusal::NotSupported(what) => Some(what.clone()).filter(|w| !w.is_empty()),
+        Refusal::ArrayTooLarge { highest } => Some(format!("the highest array index allowed here is {highest}")),
+        Refusal::HetArray => Some("an array can't be a component of a heterogeneous job".to_owned()),
+        Refusal::CellAway(cell) => Some(format!("cell {cell} does not answer")),
+        Refusal::PartitionBusy(name) => Some(format!("jobs of partition {name} wait or run; squeue -p {name}")),
+        Refusal::OutOfIds => {
+            Some("jobs that are known have all ids from first_job_id to max_job_id; try again later".to_owned())
+        }
+        Refusal::TooLarge(what, limit) => Some(format!("{what} is too large; at most {limit} bytes are allowed")),
+        Refusal::QueueFull(limit) => Some(format!("the queue holds {limit} jobs, its limit; try again later")),
+        Refusal::DiskFull => {
+            Some("the controller's disk is full: no new jobs until there is room; running jobs go on".to_owned())
+        }
+        Refusal::Limit(whose, limit) => Some(limit_reason(*whose, *limit).to_owned()),
+        Refusal::Contradiction(what, why) => Some(format!("{what}: {why}")),
+        Refusal::KeyReused => Some("the request's key was used before for something else; submit again".to_owned()),
+        Refusal::HeldByAdmin => Some("the job is held by an operator, who must release it".to_owned()),
+        Refusal::ReservationInvalid(what) | Refusal::ReservationBusy(what) | Refusal::ReservationOverlap(what) => {
+            Some(what.clone())
+        }
+        Refusal::ReservationAccess(name) => {
+            Some(format!("reservation {name} is for others; scontrol show reservation"))
+        }
+        Refusal::NotRequeueable => Some("the job was submitted with --no-requeue, or is no batch job".to_owned()),
+        _ => None,
+    }
+}
+
+/// Returns the lines for a refused request, each to be printed after `NAME: error: `. The last one is `WHAT: TEXT`.
+pub fn lines(what: &str, refusal: &Refusal) -> Vec<String> {
+    detail(refusal).into_iter().chain([format!("{what}: {}", text(refusal))]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_model::wire::client::Refusal;
+
+    use super::lines;
+
+    fn seen(refusal: &Refusal) -> String {
+        lines("Batch job submission failed", refusal).join("\n")
+    }
+
+    #[test]
+    fn refusals_in_slurms_words() {
+        assert_eq!(
+            seen(&Refusal::InvalidPartition("X".into())),
+            "invalid partition specified: X\nBatch job submission failed: Invalid partition name specified"
+        );
+        assert_eq!(
+            seen(&Refusal::NodeConfigNotAvailable("memory".into())),
+            "Memory specification can not be satisfied\n\
+             Batch job submission failed: Requested node configuration is not available"
+        );
+        assert_eq!(seen(&Refusal::DependencyProblem), "Batch job submission failed: Job dependency problem");
+    }
+}

@@ -1,0 +1,49 @@
+//! JSON of `sshare --json`: fair shares.
+
+use serde_json::{Value, json};
+use squall_model::wire::standing::Share;
+
+use crate::shapes::number;
+
+/// Returns the JSON of the shares `wanted`. `all` is the complete list, in which associations follow their parent
+/// account.
+pub fn shares(all: &[Share], wanted: &[Share], cluster: &str) -> Value {
+    let list: Vec<Value> = wanted.iter().map(|share| line(share, parent(all, share), cluster)).collect();
+    let total: u64 = all.iter().filter(|share| share.depth == 1).filter_map(|share| share.shares).map(u64::from).sum();
+    json!({"shares": list, "total_shares": total})
+}
+
+/// Returns the parent account of a share: the closest earlier entry of `all` with a smaller depth. Empty: none.
+fn parent<'a>(all: &'a [Share], share: &Share) -> &'a str {
+    let at = all.iter().position(|other| other == share).unwrap_or(0);
+    all[..at].iter().rev().find(|other| other.depth < share.depth).map_or("", |above| above.account.as_str())
+}
+
+fn line(share: &Share, parent: &str, cluster: &str) -> Value {
+    let real = |value: f64| json!({"set": true, "infinite": false, "number": value});
+    let [cpu, memory_mb, node] = share.run_minutes.map(|minutes| minutes * 60);
+    let running: Vec<Value> = [("cpu", cpu), ("mem", memory_mb), ("node", node), ("billing", cpu)]
+        .map(|(name, seconds)| json!({"name": name, "value": number(Some(seconds))}))
+        .into();
+    let user = !share.user.is_empty();
+    json!({
+        "id": share.id,
+        "cluster": cluster,
+        "name": if user { &share.user } else { &share.account },
+        "parent": if user { &share.account } else { parent },
+        "partition": share.partition,
+        "shares_normalized": real(share.norm_shares.0),
+        "shares": number(share.shares.map(u64::from)),
+        "tres": {
+            "run_seconds": running,
+            "group_minutes": [],
+            "usage": [{"name": "cpu", "value": share.raw_usage.0}],
+        },
+        "effective_usage": share.effective_usage.0,
+        "usage_normalized": real(share.norm_usage.0),
+        "usage": share.raw_usage.0 as u64,
+        // The level of an association without usage is infinite, which JSON can't express.
+        "fairshare": {"factor": share.fairshare.0, "level": share.level.0.min(f64::MAX)},
+        "type": [if user { "USER" } else { "ASSOCIATION" }],
+    })
+}
