@@ -2,12 +2,14 @@
 
 pub(crate) mod allocation;
 mod cells;
+pub(crate) mod complete;
 mod configure;
 pub(crate) mod daemons;
 pub(crate) mod down;
 pub(crate) mod hostfile;
 pub(crate) mod links;
 pub(crate) mod listing;
+pub(crate) mod man;
 pub(crate) mod sacct;
 pub(crate) mod sacctmgr;
 pub(crate) mod salloc;
@@ -33,12 +35,15 @@ pub(crate) mod up;
 pub(crate) mod what_if;
 pub(crate) mod why;
 
+use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 
 use squall_files::place::{Place, STATE_VARIABLE};
 use squall_host::life;
+use squall_text::options::flag::Arguments;
+use squall_text::page::Page;
 
 /// Ends a command that starts or ends daemons: prints its result or its error, and returns the exit code.
 fn end(command: &str, done: Result<String, String>) -> ExitCode {
@@ -54,6 +59,26 @@ fn end(command: &str, done: Result<String, String>) -> ExitCode {
     }
 }
 
+/// Runs a command of Squall's own: answers `--help`, or calls `deed` with the parsed command line and prints its result
+/// or its error.
+fn own(page: &Page, args: &[OsString], deed: impl FnOnce(&Arguments) -> Result<String, String>) -> ExitCode {
+    let name = page.name.trim_start_matches("squall ");
+    let given = match page.parse(args) {
+        Ok(given) => given,
+        Err(problem) => {
+            eprintln!("squall {name}: error: {problem}; see `squall {name} --help`");
+            return ExitCode::from(2);
+        }
+    };
+    let done = match () {
+        () if given.has("help") => Ok(page.help()),
+        () if given.has("usage") => Ok(page.usage()),
+        () if given.has("version") => Ok(format!("squall {}\n", env!("CARGO_PKG_VERSION"))),
+        () => deed(&given),
+    };
+    end(name, done)
+}
+
 /// Refuses users other than root and the owner of the cluster's state folder. Called before anything is printed or
 /// done.
 fn owned(place: &Place) -> Result<(), String> {
@@ -64,7 +89,8 @@ fn owned(place: &Place) -> Result<(), String> {
         return Ok(());
     }
     let name = squall_files::users::by_uid(owner).map_or_else(|| format!("uid {owner}"), |user| user.name);
-    Err(format!("the cluster in {} is {name}'s: only {name} and root may do that", dir.display()))
+    let may = if owner == 0 { "only root may do that".to_owned() } else { format!("only {name} and root may do that") };
+    Err(format!("the cluster in {} is {name}'s: {may}", dir.display()))
 }
 
 /// Returns the part of the message after a start that tells how commands find this cluster.

@@ -221,7 +221,7 @@ fn compare(history: &History, is: &World, other: &World, as_json: bool) -> Strin
     let was: Vec<Option<Time>> = history.starts.iter().copied().map(Some).collect();
     let same = again(&is.config, &is.nodes, jobs, |_| {}).starts;
     let then = again(&other.config, &other.nodes, jobs, |_| {}).starts;
-    let figures = [("as it was", &was), ("as it is, once more", &same), ("what if", &then)]
+    let figures = [("actual", &was), ("simulated as configured", &same), ("simulated with changes", &then)]
         .map(|(name, starts)| Figures::of(name, jobs, starts));
     let (mut earlier, mut later) = (0, 0);
     for (before, after) in same.iter().zip(&then).filter_map(|(a, b)| Some(((*a)?, (*b)?))) {
@@ -244,19 +244,19 @@ fn compare(history: &History, is: &World, other: &World, as_json: bool) -> Strin
     }
     let _ = writeln!(
         text,
-        "\n{:<20} {:>8} {:>11} {:>11} {:>11} {:>11} {:>11}",
+        "\n{:<23} {:>8} {:>11} {:>11} {:>11} {:>11} {:>11}",
         "seconds", "started", "mean wait", "median", "95 %", "longest", "makespan"
     );
     for one in &figures {
         let _ = writeln!(
             text,
-            "{:<20} {:>8} {:>11.1} {:>11.1} {:>11.1} {:>11.1} {:>11.1}",
+            "{:<23} {:>8} {:>11.1} {:>11.1} {:>11.1} {:>11.1} {:>11.1}",
             one.name, one.started, one.mean_s, one.median_s, one.p95_s, one.max_s, one.makespan_s
         );
     }
-    let _ = writeln!(text, "what if: {earlier} jobs start earlier than once more as it is, {later} later");
+    let _ = writeln!(text, "{earlier} jobs would start earlier and {later} later than in the simulation of the present configuration");
     if !never.is_empty() {
-        let _ = writeln!(text, "what if: these could never start: {}", never.join(" "));
+        let _ = writeln!(text, "with the changes these could never start: {}", never.join(" "));
     }
     text
 }
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(rows[2][3..], ["3", "33.0", "0.0", "99.0", "99.0", "150.0"], "{text}");
         assert_eq!(rows[3][5..], rows[2][3..], "what is rehearsed as it is comes out as it was: {text}");
         assert_eq!(rows[4][2..], ["3", "82.3", "99.0", "148.0", "148.0", "180.0"], "{text}");
-        assert!(text.ends_with("what if: 0 jobs start earlier than once more as it is, 1 later\n"), "{text}");
+        assert!(text.ends_with("0 jobs would start earlier and 1 later than in the simulation of the present configuration\n"), "{text}");
         let more = compare(&history(), &is, &changed(&is, &given("--nodes 4")).unwrap(), true);
         let more: serde_json::Value = serde_json::from_str(&more).unwrap();
         assert_eq!((more["earlier"].as_u64(), more["courses"][2]["max_wait_s"].as_f64()), (Some(1), Some(0.0)));

@@ -85,7 +85,7 @@ fn text(told: &Why, clock: &Clock) -> String {
     let _ = if never {
         writeln!(text, "Job {} can never start as it is: {first}.", told.job)
     } else {
-        writeln!(text, "Job {} waits. What counts: {first}.", told.job)
+        writeln!(text, "Job {} waits. Main reason: {first}.", told.job)
     };
     for reason in &told.reasons {
         let _ = writeln!(text, "  {:<24} {}", words::pending_reason(reason), meaning(reason));
@@ -155,7 +155,7 @@ fn partition_text(partition: &WhyPartition) -> String {
         partition.nodes,
         match (partition.room, partition.empty, partition.ideal) {
             (true, ..) => "there is room for it now",
-            (false, true, _) => "it fits when running jobs have ended",
+            (false, true, _) => "it will fit when running jobs end",
             (false, false, true) => "it fits when nodes that are down or reserved are back",
             (false, false, false) => "it does not fit, though all were idle and up",
         }
@@ -198,14 +198,14 @@ fn misfit_text(misfit: &WhyMisfit) -> String {
 fn meaning(reason: &PendingReason) -> Cow<'static, str> {
     let words = match reason {
         PendingReason::None => "it starts soon",
-        PendingReason::Resources => "running jobs hold what it needs",
-        PendingReason::Priority => "others are ahead of it",
+        PendingReason::Resources => "what it needs is in use or not available",
+        PendingReason::Priority => "jobs with a higher priority come first",
         PendingReason::Dependency => "another job must come first",
         PendingReason::DependencyNeverSatisfied => "what it depends on can not happen any more: cancel it",
         PendingReason::BeginTime => "its begin time lies ahead",
         PendingReason::JobHeldUser => "it is held: scontrol release",
         PendingReason::JobHeldAdmin => "an operator holds it",
-        PendingReason::JobArrayTaskLimit => "as many tasks of its array run as may",
+        PendingReason::JobArrayTaskLimit => "the limit of its array's running tasks (%N) is reached",
         PendingReason::PartitionNodeLimit => "more nodes than the partition allows or has",
         PendingReason::PartitionConfig => "more CPUs than the partition has: ask for fewer tasks or CPUs",
         PendingReason::PartitionTimeLimit => "longer than the partition allows: scontrol update TimeLimit=",
@@ -215,7 +215,7 @@ fn meaning(reason: &PendingReason) -> Cow<'static, str> {
         PendingReason::Licenses => "other jobs hold its licenses",
         PendingReason::Reservation => "its reservation has not begun",
         PendingReason::ReservationDeleted => "its reservation is gone: scontrol update or scancel",
-        PendingReason::LaunchFailed(_) => "it could not be started there: scontrol release when that is mended",
+        PendingReason::LaunchFailed(_) => "it could not be started there, and is tried again",
         PendingReason::JobHoldMaxRequeue => "it was requeued too often: scontrol release",
         PendingReason::Cleaning => "its last run is not gone from all nodes yet",
         PendingReason::Limit(whose, limit) => return Cow::Owned(limit_text(*whose, *limit)),
@@ -228,13 +228,13 @@ fn limit_text(whose: Whose, limit: Limit) -> String {
     use Limit as L;
     let what = match (limit, limit.tres()) {
         (_, Some(tres)) => tres_text(limit.scope(), tres),
-        (L::GrpJobs, _) => "all its users together run as many jobs as they may".into(),
-        (L::GrpSubmit, _) => "all its users together have submitted as many jobs as they may".into(),
-        (L::GrpWall, _) => "all its users together have run as long as they may".into(),
-        (L::MaxJobs | L::UserJobs, _) => "its user runs as many jobs as may be".into(),
-        (L::MaxSubmit | L::UserSubmit, _) => "its user has submitted as many jobs as may be".into(),
-        (L::AccountJobs, _) => "its account runs as many jobs as may be".into(),
-        (L::AccountSubmit, _) => "its account has submitted as many jobs as may be".into(),
+        (L::GrpJobs, _) => "the limit of running jobs of all its users together is reached".into(),
+        (L::GrpSubmit, _) => "the limit of submitted jobs of all its users together is reached".into(),
+        (L::GrpWall, _) => "the limit of running time of all its users together is reached".into(),
+        (L::MaxJobs | L::UserJobs, _) => "its user's limit of running jobs is reached".into(),
+        (L::MaxSubmit | L::UserSubmit, _) => "its user's limit of submitted jobs is reached".into(),
+        (L::AccountJobs, _) => "its account's limit of running jobs is reached".into(),
+        (L::AccountSubmit, _) => "its account's limit of submitted jobs is reached".into(),
         _ => Cow::Borrowed("it asks for a longer time than a job may have"),
     };
     match whose {
@@ -245,21 +245,21 @@ fn limit_text(whose: Whose, limit: Limit) -> String {
 
 /// Describes a limit of one resource that a job has reached.
 fn tres_text(scope: Scope, tres: Tres) -> Cow<'static, str> {
-    let (many, more, fewer, noun) = match tres {
-        Tres::Cpu => ("many", "more", "fewer", "CPUs"),
-        Tres::Mem => ("much", "more", "less", "memory"),
-        Tres::Node => ("many", "more", "fewer", "nodes"),
-        Tres::Gpu => ("many", "more", "fewer", "GPUs"),
+    let (more, fewer, noun) = match tres {
+        Tres::Cpu => ("more", "fewer", "CPUs"),
+        Tres::Mem => ("more", "less", "memory"),
+        Tres::Node => ("more", "fewer", "nodes"),
+        Tres::Gpu => ("more", "fewer", "GPUs"),
     };
     let text = match scope {
-        Scope::Grp => format!("all its users together have as {many} {noun} as they may"),
-        Scope::GrpUsed => format!("all its users together have used {noun} for as long as they may"),
-        Scope::GrpDue => format!("what runs of all its users may still use {noun} for as long as may be"),
+        Scope::Grp => format!("the limit of {noun} of all its users together is reached"),
+        Scope::GrpUsed => format!("the budget of {noun} of all its users together is used up"),
+        Scope::GrpDue => format!("running jobs of all its users will use up their budget of {noun}"),
         Scope::Job => format!("it asks for {more} {noun} than a job may have"),
         Scope::JobDue => format!("it asks for {noun} for a longer time than a job may have"),
         Scope::Node => format!("it asks for {more} {noun} on each node than a job may have"),
-        Scope::User => format!("its user has as {many} {noun} as may be"),
-        Scope::Account => format!("its account has as {many} {noun} as may be"),
+        Scope::User => format!("its user's limit of {noun} is reached"),
+        Scope::Account => format!("its account's limit of {noun} is reached"),
         Scope::Least => format!("it asks for {fewer} {noun} than a job must have"),
     };
     text.into()
@@ -439,11 +439,11 @@ mod tests {
         let clock = Clock { zone: jiff::tz::TimeZone::UTC, style: Style::Standard, now: squall_model::time::Time(0) };
         let seen = text(&told, &clock);
         for part in [
-            "Job 12 waits. What counts: Licenses.",
+            "Job 12 waits. Main reason: Licenses.",
             "QOSGrpCpuLimit           all its users together have as many CPUs as they may, by its QOS: sacctmgr show qos",
             "License foo: 2 wanted, 1 free",
             "Reservation maint: 1970-01-01T00:00:00 to 1970-01-01T00:01:00",
-            "Partition debug: needs 2 of 4 nodes; it fits when running jobs have ended",
+            "Partition debug: needs 2 of 4 nodes; it will fit when running jobs end",
             "     3 GPUs or other resources held by jobs         n[1-3]",
             "Enough nodes have room, but no prism of 2x1x1, 1x2x1 is free among them (--geometry=2x1x1)",
             "7 jobs are ahead of it: 9, 10, …",

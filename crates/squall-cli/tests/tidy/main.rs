@@ -19,10 +19,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("store", &["model", "files", "engine"]),
     ("host", &["model", "files", "sched", "engine", "store"]),
     ("sim", &["model", "sched", "engine", "store"]),
-    ("client", &["model", "files"]),
-    ("c", &["model", "client"]),
-    ("lab", &["model", "files", "sched", "engine", "store", "host", "sim", "client"]),
-    ("cli", &["model", "files", "sched", "engine", "host", "sim", "client", "lab"]),
+    ("text", &["model", "files"]),
+    ("client", &["model", "files", "text"]),
+    ("c", &["model", "text", "client"]),
+    ("lab", &["model", "files", "sched", "engine", "store", "host", "sim", "text", "client"]),
+    ("cli", &["model", "files", "sched", "engine", "host", "sim", "text", "client", "lab"]),
 ];
 
 /// The only libraries that the pure crates may use.

@@ -126,7 +126,7 @@ fn page() -> String {
         "# Options without effect\n\n\
          What sbatch, srun and salloc do with options of Slurm that Squall does not fully have. An option works, or is in\n\
          one of these lists. The same holds for `#SBATCH` lines and for the variables of the options. This page is made\n\
-         from the option table (`crates/squall-cli/src/options/table/`); a test keeps them in step.\n",
+         from the option table (`crates/squall-text/src/options/table/`); a test keeps them in step.\n",
     );
     let commands = |option: &Opt| {
         let of: Vec<&str> = TOOLS.into_iter().filter(|tool| option.tools.has(*tool)).map(Tool::name).collect();

@@ -1,0 +1,160 @@
+//! `squall completions` and `squall complete`: completion of command lines in bash, zsh and fish.
+//!
+//! The scripts for the shells are the same for all commands. They pass the words to `squall complete`, which knows the
+//! option tables and asks the controller for partitions, nodes, jobs and users.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use squall_model::wire::client::{Answer, JobSelection, Request};
+use squall_text::options::Arg;
+use squall_text::options::flag::{Flag, flag};
+use squall_text::page::complete::{Found, Wanted};
+use squall_text::page::{Options, Page};
+
+use crate::client::Client;
+
+/// Scripts for shells, with the paths under which shells look for them.
+const SCRIPTS: [(&str, &str); 3] = [
+    ("bash-completion/completions/squall", include_str!("squall.bash")),
+    ("zsh/site-functions/_squall", include_str!("squall.zsh")),
+    ("fish/vendor_completions.d/squall.fish", include_str!("squall.fish")),
+];
+
+/// Place in a script where the names of all commands belong.
+const NAMES: &str = "@NAMES@";
+
+const OWN: &[Flag] = &[flag("help", 'h', Arg::None, "show this help")];
+
+/// `squall completions`, for its help, manual page and completion.
+pub(crate) static COMPLETIONS: Page = Page {
+    name: "squall completions",
+    about: "write completions for bash, zsh and fish",
+    synopsis: &["DIR"],
+    options: Options::Own(OWN),
+    notes: "\
+Writes the scripts into the folders of DIR in which the shells look for them. DIR is usually /usr/local/share, or \
+~/.local/share for yourself. Partitions, nodes, jobs and users are completed live.
+For bash without bash-completion: . DIR/bash-completion/completions/squall
+",
+};
+
+/// `squall complete`, which the scripts of shells call.
+pub(crate) static COMPLETE: Page = Page {
+    name: "squall complete",
+    about: "complete a command line (for shells)",
+    synopsis: &["COMMAND WORD..."],
+    options: Options::Own(OWN),
+    notes: "Prints a line for each completion of the last WORD: the word, and behind a tab what it is.\n",
+};
+
+/// Runs `squall completions`.
+pub(crate) fn completions(args: &[OsString]) -> ExitCode {
+    super::own(&COMPLETIONS, args, |given| {
+        let [dir] = given.operands.as_slice() else { return Err("in which folder? `squall completions DIR`".into()) };
+        write_all(Path::new(dir))
+    })
+}
+
+fn write_all(dir: &Path) -> Result<String, String> {
+    let slurm: Vec<&str> = crate::COMMANDS.iter().filter(|c| c.slurm).map(|c| c.page.name).collect();
+    let names = format!("squall {}", slurm.join(" "));
+    let mut text = String::new();
+    for (path, script) in SCRIPTS {
+        let path = dir.join(path);
+        let cannot = |e: std::io::Error| format!("cannot write {}: {e}", path.display());
+        path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(cannot)?;
+        std::fs::write(&path, script.replace(NAMES, &names)).map_err(cannot)?;
+        text += &format!("{}\n", path.display());
+    }
+    // bash looks for a file of the command's name.
+    for name in slurm {
+        let link = dir.join("bash-completion/completions").join(name);
+        drop(std::fs::remove_file(&link));
+        std::os::unix::fs::symlink("squall", &link).map_err(|e| format!("cannot write {}: {e}", link.display()))?;
+    }
+    Ok(text)
+}
+
+/// Runs `squall complete`. It never fails: a shell has no place for an error.
+pub(crate) fn complete(args: &[OsString]) -> ExitCode {
+    let words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let Some((command, words)) = words.split_first() else { return ExitCode::SUCCESS };
+    let name = Path::new(command).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let found = match (name.as_str(), words) {
+        ("squall", [] | [_]) => commands(words.first().map_or("", String::as_str)),
+        ("squall", [name, rest @ ..]) => words_of(name, rest),
+        _ => words_of(&name, words),
+    };
+    for (word, about) in found {
+        crate::print(&format!("{word}\t{about}\n"));
+    }
+    ExitCode::SUCCESS
+}
+
+fn commands(typed: &str) -> Vec<(String, String)> {
+    let all = crate::COMMANDS.iter().map(|command| (command.word().to_owned(), command.page.about.to_owned()));
+    all.filter(|(word, _)| word.starts_with(typed)).collect()
+}
+
+fn words_of(command: &str, words: &[String]) -> Vec<(String, String)> {
+    let Some(command) = crate::find(command) else { return Vec::new() };
+    match command.page.complete(words) {
+        Found::Options(found) => found,
+        Found::Value { before, typed, wanted } => {
+            let values = values(wanted).into_iter().filter(|(value, _)| value.starts_with(&typed));
+            values.map(|(value, about)| (format!("{before}{value}"), about)).collect()
+        }
+    }
+}
+
+/// Returns all values of a kind, with what they are. None that can't be had now: a shell does not wait.
+fn values(wanted: Wanted) -> Vec<(String, String)> {
+    let plain = |names: BTreeSet<String>| names.into_iter().map(|name| (name, String::new())).collect();
+    match wanted {
+        Wanted::Words(words) => words.iter().map(|word| ((*word).to_owned(), String::new())).collect(),
+        Wanted::Files => Vec::new(),
+        Wanted::Partitions => {
+            let Some(Answer::Partitions(all)) = ask(&Request::Partitions) else { return Vec::new() };
+            plain(all.into_iter().map(|partition| partition.config.name).collect())
+        }
+        Wanted::Nodes => {
+            let Some(Answer::Nodes(all)) = ask(&Request::Nodes) else { return Vec::new() };
+            plain(all.into_iter().map(|node| node.name).collect())
+        }
+        Wanted::Jobs => jobs(),
+        Wanted::Users | Wanted::Accounts | Wanted::Qos => {
+            let Some(Answer::Policy(policy)) = ask(&Request::Policy) else { return Vec::new() };
+            plain(match wanted {
+                Wanted::Users => policy.users.keys().cloned().collect(),
+                Wanted::Accounts => policy.accounts.keys().cloned().collect(),
+                _ => policy.qos.keys().cloned().collect(),
+            })
+        }
+        Wanted::Reservations => {
+            let Some(Answer::Reservations(all)) = ask(&Request::Reservations) else { return Vec::new() };
+            plain(all.into_iter().map(|one| one.reservation.name).collect())
+        }
+    }
+}
+
+fn ask(request: &Request) -> Option<Answer> {
+    Client::connect("squall").ok()?.ask(request).ok()
+}
+
+/// Returns the jobs that wait or run, each with its name.
+fn jobs() -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    let listed = Client::connect("squall").and_then(|mut client| {
+        client.pages(JobSelection::default(), false, false, |page| {
+            let jobs = page.jobs.iter();
+            all.extend(jobs.map(|job| {
+                let name = page.specs.get(job.spec as usize).map(|spec| spec.name.clone()).unwrap_or_default();
+                (job.id.to_string(), name)
+            }));
+        })
+    });
+    if listed.is_ok() { all } else { Vec::new() }
+}

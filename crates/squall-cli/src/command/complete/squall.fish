@@ -1,0 +1,8 @@
+# Completion of Squall's commands in fish.
+function __squall_complete
+    set -l words (commandline -opc)
+    squall complete $words (commandline -ct) 2>/dev/null
+end
+for name in @NAMES@
+    complete -c $name -a '(__squall_complete)'
+end

@@ -1,0 +1,65 @@
+//! `squall man`: writes the manual pages.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use squall_text::options::Arg;
+use squall_text::options::flag::{Flag, flag};
+use squall_text::page::{Options, Page};
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+const OWN: &[Flag] = &[flag("help", 'h', Arg::None, "show this help")];
+
+/// `squall man`, for its help, manual page and completion.
+pub(crate) static PAGE: Page = Page {
+    name: "squall man",
+    about: "write the manual pages",
+    synopsis: &["DIR"],
+    options: Options::Own(OWN),
+    notes: "Writes DIR/man1 and DIR/man5. `export MANPATH=DIR:` lets man find them.\n",
+};
+
+/// Runs `squall man`.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    super::own(&PAGE, args, |given| {
+        let [dir] = given.operands.as_slice() else { return Err("in which folder? `squall man DIR`".into()) };
+        let pages = crate::COMMANDS.iter().map(|command| (format!("{}.1", command.page.man_name()), command.page.man(VERSION)));
+        let own = [("squall.1".to_owned(), overview()), ("squall.toml.5".to_owned(), configuration())];
+        let mut written = 0;
+        for (name, text) in pages.chain(own) {
+            let folder = Path::new(dir).join(if name.ends_with(".5") { "man5" } else { "man1" });
+            let path = folder.join(name);
+            let cannot = |e: std::io::Error| format!("cannot write {}: {e}", path.display());
+            std::fs::create_dir_all(&folder).map_err(cannot)?;
+            std::fs::write(&path, text).map_err(cannot)?;
+            written += 1;
+        }
+        Ok(format!("{written} pages in {dir}/man1 and {dir}/man5\n"))
+    })
+}
+
+/// Returns squall(1): all commands.
+fn overview() -> String {
+    let mut text = format!(
+        ".TH SQUALL 1 \"\" \"Squall {VERSION}\" \"Squall\"\n.SH NAME\nsquall \\- resource manager for clusters\n.SH SYNOPSIS\n\
+         .B squall\n.I COMMAND\n[\\fIARGUMENTS\\fR]\n.SH DESCRIPTION\n\
+         Squall queues batch jobs and parallel programs of many users, decides when and where each runs, and starts it.\n\
+         Slurm's commands are links to this program (\\fBsquall links\\fR \\fIDIR\\fR).\n"
+    );
+    for (title, slurm) in [("THE CLUSTER", false), ("SLURM'S COMMANDS", true)] {
+        let _ = writeln!(text, ".SH {title}");
+        for command in crate::COMMANDS.iter().filter(|command| command.slurm == slurm) {
+            let about = command.page.about.replace('-', "\\-");
+            let _ = write!(text, ".TP\n.BR {} (1)\n{about}\n", command.page.man_name().replace('-', "\\-"));
+        }
+    }
+    text.push_str(
+        ".SH ENVIRONMENT\n.TP\n.B SQUALL_STATE\nState folder of the cluster that commands talk to.\n\
+         .SH FILES\n.TP\n.I /etc/squall/squall.toml\nConfiguration, see\n.BR squall.toml (5).\n\
+         .TP\n.I /var/lib/squall\nState of the machine's cluster: journal, accounting, logs.\n",
+    );
+    text
+}
