@@ -106,7 +106,7 @@ fn fits(shown: &str, line: &str) -> bool {
     rest.is_some()
 }
 
-/// Returns the line with one `0` for each run of digits and one blank for each run of blanks, without those at its ends.
+/// Returns the line with one `0` for each run of digits and one blank for each run of blanks, without blanks at its ends.
 fn plain(line: &str) -> String {
     let mut plain = String::new();
     for c in line.trim().chars() {
