@@ -89,12 +89,12 @@ fn what_holds_without_a_default_is_said() {
 fn row(section: &Section, key: &Key) -> String {
     let default = defaults(section.table).get(key.name).map(|value| format!("`{value}`"));
     let default = default.unwrap_or_else(|| key.unset.to_owned());
-    let slurm = key.slurm.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    let unit = if key.unit.is_empty() { String::new() } else { format!(", {}", key.unit) };
+    let taken = key.slurm.iter().map(|name| format!("`{name}`"));
+    let slurm: Vec<String> = taken.chain(key.akin.iter().map(|name| format!("(`{name}`)"))).collect();
     let cells = [
         format!("`{}`", key.name),
-        slurm,
-        format!("{}{unit}", key.kind),
+        slurm.join(", "),
+        key.form(),
         default,
         format!("`{}`", key.example),
         key.what.to_owned(),
@@ -107,7 +107,8 @@ fn page() -> String {
     let mut text = String::from(
         "# Configuration reference\n\n\
          All keys of `squall.toml`. The file is TOML, every key has a default, and an unknown key is an error with its line.\n\
-         Keys have Squall's name or Slurm's. A list of names may be a text with commas, and a boolean of a partition may be\n\
+         Keys have Squall's name or Slurm's. A name of Slurm in parentheses has the same purpose, but values of another\n\
+         form, so the file can't have it. A list of names may be a text with commas, and a boolean of a partition may be\n\
          `\"YES\"` or `\"NO\"`. Keys outside tables stand at the top of the file, before the first `[[...]]`. Reservations are\n\
          not configured: `scontrol create reservation` makes them.\n\n\
          This page is made from `crates/squall-model/src/config/keys.rs`; a test keeps them in step.\n",

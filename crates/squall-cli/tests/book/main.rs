@@ -1,13 +1,14 @@
 //! The book's test: runs the commands of README.md and of the pages below docs/, and compares what they print.
 //!
-//! A page runs from top to bottom on machines that are made for it (`machines.sh`) and gone after it. ```` ```console ````
-//! blocks have prompts: `$ ` (user alice), `# ` (root), `HOST$ `, `HOST# `, `bob$ `, `bob@HOST$ `. A line after a command
-//! is output: it must be a line of the real output, in that order. Runs of digits and of blanks count as one, `...`
-//! stands for any text, and lines of tasks (`0: n1`) may come in any order. `[exit N]` is the exit status, otherwise 0.
-//! Commands that only look (`squeue`, `cat`) are repeated for a while until they print what is shown. A block with
-//! `title=PATH` (or `title=HOST:PATH`) is written to that file.
+//! A page runs from top to bottom on machines that are made for it (`machines.sh`) and gone after it. Blocks fenced as
+//! `console` have prompts: `$ ` (user alice), `# ` (root), `HOST$ `, `HOST# `, `bob$ `, `bob@HOST$ `. A line after a
+//! command is output: it must be a line of the real output, in that order. Runs of digits and of blanks count as one,
+//! `...` stands for any text, and lines of tasks (`0: n1`, or those of `srun`) may come in any order. `[exit N]` is the
+//! exit status, otherwise 0. Commands that only look (`squeue`, `cat`) are repeated for a while until they print what is
+//! shown. A block with `title=PATH` (or `title=HOST:PATH`) is written to that file.
 //!
-//! `cargo test --test book -- quickstart` runs the pages with that in their name; `SQUALL_BOOK_BINARY` is another binary.
+//! `cargo test --test book -- quickstart` runs the pages with that in their name; `SQUALL_BOOK_BINARY` is another
+//! binary.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test says what failed by failing")]
 

@@ -77,11 +77,9 @@ impl Command {
     pub(crate) fn complaint(&self, output: &str, exit: i32) -> Option<String> {
         let mut real = output.lines();
         for shown in self.shown.iter().filter(|shown| !shown.trim().is_empty() && shown.trim() != "...") {
-            let found = if is_labelled(shown) {
-                output.lines().any(|line| fits(shown, line))
-            } else {
-                real.any(|line| fits(shown, line))
-            };
+            let anywhere = self.text.starts_with("srun ") || is_labelled(shown);
+            let mut all = output.lines();
+            let found = if anywhere { &mut all } else { &mut real }.any(|line| fits(shown, line));
             if !found {
                 return Some(format!("not in the output, at least not there:\n    {shown}"));
             }
@@ -90,7 +88,7 @@ impl Command {
     }
 }
 
-/// Returns whether a line has a task's number, as with `srun --label`. Tasks print in any order.
+/// Returns whether a line has a task's number, as with `srun --label`. Tasks write in any order.
 fn is_labelled(line: &str) -> bool {
     line.trim().split_once(": ").is_some_and(|(label, _)| label.parse::<u32>().is_ok())
 }

@@ -91,7 +91,8 @@ fn spans(text: &str) -> Vec<&str> {
 /// top folder, or it is a source file or page.
 fn is_path(span: &str) -> bool {
     let first = span.split_once('/').map_or("", |(first, _)| first);
-    let known = ARROWS.iter().any(|(name, _)| *name == first) || ["crates", "docs", "scripts"].contains(&first);
+    let known = ARROWS.iter().any(|(name, _)| *name == first)
+        || ["bench", "crates", "docs", "python", "scripts"].contains(&first);
     let extension = Path::new(span).extension().unwrap_or_default();
     !span.contains([' ', '*', '=']) && (known || extension == "rs" || extension == "md")
 }

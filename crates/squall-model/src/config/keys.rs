@@ -22,6 +22,8 @@ pub struct Key {
     pub name: &'static str,
     /// Other names under which the file may have it, Slurm's usual one first.
     pub slurm: &'static [&'static str],
+    /// Slurm's names of keys for the same purpose that the file can't have, because their values have another form.
+    pub akin: &'static [&'static str],
     /// Form of the value, as `number`.
     pub kind: &'static str,
     /// Unit of the value, as `seconds`. Empty: it has none.
@@ -35,9 +37,19 @@ pub struct Key {
 }
 
 impl Key {
+    /// Returns the form of the value with its unit, as `number, MiB`.
+    pub fn form(&self) -> String {
+        if self.unit.is_empty() { self.kind.to_owned() } else { format!("{}, {}", self.kind, self.unit) }
+    }
+
     /// Returns the key with what holds if it is not set.
     const fn or(self, unset: &'static str) -> Self {
         Self { unset, ..self }
+    }
+
+    /// Returns the key with Slurm's names for the same purpose.
+    const fn akin(self, akin: &'static [&'static str]) -> Self {
+        Self { akin, ..self }
     }
 
     /// Returns the key with the unit of its value.
@@ -54,7 +66,7 @@ const fn key(
     example: &'static str,
     what: &'static str,
 ) -> Key {
-    Key { name, slurm, kind, unit: "", unset: "", example, what }
+    Key { name, slurm, akin: &[], kind, unit: "", unset: "", example, what }
 }
 
 /// Returns a section of keys at the top of the file.
@@ -67,9 +79,13 @@ const fn tables(table: &'static str, title: &'static str, about: &'static str, k
     Section { table, repeated: true, title, about, keys }
 }
 
-/// Returns where a key stands that an error calls unknown: it is a key of other tables. None: it is a key of none.
-pub(super) fn belongs(word: &str) -> Option<String> {
+/// Returns what to do about a key that a table can't have: it has another name here, or belongs in other tables. None:
+/// no table has it.
+pub(super) fn remedy(word: &str) -> Option<String> {
     let named = |name: &&str| name.eq_ignore_ascii_case(word);
+    if let Some(key) = SECTIONS.iter().flat_map(|section| section.keys).find(|key| key.akin.iter().any(|n| named(&n))) {
+        return Some(format!("its name here is `{}` ({})", key.name, key.form()));
+    }
     let has = |key: &Key| named(&key.name) || key.slurm.iter().any(|name| named(name));
     let mut places: Vec<&str> = SECTIONS.iter().filter(|s| s.keys.iter().any(has)).map(|s| s.table).collect();
     places.dedup();
@@ -197,11 +213,14 @@ const PARTITIONS: &[Key] = &[
 #[rustfmt::skip]
 const JOBS: &[Key] = &[
     key("job_requeue", &[], "boolean", "false",
-        "Whether jobs are requeued when a node fails, unless `--requeue` or `--no-requeue` says."),
+        "Whether jobs are requeued when a node fails, unless `--requeue` or `--no-requeue` says.")
+        .akin(&["JobRequeue"]),
     key("kill_invalid_depend", &[], "boolean", "true",
-        "Whether jobs with a dependency that can never be satisfied are cancelled."),
+        "Whether jobs with a dependency that can never be satisfied are cancelled.")
+        .akin(&["DependencyParameters"]),
     key("def_mem_per_cpu_mb", &[], "number", "2000",
-        "Memory for each CPU of a job that requests none; 0: no limit.").of("MiB"),
+        "Memory for each CPU of a job that requests none; 0: no limit.").of("MiB")
+        .akin(&["DefMemPerCPU"]),
     key("task_prolog", &["TaskProlog"], "path", "\"/etc/squall/prolog\"",
         "Program that runs as the user before each task; its `export NAME=VALUE` lines set variables."),
     key("task_epilog", &["TaskEpilog"], "path", "\"/etc/squall/epilog\"",
@@ -334,7 +353,8 @@ const GRES: &[Key] = &[
 #[rustfmt::skip]
 const NETWORK: &[Key] = &[
     key("slurmctld_host", &["SlurmctldHost", "ControlMachine"], "name or address", "\"10.0.0.1\"",
-        "Where other machines reach the controller; empty: this host's name. It listens on an address only."),
+        "Where other machines reach the controller; empty: this host's name. It listens on an address only.")
+        .akin(&["SlurmctldAddr", "ControlAddr"]),
     key("slurmctld_port", &["SlurmctldPort"], "port", "6817",
         "Port of the controller for other machines; 0: the cluster is on this machine only."),
     key("slurmd_port", &["SlurmdPort"], "port", "6818",
