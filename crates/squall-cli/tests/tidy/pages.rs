@@ -87,6 +87,9 @@ fn spans(text: &str) -> Vec<&str> {
     text.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).collect()
 }
 
+/// Slurm's words that look like paths.
+const WORDS: [&str; 2] = ["sched/backfill", "sched/builtin"];
+
 /// Whether a piece in code font names a file or folder of the repository: it begins with a crate's short name or a
 /// top folder, or it is a source file or page.
 fn is_path(span: &str) -> bool {
@@ -94,7 +97,7 @@ fn is_path(span: &str) -> bool {
     let known = ARROWS.iter().any(|(name, _)| *name == first)
         || ["bench", "crates", "docs", "python", "scripts"].contains(&first);
     let extension = Path::new(span).extension().unwrap_or_default();
-    !span.contains([' ', '*', '=']) && (known || extension == "rs" || extension == "md")
+    !WORDS.contains(&span) && !span.contains([' ', '*', '=']) && (known || extension == "rs" || extension == "md")
 }
 
 /// `a/{b,c}.rs` as `a/b.rs` and `a/c.rs`.
