@@ -20,7 +20,7 @@ const LINES_MAX: usize = 1024;
 const END: &str = "\u{1}end ";
 
 /// Environment of every shell.
-const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
+pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 
 /// The machines of one page. They and all their processes end when this is dropped.
 pub(crate) struct Machines {

@@ -32,6 +32,9 @@ const WORKERS: usize = 2;
 /// How long a command that only looks is repeated.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Programs that this machine may lack. A page ends at the first command that needs a missing one.
+const OPTIONAL: [&str; 6] = ["cc", "curl", "mpicc", "mpicc.mpich", "mpicc.openmpi", "python3"];
+
 /// The machine of a page that names none.
 const HOST: &str = "head";
 
@@ -118,6 +121,10 @@ fn run(page: &Path, scratch: &Path) -> Result<(), String> {
                 let host = host.as_ref().unwrap_or(&first);
                 machines.write(host, user, path, text).map_err(|e| format!("{name}: {e}"))?;
             }
+            Item::Command(command) if lacks(command) => {
+                println!("{name}:{}: skipped from here on, for lack of `{}`", command.line, command.program());
+                return Ok(());
+            }
             Item::Command(command) => {
                 let host = command.host.as_ref().unwrap_or(&first);
                 let complaint = carried_out(&mut machines, host, command);
@@ -126,6 +133,13 @@ fn run(page: &Path, scratch: &Path) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Returns whether a command needs an optional program that is not installed.
+fn lacks(command: &page::Command) -> bool {
+    let program = command.program();
+    let is_there = |folder: PathBuf| folder.join(program).exists();
+    OPTIONAL.contains(&program) && !std::env::split_paths(machines::PATH).any(is_there)
 }
 
 /// Runs a command and compares its output and exit status with the page.

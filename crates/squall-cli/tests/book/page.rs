@@ -66,6 +66,11 @@ impl Command {
         format!("{}{}", self.prompt, self.text)
     }
 
+    /// Returns the first word of the command.
+    pub(crate) fn program(&self) -> &str {
+        self.text.split_whitespace().next().unwrap_or_default()
+    }
+
     /// Returns whether the command changes nothing, so that it can be repeated.
     pub(crate) fn only_looks(&self) -> bool {
         let looks =
