@@ -8,10 +8,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 /// Longest time that a command of a page may take.
-const COMMAND: Duration = Duration::from_secs(60);
+const COMMAND: Duration = Duration::from_mins(1);
 
 /// Longest time that machines may take to start.
-const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_mins(1);
 
 /// Lines of output that wait for the test.
 const LINES_MAX: usize = 1024;

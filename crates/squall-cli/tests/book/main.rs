@@ -82,7 +82,9 @@ fn main() -> ExitCode {
     });
     fs::remove_dir_all(&scratch).unwrap();
     let (failed, passed) = (failed.into_inner().unwrap(), passed.into_inner().unwrap());
-    failed.iter().for_each(|complaint| println!("\n{complaint}"));
+    for complaint in &failed {
+        println!("\n{complaint}");
+    }
     let word = if failed.is_empty() { "ok" } else { "FAILED" };
     println!("\ntest result: {word}. {passed} passed; {} failed; 0 ignored; 0 measured; 0 filtered out", failed.len());
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
