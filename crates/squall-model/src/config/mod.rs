@@ -3,6 +3,9 @@
 mod aggregation;
 mod binary;
 mod deal;
+mod device;
+mod here;
+mod keys;
 mod lack;
 mod log;
 mod scheduler;
@@ -12,15 +15,17 @@ mod words;
 use std::ops::RangeInclusive;
 
 use minicbor::{Decode, Encode};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::gang::{Coscheduling, GangSwitch, OverSubscribe, Preempt, TimeSlice};
 use crate::policy::{Enforce, EnforcePartLimits, PreemptMode, PreemptType, PriorityType, ResetPeriod, Seconds};
-use crate::set::CoreSet;
-use crate::{gres, hostlist, license, limits};
+use crate::{gres, license, limits};
 use text::Lines;
 
 pub use aggregation::Aggregation;
+pub use device::GresConfig;
+pub use here::Here;
+pub use keys::{Key, SECTIONS, Section};
 pub use lack::{LOW, Lack};
 pub use log::LogLevel;
 pub use scheduler::{SchedulerParameters, SchedulerType};
@@ -233,35 +238,6 @@ pub enum NodeLostAction {
     Requeue,
 }
 
-/// A setting of daemons and sockets, which is in the configuration file but not in the cluster's state. All values
-/// compare as equal, so a change of the setting is no change of the state. It takes no bytes in binary encodings.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Here<T>(pub T);
-
-impl<T> PartialEq for Here<T> {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl<T> Eq for Here<T> {}
-
-impl<T: Serialize> Serialize for Here<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if serializer.is_human_readable() { self.0.serialize(serializer) } else { serializer.serialize_unit() }
-    }
-}
-
-impl<'de, T: Deserialize<'de> + Default> Deserialize<'de> for Here<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        if deserializer.is_human_readable() {
-            T::deserialize(deserializer).map(Self)
-        } else {
-            <()>::deserialize(deserializer).map(|()| Self::default())
-        }
-    }
-}
-
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -373,73 +349,6 @@ pub struct NodeConfig {
     /// Whether each node runs on a machine of its own. This host does not start such nodes; they register by
     /// themselves.
     pub remote: Here<bool>,
-}
-
-/// A line of `gres.conf`: devices of one generic resource on some nodes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct GresConfig {
-    /// Names of the nodes, as a host list. Empty: every node.
-    #[serde(alias = "NodeName")]
-    pub node_name: String,
-    /// Name of the generic resource, as `gpu`.
-    #[serde(alias = "Name")]
-    pub name: String,
-    /// Type of the devices, as `a100`. Empty: no type.
-    #[serde(alias = "Type", rename = "type")]
-    pub kind: String,
-    /// Device files, as a host list: `/dev/nvidia[0-3]`.
-    #[serde(alias = "File")]
-    pub file: String,
-    /// Number of devices. 0: as many as there are device files, or one if there are none.
-    #[serde(alias = "Count")]
-    pub count: u32,
-    /// Cores near the devices, as `0-7,16-23`. Empty: all cores.
-    #[serde(alias = "Cores")]
-    pub cores: String,
-}
-
-impl GresConfig {
-    /// Returns the type of the devices. None: no type.
-    pub fn model(&self) -> Option<String> {
-        Some(self.kind.clone()).filter(|kind| !kind.is_empty())
-    }
-    /// Returns the number of devices of the entry on each node.
-    pub fn devices(&self) -> u32 {
-        let files = hostlist::expand(&self.file).map_or(0, |files| files.len() as u32);
-        if self.count > 0 { self.count } else { files.max(1) }
-    }
-    /// Returns the set of cores near the devices. Empty: all cores.
-    pub fn near(&self) -> CoreSet {
-        core_list(&self.cores).unwrap_or_default()
-    }
-    /// Checks the entry's lists and its number of devices. The error is a text for users.
-    pub fn check(&self) -> Result<(), String> {
-        if hostlist::expand(&self.node_name).is_err() {
-            return Err(format!("`{}` is no list of nodes", self.node_name));
-        }
-        if core_list(&self.cores).is_none() {
-            return Err(format!("Cores={}: use a list such as 0-3,8", self.cores));
-        }
-        if self.devices() as usize > limits::GRES_PER_NODE_MAX {
-            return Err(format!("{}: a node has at most {} of a name", self.name, limits::GRES_PER_NODE_MAX));
-        }
-        Ok(())
-    }
-}
-
-/// Reads a list of cores, as `0-3,8`. None: the text is no such list.
-fn core_list(text: &str) -> Option<CoreSet> {
-    let mut cores = CoreSet::new();
-    for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
-        let (first, last) = word.split_once('-').unwrap_or((word, word));
-        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        if first > last || last >= 1 << 16 {
-            return None;
-        }
-        cores.union_with(&(first..=last).collect());
-    }
-    Some(cores)
 }
 
 /// How the distribution tree of node daemons is formed.

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::Config;
+use super::keys;
 use crate::hostlist;
 
 /// Parts of a configuration file that error messages refer to by line number.
@@ -118,13 +119,15 @@ impl PartitionLines {
     }
 }
 
-/// Shortens the parser's error about an unknown key: it then has only that key and the most similar known key.
+/// Shortens the parser's error about an unknown key: it then has only that key, and its name here, the table in which it
+/// belongs or the most similar known key.
 pub(super) fn shortened(error: &str) -> String {
     let Some((before, rest)) = error.split_once("unknown field `") else { return error.to_owned() };
     let Some((key, known)) = rest.split_once('`') else { return error.to_owned() };
     let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
-    let meant = similar(key, &known).map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
-    format!("{before}unknown key `{key}`{meant}\n")
+    let similar = || similar(key, &known).map(|name| format!("did you mean `{name}`?"));
+    let remedy = keys::remedy(key).or_else(similar).map(|remedy| format!("; {remedy}")).unwrap_or_default();
+    format!("{before}unknown key `{key}`{remedy}\n")
 }
 
 /// Returns the one of `names` that is most similar to `word`, to suggest it after a typing error. None: all differ too
@@ -192,6 +195,14 @@ mod tests {
             "{said}"
         );
         assert!(wrong("[[partitions]]\nname = \"a\"\nmaxtime_s = 3\n").contains("did you mean `max_time_s`?"));
+        let said = wrong("DefMemPerCPU = 3\n");
+        assert!(said.ends_with("`DefMemPerCPU`; its name here is `def_mem_per_cpu_mb` (number, MiB)\n"), "{said}");
+        let said = wrong("PARTITIONNAME = \"a\"\n");
+        assert!(said.ends_with("unknown key `PARTITIONNAME`; it belongs in [[partitions]]\n"), "{said}");
+        let said = wrong("[[nodes]]\nname = \"a\"\nKillWait = 3\n");
+        assert!(
+            said.contains("line 3") && said.ends_with("it belongs at the top of the file, before the first [table]\n")
+        );
         let said = wrong("zzzzzzzz = 3\n");
         assert!(said.ends_with("unknown key `zzzzzzzz`\n"), "{said}");
     }

@@ -1,0 +1,413 @@
+//! The keys of the configuration file as data, for the reference page, the manual page and errors about unknown keys.
+
+/// Keys that stand together in a table of the file, under one title.
+#[derive(Clone, Copy, Debug)]
+pub struct Section {
+    /// Name of the table, as `partitions`. Empty: the top of the file, before the first table.
+    pub table: &'static str,
+    /// Whether the table may be repeated, as `[[partitions]]`.
+    pub repeated: bool,
+    /// Title for the reference, as `Timeouts`.
+    pub title: &'static str,
+    /// What the keys are about: one or more sentences. Empty: the title says it.
+    pub about: &'static str,
+    /// The keys, in the order of the reference.
+    pub keys: &'static [Key],
+}
+
+/// A key of the configuration file.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Squall's name of the key.
+    pub name: &'static str,
+    /// Other names under which the file may have it, Slurm's usual one first.
+    pub slurm: &'static [&'static str],
+    /// Slurm's names of keys for the same purpose that the file can't have, because their values have another form.
+    pub akin: &'static [&'static str],
+    /// Form of the value, as `number`.
+    pub kind: &'static str,
+    /// Unit of the value, as `seconds`. Empty: it has none.
+    pub unit: &'static str,
+    /// What holds if the key has no default value, as `detected`. Empty: it has one.
+    pub unset: &'static str,
+    /// A value that the reader takes, as TOML.
+    pub example: &'static str,
+    /// What the key is for, in a sentence or two.
+    pub what: &'static str,
+}
+
+impl Key {
+    /// Returns the form of the value with its unit, as `number, MiB`.
+    pub fn form(&self) -> String {
+        if self.unit.is_empty() { self.kind.to_owned() } else { format!("{}, {}", self.kind, self.unit) }
+    }
+
+    /// Returns the key with what holds if it is not set.
+    const fn or(self, unset: &'static str) -> Self {
+        Self { unset, ..self }
+    }
+
+    /// Returns the key with Slurm's names for the same purpose.
+    const fn akin(self, akin: &'static [&'static str]) -> Self {
+        Self { akin, ..self }
+    }
+
+    /// Returns the key with the unit of its value.
+    const fn of(self, unit: &'static str) -> Self {
+        Self { unit, ..self }
+    }
+}
+
+/// Returns a key: its name, other names, form, example, meaning.
+const fn key(
+    name: &'static str,
+    slurm: &'static [&'static str],
+    kind: &'static str,
+    example: &'static str,
+    what: &'static str,
+) -> Key {
+    Key { name, slurm, akin: &[], kind, unit: "", unset: "", example, what }
+}
+
+/// Returns a section of keys at the top of the file.
+const fn top(title: &'static str, about: &'static str, keys: &'static [Key]) -> Section {
+    Section { table: "", repeated: false, title, about, keys }
+}
+
+/// Returns the section of a table that may be repeated.
+const fn tables(table: &'static str, title: &'static str, about: &'static str, keys: &'static [Key]) -> Section {
+    Section { table, repeated: true, title, about, keys }
+}
+
+/// Returns what to do about a key that a table can't have: it has another name here, or belongs in other tables. None:
+/// no table has it.
+pub(super) fn remedy(word: &str) -> Option<String> {
+    let named = |name: &&str| name.eq_ignore_ascii_case(word);
+    if let Some(key) = SECTIONS.iter().flat_map(|section| section.keys).find(|key| key.akin.iter().any(|n| named(&n))) {
+        return Some(format!("its name here is `{}` ({})", key.name, key.form()));
+    }
+    let has = |key: &Key| named(&key.name) || key.slurm.iter().any(|name| named(name));
+    let mut places: Vec<&str> = SECTIONS.iter().filter(|s| s.keys.iter().any(has)).map(|s| s.table).collect();
+    places.dedup();
+    if places.contains(&"") {
+        return Some("it belongs at the top of the file, before the first [table]".to_owned());
+    }
+    let places: Vec<String> = places.iter().map(|table| format!("[[{table}]]")).collect();
+    (!places.is_empty()).then(|| format!("it belongs in {}", places.join(" or ")))
+}
+
+/// All keys, in the order of the reference.
+pub const SECTIONS: &[Section] = &[
+    top("Cluster", "", CLUSTER),
+    tables("nodes", "Nodes", "A table for each kind of node. Unset values are detected.", NODES),
+    tables("partitions", "Partitions", "Without a table there is one partition `debug` of all nodes.", PARTITIONS),
+    top("Jobs", "", JOBS),
+    top("Limits of the queue", "A submission beyond a limit is refused.", QUEUE),
+    top("Timeouts", "", TIMEOUTS),
+    top("Scheduling", "", SCHEDULING),
+    top("Priority", "The weights need `priority_type = \"priority/multifactor\"`.", PRIORITY),
+    top("Preemption and gang scheduling", "", PREEMPTION),
+    top("Accounting", "Accounts, users, QOS and their limits are made by `sacctmgr`.", ACCOUNTING),
+    top("Licenses and generic resources", "", RESOURCES),
+    tables("gres", "Devices", "A table is a line of `gres.conf`. A `gres.conf` beside the file serves as well.", GRES),
+    top("Network", "", NETWORK),
+    top("Topology", "", TOPOLOGY),
+    tables("switches", "Switches", "Leaf switches with their nodes. Adjacent ones follow each other.", SWITCHES),
+    Section {
+        table: "topology",
+        repeated: false,
+        title: "Topology file",
+        about: "A `topology.yaml` or `topology.conf` beside the file goes before this table.",
+        keys: TOPOLOGY_FILE,
+    },
+    top("Logs", "", LOGS),
+    top("Cells", "`squall up --cells N` sets this key in the file of each cell.", CELLS),
+];
+
+#[rustfmt::skip]
+const CLUSTER: &[Key] = &[
+    key("cluster", &["ClusterName"], "text", "\"lab\"",
+        "Name of the cluster (`SLURM_CLUSTER_NAME`)."),
+    key("open", &[], "boolean", "false",
+        "Whether nodes that no `[[nodes]]` table lists may join."),
+];
+
+#[rustfmt::skip]
+const NODES: &[Key] = &[
+    key("name", &["NodeName"], "host list", "\"n[1-4]\"",
+        "Names of the nodes."),
+    key("cpus", &["CPUs"], "number", "8",
+        "CPUs of each node on which jobs may run.").or("detected"),
+    key("sockets", &["Sockets"], "number", "2",
+        "Sockets of each node.").or("detected"),
+    key("cores_per_socket", &["CoresPerSocket"], "number", "16",
+        "Cores of each socket.").or("detected"),
+    key("threads_per_core", &["ThreadsPerCore"], "number", "2",
+        "Hardware threads of each core.").or("detected"),
+    key("memory_mb", &["RealMemory"], "number", "64000",
+        "Memory of each node. Nodes of one machine share its memory equally if it is unset.").of("MiB").or("detected"),
+    key("features", &["Features", "Feature"], "list of names", "[\"amd\", \"nvme\"]",
+        "Features of the nodes, for `--constraint`. A text with commas is taken too."),
+    key("weight", &["Weight"], "number", "10",
+        "Nodes of lower weight are allocated first.").or("`1`"),
+    key("gres", &["Gres"], "text", "\"gpu:a100:4\"",
+        "Generic resources of each node, as `NAME[:TYPE]:COUNT`, separated by commas."),
+    key("force", &[], "boolean", "true",
+        "Whether the values hold even if the machine has less. Otherwise such a node is refused or drained."),
+    key("emulated", &[], "boolean", "true",
+        "Whether the nodes are emulated: many in one process, with timers instead of tasks."),
+    key("remote", &[], "boolean", "true",
+        "Whether each node is a machine of its own that joins. `squall up` does not start it."),
+];
+
+#[rustfmt::skip]
+const PARTITIONS: &[Key] = &[
+    key("name", &["PartitionName"], "text", "\"short\"",
+        "Name of the partition."),
+    key("nodes", &["Nodes"], "host list", "\"n[1-2]\"",
+        "Nodes of the partition; `ALL` or empty: all nodes."),
+    key("default", &["Default"], "boolean", "true",
+        "Whether jobs without `--partition` use it. If no partition has it set, it is the first without `false`."),
+    key("state", &["State"], "word", "\"drain\"",
+        "`up`, `down` (starts no jobs), `drain` (accepts no jobs) or `inactive` (neither)."),
+    key("max_time_s", &["MaxTime"], "time", "\"1-00:00:00\"",
+        "Longest time limit of a job. A number is seconds, a text is as in Slurm: `\"60\"` is 60 minutes.").of("seconds")
+        .or("no limit"),
+    key("default_time_s", &["DefaultTime"], "time", "\"30\"",
+        "Time limit of jobs without `--time`, in the same forms.").of("seconds").or("`max_time_s`"),
+    key("max_nodes", &["MaxNodes"], "number", "4",
+        "Most nodes of a job.").or("no limit"),
+    key("min_nodes", &["MinNodes"], "number", "2",
+        "Fewest nodes of a job."),
+    key("allow_users", &[], "list of names", "[\"alice\", \"bob\"]",
+        "Users that may use the partition; empty: all."),
+    key("allow_groups", &["AllowGroups"], "list of names", "[\"physics\"]",
+        "Groups whose members may use the partition; empty: all users."),
+    key("allow_accounts", &["AllowAccounts"], "list of names", "[\"lab\"]",
+        "Accounts that may use the partition; empty: all."),
+    key("deny_accounts", &["DenyAccounts"], "list of names", "[\"guests\"]",
+        "Accounts that may not use the partition."),
+    key("allow_qos", &["AllowQos"], "list of names", "[\"normal\", \"high\"]",
+        "QOS that may use the partition; empty: all."),
+    key("deny_qos", &["DenyQos"], "list of names", "[\"low\"]",
+        "QOS that may not use the partition."),
+    key("qos", &["QOS", "QoS"], "text", "\"gpu\"",
+        "QOS whose limits all jobs of the partition share; empty: none."),
+    key("priority_tier", &["PriorityTier"], "number", "10",
+        "Jobs of a partition with a higher tier are scheduled first, and may preempt."),
+    key("priority_job_factor", &["PriorityJobFactor"], "number", "1000",
+        "Priority factor of the partition relative to others, for `priority_weight_partition`."),
+    key("preempt_mode", &["PreemptMode"], "word", "\"requeue\"",
+        "What happens to preempted jobs of the partition: `off`, `cancel`, `requeue` or `suspend`.")
+        .or("the cluster's"),
+    key("grace_time_s", &["GraceTime"], "number", "60",
+        "Time between warning and end of preempted jobs.").of("seconds"),
+    key("oversubscribe", &["OverSubscribe"], "word", "\"FORCE:2\"",
+        "How many jobs may hold a core: `NO` (one), `EXCLUSIVE` (whole nodes), `YES:N` (if they ask), `FORCE:N`."),
+    key("exclusive_user", &["ExclusiveUser"], "boolean", "true",
+        "Whether no other user's job runs on the nodes of a job."),
+    key("lease_jobs", &[], "number", "8",
+        "Jobs that a node may prefetch for each running one. For partitions of short jobs."),
+];
+
+#[rustfmt::skip]
+const JOBS: &[Key] = &[
+    key("job_requeue", &[], "boolean", "false",
+        "Whether jobs are requeued when a node fails, unless `--requeue` or `--no-requeue` says.")
+        .akin(&["JobRequeue"]),
+    key("kill_invalid_depend", &[], "boolean", "true",
+        "Whether jobs with a dependency that can never be satisfied are cancelled.")
+        .akin(&["DependencyParameters"]),
+    key("def_mem_per_cpu_mb", &[], "number", "2000",
+        "Memory for each CPU of a job that requests none; 0: no limit.").of("MiB")
+        .akin(&["DefMemPerCPU"]),
+    key("task_prolog", &["TaskProlog"], "path", "\"/etc/squall/prolog\"",
+        "Program that runs as the user before each task; its `export NAME=VALUE` lines set variables."),
+    key("task_epilog", &["TaskEpilog"], "path", "\"/etc/squall/epilog\"",
+        "Program that runs as the user after each task."),
+    key("own_step_daemons", &[], "boolean", "true",
+        "Whether each batch script has a step daemon of its own. For file systems of users that may hang."),
+];
+
+#[rustfmt::skip]
+const QUEUE: &[Key] = &[
+    key("max_job_count", &["MaxJobCount"], "number", "100000",
+        "Most jobs in the queue."),
+    key("max_jobs_per_user", &[], "number", "5000",
+        "Most jobs of one user in the queue, each task of an array counted; 0: `max_job_count`. Not for root."),
+    key("max_content_per_user_mb", &[], "number", "256",
+        "Most memory for scripts and environments of one user's jobs; 0: no limit. Not for root.").of("MiB"),
+    key("max_array_size", &["MaxArraySize"], "number", "10001",
+        "Highest index of an array plus one; at most 4000001."),
+    key("first_job_id", &["FirstJobId"], "number", "1000",
+        "The lowest job id. Not for cells."),
+    key("max_job_id", &["MaxJobId"], "number", "9999999",
+        "The highest job id. After it numbering starts again and skips ids in use."),
+    key("min_job_age_s", &["MinJobAge"], "number", "600",
+        "Time that an ended job stays in the controller's memory, where `squeue` and `scontrol` find it.")
+        .of("seconds"),
+];
+
+#[rustfmt::skip]
+const TIMEOUTS: &[Key] = &[
+    key("kill_wait_s", &["KillWait"], "number", "60",
+        "Time between the signals TERM and KILL.").of("seconds"),
+    key("node_timeout_s", &["SlurmdTimeout"], "number", "120",
+        "Silence after which a node is down and gets no new work; at least 10.").of("seconds"),
+    key("node_lost_s", &[], "number", "600",
+        "Silence after which `node_lost_action` applies to a node's jobs; at least `node_timeout_s`.").of("seconds"),
+    key("node_lost_action", &["NodeLostAction"], "word", "\"requeue\"",
+        "What happens to jobs of a lost node: `wait` (they count as running) or `requeue` (they may then run twice)."),
+];
+
+#[rustfmt::skip]
+const SCHEDULING: &[Key] = &[
+    key("scheduler_type", &["SchedulerType"], "word", "\"sched/builtin\"",
+        "`sched/backfill` (jobs may start early if they delay no reserved one) or `sched/builtin` (in order)."),
+    key("scheduler_parameters", &["SchedulerParameters"], "parameters", "\"bf_window=1440,bf_max_job_test=500\"",
+        "`bf_window` (minutes), `bf_max_job_test`, `bf_job_part_count_reserve`, `max_switch_wait` (s), `enable_user_top`."),
+    key("enforce_part_limits", &["EnforcePartLimits"], "word", "\"ALL\"",
+        "Whether jobs beyond limits of partitions are refused: `NO` (they stay pending), `ANY` or `ALL`."),
+];
+
+#[rustfmt::skip]
+const PRIORITY: &[Key] = &[
+    key("priority_type", &["PriorityType"], "word", "\"priority/multifactor\"",
+        "Order of pending jobs: `priority/basic` (by submission) or `priority/multifactor` (by points)."),
+    key("priority_weight_age", &["PriorityWeightAge"], "number", "1000",
+        "Points of a job that has waited for `priority_max_age_s`; fewer for a shorter wait.").of("points"),
+    key("priority_weight_fairshare", &["PriorityWeightFairshare"], "number", "10000",
+        "Points of a job of an association that has used none of its share; fewer the more is used.").of("points"),
+    key("priority_weight_job_size", &["PriorityWeightJobSize"], "number", "500",
+        "Points of a job that requests the whole cluster; fewer for a smaller one.").of("points"),
+    key("priority_weight_partition", &["PriorityWeightPartition"], "number", "1000",
+        "Points of a job in the partition with the highest `priority_job_factor`.").of("points"),
+    key("priority_weight_qos", &["PriorityWeightQOS"], "number", "2000",
+        "Points of a job with the QOS of highest priority.").of("points"),
+    key("priority_weight_assoc", &["PriorityWeightAssoc"], "number", "100",
+        "Points of a job of the association with the highest priority.").of("points"),
+    key("priority_max_age_s", &["PriorityMaxAge"], "time", "\"14-0\"",
+        "Wait after which points for age no longer grow. A text is Slurm's form: `\"14-0\"` is 14 days.").of("seconds"),
+    key("priority_decay_half_life_s", &["PriorityDecayHalfLife"], "time", "86400",
+        "Time after which recorded usage counts half; 0: usage does not decay.").of("seconds"),
+    key("priority_usage_reset_period", &["PriorityUsageResetPeriod"], "word", "\"MONTHLY\"",
+        "When usage is reset to zero, in UTC: `NONE`, `DAILY`, `WEEKLY`, `MONTHLY`, `QUARTERLY` or `YEARLY`."),
+    key("priority_favor_small", &["PriorityFavorSmall"], "boolean", "true",
+        "Whether smaller jobs get more points for their size."),
+    key("priority_calc_period_s", &["PriorityCalcPeriod"], "time", "60",
+        "Time between two calculations of fair-share factors.").of("seconds"),
+];
+
+#[rustfmt::skip]
+const PREEMPTION: &[Key] = &[
+    key("preempt_type", &["PreemptType"], "word", "\"preempt/qos\"",
+        "Which jobs may be preempted: `preempt/none`, `preempt/qos` or `preempt/partition_prio` (by tier)."),
+    key("preempt_mode", &["PreemptMode"], "words", "\"GANG,SUSPEND\"",
+        "What happens to preempted jobs: `OFF`, `CANCEL`, `REQUEUE`, `SUSPEND`. With `GANG` jobs share cores in turns."),
+    key("preempt_exempt_time_s", &["PreemptExemptTime"], "time", "600",
+        "Time that a job runs before it can be preempted.").of("seconds"),
+    key("scheduler_time_slice", &["SchedulerTimeSlice"], "time", "\"10ms\"",
+        "Length of a turn of jobs that share cores: seconds, or a text with `us`, `ms` or `s`; 100 us at least.")
+        .of("seconds"),
+    key("coscheduling", &["Coscheduling"], "word", "\"gang\"",
+        "How jobs on the same cores share time: `batch` (not at all), `gang`, `flexible` or `implicit`.")
+        .or("`gang` with `GANG`, otherwise `implicit`"),
+    key("gang_switch", &[], "word", "\"freeze\"",
+        "How nodes stop jobs outside their turn: `auto`, `freeze` (their cgroup) or `idle` (`cpu.idle`)."),
+];
+
+#[rustfmt::skip]
+const ACCOUNTING: &[Key] = &[
+    key("accounting_storage_enforce", &["AccountingStorageEnforce"], "words", "\"associations,qos\"",
+        "What jobs need, and how limits apply: `associations`, `limits`, `qos`, `safe`, `all` or `none`."),
+    key("default_account", &[], "text", "\"guests\"",
+        "Account of jobs without `--account` of users that have no default account."),
+    key("default_qos", &[], "text", "\"low\"",
+        "QOS of jobs without `--qos`."),
+];
+
+#[rustfmt::skip]
+const RESOURCES: &[Key] = &[
+    key("licenses", &["Licenses"], "text", "\"fluent:10,matlab:2\"",
+        "Licenses of the whole cluster, for `--licenses`."),
+    key("gres_types", &["GresTypes"], "text", "\"gpu,fpga\"",
+        "Names of generic resources that nodes may have; empty: any."),
+];
+
+#[rustfmt::skip]
+const GRES: &[Key] = &[
+    key("node_name", &["NodeName"], "host list", "\"g[1-2]\"",
+        "Nodes with the devices; empty: every node."),
+    key("name", &["Name"], "text", "\"gpu\"",
+        "Name of the generic resource."),
+    key("type", &["Type"], "text", "\"a100\"",
+        "Type of the devices; empty: none."),
+    key("file", &["File"], "host list", "\"/dev/nvidia[0-3]\"",
+        "Device files."),
+    key("count", &["Count"], "number", "4",
+        "Number of devices; 0: as many as device files, or one."),
+    key("cores", &["Cores"], "list of cores", "\"0-7,16-23\"",
+        "Cores near the devices; empty: all."),
+];
+
+#[rustfmt::skip]
+const NETWORK: &[Key] = &[
+    key("slurmctld_host", &["SlurmctldHost", "ControlMachine"], "name or address", "\"10.0.0.1\"",
+        "Where other machines reach the controller; empty: this host's name. It listens on an address only.")
+        .akin(&["SlurmctldAddr", "ControlAddr"]),
+    key("slurmctld_port", &["SlurmctldPort"], "port", "6817",
+        "Port of the controller for other machines; 0: the cluster is on this machine only."),
+    key("slurmd_port", &["SlurmdPort"], "port", "6818",
+        "Port of node daemons for each other; 0: a free one."),
+    key("min_uid", &[], "number", "500",
+        "Lowest uid that the controller accepts in requests from jobs on other machines."),
+    key("tree_width", &["TreeWidth"], "number", "50",
+        "Most children of a node in the tree that carries cluster-wide messages."),
+    key("route_plugin", &["RoutePlugin"], "word", "\"route/topology\"",
+        "Order of that tree: `route/default` (as nodes are listed) or `route/topology` (by switches)."),
+    key("msg_aggregation_params", &["MsgAggregationParams"], "parameters", "\"WindowMsgs=100,WindowTime=50\"",
+        "Most reports of nodes in one message, and their longest delay in milliseconds."),
+    key("multicast", &[], "address and port", "\"239.255.77.1:6819\"",
+        "IPv4 group for sending files to all machines at once; empty: by TCP only."),
+    key("multicast_interface", &[], "address", "\"10.0.0.1\"",
+        "The controller's interface for multicast; empty: that of `slurmctld_host` or the kernel's choice."),
+];
+
+#[rustfmt::skip]
+const TOPOLOGY: &[Key] = &[
+    key("topology_plugin", &["TopologyPlugin"], "word", "\"topology/tree\"",
+        "Kind of network, as `topology/tree` or `topology/torus3d`; empty: as the topology file states."),
+    key("topology_param", &["TopologyParam"], "word", "\"dragonfly\"",
+        "Option of the plugin: `dragonfly`; empty: none."),
+];
+
+#[rustfmt::skip]
+const SWITCHES: &[Key] = &[
+    key("name", &["SwitchName"], "text", "\"s1\"",
+        "Name of the switch."),
+    key("nodes", &["Nodes"], "host list", "\"n[1-16]\"",
+        "Nodes connected to the switch."),
+];
+
+#[rustfmt::skip]
+const TOPOLOGY_FILE: &[Key] = &[
+    key("name", &[], "text", "\"topology.conf\"",
+        "Name of the file; empty: there is none."),
+    key("text", &[], "text", "\"SwitchName=s1 Nodes=n[1-2]\"",
+        "Content of the file."),
+];
+
+#[rustfmt::skip]
+const LOGS: &[Key] = &[
+    key("slurmctld_debug", &["SlurmctldDebug"], "level", "\"debug\"",
+        "Level of the controller's log: `quiet`, `error`, `warn`, `info`, `debug` or `trace`, or as in Slurm."),
+    key("slurmd_debug", &["SlurmdDebug"], "level", "\"debug\"",
+        "Level of the node daemons' logs."),
+];
+
+#[rustfmt::skip]
+const CELLS: &[Key] = &[
+    key("cell", &[], "number", "1",
+        "Number of this cluster among the cells behind one front; it determines the range of job ids; below 64.")
+        .or("it is no cell"),
+];
