@@ -39,6 +39,8 @@ const COMMANDS: &[Command] = &[
     ours("down", "end it; the state stays", command::down::run),
     ours("why", "say why a job waits, and what would let it start", command::why::run),
     ours("what-if", "run past jobs once more, under another policy or configuration", lab::WHAT_IF),
+    ours("import", "make a configuration from Slurm's, and report on each line", command::import::run),
+    ours("check", "check a configuration, Squall's or Slurm's, without changing anything", command::check::run),
     ours("token", "let another machine join the cluster as a node", command::token::run),
     ours("links", "create Slurm's command names as links to this program", command::links::run),
     ours("controller", "run a cluster's controller in the foreground", command::daemons::controller),

@@ -294,3 +294,62 @@ fn d8_what_if_behind_cells_starts_every_job_that_ran() {
     let said = c.ok(&["what-if"]);
     assert!(said.starts_with("6 jobs") && !said.contains("could never start"), "{said}");
 }
+
+/// A cluster's slurm.conf, and the same by hand.
+const SLURM_CONF: &str = "ClusterName=lab\nSlurmctldHost=localhost\nSlurmdParameters=config_overrides\n\
+    NodeName=DEFAULT CPUs=2 NodeHostname=localhost State=UNKNOWN\n\
+    NodeName=n1 Feature=slow\nNodeName=n[2-3] \\\n  Feature=fast Weight=5\n\
+    NodeSet=quick Feature=fast\nInclude parts.conf\n";
+const PARTS_CONF: &str = "PartitionName=DEFAULT MaxTime=2-0 State=UP\n\
+    PartitionName=all Nodes=ALL Default=YES DefaultTime=30\nPartitionName=quick Nodes=quick MaxTime=10\n";
+const BY_HAND: &str = "cluster = \"lab\"\n[[nodes]]\nname = \"n1\"\ncpus = 2\nforce = true\nfeatures = [\"slow\"]\n\
+    [[nodes]]\nname = \"n[2-3]\"\ncpus = 2\nforce = true\nfeatures = [\"fast\"]\nweight = 5\n\
+    [[partitions]]\nname = \"all\"\ndefault = true\nmax_time_s = 172800\ndefault_time_s = 1800\n\
+    [[partitions]]\nname = \"quick\"\nnodes = \"n[2-3]\"\nmax_time_s = 600\n";
+
+/// A slurm.conf starts a cluster that places jobs as one whose configuration was written by hand.
+#[test]
+fn slurms_configuration_places_jobs_as_one_by_hand() {
+    let placed = |c: &Cluster| {
+        for args in [&["-N2"][..], &["-n1"], &["-C", "fast"], &["-p", "quick", "-N2"], &["-n6"], &["-t", "20"]] {
+            c.ok(&[&["sbatch", "--wait", "-o", "/dev/null"], args, &["--wrap", "true"]].concat());
+        }
+        c.ok(&["sbatch", "-p", "quick", "-t", "20", "--wrap", "true"]);
+        let jobs = c.ok(&["sacct", "-nPX", "-o", "JobID,Partition,NodeList,AllocCPUS,Timelimit,State"]);
+        let nodes = c.ok(&["sinfo", "-h", "-N", "-o", "%N %c %f %w %P %T"]);
+        format!("{jobs}{}{nodes}", c.ok(&["squeue", "-h", "-o", "%i %T %r"]))
+    };
+    let (slurms, own) = (Cluster::new("slurms"), Cluster::new("by-hand"));
+    slurms.write("slurm.conf", SLURM_CONF);
+    slurms.write("parts.conf", PARTS_CONF);
+    own.write("c.toml", BY_HAND);
+    slurms.ok(&["up", "--slurm-conf", "slurm.conf"]);
+    own.ok(&["up", "--config", "c.toml"]);
+    assert_eq!(placed(&slurms), placed(&own));
+    assert!(slurms.ok(&["up", "--slurm-conf", "slurm.conf"]).contains("runs already"));
+    slurms.write("slurm.conf", &SLURM_CONF.replace("config_overrides", "config_overrides\nProlog=/p\nKilWait=3"));
+    slurms.fails(&["up", "--slurm-conf", "slurm.conf"], "slurm.conf:5 KilWait: unknown: ");
+}
+
+/// An import writes a configuration with a report, keeps what is there, and names what can't be read.
+#[test]
+fn an_import_is_written_once_and_checked() {
+    let c = Cluster::new("import");
+    c.write("slurm.conf", &format!("{SLURM_CONF}Prolog=/p\n"));
+    c.fails(&["import", "."], "slurm.conf:9: Include parts.conf: cannot read ./parts.conf");
+    c.write("parts.conf", PARTS_CONF);
+    let said = c.ok(&["import", "."]);
+    assert!(said.contains("slurm.conf:10 Prolog: missing: ") && said.contains("parts.conf:2 PartitionName=all: taken"), "{said}");
+    c.fails(&["import", "."], "squall.toml is there already: use --force");
+    c.write("squall/squall.toml", "before");
+    c.ok(&["import", "slurm.conf", "--force"]);
+    assert_eq!(c.read("squall/squall.toml.old"), "before");
+    assert!(c.ok(&["check", "squall"]).contains("squall/squall.toml: good: cluster lab, 3 nodes, 2 partitions"));
+    let said = c.ok(&["check", "slurm.conf"]);
+    assert!(said.contains("slurm.conf: good") && said.contains("10 Prolog") && !said.contains("taken"), "{said}");
+    c.write("slurm.conf", &SLURM_CONF.replace("Weight=5", "Weight=heavy"));
+    c.fails(&["check", "slurm.conf"], "slurm.conf:6 NodeName=n[2-3] Weight: wrong: `heavy` is no whole number");
+    c.write("squall/squall.toml", "[[nodes]]\nname = \"n1\"\nnodse = 3\n");
+    c.fails(&["check", "squall/squall.toml"], "unknown key `nodse`");
+    assert!(!c.state().exists(), "nothing was started");
+}

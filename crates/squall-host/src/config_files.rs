@@ -13,6 +13,8 @@ use squall_sched::topology::{Source, Topology};
 
 use crate::controld::ControllerError;
 
+/// Name of the configuration file.
+const MAIN: &str = "squall.toml";
 /// Names of the topology file; the first one that exists is read, as in Slurm.
 const TOPOLOGIES: [&str; 2] = ["topology.yaml", "topology.conf"];
 /// Name of the file that lists generic resources (devices).
@@ -41,6 +43,11 @@ pub struct Checked {
 }
 
 impl ConfigFiles {
+    /// Names of all files that configure a cluster.
+    pub const NAMES: [&str; 4] = [MAIN, DEVICES, TOPOLOGIES[0], TOPOLOGIES[1]];
+    /// Names of the topology file; the first one that exists is read.
+    pub const TOPOLOGIES: [&str; 2] = TOPOLOGIES;
+
     /// Reads `squall.toml` at `path` and the other files in its folder. None: there is no file at `path`.
     pub fn read(path: &Path) -> Result<Option<Self>, ControllerError> {
         text_of(path)?.map(|text| Self::beside(path, text)).transpose()
@@ -64,6 +71,18 @@ impl ConfigFiles {
     #[must_use]
     pub fn with_text(self, text: String) -> Self {
         Self { text, ..self }
+    }
+
+    /// Returns these files with `devices` as the content of `gres.conf`; None: without that file.
+    #[must_use]
+    pub fn with_devices(self, devices: Option<String>) -> Self {
+        Self { devices, ..self }
+    }
+
+    /// Returns these files without the topology file.
+    #[must_use]
+    pub fn without_topology(self) -> Self {
+        Self { topology: None, ..self }
     }
 
     /// Returns the text of `squall.toml`.

@@ -43,7 +43,7 @@ pub(super) fn up(options: &Options, cells: u32) -> Result<String, String> {
     }
     if place.cells().map_err(|e| e.to_string())?.is_empty() {
         make(options, cells)?;
-    } else if options.config.is_some() {
+    } else if options.file().is_some() {
         eprintln!(
             "squall up: the cells have their configurations already ({}/N/squall.toml)",
             place.cells_folder().display()

@@ -1,11 +1,14 @@
 //! The configuration with which `squall up` starts a cluster. It is checked before any file is written, and restored to
 //! the previous one if the cluster does not start.
 
+use std::path::Path;
+
 use squall_files::place::Place;
 use squall_host::config_files::{Checked, ConfigFiles};
 use squall_host::life::{self, Daemon};
 use squall_model::config::Config;
 
+use super::import;
 use super::up::Options;
 
 /// Changes that `squall up` will make to the configuration files of a state folder.
@@ -86,10 +89,31 @@ impl Plan {
     }
 }
 
-/// Reads the configuration files that `--config` names; None: the option isn't given.
+/// Reads the configuration files that `--config` or `--slurm-conf` names; None: neither option is given.
 pub(super) fn given(options: &Options) -> Result<Option<ConfigFiles>, String> {
-    let (Some(file), Some(text)) = (&options.config, options.given()?) else { return Ok(None) };
-    ConfigFiles::beside(file, text).map(Some).map_err(|e| e.to_string())
+    match (&options.config, &options.slurm_conf) {
+        (None, None) => Ok(None),
+        (Some(_), Some(_)) => Err("--config and --slurm-conf: leave one of them out".to_owned()),
+        (None, Some(file)) => slurms(file).map(Some),
+        (Some(file), None) => {
+            let text = std::fs::read_to_string(file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;
+            ConfigFiles::beside(file, text).map(Some).map_err(|e| e.to_string())
+        }
+    }
+}
+
+/// Translates a slurm.conf and the files beside it, and prints how much has no counterpart.
+fn slurms(file: &Path) -> Result<ConfigFiles, String> {
+    let imported = import::read(file)?;
+    if let Some(lines) = imported.faults() {
+        return Err(format!("{} has lines to mend:\n{}", file.display(), lines.trim_end()));
+    }
+    match imported.missing() {
+        0 => {}
+        1 => eprintln!("squall up: 1 setting has no counterpart: `squall import` names it"),
+        missing => eprintln!("squall up: {missing} settings have no counterpart: `squall import` lists them"),
+    }
+    Ok(imported.files)
 }
 
 /// Returns the configuration files of a new cluster, with files such as a topology that already lie in its state
@@ -106,7 +130,7 @@ fn fresh(options: &Options, given: Option<ConfigFiles>) -> Result<ConfigFiles, S
 /// Completes the text of `squall.toml` with the nodes and the address that options name.
 fn complete(options: &Options, files: ConfigFiles) -> Result<ConfigFiles, String> {
     let listen = options.listen.as_ref().map(|(host, port)| (host.as_str(), *port));
-    let given = options.config.as_ref().map(|_| files.text());
+    let given = options.file().map(|_| files.text());
     let text = life::config_text(given, options.nodes, options.rack, listen).map_err(|e| options.in_config(e))?;
     Ok(files.with_text(text))
 }

@@ -3,10 +3,12 @@
 pub(crate) mod allocation;
 mod cells;
 pub(crate) mod complete;
+pub(crate) mod check;
 mod configure;
 pub(crate) mod daemons;
 pub(crate) mod down;
 pub(crate) mod hostfile;
+pub(crate) mod import;
 pub(crate) mod links;
 pub(crate) mod listing;
 pub(crate) mod man;

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -20,8 +20,8 @@ use super::configure::Plan;
 use crate::client::Client;
 
 const HELP: &str = "\
-usage: squall up [--state DIR] [--nodes N] [--rack N] [--config FILE] [--listen HOST:PORT] [--cells N]
-                 [--accept-loss] [--strict]
+usage: squall up [--state DIR] [--nodes N] [--rack N] [--config FILE | --slurm-conf FILE] [--listen HOST:PORT]
+                 [--cells N] [--accept-loss] [--strict]
 
 Starts a cluster on this machine in the background, or whatever of it does not run, and returns when jobs can
 be submitted. Without --state (and SQUALL_STATE) the cluster is the machine's (root) or your own: the one to which
@@ -36,6 +36,9 @@ commands talk. To one elsewhere they talk while SQUALL_STATE names it.
                   controller can take
   --config FILE   take the configuration from there, with a gres.conf, topology.conf or topology.yaml beside it (checked,
                   then copied to DIR); where no daemon runs it replaces the one before, which is kept as squall.toml.old
+  --slurm-conf FILE
+                  the same with Slurm's configuration, translated as `squall import` does; nodes of other machines
+                  wait until those join (`squall token`)
   --strict        refuse a topology file with nodes that are unknown, named twice or left out (otherwise a warning)
   --listen HOST:PORT
                   let other machines join (`squall token`), which reach this one by that name or address
@@ -61,6 +64,7 @@ pub(super) struct Options {
     pub(super) nodes: Option<u32>,
     pub(super) rack: Option<u32>,
     pub(super) config: Option<PathBuf>,
+    pub(super) slurm_conf: Option<PathBuf>,
     pub(super) listen: Option<(String, u16)>,
     pub(super) strict: bool,
     pub(super) accept_loss: bool,
@@ -74,19 +78,17 @@ impl Options {
 }
 
 impl Options {
-    /// Returns an error message about the configuration, with the file's name if `--config` names one.
+    /// Returns an error message about the configuration, with the file's name if an option names one.
     pub(super) fn in_config(&self, problem: String) -> String {
-        match &self.config {
+        match self.file() {
             Some(file) => format!("{}: {problem}", file.display()),
             None => problem,
         }
     }
 
-    /// Returns the content of the file that `--config` names; None: the option isn't given.
-    pub(super) fn given(&self) -> Result<Option<String>, String> {
-        let read =
-            |file: &PathBuf| std::fs::read_to_string(file).map_err(|e| format!("cannot read {}: {e}", file.display()));
-        self.config.as_ref().map(read).transpose()
+    /// Returns the configuration file that `--config` or `--slurm-conf` names; None: neither option is given.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.config.as_deref().or(self.slurm_conf.as_deref())
     }
 }
 
@@ -101,7 +103,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 fn parse(args: &[OsString]) -> Result<Option<Options>, String> {
     let mut parser = lexopt::Parser::from_args(args.to_vec());
     let (mut state, mut cells, mut nodes, mut rack, mut config, mut listen) = (None, None, None, None, None, None);
-    let (mut accept_loss, mut strict) = (false, false);
+    let (mut slurm_conf, mut accept_loss, mut strict) = (None, false, false);
     while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
         match arg {
             Long("state") => state = Some(PathBuf::from(parser.value().map_err(|e| e.to_string())?)),
@@ -109,6 +111,7 @@ fn parse(args: &[OsString]) -> Result<Option<Options>, String> {
             Long("nodes") => nodes = Some(count("--nodes", &parser.value().map_err(|e| e.to_string())?, NODES_MAX)?),
             Long("rack") => rack = Some(count("--rack", &parser.value().map_err(|e| e.to_string())?, RACK_MAX)?),
             Long("config") => config = Some(PathBuf::from(parser.value().map_err(|e| e.to_string())?)),
+            Long("slurm-conf") => slurm_conf = Some(PathBuf::from(parser.value().map_err(|e| e.to_string())?)),
             Long("listen") => listen = Some(host_and_port(&parser.value().map_err(|e| e.to_string())?)?),
             Long("accept-loss") => accept_loss = true,
             Long("strict") => strict = true,
@@ -123,7 +126,7 @@ fn parse(args: &[OsString]) -> Result<Option<Options>, String> {
         }
     }
     let place = super::place(state.as_deref())?;
-    Ok(Some(Options { place, cells, nodes, rack, config, listen, strict, accept_loss }))
+    Ok(Some(Options { place, cells, nodes, rack, config, slurm_conf, listen, strict, accept_loss }))
 }
 
 fn count(option: &str, value: &OsString, most: u32) -> Result<u32, String> {

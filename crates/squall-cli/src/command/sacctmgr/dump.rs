@@ -1,10 +1,11 @@
 //! sacctmgr dump and load: all accounts as text, one on each line, in Slurm's format.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use squall_model::duration::format_limit;
 use squall_model::policy::{
-    Account, AdminLevel, AssocKey, Association, Limit, Policy, PolicyChange, ROOT, Scope, User,
+    Account, AdminLevel, AssocKey, Association, Limit, NORMAL, Policy, PolicyChange, ROOT, Scope, User,
 };
 
 use super::change::Draft;
@@ -160,16 +161,19 @@ pub(super) fn load(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> 
     };
     let mut draft = Draft::new(call)?;
     let (mut parent, mut accounts, mut users) = (ROOT.to_owned(), String::new(), String::new());
-    for (at, line) in text.lines().enumerate() {
-        let result = match line.trim() {
-            "" => Ok(()),
-            line if line.starts_with('#') => Ok(()),
-            line => load_line(&mut draft, line, &mut parent, (&mut accounts, &mut users)),
-        };
-        if let Err(problem) = result {
-            call.say(&format!("{file}:{}: {problem}", at + 1));
-            return Err(Fail(1));
+    let mut problems = Vec::new();
+    for (at, line) in (1..).zip(text.lines().map(str::trim)) {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
         }
+        let found = load_line(&mut draft, line, &mut parent, (&mut accounts, &mut users));
+        problems.extend(found.into_iter().map(|problem| format!("{file}:{at}: {}", problem.trim_start())));
+    }
+    problems.extend(unknown_levels(&draft));
+    if !problems.is_empty() {
+        problems.iter().for_each(|problem| call.say(problem));
+        call.say("Nothing was loaded: mend this and load the file again");
+        return Err(Fail(1));
     }
     if draft.changes.is_empty() {
         call.print(" Nothing new added.\n");
@@ -183,13 +187,32 @@ pub(super) fn load(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> 
     draft.commit(call, given)
 }
 
+/// Returns a message about the QOS that the loaded associations name and that do not exist. None: there are none.
+fn unknown_levels(draft: &Draft) -> Option<String> {
+    let mut names: BTreeSet<&str> = BTreeSet::new();
+    for change in &draft.changes {
+        if let PolicyChange::Association(_, Some(own)) = change {
+            names.extend(own.qos.iter().chain([&own.default_qos]).map(String::as_str));
+        }
+    }
+    names.retain(|name| !name.is_empty() && *name != NORMAL && !draft.policy.qos.contains_key(*name));
+    let names = names.into_iter().collect::<Vec<_>>().join(",");
+    (!names.is_empty()).then(|| {
+        format!("QOS that are named and do not exist: {names}; a dump has none, so first: sacctmgr add qos {names}")
+    })
+}
+
+/// Adds what a line names to the draft. Returns what is wrong with it.
 fn load_line(
     draft: &mut Draft,
     line: &str,
     parent: &mut String,
     (accounts, users): (&mut String, &mut String),
-) -> Result<(), String> {
-    let (kind, rest) = line.split_once(" - ").ok_or("`KIND - 'NAME':OPTION=VALUE` is needed")?;
+) -> Vec<String> {
+    let Some((kind, rest)) = line.split_once(" - ") else {
+        return vec!["`KIND - 'NAME':OPTION=VALUE` is needed".to_owned()];
+    };
+    let mut problems = Vec::new();
     let mut options = split(rest).into_iter();
     let name = options.next().unwrap_or_default().trim_matches(['\'', '"']).to_owned();
     let (mut own, mut account, mut user) = (Association::default(), Account::default(), User::default());
@@ -203,7 +226,10 @@ fn load_line(
         } else if setting.is("defaultaccount", 8) {
             user.default_account = setting.value;
         } else if setting.is("adminlevel", 2) {
-            user.admin = admin_level(&setting.value).ok_or(format!("unknown admin level {}", setting.value))?;
+            match admin_level(&setting.value) {
+                Some(level) => user.admin = level,
+                None => problems.push(format!("unknown admin level {}", setting.value)),
+            }
         } else if setting.is("partition", 4) {
             partition = setting.value;
         } else if setting.is("coordinator", 2) {
@@ -213,8 +239,10 @@ fn load_line(
                 let above = draft.policy.allowed_qos(parent, &own);
                 own.qos = above.into_iter().map(str::to_owned).collect();
             }
-            if !setting.change_association(&mut own)? {
-                return Err(format!("unknown option `{option}`"));
+            match setting.change_association(&mut own) {
+                Ok(true) => {}
+                Ok(false) => problems.push(format!("unknown option `{option}`")),
+                Err(problem) => problems.push(problem),
             }
         }
     }
@@ -250,9 +278,9 @@ fn load_line(
                 draft.change(PolicyChange::Account(parent.clone(), Some(account)));
             }
         }
-        other => return Err(format!("`{other}`: Cluster, Parent, Account or User is meant")),
+        other => problems.push(format!("`{other}`: Cluster, Parent, Account or User is meant")),
     }
-    Ok(())
+    problems
 }
 
 /// Splits at colons outside quotes.

@@ -241,11 +241,40 @@ fn audit_a_dump_of_slurm_is_loaded() {
                 GrpTRESMins=cpu=5,mem=777000M:MaxTRESMinsPerJob=cpu=5:QOS='+q1,-normal'\n";
     std::fs::write(&path, text).unwrap();
     let mut fake = fake();
-    let seen = run_with(&mut fake, "sacctmgr", sacctmgr, &["-i", "load", &format!("file={}", path.display())], &[]);
+    let load = ["-i", "load", &format!("file={}", path.display())];
+    let seen = run_with(&mut fake, "sacctmgr", sacctmgr, &load, &[]);
+    assert!(seen.code == 1 && seen.err.contains("first: sacctmgr add qos q1"), "{}", seen.err);
+    assert_eq!(run_with(&mut fake, "sacctmgr", sacctmgr, &["-i", "add", "qos", "q1"], &[]).code, 0);
+    let seen = run_with(&mut fake, "sacctmgr", sacctmgr, &load, &[]);
     drop(std::fs::remove_file(path));
     assert_eq!(seen.code, 0, "{}", seen.err);
     let own = &fake.policy.associations[&squall_model::policy::AssocKey::account("acc1")];
     assert_eq!((own.shares, own.qos.join(",")), (None, "q1".to_owned()));
+}
+
+#[test]
+fn all_that_is_wrong_with_a_dump_is_said_at_once() {
+    let path = std::env::temp_dir().join(format!("squall-wrong-dump-{}", std::process::id()));
+    let text = "Cluster - 'peer':Fairshare=1\nParent - 'root'\n\
+                Account - 'a':GrpJobsAccrue=5:GrpTRES=billing=7:QOS='+fast,+slow'\nloose\n\
+                Parent - 'a'\nUser - 'ann':AdminLevel='King':DefaultQOS='slow'\n";
+    std::fs::write(&path, text).unwrap();
+    let mut fake = fake();
+    let seen = run_with(&mut fake, "sacctmgr", sacctmgr, &["-i", "load", &format!("file={}", path.display())], &[]);
+    drop(std::fs::remove_file(&path));
+    let said = seen.err.replace(&path.display().to_string(), "FILE");
+    let expected = [
+        "FILE:3: unknown option `GrpJobsAccrue=5`",
+        "FILE:3: Bad value for grptres: billing can't be limited here: cpu, mem, node and gres/gpu can",
+        "FILE:4: `KIND - 'NAME':OPTION=VALUE` is needed",
+        "FILE:6: unknown admin level King",
+        "QOS that are named and do not exist: fast,slow; a dump has none, so first: sacctmgr add qos fast,slow",
+        "Nothing was loaded: mend this and load the file again",
+    ];
+    for line in expected {
+        assert!(said.contains(line), "`{line}` is not in {said}");
+    }
+    assert!(seen.code == 1 && fake.policy.accounts.is_empty());
 }
 
 #[test]

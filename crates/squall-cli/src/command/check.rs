@@ -1,0 +1,89 @@
+//! `squall check`: checks a configuration as `squall up` does and changes nothing.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use lexopt::prelude::{Long, Short, Value};
+use squall_host::config_files::{Checked, ConfigFiles};
+use squall_host::life;
+use squall_model::config::Config;
+use squall_model::hostlist;
+
+use super::import::{self, SLURM_CONF};
+
+const HELP: &str = "\
+usage: squall check FILE
+
+Checks a configuration as `squall up` would, and changes nothing. FILE is squall.toml or slurm.conf, or a folder with
+one of them; the files beside it (gres.conf, topology.conf or topology.yaml) are checked, too. For slurm.conf it lists
+what has no counterpart here. The status is 1 if a cluster could not start with it.
+";
+
+/// Name of Squall's configuration file.
+const SQUALL_TOML: &str = "squall.toml";
+
+/// Runs `squall check`.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    super::end("check", parse(args).and_then(|path| path.map_or_else(|| Ok(HELP.to_owned()), |path| check(&path))))
+}
+
+fn parse(args: &[OsString]) -> Result<Option<PathBuf>, String> {
+    let mut parser = lexopt::Parser::from_args(args.to_vec());
+    let mut path = None;
+    while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
+        match arg {
+            Long("help") | Short('h') => return Ok(None),
+            Value(value) if path.is_none() => path = Some(PathBuf::from(value)),
+            other => return Err(format!("{}; see `squall check --help`", other.unexpected())),
+        }
+    }
+    path.map(Some).ok_or_else(|| "which file? `squall check /etc/squall/squall.toml`".to_owned())
+}
+
+fn check(path: &Path) -> Result<String, String> {
+    let path = match path.is_dir() {
+        true => [SQUALL_TOML, SLURM_CONF].map(|name| path.join(name)).into_iter().find(|path| path.exists()),
+        false => Some(path.to_owned()),
+    }
+    .ok_or_else(|| format!("{}: neither {SQUALL_TOML} nor {SLURM_CONF} is there", path.display()))?;
+    let (mut text, checked) = (String::new(), if is_slurms(&path) { slurms(&path)? } else { own(&path)? });
+    for note in checked.oddities.iter().chain(&checked.notices) {
+        text.push_str(&format!("warning: {note}\n"));
+    }
+    life::check_hardware(&checked.config).map_err(|problem| format!("{}: {problem}", path.display()))?;
+    Ok(format!("{text}{}: good: {}\n", path.display(), shown(&checked.config)))
+}
+
+/// Returns whether a file is one of Slurm's: whether it ends in `.conf`.
+fn is_slurms(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "conf")
+}
+
+fn own(path: &Path) -> Result<Checked, String> {
+    let files = ConfigFiles::read(path).map_err(|e| e.to_string())?;
+    let files = files.ok_or_else(|| format!("{}: there is no such file", path.display()))?;
+    files.check().map_err(|e| e.to_string())
+}
+
+/// Checks a slurm.conf, and prints what has no counterpart.
+fn slurms(path: &Path) -> Result<Checked, String> {
+    let imported = import::read(path)?;
+    crate::print(&imported.lacks());
+    match imported.faults() {
+        Some(lines) => Err(format!("{}: {} to mend, see above", path.display(), count(lines.lines().count(), "line"))),
+        None => Ok(imported.checked),
+    }
+}
+
+/// Returns what a configuration is about: `cluster lab, 4 nodes, 2 partitions`.
+fn shown(config: &Config) -> String {
+    let nodes = config.nodes.iter().filter_map(|entry| hostlist::expand(&entry.name).ok());
+    let nodes: usize = nodes.map(|names| names.len()).sum();
+    let nodes = if nodes == 0 { "this machine as its node".to_owned() } else { count(nodes, "node") };
+    format!("cluster {}, {nodes}, {}", config.cluster, count(config.partitions.len(), "partition"))
+}
+
+fn count(number: usize, word: &str) -> String {
+    format!("{number} {word}{}", if number == 1 { "" } else { "s" })
+}

@@ -1,0 +1,327 @@
+//! Settings of the whole cluster: those of `keys.rs` one by one, and those that depend on each other.
+
+use std::collections::BTreeMap;
+
+use squall_model::policy::{PreemptMode, PreemptType};
+
+use super::keys::{self, Rule, only};
+use super::lines::{ALWAYS, shown, unknown};
+use super::nodes::Nodes;
+use super::parse::{Origin, Pair};
+use super::partitions::Cluster;
+use super::report::{Fate, Report};
+use super::value::{self, Outcome, quoted};
+
+/// Port of Slurm's controller.
+const CONTROLLER_PORT: u16 = 6817;
+
+/// A setting of the whole cluster.
+#[derive(Clone, Debug)]
+struct Setting {
+    origin: Origin,
+    value: String,
+}
+
+/// A key of `squall.toml` with its value as TOML, and the line that it comes from.
+#[derive(Clone, Debug)]
+pub(super) struct Made {
+    /// Name of the setting in slurm.conf.
+    from: &'static str,
+    pub(super) key: &'static str,
+    pub(super) value: String,
+    pub(super) origin: Origin,
+}
+
+/// All settings of the whole cluster.
+#[derive(Debug, Default)]
+pub(super) struct Globals {
+    /// Settings that depend on others, by their names in Slurm's spelling.
+    apart: BTreeMap<&'static str, Setting>,
+    /// What the settings have become.
+    pub(super) made: Vec<Made>,
+    /// Where each key stood last.
+    seen: BTreeMap<&'static str, Origin>,
+    /// Hosts of the controller, in order.
+    hosts: Vec<Setting>,
+}
+
+impl Globals {
+    /// Reads one setting.
+    pub(super) fn read(&mut self, origin: &Origin, pair: &Pair, report: &mut Report) {
+        let value = pair.value.as_str();
+        let Some((name, rule)) = keys::find(&pair.key) else {
+            let names: Vec<&str> = keys::KEYS.iter().map(|(name, _)| *name).collect();
+            let lines = ["NodeName", "PartitionName", "NodeSet", "DownNodes", "Include"];
+            let text = unknown(&pair.key, &[&names[..], &lines].concat());
+            return report.add(origin, &pair.key, Fate::Unknown, text);
+        };
+        if let "SlurmctldHost" | "ControlMachine" = name {
+            return self.hosts.push(Setting { origin: origin.clone(), value: value.to_owned() });
+        }
+        if let Some(before) = self.seen.insert(name, origin.clone()) {
+            self.made.retain(|made| made.from != name);
+            report.rows.retain(|row| row.origin != before || row.key != name);
+            report.add(&before, name, Fate::Moot, format!("{origin} sets it again"));
+        }
+        let outcome = match rule {
+            Rule::Elsewhere => {
+                self.apart.insert(name, Setting { origin: origin.clone(), value: value.to_owned() });
+                return;
+            }
+            // Slurm takes these as if the line were not there.
+            Rule::Taken(..) if value::is_none(value) && !["TaskProlog", "TaskEpilog"].contains(&name) => {
+                Ok(Outcome::none(Fate::Moot, "it has no value"))
+            }
+            Rule::Taken(key, read) => read(value).map(|value| Outcome::set(key, value)),
+            Rule::By(read) => read(value),
+            Rule::Moot(why) => Ok(Outcome::none(Fate::Moot, *why)),
+            Rule::Missing(_, _) if value.is_empty() => Ok(Outcome::none(Fate::Moot, "it has no value")),
+            Rule::Missing(words, _) if only(value, words) => Ok(Outcome::none(Fate::Moot, ALWAYS)),
+            Rule::Missing(_, instead) => Ok(Outcome::none(Fate::Missing, *instead)),
+        };
+        match outcome {
+            Ok(outcome) => self.settle(origin, name, outcome, report),
+            Err(problem) => report.add(origin, name, Fate::Wrong, problem),
+        }
+    }
+
+    /// Adds what a setting becomes, and its row in the report.
+    fn settle(&mut self, origin: &Origin, name: &'static str, outcome: Outcome, report: &mut Report) {
+        let text = if outcome.text.is_empty() { shown(&outcome.set) } else { outcome.text };
+        report.add(origin, name, outcome.fate, text);
+        let made = |(key, value)| Made { from: name, key, value, origin: origin.clone() };
+        self.made.extend(outcome.set.into_iter().map(made));
+    }
+
+    /// Takes a setting that depends on others, for which `outcome` says what it becomes.
+    fn take(&mut self, name: &'static str, report: &mut Report, outcome: impl FnOnce(&str) -> Outcome) {
+        if let Some(Setting { origin, value }) = self.apart.remove(name) {
+            let outcome = outcome(&value);
+            self.settle(&origin, name, outcome, report);
+        }
+    }
+
+    fn value(&self, name: &str) -> &str {
+        self.apart.get(name).map_or("", |setting| setting.value.as_str())
+    }
+
+    /// Returns whether nodes have what the file says, even if their machines have less.
+    pub(super) fn forces(&self) -> bool {
+        self.value("FastSchedule") == "2"
+            || self.value("SlurmdParameters").split(',').any(|word| word.trim().eq_ignore_ascii_case("config_overrides"))
+    }
+
+    /// Returns what lines of partitions depend on.
+    pub(super) fn cluster(&self) -> Cluster {
+        Cluster {
+            whole_nodes: is_plugin(self.value("SelectType"), "linear"),
+            suspends: preempt_type(self.value("PreemptType")) == Some(PreemptType::Partition)
+                && words(self.value("PreemptMode")).any(|word| word == "GANG"),
+        }
+    }
+
+    /// Returns whether Slurm reads topology.conf.
+    pub(super) fn has_topology(&self) -> bool {
+        let plugin = self.value("TopologyPlugin");
+        !["", "none", "default", "flat"].iter().any(|flat| is_plugin(plugin, flat))
+    }
+
+    /// Returns the names of generic resources, as `GresTypes` lists them.
+    pub(super) fn gres_types(&self) -> Vec<String> {
+        let list = self.made.iter().find(|made| made.key == "GresTypes").map_or("", |made| made.value.as_str());
+        list.trim_matches('"').split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
+    }
+
+    /// Reads the settings that depend on others and on the nodes.
+    pub(super) fn finish(&mut self, nodes: &Nodes, report: &mut Report) {
+        self.controller(nodes, report);
+        self.preemption(report);
+        self.topology(report);
+        self.selection(nodes, report);
+        self.take("FastSchedule", report, |value| match value {
+            "2" => Outcome::none(Fate::Taken, "force = true of all nodes"),
+            _ => Outcome::none(Fate::Moot, "Slurm has given it up"),
+        });
+        self.take("SlurmdParameters", report, |value| {
+            let mut others: Vec<&str> = value.split(',').map(str::trim).collect();
+            let all = others.len();
+            others.retain(|word| !word.eq_ignore_ascii_case("config_overrides") && !value::is_none(word));
+            match others.as_slice() {
+                [] if all > 0 && !value::is_none(value) => Outcome::none(Fate::Taken, "force = true of all nodes"),
+                [] => Outcome::none(Fate::Moot, "it has no value"),
+                _ => Outcome::none(Fate::Missing, format!("{}: nodes behave as without it", others.join(","))),
+            }
+        });
+    }
+
+    /// Reads host and ports of the controller.
+    fn controller(&mut self, nodes: &Nodes, report: &mut Report) {
+        let mut hosts = std::mem::take(&mut self.hosts).into_iter();
+        let first = hosts.next();
+        for other in hosts {
+            let text = "there is one controller: the host that is named first";
+            report.add(&other.origin, "SlurmctldHost", Fate::Missing, text);
+        }
+        let hosts = ["SlurmctldAddr", "ControlAddr"].map(|name| (name, self.apart.remove(name)));
+        let addresses = hosts.into_iter().filter_map(|(name, setting)| Some((name, setting?)));
+        let named = first.map(|mut setting| {
+            // `head(10.0.0.1)`: other machines use the address.
+            if let Some((host, address)) = setting.value.split_once('(') {
+                let address = address.trim_end_matches(')').trim();
+                setting.value = if address.is_empty() { host.trim() } else { address }.to_owned();
+            }
+            ("SlurmctldHost", setting)
+        });
+        // An address takes precedence over a name.
+        for (at, (name, Setting { origin, value })) in addresses.chain(named).enumerate() {
+            let outcome = match at {
+                0 => Outcome::set("SlurmctldHost", quoted(&value)),
+                _ => Outcome::none(Fate::Moot, "other machines use the address"),
+            };
+            self.settle(&origin, name, outcome, report);
+        }
+        let first = |value: &str| value.split(['-', ',']).next().and_then(|port| port.trim().parse::<u16>().ok());
+        let listens = self.apart.contains_key("SlurmctldPort");
+        self.take("SlurmctldPort", report, |value| match first(value) {
+            Some(port) => Outcome::set("SlurmctldPort", port.to_string()),
+            None => Outcome::none(Fate::Wrong, format!("`{value}` is no port")),
+        });
+        if let Some(group) = nodes.groups.iter().find(|group| group.remote && !listens) {
+            let (origin, value) = (group.origin.clone(), CONTROLLER_PORT.to_string());
+            self.made.push(Made { from: "SlurmctldPort", key: "SlurmctldPort", value, origin });
+        }
+        self.take("SlurmdPort", report, |value| match first(value) {
+            _ if nodes.here() > 1 || !nodes.are_elsewhere() => {
+                Outcome::none(Fate::Moot, "each node daemon of a machine takes a free port")
+            }
+            Some(port) => Outcome::set("SlurmdPort", port.to_string()),
+            None => Outcome::none(Fate::Wrong, format!("`{value}` is no port")),
+        });
+    }
+
+    fn preemption(&mut self, report: &mut Report) {
+        let kind = preempt_type(self.value("PreemptType"));
+        self.take("PreemptType", report, |value| match kind {
+            Some(PreemptType::None) => Outcome::set("PreemptType", quoted("preempt/none")),
+            Some(PreemptType::Qos) => Outcome::set("PreemptType", quoted("preempt/qos")),
+            Some(PreemptType::Partition) => Outcome::set("PreemptType", quoted("preempt/partition_prio")),
+            None => Outcome::none(Fate::Missing, format!("{value}: there are preempt/qos and preempt/partition_prio")),
+        });
+        self.take("PreemptMode", report, |value| {
+            let gang = words(value).any(|word| word == "GANG");
+            let way = |word: String| match word.as_str() {
+                "SUSPEND" => Some(PreemptMode::Suspend),
+                "REQUEUE" => Some(PreemptMode::Requeue),
+                "CANCEL" => Some(PreemptMode::Cancel),
+                "OFF" => Some(PreemptMode::Off),
+                _ => None,
+            };
+            let left: Vec<String> = words(value).filter(|w| w != "GANG" && way(w.clone()).is_none()).collect();
+            let mode = words(value).find_map(way).unwrap_or(PreemptMode::Off);
+            let impossible = mode == PreemptMode::Suspend && (kind == Some(PreemptType::Qos) || !gang);
+            let name = match mode {
+                _ if impossible => "OFF",
+                PreemptMode::Suspend => "SUSPEND",
+                PreemptMode::Requeue => "REQUEUE",
+                PreemptMode::Cancel => "CANCEL",
+                PreemptMode::Off => "OFF",
+            };
+            let text = match (name, gang) {
+                ("OFF", true) => "GANG".to_owned(),
+                (name, true) => format!("{name},GANG"),
+                (name, false) => name.to_owned(),
+            };
+            let mut outcome = Outcome::set("PreemptMode", quoted(&text));
+            if impossible {
+                outcome.fate = Fate::Missing;
+                outcome.text = "jobs are not preempted: SUSPEND needs GANG and PreemptType=preempt/partition_prio".into();
+            } else if !left.is_empty() {
+                outcome.fate = Fate::Missing;
+                outcome.text = format!("{} is left out; the other words are taken", left.join(","));
+            }
+            outcome
+        });
+    }
+
+    fn topology(&mut self, report: &mut Report) {
+        self.take("TopologyPlugin", report, |value| {
+            let known = ["default", "flat", "none", "tree", "block", "ring", "torus", "3d_torus", "torus3d"];
+            match known.into_iter().find(|name| is_plugin(value, name)) {
+                Some("default" | "flat" | "none") => Outcome::none(Fate::Moot, ALWAYS),
+                Some(name) => Outcome::set("TopologyPlugin", quoted(&format!("topology/{name}"))),
+                None => Outcome::none(Fate::Missing, format!("{value}: there are topology/tree, block, ring and 3d_torus")),
+            }
+        });
+        self.take("TopologyParam", report, |value| {
+            let is = |word: &&str, name: &str| word.eq_ignore_ascii_case(name);
+            let all: Vec<&str> = value.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
+            let others: Vec<&str> =
+                all.iter().copied().filter(|w| !is(w, "dragonfly") && !is(w, "TopoOptional") && !is(w, "RouteTree")).collect();
+            let mut outcome = match others.as_slice() {
+                [] => Outcome::none(Fate::Taken, String::new()),
+                _ => Outcome::none(Fate::Missing, format!("{} has no counterpart", others.join(","))),
+            };
+            if all.iter().any(|word| is(word, "dragonfly")) {
+                outcome.set.push(("TopologyParam", quoted("dragonfly")));
+            }
+            if all.iter().any(|word| is(word, "RouteTree")) {
+                outcome.set.push(("RoutePlugin", quoted("route/topology")));
+            }
+            if outcome.set.is_empty() && outcome.fate == Fate::Taken {
+                outcome = Outcome::none(Fate::Moot, "the topology counts for jobs that ask for it");
+            }
+            outcome
+        });
+    }
+
+    /// Reads what is allocated: nodes, cores or CPUs.
+    fn selection(&mut self, nodes: &Nodes, report: &mut Report) {
+        self.take("SelectType", report, |value| match () {
+            () if is_plugin(value, "linear") => Outcome::none(Fate::Taken, "OverSubscribe = \"EXCLUSIVE\" of partitions"),
+            () if is_plugin(value, "cons_tres") || is_plugin(value, "cons_res") => Outcome::none(Fate::Moot, ALWAYS),
+            () => Outcome::none(Fate::Missing, "CPUs, memory and generic resources are allocated as by cons_tres"),
+        });
+        let threads = nodes.groups.iter().map(|group| group.threads).max().unwrap_or(1);
+        self.take("SelectTypeParameters", report, |value| {
+            let mut lacks = Vec::new();
+            for word in words(value) {
+                match word.as_str() {
+                    "CR_CPU_MEMORY" | "CR_MEMORY" | "CR_CORE_DEFAULT_DIST_BLOCK" | "CR_PACK_NODES" | "NONE" => {}
+                    "CR_CPU" => lacks.push("memory is allocated, too".to_owned()),
+                    "CR_CORE_MEMORY" if threads <= 1 => {}
+                    "CR_CORE" if threads <= 1 => lacks.push("memory is allocated, too".to_owned()),
+                    "CR_CORE" | "CR_CORE_MEMORY" => lacks.push(
+                        "hardware threads are allocated one by one: set ThreadsPerCore = 1, and CPUs to the number of \
+                         cores, to give out whole cores"
+                            .to_owned(),
+                    ),
+                    _ => lacks.push(format!("{word} has no counterpart")),
+                }
+            }
+            match lacks.as_slice() {
+                [] => Outcome::none(Fate::Moot, ALWAYS),
+                _ => Outcome::none(Fate::Missing, lacks.join("; ")),
+            }
+        });
+    }
+}
+
+/// Returns whether a value names this plugin, with or without its kind before a slash.
+fn is_plugin(value: &str, name: &str) -> bool {
+    value.rsplit('/').next().unwrap_or_default().eq_ignore_ascii_case(name)
+}
+
+fn words(value: &str) -> impl Iterator<Item = String> {
+    value.split(',').map(|word| word.trim().to_ascii_uppercase()).filter(|word| !word.is_empty())
+}
+
+/// Reads `PreemptType`. None: Squall has no such kind.
+fn preempt_type(value: &str) -> Option<PreemptType> {
+    match value {
+        "" => Some(PreemptType::None),
+        _ if is_plugin(value, "none") => Some(PreemptType::None),
+        _ if is_plugin(value, "qos") => Some(PreemptType::Qos),
+        _ if is_plugin(value, "partition_prio") => Some(PreemptType::Partition),
+        _ => None,
+    }
+}

@@ -1,0 +1,352 @@
+//! Every key of slurm.conf, and what becomes of it.
+
+use super::value::{self, Outcome};
+
+/// What becomes of a key.
+pub(super) enum Rule {
+    /// It is this key of `squall.toml`, with the value that the function reads.
+    Taken(&'static str, fn(&str) -> Result<String, String>),
+    /// What it becomes depends on its value.
+    By(fn(&str) -> Result<Outcome, String>),
+    /// What it becomes depends on other keys: see `translate.rs`.
+    Elsewhere,
+    /// There is nothing that it could change, for this reason.
+    Moot(&'static str),
+    /// Squall lacks it, and does this instead. With one of these values (or with these words only) it is what Squall
+    /// does anyway.
+    Missing(&'static [&'static str], &'static str),
+}
+
+use Rule::{By, Elsewhere, Missing, Moot, Taken};
+
+const DATABASE: &str = "accounting is a part of the controller: there is no database to reach";
+const CREDENTIALS: &str = "machines are known by keys of their own, and users by the kernel";
+const ONE: &str = "there is one controller; the first SlurmctldHost is taken";
+const BUFFERS: &str = "there are no burst buffers: stage files in the script";
+const FILTER: &str = "no filter sees the options of commands";
+const PROLOGS: &str = "no prolog or epilog runs, except TaskProlog and TaskEpilog";
+const HEALTH: &str = "no program checks nodes: drain bad ones by `scontrol update nodename=NAME state=drain`";
+const MAIL: &str = "no mail is sent";
+const MEMORY: &str = "memory of a job is limited by its nodes, and by MaxTRES=mem=... of a QOS";
+const POWER: &str = "nodes are neither started nor switched off";
+const RESUME: &str = "nodes are neither started nor switched off, so there is nothing to wait for";
+const LOGS: &str = "logs are in log/ of the state folder";
+const PIDS: &str = "pid files are in run/ of the state folder";
+
+/// All keys that slurm.conf of Slurm 26.05 has outside the lines of nodes and partitions, by name.
+pub(super) const KEYS: [(&str, Rule); 243] = [
+    ("AccountingStorageBackupHost", Moot(DATABASE)),
+    ("AccountingStorageEnforce", Taken("AccountingStorageEnforce", value::enforce)),
+    ("AccountingStorageExternalHost", Missing(&["none", "(null)"], "usage goes to this cluster's accounting only")),
+    ("AccountingStorageHost", Moot(DATABASE)),
+    ("AccountingStorageParameters", Moot(DATABASE)),
+    ("AccountingStoragePass", Moot(DATABASE)),
+    ("AccountingStoragePort", Moot(DATABASE)),
+    ("AccountingStorageTRES", Missing(&["cpu", "mem", "node", "gres/gpu"], "cpu, mem, node and gres/gpu are accounted, others are not")),
+    ("AccountingStorageType", Moot(DATABASE)),
+    ("AccountingStorageUser", Moot(DATABASE)),
+    ("AccountingStoreFlags", Missing(&["job_comment", "job_extra", "none", "(null)"], "`sacct -B` has a script until MinJobAge after the job's end; environments are not kept")),
+    ("AccountingStoreJobComment", Moot("comments are always kept")),
+    ("AcctGatherEnergyType", Missing(&["acct_gather_energy/none", "none", "(null)"], "energy is not measured")),
+    ("AcctGatherFilesystemType", Missing(&["acct_gather_filesystem/none", "none", "(null)"], "use of file systems is not measured")),
+    ("AcctGatherInfinibandType", Missing(&["acct_gather_infiniband/none", "none", "(null)"], "use of networks is not measured")),
+    ("AcctGatherInterconnectType", Missing(&["acct_gather_interconnect/none", "none", "(null)"], "use of networks is not measured")),
+    ("AcctGatherNodeFreq", Missing(&["0"], "energy is not measured")),
+    ("AcctGatherProfileType", Missing(&["acct_gather_profile/none", "none", "(null)"], "no profiles of tasks are recorded")),
+    ("AllowSpecResourcesUsage", Moot("no cores are set aside")),
+    ("AuthAltParameters", Moot(CREDENTIALS)),
+    ("AuthAltTypes", Missing(&["none", "(null)"], "there are no web tokens: use the commands on a machine of the cluster")),
+    ("AuthInfo", Moot(CREDENTIALS)),
+    ("AuthType", Moot(CREDENTIALS)),
+    ("BackupAddr", Missing(&[], ONE)),
+    ("BackupController", Missing(&["none", "(null)"], ONE)),
+    ("BatchStartTimeout", Moot("a node reports by itself what it could not start")),
+    ("BcastExclude", Moot("`srun --bcast` copies the program alone")),
+    ("BcastParameters", Missing(&["none", "(null)"], "DestDir and the like are given with each `sbcast`")),
+    ("BurstBufferParameters", Missing(&["none", "(null)"], BUFFERS)),
+    ("BurstBufferType", Missing(&["burst_buffer/none", "none", "(null)"], BUFFERS)),
+    ("CertgenParameters", Moot(CREDENTIALS)),
+    ("CertgenType", Moot(CREDENTIALS)),
+    ("CertmgrParameters", Moot(CREDENTIALS)),
+    ("CertmgrType", Moot(CREDENTIALS)),
+    ("CliFilterParameters", Missing(&["none", "(null)"], FILTER)),
+    ("CliFilterPlugins", Missing(&["cli_filter/none", "none", "(null)"], FILTER)),
+    ("ClusterName", Taken("ClusterName", value::text)),
+    ("CommunicationParameters", Moot("links between machines are Squall's own")),
+    ("CompleteWait", Missing(&["0"], "nodes go to the next job as soon as they are free")),
+    ("ControlAddr", Elsewhere),
+    ("ControlMachine", Elsewhere),
+    ("CoreSpecPlugin", Missing(&["core_spec/none", "none", "(null)"], "no cores are set aside for the system")),
+    ("CpuFreqDef", Missing(&["none", "(null)"], "the frequency of CPUs is left to the nodes")),
+    ("CpuFreqGovernors", Missing(&["none", "(null)"], "the frequency of CPUs is left to the nodes")),
+    ("CredType", Moot(CREDENTIALS)),
+    ("CryptoType", Moot(CREDENTIALS)),
+    ("DataParserParameters", Moot("JSON has one form, data_parser/v0.0.41")),
+    ("DebugFlags", Missing(&["0", "none", "(null)"], "logs have levels only (SlurmctldDebug, SlurmdDebug)")),
+    ("DefCPUPerGPU", Missing(&["0"], "jobs say --cpus-per-gpu")),
+    ("DefMemPerCPU", Taken("def_mem_per_cpu_mb", value::memory)),
+    ("DefMemPerGPU", Missing(&["0", "UNLIMITED"], "jobs say --mem-per-gpu")),
+    ("DefMemPerNode", Missing(&["0", "UNLIMITED"], "a job without --mem has no memory limit unless DefMemPerCPU is set")),
+    ("DependencyParameters", By(value::dependency)),
+    ("DisableRootJobs", Missing(&["NO", "0"], "root may submit jobs")),
+    ("EioTimeout", Moot("srun waits until the last output has come")),
+    ("EnforcePartLimits", Taken("EnforcePartLimits", value::part_limits)),
+    ("Epilog", Missing(&["none", "(null)"], PROLOGS)),
+    ("EpilogMsgTime", Moot("ends of jobs are merged on their way to the controller")),
+    ("EpilogSlurmctld", Missing(&["none", "(null)"], PROLOGS)),
+    ("EpilogTimeout", Moot("no epilog runs")),
+    ("ExtSensorsFreq", Missing(&["0"], "there are no sensors beside Slurm's own figures")),
+    ("ExtSensorsType", Missing(&["ext_sensors/none", "none", "(null)"], "there are no sensors beside Slurm's own figures")),
+    ("FairShareDampeningFactor", Moot("fair share is by Fair Tree, which has no such factor")),
+    ("FastSchedule", Elsewhere),
+    ("FederationParameters", Missing(&["none", "(null)"], "there is no federation of clusters")),
+    ("FirstJobId", Taken("FirstJobId", value::number)),
+    ("GetEnvTimeout", Moot("`sbatch --get-user-env` has a timeout of its own")),
+    ("GpuFreqDef", Missing(&["none", "(null)"], "the frequency of GPUs is left to the nodes")),
+    ("GresTypes", Taken("GresTypes", value::text)),
+    ("GroupUpdateForce", Moot("groups are looked up on the controller's machine")),
+    ("GroupUpdateTime", Moot("groups are looked up on the controller's machine")),
+    ("HashPlugin", Moot(CREDENTIALS)),
+    ("HealthCheckInterval", Missing(&["0"], HEALTH)),
+    ("HealthCheckNodeState", Moot("no HealthCheckProgram runs")),
+    ("HealthCheckProgram", Missing(&["none", "(null)"], HEALTH)),
+    ("HealthCheckTimeout", Moot("no HealthCheckProgram runs")),
+    ("HttpParserType", Moot("there is no web service")),
+    ("InactiveLimit", Missing(&["0"], "an allocation stays until its time limit, or until its salloc ends")),
+    ("InteractiveStepOptions", Missing(&["none", "(null)"], "salloc runs its command where it is called")),
+    ("JobAcctGatherFrequency", Moot("usage is read when steps end and when it is asked for")),
+    ("JobAcctGatherParams", Missing(&["NoOverMemoryKill", "DisableGPUAcct", "NoShared", "UsePss", "UseRss", "none", "(null)"], "memory is what the kernel counts for the step")),
+    ("JobAcctGatherType", Moot("usage is read from cgroups or /proc, whichever the node has")),
+    ("JobCompHost", Moot("it belongs to JobCompType")),
+    ("JobCompLoc", Moot("it belongs to JobCompType")),
+    ("JobCompParams", Moot("it belongs to JobCompType")),
+    ("JobCompPass", Moot("it belongs to JobCompType")),
+    ("JobCompPassScript", Moot("it belongs to JobCompType")),
+    ("JobCompPort", Moot("it belongs to JobCompType")),
+    ("JobCompType", Missing(&["jobcomp/none", "none", "(null)"], "ended jobs go to accounting only: read them with `sacct -P`")),
+    ("JobCompUser", Moot("it belongs to JobCompType")),
+    ("JobContainerType", Missing(&["job_container/none", "none", "(null)"], "jobs share /tmp")),
+    ("JobCredentialPrivateKey", Moot(CREDENTIALS)),
+    ("JobCredentialPublicCertificate", Moot(CREDENTIALS)),
+    ("JobFileAppend", Missing(&["0"], "output files are overwritten when a job starts again: use --open-mode=append")),
+    ("JobRequeue", Taken("job_requeue", value::yes)),
+    ("JobSubmitPlugins", Missing(&["none", "(null)"], "jobs are neither changed nor refused by a script: use limits of partitions and QOS")),
+    ("KeepAliveTime", Moot("links are checked by messages of their own")),
+    ("KillOnBadExit", Missing(&["0"], "use `srun -K`, or SLURM_KILL_BAD_EXIT=1 in users' environments")),
+    ("KillWait", Taken("KillWait", value::number)),
+    ("LaunchParameters", Missing(&["send_gids", "slurmstepd_memlock", "slurmstepd_memlock_all", "mpir_use_nodeaddr", "none", "(null)"], "srun and salloc behave as without the words")),
+    ("LaunchType", Moot("srun launches in one way")),
+    ("LicenseParameters", Missing(&["none", "(null)"], "licenses are counted here only")),
+    ("Licenses", Taken("Licenses", value::licenses)),
+    ("LogTimeFormat", Moot("times in logs are UTC with milliseconds")),
+    ("MailDomain", Missing(&["none", "(null)"], MAIL)),
+    ("MailProg", Missing(&["none", "(null)"], MAIL)),
+    ("MaxArraySize", By(value::array_size)),
+    ("MaxBatchRequeue", Missing(&[], "the number of attempts is not limited")),
+    ("MaxDBDMsgs", Moot(DATABASE)),
+    ("MaxJobCount", Taken("MaxJobCount", value::number)),
+    ("MaxJobId", Taken("MaxJobId", value::number)),
+    ("MaxMemPerCPU", Missing(&["0", "UNLIMITED"], MEMORY)),
+    ("MaxMemPerNode", Missing(&["0", "UNLIMITED"], MEMORY)),
+    ("MaxNodeCount", Moot("nodes may join at any time")),
+    ("MaxStepCount", Missing(&["40000"], "the limit is fixed")),
+    ("MaxTasksPerNode", Missing(&["512"], "the limit is fixed")),
+    ("MCSParameters", Missing(&["none", "(null)"], "there is no multi-category security")),
+    ("MCSPlugin", Missing(&["mcs/none", "none", "(null)"], "there is no multi-category security")),
+    ("MessageTimeout", Moot("messages are sent again until they are acknowledged")),
+    ("MetricsAuthUsers", Missing(&["metrics/none", "none", "(null)"], "no metrics are served: `sdiag --json` has them")),
+    ("MetricsParameters", Missing(&["metrics/none", "none", "(null)"], "no metrics are served: `sdiag --json` has them")),
+    ("MetricsType", Missing(&["metrics/none", "none", "(null)"], "no metrics are served: `sdiag --json` has them")),
+    ("MinJobAge", Taken("MinJobAge", value::number)),
+    ("MpiDefault", Moot("PMIx and PMI2 are always served")),
+    ("MpiParams", Moot("MPI programs are served without reserved ports")),
+    ("NamespaceType", Missing(&["namespace/none", "none", "(null)"], "jobs share /tmp")),
+    ("NodeFeaturesPlugins", Missing(&["none", "(null)"], "features are as configured: no node is rebooted for one")),
+    ("OverTimeLimit", Missing(&["0"], "jobs end at their time limit")),
+    ("PluginDir", Moot("there are no plugins")),
+    ("PlugStackConfig", Missing(&["none", "(null)"], "SPANK plugins are not loaded")),
+    ("PowerParameters", Missing(&["none", "(null)"], "the power of nodes is not managed")),
+    ("PowerPlugin", Missing(&["power/none", "none", "(null)"], "the power of nodes is not managed")),
+    ("PreemptExemptTime", Taken("PreemptExemptTime", value::time)),
+    ("PreemptMode", Elsewhere),
+    ("PreemptParameters", Missing(&["youngest_first", "none", "(null)"], "the fewest jobs are preempted, of these the cheapest and youngest")),
+    ("PreemptType", Elsewhere),
+    ("PrEpParameters", Missing(&["none", "(null)"], PROLOGS)),
+    ("PrEpPlugins", Missing(&["prep/script", "none", "(null)"], PROLOGS)),
+    ("PriorityCalcPeriod", Taken("PriorityCalcPeriod", value::time)),
+    ("PriorityDecayHalfLife", Taken("PriorityDecayHalfLife", value::time)),
+    ("PriorityFavorSmall", Taken("PriorityFavorSmall", value::yes)),
+    ("PriorityFlags", Missing(&["FAIR_TREE", "none", "(null)"], "priorities are computed by Fair Tree, as without these flags")),
+    ("PriorityMaxAge", Taken("PriorityMaxAge", value::time)),
+    ("PriorityParameters", Missing(&["none", "(null)"], "priorities have Slurm's factors only")),
+    ("PrioritySiteFactorParameters", Missing(&["none", "(null)"], "priorities have no factor of a site")),
+    ("PrioritySiteFactorPlugin", Missing(&["site_factor/none", "none", "(null)"], "priorities have no factor of a site")),
+    ("PriorityType", By(value::priority_type)),
+    ("PriorityUsageResetPeriod", By(value::reset_period)),
+    ("PriorityWeightAge", Taken("PriorityWeightAge", value::number)),
+    ("PriorityWeightAssoc", Taken("PriorityWeightAssoc", value::number)),
+    ("PriorityWeightFairshare", Taken("PriorityWeightFairshare", value::number)),
+    ("PriorityWeightJobSize", Taken("PriorityWeightJobSize", value::number)),
+    ("PriorityWeightPartition", Taken("PriorityWeightPartition", value::number)),
+    ("PriorityWeightQOS", Taken("PriorityWeightQOS", value::number)),
+    ("PriorityWeightTRES", Missing(&["none", "(null)"], "memory and GPUs give a job no points")),
+    ("PrivateData", Missing(&["none", "(null)"], "everybody sees all jobs, nodes and accounts")),
+    ("ProctrackType", Moot("processes are found by their cgroup, or by a mark in their environment")),
+    ("Prolog", Missing(&["none", "(null)"], PROLOGS)),
+    ("PrologEpilogTimeout", Moot("no prolog or epilog runs")),
+    ("PrologFlags", Missing(&["none", "(null)"], PROLOGS)),
+    ("PrologSlurmctld", Missing(&["none", "(null)"], PROLOGS)),
+    ("PrologTimeout", Moot("no prolog runs")),
+    ("PropagatePrioProcess", Missing(&["0"], "tasks have the nice value of the node daemon")),
+    ("PropagateResourceLimits", Missing(&["ALL"], "all limits of the submitting shell are set: use `sbatch --propagate`")),
+    ("PropagateResourceLimitsExcept", Missing(&["none", "(null)"], "all limits of the submitting shell are set: use `sbatch --propagate`")),
+    ("RebootProgram", Missing(&["none", "(null)"], "nodes are not rebooted by scontrol")),
+    ("ReconfigFlags", Missing(&["none", "(null)"], "`scontrol reconfigure` drops changes of partitions made by scontrol")),
+    ("RequeueExit", Missing(&["none", "(null)"], "jobs are not requeued by exit code: use `scontrol requeue`")),
+    ("RequeueExitHold", Missing(&["none", "(null)"], "jobs are not requeued by exit code: use `scontrol requeuehold`")),
+    ("ResumeFailProgram", Missing(&["none", "(null)"], POWER)),
+    ("ResumeProgram", Missing(&["none", "(null)"], POWER)),
+    ("ResumeRate", Moot(RESUME)),
+    ("ResumeTimeout", Moot(RESUME)),
+    ("ResvEpilog", Missing(&["none", "(null)"], "no program runs at the start or end of a reservation")),
+    ("ResvOverRun", Missing(&["0"], "jobs end with their reservation")),
+    ("ResvProlog", Missing(&["none", "(null)"], "no program runs at the start or end of a reservation")),
+    ("ReturnToService", Missing(&["1", "2"], "a node that was down comes back when it answers")),
+    ("RoutePlugin", By(value::route)),
+    ("SallocDefaultCommand", Missing(&["none", "(null)"], "salloc without a command starts the user's shell")),
+    ("SbcastParameters", Missing(&["none", "(null)"], "options are given with each `sbcast`")),
+    ("SchedulerParameters", By(value::scheduler)),
+    ("SchedulerTimeSlice", Taken("SchedulerTimeSlice", value::number)),
+    ("SchedulerType", By(value::scheduler_type)),
+    ("ScronParameters", Missing(&["none", "(null)"], "there is no scrontab")),
+    ("SelectType", Elsewhere),
+    ("SelectTypeParameters", Elsewhere),
+    ("SlurmctldAddr", Elsewhere),
+    ("SlurmctldDebug", Taken("SlurmctldDebug", value::level)),
+    ("SlurmctldHost", Elsewhere),
+    ("SlurmctldHttpAuthParameters", Moot("there is no web service")),
+    ("SlurmctldLogFile", Moot(LOGS)),
+    ("SlurmctldParameters", Missing(&["enable_configless", "enable_stepmgr", "cloud_dns", "no_quick_restart", "max_powered_nodes", "none", "(null)"], "the controller behaves as without the words")),
+    ("SlurmctldPidFile", Moot(PIDS)),
+    ("SlurmctldPort", Elsewhere),
+    ("SlurmctldPrimaryOffProg", Missing(&["none", "(null)"], ONE)),
+    ("SlurmctldPrimaryOnProg", Missing(&["none", "(null)"], ONE)),
+    ("SlurmctldSyslogDebug", Moot("daemons log to files, or to systemd's journal")),
+    ("SlurmctldTimeout", Moot("no second controller waits for the first")),
+    ("SlurmdDebug", Taken("SlurmdDebug", value::level)),
+    ("SlurmdHttpAuthParameters", Moot("there is no web service")),
+    ("SlurmdLogFile", Moot(LOGS)),
+    ("SlurmdParameters", Elsewhere),
+    ("SlurmdPidFile", Moot(PIDS)),
+    ("SlurmdPort", Elsewhere),
+    ("SlurmdSpoolDir", Moot("each node has its spool in node/NAME of the state folder")),
+    ("SlurmdSyslogDebug", Moot("daemons log to files, or to systemd's journal")),
+    ("SlurmdTimeout", By(value::node_timeout)),
+    ("SlurmdUser", Moot("node daemons run as the user who starts them: as root for jobs of all users")),
+    ("SlurmSchedLogFile", Missing(&["none", "(null)"], "`squall why JOB` says why a job waits")),
+    ("SlurmSchedLogLevel", Missing(&["0"], "`squall why JOB` says why a job waits")),
+    ("SlurmUser", Moot("the cluster runs as the user who starts it: as root for jobs of all users")),
+    ("SrunEpilog", Missing(&["none", "(null)"], "use `srun --epilog`")),
+    ("SrunPortRange", Missing(&["0-0", "none", "(null)"], "srun listens at any free port")),
+    ("SrunProlog", Missing(&["none", "(null)"], "use `srun --prolog`")),
+    ("StateSaveLocation", Moot("`squall up --state DIR` names the state folder")),
+    ("SuspendExcNodes", Missing(&["none", "(null)"], POWER)),
+    ("SuspendExcParts", Missing(&["none", "(null)"], POWER)),
+    ("SuspendExcStates", Missing(&["none", "(null)"], POWER)),
+    ("SuspendProgram", Missing(&["none", "(null)"], POWER)),
+    ("SuspendRate", Moot(RESUME)),
+    ("SuspendTime", Missing(&["NONE", "INFINITE", "-1"], POWER)),
+    ("SuspendTimeout", Moot(RESUME)),
+    ("SwitchParameters", Missing(&["none", "(null)"], "nothing is set up in the network for a job")),
+    ("SwitchType", Missing(&["switch/none", "none", "(null)"], "nothing is set up in the network for a job")),
+    ("TaskEpilog", Taken("TaskEpilog", value::text)),
+    ("TaskPlugin", Missing(&["task/none", "task/affinity", "task/cgroup", "affinity", "cgroup", "none", "(null)"], "tasks are bound by --cpu-bind and confined by cgroups, as far as the node has them")),
+    ("TaskPluginParam", Missing(&["none", "(null)"], "tasks are bound as `srun --cpu-bind` says")),
+    ("TaskProlog", Taken("TaskProlog", value::text)),
+    ("TCPTimeout", Moot("messages are sent again until they are acknowledged")),
+    ("TLSParameters", Moot(CREDENTIALS)),
+    ("TLSType", Moot(CREDENTIALS)),
+    ("TmpFS", Missing(&["/tmp"], "free space is measured in /tmp")),
+    ("TopologyParam", Elsewhere),
+    ("TopologyPlugin", Elsewhere),
+    ("TrackWCKey", Missing(&["NO", "0"], "a job's wckey is kept and not checked")),
+    ("TreeWidth", By(value::tree_width)),
+    ("UnkillableStepProgram", Missing(&["none", "(null)"], "no program runs when a process can't be killed")),
+    ("UnkillableStepTimeout", Missing(&["60"], "a node waits until the process is gone")),
+    ("UrlParserType", Moot("there is no web service")),
+    ("UsePAM", Missing(&["NO", "0"], "tasks have no PAM session")),
+    ("VSizeFactor", Missing(&["0"], "virtual memory is not limited")),
+    ("WaitTime", Missing(&["0"], "use `srun --wait`, or SLURM_WAIT in users' environments")),
+    ("X11Parameters", Missing(&["none", "(null)"], "X11 is not forwarded")),
+];
+
+/// Keys of older releases of Slurm.
+pub(super) const OLD: [(&str, Rule); 11] = [
+    ("AccountingStorageLoc", Moot(DATABASE)),
+    ("CacheGroups", Moot("Slurm has given it up")),
+    ("CheckpointType", Moot("Slurm has given it up")),
+    ("JobCheckpointDir", Moot("Slurm has given it up")),
+    ("MemLimitEnforce", Moot("Slurm has given it up: memory is limited by cgroups")),
+    ("MsgAggregationParams", Taken("MsgAggregationParams", value::text)),
+    ("SchedulerAuth", Moot("Slurm has given it up")),
+    ("SchedulerPort", Moot("Slurm has given it up")),
+    ("SchedulerRootFilter", Moot("Slurm has given it up")),
+    ("SlurmctldPlugstack", Moot("there are no plugins")),
+    ("UseSPANK", Moot("there are no plugins")),
+];
+
+/// Returns the rule for a key of slurm.conf and its name in Slurm's spelling.
+pub(super) fn find(key: &str) -> Option<(&'static str, &'static Rule)> {
+    named(KEYS.iter().chain(&OLD), key)
+}
+
+/// Returns the row of a table for a key, whatever its case.
+pub(super) fn named(
+    rows: impl IntoIterator<Item = &'static (&'static str, Rule)>,
+    key: &str,
+) -> Option<(&'static str, &'static Rule)> {
+    rows.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(name, rule)| (*name, rule))
+}
+
+/// Returns whether all words of a value are among these.
+pub(super) fn only(value: &str, words: &[&str]) -> bool {
+    let known = |word: &str| words.iter().any(|known| known.eq_ignore_ascii_case(word));
+    known(value) || (!value.is_empty() && value.split(',').map(str::trim).all(|word| word.is_empty() || known(word)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{KEYS, OLD, Rule, find, only};
+    use squall_model::config::Config;
+
+    fn is_known(key: &str) -> bool {
+        !matches!(Config::from_toml(&format!("{key} = []\n")), Err(problem) if problem.contains("unknown key"))
+    }
+
+    #[test]
+    fn the_table_is_sorted_and_agrees_with_the_configuration() {
+        let names: Vec<String> = KEYS.iter().map(|(name, _)| name.to_ascii_lowercase()).collect();
+        assert!(names.is_sorted(), "a key stands out of order");
+        let apart = ["ControlMachine", "PreemptMode", "PreemptType", "SlurmctldHost", "SlurmctldPort", "SlurmdPort"];
+        let apart = apart.iter().chain(&["TopologyParam", "TopologyPlugin"]);
+        for (name, rule) in KEYS.iter().chain(&OLD) {
+            match rule {
+                Rule::Taken(key, _) => assert!(is_known(key), "{name}: the configuration has no `{key}`"),
+                Rule::Elsewhere => {
+                    let taken = apart.clone().any(|known| known == name);
+                    assert_eq!(is_known(name), taken, "{name}");
+                }
+                Rule::By(_) => {}
+                _ => assert!(!is_known(name), "{name}: the configuration has it, so the import should take it"),
+            }
+        }
+    }
+
+    #[test]
+    fn keys_are_found_in_any_case_and_words_are_compared_one_by_one() {
+        assert_eq!(find("killwait").map(|(name, _)| name), Some("KillWait"));
+        assert!(find("KilWait").is_none());
+        assert!(only("task/affinity,task/cgroup", &["task/affinity", "task/cgroup"]) && only("0", &["0"]));
+        assert!(!only("jobs,usage", &["jobs"]) && !only("", &["none"]));
+    }
+}

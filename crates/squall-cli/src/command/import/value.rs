@@ -1,0 +1,286 @@
+//! Reads values of slurm.conf and writes them as TOML.
+
+use squall_model::config::{Config, LogLevel, SchedulerParameters};
+use squall_model::duration::{parse_limit, parse_memory_mb};
+use squall_model::gang::OverSubscribe;
+use squall_model::license;
+use squall_model::limits::{GRES_PER_NODE_MAX, HEARTBEAT_S};
+use squall_model::policy::{EnforcePartLimits, Enforce};
+
+use super::report::Fate;
+
+/// What a value becomes: keys of `squall.toml` with their values as TOML, and what the report says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Outcome {
+    pub(super) set: Vec<(&'static str, String)>,
+    pub(super) fate: Fate,
+    /// Text of the report. Empty: the keys that are set.
+    pub(super) text: String,
+}
+
+impl Outcome {
+    /// Returns an outcome that sets one key.
+    pub(super) fn set(key: &'static str, value: String) -> Self {
+        Self { set: vec![(key, value)], fate: Fate::Taken, text: String::new() }
+    }
+
+    /// Returns an outcome that sets nothing.
+    pub(super) fn none(fate: Fate, text: impl Into<String>) -> Self {
+        Self { set: Vec::new(), fate, text: text.into() }
+    }
+}
+
+/// Returns a TOML string.
+pub(super) fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c.is_control() => quoted.push_str(&format!("\\u{:04X}", u32::from(c))),
+            c => quoted.push(c),
+        }
+    }
+    quoted + "\""
+}
+
+/// Returns whether the text is one of Slurm's words for "no limit".
+pub(super) fn is_unlimited(text: &str) -> bool {
+    ["UNLIMITED", "INFINITE", "-1"].iter().any(|word| text.eq_ignore_ascii_case(word))
+}
+
+/// Returns whether the text stands for nothing.
+pub(super) fn is_none(text: &str) -> bool {
+    text.is_empty() || text.eq_ignore_ascii_case("none") || text.eq_ignore_ascii_case("(null)")
+}
+
+/// Takes a text as it is.
+pub(super) fn text(value: &str) -> Result<String, String> {
+    Ok(quoted(value))
+}
+
+/// Reads a whole number.
+pub(super) fn number(value: &str) -> Result<String, String> {
+    let number: Result<u32, _> = value.parse();
+    number.map(|number| number.to_string()).map_err(|_| format!("`{value}` is no whole number"))
+}
+
+/// Reads YES or NO, or 1 or 0.
+pub(super) fn yes(value: &str) -> Result<String, String> {
+    match value.to_ascii_lowercase().as_str() {
+        "yes" | "y" | "true" | "t" | "up" | "1" => Ok("true".to_owned()),
+        "no" | "n" | "false" | "f" | "down" | "0" => Ok("false".to_owned()),
+        _ => Err(format!("`{value}`: YES or NO is needed")),
+    }
+}
+
+/// Reads a length of time, in minutes or as `DAYS-HOURS:MINUTES:SECONDS`, and keeps Slurm's form.
+pub(super) fn time(value: &str) -> Result<String, String> {
+    match parse_limit(value) {
+        // Slurm's way to turn off what the time would delay.
+        _ if value == "-1" => Ok("0".to_owned()),
+        Ok(Some(_)) => Ok(quoted(value)),
+        Ok(None) => Err(format!("`{value}`: a length of time such as 7-0 is needed")),
+        Err(_) => Err(format!("`{value}` is no length of time such as 7-0 (days-hours)")),
+    }
+}
+
+/// Reads a limit on time, which may be unlimited, and keeps Slurm's form.
+pub(super) fn limit(value: &str) -> Result<String, String> {
+    match parse_limit(value) {
+        Ok(Some(_)) => Ok(quoted(value)),
+        Ok(None) => Ok(quoted("UNLIMITED")),
+        Err(_) => Err(format!("`{value}` is no time such as 1-00:00:00 or UNLIMITED")),
+    }
+}
+
+/// Reads an amount of memory in MiB, or with a suffix.
+pub(super) fn memory(value: &str) -> Result<String, String> {
+    if is_unlimited(value) {
+        return Ok("0".to_owned());
+    }
+    let megabytes = parse_memory_mb(value).map_err(|_| format!("`{value}` is no memory such as 2048 or 2G"))?;
+    Ok(megabytes.to_string())
+}
+
+/// Reads a number of devices, perhaps with a suffix as in `4K`. None: there are more than a node may have.
+pub(super) fn devices(value: &str) -> Option<u32> {
+    let digits = value.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let times = match value[digits.len()..].to_ascii_uppercase().as_str() {
+        "" => 1,
+        "K" => 1024,
+        _ => return None,
+    };
+    let count = digits.parse::<u32>().ok()?.checked_mul(times)?;
+    (count as usize <= GRES_PER_NODE_MAX).then_some(count)
+}
+
+/// Reads a level of logging.
+pub(super) fn level(value: &str) -> Result<String, String> {
+    value.parse::<LogLevel>().map(|_| quoted(value))
+}
+
+/// Reads a list of licenses.
+pub(super) fn licenses(value: &str) -> Result<String, String> {
+    if value.eq_ignore_ascii_case("(null)") {
+        return text("");
+    }
+    let known = license::parse(value).ok_or_else(|| format!("`{value}`: NAME:COUNT,NAME:COUNT is needed"))?;
+    let words: Vec<String> = known.iter().map(|(name, count)| format!("{name}:{count}")).collect();
+    text(&words.join(","))
+}
+
+/// Reads `AccountingStorageEnforce`.
+pub(super) fn enforce(value: &str) -> Result<String, String> {
+    Enforce::try_from(value.to_owned()).map(|_| quoted(value))
+}
+
+/// Reads `EnforcePartLimits`.
+pub(super) fn part_limits(value: &str) -> Result<String, String> {
+    EnforcePartLimits::try_from(value.to_owned()).map(|_| quoted(value))
+}
+
+/// Reads `OverSubscribe`.
+pub(super) fn oversubscribe(value: &str) -> Result<String, String> {
+    OverSubscribe::try_from(value.to_owned()).map(|_| quoted(value))
+}
+
+/// Reads `SchedulerParameters`: words that Slurm does not know are left out.
+pub(super) fn scheduler(value: &str) -> Result<Outcome, String> {
+    let words = value.split(',').map(str::trim).filter(|word| !word.is_empty());
+    let (known, unknown): (Vec<&str>, Vec<&str>) =
+        words.partition(|word| SchedulerParameters::try_from((*word).to_owned()).is_ok());
+    let parameters = SchedulerParameters::try_from(known.join(","))?;
+    let (_, missing) = parameters.without_effect();
+    let mut outcome = Outcome::set("SchedulerParameters", quoted(&known.join(",")));
+    let mut lacks = Vec::new();
+    if !missing.is_empty() {
+        lacks.push(format!("{} not supported, and passed over", missing.join(",")));
+    }
+    if !unknown.is_empty() {
+        lacks.push(format!("{} not known, and left out", unknown.join(",")));
+    }
+    if !lacks.is_empty() {
+        outcome.fate = Fate::Missing;
+        outcome.text = format!("{}; the other words are taken", lacks.join("; "));
+    }
+    if known.is_empty() {
+        outcome.set.clear();
+    }
+    Ok(outcome)
+}
+
+/// Reads `DependencyParameters`.
+pub(super) fn dependency(value: &str) -> Result<Outcome, String> {
+    let words: Vec<&str> = value.split(',').map(str::trim).collect();
+    let kills = words.iter().any(|word| word.eq_ignore_ascii_case("kill_invalid_depend"));
+    let others = || words.iter().filter(|word| !word.eq_ignore_ascii_case("kill_invalid_depend"));
+    let mut outcome = Outcome::none(Fate::Moot, "dependencies on jobs of other clusters are not taken");
+    if others().any(|word| !word.eq_ignore_ascii_case("disable_remote_singleton")) {
+        let words: Vec<&str> = others().copied().collect();
+        outcome = Outcome::none(Fate::Missing, format!("{}: the limit is fixed", words.join(",")));
+    }
+    if kills {
+        outcome.set.push(("kill_invalid_depend", "true".to_owned()));
+        if outcome.fate == Fate::Moot {
+            outcome.fate = Fate::Taken;
+            outcome.text.clear();
+        }
+    }
+    Ok(outcome)
+}
+
+/// Reads `PriorityType`, `SchedulerType` or another name of a plugin of `kind`, which has these `names` here.
+fn plugin(key: &'static str, kind: &str, names: &[&str], value: &str) -> Result<Outcome, String> {
+    let name = value.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+    match names.iter().find(|known| **known == name) {
+        Some(known) => Ok(Outcome::set(key, quoted(&format!("{kind}/{known}")))),
+        None => Ok(Outcome::none(
+            Fate::Missing,
+            format!("{value}: there are {}", names.iter().map(|n| format!("{kind}/{n}")).collect::<Vec<_>>().join(", ")),
+        )),
+    }
+}
+
+/// Reads `PriorityType`.
+pub(super) fn priority_type(value: &str) -> Result<Outcome, String> {
+    plugin("PriorityType", "priority", &["basic", "multifactor"], value)
+}
+
+/// Reads `SchedulerType`.
+pub(super) fn scheduler_type(value: &str) -> Result<Outcome, String> {
+    plugin("SchedulerType", "sched", &["backfill", "builtin"], value)
+}
+
+/// Reads `RoutePlugin`.
+pub(super) fn route(value: &str) -> Result<Outcome, String> {
+    plugin("RoutePlugin", "route", &["default", "topology"], value)
+}
+
+/// Reads `PriorityUsageResetPeriod`.
+pub(super) fn reset_period(value: &str) -> Result<Outcome, String> {
+    let word = value.to_ascii_uppercase();
+    match word.as_str() {
+        "NONE" | "DAILY" | "WEEKLY" | "MONTHLY" | "QUARTERLY" | "YEARLY" => {
+            Ok(Outcome::set("PriorityUsageResetPeriod", quoted(&word)))
+        }
+        "NOW" => Ok(Outcome::none(Fate::Missing, "use `sacctmgr modify account root set RawUsage=0` once")),
+        _ => Err(format!("`{value}`: NONE, NOW, DAILY, WEEKLY, MONTHLY, QUARTERLY or YEARLY is needed")),
+    }
+}
+
+/// Reads `MaxArraySize`.
+pub(super) fn array_size(value: &str) -> Result<Outcome, String> {
+    match number(value)?.as_str() {
+        "0" => Ok(Outcome::none(Fate::Missing, "arrays can't be turned off")),
+        number => Ok(Outcome::set("MaxArraySize", number.to_owned())),
+    }
+}
+
+/// Reads `TreeWidth`; 0 stands for a tree of one level.
+pub(super) fn tree_width(value: &str) -> Result<Outcome, String> {
+    let width = number(value)?;
+    Ok(Outcome::set("TreeWidth", if width == "0" { "65533".to_owned() } else { width }))
+}
+
+/// Reads `SlurmdTimeout`: nodes answer every 10 s, and jobs of a silent node are not given up before it is down.
+pub(super) fn node_timeout(value: &str) -> Result<Outcome, String> {
+    let seconds: u64 = value.parse().map_err(|_| format!("`{value}` is no number of seconds"))?;
+    if seconds == 0 {
+        return Ok(Outcome::none(Fate::Missing, "a silent node is always down, after 60 s"));
+    }
+    let seconds = seconds.max(HEARTBEAT_S);
+    let mut outcome = Outcome::set("SlurmdTimeout", seconds.to_string());
+    if seconds > Config::default().node_lost_s {
+        outcome.set.push(("node_lost_s", seconds.to_string()));
+    }
+    Ok(outcome)
+}
+
+
+#[cfg(test)]
+mod tests {
+    use super::{limit, memory, node_timeout, quoted, scheduler, time, yes};
+    use crate::command::import::report::Fate;
+
+    #[test]
+    fn values_keep_their_meaning() {
+        assert_eq!(limit("INFINITE").unwrap(), "\"UNLIMITED\"");
+        assert_eq!(limit("1-00:00:00").unwrap(), "\"1-00:00:00\"");
+        assert_eq!((time("-1").unwrap().as_str(), time("7-0").unwrap().as_str()), ("0", "\"7-0\""));
+        assert_eq!((memory("2G").unwrap().as_str(), memory("UNLIMITED").unwrap().as_str()), ("2048", "0"));
+        assert_eq!((yes("YES").unwrap().as_str(), yes("0").unwrap().as_str()), ("true", "false"));
+        assert_eq!(quoted("a\"b\\\n"), "\"a\\\"b\\\\\\u000A\"");
+        assert!(limit("soon").is_err() && memory("much").is_err() && yes("perhaps").is_err());
+    }
+
+    #[test]
+    fn timeouts_and_words_that_squall_can_not_have_are_mended() {
+        let set = |value: &str| node_timeout(value).unwrap().set.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>();
+        assert_eq!(set("5"), vec!["SlurmdTimeout=10"]);
+        assert_eq!(set("600"), vec!["SlurmdTimeout=600", "node_lost_s=600"]);
+        assert_eq!(set("0"), Vec::<String>::new());
+        let words = scheduler("bf_window=60, bf_max_job_user=9,bf_nonsense").unwrap();
+        assert_eq!((words.fate, words.set[0].1.as_str()), (Fate::Missing, "\"bf_window=60,bf_max_job_user=9\""));
+        assert!(words.text.contains("bf_nonsense not known"), "{}", words.text);
+    }
+}
