@@ -4,6 +4,7 @@ pub(crate) mod allocation;
 mod cells;
 mod configure;
 pub(crate) mod daemons;
+pub(crate) mod doctor;
 pub(crate) mod down;
 pub(crate) mod hostfile;
 pub(crate) mod links;
@@ -27,6 +28,7 @@ pub(crate) mod sshare;
 pub(crate) mod sstat;
 pub(crate) mod step;
 pub(crate) mod submission;
+pub(crate) mod supervise;
 pub(crate) mod token;
 pub(crate) mod up;
 #[cfg(feature = "lab")]
