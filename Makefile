@@ -8,14 +8,50 @@ SEEDS ?= 1..500
 KILLS ?= 200
 LAUNCHES ?= 1000
 EVENTS ?= 125
+# Where `make install` puts things; SLURM_NAMES=no leaves Slurm's names out of PREFIX/bin.
+PREFIX ?= /usr/local
+DESTDIR ?=
+SLURM_NAMES ?= yes
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+# Revision of packages of the same version.
+REVISION ?= 1
+PACKAGES := target/package
 
-.PHONY: help build demo test check sim path checked crash upgrade-drill bench bench-throughput bench-fabric bench-gang bench-mpi bench-sched pictures deny clean
+.PHONY: help build install uninstall package-build deb rpm tarball package-test demo test check sim path checked crash upgrade-drill bench bench-throughput bench-fabric bench-gang bench-mpi bench-sched pictures deny clean
 
 help: ## list the chores
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 build: ## the release binary, target/release/squall
 	cargo build --release --locked
+
+install: ## what `make build` has built, below DESTDIR and PREFIX (/usr/local): program, Slurm's names (SLURM_NAMES=no: only in PREFIX/lib/squall/slurm/bin), units, C library, pages
+	@PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) SLURM_NAMES=$(SLURM_NAMES) VERSION=$(VERSION) packaging/install program daemons library
+
+uninstall: ## removes what `make install` has installed; configuration and state stay
+	@PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) packaging/uninstall
+
+package-build: # what packages hold: no benchmarks, no simulator; a C library with a name for the linker
+	cargo build --release --locked -p squall-cli --no-default-features
+	cargo rustc --release --locked -p squall-c --lib -- -C link-arg=-Wl,-soname,libsquallclient.so.0
+
+deb: package-build ## Debian packages in target/package (wants cargo-deb): squall, squall-client, libsquallclient-dev
+	packaging/stage deb
+	cargo deb --quiet --no-build --no-strip --deb-revision $(REVISION) -o $(PACKAGES)/ -p squall-cli
+	cargo deb --quiet --no-build --no-strip --deb-revision $(REVISION) -o $(PACKAGES)/ -p squall-cli --variant client
+	cargo deb --quiet --no-build --no-strip --deb-revision $(REVISION) -o $(PACKAGES)/ -p squall-c
+
+rpm: package-build ## RPM packages in target/package (wants cargo-generate-rpm): squall, squall-client, squall-devel
+	packaging/stage rpm
+	cargo generate-rpm -p crates/squall-cli -o $(PACKAGES)/ -s 'release = "$(REVISION)"'
+	cargo generate-rpm -p crates/squall-cli -o $(PACKAGES)/ -s 'release = "$(REVISION)"' --variant client
+	cargo generate-rpm -p crates/squall-c -o $(PACKAGES)/ -s 'release = "$(REVISION)"'
+
+tarball: package-build ## a tarball in target/package to unpack into /usr/local, named after the glibc that it needs; STATIC=yes: commands that need none (wants the musl target and musl-gcc)
+	packaging/tarball $(if $(STATIC),static)
+
+package-test: ## installs the Debian packages in a fresh Debian 12 with systemd, runs jobs, upgrades, removes (as root; wants debootstrap, cargo-deb; minutes)
+	packaging/test-deb
 
 demo: build ## a 4-node cluster on this machine: batch, srun, array, dependency, sacct
 	scripts/demo $(SQUALL)

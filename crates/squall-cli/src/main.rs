@@ -31,6 +31,8 @@ struct Command {
     run: Run,
     /// Whether the command is one of Slurm's, for which `squall links` creates a link.
     slurm: bool,
+    /// Whether this build has the command: those of the laboratory can be left out.
+    here: bool,
 }
 
 /// Every command, in the order of `squall help`.
@@ -38,19 +40,21 @@ const COMMANDS: &[Command] = &[
     ours("up", "start a cluster on this machine, or resume it", command::up::run),
     ours("down", "end it; the state stays", command::down::run),
     ours("why", "say why a job waits, and what would let it start", command::why::run),
-    ours("what-if", "run past jobs once more, under another policy or configuration", lab::WHAT_IF),
+    lab("what-if", "run past jobs once more, under another policy or configuration", lab::WHAT_IF),
     ours("import", "make a configuration from Slurm's, and report on each line", command::import::run),
     ours("check", "check a configuration, Squall's or Slurm's, without changing anything", command::check::run),
     ours("token", "let another machine join the cluster as a node", command::token::run),
+    ours("doctor", "check this machine and its daemons, and say what to do", command::doctor::run),
     ours("links", "create Slurm's command names as links to this program", command::links::run),
     ours("controller", "run a cluster's controller in the foreground", command::daemons::controller),
     ours("front", "run the front of several cells in the foreground", command::daemons::front),
     ours("node", "run a node daemon in the foreground", command::daemons::node),
+    ours("supervise", "start daemons again that die, in the foreground (`up --keep`)", command::supervise::run),
     ours("step", "serve one step on a node (started by the node daemon)", command::step::run),
-    ours("layout", "where the ranks of a process grid go on a torus", lab::LAYOUT),
-    ours("bench", "measure this machine: spawn, throughput, submit, restart, aggregate", lab::BENCH),
-    ours("esp", "run the ESP workload on a cluster: utilisation, waits, messages", lab::ESP),
-    ours("sim", "simulate clusters: stories, random faults, planted bugs", lab::SIM),
+    lab("layout", "where the ranks of a process grid go on a torus", lab::LAYOUT),
+    lab("bench", "measure this machine: spawn, throughput, submit, restart, aggregate", lab::BENCH),
+    lab("esp", "run the ESP workload on a cluster: utilisation, waits, messages", lab::ESP),
+    lab("sim", "simulate clusters: stories, random faults, planted bugs", lab::SIM),
     slurm("sbatch", "queue a batch script", command::sbatch::run),
     slurm("squeue", "show what waits and runs", command::squeue::run),
     slurm("sinfo", "show partitions and nodes", command::sinfo::run),
@@ -73,11 +77,15 @@ const COMMANDS: &[Command] = &[
 type Run = fn(&[OsString]) -> ExitCode;
 
 const fn ours(name: &'static str, about: &'static str, run: Run) -> Command {
-    Command { name, about, run, slurm: false }
+    Command { name, about, run, slurm: false, here: true }
 }
 
 const fn slurm(name: &'static str, about: &'static str, run: Run) -> Command {
-    Command { name, about, run, slurm: true }
+    Command { name, about, run, slurm: true, here: true }
+}
+
+const fn lab(name: &'static str, about: &'static str, run: Run) -> Command {
+    Command { name, about, run, slurm: false, here: cfg!(feature = "lab") }
 }
 
 fn main() -> ExitCode {
@@ -112,7 +120,7 @@ fn help_of(name: &str) -> ExitCode {
 }
 
 fn unknown(word: &str) -> ExitCode {
-    let names: Vec<&str> = COMMANDS.iter().map(|c| c.name).collect();
+    let names: Vec<&str> = COMMANDS.iter().filter(|c| c.here).map(|c| c.name).collect();
     let meant = squall_model::config::similar(word, &names).map(|name| format!("; did you mean `{name}`?"));
     eprintln!("squall: error: there is no command `{word}`{}; `squall help` lists them", meant.unwrap_or_default());
     ExitCode::from(2)
@@ -132,7 +140,7 @@ fn help() {
         String::from("squall: an HPC resource manager with Slurm's commands\n\nusage: squall COMMAND [ARGUMENTS]\n");
     for (title, slurm) in [("The cluster", false), ("Slurm's commands", true)] {
         text.extend(["\n", title, ":\n"]);
-        for c in COMMANDS.iter().filter(|c| c.slurm == slurm) {
+        for c in COMMANDS.iter().filter(|c| c.here && c.slurm == slurm) {
             let _ = writeln!(text, "  {:<11} {}", c.name, c.about);
         }
     }

@@ -2,9 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails at once says where")]
 
 use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 /// A cluster in a folder of its own, ended and removed at the end.
 struct Cluster {
@@ -391,4 +392,91 @@ fn a_state_that_release_0_1_left_is_taken_over() {
     c.ok(&["up"]);
     assert!(c.submit().parse::<u32>().unwrap() > 8);
     assert!(std::fs::read_to_string(c.state().join("cluster")).unwrap().starts_with("squall state, format 2\n"));
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < Duration::from_secs(30), "{what}: not within 30 s");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_kept_cluster_gets_killed_daemons_back_until_down() {
+    let c = Cluster::new("kept");
+    assert!(c.ok(&["up", "--keep", "--nodes", "1"]).contains("started again, until `squall down`"));
+    let job = c.submit();
+    for daemon in ["controller", "node-n1"] {
+        let pid = c.pid(daemon);
+        c.kill(daemon);
+        until(daemon, || c.pid(daemon) != pid);
+    }
+    until("an answer", || c.squall(&["squeue"]).status.success());
+    assert_eq!(c.queue(), [job]);
+    let log = std::fs::read_to_string(c.state().join("log/supervisor.log")).unwrap();
+    assert!(log.contains("daemon=\"the controller\"") && log.contains("daemon=\"node n1\""), "{log}");
+    let supervisor = c.pid("supervisor");
+    c.ok(&["up", "--keep"]);
+    assert_eq!(c.pid("supervisor"), supervisor, "one is enough");
+    assert!(c.ok(&["down"]).contains("is down"));
+    assert!(!Path::new(&format!("/proc/{supervisor}")).exists() || is_zombie(&supervisor));
+    assert!(std::fs::read_dir(c.state().join("run")).unwrap().flatten().all(|file| {
+        let name = file.file_name().into_string().unwrap();
+        Path::new(&name).extension().is_none_or(|extension| extension != "pid")
+    }));
+}
+
+#[test]
+fn daemons_tell_systemd_that_they_are_ready_run_and_end() {
+    let c = Cluster::new("notify");
+    c.ok(&["up"]);
+    c.ok(&["down"]);
+    let path = c.dir.join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let heard = || {
+        let mut bytes = [0; 256];
+        let length = socket.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..length]).trim().to_owned()
+    };
+    for daemon in ["controller", "node"] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_squall"))
+            .args([daemon, "--state"])
+            .arg(c.state())
+            .env("NOTIFY_SOCKET", &path)
+            .env("WATCHDOG_USEC", "300000")
+            .env_remove("WATCHDOG_PID")
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        assert_eq!([heard(), heard(), heard()], ["READY=1", "WATCHDOG=1", "WATCHDOG=1"], "{daemon}");
+        let id = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+        while heard() != "STOPPING=1" {}
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn the_doctor_names_what_is_wrong_and_the_remedy() {
+    let c = Cluster::new("doctor");
+    c.ok(&["up"]);
+    let report = c.ok(&["doctor"]);
+    for line in ["ok   config ", "ok   daemons   the controller runs as process ", "ok   answers ", "ok   versions "] {
+        assert!(report.contains(line), "{line}: {report}");
+    }
+    std::fs::create_dir_all(c.state().join("keys")).unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(c.state().join("keys"), open).unwrap();
+    let config = c.state().join("squall.toml");
+    let good = std::fs::read(&config).unwrap();
+    std::fs::write(&config, "nodees = 1\n").unwrap();
+    let sick = c.squall(&["doctor", "--json"]);
+    assert_eq!(sick.status.code(), Some(1));
+    let found: Vec<serde_json::Value> = serde_json::from_slice(&sick.stdout).unwrap();
+    let failed: Vec<&str> = found.iter().filter(|f| f["result"] == "FAIL").filter_map(|f| f["check"].as_str()).collect();
+    assert_eq!(failed, ["config", "keys"], "{found:#?}");
+    assert!(found.iter().all(|f| f["result"] == "ok" || !f["remedy"].as_str().unwrap().is_empty()), "{found:#?}");
+    std::fs::write(&config, good).unwrap();
 }

@@ -171,6 +171,10 @@ impl Place {
     pub fn front_pid(&self) -> PathBuf {
         self.run().join("front.pid")
     }
+    /// Returns the path of the pid file of the supervisor of `squall up --keep`.
+    pub fn supervisor_pid(&self) -> PathBuf {
+        self.run().join("supervisor.pid")
+    }
     /// Returns the path of the socket on which the controller listens, or the front if there are cells.
     pub fn controller_socket(&self) -> PathBuf {
         self.run().join("controller.sock")

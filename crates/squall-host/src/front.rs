@@ -36,6 +36,7 @@ use crate::controld::{self, ControllerError};
 use crate::hop::{self, Reader, Writer};
 use crate::link::{self, Outgoing};
 use crate::logging;
+use crate::service;
 use crate::sys::clock;
 
 /// Number of clients at once, at most.
@@ -115,10 +116,14 @@ async fn serve(place: &Place) -> Result<(), ControllerError> {
     let front = Rc::new(front);
     let accepting = spawn_local(accept(listener, Rc::clone(&front)));
     let carrying = spawn_local(errands::carry(front));
+    service::ready();
+    let beating = spawn_local(service::beat());
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
+    service::stopping();
+    beating.abort();
     accepting.abort();
     carrying.abort();
     logging.abort();

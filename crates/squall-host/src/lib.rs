@@ -2,6 +2,7 @@
 
 mod auth;
 mod cgroup;
+pub mod checkup;
 pub mod config_files;
 mod content;
 pub mod controld;
@@ -21,8 +22,10 @@ pub mod pipe;
 pub mod poller;
 pub mod processes;
 pub mod rack;
+mod service;
 pub mod spool;
 pub mod stepd;
+pub mod supervise;
 pub mod sys;
 mod traces;
 pub mod trial;

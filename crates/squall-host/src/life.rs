@@ -18,7 +18,6 @@ use squall_files::place::{Place, STATE_VARIABLE};
 use squall_model::config::{Config, NodeConfig};
 use squall_model::hostlist;
 
-use crate::controld::host_name;
 use crate::hardware::Machine;
 use crate::logging;
 use crate::pidfile::living;
@@ -52,6 +51,8 @@ pub enum Daemon {
     Controller,
     /// The front (gateway) of several cells.
     Front,
+    /// The supervisor of `squall up --keep`, which starts the other daemons again.
+    Supervisor,
     /// The node daemon of the node with this name.
     Node(String),
     /// A rack: emulates nodes in one process. Index of its first node among the emulated ones, and their number.
@@ -63,6 +64,7 @@ impl std::fmt::Display for Daemon {
         match self {
             Self::Controller => f.write_str("the controller"),
             Self::Front => f.write_str("the front"),
+            Self::Supervisor => f.write_str("the supervisor"),
             Self::Node(name) => write!(f, "node {name}"),
             Self::Rack(first, _) => write!(f, "rack {first}"),
         }
@@ -75,6 +77,7 @@ impl Daemon {
         match self {
             Self::Controller => place.controller_pid(),
             Self::Front => place.front_pid(),
+            Self::Supervisor => place.supervisor_pid(),
             Self::Node(name) => place.node_pid(name),
             Self::Rack(first, _) => place.rack_pid(first),
         }
@@ -84,6 +87,7 @@ impl Daemon {
         match self {
             Self::Controller => place.log_of("controller"),
             Self::Front => place.log_of("front"),
+            Self::Supervisor => place.log_of("supervisor"),
             Self::Node(name) => place.log_of(&format!("node-{name}")),
             Self::Rack(first, _) => place.log_of(&format!("rack-{first}")),
         }
@@ -105,6 +109,7 @@ impl Daemon {
         match self {
             Self::Controller => command.arg("controller"),
             Self::Front => command.arg("front"),
+            Self::Supervisor => command.arg("supervise"),
             Self::Node(name) => command.arg("node").arg(name),
             Self::Rack(first, count) => {
                 command.args(["node".to_owned(), format!("--rack={count}"), format!("--from={first}")])
@@ -288,6 +293,13 @@ pub fn reached_as(config: &Config) -> String {
     }
 }
 
+/// Returns this machine's host name, without the domain.
+pub fn host_name() -> String {
+    let name = rustix::system::uname();
+    let name = name.nodename().to_string_lossy();
+    name.split('.').next().filter(|n| !n.is_empty()).unwrap_or("localhost").to_owned()
+}
+
 /// Returns the names of all configured nodes; without any, this machine's host name.
 pub fn node_names(config: &Config) -> Result<Vec<String>, String> {
     let names = names_where(config, |_| true)?;
@@ -310,6 +322,12 @@ pub fn racks(nodes: usize) -> Vec<Daemon> {
     let parts = cpus.min(nodes / RACK_WORTH).max(1);
     let each = nodes.div_ceil(parts).max(1);
     (0..nodes).step_by(each).map(|first| Daemon::Rack(first, each.min(nodes - first))).collect()
+}
+
+/// Returns the daemons of all nodes on this machine.
+pub fn daemons(config: &Config) -> Result<Vec<Daemon>, String> {
+    let racks = racks(emulated_names(config)?.len());
+    Ok(real_names(config)?.into_iter().map(Daemon::Node).chain(racks).collect())
 }
 
 /// Returns the names of the nodes that racks emulate.
@@ -345,6 +363,7 @@ pub fn living_daemons(place: &Place) -> io::Result<Vec<Daemon>> {
         let daemon = match (name, name.split_once('-')) {
             ("controller", _) => Daemon::Controller,
             ("front", _) => Daemon::Front,
+            ("supervisor", _) => Daemon::Supervisor,
             (_, Some(("node", name))) => Daemon::Node(name.to_owned()),
             (_, Some(("rack", first))) => Daemon::Rack(first.parse().unwrap_or(0), 0),
             _ => continue,
@@ -352,6 +371,14 @@ pub fn living_daemons(place: &Place) -> io::Result<Vec<Daemon>> {
         found.extend(daemon.pid(place).is_some().then_some(daemon));
     }
     Ok(found)
+}
+
+/// Returns the name of systemd's unit that runs a process of Squall, e.g. `squall-node.service`. None: none does.
+pub fn unit_of(pid: i32) -> Option<String> {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let units = groups.lines().filter_map(|line| line.rsplit('/').next());
+    let mut own = units.filter(|unit| unit.starts_with("squall-") && unit.ends_with(".service"));
+    own.next().map(str::to_owned)
 }
 
 /// Returns the names of nodes that have had a daemon on this machine.

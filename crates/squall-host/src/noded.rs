@@ -35,6 +35,7 @@ use crate::hardware::{self, Machine};
 use crate::life;
 use crate::logging;
 use crate::multicast::{Ears, Group};
+use crate::service;
 use crate::spool::memory::Ground;
 use crate::spool::{Spool, witness};
 use crate::stepd::Nursery;
@@ -222,6 +223,8 @@ async fn serve(args: &NodeArgs) -> io::Result<End> {
     spawn_local(logging::reopen_at_hangups());
     daemon.find();
     daemon.turn();
+    service::ready();
+    spawn_local(service::beat());
     let (far, mut armed) = (Instant::now() + FAR, None);
     let pause = tokio::time::sleep_until(far.into());
     tokio::pin!(pause);
@@ -405,6 +408,7 @@ impl Daemon {
     }
 
     fn leave_by_signal(&self) -> End {
+        service::stopping();
         self.leave(0);
         End::Signal
     }

@@ -15,7 +15,7 @@ use squall_host::logging;
 use squall_host::noded::{self, NodeArgs};
 use squall_host::pidfile::PidFile;
 use squall_host::rack::{self, RackArgs};
-use squall_host::trust::Token;
+use squall_host::trust::{Token, Trust};
 
 const CONTROLLER_HELP: &str = "\
 usage: squall controller [--state DIR] [--accept-loss] [--without-durability]
@@ -39,15 +39,17 @@ the state of a controller whose configuration says `cell = N`; `squall up --cell
 ";
 
 const NODE_HELP: &str = "\
-usage: squall node NAME [--state DIR]
-       squall node --controller HOST:PORT --name NAME --token TOKEN [--state DIR] [--port PORT]
+usage: squall node [NAME] [--state DIR]
+       squall node --controller HOST:PORT --name NAME --token TOKEN [--join-only] [--state DIR] [--port PORT]
        squall node --rack[=N] [--from=K] [--state DIR]
 
 Runs the node daemon of that name, or a rack of emulated nodes, in the foreground; its log goes to standard error.
+Without NAME it is the node as which this machine has joined a cluster, otherwise the one named after this host.
 
   --controller HOST:PORT, --name NAME, --token TOKEN
                 join the cluster of another machine: `squall token NAME` there prints this command. The token is needed
                 once (- reads it from standard input); afterwards `squall node NAME`, or `squall up`, is enough
+  --join-only   join, and end: systemd's squall-node.service, or `squall up`, then starts the daemon
   --port PORT   listen there for the nodes of other machines (otherwise SlurmdPort, or any port)
   --rack[=N]    the nodes that the configuration calls emulated, or N of them; where it names none, N nodes r1 to
                 rN that join by themselves
@@ -59,8 +61,8 @@ later.
 ";
 
 #[derive(Default)]
-struct Options {
-    state: Option<PathBuf>,
+pub(super) struct Options {
+    pub(super) state: Option<PathBuf>,
     name: Option<String>,
     controller: Option<String>,
     token: Option<String>,
@@ -68,6 +70,7 @@ struct Options {
     rack: bool,
     count: Option<usize>,
     from: usize,
+    join_only: bool,
     accept_loss: bool,
     without_durability: bool,
     detached: bool,
@@ -95,6 +98,7 @@ impl Options {
                 Long("name") => options.name = Some(parser.value().and_then(ValueExt::string).map_err(text)?),
                 Long("token") => options.token = Some(parser.value().and_then(ValueExt::string).map_err(text)?),
                 Long("port") => options.port = Some(parser.value().and_then(|n| n.parse()).map_err(text)?),
+                Long("join-only") => options.join_only = true,
                 Long("detached") => options.detached = true,
                 Long("help") | Short('h') => options.help = true,
                 Value(name) if options.name.is_none() => {
@@ -144,20 +148,39 @@ pub(crate) fn node(args: &[OsString]) -> ExitCode {
         if options.token.as_deref().is_some_and(|token| token != "-") {
             return Err(format!("cannot begin anew without the token: {}", conceal(options)));
         }
+        if options.join_only && options.controller.is_none() {
+            return Err("--join-only goes with --controller HOST:PORT".to_owned());
+        }
         let place = super::place(options.state.as_deref())?;
         life::make_folders(&place)?;
         if options.rack {
             return rack(&place, options);
         }
-        let name = options.name.clone().ok_or("which node? `squall node NAME`")?;
+        let name = name_of_node(&place, options)?;
         log(options, &place, &Daemon::Node(name.clone()))?;
         let _pid = hold(&place, &Daemon::Node(name.clone()))?;
         if let Some(controller) = &options.controller {
             join(&place, controller, &name, options.token.as_deref())?;
         }
+        if options.join_only {
+            return Ok(ExitCode::SUCCESS);
+        }
         let args = NodeArgs { port: options.port, ..NodeArgs::new(place, &name).map_err(|e| e.to_string())? };
         Ok(noded::run(&args))
     })
+}
+
+/// Returns the name of the node to run: the given one, otherwise the one as which this machine has joined a cluster,
+/// otherwise this host's.
+fn name_of_node(place: &Place, options: &Options) -> Result<String, String> {
+    match (&options.name, &options.controller) {
+        (Some(name), _) => Ok(name.clone()),
+        (None, Some(_)) => Err("--controller goes with --name NAME".to_owned()),
+        (None, None) => {
+            let joined = Trust::of(place).joined().map_err(|e| format!("{}: {e}", place.joined().display()))?;
+            Ok(joined.map_or_else(life::host_name, |joined| joined.name))
+        }
+    }
 }
 
 /// Executes this program again and passes the token on standard input: every user may read the arguments of a process.
@@ -216,12 +239,12 @@ fn rack(place: &Place, options: &Options) -> Result<ExitCode, String> {
 }
 
 /// Sets up the daemon's log: in its file if it was started detached, otherwise on standard error.
-fn log(options: &Options, place: &Place, daemon: &Daemon) -> Result<(), String> {
+pub(super) fn log(options: &Options, place: &Place, daemon: &Daemon) -> Result<(), String> {
     logging::start(options.detached.then(|| daemon.log_file(place)))
 }
 
 /// Writes the daemon's pid file, which is removed when the returned value is dropped. Fails if the daemon runs already.
-fn hold(place: &Place, daemon: &Daemon) -> Result<PidFile, String> {
+pub(super) fn hold(place: &Place, daemon: &Daemon) -> Result<PidFile, String> {
     let path = daemon.pid_file(place);
     PidFile::write(&path).map_err(|e| match e.kind() {
         std::io::ErrorKind::ResourceBusy => format!("{daemon} is running already ({})", path.display()),
@@ -229,7 +252,7 @@ fn hold(place: &Place, daemon: &Daemon) -> Result<PidFile, String> {
     })
 }
 
-fn finish(
+pub(super) fn finish(
     command: &str,
     help: &str,
     args: &[OsString],

@@ -14,7 +14,7 @@ use squall_model::config::Config;
 use squall_model::limits::KILL_WAIT_S;
 use squall_model::wire::client::{Answer, Request};
 
-use super::{cells, up};
+use super::{cells, supervise, up};
 use crate::client::{Client, ClientError};
 
 const HELP: &str = "\
@@ -63,6 +63,8 @@ fn down(place: &Place, keep_jobs: bool) -> Result<String, String> {
         return Err(format!("there is no cluster in {}", place.dir().display()));
     }
     super::owned(place)?;
+    refuse_units(place)?;
+    supervise::end(place)?;
     if let Some(joined) = Trust::of(place).joined().map_err(|e| e.to_string())? {
         let daemon = Daemon::Node(joined.name);
         let process = daemon.process(place).map_err(|e| format!("{daemon} can't be watched: {e}"))?;
@@ -74,6 +76,22 @@ fn down(place: &Place, keep_jobs: bool) -> Result<String, String> {
         return cells::down(place, keep_jobs);
     }
     down_one(place, keep_jobs)
+}
+
+/// Refuses to end daemons that systemd would start again.
+fn refuse_units(place: &Place) -> Result<(), String> {
+    let living = life::living_daemons(place).map_err(|e| format!("{}: {e}", place.run().display()))?;
+    let mut units: Vec<String> = living.iter().filter_map(|daemon| life::unit_of(daemon.pid(place)?)).collect();
+    units.sort_unstable();
+    units.dedup();
+    if units.is_empty() {
+        return Ok(());
+    }
+    let units = units.join(" ");
+    Err(format!(
+        "systemd runs {units}, and would start it again: `systemctl stop {units}` leaves running jobs alone; to end them \
+         too, run `scancel` first"
+    ))
 }
 
 /// Data about a cluster that are needed to shut it down.

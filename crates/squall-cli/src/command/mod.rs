@@ -6,6 +6,7 @@ pub(crate) mod complete;
 pub(crate) mod check;
 mod configure;
 pub(crate) mod daemons;
+pub(crate) mod doctor;
 pub(crate) mod down;
 pub(crate) mod hostfile;
 pub(crate) mod import;
@@ -31,6 +32,7 @@ pub(crate) mod sshare;
 pub(crate) mod sstat;
 pub(crate) mod step;
 pub(crate) mod submission;
+pub(crate) mod supervise;
 pub(crate) mod token;
 pub(crate) mod up;
 #[cfg(feature = "lab")]

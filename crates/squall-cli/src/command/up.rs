@@ -17,11 +17,12 @@ use squall_model::wire::client::{Answer, Request};
 
 use super::cells;
 use super::configure::Plan;
+use super::supervise;
 use crate::client::Client;
 
 const HELP: &str = "\
 usage: squall up [--state DIR] [--nodes N] [--rack N] [--config FILE | --slurm-conf FILE] [--listen HOST:PORT]
-                 [--cells N] [--accept-loss] [--strict]
+                 [--cells N] [--keep] [--accept-loss] [--strict]
 
 Starts a cluster on this machine in the background, or whatever of it does not run, and returns when jobs can
 be submitted. Without --state (and SQUALL_STATE) the cluster is the machine's (root) or your own: the one to which
@@ -42,6 +43,7 @@ commands talk. To one elsewhere they talk while SQUALL_STATE names it.
   --strict        refuse a topology file with nodes that are unknown, named twice or left out (otherwise a warning)
   --listen HOST:PORT
                   let other machines join (`squall token`), which reach this one by that name or address
+  --keep          start daemons again that die, until `squall down`: a supervisor stays in the background
   --accept-loss   go on from a journal that lacks something: it is damaged, or older than what nodes have seen
 
 Where a machine has joined another one's cluster (`squall node --controller`), its node daemon is started.
@@ -67,6 +69,7 @@ pub(super) struct Options {
     pub(super) slurm_conf: Option<PathBuf>,
     pub(super) listen: Option<(String, u16)>,
     pub(super) strict: bool,
+    pub(super) keep: bool,
     pub(super) accept_loss: bool,
 }
 
@@ -103,7 +106,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 fn parse(args: &[OsString]) -> Result<Option<Options>, String> {
     let mut parser = lexopt::Parser::from_args(args.to_vec());
     let (mut state, mut cells, mut nodes, mut rack, mut config, mut listen) = (None, None, None, None, None, None);
-    let (mut slurm_conf, mut accept_loss, mut strict) = (None, false, false);
+    let (mut slurm_conf, mut accept_loss, mut strict, mut keep) = (None, false, false, false);
     while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
         match arg {
             Long("state") => state = Some(PathBuf::from(parser.value().map_err(|e| e.to_string())?)),
@@ -115,6 +118,7 @@ fn parse(args: &[OsString]) -> Result<Option<Options>, String> {
             Long("listen") => listen = Some(host_and_port(&parser.value().map_err(|e| e.to_string())?)?),
             Long("accept-loss") => accept_loss = true,
             Long("strict") => strict = true,
+            Long("keep") => keep = true,
             Long("help") | Short('h') => return Ok(None),
             Value(value) => {
                 return Err(format!(
@@ -126,7 +130,7 @@ fn parse(args: &[OsString]) -> Result<Option<Options>, String> {
         }
     }
     let place = super::place(state.as_deref())?;
-    Ok(Some(Options { place, cells, nodes, rack, config, slurm_conf, listen, strict, accept_loss }))
+    Ok(Some(Options { place, cells, nodes, rack, config, slurm_conf, listen, strict, keep, accept_loss }))
 }
 
 fn count(option: &str, value: &OsString, most: u32) -> Result<u32, String> {
@@ -146,6 +150,15 @@ fn host_and_port(value: &OsString) -> Result<(String, u16), String> {
 }
 
 fn up(options: &Options) -> Result<String, String> {
+    let text = start(options)?;
+    if !options.keep {
+        return Ok(text);
+    }
+    supervise::start(&options.place)?;
+    Ok(text + "daemons that die are started again, until `squall down`\n")
+}
+
+fn start(options: &Options) -> Result<String, String> {
     let place = &options.place;
     if let Some(joined) = Trust::of(place).joined().map_err(|e| e.to_string())? {
         life::make_folders(place)?;
@@ -275,7 +288,7 @@ pub(super) fn is_answering(place: &Place) -> bool {
 /// started.
 pub(super) fn start_nodes(place: &Place, config: &Config) -> Result<usize, String> {
     let names = &here(config)?;
-    let mut daemons: Vec<_> = daemons(config)?.into_iter().map(|daemon| (daemon, None)).collect();
+    let mut daemons: Vec<_> = life::daemons(config)?.into_iter().map(|daemon| (daemon, None)).collect();
     let begin = Instant::now();
     loop {
         for (daemon, started) in &mut daemons {
@@ -295,12 +308,6 @@ pub(super) fn start_nodes(place: &Place, config: &Config) -> Result<usize, Strin
         }
         std::thread::sleep(LOOK_EVERY);
     }
-}
-
-/// Returns the daemons of all nodes on this machine.
-pub(super) fn daemons(config: &Config) -> Result<Vec<Daemon>, String> {
-    let racks = life::racks(life::emulated_names(config)?.len());
-    Ok(life::real_names(config)?.into_iter().map(Daemon::Node).chain(racks).collect())
 }
 
 /// Returns the message that the controller has ended, with the reason from its log.

@@ -32,9 +32,11 @@ use tokio::task::spawn_local;
 use tracing::{error, info, warn};
 
 use crate::config_files::{Checked, ConfigFiles};
+use crate::life;
 use crate::logging;
 use crate::multicast::{Group, Mouth};
 use crate::pidfile::PidFile;
+use crate::service;
 use clock::Clock;
 use connection::{Door, Gate};
 use turn::Daemon;
@@ -180,7 +182,7 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
         machine.accept_loss();
     }
     let mut daemon = Daemon::new(machine, Box::new(log), accounts, place.clone(), (mouth, clock));
-    let start = Input::Start { config: Box::new(config), version: settings.version, host: host_name() };
+    let start = Input::Start { config: Box::new(config), version: settings.version, host: life::host_name() };
     daemon.start(start).await?;
     let listener = listen(&place)?;
     let mut accepting = vec![tokio::spawn(Arc::clone(&door).accept(listener))];
@@ -188,6 +190,8 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
         accepting.push(tokio::spawn(door.accept_remote(listener, gate)));
     }
     info!("ready");
+    service::ready();
+    spawn_local(service::beat());
     let result = daemon.run(inbox, terminate, interrupt).await;
     accepting.iter().for_each(tokio::task::JoinHandle::abort);
     // Removes the socket, so that no client tries it; if that fails because it is missing, nothing is lost.
@@ -286,11 +290,4 @@ pub(crate) fn listen(place: &Place) -> Result<UnixListener, ControllerError> {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode))
         .map_err(ControllerError::io("give access to", path))?;
     Ok(listener)
-}
-
-/// Returns this machine's host name, without the domain.
-pub(crate) fn host_name() -> String {
-    let name = rustix::system::uname();
-    let name = name.nodename().to_string_lossy();
-    name.split('.').next().filter(|n| !n.is_empty()).unwrap_or("localhost").to_owned()
 }

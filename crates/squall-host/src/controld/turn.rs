@@ -26,6 +26,7 @@ use super::meter::{self, Appended, Meter};
 use crate::link::{self, Outgoing};
 use crate::logging;
 use crate::multicast::Mouth;
+use crate::service;
 
 /// Most arrivals (events of connections) that may be queued in `Daemon::waiting`.
 const WAITING_MAX: usize = 32 << 10;
@@ -182,6 +183,7 @@ impl Daemon {
             // Connections run on this thread too: lets them queue arrivals and send.
             tokio::task::yield_now().await;
         }
+        service::stopping();
         if let Some(flushing) = &mut flushing {
             let flushed = flushing.wait().await?;
             self.finish(flushed).await?;

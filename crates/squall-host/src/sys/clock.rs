@@ -28,6 +28,16 @@ fn set_by_test() -> i64 {
     text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
+/// Whether the machine's clock is synchronised with others, e.g. by NTP. None: the kernel does not tell.
+pub(crate) fn is_synchronised() -> Option<bool> {
+    let mut state = MaybeUninit::<libc::timex>::zeroed();
+    // SAFETY: the pointer is valid for the call, and a request whose bytes are all 0 changes nothing.
+    match unsafe { libc::adjtimex(state.as_mut_ptr()) } {
+        -1 => None,
+        code => Some(code != libc::TIME_ERROR),
+    }
+}
+
 /// Returns the time since boot, suspended time included, microseconds; this clock can't be set.
 pub(crate) fn since_boot_us() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
