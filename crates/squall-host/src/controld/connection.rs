@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
-use crate::auth::{Account, Authority, Claim, Users, is_operator};
+use crate::auth::{Account, Authority, Claim, Hosts, Users, is_operator};
 use crate::hop::{self, Reader, Writer};
 use crate::link::{self, Outgoing};
 
@@ -31,6 +31,8 @@ const ARRIVALS_MAX: usize = 4096;
 const CONNECTIONS_MAX: usize = 16 << 10;
 /// Most connections at once of one user who is not an operator.
 const CONNECTIONS_OF_USER_MAX: usize = CONNECTIONS_MAX / 8;
+/// Most connections at once of one machine that forwards its users' requests.
+const CONNECTIONS_OF_HOST_MAX: usize = CONNECTIONS_MAX / 8;
 /// Most bytes that may be queued for sending to one node.
 const OUTGOING_BYTES_MAX: usize = 512 << 20;
 /// Time within which a peer must send its greeting.
@@ -50,8 +52,8 @@ pub(super) enum Arrival {
     Asked {
         id: u64,
         who: Who,
-        /// The node that vouches for the user's identity; None: the kernel does.
-        via: Option<Arc<str>>,
+        /// The machine that vouches for the user's identity; None: the kernel does.
+        via: Option<Via>,
         request: Box<Request>,
         /// The request's part of its user's allowances; dropped when the request is decided.
         claim: Claim,
@@ -89,6 +91,15 @@ impl Arrival {
             Self::CastOut { .. } => 0,
         }
     }
+}
+
+/// A machine that vouches for the identity of its users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Via {
+    /// The machine's name.
+    pub(super) host: Arc<str>,
+    /// Whether it is a login host. Otherwise it is a node, and vouches for users with a job there.
+    pub(super) login: bool,
 }
 
 /// Senders of the arrival queues. Nodes have a queue of their own, so that no number of clients can delay them.
@@ -136,6 +147,7 @@ pub(super) struct Door {
     /// Permits for connections of clients; fewer than all, so that nodes find some left.
     clients: Arc<Semaphore>,
     users: Users,
+    hosts: Hosts,
 }
 
 impl Door {
@@ -149,9 +161,10 @@ impl Door {
         let most = CONNECTIONS_MAX.min(files - files / 4);
         let seats = Arc::new(Semaphore::new(most));
         let clients = Arc::new(Semaphore::new(most - most / 8));
-        let (authority, users) = (Arc::default(), Users::within(CONNECTIONS_OF_USER_MAX, files));
-        let (cluster, last) = (cluster.into(), AtomicU64::new(0));
-        (Arc::new(Self { cluster, last, arrivals, authority, seats, clients, users }), inbox)
+        let users = Users::within(CONNECTIONS_OF_USER_MAX, files);
+        let hosts = Hosts::of_machines(CONNECTIONS_OF_HOST_MAX, files);
+        let (cluster, last, authority) = (cluster.into(), AtomicU64::new(0), Arc::default());
+        (Arc::new(Self { cluster, last, arrivals, authority, seats, clients, users, hosts }), inbox)
     }
 
     /// Returns a function that reports, from any thread, that the last piece of a multicast window was sent.
@@ -195,6 +208,7 @@ impl Door {
             authority: Arc::clone(&self.authority),
             clients: Arc::clone(&self.clients),
             users: self.users.clone(),
+            hosts: self.hosts.clone(),
         }
     }
 }
@@ -207,6 +221,7 @@ struct Guest {
     authority: Arc<Authority>,
     clients: Arc<Semaphore>,
     users: Users,
+    hosts: Hosts,
 }
 
 impl Guest {
@@ -263,8 +278,8 @@ impl Guest {
         reader: &mut Reader,
         writer: Writer,
         who: &Who,
-        via: Option<&Arc<str>>,
-        account: &Arc<Account>,
+        via: Option<&Via>,
+        account: &Account,
         until: impl Future<Output = io::Result<()>>,
     ) -> io::Result<()> {
         let out = Outgoing::of(account);
@@ -301,7 +316,7 @@ impl Guest {
         &self,
         reader: &mut Reader,
         who: &Who,
-        via: Option<&Arc<str>>,
+        via: Option<&Via>,
         account: &Account,
         out: &Outgoing,
     ) -> io::Result<()> {
