@@ -64,8 +64,7 @@ pub(super) enum Arrival {
     },
     Closed {
         id: u64,
-        /// User id if the peer was a client; None: it was a node.
-        of: Option<u32>,
+        kind: Kind,
     },
     /// The multicast sender has sent the last piece of a window of the stream `stream`.
     CastOut {
@@ -77,9 +76,8 @@ impl Arrival {
     /// Returns the id of the user who caused this event; None: a node or the controller itself caused it.
     pub(super) fn user(&self) -> Option<u32> {
         match self {
-            Self::Opened { kind, .. } => kind.user(),
+            Self::Opened { kind, .. } | Self::Closed { kind, .. } => kind.user(),
             Self::Asked { who, .. } => Some(who.owner.uid),
-            Self::Closed { of, .. } => *of,
             Self::Frame { .. } | Self::CastOut { .. } => None,
         }
     }
@@ -120,8 +118,13 @@ pub(super) struct Inbox {
 /// The kind of a connection's peer: client or node daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A client, with its user id.
-    Client(u32),
+    /// A client.
+    Client {
+        /// The user's id.
+        uid: u32,
+        /// Whether the client is on another machine.
+        away: bool,
+    },
     /// A node daemon. Some: it is on another machine, and its key proves this node name; its messages may only concern
     /// that node and the nodes below it in the tree. None: it is on this machine.
     Node(Option<String>),
@@ -130,7 +133,7 @@ pub(super) enum Kind {
 impl Kind {
     fn user(&self) -> Option<u32> {
         match self {
-            Self::Client(uid) => Some(*uid),
+            Self::Client { uid, .. } => Some(*uid),
             Self::Node(_) => None,
         }
     }
@@ -289,7 +292,8 @@ impl Guest {
                 done = until => done,
             }
         };
-        self.talk(writer, Kind::Client(who.owner.uid), out.clone(), requests).await
+        let kind = Kind::Client { uid: who.owner.uid, away: via.is_some() };
+        self.talk(writer, kind, out.clone(), requests).await
     }
 
     /// Receives and sends messages in parallel, until either ends.
@@ -300,14 +304,13 @@ impl Guest {
         out: Outgoing,
         reading: impl Future<Output = io::Result<()>>,
     ) -> io::Result<()> {
-        let of = kind.user();
-        self.arrive(Arrival::Opened { id: self.id, kind, out: out.clone() }).await?;
+        self.arrive(Arrival::Opened { id: self.id, kind: kind.clone(), out: out.clone() }).await?;
         let result = tokio::select! {
             read = reading => read,
             written = out.pump(&mut writer) => written,
         };
         out.close();
-        self.arrive(Arrival::Closed { id: self.id, of }).await?;
+        self.arrive(Arrival::Closed { id: self.id, kind }).await?;
         result
     }
 

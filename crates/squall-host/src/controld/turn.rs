@@ -289,12 +289,13 @@ impl Daemon {
                     self.step(Input::Opened { link: LinkId(id), name });
                 }
             }
-            Arrival::Closed { id, .. } => {
+            Arrival::Closed { id, kind } => {
                 if let Some(peer) = self.peers.remove(&id) {
                     let lost = if peer.node {
                         Input::Lost { link: LinkId(id) }
                     } else {
-                        Input::Hangup { caller: CallerId(id) }
+                        let away = matches!(kind, Kind::Client { away: true, .. });
+                        Input::Hangup { caller: CallerId(id), away }
                     };
                     self.step(lost);
                 }
