@@ -35,8 +35,9 @@ pub struct Client {
 }
 
 /// Cause if the controller closes the connection instead of greeting, as one of release 0.1 does.
-const NO_GREETING: &str = "the controller closed the connection without a greeting: it has just ended, or it is of an \
-     older release that these commands can't talk to (upgrade it, or use its own commands)";
+const NO_GREETING: &str = "the controller closed the connection without a greeting: it has just ended, it can't be \
+     reached from this host, or it is of an older release that these commands can't talk to (upgrade it, or use its own \
+     commands)";
 
 /// Reason why a request has no answer.
 #[derive(Debug)]

@@ -73,7 +73,7 @@ impl Place {
     pub fn log(&self) -> PathBuf {
         self.dir.join("log")
     }
-    /// Returns the path of the log file of a daemon: `controller`, `front`, `node-NAME` or `rack-FIRST`.
+    /// Returns the path of the log file of a daemon: `controller`, `front`, `login`, `node-NAME` or `rack-FIRST`.
     pub fn log_of(&self, daemon: &str) -> PathBuf {
         self.log().join(format!("{daemon}.log"))
     }
@@ -107,7 +107,8 @@ impl Place {
         let dir = step.ancestors().nth(4)?;
         Self::at(dir).ok().filter(|place| place.run().is_dir())
     }
-    /// Returns the path of the folder of keys: of the controller, nodes, and the cluster that this machine has joined.
+    /// Returns the path of the folder of keys: of the controller, other machines, and the cluster that this machine has
+    /// joined.
     pub fn keys(&self) -> PathBuf {
         self.dir.join("keys")
     }
@@ -166,6 +167,10 @@ impl Place {
     /// first node.
     pub fn rack_pid(&self, first: impl Display) -> PathBuf {
         self.run().join(format!("rack-{first}.pid"))
+    }
+    /// Returns the path of the pid file of a login host's daemon.
+    pub fn login_pid(&self) -> PathBuf {
+        self.run().join("login.pid")
     }
     /// Returns the path of the front's pid file.
     pub fn front_pid(&self) -> PathBuf {

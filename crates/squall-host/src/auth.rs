@@ -2,6 +2,7 @@
 //! them.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -57,61 +58,123 @@ const USER_READING_MAX: usize = 64 << 20;
 /// Most bytes of answers that may be queued for one user who does not read them.
 const USER_UNREAD_MAX: usize = 64 << 20;
 
-/// By user id: number of open connections, and the user's allowances.
-type Accounts = HashMap<u32, (usize, Arc<Account>)>;
+/// A machine that forwards its users' requests has the allowances of so many users, besides each user's own.
+const HOST_USERS: usize = 4;
 
-/// Limits each user's connections and requests at a daemon that all users may call.
+/// By guest: number of open connections, and the guest's allowances.
+type Shares<K> = HashMap<K, (usize, Arc<Share>)>;
+
+/// Limits connections and requests of each guest at a daemon that many may call.
 #[derive(Clone, Debug)]
-pub(crate) struct Users {
-    accounts: Arc<Mutex<Accounts>>,
+pub(crate) struct Guests<K> {
+    shares: Arc<Mutex<Shares<K>>>,
     most: usize,
+    /// The guest's allowances, as a multiple of a user's.
+    users: usize,
 }
 
-/// How many requests and bytes one user may still have in this process, and the answers queued for the user. All
-/// connections of the user share it.
+/// Limits each user, by user id.
+pub(crate) type Users = Guests<u32>;
+/// Limits each machine that forwards its users' requests, by the machine's name.
+pub(crate) type Hosts = Guests<Arc<str>>;
+
+/// How many requests and bytes one guest may still have in this process, and the answers queued for the guest. All
+/// connections of the guest share it.
 #[derive(Debug)]
-pub(crate) struct Account {
+struct Share {
     /// One permit for each further request that may wait for a decision.
     requests: Arc<Semaphore>,
     /// One permit for each further byte of requests that may be read.
     reading: Arc<Semaphore>,
     /// Bytes of answers that are queued and not sent yet.
     unread: AtomicUsize,
+    unread_max: usize,
 }
 
-/// The part of a user's allowances that one request takes: one request, and its bytes. Dropping it frees them.
-#[derive(Debug)]
-pub(crate) struct Claim(#[expect(dead_code, reason = "held")] [OwnedSemaphorePermit; 2]);
+/// Allowances that a connection uses: those of its user, and of the machine from which it comes.
+#[derive(Clone, Debug)]
+pub(crate) struct Account {
+    user: Arc<Share>,
+    /// None: the user is on this machine.
+    host: Option<Arc<Share>>,
+}
 
-impl Account {
-    fn new() -> Self {
-        let (requests, reading) = (Semaphore::new(USER_REQUESTS_MAX), Semaphore::new(USER_READING_MAX));
-        Self { requests: Arc::new(requests), reading: Arc::new(reading), unread: AtomicUsize::new(0) }
+/// The part of the allowances that one request takes: one request, and its bytes. Dropping it frees them.
+#[derive(Debug)]
+pub(crate) struct Claim(
+    #[expect(dead_code, reason = "held")] [OwnedSemaphorePermit; 2],
+    #[expect(dead_code, reason = "held")] Option<[OwnedSemaphorePermit; 2]>,
+);
+
+impl Share {
+    fn new(users: usize) -> Self {
+        let (requests, reading) = (Semaphore::new(users * USER_REQUESTS_MAX), Semaphore::new(users * USER_READING_MAX));
+        let unread_max = users * USER_UNREAD_MAX;
+        Self { requests: Arc::new(requests), reading: Arc::new(reading), unread: AtomicUsize::new(0), unread_max }
     }
 
-    /// Waits until the user may have one more request, of `bytes` bytes, waiting for a decision.
-    pub(crate) async fn claim(&self, bytes: usize) -> Claim {
+    async fn claim(&self, bytes: usize) -> [OwnedSemaphorePermit; 2] {
         let bytes = bytes.min(USER_READING_MAX) as u32;
         let reading = Arc::clone(&self.reading).acquire_many_owned(bytes).await;
         let request = Arc::clone(&self.requests).acquire_owned().await;
-        Claim([request, reading].map(|permit| permit.expect("these semaphores are never closed")))
+        [request, reading].map(|permit| permit.expect("these semaphores are never closed"))
     }
 
-    /// Counts `bytes` more of answers queued for the user. False: that is more than the user may leave unread.
+    fn owe(&self, bytes: usize) -> bool {
+        self.unread.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.unread_max
+    }
+}
+
+impl Account {
+    /// Returns the allowances of this user on a connection of the machine `host`.
+    pub(crate) fn by(&self, host: &Entered<Arc<str>>) -> Self {
+        Self { user: Arc::clone(&self.user), host: Some(Arc::clone(&host.account.user)) }
+    }
+
+    /// Waits until one more request, of `bytes` bytes, may wait for a decision.
+    pub(crate) async fn claim(&self, bytes: usize) -> Claim {
+        let user = self.user.claim(bytes).await;
+        let Some(host) = &self.host else { return Claim(user, None) };
+        Claim(user, Some(host.claim(bytes).await))
+    }
+
+    /// Counts `bytes` more of queued answers. False: that is more than may be left unread.
     pub(crate) fn owe(&self, bytes: usize) -> bool {
-        self.unread.fetch_add(bytes, Ordering::Relaxed) + bytes <= USER_UNREAD_MAX
+        let of_user = self.user.owe(bytes);
+        self.host.as_ref().is_none_or(|host| host.owe(bytes)) && of_user
     }
 
-    /// Counts `bytes` less of answers queued for the user: they were sent or discarded.
+    /// Counts `bytes` less of queued answers: they were sent or discarded.
     pub(crate) fn settle(&self, bytes: usize) {
-        self.unread.fetch_sub(bytes, Ordering::Relaxed);
+        for share in [Some(&self.user), self.host.as_ref()].into_iter().flatten() {
+            share.unread.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash> Guests<K> {
+    fn with(most: usize, users: usize) -> Self {
+        Self { shares: Arc::default(), most, users }
+    }
+
+    /// Counts a connection until the result is dropped. None: the guest has as many connections as allowed, and isn't
+    /// exempt from this.
+    fn admit(&self, guest: K, exempt: bool) -> Option<Entered<K>> {
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        let (count, share) = shares.entry(guest.clone()).or_insert_with(|| (0, Arc::new(Share::new(self.users))));
+        if *count >= self.most && !exempt {
+            return None;
+        }
+        *count += 1;
+        let account = Account { user: Arc::clone(share), host: None };
+        Some(Entered { guests: self.clone(), guest, account })
     }
 }
 
 impl Users {
     /// Allows each user, except operators, at most `most` connections.
     pub(crate) fn new(most: usize) -> Self {
-        Self { accounts: Arc::default(), most }
+        Self::with(most, 1)
     }
 
     /// Like `new`, in a process that may open `files` files: no user may have more connections than an eighth of them.
@@ -120,40 +183,47 @@ impl Users {
     }
 
     /// Counts a connection until the result is dropped. None: the user has as many connections as allowed.
-    pub(crate) fn enter(&self, uid: u32) -> Option<Entered> {
-        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
-        let (count, account) = accounts.entry(uid).or_insert_with(|| (0, Arc::new(Account::new())));
-        if *count >= self.most && !is_operator(uid) {
-            return None;
-        }
-        *count += 1;
-        Some(Entered { users: self.clone(), uid, account: Arc::clone(account) })
+    pub(crate) fn enter(&self, uid: u32) -> Option<Entered<u32>> {
+        self.admit(uid, is_operator(uid))
+    }
+}
+
+impl Hosts {
+    /// Allows each machine at most `most` connections, and no more than a quarter of the `files` files that this
+    /// process may open.
+    pub(crate) fn of_machines(most: usize, files: usize) -> Self {
+        Self::with(most.min(files / 4).max(1), HOST_USERS)
+    }
+
+    /// Counts a connection until the result is dropped. None: the machine has as many connections as allowed.
+    pub(crate) fn enter_from(&self, host: &Arc<str>) -> Option<Entered<Arc<str>>> {
+        self.admit(Arc::clone(host), false)
     }
 }
 
 /// A counted connection; dropping it ends the count.
 #[derive(Debug)]
-pub(crate) struct Entered {
-    users: Users,
-    uid: u32,
-    account: Arc<Account>,
+pub(crate) struct Entered<K: Clone + Eq + Hash> {
+    guests: Guests<K>,
+    guest: K,
+    account: Account,
 }
 
-impl Entered {
+impl Entered<u32> {
     /// Returns the allowances of the connection's user.
-    pub(crate) fn account(&self) -> &Arc<Account> {
+    pub(crate) fn account(&self) -> &Account {
         &self.account
     }
 }
 
-impl Drop for Entered {
+impl<K: Clone + Eq + Hash> Drop for Entered<K> {
     fn drop(&mut self) {
-        let mut accounts = self.users.accounts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((count, account)) = accounts.get_mut(&self.uid) {
+        let mut shares = self.guests.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((count, share)) = shares.get_mut(&self.guest) {
             *count -= 1;
-            // While answers are still queued, a third reference keeps the account and with it their count.
-            if *count == 0 && Arc::strong_count(account) == 2 {
-                accounts.remove(&self.uid);
+            // While answers are still queued, a third reference keeps the share and with it their count.
+            if *count == 0 && Arc::strong_count(share) == 2 {
+                shares.remove(&self.guest);
             }
         }
     }
@@ -178,13 +248,14 @@ fn owner(uid: u32, gid: u32) -> Owner {
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
+    use std::sync::Arc;
     use std::task::{Context, Poll, Waker};
 
     use squall_model::codec::HEADER_BYTES;
     use squall_model::limits::FRAME_BYTES_MAX;
     use tokio::io::AsyncWriteExt;
 
-    use super::{USER_READING_MAX, USER_REQUESTS_MAX, USER_UNREAD_MAX, Users};
+    use super::{HOST_USERS, Hosts, USER_READING_MAX, USER_REQUESTS_MAX, USER_UNREAD_MAX, Users};
     use crate::link::{self, Outgoing};
 
     fn ready<T>(future: impl Future<Output = T>) -> Option<T> {
@@ -259,6 +330,32 @@ mod tests {
             let entered: Vec<_> = (0..=most).map_while(|_| users.enter(4321)).collect();
             assert_eq!(entered.len(), most, "of {files}");
         }
+    }
+
+    #[test]
+    fn a_machine_has_limits_of_its_own_besides_those_of_its_users() {
+        let (users, hosts) = (Users::new(2048), Hosts::of_machines(2, 1 << 20));
+        let name: Arc<str> = "login1".into();
+        let first = hosts.enter_from(&name).unwrap();
+        let second = hosts.enter_from(&name);
+        assert!(second.is_some() && hosts.enter_from(&name).is_none() && hosts.enter_from(&"login2".into()).is_some());
+        drop(second);
+        assert!(hosts.enter_from(&name).is_some(), "a connection that has ended is not counted");
+        // More users than the machine may have requests for.
+        let entered: Vec<_> = (0..=HOST_USERS as u32).map(|n| users.enter(2000 + n).unwrap()).collect();
+        let accounts: Vec<_> = entered.iter().map(|user| user.account().by(&first)).collect();
+        let claims: Vec<_> = accounts[1..]
+            .iter()
+            .flat_map(|account| (0..USER_REQUESTS_MAX).map(|_| ready(account.claim(1)).unwrap()))
+            .collect();
+        assert!(ready(accounts[0].claim(1)).is_none(), "the machine has all its requests under way");
+        assert!(ready(entered[0].account().claim(1)).is_some(), "the user has not, elsewhere");
+        drop(claims);
+        assert!(ready(accounts[0].claim(1)).is_some());
+        // Answers that are not taken count for user and machine.
+        assert!(accounts[1..].iter().all(|account| account.owe(USER_UNREAD_MAX)) && !accounts[0].owe(1));
+        accounts[1].settle(USER_UNREAD_MAX);
+        assert!(accounts[0].owe(1));
     }
 
     #[test]

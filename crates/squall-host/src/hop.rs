@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use crate::local;
 use crate::noise::{self, HANDSHAKE_BYTES_MAX, Handshake, KeyPair, LENGTH_BYTES, Opener, RECORD_BYTES_MAX, Sealer};
+use crate::pipe::keep_alive;
 
 /// Time limit of a connection attempt, handshake included.
 const MEETING_TIME: Duration = Duration::from_secs(5);
@@ -118,6 +119,8 @@ async fn record(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
 }
 
 fn split(stream: TcpStream, handshake: Handshake) -> io::Result<(Reader, Writer)> {
+    // A command that waits for hours sends nothing, and must notice when the other machine has lost its power.
+    keep_alive(&stream)?;
     let (sealer, opener) = handshake.finish()?;
     let (read, write) = stream.into_split();
     let sealed = vec![0; 2 * (LENGTH_BYTES + RECORD_BYTES_MAX)].into_boxed_slice();

@@ -24,6 +24,7 @@ use crate::pidfile::living;
 use crate::processes;
 use crate::stepd::LIBRARIES_VARIABLE;
 use crate::sys::descriptors;
+use crate::trust::Joined;
 
 /// Least number of emulated nodes for each rack process: for fewer nodes a further process is not worth its cost.
 const RACK_WORTH: usize = 1000;
@@ -57,6 +58,8 @@ pub enum Daemon {
     Node(String),
     /// A rack: emulates nodes in one process. Index of its first node among the emulated ones, and their number.
     Rack(usize, usize),
+    /// The daemon of a login host.
+    Login,
 }
 
 impl std::fmt::Display for Daemon {
@@ -67,11 +70,16 @@ impl std::fmt::Display for Daemon {
             Self::Supervisor => f.write_str("the supervisor"),
             Self::Node(name) => write!(f, "node {name}"),
             Self::Rack(first, _) => write!(f, "rack {first}"),
+            Self::Login => f.write_str("the login daemon"),
         }
     }
 }
 
 impl Daemon {
+    /// Returns the daemon of a machine that has joined a cluster.
+    pub fn of(joined: &Joined) -> Self {
+        if joined.login { Self::Login } else { Self::Node(joined.name.clone()) }
+    }
     /// Returns the path of the daemon's pid file.
     pub fn pid_file(&self, place: &Place) -> PathBuf {
         match self {
@@ -80,6 +88,7 @@ impl Daemon {
             Self::Supervisor => place.supervisor_pid(),
             Self::Node(name) => place.node_pid(name),
             Self::Rack(first, _) => place.rack_pid(first),
+            Self::Login => place.login_pid(),
         }
     }
     /// Returns the path of the daemon's log.
@@ -90,6 +99,7 @@ impl Daemon {
             Self::Supervisor => place.log_of("supervisor"),
             Self::Node(name) => place.log_of(&format!("node-{name}")),
             Self::Rack(first, _) => place.log_of(&format!("rack-{first}")),
+            Self::Login => place.log_of("login"),
         }
     }
     /// Returns the daemon's process id, if it runs.
@@ -110,6 +120,7 @@ impl Daemon {
             Self::Controller => command.arg("controller"),
             Self::Front => command.arg("front"),
             Self::Supervisor => command.arg("supervise"),
+            Self::Login => command.arg("login"),
             Self::Node(name) => command.arg("node").arg(name),
             Self::Rack(first, count) => {
                 command.args(["node".to_owned(), format!("--rack={count}"), format!("--from={first}")])

@@ -224,7 +224,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Queue {
     /// The user whose allowance the queue counts against; None: the peer is a daemon, with a limit of its own.
-    of: Option<Arc<Account>>,
+    of: Option<Account>,
     /// Queued frames, one after the other; all are written together.
     frames: Vec<u8>,
     /// Empty buffer of the last write, reused for the next frames.
@@ -274,11 +274,11 @@ impl Outgoing {
     }
 
     /// Makes an empty queue that counts against a user's allowance of queued bytes.
-    pub(crate) fn of(user: &Arc<Account>) -> Self {
-        Self::with(usize::MAX, Some(Arc::clone(user)))
+    pub(crate) fn of(user: &Account) -> Self {
+        Self::with(usize::MAX, Some(user.clone()))
     }
 
-    fn with(bytes_max: usize, of: Option<Arc<Account>>) -> Self {
+    fn with(bytes_max: usize, of: Option<Account>) -> Self {
         let mut queue = Queue::default();
         (queue.idle, queue.of) = (true, of);
         let queue = Mutex::new(queue);

@@ -49,6 +49,7 @@ mod foster;
 mod gang;
 mod intake;
 mod laydown;
+pub mod login;
 mod names;
 mod net;
 mod reach;
@@ -274,8 +275,8 @@ impl Daemon {
         let spool = Spool::open(&path)?;
         lock(&spool).await?;
         let (reach, far) = Reach::open(&args.place, &args.name, args.port).await?;
-        if reach.has_joined() {
-            voucher::open(&reach)?;
+        if let Some(membership) = reach.membership() {
+            voucher::open(&args.place, membership)?;
         }
         let remembered =
             spool.begin(&Ground::here()?, random()?, witness::place(args.place.dir(), &args.name).as_deref())?;

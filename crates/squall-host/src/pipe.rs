@@ -27,6 +27,15 @@ const PROBE: Duration = Duration::from_secs(10);
 /// Number of unanswered probes after which a connection counts as broken.
 const PROBES: u32 = 12;
 
+/// Turns on keepalive: the TCP connection breaks when the other machine has been silent for two minutes, even if nothing
+/// is sent.
+pub(crate) fn keep_alive(stream: &impl AsFd) -> io::Result<()> {
+    sockopt::set_tcp_keepidle(stream, PROBE)?;
+    sockopt::set_tcp_keepintvl(stream, PROBE)?;
+    sockopt::set_tcp_keepcnt(stream, PROBES)?;
+    Ok(sockopt::set_socket_keepalive(stream, true)?)
+}
+
 /// One end of the stream between a step daemon and its `srun`.
 #[derive(Debug)]
 pub struct Pipe(Kind);
@@ -128,10 +137,7 @@ impl Pipe {
     /// sent.
     pub fn watch_peer(&self) -> io::Result<()> {
         let Kind::Sealed(sealed) = &self.0 else { return Ok(()) };
-        sockopt::set_tcp_keepidle(&sealed.stream, PROBE)?;
-        sockopt::set_tcp_keepintvl(&sealed.stream, PROBE)?;
-        sockopt::set_tcp_keepcnt(&sealed.stream, PROBES)?;
-        Ok(sockopt::set_socket_keepalive(&sealed.stream, true)?)
+        keep_alive(&sealed.stream)
     }
 
     /// Shuts the stream down for reading and writing.

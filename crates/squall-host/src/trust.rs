@@ -3,9 +3,9 @@
 //! public one.
 //!
 //! On the controller's machine: `controller` (its key), `nodes/NAME` (the public key of a node, stored when it first
-//! joined with an invitation), `addresses/NAME` (where it listens), `tokens/HASH` (invitations; the secret itself is
-//! not stored). On a machine that has joined: `own` (its key) and `joined` (the controller that it has joined, and its
-//! node name).
+//! joined with an invitation), `addresses/NAME` (where it listens), `logins/NAME` (the public key of a login host, and
+//! whose commands it may send), `tokens/HASH` (invitations; the secret itself is not stored). On a machine that has
+//! joined: `own` (its key) and `joined` (the controller that it has joined, its name, and what it is there).
 //!
 //! Trust is not part of the journal: it is needed before a daemon may send anything, and revoking it must not need a
 //! running controller.
@@ -32,15 +32,63 @@ pub struct Trust {
     folder: PathBuf,
 }
 
-/// The controller that this machine has joined, and its node name there.
+/// The controller that this machine has joined, and its name there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
-    /// Name of this machine's node in the cluster.
+    /// Name of this machine in the cluster.
     pub name: String,
     /// Address on which the controller listens: `HOST:PORT`.
     pub controller: String,
     /// The controller's public key.
     pub key: PublicKey,
+    /// Whether this machine is a login host. Otherwise it is a node.
+    pub login: bool,
+}
+
+/// What a machine becomes by an invitation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A node.
+    Node,
+    /// A login host, which sends commands of its users.
+    Login(Login),
+}
+
+/// Whose commands a login host may send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Login {
+    /// Whether all users of that machine are trusted, root and system users included. Otherwise only users from
+    /// `min_uid` on.
+    pub allow_root: bool,
+}
+
+/// What a machine with a trusted key may do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rights {
+    /// Whether it may be a node, and ask for keys and addresses of nodes.
+    pub(crate) node: bool,
+    /// Whose commands it may send, in jobs and outside. None: of users with a job there.
+    pub(crate) login: Option<Login>,
+}
+
+impl Rights {
+    /// Whether the machine is trusted in anything.
+    pub(crate) fn any(self) -> bool {
+        self.node || self.login.is_some()
+    }
+}
+
+/// A machine with a key or an invitation, for lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The machine's name.
+    pub name: String,
+    /// What it is, or is invited to be.
+    pub part: Part,
+    /// Address on which it listens, `ADDRESS:PORT`. Empty: it does not listen.
+    pub address: String,
+    /// End of its invitation, seconds since 1970. None: it has joined.
+    pub invited_until_s: Option<u64>,
 }
 
 /// An invitation for one machine to join, used once: printed on the controller's machine, and brought to the other
@@ -116,40 +164,83 @@ impl Trust {
         matches!(self.peer(name), Ok(Some(peer)) if peer.key == *key)
     }
 
-    /// Makes an invitation for a node, valid for `valid_s` seconds: the machine that brings the secret becomes the
-    /// node, once. Err of kind `AlreadyExists`: a machine has become it already.
-    pub fn invite(&self, name: &str, now_s: u64, valid_s: u64) -> io::Result<Token> {
+    /// Returns what the machine `name` with this key may do.
+    pub(crate) fn rights(&self, name: &str, key: &PublicKey) -> Rights {
+        let login = self.login(name).ok().flatten().filter(|(known, _)| known == key).map(|(_, login)| login);
+        Rights { node: self.knows(name, key), login }
+    }
+
+    /// Returns the key of a login host, and whose commands it may send. None: it is none.
+    fn login(&self, name: &str) -> io::Result<Option<(PublicKey, Login)>> {
+        let Some(text) = read(&self.folder.join("logins").join(safe(name)?))? else { return Ok(None) };
+        let mut words = text.split_whitespace();
+        let key = words.next().and_then(unhex).and_then(|key| key.try_into().ok()).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Some((key, Login { allow_root: words.next() == Some(ROOT) })))
+    }
+
+    /// Lets a machine that has joined already, as a node or a login host, send commands of its users. False: no such
+    /// machine has joined.
+    pub fn grant(&self, name: &str, login: Login) -> io::Result<bool> {
         let name = safe(name)?;
-        if self.peer(name)?.is_some() {
+        let key = self.login(name)?.map(|(key, _)| key).or(self.peer(name)?.map(|peer| peer.key));
+        let Some(key) = key else { return Ok(false) };
+        self.keep(&self.folder.join("logins").join(name), login_text(&key, login).as_bytes())?;
+        Ok(true)
+    }
+
+    /// Makes an invitation for a machine, valid for `valid_s` seconds: the machine that brings the secret takes the
+    /// name and the part, once. Err of kind `AlreadyExists`: a machine has taken the name already.
+    pub fn invite(&self, name: &str, part: Part, now_s: u64, valid_s: u64) -> io::Result<Token> {
+        let name = safe(name)?;
+        if self.peer(name)?.is_some() || self.login(name)?.is_some() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        self.withdraw_invitations(|invited, until| invited == name || until <= now_s)?;
+        self.withdraw_invitations(|invited| invited.name == name || invited.until_s <= now_s)?;
         let mut secret = [0; SECRET_BYTES];
         io::Read::read_exact(&mut fs::File::open("/dev/urandom")?, &mut secret)?;
-        self.keep_new(&self.token_file(&secret), format!("{name} {}\n", now_s + valid_s).as_bytes())?;
+        let part = match part {
+            Part::Node => String::new(),
+            Part::Login(Login { allow_root: false }) => format!(" {LOGIN}"),
+            Part::Login(Login { allow_root: true }) => format!(" {LOGIN} {ROOT}"),
+        };
+        let until_s = now_s.saturating_add(valid_s);
+        self.keep_new(&self.token_file(&secret), format!("{name} {until_s}{part}\n").as_bytes())?;
         Ok(Token { controller: self.controller_key()?.public, secret })
     }
 
-    /// Enrols a machine as the node `name`, durably. Err: it is refused, with the reason. An invitation is valid until
-    /// a machine has used it: a node has one key only.
-    pub(crate) fn enrol(&self, name: &str, key: &PublicKey, secret: &[u8], now_s: u64) -> Result<(), String> {
+    /// Enrols a machine under this name, durably: as a login host, or as a node. Err: it is refused, with the reason. An
+    /// invitation is valid until a machine has used it: a name has one key only.
+    pub(crate) fn enrol(
+        &self,
+        name: &str,
+        key: &PublicKey,
+        (secret, login): (&[u8], bool),
+        now_s: u64,
+    ) -> Result<(), String> {
         let failed = |e: io::Error| format!("the controller can't keep keys: {e}");
-        let name = safe(name).map_err(|_| format!("`{name}` can't be the name of a node"))?;
-        if self.knows(name, key) {
+        let name = safe(name).map_err(|_| format!("`{name}` can't be the name of a machine"))?;
+        let known = self.rights(name, key);
+        if if login { known.login.is_some() } else { known.node } {
             return Ok(());
         }
-        let unknown = || format!("the token does not hold for node {name}: unknown, used, or too old");
+        let whom = if login { "login host" } else { "node" };
+        let unknown = || format!("the token does not hold for {whom} {name}: unknown, used, or too old");
         let text = read(&self.token_file(secret)).map_err(failed)?.ok_or_else(unknown)?;
-        let (invited, until) = invitation(&text).ok_or_else(unknown)?;
-        if invited != name || until <= now_s {
+        let invited = Invitation::parse(&text).ok_or_else(unknown)?;
+        if invited.name != name || invited.until_s <= now_s {
             return Err(unknown());
         }
-        let kept = self.keep_new(&self.folder.join("nodes").join(name), format!("{}\n", hex(key)).as_bytes());
-        match kept {
+        let (folder, text) = match invited.part {
+            Part::Node if !login => ("nodes", format!("{}\n", hex(key))),
+            Part::Login(rights) if login => ("logins", login_text(key, rights)),
+            Part::Node => return Err(format!("the token makes {name} a node: use `squall node`")),
+            Part::Login(_) => return Err(format!("the token makes {name} a login host: use `squall login`")),
+        };
+        match self.keep_new(&self.folder.join(folder).join(name), text.as_bytes()) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(unknown()),
             kept => kept.map_err(failed)?,
         }
-        self.withdraw_invitations(|invited, _| invited == name).map_err(failed)
+        self.withdraw_invitations(|invited| invited.name == name).map_err(failed)
     }
 
     /// Stores the key of a node on the controller's machine, which needs no invitation.
@@ -169,17 +260,54 @@ impl Trust {
         self.keep(&path, format!("{address}\n").as_bytes())
     }
 
-    /// Revokes a node's key, and all invitations to become this node. False: the node had no key.
+    /// Revokes a machine's key as a node and as a login host, and all invitations under this name. False: it had no key.
     pub fn revoke(&self, name: &str) -> io::Result<bool> {
         let name = safe(name)?;
-        self.withdraw_invitations(|invited, _| invited == name)?;
-        let nodes = self.folder.join("nodes");
-        match fs::remove_file(nodes.join(name)) {
+        self.withdraw_invitations(|invited| invited.name == name)?;
+        let (node, login) = (self.remove("nodes", name)?, self.remove("logins", name)?);
+        Ok(node || login)
+    }
+
+    /// Ends what a machine may do as a login host; a node stays a node. False: it was no login host.
+    pub fn revoke_login(&self, name: &str) -> io::Result<bool> {
+        let name = safe(name)?;
+        self.withdraw_invitations(|invited| invited.name == name && invited.part != Part::Node)?;
+        self.remove("logins", name)
+    }
+
+    /// Removes the file of a machine from a folder of keys, durably. False: there was none.
+    fn remove(&self, folder: &str, name: &str) -> io::Result<bool> {
+        let path = self.folder.join(folder).join(name);
+        match fs::remove_file(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
             removed => removed?,
         }
-        durable::sync_folder(&nodes.join(name))?;
+        durable::sync_folder(&path)?;
         Ok(true)
+    }
+
+    /// Returns all machines with keys, by name, and those that are invited at the time `now_s`. A node that is a login
+    /// host too is listed as both.
+    pub fn list(&self, now_s: u64) -> io::Result<Vec<Listed>> {
+        let mut all = Vec::new();
+        for name in files(&self.folder.join("nodes"))? {
+            let address = self.peer(&name)?.map(|peer| peer.address).unwrap_or_default();
+            all.push(Listed { name, part: Part::Node, address, invited_until_s: None });
+        }
+        for name in files(&self.folder.join("logins"))? {
+            let Some((_, login)) = self.login(&name)? else { continue };
+            all.push(Listed { name, part: Part::Login(login), address: String::new(), invited_until_s: None });
+        }
+        for file in files(&self.folder.join("tokens"))? {
+            let Some(text) = read(&self.folder.join("tokens").join(file))? else { continue };
+            let Some(Invitation { name, until_s, part }) = Invitation::parse(&text) else { continue };
+            if until_s > now_s {
+                let (name, address) = (name.to_owned(), String::new());
+                all.push(Listed { name, part, address, invited_until_s: Some(until_s) });
+            }
+        }
+        all.sort_by(|a, b| (&a.name, a.part != Part::Node).cmp(&(&b.name, b.part != Part::Node)));
+        Ok(all)
     }
 
     /// Returns the controller that this machine has joined. None: it has joined none.
@@ -189,12 +317,13 @@ impl Trust {
         let mut next = || words.next().ok_or(io::ErrorKind::InvalidData);
         let (name, controller, key) = (next()?.to_owned(), next()?.to_owned(), next()?);
         let key = unhex(key).and_then(|key| key.try_into().ok()).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Some(Joined { name, controller, key }))
+        Ok(Some(Joined { name, controller, key, login: words.next() == Some(LOGIN) }))
     }
 
     /// Stores the controller that this machine has joined.
     pub(crate) fn note_joined(&self, joined: &Joined) -> io::Result<()> {
-        let text = format!("{} {} {}\n", joined.name, joined.controller, hex(&joined.key));
+        let part = if joined.login { format!(" {LOGIN}") } else { String::new() };
+        let text = format!("{} {} {}{part}\n", joined.name, joined.controller, hex(&joined.key));
         self.keep(&self.folder.join("joined"), text.as_bytes())
     }
 
@@ -204,20 +333,12 @@ impl Trust {
 
     /// Removes the invitations for which `which` is true. Several processes may do so at once: one that is missing
     /// counts as removed.
-    fn withdraw_invitations(&self, mut which: impl FnMut(&str, u64) -> bool) -> io::Result<()> {
-        let entries = match fs::read_dir(self.folder.join("tokens")) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-            entries => entries?,
-        };
-        for entry in entries {
-            let entry = entry?;
-            // A temporary file that is being written.
-            if entry.file_name().as_encoded_bytes().starts_with(b".") {
-                continue;
-            }
-            let path = entry.path();
+    fn withdraw_invitations(&self, mut which: impl FnMut(&Invitation<'_>) -> bool) -> io::Result<()> {
+        let tokens = self.folder.join("tokens");
+        for file in files(&tokens)? {
+            let path = tokens.join(file);
             let Some(text) = read(&path)? else { continue };
-            if invitation(&text).is_none_or(|(name, until)| which(name, until)) {
+            if Invitation::parse(&text).is_none_or(|invited| which(&invited)) {
                 match fs::remove_file(path) {
                     Err(e) if e.kind() == io::ErrorKind::NotFound => {}
                     removed => removed?,
@@ -250,11 +371,48 @@ fn safe(name: &str) -> io::Result<&str> {
     if plain { Ok(name) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
-/// Parses a stored invitation: the node's name, and the end of validity (seconds since 1970). None: the text is not
-/// one.
-fn invitation(text: &str) -> Option<(&str, u64)> {
-    let (name, until) = text.trim().split_once(' ')?;
-    Some((name, until.parse().ok()?))
+/// A stored invitation: `NAME UNTIL` for a node, `NAME UNTIL login` or `NAME UNTIL login root` for a login host.
+struct Invitation<'a> {
+    name: &'a str,
+    /// End of validity, seconds since 1970.
+    until_s: u64,
+    part: Part,
+}
+
+/// Word for a login host in stored texts.
+const LOGIN: &str = "login";
+/// Word for a login host of which root may send commands, in stored texts.
+const ROOT: &str = "root";
+
+impl<'a> Invitation<'a> {
+    /// Parses a stored invitation. None: the text is not one.
+    fn parse(text: &'a str) -> Option<Self> {
+        let mut words = text.split_whitespace();
+        let (name, until_s) = (words.next()?, words.next()?.parse().ok()?);
+        let part = match (words.next(), words.next()) {
+            (None, _) => Part::Node,
+            (Some(LOGIN), None) => Part::Login(Login { allow_root: false }),
+            (Some(LOGIN), Some(ROOT)) => Part::Login(Login { allow_root: true }),
+            _ => return None,
+        };
+        Some(Self { name, until_s, part })
+    }
+}
+
+/// Returns the stored text about a login host.
+fn login_text(key: &PublicKey, login: Login) -> String {
+    let root = if login.allow_root { format!(" {ROOT}") } else { String::new() };
+    format!("{}{root}\n", hex(key))
+}
+
+/// Returns the names of a folder's files, without temporary ones that are being written. A missing folder has none.
+fn files(folder: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(folder) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let names = entries.map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()));
+    names.filter(|name| !name.as_ref().is_ok_and(|name| name.starts_with('.'))).collect()
 }
 
 /// Reads a small text file. None: it does not exist.
@@ -283,7 +441,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
-    use super::{Joined, Token, Trust};
+    use super::{Joined, Listed, Login, Part, Rights, Token, Trust};
     use squall_files::place::Place;
 
     struct Folder(Trust);
@@ -306,34 +464,83 @@ mod tests {
     fn an_invitation_is_taken_up_once_by_whom_it_is_for_and_in_time() {
         let folder = Folder::new("once");
         let trust = &folder.0;
-        let token = trust.invite("n2", 100, 60).unwrap();
+        let token = trust.invite("n2", Part::Node, 100, 60).unwrap();
         assert_eq!(Token::parse(&token.to_string()), Some(token.clone()));
         let (mine, other) = ([1; 32], [2; 32]);
-        assert!(trust.enrol("n3", &mine, &token.secret, 110).is_err());
-        assert!(trust.enrol("n2", &mine, &[0; 16], 110).is_err());
-        assert!(trust.enrol("n2", &mine, &token.secret, 160).is_err());
+        assert!(trust.enrol("n3", &mine, (&token.secret, false), 110).is_err());
+        assert!(trust.enrol("n2", &mine, (&[0; 16], false), 110).is_err());
+        assert!(trust.enrol("n2", &mine, (&token.secret, false), 160).is_err());
         assert!(!trust.knows("n2", &mine));
-        trust.enrol("n2", &mine, &token.secret, 110).unwrap();
+        trust.enrol("n2", &mine, (&token.secret, false), 110).unwrap();
         assert!(trust.knows("n2", &mine) && !trust.knows("n2", &other) && !trust.knows("n3", &mine));
         // The answer got lost, so the same machine asks again. Another machine is late.
-        trust.enrol("n2", &mine, &token.secret, 110).unwrap();
-        assert!(trust.enrol("n2", &other, &token.secret, 110).is_err());
-        assert!(trust.invite("n2", 120, 60).is_err());
+        trust.enrol("n2", &mine, (&token.secret, false), 110).unwrap();
+        assert!(trust.enrol("n2", &other, (&token.secret, false), 110).is_err());
+        assert!(trust.invite("n2", Part::Node, 120, 60).is_err());
     }
 
     #[test]
     fn a_newer_invitation_replaces_the_one_before_and_a_revoked_node_is_unknown() {
         let folder = Folder::new("revoke");
         let trust = &folder.0;
-        let old = trust.invite("n2", 100, 60).unwrap();
-        let new = trust.invite("n2", 100, 60).unwrap();
-        assert!(trust.enrol("n2", &[1; 32], &old.secret, 110).is_err());
-        trust.enrol("n2", &[1; 32], &new.secret, 110).unwrap();
+        let old = trust.invite("n2", Part::Node, 100, 60).unwrap();
+        let new = trust.invite("n2", Part::Node, 100, 60).unwrap();
+        assert!(trust.enrol("n2", &[1; 32], (&old.secret, false), 110).is_err());
+        trust.enrol("n2", &[1; 32], (&new.secret, false), 110).unwrap();
         trust.note_address("n2", "10.0.0.2:6818").unwrap();
         assert_eq!(trust.peer("n2").unwrap().unwrap().address, "10.0.0.2:6818");
         assert!(trust.revoke("n2").unwrap() && !trust.revoke("n2").unwrap());
         assert!(!trust.knows("n2", &[1; 32]));
-        assert!(trust.enrol("n2", &[1; 32], &new.secret, 110).is_err());
+        assert!(trust.enrol("n2", &[1; 32], (&new.secret, false), 110).is_err());
+    }
+
+    #[test]
+    fn a_token_makes_a_node_or_a_login_host_and_neither_is_the_other() {
+        let folder = Folder::new("parts");
+        let trust = &folder.0;
+        let (mine, other) = ([1; 32], [2; 32]);
+        let root = Login { allow_root: true };
+        let token = trust.invite("login1", Part::Login(root), 100, 60).unwrap();
+        let refused = trust.enrol("login1", &mine, (&token.secret, false), 110).unwrap_err();
+        assert!(refused.contains("a login host: use `squall login`"), "{refused}");
+        trust.enrol("login1", &mine, (&token.secret, true), 110).unwrap();
+        trust.enrol("login1", &mine, (&token.secret, true), 110).unwrap();
+        assert!(trust.enrol("login1", &other, (&token.secret, true), 110).is_err());
+        assert_eq!(trust.rights("login1", &mine), Rights { node: false, login: Some(root) });
+        assert!(!trust.knows("login1", &mine) && trust.peer("login1").unwrap().is_none(), "it is no node");
+        assert!(!trust.rights("login1", &other).any() && !trust.rights("login2", &mine).any());
+        assert!(trust.invite("login1", Part::Node, 120, 60).is_err(), "a name is one machine");
+        let token = trust.invite("n2", Part::Node, 100, 60).unwrap();
+        assert!(trust.enrol("n2", &other, (&token.secret, true), 110).is_err());
+        trust.enrol("n2", &other, (&token.secret, false), 110).unwrap();
+        assert_eq!(trust.rights("n2", &other), Rights { node: true, login: None });
+    }
+
+    #[test]
+    fn what_a_machine_may_do_can_be_changed_listed_and_ended() {
+        let folder = Folder::new("grant");
+        let trust = &folder.0;
+        let plain = Login::default();
+        assert!(!trust.grant("n2", plain).unwrap(), "it has not joined");
+        trust.own_node("n2", &[1; 32]).unwrap();
+        assert!(trust.grant("n2", plain).unwrap());
+        assert_eq!(trust.rights("n2", &[1; 32]), Rights { node: true, login: Some(plain) });
+        assert!(trust.grant("n2", Login { allow_root: true }).unwrap());
+        assert_eq!(trust.rights("n2", &[1; 32]).login, Some(Login { allow_root: true }));
+        trust.invite("login1", Part::Login(plain), 100, 60).unwrap();
+        let listed = |now| -> Vec<_> {
+            let short = |Listed { name, part, invited_until_s, .. }| (name, part, invited_until_s);
+            trust.list(now).unwrap().into_iter().map(short).collect()
+        };
+        let node = ("n2".to_owned(), Part::Node, None);
+        let login = ("n2".to_owned(), Part::Login(Login { allow_root: true }), None);
+        let invited = ("login1".to_owned(), Part::Login(plain), Some(160));
+        assert_eq!(listed(110), [invited, node.clone(), login.clone()]);
+        assert_eq!(listed(160), [node.clone(), login]);
+        assert!(trust.revoke_login("n2").unwrap() && !trust.revoke_login("n2").unwrap());
+        assert_eq!((listed(160), trust.rights("n2", &[1; 32])), (vec![node], Rights { node: true, login: None }));
+        assert!(trust.grant("n2", plain).unwrap() && trust.revoke("n2").unwrap());
+        assert!(!trust.rights("n2", &[1; 32]).any());
     }
 
     #[test]
@@ -341,12 +548,12 @@ mod tests {
         let folder = Folder::new("at-once");
         let trust = &folder.0;
         for name in ["n1", "n2", "n3"] {
-            trust.invite(name, 100, 60).unwrap();
+            trust.invite(name, Part::Node, 100, 60).unwrap();
         }
         let mut asked = 0;
         let tokens = trust.folder.join("tokens");
         // All files are removed between the reading of the first one and its removal.
-        let which = |_: &str, _| {
+        let which = |_: &super::Invitation<'_>| {
             asked += 1;
             for file in std::fs::read_dir(&tokens).unwrap() {
                 std::fs::remove_file(file.unwrap().path()).unwrap();
@@ -379,7 +586,7 @@ mod tests {
         let folder = Folder::new("names");
         let trust = &folder.0;
         for name in ["../controller", "a/b", "..", "", ".draft", "n[1-2]"] {
-            assert!(trust.peer(name).is_err() && trust.invite(name, 0, 60).is_err(), "{name}");
+            assert!(trust.peer(name).is_err() && trust.invite(name, Part::Node, 0, 60).is_err(), "{name}");
         }
         trust.controller_key().unwrap();
         assert_eq!(trust.controller_key().unwrap().to_bytes(), trust.controller_key().unwrap().to_bytes());
@@ -391,8 +598,10 @@ mod tests {
     fn what_was_joined_is_remembered() {
         let folder = Folder::new("joined");
         assert_eq!(folder.0.joined().unwrap(), None);
-        let joined = Joined { name: "n2".into(), controller: "head:6817".into(), key: [7; 32] };
-        folder.0.note_joined(&joined).unwrap();
-        assert_eq!(folder.0.joined().unwrap(), Some(joined));
+        for login in [false, true] {
+            let joined = Joined { name: "n2".into(), controller: "head:6817".into(), key: [7; 32], login };
+            folder.0.note_joined(&joined).unwrap();
+            assert_eq!(folder.0.joined().unwrap(), Some(joined));
+        }
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Clients {
     calls: Vec<Call>,
     by_caller: BTreeMap<u64, usize>,
     last_caller: u64,
+    /// Whether the clients are on another machine than the controller.
+    pub(crate) away: bool,
     /// Probability that the connection of a request breaks, in millionths.
     pub(crate) loss_ppm: u32,
     /// Last answer to each query of a scenario, by the query's name: nodes on which the condition is false, and nodes
@@ -341,7 +343,7 @@ impl World {
         let Some(call) = self.clients.by_caller.remove(&caller) else { return };
         self.clients.calls[call].caller = None;
         if self.controller.serves() {
-            self.tell_controller(Input::Hangup { caller: CallerId(caller) });
+            self.tell_controller(Input::Hangup { caller: CallerId(caller), away: self.clients.away });
         }
         if self.clients.calls[call].done {
             return;
@@ -352,6 +354,14 @@ impl World {
         }
         let again = self.seed.span(Span::from_millis(1), Span::from_millis(2000));
         self.after(again, Happening::ClientTries { call });
+    }
+
+    /// Breaks the connection of a job order's srun or salloc, which retries.
+    pub(crate) fn reset_client(&mut self, order: usize) {
+        let of = |call: &Call| matches!(call.wish, Wish::Own { order: other } if other == order);
+        let callers: Vec<u64> =
+            self.clients.calls.iter().filter(|call| of(call)).filter_map(|call| call.caller).collect();
+        callers.into_iter().for_each(|caller| self.client_breaks(caller));
     }
 
     /// Breaks all clients' connections after the controller's end.
@@ -434,7 +444,7 @@ impl World {
         if let Some(caller) = self.clients.calls[call].caller.take() {
             self.clients.by_caller.remove(&caller);
             if self.controller.serves() {
-                self.tell_controller(Input::Hangup { caller: CallerId(caller) });
+                self.tell_controller(Input::Hangup { caller: CallerId(caller), away: self.clients.away });
             }
         }
     }

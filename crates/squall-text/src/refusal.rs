@@ -1,6 +1,6 @@
 //! Texts for refusals of the controller, in Slurm's words.
 
-use squall_model::wire::client::Refusal;
+use squall_model::wire::client::{HostProblem, Refusal};
 
 use crate::limit_reason::limit_reason;
 
@@ -24,7 +24,7 @@ pub fn text(refusal: &Refusal) -> String {
             _ => "More processors requested than permitted",
         },
         Refusal::DependencyProblem => "Job dependency problem",
-        Refusal::AccessDenied | Refusal::HeldByAdmin => "Access/permission denied",
+        Refusal::AccessDenied | Refusal::HeldByAdmin | Refusal::NotFrom(..) => "Access/permission denied",
         Refusal::Held => "Job is in held state, pending scheduler release",
         Refusal::AlreadyDone => "Job/step already completing or completed",
         Refusal::NotPending => "Job is no longer pending execution",
@@ -127,8 +127,36 @@ pub fn detail(refusal: &Refusal) -> Option<String> {
         Refusal::ReservationAccess(name) => {
             Some(format!("reservation {name} is for others; scontrol show reservation"))
         }
+        Refusal::NotFrom(host, problem) => Some(not_from(host, *problem)),
         Refusal::NotRequeueable => Some("the job was submitted with --no-requeue, or is no batch job".to_owned()),
         _ => None,
+    }
+}
+
+/// Returns the reason why commands of this user may not come from the machine `host`, and what to do.
+fn not_from(host: &str, problem: HostProblem) -> String {
+    match problem {
+        HostProblem::Revoked => {
+            format!("this host's key was revoked: ask the administrator for `squall token --login {host}`")
+        }
+        HostProblem::NoJob => format!(
+            "{host} is a node: commands work there in your jobs. `squall token --login {host}` on the controller's \
+             machine allows them outside of jobs, too"
+        ),
+        HostProblem::Root => format!(
+            "root of {host} is not trusted: use an ordinary user, or `squall token --login {host} --allow-root` on the \
+             controller's machine"
+        ),
+        HostProblem::SystemUser(lowest) => format!(
+            "{host} may send commands of users from uid {lowest} on only (min_uid); `squall token --login {host} \
+             --allow-root` on the controller's machine allows all"
+        ),
+        HostProblem::UnknownUser(uid) => {
+            format!("the controller's machine knows no user with uid {uid}: users must have the same ids everywhere")
+        }
+        HostProblem::NotInGroup(gid) => {
+            format!("on the controller's machine you are not in group {gid}: groups must be the same everywhere")
+        }
     }
 }
 
@@ -139,7 +167,7 @@ pub fn lines(what: &str, refusal: &Refusal) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use squall_model::wire::client::Refusal;
+    use squall_model::wire::client::{HostProblem, Refusal};
 
     use super::lines;
 
@@ -159,5 +187,10 @@ mod tests {
              Batch job submission failed: Requested node configuration is not available"
         );
         assert_eq!(seen(&Refusal::DependencyProblem), "Batch job submission failed: Job dependency problem");
+        assert_eq!(
+            seen(&Refusal::NotFrom("login1".into(), HostProblem::Revoked)),
+            "this host's key was revoked: ask the administrator for `squall token --login login1`\n\
+             Batch job submission failed: Access/permission denied"
+        );
     }
 }

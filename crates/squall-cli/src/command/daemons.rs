@@ -1,4 +1,4 @@
-//! `squall controller`, `squall front` and `squall node NAME`: one daemon in the foreground.
+//! `squall controller`, `squall front`, `squall node NAME` and `squall login`: one daemon in the foreground.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -15,7 +15,7 @@ use squall_host::logging;
 use squall_host::noded::{self, NodeArgs};
 use squall_host::pidfile::PidFile;
 use squall_host::rack::{self, RackArgs};
-use squall_host::trust::{Token, Trust};
+use squall_host::trust::{Joined, Token, Trust};
 
 const CONTROLLER_HELP: &str = "\
 usage: squall controller [--state DIR] [--accept-loss] [--without-durability]
@@ -58,6 +58,23 @@ Without NAME it is the node as which this machine has joined a cluster, otherwis
 
 When a rack gets SIGUSR1, the daemon of a random node that has children dies as by kill -9; it comes back half a second
 later.
+";
+
+const LOGIN_HELP: &str = "\
+usage: squall login --controller HOST:PORT --name NAME --token TOKEN [--state DIR]
+       squall login [--state DIR]
+
+Runs the daemon of a login host in the foreground: commands of this host's users reach the cluster through it. Its log
+goes to standard error.
+
+  --controller HOST:PORT, --name NAME, --token TOKEN
+                make this machine a login host of another machine's cluster: `squall token --login NAME` there prints
+                this command. The token is needed once (- reads it from standard input); afterwards `squall login`, or
+                `squall up`, is enough
+  --state DIR   where key and sockets are kept (otherwise the default of your own cluster, or SQUALL_STATE)
+
+The daemon tells the controller which user sends a command, as this host's kernel says. Users must have the same ids here
+and on the controller's machine.
 ";
 
 #[derive(Default)]
@@ -160,7 +177,7 @@ pub(crate) fn node(args: &[OsString]) -> ExitCode {
         log(options, &place, &Daemon::Node(name.clone()))?;
         let _pid = hold(&place, &Daemon::Node(name.clone()))?;
         if let Some(controller) = &options.controller {
-            join(&place, controller, &name, options.token.as_deref())?;
+            join(&place, (controller, &name, false), options.token.as_deref())?;
         }
         if options.join_only {
             return Ok(ExitCode::SUCCESS);
@@ -181,6 +198,24 @@ fn name_of_node(place: &Place, options: &Options) -> Result<String, String> {
             Ok(joined.map_or_else(life::host_name, |joined| joined.name))
         }
     }
+}
+
+/// Runs `squall login`.
+pub(crate) fn login(args: &[OsString]) -> ExitCode {
+    finish("login", LOGIN_HELP, args, |options| {
+        if options.token.as_deref().is_some_and(|token| token != "-") {
+            return Err(format!("cannot begin anew without the token: {}", conceal(options)));
+        }
+        let place = super::place(options.state.as_deref())?;
+        life::make_folders(&place)?;
+        log(options, &place, &Daemon::Login)?;
+        let _pid = hold(&place, &Daemon::Login)?;
+        if let Some(controller) = &options.controller {
+            let name = options.name.as_deref().ok_or("under which name? `squall token --login NAME` prints it")?;
+            join(&place, (controller, name, true), options.token.as_deref())?;
+        }
+        Ok(noded::login::run(&place))
+    })
 }
 
 /// Executes this program again and passes the token on standard input: every user may read the arguments of a process.
@@ -208,10 +243,12 @@ fn conceal(options: &Options) -> std::io::Error {
     begin_anew().unwrap_or_else(|e| e)
 }
 
-/// Registers this node with the controller of another machine.
-fn join(place: &Place, controller: &str, name: &str, token: Option<&str>) -> Result<(), String> {
-    let needed = "which token? `squall token NAME` on the controller's machine prints one";
-    let token = match token.ok_or(needed)? {
+/// Registers this machine with the controller of another one: at which address, under which name, and whether as a login
+/// host.
+fn join(place: &Place, (controller, name, login): (&str, &str, bool), token: Option<&str>) -> Result<(), String> {
+    let (option, whom) = if login { (" --login", "login host") } else { ("", "node") };
+    let needed = || format!("which token? `squall token{option} {name}` on the controller's machine prints one");
+    let token = match token.ok_or_else(needed)? {
         "-" => {
             let mut line = String::new();
             std::io::stdin().read_line(&mut line).map_err(|e| e.to_string())?;
@@ -220,7 +257,8 @@ fn join(place: &Place, controller: &str, name: &str, token: Option<&str>) -> Res
         token => token.to_owned(),
     };
     let token = Token::parse(&token).ok_or("this is no token of `squall token`")?;
-    noded::errands::join(place, controller, name, &token).map_err(|e| format!("cannot join as node {name}: {e}"))
+    let joined = Joined { name: name.to_owned(), controller: controller.to_owned(), key: token.controller, login };
+    noded::errands::join(place, &joined, &token).map_err(|e| format!("cannot join as {whom} {name}: {e}"))
 }
 
 fn rack(place: &Place, options: &Options) -> Result<ExitCode, String> {

@@ -66,10 +66,13 @@ fn down(place: &Place, keep_jobs: bool) -> Result<String, String> {
     refuse_units(place)?;
     supervise::end(place)?;
     if let Some(joined) = Trust::of(place).joined().map_err(|e| e.to_string())? {
-        let daemon = Daemon::Node(joined.name);
+        let daemon = Daemon::of(&joined);
         let process = daemon.process(place).map_err(|e| format!("{daemon} can't be watched: {e}"))?;
         let Some(process) = process else { return Ok(format!("{daemon} was not running\n")) };
         process.end(END_TIME).map_err(|e| format!("{daemon} does not end: {e}"))?;
+        if joined.login {
+            return Ok(format!("{daemon} is down: no commands from here until `squall up`; jobs go on\n"));
+        }
         return Ok(format!("{daemon} is down; its jobs go on, and it takes them over again when it is started\n"));
     }
     if !place.cells().map_err(|e| e.to_string())?.is_empty() {

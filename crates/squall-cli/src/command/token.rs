@@ -1,6 +1,8 @@
-//! `squall token`: prints a token with which machines join the cluster as nodes, or revokes a node's key.
+//! `squall token`: prints tokens with which machines join the cluster as nodes or login hosts, lists machines, and
+//! revokes keys.
 
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,19 +11,27 @@ use lexopt::prelude::{Long, Short, Value, ValueExt};
 use squall_files::place::Place;
 use squall_host::controld::read_config;
 use squall_host::life;
-use squall_host::trust::Trust;
+use squall_host::trust::{Listed, Login, Part, Trust};
 use squall_model::hostlist;
 
 const HELP: &str = "\
 usage: squall token NODES [--minutes N] [--state DIR]
-       squall token --revoke NODES [--state DIR]
+       squall token --login HOSTS [--allow-root] [--minutes N] [--state DIR]
+       squall token --revoke [--login] NAMES [--state DIR]
+       squall token --list [--state DIR]
 
-Prints, for each of these nodes, the command by which another machine joins the cluster as that node. Each token is good
-for one machine, once, and for an hour. Run it on the controller's machine, as the cluster's owner.
+Prints, for each of these names, the command by which another machine joins the cluster: as a node, or as a login host on
+which users' commands work. Each token is good for one machine, once, and for an hour. Run it on the controller's machine,
+as the cluster's owner.
 
+  --login       login hosts instead of nodes. Where the machine is a node or login host already, it needs no token: its
+                users' commands are believed from now on, outside of jobs, too
+  --allow-root  believe commands of root and of system users (below min_uid) from this host. Root there is then root of
+                the whole cluster
   --minutes N   the tokens are good for N minutes
-  --revoke      end what these nodes may say: their connections are closed, and their machines can come back with a new
-                token only
+  --revoke      end what these machines may say: their connections are closed, and they can come back with a new token
+                only. With --login, nodes stay nodes
+  --list        list machines with keys, and tokens that are not used yet
   --state DIR   the cluster's state (otherwise your own cluster, or SQUALL_STATE)
 ";
 
@@ -32,44 +42,92 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 
 struct Options {
     place: Place,
-    nodes: String,
-    minutes: u64,
-    revoke: bool,
+    act: Act,
+}
+
+/// What to do with which machines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Act {
+    List,
+    Invite { names: String, part: Part, minutes: u64 },
+    Revoke { names: String, login_only: bool },
 }
 
 fn parse(args: &[OsString]) -> Result<Option<Options>, String> {
     let mut parser = lexopt::Parser::from_args(args.to_vec());
-    let (mut state, mut nodes, mut minutes, mut revoke) = (None, None, 60, false);
+    let (mut state, mut names, mut minutes) = (None, None, None);
+    let (mut revoke, mut list, mut login, mut allow_root) = (false, false, false, false);
     let text = |e: lexopt::Error| e.to_string();
     while let Some(arg) = parser.next().map_err(text)? {
         match arg {
             Long("state") => state = Some(PathBuf::from(parser.value().map_err(text)?)),
-            Long("minutes") => minutes = parser.value().and_then(|n| n.parse()).map_err(text)?,
+            Long("minutes") => minutes = Some(parser.value().and_then(|n| n.parse()).map_err(text)?),
             Long("revoke") => revoke = true,
+            Long("list") => list = true,
+            Long("login") => login = true,
+            Long("allow-root") => allow_root = true,
             Long("help") | Short('h') => return Ok(None),
-            Value(value) if nodes.is_none() => nodes = Some(value.string().map_err(text)?),
+            Value(value) if names.is_none() => names = Some(value.string().map_err(text)?),
             other => return Err(format!("{}; see `squall token --help`", other.unexpected())),
         }
     }
+    let act = act(names, (revoke, list), (login, allow_root), minutes)?;
     let found = if state.is_none() { Place::find() } else { None };
     let place = found.map_or_else(|| super::place(state.as_deref()), Ok)?;
-    let nodes = nodes.ok_or("for which node? `squall token NODE`")?;
-    Ok(Some(Options { place, nodes, minutes, revoke }))
+    Ok(Some(Options { place, act }))
+}
+
+fn act(
+    names: Option<String>,
+    (revoke, list): (bool, bool),
+    (login, allow_root): (bool, bool),
+    minutes: Option<u64>,
+) -> Result<Act, String> {
+    if list {
+        let alone = names.is_none() && !revoke && !login && !allow_root && minutes.is_none();
+        return if alone { Ok(Act::List) } else { Err("--list goes with --state only".to_owned()) };
+    }
+    let names = names.ok_or("for which machine? `squall token NODE`, `squall token --login HOST`")?;
+    if allow_root && (revoke || !login) {
+        return Err("--allow-root is for login hosts: `squall token --login HOST --allow-root`".to_owned());
+    }
+    if revoke {
+        return match minutes {
+            None => Ok(Act::Revoke { names, login_only: login }),
+            Some(_) => Err("--revoke has no --minutes: it takes effect at once".to_owned()),
+        };
+    }
+    let part = if login { Part::Login(Login { allow_root }) } else { Part::Node };
+    Ok(Act::Invite { names, part, minutes: minutes.unwrap_or(60) })
 }
 
 fn token(options: &Options) -> Result<String, String> {
     let (place, trust) = (&options.place, Trust::of(&options.place));
     super::owned(place)?;
-    let names = hostlist::expand(&options.nodes).map_err(|e| format!("{}: {e}", options.nodes))?;
-    if options.revoke {
-        return names.iter().map(|name| revoke(&trust, name)).collect();
-    }
-    if let Ok(Some(joined)) = trust.joined() {
+    let expand = |names: &str| hostlist::expand(names).map_err(|e| format!("{names}: {e}"));
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|e| e.to_string())?.as_secs();
+    if let (false, Ok(Some(joined))) = (matches!(options.act, Act::Revoke { .. }), trust.joined()) {
+        let what = if joined.login { "login host" } else { "node" };
         return Err(format!(
-            "this machine is node {}: run it where the controller is ({})",
+            "this machine is {what} {}: run it where the controller is ({})",
             joined.name, joined.controller
         ));
     }
+    match &options.act {
+        Act::List => trust.list(now_s).map(|all| listed(&all, now_s)).map_err(|e| e.to_string()),
+        Act::Revoke { names, login_only } => {
+            expand(names)?.iter().map(|name| revoke(&trust, name, *login_only)).collect()
+        }
+        Act::Invite { names, part, minutes } => {
+            let controller = controller(place)?;
+            let valid_s = minutes.saturating_mul(60);
+            expand(names)?.iter().map(|name| invite(&trust, (name, *part), &controller, (now_s, valid_s))).collect()
+        }
+    }
+}
+
+/// Returns name and port by which other machines reach the controller.
+fn controller(place: &Place) -> Result<String, String> {
     let config = read_config(place).map_err(|e| e.to_string())?;
     if config.slurmctld_port.0 == 0 {
         return Err(format!(
@@ -78,24 +136,113 @@ fn token(options: &Options) -> Result<String, String> {
             place.config().display()
         ));
     }
-    let controller = format!("{}:{}", life::reached_as(&config), config.slurmctld_port.0);
-    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|e| e.to_string())?.as_secs();
-    names
-        .iter()
-        .map(|name| match trust.invite(name, now_s, options.minutes.saturating_mul(60)) {
-            Ok(token) => Ok(format!("squall node --controller {controller} --name {name} --token {token}\n")),
-            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Err(format!(
-                "{name} is a machine already; `squall token --revoke {name}` lets another one take its place"
-            )),
-            Err(e) => Err(format!("{name}: {e}")),
-        })
-        .collect()
+    Ok(format!("{}:{}", life::reached_as(&config), config.slurmctld_port.0))
 }
 
-fn revoke(trust: &Trust, name: &str) -> Result<String, String> {
-    match trust.revoke(name) {
-        Ok(true) => Ok(format!("{name} has no key any more\n")),
-        Ok(false) => Ok(format!("{name} had no key\n")),
-        Err(e) => Err(format!("{name}: {e}")),
+/// Makes a token, and returns the command that uses it. A machine that has joined already becomes a login host without
+/// one.
+fn invite(
+    trust: &Trust,
+    (name, part): (&str, Part),
+    controller: &str,
+    (now_s, valid_s): (u64, u64),
+) -> Result<String, String> {
+    let failed = |e: std::io::Error| format!("{name}: {e}");
+    if let Part::Login(login) = part
+        && trust.grant(name, login).map_err(failed)?
+    {
+        let whose = if login.allow_root { "all its users', root's too," } else { "its users'" };
+        return Ok(format!("{name} has joined already: {whose} commands are believed from now on\n"));
+    }
+    let command = if part == Part::Node { "node" } else { "login" };
+    match trust.invite(name, part, now_s, valid_s) {
+        Ok(token) => Ok(format!("squall {command} --controller {controller} --name {name} --token {token}\n")),
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
+            Err(format!("{name} is a machine already; `squall token --revoke {name}` lets another one take its place"))
+        }
+        Err(e) => Err(failed(e)),
+    }
+}
+
+fn revoke(trust: &Trust, name: &str, login_only: bool) -> Result<String, String> {
+    let failed = |e: std::io::Error| format!("{name}: {e}");
+    if login_only {
+        return Ok(match trust.revoke_login(name).map_err(failed)? {
+            true => format!("{name} is no login host any more\n"),
+            false => format!("{name} was no login host\n"),
+        });
+    }
+    Ok(match trust.revoke(name).map_err(failed)? {
+        true => format!("{name} has no key any more\n"),
+        false => format!("{name} had no key\n"),
+    })
+}
+
+/// Formats the list of machines: one line each, with name, part and address.
+fn listed(all: &[Listed], now_s: u64) -> String {
+    let width = all.iter().map(|one| one.name.len()).max().unwrap_or(0).max(4);
+    let mut text = String::new();
+    for Listed { name, part, address, invited_until_s } in all {
+        let part = match part {
+            Part::Node => "node",
+            Part::Login(Login { allow_root: false }) => "login host",
+            Part::Login(Login { allow_root: true }) => "login host, root allowed",
+        };
+        let further = match invited_until_s {
+            Some(until_s) => format!("; token for {} more min", until_s.saturating_sub(now_s).div_ceil(60)),
+            None if address.is_empty() => String::new(),
+            None => format!(" at {address}"),
+        };
+        let _ = writeln!(text, "{name:width$}  {part}{further}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_host::trust::{Listed, Login, Part};
+
+    use super::{Act, act, listed};
+
+    #[test]
+    fn options_that_do_not_go_together_are_refused() {
+        let n = || Some("n".to_owned());
+        let login = |allow_root| Part::Login(Login { allow_root });
+        let invite = |part, minutes| Ok(Act::Invite { names: "n".into(), part, minutes });
+        assert_eq!(act(n(), (false, false), (false, false), None), invite(Part::Node, 60));
+        assert_eq!(act(n(), (false, false), (true, false), Some(5)), invite(login(false), 5));
+        assert_eq!(act(n(), (false, false), (true, true), None), invite(login(true), 60));
+        let revoke = |login_only| Ok(Act::Revoke { names: "n".into(), login_only });
+        assert_eq!(act(n(), (true, false), (false, false), None), revoke(false));
+        assert_eq!(act(n(), (true, false), (true, false), None), revoke(true));
+        assert_eq!(act(None, (false, true), (false, false), None), Ok(Act::List));
+        for wrong in [
+            act(None, (false, false), (true, false), None),
+            act(n(), (false, false), (false, true), None),
+            act(n(), (true, false), (true, true), None),
+            act(n(), (true, false), (false, false), Some(5)),
+            act(n(), (false, true), (false, false), None),
+            act(None, (true, true), (false, false), None),
+        ] {
+            assert!(wrong.is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn the_list_says_what_each_machine_is() {
+        let one = |name: &str, part, address: &str, invited_until_s| {
+            let (name, address) = (name.to_owned(), address.to_owned());
+            Listed { name, part, address, invited_until_s }
+        };
+        let all = [
+            one("login1", Part::Login(Login::default()), "", None),
+            one("mgmt", Part::Login(Login { allow_root: true }), "", Some(1000)),
+            one("n2", Part::Node, "10.0.0.2:6818", None),
+        ];
+        let expected = "login1  login host\n\
+                        mgmt    login host, root allowed; token for 2 more min\n\
+                        n2      node at 10.0.0.2:6818\n";
+        assert_eq!(listed(&all, 900), expected);
+        assert_eq!(listed(&[], 900), "");
     }
 }

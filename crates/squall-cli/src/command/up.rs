@@ -46,7 +46,8 @@ commands talk. To one elsewhere they talk while SQUALL_STATE names it.
   --keep          start daemons again that die, until `squall down`: a supervisor stays in the background
   --accept-loss   go on from a journal that lacks something: it is damaged, or older than what nodes have seen
 
-Where a machine has joined another one's cluster (`squall node --controller`), its node daemon is started.
+Where a machine has joined another one's cluster (`squall node --controller` or `squall login --controller`), its
+daemon is started.
 ";
 
 /// Timeout for the controller's start, in which it reads its journal.
@@ -162,7 +163,7 @@ fn start(options: &Options) -> Result<String, String> {
     let place = &options.place;
     if let Some(joined) = Trust::of(place).joined().map_err(|e| e.to_string())? {
         life::make_folders(place)?;
-        return resume_node(place, &joined);
+        return resume_joined(place, &joined);
     }
     if let Some(cells) = cells::meant(options)? {
         return cells::up(options, cells);
@@ -220,25 +221,28 @@ pub(super) fn here(config: &Config) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// Starts the node daemon of this machine, if the machine has joined the cluster of another one.
-fn resume_node(place: &Place, joined: &Joined) -> Result<String, String> {
-    let daemon = Daemon::Node(joined.name.clone());
-    let node = format!("{daemon} of the cluster at {}", joined.controller);
+/// Starts the daemon of this machine, which has joined the cluster of another one as a node or a login host.
+fn resume_joined(place: &Place, joined: &Joined) -> Result<String, String> {
+    let daemon = Daemon::of(joined);
+    let (what, socket) = match joined.login {
+        true => (format!("login host {}", joined.name), place.controller_socket()),
+        false => (daemon.to_string(), place.node_socket(&joined.name)),
+    };
+    let what = format!("{what} of the cluster at {}", joined.controller);
     if daemon.pid(place).is_some() {
-        return Ok(format!("{node} runs already\n"));
+        return Ok(format!("{what} runs already\n"));
     }
     let mut started = None;
     ensure(&daemon, place, &[], &mut started)?;
-    let socket = place.node_socket(&joined.name);
     let begin = Instant::now();
     while std::os::unix::net::UnixStream::connect(&socket).is_err() {
         ensure(&daemon, place, &[], &mut started)?;
         if begin.elapsed() > NODE_TIME {
-            return Err(format!("{node} does not come up; see {}", daemon.log_file(place).display()));
+            return Err(format!("{what} does not come up; see {}", daemon.log_file(place).display()));
         }
         std::thread::sleep(LOOK_EVERY);
     }
-    Ok(format!("{node} is up\n"))
+    Ok(format!("{what} is up\n"))
 }
 
 /// Starts the controller with the given arguments, unless it runs, and waits until it answers.

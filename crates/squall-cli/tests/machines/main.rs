@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod hostile;
+mod login;
 mod namespaces;
 mod site;
 #[path = "../traces/mod.rs"]

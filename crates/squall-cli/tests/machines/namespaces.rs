@@ -57,7 +57,7 @@ impl Drop for Link {
     }
 }
 
-fn ip(args: &[&str]) -> bool {
+pub(crate) fn ip(args: &[&str]) -> bool {
     Command::new("ip").args(args).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
@@ -77,8 +77,8 @@ fn steps(site: &Site) {
     assert_eq!(done.status.code(), Some(7), "{done:?}");
 }
 
-/// The ranks of an MPI program find each other over the link, where a library is installed.
-fn mpi(site: &Site) {
+/// The ranks of an MPI program find each other over the link, where a library is installed. `run` runs a command.
+pub(crate) fn mpi(site: &Site, run: impl Fn(&[&str]) -> String) {
     const HELLO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mpi/hello.c");
     for compiler in ["mpicc.openmpi", "mpicc.mpich"] {
         let program = site.path(compiler);
@@ -87,7 +87,7 @@ fn mpi(site: &Site) {
             continue;
         };
         assert!(made.success());
-        let said = site.ok(&["srun", "-N2", "--ntasks-per-node=2", &program]);
+        let said = run(&["srun", "-N2", "--ntasks-per-node=2", &program]);
         let mut lines: Vec<&str> = said.lines().collect();
         lines.sort_unstable();
         let expected = |rank: u32| format!("{rank} of 4 on n{} shared 2 sum 6 from {}", rank / 2 + 1, (rank + 3) % 4);
@@ -96,7 +96,7 @@ fn mpi(site: &Site) {
 }
 
 /// A user whom every system has, in a group of its own.
-const NOBODY: (u32, u32) = (65534, 65534);
+pub(crate) const NOBODY: (u32, u32) = (65534, 65534);
 
 /// Commands in a job reach the controller through the job's node; elsewhere on that machine nobody is believed.
 fn commands_of_a_job(site: &Site) {
@@ -172,7 +172,7 @@ fn two_hosts_and_a_link_that_fails_one_way_and_heals() {
     site.until_up(&["n1", "n2"]);
     steps(&site);
     commands_of_a_job(&site);
-    mpi(&site);
+    mpi(&site, |args| site.ok(args));
     site.bring_by_multicast(2);
     let (go, ran) = (site.path("go"), site.path("ran"));
     let script = format!("echo $SLURMD_NODENAME >> {ran}; while [ ! -e {go} ]; do sleep 0.05; done");

@@ -23,12 +23,14 @@ pub use port::{CallerId, Cast, Input, LinkId, Out, Who};
 
 use squall_model::id::JobId;
 use squall_model::job::Digest;
-use squall_model::time::Time;
+use squall_model::limits::OWNER_GRACE_S;
+use squall_model::time::{Span, Time};
 use squall_model::wire::client::Refusal;
 
 use crate::machine::Machine;
 use decide::lists;
 use effects::{broadcasts, cast, nodes, queries, steps, wall, work};
+use index::timers::Timer;
 use net::scope;
 use state::State;
 
@@ -72,11 +74,15 @@ impl Controller {
         match input {
             Input::Start { config, version, host } => effects::start(self, now, *config, version, host, out),
             Input::Ask { caller, who, request } => decide::ask(self, now, caller, &who, *request, out),
-            Input::Hangup { caller } => {
+            Input::Hangup { caller, away } => {
                 for job in self.waits.hangup(caller) {
-                    work::abandon(self, now, job, out);
+                    if away {
+                        self.timers.set(Timer::Owner(job), now + Span::from_secs(OWNER_GRACE_S));
+                    } else {
+                        work::abandon(self, now, job, out);
+                    }
                 }
-                steps::hangup(self, now, caller);
+                steps::hangup(self, now, caller, away);
                 queries::hangup(self, caller);
                 self.lists.hangup(caller);
                 self.foreign.hangup(caller);

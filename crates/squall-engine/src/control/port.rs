@@ -53,6 +53,8 @@ pub enum Input {
     Hangup {
         /// The client's connection.
         caller: CallerId,
+        /// Whether the client is on another machine. Then the network may be the cause, and the client may come back.
+        away: bool,
     },
     /// A child in the tree of node daemons has connected.
     Opened {

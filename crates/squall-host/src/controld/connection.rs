@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
-use crate::auth::{Account, Authority, Claim, Users, is_operator};
+use crate::auth::{Account, Authority, Claim, Hosts, Users, is_operator};
 use crate::hop::{self, Reader, Writer};
 use crate::link::{self, Outgoing};
 
@@ -31,6 +31,8 @@ const ARRIVALS_MAX: usize = 4096;
 const CONNECTIONS_MAX: usize = 16 << 10;
 /// Most connections at once of one user who is not an operator.
 const CONNECTIONS_OF_USER_MAX: usize = CONNECTIONS_MAX / 8;
+/// Most connections at once of one machine that forwards its users' requests.
+const CONNECTIONS_OF_HOST_MAX: usize = CONNECTIONS_MAX / 8;
 /// Most bytes that may be queued for sending to one node.
 const OUTGOING_BYTES_MAX: usize = 512 << 20;
 /// Time within which a peer must send its greeting.
@@ -50,8 +52,8 @@ pub(super) enum Arrival {
     Asked {
         id: u64,
         who: Who,
-        /// The node that vouches for the user's identity; None: the kernel does.
-        via: Option<Arc<str>>,
+        /// The machine that vouches for the user's identity; None: the kernel does.
+        via: Option<Via>,
         request: Box<Request>,
         /// The request's part of its user's allowances; dropped when the request is decided.
         claim: Claim,
@@ -62,8 +64,7 @@ pub(super) enum Arrival {
     },
     Closed {
         id: u64,
-        /// User id if the peer was a client; None: it was a node.
-        of: Option<u32>,
+        kind: Kind,
     },
     /// The multicast sender has sent the last piece of a window of the stream `stream`.
     CastOut {
@@ -75,9 +76,8 @@ impl Arrival {
     /// Returns the id of the user who caused this event; None: a node or the controller itself caused it.
     pub(super) fn user(&self) -> Option<u32> {
         match self {
-            Self::Opened { kind, .. } => kind.user(),
+            Self::Opened { kind, .. } | Self::Closed { kind, .. } => kind.user(),
             Self::Asked { who, .. } => Some(who.owner.uid),
-            Self::Closed { of, .. } => *of,
             Self::Frame { .. } | Self::CastOut { .. } => None,
         }
     }
@@ -89,6 +89,15 @@ impl Arrival {
             Self::CastOut { .. } => 0,
         }
     }
+}
+
+/// A machine that vouches for the identity of its users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Via {
+    /// The machine's name.
+    pub(super) host: Arc<str>,
+    /// Whether it is a login host. Otherwise it is a node, and vouches for users with a job there.
+    pub(super) login: bool,
 }
 
 /// Senders of the arrival queues. Nodes have a queue of their own, so that no number of clients can delay them.
@@ -109,8 +118,13 @@ pub(super) struct Inbox {
 /// The kind of a connection's peer: client or node daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A client, with its user id.
-    Client(u32),
+    /// A client.
+    Client {
+        /// The user's id.
+        uid: u32,
+        /// Whether the client is on another machine.
+        away: bool,
+    },
     /// A node daemon. Some: it is on another machine, and its key proves this node name; its messages may only concern
     /// that node and the nodes below it in the tree. None: it is on this machine.
     Node(Option<String>),
@@ -119,7 +133,7 @@ pub(super) enum Kind {
 impl Kind {
     fn user(&self) -> Option<u32> {
         match self {
-            Self::Client(uid) => Some(*uid),
+            Self::Client { uid, .. } => Some(*uid),
             Self::Node(_) => None,
         }
     }
@@ -136,6 +150,7 @@ pub(super) struct Door {
     /// Permits for connections of clients; fewer than all, so that nodes find some left.
     clients: Arc<Semaphore>,
     users: Users,
+    hosts: Hosts,
 }
 
 impl Door {
@@ -149,9 +164,10 @@ impl Door {
         let most = CONNECTIONS_MAX.min(files - files / 4);
         let seats = Arc::new(Semaphore::new(most));
         let clients = Arc::new(Semaphore::new(most - most / 8));
-        let (authority, users) = (Arc::default(), Users::within(CONNECTIONS_OF_USER_MAX, files));
-        let (cluster, last) = (cluster.into(), AtomicU64::new(0));
-        (Arc::new(Self { cluster, last, arrivals, authority, seats, clients, users }), inbox)
+        let users = Users::within(CONNECTIONS_OF_USER_MAX, files);
+        let hosts = Hosts::of_machines(CONNECTIONS_OF_HOST_MAX, files);
+        let (cluster, last, authority) = (cluster.into(), AtomicU64::new(0), Arc::default());
+        (Arc::new(Self { cluster, last, arrivals, authority, seats, clients, users, hosts }), inbox)
     }
 
     /// Returns a function that reports, from any thread, that the last piece of a multicast window was sent.
@@ -195,6 +211,7 @@ impl Door {
             authority: Arc::clone(&self.authority),
             clients: Arc::clone(&self.clients),
             users: self.users.clone(),
+            hosts: self.hosts.clone(),
         }
     }
 }
@@ -207,6 +224,7 @@ struct Guest {
     authority: Arc<Authority>,
     clients: Arc<Semaphore>,
     users: Users,
+    hosts: Hosts,
 }
 
 impl Guest {
@@ -263,8 +281,8 @@ impl Guest {
         reader: &mut Reader,
         writer: Writer,
         who: &Who,
-        via: Option<&Arc<str>>,
-        account: &Arc<Account>,
+        via: Option<&Via>,
+        account: &Account,
         until: impl Future<Output = io::Result<()>>,
     ) -> io::Result<()> {
         let out = Outgoing::of(account);
@@ -274,7 +292,8 @@ impl Guest {
                 done = until => done,
             }
         };
-        self.talk(writer, Kind::Client(who.owner.uid), out.clone(), requests).await
+        let kind = Kind::Client { uid: who.owner.uid, away: via.is_some() };
+        self.talk(writer, kind, out.clone(), requests).await
     }
 
     /// Receives and sends messages in parallel, until either ends.
@@ -285,14 +304,13 @@ impl Guest {
         out: Outgoing,
         reading: impl Future<Output = io::Result<()>>,
     ) -> io::Result<()> {
-        let of = kind.user();
-        self.arrive(Arrival::Opened { id: self.id, kind, out: out.clone() }).await?;
+        self.arrive(Arrival::Opened { id: self.id, kind: kind.clone(), out: out.clone() }).await?;
         let result = tokio::select! {
             read = reading => read,
             written = out.pump(&mut writer) => written,
         };
         out.close();
-        self.arrive(Arrival::Closed { id: self.id, of }).await?;
+        self.arrive(Arrival::Closed { id: self.id, kind }).await?;
         result
     }
 
@@ -301,7 +319,7 @@ impl Guest {
         &self,
         reader: &mut Reader,
         who: &Who,
-        via: Option<&Arc<str>>,
+        via: Option<&Via>,
         account: &Account,
         out: &Outgoing,
     ) -> io::Result<()> {

@@ -8,7 +8,7 @@ use squall_engine::commit::{Append, Commit, INPUTS_MAX, Pipeline, Release};
 use squall_engine::control::{CallerId, Controller, Input, LinkId, Who};
 use squall_files::place::Place;
 use squall_model::time::Time;
-use squall_model::wire::client::{Answer, Refusal, Request};
+use squall_model::wire::client::{Answer, HostProblem, Refusal, Request};
 use squall_model::wire::info::Diag;
 use squall_store::accounts::{Accounts, Reply};
 use squall_store::{Log, LogError};
@@ -19,7 +19,7 @@ use tracing::{error, info, warn};
 use super::ControllerError;
 use super::changes;
 use super::clock::Clock;
-use super::connection::{Arrival, Inbox, Kind};
+use super::connection::{Arrival, Inbox, Kind, Via};
 use super::desk::Desk;
 use super::fair::Fair;
 use super::meter::{self, Appended, Meter};
@@ -291,12 +291,13 @@ impl Daemon {
                     self.step(Input::Opened { link: LinkId(id), name });
                 }
             }
-            Arrival::Closed { id, .. } => {
+            Arrival::Closed { id, kind } => {
                 if let Some(peer) = self.peers.remove(&id) {
                     let lost = if peer.node {
                         Input::Lost { link: LinkId(id) }
                     } else {
-                        Input::Hangup { caller: CallerId(id) }
+                        let away = matches!(kind, Kind::Client { away: true, .. });
+                        Input::Hangup { caller: CallerId(id), away }
                     };
                     self.step(lost);
                 }
@@ -312,7 +313,7 @@ impl Daemon {
                 let (kind, uid) = (meter::request_kind(&request), who.owner.uid);
                 let start = Instant::now();
                 match via {
-                    Some(node) => self.ask_by_node(id, who, &node, request),
+                    Some(via) => self.ask_by(id, who, &via, request),
                     None => self.ask(id, who, request),
                 }
                 let took = start.elapsed();
@@ -325,12 +326,15 @@ impl Daemon {
         Duration::ZERO
     }
 
-    /// Decides a request of a user for whom a node vouches. The user must have a job on that node. Submissions are
-    /// logged with the node, and changes of accounts are refused, whatever the user's admin level.
-    fn ask_by_node(&mut self, id: u64, who: Who, node: &str, request: Box<Request>) {
-        let changes = matches!(*request, Request::ChangePolicy { .. });
-        if changes || !self.pipeline.machine().has_user_on(node, who.owner.uid) {
+    /// Decides a request of a user for whom another machine vouches. If that is a node, the user must have a job there,
+    /// and changes of accounts are refused, whatever the user's admin level. Submissions are logged with the machine.
+    fn ask_by(&mut self, id: u64, who: Who, via: &Via, request: Box<Request>) {
+        let Via { host, login } = via;
+        if !login && matches!(*request, Request::ChangePolicy { .. }) {
             return self.refuse(id, Refusal::AccessDenied);
+        }
+        if !login && !self.pipeline.machine().has_user_on(host, who.owner.uid) {
+            return self.refuse(id, Refusal::NotFrom(host.to_string(), HostProblem::NoJob));
         }
         let (user, uid, gid) = (who.owner.user.clone(), who.owner.uid, who.owner.gid);
         let before = self.pipeline.open_out().map_or(0, |out| out.answers.len());
@@ -338,7 +342,10 @@ impl Daemon {
         let Some(out) = self.pipeline.open_out() else { return };
         for (_, answer) in &out.answers[before..] {
             if let Answer::Submitted { job, .. } = answer {
-                info!(%job, user, uid, gid, node, "job submitted: a node vouches for its user");
+                match login {
+                    true => info!(%job, user, uid, gid, %host, "job submitted: a login host vouches for its user"),
+                    false => info!(%job, user, uid, gid, node = %host, "job submitted: a node vouches for its user"),
+                }
             }
         }
     }

@@ -14,7 +14,7 @@ use squall_model::wire::join::{Peer, PublicKey, Question, Told};
 use tokio::net::{TcpListener, UnixStream};
 use tracing::warn;
 
-use super::errands::Errands;
+use super::errands::{Errands, Membership};
 use super::net::{Conversation, introduce, name_of};
 use crate::auth::is_operator;
 use crate::controld::read_config;
@@ -22,7 +22,7 @@ use crate::hop::{self, Reader, Writer};
 use crate::life;
 use crate::link::make_room;
 use crate::noise::KeyPair;
-use crate::trust::{Joined, Trust};
+use crate::trust::Trust;
 
 /// Interval of the check whether a child's key is still trusted: on the controller's machine, where the check is cheap,
 /// and elsewhere.
@@ -52,7 +52,7 @@ enum Directory {
     /// In the controller's own files: this node is on the controller's machine.
     Here(Trust),
     /// By asking the controller of the cluster that this node has joined, on another machine.
-    There(Joined, Errands),
+    There(Membership, Errands),
 }
 
 impl Reach {
@@ -63,15 +63,20 @@ impl Reach {
         let config = read_config(place).map_err(io::Error::other)?;
         let port = port.unwrap_or(config.slurmd_port.0);
         let (far, listener) = match trust.joined()? {
+            Some(joined) if joined.login => {
+                let problem = "this machine has joined its cluster as a login host: use `squall login`";
+                return Err(io::Error::other(problem));
+            }
             Some(joined) if joined.name != name => {
                 return Err(io::Error::other(format!("this machine has joined its cluster as node {}", joined.name)));
             }
             Some(joined) => {
                 let keys = trust.own_key(None)?;
                 let listener = hop::listen(None, port).await?;
-                let errands = Errands::start(joined.clone(), keys.clone());
+                let membership = Membership { joined, keys: keys.clone() };
+                let errands = Errands::start(membership.clone());
                 renew_charter(place, &errands, listener.local_addr()?.port()).await?;
-                (Some((keys, Directory::There(joined, errands))), Some(listener))
+                (Some((keys, Directory::There(membership, errands))), Some(listener))
             }
             None if config.slurmctld_port.0 != 0 => {
                 let keys = trust.own_key(Some(name))?;
@@ -96,30 +101,17 @@ impl Reach {
         &self.name
     }
 
-    pub(super) fn place(&self) -> &Place {
-        &self.place
-    }
-
-    /// Whether this node has joined a cluster with its controller on another machine.
-    pub(super) fn has_joined(&self) -> bool {
-        self.far.as_ref().is_some_and(|far| matches!(far.directory, Directory::There(..)))
-    }
-
-    /// Returns the controller's address; None: the controller is on this machine.
-    pub(super) fn controller_address(&self) -> Option<String> {
+    /// Returns this node's place in the cluster that it has joined; None: the controller is on this machine.
+    pub(super) fn membership(&self) -> Option<&Membership> {
         match &self.far.as_ref()?.directory {
-            Directory::There(joined, _) => Some(joined.controller.clone()),
+            Directory::There(membership, _) => Some(membership),
             Directory::Here(_) => None,
         }
     }
 
-    /// Connects to the controller of another machine.
-    pub(super) async fn call_controller(&self) -> io::Result<(Reader, Writer)> {
-        let far = self.far.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-        match &far.directory {
-            Directory::There(joined, _) => hop::call(&joined.controller, &far.keys, &joined.key).await,
-            Directory::Here(_) => Err(io::ErrorKind::NotConnected.into()),
-        }
+    /// Returns the controller's address; None: the controller is on this machine.
+    pub(super) fn controller_address(&self) -> Option<String> {
+        self.membership().map(|membership| membership.joined.controller.clone())
     }
 
     /// Connects to the parent that `dial` names, and exchanges greetings.
@@ -129,8 +121,10 @@ impl Reach {
     }
 
     async fn connect(&self, dial: &Dial) -> io::Result<Conversation> {
-        let (reader, writer) = match (&self.far, dial) {
-            (_, Dial::Controller) if self.has_joined() => self.call_controller().await?,
+        let (reader, writer) = match (self.far.as_deref(), dial) {
+            (Some(Far { directory: Directory::There(membership, _), .. }), Dial::Controller) => {
+                membership.call().await?
+            }
             (Some(far), Dial::Node(parent)) if !self.place.node_socket(parent).exists() => {
                 let peer = far.find(parent).await?;
                 let peer = peer.filter(|peer| !peer.address.is_empty());

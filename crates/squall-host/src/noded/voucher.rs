@@ -1,13 +1,13 @@
-//! Proxy for commands on a machine that has joined a cluster: the node daemon forwards their requests to the
-//! controller, and vouches for the user's identity as reported by the kernel. The controller accepts that for users who
-//! have a job on the node.
+//! Proxy for commands on a machine that has joined a cluster: the daemon forwards their requests to the controller, and
+//! vouches for the user's identity as reported by the kernel. The controller accepts that from a login host, and from a
+//! node for users who have a job there.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use squall_files::place::SocketPath;
+use squall_files::place::{Place, SocketPath};
 use squall_model::encoding;
 use squall_model::wire::join::{VOUCHED, Vouched};
 use squall_model::wire::{Hello, Proof, Role};
@@ -16,7 +16,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::reach::Reach;
+use super::errands::Membership;
 use crate::auth::{Users, is_operator};
 use crate::sys::limits;
 use crate::{hop, link};
@@ -31,8 +31,8 @@ const GREETING_TIME: Duration = Duration::from_secs(10);
 const FIRST_REQUEST_TIME: Duration = Duration::from_mins(1);
 
 /// Listens on the controller's socket path for as long as the daemon runs.
-pub(super) fn open(reach: &Reach) -> io::Result<()> {
-    let path = reach.place().controller_socket();
+pub(super) fn open(place: &Place, membership: &Membership) -> io::Result<()> {
+    let path = place.controller_socket();
     match std::fs::remove_file(&path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
@@ -41,20 +41,20 @@ pub(super) fn open(reach: &Reach) -> io::Result<()> {
     let mode = if rustix::process::geteuid().is_root() { 0o666 } else { 0o600 };
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode))?;
     let users = Users::within(COMMANDS_OF_USER_MAX, limits::open_files());
-    tokio::task::spawn_local(accept(listener, reach.clone(), users));
+    tokio::task::spawn_local(accept(listener, membership.clone(), users));
     Ok(())
 }
 
-async fn accept(listener: UnixListener, reach: Reach, users: Users) {
+async fn accept(listener: UnixListener, membership: Membership, users: Users) {
     let seats = Arc::new(Semaphore::new(COMMANDS_MAX));
     loop {
         let Ok(seat) = Arc::clone(&seats).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let (reach, users) = (reach.clone(), users.clone());
+                let (membership, users) = (membership.clone(), users.clone());
                 tokio::task::spawn_local(async move {
                     // After an error the command sees the end of its connection, and tries again.
-                    drop(serve(stream, &reach, &users).await);
+                    drop(serve(stream, &membership, &users).await);
                     drop(seat);
                 });
             }
@@ -66,7 +66,7 @@ async fn accept(listener: UnixListener, reach: Reach, users: Users) {
     }
 }
 
-async fn serve(stream: UnixStream, reach: &Reach, users: &Users) -> io::Result<()> {
+async fn serve(stream: UnixStream, membership: &Membership, users: &Users) -> io::Result<()> {
     let peer = stream.peer_cred()?;
     let root = rustix::process::geteuid().is_root();
     if !root && !is_operator(peer.uid()) {
@@ -77,9 +77,10 @@ async fn serve(stream: UnixStream, reach: &Reach, users: &Users) -> io::Result<(
     let greeting = timeout(GREETING_TIME, link::read_greeting(&mut reader)).await;
     let hello = greeting.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let Some(hello @ Hello { role: Role::Client(_), .. }) = hello else { return Ok(()) };
-    let vouched = Vouched { node: reach.name().to_owned(), uid: peer.uid(), gid: peer.gid(), owner: !root };
+    let node = membership.joined.name.clone();
+    let vouched = Vouched { node, uid: peer.uid(), gid: peer.gid(), owner: !root };
     let bytes = encoding::to_vec(&vouched);
-    let (mut from, mut to) = reach.call_controller().await?;
+    let (mut from, mut to) = membership.call().await?;
     link::write(&mut to, &Hello { proof: Proof::Scheme(VOUCHED.to_owned(), bytes), ..hello }).await?;
     pass_on((&mut reader, &mut writer), (&mut from, &mut to), FIRST_REQUEST_TIME).await
 }

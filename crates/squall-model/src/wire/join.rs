@@ -1,4 +1,4 @@
-//! Requests of a node daemon on another machine to the controller, outside of the distribution tree: the cluster's
+//! Requests of a daemon on another machine to the controller, outside of the distribution tree: the cluster's
 //! configuration, and addresses and keys of other nodes.
 
 use minicbor::{Decode, Encode};
@@ -9,15 +9,19 @@ pub type PublicKey = [u8; 32];
 /// Name of the authentication scheme ([`super::Proof::Scheme`]) for a join token; its bytes are the token's secret.
 pub const TOKEN: &str = "token";
 
-/// Name of the authentication scheme ([`super::Proof::Scheme`]) for a client with an identity that a node daemon
-/// confirms. The scheme's bytes are an encoded [`Vouched`].
+/// Name of the authentication scheme ([`super::Proof::Scheme`]) for the join token of a login host; its bytes are the
+/// token's secret.
+pub const LOGIN_TOKEN: &str = "login-token";
+
+/// Name of the authentication scheme ([`super::Proof::Scheme`]) for a client with an identity that a daemon confirms.
+/// The scheme's bytes are an encoded [`Vouched`].
 pub const VOUCHED: &str = "vouched";
 
-/// Identity of a client on a node's machine, as the node daemon confirms it. The controller accepts it for users that
-/// have a job on that node.
+/// Identity of a client on another machine, as the daemon there confirms it. The controller accepts it from a login
+/// host, and from a node for users that have a job on that node.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Vouched {
-    /// Name of the node. The connection is authenticated with the node's key.
+    /// Name of the node or login host. The connection is authenticated with its key.
     #[n(0)]
     pub node: String,
     /// Uid of the client.
@@ -26,23 +30,24 @@ pub struct Vouched {
     /// Gid of the client.
     #[n(2)]
     pub gid: u32,
-    /// Whether the client runs under the same uid as the node daemon, and this is not root. That user counts as the
+    /// Whether the client runs under the same uid as the daemon, and this is not root. That user counts as the
     /// cluster's owner, even if it has another uid on the controller's machine.
     #[n(3)]
     pub owner: bool,
 }
 
-/// Request of a node daemon to the controller.
+/// Request of a daemon on another machine to the controller.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Question {
     /// Asks for the cluster's configuration. Sent at every start.
     #[n(0)]
     Charter {
-        /// Port on which the sending node daemon listens for its children in the distribution tree.
+        /// Port on which the sending node daemon listens for its children in the distribution tree. 0: the sender is a
+        /// login host, which has none.
         #[n(0)]
         port: u16,
     },
-    /// Asks for address and key of the node with this name.
+    /// Asks for address and key of the node with this name. Login hosts may not ask this.
     #[n(1)]
     Peer(#[n(0)] String),
 }
@@ -56,7 +61,7 @@ pub enum Told {
         /// Text of the controller's `squall.toml`.
         #[n(0)]
         config: String,
-        /// Address at which other nodes reach the requesting node daemon, `ADDRESS:PORT`, as the controller sees it.
+        /// Address at which nodes reach the requesting machine, `ADDRESS:PORT`, as the controller sees it.
         #[n(1)]
         address: String,
     },

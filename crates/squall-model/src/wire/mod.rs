@@ -93,7 +93,7 @@ pub enum Role {
     /// A client command with this name, as `squeue`.
     #[n(3)]
     Client(#[n(0)] String),
-    /// A node daemon on another machine, which sends [`join::Question`]s; the text is the name of its node.
+    /// A daemon on another machine, which sends [`join::Question`]s; the text is the name of its node or login host.
     #[n(4)]
     Enquirer(#[n(0)] String),
 }

@@ -146,6 +146,12 @@ pub(crate) enum Statement {
     Reset {
         nodes: Vec<String>,
     },
+    /// The connection of the srun or salloc of the job with this order name breaks.
+    ResetClient {
+        job: String,
+    },
+    /// All clients are on another machine than the controller.
+    ClientsAway,
     Deaf {
         nodes: Vec<String>,
     },
@@ -272,6 +278,8 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
         ["cut", list, "down"] => Ok(Statement::Cut { nodes: names(list)?, ways: vec![Way::In] }),
         ["heal", list] => Ok(Statement::Heal { nodes: names(list)? }),
         ["deaf", list] => Ok(Statement::Deaf { nodes: names(list)? }),
+        ["reset", "client", job] => Ok(Statement::ResetClient { job: job.into() }),
+        ["clients", "on", "login"] => Ok(Statement::ClientsAway),
         ["reset", list] => Ok(Statement::Reset { nodes: names(list)? }),
         ["slow", list, times] => {
             Ok(Statement::Slow { nodes: names(list)?, times: number(times.trim_start_matches('x'))? })

@@ -368,6 +368,14 @@ impl World {
                     world.break_hop(hop);
                 }
             }),
+            Statement::ResetClient { job } => {
+                self.reset_client(self.order_named(&job)?);
+                Ok(())
+            }
+            Statement::ClientsAway => {
+                self.clients.away = true;
+                Ok(())
+            }
             Statement::Slow { nodes, times } => self.each_node(&nodes, |world, node| world.network.slow(node, times)),
             Statement::Disk { full, room } => {
                 self.set_disk_full(full, room);

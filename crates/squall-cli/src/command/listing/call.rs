@@ -136,6 +136,7 @@ impl Call<'_> {
                 refusal @ (Refusal::NotSupported(_)
                 | Refusal::CellAway(_)
                 | Refusal::PartitionBusy(_)
+                | Refusal::NotFrom(..)
                 | Refusal::Contradiction(..)),
             ) => refusal::detail(refusal),
             error => error.detail().map(str::to_owned),

@@ -40,7 +40,7 @@ fn an_allocation_is_told_and_finished() {
     let gone = d.attempt(job);
     d.report("n1", &[Report::JobGone { job: gone }]);
     assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Failed)));
-    d.step(Input::Hangup { caller: CallerId(1) });
+    d.step(Input::Hangup { caller: CallerId(1), away: false });
     assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Failed)));
 }
 
@@ -124,10 +124,30 @@ fn an_allocation_is_given_back_before_its_step_is_known_to_have_ended() {
 fn who_hangs_up_loses_it_pending_or_running() {
     let mut d = Driver::new(1, 1);
     let (runs, waits) = (submitted(&allocate(&mut d, None)), submitted(&allocate(&mut d, None)));
-    d.step(Input::Hangup { caller: CallerId(1) });
+    d.step(Input::Hangup { caller: CallerId(1), away: false });
     let cancelled = EndState::Cancelled { by: ADA };
     assert_eq!(d.state_of(runs), Some(JobState::Completing(cancelled)));
     assert_eq!(d.state_of(waits), Some(JobState::Ended(cancelled)));
+}
+
+#[test]
+fn an_owner_on_another_machine_may_come_back_in_time() {
+    for returns in [true, false] {
+        let mut d = Driver::new(1, 1);
+        let (runs, waits) = (submitted(&allocate(&mut d, None)), submitted(&allocate(&mut d, None)));
+        d.step(Input::Hangup { caller: CallerId(1), away: true });
+        d.pass(50);
+        assert_eq!((d.state_of(runs), d.state_of(waits)), (Some(JobState::Running), Some(JobState::Pending)));
+        if returns {
+            d.ask(2, ADA, Request::Attach { job: runs });
+            d.ask(2, ADA, Request::Attach { job: waits });
+        }
+        d.pass(100);
+        let cancelled = EndState::Cancelled { by: ADA };
+        let kept = (Some(JobState::Running), Some(JobState::Pending));
+        let lost = (Some(JobState::Completing(cancelled)), Some(JobState::Ended(cancelled)));
+        assert_eq!((d.state_of(runs), d.state_of(waits)), if returns { kept } else { lost });
+    }
 }
 
 #[test]
@@ -154,7 +174,7 @@ fn an_old_connection_that_ends_late_takes_nothing_with_it() {
     let mut d = Driver::new(1, 1);
     let job = submitted(&allocate(&mut d, None));
     d.ask(2, ADA, Request::Attach { job });
-    d.step(Input::Hangup { caller: CallerId(1) });
+    d.step(Input::Hangup { caller: CallerId(1), away: false });
     assert_eq!(d.state_of(job), Some(JobState::Running));
 }
 

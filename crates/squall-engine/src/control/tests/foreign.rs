@@ -81,7 +81,9 @@ impl Two {
     }
     fn front_dies(&mut self) {
         self.front = false;
-        self.cells.iter_mut().for_each(|cell| cell.step(crate::control::Input::Hangup { caller: CallerId(FRONT) }));
+        self.cells
+            .iter_mut()
+            .for_each(|cell| cell.step(crate::control::Input::Hangup { caller: CallerId(FRONT), away: false }));
         self.cells.iter_mut().for_each(|cell| drop(cell.take_answers(CallerId(FRONT))));
     }
     fn cell_dies(&mut self, cell: u32) {

@@ -164,7 +164,7 @@ impl World {
             Op::Hangup { caller } => {
                 let caller = CallerId(100 + u64::from(caller) % (self.callers - 99));
                 self.owed.remove(&caller);
-                self.d.step(Input::Hangup { caller });
+                self.d.step(Input::Hangup { caller, away: caller.0 % 2 == 1 });
             }
             Op::End { node, which, code } => self.end(node, which, code),
             Op::Lose { node } => self.lose(node),

@@ -195,7 +195,7 @@ fn an_allocation_ends_with_its_owner() {
     let answers = d.ask(1, ADA, request);
     let [Answer::Submitted { job, .. }, Answer::Allocated(facts)] = &answers[..] else { panic!("{answers:?}") };
     assert_eq!(facts.components.len(), 2);
-    d.step(crate::control::Input::Hangup { caller: CallerId(1) });
+    d.step(crate::control::Input::Hangup { caller: CallerId(1), away: false });
     let end = Some(JobState::Completing(EndState::Cancelled { by: ADA }));
     assert_eq!(states(&d, *job), [end, end]);
 }

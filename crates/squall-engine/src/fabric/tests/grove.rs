@@ -481,7 +481,7 @@ impl Grove {
 
     /// Ends a client's connection.
     pub(super) fn hang_up(&mut self, caller: u64) {
-        self.queue.push_back((None, Post::Root(Box::new(Input::Hangup { caller: CallerId(caller) }))));
+        self.queue.push_back((None, Post::Root(Box::new(Input::Hangup { caller: CallerId(caller), away: false }))));
         self.run();
     }
 

@@ -10,20 +10,20 @@ use squall_files::place::Place;
 use squall_files::users::{self, User};
 use squall_model::config::Config;
 use squall_model::encoding;
-use squall_model::wire::client::{Answer, Refusal, Request};
-use squall_model::wire::join::{PublicKey, Question, TOKEN, Told, VOUCHED, Vouched};
+use squall_model::wire::client::{Answer, HostProblem, Refusal, Request};
+use squall_model::wire::join::{LOGIN_TOKEN, PublicKey, Question, TOKEN, Told, VOUCHED, Vouched};
 use squall_model::wire::{Proof, Role};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::{Door, FIRST_REQUEST_TIME, Guest, Kind, OUTGOING_BYTES_MAX, greeting};
+use super::{Door, GREETING_TIME, Guest, Kind, OUTGOING_BYTES_MAX, Via, greeting};
 use crate::hop::{self, Reader, Writer};
 use crate::link::Outgoing;
 use crate::noise::KeyPair;
 use crate::sys::clock;
-use crate::trust::Trust;
+use crate::trust::{Login, Rights, Trust};
 use crate::{life, link};
 
 /// Most connections at once that are not authenticated yet.
@@ -40,7 +40,7 @@ pub(in crate::controld) struct Gate {
     place: Place,
     keys: KeyPair,
     trust: Trust,
-    /// Lowest uid of users for whom nodes may vouch.
+    /// Lowest uid of users for whom other machines may vouch.
     min_uid: u32,
 }
 
@@ -86,16 +86,17 @@ pub(super) async fn accept(door: Arc<Door>, listener: TcpListener, gate: Gate) {
 enum What {
     /// The daemon is a child of the controller in the tree of nodes.
     Tree,
-    /// The node daemon asks for the cluster's configuration, or for keys and addresses of other nodes.
+    /// The daemon asks for the cluster's configuration, or for keys and addresses of nodes.
     Enquiry,
     /// The daemon forwards the requests of a client, and vouches for this identity of the client.
     Client(Vouched),
 }
 
-/// A daemon with a node name that is proven by its key.
+/// A daemon with a name that is proven by its key.
 struct Visitor {
     name: String,
     key: PublicKey,
+    rights: Rights,
     address: SocketAddr,
     what: What,
     reader: Reader,
@@ -122,38 +123,48 @@ impl Guest {
             _ => return Err(io::ErrorKind::PermissionDenied.into()),
         };
         let asks = matches!(what, What::Enquiry);
-        let known = gate.trust.knows(&name, &key);
-        if known || asks {
+        let mut rights = gate.trust.rights(&name, &key);
+        if rights.any() || asks {
             link::write(&mut writer, &self.hello()).await?;
+        } else if matches!(what, What::Client(_)) {
+            link::write(&mut writer, &self.hello()).await?;
+            deny(&mut reader, &mut writer, Refusal::NotFrom(name, HostProblem::Revoked)).await?;
+            return Err(io::ErrorKind::PermissionDenied.into());
         }
-        if !known {
+        if !rights.any() {
             let Proof::Scheme(scheme, secret) = hello.proof else { return refuse(&mut writer, asks, &name).await };
-            if scheme != TOKEN || !asks {
+            let login = scheme == LOGIN_TOKEN;
+            if !asks || !login && scheme != TOKEN {
                 return refuse(&mut writer, asks, &name).await;
             }
             let (trust, asked) = (gate.trust.clone(), name.clone());
-            let enrol = move || trust.enrol(&asked, &key, &secret, clock::now().0 / 1_000_000);
+            let enrol = move || trust.enrol(&asked, &key, (&secret, login), clock::now().0 / 1_000_000);
             if let Err(reason) = tokio::task::spawn_blocking(enrol).await.map_err(io::Error::other)? {
                 warn!(%address, node = name, %reason, "a machine may not join");
                 link::write(&mut writer, &Told::Refused(reason)).await?;
                 return Err(io::ErrorKind::PermissionDenied.into());
             }
-            info!(node = name, %address, "a machine has joined");
+            info!(node = name, %address, login, "a machine has joined");
+            rights = gate.trust.rights(&name, &key);
         }
-        Ok(Visitor { name, key, address, what, reader, writer })
+        Ok(Visitor { name, key, rights, address, what, reader, writer })
     }
 
     async fn host(&self, visitor: Visitor, gate: &Gate) -> io::Result<()> {
-        let Visitor { name, key, address, what, mut reader, mut writer } = visitor;
+        let Visitor { name, key, rights, address, what, mut reader, mut writer } = visitor;
         let revoked = async {
-            while gate.trust.knows(&name, &key) {
+            while gate.trust.rights(&name, &key) == rights {
                 tokio::time::sleep(REVISIT).await;
             }
-            warn!(node = name, "the node has lost its key: its connection is ended");
+            warn!(node = name, "what this machine may do has changed: its connection is ended");
             Err(io::ErrorKind::PermissionDenied.into())
         };
         match what {
-            What::Enquiry => {}
+            What::Enquiry => self.answer(&mut reader, &mut writer, (&name, &key, address), gate).await,
+            What::Tree if !rights.node => {
+                warn!(node = name, "a login host may not be a node");
+                Err(io::ErrorKind::PermissionDenied.into())
+            }
             What::Tree => {
                 let frames = async {
                     tokio::select! {
@@ -162,47 +173,64 @@ impl Guest {
                     }
                 };
                 let out = Outgoing::new(OUTGOING_BYTES_MAX);
-                return self.talk(writer, Kind::Node(Some(name.clone())), out, frames).await;
+                self.talk(writer, Kind::Node(Some(name.clone())), out, frames).await
             }
             What::Client(vouched) => {
-                let who = match self.believe(&vouched, gate.min_uid).await? {
+                let who = match self.believe(&vouched, rights.login, gate.min_uid).await? {
                     Ok(who) => who,
                     Err(problem) => {
-                        warn!(node = name, uid = vouched.uid, %problem, "the node may not vouch for a user");
-                        return deny(&mut reader, &mut writer).await;
+                        warn!(node = name, uid = vouched.uid, ?problem, "the machine may not vouch for a user");
+                        return deny(&mut reader, &mut writer, Refusal::NotFrom(name.clone(), problem)).await;
                     }
                 };
+                let via = Via { host: Arc::from(name.as_str()), login: rights.login.is_some() };
                 let Ok(_seat) = self.clients.try_acquire() else { return Ok(()) };
+                let Some(machine) = self.hosts.enter_from(&via.host) else { return Ok(()) };
                 let Some(entered) = self.users.enter(who.owner.uid) else { return Ok(()) };
-                let node = Arc::from(name.as_str());
-                return self.converse(&mut reader, writer, &who, Some(&node), entered.account(), revoked).await;
+                let account = entered.account().by(&machine);
+                self.converse(&mut reader, writer, &who, Some(&via), &account, revoked).await
             }
         }
+    }
+
+    /// Answers the questions of a daemon, until it asks no more.
+    async fn answer(
+        &self,
+        reader: &mut Reader,
+        writer: &mut Writer,
+        (name, key, address): (&str, &PublicKey, SocketAddr),
+        gate: &Gate,
+    ) -> io::Result<()> {
         loop {
-            let question = timeout(ENQUIRY_TIME, link::read::<Question>(&mut reader)).await;
+            let question = timeout(ENQUIRY_TIME, link::read::<Question>(reader)).await;
             let Some(question) = question.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? else {
                 return Ok(());
             };
-            if !gate.trust.knows(&name, &key) {
-                return refuse(&mut writer, true, &name).await;
-            }
+            let rights = gate.trust.rights(name, key);
             let told = match question {
-                Question::Charter { port } => {
+                Question::Charter { port } if rights.any() => {
                     let address = SocketAddr::new(address.ip().to_canonical(), port).to_string();
-                    gate.trust.note_address(&name, &address)?;
+                    if rights.node {
+                        gate.trust.note_address(name, &address)?;
+                    }
                     let config = std::fs::read_to_string(gate.place.config()).unwrap_or_default();
                     Told::Charter { config, address }
                 }
-                Question::Peer(other) => Told::Peer(gate.trust.peer(&other).unwrap_or_default()),
+                Question::Peer(other) if rights.node => Told::Peer(gate.trust.peer(&other).unwrap_or_default()),
+                Question::Charter { .. } | Question::Peer(_) => return refuse(writer, true, name).await,
             };
-            link::write(&mut writer, &told).await?;
+            link::write(writer, &told).await?;
         }
     }
-}
 
-impl Guest {
-    /// Identifies a client for which a node vouches; it is never an operator. Err: why the node is not trusted in this.
-    async fn believe(&self, vouched: &Vouched, min_uid: u32) -> io::Result<Result<Who, String>> {
+    /// Identifies a client for which another machine vouches. A node never vouches for an operator. Err: why the
+    /// machine is not trusted in this.
+    async fn believe(
+        &self,
+        vouched: &Vouched,
+        login: Option<Login>,
+        min_uid: u32,
+    ) -> io::Result<Result<Who, HostProblem>> {
         let (own_uid, own_gid) = (rustix::process::geteuid(), rustix::process::getegid());
         // Where the cluster serves a single user, that user may have another id on another machine.
         let single = !own_uid.is_root() && vouched.owner;
@@ -210,40 +238,43 @@ impl Guest {
             (own_uid.as_raw(), own_gid.as_raw())
         } else {
             let Vouched { uid, gid, .. } = *vouched;
-            let known = move || vouchable(uid, gid, min_uid, users::by_uid(uid).as_ref(), users::groups);
+            let lowest = if login.is_some_and(|login| login.allow_root) { 0 } else { min_uid.max(1) };
+            let known = move || vouchable(uid, gid, lowest, users::by_uid(uid).as_ref(), users::groups);
             match tokio::task::spawn_blocking(known).await.map_err(io::Error::other)? {
                 Ok(()) => (uid, gid),
                 Err(problem) => return Ok(Err(problem)),
             }
         };
-        Ok(Ok(Who { operator: false, ..self.identify(uid, gid).await? }))
+        let who = self.identify(uid, gid).await?;
+        Ok(Ok(Who { operator: who.operator && login.is_some(), ..who }))
     }
 }
 
-/// Whether a node may vouch for these ids: those of an ordinary user who exists on this machine, and of a group of that
-/// user. Otherwise an attacker in control of one node could choose any group, or be root, on all others.
+/// Whether another machine may vouch for these ids: those of a user from uid `lowest` on who exists on this machine,
+/// and of a group of that user. Otherwise an attacker in control of one machine could choose any group, or be root, on
+/// all others.
 fn vouchable(
     uid: u32,
     gid: u32,
-    min_uid: u32,
+    lowest: u32,
     user: Option<&User>,
     groups: impl Fn(&str, u32) -> Vec<u32>,
-) -> Result<(), String> {
-    if uid == 0 || uid < min_uid {
-        return Err(format!("nodes vouch for users from uid {} on (min_uid)", min_uid.max(1)));
+) -> Result<(), HostProblem> {
+    if uid < lowest {
+        return Err(if uid == 0 { HostProblem::Root } else { HostProblem::SystemUser(lowest) });
     }
-    let Some(user) = user else { return Err("the controller's machine knows no such user".to_owned()) };
+    let Some(user) = user else { return Err(HostProblem::UnknownUser(uid)) };
     if gid == user.gid || groups(&user.name, user.gid).contains(&gid) {
         return Ok(());
     }
-    Err(format!("{} is not in group {gid}", user.name))
+    Err(HostProblem::NotInGroup(gid))
 }
 
-/// Answers a client's first request with "access denied".
-async fn deny(reader: &mut Reader, writer: &mut Writer) -> io::Result<()> {
-    let first = timeout(FIRST_REQUEST_TIME, link::read::<Request>(reader)).await;
+/// Answers a client's first request with a refusal.
+async fn deny(reader: &mut Reader, writer: &mut Writer, refusal: Refusal) -> io::Result<()> {
+    let first = timeout(GREETING_TIME, link::read::<Request>(reader)).await;
     if first.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??.is_some() {
-        link::write(writer, &Answer::Refused(Refusal::AccessDenied)).await?;
+        link::write(writer, &Answer::Refused(refusal)).await?;
     }
     Ok(())
 }
@@ -251,7 +282,8 @@ async fn deny(reader: &mut Reader, writer: &mut Writer) -> io::Result<()> {
 async fn refuse<T>(writer: &mut Writer, asks: bool, name: &str) -> io::Result<T> {
     if asks {
         let reason = format!(
-            "the controller does not know this machine as node {name}: `squall token {name}` there lets it join"
+            "the controller does not know this machine as node {name}: `squall token {name}` there lets it join; `squall \
+             token --login {name}`, if it is a login host"
         );
         link::write(writer, &Told::Refused(reason)).await?;
     }
@@ -260,24 +292,30 @@ async fn refuse<T>(writer: &mut Writer, asks: bool, name: &str) -> io::Result<T>
 
 #[cfg(test)]
 mod tests {
-    use super::vouchable;
     use squall_files::users::User;
+    use squall_model::wire::client::HostProblem;
+
+    use super::vouchable;
 
     /// Regression test of fault C2 in faults.md.
     #[test]
-    fn c2_a_node_vouches_for_ordinary_users_in_their_own_groups() {
+    fn c2_a_machine_vouches_for_ordinary_users_in_their_own_groups() {
         let ann = User { name: "ann".into(), uid: 1001, gid: 1001, home: String::new(), shell: String::new() };
         let groups = |name: &str, gid: u32| if name == "ann" { vec![gid, 2000] } else { vec![gid] };
-        let may = |uid, gid, min, user: Option<&User>| vouchable(uid, gid, min, user, groups).is_ok();
+        let may = |uid, gid, lowest, user: Option<&User>| vouchable(uid, gid, lowest, user, groups).is_ok();
         assert!(may(1001, 1001, 1000, Some(&ann)) && may(1001, 2000, 1000, Some(&ann)));
         for gid in [0, 6, 42, 999, 1002] {
             assert!(!may(1001, gid, 1000, Some(&ann)), "group {gid}");
         }
         assert!(!may(1001, 1001, 1000, None), "a user whom nobody knows");
         assert!(!may(1001, 1001, 1002, Some(&ann)), "below the lowest");
-        for (uid, min) in [(0, 1000), (0, 0), (999, 1000)] {
-            let user = User { uid, gid: uid, ..ann.clone() };
-            assert!(!may(uid, uid, min, Some(&user)), "uid {uid} where {min} is the lowest");
+        let system = |uid| User { uid, gid: uid, ..ann.clone() };
+        for (uid, lowest, problem) in
+            [(0, 1000, HostProblem::Root), (0, 1, HostProblem::Root), (999, 1000, HostProblem::SystemUser(1000))]
+        {
+            assert_eq!(vouchable(uid, uid, lowest, Some(&system(uid)), groups), Err(problem));
         }
+        // A host that is trusted with root.
+        assert!(may(0, 0, 0, Some(&system(0))) && may(999, 999, 0, Some(&system(999))) && !may(1001, 0, 0, Some(&ann)));
     }
 }

@@ -404,4 +404,30 @@ pub enum Refusal {
     /// The partition with this name has pending or running jobs.
     #[n(40)]
     PartitionBusy(#[n(0)] String),
+    /// The command comes from the machine with this name, and may not come from there for this reason.
+    #[n(41)]
+    NotFrom(#[n(0)] String, #[n(1)] HostProblem),
+}
+
+/// Why the controller does not accept a command from another machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum HostProblem {
+    /// The machine has no key that the controller knows, or no longer.
+    #[n(0)]
+    Revoked,
+    /// The machine is a node, and the user has no job there.
+    #[n(1)]
+    NoJob,
+    /// The user is root, which the machine may not vouch for.
+    #[n(2)]
+    Root,
+    /// The controller's machine knows no user with this uid.
+    #[n(3)]
+    UnknownUser(#[n(0)] u32),
+    /// The user is not in the group with this gid, as the controller's machine knows the groups.
+    #[n(4)]
+    NotInGroup(#[n(0)] u32),
+    /// The user is a system user: the machine may vouch for users from this uid on.
+    #[n(5)]
+    SystemUser(#[n(0)] u32),
 }

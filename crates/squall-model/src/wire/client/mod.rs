@@ -2,7 +2,7 @@
 
 mod answer;
 
-pub use answer::{Answer, JobName, Refusal};
+pub use answer::{Answer, HostProblem, JobName, Refusal};
 use std::sync::Arc;
 
 use crate::encoding::ByteBuf;

@@ -76,7 +76,7 @@ fn nobody_lists_for_a_client_that_has_gone() {
     let mut world = waiting(10);
     let caller = world.ask(&user(ADA), everything()).caller;
     let mut out = Out::default();
-    world.c.take(world.now, Input::Hangup { caller }, &mut out);
+    world.c.take(world.now, Input::Hangup { caller, away: false }, &mut out);
     assert!(!world.c.lists() && out.answers.is_empty());
 }
 

@@ -264,7 +264,7 @@ fn a_waiting_request_follows_its_client_and_goes_with_it() {
 }
 
 fn hangup(world: &mut World, caller: CallerId) {
-    desk::hangup(&mut world.c, world.now, caller);
+    desk::hangup(&mut world.c, world.now, caller, false);
 }
 
 fn timers(world: &mut World, later: Span) -> Turn {

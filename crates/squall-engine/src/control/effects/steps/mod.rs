@@ -258,11 +258,11 @@ fn settle_waiting(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
 }
 
 /// Removes a client after its connection has ended. The running steps of that client are ended unless its `srun`
-/// connects again in time.
-pub(crate) fn hangup(c: &mut Controller, now: Time, caller: CallerId) {
+/// connects again in time: `away`, if it is on another machine, in more time.
+pub(crate) fn hangup(c: &mut Controller, now: Time, caller: CallerId, away: bool) {
     let served: Vec<JobId> =
         c.steps.served.range((caller, JobId(0))..=(caller, JobId(u32::MAX))).map(|s| s.1).collect();
-    let patience = now + Span::from_secs(STEP_OWNER_GRACE_S);
+    let patience = now + Span::from_secs(if away { OWNER_GRACE_S } else { STEP_OWNER_GRACE_S });
     for job in served {
         c.steps.served.remove(&(caller, job));
         if c.steps.first.get(&job).is_some_and(|request| request.caller == caller) {
