@@ -14,7 +14,6 @@ macro_rules! eprintln {
 mod capture;
 mod command;
 mod contact;
-mod lab;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -23,70 +22,98 @@ use std::process::ExitCode;
 
 use squall_client as client;
 use squall_model::plain::plain;
+use squall_text::page::{Page, job};
 
-/// A command: its name, a description, and the function that runs it, which gets the arguments after the name.
+/// A command: its description, and the function that runs it, which gets the arguments after the name.
 struct Command {
-    name: &'static str,
-    about: &'static str,
+    page: &'static Page,
     run: Run,
     /// Whether the command is one of Slurm's, for which `squall links` creates a link.
     slurm: bool,
-    /// Whether this build has the command: those of the laboratory can be left out.
-    here: bool,
+}
+
+impl Command {
+    /// Returns the command's name behind `squall`: `up`, `squeue`.
+    fn word(&self) -> &'static str {
+        self.page.name.trim_start_matches("squall ")
+    }
 }
 
 /// Every command, in the order of `squall help`.
-const COMMANDS: &[Command] = &[
-    ours("up", "start a cluster on this machine, or resume it", command::up::run),
-    ours("down", "end it; the state stays", command::down::run),
-    ours("why", "say why a job waits, and what would let it start", command::why::run),
-    lab("what-if", "run past jobs once more, under another policy or configuration", lab::WHAT_IF),
-    ours("import", "make a configuration from Slurm's, and report on each line", command::import::run),
-    ours("check", "check a configuration, Squall's or Slurm's, without changing anything", command::check::run),
-    ours("token", "let another machine join the cluster as a node or a login host", command::token::run),
-    ours("doctor", "check this machine and its daemons, and say what to do", command::doctor::run),
-    ours("links", "create Slurm's command names as links to this program", command::links::run),
-    ours("controller", "run a cluster's controller in the foreground", command::daemons::controller),
-    ours("front", "run the front of several cells in the foreground", command::daemons::front),
-    ours("node", "run a node daemon in the foreground", command::daemons::node),
-    ours("supervise", "start daemons again that die, in the foreground (`up --keep`)", command::supervise::run),
-    ours("login", "run the daemon of a login host in the foreground", command::daemons::login),
-    ours("step", "serve one step on a node (started by the node daemon)", command::step::run),
-    lab("layout", "where the ranks of a process grid go on a torus", lab::LAYOUT),
-    lab("bench", "measure this machine: spawn, throughput, submit, restart, aggregate", lab::BENCH),
-    lab("esp", "run the ESP workload on a cluster: utilisation, waits, messages", lab::ESP),
-    lab("sim", "simulate clusters: stories, random faults, planted bugs", lab::SIM),
-    slurm("sbatch", "queue a batch script", command::sbatch::run),
-    slurm("squeue", "show what waits and runs", command::squeue::run),
-    slurm("sinfo", "show partitions and nodes", command::sinfo::run),
-    slurm("salloc", "get an allocation for a command on this host", command::salloc::run),
-    slurm("srun", "run tasks in an allocation, or in one of its own", command::srun::run),
-    slurm("sacct", "show what jobs were and what they used", command::sacct::run),
-    slurm("scancel", "end jobs, or send them signals", command::scancel::run),
-    slurm("scontrol", "show and change jobs, nodes and partitions", command::scontrol::run),
-    slurm("sattach", "watch the tasks of a running step, and speak to them", command::sattach::run),
-    slurm("sstat", "show running steps", command::sstat::run),
-    slurm("seff", "show how well a job used what it had", command::seff::run),
-    slurm("sbcast", "copy a file to all nodes of a job", command::sbcast::run),
-    slurm("sacctmgr", "show accounts and users", command::sacctmgr::run),
-    slurm("sshare", "show shares of accounts", command::sshare::run),
-    slurm("sreport", "report CPU time by account and user", command::sreport::run),
-    slurm("sprio", "show what priorities are made of", command::sprio::run),
-    slurm("sdiag", "show the controller's counters", command::sdiag::run),
+static COMMANDS: &[Command] = &[
+    ours(&command::up::PAGE, command::up::run),
+    ours(&command::down::PAGE, command::down::run),
+    ours(&command::why::PAGE, command::why::run),
+    #[cfg(feature = "lab")]
+    ours(&command::what_if::PAGE, command::what_if::run),
+    ours(&command::import::PAGE, command::import::run),
+    ours(&command::check::PAGE, command::check::run),
+    ours(&command::token::PAGE, command::token::run),
+    ours(&command::doctor::PAGE, command::doctor::run),
+    ours(&command::links::PAGE, command::links::run),
+    ours(&command::man::PAGE, command::man::run),
+    ours(&command::complete::COMPLETIONS, command::complete::completions),
+    ours(&command::complete::COMPLETE, command::complete::complete),
+    ours(&command::daemons::CONTROLLER, command::daemons::controller),
+    ours(&command::daemons::FRONT, command::daemons::front),
+    ours(&command::daemons::NODE, command::daemons::node),
+    ours(&command::daemons::LOGIN, command::daemons::login),
+    ours(&command::supervise::PAGE, command::supervise::run),
+    ours(&command::step::PAGE, command::step::run),
+    #[cfg(feature = "lab")]
+    ours(&squall_lab::layout::PAGE, squall_lab::layout::run),
+    #[cfg(feature = "lab")]
+    ours(&squall_lab::bench::PAGE, squall_lab::bench::run),
+    #[cfg(feature = "lab")]
+    ours(&squall_lab::esp::PAGE, squall_lab::esp::run),
+    #[cfg(feature = "lab")]
+    ours(&squall_lab::sim::PAGE, squall_lab::sim::run),
+    slurm(&job::SBATCH, command::sbatch::run),
+    slurm(&command::squeue::PAGE, command::squeue::run),
+    slurm(&command::sinfo::PAGE, command::sinfo::run),
+    slurm(&job::SALLOC, command::salloc::run),
+    slurm(&job::SRUN, command::srun::run),
+    slurm(&command::sacct::PAGE, command::sacct::run),
+    slurm(&command::scancel::PAGE, command::scancel::run),
+    slurm(&command::scontrol::PAGE, command::scontrol::run),
+    slurm(&command::sattach::PAGE, command::sattach::run),
+    slurm(&command::sstat::PAGE, command::sstat::run),
+    slurm(&command::seff::PAGE, command::seff::run),
+    slurm(&command::sbcast::PAGE, command::sbcast::run),
+    slurm(&command::sacctmgr::PAGE, command::sacctmgr::run),
+    slurm(&command::sshare::PAGE, command::sshare::run),
+    slurm(&command::sreport::PAGE, command::sreport::run),
+    slurm(&command::sprio::PAGE, command::sprio::run),
+    slurm(&command::sdiag::PAGE, command::sdiag::run),
+];
+
+/// Commands that only a build with the feature `lab` has.
+const LAB: [&str; 5] = ["what-if", "layout", "bench", "esp", "sim"];
+
+/// Pages of the book that `squall help TOPIC` shows.
+const TOPICS: [(&str, &str); 12] = [
+    ("quickstart", include_str!("../../../docs/quickstart.md")),
+    ("slurm", include_str!("../../../docs/slurm.md")),
+    ("mpi", include_str!("../../../docs/mpi.md")),
+    ("gpus", include_str!("../../../docs/gpus.md")),
+    ("topology", include_str!("../../../docs/guide/topology.md")),
+    ("gangs", include_str!("../../../docs/guide/gangs.md")),
+    ("limits", include_str!("../../../docs/admin/users-and-limits.md")),
+    ("accounting", include_str!("../../../docs/admin/accounting.md")),
+    ("configuration", include_str!("../../../docs/admin/configuration.md")),
+    ("keys", include_str!("../../../docs/reference/configuration.md")),
+    ("login-hosts", include_str!("../../../docs/admin/login-hosts.md")),
+    ("troubleshooting", include_str!("../../../docs/admin/troubleshooting.md")),
 ];
 
 type Run = fn(&[OsString]) -> ExitCode;
 
-const fn ours(name: &'static str, about: &'static str, run: Run) -> Command {
-    Command { name, about, run, slurm: false, here: true }
+const fn ours(page: &'static Page, run: Run) -> Command {
+    Command { page, run, slurm: false }
 }
 
-const fn slurm(name: &'static str, about: &'static str, run: Run) -> Command {
-    Command { name, about, run, slurm: true, here: true }
-}
-
-const fn lab(name: &'static str, about: &'static str, run: Run) -> Command {
-    Command { name, about, run, slurm: false, here: cfg!(feature = "lab") }
+const fn slurm(page: &'static Page, run: Run) -> Command {
+    Command { page, run, slurm: true }
 }
 
 fn main() -> ExitCode {
@@ -115,25 +142,35 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs `squall help COMMAND`.
-fn help_of(name: &str) -> ExitCode {
-    find(name).map_or_else(|| unknown(name), |command| (command.run)(&["--help".into()]))
+/// Runs `squall help COMMAND` and `squall help TOPIC`.
+fn help_of(word: &str) -> ExitCode {
+    if let Some(command) = find(word) {
+        print(&command.page.help());
+        return ExitCode::SUCCESS;
+    }
+    if let Some((_, text)) = TOPICS.iter().find(|(topic, _)| *topic == word) {
+        print(text);
+        return ExitCode::SUCCESS;
+    }
+    unknown(word)
 }
 
 fn unknown(word: &str) -> ExitCode {
-    let names: Vec<&str> = COMMANDS.iter().filter(|c| c.here).map(|c| c.name).collect();
+    if LAB.contains(&word) {
+        eprintln!(
+            "squall: error: this build has no laboratory ({}): use one of squall-cli with the feature `lab`",
+            LAB.join(", ")
+        );
+        return ExitCode::FAILURE;
+    }
+    let names: Vec<&str> = COMMANDS.iter().map(Command::word).chain(TOPICS.iter().map(|(topic, _)| *topic)).collect();
     let meant = squall_model::config::similar(word, &names).map(|name| format!("; did you mean `{name}`?"));
     eprintln!("squall: error: there is no command `{word}`{}; `squall help` lists them", meant.unwrap_or_default());
     ExitCode::from(2)
 }
 
-/// Returns whether `--help` or `-h` is among the arguments.
-pub(crate) fn asks_for_help(args: &[OsString]) -> bool {
-    args.iter().any(|arg| arg == "--help" || arg == "-h")
-}
-
 fn find(name: &str) -> Option<&'static Command> {
-    COMMANDS.iter().find(|c| c.name == name)
+    COMMANDS.iter().find(|command| command.word() == name)
 }
 
 fn help() {
@@ -141,12 +178,17 @@ fn help() {
         String::from("squall: an HPC resource manager with Slurm's commands\n\nusage: squall COMMAND [ARGUMENTS]\n");
     for (title, slurm) in [("The cluster", false), ("Slurm's commands", true)] {
         text.extend(["\n", title, ":\n"]);
-        for c in COMMANDS.iter().filter(|c| c.here && c.slurm == slurm) {
-            let _ = writeln!(text, "  {:<11} {}", c.name, c.about);
+        for command in COMMANDS.iter().filter(|command| command.slurm == slurm) {
+            let _ = writeln!(text, "  {:<11} {}", command.word(), command.page.about);
         }
     }
-    text.push_str(
-        "\nFirst steps: squall up; squall sbatch --wrap hostname; squall squeue; squall sacct; squall down\n",
+    let topics: Vec<&str> = TOPICS.iter().map(|(topic, _)| *topic).collect();
+    let _ = write!(
+        text,
+        "\nsquall help COMMAND, or squall help TOPIC. Topics:\n  {}\n  {}\n\n\
+         First steps: squall up; squall sbatch --wrap hostname; squall squeue; squall sacct; squall down\n",
+        topics[..6].join(", "),
+        topics[6..].join(", "),
     );
     print(&text);
 }

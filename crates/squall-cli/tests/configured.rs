@@ -339,7 +339,10 @@ fn an_import_is_written_once_and_checked() {
     c.fails(&["import", "."], "slurm.conf:9: Include parts.conf: cannot read ./parts.conf");
     c.write("parts.conf", PARTS_CONF);
     let said = c.ok(&["import", "."]);
-    assert!(said.contains("slurm.conf:10 Prolog: missing: ") && said.contains("parts.conf:2 PartitionName=all: taken"), "{said}");
+    assert!(
+        said.contains("slurm.conf:10 Prolog: missing: ") && said.contains("parts.conf:2 PartitionName=all: taken"),
+        "{said}"
+    );
     c.fails(&["import", "."], "squall.toml is there already: use --force");
     c.write("squall/squall.toml", "before");
     c.ok(&["import", "slurm.conf", "--force"]);

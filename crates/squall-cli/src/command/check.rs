@@ -1,44 +1,43 @@
 //! `squall check`: checks a configuration as `squall up` does and changes nothing.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
-use lexopt::prelude::{Long, Short, Value};
 use squall_host::config_files::{Checked, ConfigFiles};
 use squall_host::life;
 use squall_model::config::Config;
 use squall_model::hostlist;
+use squall_text::options::Arg;
+use squall_text::options::flag::{Flag, flag};
+use squall_text::page::{self, Page};
 
 use super::import::{self, SLURM_CONF};
 
-const HELP: &str = "\
-usage: squall check FILE
+/// `squall check`, for its help, manual page and completion.
+pub(crate) static PAGE: Page = Page {
+    name: "squall check",
+    about: "check a configuration, Squall's or Slurm's, without changing anything",
+    synopsis: &["FILE"],
+    options: page::Options::Own(FLAGS),
+    notes: "\
+Checks a configuration as `squall up` would, and changes nothing. FILE is squall.toml or slurm.conf, or a folder with one of \
+them; the files beside it (gres.conf, topology.conf or topology.yaml) are checked, too. For slurm.conf it lists what has no \
+counterpart here. The status is 1 if a cluster could not start with it.
+",
+};
 
-Checks a configuration as `squall up` would, and changes nothing. FILE is squall.toml or slurm.conf, or a folder with
-one of them; the files beside it (gres.conf, topology.conf or topology.yaml) are checked, too. For slurm.conf it lists
-what has no counterpart here. The status is 1 if a cluster could not start with it.
-";
+const FLAGS: &[Flag] = &[flag("help", 'h', Arg::None, "show this help")];
 
 /// Name of Squall's configuration file.
 const SQUALL_TOML: &str = "squall.toml";
 
 /// Runs `squall check`.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    super::end("check", parse(args).and_then(|path| path.map_or_else(|| Ok(HELP.to_owned()), |path| check(&path))))
-}
-
-fn parse(args: &[OsString]) -> Result<Option<PathBuf>, String> {
-    let mut parser = lexopt::Parser::from_args(args.to_vec());
-    let mut path = None;
-    while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
-        match arg {
-            Long("help") | Short('h') => return Ok(None),
-            Value(value) if path.is_none() => path = Some(PathBuf::from(value)),
-            other => return Err(format!("{}; see `squall check --help`", other.unexpected())),
-        }
-    }
-    path.map(Some).ok_or_else(|| "which file? `squall check /etc/squall/squall.toml`".to_owned())
+    super::own(&PAGE, args, |given| {
+        let path = super::one_operand(&PAGE, given)?;
+        check(Path::new(&path.ok_or("which file? `squall check /etc/squall/squall.toml`")?))
+    })
 }
 
 fn check(path: &Path) -> Result<String, String> {

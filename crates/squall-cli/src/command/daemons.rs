@@ -6,7 +6,6 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use lexopt::prelude::{Long, Short, Value, ValueExt};
 use squall_files::place::Place;
 use squall_host::controld::{self, Settings};
 use squall_host::front;
@@ -16,66 +15,144 @@ use squall_host::noded::{self, NodeArgs};
 use squall_host::pidfile::PidFile;
 use squall_host::rack::{self, RackArgs};
 use squall_host::trust::{Joined, Token, Trust};
+use squall_text::options::Arg;
+use squall_text::options::flag::{Arguments, Flag, flag};
+use squall_text::page::{self, Page};
 
-const CONTROLLER_HELP: &str = "\
-usage: squall controller [--state DIR] [--accept-loss] [--without-durability]
+/// `squall controller`, for its help, manual page and completion.
+pub(crate) static CONTROLLER: Page = Page {
+    name: "squall controller",
+    about: "run a cluster's controller in the foreground",
+    synopsis: &["[OPTIONS]"],
+    options: page::Options::Own(CONTROLLER_FLAGS),
+    notes: "Its log goes to standard error.\n",
+};
 
-Runs the controller of a cluster in the foreground; its log goes to standard error.
+const CONTROLLER_FLAGS: &[Flag] = &[
+    flag("help", 'h', Arg::None, "show this help"),
+    flag("state", '\0', Arg::Needed("DIR"), "the cluster's state folder (otherwise your own cluster, or SQUALL_STATE)"),
+    flag(
+        "accept-loss",
+        '\0',
+        Arg::None,
+        "go on without damaged or missing parts of the journal: jobs in them are lost",
+    ),
+    flag(
+        "without-durability",
+        '\0',
+        Arg::None,
+        "never flush the journal: what is acknowledged is lost when the machine stops. For measuring what durability costs, in a new state directory that is thrown away afterwards; refused in any other",
+    ),
+    flag("detached", '\0', Arg::None, ""),
+];
 
-  --state DIR     the cluster's state (otherwise your own cluster, or SQUALL_STATE)
-  --accept-loss   go on without damaged or missing parts of the journal: jobs in them are lost
-  --without-durability
-                  never flush the journal: what is acknowledged is lost when the machine stops. For measuring what
-                  durability costs, in a new state directory that is thrown away afterwards; refused in any other
-";
+/// `squall front`, for its help, manual page and completion.
+pub(crate) static FRONT: Page = Page {
+    name: "squall front",
+    about: "run the front of several cells in the foreground",
+    synopsis: &["[--state=DIR]"],
+    options: page::Options::Own(FRONT_FLAGS),
+    notes: "\
+Its log goes to standard error. Each folder DIR/cells/N is the state of a controller whose configuration says `cell = N`; \
+`squall up --cells` makes them.
+",
+};
 
-const FRONT_HELP: &str = "\
-usage: squall front [--state DIR]
+const FRONT_FLAGS: &[Flag] = &[
+    flag("help", 'h', Arg::None, "show this help"),
+    flag("state", '\0', Arg::Needed("DIR"), "where the cells are (otherwise your own cluster, or SQUALL_STATE)"),
+    flag("detached", '\0', Arg::None, ""),
+];
 
-Runs the front of a cluster of several cells in the foreground; its log goes to standard error. Each folder DIR/cells/N is
-the state of a controller whose configuration says `cell = N`; `squall up --cells` makes them.
+/// `squall node`, for its help, manual page and completion.
+pub(crate) static NODE: Page = Page {
+    name: "squall node",
+    about: "run a node daemon in the foreground",
+    synopsis: &["[NAME] [--state=DIR]", "--controller=HOST:PORT --name=NAME --token=TOKEN [--join-only] [--port=PORT]", "--rack[=N] [--from=K]"],
+    options: page::Options::Own(NODE_FLAGS),
+    notes: "\
+Runs the node daemon of that name, or a rack of emulated nodes; its log goes to standard error. Without NAME it is the node \
+as which this machine has joined a cluster, otherwise the one named after this host. A machine that has joined once needs no \
+more than `squall node`, or `squall up`.
+When a rack gets SIGUSR1, the daemon of a random node that has children dies as by kill -9; it comes back half a second later.
+",
+};
 
-  --state DIR   where the cells are (otherwise your own cluster, or SQUALL_STATE)
-";
+const NODE_FLAGS: &[Flag] = &[
+    flag("help", 'h', Arg::None, "show this help"),
+    flag(
+        "controller",
+        '\0',
+        Arg::Needed("HOST:PORT"),
+        "join the cluster of the controller there, with --name and --token",
+    ),
+    flag("name", '\0', Arg::Needed("NAME"), "name under which this machine joins"),
+    flag(
+        "token",
+        '\0',
+        Arg::Needed("TOKEN"),
+        "token that `squall token NAME` printed; needed once (- reads it from standard input)",
+    ),
+    flag(
+        "join-only",
+        '\0',
+        Arg::None,
+        "join, and end: systemd's squall-node.service, or `squall up`, then starts the daemon",
+    ),
+    flag(
+        "port",
+        '\0',
+        Arg::Needed("PORT"),
+        "listen there for the nodes of other machines (otherwise SlurmdPort, or any port)",
+    ),
+    flag(
+        "rack",
+        '\0',
+        Arg::Maybe("N"),
+        "the nodes that the configuration calls emulated, or N of them; where it names none, N nodes r1 to rN that join by themselves",
+    ),
+    flag("from", '\0', Arg::Needed("K"), "not the first N of them, but those after the first K"),
+    flag("state", '\0', Arg::Needed("DIR"), "the cluster's state folder (otherwise your own cluster, or SQUALL_STATE)"),
+    flag("detached", '\0', Arg::None, ""),
+];
 
-const NODE_HELP: &str = "\
-usage: squall node [NAME] [--state DIR]
-       squall node --controller HOST:PORT --name NAME --token TOKEN [--join-only] [--state DIR] [--port PORT]
-       squall node --rack[=N] [--from=K] [--state DIR]
+/// `squall login`, for its help, manual page and completion.
+pub(crate) static LOGIN: Page = Page {
+    name: "squall login",
+    about: "run the daemon of a login host in the foreground",
+    synopsis: &["--controller=HOST:PORT --name=NAME --token=TOKEN [--state=DIR]", "[--state=DIR]"],
+    options: page::Options::Own(LOGIN_FLAGS),
+    notes: "\
+Commands of this host's users reach the cluster through it. Its log goes to standard error. A machine that has joined once \
+needs no more than `squall login`, or `squall up`.
+The daemon tells the controller which user sends a command, as this host's kernel says. Users must have the same ids here and \
+on the controller's machine.
+",
+};
 
-Runs the node daemon of that name, or a rack of emulated nodes, in the foreground; its log goes to standard error.
-Without NAME it is the node as which this machine has joined a cluster, otherwise the one named after this host.
-
-  --controller HOST:PORT, --name NAME, --token TOKEN
-                join the cluster of another machine: `squall token NAME` there prints this command. The token is needed
-                once (- reads it from standard input); afterwards `squall node NAME`, or `squall up`, is enough
-  --join-only   join, and end: systemd's squall-node.service, or `squall up`, then starts the daemon
-  --port PORT   listen there for the nodes of other machines (otherwise SlurmdPort, or any port)
-  --rack[=N]    the nodes that the configuration calls emulated, or N of them; where it names none, N nodes r1 to
-                rN that join by themselves
-  --from=K      not the first N of them, but those after the first K
-  --state DIR   the cluster's state (otherwise your own cluster, or SQUALL_STATE)
-
-When a rack gets SIGUSR1, the daemon of a random node that has children dies as by kill -9; it comes back half a second
-later.
-";
-
-const LOGIN_HELP: &str = "\
-usage: squall login --controller HOST:PORT --name NAME --token TOKEN [--state DIR]
-       squall login [--state DIR]
-
-Runs the daemon of a login host in the foreground: commands of this host's users reach the cluster through it. Its log
-goes to standard error.
-
-  --controller HOST:PORT, --name NAME, --token TOKEN
-                make this machine a login host of another machine's cluster: `squall token --login NAME` there prints
-                this command. The token is needed once (- reads it from standard input); afterwards `squall login`, or
-                `squall up`, is enough
-  --state DIR   where key and sockets are kept (otherwise the default of your own cluster, or SQUALL_STATE)
-
-The daemon tells the controller which user sends a command, as this host's kernel says. Users must have the same ids here
-and on the controller's machine.
-";
+const LOGIN_FLAGS: &[Flag] = &[
+    flag("help", 'h', Arg::None, "show this help"),
+    flag(
+        "controller",
+        '\0',
+        Arg::Needed("HOST:PORT"),
+        "join the cluster of the controller there, with --name and --token",
+    ),
+    flag("name", '\0', Arg::Needed("NAME"), "name under which this machine joins"),
+    flag(
+        "token",
+        '\0',
+        Arg::Needed("TOKEN"),
+        "token that `squall token --login NAME` printed; needed once (- reads it from standard input)",
+    ),
+    flag(
+        "state",
+        '\0',
+        Arg::Needed("DIR"),
+        "where key and sockets are kept (otherwise the default of your own cluster, or SQUALL_STATE)",
+    ),
+    flag("detached", '\0', Arg::None, ""),
+];
 
 #[derive(Default)]
 pub(super) struct Options {
@@ -91,46 +168,32 @@ pub(super) struct Options {
     accept_loss: bool,
     without_durability: bool,
     detached: bool,
-    help: bool,
 }
 
 impl Options {
-    fn parse(args: &[OsString]) -> Result<Self, String> {
-        let mut parser = lexopt::Parser::from_args(args.to_vec());
-        let mut options = Self::default();
-        let text = |e: lexopt::Error| e.to_string();
-        while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
-            match arg {
-                Long("state") => options.state = Some(parser.value().map_err(|e| e.to_string())?.into()),
-                Long("accept-loss") => options.accept_loss = true,
-                Long("without-durability") => options.without_durability = true,
-                Long("rack") => {
-                    options.rack = true;
-                    options.count = parser.optional_value().map(|n| n.parse()).transpose().map_err(text)?;
-                }
-                Long("from") => options.from = parser.value().and_then(|n| n.parse()).map_err(text)?,
-                Long("controller") => {
-                    options.controller = Some(parser.value().and_then(ValueExt::string).map_err(text)?);
-                }
-                Long("name") => options.name = Some(parser.value().and_then(ValueExt::string).map_err(text)?),
-                Long("token") => options.token = Some(parser.value().and_then(ValueExt::string).map_err(text)?),
-                Long("port") => options.port = Some(parser.value().and_then(|n| n.parse()).map_err(text)?),
-                Long("join-only") => options.join_only = true,
-                Long("detached") => options.detached = true,
-                Long("help") | Short('h') => options.help = true,
-                Value(name) if options.name.is_none() => {
-                    options.name = Some(name.string().map_err(|e| e.to_string())?);
-                }
-                other => return Err(other.unexpected().to_string()),
-            }
-        }
-        Ok(options)
+    fn parse(page: &Page, given: &Arguments) -> Result<Self, String> {
+        let rack = given.last("rack");
+        let operand = super::one_operand(page, given)?;
+        Ok(Self {
+            state: given.last("state").map(PathBuf::from),
+            name: given.last("name").map(str::to_owned).or(operand),
+            controller: given.last("controller").map(str::to_owned),
+            token: given.last("token").map(str::to_owned),
+            port: given.parsed("port")?,
+            rack: rack.is_some(),
+            count: if rack.is_some_and(|count| !count.is_empty()) { given.parsed("rack")? } else { None },
+            from: given.parsed("from")?.unwrap_or(0),
+            join_only: given.has("join-only"),
+            accept_loss: given.has("accept-loss"),
+            without_durability: given.has("without-durability"),
+            detached: given.has("detached"),
+        })
     }
 }
 
 /// Runs `squall controller`.
 pub(crate) fn controller(args: &[OsString]) -> ExitCode {
-    finish("controller", CONTROLLER_HELP, args, |options| {
+    finish(&CONTROLLER, args, |options| {
         if let Some(name) = &options.name {
             return Err(format!("unexpected argument `{name}`"));
         }
@@ -146,7 +209,7 @@ pub(crate) fn controller(args: &[OsString]) -> ExitCode {
 
 /// Runs `squall front`.
 pub(crate) fn front(args: &[OsString]) -> ExitCode {
-    finish("front", FRONT_HELP, args, |options| {
+    finish(&FRONT, args, |options| {
         if let Some(name) = &options.name {
             return Err(format!("unexpected argument `{name}`"));
         }
@@ -161,7 +224,7 @@ pub(crate) fn front(args: &[OsString]) -> ExitCode {
 
 /// Runs `squall node NAME`.
 pub(crate) fn node(args: &[OsString]) -> ExitCode {
-    finish("node", NODE_HELP, args, |options| {
+    finish(&NODE, args, |options| {
         if options.token.as_deref().is_some_and(|token| token != "-") {
             return Err(format!("cannot begin anew without the token: {}", conceal(options)));
         }
@@ -202,7 +265,7 @@ fn name_of_node(place: &Place, options: &Options) -> Result<String, String> {
 
 /// Runs `squall login`.
 pub(crate) fn login(args: &[OsString]) -> ExitCode {
-    finish("login", LOGIN_HELP, args, |options| {
+    finish(&LOGIN, args, |options| {
         if options.token.as_deref().is_some_and(|token| token != "-") {
             return Err(format!("cannot begin anew without the token: {}", conceal(options)));
         }
@@ -291,23 +354,18 @@ pub(super) fn hold(place: &Place, daemon: &Daemon) -> Result<PidFile, String> {
 }
 
 pub(super) fn finish(
-    command: &str,
-    help: &str,
+    page: &Page,
     args: &[OsString],
     work: impl FnOnce(&Options) -> Result<ExitCode, String>,
 ) -> ExitCode {
-    let done = Options::parse(args).and_then(|options| {
-        if options.help {
-            crate::print(help);
-            return Ok(ExitCode::SUCCESS);
-        }
+    let mut code = ExitCode::SUCCESS;
+    let done = super::own(page, args, |given| {
+        let options = Options::parse(page, given)?;
         if options.detached {
             life::detach();
         }
-        work(&options)
+        code = work(&options)?;
+        Ok(String::new())
     });
-    done.unwrap_or_else(|problem| {
-        eprintln!("squall {command}: error: {problem}");
-        ExitCode::FAILURE
-    })
+    if code == ExitCode::SUCCESS { done } else { code }
 }

@@ -5,11 +5,10 @@ use std::fmt::Write as _;
 use std::io;
 use std::net::{IpAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lexopt::prelude::{Long, Short};
 use serde_json::json;
 use squall_files::place::Place;
 use squall_host::checkup::{self, Confinement};
@@ -19,18 +18,29 @@ use squall_host::trust::{Joined, Trust};
 use squall_model::config::Config;
 use squall_model::hostlist;
 use squall_model::wire::client::{Answer, Request};
+use squall_text::options::Arg;
+use squall_text::options::flag::{Flag, flag};
+use squall_text::page::{self, Page};
 
 use crate::client::Client;
 
-const HELP: &str = "\
-usage: squall doctor [--state DIR] [--json]
+/// `squall doctor`, for its help, manual page and completion.
+pub(crate) static PAGE: Page = Page {
+    name: "squall doctor",
+    about: "check this machine and its daemons, and say what to do",
+    synopsis: &["[--state=DIR] [--json]"],
+    options: page::Options::Own(FLAGS),
+    notes: "\
+Checks this machine and the cluster's daemons on it. A line for each check: ok, warn or FAIL, and what to do. Exit code 1: a \
+check has failed. Changes nothing. Root sees all; other users see less.
+",
+};
 
-Checks this machine and the cluster's daemons on it. A line for each check: ok, warn or FAIL, and what to do.
-Exit code 1: a check has failed. Changes nothing. Root sees all; other users see less.
-
-  --state DIR   the cluster's state (otherwise the cluster that commands talk to)
-  --json        print the same as JSON: an array of objects with check, result, finding and remedy
-";
+const FLAGS: &[Flag] = &[
+    flag("help", 'h', Arg::None, "show this help"),
+    flag("state", '\0', Arg::Needed("DIR"), "the cluster's state folder (otherwise the cluster that commands talk to)"),
+    flag("json", '\0', Arg::None, "print the same as JSON: an array of objects with check, result, finding and remedy"),
+];
 
 /// Timeout for connecting to a port.
 const CONNECT_TIME: Duration = Duration::from_secs(3);
@@ -46,36 +56,14 @@ const PROCESSES_MIN: u64 = 4096;
 
 /// Runs `squall doctor`.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    let (place, as_json) = match parse(args) {
-        Ok(Some(options)) => options,
-        Ok(None) => {
-            crate::print(HELP);
-            return ExitCode::SUCCESS;
-        }
-        Err(problem) => {
-            eprintln!("squall doctor: error: {problem}");
-            return ExitCode::from(2);
-        }
-    };
-    let findings = examine(&place);
-    crate::print(&if as_json { in_json(&findings) } else { in_lines(&findings) });
-    if findings.iter().any(|finding| finding.result == Outcome::Fail) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
-}
-
-fn parse(args: &[OsString]) -> Result<Option<(Place, bool)>, String> {
-    let mut parser = lexopt::Parser::from_args(args.to_vec());
-    let (mut state, mut as_json) = (None, false);
-    while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
-        match arg {
-            Long("state") => state = Some(PathBuf::from(parser.value().map_err(|e| e.to_string())?)),
-            Long("json") => as_json = true,
-            Long("help") | Short('h') => return Ok(None),
-            other => return Err(format!("{}; see `squall doctor --help`", other.unexpected())),
-        }
-    }
-    let found = if state.is_none() { Place::find() } else { None };
-    let place = found.map_or_else(|| super::place(state.as_deref()), Ok)?;
-    Ok(Some((place, as_json)))
+    let mut failed = false;
+    let code = super::own(&PAGE, args, |given| {
+        super::no_operand(&PAGE, given)?;
+        let findings = examine(&super::found_place(given)?);
+        failed = findings.iter().any(|finding| finding.result == Outcome::Fail);
+        Ok(if given.has("json") { in_json(&findings) } else { in_lines(&findings) })
+    });
+    if failed { ExitCode::FAILURE } else { code }
 }
 
 /// Result of one check.

@@ -1,11 +1,9 @@
 //! `squall down`: ends exactly the daemons that `squall up` started, and keeps the state folder.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use lexopt::prelude::{Long, Short};
 use squall_files::place::Place;
 use squall_host::controld::read_config;
 use squall_host::life::{self, Daemon};
@@ -13,19 +11,35 @@ use squall_host::trust::Trust;
 use squall_model::config::Config;
 use squall_model::limits::KILL_WAIT_S;
 use squall_model::wire::client::{Answer, Request};
+use squall_text::options::Arg;
+use squall_text::options::flag::{Flag, flag};
+use squall_text::page::{self, Page};
 
 use super::{cells, supervise, up};
 use crate::client::{Client, ClientError};
 
-const HELP: &str = "\
-usage: squall down [--state DIR] [--keep-jobs]
+/// `squall down`, for its help, manual page and completion.
+pub(crate) static PAGE: Page = Page {
+    name: "squall down",
+    about: "end the cluster; the state stays",
+    synopsis: &["[--state=DIR] [--keep-jobs]"],
+    options: page::Options::Own(FLAGS),
+    notes: "\
+Ends the cluster on this machine. Running jobs are ended, with TERM and after KillWait with KILL, and go back into the queue \
+if they may be requeued; the state stays, and `squall up` goes on with it.
+",
+};
 
-Ends the cluster on this machine. Running jobs are ended, with TERM and after KillWait with KILL, and go back into
-the queue if they may be requeued; the state stays, and `squall up` goes on with it.
-
-  --state DIR   the cluster whose state is there (otherwise the one that commands talk to)
-  --keep-jobs   leave running jobs alone: the next `squall up` takes them over again
-";
+const FLAGS: &[Flag] = &[
+    flag("help", 'h', Arg::None, "show this help"),
+    flag(
+        "state",
+        '\0',
+        Arg::Needed("DIR"),
+        "the cluster whose state is there (otherwise the one that commands talk to)",
+    ),
+    flag("keep-jobs", '\0', Arg::None, "leave running jobs alone: the next `squall up` takes them over again"),
+];
 
 /// Timeout for the controller to end running jobs and itself, in addition to the cluster's KillWait.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(30);
@@ -36,26 +50,10 @@ pub(super) const END_TIME: Duration = Duration::from_secs(3);
 
 /// Runs `squall down`.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    super::end(
-        "down",
-        parse(args).and_then(|ask| ask.map_or_else(|| Ok(HELP.to_owned()), |(place, keep)| down(&place, keep))),
-    )
-}
-
-fn parse(args: &[OsString]) -> Result<Option<(Place, bool)>, String> {
-    let mut parser = lexopt::Parser::from_args(args.to_vec());
-    let (mut state, mut keep_jobs) = (None, false);
-    while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
-        match arg {
-            Long("state") => state = Some(PathBuf::from(parser.value().map_err(|e| e.to_string())?)),
-            Long("keep-jobs") => keep_jobs = true,
-            Long("help") | Short('h') => return Ok(None),
-            other => return Err(format!("{}; see `squall down --help`", other.unexpected())),
-        }
-    }
-    let found = if state.is_none() { Place::find() } else { None };
-    let place = found.map_or_else(|| super::place(state.as_deref()), Ok)?;
-    Ok(Some((place, keep_jobs)))
+    super::own(&PAGE, args, |given| {
+        super::no_operand(&PAGE, given)?;
+        down(&super::found_place(given)?, given.has("keep-jobs"))
+    })
 }
 
 fn down(place: &Place, keep_jobs: bool) -> Result<String, String> {

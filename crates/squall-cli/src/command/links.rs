@@ -6,26 +6,34 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
+use squall_text::options::Arg;
+use squall_text::options::flag::{Flag, flag};
+use squall_text::page::{self, Page};
+
+/// `squall links`, for its help, manual page and completion.
+pub(crate) static PAGE: Page = Page {
+    name: "squall links",
+    about: "create Slurm's command names as links to this program",
+    synopsis: &["DIR"],
+    options: page::Options::Own(FLAGS),
+    notes: "Creates Slurm's command names, and squall, in DIR as links to this program.\n",
+};
+
+const FLAGS: &[Flag] = &[flag("help", 'h', Arg::None, "show this help")];
+
 /// Runs `squall links`.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    if crate::asks_for_help(args) {
-        crate::print(
-            "usage: squall links DIR\n\nCreates Slurm's command names, and squall, in DIR as links to this program.\n",
-        );
-        return ExitCode::SUCCESS;
-    }
-    let [dir] = args else {
-        eprintln!("usage: squall links DIR");
-        return ExitCode::from(2);
-    };
-    super::end("links", link_all(Path::new(dir)))
+    super::own(&PAGE, args, |given| {
+        let dir = super::one_operand(&PAGE, given)?.ok_or("in which folder? `squall links DIR`")?;
+        link_all(Path::new(&dir))
+    })
 }
 
 fn link_all(dir: &Path) -> Result<String, String> {
     std::fs::create_dir_all(dir).map_err(|e| format!("cannot create {}: {e}", dir.display()))?;
     let program = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
     let mut text = String::new();
-    for name in crate::COMMANDS.iter().filter(|c| c.slurm).map(|c| c.name).chain(["squall"]) {
+    for name in crate::COMMANDS.iter().filter(|c| c.slurm).map(|c| c.page.name).chain(["squall"]) {
         let link = dir.join(name);
         // Don't replace the program itself, which may be in this folder.
         if link.canonicalize().is_ok_and(|there| there == program) && !link.is_symlink() {

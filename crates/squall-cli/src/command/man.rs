@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
+use squall_model::config::SECTIONS;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Flag, flag};
 use squall_text::page::{Options, Page};
@@ -26,7 +27,8 @@ pub(crate) static PAGE: Page = Page {
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     super::own(&PAGE, args, |given| {
         let [dir] = given.operands.as_slice() else { return Err("in which folder? `squall man DIR`".into()) };
-        let pages = crate::COMMANDS.iter().map(|command| (format!("{}.1", command.page.man_name()), command.page.man(VERSION)));
+        let pages =
+            crate::COMMANDS.iter().map(|command| (format!("{}.1", command.page.man_name()), command.page.man(VERSION)));
         let own = [("squall.1".to_owned(), overview()), ("squall.toml.5".to_owned(), configuration())];
         let mut written = 0;
         for (name, text) in pages.chain(own) {
@@ -62,4 +64,41 @@ fn overview() -> String {
          .TP\n.I /var/lib/squall\nState of the machine's cluster: journal, accounting, logs.\n",
     );
     text
+}
+
+/// Returns squall.toml(5): all keys of the configuration.
+fn configuration() -> String {
+    let mut text = format!(
+        ".TH SQUALL.TOML 5 \"\" \"Squall {VERSION}\" \"Squall\"\n.SH NAME\nsquall.toml \\- configuration of a Squall cluster\n\
+         .SH DESCRIPTION\nThe file is TOML. Keys have Slurm's names or those below. \\fBsquall check\\fR checks a file.\n"
+    );
+    for section in SECTIONS {
+        let table = match (section.table, section.repeated) {
+            ("", _) => String::new(),
+            (table, true) => format!(" [[{table}]]"),
+            (table, false) => format!(" [{table}]"),
+        };
+        let _ = write!(text, ".SH {}{table}\n{}\n", escaped(&section.title.to_uppercase()), escaped(section.about));
+        for key in section.keys {
+            let slurm = if key.slurm.is_empty() { String::new() } else { format!(", or {}", key.slurm.join(", ")) };
+            let unset = if key.unset.is_empty() { String::new() } else { format!(" Default: {}.", key.unset) };
+            let _ = write!(
+                text,
+                ".TP\n\\fB{}\\fR{slurm} ({})\n{}{unset}\nExample: {} = {}\n",
+                key.name,
+                key.form(),
+                escaped(key.what),
+                key.name,
+                escaped(key.example)
+            );
+        }
+    }
+    text.push_str(".SH SEE ALSO\n.BR squall (1)\n");
+    text
+}
+
+/// Escapes what roff would interpret within a line.
+fn escaped(text: &str) -> String {
+    let text = text.replace('\\', "\\e").replace('-', "\\-").replace('`', "");
+    if text.starts_with(['.', '\'']) { format!("\\&{text}") } else { text }
 }

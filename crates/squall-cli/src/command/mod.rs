@@ -2,8 +2,8 @@
 
 pub(crate) mod allocation;
 mod cells;
-pub(crate) mod complete;
 pub(crate) mod check;
+pub(crate) mod complete;
 mod configure;
 pub(crate) mod daemons;
 pub(crate) mod doctor;
@@ -71,7 +71,7 @@ fn own(page: &Page, args: &[OsString], deed: impl FnOnce(&Arguments) -> Result<S
         Ok(given) => given,
         Err(problem) => {
             eprintln!("squall {name}: error: {problem}; see `squall {name} --help`");
-            return ExitCode::from(2);
+            return ExitCode::FAILURE;
         }
     };
     let done = match () {
@@ -81,6 +81,28 @@ fn own(page: &Page, args: &[OsString], deed: impl FnOnce(&Arguments) -> Result<S
         () => deed(&given),
     };
     end(name, done)
+}
+
+/// Refuses operands.
+fn no_operand(page: &Page, given: &Arguments) -> Result<(), String> {
+    let Some(operand) = given.operands.first() else { return Ok(()) };
+    Err(format!("unexpected argument `{operand}`; see `{} --help`", page.name))
+}
+
+/// Returns the operand, if there is one. Refuses several.
+fn one_operand(page: &Page, given: &Arguments) -> Result<Option<String>, String> {
+    match given.operands.as_slice() {
+        [_, operand, ..] => Err(format!("unexpected argument `{operand}`; see `{} --help`", page.name)),
+        operands => Ok(operands.first().cloned()),
+    }
+}
+
+/// Returns the state folder that `--state` names, otherwise that of the cluster that commands talk to, otherwise this
+/// user's default.
+fn found_place(given: &Arguments) -> Result<Place, String> {
+    let state = given.last("state").map(Path::new);
+    let found = if state.is_none() { Place::find() } else { None };
+    found.map_or_else(|| place(state), Ok)
 }
 
 /// Refuses users other than root and the owner of the cluster's state folder. Called before anything is printed or

@@ -4,6 +4,17 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
+use squall_text::page::{Options, Page};
+
+/// `squall step`, for its manual page. Node daemons start it, and pass it no options of users.
+pub(crate) static PAGE: Page = Page {
+    name: "squall step",
+    about: "serve one step on a node (started by the node daemon)",
+    synopsis: &["--spool FOLDER"],
+    options: Options::Own(&[]),
+    notes: "",
+};
+
 /// Runs the daemon of the step with the given folder, or one of the step daemon's helper processes.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     if let Err(problem) = squall_host::logging::start(None) {
@@ -19,6 +30,10 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         }
         [option, task @ ..] if option == "--task" => ExitCode::from(squall_host::stepd::run_task(task)),
         [option, scripts @ ..] if option == "--epilog" => ExitCode::from(squall_host::stepd::run_epilogs(scripts)),
+        [option] if option == "--help" => {
+            crate::print(&PAGE.help());
+            ExitCode::SUCCESS
+        }
         [option] if option == "--switcher" => ExitCode::from(u8::try_from(squall_host::gang::serve()).unwrap_or(1)),
         _ => {
             eprintln!("usage: squall step --spool FOLDER");

@@ -6,25 +6,36 @@ use std::process::ExitCode;
 use squall_files::place::Place;
 use squall_host::life::{self, Daemon};
 use squall_host::supervise;
+use squall_text::options::Arg;
+use squall_text::options::flag::{Flag, flag};
+use squall_text::page::{self, Page};
 
 use super::daemons::{finish, hold, log};
 use super::down::END_TIME;
 use super::up;
 
-const HELP: &str = "\
-usage: squall supervise [--state DIR]
-
-Starts the daemons of a cluster on this machine that have died, until `squall down`, in the foreground; its log goes to
-standard error. `squall up --keep` runs it in the background.
-
-  --state DIR   the cluster's state (otherwise your own cluster, or SQUALL_STATE)
-
+/// `squall supervise`, for its help, manual page and completion.
+pub(crate) static PAGE: Page = Page {
+    name: "squall supervise",
+    about: "start daemons again that die, in the foreground (`up --keep`)",
+    synopsis: &["[--state=DIR]"],
+    options: page::Options::Own(FLAGS),
+    notes: "\
+Starts the daemons of a cluster on this machine that have died, until `squall down`; its log goes to standard error. \
+`squall up --keep` runs it in the background.
 A daemon that dies is started at once, then after 1 s, 2 s, 4 s and so on up to 1 minute, until it has run for a minute.
-";
+",
+};
+
+const FLAGS: &[Flag] = &[
+    flag("help", 'h', Arg::None, "show this help"),
+    flag("state", '\0', Arg::Needed("DIR"), "the cluster's state folder (otherwise your own cluster, or SQUALL_STATE)"),
+    flag("detached", '\0', Arg::None, ""),
+];
 
 /// Runs `squall supervise`.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    finish("supervise", HELP, args, |options| {
+    finish(&PAGE, args, |options| {
         let place = super::place(options.state.as_deref())?;
         log(options, &place, &Daemon::Supervisor)?;
         let _pid = hold(&place, &Daemon::Supervisor)?;

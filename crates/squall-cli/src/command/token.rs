@@ -3,41 +3,59 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lexopt::prelude::{Long, Short, Value, ValueExt};
 use squall_files::place::Place;
 use squall_host::controld::read_config;
 use squall_host::life;
 use squall_host::trust::{Listed, Login, Part, Trust};
 use squall_model::hostlist;
+use squall_text::options::Arg;
+use squall_text::options::flag::{Arguments, Flag, flag};
+use squall_text::page::{self, Page};
 
-const HELP: &str = "\
-usage: squall token NODES [--minutes N] [--state DIR]
-       squall token --login HOSTS [--allow-root] [--minutes N] [--state DIR]
-       squall token --revoke [--login] NAMES [--state DIR]
-       squall token --list [--state DIR]
+/// `squall token`, for its help, manual page and completion.
+pub(crate) static PAGE: Page = Page {
+    name: "squall token",
+    about: "let another machine join the cluster as a node or a login host",
+    synopsis: &["NODES [--minutes=N]", "--login HOSTS [--allow-root] [--minutes=N]", "--revoke [--login] NAMES", "--list"],
+    options: page::Options::Own(FLAGS),
+    notes: "\
+Prints, for each of these names, the command by which another machine joins the cluster: as a node, or as a login host on \
+which users' commands work. Each token is good for one machine, once, and for an hour. Run it on the controller's machine, as \
+the cluster's owner.
+",
+};
 
-Prints, for each of these names, the command by which another machine joins the cluster: as a node, or as a login host on
-which users' commands work. Each token is good for one machine, once, and for an hour. Run it on the controller's machine,
-as the cluster's owner.
-
-  --login       login hosts instead of nodes. Where the machine is a node or login host already, it needs no token: its
-                users' commands are believed from now on, outside of jobs, too
-  --allow-root  believe commands of root and of system users (below min_uid) from this host. Root there is then root of
-                the whole cluster
-  --minutes N   the tokens are good for N minutes
-  --revoke      end what these machines may say: their connections are closed, and they can come back with a new token
-                only. With --login, nodes stay nodes
-  --list        list machines with keys, and tokens that are not used yet
-  --state DIR   the cluster's state (otherwise your own cluster, or SQUALL_STATE)
-";
+const FLAGS: &[Flag] = &[
+    flag("help", 'h', Arg::None, "show this help"),
+    flag(
+        "login",
+        '\0',
+        Arg::None,
+        "login hosts instead of nodes. Where the machine is a node or login host already, it needs no token: its users' commands are believed from now on, outside of jobs, too",
+    ),
+    flag(
+        "allow-root",
+        '\0',
+        Arg::None,
+        "believe commands of root and of system users (below min_uid) from this host. Root there is then root of the whole cluster",
+    ),
+    flag("minutes", '\0', Arg::Needed("N"), "the tokens are good for N minutes (otherwise 60)"),
+    flag(
+        "revoke",
+        '\0',
+        Arg::None,
+        "end what these machines may say: their connections are closed, and they can come back with a new token only. With --login, nodes stay nodes",
+    ),
+    flag("list", '\0', Arg::None, "list machines with keys, and tokens that are not used yet"),
+    flag("state", '\0', Arg::Needed("DIR"), "the cluster's state folder (otherwise your own cluster, or SQUALL_STATE)"),
+];
 
 /// Runs `squall token`.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    super::end("token", parse(args).and_then(|options| options.map_or_else(|| Ok(HELP.to_owned()), |o| token(&o))))
+    super::own(&PAGE, args, |given| token(&parse(given)?))
 }
 
 struct Options {
@@ -53,28 +71,12 @@ enum Act {
     Revoke { names: String, login_only: bool },
 }
 
-fn parse(args: &[OsString]) -> Result<Option<Options>, String> {
-    let mut parser = lexopt::Parser::from_args(args.to_vec());
-    let (mut state, mut names, mut minutes) = (None, None, None);
-    let (mut revoke, mut list, mut login, mut allow_root) = (false, false, false, false);
-    let text = |e: lexopt::Error| e.to_string();
-    while let Some(arg) = parser.next().map_err(text)? {
-        match arg {
-            Long("state") => state = Some(PathBuf::from(parser.value().map_err(text)?)),
-            Long("minutes") => minutes = Some(parser.value().and_then(|n| n.parse()).map_err(text)?),
-            Long("revoke") => revoke = true,
-            Long("list") => list = true,
-            Long("login") => login = true,
-            Long("allow-root") => allow_root = true,
-            Long("help") | Short('h') => return Ok(None),
-            Value(value) if names.is_none() => names = Some(value.string().map_err(text)?),
-            other => return Err(format!("{}; see `squall token --help`", other.unexpected())),
-        }
-    }
-    let act = act(names, (revoke, list), (login, allow_root), minutes)?;
-    let found = if state.is_none() { Place::find() } else { None };
-    let place = found.map_or_else(|| super::place(state.as_deref()), Ok)?;
-    Ok(Some(Options { place, act }))
+fn parse(given: &Arguments) -> Result<Options, String> {
+    let names = super::one_operand(&PAGE, given)?;
+    let minutes = given.parsed("minutes")?;
+    let act =
+        act(names, (given.has("revoke"), given.has("list")), (given.has("login"), given.has("allow-root")), minutes)?;
+    Ok(Options { place: super::found_place(given)?, act })
 }
 
 fn act(

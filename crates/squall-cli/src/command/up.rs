@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use lexopt::prelude::{Long, Short, Value, ValueExt};
 use squall_files::place::Place;
 use squall_host::life::{self, Daemon, Started};
 use squall_host::trust::{Joined, Trust};
@@ -14,41 +13,88 @@ use squall_model::config::Config;
 use squall_model::hostlist;
 use squall_model::limits::CELLS_MAX;
 use squall_model::wire::client::{Answer, Request};
+use squall_text::options::Arg;
+use squall_text::options::flag::{Arguments, Flag, flag};
+use squall_text::page::{self, Page};
 
 use super::cells;
 use super::configure::Plan;
 use super::supervise;
 use crate::client::Client;
 
-const HELP: &str = "\
-usage: squall up [--state DIR] [--nodes N] [--rack N] [--config FILE | --slurm-conf FILE] [--listen HOST:PORT]
-                 [--cells N] [--keep] [--accept-loss] [--strict]
+/// `squall up`, for its help, manual page and completion.
+pub(crate) static PAGE: Page = Page {
+    name: "squall up",
+    about: "start a cluster on this machine, or resume it",
+    synopsis: &["[OPTIONS]"],
+    options: page::Options::Own(FLAGS),
+    notes: "\
+Starts a cluster on this machine in the background, or whatever of it does not run, and returns when jobs can be submitted. \
+Without --state (and SQUALL_STATE) the cluster is the machine's (root) or your own: the one to which commands talk. To one \
+elsewhere they talk while SQUALL_STATE names it.
+Where a machine has joined another one's cluster (`squall node --controller` or `squall login --controller`), its daemon is \
+started.
+",
+};
 
-Starts a cluster on this machine in the background, or whatever of it does not run, and returns when jobs can
-be submitted. Without --state (and SQUALL_STATE) the cluster is the machine's (root) or your own: the one to which
-commands talk. To one elsewhere they talk while SQUALL_STATE names it.
-
-  --state DIR     keep the cluster's state there
-  --nodes N       N nodes named n1 to nN, each with this machine's CPUs and its share of the memory
-                  (otherwise one node, named after this host)
-  --rack N        N emulated nodes (after those of --nodes) in one process: the real protocol, but tasks are timers
-                  that last as long as the job's --comment=timer_ms=MS says
-  --cells N       N controllers, each with its part of the nodes, behind one front: for more jobs a second than one
-                  controller can take
-  --config FILE   take the configuration from there, with a gres.conf, topology.conf or topology.yaml beside it (checked,
-                  then copied to DIR); where no daemon runs it replaces the one before, which is kept as squall.toml.old
-  --slurm-conf FILE
-                  the same with Slurm's configuration, translated as `squall import` does; nodes of other machines
-                  wait until those join (`squall token`)
-  --strict        refuse a topology file with nodes that are unknown, named twice or left out (otherwise a warning)
-  --listen HOST:PORT
-                  let other machines join (`squall token`), which reach this one by that name or address
-  --keep          start daemons again that die, until `squall down`: a supervisor stays in the background
-  --accept-loss   go on from a journal that lacks something: it is damaged, or older than what nodes have seen
-
-Where a machine has joined another one's cluster (`squall node --controller` or `squall login --controller`), its
-daemon is started.
-";
+const FLAGS: &[Flag] = &[
+    flag("help", 'h', Arg::None, "show this help"),
+    flag("state", '\0', Arg::Needed("DIR"), "keep the cluster's state there"),
+    flag(
+        "nodes",
+        '\0',
+        Arg::Needed("N"),
+        "N nodes named n1 to nN, each with this machine's CPUs and its share of the memory (otherwise one node, named after this host)",
+    ),
+    flag(
+        "rack",
+        '\0',
+        Arg::Needed("N"),
+        "N emulated nodes (after those of --nodes) in one process: the real protocol, but tasks are timers that last as long as the job's --comment=timer_ms=MS says",
+    ),
+    flag(
+        "cells",
+        '\0',
+        Arg::Needed("N"),
+        "N controllers, each with its part of the nodes, behind one front: for more jobs a second than one controller can take",
+    ),
+    flag(
+        "config",
+        '\0',
+        Arg::Needed("FILE"),
+        "take the configuration from there, with a gres.conf, topology.conf or topology.yaml beside it (checked, then copied to DIR); where no daemon runs it replaces the one before, which is kept as squall.toml.old",
+    ),
+    flag(
+        "slurm-conf",
+        '\0',
+        Arg::Needed("FILE"),
+        "the same with Slurm's configuration, translated as `squall import` does; nodes of other machines wait until those join (`squall token`)",
+    ),
+    flag(
+        "strict",
+        '\0',
+        Arg::None,
+        "refuse a topology file with nodes that are unknown, named twice or left out (otherwise a warning)",
+    ),
+    flag(
+        "listen",
+        '\0',
+        Arg::Needed("HOST:PORT"),
+        "let other machines join (`squall token`), which reach this one by that name or address",
+    ),
+    flag(
+        "keep",
+        '\0',
+        Arg::None,
+        "start daemons again that die, until `squall down`: a supervisor stays in the background",
+    ),
+    flag(
+        "accept-loss",
+        '\0',
+        Arg::None,
+        "go on from a journal that lacks something: it is damaged, or older than what nodes have seen",
+    ),
+];
 
 /// Timeout for the controller's start, in which it reads its journal.
 pub(super) const CONTROLLER_TIME: Duration = Duration::from_mins(2);
@@ -98,50 +144,33 @@ impl Options {
 
 /// Runs `squall up`.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    super::end(
-        "up",
-        parse(args).and_then(|options| options.map_or_else(|| Ok(HELP.to_owned()), |options| up(&options))),
-    )
+    super::own(&PAGE, args, |given| up(&parse(given)?))
 }
 
-fn parse(args: &[OsString]) -> Result<Option<Options>, String> {
-    let mut parser = lexopt::Parser::from_args(args.to_vec());
-    let (mut state, mut cells, mut nodes, mut rack, mut config, mut listen) = (None, None, None, None, None, None);
-    let (mut slurm_conf, mut accept_loss, mut strict, mut keep) = (None, false, false, false);
-    while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
-        match arg {
-            Long("state") => state = Some(PathBuf::from(parser.value().map_err(|e| e.to_string())?)),
-            Long("cells") => cells = Some(count("--cells", &parser.value().map_err(|e| e.to_string())?, CELLS_MAX)?),
-            Long("nodes") => nodes = Some(count("--nodes", &parser.value().map_err(|e| e.to_string())?, NODES_MAX)?),
-            Long("rack") => rack = Some(count("--rack", &parser.value().map_err(|e| e.to_string())?, RACK_MAX)?),
-            Long("config") => config = Some(PathBuf::from(parser.value().map_err(|e| e.to_string())?)),
-            Long("slurm-conf") => slurm_conf = Some(PathBuf::from(parser.value().map_err(|e| e.to_string())?)),
-            Long("listen") => listen = Some(host_and_port(&parser.value().map_err(|e| e.to_string())?)?),
-            Long("accept-loss") => accept_loss = true,
-            Long("strict") => strict = true,
-            Long("keep") => keep = true,
-            Long("help") | Short('h') => return Ok(None),
-            Value(value) => {
-                return Err(format!(
-                    "unexpected argument `{}`; see `squall up --help`",
-                    value.string().unwrap_or_default()
-                ));
-            }
-            other => return Err(format!("{}; see `squall up --help`", other.unexpected())),
-        }
-    }
-    let place = super::place(state.as_deref())?;
-    Ok(Some(Options { place, cells, nodes, rack, config, slurm_conf, listen, strict, keep, accept_loss }))
+fn parse(given: &Arguments) -> Result<Options, String> {
+    super::no_operand(&PAGE, given)?;
+    let counted = |name: &str, most| given.last(name).map(|text| count(&format!("--{name}"), text, most)).transpose();
+    let path = |name| given.last(name).map(PathBuf::from);
+    Ok(Options {
+        place: super::place(path("state").as_deref())?,
+        cells: counted("cells", CELLS_MAX)?,
+        nodes: counted("nodes", NODES_MAX)?,
+        rack: counted("rack", RACK_MAX)?,
+        config: path("config"),
+        slurm_conf: path("slurm-conf"),
+        listen: given.last("listen").map(host_and_port).transpose()?,
+        strict: given.has("strict"),
+        keep: given.has("keep"),
+        accept_loss: given.has("accept-loss"),
+    })
 }
 
-fn count(option: &str, value: &OsString, most: u32) -> Result<u32, String> {
-    let text = value.to_string_lossy();
+fn count(option: &str, text: &str, most: u32) -> Result<u32, String> {
     let number = text.parse().ok().filter(|n| (1..=most).contains(n));
     number.ok_or_else(|| format!("{option}: `{text}` is not a number from 1 to {most}"))
 }
 
-fn host_and_port(value: &OsString) -> Result<(String, u16), String> {
-    let text = value.to_string_lossy();
+fn host_and_port(text: &str) -> Result<(String, u16), String> {
     let parsed =
         text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok().filter(|port| *port > 0)?)));
     let plain = |host: &str| host.chars().all(|c| c.is_ascii_alphanumeric() || ".:-_".contains(c));

@@ -254,7 +254,10 @@ fn compare(history: &History, is: &World, other: &World, as_json: bool) -> Strin
             one.name, one.started, one.mean_s, one.median_s, one.p95_s, one.max_s, one.makespan_s
         );
     }
-    let _ = writeln!(text, "{earlier} jobs would start earlier and {later} later than in the simulation of the present configuration");
+    let _ = writeln!(
+        text,
+        "{earlier} jobs would start earlier and {later} later than in the simulation of the present configuration"
+    );
     if !never.is_empty() {
         let _ = writeln!(text, "with the changes these could never start: {}", never.join(" "));
     }
@@ -308,7 +311,12 @@ mod tests {
         assert_eq!(rows[2][3..], ["3", "33.0", "0.0", "99.0", "99.0", "150.0"], "{text}");
         assert_eq!(rows[3][5..], rows[2][3..], "what is rehearsed as it is comes out as it was: {text}");
         assert_eq!(rows[4][2..], ["3", "82.3", "99.0", "148.0", "148.0", "180.0"], "{text}");
-        assert!(text.ends_with("0 jobs would start earlier and 1 later than in the simulation of the present configuration\n"), "{text}");
+        assert!(
+            text.ends_with(
+                "0 jobs would start earlier and 1 later than in the simulation of the present configuration\n"
+            ),
+            "{text}"
+        );
         let more = compare(&history(), &is, &changed(&is, &given("--nodes 4")).unwrap(), true);
         let more: serde_json::Value = serde_json::from_str(&more).unwrap();
         assert_eq!((more["earlier"].as_u64(), more["courses"][2]["max_wait_s"].as_f64()), (Some(1), Some(0.0)));

@@ -327,7 +327,7 @@ mod tests {
             std::fs::write(&file, text).unwrap();
             let mut words = vec![file.as_os_str().to_owned(), "--json".into(), "--policy".into(), "fcfs".into()];
             words.extend((!option.is_empty()).then(|| OsString::from(option)));
-            let said = answer(&parse(&words).ok().unwrap());
+            let said = answer(&parse(&words).ok().flatten().unwrap());
             said.map(|text| serde_json::from_str::<serde_json::Value>(&text).unwrap()["jobs"].as_u64().unwrap())
         };
         // The third line is that of job 2.
@@ -353,7 +353,7 @@ mod tests {
         }
         let line = format!("DIR/a.swf --json {options}").replace("DIR", &folder.display().to_string());
         let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-        let said = answer(&parse(&words).ok().unwrap());
+        let said = answer(&parse(&words).ok().flatten().unwrap());
         std::fs::remove_dir_all(&folder).unwrap();
         let said = said.map_err(|problem| problem.replace(&folder.display().to_string(), "DIR"));
         said.map(|text| serde_json::from_str(&text).unwrap())
@@ -395,7 +395,7 @@ mod tests {
             let line =
                 format!("DIR/a.swf-ext --json {options}").trim_end().replace("DIR", &folder.display().to_string());
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            let said = answer(&parse(&words).ok().unwrap())?;
+            let said = answer(&parse(&words).ok().flatten().unwrap())?;
             let value: serde_json::Value = serde_json::from_str(&said).unwrap();
             Ok::<_, String>((value["sum_wait_s"].as_u64().unwrap(), value["properties_passed_over"].to_string()))
         };
@@ -456,7 +456,7 @@ mod tests {
     fn command_lines() {
         let words = |text: &str| -> Vec<OsString> { text.split(' ').map(OsString::from).collect() };
         assert!(is_meant(&words("--json x/KTH.swf.gz")) && !is_meant(&words("--seeds 1..5")));
-        let ask = parse(&words("a.swf --policy all --procs 7 --json")).ok().unwrap();
+        let ask = parse(&words("a.swf --policy all --procs 7 --json")).ok().flatten().unwrap();
         assert_eq!((ask.policies.len(), ask.processors, ask.json), (4, Some(7), true));
         let wrong = |text: &str| parse(&words(text)).err().unwrap();
         assert_eq!(wrong("a.swf --policy sjf"), "--policy: there is no policy `sjf`");

@@ -18,24 +18,34 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use lexopt::prelude::{Long, Short, Value};
 use squall_files::place::Place;
 use squall_host::config_files::{Checked, ConfigFiles};
 use squall_host::controld::ControllerError;
+use squall_text::options::Arg;
+use squall_text::options::flag::{Arguments, Flag, flag};
+use squall_text::page::{self, Page};
 
 use report::{Fate, Report};
 use translate::{Site, Translation, at_origin, translate};
 
-const HELP: &str = "\
-usage: squall import DIR [--output DIR2] [--force]
+/// `squall import`, for its help, manual page and completion.
+pub(crate) static PAGE: Page = Page {
+    name: "squall import",
+    about: "make a configuration from Slurm's, and report on each line",
+    synopsis: &["DIR [--output=DIR2] [--force]"],
+    options: page::Options::Own(FLAGS),
+    notes: "\
+Reads slurm.conf in DIR, or the file that DIR names, with gres.conf, cgroup.conf and topology.conf or topology.yaml beside \
+it. Writes squall.toml, and what Squall needs beside it, into DIR2, and reports what became of each line: taken, moot (there \
+is nothing of the kind) or missing, with what happens instead.
+",
+};
 
-Reads slurm.conf in DIR, or the file that DIR names, with gres.conf, cgroup.conf and topology.conf or topology.yaml
-beside it. Writes squall.toml, and what Squall needs beside it, into DIR2, and reports what became of each line:
-taken, moot (there is nothing of the kind) or missing, with what happens instead.
-
-  --output DIR2   write there (otherwise ./squall)
-  --force         replace files that are there; the old ones are kept with the ending .old
-";
+const FLAGS: &[Flag] = &[
+    flag("help", 'h', Arg::None, "show this help"),
+    flag("output", 'o', Arg::Needed("DIR2"), "write there (otherwise ./squall)"),
+    flag("force", '\0', Arg::None, "replace files that are there; the old ones are kept with the ending .old"),
+];
 
 /// Name of Slurm's configuration file.
 pub(super) const SLURM_CONF: &str = "slurm.conf";
@@ -68,7 +78,7 @@ impl Imported {
 
 /// Runs `squall import`.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    super::end("import", parse(args).and_then(|options| options.map_or_else(|| Ok(HELP.to_owned()), |o| import(&o))))
+    super::own(&PAGE, args, |given| import(&parse(given)?))
 }
 
 struct Options {
@@ -77,20 +87,10 @@ struct Options {
     force: bool,
 }
 
-fn parse(args: &[OsString]) -> Result<Option<Options>, String> {
-    let mut parser = lexopt::Parser::from_args(args.to_vec());
-    let (mut from, mut output, mut force) = (None, PathBuf::from("squall"), false);
-    while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
-        match arg {
-            Long("output") | Short('o') => output = PathBuf::from(parser.value().map_err(|e| e.to_string())?),
-            Long("force") => force = true,
-            Long("help") | Short('h') => return Ok(None),
-            Value(value) if from.is_none() => from = Some(PathBuf::from(value)),
-            other => return Err(format!("{}; see `squall import --help`", other.unexpected())),
-        }
-    }
-    let from = from.ok_or("which folder? `squall import /etc/slurm`")?;
-    Ok(Some(Options { from, output, force }))
+fn parse(given: &Arguments) -> Result<Options, String> {
+    let from = super::one_operand(&PAGE, given)?.ok_or("which folder? `squall import /etc/slurm`")?;
+    let output = given.last("output").unwrap_or("squall");
+    Ok(Options { from: from.into(), output: output.into(), force: given.has("force") })
 }
 
 fn import(options: &Options) -> Result<String, String> {
@@ -98,10 +98,7 @@ fn import(options: &Options) -> Result<String, String> {
     let place = Place::at(&options.output).map_err(|e| format!("{}: {e}", options.output.display()))?;
     let there = ConfigFiles::NAMES.into_iter().map(|name| place.dir().join(name)).find(|path| path.exists());
     if let Some(path) = there.filter(|_| !options.force) {
-        return Err(format!(
-            "{} is there already: use --force to replace it, or another --output DIR",
-            path.display()
-        ));
+        return Err(format!("{} is there already: use --force to replace it, or another --output DIR", path.display()));
     }
     std::fs::create_dir_all(place.dir()).map_err(|e| format!("cannot create {}: {e}", place.dir().display()))?;
     imported.files.write(&place)?;

@@ -126,7 +126,8 @@ fn pairs(line: &str) -> Result<Vec<Pair>, String> {
             let remedy = if sums { "write the whole value after `=`" } else { "KEY=VALUE is needed" };
             return Err(format!("`{word}`: {remedy}"));
         }
-        let (value, after) = value(after[1..].trim_start()).ok_or_else(|| format!("`{word}`: a quote is not closed"))?;
+        let (value, after) =
+            value(after[1..].trim_start()).ok_or_else(|| format!("`{word}`: a quote is not closed"))?;
         all.push(Pair { key: key.to_owned(), value: value.to_owned() });
         rest = after.trim_start();
     }

@@ -73,7 +73,10 @@ pub(super) fn translate(site: &Site<'_>) -> Result<Translation, String> {
     }
     let of_kind = |wanted: &'static str| {
         let of = move |entry: &Entry| entry.pairs.as_ref().is_ok_and(|pairs| kind(pairs) == wanted);
-        lines.iter().filter(move |entry| of(entry)).filter_map(|entry| Some((&entry.origin, entry.pairs.as_ref().ok()?)))
+        lines
+            .iter()
+            .filter(move |entry| of(entry))
+            .filter_map(|entry| Some((&entry.origin, entry.pairs.as_ref().ok()?)))
     };
     for (origin, pairs) in of_kind("nodeset") {
         nodes.set(&Line::new(origin, pairs), &pairs[0].value, &mut report);

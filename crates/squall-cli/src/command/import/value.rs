@@ -5,7 +5,7 @@ use squall_model::duration::{parse_limit, parse_memory_mb};
 use squall_model::gang::OverSubscribe;
 use squall_model::license;
 use squall_model::limits::{GRES_PER_NODE_MAX, HEARTBEAT_S};
-use squall_model::policy::{EnforcePartLimits, Enforce};
+use squall_model::policy::{Enforce, EnforcePartLimits};
 
 use super::report::Fate;
 
@@ -196,7 +196,10 @@ fn plugin(key: &'static str, kind: &str, names: &[&str], value: &str) -> Result<
         Some(known) => Ok(Outcome::set(key, quoted(&format!("{kind}/{known}")))),
         None => Ok(Outcome::none(
             Fate::Missing,
-            format!("{value}: there are {}", names.iter().map(|n| format!("{kind}/{n}")).collect::<Vec<_>>().join(", ")),
+            format!(
+                "{value}: there are {}",
+                names.iter().map(|n| format!("{kind}/{n}")).collect::<Vec<_>>().join(", ")
+            ),
         )),
     }
 }
@@ -256,7 +259,6 @@ pub(super) fn node_timeout(value: &str) -> Result<Outcome, String> {
     Ok(outcome)
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::{limit, memory, node_timeout, quoted, scheduler, time, yes};
@@ -275,7 +277,8 @@ mod tests {
 
     #[test]
     fn timeouts_and_words_that_squall_can_not_have_are_mended() {
-        let set = |value: &str| node_timeout(value).unwrap().set.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>();
+        let set =
+            |value: &str| node_timeout(value).unwrap().set.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>();
         assert_eq!(set("5"), vec!["SlurmdTimeout=10"]);
         assert_eq!(set("600"), vec!["SlurmdTimeout=600", "node_lost_s=600"]);
         assert_eq!(set("0"), Vec::<String>::new());
