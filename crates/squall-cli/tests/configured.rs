@@ -356,3 +356,105 @@ fn an_import_is_written_once_and_checked() {
     c.fails(&["check", "squall/squall.toml"], "unknown key `nodse`");
     assert!(!c.state().exists(), "nothing was started");
 }
+
+/// Completion of a shell asks the command, which knows the option tables and the cluster.
+#[test]
+fn shells_complete_options_partitions_and_jobs() {
+    let cluster = Cluster::new("complete");
+    cluster.write("c.toml", "[[partitions]]\nname = \"debug\"\n\n[[partitions]]\nname = \"short\"\n");
+    cluster.ok(&["up", "--config", "c.toml"]);
+    cluster.ok(&["sbatch", "--hold", "--job-name=waits", "--wrap", "true"]);
+    cluster.ok(&["links", "bin"]);
+    cluster.ok(&["completions", "share"]);
+    let complete = |line: &str| {
+        let script = format!(
+            "PATH=$PWD/bin:$PATH; . share/bash-completion/completions/squall
+             COMP_LINE='{line}' COMP_POINT=${{#COMP_LINE}}; COMP_LINE='{line}'; COMP_POINT=${{#COMP_LINE}}; _squall 2>/dev/null
+             echo \"${{COMPREPLY[*]}}\""
+        );
+        let mut bash = Command::new("bash");
+        bash.args(["--norc", "-c", &script]).env("SQUALL_STATE", cluster.state()).current_dir(&cluster.dir);
+        let out = bash.output().unwrap();
+        String::from_utf8_lossy(&out.stdout).trim().to_owned()
+    };
+    assert_eq!(complete("sbatch --par"), "--partition= --parsable");
+    // Bash takes `=` for the end of a word: what is before it stays.
+    assert_eq!(complete("sbatch --partition=s"), "short");
+    assert_eq!(complete("squeue -p debug,"), "debug,debug debug,short");
+    assert_eq!(complete("scancel "), "1");
+    assert_eq!(complete("squall wh"), if cfg!(feature = "lab") { "why what-if" } else { "why" });
+    assert_eq!(complete("squall why "), "1");
+    assert_eq!(complete("scontrol show par"), "partition");
+    assert_eq!(complete("sbatch jo"), "", "files are the shell's");
+    cluster.ok(&["scancel", "1"]);
+}
+
+/// The same with a person's fingers: TAB in a terminal. It needs tmux.
+#[test]
+fn tab_completes_in_a_terminal() {
+    if Command::new("tmux").arg("-V").output().is_err() {
+        return eprintln!("skipped: tmux is not installed");
+    }
+    let cluster = Cluster::new("tab");
+    cluster.write("c.toml", "[[partitions]]\nname = \"debug\"\n\n[[partitions]]\nname = \"short\"\n");
+    cluster.ok(&["up", "--config", "c.toml"]);
+    cluster.ok(&["links", "bin"]);
+    cluster.ok(&["completions", "share"]);
+    let bin = cluster.dir.join("bin");
+    cluster.write(
+        "rc",
+        &format!("PATH={}:$PATH\n. share/bash-completion/completions/squall\nPS1='ready '\n", bin.display()),
+    );
+    let tmux = |args: &[&str]| {
+        let mut command = Command::new("tmux");
+        command.args(["-S", "socket", "-f", "/dev/null"]).args(args).current_dir(&cluster.dir);
+        let out = command.env("SQUALL_STATE", cluster.state()).env("TERM", "xterm").output().unwrap();
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    };
+    let shows = |wanted: &str| {
+        for _ in 0..200 {
+            if tmux(&["capture-pane", "-p", "-t", "s"]).contains(wanted) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        panic!("no `{wanted}` in:\n{}", tmux(&["capture-pane", "-p", "-t", "s"]));
+    };
+    tmux(&["new-session", "-d", "-s", "s", "-x", "80", "-y", "24", "bash --rcfile rc -i"]);
+    shows("ready");
+    tmux(&["send-keys", "-t", "s", "sbatch --part", "Tab"]);
+    shows("sbatch --partition=");
+    tmux(&["send-keys", "-t", "s", "sh", "Tab"]);
+    shows("sbatch --partition=short");
+    tmux(&["kill-server"]);
+}
+
+/// Every command has a manual page, which man reads without a warning and shows at 80 columns.
+#[test]
+fn man_reads_the_manual_pages() {
+    let cluster = Cluster::new("man");
+    cluster.ok(&["man", "man"]);
+    let pages = ["man1", "man5"].map(|folder| std::fs::read_dir(cluster.dir.join("man").join(folder)).unwrap());
+    let pages: Vec<PathBuf> = pages.into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
+    let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
+    for page in ["sbatch.1", "squall.1", "squall-up.1", "squall.toml.5"] {
+        assert!(pages.iter().any(|path| name(path) == page), "{page}");
+    }
+    if Command::new("man").arg("--version").output().is_err() {
+        return eprintln!("skipped: man is not installed");
+    }
+    for page in &pages {
+        let mut man = Command::new("man");
+        man.args(["--warnings", "-P", "cat", "-l"]).arg(page).env("MANWIDTH", "80").env("LC_ALL", "C.UTF-8");
+        let out = man.output().unwrap();
+        assert!(out.status.success() && out.stderr.is_empty(), "{}: {}", page.display(), text(&out));
+        let shown = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(shown.contains("NAME"), "{}: {shown}", page.display());
+    }
+    let sbatch =
+        Command::new("man").args(["-P", "cat", "-l"]).arg(cluster.dir.join("man/man1/sbatch.1")).output().unwrap();
+    let sbatch = String::from_utf8_lossy(&sbatch.stdout).into_owned();
+    for words in ["queue a batch script", "--partition=", "SBATCH_PARTITION"] {
+        assert!(sbatch.contains(words), "{words}: {sbatch}");
+    }
+}

@@ -440,7 +440,7 @@ mod tests {
         let seen = text(&told, &clock);
         for part in [
             "Job 12 waits. Main reason: Licenses.",
-            "QOSGrpCpuLimit           all its users together have as many CPUs as they may, by its QOS: sacctmgr show qos",
+            "QOSGrpCpuLimit           the limit of CPUs of all its users together is reached, by its QOS: sacctmgr show qos",
             "License foo: 2 wanted, 1 free",
             "Reservation maint: 1970-01-01T00:00:00 to 1970-01-01T00:01:00",
             "Partition debug: needs 2 of 4 nodes; it will fit when running jobs end",
