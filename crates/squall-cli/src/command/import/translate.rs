@@ -154,7 +154,7 @@ fn toml(name: &str, globals: &Globals, nodes: &Nodes, partitions: &Partitions, f
 
 /// Returns an error about `squall.toml` with the line of slurm.conf in place of its own: `line 7: ...` of the text
 /// becomes `slurm.conf:12: ...`.
-pub(super) fn at_origin(toml: &str, problem: &str) -> String {
+pub(in crate::command) fn at_origin(toml: &str, problem: &str) -> String {
     let number = problem.split_once("line ").and_then(|(_, rest)| {
         let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         Some((rest[..digits].parse::<usize>().ok()?, rest[digits..].trim_start_matches([':', ',', ' '])))
