@@ -343,7 +343,10 @@ fn a_history_is_brought_once_and_shown() {
          8_3|9|tasks|nobody-here|bio|long|TIMEOUT|0:15|2026-01-02T03:00:00|2026-01-02T03:10:00|2026-01-02T04:10:00|01:00:00|1|1|n1|high|x\n",
     );
     let said = c.ok(&["import", "--history", "sacct.txt"]);
-    assert!(said.contains("2 jobs were added, 0 were there already\nto give new jobs higher ids: FirstJobId = 10"), "{said}");
+    assert!(
+        said.contains("2 jobs were added, 0 were there already\nto give new jobs higher ids: FirstJobId = 10"),
+        "{said}"
+    );
     assert!(said.contains("columns that are not read: Planned") && said.contains("are of steps"), "{said}");
     c.write("c.toml", "FirstJobId = 10\n[[nodes]]\nname = \"n1\"\n");
     c.ok(&["up", "--config", "c.toml"]);
@@ -378,7 +381,10 @@ fn an_import_is_written_once_and_checked() {
     c.fails(&["import", "."], "slurm.conf:9: Include parts.conf: cannot read ./parts.conf");
     c.write("parts.conf", PARTS_CONF);
     let said = c.ok(&["import", "."]);
-    assert!(said.contains("slurm.conf:10 Prolog: missing: ") && said.contains("parts.conf:2 PartitionName=all: taken"), "{said}");
+    assert!(
+        said.contains("slurm.conf:10 Prolog: missing: ") && said.contains("parts.conf:2 PartitionName=all: taken"),
+        "{said}"
+    );
     c.fails(&["import", "."], "squall.toml is there already: use --force");
     c.write("squall/squall.toml", "before");
     c.ok(&["import", "slurm.conf", "--force"]);

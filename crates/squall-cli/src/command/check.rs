@@ -1,6 +1,7 @@
 //! `squall check`: checks a configuration as `squall up` does and changes nothing.
 
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -42,22 +43,21 @@ fn parse(args: &[OsString]) -> Result<Option<PathBuf>, String> {
 }
 
 fn check(path: &Path) -> Result<String, String> {
-    let path = match path.is_dir() {
-        true => [SQUALL_TOML, SLURM_CONF].map(|name| path.join(name)).into_iter().find(|path| path.exists()),
-        false => Some(path.to_owned()),
-    }
-    .ok_or_else(|| format!("{}: neither {SQUALL_TOML} nor {SLURM_CONF} is there", path.display()))?;
+    let inside = || [SQUALL_TOML, SLURM_CONF].map(|name| path.join(name)).into_iter().find(|path| path.exists());
+    let found = if path.is_dir() { inside() } else { Some(path.to_owned()) };
+    let none = || format!("{}: neither {SQUALL_TOML} nor {SLURM_CONF} is there", path.display());
+    let path = found.ok_or_else(none)?;
     let mut text = String::new();
     let (files, checked) = if is_slurms(&path) { slurms(&path)? } else { own(&path)? };
     for note in checked.oddities.iter().chain(&checked.notices) {
-        text.push_str(&format!("warning: {note}\n"));
+        let _ = writeln!(text, "warning: {note}");
     }
     life::check_hardware(&checked.config).map_err(|problem| {
         let problem = at_line(files.text(), &problem);
-        match is_slurms(&path) {
-            true => import::at_origin(files.text(), &problem),
-            false => format!("{}: {problem}", path.display()),
+        if is_slurms(&path) {
+            return import::at_origin(files.text(), &problem);
         }
+        format!("{}: {problem}", path.display())
     })?;
     Ok(format!("{text}{}: good: {}\n", path.display(), shown(&checked.config)))
 }

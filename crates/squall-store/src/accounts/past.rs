@@ -74,7 +74,8 @@ pub fn bring(place: &Place, jobs: &[PastJob]) -> Result<Brought, String> {
 
 fn is_known(book: &Book, job: &PastJob) -> rusqlite::Result<bool> {
     let sql = "SELECT 1 FROM jobs WHERE id = ?1 AND submit = ?2";
-    let found = book.db.prepare_cached(sql)?.query_row(params![job.id.0, job.submit.0 as i64], |_| Ok(())).optional()?;
+    let found =
+        book.db.prepare_cached(sql)?.query_row(params![job.id.0, job.submit.0 as i64], |_| Ok(())).optional()?;
     Ok(found.is_some())
 }
 
@@ -87,7 +88,8 @@ fn add(book: &Book, job: &PastJob) -> Done {
     let attempt = lowest.map_or(1, |lowest| (lowest.div_euclid(GENERATION) - 1) * GENERATION + 1);
     let (owner, spec) = (book.shared("owners", &job.owner)?, book.shared("specs", &job.spec)?);
     let (state, by) = state_columns(JobState::Ended(job.outcome.state));
-    let sql = "INSERT INTO jobs (id, attempt, latest, array, task, uid, owner, spec, name, partition, account, qos, state,
+    let sql =
+        "INSERT INTO jobs (id, attempt, latest, array, task, uid, owner, spec, name, partition, account, qos, state,
         state_by, code, signal, reason, submit, eligible, start, end, limit_s, nodes, num_nodes, num_cpus)
         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
     let values = params![

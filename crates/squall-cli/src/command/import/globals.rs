@@ -108,7 +108,10 @@ impl Globals {
     /// Returns whether nodes have what the file says, even if their machines have less.
     pub(super) fn forces(&self) -> bool {
         self.value("FastSchedule") == "2"
-            || self.value("SlurmdParameters").split(',').any(|word| word.trim().eq_ignore_ascii_case("config_overrides"))
+            || self
+                .value("SlurmdParameters")
+                .split(',')
+                .any(|word| word.trim().eq_ignore_ascii_case("config_overrides"))
     }
 
     /// Returns what lines of partitions depend on.
@@ -234,7 +237,8 @@ impl Globals {
             let mut outcome = Outcome::set("PreemptMode", quoted(&text));
             if impossible {
                 outcome.fate = Fate::Missing;
-                outcome.text = "jobs are not preempted: SUSPEND needs GANG and PreemptType=preempt/partition_prio".into();
+                outcome.text =
+                    "jobs are not preempted: SUSPEND needs GANG and PreemptType=preempt/partition_prio".into();
             } else if !left.is_empty() {
                 outcome.fate = Fate::Missing;
                 outcome.text = format!("{} is left out; the other words are taken", left.join(","));
@@ -249,14 +253,19 @@ impl Globals {
             match known.into_iter().find(|name| is_plugin(value, name)) {
                 Some("default" | "flat" | "none") => Outcome::none(Fate::Moot, ALWAYS),
                 Some(name) => Outcome::set("TopologyPlugin", quoted(&format!("topology/{name}"))),
-                None => Outcome::none(Fate::Missing, format!("{value}: there are topology/tree, block, ring and 3d_torus")),
+                None => {
+                    Outcome::none(Fate::Missing, format!("{value}: there are topology/tree, block, ring and 3d_torus"))
+                }
             }
         });
         self.take("TopologyParam", report, |value| {
             let is = |word: &&str, name: &str| word.eq_ignore_ascii_case(name);
             let all: Vec<&str> = value.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
-            let others: Vec<&str> =
-                all.iter().copied().filter(|w| !is(w, "dragonfly") && !is(w, "TopoOptional") && !is(w, "RouteTree")).collect();
+            let others: Vec<&str> = all
+                .iter()
+                .copied()
+                .filter(|w| !is(w, "dragonfly") && !is(w, "TopoOptional") && !is(w, "RouteTree"))
+                .collect();
             let mut outcome = match others.as_slice() {
                 [] => Outcome::none(Fate::Taken, String::new()),
                 _ => Outcome::none(Fate::Missing, format!("{} has no counterpart", others.join(","))),
@@ -277,7 +286,9 @@ impl Globals {
     /// Reads what is allocated: nodes, cores or CPUs.
     fn selection(&mut self, nodes: &Nodes, report: &mut Report) {
         self.take("SelectType", report, |value| match () {
-            () if is_plugin(value, "linear") => Outcome::none(Fate::Taken, "OverSubscribe = \"EXCLUSIVE\" of partitions"),
+            () if is_plugin(value, "linear") => {
+                Outcome::none(Fate::Taken, "OverSubscribe = \"EXCLUSIVE\" of partitions")
+            }
             () if is_plugin(value, "cons_tres") || is_plugin(value, "cons_res") => Outcome::none(Fate::Moot, ALWAYS),
             () => Outcome::none(Fate::Missing, "CPUs, memory and generic resources are allocated as by cons_tres"),
         });

@@ -10,8 +10,26 @@ use squall_model::time::Time;
 
 /// Columns that are read.
 const COLUMNS: [&str; 20] = [
-    "JobID", "JobIDRaw", "JobName", "User", "UID", "Account", "Partition", "QOS", "State", "ExitCode", "Submit", "Start",
-    "End", "Elapsed", "NNodes", "NCPUS", "AllocCPUS", "NodeList", "Timelimit", "Comment",
+    "JobID",
+    "JobIDRaw",
+    "JobName",
+    "User",
+    "UID",
+    "Account",
+    "Partition",
+    "QOS",
+    "State",
+    "ExitCode",
+    "Submit",
+    "Start",
+    "End",
+    "Elapsed",
+    "NNodes",
+    "NCPUS",
+    "AllocCPUS",
+    "NodeList",
+    "Timelimit",
+    "Comment",
 ];
 
 /// Columns without which a row can't be read.
@@ -40,18 +58,19 @@ pub(super) fn read(text: &str, world: &World<'_>) -> Result<History, String> {
     let header: Vec<&str> = header.trim_end_matches('|').split('|').map(str::trim).collect();
     let at = |name: &str| header.iter().position(|column| column.eq_ignore_ascii_case(name));
     if let Some(lacks) = NEEDED.iter().find(|name| at(name).is_none()) {
-        return Err(format!("line {number}: the header has no column {lacks}: use `sacct -P -o {}`", COLUMNS.join(",")));
+        return Err(format!(
+            "line {number}: the header has no column {lacks}: use `sacct -P -o {}`",
+            COLUMNS.join(",")
+        ));
     }
-    let columns: BTreeMap<&'static str, usize> =
-        COLUMNS.iter().filter_map(|name| Some((*name, at(name)?))).collect();
+    let columns: BTreeMap<&'static str, usize> = COLUMNS.iter().filter_map(|name| Some((*name, at(name)?))).collect();
     let (mut history, mut left) = (History::default(), BTreeMap::<&'static str, (usize, usize)>::new());
     for (number, line) in lines {
         let values: Vec<&str> = line.split('|').collect();
         let row = Row { columns: &columns, values: &values };
-        let job = match values.len() >= header.len() && values.len() <= header.len() + 1 {
-            true => job(&row, world),
-            false => Err("have another number of columns than the header"),
-        };
+        // With `-p` in place of `-P` each line ends with a bar.
+        let fits = [header.len(), header.len() + 1].contains(&values.len());
+        let job = if fits { job(&row, world) } else { Err("have another number of columns than the header") };
         match job {
             Ok(job) => history.jobs.push(job),
             Err(why) => left.entry(why).or_insert((0, number)).0 += 1,
@@ -99,7 +118,8 @@ fn job(row: &Row<'_>, world: &World<'_>) -> Result<PastJob, &'static str> {
     let number = |names: [&str; 2]| names.iter().find_map(|name| value(name).parse().ok()).unwrap_or(0);
     let some = |name: &str| Some(value(name).to_owned()).filter(|text| !text.is_empty());
     let name = some("JobName").unwrap_or_default();
-    let spec = JobSpec { name, account: some("Account"), qos: some("QOS"), comment: some("Comment"), ..JobSpec::default() };
+    let spec =
+        JobSpec { name, account: some("Account"), qos: some("QOS"), comment: some("Comment"), ..JobSpec::default() };
     let exit = ExitCode::parse(value("ExitCode")).unwrap_or(ExitCode::OK);
     let nodes = value("NodeList");
     Ok(PastJob {
@@ -207,12 +227,15 @@ mod tests {
     #[test]
     fn a_file_without_a_usable_header_is_refused() {
         assert!(history("").unwrap_err().starts_with("line 1: it is empty"));
-        assert!(history("\nJobID|State\n1|COMPLETED\n").unwrap_err().starts_with("line 2: the header has no column User"));
+        assert!(
+            history("\nJobID|State\n1|COMPLETED\n").unwrap_err().starts_with("line 2: the header has no column User")
+        );
     }
 
     #[test]
     fn an_end_that_is_missing_follows_from_the_start() {
-        let found = history("JobID|User|State|Submit|Start|End|Elapsed\n5|ann|FAILED|t1|t10|Unknown|00:01:00\n").unwrap();
+        let found =
+            history("JobID|User|State|Submit|Start|End|Elapsed\n5|ann|FAILED|t1|t10|Unknown|00:01:00\n").unwrap();
         assert_eq!(found.jobs[0].end, Time::from_secs(70));
     }
 }

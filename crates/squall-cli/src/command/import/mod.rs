@@ -166,10 +166,7 @@ fn configuration(from: &Path, output: &Path, force: bool) -> Result<String, Stri
     let place = Place::at(output).map_err(|e| format!("{}: {e}", output.display()))?;
     let there = ConfigFiles::NAMES.into_iter().map(|name| place.dir().join(name)).find(|path| path.exists());
     if let Some(path) = there.filter(|_| !force) {
-        return Err(format!(
-            "{} is there already: use --force to replace it, or another --output DIR",
-            path.display()
-        ));
+        return Err(format!("{} is there already: use --force to replace it, or another --output DIR", path.display()));
     }
     std::fs::create_dir_all(place.dir()).map_err(|e| format!("cannot create {}: {e}", place.dir().display()))?;
     imported.files.write(&place)?;

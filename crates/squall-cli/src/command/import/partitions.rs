@@ -218,7 +218,8 @@ fn preempt(
     }
     match words.iter().find(|word| ["OFF", "CANCEL", "REQUEUE", "SUSPEND"].contains(&word.as_str())) {
         Some(word) if word == "SUSPEND" && !cluster.suspends => {
-            let text = "jobs are not preempted: SUSPEND needs PreemptType=preempt/partition_prio and GANG in PreemptMode";
+            let text =
+                "jobs are not preempted: SUSPEND needs PreemptType=preempt/partition_prio and GANG in PreemptMode";
             line.say(report, "PreemptMode", Fate::Missing, text);
             fields.push(("PreemptMode", value::quoted("OFF")));
         }

@@ -74,7 +74,8 @@ fn every_line_of_every_site_is_reported_and_the_result_is_a_configuration() {
                 assert!(named, "{name}: {} is not in the report:\n{report}", entry.origin);
             }
         }
-        let sources = [("report", report.as_str()), ("toml", &made.toml), ("gres", made.devices.as_deref().unwrap_or(""))];
+        let sources =
+            [("report", report.as_str()), ("toml", &made.toml), ("gres", made.devices.as_deref().unwrap_or(""))];
         for (section, text) in sources {
             for line in files.get(section).iter().flat_map(|lines| lines.lines()).filter(|line| !line.is_empty()) {
                 let found = text.lines().any(|own| own.starts_with(line));
@@ -98,7 +99,12 @@ fn a_large_file_with_everything_in_it() {
     assert!(text.lines().count() >= 200);
     let files = BTreeMap::from([("slurm.conf".to_owned(), text.to_owned())]);
     let made = made(&files);
-    assert_eq!(made.report.count(Fate::Wrong) + made.report.count(Fate::Unknown), 0, "{}", made.report.lines(Fate::is_fault));
+    assert_eq!(
+        made.report.count(Fate::Wrong) + made.report.count(Fate::Unknown),
+        0,
+        "{}",
+        made.report.lines(Fate::is_fault)
+    );
     let shown = format!("{}{}\n\n{}", made.report.lines(|_| true), made.report.summary(), made.toml);
     insta::assert_snapshot!("large", shown);
     assert_eq!(Config::from_toml(&made.toml).map(|config| config.cluster), Ok("aurora".to_owned()));

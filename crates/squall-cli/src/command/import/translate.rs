@@ -73,7 +73,10 @@ pub(super) fn translate(site: &Site<'_>) -> Result<Translation, String> {
     }
     let of_kind = |wanted: &'static str| {
         let of = move |entry: &Entry| entry.pairs.as_ref().is_ok_and(|pairs| kind(pairs) == wanted);
-        lines.iter().filter(move |entry| of(entry)).filter_map(|entry| Some((&entry.origin, entry.pairs.as_ref().ok()?)))
+        lines
+            .iter()
+            .filter(move |entry| of(entry))
+            .filter_map(|entry| Some((&entry.origin, entry.pairs.as_ref().ok()?)))
     };
     for (origin, pairs) in of_kind("nodeset") {
         nodes.set(&Line::new(origin, pairs), &pairs[0].value, &mut report);
@@ -114,7 +117,7 @@ fn kind(pairs: &[Pair]) -> &'static str {
 fn topology(site: &Site<'_>, globals: &Globals, report: &mut Report) -> bool {
     let Some(name) = site.topology else { return false };
     // Slurm reads topology.yaml in any case, and topology.conf for the plugins that need it.
-    let taken = name.ends_with(".yaml") || globals.has_topology();
+    let taken = name.rsplit('.').next() == Some("yaml") || globals.has_topology();
     let (fate, text) = if taken {
         (Fate::Taken, "it is")
     } else {
