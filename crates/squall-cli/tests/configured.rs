@@ -331,6 +331,48 @@ fn slurms_configuration_places_jobs_as_one_by_hand() {
     slurms.fails(&["up", "--slurm-conf", "slurm.conf"], "slurm.conf:5 KilWait: unknown: ");
 }
 
+/// Jobs that Slurm has run are in accounting once, beside those of the cluster.
+#[test]
+fn a_history_is_brought_once_and_shown() {
+    let c = Cluster::new("history");
+    c.write(
+        "sacct.txt",
+        "JobID|JobIDRaw|JobName|User|Account|Partition|State|ExitCode|Submit|Start|End|Elapsed|NNodes|NCPUS|NodeList|QOS|Planned\n\
+         7|7|first|root|phys|long|COMPLETED|0:0|2026-01-02T03:00:00|2026-01-02T03:10:00|2026-01-02T04:10:00|01:00:00|2|8|n[1-2]|high|x\n\
+         7.batch|7.batch|batch||phys||COMPLETED|0:0|2026-01-02T03:10:00|2026-01-02T03:10:00|2026-01-02T04:10:00|01:00:00|1|4|n1||x\n\
+         8_3|9|tasks|nobody-here|bio|long|TIMEOUT|0:15|2026-01-02T03:00:00|2026-01-02T03:10:00|2026-01-02T04:10:00|01:00:00|1|1|n1|high|x\n",
+    );
+    let said = c.ok(&["import", "--history", "sacct.txt"]);
+    assert!(
+        said.contains("2 jobs were added, 0 were there already\nto give new jobs higher ids: FirstJobId = 10"),
+        "{said}"
+    );
+    assert!(said.contains("columns that are not read: Planned") && said.contains("are of steps"), "{said}");
+    c.write("c.toml", "FirstJobId = 10\n[[nodes]]\nname = \"n1\"\n");
+    c.ok(&["up", "--config", "c.toml"]);
+    c.ok(&["sbatch", "-W", "-o", "/dev/null", "-J", "own", "--wrap", "true"]);
+    let columns = "JobID,JobName,User,Account,Partition,State,ExitCode,Start,Elapsed,NNodes,AllocCPUS,NodeList,QOS";
+    let sacct = ["sacct", "-anPX", "-S", "2026-01-01", "-o", columns];
+    let all = c.ok(&sacct);
+    let mut lines = all.lines();
+    assert_eq!(
+        lines.next(),
+        Some("7|first|root|phys|long|COMPLETED|0:0|2026-01-02T03:10:00|01:00:00|2|8|n[1-2]|high"),
+        "{all}"
+    );
+    assert_eq!(
+        lines.next(),
+        Some("8_3|tasks|nobody-here|bio|long|TIMEOUT|0:15|2026-01-02T03:10:00|01:00:00|1|1|n1|high"),
+        "{all}"
+    );
+    assert!(lines.next().unwrap().starts_with("10|own|") && lines.next().is_none(), "{all}");
+    c.fails(&["import", "--history", "sacct.txt"], "squall down --keep-jobs");
+    c.ok(&["down"]);
+    assert!(c.ok(&["import", "--history", "sacct.txt"]).contains("0 jobs were added, 2 were there already"));
+    c.ok(&["up"]);
+    assert_eq!(c.ok(&sacct), all);
+}
+
 /// An import writes a configuration with a report, keeps what is there, and names what can't be read.
 #[test]
 fn an_import_is_written_once_and_checked() {
@@ -352,6 +394,10 @@ fn an_import_is_written_once_and_checked() {
     assert!(said.contains("slurm.conf: good") && said.contains("10 Prolog") && !said.contains("taken"), "{said}");
     c.write("slurm.conf", &SLURM_CONF.replace("Weight=5", "Weight=heavy"));
     c.fails(&["check", "slurm.conf"], "slurm.conf:6 NodeName=n[2-3] Weight: wrong: `heavy` is no whole number");
+    c.write("slurm.conf", "ClusterName=a\n\nNodeName=n1 NodeAddr=localhost CPUs=4000\nPartitionName=p Nodes=n1\n");
+    c.fails(&["check", "slurm.conf"], "error: slurm.conf:3: nodes `n1`: cpus = 4000, but this machine has");
+    c.write("squall/squall.toml", "[[nodes]]\nname = \"n1\"\ncpus = 4000\n");
+    c.fails(&["check", "squall"], "squall/squall.toml: line 2: nodes `n1`: cpus = 4000, but this machine has");
     c.write("squall/squall.toml", "[[nodes]]\nname = \"n1\"\nnodse = 3\n");
     c.fails(&["check", "squall/squall.toml"], "unknown key `nodse`");
     assert!(!c.state().exists(), "nothing was started");

@@ -30,3 +30,5 @@ pub mod sys;
 mod traces;
 pub mod trial;
 pub mod trust;
+
+pub use squall_store::accounts::past;

@@ -1,6 +1,7 @@
 //! `squall check`: checks a configuration as `squall up` does and changes nothing.
 
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -41,17 +42,30 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 }
 
 fn check(path: &Path) -> Result<String, String> {
-    let path = match path.is_dir() {
-        true => [SQUALL_TOML, SLURM_CONF].map(|name| path.join(name)).into_iter().find(|path| path.exists()),
-        false => Some(path.to_owned()),
-    }
-    .ok_or_else(|| format!("{}: neither {SQUALL_TOML} nor {SLURM_CONF} is there", path.display()))?;
-    let (mut text, checked) = (String::new(), if is_slurms(&path) { slurms(&path)? } else { own(&path)? });
+    let inside = || [SQUALL_TOML, SLURM_CONF].map(|name| path.join(name)).into_iter().find(|path| path.exists());
+    let found = if path.is_dir() { inside() } else { Some(path.to_owned()) };
+    let none = || format!("{}: neither {SQUALL_TOML} nor {SLURM_CONF} is there", path.display());
+    let path = found.ok_or_else(none)?;
+    let mut text = String::new();
+    let (files, checked) = if is_slurms(&path) { slurms(&path)? } else { own(&path)? };
     for note in checked.oddities.iter().chain(&checked.notices) {
-        text.push_str(&format!("warning: {note}\n"));
+        let _ = writeln!(text, "warning: {note}");
     }
-    life::check_hardware(&checked.config).map_err(|problem| format!("{}: {problem}", path.display()))?;
+    life::check_hardware(&checked.config).map_err(|problem| {
+        let problem = at_line(files.text(), &problem);
+        if is_slurms(&path) {
+            return import::at_origin(files.text(), &problem);
+        }
+        format!("{}: {problem}", path.display())
+    })?;
     Ok(format!("{text}{}: good: {}\n", path.display(), shown(&checked.config)))
+}
+
+/// Puts the line of `text` before a message about a node, whose name stands in backticks in the message.
+fn at_line(text: &str, problem: &str) -> String {
+    let name = problem.split('`').nth(1).map(|name| format!("\"{name}\""));
+    let line = name.and_then(|name| text.lines().position(|line| line.contains(&name)));
+    line.map_or_else(|| problem.to_owned(), |line| format!("line {}: {problem}", line + 1))
 }
 
 /// Returns whether a file is one of Slurm's: whether it ends in `.conf`.
@@ -59,19 +73,20 @@ fn is_slurms(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "conf")
 }
 
-fn own(path: &Path) -> Result<Checked, String> {
+fn own(path: &Path) -> Result<(ConfigFiles, Checked), String> {
     let files = ConfigFiles::read(path).map_err(|e| e.to_string())?;
     let files = files.ok_or_else(|| format!("{}: there is no such file", path.display()))?;
-    files.check().map_err(|e| e.to_string())
+    let checked = files.check().map_err(|e| e.to_string())?;
+    Ok((files, checked))
 }
 
 /// Checks a slurm.conf, and prints what has no counterpart.
-fn slurms(path: &Path) -> Result<Checked, String> {
+fn slurms(path: &Path) -> Result<(ConfigFiles, Checked), String> {
     let imported = import::read(path)?;
     crate::print(&imported.lacks());
     match imported.faults() {
         Some(lines) => Err(format!("{}: {} to mend, see above", path.display(), count(lines.lines().count(), "line"))),
-        None => Ok(imported.checked),
+        None => Ok((imported.files, imported.checked)),
     }
 }
 

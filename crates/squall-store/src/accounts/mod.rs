@@ -10,6 +10,7 @@ mod draft;
 mod encode;
 mod history;
 mod pages;
+pub mod past;
 mod query;
 mod rescue;
 mod retire;

@@ -163,13 +163,13 @@ fn device(origin: &Origin, pairs: &[Pair], report: &mut Report) -> Option<(Strin
                 say(Fate::Missing, "MultipleFiles", "each file counts as a device of its own");
                 Some(format!("File={value}"))
             }
-            "count" => match value::devices(value) {
-                Some(count) => Some(format!("Count={count}")),
-                None => {
+            "count" => {
+                let Some(count) = value::devices(value) else {
                     say(Fate::Missing, "Count", "the count is too large for a list of devices: the line is left out");
                     return None;
-                }
-            },
+                };
+                Some(format!("Count={count}"))
+            }
             _ => Some(format!("{key}={value}")),
         };
         plain &= word.as_ref().is_some_and(|word| *word == format!("{key}={value}"));

@@ -379,10 +379,16 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
 ];
 
 /// Keys of older releases of Slurm.
-pub(super) const OLD: [(&str, Rule); 11] = [
+pub(super) const OLD: [(&str, Rule); 17] = [
     ("AccountingStorageLoc", Moot(DATABASE)),
     ("CacheGroups", Moot("Slurm has given it up")),
     ("CheckpointType", Moot("Slurm has given it up")),
+    ("DefaultStorageHost", Moot(DATABASE)),
+    ("DefaultStorageLoc", Moot(DATABASE)),
+    ("DefaultStoragePass", Moot(DATABASE)),
+    ("DefaultStoragePort", Moot(DATABASE)),
+    ("DefaultStorageType", Moot(DATABASE)),
+    ("DefaultStorageUser", Moot(DATABASE)),
     ("JobCheckpointDir", Moot("Slurm has given it up")),
     ("MemLimitEnforce", Moot("Slurm has given it up: memory is limited by cgroups")),
     ("MsgAggregationParams", Taken("MsgAggregationParams", value::text)),
@@ -406,9 +412,11 @@ pub(super) fn named(
     rows.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(name, rule)| (*name, rule))
 }
 
-/// Returns whether all words of a value are among these.
+/// Returns whether all words of a value are among these. `NO` and `0` stand for `false`, too.
 pub(super) fn only(value: &str, words: &[&str]) -> bool {
-    let known = |word: &str| words.iter().any(|known| known.eq_ignore_ascii_case(word));
+    let is_no = |word: &str| ["NO", "0", "false"].iter().any(|no| no.eq_ignore_ascii_case(word));
+    let none = words.iter().any(|word| is_no(word));
+    let known = |word: &str| words.iter().any(|known| known.eq_ignore_ascii_case(word)) || (none && is_no(word));
     known(value) || (!value.is_empty() && value.split(',').map(str::trim).all(|word| word.is_empty() || known(word)))
 }
 
@@ -445,6 +453,7 @@ mod tests {
         assert_eq!(find("killwait").map(|(name, _)| name), Some("KillWait"));
         assert!(find("KilWait").is_none());
         assert!(only("task/affinity,task/cgroup", &["task/affinity", "task/cgroup"]) && only("0", &["0"]));
+        assert!(only("False", &["NO", "0"]) && !only("true", &["NO"]));
         assert!(!only("jobs,usage", &["jobs"]) && !only("", &["none"]));
     }
 }

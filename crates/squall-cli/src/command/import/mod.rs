@@ -3,6 +3,7 @@
 
 mod beside;
 mod globals;
+mod history;
 mod keys;
 mod lines;
 mod nodes;
@@ -19,20 +20,27 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use squall_files::place::Place;
+use squall_files::users;
 use squall_host::config_files::{Checked, ConfigFiles};
 use squall_host::controld::ControllerError;
+use squall_host::life::{self, Daemon};
+use squall_host::past;
+use squall_model::job::Owner;
+use squall_model::time::Time;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Arguments, Flag, flag};
 use squall_text::page::{self, Page};
 
 use report::{Fate, Report};
-use translate::{Site, Translation, at_origin, translate};
+use translate::{Site, Translation, translate};
+
+pub(super) use translate::at_origin;
 
 /// `squall import`, for its help, manual page and completion.
 pub(crate) static PAGE: Page = Page {
     name: "squall import",
     about: "make a configuration from Slurm's, and report on each line",
-    synopsis: &["DIR [--output=DIR2] [--force]"],
+    synopsis: &["DIR [--output=DIR2] [--force]", "--history=FILE [--state=DIR]"],
     options: page::Options::Own(FLAGS),
     notes: "\
 Reads slurm.conf in DIR, or the file that DIR names, with gres.conf, cgroup.conf and topology.conf or topology.yaml beside \
@@ -45,6 +53,8 @@ const FLAGS: &[Flag] = &[
     flag("help", 'h', Arg::None, "show this help"),
     flag("output", 'o', Arg::Needed("DIR2"), "write there (otherwise ./squall)"),
     flag("force", '\0', Arg::None, "replace files that are there; the old ones are kept with the ending .old"),
+    flag("history", '\0', Arg::Needed("FILE"), "instead, bring jobs that have ended into accounting, from what `sacct -aP -S DATE -o ...` of Slurm has written; the cluster must be down. Rows that are there already are left alone"),
+    flag("state", '\0', Arg::Needed("DIR"), "the cluster's state folder, for --history (otherwise the machine's, or your own)"),
 ];
 
 /// Name of Slurm's configuration file.
@@ -81,23 +91,80 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     super::own(&PAGE, args, |given| import(&parse(given)?))
 }
 
-struct Options {
-    from: PathBuf,
-    output: PathBuf,
-    force: bool,
+enum Options {
+    /// Make a configuration from the files in `from`.
+    Configuration { from: PathBuf, output: PathBuf, force: bool },
+    /// Bring the jobs that a file lists.
+    History { file: PathBuf, place: Place },
 }
 
 fn parse(given: &Arguments) -> Result<Options, String> {
-    let from = super::one_operand(&PAGE, given)?.ok_or("which folder? `squall import /etc/slurm`")?;
-    let output = given.last("output").unwrap_or("squall");
-    Ok(Options { from: from.into(), output: output.into(), force: given.has("force") })
+    let (from, history) = (super::one_operand(&PAGE, given)?, given.last("history"));
+    match (from, history) {
+        (Some(_), Some(_)) => Err("DIR and --history: leave one of them out".to_owned()),
+        (None, Some(_)) if given.has("force") || given.has("output") => {
+            Err("--output and --force are not for --history".to_owned())
+        }
+        (Some(_), None) if given.has("state") => Err("--state is for --history".to_owned()),
+        (None, Some(file)) => {
+            Ok(Options::History { file: file.into(), place: super::place(given.last("state").map(Path::new))? })
+        }
+        (Some(from), None) => {
+            let output = given.last("output").unwrap_or("squall");
+            Ok(Options::Configuration { from: from.into(), output: output.into(), force: given.has("force") })
+        }
+        (None, None) => Err("which folder? `squall import /etc/slurm`".to_owned()),
+    }
 }
 
 fn import(options: &Options) -> Result<String, String> {
-    let imported = read(&options.from)?;
-    let place = Place::at(&options.output).map_err(|e| format!("{}: {e}", options.output.display()))?;
+    match options {
+        Options::Configuration { from, output, force } => configuration(from, output, *force),
+        Options::History { file, place } => bring(file, place),
+    }
+}
+
+/// Brings the jobs that a file lists into accounting.
+fn bring(file: &Path, place: &Place) -> Result<String, String> {
+    let text = std::fs::read(file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;
+    let zone = jiff::tz::TimeZone::system();
+    let time = |text: &str| {
+        let local: jiff::civil::DateTime = text.parse().ok()?;
+        let stamp = local.to_zoned(zone.clone()).ok()?.timestamp().as_second();
+        u64::try_from(stamp).ok().map(Time::from_secs)
+    };
+    let world = history::World { owner: &owner, time: &time };
+    let found = history::read(&String::from_utf8_lossy(&text), &world);
+    let history = found.map_err(|problem| format!("{}: {problem}", file.display()))?;
+    if Daemon::Controller.pid(place).is_some() {
+        return Err(format!(
+            "the cluster in {} runs: end it by `squall down --keep-jobs`, import, and start it again",
+            place.dir().display()
+        ));
+    }
+    life::make_folders(place)?;
+    let brought = past::bring(place, &history.jobs)?;
+    history.notes.iter().for_each(|note| eprintln!("squall import: {}: {note}", file.display()));
+    let highest = history.jobs.iter().map(|job| job.id.0).max().unwrap_or(0);
+    let advice = match brought.added {
+        0 => String::new(),
+        _ => format!("to give new jobs higher ids: FirstJobId = {} in squall.toml\n", highest.saturating_add(1)),
+    };
+    Ok(format!("{} jobs were added, {} were there already\n{advice}", brought.added, brought.known))
+}
+
+/// Returns the user of a name as the owner of jobs. None: this machine does not know the user.
+fn owner(name: &str) -> Option<Owner> {
+    let user = users::by_name(name)?;
+    let group = users::group_name(user.gid).unwrap_or_else(|| user.gid.to_string());
+    Some(Owner { uid: user.uid, gid: user.gid, groups: Vec::new(), user: user.name, group })
+}
+
+fn configuration(from: &Path, output: &Path, force: bool) -> Result<String, String> {
+    let imported = read(from)?;
+    let place = Place::at(output).map_err(|e| format!("{}: {e}", output.display()))?;
     let there = ConfigFiles::NAMES.into_iter().map(|name| place.dir().join(name)).find(|path| path.exists());
-    if let Some(path) = there.filter(|_| !options.force) {
+    if let Some(path) = there.filter(|_| !force) {
         return Err(format!("{} is there already: use --force to replace it, or another --output DIR", path.display()));
     }
     std::fs::create_dir_all(place.dir()).map_err(|e| format!("cannot create {}: {e}", place.dir().display()))?;

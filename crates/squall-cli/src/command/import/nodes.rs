@@ -75,7 +75,7 @@ impl Nodes {
         let own = line.settings(KEYS, report);
         if names.eq_ignore_ascii_case("DEFAULT") {
             line.say(report, "", Fate::Taken, "defaults of the NodeName lines that follow");
-            self.state(line, &own, "NAME", report);
+            Self::state(line, &own, "NAME", report);
             self.defaults.extend(own);
             return;
         }
@@ -96,16 +96,16 @@ impl Nodes {
         let mut fields = lines::fields(KEYS, &merged);
         hardware(line, &merged, &mut fields, report);
         devices(line, &merged, &mut fields, report);
-        self.state(line, &own, names, report);
-        self.add(line, all, lines::once(fields), &merged, here, report);
+        Self::state(line, &own, names, report);
+        self.add(line, &all, &lines::once(fields), &merged, here, report);
     }
 
     /// Adds the nodes of a line; those on this machine and others apart.
     fn add(
         &mut self,
         line: &Line<'_>,
-        names: Vec<String>,
-        fields: Vec<(&'static str, String)>,
+        names: &[String],
+        fields: &[(&'static str, String)],
         settings: &Settings,
         here: &[String],
         report: &mut Report,
@@ -124,11 +124,11 @@ impl Nodes {
             let is_here = here.iter().any(|known| known.eq_ignore_ascii_case(&machine));
             parts[usize::from(!is_here)].push(name.clone());
         }
-        let mut text = format!("NodeName = {}", value::quoted(&hostlist::compress(&names)));
-        if !fields.is_empty() {
-            text.push_str(&format!(", {}", lines::shown(&fields)));
+        if parts.iter().all(Vec::is_empty) {
+            return;
         }
-        line.say(report, "", Fate::Taken, text);
+        let name = ("NodeName", value::quoted(&hostlist::compress(parts.iter().flatten())));
+        line.say(report, "", Fate::Taken, lines::shown(&[&[name], fields].concat()));
         for key in ["NodeAddr", "NodeHostname"].iter().filter(|key| settings.contains_key(*key)) {
             let why = if parts[1].is_empty() {
                 "nodes of this machine need no address"
@@ -142,13 +142,13 @@ impl Nodes {
         let features: Vec<String> = features.map(str::to_owned).collect();
         let threads = settings.get("ThreadsPerCore").and_then(|n| n.parse().ok()).unwrap_or(1);
         for (names, remote) in parts.into_iter().zip([false, true]).filter(|(names, _)| !names.is_empty()) {
-            let (origin, fields, features) = (line.origin.clone(), fields.clone(), features.clone());
+            let (origin, fields, features) = (line.origin.clone(), fields.to_vec(), features.clone());
             self.groups.push(Group { origin, names, fields, remote, threads, features });
         }
     }
 
     /// Reports the state in which nodes start.
-    fn state(&self, line: &Line<'_>, own: &Settings, names: &str, report: &mut Report) {
+    fn state(line: &Line<'_>, own: &Settings, names: &str, report: &mut Report) {
         let Some(state) = own.get("State") else { return };
         match state.to_ascii_uppercase().as_str() {
             "UNKNOWN" | "IDLE" => line.say(report, "State", Fate::Moot, "nodes are idle when they have joined"),

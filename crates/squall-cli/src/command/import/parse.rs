@@ -58,8 +58,8 @@ fn collect(file: &str, text: &str, read: Read<'_>, depth: usize, all: &mut Vec<E
         if depth >= INCLUDE_DEPTH_MAX {
             return Err(format!("{origin}: Include {name}: files include each other: remove one Include"));
         }
-        let cluster = all.iter().flat_map(|entry| entry.pairs.iter().flatten());
-        let cluster = cluster.filter(|pair| pair.key.eq_ignore_ascii_case("ClusterName")).last();
+        let mut settings = all.iter().flat_map(|entry| entry.pairs.iter().flatten());
+        let cluster = settings.rfind(|pair| pair.key.eq_ignore_ascii_case("ClusterName"));
         let name = cluster.map_or_else(|| name.to_owned(), |pair| name.replace("%c", &pair.value));
         let text = read(&name).map_err(|problem| format!("{origin}: Include {name}: {problem}"))?;
         collect(&name, &text, read, depth + 1, all)?;

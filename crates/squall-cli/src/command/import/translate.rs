@@ -117,7 +117,7 @@ fn kind(pairs: &[Pair]) -> &'static str {
 fn topology(site: &Site<'_>, globals: &Globals, report: &mut Report) -> bool {
     let Some(name) = site.topology else { return false };
     // Slurm reads topology.yaml in any case, and topology.conf for the plugins that need it.
-    let taken = name.ends_with(".yaml") || globals.has_topology();
+    let taken = name.rsplit('.').next() == Some("yaml") || globals.has_topology();
     let (fate, text) = if taken {
         (Fate::Taken, "it is")
     } else {
@@ -157,7 +157,7 @@ fn toml(name: &str, globals: &Globals, nodes: &Nodes, partitions: &Partitions, f
 
 /// Returns an error about `squall.toml` with the line of slurm.conf in place of its own: `line 7: ...` of the text
 /// becomes `slurm.conf:12: ...`.
-pub(super) fn at_origin(toml: &str, problem: &str) -> String {
+pub(in crate::command) fn at_origin(toml: &str, problem: &str) -> String {
     let number = problem.split_once("line ").and_then(|(_, rest)| {
         let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         Some((rest[..digits].parse::<usize>().ok()?, rest[digits..].trim_start_matches([':', ',', ' '])))

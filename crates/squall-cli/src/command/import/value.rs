@@ -1,5 +1,7 @@
 //! Reads values of slurm.conf and writes them as TOML.
 
+use std::fmt::Write as _;
+
 use squall_model::config::{Config, LogLevel, SchedulerParameters};
 use squall_model::duration::{parse_limit, parse_memory_mb};
 use squall_model::gang::OverSubscribe;
@@ -36,7 +38,7 @@ pub(super) fn quoted(text: &str) -> String {
     for c in text.chars() {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
-            c if c.is_control() => quoted.push_str(&format!("\\u{:04X}", u32::from(c))),
+            c if c.is_control() => drop(write!(quoted, "\\u{:04X}", u32::from(c))),
             c => quoted.push(c),
         }
     }
@@ -54,6 +56,7 @@ pub(super) fn is_none(text: &str) -> bool {
 }
 
 /// Takes a text as it is.
+#[expect(clippy::unnecessary_wraps, reason = "it stands in tables beside functions that may fail")]
 pub(super) fn text(value: &str) -> Result<String, String> {
     Ok(quoted(value))
 }
@@ -171,52 +174,39 @@ pub(super) fn scheduler(value: &str) -> Result<Outcome, String> {
 
 /// Reads `DependencyParameters`.
 pub(super) fn dependency(value: &str) -> Result<Outcome, String> {
-    let words: Vec<&str> = value.split(',').map(str::trim).collect();
-    let kills = words.iter().any(|word| word.eq_ignore_ascii_case("kill_invalid_depend"));
-    let others = || words.iter().filter(|word| !word.eq_ignore_ascii_case("kill_invalid_depend"));
     let mut outcome = Outcome::none(Fate::Moot, "dependencies on jobs of other clusters are not taken");
-    if others().any(|word| !word.eq_ignore_ascii_case("disable_remote_singleton")) {
-        let words: Vec<&str> = others().copied().collect();
-        outcome = Outcome::none(Fate::Missing, format!("{}: the limit is fixed", words.join(",")));
-    }
-    if kills {
-        outcome.set.push(("kill_invalid_depend", "true".to_owned()));
-        if outcome.fate == Fate::Moot {
-            outcome.fate = Fate::Taken;
-            outcome.text.clear();
+    for word in value.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        match word.to_ascii_lowercase().as_str() {
+            "kill_invalid_depend" => outcome = Outcome::set("kill_invalid_depend", "true".to_owned()),
+            "disable_remote_singleton" => {}
+            _ => return Err(format!("`{word}`: kill_invalid_depend or disable_remote_singleton is needed")),
         }
     }
     Ok(outcome)
 }
 
-/// Reads `PriorityType`, `SchedulerType` or another name of a plugin of `kind`, which has these `names` here.
-fn plugin(key: &'static str, kind: &str, names: &[&str], value: &str) -> Result<Outcome, String> {
+/// Reads the name of a plugin of `kind`; Slurm has these `names`.
+fn plugin(key: &'static str, kind: &str, names: [&str; 2], value: &str) -> Result<Outcome, String> {
     let name = value.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
     match names.iter().find(|known| **known == name) {
         Some(known) => Ok(Outcome::set(key, quoted(&format!("{kind}/{known}")))),
-        None => Ok(Outcome::none(
-            Fate::Missing,
-            format!(
-                "{value}: there are {}",
-                names.iter().map(|n| format!("{kind}/{n}")).collect::<Vec<_>>().join(", ")
-            ),
-        )),
+        None => Err(format!("`{value}`: {kind}/{} or {kind}/{} is needed", names[0], names[1])),
     }
 }
 
 /// Reads `PriorityType`.
 pub(super) fn priority_type(value: &str) -> Result<Outcome, String> {
-    plugin("PriorityType", "priority", &["basic", "multifactor"], value)
+    plugin("PriorityType", "priority", ["basic", "multifactor"], value)
 }
 
 /// Reads `SchedulerType`.
 pub(super) fn scheduler_type(value: &str) -> Result<Outcome, String> {
-    plugin("SchedulerType", "sched", &["backfill", "builtin"], value)
+    plugin("SchedulerType", "sched", ["backfill", "builtin"], value)
 }
 
 /// Reads `RoutePlugin`.
 pub(super) fn route(value: &str) -> Result<Outcome, String> {
-    plugin("RoutePlugin", "route", &["default", "topology"], value)
+    plugin("RoutePlugin", "route", ["default", "topology"], value)
 }
 
 /// Reads `PriorityUsageResetPeriod`.

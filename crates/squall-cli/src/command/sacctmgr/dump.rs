@@ -171,7 +171,9 @@ pub(super) fn load(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> 
     }
     problems.extend(unknown_levels(&draft));
     if !problems.is_empty() {
-        problems.iter().for_each(|problem| call.say(problem));
+        for problem in &problems {
+            call.say(problem);
+        }
         call.say("Nothing was loaded: mend this and load the file again");
         return Err(Fail(1));
     }
@@ -239,11 +241,9 @@ fn load_line(
                 let above = draft.policy.allowed_qos(parent, &own);
                 own.qos = above.into_iter().map(str::to_owned).collect();
             }
-            match setting.change_association(&mut own) {
-                Ok(true) => {}
-                Ok(false) => problems.push(format!("unknown option `{option}`")),
-                Err(problem) => problems.push(problem),
-            }
+            let known = setting.change_association(&mut own);
+            let unknown = || format!("unknown option `{option}`");
+            problems.extend(known.map_or_else(Some, |known| (!known).then(unknown)));
         }
     }
     match kind.trim() {
