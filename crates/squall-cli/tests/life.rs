@@ -187,7 +187,7 @@ fn malformed_frames_end_their_connection_and_nothing_else() {
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let mut answer = Vec::new();
         drop(stream.read_to_end(&mut answer));
-        assert_eq!(answer, [], "to {bytes:?}");
+        assert!(answer.is_empty(), "to {bytes:?}");
     }
     let silent: Vec<UnixStream> = (0..50).map(|_| c.connect()).collect();
     c.submit();
@@ -262,9 +262,9 @@ fn logs_have_levels_and_fields_and_are_opened_again_at_sighup() {
         let path = c.state().join("log").join(file);
         std::fs::rename(&path, path.with_extension("old")).unwrap();
         c.signal(daemon, "-HUP");
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        let end = Instant::now() + Duration::from_secs(30);
         while !read(file).contains("INFO  log opened again") {
-            assert!(std::time::Instant::now() < end, "{file}: {}", read(file));
+            assert!(Instant::now() < end, "{file}: {}", read(file));
             std::thread::yield_now();
         }
     }
@@ -310,12 +310,12 @@ fn a_node_that_falls_silent_is_named_and_holds_up_nobody_else() {
     c.ok(&["up", "--nodes", "4"]);
     c.signal("node-n3", "-STOP");
     let states = || c.ok(&["sinfo", "-h", "-N", "-o", "%N=%T"]);
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     while !states().contains("n3=idle*") {
         // Three heartbeats, each with its time to be answered.
         assert!(start.elapsed().as_secs() < 60, "n3 is silent: {}", states());
         assert_eq!(c.ok(&["srun", "-w", "n4", "echo", "well"]).trim(), "well");
-        std::thread::sleep(std::time::Duration::from_millis(500));
+        std::thread::sleep(Duration::from_millis(500));
     }
     assert_eq!(c.ok(&["srun", "-N3", "echo", "well"]).trim(), "well\nwell\nwell");
     assert!(c.ok(&["scontrol", "show", "node", "n3"]).contains("State=IDLE+NOT_RESPONDING"));
@@ -475,7 +475,8 @@ fn the_doctor_names_what_is_wrong_and_the_remedy() {
     let sick = c.squall(&["doctor", "--json"]);
     assert_eq!(sick.status.code(), Some(1));
     let found: Vec<serde_json::Value> = serde_json::from_slice(&sick.stdout).unwrap();
-    let failed: Vec<&str> = found.iter().filter(|f| f["result"] == "FAIL").filter_map(|f| f["check"].as_str()).collect();
+    let failed: Vec<&str> =
+        found.iter().filter(|f| f["result"] == "FAIL").filter_map(|f| f["check"].as_str()).collect();
     assert_eq!(failed, ["config", "keys"], "{found:#?}");
     assert!(found.iter().all(|f| f["result"] == "ok" || !f["remedy"].as_str().unwrap().is_empty()), "{found:#?}");
     std::fs::write(&config, good).unwrap();
