@@ -424,19 +424,20 @@ fn keys(place: &Place, findings: &mut Vec<Finding>) {
 
 /// Checks the resource limits of the daemons, which jobs inherit; of this process where no daemon runs.
 fn limits(site: &Site<'_>, findings: &mut Vec<Finding>) {
-    let own = [("this shell".to_owned(), "self".to_owned())];
-    let daemons = site.daemons.iter().filter(|(daemon, _)| !matches!(daemon, Daemon::Supervisor));
-    let daemons = daemons.map(|(daemon, pid)| (daemon.to_string(), pid.to_string()));
-    let all: Vec<(String, String)> = if site.daemons.is_empty() { own.into() } else { daemons.collect() };
-    for (who, pid) in all {
+    let own = [("this shell".to_owned(), "self".to_owned(), true)];
+    let daemons = site.daemons.iter().filter(|(daemon, _)| !matches!(daemon, Daemon::Supervisor | Daemon::Rack(..)));
+    // Tasks inherit a node daemon's limits.
+    let daemons = daemons.map(|(daemon, pid)| (daemon.to_string(), pid.to_string(), matches!(daemon, Daemon::Node(_))));
+    let all: Vec<(String, String, bool)> = if site.daemons.is_empty() { own.into() } else { daemons.collect() };
+    for (who, pid, has_jobs) in all {
         let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/limits")) else {
             let remedy = "run `squall doctor` as root";
             findings.push(warn("limits", format!("those of {who} can't be read"), remedy));
             continue;
         };
-        let low = low_limits(&text);
+        let low = low_limits(&text, has_jobs);
         findings.push(match low.is_empty() {
-            true => ok("limits", format!("{who}: open files, processes and locked memory")),
+            true => ok("limits", format!("those of {who} are high enough")),
             false => warn(
                 "limits",
                 format!("{who}: {}", low.join(", ")),
@@ -446,18 +447,19 @@ fn limits(site: &Site<'_>, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Returns the hard limits in a text of `/proc/PID/limits` that are lower than they should be.
-fn low_limits(text: &str) -> Vec<String> {
+/// Returns the hard limits in a text of `/proc/PID/limits` that are lower than they should be; those of processes and
+/// locked memory only of a daemon that has jobs.
+fn low_limits(text: &str, has_jobs: bool) -> Vec<String> {
     let wanted = [
         ("Max open files", FILES_MIN, "open files"),
         ("Max processes", PROCESSES_MIN, "processes"),
         ("Max locked memory", u64::MAX, "bytes of locked memory, of which RDMA needs more"),
     ];
     let mut low = Vec::new();
-    for (name, least, what) in wanted {
+    for (name, least, what) in &wanted[..if has_jobs { 3 } else { 1 }] {
         let line = text.lines().find_map(|line| line.strip_prefix(name));
         let Some(hard) = line.and_then(|line| line.split_whitespace().nth(1)) else { continue };
-        if hard.parse::<u64>().is_ok_and(|hard| hard < least) {
+        if hard.parse::<u64>().is_ok_and(|hard| hard < *least) {
             low.push(format!("at most {hard} {what}"));
         }
     }
@@ -528,11 +530,12 @@ mod tests {
     #[test]
     fn low_hard_limits_are_named() {
         let text = "Limit                     Soft Limit           Hard Limit           Units     \n\
-                    Max processes             96000                96000                processes \n\
+                    Max processes             1000                 1000                 processes \n\
                     Max open files            1024                 4096                 files     \n\
                     Max locked memory         8388608              unlimited            bytes     \n";
-        assert_eq!(low_limits(text), ["at most 4096 open files"]);
-        assert!(low_limits("").is_empty());
+        assert_eq!(low_limits(text, false), ["at most 4096 open files"]);
+        assert_eq!(low_limits(text, true), ["at most 4096 open files", "at most 1000 processes"]);
+        assert!(low_limits("", true).is_empty());
     }
 
     #[test]

@@ -5,7 +5,9 @@ use std::io;
 /// Gives the calling thread real-time priority, above all ordinary threads, if permitted. Processes that it starts have
 /// ordinary priority.
 pub fn prefer_me(priority: i32) -> io::Result<()> {
-    let param = libc::sched_param { sched_priority: priority };
+    // SAFETY: of a structure of numbers; with musl it has more than one.
+    let mut param: libc::sched_param = unsafe { std::mem::zeroed() };
+    param.sched_priority = priority;
     // SAFETY: `param` is valid for the call, and 0 is the calling thread.
     let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &raw const param) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

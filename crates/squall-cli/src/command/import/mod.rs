@@ -53,8 +53,18 @@ const FLAGS: &[Flag] = &[
     flag("help", 'h', Arg::None, "show this help"),
     flag("output", 'o', Arg::Needed("DIR2"), "write there (otherwise ./squall)"),
     flag("force", '\0', Arg::None, "replace files that are there; the old ones are kept with the ending .old"),
-    flag("history", '\0', Arg::Needed("FILE"), "instead, bring jobs that have ended into accounting, from what `sacct -aP -S DATE -o ...` of Slurm has written; the cluster must be down. Rows that are there already are left alone"),
-    flag("state", '\0', Arg::Needed("DIR"), "the cluster's state folder, for --history (otherwise the machine's, or your own)"),
+    flag(
+        "history",
+        '\0',
+        Arg::Needed("FILE"),
+        "instead, bring jobs that have ended into accounting, from what `sacct -aP -S DATE -o ...` of Slurm has written; the cluster must be down. Rows that are there already are left alone",
+    ),
+    flag(
+        "state",
+        '\0',
+        Arg::Needed("DIR"),
+        "the cluster's state folder, for --history (otherwise the machine's, or your own)",
+    ),
 ];
 
 /// Name of Slurm's configuration file.
