@@ -119,7 +119,7 @@ fn rank(given: &Arguments, name: &str) -> Result<Option<u32>, std::num::ParseInt
 }
 
 fn not_there<T>(call: &mut Call<'_>, error: &ClientError) -> Result<T, Fail> {
-    call.fail(&format!("{WHAT}: {}", error.to_string()))
+    call.fail(&format!("{WHAT}: {error}"))
 }
 
 /// Formats a step's layout, for `--layout`, as Slurm does.

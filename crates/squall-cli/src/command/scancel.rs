@@ -252,7 +252,7 @@ fn one(call: &mut Call<'_>, way: &Way, jobs: JobSelection, step: Option<StepNo>)
         Ok(_) => return call.failed("Kill job error", &unexpected()),
         Err(e) => {
             let quiet = way.quiet && !e.is_transient();
-            return if quiet { Ok(()) } else { call.fail(&format!("Kill job error: {}", e.to_string())) };
+            return if quiet { Ok(()) } else { call.fail(&format!("Kill job error: {e}")) };
         }
     };
     if way.verbose && done.is_empty() && refused.is_empty() {

@@ -129,7 +129,7 @@ impl Call<'_> {
     /// Prints a failed request's error and fails: first `WHAT: WORDS` as Slurm's `slurm_perror` prints it, then details
     /// if there are any.
     pub(crate) fn failed<T>(&mut self, what: &str, error: &ClientError) -> Result<T, Fail> {
-        self.say(&format!("{what}: {}", error.to_string()));
+        self.say(&format!("{what}: {error}"));
         let behind = match error {
             // For these refusals Slurm's text alone would not say what to do.
             ClientError::Refused(
