@@ -178,12 +178,14 @@ fn up(options: &Options) -> Result<String, String> {
     start_controller(place, options.further()).inspect_err(|_| plan.take_back(place))?;
     let started = start_nodes(place, config)?;
     let state = if was_alive && started == 0 { "runs already" } else { "is up" };
-    let plural = if names.len() == 1 { "node" } else { "nodes" };
+    let nodes = match names.len() {
+        0 => "no nodes on this machine (`squall token NODE` lets others join)".to_owned(),
+        1 => format!("1 node ({})", names[0]),
+        several => format!("{several} nodes ({})", hostlist::compress(&names)),
+    };
     Ok(format!(
-        "cluster {} {state}: {} {plural} ({}), state in {}\n{}",
+        "cluster {} {state}: {nodes}, state in {}\n{}",
         config.cluster,
-        names.len(),
-        hostlist::compress(&names),
         place.dir().display(),
         super::how_to_reach(place)
     ))
