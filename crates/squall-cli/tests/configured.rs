@@ -386,6 +386,7 @@ fn an_import_is_written_once_and_checked() {
         "{said}"
     );
     c.fails(&["import", "."], "squall.toml is there already: use --force");
+    c.fails(&["import", ".", "--force", "--output", "."], "would replace Slurm's there: use another --output DIR");
     c.write("squall/squall.toml", "before");
     c.ok(&["import", "slurm.conf", "--force"]);
     assert_eq!(c.read("squall/squall.toml.old"), "before");

@@ -186,7 +186,11 @@ fn configuration(place: &Place, findings: &mut Vec<Finding>) -> Config {
     match check_config(place) {
         Ok(checked) => {
             let odd: Vec<&str> = checked.oddities.iter().chain(&checked.notices).map(String::as_str).collect();
-            findings.push(if odd.is_empty() { ok("config", path) } else { warn("config", odd.join("; "), format!("correct it in {path}")) });
+            findings.push(if odd.is_empty() {
+                ok("config", path)
+            } else {
+                warn("config", odd.join("; "), format!("correct it in {path}"))
+            });
             checked.config
         }
         Err(e) => {
@@ -409,11 +413,15 @@ fn keys(place: &Place, findings: &mut Vec<Finding>) {
         }
     }
     let safe = || ok("keys", format!("{} is closed to other users", folder.display()));
-    findings.push(if wrong.is_empty() { safe() } else { fail(
-        "keys",
-        format!("other users can read, or own, {}", wrong.join(", ")),
-        format!("chown -R {owner} {0}; chmod -R go= {0}", folder.display()),
-    ) });
+    findings.push(if wrong.is_empty() {
+        safe()
+    } else {
+        fail(
+            "keys",
+            format!("other users can read, or own, {}", wrong.join(", ")),
+            format!("chown -R {owner} {0}; chmod -R go= {0}", folder.display()),
+        )
+    });
 }
 
 /// Checks the resource limits of the daemons, which jobs inherit; of this process where no daemon runs.
@@ -430,11 +438,15 @@ fn limits(site: &Site<'_>, findings: &mut Vec<Finding>) {
             continue;
         };
         let low = low_limits(&text, has_jobs);
-        findings.push(if low.is_empty() { ok("limits", format!("those of {who} are high enough")) } else { warn(
-            "limits",
-            format!("{who}: {}", low.join(", ")),
-            "raise them in the unit (LimitNOFILE=, LimitNPROC=, LimitMEMLOCK=) or in limits.conf, then restart",
-        ) });
+        findings.push(if low.is_empty() {
+            ok("limits", format!("those of {who} are high enough"))
+        } else {
+            warn(
+                "limits",
+                format!("{who}: {}", low.join(", ")),
+                "raise them in the unit (LimitNOFILE=, LimitNPROC=, LimitMEMLOCK=) or in limits.conf, then restart",
+            )
+        });
     }
 }
 

@@ -169,9 +169,17 @@ fn invite(
 fn revoke(trust: &Trust, name: &str, login_only: bool) -> Result<String, String> {
     let failed = |e: std::io::Error| format!("{name}: {e}");
     if login_only {
-        return Ok(if trust.revoke_login(name).map_err(failed)? { format!("{name} is no login host any more\n") } else { format!("{name} was no login host\n") });
+        return Ok(if trust.revoke_login(name).map_err(failed)? {
+            format!("{name} is no login host any more\n")
+        } else {
+            format!("{name} was no login host\n")
+        });
     }
-    Ok(if trust.revoke(name).map_err(failed)? { format!("{name} has no key any more\n") } else { format!("{name} had no key\n") })
+    Ok(if trust.revoke(name).map_err(failed)? {
+        format!("{name} has no key any more\n")
+    } else {
+        format!("{name} had no key\n")
+    })
 }
 
 /// Formats the list of machines: one line each, with name, part and address.

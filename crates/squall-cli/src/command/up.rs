@@ -221,12 +221,14 @@ fn start(options: &Options) -> Result<String, String> {
     start_controller(place, options.further()).inspect_err(|_| plan.take_back(place))?;
     let started = start_nodes(place, config)?;
     let state = if was_alive && started == 0 { "runs already" } else { "is up" };
-    let plural = if names.len() == 1 { "node" } else { "nodes" };
+    let nodes = match names.len() {
+        0 => "no nodes on this machine (`squall token NODE` lets others join)".to_owned(),
+        1 => format!("1 node ({})", names[0]),
+        several => format!("{several} nodes ({})", hostlist::compress(&names)),
+    };
     Ok(format!(
-        "cluster {} {state}: {} {plural} ({}), state in {}\n{}",
+        "cluster {} {state}: {nodes}, state in {}\n{}",
         config.cluster,
-        names.len(),
-        hostlist::compress(&names),
         place.dir().display(),
         super::how_to_reach(place)
     ))
@@ -253,7 +255,11 @@ pub(super) fn here(config: &Config) -> Result<Vec<String>, String> {
 /// Starts the daemon of this machine, which has joined the cluster of another one as a node or a login host.
 fn resume_joined(place: &Place, joined: &Joined) -> Result<String, String> {
     let daemon = Daemon::of(joined);
-    let (what, socket) = if joined.login { (format!("login host {}", joined.name), place.controller_socket()) } else { (daemon.to_string(), place.node_socket(&joined.name)) };
+    let (what, socket) = if joined.login {
+        (format!("login host {}", joined.name), place.controller_socket())
+    } else {
+        (daemon.to_string(), place.node_socket(&joined.name))
+    };
     let what = format!("{what} of the cluster at {}", joined.controller);
     if daemon.pid(place).is_some() {
         return Ok(format!("{what} runs already\n"));

@@ -50,6 +50,7 @@ impl<R> Field<R> {
         Self { names, letter, title, get: Get::Add(add), uncut: false }
     }
     /// Makes the field's texts, such as node lists, never cut to the column's width.
+    #[must_use]
     pub const fn whole(self) -> Self {
         Self { uncut: true, ..self }
     }

@@ -93,6 +93,7 @@ impl<R> Sheet<R> {
     }
 
     /// Adds further columns after the chosen ones, as (title, width).
+    #[must_use]
     pub fn followed_by(mut self, further: Vec<(String, usize)>) -> Self {
         self.further = further;
         self

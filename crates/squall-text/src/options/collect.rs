@@ -19,7 +19,7 @@ pub struct Line<'a> {
 pub fn line(tool: Tool, args: &[OsString]) -> Result<Line<'_>, Stop> {
     let mut getopt = Getopt::new(table::options_of(tool), args);
     let mut options = Vec::new();
-    while let Some(found) = getopt.next()? {
+    while let Some(found) = getopt.next_option()? {
         if let "help" | "usage" | "version" = found.0.long {
             obey(&mut Asked::default(), tool, &found, &Source::Line)?;
         }

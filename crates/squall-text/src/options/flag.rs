@@ -134,7 +134,7 @@ pub fn parse(own: &'static [Flag], args: &[OsString]) -> Result<Arguments, Strin
     let mut getopt = Getopt::new(all(own), args);
     let mut out = Arguments::default();
     loop {
-        match getopt.next() {
+        match getopt.next_option() {
             Ok(Some((option, value))) => out.options.push(Given { name: option.long, value }),
             Ok(None) => match getopt.operand() {
                 Some(operand) => out.operands.push(operand.to_string_lossy().into_owned()),

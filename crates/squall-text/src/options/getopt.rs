@@ -59,7 +59,7 @@ impl<'a, O: Shape> Getopt<'a, O> {
     }
 
     /// Returns the next option. None: the next argument is an operand, or there is none.
-    pub fn next(&mut self) -> Result<Option<Found<O>>, Stop> {
+    pub fn next_option(&mut self) -> Result<Option<Found<O>>, Stop> {
         if self.closed {
             return Ok(None);
         }
@@ -87,13 +87,13 @@ impl<'a, O: Shape> Getopt<'a, O> {
         }
     }
 
-    /// Returns the operand at which [`Self::next`] stopped, and skips it. For commands that accept options after
+    /// Returns the operand at which [`Self::next_option`] stopped, and skips it. For commands that accept options after
     /// operands.
     pub fn operand(&mut self) -> Option<&'a OsStr> {
         self.take()
     }
 
-    /// Returns the remaining arguments, which are operands if [`Self::next`] returned None.
+    /// Returns the remaining arguments, which are operands if [`Self::next_option`] returned None.
     pub fn operands(&self) -> &'a [OsString] {
         self.rest
     }

@@ -73,6 +73,7 @@ impl Tools {
     pub const ALL: Self = Self(7);
 
     /// Returns the union of both sets.
+    #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -156,24 +157,28 @@ pub const fn opt(
 
 impl Opt {
     /// Sets further long names.
+    #[must_use]
     pub const fn or(mut self, aliases: &'static [&'static str]) -> Self {
         self.aliases = aliases;
         self
     }
 
     /// Marks the option as one with refused values; `refused` describes these values and the reason.
+    #[must_use]
     pub const fn partly(mut self, refused: &'static str) -> Self {
         self.effect = Effect::Partly(refused);
         self
     }
 
     /// Marks the option as one without effect, for the reason `why`.
+    #[must_use]
     pub const fn hint(mut self, why: &'static str) -> Self {
         self.effect = Effect::Hint(why);
         self
     }
 
     /// Marks the option as refused, for the reason `why`.
+    #[must_use]
     pub const fn refused(mut self, why: &'static str) -> Self {
         self.effect = Effect::Refused(why);
         self

@@ -98,6 +98,19 @@ fn operand_of(name: &str, before: &[String]) -> Wanted {
         "completing",
         "version",
     ];
+    const VERBS_OF_JOBS: &[&str] = &[
+        "hold",
+        "uhold",
+        "release",
+        "requeue",
+        "requeuehold",
+        "suspend",
+        "resume",
+        "top",
+        "notify",
+        "wait_job",
+        "listpids",
+    ];
     const SHOWN: &[&str] = &[
         "job",
         "node",
@@ -113,22 +126,21 @@ fn operand_of(name: &str, before: &[String]) -> Wanted {
         "hostlist",
     ];
     let words: Vec<&str> = before.iter().map(String::as_str).filter(|word| !word.starts_with('-')).collect();
+    let of_jobs = match (name, words.as_slice()) {
+        ("scancel" | "seff" | "squall why" | "sattach", _) => true,
+        ("scontrol", ["show", what, ..]) => ["job", "jobs", "step"].contains(what),
+        ("scontrol", [verb, ..]) => VERBS_OF_JOBS.contains(verb),
+        _ => false,
+    };
+    if of_jobs {
+        return Wanted::Jobs;
+    }
     match (name, words.as_slice()) {
-        ("scancel" | "seff" | "squall why" | "sattach", _) => Wanted::Jobs,
         ("scontrol", []) => Wanted::Words(VERBS),
         ("scontrol", ["show"]) => Wanted::Words(SHOWN),
-        ("scontrol", ["show", "job" | "jobs" | "step", ..]) => Wanted::Jobs,
         ("scontrol", ["show", "node" | "nodes", ..]) => Wanted::Nodes,
         ("scontrol", ["show", "partition" | "partitions", ..]) => Wanted::Partitions,
         ("scontrol", ["show", "reservation" | "reservations", ..]) => Wanted::Reservations,
-        (
-            "scontrol",
-            [
-                "hold" | "uhold" | "release" | "requeue" | "requeuehold" | "suspend" | "resume" | "top" | "notify"
-                | "wait_job" | "listpids",
-                ..,
-            ],
-        ) => Wanted::Jobs,
         ("sacctmgr", []) => Wanted::Words(&["show", "add", "modify", "delete", "dump", "load", "version"]),
         ("sacctmgr", ["show" | "add" | "modify" | "delete"]) => {
             Wanted::Words(&["account", "user", "qos", "association", "cluster", "tres", "event", "transaction"])

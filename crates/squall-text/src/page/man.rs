@@ -20,9 +20,11 @@ impl Page {
             if !title.is_empty() {
                 let _ = writeln!(text, ".SS {title}");
             }
-            rows.iter().for_each(|row| option(&mut text, row));
+            for row in rows {
+                option(&mut text, row);
+            }
         }
-        self.variables(&mut text, &groups);
+        variables(&mut text, &groups);
         if !self.notes.is_empty() {
             text.push_str(".SH NOTES\n");
             paragraphs(&mut text, self.notes);
@@ -42,16 +44,16 @@ impl Page {
     pub fn man_name(&self) -> String {
         self.name.replace(' ', "-")
     }
+}
 
-    fn variables(&self, text: &mut String, groups: &[(&str, Vec<Row>)]) {
-        let rows = groups.iter().flat_map(|(_, rows)| rows).filter(|row| !row.variables.is_empty());
-        for (at, row) in rows.enumerate() {
-            if at == 0 {
-                text.push_str(".SH ENVIRONMENT\nThese variables set options; the command line overrides them.\n");
-            }
-            for variable in &row.variables {
-                let _ = write!(text, ".TP\n.B {variable}\nSame as \\fB\\-\\-{}\\fR.\n", escaped(row.long[0]));
-            }
+fn variables(text: &mut String, groups: &[(&str, Vec<Row>)]) {
+    let rows = groups.iter().flat_map(|(_, rows)| rows).filter(|row| !row.variables.is_empty());
+    for (at, row) in rows.enumerate() {
+        if at == 0 {
+            text.push_str(".SH ENVIRONMENT\nThese variables set options; the command line overrides them.\n");
+        }
+        for variable in &row.variables {
+            let _ = write!(text, ".TP\n.B {variable}\nSame as \\fB\\-\\-{}\\fR.\n", escaped(row.long[0]));
         }
     }
 }

@@ -120,7 +120,7 @@ pub fn obey(asked: &mut Asked, script: &Script) -> Result<Vec<String>, Stop> {
         }
         let args: Vec<OsString> = words.iter().map(OsString::from).collect();
         let mut getopt = Getopt::new(options.iter(), &args);
-        while let Some((option, value)) = getopt.next().map_err(unknown)? {
+        while let Some((option, value)) = getopt.next_option().map_err(unknown)? {
             let value = value.unwrap_or_default();
             let place = format!("{}: {mark} -{} {value}", script.name(), option.short);
             (option.translate)(asked, &value).map_err(|stop| stop.at(&place))?;

@@ -146,6 +146,9 @@ fn bring(file: &Path, place: &Place) -> Result<String, String> {
     let world = history::World { owner: &owner, time: &time };
     let found = history::read(&String::from_utf8_lossy(&text), &world);
     let history = found.map_err(|problem| format!("{}: {problem}", file.display()))?;
+    if let Some(cell) = place.cells().map_err(|e| e.to_string())?.values().next() {
+        return Err(format!("the cluster has cells: name the state of one, as --state {}", cell.dir().display()));
+    }
     if Daemon::Controller.pid(place).is_some() {
         return Err(format!(
             "the cluster in {} runs: end it by `squall down --keep-jobs`, import, and start it again",
@@ -173,6 +176,14 @@ fn owner(name: &str) -> Option<Owner> {
 fn configuration(from: &Path, output: &Path, force: bool) -> Result<String, String> {
     let imported = read(from)?;
     let place = Place::at(output).map_err(|e| format!("{}: {e}", output.display()))?;
+    let inside = if from.is_dir() { from.join(SLURM_CONF) } else { from.to_owned() };
+    let folder = std::path::absolute(inside).ok().and_then(|file| file.parent()?.canonicalize().ok());
+    if folder.is_some_and(|folder| output.canonicalize().is_ok_and(|output| output == folder)) {
+        return Err(format!(
+            "{}: Squall's gres.conf and topology file would replace Slurm's there: use another --output DIR",
+            output.display()
+        ));
+    }
     let there = ConfigFiles::NAMES.into_iter().map(|name| place.dir().join(name)).find(|path| path.exists());
     if let Some(path) = there.filter(|_| !force) {
         return Err(format!("{} is there already: use --force to replace it, or another --output DIR", path.display()));
