@@ -164,7 +164,7 @@ fn examine(place: &Place) -> Vec<Finding> {
     running(&site, &mut findings);
     clocks(&site, &mut findings);
     names(&site, &mut findings);
-    findings.extend(port(&site));
+    findings.push(port(&site));
     findings.push(disk(place));
     keys(place, &mut findings);
     limits(&site, &mut findings);
@@ -328,32 +328,32 @@ fn list(addresses: &[IpAddr]) -> String {
 }
 
 /// Checks the controller's port for other machines.
-fn port(site: &Site<'_>) -> Option<Finding> {
+fn port(site: &Site<'_>) -> Finding {
     if let Some(joined) = &site.joined {
         let remedy = "start the controller, or open the port in its firewall";
-        return Some(match connect(&joined.controller) {
+        return match connect(&joined.controller) {
             Ok(()) => ok("ports", format!("the controller's {} can be reached", joined.controller)),
             Err(e) => fail("ports", format!("the controller's {} can't be reached: {e}", joined.controller), remedy),
-        });
+        };
     }
     let port = site.config.slurmctld_port.0;
     if !site.is_wide() {
-        return Some(ok("ports", "none: the cluster is on this machine only (SlurmctldPort is not set)"));
+        return ok("ports", "none: the cluster is on this machine only (SlurmctldPort is not set)");
     }
     if site.daemons.iter().any(|(daemon, _)| *daemon == Daemon::Controller) {
         let address = format!("{}:{port}", life::reached_as(&site.config));
         let remedy = "check SlurmctldHost, SlurmctldPort and the firewall";
-        return Some(match connect(&address) {
+        return match connect(&address) {
             Ok(()) => ok("ports", format!("the controller listens on {address}")),
             Err(e) => fail("ports", format!("the controller's {address} can't be reached: {e}"), remedy),
-        });
+        };
     }
-    Some(match TcpListener::bind(("0.0.0.0", port)) {
+    match TcpListener::bind(("0.0.0.0", port)) {
         Ok(_) => ok("ports", format!("{port} is free for the controller")),
         Err(e) => {
             fail("ports", format!("{port}, the controller's, can't be had: {e}"), "end what uses it (`ss -ltnp`)")
         }
-    })
+    }
 }
 
 fn connect(address: &str) -> io::Result<()> {

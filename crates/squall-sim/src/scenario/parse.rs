@@ -290,12 +290,7 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
         ["disk", "flushes", "in", time] => Ok(Statement::SlowDisk { flush: span(time)? }),
         ["clock", "ahead", time] => Ok(Statement::Clock { by_us: span(time)?.0.cast_signed() }),
         ["clock", "back", time] => Ok(Statement::Clock { by_us: -span(time)?.0.cast_signed() }),
-        ["spool", list, "full"] => Ok(Statement::Spool { nodes: names(list)?, full: true }),
-        ["spool", list, "free"] => Ok(Statement::Spool { nodes: names(list)?, full: false }),
-        ["spool", list, "copied"] => Ok(Statement::SpoolCopied { nodes: names(list)? }),
-        ["spool", list, "rolled", "back"] => Ok(Statement::SpoolRolledBack { nodes: names(list)? }),
-        ["spool", list, "loses", job] => Ok(Statement::SpoolLoses { nodes: names(list)?, job: job.into() }),
-        ["spool", list, "takes", time] => Ok(Statement::SlowSpool { nodes: names(list)?, each: span(time)? }),
+        ["spool", list, ref rest @ ..] => spool(names(list)?, rest),
         ["drain", list] => Ok(Statement::ToNodes { deed: Deed::Drain, nodes: names(list)? }),
         ["resume", list] => Ok(Statement::ToNodes { deed: Deed::Resume, nodes: names(list)? }),
         ["down", list] => Ok(Statement::ToNodes { deed: Deed::Down, nodes: names(list)? }),
@@ -310,6 +305,19 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
         ["run", time] => Ok(Statement::Run(span(time)?)),
         ["expect", ref rest @ ..] => Ok(Statement::Expect(Box::new(super::expect::parse(rest)?))),
         _ => Err(format!("`{}` is not a statement", words.join(" "))),
+    }
+}
+
+/// Parses the rest of a line such as `spool n1 loses a`.
+fn spool(nodes: Vec<String>, rest: &[&str]) -> Result<Statement, String> {
+    match *rest {
+        ["full"] => Ok(Statement::Spool { nodes, full: true }),
+        ["free"] => Ok(Statement::Spool { nodes, full: false }),
+        ["copied"] => Ok(Statement::SpoolCopied { nodes }),
+        ["rolled", "back"] => Ok(Statement::SpoolRolledBack { nodes }),
+        ["loses", job] => Ok(Statement::SpoolLoses { nodes, job: job.into() }),
+        ["takes", time] => Ok(Statement::SlowSpool { nodes, each: span(time)? }),
+        _ => Err(format!("`{}` does not happen to a spool", rest.join(" "))),
     }
 }
 

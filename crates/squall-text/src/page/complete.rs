@@ -72,59 +72,65 @@ fn value_of(name: &str, long: &str) -> Wanted {
     }
 }
 
+/// Verbs of scontrol.
+const VERBS: &[&str] = &[
+    "show",
+    "update",
+    "hold",
+    "release",
+    "requeue",
+    "requeuehold",
+    "suspend",
+    "resume",
+    "create",
+    "delete",
+    "ping",
+    "reconfigure",
+    "shutdown",
+    "top",
+    "uhold",
+    "notify",
+    "listpids",
+    "pidinfo",
+    "write",
+    "wait_job",
+    "completing",
+    "version",
+];
+
+/// Verbs of scontrol with jobs as operands.
+const VERBS_OF_JOBS: &[&str] = &[
+    "hold",
+    "uhold",
+    "release",
+    "requeue",
+    "requeuehold",
+    "suspend",
+    "resume",
+    "top",
+    "notify",
+    "wait_job",
+    "listpids",
+];
+
+/// What scontrol shows.
+const SHOWN: &[&str] = &[
+    "job",
+    "node",
+    "partition",
+    "reservation",
+    "config",
+    "step",
+    "licenses",
+    "assoc_mgr",
+    "daemons",
+    "topology",
+    "hostnames",
+    "hostlist",
+];
+
 /// Returns what an operand of the command is, by the words before it.
 fn operand_of(name: &str, before: &[String]) -> Wanted {
-    const VERBS: &[&str] = &[
-        "show",
-        "update",
-        "hold",
-        "release",
-        "requeue",
-        "requeuehold",
-        "suspend",
-        "resume",
-        "create",
-        "delete",
-        "ping",
-        "reconfigure",
-        "shutdown",
-        "top",
-        "uhold",
-        "notify",
-        "listpids",
-        "pidinfo",
-        "write",
-        "wait_job",
-        "completing",
-        "version",
-    ];
-    const VERBS_OF_JOBS: &[&str] = &[
-        "hold",
-        "uhold",
-        "release",
-        "requeue",
-        "requeuehold",
-        "suspend",
-        "resume",
-        "top",
-        "notify",
-        "wait_job",
-        "listpids",
-    ];
-    const SHOWN: &[&str] = &[
-        "job",
-        "node",
-        "partition",
-        "reservation",
-        "config",
-        "step",
-        "licenses",
-        "assoc_mgr",
-        "daemons",
-        "topology",
-        "hostnames",
-        "hostlist",
-    ];
     let words: Vec<&str> = before.iter().map(String::as_str).filter(|word| !word.starts_with('-')).collect();
     let of_jobs = match (name, words.as_slice()) {
         ("scancel" | "seff" | "squall why" | "sattach", _) => true,

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -67,7 +68,7 @@ fn write_all(dir: &Path) -> Result<String, String> {
         let cannot = |e: std::io::Error| format!("cannot write {}: {e}", path.display());
         path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(cannot)?;
         std::fs::write(&path, script.replace(NAMES, &names)).map_err(cannot)?;
-        text += &format!("{}\n", path.display());
+        let _ = writeln!(text, "{}", path.display());
     }
     // bash looks for a file of the command's name.
     for name in slurm {
