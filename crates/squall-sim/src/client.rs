@@ -361,7 +361,9 @@ impl World {
         let of = |call: &Call| matches!(call.wish, Wish::Own { order: other } if other == order);
         let callers: Vec<u64> =
             self.clients.calls.iter().filter(|call| of(call)).filter_map(|call| call.caller).collect();
-        callers.into_iter().for_each(|caller| self.client_breaks(caller));
+        for caller in callers {
+            self.client_breaks(caller);
+        }
     }
 
     /// Breaks all clients' connections after the controller's end.

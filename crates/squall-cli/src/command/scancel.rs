@@ -259,8 +259,10 @@ fn one(call: &mut Call<'_>, way: &Way, jobs: JobSelection, step: Option<StepNo>)
         Ok(_) => return call.failed("Kill job error", &unexpected()),
         Err(e) => {
             let quiet = way.quiet && !e.is_transient();
-            if let ClientError::Refused(refusal @ Refusal::NotFrom(..)) = &e {
-                refusal::detail(refusal).into_iter().for_each(|why| call.complain(&why));
+            if let ClientError::Refused(refusal @ Refusal::NotFrom(..)) = &e
+                && let Some(why) = refusal::detail(refusal)
+            {
+                call.complain(&why);
             }
             return if quiet { Ok(()) } else { call.fail(&format!("Kill job error: {}", refusal::error_text(&e))) };
         }
