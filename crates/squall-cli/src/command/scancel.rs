@@ -11,7 +11,7 @@ use squall_model::wire::client::{Answer, JobName, JobRef, JobSelection, Refusal,
 use squall_model::wire::info::JobInfo;
 use squall_model::wire::node::SignalTarget;
 
-use crate::client::unexpected;
+use crate::client::{ClientError, unexpected};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::{Target, names, parts, target};
 use squall_text::options::Arg;
@@ -252,6 +252,11 @@ fn one(call: &mut Call<'_>, way: &Way, jobs: JobSelection, step: Option<StepNo>)
         Ok(_) => return call.failed("Kill job error", &unexpected()),
         Err(e) => {
             let quiet = way.quiet && !e.is_transient();
+            if let ClientError::Refused(refusal @ Refusal::NotFrom(..)) = &e
+                && let Some(why) = refusal::detail(refusal)
+            {
+                call.complain(&why);
+            }
             return if quiet { Ok(()) } else { call.fail(&format!("Kill job error: {e}")) };
         }
     };

@@ -153,8 +153,8 @@ fn invite(
     if let Part::Login(login) = part
         && trust.grant(name, login).map_err(failed)?
     {
-        let whose = if login.allow_root { "all its users', root's too," } else { "its users'" };
-        return Ok(format!("{name} has joined already: {whose} commands are believed from now on\n"));
+        let whose = if login.allow_root { "all its users, root included," } else { "its users" };
+        return Ok(format!("{name} has joined already: commands of {whose} are believed from now on\n"));
     }
     let command = if part == Part::Node { "node" } else { "login" };
     match trust.invite(name, part, now_s, valid_s) {

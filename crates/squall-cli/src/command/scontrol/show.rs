@@ -8,7 +8,7 @@ use squall_model::hostlist;
 use squall_model::wire::client::{Answer, JobSelection, Request};
 use squall_model::wire::info::StepInfo;
 
-use crate::client::unexpected;
+use crate::client::{ClientError, unexpected};
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::{id_of, lines};
 use crate::command::listing::structured::document;
@@ -19,6 +19,7 @@ use crate::command::sinfo::all_nodes;
 use crate::command::squeue::job_rows;
 use squall_text::format::job::{JobRow, tres};
 use squall_text::format::words;
+use squall_text::refusal;
 use squall_text::shapes::{Kind, step as shapes};
 
 /// Runs `show ENTITY [ID …]` or `show ENTITY=ID`.
@@ -121,9 +122,12 @@ pub(super) fn ping(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Res
         Err(e) => {
             let text = shown(call, "localhost", "", None);
             call.print(&text);
-            if let Some(detail) = e.detail() {
-                let detail = detail.to_owned();
-                call.say(&format!("scontrol: {detail}"));
+            let why = match &e {
+                ClientError::Refused(refusal) => refusal::detail(refusal),
+                e => e.detail().map(str::to_owned),
+            };
+            if let Some(why) = why {
+                call.say(&format!("scontrol: {why}"));
             }
             Err(Fail(1))
         }
