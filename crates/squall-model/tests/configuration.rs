@@ -1,5 +1,6 @@
 //! The table of configuration keys and its reference page, against the reader of configuration files.
 #![expect(clippy::unwrap_used, reason = "a test says what failed by failing")]
+#![expect(clippy::disallowed_methods, reason = "the page is written here")]
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

@@ -83,10 +83,11 @@ const fn tables(table: &'static str, title: &'static str, about: &'static str, k
 /// no table has it.
 pub(super) fn remedy(word: &str) -> Option<String> {
     let named = |name: &&str| name.eq_ignore_ascii_case(word);
-    if let Some(key) = SECTIONS.iter().flat_map(|section| section.keys).find(|key| key.akin.iter().any(&named)) {
+    let akin = |key: &&Key| key.akin.iter().any(named);
+    if let Some(key) = SECTIONS.iter().flat_map(|section| section.keys).find(akin) {
         return Some(format!("its name here is `{}` ({})", key.name, key.form()));
     }
-    let has = |key: &Key| named(&key.name) || key.slurm.iter().any(&named);
+    let has = |key: &Key| named(&key.name) || key.slurm.iter().any(named);
     let mut places: Vec<&str> = SECTIONS.iter().filter(|s| s.keys.iter().any(has)).map(|s| s.table).collect();
     places.dedup();
     if places.contains(&"") {
