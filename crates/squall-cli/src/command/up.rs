@@ -208,9 +208,10 @@ pub(super) fn here(config: &Config) -> Result<Vec<String>, String> {
 /// Starts the daemon of this machine, which has joined the cluster of another one as a node or a login host.
 fn resume_joined(place: &Place, joined: &Joined) -> Result<String, String> {
     let daemon = Daemon::of(joined);
-    let (what, socket) = match joined.login {
-        true => (format!("login host {}", joined.name), place.controller_socket()),
-        false => (daemon.to_string(), place.node_socket(&joined.name)),
+    let (what, socket) = if joined.login {
+        (format!("login host {}", joined.name), place.controller_socket())
+    } else {
+        (daemon.to_string(), place.node_socket(&joined.name))
     };
     let what = format!("{what} of the cluster at {}", joined.controller);
     if daemon.pid(place).is_some() {
