@@ -168,18 +168,12 @@ fn invite(
 
 fn revoke(trust: &Trust, name: &str, login_only: bool) -> Result<String, String> {
     let failed = |e: std::io::Error| format!("{name}: {e}");
-    if login_only {
-        return Ok(if trust.revoke_login(name).map_err(failed)? {
-            format!("{name} is no login host any more\n")
-        } else {
-            format!("{name} was no login host\n")
-        });
-    }
-    Ok(if trust.revoke(name).map_err(failed)? {
-        format!("{name} has no key any more\n")
+    let (done, what, nothing) = if login_only {
+        (trust.revoke_login(name), "is no login host any more", "was no login host")
     } else {
-        format!("{name} had no key\n")
-    })
+        (trust.revoke(name), "has no key any more", "had no key")
+    };
+    Ok(format!("{name} {}\n", if done.map_err(failed)? { what } else { nothing }))
 }
 
 /// Formats the list of machines: one line each, with name, part and address.
