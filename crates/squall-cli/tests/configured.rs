@@ -415,8 +415,8 @@ fn shells_complete_options_partitions_and_jobs() {
     cluster.ok(&["completions", "share"]);
     let complete = |line: &str| {
         let script = format!(
-            "PATH=$PWD/bin:$PATH; . share/bash-completion/completions/squall
-             COMP_LINE='{line}' COMP_POINT=${{#COMP_LINE}}; COMP_LINE='{line}'; COMP_POINT=${{#COMP_LINE}}; _squall 2>/dev/null
+            "PATH=$PWD/bin:$PATH; . share/bash/squall.bash
+             COMP_LINE='{line}'; COMP_POINT=${{#COMP_LINE}}; _squall 2>/dev/null
              echo \"${{COMPREPLY[*]}}\""
         );
         let mut bash = Command::new("bash");
@@ -450,7 +450,7 @@ fn tab_completes_in_a_terminal() {
     let bin = cluster.dir.join("bin");
     cluster.write(
         "rc",
-        &format!("PATH={}:$PATH\n. share/bash-completion/completions/squall\nPS1='ready '\n", bin.display()),
+        &format!("PATH={}:$PATH\nfor file in share/bash/*; do . $file; done\nPS1='ready '\n", bin.display()),
     );
     let tmux = |args: &[&str]| {
         let mut command = Command::new("tmux");

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -17,15 +16,15 @@ use squall_text::page::{Options, Page};
 
 use crate::client::Client;
 
-/// Scripts for shells, with the paths under which shells look for them.
-const SCRIPTS: [(&str, &str); 3] = [
-    ("bash-completion/completions/squall", include_str!("squall.bash")),
-    ("zsh/site-functions/_squall", include_str!("squall.zsh")),
-    ("fish/vendor_completions.d/squall.fish", include_str!("squall.fish")),
+/// Scripts for shells: the folder, what stands before and behind a command's name in the file's name, and the text.
+const SCRIPTS: [(&str, &str, &str, &str); 3] = [
+    ("bash", "", ".bash", include_str!("squall.bash")),
+    ("zsh", "_", "", include_str!("squall.zsh")),
+    ("fish", "", ".fish", include_str!("squall.fish")),
 ];
 
-/// Place in a script where the names of all commands belong.
-const NAMES: &str = "@NAMES@";
+/// Place in a script where the name of the command belongs.
+const NAME: &str = "@NAME@";
 
 const OWN: &[Flag] = &[flag("help", 'h', Arg::None, "show this help")];
 
@@ -36,9 +35,10 @@ pub(crate) static COMPLETIONS: Page = Page {
     synopsis: &["DIR"],
     options: Options::Own(OWN),
     notes: "\
-Writes the scripts into the folders of DIR in which the shells look for them. DIR is usually /usr/local/share, or \
-~/.local/share for yourself. Partitions, nodes, jobs and users are completed live.
-For bash without bash-completion: . DIR/bash-completion/completions/squall
+Writes a script for each command into DIR/bash, DIR/zsh and DIR/fish. Partitions, nodes, jobs and users are completed live.
+  bash: for file in DIR/bash/*; do . $file; done
+  zsh:  fpath=(DIR/zsh $fpath); autoload -Uz compinit; compinit
+  fish: set --prepend fish_complete_path DIR/fish
 ",
 };
 
@@ -60,23 +60,18 @@ pub(crate) fn completions(args: &[OsString]) -> ExitCode {
 }
 
 fn write_all(dir: &Path) -> Result<String, String> {
-    let slurm: Vec<&str> = crate::COMMANDS.iter().filter(|c| c.slurm).map(|c| c.page.name).collect();
-    let names = format!("squall {}", slurm.join(" "));
-    let mut text = String::new();
-    for (path, script) in SCRIPTS {
-        let path = dir.join(path);
-        let cannot = |e: std::io::Error| format!("cannot write {}: {e}", path.display());
-        path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(cannot)?;
-        std::fs::write(&path, script.replace(NAMES, &names)).map_err(cannot)?;
-        let _ = writeln!(text, "{}", path.display());
+    let slurm = crate::COMMANDS.iter().filter(|command| command.slurm).map(|command| command.page.name);
+    let names: Vec<&str> = slurm.chain(["squall"]).collect();
+    for (folder, before, behind, script) in SCRIPTS {
+        let folder = dir.join(folder);
+        std::fs::create_dir_all(&folder).map_err(|e| format!("cannot create {}: {e}", folder.display()))?;
+        for name in &names {
+            let path = folder.join(format!("{before}{name}{behind}"));
+            std::fs::write(&path, script.replace(NAME, name))
+                .map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+        }
     }
-    // bash looks for a file of the command's name.
-    for name in slurm {
-        let link = dir.join("bash-completion/completions").join(name);
-        drop(std::fs::remove_file(&link));
-        std::os::unix::fs::symlink("squall", &link).map_err(|e| format!("cannot write {}: {e}", link.display()))?;
-    }
-    Ok(text)
+    Ok(format!("completions of {} commands in {1}/bash, {1}/zsh and {1}/fish\n", names.len(), dir.display()))
 }
 
 /// Runs `squall complete`. It never fails: a shell has no place for an error.

@@ -13,4 +13,4 @@ _squall() {
   done < <(squall complete "${words[@]}" 2>/dev/null)
   [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace
 }
-complete -o default -F _squall @NAMES@
+complete -o default -F _squall @NAME@

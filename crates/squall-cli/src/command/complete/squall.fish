@@ -3,6 +3,4 @@ function __squall_complete
     set -l words (commandline -opc)
     squall complete $words (commandline -ct) 2>/dev/null
 end
-for name in @NAMES@
-    complete -c $name -a '(__squall_complete)'
-end
+complete -c @NAME@ -a '(__squall_complete)'

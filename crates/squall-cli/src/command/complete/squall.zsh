@@ -1,4 +1,4 @@
-#compdef @NAMES@
+#compdef @NAME@
 # Completion of Squall's commands in zsh.
 _squall() {
   local line word about
