@@ -33,7 +33,9 @@ pub fn run(place: &Place) -> ! {
                 Err(e) => warn!(error = %e, "going on with the daemons known so far"),
             }
         }
-        supervised.iter_mut().for_each(|one| one.look(now));
+        for one in &mut supervised {
+            one.look(now);
+        }
         std::thread::sleep(LOOK_EVERY);
     }
 }

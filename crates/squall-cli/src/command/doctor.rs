@@ -176,7 +176,7 @@ fn examine(place: &Place) -> Vec<Finding> {
     running(&site, &mut findings);
     clocks(&site, &mut findings);
     names(&site, &mut findings);
-    findings.extend(port(&site));
+    findings.push(port(&site));
     findings.push(disk(place));
     keys(place, &mut findings);
     limits(&site, &mut findings);
@@ -198,9 +198,10 @@ fn configuration(place: &Place, findings: &mut Vec<Finding>) -> Config {
     match check_config(place) {
         Ok(checked) => {
             let odd: Vec<&str> = checked.oddities.iter().chain(&checked.notices).map(String::as_str).collect();
-            findings.push(match odd.is_empty() {
-                true => ok("config", path),
-                false => warn("config", odd.join("; "), format!("correct it in {path}")),
+            findings.push(if odd.is_empty() {
+                ok("config", path)
+            } else {
+                warn("config", odd.join("; "), format!("correct it in {path}"))
             });
             checked.config
         }
@@ -339,32 +340,32 @@ fn list(addresses: &[IpAddr]) -> String {
 }
 
 /// Checks the controller's port for other machines.
-fn port(site: &Site<'_>) -> Option<Finding> {
+fn port(site: &Site<'_>) -> Finding {
     if let Some(joined) = &site.joined {
         let remedy = "start the controller, or open the port in its firewall";
-        return Some(match connect(&joined.controller) {
+        return match connect(&joined.controller) {
             Ok(()) => ok("ports", format!("the controller's {} can be reached", joined.controller)),
             Err(e) => fail("ports", format!("the controller's {} can't be reached: {e}", joined.controller), remedy),
-        });
+        };
     }
     let port = site.config.slurmctld_port.0;
     if !site.is_wide() {
-        return Some(ok("ports", "none: the cluster is on this machine only (SlurmctldPort is not set)"));
+        return ok("ports", "none: the cluster is on this machine only (SlurmctldPort is not set)");
     }
     if site.daemons.iter().any(|(daemon, _)| *daemon == Daemon::Controller) {
         let address = format!("{}:{port}", life::reached_as(&site.config));
         let remedy = "check SlurmctldHost, SlurmctldPort and the firewall";
-        return Some(match connect(&address) {
+        return match connect(&address) {
             Ok(()) => ok("ports", format!("the controller listens on {address}")),
             Err(e) => fail("ports", format!("the controller's {address} can't be reached: {e}"), remedy),
-        });
+        };
     }
-    Some(match TcpListener::bind(("0.0.0.0", port)) {
+    match TcpListener::bind(("0.0.0.0", port)) {
         Ok(_) => ok("ports", format!("{port} is free for the controller")),
         Err(e) => {
             fail("ports", format!("{port}, the controller's, can't be had: {e}"), "end what uses it (`ss -ltnp`)")
         }
-    })
+    }
 }
 
 fn connect(address: &str) -> io::Result<()> {
@@ -424,13 +425,14 @@ fn keys(place: &Place, findings: &mut Vec<Finding>) {
         }
     }
     let safe = || ok("keys", format!("{} is closed to other users", folder.display()));
-    findings.push(match wrong.is_empty() {
-        true => safe(),
-        false => fail(
+    findings.push(if wrong.is_empty() {
+        safe()
+    } else {
+        fail(
             "keys",
             format!("other users can read, or own, {}", wrong.join(", ")),
             format!("chown -R {owner} {0}; chmod -R go= {0}", folder.display()),
-        ),
+        )
     });
 }
 
@@ -448,13 +450,14 @@ fn limits(site: &Site<'_>, findings: &mut Vec<Finding>) {
             continue;
         };
         let low = low_limits(&text, has_jobs);
-        findings.push(match low.is_empty() {
-            true => ok("limits", format!("those of {who} are high enough")),
-            false => warn(
+        findings.push(if low.is_empty() {
+            ok("limits", format!("those of {who} are high enough"))
+        } else {
+            warn(
                 "limits",
                 format!("{who}: {}", low.join(", ")),
                 "raise them in the unit (LimitNOFILE=, LimitNPROC=, LimitMEMLOCK=) or in limits.conf, then restart",
-            ),
+            )
         });
     }
 }
