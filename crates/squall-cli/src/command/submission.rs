@@ -57,7 +57,7 @@ pub(crate) fn obey(asked: &mut Asked, tool: Tool, line: &Line<'_>, vars: &Vars) 
     }
     if asked.verbose > 0 {
         let noted = asked.notes.iter().cloned();
-        for line in noted.chain(shown::defined(asked, tool)).chain(asked.without_effect(tool)) {
+        for line in noted.chain(shown::defined(asked, tool)).chain(shown::without_effect(asked, tool)) {
             eprintln!("{}: {line}", tool.name());
         }
     }

@@ -91,7 +91,6 @@ const CIRCLES: &[(&str, &str, usize)] = &[
     ("host", "controld", 6),
     ("sim", "world", 17),
     ("cli", "command/scontrol/show", 13),
-    ("cli", "options/table", 8),
     ("cli", "command/sacctmgr/change", 7),
     ("lab", "bench", 6),
 ];

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use squall_model::job::JobSpec;
 use squall_model::step::{Distribution, TaskScripts};
 
-use crate::options::{Effect, Opt, Source, Tool, table};
+use crate::options::{Source, Tool};
 
 /// Values of all options that a command was given, and the origin of each.
 #[derive(Clone, Debug, Default)]
@@ -140,16 +140,5 @@ impl Asked {
     /// Returns whether the option was given on the command line.
     pub fn on_line(&self, long: &str) -> bool {
         self.sources.get(long) == Some(&Source::Line)
-    }
-
-    /// Returns a line for `--verbose` for each given option that has no effect.
-    pub fn without_effect(&self, tool: Tool) -> Vec<String> {
-        let line = |option: &Opt| match option.effect {
-            Effect::Hint(why) if self.given.contains_key(option.long) => {
-                Some(format!("--{} is taken without effect: {why}", option.long))
-            }
-            _ => None,
-        };
-        table::options_of(tool).filter_map(line).collect()
     }
 }

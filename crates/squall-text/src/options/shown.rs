@@ -5,9 +5,20 @@ use squall_model::duration::{format_limit, parse_limit, parse_memory_mb};
 use squall_model::time::Time;
 
 use crate::format::clock::local;
-use crate::options::Tool;
 use crate::options::asked::Asked;
 use crate::options::values::signal;
+use crate::options::{Effect, Opt, Tool, table};
+
+/// Returns a line for each given option that has no effect.
+pub fn without_effect(asked: &Asked, tool: Tool) -> Vec<String> {
+    let line = |option: &Opt| match option.effect {
+        Effect::Hint(why) if asked.given.contains_key(option.long) => {
+            Some(format!("--{} is taken without effect: {why}", option.long))
+        }
+        _ => None,
+    };
+    table::options_of(tool).filter_map(line).collect()
+}
 
 /// Returns the lines of the block, one for each option given.
 pub fn defined(asked: &Asked, tool: Tool) -> Vec<String> {

@@ -78,6 +78,10 @@ fn write_all(dir: &Path) -> Result<String, String> {
 pub(crate) fn complete(args: &[OsString]) -> ExitCode {
     let words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let Some((command, words)) = words.split_first() else { return ExitCode::SUCCESS };
+    if words.is_empty() && ["-h", "--help"].contains(&command.as_str()) {
+        crate::print(&COMPLETE.help());
+        return ExitCode::SUCCESS;
+    }
     let name = Path::new(command).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let found = match (name.as_str(), words) {
         ("squall", [] | [_]) => commands(words.first().map_or("", String::as_str)),

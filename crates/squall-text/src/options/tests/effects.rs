@@ -284,7 +284,7 @@ fn variables_are_refused_as_options_are() {
 
 #[test]
 fn d7_verbose_names_what_is_taken_without_effect() {
-    let lines = |tool, line: &str| read(tool, line).expect(line).without_effect(tool).join("\n");
+    let lines = |tool, line: &str| super::super::shown::without_effect(&read(tool, line).expect(line), tool).join("\n");
     let told = lines(Tool::Sbatch, "--mail-type=END --mail-user=me --cpu-freq=low --acctg-freq=30 -t 1");
     for option in ["--mail-type", "--mail-user", "--cpu-freq", "--acctg-freq"] {
         assert!(told.contains(&format!("{option} is taken without effect: ")), "{told}");
