@@ -39,6 +39,13 @@ typedef struct squall_job {
     uint32_t hold;            /* not 0: the job waits until it is released */
     uint64_t memory_mb;       /* on each node, MiB */
     uint64_t time_limit_s;
+    const char *dependency;   /* as of sbatch --dependency: "afterok:12:13" */
+    const char *array;        /* "0-99%8": ids[i] is the array's id, by which squall_wait waits for all tasks */
+    const char *gpus;         /* of the job: "2", "a100:2" */
+    const char *qos;
+    const char *constraint;   /* features: "amd&nvme" */
+    const char *begin;        /* "now+1hour", "2027-01-01T08:00" */
+    const char *const *options; /* further options of sbatch, such as "--exclusive", then NULL */
 } squall_job;
 
 /* State of a job, or how it ended. */

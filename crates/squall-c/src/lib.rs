@@ -13,6 +13,7 @@ use squall_client::{ClientError, Jobs, Submission};
 use squall_model::id::JobId;
 use squall_model::job::{EndState, JobState};
 use squall_model::resource::Memory;
+use squall_text::options::apply::apply;
 
 /// A batch job: `squall_job` of `squall.h`.
 #[repr(C)]
@@ -33,6 +34,13 @@ pub struct Job {
     hold: u32,
     memory_mb: u64,
     time_limit_s: u64,
+    dependency: *const c_char,
+    array: *const c_char,
+    gpus: *const c_char,
+    qos: *const c_char,
+    constraint: *const c_char,
+    begin: *const c_char,
+    options: *const *const c_char,
 }
 
 /// How a job ended: `squall_end` of `squall.h`.
@@ -238,6 +246,25 @@ impl Job {
         }
         spec.time_limit_s = Some(self.time_limit_s).filter(|limit| *limit > 0);
         spec.hold = self.hold != 0;
+        let texts = [
+            ("dependency", self.dependency),
+            ("array", self.array),
+            ("gpus", self.gpus),
+            ("qos", self.qos),
+            ("constraint", self.constraint),
+            ("begin", self.begin),
+        ];
+        let mut options = Vec::new();
+        for (name, text) in texts {
+            options.extend(text_of(text)?.map(|value| format!("--{name}={value}")));
+        }
+        // SAFETY: as the caller promises.
+        for &option in unsafe { until_null(self.options) } {
+            options.push(text_of(option)?.unwrap_or_default().to_owned());
+        }
+        if !options.is_empty() {
+            job.spec = apply(std::mem::take(spec), &options)?;
+        }
         if !self.env.is_null() {
             job.env.clear();
             // SAFETY: as the caller promises.

@@ -18,6 +18,7 @@ pub mod bench;
 pub mod esp;
 pub mod layout;
 mod picture;
+mod progress;
 pub mod sim;
 pub mod trace;
 

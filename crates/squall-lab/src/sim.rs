@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use super::trace;
+use crate::progress::Progress;
 use serde_json::{Map, Value, json};
 use squall_model::time::Span;
 use squall_sim::{Coverage, Fault, Mutation, Phase, Report, Settings};
@@ -220,6 +221,7 @@ fn worlds(ask: &Ask, seeds: RangeInclusive<u64>) -> bool {
     name_seed_in_panics(ask);
     let (next, last) = (AtomicU64::new(*seeds.start()), *seeds.end());
     let sum = Mutex::new(Sum::default());
+    let progress = Progress::new((last - seeds.start()) as usize + 1);
     std::thread::scope(|scope| {
         for _ in 0..ask.threads {
             scope.spawn(|| {
@@ -230,10 +232,12 @@ fn worlds(ask: &Ask, seeds: RangeInclusive<u64>) -> bool {
                     }
                     CURRENT.set(seed);
                     take(ask, &sum, squall_sim::run(&ask.settings(seed)));
+                    progress.more(1);
                 }
             });
         }
     });
+    progress.end();
     let sum = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
     let elapsed_s = begin.elapsed().as_secs_f64();
     if ask.json {

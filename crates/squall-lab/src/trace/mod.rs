@@ -3,7 +3,6 @@
 
 pub mod machine;
 mod pictures;
-mod progress;
 mod show;
 
 use std::ffi::OsString;
@@ -20,7 +19,7 @@ use squall_sched::Discipline;
 use squall_sim::{Metrics, Past, Replay, Schedule, Trace, again, property, replay};
 
 use self::machine::Machine;
-use self::progress::Progress;
+use crate::progress::Progress;
 use crate::sim::{PAGE, WORLD};
 
 /// Scheduling policies, by the names that literature on traces uses.

@@ -10,6 +10,10 @@ use crate::picture::{Axis, Chart, Series, Stroke, write};
 
 /// Maximum number of points of a line in a picture.
 const POINTS: usize = 600;
+/// Traces longer than this many days show a moving average of the utilisation.
+const SMOOTH_DAYS: u64 = 14;
+/// Number of points over which the utilisation of a long trace is averaged.
+const WINDOW: usize = 13;
 /// Number of days that a Gantt chart shows.
 const GANTT_DAYS: u64 = 3;
 const DAY_S: u64 = 86_400;
@@ -38,19 +42,44 @@ pub(super) fn draw(trace: &Trace, runs: &[Run], folder: &Path) -> Result<(), Str
         y: Axis { label: y.into(), log: false },
         series,
     };
-    let busy = lines(Stroke::Line, &|at| f64::from(at.1) / processors);
-    write(&chart("Processors that were busy", linear(unit), "share of the machine", busy), folder, "utilisation")?;
+    let mut busy = lines(Stroke::Line, &|at| f64::from(at.1) / processors);
+    let title = if span > SMOOTH_DAYS * DAY_S {
+        for series in &mut busy {
+            series.points = smoothed(&series.points);
+        }
+        format!(
+            "Utilisation, moving average of {:.1} days",
+            span as f64 * WINDOW as f64 / (POINTS as u64 * DAY_S) as f64
+        )
+    } else {
+        "Utilisation".to_owned()
+    };
+    write(&chart(&title, linear(unit), "share of processors in use", busy), folder, "utilisation")?;
     let queue = lines(Stroke::Steps, &|at| f64::from(at.2));
-    write(&chart("Jobs that waited", linear(unit), "jobs", queue), folder, "queue")?;
+    write(&chart("Pending jobs", linear(unit), "jobs", queue), folder, "queue")?;
     let waits = runs.iter().enumerate().map(|(color, run)| cumulated(trace, run, color)).collect();
     let seconds = Axis { label: "wait, seconds".into(), log: true };
-    write(&chart("Jobs that waited no longer", seconds, "share of all jobs", waits), folder, "waits")?;
+    write(
+        &chart("Waiting times, cumulative distribution", seconds, "share of jobs that waited no longer", waits),
+        folder,
+        "waits",
+    )?;
     for run in runs {
-        let title = format!("Who held which processors, {}", run.policy);
-        let gantt = chart(&title, linear("hours"), "processor", gantt(trace, run));
+        let (from, boxes) = gantt(trace, run);
+        let day = (from - trace.jobs.first().map_or(from, |job| job.submit)) / DAY_S + 1;
+        let title =
+            format!("Gantt chart, {}: days {day} to {}, around the longest queue", run.policy, day + GANTT_DAYS);
+        let gantt = chart(&title, linear(&format!("hours from day {day} on")), "processor", boxes);
         write(&gantt, folder, &format!("gantt-{}", run.policy))?;
     }
     Ok(())
+}
+
+/// Returns points with the average of `WINDOW` points around each.
+fn smoothed(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let around = |at: usize| &points[at.saturating_sub(WINDOW / 2)..points.len().min(at + WINDOW / 2 + 1)];
+    let mean = |window: &[(f64, f64)]| window.iter().map(|point| point.1).sum::<f64>() / window.len() as f64;
+    points.iter().enumerate().map(|(at, point)| (point.0, mean(around(at)))).collect()
 }
 
 fn linear(label: &str) -> Axis {
@@ -68,8 +97,8 @@ fn cumulated(trace: &Trace, run: &Run, color: usize) -> Series {
     Series { name: run.policy.into(), stroke: Stroke::Line, color, points }
 }
 
-/// Returns the boxes of jobs on processors, in the days around the longest queue.
-fn gantt(trace: &Trace, run: &Run) -> Vec<Series> {
+/// Returns the time at which the chart begins, and the boxes of jobs on processors in the days around the longest queue.
+fn gantt(trace: &Trace, run: &Run) -> (u64, Vec<Series>) {
     let first = trace.jobs.first().map_or(0, |job| job.submit);
     let course = course(&trace.jobs, &run.schedule.starts, POINTS);
     let peak = course.iter().max_by_key(|at| at.2).map_or(0, |at| first + at.0);
@@ -95,7 +124,7 @@ fn gantt(trace: &Trace, run: &Run) -> Vec<Series> {
             }
         }
     }
-    series
+    (from, series)
 }
 
 /// Returns the processors covered by those rows of the chart (`height` processors each) that have their middle

@@ -1,6 +1,7 @@
 //! The table of options of sbatch, srun and salloc. It is used for command lines, `#SBATCH` lines, environment
 //! variables and `--help`.
 
+pub mod apply;
 pub mod asked;
 pub mod collect;
 pub mod counts;

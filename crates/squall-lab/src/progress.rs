@@ -10,7 +10,7 @@ const WIDTH: usize = 40;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A progress bar.
-pub(super) struct Progress {
+pub(crate) struct Progress {
     all: usize,
     state: Option<Mutex<State>>,
 }
@@ -23,13 +23,13 @@ struct State {
 
 impl Progress {
     /// Creates a bar that shows 0 of `all` units of work.
-    pub(super) fn new(all: usize) -> Self {
+    pub(crate) fn new(all: usize) -> Self {
         let watched = std::io::stderr().is_terminal();
         let state = State { done: 0, drawn: Instant::now(), visible: false };
         Self { all: all.max(1), state: watched.then(|| Mutex::new(state)) }
     }
     /// Adds `count` to the finished units of work, and redraws the bar if `PAUSE` has passed since the last time.
-    pub(super) fn more(&self, count: usize) {
+    pub(crate) fn more(&self, count: usize) {
         let Some(Ok(mut state)) = self.state.as_ref().map(Mutex::lock) else { return };
         state.done += count;
         if state.drawn.elapsed() >= PAUSE {
@@ -41,7 +41,7 @@ impl Progress {
         }
     }
     /// Removes the bar from the terminal.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         if let Some(Ok(state)) = self.state.as_ref().map(Mutex::lock)
             && state.visible
         {
