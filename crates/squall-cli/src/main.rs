@@ -185,10 +185,10 @@ fn help() {
     let topics: Vec<&str> = TOPICS.iter().map(|(topic, _)| *topic).collect();
     let _ = write!(
         text,
-        "\nsquall help COMMAND, or squall help TOPIC. Topics:\n  {}\n  {}\n\n\
+        "\nsquall help COMMAND, or squall help TOPIC. Topics: {},\n{}\n\n\
          First steps: squall up; squall sbatch --wrap hostname; squall squeue; squall sacct; squall down\n",
-        topics[..6].join(", "),
-        topics[6..].join(", "),
+        topics[..4].join(", "),
+        topics[4..].join(", "),
     );
     print(&text);
 }
