@@ -35,7 +35,6 @@ use crate::control::state::job::{Job, Phase};
 use crate::control::state::node::Partition;
 use crate::control::state::reading::is_by_itself;
 use crate::control::state::reading::outcome_of;
-use crate::invariant::invariant;
 
 /// How often limits on usage over time are compared with the usage.
 const BUDGETS_EVERY: Span = Span::from_secs(60);
@@ -231,11 +230,9 @@ pub(crate) fn schedule(c: &mut Controller, now: Time, out: &mut Out) {
 fn begin(c: &mut Controller, now: Time, start: Start, out: &mut Out) {
     let Item { id, array } = start.item;
     let id = if array { pending::next_task(&c.state, id) } else { Some(id) };
-    let Some(id) = id else { return invariant!("a planned array has a task left") };
+    let Some(id) = id else { return };
     let attempt = c.state.jobs.get(&id).map_or(Attempt(0), |job| job.attempt);
-    let Some(Partition { config, .. }) = c.state.partitions.get(start.partition) else {
-        return invariant!("a plan names a partition of this state");
-    };
+    let Some(Partition { config, .. }) = c.state.partitions.get(start.partition) else { return };
     let partition = config.name.clone();
     let Given { alloc, gres, slot, .. } = start.given;
     c.commit(now, Event::JobStarted { id, attempt: Attempt(attempt.0 + 1), partition, alloc }, out);
