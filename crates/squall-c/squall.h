@@ -24,7 +24,8 @@ typedef struct squall squall;
  * fields at the end; programs that were compiled with this one continue to work. */
 #define SQUALL_JOB .size = sizeof(squall_job)
 typedef struct squall_job {
-    size_t size;              /* of this struct, bytes, the same in all jobs of a call; 0: that of its first version */
+    size_t size;              /* of this struct, bytes, the same in all jobs of a call; 0: that of its first version,
+                                 for a call with one job */
     const char *script;       /* its text, from "#!" on */
     const char *name;         /* default: "job" */
     const char *work_dir;     /* default: this process's */

@@ -40,9 +40,12 @@ int main(void)
     }
 
     squall_job some[] = {
-        {.script = "#!/bin/sh\necho $WORD; exit $1\n", .name = "tells", .output = "told", .env = env, .args = args},
-        {.script = "#!/bin/sh\nsleep 1000\n", .hold = 1, .time_limit_s = 60, .tasks = 2, .memory_mb = 10},
+        {SQUALL_JOB, .script = "#!/bin/sh\necho $WORD; exit $1\n", .name = "tells", .output = "told", .env = env, .args = args},
+        {SQUALL_JOB, .script = "#!/bin/sh\nsleep 1000\n", .hold = 1, .time_limit_s = 60, .tasks = 2, .memory_mb = 10},
     };
+    some[0].size = some[1].size = 0;
+    check(squall_submit(squall, some, 2, ids) == -1 && strstr(squall_error(), "SQUALL_JOB") != NULL, "several jobs have a size");
+    some[0].size = some[1].size = sizeof some[0];
     check(squall_submit(squall, some, 2, ids) == 0, "others are accepted");
     check(squall_states(squall, ids + 1, 1, states) == 0 && states[0] == SQUALL_PENDING, "who is held waits");
     check(squall_cancel(squall, ids + 1, 1) == 0, "it can be ended");

@@ -8,7 +8,7 @@ use crate::options::asked::Asked;
 use crate::options::{Stop, Tool, collect, counts};
 
 /// Options on which the command itself acts, or that need its process.
-const OF_THE_COMMAND: [&str; 17] = [
+const OF_THE_COMMAND: [&str; 16] = [
     "clusters",
     "export",
     "export-file",
@@ -20,7 +20,6 @@ const OF_THE_COMMAND: [&str; 17] = [
     "quiet",
     "test-only",
     "uid",
-    "umask",
     "usage",
     "verbose",
     "version",
@@ -66,7 +65,7 @@ mod tests {
         assert_eq!((spec.qos.as_deref(), spec.need.constraint.as_deref()), (Some("high"), Some("amd")));
         assert!(spec.array.is_some() && spec.options.gpus.total.is_some() && spec.name == "job");
         let wrong = |options: &[&str]| applied(options).unwrap_err();
-        assert!(wrong(&["--array=x"]).contains("Invalid --array specification"), "{}", wrong(&["--array=x"]));
+        assert!(wrong(&["--array=x"]).contains("Invalid job array specification"), "{}", wrong(&["--array=x"]));
         assert_eq!(wrong(&["file"]), "`file` is no option of sbatch");
         assert_eq!(wrong(&["--wait"]), "--wait is for the command sbatch, not for a program");
         assert!(wrong(&["--nosuch"]).contains("unrecognized option '--nosuch'"));
