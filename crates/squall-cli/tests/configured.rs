@@ -307,7 +307,7 @@ const BY_HAND: &str = "cluster = \"lab\"\n[[nodes]]\nname = \"n1\"\ncpus = 2\nfo
     [[partitions]]\nname = \"all\"\ndefault = true\nmax_time_s = 172800\ndefault_time_s = 1800\n\
     [[partitions]]\nname = \"quick\"\nnodes = \"n[2-3]\"\nmax_time_s = 600\n";
 
-/// A slurm.conf starts a cluster that places jobs as one whose configuration was written by hand.
+/// A slurm.conf starts a cluster that places jobs as one with a configuration that was written by hand.
 #[test]
 fn slurms_configuration_places_jobs_as_one_by_hand() {
     let placed = |c: &Cluster| {

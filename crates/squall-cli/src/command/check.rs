@@ -61,7 +61,7 @@ fn check(path: &Path) -> Result<String, String> {
     Ok(format!("{text}{}: good: {}\n", path.display(), shown(&checked.config)))
 }
 
-/// Puts the line of `text` before a message about a node, whose name stands in backticks in the message.
+/// Puts the line of `text` before a message about a node. The message has the node's name in backticks.
 fn at_line(text: &str, problem: &str) -> String {
     let name = problem.split('`').nth(1).map(|name| format!("\"{name}\""));
     let line = name.and_then(|name| text.lines().position(|line| line.contains(&name)));

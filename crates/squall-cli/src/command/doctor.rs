@@ -407,7 +407,7 @@ fn keys(place: &Place, findings: &mut Vec<Finding>) {
         }
     };
     for entry in entries.flatten() {
-        // Folders hold public keys and invitations, whose secrets are not stored; the outer folder keeps them closed.
+        // Folders hold public keys and hashes of invitations; the outer folder keeps them closed.
         if let Some(meta) = entry.metadata().ok().filter(std::fs::Metadata::is_file) {
             look(&entry.path(), &meta);
         }

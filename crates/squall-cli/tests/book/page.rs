@@ -35,7 +35,7 @@ pub(crate) struct Command {
     pub(crate) exit: i32,
 }
 
-/// The users of the machines, whose names stand in prompts too.
+/// The users of the machines. Prompts may have their names.
 const USERS: [&str; 3] = ["root", "alice", "bob"];
 
 /// Commands that only look. They are repeated until the output is as shown, as a reader would who has just submitted.

@@ -183,7 +183,7 @@ fn attached(site: &Site) {
     assert_eq!(site.end_of(&job), "COMPLETED|0:0");
 }
 
-/// Root of the login host is nobody there, unless the site allows it.
+/// Root of the login host has no rights in the cluster, unless the site allows it.
 fn operators(site: &Site) {
     let drain = ["scontrol", "update", "nodename=n2", "state=drain", "reason=test"];
     let state = || site.ok(&["sinfo", "-h", "-n", "n2", "-o", "%T"]);

@@ -58,7 +58,7 @@ async fn serve(place: &Place) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks the controller until it answers. It refuses a host with a revoked key, whose commands are told so by the
+/// Asks the controller until it answers. It refuses a host with a revoked key; that host's commands are told so by the
 /// controller: the daemon goes on, since the host may be let in again.
 async fn try_on(place: Place, errands: Errands) {
     let mut pause = PAUSES.0;

@@ -31,7 +31,7 @@ fn set_by_test() -> i64 {
 /// Whether the machine's clock is synchronised with others, e.g. by NTP. None: the kernel does not tell.
 pub(crate) fn is_synchronised() -> Option<bool> {
     let mut state = MaybeUninit::<libc::timex>::zeroed();
-    // SAFETY: the pointer is valid for the call, and a request whose bytes are all 0 changes nothing.
+    // SAFETY: the pointer is valid for the call, and a request that is all zeros changes nothing.
     match unsafe { libc::adjtimex(state.as_mut_ptr()) } {
         -1 => None,
         code => Some(code != libc::TIME_ERROR),

@@ -36,7 +36,7 @@ impl<'a> Line<'a> {
     }
 
     /// Reads the line's settings by a table and reports those that are not taken. Returns the settings that are, and
-    /// those whose rule is [`Rule::Elsewhere`], of which the caller must report itself.
+    /// those with the rule [`Rule::Elsewhere`], which the caller must report itself.
     pub(super) fn settings(&self, keys: &'static [(&'static str, Rule)], report: &mut Report) -> Settings {
         let mut settings = Settings::new();
         for pair in self.pairs {
