@@ -43,7 +43,7 @@ pub fn run(place: &Place) -> ! {
 /// Returns all daemons that the cluster has on this machine, each with its state folder.
 fn daemons(place: &Place) -> Result<Vec<(Daemon, Place)>, String> {
     if let Some(joined) = Trust::of(place).joined().map_err(|e| e.to_string())? {
-        return Ok(vec![(Daemon::Node(joined.name), place.clone())]);
+        return Ok(vec![(Daemon::of(&joined), place.clone())]);
     }
     let mut all = Vec::new();
     let mut add = |place: &Place, config: &Config| {
@@ -118,9 +118,23 @@ impl Supervised {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::{PAUSES, Supervised, update};
+    use super::{PAUSES, Supervised, daemons, update};
     use crate::life::Daemon;
+    use crate::trust::{Joined, Trust};
     use squall_files::place::Place;
+
+    #[test]
+    fn a_machine_that_has_joined_has_one_daemon() {
+        let dir = std::env::temp_dir().join(format!("squall-supervise-{}", std::process::id()));
+        let place = Place::at(&dir).unwrap();
+        crate::life::make_folders(&place).unwrap();
+        for (login, daemon) in [(false, Daemon::Node("far".to_owned())), (true, Daemon::Login)] {
+            let joined = Joined { name: "far".to_owned(), controller: "head:1".to_owned(), key: [7; 32], login };
+            Trust::of(&place).note_joined(&joined).unwrap();
+            assert_eq!(daemons(&place).unwrap(), [(daemon, place.clone())]);
+        }
+        std::fs::remove_dir_all(dir).unwrap();
+    }
 
     #[test]
     fn daemons_come_and_go_with_the_configuration_and_keep_their_pauses() {

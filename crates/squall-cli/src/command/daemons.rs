@@ -146,6 +146,12 @@ const LOGIN_FLAGS: &[Flag] = &[
         "token that `squall token --login NAME` printed; needed once (- reads it from standard input)",
     ),
     flag(
+        "join-only",
+        '\0',
+        Arg::None,
+        "join, and end: systemd's squall-login.service, or `squall up`, then starts the daemon",
+    ),
+    flag(
         "state",
         '\0',
         Arg::Needed("DIR"),
@@ -191,6 +197,16 @@ impl Options {
     }
 }
 
+impl Options {
+    /// Refuses `--join-only` without a controller to join.
+    fn join_only_with_controller(&self) -> Result<(), String> {
+        if self.join_only && self.controller.is_none() {
+            return Err("--join-only goes with --controller HOST:PORT".to_owned());
+        }
+        Ok(())
+    }
+}
+
 /// Runs `squall controller`.
 pub(crate) fn controller(args: &[OsString]) -> ExitCode {
     finish(&CONTROLLER, args, |options| {
@@ -228,9 +244,7 @@ pub(crate) fn node(args: &[OsString]) -> ExitCode {
         if options.token.as_deref().is_some_and(|token| token != "-") {
             return Err(format!("cannot begin anew without the token: {}", conceal(options)));
         }
-        if options.join_only && options.controller.is_none() {
-            return Err("--join-only goes with --controller HOST:PORT".to_owned());
-        }
+        options.join_only_with_controller()?;
         let place = super::place(options.state.as_deref())?;
         life::make_folders(&place)?;
         if options.rack {
@@ -269,6 +283,7 @@ pub(crate) fn login(args: &[OsString]) -> ExitCode {
         if options.token.as_deref().is_some_and(|token| token != "-") {
             return Err(format!("cannot begin anew without the token: {}", conceal(options)));
         }
+        options.join_only_with_controller()?;
         let place = super::place(options.state.as_deref())?;
         life::make_folders(&place)?;
         log(options, &place, &Daemon::Login)?;
@@ -276,6 +291,9 @@ pub(crate) fn login(args: &[OsString]) -> ExitCode {
         if let Some(controller) = &options.controller {
             let name = options.name.as_deref().ok_or("under which name? `squall token --login NAME` prints it")?;
             join(&place, (controller, name, true), options.token.as_deref())?;
+        }
+        if options.join_only {
+            return Ok(ExitCode::SUCCESS);
         }
         Ok(noded::login::run(&place))
     })

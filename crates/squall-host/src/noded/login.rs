@@ -14,6 +14,7 @@ use tracing::{error, info, warn};
 use super::errands::{Errands, Membership};
 use super::voucher;
 use crate::logging;
+use crate::service;
 use crate::sys::limits;
 use crate::trust::Trust;
 
@@ -49,10 +50,13 @@ async fn serve(place: &Place) -> io::Result<()> {
     }
     voucher::open(place, &membership)?;
     info!(host = membership.joined.name, controller = membership.joined.controller, "login daemon starts");
+    service::ready();
+    spawn_local(service::beat());
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
+    service::stopping();
     // Removes the socket, so that no command tries it; if it is missing already, that is as good.
     drop(std::fs::remove_file(place.controller_socket()));
     Ok(())
