@@ -64,6 +64,15 @@ const FRONT_FLAGS: &[Flag] = &[
     flag("detached", '\0', Arg::None, ""),
 ];
 
+const WHERE_TO_JOIN: Flag = flag(
+    "controller",
+    '\0',
+    Arg::Needed("HOST:PORT"),
+    "join the cluster of the controller there, with --name and --token",
+);
+
+const NAME_TO_JOIN: Flag = flag("name", '\0', Arg::Needed("NAME"), "name under which this machine joins");
+
 /// `squall node`, for its help, manual page and completion.
 pub(crate) static NODE: Page = Page {
     name: "squall node",
@@ -80,13 +89,8 @@ When a rack gets SIGUSR1, the daemon of a random node that has children dies as 
 
 const NODE_FLAGS: &[Flag] = &[
     flag("help", 'h', Arg::None, "show this help"),
-    flag(
-        "controller",
-        '\0',
-        Arg::Needed("HOST:PORT"),
-        "join the cluster of the controller there, with --name and --token",
-    ),
-    flag("name", '\0', Arg::Needed("NAME"), "name under which this machine joins"),
+    WHERE_TO_JOIN,
+    NAME_TO_JOIN,
     flag(
         "token",
         '\0',
@@ -132,13 +136,8 @@ on the controller's machine.
 
 const LOGIN_FLAGS: &[Flag] = &[
     flag("help", 'h', Arg::None, "show this help"),
-    flag(
-        "controller",
-        '\0',
-        Arg::Needed("HOST:PORT"),
-        "join the cluster of the controller there, with --name and --token",
-    ),
-    flag("name", '\0', Arg::Needed("NAME"), "name under which this machine joins"),
+    WHERE_TO_JOIN,
+    NAME_TO_JOIN,
     flag(
         "token",
         '\0',
