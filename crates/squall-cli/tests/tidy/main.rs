@@ -24,8 +24,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("text", &["model", "files"]),
     ("client", &["model", "files", "text"]),
     ("c", &["model", "text", "client"]),
+    ("rest", &["model", "files", "text", "client"]),
     ("lab", &["model", "files", "sched", "engine", "store", "host", "sim", "text", "client"]),
-    ("cli", &["model", "files", "sched", "engine", "host", "sim", "text", "client", "lab"]),
+    ("cli", &["model", "files", "sched", "engine", "host", "sim", "text", "client", "lab", "rest"]),
 ];
 
 /// The only libraries that the pure crates may use.
