@@ -3,19 +3,26 @@
 //! A caller that expects a long wait polls the socket (`stream`) or sets the timeout (`wait_up_to`).
 
 use std::fmt;
-use std::io::{self, Read};
+use std::io::{self, IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_send_buffer_size, set_socket_timeout};
-use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sendmsg,
+    socket_with,
+};
 use squall_files::place::{Place, SocketPath};
 use squall_model::codec::{self, CodecError, HEADER_BYTES};
+use squall_model::encoding;
 use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};
 use squall_model::wire::info::JobsPage;
-use squall_model::wire::{Hello, Incompatible, Role};
+use squall_model::wire::join::{BEARER, Bearer, SOCKET};
+use squall_model::wire::{Hello, Incompatible, Proof, Role};
 
 use squall_text::refusal;
 
@@ -123,12 +130,33 @@ impl Client {
 
     /// Connects to the given cluster. `command` is the name of this command.
     pub fn connect_to(place: &Place, command: &str) -> Result<Self, ClientError> {
+        Self::connect_as(place, command, Proof::Peer)
+    }
+
+    /// Connects to the given cluster as the bearer of a token. `command` is the name of this program.
+    pub fn connect_with(place: &Place, command: &str, bearer: &Bearer) -> Result<Self, ClientError> {
+        Self::connect_as(place, command, Proof::Scheme(BEARER.to_owned(), encoding::to_vec(bearer)))
+    }
+
+    /// Connects to the given cluster as the user at the other end of `socket`, which the cluster's HTTP server has
+    /// accepted. `command` is the name of this program.
+    pub fn connect_for(place: &Place, command: &str, socket: BorrowedFd<'_>) -> Result<Self, ClientError> {
+        let mut client = Self::connect_as(place, command, Proof::Scheme(SOCKET.to_owned(), Vec::new()))?;
+        client.greet()?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let sockets = [socket];
+        control.push(SendAncillaryMessage::ScmRights(&sockets));
+        sendmsg(&client.stream, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL).map_err(io::Error::from)?;
+        Ok(client)
+    }
+
+    fn connect_as(place: &Place, command: &str, proof: Proof) -> Result<Self, ClientError> {
         let path = place.controller_socket();
         let failed = |e: io::Error| ClientError::Connect(format!("{}: {e}", path.display()));
         let short = SocketPath::new(&path).map_err(failed)?;
         let stream = connect(short.as_path()).map_err(failed)?;
-        let role = Role::Client(command.into());
-        let hello = Hello::new(role);
+        let hello = Hello { proof, ..Hello::new(Role::Client(command.into())) };
         let mut greeting = Vec::new();
         codec::encode(&hello, &mut greeting)?;
         Ok(Self { stream, greeting, cluster: None, absent: Vec::new() })
@@ -260,7 +288,7 @@ fn write(stream: &UnixStream, mut bytes: &[u8]) -> Result<(), ClientError> {
 }
 
 /// Reads and decodes the next frame from the controller.
-pub(crate) fn read<T: squall_model::encoding::Decoded>(stream: &mut impl Read) -> Result<T, ClientError> {
+pub(crate) fn read<T: encoding::Decoded>(stream: &mut impl Read) -> Result<T, ClientError> {
     let mut head = [0; HEADER_BYTES];
     stream.read_exact(&mut head)?;
     let (length, crc) = codec::header(head)?;

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -61,6 +62,17 @@ pub(crate) struct SealedWriter {
     /// Encrypted records: the bytes before `sent` have been sent.
     sealed: Vec<u8>,
     sent: usize,
+}
+
+impl Reader {
+    /// Receives one byte that comes with a file descriptor, and returns the descriptor. Only a peer on this machine can
+    /// send one, and only before anything else that is not read yet.
+    pub(crate) async fn descriptor(&self) -> io::Result<OwnedFd> {
+        match self {
+            Self::Local(reader) if reader.buffer().is_empty() => reader.get_ref().descriptor().await,
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
 }
 
 /// Returns both halves of a connection on this machine.

@@ -2,14 +2,17 @@
 //! something, as there is room to write again: with short messages, that is twice as often as anything arrives. These
 //! streams are woken by arriving bytes, and by room only while a write is waiting for it.
 
-use std::io;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, Shutdown, recv, recvmsg, send, shutdown,
+};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
@@ -49,6 +52,32 @@ impl Direct {
     pub(crate) fn write(&self, bytes: &[u8]) -> usize {
         // An error shows again when the rest is written by the [`Writer`].
         send(self.0.get_ref(), bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).unwrap_or(0)
+    }
+}
+
+impl Reader {
+    /// Receives one byte that comes with a file descriptor, and returns the descriptor. Err of kind `InvalidData`: none
+    /// came with it.
+    pub(crate) async fn descriptor(&self) -> io::Result<OwnedFd> {
+        loop {
+            let mut ready = self.0.readable().await?;
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let mut byte = [0];
+            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+            match recvmsg(self.0.get_ref(), &mut [IoSliceMut::new(&mut byte)], &mut control, flags) {
+                Ok(_) => {
+                    let descriptors = control.drain().filter_map(|message| match message {
+                        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+                        _ => None,
+                    });
+                    return descriptors.flatten().next().ok_or_else(|| io::ErrorKind::InvalidData.into());
+                }
+                Err(Errno::AGAIN) => ready.clear_ready(),
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
     }
 }
 

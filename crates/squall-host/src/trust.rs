@@ -361,6 +361,28 @@ impl Trust {
         durable::write(path, bytes, 0o600)
     }
 
+    /// Returns the content of a file in the folder of keys, named by its folders and its name. None: there is none.
+    pub(crate) fn read(&self, path: &[&str]) -> io::Result<Option<Vec<u8>>> {
+        match fs::read(self.path(path)?) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            read => read.map(Some),
+        }
+    }
+
+    /// Creates a file in the folder of keys, durably. Err of kind `AlreadyExists`: there is one of this name.
+    pub(crate) fn create(&self, path: &[&str], bytes: &[u8]) -> io::Result<()> {
+        self.keep_new(&self.path(path)?, bytes)
+    }
+
+    /// Writes a file in the folder of keys, durably, replacing an existing one.
+    pub(crate) fn write(&self, path: &[&str], bytes: &[u8]) -> io::Result<()> {
+        self.keep(&self.path(path)?, bytes)
+    }
+
+    fn path(&self, parts: &[&str]) -> io::Result<PathBuf> {
+        parts.iter().try_fold(self.folder.clone(), |folder, part| Ok(folder.join(safe(part)?)))
+    }
+
     fn make_folder_of(&self, path: &Path) -> io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(path.parent().unwrap_or(&self.folder))
     }

@@ -25,6 +25,7 @@ pub fn text(refusal: &Refusal) -> String {
         },
         Refusal::DependencyProblem => "Job dependency problem",
         Refusal::AccessDenied | Refusal::HeldByAdmin | Refusal::NotFrom(..) => "Access/permission denied",
+        Refusal::BadToken(_) => "Protocol authentication error",
         Refusal::Held => "Job is in held state, pending scheduler release",
         Refusal::AlreadyDone => "Job/step already completing or completed",
         Refusal::NotPending => "Job is no longer pending execution",
@@ -128,6 +129,7 @@ pub fn detail(refusal: &Refusal) -> Option<String> {
             Some(format!("reservation {name} is for others; scontrol show reservation"))
         }
         Refusal::NotFrom(host, problem) => Some(not_from(host, *problem)),
+        Refusal::BadToken(problem) => Some(problem.clone()),
         Refusal::NotRequeueable => Some("the job was submitted with --no-requeue, or is no batch job".to_owned()),
         _ => None,
     }

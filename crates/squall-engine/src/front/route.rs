@@ -89,6 +89,9 @@ pub(super) fn route(cells: &Cells, request: Request, bringing: Option<u32>) -> R
             let cell = bringing.ok_or_else(|| Refusal::NotSupported("a piece of no file".to_owned()))?;
             Ok(Route::one(How::Through, cell, request))
         }
+        Request::Caller | Request::Token { .. } | Request::RevokeTokens { .. } => Err(Refusal::NotSupported(
+            "each cell has tokens of its own: ask one, by its folder in SQUALL_STATE".to_owned(),
+        )),
         Request::Policy | Request::ChangePolicy { .. } | Request::Shares => Err(Refusal::NotSupported(
             "each cell keeps its own accounts, limits and shares: ask one, by its folder in SQUALL_STATE".to_owned(),
         )),

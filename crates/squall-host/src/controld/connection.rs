@@ -10,17 +10,20 @@ use std::time::Duration;
 
 use squall_engine::control::Who;
 use squall_model::encoding;
-use squall_model::wire::client::Request;
+use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::fabric::UpFrame;
-use squall_model::wire::join::{VOUCHED, Vouched};
+use squall_model::wire::join::{BEARER, Bearer, SOCKET, VOUCHED, Vouched};
 use squall_model::wire::{Hello, Proof, Role};
+use tokio::net::unix::UCred;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
 use crate::auth::{Account, Authority, Claim, Hosts, Users, is_operator};
+use crate::bearer::{Bearers, Borne};
 use crate::hop::{self, Reader, Writer};
 use crate::link::{self, Outgoing};
+use crate::sys::clock;
 
 pub(super) use remote::Gate;
 
@@ -37,6 +40,8 @@ const CONNECTIONS_OF_HOST_MAX: usize = CONNECTIONS_MAX / 8;
 const OUTGOING_BYTES_MAX: usize = 512 << 20;
 /// Time within which a peer must send its greeting.
 const GREETING_TIME: Duration = Duration::from_secs(10);
+/// Longest time between two looks at the clock for the expiry of a token, seconds.
+const EXPIRY_POLL_S: u64 = 60;
 /// Time within which a client must send its first request.
 const FIRST_REQUEST_TIME: Duration = Duration::from_mins(1);
 
@@ -151,12 +156,13 @@ pub(super) struct Door {
     clients: Arc<Semaphore>,
     users: Users,
     hosts: Hosts,
+    bearers: Bearers,
 }
 
 impl Door {
     /// Makes the door, and the queues of its arrivals. `files`: how many files the process may have open. A quarter of
     /// them is reserved for the journal and other files, and an eighth of the connections for nodes.
-    pub(super) fn new(cluster: String, files: usize) -> (Arc<Self>, Inbox) {
+    pub(super) fn new(cluster: String, files: usize, bearers: Bearers) -> (Arc<Self>, Inbox) {
         let (to_nodes, nodes) = mpsc::channel(ARRIVALS_MAX);
         let (to_users, users_inbox) = mpsc::channel(ARRIVALS_MAX);
         let arrivals = Arrivals { nodes: to_nodes, users: to_users };
@@ -167,7 +173,7 @@ impl Door {
         let users = Users::within(CONNECTIONS_OF_USER_MAX, files);
         let hosts = Hosts::of_machines(CONNECTIONS_OF_HOST_MAX, files);
         let (cluster, last, authority) = (cluster.into(), AtomicU64::new(0), Arc::default());
-        (Arc::new(Self { cluster, last, arrivals, authority, seats, clients, users, hosts }), inbox)
+        (Arc::new(Self { cluster, last, arrivals, authority, seats, clients, users, hosts, bearers }), inbox)
     }
 
     /// Returns a function that reports, from any thread, that the last piece of a multicast window was sent.
@@ -212,6 +218,7 @@ impl Door {
             clients: Arc::clone(&self.clients),
             users: self.users.clone(),
             hosts: self.hosts.clone(),
+            bearers: self.bearers.clone(),
         }
     }
 }
@@ -225,6 +232,7 @@ struct Guest {
     clients: Arc<Semaphore>,
     users: Users,
     hosts: Hosts,
+    bearers: Bearers,
 }
 
 impl Guest {
@@ -241,12 +249,15 @@ impl Guest {
         match hello.role {
             Role::Client(_) => {
                 let Ok(_seat) = self.clients.try_acquire() else { return Ok(()) };
-                let (uid, gid) = known(&hello.proof, peer.uid(), peer.gid())?;
-                let front = hello.proof != Proof::Peer;
-                let Ok(also) = front.then(|| self.users.enter(uid).ok_or(())).transpose() else { return Ok(()) };
+                let Named { uid, gid, until } = match self.known(&hello.proof, &reader, peer).await? {
+                    Ok(named) => named,
+                    Err(problem) => return deny(&mut reader, &mut writer, Refusal::BadToken(problem)).await,
+                };
+                let other = hello.proof != Proof::Peer;
+                let Ok(also) = other.then(|| self.users.enter(uid).ok_or(())).transpose() else { return Ok(()) };
                 let who = self.identify(uid, gid).await?;
                 let account = also.as_ref().unwrap_or(&entered).account();
-                self.converse(&mut reader, writer, &who, None, account, std::future::pending()).await
+                self.converse(&mut reader, writer, &who, None, account, expired(until)).await
             }
             Role::Node(_) if is_operator(peer.uid()) && hello.proof == Proof::Peer => {
                 let out = Outgoing::new(OUTGOING_BYTES_MAX);
@@ -262,6 +273,37 @@ impl Guest {
 
     fn understands(&self, hello: &Hello) -> bool {
         hello.agreed().is_ok() && (hello.cluster.is_empty() || *hello.cluster == *self.cluster)
+    }
+
+    /// Returns the user as whom a client may act: the one that the kernel reports, the one for whom a front run by an
+    /// operator vouches, the one of a token, or the peer of a connection of the HTTP server. Inner Err: why a token is
+    /// not accepted.
+    async fn known(&self, proof: &Proof, reader: &Reader, peer: UCred) -> io::Result<Result<Named, String>> {
+        let (scheme, bytes) = match proof {
+            Proof::Peer => return Ok(Ok(Named { uid: peer.uid(), gid: peer.gid(), until: None })),
+            Proof::Scheme(scheme, bytes) => (scheme.as_str(), bytes),
+        };
+        let invalid = |_| io::Error::from(io::ErrorKind::InvalidData);
+        match scheme {
+            VOUCHED if is_operator(peer.uid()) => {
+                let vouched: Vouched = encoding::from_slice(bytes).map_err(invalid)?;
+                Ok(Ok(Named { uid: vouched.uid, gid: vouched.gid, until: None }))
+            }
+            BEARER => {
+                let bearer: Bearer = encoding::from_slice(bytes).map_err(invalid)?;
+                let bearers = self.bearers.clone();
+                let borne = tokio::task::spawn_blocking(move || bearers.user(&bearer)).await;
+                let named = |Borne { user, until_s }| Named { uid: user.uid, gid: user.gid, until: Some(until_s) };
+                Ok(borne.map_err(io::Error::other)?.map(named))
+            }
+            SOCKET => {
+                let socket = timeout(GREETING_TIME, reader.descriptor()).await;
+                let socket = socket.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+                let (uid, gid) = self.bearers.peer_of(&socket)?;
+                Ok(Ok(Named { uid, gid, until: None }))
+            }
+            _ => Err(io::ErrorKind::PermissionDenied.into()),
+        }
     }
 
     async fn identify(&self, uid: u32, gid: u32) -> io::Result<Who> {
@@ -347,17 +389,32 @@ impl Guest {
     }
 }
 
-/// Returns user and group id of the peer: those that the kernel reports, or those for which a front vouches. Only
-/// fronts run by operators are trusted to vouch.
-fn known(proof: &Proof, uid: u32, gid: u32) -> io::Result<(u32, u32)> {
-    match proof {
-        Proof::Peer => Ok((uid, gid)),
-        Proof::Scheme(scheme, bytes) if scheme == VOUCHED && is_operator(uid) => {
-            let vouched: Vouched = encoding::from_slice(bytes).map_err(|_| io::ErrorKind::InvalidData)?;
-            Ok((vouched.uid, vouched.gid))
+/// A user as whom a client may act, and when that ends, seconds since 1970 (None: with the connection).
+struct Named {
+    uid: u32,
+    gid: u32,
+    until: Option<u64>,
+}
+
+/// Waits until the time `until_s` has passed (seconds since 1970); None: without end.
+async fn expired(until_s: Option<u64>) -> io::Result<()> {
+    let Some(until_s) = until_s else { return std::future::pending().await };
+    loop {
+        let left_s = until_s.saturating_sub(clock::now().0 / 1_000_000);
+        if left_s == 0 {
+            return Err(io::ErrorKind::TimedOut.into());
         }
-        Proof::Scheme(..) => Err(io::ErrorKind::PermissionDenied.into()),
+        tokio::time::sleep(Duration::from_secs(left_s.min(EXPIRY_POLL_S))).await;
     }
+}
+
+/// Reads the first request of a client that may not act as a user, and refuses it.
+async fn deny(reader: &mut Reader, writer: &mut Writer, refusal: Refusal) -> io::Result<()> {
+    let first = timeout(GREETING_TIME, link::read::<Request>(reader)).await;
+    if first.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??.is_some() {
+        link::write(writer, &Answer::Refused(refusal)).await?;
+    }
+    Ok(())
 }
 
 async fn greeting(reader: &mut Reader) -> io::Result<Option<Hello>> {

@@ -3,15 +3,19 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use squall_engine::control::Who;
 use squall_files::place::Place;
 use squall_model::config::Config;
 use squall_model::job::{Blob, Digest};
 use squall_model::limits::FRAME_BYTES_MAX;
-use squall_model::wire::client::{Answer, Refusal};
+use squall_model::time::Time;
+use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::fabric::{DownFrame, Downward, Put};
 use squall_model::wire::node::Down;
 use squall_model::wire::sealed::Sealed;
 use squall_store::BlobReader;
+
+use crate::bearer::Bearers;
 
 /// Bytes of scripts and environments cached in memory.
 const CACHE_BYTES: usize = 16 << 20;
@@ -22,6 +26,7 @@ const PARCELS_MAX: usize = FRAME_BYTES_MAX / 4 * 3;
 /// Reads scripts and environments, of which the state machine has only the digests. Caches them in memory.
 pub(super) struct Desk {
     place: Place,
+    bearers: Bearers,
     blobs: Arc<dyn BlobReader>,
     cache: HashMap<Digest, Blob>,
     order: VecDeque<Digest>,
@@ -29,8 +34,8 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    pub(super) fn new(place: Place, blobs: Arc<dyn BlobReader>) -> Self {
-        Self { place, blobs, cache: HashMap::new(), order: VecDeque::new(), bytes: 0 }
+    pub(super) fn new(place: Place, blobs: Arc<dyn BlobReader>, bearers: Bearers) -> Self {
+        Self { place, bearers, blobs, cache: HashMap::new(), order: VecDeque::new(), bytes: 0 }
     }
 
     /// Caches blobs that are likely to be needed soon; drops the oldest ones beyond `CACHE_BYTES`.
@@ -113,6 +118,31 @@ impl Desk {
         content.map_or(Answer::Refused(Refusal::InvalidJobId), |blob| Answer::Script(blob.bytes))
     }
 
+    /// Issues a token, or revokes those of a user. Only operators may do that for others.
+    pub(super) fn tokens(&self, who: &Who, request: &Request, now: Time) -> Result<Answer, Refusal> {
+        let (Request::Token { user, .. } | Request::RevokeTokens { user }) = request else {
+            return Err(Refusal::NotSupported("tokens".to_owned()));
+        };
+        let user = user.as_ref().unwrap_or(&who.owner.user);
+        if *user != who.owner.user && !who.operator {
+            return Err(Refusal::AccessDenied);
+        }
+        let failed = |e: std::io::Error| Refusal::InvalidValue {
+            option: "username".to_owned(),
+            value: user.clone(),
+            problem: format!("its tokens can't be made or revoked: {e}"),
+        };
+        match request {
+            Request::Token { lifespan_s, .. } => {
+                self.bearers.issue(user, *lifespan_s, now.secs()).map(Answer::Token).map_err(failed)
+            }
+            _ => {
+                tracing::info!(user, by = who.owner.user, "tokens revoked");
+                self.bearers.revoke(user, now.secs()).map(|()| Answer::Done).map_err(failed)
+            }
+        }
+    }
+
     /// Reads the present configuration file. Err: the configuration is wrong, or changes the cluster's name.
     pub(super) fn read_config(&self, cluster: &str) -> Result<Config, Refusal> {
         let wrong = |problem: String| Refusal::InvalidValue {
@@ -142,7 +172,7 @@ mod tests {
     use squall_store::Log;
     use squall_store::memory::MemoryLog;
 
-    use super::{Blob, Desk, Digest, Down, DownFrame, Downward, Place, Put, Sealed};
+    use super::{Bearers, Blob, Config, Desk, Digest, Down, DownFrame, Downward, Place, Put, Sealed};
 
     fn start(script: Digest) -> Downward {
         let facts =
@@ -154,8 +184,8 @@ mod tests {
 
     /// Sends puts with scripts of these sizes; returns for each frame the number of its first message and their count.
     fn sent(sizes: &[usize]) -> Vec<(u64, usize)> {
-        let nowhere = std::env::temp_dir().join("squall-desk");
-        let mut desk = Desk::new(Place::at(&nowhere).unwrap(), MemoryLog::default().blobs());
+        let place = Place::at(&std::env::temp_dir().join("squall-desk")).unwrap();
+        let mut desk = Desk::new(place.clone(), MemoryLog::default().blobs(), Bearers::of(&place, &Config::default()));
         let blobs: Vec<Blob> = sizes.iter().zip(0..).map(|(size, fill)| Blob::new(vec![fill; *size])).collect();
         desk.remember(&blobs);
         let says = blobs.iter().map(|blob| start(blob.digest)).collect();

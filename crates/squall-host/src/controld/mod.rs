@@ -31,6 +31,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::spawn_local;
 use tracing::{error, info, warn};
 
+use crate::bearer::Bearers;
 use crate::config_files::{Checked, ConfigFiles};
 use crate::life;
 use crate::logging;
@@ -170,7 +171,8 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     log.settle();
     let terminate = signal(SignalKind::terminate()).map_err(ControllerError::io("wait for signals in", place.run()))?;
     let interrupt = signal(SignalKind::interrupt()).map_err(ControllerError::io("wait for signals in", place.run()))?;
-    let (door, inbox) = Door::new(config.cluster.clone(), files);
+    let bearers = Bearers::of(&place, &config);
+    let (door, inbox) = Door::new(config.cluster.clone(), files, bearers.clone());
     let gate = Gate::open(&place, &config)
         .await
         .map_err(ControllerError::io("open the port for other machines of", place.config()))?;
@@ -181,7 +183,7 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     if settings.accept_loss {
         machine.accept_loss();
     }
-    let mut daemon = Daemon::new(machine, Box::new(log), accounts, place.clone(), (mouth, clock));
+    let mut daemon = Daemon::new(machine, Box::new(log), accounts, (place.clone(), bearers), (mouth, clock));
     let start = Input::Start { config: Box::new(config), version: settings.version, host: life::host_name() };
     daemon.start(start).await?;
     let listener = listen(&place)?;

@@ -23,6 +23,7 @@ use super::connection::{Arrival, Inbox, Kind, Via};
 use super::desk::Desk;
 use super::fair::Fair;
 use super::meter::{self, Appended, Meter};
+use crate::bearer::Bearers;
 use crate::link::{self, Outgoing};
 use crate::logging;
 use crate::multicast::Mouth;
@@ -86,10 +87,10 @@ impl Daemon {
         machine: Controller,
         log: Box<dyn Log>,
         accounts: Accounts,
-        place: Place,
+        (place, bearers): (Place, Bearers),
         (mouth, clock): (Option<Mouth>, Clock),
     ) -> Self {
-        let desk = Desk::new(place, log.blobs());
+        let desk = Desk::new(place, log.blobs(), bearers);
         let now = clock.now();
         let (peers, meter) = (HashMap::new(), Meter::new(now));
         Self {
@@ -364,6 +365,13 @@ impl Daemon {
                         Err(refusal) => return self.refuse(id, refusal),
                     }
                 }
+            }
+            Request::Token { .. } | Request::RevokeTokens { .. } => {
+                let answer = self.desk.tokens(&who, &request, self.now).unwrap_or_else(Answer::Refused);
+                if let Some(out) = self.pipeline.open_out() {
+                    out.answers.push((CallerId(id), answer));
+                }
+                return;
             }
             Request::Diag { reset: true } if who.operator => self.meter.reset_after_answer(),
             _ => {}

@@ -112,6 +112,13 @@ pub const SECTIONS: &[Section] = &[
     top("Licenses and generic resources", "", RESOURCES),
     tables("gres", "Devices", "A table is a line of `gres.conf`. A `gres.conf` beside the file serves as well.", GRES),
     top("Network", "", NETWORK),
+    Section {
+        table: "rest",
+        repeated: false,
+        title: "HTTP server",
+        about: "It serves Slurm's REST interface, metrics and the dashboard.",
+        keys: REST,
+    },
     top("Topology", "", TOPOLOGY),
     tables("switches", "Switches", "Leaf switches with their nodes. Adjacent ones follow each other.", SWITCHES),
     Section {
@@ -372,6 +379,20 @@ const NETWORK: &[Key] = &[
         "IPv4 group for sending files to all machines at once; empty: by TCP only."),
     key("multicast_interface", &[], "address", "\"10.0.0.1\"",
         "The controller's interface for multicast; empty: that of `slurmctld_host` or the kernel's choice."),
+];
+
+#[rustfmt::skip]
+const REST: &[Key] = &[
+    key("listen", &[], "list of addresses", "\"0.0.0.0:6820,unix:/run/squall/rest.sock\"",
+        "Where the server listens: `HOST:PORT` or `unix:PATH`, several separated by commas; empty: there is no server."),
+    key("user", &[], "text", "\"squall-rest\"",
+        "User as which it runs if root starts it; empty: `nobody`."),
+    key("certificate", &[], "path", "\"/etc/squall/rest.pem\"",
+        "The server's certificate (PEM), with those that lead to its authority; empty: no TLS."),
+    key("certificate_key", &[], "path", "\"/etc/squall/rest.key\"",
+        "Key of the certificate (PEM)."),
+    key("jwks", &[], "path", "\"/etc/squall/jwks.json\"",
+        "Public keys (JWKS) of others that issue tokens; empty: only tokens of the cluster are valid."),
 ];
 
 #[rustfmt::skip]

@@ -8,6 +8,7 @@ mod here;
 mod keys;
 mod lack;
 mod log;
+mod rest;
 mod scheduler;
 mod text;
 mod words;
@@ -28,6 +29,7 @@ pub use here::Here;
 pub use keys::{Key, SECTIONS, Section};
 pub use lack::{LOW, Lack};
 pub use log::LogLevel;
+pub use rest::Rest;
 pub use scheduler::{SchedulerParameters, SchedulerType};
 pub use text::similar;
 
@@ -219,6 +221,8 @@ pub struct Config {
     /// Length of a time slice of gang scheduling. Default 30 s.
     #[serde(alias = "SchedulerTimeSlice")]
     pub scheduler_time_slice: TimeSlice,
+    /// The HTTP server of the cluster.
+    pub rest: Here<Rest>,
     /// How jobs that share cores share their time. None: `gang` if `PreemptMode` has `GANG`, otherwise `implicit`.
     #[serde(alias = "Coscheduling")]
     pub coscheduling: Option<Coscheduling>,
@@ -304,6 +308,7 @@ impl Default for Config {
             task_epilog: String::new(),
             multicast_interface: Here::default(),
             scheduler_time_slice: TimeSlice::default(),
+            rest: Here::default(),
             coscheduling: None,
         }
     }
@@ -544,6 +549,9 @@ impl Config {
                 "node_lost_s = {}: a node is lost after it is down, use node_timeout_s ({}) or more",
                 self.node_lost_s, self.node_timeout_s
             ));
+        }
+        if let Some((key, problem)) = self.rest.0.fault() {
+            return Err(format!("[rest] {key}: {problem}"));
         }
         self.check_preemption()?;
         self.check_ids()?;

@@ -17,6 +17,26 @@ pub const LOGIN_TOKEN: &str = "login-token";
 /// The scheme's bytes are an encoded [`Vouched`].
 pub const VOUCHED: &str = "vouched";
 
+/// Name of the authentication scheme ([`super::Proof::Scheme`]) for a client with a token of the cluster. The scheme's
+/// bytes are an encoded [`Bearer`].
+pub const BEARER: &str = "jwt";
+
+/// Name of the authentication scheme ([`super::Proof::Scheme`]) for a client that speaks for the peer of a socket. The
+/// scheme has no bytes. When the controller has greeted back, the client sends one byte with the connected socket
+/// (`SCM_RIGHTS`), and the kernel tells the controller which user connected to it.
+pub const SOCKET: &str = "socket";
+
+/// A token (JWT) of the cluster, and the user as whom its bearer wants to act.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct Bearer {
+    /// The token, as `scontrol token` prints it.
+    #[n(0)]
+    pub token: String,
+    /// Name of the user to act as: the token's own user, or any if that is an operator. None: the token's own user.
+    #[n(1)]
+    pub user: Option<String>,
+}
+
 /// Identity of a client on another machine, as the daemon there confirms it. The controller accepts it from a login
 /// host, and from a node for users that have a job on that node.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

@@ -116,6 +116,7 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         Request::Unreserve { name } => reserve::unreserve(c, ask, name, out),
         Request::Licenses => Ok(Some(query::licenses(c))),
         Request::Config => Ok(Some(query::config(c))),
+        Request::Caller => Ok(Some(query::caller(ask.who))),
         Request::Ping => Ok(Some(query::ping(c))),
         Request::Diag { reset } => query::diag(c, ask, reset),
         Request::QueryNodes { nodes, test, wait, write, time_ms } => {
@@ -129,6 +130,7 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         Request::Record(job, values) => record::record(c, ask, job, values, out),
         // The host answers these requests itself.
         Request::Accounting(_) | Request::History | Request::Script { .. } => not_yet("Accounting"),
+        Request::Token { .. } | Request::RevokeTokens { .. } => not_yet("Tokens"),
         Request::Reconfigure { config } => update_nodes::reconfigure(c, ask, config, out),
         Request::Unresolved | Request::Resolve { .. } | Request::Resolved { .. } => between_cells(c, ask, request, out),
     }

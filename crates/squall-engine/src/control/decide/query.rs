@@ -21,6 +21,12 @@ use crate::control::info::forecast;
 use crate::control::port::Who;
 use crate::control::state::{Found, State};
 
+/// Answers as whom the controller regards the caller.
+pub(crate) fn caller(who: &Who) -> Answer {
+    let owner = &who.owner;
+    Answer::Caller { uid: owner.uid, user: owner.user.clone(), group: owner.group.clone(), operator: who.operator }
+}
+
 /// Returns when the first pending jobs are expected to start: each once, in the partition where it starts first.
 pub(crate) fn expected(c: &mut Controller, ask: &Ask<'_>) -> Answer {
     let mut first: BTreeMap<Item, Reserved> = BTreeMap::new();

@@ -10,7 +10,7 @@ use squall_files::place::Place;
 use squall_files::users::{self, User};
 use squall_model::config::Config;
 use squall_model::encoding;
-use squall_model::wire::client::{Answer, HostProblem, Refusal, Request};
+use squall_model::wire::client::{HostProblem, Refusal};
 use squall_model::wire::join::{LOGIN_TOKEN, PublicKey, Question, TOKEN, Told, VOUCHED, Vouched};
 use squall_model::wire::{Proof, Role};
 use tokio::net::{TcpListener, TcpStream};
@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::{Door, GREETING_TIME, Guest, Kind, OUTGOING_BYTES_MAX, Via, greeting};
+use super::{Door, Guest, Kind, OUTGOING_BYTES_MAX, Via, deny, greeting};
 use crate::hop::{self, Reader, Writer};
 use crate::link::Outgoing;
 use crate::noise::KeyPair;
@@ -268,15 +268,6 @@ fn vouchable(
         return Ok(());
     }
     Err(HostProblem::NotInGroup(gid))
-}
-
-/// Answers a client's first request with a refusal.
-async fn deny(reader: &mut Reader, writer: &mut Writer, refusal: Refusal) -> io::Result<()> {
-    let first = timeout(GREETING_TIME, link::read::<Request>(reader)).await;
-    if first.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??.is_some() {
-        link::write(writer, &Answer::Refused(refusal)).await?;
-    }
-    Ok(())
 }
 
 async fn refuse<T>(writer: &mut Writer, asks: bool, name: &str) -> io::Result<T> {

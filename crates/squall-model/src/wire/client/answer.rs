@@ -241,6 +241,25 @@ pub enum Answer {
     /// Answers to questions of another cell.
     #[n(34)]
     Resolved(#[n(0)] Vec<(Question, Reply)>),
+    /// The user as whom the controller regards the caller.
+    #[n(40)]
+    Caller {
+        /// The user's id.
+        #[n(0)]
+        uid: u32,
+        /// The user's name.
+        #[n(1)]
+        user: String,
+        /// Name of the user's group.
+        #[n(2)]
+        group: String,
+        /// Whether the user may act on everything.
+        #[n(3)]
+        operator: bool,
+    },
+    /// A token (JWT) by which its bearer is a user.
+    #[n(41)]
+    Token(#[n(0)] String),
 }
 
 /// A job as users write it: `123` or `123_4`.
@@ -407,6 +426,9 @@ pub enum Refusal {
     /// The command comes from the machine with this name, and may not come from there for this reason.
     #[n(41)]
     NotFrom(#[n(0)] String, #[n(1)] HostProblem),
+    /// The caller's token is not accepted, for this reason.
+    #[n(42)]
+    BadToken(#[n(0)] String),
 }
 
 /// Why the controller does not accept a command from another machine.

@@ -484,6 +484,26 @@ pub enum Request {
         #[n(0)]
         jobs: JobSelection,
     },
+    /// Asks as whom the controller regards the caller. Answer: `Caller`.
+    #[n(60)]
+    Caller,
+    /// `scontrol token`: asks for a token (JWT), by which its bearer is the user. Answer: `Token`.
+    #[n(61)]
+    Token {
+        /// Name of the user, which only operators may give. None: the caller.
+        #[n(0)]
+        user: Option<String>,
+        /// Seconds for which the token is valid. None: without end.
+        #[n(1)]
+        lifespan_s: Option<u64>,
+    },
+    /// `scontrol token revoke`: makes all tokens invalid that a user has so far. Answer: `Done`.
+    #[n(62)]
+    RevokeTokens {
+        /// Name of the user, which only operators may give. None: the caller.
+        #[n(0)]
+        user: Option<String>,
+    },
 }
 
 impl Request {

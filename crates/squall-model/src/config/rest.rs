@@ -1,0 +1,76 @@
+//! Settings of the HTTP server.
+
+use serde::{Deserialize, Serialize};
+
+/// User as which the HTTP server runs if root starts it and the configuration names none.
+const USER: &str = "nobody";
+
+/// Settings of the HTTP server, which serves Slurm's REST interface, metrics and the dashboard.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Rest {
+    /// Where it listens: `HOST:PORT` or `unix:PATH`, several separated by commas. Empty: there is no HTTP server.
+    pub listen: String,
+    /// User as which it runs if root starts it. Empty: `nobody`.
+    pub user: String,
+    /// File with the server's certificate and those that lead to its authority (PEM). Empty: no TLS.
+    pub certificate: String,
+    /// File with the key of the certificate (PEM).
+    pub certificate_key: String,
+    /// File with public keys (JWKS, RFC 7517) of others that issue tokens. Empty: only tokens of the cluster are valid.
+    pub jwks: String,
+}
+
+impl Rest {
+    /// Returns the addresses at which the server listens.
+    pub fn addresses(&self) -> impl Iterator<Item = &str> {
+        self.listen.split(',').map(str::trim).filter(|address| !address.is_empty())
+    }
+
+    /// Returns the name of the user as which the server runs if root starts it.
+    pub fn user(&self) -> &str {
+        if self.user.is_empty() { USER } else { &self.user }
+    }
+
+    /// Returns whether the server is configured.
+    pub fn is_on(&self) -> bool {
+        self.addresses().next().is_some()
+    }
+
+    /// Returns what is wrong with the settings, as `(key, problem)`.
+    pub fn fault(&self) -> Option<(&'static str, String)> {
+        for address in self.addresses() {
+            let port = || address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
+            let good = match address.strip_prefix("unix:") {
+                Some(path) => path.starts_with('/'),
+                None => port().is_some_and(|(host, _)| !host.is_empty()),
+            };
+            if !good {
+                return Some(("listen", format!("`{address}` is neither HOST:PORT nor unix:/PATH")));
+            }
+        }
+        if self.certificate.is_empty() != self.certificate_key.is_empty() {
+            return Some(("certificate", "certificate and certificate_key belong together: one is missing".to_owned()));
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Rest;
+
+    fn fault(listen: &str) -> Option<String> {
+        Rest { listen: listen.to_owned(), ..Rest::default() }.fault().map(|(_, problem)| problem)
+    }
+
+    #[test]
+    fn addresses_are_hosts_with_ports_or_sockets() {
+        assert_eq!(fault("127.0.0.1:6820, unix:/run/squall/rest.sock,[::1]:80"), None);
+        for wrong in ["6820", "localhost:", ":80", "unix:here", "localhost:70000"] {
+            assert_eq!(fault(wrong), Some(format!("`{wrong}` is neither HOST:PORT nor unix:/PATH")));
+        }
+        let half = Rest { certificate: "/c.pem".to_owned(), ..Rest::default() };
+        assert!(half.fault().is_some_and(|(key, _)| key == "certificate") && !half.is_on() && half.user() == "nobody");
+    }
+}
