@@ -54,7 +54,11 @@ impl Bearers {
     pub(crate) fn of(place: &Place, config: &Config) -> Self {
         let rest = &config.rest.0;
         let sockets = rest.addresses().filter_map(|address| address.strip_prefix("unix:")).map(PathBuf::from).collect();
-        Self { place: place.clone(), jwks: Some(&rest.jwks).filter(|path| !path.is_empty()).map(PathBuf::from), sockets }
+        Self {
+            place: place.clone(),
+            jwks: Some(&rest.jwks).filter(|path| !path.is_empty()).map(PathBuf::from),
+            sockets,
+        }
     }
 
     fn trust(&self) -> Trust {
@@ -130,7 +134,8 @@ impl Bearers {
         };
         let key = key.ok_or_else(|| failed("it lacks the key that the token names".to_owned()))?;
         let is_public = !matches!(key.algorithm, jsonwebtoken::jwk::AlgorithmParameters::OctetKey(_));
-        let allowed = key.common.key_algorithm.is_none_or(|allowed| format!("{allowed:?}") == format!("{:?}", header.alg));
+        let allowed =
+            key.common.key_algorithm.is_none_or(|allowed| format!("{allowed:?}") == format!("{:?}", header.alg));
         if !is_public || !allowed || matches!(header.alg, Algorithm::HS384 | Algorithm::HS512) {
             return Err("the token's algorithm is not that of the key that it names".to_owned());
         }

@@ -1,2 +1,18 @@
 //! Squall over HTTP: Slurm's REST interface, events, metrics and the dashboard, in a process without privileges or
 //! state.
+//!
+//! The process has no rights of its own at the controller. A request is made as the user whose token or connection
+//! came with it, and the controller checks that. What every user may see is read at most as often as costs the
+//! controller a small share of its time, and shared by all who ask.
+
+mod answer;
+mod caller;
+mod cluster;
+mod connections;
+mod listen;
+mod part;
+mod routes;
+mod secure;
+
+pub use listen::{Listeners, bind};
+pub use routes::run;

@@ -1,0 +1,71 @@
+//! Answers to requests that fail, and bodies of requests.
+
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, to_bytes};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+use squall_client::ClientError;
+use squall_model::wire::client::Refusal;
+use tokio::time::timeout;
+
+/// Most bytes of a request's body: a batch script with its environment.
+const BODY_BYTES_MAX: usize = 8 << 20;
+/// Time within which a body must have come.
+const BODY_TIME: Duration = Duration::from_secs(30);
+
+/// Why a request has no answer: a status, and a text for people.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) status: StatusCode,
+    pub(crate) text: String,
+}
+
+impl Failure {
+    pub(crate) fn new(status: StatusCode, text: impl Into<String>) -> Self {
+        Self { status, text: text.into() }
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        let lines = error.lines("squall");
+        let text = lines.iter().map(|line| line.trim_start_matches("squall: ")).collect::<Vec<_>>().join("; ");
+        Self { status: status(&error), text }
+    }
+}
+
+/// Returns the HTTP status for a failed request to the controller.
+pub(crate) fn status(error: &ClientError) -> StatusCode {
+    match error {
+        ClientError::Refused(refusal) => match refusal {
+            Refusal::BadToken(_) => StatusCode::UNAUTHORIZED,
+            Refusal::AccessDenied | Refusal::HeldByAdmin | Refusal::NotFrom(..) => StatusCode::FORBIDDEN,
+            Refusal::InvalidJobId | Refusal::InvalidStepId => StatusCode::NOT_FOUND,
+            Refusal::DiskFull | Refusal::ShuttingDown | Refusal::QueueFull(_) | Refusal::CellAway(_) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Refusal::Stale | Refusal::Busy | Refusal::WrongState(_) => StatusCode::CONFLICT,
+            _ => StatusCode::BAD_REQUEST,
+        },
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let body = json!({"error": self.text}).to_string();
+        (self.status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+    }
+}
+
+/// Reads the body of a request.
+pub(crate) async fn body(body: Body) -> Result<Bytes, Failure> {
+    let too_slow = |_| Failure::new(StatusCode::REQUEST_TIMEOUT, "the body did not come in time");
+    let too_large = |_| {
+        let text = format!("the body could not be read, or has more than {BODY_BYTES_MAX} bytes");
+        Failure::new(StatusCode::PAYLOAD_TOO_LARGE, text)
+    };
+    timeout(BODY_TIME, to_bytes(body, BODY_BYTES_MAX)).await.map_err(too_slow)?.map_err(too_large)
+}

@@ -1,0 +1,156 @@
+//! The cluster as the server sees it: parts of its state, and requests as a user.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use squall_client::{Client, ClientError, unexpected};
+use squall_files::place::Place;
+use squall_model::config::Config;
+use squall_model::policy::Policy;
+use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Request};
+use squall_model::wire::info::{
+    AccountingRow, Diag, ExpectedStart, JobsPage, LicenseInfo, NodeInfo, PartitionInfo, ReservationInfo,
+};
+use squall_model::wire::standing::Share;
+
+use crate::caller::Identity;
+use crate::part::Part;
+
+/// Name under which the server connects to the controller.
+const NAME: &str = "rest";
+
+/// A cluster, and what the server has read of it.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    place: Place,
+    jobs: Part<JobsPage>,
+    nodes: Part<Vec<NodeInfo>>,
+    partitions: Part<Vec<PartitionInfo>>,
+    reservations: Part<Vec<ReservationInfo>>,
+    licenses: Part<Vec<LicenseInfo>>,
+    shares: Part<Vec<Share>>,
+    expected: Part<Vec<ExpectedStart>>,
+    policy: Part<Policy>,
+    diag: Part<Diag>,
+    config: Part<Config>,
+}
+
+/// Makes a method that returns a part of the cluster's state, which the controller sends in one answer.
+macro_rules! part {
+    ($(#[$doc:meta])* $name:ident: $type:ty, $request:expr, $answer:pat => $value:expr) => {
+        $(#[$doc])*
+        pub(crate) async fn $name(&self, since: Option<Instant>) -> Result<Arc<$type>, ClientError> {
+            let place = self.place.clone();
+            let read = move || match Client::connect_to(&place, NAME)?.ask(&$request)? {
+                $answer => Ok($value),
+                _ => Err(unexpected()),
+            };
+            self.$name.get(since, read).await
+        }
+    };
+}
+
+impl Cluster {
+    pub(crate) fn new(place: Place) -> Self {
+        Self {
+            place,
+            jobs: Part::default(),
+            nodes: Part::default(),
+            partitions: Part::default(),
+            reservations: Part::default(),
+            licenses: Part::default(),
+            shares: Part::default(),
+            expected: Part::default(),
+            policy: Part::default(),
+            diag: Part::default(),
+            config: Part::default(),
+        }
+    }
+
+    /// Returns all jobs that the controller has in memory, with their steps.
+    pub(crate) async fn jobs(&self, since: Option<Instant>) -> Result<Arc<JobsPage>, ClientError> {
+        let place = self.place.clone();
+        let read = move || Client::connect_to(&place, NAME)?.jobs(JobSelection::default(), true, true);
+        self.jobs.get(since, read).await
+    }
+
+    part!(
+        /// Returns all nodes.
+        nodes: Vec<NodeInfo>, Request::Nodes, Answer::Nodes(nodes) => nodes
+    );
+    part!(
+        /// Returns all partitions.
+        partitions: Vec<PartitionInfo>, Request::Partitions, Answer::Partitions(partitions) => partitions
+    );
+    part!(
+        /// Returns all reservations.
+        reservations: Vec<ReservationInfo>, Request::Reservations, Answer::Reservations(all) => all
+    );
+    part!(
+        /// Returns all licenses.
+        licenses: Vec<LicenseInfo>, Request::Licenses, Answer::Licenses(licenses) => licenses
+    );
+    part!(
+        /// Returns the fair shares of accounts and users.
+        shares: Vec<Share>, Request::Shares, Answer::Shares(shares) => shares
+    );
+    part!(
+        /// Returns the expected starts of the first pending jobs.
+        expected: Vec<ExpectedStart>, Request::Expected, Answer::Expected(starts) => starts
+    );
+    part!(
+        /// Returns accounts, users, associations and QOS.
+        policy: Policy, Request::Policy, Answer::Policy(policy) => *policy
+    );
+    part!(
+        /// Returns the controller's counters.
+        diag: Diag, Request::Diag { reset: false }, Answer::Diag(diag) => *diag
+    );
+    part!(
+        /// Returns the configuration that the controller uses.
+        config: Config, Request::Config, Answer::Config(config) => *config
+    );
+
+    /// Sends a request as a user, and returns its first answer.
+    pub(crate) async fn ask(&self, who: &Identity, request: Request) -> Result<Answer, ClientError> {
+        self.with(who, move |client| client.ask(&request)).await
+    }
+
+    /// Returns the rows of jobs and steps in accounting that a user may see.
+    pub(crate) async fn accounting(
+        &self,
+        who: &Identity,
+        query: AccountingQuery,
+    ) -> Result<Vec<AccountingRow>, ClientError> {
+        self.with(who, move |client| {
+            client.send(&Request::Accounting(Box::new(query)))?;
+            let mut all = Vec::new();
+            loop {
+                let Answer::Accounting { rows, more, .. } = client.receive()? else { return Err(unexpected()) };
+                all.extend(rows);
+                if !more {
+                    return Ok(all);
+                }
+            }
+        })
+        .await
+    }
+
+    /// Runs `deed` on a new connection of a user to the controller.
+    pub(crate) async fn with<T: Send + 'static>(
+        &self,
+        who: &Identity,
+        deed: impl FnOnce(&mut Client) -> Result<T, ClientError> + Send + 'static,
+    ) -> Result<T, ClientError> {
+        let (place, who) = (self.place.clone(), who.clone());
+        let asking = tokio::task::spawn_blocking(move || {
+            let mut client = match &who {
+                Identity::Bearer(bearer) => Client::connect_with(&place, NAME, bearer)?,
+                Identity::Socket(socket) => Client::connect_for(&place, NAME, socket.as_fd())?,
+            };
+            deed(&mut client)
+        });
+        asking.await.map_err(|e| ClientError::Lost(e.to_string()))?
+    }
+}

@@ -1,0 +1,78 @@
+//! The server: its routes and its loop.
+
+use std::io;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{FromRequestParts, Path, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::routing::get;
+use squall_client::unexpected;
+use squall_files::place::Place;
+use squall_model::id::JobId;
+use squall_model::wire::client::{Answer, Request};
+use tokio::net::{TcpListener, UnixListener};
+
+use crate::answer::Failure;
+use crate::caller::{Caller, Callers, Peer};
+use crate::cluster::Cluster;
+use crate::connections::{Seats, accept_tcp, accept_unix};
+use crate::listen::Listeners;
+
+/// What all routes share.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) cluster: Cluster,
+    pub(crate) callers: Callers,
+}
+
+/// The server as the routes get it.
+pub(crate) type Shared = Arc<Server>;
+
+/// Serves the cluster in this state folder, without end. `ready` is called when the server accepts connections. Err:
+/// the server could not start.
+pub fn run(place: Place, listeners: Listeners, ready: impl FnOnce()) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(64).build()?;
+    runtime.block_on(async {
+        let server = Arc::new(Server { cluster: Cluster::new(place), callers: Callers::default() });
+        let (router, seats) = (routes(server), Seats::default());
+        let Listeners { tcp, unix, certificate } = listeners;
+        let mut accepting = tokio::task::JoinSet::new();
+        for listener in tcp {
+            let listener = TcpListener::from_std(listener)?;
+            accepting.spawn(accept_tcp(listener, certificate.clone(), seats.clone(), router.clone()));
+        }
+        for listener in unix {
+            accepting.spawn(accept_unix(UnixListener::from_std(listener)?, seats.clone(), router.clone()));
+        }
+        ready();
+        while accepting.join_next().await.is_some() {}
+        Ok(())
+    })
+}
+
+fn routes(server: Shared) -> Router {
+    Router::new()
+        .route("/squall/v1/why/{job}", get(why))
+        .fallback(|| async { Failure::new(StatusCode::NOT_FOUND, "there is no such path") })
+        .with_state(server)
+}
+
+impl FromRequestParts<Shared> for Caller {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, server: &Shared) -> Result<Self, Failure> {
+        let nowhere = || Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the request comes from nowhere");
+        let peer = parts.extensions.get::<Peer>().ok_or_else(nowhere)?.clone();
+        Ok(server.callers.find(&server.cluster, &peer, &parts.headers).await?)
+    }
+}
+
+/// `GET /squall/v1/why/{job}`: why a job is pending.
+async fn why(State(server): State<Shared>, caller: Caller, Path(job): Path<u32>) -> Result<String, Failure> {
+    match server.cluster.ask(&caller.identity, Request::Why { job: JobId(job) }).await? {
+        Answer::Why(why) => Ok(format!("{why:?}")),
+        _ => Err(unexpected().into()),
+    }
+}
