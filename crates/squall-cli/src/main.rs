@@ -49,6 +49,7 @@ static COMMANDS: &[Command] = &[
     ours(&command::import::PAGE, command::import::run),
     ours(&command::check::PAGE, command::check::run),
     ours(&command::token::PAGE, command::token::run),
+    ours(&command::rest::WEB, command::rest::web),
     ours(&command::doctor::PAGE, command::doctor::run),
     ours(&command::links::PAGE, command::links::run),
     ours(&command::man::PAGE, command::man::run),
@@ -58,6 +59,7 @@ static COMMANDS: &[Command] = &[
     ours(&command::daemons::FRONT, command::daemons::front),
     ours(&command::daemons::NODE, command::daemons::node),
     ours(&command::daemons::LOGIN, command::daemons::login),
+    ours(&command::rest::REST, command::rest::rest),
     ours(&command::supervise::PAGE, command::supervise::run),
     ours(&command::step::PAGE, command::step::run),
     #[cfg(feature = "lab")]

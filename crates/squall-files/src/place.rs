@@ -61,6 +61,12 @@ impl Place {
         owned(&own).unwrap_or(true).then(|| Self { dir: own.join("state") })
     }
 
+    /// Returns the cluster with the current directory as its state folder, by relative paths: for a process that may
+    /// not pass through the folders above it.
+    pub fn current() -> Self {
+        Self { dir: PathBuf::new() }
+    }
+
     /// Returns the path of the state folder.
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -167,6 +173,10 @@ impl Place {
     /// first node.
     pub fn rack_pid(&self, first: impl Display) -> PathBuf {
         self.run().join(format!("rack-{first}.pid"))
+    }
+    /// Returns the path of the HTTP server's pid file.
+    pub fn rest_pid(&self) -> PathBuf {
+        self.run().join("rest.pid")
     }
     /// Returns the path of the pid file of a login host's daemon.
     pub fn login_pid(&self) -> PathBuf {

@@ -4,9 +4,11 @@
 //! the time up to which that user's tokens are revoked, in seconds since 1970. Keys of other issuers stand in the JWKS
 //! file that the configuration names.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jsonwebtoken::jwk::JwkSet;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, decode, decode_header, encode};
@@ -29,6 +31,10 @@ const KEY: &str = "jwt_hs256.key";
 const REVOKED: &str = "jwt_revoked";
 /// Expiry of a token without end, seconds since 1970: the end of the year 9999.
 const NEVER_S: u64 = 253_402_300_799;
+/// Time within which the token of a link must be exchanged, seconds.
+const LINK_S: u64 = 120;
+/// Longest life of a token for which that of a link is exchanged, seconds.
+const SESSION_S: u64 = 12 * 3600;
 /// Slurm's usual name for the user that runs the cluster. Where there is no such user, it is the cluster's owner.
 const SLURM_USER: &str = "slurm";
 
@@ -39,6 +45,8 @@ pub(crate) struct Bearers {
     jwks: Option<PathBuf>,
     /// Unix sockets of the HTTP server.
     sockets: Vec<PathBuf>,
+    /// Tokens of links that were exchanged, and when they expire, seconds since 1970.
+    exchanged: Arc<Mutex<HashMap<String, u64>>>,
 }
 
 /// A user as whom the bearer of a token may act.
@@ -47,6 +55,8 @@ pub(crate) struct Borne {
     pub(crate) user: User,
     /// When the token expires, seconds since 1970.
     pub(crate) until_s: u64,
+    /// Name of the link to which the token belongs; such a token may only be exchanged. None: it belongs to none.
+    pub(crate) link: Option<String>,
 }
 
 impl Bearers {
@@ -58,6 +68,7 @@ impl Bearers {
             place: place.clone(),
             jwks: Some(&rest.jwks).filter(|path| !path.is_empty()).map(PathBuf::from),
             sockets,
+            exchanged: Arc::default(),
         }
     }
 
@@ -66,13 +77,33 @@ impl Bearers {
     }
 
     /// Returns a new token of a user, valid from `now_s` (seconds since 1970) for `lifespan_s`; None: without end.
-    pub(crate) fn issue(&self, user: &str, lifespan_s: Option<u64>, now_s: u64) -> io::Result<String> {
+    /// `link`: the token is for a link, so it is valid for `LINK_S` only.
+    pub(crate) fn issue(&self, user: &str, lifespan_s: Option<u64>, link: bool, now_s: u64) -> io::Result<String> {
         // A token issued in the second of a revocation is not revoked.
         let iat = self.revoked_s(user)?.map_or(now_s, |revoked| now_s.max(revoked + 1));
+        let lifespan_s = if link { Some(LINK_S) } else { lifespan_s };
         let exp = lifespan_s.map_or(NEVER_S, |span| now_s.saturating_add(span).min(NEVER_S));
-        let claims = json!({"exp": exp, "iat": iat, "sun": user});
+        let mut claims = json!({"exp": exp, "iat": iat, "sun": user});
+        if link {
+            let mut name = [0; 16];
+            io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut name)?;
+            claims["link"] = format!("{:032x}", u128::from_le_bytes(name)).into();
+        }
         let key = EncodingKey::from_secret(&self.key()?);
         encode(&Header::new(Algorithm::HS256), &claims, &key).map_err(io::Error::other)
+    }
+
+    /// Returns a token for that of a link, which is good for this once. None: it was exchanged already.
+    pub(crate) fn exchange(&self, borne: &Borne, lifespan_s: Option<u64>, now_s: u64) -> io::Result<Option<String>> {
+        let link = borne.link.clone().unwrap_or_default();
+        let mut exchanged = self.exchanged.lock().unwrap_or_else(PoisonError::into_inner);
+        exchanged.retain(|_, until_s| *until_s > now_s);
+        if exchanged.insert(link, borne.until_s).is_some() {
+            return Ok(None);
+        }
+        drop(exchanged);
+        let lifespan_s = lifespan_s.unwrap_or(SESSION_S).min(SESSION_S);
+        self.issue(&borne.user.name, Some(lifespan_s), false, now_s).map(Some)
     }
 
     /// Makes all tokens of a user invalid that were issued up to `now_s`, seconds since 1970.
@@ -97,7 +128,8 @@ impl Bearers {
             Some(other) => return Err(format!("the token is one of {name}, who may not act as {other}")),
         };
         let until_s = claims.get("exp").and_then(Value::as_f64).unwrap_or_default() as u64;
-        Ok(Borne { user, until_s })
+        let link = claims.get("link").and_then(Value::as_str).map(str::to_owned);
+        Ok(Borne { user, until_s, link })
     }
 
     /// Checks signature and expiry of a token, and returns its claims.
@@ -184,4 +216,149 @@ impl Bearers {
 fn known(name: &str) -> Result<User, String> {
     let owner = || (name == SLURM_USER).then(|| users::by_uid(rustix::process::geteuid().as_raw())).flatten();
     users::by_name(name).or_else(owner).ok_or_else(|| format!("there is no user {name} here"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+    use serde_json::{Value, json};
+    use squall_files::place::Place;
+    use squall_files::users;
+    use squall_model::config::Config;
+    use squall_model::wire::join::Bearer;
+
+    use super::{Bearers, LINK_S};
+    use crate::sys::clock;
+
+    /// Key for tests only; the modulus in `jwks` is its public half.
+    const KEY: &[u8] = include_bytes!("bearer/test_key.pem");
+    const MODULUS: &str = "ssrm6fa7uxJBw88Gs2sIJ4emsrA2kvHXemx8WJ-xPuNtktOg0PzraES3mcI-_roZIB-TRQMtxPDG3PEnYfcevq3zmzAErkLRwnJ09SMfmVyBxi5m_hyjbN183BAEW1TZ91w5PdDyW2PMsAQWL3C1sB_yjA1k56D0ioQIYgSyyZUm090OFiqAyqpEvKYKi-IaXfEnZ-TGOhTicaAPvsGX89jBF1mEhcKUXlIi8YSHQqazM9oXrgY4z-zaIL3YEZQBMBWlkf0HUJsVVDRkKgChiaRON3m94j1SvlevZZkC-tdBho958evHQTTCql8h0ltbBlDrHRWh5_t935ppGjA-Cw";
+
+    struct Cluster {
+        bearers: Bearers,
+        dir: PathBuf,
+    }
+
+    impl Cluster {
+        fn new(name: &str) -> Self {
+            let dir = std::env::temp_dir().join(format!("squall-bearer-{name}-{}", std::process::id()));
+            let place = Place::at(&dir).unwrap();
+            let mut config = Config::default();
+            config.rest.0.jwks = dir.join("jwks.json").display().to_string();
+            Self { bearers: Bearers::of(&place, &config), dir }
+        }
+
+        fn user(&self, token: &str, user: Option<&str>) -> Result<String, String> {
+            let bearer = Bearer { token: token.to_owned(), user: user.map(str::to_owned) };
+            self.bearers.user(&bearer).map(|borne| borne.user.name)
+        }
+
+        fn own(&self) -> String {
+            users::by_uid(rustix::process::geteuid().as_raw()).unwrap().name
+        }
+    }
+
+    impl Drop for Cluster {
+        fn drop(&mut self) {
+            std::fs::remove_dir_all(&self.dir).unwrap();
+        }
+    }
+
+    fn now_s() -> u64 {
+        clock::now().0 / 1_000_000
+    }
+
+    fn signed(header: &Header, key: &EncodingKey, user: &str, exp: u64) -> String {
+        encode(header, &json!({"exp": exp, "iat": now_s(), "sun": user}), key).unwrap()
+    }
+
+    #[test]
+    fn a_token_is_its_user_until_it_expires_or_is_revoked() {
+        let cluster = Cluster::new("life");
+        let own = cluster.own();
+        let token = cluster.bearers.issue(&own, Some(60), false, now_s()).unwrap();
+        assert_eq!(cluster.user(&token, None), Ok(own.clone()));
+        let endless = cluster.bearers.issue(&own, None, false, now_s()).unwrap();
+        assert_eq!(cluster.user(&endless, Some(&own)), Ok(own.clone()));
+        let old = cluster.bearers.issue(&own, Some(60), false, now_s() - 100).unwrap();
+        assert!(cluster.user(&old, None).unwrap_err().starts_with("the token has expired"));
+        cluster.bearers.revoke(&own, now_s()).unwrap();
+        assert!(cluster.user(&token, None).unwrap_err().contains("is revoked"));
+        let new = cluster.bearers.issue(&own, Some(60), false, now_s()).unwrap();
+        assert_eq!(cluster.user(&new, None), Ok(own), "one of the same second, after the revocation");
+        let stranger = cluster.bearers.issue("no-such-user", Some(60), false, now_s()).unwrap();
+        assert_eq!(cluster.user(&stranger, None).unwrap_err(), "there is no user no-such-user here");
+        assert!(cluster.bearers.issue("../x", None, false, 0).is_err() && cluster.bearers.revoke("a/b", 0).is_err());
+    }
+
+    #[test]
+    fn operators_may_act_as_others_and_users_may_not() {
+        let cluster = Cluster::new("others");
+        let operator = cluster.bearers.issue("root", Some(60), false, now_s()).unwrap();
+        let user = cluster.bearers.issue("nobody", Some(60), false, now_s()).unwrap();
+        assert_eq!(cluster.user(&operator, Some("nobody")), Ok("nobody".to_owned()));
+        assert!(cluster.user(&user, Some("root")).unwrap_err().contains("may not act as root"));
+        let slurm = cluster.bearers.issue("slurm", Some(60), false, now_s()).unwrap();
+        assert!(cluster.user(&slurm, None).is_ok_and(|name| name == "slurm" || name == cluster.own()));
+    }
+
+    #[test]
+    fn forged_tokens_are_refused() {
+        let cluster = Cluster::new("forged");
+        let token = cluster.bearers.issue("root", Some(60), false, now_s()).unwrap();
+        let [header, claims, signature] = token.split('.').collect::<Vec<_>>()[..] else { panic!("{token}") };
+        let other = EncodingKey::from_secret(b"guessed");
+        let none = "eyJhbGciOiJub25lIiwidHlwIjoiSldUIn0";
+        let public = EncodingKey::from_secret(MODULUS.as_bytes());
+        let forged = [
+            String::new(),
+            "a.b.c".to_owned(),
+            format!("{none}.{claims}."),
+            format!("{header}.{claims}.{}", signature.chars().rev().collect::<String>()),
+            signed(&Header::new(Algorithm::HS256), &other, "root", now_s() + 60),
+            signed(&Header::new(Algorithm::HS384), &public, "root", now_s() + 60),
+            encode(&Header::new(Algorithm::HS256), &json!({"sun": "root"}), &other).unwrap(),
+        ];
+        for token in forged {
+            assert!(cluster.user(&token, None).is_err(), "{token}");
+        }
+        let key = EncodingKey::from_secret(&cluster.bearers.key().unwrap());
+        let endless = encode(&Header::new(Algorithm::HS256), &json!({"sun": "root"}), &key).unwrap();
+        assert!(cluster.user(&endless, None).is_err(), "it does not say when it expires");
+    }
+
+    #[test]
+    fn others_may_issue_tokens_by_the_keys_of_the_jwks_file() {
+        let cluster = Cluster::new("jwks");
+        let key = EncodingKey::from_rsa_pem(KEY).unwrap();
+        let named = |id: &str| Header { kid: Some(id.to_owned()), ..Header::new(Algorithm::RS256) };
+        let token = signed(&named("one"), &key, "nobody", now_s() + 60);
+        assert!(cluster.user(&token, None).unwrap_err().contains("jwks.json"));
+        std::fs::create_dir_all(&cluster.dir).unwrap();
+        let keys: Value = json!({"keys": [
+            {"kty": "RSA", "kid": "one", "alg": "RS256", "use": "sig", "n": MODULUS, "e": "AQAB"},
+            {"kty": "oct", "kid": "two", "k": "c2VjcmV0"},
+        ]});
+        std::fs::write(cluster.dir.join("jwks.json"), keys.to_string()).unwrap();
+        assert_eq!(cluster.user(&token, None), Ok("nobody".to_owned()));
+        assert!(cluster.user(&signed(&named("three"), &key, "nobody", now_s() + 60), None).is_err());
+        assert!(cluster.user(&signed(&named("one"), &key, "nobody", now_s() - 1), None).is_err());
+        let symmetric = Header { kid: Some("two".to_owned()), ..Header::new(Algorithm::HS384) };
+        let secret = EncodingKey::from_secret(b"secret");
+        assert!(cluster.user(&signed(&symmetric, &secret, "root", now_s() + 60), None).is_err());
+    }
+
+    #[test]
+    fn the_token_of_a_link_is_exchanged_once() {
+        let cluster = Cluster::new("link");
+        let token = cluster.bearers.issue("nobody", Some(1 << 40), true, now_s()).unwrap();
+        let borne = cluster.bearers.user(&Bearer { token, user: None }).unwrap();
+        assert!(borne.link.is_some() && borne.until_s <= now_s() + LINK_S);
+        let session = cluster.bearers.exchange(&borne, Some(1 << 40), now_s()).unwrap().unwrap();
+        let session = cluster.bearers.user(&Bearer { token: session, user: None }).unwrap();
+        assert!(session.link.is_none() && session.user == borne.user && session.until_s <= now_s() + super::SESSION_S);
+        assert_eq!(cluster.bearers.exchange(&borne, None, now_s()).unwrap(), None);
+    }
 }

@@ -60,6 +60,8 @@ pub enum Daemon {
     Rack(usize, usize),
     /// The daemon of a login host.
     Login,
+    /// The HTTP server.
+    Rest,
 }
 
 impl std::fmt::Display for Daemon {
@@ -71,6 +73,7 @@ impl std::fmt::Display for Daemon {
             Self::Node(name) => write!(f, "node {name}"),
             Self::Rack(first, _) => write!(f, "rack {first}"),
             Self::Login => f.write_str("the login daemon"),
+            Self::Rest => f.write_str("the HTTP server"),
         }
     }
 }
@@ -89,6 +92,7 @@ impl Daemon {
             Self::Node(name) => place.node_pid(name),
             Self::Rack(first, _) => place.rack_pid(first),
             Self::Login => place.login_pid(),
+            Self::Rest => place.rest_pid(),
         }
     }
     /// Returns the path of the daemon's log.
@@ -100,6 +104,7 @@ impl Daemon {
             Self::Node(name) => place.log_of(&format!("node-{name}")),
             Self::Rack(first, _) => place.log_of(&format!("rack-{first}")),
             Self::Login => place.log_of("login"),
+            Self::Rest => place.log_of("rest"),
         }
     }
     /// Returns the daemon's process id, if it runs.
@@ -121,6 +126,7 @@ impl Daemon {
             Self::Front => command.arg("front"),
             Self::Supervisor => command.arg("supervise"),
             Self::Login => command.arg("login"),
+            Self::Rest => command.arg("rest"),
             Self::Node(name) => command.arg("node").arg(name),
             Self::Rack(first, count) => {
                 command.args(["node".to_owned(), format!("--rack={count}"), format!("--from={first}")])
@@ -375,6 +381,7 @@ pub fn living_daemons(place: &Place) -> io::Result<Vec<Daemon>> {
             ("controller", _) => Daemon::Controller,
             ("front", _) => Daemon::Front,
             ("supervisor", _) => Daemon::Supervisor,
+            ("rest", _) => Daemon::Rest,
             (_, Some(("node", name))) => Daemon::Node(name.to_owned()),
             (_, Some(("rack", first))) => Daemon::Rack(first.parse().unwrap_or(0), 0),
             _ => continue,

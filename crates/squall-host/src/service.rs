@@ -4,7 +4,7 @@
 use sd_notify::NotifyState;
 
 /// Reports that the daemon is ready.
-pub(crate) fn ready() {
+pub fn ready() {
     tell(NotifyState::Ready);
 }
 

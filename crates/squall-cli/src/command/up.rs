@@ -19,7 +19,7 @@ use squall_text::page::{self, Page};
 
 use super::cells;
 use super::configure::Plan;
-use super::supervise;
+use super::{rest, supervise};
 use crate::client::Client;
 
 /// `squall up`, for its help, manual page and completion.
@@ -83,6 +83,12 @@ const FLAGS: &[Flag] = &[
         "let other machines join (`squall token`), which reach this one by that name or address",
     ),
     flag(
+        "web",
+        '\0',
+        Arg::Needed("PORT"),
+        "switch on the dashboard and Slurm's REST interface, on this port of this machine (`squall web` logs you in)",
+    ),
+    flag(
         "keep",
         '\0',
         Arg::None,
@@ -115,6 +121,7 @@ pub(super) struct Options {
     pub(super) config: Option<PathBuf>,
     pub(super) slurm_conf: Option<PathBuf>,
     pub(super) listen: Option<(String, u16)>,
+    pub(super) web: Option<u16>,
     pub(super) strict: bool,
     pub(super) keep: bool,
     pub(super) accept_loss: bool,
@@ -159,6 +166,7 @@ fn parse(given: &Arguments) -> Result<Options, String> {
         config: path("config"),
         slurm_conf: path("slurm-conf"),
         listen: given.last("listen").map(host_and_port).transpose()?,
+        web: given.parsed("web")?,
         strict: given.has("strict"),
         keep: given.has("keep"),
         accept_loss: given.has("accept-loss"),
@@ -180,12 +188,24 @@ fn host_and_port(text: &str) -> Result<(String, u16), String> {
 }
 
 fn up(options: &Options) -> Result<String, String> {
-    let text = start(options)?;
+    let text = start(options)? + &web(options)?;
     if !options.keep {
         return Ok(text);
     }
     supervise::start(&options.place)?;
     Ok(text + "daemons that die are started again, until `squall down`\n")
+}
+
+/// Starts the HTTP server where the configuration has one; `--web` adds it.
+fn web(options: &Options) -> Result<String, String> {
+    let place = &options.place;
+    let alone = place.config().exists() && place.cells().map_err(|e| e.to_string())?.is_empty();
+    match options.web {
+        Some(_) if !alone => Err("--web is for a cluster of one controller, on the controller's machine".to_owned()),
+        _ if !alone => Ok(String::new()),
+        Some(port) => rest::switch_on(place, port).and_then(|()| rest::start(place)),
+        None => rest::start(place),
+    }
 }
 
 fn start(options: &Options) -> Result<String, String> {

@@ -249,10 +249,13 @@ impl Guest {
         match hello.role {
             Role::Client(_) => {
                 let Ok(_seat) = self.clients.try_acquire() else { return Ok(()) };
-                let Named { uid, gid, until } = match self.known(&hello.proof, &reader, peer).await? {
+                let Named { uid, gid, until, link } = match self.known(&hello.proof, &reader, peer).await? {
                     Ok(named) => named,
                     Err(problem) => return deny(&mut reader, &mut writer, Refusal::BadToken(problem)).await,
                 };
+                if let Some(borne) = link {
+                    return self.exchange(&mut reader, &mut writer, &borne).await;
+                }
                 let other = hello.proof != Proof::Peer;
                 let Ok(also) = other.then(|| self.users.enter(uid).ok_or(())).transpose() else { return Ok(()) };
                 let who = self.identify(uid, gid).await?;
@@ -280,30 +283,50 @@ impl Guest {
     /// not accepted.
     async fn known(&self, proof: &Proof, reader: &Reader, peer: UCred) -> io::Result<Result<Named, String>> {
         let (scheme, bytes) = match proof {
-            Proof::Peer => return Ok(Ok(Named { uid: peer.uid(), gid: peer.gid(), until: None })),
+            Proof::Peer => return Ok(Ok(Named { uid: peer.uid(), gid: peer.gid(), until: None, link: None })),
             Proof::Scheme(scheme, bytes) => (scheme.as_str(), bytes),
         };
         let invalid = |_| io::Error::from(io::ErrorKind::InvalidData);
         match scheme {
             VOUCHED if is_operator(peer.uid()) => {
                 let vouched: Vouched = encoding::from_slice(bytes).map_err(invalid)?;
-                Ok(Ok(Named { uid: vouched.uid, gid: vouched.gid, until: None }))
+                Ok(Ok(Named { uid: vouched.uid, gid: vouched.gid, until: None, link: None }))
             }
             BEARER => {
                 let bearer: Bearer = encoding::from_slice(bytes).map_err(invalid)?;
                 let bearers = self.bearers.clone();
                 let borne = tokio::task::spawn_blocking(move || bearers.user(&bearer)).await;
-                let named = |Borne { user, until_s }| Named { uid: user.uid, gid: user.gid, until: Some(until_s) };
+                let named = |borne: Borne| {
+                    let (uid, gid, until) = (borne.user.uid, borne.user.gid, Some(borne.until_s));
+                    Named { uid, gid, until, link: borne.link.is_some().then_some(borne) }
+                };
                 Ok(borne.map_err(io::Error::other)?.map(named))
             }
             SOCKET => {
                 let socket = timeout(GREETING_TIME, reader.descriptor()).await;
                 let socket = socket.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
                 let (uid, gid) = self.bearers.peer_of(&socket)?;
-                Ok(Ok(Named { uid, gid, until: None }))
+                Ok(Ok(Named { uid, gid, until: None, link: None }))
             }
             _ => Err(io::ErrorKind::PermissionDenied.into()),
         }
+    }
+
+    /// Serves a client with the token of a link: it gets another token for it, once.
+    async fn exchange(&self, reader: &mut Reader, writer: &mut Writer, borne: &Borne) -> io::Result<()> {
+        let first = timeout(GREETING_TIME, link::read::<Request>(reader)).await;
+        let refused = |why: &str| Answer::Refused(Refusal::BadToken(why.to_owned()));
+        let answer = match first.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
+            None => return Ok(()),
+            Some(Request::Token { user: None, lifespan_s, link: false }) => {
+                match self.bearers.exchange(borne, lifespan_s, clock::now().0 / 1_000_000)? {
+                    Some(token) => Answer::Token(token),
+                    None => refused("the link was used already; `squall web` makes another"),
+                }
+            }
+            Some(_) => refused("the token is that of a link, which is for logging in only"),
+        };
+        link::write(writer, &answer).await
     }
 
     async fn identify(&self, uid: u32, gid: u32) -> io::Result<Who> {
@@ -394,6 +417,8 @@ struct Named {
     uid: u32,
     gid: u32,
     until: Option<u64>,
+    /// The client's token, if it is that of a link, which may only be exchanged.
+    link: Option<Borne>,
 }
 
 /// Waits until the time `until_s` has passed (seconds since 1970); None: without end.

@@ -133,8 +133,8 @@ impl Desk {
             problem: format!("its tokens can't be made or revoked: {e}"),
         };
         match request {
-            Request::Token { lifespan_s, .. } => {
-                self.bearers.issue(user, *lifespan_s, now.secs()).map(Answer::Token).map_err(failed)
+            Request::Token { lifespan_s, link, .. } => {
+                self.bearers.issue(user, *lifespan_s, *link, now.secs()).map(Answer::Token).map_err(failed)
             }
             _ => {
                 tracing::info!(user, by = who.owner.user, "tokens revoked");

@@ -13,6 +13,7 @@ mod process;
 pub(crate) mod reservation;
 mod resize;
 mod show;
+mod token;
 mod topology;
 mod update;
 mod update_job;
@@ -80,6 +81,10 @@ Valid <COMMAND> values are:
    release <job_list>       permit specified jobs to start.
    requeue <job_list>       re-queue batch jobs.
    requeuehold <job_list>   re-queue and hold batch jobs.
+   token [lifespan=<SECONDS>|infinite] [username=<NAME>]
+                            print a token for the HTTP interface (30 minutes).
+   token revoke [username=<NAME>]
+                            make all tokens invalid that the user has so far.
    suspend <job_list>       suspend specified jobs.
    resume <job_list>        resume previously suspended jobs.
    listpids [<job_id>[.<step>]] [<node>]
@@ -237,6 +242,8 @@ fn command(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), 
         process::notify(call, rest)
     } else if is("top", 3) {
         control::top(call, manner, rest)
+    } else if is("token", 3) {
+        token::run(call, rest)
     } else if is("version", 4) {
         call.print(&format!("slurm {}\n", words::slurm_version()));
         Ok(())

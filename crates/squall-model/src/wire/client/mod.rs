@@ -496,6 +496,11 @@ pub enum Request {
         /// Seconds for which the token is valid. None: without end.
         #[n(1)]
         lifespan_s: Option<u64>,
+        /// Whether the token is for a link (`squall web`): within two minutes it may be exchanged, once, for another
+        /// one by this request.
+        #[n(2)]
+        #[cbor(default)]
+        link: bool,
     },
     /// `scontrol token revoke`: makes all tokens invalid that a user has so far. Answer: `Done`.
     #[n(62)]

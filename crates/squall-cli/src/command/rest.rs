@@ -1,0 +1,167 @@
+//! `squall rest`: the HTTP server in the foreground; `squall web`: a link to its dashboard.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use squall_files::place::Place;
+use squall_host::controld::read_config;
+use squall_host::life::{self, Daemon};
+use squall_host::{logging, privileges, service};
+use squall_model::config::{Config, Rest};
+use squall_model::wire::client::{Answer, Request};
+use squall_text::options::Arg;
+use squall_text::options::flag::{Flag, flag};
+use squall_text::page::{self, Page};
+
+use super::daemons::hold;
+use super::up;
+use crate::client::{Client, unexpected};
+
+/// `squall rest`, for its help, manual page and completion.
+pub(crate) static REST: Page = Page {
+    name: "squall rest",
+    about: "run the HTTP server in the foreground: REST, metrics, dashboard",
+    synopsis: &["[--state=DIR]"],
+    options: page::Options::Own(REST_FLAGS),
+    notes: "\
+Listens where `listen` in [rest] of squall.toml says; its log goes to standard error. `squall up` starts it in the background. \
+Started by root it becomes the user that [rest] names (otherwise `nobody`). It acts only as the user of a request, by the token \
+or connection that comes with it, and holds no state: it may be ended and started at any time.
+",
+};
+
+const REST_FLAGS: &[Flag] = &[
+    flag("help", 'h', Arg::None, "show this help"),
+    flag("state", '\0', Arg::Needed("DIR"), "the cluster's state folder (otherwise your own cluster, or SQUALL_STATE)"),
+    flag("detached", '\0', Arg::None, ""),
+];
+
+/// `squall web`, for its help, manual page and completion.
+pub(crate) static WEB: Page = Page {
+    name: "squall web",
+    about: "print a link that logs you in to the dashboard",
+    synopsis: &["[--state=DIR]"],
+    options: page::Options::Own(WEB_FLAGS),
+    notes: "\
+The link is good for two minutes and for one browser. The browser that opens it is logged in as you for twelve hours, or until \
+`scontrol token revoke`. `squall up --web PORT` switches the dashboard on.
+",
+};
+
+const WEB_FLAGS: &[Flag] = &[
+    flag("help", 'h', Arg::None, "show this help"),
+    flag("state", '\0', Arg::Needed("DIR"), "the cluster's state folder (otherwise the one that commands talk to)"),
+];
+
+/// Runs `squall rest`.
+pub(crate) fn rest(args: &[OsString]) -> ExitCode {
+    super::own(&REST, args, |given| {
+        super::no_operand(&REST, given)?;
+        if given.has("detached") {
+            life::detach();
+        }
+        let place = super::place(given.last("state").map(std::path::Path::new))?;
+        let config = read_config(&place).map_err(|e| e.to_string())?;
+        let rest = &config.rest.0;
+        if !rest.is_on() {
+            let path = place.config();
+            return Err(format!("{}: [rest] has no `listen`: `squall up --web PORT` adds one", path.display()));
+        }
+        let listeners = squall_rest::bind(rest)?;
+        logging::start(given.has("detached").then(|| Daemon::Rest.log_file(&place)))?;
+        let _pid = hold(&place, &Daemon::Rest)?;
+        let place = privileges::give_up(rest.user(), &place)?;
+        squall_rest::run(place, listeners, service::ready).map_err(|e| format!("the HTTP server ends: {e}"))?;
+        Ok(String::new())
+    })
+}
+
+/// Runs `squall web`.
+pub(crate) fn web(args: &[OsString]) -> ExitCode {
+    super::own(&WEB, args, |given| {
+        super::no_operand(&WEB, given)?;
+        let place = super::found_place(given)?;
+        let config = read_config(&place).map_err(|e| e.to_string())?;
+        let Some(address) = address(&config.rest.0) else {
+            return Err(format!(
+                "the HTTP server listens on no port: `squall up --web PORT`, or `listen` in [rest] of {}",
+                place.config().display()
+            ));
+        };
+        let request = Request::Token { user: None, lifespan_s: None, link: true };
+        let answer = Client::connect_to(&place, "web").and_then(|mut client| client.ask(&request));
+        match answer.map_err(|e| e.lines("web").join("\n"))? {
+            Answer::Token(token) => Ok(format!("{address}/login?link={token}\n")),
+            _ => Err(unexpected().to_string()),
+        }
+    })
+}
+
+/// Returns the address of the dashboard, as `http://127.0.0.1:6820`. None: the server listens on no port.
+fn address(rest: &Rest) -> Option<String> {
+    let scheme = if rest.certificate.is_empty() { "http" } else { "https" };
+    let address = rest.addresses().find(|address| !address.starts_with("unix:"))?;
+    let own = |any: &str| address.strip_prefix(any).map(|port| format!("{}:{port}", life::host_name()));
+    let reached = own("0.0.0.0:").or_else(|| own("[::]:")).unwrap_or_else(|| address.to_owned());
+    Some(format!("{scheme}://{reached}"))
+}
+
+/// Adds the HTTP server on a port of this machine to the configuration, unless it listens there already.
+pub(super) fn switch_on(place: &Place, port: u16) -> Result<(), String> {
+    let path = place.config();
+    let config = read_config(place).map_err(|e| e.to_string())?;
+    let rest = &config.rest.0;
+    if rest.is_on() {
+        let end = format!(":{port}");
+        if rest.addresses().any(|address| address.ends_with(&end)) {
+            return Ok(());
+        }
+        return Err(format!("--web: the HTTP server listens at {}: see [rest] in {}", rest.listen, path.display()));
+    }
+    let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let added = format!("{}\n\n[rest]\nlisten = \"127.0.0.1:{port}\"\n", text.trim_end());
+    // A table that is there already is changed by its author.
+    Config::from_toml(&added)
+        .map_err(|_| format!("--web: set `listen = \"127.0.0.1:{port}\"` in [rest] of {}", path.display()))?;
+    life::write_config(place, &added)
+}
+
+/// Starts the HTTP server in the background if the configuration has one; returns the lines to print.
+pub(super) fn start(place: &Place) -> Result<String, String> {
+    let config = read_config(place).map_err(|e| e.to_string())?;
+    let rest = &config.rest.0;
+    if !rest.is_on() {
+        return Ok(String::new());
+    }
+    let (daemon, mut started) = (Daemon::Rest, None);
+    let begun = life::wait_until(up::CONTROLLER_TIME, || {
+        up::ensure(&daemon, place, &[], &mut started).is_err() || is_listening(rest)
+    });
+    up::ensure(&daemon, place, &[], &mut started)?;
+    if !begun {
+        return Err(format!("{daemon} does not start; see {}", daemon.log_file(place).display()));
+    }
+    Ok(match address(rest) {
+        Some(address) => format!("dashboard and REST at {address} (`squall web` logs you in)\n"),
+        None => format!("REST at {}\n", rest.listen),
+    })
+}
+
+/// Whether something accepts connections at each address of the server.
+fn is_listening(rest: &Rest) -> bool {
+    rest.addresses().all(|address| match address.strip_prefix("unix:") {
+        Some(path) => std::os::unix::net::UnixStream::connect(path).is_ok(),
+        None => std::net::TcpStream::connect(address).is_ok(),
+    })
+}
+
+/// Ends the HTTP server, if it runs.
+pub(super) fn end(place: &Place) -> Result<(), String> {
+    let daemon = Daemon::Rest;
+    if let Some(process) = daemon.process(place).map_err(|e| format!("{daemon} can't be watched: {e}"))? {
+        process.end(super::down::END_TIME).map_err(|e| format!("{daemon} does not end: {e}"))?;
+    }
+    // The server can't remove this file itself where it has become another user.
+    drop(std::fs::remove_file(daemon.pid_file(place)));
+    Ok(())
+}
