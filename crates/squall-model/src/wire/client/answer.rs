@@ -8,6 +8,7 @@ use crate::job::{ArrayTask, Digest, Outcome, Usage};
 use crate::policy::{Limit, Policy, Whose};
 use crate::step::{JobFacts, Layout};
 use crate::time::Time;
+use crate::wire::feed::FeedPage;
 use crate::wire::info::{
     AccountingRow, Diag, ExpectedStart, JobsPage, LicenseInfo, NodeInfo, PartitionInfo, ReservationInfo, Why,
 };
@@ -241,6 +242,9 @@ pub enum Answer {
     /// Answers to questions of another cell.
     #[n(34)]
     Resolved(#[n(0)] Vec<(Question, Reply)>),
+    /// Events that the client has not got before.
+    #[n(35)]
+    Followed(#[n(0)] Box<FeedPage>),
 }
 
 /// A job as users write it: `123` or `123_4`.
