@@ -15,7 +15,9 @@
 
 pub mod broadcast;
 mod connection;
+mod follow;
 mod jobs;
 
 pub use connection::{Client, ClientError, SILENCE, unexpected};
+pub use follow::{Follower, Wanted};
 pub use jobs::{Jobs, Submission, random};

@@ -142,8 +142,17 @@ impl<L> Pipeline<L> {
         self.machine.turn_lists(ready)
     }
 
+    /// Chooses the follower of events that [`Input::Feed`] serves: the first one that has not got all events and is
+    /// `ready`. Returns false if there is none.
+    pub fn turn_followers(&mut self, ready: impl Fn(CallerId) -> bool) -> bool {
+        self.machine.turn_followers(ready)
+    }
+
     /// Opens a batch that is decided at `now`, or goes on with the open one. Returns the batch's time.
     pub fn begin(&mut self, now: Time) -> Time {
+        if self.open.is_none() {
+            self.machine.begin_record(self.next_seq);
+        }
         self.open.get_or_insert_with(|| Batch::new(now)).now
     }
 

@@ -63,6 +63,18 @@ pub const DEPENDENCY_TERMS_MAX: usize = 10_000;
 /// Most jobs in one frame of an answer. A longer list is sent in several frames, so that other clients are served
 /// between them.
 pub const ANSWER_JOBS_MAX: usize = 1024;
+/// Most events that the controller keeps for followers; a follower that is further behind has missed some.
+pub const FEED_EVENTS_MAX: usize = 32 << 10;
+/// Most bytes of the events that the controller keeps for followers, as estimated.
+pub const FEED_BYTES_MAX: usize = 16 << 20;
+/// Most events in one frame to a follower.
+pub const FEED_PAGE_MAX: usize = 1024;
+/// Most bytes of the events in one frame to a follower, as estimated, unless a single event is longer.
+pub const FEED_PAGE_BYTES_MAX: usize = FRAME_BYTES_MAX / 16;
+/// Most followers of events. Many readers should share one, as those of the REST server do.
+pub const FOLLOWERS_MAX: usize = 4096;
+/// Most bytes of a list of array tasks in an event; the rest is cut off.
+pub const FEED_TASKS_BYTES_MAX: usize = 64;
 /// Most bytes of messages in one frame to a node, unless a single message is longer. Further messages follow in the
 /// next frame.
 pub const DOWN_BYTES_MAX: usize = FRAME_BYTES_MAX / 4;

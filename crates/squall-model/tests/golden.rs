@@ -21,8 +21,8 @@ use squall_model::job::network::{self, Network};
 use squall_model::job::options::{AsGiven, Chosen, Hint, Notes, OfStep, Shown};
 use squall_model::job::spread::Spread;
 use squall_model::job::{
-    ArraySpec, Dependency, DependencyJob, DependencyKind, DependencyTerm, EndState, ExitCode, JobAttempt, JobSpec,
-    Outcome, Owner,
+    ArraySpec, ArrayTask, Dependency, DependencyJob, DependencyKind, DependencyTerm, EndState, ExitCode, JobAttempt,
+    JobSpec, JobState, Outcome, Owner,
 };
 use squall_model::policy::{Account, AdminLevel, AssocKey, Association, Limit, PolicyChange, PreemptMode, Qos, User};
 use squall_model::report::StepEnd;
@@ -34,6 +34,7 @@ use squall_model::stored::v1;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};
 use squall_model::wire::fabric::{Composite, UpFrame, Upward};
+use squall_model::wire::feed::{FeedEvent, FeedJob, FeedKind, FeedPage, Position};
 use squall_model::wire::stepd::{FromStepd, ToStepd};
 use squall_model::wire::{Hello, Role};
 
@@ -122,9 +123,51 @@ fn messages_and_files_stand_as_they_did() {
         kept(&launch),
         kept(&signal),
         kept(&FromStepd::Ended(end())),
+        kept(&follow()),
+        kept(&Answer::Followed(Box::new(FeedPage {
+            events: vec![Arc::new(feed_event())],
+            next: at(9, 0),
+            missed: true,
+        }))),
     ];
     let golden = golden("messages-2", &found);
     assert_eq!(golden, found, "the layout of a message has changed: its numbers must stay, and versions may be needed");
+}
+
+fn at(record: u64, index: u32) -> Position {
+    Position { record, index }
+}
+
+fn follow() -> Request {
+    let jobs = JobSelection { users: vec![1000], ..JobSelection::default() };
+    Request::Follow { from: Some(at(7, 2)), jobs: Box::new(jobs), kinds: vec![FeedKind::JobEnded, FeedKind::NodeDown] }
+}
+
+fn feed_event() -> FeedEvent {
+    let job = FeedJob {
+        id: JobId(12),
+        task: Some(ArrayTask { array: JobId(10), index: 2 }),
+        tasks: Some("0-9".into()),
+        uid: 1000,
+        user: "ann".into(),
+        name: "train".into(),
+        partition: "main".into(),
+        account: "physics".into(),
+        qos: "normal".into(),
+        state: JobState::Ended(EndState::Timeout),
+        exit: Some(ExitCode { code: 1, signal: 9 }),
+    };
+    FeedEvent {
+        at: at(8, 3),
+        time: Time(1_700_000_000_000_000),
+        kind: FeedKind::StepEnded,
+        job: Some(Box::new(job)),
+        step: Some(StepNo(4)),
+        nodes: "n[1-4]".into(),
+        name: "night".into(),
+        reason: Some("bad fan".into()),
+        by: Some(0),
+    }
 }
 
 /// The kept bytes of a name. SQUALL_GOLDEN=renew appends what is missing of `now`.

@@ -12,6 +12,7 @@ use squall_model::wire::info::Diag;
 use squall_model::wire::node::Down;
 
 use crate::control::index::desk::Desk;
+use crate::control::index::feed::Feed;
 use crate::control::index::foreign::Foreign;
 use crate::control::index::gang::Gang;
 use crate::control::index::leases::Leases;
@@ -67,6 +68,8 @@ pub struct Controller {
     pub(crate) queries: Queries,
     /// Lists of jobs that are sent to clients page by page.
     pub(crate) lists: Lists,
+    /// The latest events, and the clients that follow them.
+    pub(crate) feed: Feed,
     /// Clients that still wait for an answer, such as `sbatch --wait`.
     pub(crate) waits: Waits,
     /// Questions between this cell and others that are not answered yet.
@@ -120,6 +123,7 @@ impl Controller {
             broadcasts: Broadcasts::default(),
             queries: Queries::default(),
             lists: Lists::default(),
+            feed: Feed::default(),
             waits: Waits::default(),
             foreign: Foreign::default(),
             steps: Desk::default(),
@@ -169,6 +173,19 @@ impl Controller {
     /// Returns whether a job list has pages that are not sent yet; each [`Input::Page`] sends one.
     pub fn lists(&self) -> bool {
         self.lists.is_open()
+    }
+    /// Records the number of the journal record to which the events from now on belong.
+    pub(crate) fn begin_record(&mut self, record: u64) {
+        self.feed.begin_record(record);
+    }
+    /// Returns whether some follower of events has not got all of them; each [`Input::Feed`] sends a page.
+    pub fn has_news(&self) -> bool {
+        self.feed.has_news()
+    }
+    /// Makes the next page of events go to the first follower that has not got all events and is ready. Returns false
+    /// if there is none.
+    pub fn turn_followers(&mut self, ready: impl Fn(CallerId) -> bool) -> bool {
+        self.feed.turn(ready)
     }
     /// Returns the counters since the start or the last reset. The host fills in times and figures of the journal.
     pub fn diag(&self) -> &Diag {

@@ -28,7 +28,7 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::client::Refusal;
 
 use crate::machine::Machine;
-use decide::lists;
+use decide::{follow, lists};
 use effects::{broadcasts, cast, nodes, queries, steps, wall, work};
 use index::timers::Timer;
 use net::scope;
@@ -46,7 +46,7 @@ impl Controller {
     }
 
     /// Processes one of several inputs of the same moment; the caller ends the series with [`Controller::settle`].
-    /// Submissions and reports of ends are collected, so that their effects run once for all of them. The effects of
+    /// Submissions, reports of ends and pages of events are collected, so that their effects run once for all of them. The effects of
     /// any other input run at once, as do those of the inputs that were collected before it.
     pub fn take(&mut self, now: Time, input: Input, out: &mut Out) {
         let waits = input.can_wait();
@@ -85,6 +85,7 @@ impl Controller {
                 steps::hangup(self, now, caller, away);
                 queries::hangup(self, caller);
                 self.lists.hangup(caller);
+                self.feed.leave(now, caller);
                 self.foreign.hangup(caller);
                 broadcasts::give_up(self, caller);
             }
@@ -103,6 +104,7 @@ impl Controller {
             Input::CastOut { stream } => cast::left(self, now, stream),
             Input::ClockSet { by_us } => wall::stepped(self, now, by_us, out),
             Input::Page => lists::page(self, now, out),
+            Input::Feed => follow::page(self, now, out),
             Input::Tick => {}
         }
     }

@@ -100,13 +100,15 @@ pub enum Input {
     },
     /// There is time for one more page of a long job list ([`Controller::lists`]).
     Page,
+    /// There is time for one more page of events ([`Controller::has_news`](super::Controller::has_news)).
+    Feed,
     /// Time has passed: the controller handles timers that are due.
     Tick,
 }
 
 impl Input {
     /// Returns whether the effects of this input may run together with those of the inputs that follow. True for
-    /// submissions and for frames that report only ends.
+    /// submissions, for frames that report only ends, and for pages of events.
     pub(crate) fn can_wait(&self) -> bool {
         match self {
             Self::Ask { request, .. } => matches!(**request, Request::Submit { .. }),
@@ -114,6 +116,7 @@ impl Input {
                 Upward::Composite { composite, .. } => !composite.is_urgent() && !composite.lets_in(),
                 Upward::Tally { .. } | Upward::Chunk(_) | Upward::Letter(_) => false,
             }),
+            Self::Feed => true,
             _ => false,
         }
     }

@@ -136,6 +136,7 @@ pub(super) fn request_kind(request: &Request) -> &'static str {
         Request::ChangePartition { now: None, .. } => "REQUEST_DELETE_PARTITION",
         Request::ChangePartition { .. } | Request::UpdatePartition { .. } => "REQUEST_UPDATE_PARTITION",
         Request::Jobs { .. } => "REQUEST_JOB_INFO",
+        Request::Follow { .. } => "REQUEST_FOLLOW_EVENTS",
         Request::Nodes => "REQUEST_NODE_INFO",
         Request::Partitions => "REQUEST_PARTITION_INFO",
         Request::Config => "REQUEST_BUILD_INFO",

@@ -43,6 +43,16 @@ const TRIM_EVERY: Duration = Duration::from_secs(10);
 const AHEAD_MIN: usize = 64;
 /// While there is other work, the pause between two pages of a list is this many times what the last page took.
 const LIST_SHARE: u32 = 8;
+/// Shortest pause between two rounds in which followers are sent events, so that a page has many.
+const FEED_EVERY: Duration = Duration::from_millis(10);
+/// The pause between two rounds is at least this many times what the last round took.
+const FEED_SHARE: u32 = 24;
+/// Estimated time for sending one page.
+const FEED_SEND_TIME: Duration = Duration::from_micros(20);
+/// Time after which a round ends although some followers were not served.
+const FEED_ROUND_TIME: Duration = Duration::from_millis(2);
+/// Interval of the check whether a slow follower has received its page.
+const FEED_POLL: Duration = Duration::from_millis(250);
 /// Interval of the check whether a full disk has room again.
 const DISK_POLL: Duration = Duration::from_millis(100);
 /// Time that the last answers have to be sent before the controller ends.
@@ -67,6 +77,8 @@ pub(super) struct Daemon {
     trim_at: Instant,
     /// When the next page of a list may be made although other inputs wait.
     list_at: Instant,
+    /// When followers may be sent events again.
+    feed_at: Instant,
     full: bool,
     /// Time taken by deciding the requests of the open batch.
     took: Duration,
@@ -106,6 +118,7 @@ impl Daemon {
             now,
             trim_at: Instant::now() + TRIM_EVERY,
             list_at: Instant::now(),
+            feed_at: Instant::now(),
             full: false,
             took: Duration::ZERO,
             done: false,
@@ -176,6 +189,7 @@ impl Daemon {
                 self.step(Input::Tick);
             }
             self.list(timer && self.waiting.len() == 0);
+            self.feed();
             self.settle();
             if flushing.is_none() {
                 flushing = self.commit()?;
@@ -189,6 +203,11 @@ impl Daemon {
             let flushed = flushing.wait().await?;
             self.finish(flushed).await?;
         }
+        self.complete().await?;
+        // Followers get the last events, too.
+        self.begin();
+        self.feed_at = Instant::now();
+        self.feed();
         self.complete().await?;
         self.farewell().await;
         self.close();
@@ -213,9 +232,17 @@ impl Daemon {
         }
     }
 
-    /// Whether an arrival is queued, or a list can be continued.
+    /// Whether an arrival is queued, or a list can be continued, or a follower can be sent events.
     fn has_work(&mut self) -> bool {
-        self.waiting.len() > 0 || self.next_list()
+        self.waiting.len() > 0 || self.next_list() || self.next_follower()
+    }
+
+    /// Selects a follower of events that is sent the next page, as it has received the last one. False: there is no
+    /// such follower, or events were sent a moment ago.
+    fn next_follower(&mut self) -> bool {
+        let peers = &self.peers;
+        Instant::now() >= self.feed_at
+            && self.pipeline.turn_followers(|caller| peers.get(&caller.0).is_none_or(|peer| peer.out.is_drained()))
     }
 
     /// Selects a list of which the next page is made, as its reader has received the last one. False: there is no such
@@ -238,6 +265,10 @@ impl Daemon {
         let poll = match () {
             () if self.pipeline.machine().lists() => READER_POLL,
             () if self.full => DISK_POLL,
+            () if self.pipeline.machine().has_news() => match self.feed_at.saturating_duration_since(Instant::now()) {
+                Duration::ZERO => FEED_POLL,
+                pause => pause,
+            },
             () if link::has_to_give() => TRIM_EVERY,
             () => Duration::from_mins(1),
         };
@@ -392,6 +423,21 @@ impl Daemon {
             self.step(Input::Page);
             let end = Instant::now();
             self.list_at = end + (end - start) * LIST_SHARE;
+        }
+    }
+
+    /// Sends pages of events to followers, in a round that takes little of the time.
+    fn feed(&mut self) {
+        let start = Instant::now();
+        let mut pages = 0;
+        while start.elapsed() < FEED_ROUND_TIME && self.next_follower() {
+            self.step(Input::Feed);
+            pages += 1;
+        }
+        if pages > 0 {
+            let end = Instant::now();
+            let took = end - start + FEED_SEND_TIME * pages;
+            self.feed_at = end + FEED_EVERY.max(took * FEED_SHARE);
         }
     }
 

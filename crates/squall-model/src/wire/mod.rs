@@ -3,6 +3,7 @@
 pub mod broadcast;
 pub mod client;
 pub mod fabric;
+pub mod feed;
 pub mod history;
 pub mod info;
 pub mod join;

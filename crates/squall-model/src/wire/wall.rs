@@ -90,6 +90,7 @@ impl Answer {
                 }
             }
             Self::Why(why) => put_why(why, us),
+            Self::Followed(page) => put_all(page.events.iter_mut().map(|event| &mut Arc::make_mut(event).time), us),
             _ => {}
         }
     }

@@ -15,6 +15,7 @@ pub(crate) mod change_partition;
 mod change_policy;
 mod create_step;
 mod each;
+pub(crate) mod follow;
 mod hold;
 pub(crate) mod lists;
 mod measure;
@@ -107,6 +108,7 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
             change_partition::change_partition(c, ask, name, was.as_deref(), now, out)
         }
         Request::Jobs { jobs, ended, steps } => lists::open(c, ask, jobs, (ended, steps), out),
+        Request::Follow { from, jobs, kinds } => follow::follow(c, ask, from, *jobs, kinds, out),
         Request::Nodes => Ok(Some(query::nodes(c, ask))),
         Request::Partitions => Ok(Some(query::partitions(c))),
         Request::Expected => Ok(Some(query::expected(c, ask))),

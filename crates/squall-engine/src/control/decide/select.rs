@@ -339,7 +339,7 @@ impl<'a> Filter<'a> {
 }
 
 /// Returns whether a job in this state passes the filter. A completing job passes for its end state, too.
-fn is_in(filter: StateFilter, state: JobState, requeued: bool) -> bool {
+pub(crate) fn is_in(filter: StateFilter, state: JobState, requeued: bool) -> bool {
     let end = match state {
         JobState::Completing(end) | JobState::Ended(end) => Some(end),
         JobState::Pending | JobState::Running | JobState::Suspended => None,

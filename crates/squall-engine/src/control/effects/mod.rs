@@ -3,6 +3,7 @@
 pub(crate) mod answers;
 pub(crate) mod broadcasts;
 pub(crate) mod cast;
+pub(crate) mod feed;
 pub(crate) mod foreign;
 pub(crate) mod gang;
 pub(crate) mod het;
@@ -45,6 +46,7 @@ pub(crate) const OBSERVERS: &[Observer] = &[
     Observer { before: Some(notice::before), after: Some(notice::after) },
     Observer { before: Some(lease::before), after: Some(lease::after) },
     Observer { before: None, after: Some(het::after) },
+    Observer { before: None, after: Some(feed::after) },
 ];
 
 /// Begins a new run of the controller: raises the epoch, journals a changed configuration, and builds soft state from
@@ -54,6 +56,7 @@ pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: Stri
     c.version.clone_from(&version);
     c.diag.since = now;
     c.forget_checked = now;
+    c.feed.started(now);
     let epoch = Epoch(c.state.epoch.0 + 1);
     c.commit(now, Event::ControllerStarted { epoch, version }, out);
     c.links.begin(epoch);
@@ -133,6 +136,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     work::send_stops(c);
     answer_when_heeded(c, now);
     gang::settle(c, now);
+    feed::settle(c, now, out);
     shutdown::proceed(c, now, out);
     c.links.flush(now, out);
 }
@@ -145,9 +149,9 @@ pub(crate) fn deadline(c: &Controller) -> Option<Time> {
     let forget = old.map(|time| time.max(c.forget_checked + Span::from_secs(FORGET_S)));
     let (bulk, strobe) = (broadcasts::deadline(c), gang::deadline(c));
     let foreign = foreign::deadline(c);
-    let all =
-        [foreign, c.timers.next(), forget, steps::deadline(c), c.links.deadline(), answers::deadline(c), bulk, strobe];
-    all.into_iter().flatten().min()
+    let queries = [answers::deadline(c), c.feed.due()];
+    let all = [foreign, c.timers.next(), forget, steps::deadline(c), c.links.deadline(), bulk, strobe];
+    all.into_iter().chain(queries).flatten().min()
 }
 
 /// Removes the records of jobs that ended longer ago than `MinJobAge`; checks every `FORGET_S` seconds.

@@ -6,6 +6,7 @@ pub(crate) mod depend;
 pub(crate) mod desk;
 pub(crate) mod facts;
 pub(crate) mod fair;
+pub(crate) mod feed;
 pub(crate) mod foreign;
 pub(crate) mod gang;
 pub(crate) mod lanes;

@@ -8,6 +8,7 @@ use crate::job::{ArrayTask, Digest, Outcome, Usage};
 use crate::policy::{Limit, Policy, Whose};
 use crate::step::{JobFacts, Layout};
 use crate::time::Time;
+use crate::wire::feed::FeedPage;
 use crate::wire::info::{
     AccountingRow, Diag, ExpectedStart, JobsPage, LicenseInfo, NodeInfo, PartitionInfo, ReservationInfo, Why,
 };
@@ -260,6 +261,9 @@ pub enum Answer {
     /// A token (JWT) by which its bearer is a user.
     #[n(41)]
     Token(#[n(0)] String),
+    /// Events that the client has not got before.
+    #[n(35)]
+    Followed(#[n(0)] Box<FeedPage>),
 }
 
 /// A job as users write it: `123` or `123_4`.

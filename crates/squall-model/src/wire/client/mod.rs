@@ -21,6 +21,7 @@ use crate::step::{FirstStep, StepSpec, TaskProgram, Watcher};
 use crate::time::Time;
 use crate::wire::broadcast::Broadcast;
 use crate::wire::fabric::{Bytes, Test, Variable};
+use crate::wire::feed::{FeedKind, Position};
 use crate::wire::reservation::ReservationChange;
 
 /// A request of a client. The user is identified by the socket, so no request has a user id for it.
@@ -508,6 +509,20 @@ pub enum Request {
         /// Name of the user, which only operators may give. None: the caller.
         #[n(0)]
         user: Option<String>,
+    /// `squall events`, `squeue --follow`: follows the events of the cluster. Answers: `Followed`, at once and whenever
+    /// there are new events, until the connection ends. The connection should have no other request.
+    #[n(52)]
+    Follow {
+        /// Position from which to follow, as in the last page of an earlier connection. None: from now on.
+        #[n(0)]
+        from: Option<Position>,
+        /// Selects events. With conditions on jobs: events of such jobs only. With nodes: events of these nodes and of
+        /// jobs on them.
+        #[n(1)]
+        jobs: Box<JobSelection>,
+        /// Kinds of the events. Empty: all.
+        #[n(2)]
+        kinds: Vec<FeedKind>,
     },
 }
 

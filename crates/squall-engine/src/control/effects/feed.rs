@@ -1,0 +1,280 @@
+//! Describes events for followers, with all that is needed to show them.
+
+use std::sync::Arc;
+
+use squall_model::event::{Event, NodeAdmin};
+use squall_model::id::{JobId, StepNo};
+use squall_model::job::{JobSpec, JobState, Outcome, Owner};
+use squall_model::limits::FEED_TASKS_BYTES_MAX;
+use squall_model::set::{IndexSet, NodeSet};
+use squall_model::time::Time;
+use squall_model::wire::client::Answer;
+use squall_model::wire::feed::{FeedEvent, FeedJob, FeedKind, Position};
+
+use crate::control::controller::Controller;
+use crate::control::info::cluster::names;
+use crate::control::port::Out;
+use crate::control::state::array::Array;
+use crate::control::state::job::{Hold, Phase};
+use crate::control::state::{Found, State};
+
+/// Adds an event to the feed, if someone follows.
+pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
+    if c.feed.is_on() {
+        note(c, now, event);
+    }
+}
+
+/// Sends followers their position that were not sent any event for long.
+pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
+    if c.feed.due().is_some() {
+        let pages = c.feed.positions(now);
+        out.answers.extend(pages.into_iter().map(|(caller, page)| (caller, Answer::Followed(Box::new(page)))));
+    }
+}
+
+#[inline(never)]
+fn note(c: &mut Controller, now: Time, event: &Event) {
+    if !c.feed.keeps(now) {
+        return;
+    }
+    let Some(draft) = draft(&c.state, now, event) else { return };
+    let Draft { kind, job, step, nodes, name, reason, by } = draft;
+    let hosts = names(&c.state, &nodes);
+    let at = Position::default();
+    c.feed.push(FeedEvent { at, time: now, kind, job, step, nodes: hosts, name, reason, by }, nodes);
+}
+
+/// An event that is being described.
+struct Draft {
+    kind: FeedKind,
+    job: Option<Box<FeedJob>>,
+    step: Option<StepNo>,
+    nodes: NodeSet,
+    name: String,
+    reason: Option<String>,
+    by: Option<u32>,
+}
+
+impl Draft {
+    fn of(kind: FeedKind) -> Self {
+        Self { kind, job: None, step: None, nodes: NodeSet::new(), name: String::new(), reason: None, by: None }
+    }
+    fn of_job(kind: FeedKind, job: FeedJob) -> Self {
+        Self { job: Some(Box::new(job)), ..Self::of(kind) }
+    }
+    fn on(self, nodes: NodeSet) -> Self {
+        Self { nodes, ..self }
+    }
+    fn named(self, name: &str) -> Self {
+        Self { name: name.to_owned(), ..self }
+    }
+    fn because(self, reason: Option<&str>) -> Self {
+        Self { reason: reason.map(str::to_owned), ..self }
+    }
+    fn ended(mut self, outcome: &Outcome) -> Self {
+        if let Some(job) = &mut self.job {
+            job.exit = Some(outcome.exit);
+        }
+        self.because(outcome.reason.as_deref())
+    }
+}
+
+/// Describes an event that was just applied. None: users see nothing of it.
+fn draft(state: &State, now: Time, event: &Event) -> Option<Draft> {
+    Some(match event {
+        Event::ControllerStarted { version, .. } => Draft::of(FeedKind::ControllerStarted).named(version),
+        Event::Configured { .. } => Draft::of(FeedKind::Configured),
+        Event::PolicyChanged { by, .. } => Draft { by: Some(*by), ..Draft::of(FeedKind::AccountsChanged) },
+        Event::PartitionSet { name, .. } => Draft::of(FeedKind::PartitionChanged).named(name),
+        Event::PartitionChanged { name, config } => {
+            let deleted = config.is_none();
+            let kind = if deleted { FeedKind::PartitionDeleted } else { FeedKind::PartitionChanged };
+            Draft::of(kind).named(name)
+        }
+        Event::ReservationSet { reservation } => {
+            Draft::of(FeedKind::ReservationChanged).named(&reservation.name).on(reservation.nodes.clone())
+        }
+        Event::ReservationGone { name } => Draft::of(FeedKind::ReservationEnded).named(name),
+        Event::NodeRegistered { .. }
+        | Event::NodeUp { .. }
+        | Event::NodeDown { .. }
+        | Event::NodesSet { .. }
+        | Event::NodesChanged { .. } => of_nodes(event)?,
+        Event::StepStarted { job, step, alloc, .. } if *step != StepNo::BATCH => {
+            Draft { step: Some(*step), ..Draft::of_job(FeedKind::StepStarted, job_of(state, *job)?) }.on(alloc.nodes())
+        }
+        Event::StepNodesEnded { job, step, .. } | Event::StepAbandoned { job, step, .. } if *step != StepNo::BATCH => {
+            step_ended(state, *job, *step)?
+        }
+        Event::JobSubmitted { .. }
+        | Event::JobStarted { .. }
+        | Event::JobEnding { .. }
+        | Event::NodesReleased { .. }
+        | Event::TasksEnded { .. }
+        | Event::JobHeld { .. }
+        | Event::JobReleased { .. }
+        | Event::JobUpdated { .. }
+        | Event::JobRequeued { .. }
+        | Event::JobSuspended { .. }
+        | Event::JobPreempted { .. }
+        | Event::JobShrunk { .. } => of_job(state, now, event)?,
+        // Not seen by users, or seen by other events.
+        Event::StepStarted { .. }
+        | Event::StepNodesEnded { .. }
+        | Event::StepAbandoned { .. }
+        | Event::StepLimited { .. }
+        | Event::Forgotten { .. }
+        | Event::GresGranted { .. }
+        | Event::Ganged { .. }
+        | Event::HetFormed { .. }
+        | Event::JobLeased { .. }
+        | Event::LeaseReturned { .. }
+        | Event::ForeignResolved { .. }
+        | Event::IdsLost { .. }
+        | Event::Recorded { .. } => return None,
+    })
+}
+
+fn of_nodes(event: &Event) -> Option<Draft> {
+    Some(match event {
+        Event::NodeRegistered { node, .. } => Draft::of(FeedKind::NodeRegistered).on(NodeSet::one(*node)),
+        Event::NodeUp { node } => Draft::of(FeedKind::NodeUp).on(NodeSet::one(*node)),
+        Event::NodeDown { node, reason } => Draft::of(FeedKind::NodeDown).on(NodeSet::one(*node)).because(Some(reason)),
+        Event::NodesSet { nodes, admin, reason, by } => {
+            let kind = match admin {
+                NodeAdmin::Resume => FeedKind::NodeResumed,
+                NodeAdmin::Drain | NodeAdmin::Fail => FeedKind::NodeDrained,
+                NodeAdmin::Down => FeedKind::NodeDown,
+            };
+            Draft { by: Some(*by), ..Draft::of(kind) }.on(nodes.clone()).because(reason.as_deref())
+        }
+        Event::NodesChanged { nodes, .. } => Draft::of(FeedKind::NodeChanged).on(nodes.clone()),
+        _ => return None,
+    })
+}
+
+fn of_job(state: &State, now: Time, event: &Event) -> Option<Draft> {
+    Some(match event {
+        Event::JobSubmitted { id, .. } => Draft::of_job(FeedKind::JobSubmitted, job_or_array(state, *id)?),
+        Event::JobStarted { id, alloc, .. } => {
+            Draft::of_job(FeedKind::JobStarted, job_of(state, *id)?).on(alloc.nodes())
+        }
+        Event::JobEnding { id, .. } => match &state.jobs.get(id)?.phase {
+            Phase::Completing(..) => ended(state, FeedKind::JobEnding, *id)?,
+            Phase::Ended(end) if end.time == now => ended(state, FeedKind::JobEnded, *id)?,
+            _ => return None,
+        },
+        Event::NodesReleased { id, .. } => match &state.jobs.get(id)?.phase {
+            Phase::Ended(_) => ended(state, FeedKind::JobEnded, *id)?,
+            Phase::Pending => ended(state, FeedKind::JobRequeued, *id)?,
+            _ => return None,
+        },
+        Event::TasksEnded { array, tasks, outcome } => {
+            let of = state.arrays.get(array)?;
+            let job = array_job(state, *array, of, tasks, JobState::Ended(outcome.state));
+            Draft::of_job(FeedKind::JobEnded, job).ended(outcome)
+        }
+        Event::JobRequeued { id, .. } => ended(state, FeedKind::JobRequeued, *id)?,
+        Event::JobHeld { id, whole, .. } => whole_or_not(state, FeedKind::JobHeld, *id, *whole)?,
+        Event::JobReleased { id, whole } => whole_or_not(state, FeedKind::JobReleased, *id, *whole)?,
+        Event::JobUpdated { id, whole, .. } => whole_or_not(state, FeedKind::JobChanged, *id, *whole)?,
+        Event::JobSuspended { id, suspended } => {
+            let kind = if *suspended { FeedKind::JobSuspended } else { FeedKind::JobResumed };
+            running(state, kind, *id)?
+        }
+        Event::JobPreempted { id, .. } => running(state, FeedKind::JobPreempted, *id)?,
+        Event::JobShrunk { id, .. } => running(state, FeedKind::JobChanged, *id)?,
+        _ => return None,
+    })
+}
+
+/// Describes the end of an attempt, with its nodes and outcome.
+fn ended(state: &State, kind: FeedKind, id: JobId) -> Option<Draft> {
+    let job = state.jobs.get(&id)?;
+    let outcome = job.outcome().or(job.last.as_ref().filter(|_| job.is_pending()))?;
+    Some(running(state, kind, id)?.ended(outcome))
+}
+
+/// Describes a job with the nodes of its last attempt.
+fn running(state: &State, kind: FeedKind, id: JobId) -> Option<Draft> {
+    let nodes = state.jobs.get(&id)?.last_run().map(|run| run.alloc.nodes());
+    Some(Draft::of_job(kind, job_of(state, id)?).on(nodes.unwrap_or_default()))
+}
+
+/// Describes a change of a job, or of an array with all of its pending tasks.
+fn whole_or_not(state: &State, kind: FeedKind, id: JobId, whole: bool) -> Option<Draft> {
+    let job = if whole { job_or_array(state, id)? } else { job_of(state, id)? };
+    let hold = match (whole, state.jobs.get(&id)) {
+        (false, Some(job)) => job.queue.hold,
+        _ => state.arrays.get(&id).map_or(Hold::No, |array| array.queue.hold),
+    };
+    let reason = match hold {
+        Hold::No => None,
+        Hold::Admin => Some("JobHeldAdmin"),
+        Hold::User | Hold::Requeue => Some("JobHeldUser"),
+    };
+    Some(Draft::of_job(kind, job).because(reason))
+}
+
+fn step_ended(state: &State, id: JobId, no: StepNo) -> Option<Draft> {
+    let step = state.jobs.get(&id)?.last_run()?.steps.get(&no)?;
+    let (_, outcome) = step.ended.as_ref()?;
+    let draft = Draft::of_job(FeedKind::StepEnded, job_of(state, id)?);
+    Some(Draft { step: Some(no), ..draft }.on(step.alloc.nodes()).ended(outcome))
+}
+
+fn job_or_array(state: &State, id: JobId) -> Option<FeedJob> {
+    match state.arrays.get(&id) {
+        Some(array) => Some(array_job(state, id, array, &array.tasks.indices, JobState::Pending)),
+        None => job_of(state, id),
+    }
+}
+
+fn job_of(state: &State, id: JobId) -> Option<FeedJob> {
+    match state.find(id)? {
+        Found::Job(job) => {
+            let partition = job.last_run().map(|run| run.partition.as_str());
+            Some(FeedJob {
+                task: job.task,
+                state: job.state(),
+                ..common(state, id, (&job.owner, &job.spec), partition)
+            })
+        }
+        Found::Untouched(array, task) => {
+            Some(FeedJob { task: Some(task), ..common(state, id, (&array.owner, &array.spec), None) })
+        }
+    }
+}
+
+fn array_job(state: &State, id: JobId, array: &Array, tasks: &IndexSet, standing: JobState) -> FeedJob {
+    let mut list = String::new();
+    for range in tasks.ranges() {
+        let part = IndexSet::range(range.first, range.last).to_string();
+        let comma = if list.is_empty() { "" } else { "," };
+        if list.len() + part.len() > FEED_TASKS_BYTES_MAX {
+            list.extend([comma, "..."]);
+            break;
+        }
+        list.extend([comma, &part]);
+    }
+    FeedJob { tasks: Some(list), state: standing, ..common(state, id, (&array.owner, &array.spec), None) }
+}
+
+fn common(state: &State, id: JobId, (owner, spec): (&Arc<Owner>, &Arc<JobSpec>), partition: Option<&str>) -> FeedJob {
+    let default = || state.default_partition().map(|partition| partition.config.name.as_str());
+    let partition = partition.or(spec.partition.as_deref()).or_else(default).unwrap_or_default();
+    FeedJob {
+        id,
+        task: None,
+        tasks: None,
+        uid: owner.uid,
+        user: owner.user.clone(),
+        name: spec.name.clone(),
+        partition: partition.to_owned(),
+        account: spec.account.as_deref().unwrap_or(&state.config.default_account).to_owned(),
+        qos: spec.qos.as_deref().unwrap_or(&state.config.default_qos).to_owned(),
+        state: JobState::Pending,
+        exit: None,
+    }
+}

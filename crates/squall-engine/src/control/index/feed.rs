@@ -1,0 +1,272 @@
+//! The event feed: the latest events, and the clients that follow them.
+//!
+//! Events are kept only while there are followers, for some minutes after the last one has left, and for some seconds
+//! after a start, so that followers come back in time. Otherwise an event costs one comparison.
+//!
+//! An event is sent with a later record than its own. So no event leaves before it is durable, and "all events before
+//! record 118" is a position that means the same to the next run of the controller.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use squall_model::limits::{FEED_BYTES_MAX, FEED_EVENTS_MAX, FEED_PAGE_BYTES_MAX, FEED_PAGE_MAX};
+use squall_model::set::NodeSet;
+use squall_model::time::{Span, Time};
+use squall_model::wire::client::JobSelection;
+use squall_model::wire::feed::{FeedEvent, FeedKind, FeedPage, Position};
+
+use crate::control::port::CallerId;
+
+/// Time for which events are kept after the last follower has left.
+const KEPT: Span = Span::from_secs(300);
+/// Time for which events are kept after a start of the controller.
+const KEPT_AT_START: Span = Span::from_secs(5);
+/// Time after which a follower is sent its position although no event matched.
+const POSITION_EVERY: Span = Span::from_secs(5);
+/// Estimated size of an event without its texts, bytes.
+const EVENT_BYTES: usize = 256;
+/// Limit on the events examined for one page, matching or not, as a multiple of the events that the page may have.
+const LOOKS: usize = 16;
+
+/// The latest events, and those who follow them.
+#[derive(Debug, Default)]
+pub(crate) struct Feed {
+    /// Until when events are kept without a follower. None: no events are kept.
+    kept_until: Option<Time>,
+    /// The events that are kept, oldest first.
+    events: VecDeque<Kept>,
+    /// Estimated size of `events`.
+    bytes: usize,
+    /// All events after this position are in `events`.
+    floor: Position,
+    /// Position of the newest event, or the position before the record that is being decided.
+    last: Position,
+    /// The followers; the one served last is at the end.
+    followers: VecDeque<Follower>,
+    /// When a follower has to be sent its position. None: all know theirs.
+    due: Option<Time>,
+}
+
+/// An event that is kept, and its nodes.
+#[derive(Debug)]
+struct Kept {
+    event: Arc<FeedEvent>,
+    nodes: NodeSet,
+}
+
+/// A client that follows events.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    pub(crate) caller: CallerId,
+    pub(crate) wanted: Wanted,
+    /// Position up to which events were sent or do not match.
+    at: Position,
+    /// Position that the client was sent last.
+    told: Position,
+    /// When the client was sent a position.
+    told_at: Time,
+    /// Whether the client is to be told that it missed events.
+    missed: bool,
+}
+
+/// Events that a follower wants.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    pub(crate) jobs: JobSelection,
+    /// Nodes of the events. None: any.
+    pub(crate) nodes: Option<NodeSet>,
+    /// Kinds of the events. Empty: any.
+    pub(crate) kinds: Vec<FeedKind>,
+}
+
+impl Feed {
+    /// Returns whether events are kept.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.kept_until.is_some()
+    }
+
+    /// Begins to keep events for a short time, as the controller starts.
+    pub(crate) fn started(&mut self, now: Time) {
+        self.turn_on(now + KEPT_AT_START, true);
+    }
+
+    /// Stops keeping events if there was no follower for long. Returns whether events are still kept.
+    pub(crate) fn keeps(&mut self, now: Time) -> bool {
+        if self.followers.is_empty() && self.kept_until.is_some_and(|until| until < now) {
+            self.kept_until = None;
+            self.events = VecDeque::new();
+            self.bytes = 0;
+        }
+        self.is_on()
+    }
+
+    /// Records the number of the journal record that is decided from now on. The events before it can be sent.
+    pub(crate) fn begin_record(&mut self, record: u64) {
+        self.last = self.last.max(Position { record, index: 0 });
+    }
+
+    /// Adds an event to the record that is being decided. If it ends a job of which the last event announced the end,
+    /// it replaces that one.
+    pub(crate) fn push(&mut self, mut event: FeedEvent, nodes: NodeSet) {
+        let job = |event: &FeedEvent| event.job.as_ref().map(|job| job.id);
+        let announces = |last: &Kept| {
+            last.event.at == self.last && last.event.kind == FeedKind::JobEnding && job(&last.event) == job(&event)
+        };
+        let ends = matches!(event.kind, FeedKind::JobEnded | FeedKind::JobRequeued);
+        if ends && let Some(announced) = self.events.pop_back_if(|last| announces(last)) {
+            self.bytes -= bytes(&announced.event);
+        } else {
+            self.last.index += 1;
+        }
+        event.at = self.last;
+        self.bytes += bytes(&event);
+        self.events.push_back(Kept { event: Arc::new(event), nodes });
+        while (self.events.len() > FEED_EVENTS_MAX || self.bytes > FEED_BYTES_MAX)
+            && let Some(oldest) = self.events.pop_front()
+        {
+            self.bytes -= bytes(&oldest.event);
+            self.floor = oldest.event.at;
+        }
+    }
+
+    /// Adds a follower from a position on. None: from the record that is being decided, of which `fresh` says that it
+    /// has no event yet. Returns its first page.
+    pub(crate) fn follow(
+        &mut self,
+        now: Time,
+        (caller, wanted): (CallerId, Wanted),
+        from: Option<Position>,
+        fresh: bool,
+    ) -> FeedPage {
+        self.leave(now, caller);
+        self.turn_on(now, fresh);
+        let present = Position { record: self.last.record, index: 0 }.max(self.floor);
+        // A later position is one of another journal.
+        let known = from.filter(|from| (self.floor..=self.last).contains(from));
+        let missed = from.is_some() && known.is_none();
+        let at = known.unwrap_or(if from.is_some_and(|from| from < self.floor) { self.floor } else { present });
+        self.followers.push_back(Follower { caller, wanted, at, told: at, told_at: now, missed: false });
+        FeedPage { events: Vec::new(), next: at, missed }
+    }
+
+    /// Removes the follower with this connection, if there is one.
+    pub(crate) fn leave(&mut self, now: Time, caller: CallerId) {
+        let before = self.followers.len();
+        self.followers.retain(|follower| follower.caller != caller);
+        if self.followers.len() < before && self.followers.is_empty() {
+            self.kept_until = Some(now + KEPT);
+        }
+    }
+
+    /// Returns the number of followers.
+    pub(crate) fn followers(&self) -> usize {
+        self.followers.len()
+    }
+
+    /// Returns whether there is a record that some follower has not got yet.
+    pub(crate) fn has_news(&self) -> bool {
+        self.followers.iter().any(|follower| follower.at.record < self.last.record)
+    }
+
+    /// Moves the first follower with news and a ready client to the front, and those before it to the end. Returns
+    /// false if there is none.
+    pub(crate) fn turn(&mut self, ready: impl Fn(CallerId) -> bool) -> bool {
+        let record = self.last.record;
+        let next = |follower: &Follower| follower.at.record < record && ready(follower.caller);
+        let first = self.followers.iter().position(next);
+        self.followers.rotate_left(first.unwrap_or_default());
+        first.is_some()
+    }
+
+    /// Makes the next page of the first follower with news, which then goes behind the others. `takes` returns whether
+    /// an event is wanted. None: no event is.
+    pub(crate) fn page(
+        &mut self,
+        now: Time,
+        takes: impl Fn(&Wanted, &FeedEvent, &NodeSet) -> bool,
+    ) -> Option<(CallerId, FeedPage)> {
+        let first = self.followers.iter().position(|follower| follower.at.record < self.last.record)?;
+        let mut follower = self.followers.remove(first)?;
+        if follower.at < self.floor {
+            (follower.at, follower.missed) = (self.floor, true);
+        }
+        let (mut events, mut bytes) = (Vec::new(), 0);
+        let present = Position { record: self.last.record, index: 0 };
+        let begin = self.events.partition_point(|kept| kept.event.at <= follower.at);
+        let mut rest = self.events.range(begin..).take_while(|kept| kept.event.at < present);
+        for _ in 0..FEED_PAGE_MAX * LOOKS {
+            let Some(Kept { event, nodes }) = rest.next() else {
+                follower.at = present;
+                break;
+            };
+            follower.at = event.at;
+            if takes(&follower.wanted, event, nodes) {
+                bytes += self::bytes(event);
+                events.push(Arc::clone(event));
+            }
+            if events.len() >= FEED_PAGE_MAX || bytes > FEED_PAGE_BYTES_MAX {
+                break;
+            }
+        }
+        let caller = follower.caller;
+        let page = if events.is_empty() && !follower.missed {
+            let due = follower.told_at + POSITION_EVERY;
+            self.due = Some(self.due.map_or(due, |first| first.min(due)));
+            None
+        } else {
+            Some((caller, follower.tell(now, events)))
+        };
+        self.followers.push_back(follower);
+        page
+    }
+
+    /// Returns when [`Feed::positions`] must be called; None: it need not be.
+    pub(crate) fn due(&self) -> Option<Time> {
+        self.due
+    }
+
+    /// Returns an empty page for each follower that has long not been sent its position, because no event matched. So
+    /// a follower that comes back after a restart knows that it has missed nothing.
+    pub(crate) fn positions(&mut self, now: Time) -> Vec<(CallerId, FeedPage)> {
+        if self.due.is_none_or(|due| due > now) {
+            return Vec::new();
+        }
+        self.due = None;
+        let mut pages = Vec::new();
+        for follower in self.followers.iter_mut().filter(|follower| follower.told < follower.at) {
+            let due = follower.told_at + POSITION_EVERY;
+            if due <= now {
+                pages.push((follower.caller, follower.tell(now, Vec::new())));
+            } else {
+                self.due = Some(self.due.map_or(due, |first| first.min(due)));
+            }
+        }
+        pages
+    }
+
+    fn turn_on(&mut self, until: Time, fresh: bool) {
+        if !self.is_on() {
+            // Whatever the record has so far was not kept.
+            self.last.index += u32::from(!fresh);
+            self.floor = self.last;
+        }
+        self.kept_until = self.kept_until.max(Some(until));
+    }
+}
+
+impl Follower {
+    fn tell(&mut self, now: Time, events: Vec<Arc<FeedEvent>>) -> FeedPage {
+        (self.told, self.told_at) = (self.at, now);
+        FeedPage { events, next: self.at, missed: std::mem::take(&mut self.missed) }
+    }
+}
+
+/// Returns the estimated size of an event.
+fn bytes(event: &FeedEvent) -> usize {
+    let job = event.job.as_ref().map_or(0, |job| {
+        let texts = [&job.user, &job.name, &job.partition, &job.account, &job.qos];
+        texts.iter().map(|text| text.len()).sum::<usize>()
+    });
+    EVENT_BYTES + job + event.nodes.len() + event.name.len() + event.reason.as_ref().map_or(0, String::len)
+}

@@ -1,0 +1,319 @@
+//! Events for many: one follower of the controller's feed, and a stream of server-sent events for each who listens
+//! (WHATWG HTML, section "Server-sent events").
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use squall_client::{Follower, Wanted};
+use squall_files::place::Place;
+use squall_model::hostlist;
+use squall_model::wire::feed::{FeedEvent, FeedKind, Position};
+use squall_text::shapes::event::event as json;
+use tokio::sync::{Semaphore, watch};
+
+use crate::answer::Failure;
+use crate::caller::Caller;
+use crate::routes::Shared;
+
+/// Most events that are kept for listeners.
+const EVENTS_MAX: usize = 64 << 10;
+/// Most bytes sent to a listener at once.
+const BATCH_BYTES: usize = 128 << 10;
+/// Least time between two batches for a listener.
+const BATCH_TIME: Duration = Duration::from_millis(100);
+/// Time without events after which a comment is sent, by which proxies and clients see that the connection is alive.
+const QUIET_TIME: Duration = Duration::from_secs(15);
+/// Pause before the controller is called again when it can't be reached.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Most listeners at once.
+const LISTENERS_MAX: usize = 4096;
+
+/// The events of late, and how listeners learn of new ones.
+#[derive(Debug)]
+pub(crate) struct Events {
+    place: Place,
+    kept: Arc<Mutex<Kept>>,
+    /// Number of the next event: listeners wait for it to change.
+    next: watch::Sender<u64>,
+    listeners: Arc<Semaphore>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// Whether the thread runs that follows the controller.
+    follows: bool,
+    /// Number of the first event in `events`.
+    first: u64,
+    events: VecDeque<Sent>,
+    /// Position after the last event. None: none has come yet.
+    at: Option<Position>,
+}
+
+/// An event as it is sent, and what filters look at.
+#[derive(Clone, Debug)]
+enum Sent {
+    Event(Arc<FeedEvent>, Bytes),
+    /// Events before this position were missed.
+    Missed(Bytes),
+}
+
+impl Kept {
+    fn push(&mut self, sent: Sent) {
+        self.events.push_back(sent);
+        if self.events.len() > EVENTS_MAX {
+            self.events.pop_front();
+            self.first += 1;
+        }
+    }
+
+    fn end(&self) -> u64 {
+        self.first + self.events.len() as u64
+    }
+
+    /// Returns the number of the first event after a position. None: events after it are not kept any more.
+    fn after(&self, at: Position) -> Option<u64> {
+        let is_before = |sent: &Sent| matches!(sent, Sent::Event(event, _) if event.at <= at);
+        let before = self.events.iter().rposition(is_before);
+        match before {
+            Some(before) => Some(self.first + before as u64 + 1),
+            None if self.first == 0 && self.at.is_none_or(|end| at <= end) => Some(0),
+            None => None,
+        }
+    }
+}
+
+impl Events {
+    pub(crate) fn new(place: Place) -> Self {
+        let listeners = Arc::new(Semaphore::new(LISTENERS_MAX));
+        Self { place, kept: Arc::default(), next: watch::Sender::new(0), listeners }
+    }
+
+    /// Starts following the controller, unless that is done already. `from`: position of the first listener.
+    fn follow(&self, from: Option<Position>) {
+        let mut kept = lock(&self.kept);
+        if std::mem::replace(&mut kept.follows, true) {
+            return;
+        }
+        drop(kept);
+        let (place, kept, next) = (self.place.clone(), Arc::clone(&self.kept), self.next.clone());
+        std::thread::spawn(move || follow(&place, from, &kept, &next));
+    }
+}
+
+/// Follows the controller, without end.
+fn follow(place: &Place, from: Option<Position>, kept: &Mutex<Kept>, next: &watch::Sender<u64>) {
+    let wanted = |from| Wanted { from, ..Wanted::default() };
+    let mut follower = Follower::new(place.clone(), "rest", wanted(from));
+    loop {
+        let page = match follower.next_page() {
+            Ok(page) => page,
+            Err(e) => {
+                tracing::warn!(error = %e, "the controller's events can't be followed");
+                std::thread::sleep(PAUSE);
+                follower = Follower::new(place.clone(), "rest", wanted(follower.position()));
+                continue;
+            }
+        };
+        let sent: Vec<Sent> = page.events.into_iter().map(|event| Sent::Event(Arc::clone(&event), frame(&event))).collect();
+        let mut kept = lock(kept);
+        if page.missed {
+            kept.push(Sent::Missed(missed(page.next)));
+        }
+        sent.into_iter().for_each(|sent| kept.push(sent));
+        kept.at = Some(page.next);
+        let end = kept.end();
+        drop(kept);
+        next.send_replace(end);
+    }
+}
+
+fn lock(kept: &Mutex<Kept>) -> std::sync::MutexGuard<'_, Kept> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns an event as a frame of the stream. JSON has no line break outside of texts, and in texts it is escaped.
+fn frame(event: &FeedEvent) -> Bytes {
+    format!("id: {}\nevent: {}\ndata: {}\n\n", event.at, event.kind.name(), json(event)).into()
+}
+
+/// Returns the frame that tells a listener that events before `next` were missed.
+fn missed(next: Position) -> Bytes {
+    format!("id: {next}\nevent: missed\ndata: {{\"missed\":true,\"position\":\"{next}\"}}\n\n").into()
+}
+
+/// Which events a listener wants: the parameters of the request.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Asked {
+    /// Position after which to begin. Empty: now.
+    from: String,
+    /// Names of users, one of which must own the job.
+    user: String,
+    /// Ids of jobs or arrays, one of which the event must be about.
+    job: String,
+    /// Nodes as a host list, one of which the event must be about.
+    node: String,
+    /// Kinds of events.
+    kind: String,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Filter {
+    users: Vec<String>,
+    jobs: Vec<u32>,
+    nodes: Vec<String>,
+    kinds: Vec<FeedKind>,
+}
+
+impl Filter {
+    fn of(asked: &Asked) -> Result<Self, Failure> {
+        let wrong = |text: String| Failure::new(StatusCode::BAD_REQUEST, text);
+        let words = |text: &str| text.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+        let id = |word: String| {
+            word.split('_').next().and_then(|id| id.parse().ok()).ok_or_else(|| wrong(format!("job: `{word}` is no job id")))
+        };
+        let jobs = words(&asked.job).into_iter().map(id).collect::<Result<_, _>>()?;
+        let nodes = hostlist::expand(&asked.node).map_err(|e| wrong(format!("node: `{}`: {e}", asked.node)))?;
+        let kinds = words(&asked.kind).iter().map(|kind| kind.parse()).collect::<Result<_, String>>().map_err(wrong)?;
+        Ok(Self { users: words(&asked.user), jobs, nodes, kinds })
+    }
+
+    fn fits(&self, event: &FeedEvent) -> bool {
+        let job = event.job.as_deref();
+        let user = || job.is_some_and(|job| self.users.contains(&job.user));
+        let ids = || job.is_some_and(|job| {
+            self.jobs.contains(&job.id.0) || job.task.is_some_and(|task| self.jobs.contains(&task.array.0))
+        });
+        let nodes = || hostlist::expand(&event.nodes).is_ok_and(|names| names.iter().any(|name| self.nodes.contains(name)));
+        (self.kinds.is_empty() || self.kinds.contains(&event.kind))
+            && (self.users.is_empty() || user())
+            && (self.jobs.is_empty() || ids())
+            && (self.nodes.is_empty() || nodes())
+    }
+}
+
+/// `GET /squall/v1/events`: server-sent events, without end.
+pub(crate) async fn events(
+    State(server): State<Shared>,
+    _caller: Caller,
+    headers: HeaderMap,
+    Query(asked): Query<Asked>,
+) -> Result<Response, Failure> {
+    let filter = Filter::of(&asked)?;
+    // A browser that reconnects sends the last position that it has seen.
+    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).unwrap_or(&asked.from);
+    let from: Option<Position> = match last {
+        "" => None,
+        text => Some(text.parse().map_err(|e| Failure::new(StatusCode::BAD_REQUEST, format!("from: {e}")))?),
+    };
+    let full = |_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "too many listeners; try again later");
+    let seat = Arc::clone(&server.events.listeners).try_acquire_owned().map_err(full)?;
+    server.events.follow(from);
+    let (kept, next) = (Arc::clone(&server.events.kept), server.events.next.subscribe());
+    let mut greeting = b": squall\n\n".to_vec();
+    let cursor = {
+        let kept = lock(&kept);
+        match from {
+            None => kept.end(),
+            Some(at) => kept.after(at).unwrap_or_else(|| {
+                greeting.extend_from_slice(&missed(at));
+                kept.first
+            }),
+        }
+    };
+    let listener = Listener { kept, next, cursor, filter, _seat: seat };
+    let stream = Stream { greeting: Some(greeting.into()), waiting: Box::pin(listener.batch()) };
+    let mut response = Body::from_stream(stream).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // Proxies such as nginx would otherwise hold events back until they have some kilobytes.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    Ok(response)
+}
+
+struct Listener {
+    kept: Arc<Mutex<Kept>>,
+    next: watch::Receiver<u64>,
+    /// Number of the next event to send.
+    cursor: u64,
+    filter: Filter,
+    _seat: tokio::sync::OwnedSemaphorePermit,
+}
+
+impl Listener {
+    /// Waits for events that the listener wants, and returns them as frames.
+    async fn batch(mut self) -> (Bytes, Self) {
+        let begin = tokio::time::Instant::now();
+        loop {
+            let frames = self.take();
+            if !frames.is_empty() {
+                tokio::time::sleep_until(begin + BATCH_TIME).await;
+                return (frames.into(), self);
+            }
+            match tokio::time::timeout(QUIET_TIME, self.next.changed()).await {
+                Ok(Ok(())) => {}
+                // The sender lives as long as the server.
+                Ok(Err(_)) => std::future::pending().await,
+                Err(_) => return (Bytes::from_static(b": alive\n\n"), self),
+            }
+        }
+    }
+
+    fn take(&mut self) -> Vec<u8> {
+        let kept = lock(&self.kept);
+        self.next.mark_unchanged();
+        let mut frames = Vec::new();
+        if self.cursor < kept.first {
+            if let Some(Sent::Event(event, _)) = kept.events.front() {
+                frames.extend_from_slice(&missed(event.at));
+            }
+            self.cursor = kept.first;
+        }
+        for sent in kept.events.range((self.cursor - kept.first) as usize..) {
+            self.cursor += 1;
+            match sent {
+                Sent::Missed(frame) => frames.extend_from_slice(frame),
+                Sent::Event(event, frame) if self.filter.fits(event) => frames.extend_from_slice(frame),
+                Sent::Event(..) => {}
+            }
+            if frames.len() >= BATCH_BYTES {
+                break;
+            }
+        }
+        frames
+    }
+}
+
+type Batch = Pin<Box<dyn Future<Output = (Bytes, Listener)> + Send>>;
+
+/// The body of an answer: batches of frames, one after the other.
+struct Stream {
+    greeting: Option<Bytes>,
+    waiting: Batch,
+}
+
+impl futures_core::Stream for Stream {
+    type Item = Result<Bytes, std::convert::Infallible>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(greeting) = self.greeting.take() {
+            return Poll::Ready(Some(Ok(greeting)));
+        }
+        match self.waiting.as_mut().poll(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready((bytes, listener)) => {
+                self.waiting = Box::pin(listener.batch());
+                Poll::Ready(Some(Ok(bytes)))
+            }
+        }
+    }
+}
