@@ -509,6 +509,7 @@ pub enum Request {
         /// Name of the user, which only operators may give. None: the caller.
         #[n(0)]
         user: Option<String>,
+    },
     /// `squall events`, `squeue --follow`: follows the events of the cluster. Answers: `Followed`, at once and whenever
     /// there are new events, until the connection ends. The connection should have no other request.
     #[n(52)]
