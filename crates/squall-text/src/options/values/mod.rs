@@ -5,4 +5,5 @@ pub mod checked;
 pub mod dependency;
 pub mod number;
 pub mod signal;
+pub mod target;
 pub mod when;
