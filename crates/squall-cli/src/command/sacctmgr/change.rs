@@ -6,11 +6,10 @@ use std::fmt::Write;
 use squall_model::policy::{Account, AdminLevel, AssocKey, Association, Policy, PolicyChange, Qos, ROOT, User};
 use squall_model::wire::client::{Answer, Refusal, Request};
 
-use super::settings::Setting;
-use squall_text::columns::entities::{admin_level, with_root};
+use super::settings::{Setting, admin_level};
 use squall_text::columns::records::{self, starts};
 
-use super::{job, policy};
+use super::{job, policy, rows};
 use crate::client::{ClientError, unexpected};
 use crate::command::listing::call::{Call, Fail};
 use squall_text::columns::records::Entity;
@@ -26,7 +25,7 @@ pub(super) struct Draft {
 impl Draft {
     /// Reads the accounting policy from the controller, as a draft without changes.
     pub(super) fn new(call: &mut Call<'_>) -> Result<Self, Fail> {
-        Ok(Self { policy: with_root(policy(call)?), changes: Vec::new() })
+        Ok(Self { policy: rows::with_root(policy(call)?), changes: Vec::new() })
     }
 
     /// Applies a change to the copy; later changes build on it.

@@ -10,9 +10,9 @@ use squall_model::policy::{
 
 use super::change::Draft;
 use super::policy;
-use super::settings::Setting;
+use super::rows::with_root;
+use super::settings::{Setting, admin_level};
 use crate::command::listing::call::{Call, Fail};
-use squall_text::columns::entities::{admin_level, with_root};
 use squall_text::columns::records::is_timed;
 use squall_text::options::flag::Arguments;
 

@@ -4,10 +4,11 @@ mod change;
 mod dump;
 mod job;
 mod past;
+mod rows;
 mod settings;
 mod stats;
 
-pub(crate) use squall_text::columns::entities::with_root;
+pub(crate) use rows::with_root;
 pub(crate) use squall_text::columns::records::TRES;
 
 #[cfg(test)]
@@ -16,7 +17,6 @@ mod tests;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use squall_model::config::Config;
 use squall_model::policy::Policy;
 use squall_model::wire::client::{Answer, Request};
 
@@ -24,8 +24,7 @@ use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::names;
 use crate::command::listing::structured::{dialect, document};
-use squall_text::columns::entities::{self, Around, Wanted};
-use squall_text::columns::records::{self, Entity, Row, starts};
+use squall_text::columns::records::{self, starts};
 use squall_text::format::sheet::Sheet;
 use squall_text::format::words;
 use squall_text::options::Arg;
@@ -139,6 +138,20 @@ const CHANGES: [(&str, usize); 9] = [
     ("update", 1),
 ];
 
+/// Conditions and format that a listing's arguments name.
+#[derive(Debug, Default)]
+struct Wanted {
+    names: Vec<String>,
+    accounts: Vec<String>,
+    users: Vec<String>,
+    clusters: Vec<String>,
+    format: Vec<String>,
+    associations: bool,
+    all_time: bool,
+    /// Further conditions of the listing, as (key, value): those for which this struct has no field.
+    conditions: Vec<(&'static str, String)>,
+}
+
 fn show(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), Fail> {
     if words.first().is_some_and(|word| word.len() >= 2 && starts("configuration", word)) {
         return stats::configuration(call);
@@ -172,7 +185,7 @@ fn show(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), 
         Err(e) => return call.failed(what, &e),
     };
     let policy = policy(call)?;
-    let rows = rows(call, entity, &wanted, &config, &policy)?;
+    let rows = rows::rows(call, entity, &wanted, &config, &policy)?;
     if let Some(dialect) = dialect(call, given)? {
         let Some((kind, key, records)) = shapes::records(entity.name, &rows, wanted.associations, &policy) else {
             return call.fail(&format!("--json and --yaml know no {}: list it without", entity.name));
@@ -192,27 +205,6 @@ fn show(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), 
 }
 
 /// Parses a listing's arguments: `[where] [name=]a,b account=x format=user,account withassoc`.
-/// Returns the rows of a listing.
-fn rows(
-    call: &mut Call<'_>,
-    entity: &Entity,
-    wanted: &Wanted,
-    config: &Config,
-    policy: &Policy,
-) -> Result<Vec<Row>, Fail> {
-    if ["event", "transaction", "reservation"].contains(&entity.name) {
-        return Ok(entities::chosen(entity, past::rows(call, entity.name, wanted, config)?, wanted));
-    }
-    let host = match call.controller.ask(&Request::Ping) {
-        Ok(Answer::Pong { host, .. }) if entity.name == "cluster" => host,
-        _ => String::new(),
-    };
-    let people = call.people;
-    let exists = |name: &str| people.uid(name).is_some();
-    let around = Around { host: &host, caller: &people.user(people.me()), exists: &exists };
-    Ok(entities::rows(entity, wanted, config, policy, &around))
-}
-
 fn wanted(call: &mut Call<'_>, words: &[String]) -> Result<Wanted, Fail> {
     let mut wanted = Wanted::default();
     for word in words {

@@ -8,10 +8,9 @@ use squall_model::time::Time;
 use squall_model::wire::client::AccountingQuery;
 use squall_model::wire::history::{Happening, HistoryRow};
 
-use super::dump;
+use super::{Wanted, dump};
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::past;
-use squall_text::columns::entities::Wanted;
 use squall_text::columns::records::{Past, Row};
 use squall_text::format::when::looking_back;
 

@@ -1,7 +1,7 @@
 //! `key=value` arguments of sacctmgr: settings and conditions.
 
 use squall_model::duration::{parse_limit, parse_memory_mb};
-use squall_model::policy::{Association, Limit, Limits, PreemptMode, Qos, Scope, Tres};
+use squall_model::policy::{AdminLevel, Association, Limit, Limits, PreemptMode, Qos, Scope, Tres};
 
 use crate::command::listing::select::names;
 use squall_text::columns::records::starts;
@@ -282,4 +282,16 @@ fn millionths(text: &str) -> Option<u64> {
     }
     let value: f64 = text.parse().ok()?;
     (0.0..=1e6).contains(&value).then(|| (value * 1e6).round() as u64)
+}
+
+/// Returns the administrator level that a word names.
+pub(super) fn admin_level(word: &str) -> Option<AdminLevel> {
+    let word = word.to_ascii_lowercase();
+    let level = match word.as_bytes().first()? {
+        b'n' | b'-' => AdminLevel::None,
+        b'o' => AdminLevel::Operator,
+        b'a' => AdminLevel::Administrator,
+        _ => return None,
+    };
+    Some(level)
 }

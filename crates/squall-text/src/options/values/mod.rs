@@ -5,5 +5,4 @@ pub mod checked;
 pub mod dependency;
 pub mod number;
 pub mod signal;
-pub mod target;
 pub mod when;

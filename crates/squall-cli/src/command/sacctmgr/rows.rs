@@ -1,64 +1,43 @@
-//! Accounts, users, QOS and other records of accounting as rows of a listing: for sacctmgr and the REST interface.
+//! Accounts, users, QOS and other entities of sacctmgr as rows of a listing.
 
 use squall_model::config::Config;
 use squall_model::gres;
 use squall_model::hostlist;
 use squall_model::policy::{AdminLevel, AssocKey, Association, NORMAL, Policy, Qos, ROOT, Tres};
 
-use crate::columns::records::{Entity, Row, TRES, preempt_mode};
+use squall_model::wire::client::{Answer, Request};
 
-/// Conditions of a listing, and what it shows.
-#[derive(Clone, Debug, Default)]
-pub struct Wanted {
-    /// Names of the records, one of which each must have. Empty: any.
-    pub names: Vec<String>,
-    /// Accounts, to one of which each record must belong. Empty: any.
-    pub accounts: Vec<String>,
-    /// Users, about one of whom each record must be. Empty: any.
-    pub users: Vec<String>,
-    /// Clusters, one of which must be this one. Empty: any.
-    pub clusters: Vec<String>,
-    /// Fields that are shown. Empty: the usual ones.
-    pub format: Vec<String>,
-    /// Whether users and accounts are shown with their associations.
-    pub associations: bool,
-    /// Whether records of all time are shown.
-    pub all_time: bool,
-    /// Further conditions, as (key, value): those for which this struct has no field.
-    pub conditions: Vec<(&'static str, String)>,
-}
-
-/// What a listing needs to know besides configuration and policy.
-pub struct Around<'a> {
-    /// Host of the controller.
-    pub host: &'a str,
-    /// Name of the user who asks.
-    pub caller: &'a str,
-    /// Whether this machine has a user of a name.
-    pub exists: &'a dyn Fn(&str) -> bool,
-}
-
-impl std::fmt::Debug for Around<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Around").field("host", &self.host).field("caller", &self.caller).finish_non_exhaustive()
-    }
-}
+use super::Wanted;
+use super::past;
+use super::settings::admin_level;
+use crate::command::listing::call::{Call, Fail};
+use crate::command::listing::select::names;
+use squall_text::columns::records::{Entity, Row, TRES, preempt_mode};
 
 /// Returns the rows of a listing. As long as no user is set up, all users run in the default account.
-pub fn rows(entity: &Entity, wanted: &Wanted, config: &Config, policy: &Policy, around: &Around<'_>) -> Vec<Row> {
+pub(super) fn rows(
+    call: &mut Call<'_>,
+    entity: &Entity,
+    wanted: &Wanted,
+    config: &Config,
+    policy: &Policy,
+) -> Result<Vec<Row>, Fail> {
     if !here(&wanted.clusters, &config.cluster) {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     let all = match entity.name {
-        "user" if policy.users.is_empty() => nobody_is_set_up(around, wanted, config, true),
+        "user" if policy.users.is_empty() => nobody_is_set_up(call, wanted, config, true),
         "user" => users(wanted, config, &with_root(policy.clone())),
-        "association" if policy.associations.is_empty() => nobody_is_set_up(around, wanted, config, false),
+        "association" if policy.associations.is_empty() => nobody_is_set_up(call, wanted, config, false),
         "association" => associations(config, policy),
         "account" => accounts(wanted, config, policy),
         "cluster" => vec![Row {
             name: config.cluster.clone(),
             cluster: config.cluster.clone(),
-            host: around.host.to_owned(),
+            host: match call.controller.ask(&Request::Ping) {
+                Ok(Answer::Pong { host, .. }) => host,
+                _ => String::new(),
+            },
             qos: config.default_qos.clone(),
             own: policy.associations.get(&AssocKey::account(ROOT)).cloned().unwrap_or_default(),
             ..Row::default()
@@ -68,31 +47,10 @@ pub fn rows(entity: &Entity, wanted: &Wanted, config: &Config, policy: &Policy, 
             let gpus = has_gpus(config).then_some(Tres::Gpu.name());
             TRES.iter().copied().chain(gpus).map(|name| Row { name: name.to_owned(), ..Row::default() }).collect()
         }
+        "event" | "transaction" | "reservation" => past::rows(call, entity.name, wanted, config)?,
         _ => Vec::new(),
     };
-    chosen(entity, all, wanted)
-}
-
-/// Returns those of the rows that meet the conditions of a listing.
-pub fn chosen(entity: &Entity, rows: Vec<Row>, wanted: &Wanted) -> Vec<Row> {
-    rows.into_iter().filter(|row| fits(entity, row, wanted) && fulfils(row, wanted)).collect()
-}
-
-/// Splits a list of names at commas.
-pub fn names(text: &str) -> Vec<String> {
-    text.split(',').map(str::trim).filter(|n| !n.is_empty()).map(str::to_owned).collect()
-}
-
-/// Reads an admin level by its first letter, as sacctmgr does. None: there is no such level.
-pub fn admin_level(word: &str) -> Option<AdminLevel> {
-    let word = word.to_ascii_lowercase();
-    let level = match word.as_bytes().first()? {
-        b'n' | b'-' => AdminLevel::None,
-        b'o' => AdminLevel::Operator,
-        b'a' => AdminLevel::Administrator,
-        _ => return None,
-    };
-    Some(level)
+    Ok(all.into_iter().filter(|row| fits(entity, row, wanted) && fulfils(row, wanted)).collect())
 }
 
 /// Returns whether a row meets those conditions of a listing that are the same for all kinds of records.
@@ -150,12 +108,12 @@ fn fits(entity: &Entity, row: &Row, wanted: &Wanted) -> bool {
 
 /// Returns the rows to list as long as no user is set up: for the named users, if they exist on this machine; without
 /// names, for root and the caller.
-fn nobody_is_set_up(around: &Around<'_>, wanted: &Wanted, config: &Config, as_users: bool) -> Vec<Row> {
+fn nobody_is_set_up(call: &Call<'_>, wanted: &Wanted, config: &Config, as_users: bool) -> Vec<Row> {
     let asked: Vec<&String> = wanted.names.iter().filter(|_| as_users).chain(&wanted.users).collect();
     let mut users: Vec<String> = if asked.is_empty() {
-        vec![ROOT.to_owned(), around.caller.to_owned()]
+        vec![call.people.user(0), call.people.user(call.people.me())]
     } else {
-        asked.into_iter().filter(|name| (around.exists)(name)).cloned().collect()
+        asked.into_iter().filter(|name| call.people.uid(name).is_some()).cloned().collect()
     };
     users.sort();
     users.dedup();
@@ -174,7 +132,7 @@ fn nobody_is_set_up(around: &Around<'_>, wanted: &Wanted, config: &Config, as_us
 }
 
 /// Adds the user root, an administrator, and its association, which exist by default.
-pub fn with_root(mut policy: Policy) -> Policy {
+pub(crate) fn with_root(mut policy: Policy) -> Policy {
     let root = policy.users.entry(ROOT.to_owned()).or_default();
     root.admin = AdminLevel::Administrator;
     if root.default_account.is_empty() {
