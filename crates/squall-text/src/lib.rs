@@ -7,6 +7,7 @@ mod limit_reason;
 pub mod options;
 pub mod page;
 pub mod refusal;
+pub mod rest;
 pub mod script;
 pub mod shapes;
 
