@@ -2,6 +2,7 @@
 //! JSON, refusals.
 
 pub mod columns;
+pub mod draft;
 pub mod format;
 mod limit_reason;
 pub mod options;

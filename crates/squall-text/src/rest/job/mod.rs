@@ -315,8 +315,7 @@ const FIELDS: &[(&str, Take)] = &[
     (
         "tres_per_node",
         Own(|order, field| {
-            let all =
-                field.value.as_str().unwrap_or_default().replace("gres/", "").replace("gres:", "").replace('=', ":");
+            let all = gres(field.value.as_str().unwrap_or_default());
             order.option(field, "gres", Some(&all))
         }),
     ),
@@ -676,13 +675,22 @@ fn signal(order: &mut Order<'_>, field: &Field<'_>) -> Result<(), Problem> {
 }
 
 fn mail(order: &mut Order<'_>, field: &Field<'_>) -> Result<(), Problem> {
+    order.option(field, "mail-type", Some(&mail_events(&field.texts())))
+}
+
+/// Returns events such as `TIME=90%` in the words of `--mail-type`.
+pub(super) fn mail_events(events: &[String]) -> String {
     let event = |word: &String| match word.split_once("TIME=") {
         Some((_, "100%")) => "TIME_LIMIT".to_owned(),
         Some((_, percent)) => format!("TIME_LIMIT_{}", percent.trim_end_matches('%')),
         None => word.replace("INVALID_DEPENDENCY", "INVALID_DEPEND"),
     };
-    let events: Vec<String> = field.texts().iter().map(event).collect();
-    order.option(field, "mail-type", Some(&events.join(",")))
+    events.iter().map(event).collect::<Vec<_>>().join(",")
+}
+
+/// Returns generic resources such as `gres/gpu:2` in the form of `--gres`.
+pub(super) fn gres(all: &str) -> String {
+    all.replace("gres/", "").replace("gres:", "").replace('=', ":")
 }
 
 fn profile(order: &mut Order<'_>, field: &Field<'_>) -> Result<(), Problem> {
