@@ -2,11 +2,13 @@
 //! JSON, refusals.
 
 pub mod columns;
+pub mod draft;
 pub mod format;
 mod limit_reason;
 pub mod options;
 pub mod page;
 pub mod refusal;
+pub mod rest;
 pub mod script;
 pub mod shapes;
 

@@ -1,6 +1,7 @@
 //! Columns of listings: the names, titles and texts of a row's fields.
 
 pub mod accounting;
+pub mod entities;
 pub mod groups;
 pub mod jobs;
 pub mod records;

@@ -69,7 +69,11 @@ fn identity(row: &Row) -> Value {
         "hold": spec.is_held(),
         "priority": number(spec.priority.map(u64::from)),
         "qos": data.qos,
-        "reservation": {"name": spec.reservation.as_deref().unwrap_or_default()},
+        "qosreq": spec.qos.as_deref().unwrap_or_default(),
+        "reservation": {
+            "name": spec.reservation.as_deref().unwrap_or_default(),
+            "requested": spec.reservation.as_deref().unwrap_or_default(),
+        },
         "submit_line": data.submit_line,
         "user": data.owner.user,
         "wckey": {"wckey": spec.wckey.as_deref().unwrap_or_default()},

@@ -111,6 +111,7 @@ fn resources(row: &JobRow) -> Value {
         Memory::PerCpuMb(mb) => (None, Some(mb)),
     };
     let shared = if need.oversubscribe { vec!["oversubscribe"] } else { Vec::new() };
+    let switches = options.network.switches.as_ref().map_or(0, |given| given.value.count);
     json!({
         "contiguous": need.contiguous,
         "core_spec": 0,
@@ -131,7 +132,8 @@ fn resources(row: &JobRow) -> Value {
         "memory_per_node": number(per_node),
         "memory_per_tres": as_given(options.gpus.memory_mb.as_ref()).map(|size| format!("gres/gpu:{size}")).unwrap_or_default(),
         "minimum_cpus_per_node": number(Some(u64::from(row.min_cpus()))),
-        "minimum_switches": options.network.switches.as_ref().map_or(0, |given| given.value.count),
+        "minimum_switches": switches,
+        "required_switches": switches,
         "minimum_tmp_disk_per_node": number(Some(need.tmp_disk_mb)),
         "oversubscribe": !need.exclusive,
         "prefer": options.prefer.as_deref().unwrap_or_default(),
@@ -151,7 +153,7 @@ fn resources(row: &JobRow) -> Value {
 fn held(row: &JobRow) -> Value {
     let info = &row.info;
     json!({
-        "billable_tres": {"set": true, "infinite": false, "number": f64::from(info.num_cpus)},
+        "billable_tres": f64::from(info.num_cpus),
         "cpus": number(Some(u64::from(info.num_cpus))),
         "gres_detail": if row.started() { devices(row) } else { Vec::new() },
         "job_resources": if row.started() { allocation(row) } else { Value::Null },
@@ -221,5 +223,8 @@ fn files(row: &JobRow) -> Value {
         "standard_error": row.stderr(),
         "standard_input": row.stdin(),
         "standard_output": row.stdout(),
+        "stdin_expanded": row.stdin(),
+        "stdout_expanded": row.stdout(),
+        "stderr_expanded": row.stderr(),
     })
 }

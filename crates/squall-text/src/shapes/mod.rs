@@ -1,20 +1,31 @@
-//! JSON and YAML of commands (`--json`, `--yaml`), with the fields of Slurm's data_parser/v0.0.41.
+//! JSON and YAML of commands (`--json`, `--yaml`) and of the REST interface, with the fields of Slurm's data parser in
+//! several versions.
+//!
+//! The functions of the modules below return a record with the fields of all versions; what is empty may be left out.
+//! The tables of fields choose which of these a version has.
 
 pub mod accounting;
 pub mod diag;
 pub mod group;
 pub mod job;
+pub mod kind;
 pub mod license;
 pub mod node;
 pub mod partition;
 pub mod policy;
+pub mod problem;
 pub mod reservation;
 pub mod shares;
 pub mod step;
 pub mod table;
+pub mod version;
 mod yaml;
 
-use serde_json::{Value, json};
+pub use kind::Kind;
+pub use problem::{Notes, Problem, Warning};
+pub use version::Version;
+
+use serde_json::{Map, Value, json};
 use squall_model::job::ExitCode;
 use squall_model::time::Time;
 
@@ -22,114 +33,35 @@ use crate::format::words;
 use crate::options::values::signal::signal_name;
 use table::Shape;
 
-/// The only version of Slurm's data parser that is supported.
-pub const PARSER: &str = "data_parser/v0.0.41";
+/// Form of a command's structured answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dialect {
+    /// Output format.
+    pub notation: Notation,
+    /// Version of the data parser, which determines the fields.
+    pub version: Version,
+}
 
 /// Output format of structured answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialect {
+pub enum Notation {
     /// JSON, chosen by `--json`.
     Json,
     /// YAML, chosen by `--yaml`.
     Yaml,
 }
 
-/// Kind of a structured answer, which determines its fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Jobs as the controller knows them (`squeue`, `scontrol show job`).
-    Jobs,
-    /// Nodes (`scontrol show node`).
-    Nodes,
-    /// Partitions (`scontrol show partition`).
-    Partitions,
-    /// Reservations (`scontrol show reservation`).
-    Reservations,
-    /// Licenses (`scontrol show licenses`).
-    Licenses,
-    /// Fair shares (`sshare`).
-    Shares,
-    /// Counters of the controller (`sdiag`).
-    Diag,
-    /// Whether the controller answers (`scontrol ping`).
-    Ping,
-    /// Running steps (`scontrol show step`).
-    Steps,
-    /// Groups of similar nodes (`sinfo`).
-    Groups,
-    /// Jobs and steps in accounting (`sacct`).
-    Accounting,
-    /// Accounts (`sacctmgr show account`).
-    Accounts,
-    /// Users (`sacctmgr show user`).
-    Users,
-    /// Associations (`sacctmgr show association`).
-    Associations,
-    /// Levels of service (`sacctmgr show qos`).
-    Qos,
-    /// Clusters (`sacctmgr show cluster`).
-    Clusters,
-    /// Trackable resources (`sacctmgr show tres`).
-    Tres,
-    /// Workload keys (`sacctmgr show wckey`).
-    Wckeys,
-}
-
-impl Kind {
-    /// All kinds of answers.
-    pub const ALL: [Self; 18] = [
-        Self::Jobs,
-        Self::Nodes,
-        Self::Partitions,
-        Self::Reservations,
-        Self::Licenses,
-        Self::Shares,
-        Self::Diag,
-        Self::Ping,
-        Self::Steps,
-        Self::Groups,
-        Self::Accounting,
-        Self::Accounts,
-        Self::Users,
-        Self::Associations,
-        Self::Qos,
-        Self::Clusters,
-        Self::Tres,
-        Self::Wckeys,
-    ];
-
-    /// Returns the name of the section about this kind in the table of fields (`v0.0.41.txt`).
-    fn name(self) -> &'static str {
-        match self {
-            Self::Jobs => "jobs",
-            Self::Nodes => "nodes",
-            Self::Partitions => "partitions",
-            Self::Reservations => "reservations",
-            Self::Licenses => "licenses",
-            Self::Shares => "shares",
-            Self::Diag => "diag",
-            Self::Ping => "ping",
-            Self::Steps => "steps",
-            Self::Groups => "sinfo",
-            Self::Accounting => "slurmdb_jobs",
-            Self::Accounts => "accounts",
-            Self::Users => "users",
-            Self::Associations => "associations",
-            Self::Qos => "qos",
-            Self::Clusters => "clusters",
-            Self::Tres => "tres",
-            Self::Wckeys => "wckeys",
-        }
-    }
-}
-
 /// Facts about an answer that Slurm puts into `meta` and `last_update`.
 #[derive(Clone, Debug)]
 pub struct Meta<'a> {
+    /// Version of the data parser.
+    pub version: Version,
     /// The cluster's name.
     pub cluster: &'a str,
-    /// Words of the command that is answered, such as `["show", "job"]`.
+    /// Words of the command that is answered, such as `["show", "job"]`. Empty: an answer over HTTP.
     pub command: &'a [&'a str],
+    /// Address of the client. Empty: an answer of a command.
+    pub source: &'a str,
     /// Name of the user who asks.
     pub user: String,
     /// Name of that user's primary group.
@@ -138,36 +70,72 @@ pub struct Meta<'a> {
     pub now: Time,
 }
 
-/// Returns the text of an answer: `body` with the fields of its kind, preceded by `meta`.
-pub fn document(dialect: Dialect, meta: &Meta<'_>, kind: Kind, body: Vec<(&str, Value)>) -> String {
-    let all = answer(meta, kind, body);
-    match dialect {
-        Dialect::Json => {
-            let mut text = serde_json::to_string_pretty(&all).unwrap_or_default();
+/// Returns the text of a command's answer: `body` with the fields of its kind, preceded by `meta`.
+pub fn document(notation: Notation, meta: &Meta<'_>, kind: Kind, body: Vec<(&str, Value)>) -> String {
+    let all = answer(meta, kind, body, &Notes::default());
+    let shape = Shape::of(meta.version, kind);
+    match notation {
+        Notation::Json => {
+            let mut text = serde_json::to_string_pretty(&shape.around(Some(&all))).unwrap_or_default();
             text.push('\n');
             text
         }
-        Dialect::Yaml => yaml::yaml(&all),
+        Notation::Yaml => yaml::yaml(&shape.fill(&all)),
     }
 }
 
-fn answer(meta: &Meta<'_>, kind: Kind, body: Vec<(&str, Value)>) -> Value {
-    let mut all = serde_json::Map::new();
+/// Returns the JSON of an answer: `body` with the fields of its kind, `meta`, errors and warnings.
+pub fn bytes(meta: &Meta<'_>, kind: Kind, body: Vec<(&str, Value)>, notes: &Notes) -> Vec<u8> {
+    let all = answer(meta, kind, body, notes);
+    serde_json::to_vec(&Shape::of(meta.version, kind).around(Some(&all))).unwrap_or_default()
+}
+
+/// Returns the JSON of one record, such as a job, with the fields of its kind. [`around`] makes an answer of records.
+pub fn record(version: Version, kind: Kind, mut value: Value) -> Vec<u8> {
+    version.recast(kind, &mut value);
+    let mut out = Vec::with_capacity(4096);
+    // Writing into memory can't fail, and all keys are texts.
+    let _ = serde_json::to_writer(&mut out, &Shape::of_record(version, kind).around(Some(&value)));
+    out
+}
+
+/// Returns the JSON before and after the records of an answer. The records are separated by commas.
+pub fn around(meta: &Meta<'_>, kind: Kind, rest: Vec<(&str, Value)>, notes: &Notes) -> (Vec<u8>, Vec<u8>) {
+    let mut whole = bytes(meta, kind, rest, notes);
+    // Within texts, quotes are preceded by backslashes, so only the list itself can look like this.
+    let empty = format!("\"{}\":[]", kind.list());
+    let at = whole.windows(empty.len()).position(|part| part == empty.as_bytes());
+    let tail = whole.split_off(at.map_or(whole.len(), |at| at + empty.len() - 1));
+    (whole, tail)
+}
+
+fn answer(meta: &Meta<'_>, kind: Kind, body: Vec<(&str, Value)>, notes: &Notes) -> Value {
+    let mut all = Map::new();
     all.insert("meta".into(), meta.json());
-    let dated = [Kind::Jobs, Kind::Nodes, Kind::Partitions, Kind::Reservations, Kind::Licenses, Kind::Steps];
-    if dated.contains(&kind) {
+    all.insert("errors".into(), notes.errors.iter().map(Problem::json).collect());
+    all.insert("warnings".into(), notes.warnings.iter().map(Warning::json).collect());
+    if kind.is_dated() {
         all.insert("last_update".into(), time(Some(meta.now)));
     }
     all.extend(body.into_iter().map(|(key, value)| (key.to_owned(), value)));
-    Shape::of(kind).fill(Some(Value::Object(all)))
+    let records = all.get_mut(kind.list()).and_then(Value::as_array_mut);
+    for record in records.into_iter().flatten() {
+        meta.version.recast(kind, record);
+    }
+    Value::Object(all)
 }
 
 impl Meta<'_> {
     fn json(&self) -> Value {
         let (major, minor, micro) = words::SLURM_VERSION;
         json!({
-            "plugin": {"data_parser": PARSER, "accounting_storage": "accounting_storage/slurmdbd"},
-            "client": {"user": self.user, "group": self.group},
+            "plugin": {
+                "type": if self.command.is_empty() { "openapi/slurmctld" } else { "" },
+                "name": if self.command.is_empty() { "Slurm OpenAPI slurmctld" } else { "" },
+                "data_parser": self.version.parser(),
+                "accounting_storage": "accounting_storage/slurmdbd",
+            },
+            "client": {"source": self.source, "user": self.user, "group": self.group},
             "command": self.command,
             "slurm": {
                 "version": {"major": major.to_string(), "minor": format!("{minor:02}"), "micro": micro.to_string()},
@@ -180,7 +148,7 @@ impl Meta<'_> {
 
 /// Returns an object with the fields of all `parts`; of equal names the last value counts.
 pub fn joined(parts: impl IntoIterator<Item = Value>) -> Value {
-    let mut all = serde_json::Map::new();
+    let mut all = Map::new();
     for part in parts {
         if let Value::Object(part) = part {
             all.extend(part);
@@ -189,19 +157,20 @@ pub fn joined(parts: impl IntoIterator<Item = Value>) -> Value {
     Value::Object(all)
 }
 
-/// Returns Slurm's JSON of a number, an object with `set`, `infinite` and `number`. None: not set.
+/// Returns a number that the tables of fields give Slurm's form, an object with `set`, `infinite` and `number`. None: not
+/// set.
 pub fn number(value: Option<u64>) -> Value {
-    json!({"set": value.is_some(), "infinite": false, "number": value.unwrap_or(0)})
+    value.into()
 }
 
-/// Returns Slurm's JSON of a number, an object with `set`, `infinite` and `number`. None: infinite.
+/// Returns a number as [`number`] does. None: infinite.
 pub fn or_infinite(value: Option<u64>) -> Value {
-    json!({"set": value.is_some(), "infinite": value.is_none(), "number": value.unwrap_or(0)})
+    value.map_or_else(|| json!({"set": false, "infinite": true, "number": 0}), Value::from)
 }
 
-/// Returns Slurm's JSON of a time, in seconds since the Unix epoch. None: 0.
+/// Returns a time as [`number`] does, in seconds since the Unix epoch. None: 0.
 pub fn time(value: Option<Time>) -> Value {
-    json!({"set": true, "infinite": false, "number": value.map_or(0, Time::secs)})
+    number(Some(value.map_or(0, Time::secs)))
 }
 
 /// Returns Slurm's JSON of an exit code.

@@ -48,10 +48,6 @@ fn minutes(row: &Row, limit: Limit) -> Value {
     or_infinite(row.own.limits.get(&limit).map(|seconds| seconds / 60))
 }
 
-fn real(value: f64) -> Value {
-    json!({"set": true, "infinite": false, "number": value})
-}
-
 fn list(text: &str) -> Vec<&str> {
     text.split(',').filter(|name| !name.is_empty()).collect()
 }
@@ -217,6 +213,6 @@ fn qos(row: &Row) -> Value {
         "name": row.name,
         "preempt": {"list": preempt, "mode": [mode], "exempt_time": or_infinite(*exempt_s)},
         "priority": number(Some(u64::from(*priority))),
-        "usage_factor": real(*usage_factor as f64 / 1e6),
+        "usage_factor": *usage_factor as f64 / 1e6,
     })
 }

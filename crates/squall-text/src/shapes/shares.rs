@@ -20,7 +20,6 @@ fn parent<'a>(all: &'a [Share], share: &Share) -> &'a str {
 }
 
 fn line(share: &Share, parent: &str, cluster: &str) -> Value {
-    let real = |value: f64| json!({"set": true, "infinite": false, "number": value});
     let [cpu, memory_mb, node] = share.run_minutes.map(|minutes| minutes * 60);
     let running: Vec<Value> = [("cpu", cpu), ("mem", memory_mb), ("node", node), ("billing", cpu)]
         .map(|(name, seconds)| json!({"name": name, "value": number(Some(seconds))}))
@@ -32,7 +31,7 @@ fn line(share: &Share, parent: &str, cluster: &str) -> Value {
         "name": if user { &share.user } else { &share.account },
         "parent": if user { &share.account } else { parent },
         "partition": share.partition,
-        "shares_normalized": real(share.norm_shares.0),
+        "shares_normalized": share.norm_shares.0,
         "shares": number(share.shares.map(u64::from)),
         "tres": {
             "run_seconds": running,
@@ -40,7 +39,7 @@ fn line(share: &Share, parent: &str, cluster: &str) -> Value {
             "usage": [{"name": "cpu", "value": share.raw_usage.0}],
         },
         "effective_usage": share.effective_usage.0,
-        "usage_normalized": real(share.norm_usage.0),
+        "usage_normalized": share.norm_usage.0,
         "usage": share.raw_usage.0 as u64,
         // The level of an association without usage is infinite, which JSON can't express.
         "fairshare": {"factor": share.fairshare.0, "level": share.level.0.min(f64::MAX)},

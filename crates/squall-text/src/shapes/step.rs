@@ -46,5 +46,7 @@ pub fn ping(host: &str, answered_us: Option<u64>) -> Value {
         "pinged": if answered_us.is_some() { "UP" } else { "DOWN" },
         "latency": answered_us.unwrap_or(0),
         "mode": "primary",
+        "responding": answered_us.is_some(),
+        "primary": true,
     })
 }

@@ -1,56 +1,68 @@
-//! Fields of each kind of answer, read from the table of data_parser/v0.0.41. Fields that an answer lacks are added
-//! with empty values.
+//! Fields of each kind of answer in each version of the data parser, read from tables: v0.0.41 in full, the others as
+//! differences. An answer has the fields of its table and no others; those that it was not given are empty.
 
 use std::sync::OnceLock;
 
-use serde_json::{Map, Value, json};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::{Value, json};
 
-use super::Kind;
+use super::{Kind, Version};
 
 const TABLE: &str = include_str!("v0.0.41.txt");
+const OLDER: &str = include_str!("v0.0.40.txt");
+const NEWER: [&str; 2] = [include_str!("v0.0.42.txt"), include_str!("v0.0.43.txt")];
 
 /// Shape of a JSON value in an answer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
     /// Object with these fields, in order.
     Object(Vec<(String, Shape)>),
     /// List of elements that all have this shape.
     List(Box<Shape>),
+    /// A number that may be unset or infinite: an object with `set`, `infinite` and `number`.
+    Number(Number),
     /// Any other value; contains the empty value, which is used where an answer lacks it.
     Leaf(Value),
 }
 
+/// A number in Slurm's form, which is also its value where an answer lacks it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Number {
+    /// Whether the number is set.
+    pub set: bool,
+    /// Whether the number is infinite.
+    pub infinite: bool,
+    /// Whether the number may have a fraction.
+    pub real: bool,
+}
+
 impl Shape {
     /// Returns the shape of a kind of answer.
-    pub fn of(kind: Kind) -> &'static Self {
-        static ALL: OnceLock<Vec<(String, Shape)>> = OnceLock::new();
-        let all = ALL.get_or_init(|| parse(TABLE));
-        let known = all.iter().find(|(name, _)| name == kind.name());
-        known.map(|(_, shape)| shape).expect("each kind has a section: a test looks for it")
+    pub fn of(version: Version, kind: Kind) -> &'static Self {
+        static ALL: OnceLock<[Vec<Shape>; Version::ALL.len()]> = OnceLock::new();
+        let all = ALL.get_or_init(|| Version::ALL.map(shapes));
+        &all[version as usize][kind as usize]
     }
 
-    /// Returns `given` with all fields of this shape: missing ones are added with empty values. Further fields of
-    /// `given` come last.
-    pub fn fill(&self, given: Option<Value>) -> Value {
-        match (self, given) {
-            (Self::Object(fields), Some(Value::Object(mut given))) => {
-                let mut all = Map::with_capacity(fields.len());
-                for (name, shape) in fields {
-                    let value = shape.fill(given.swap_remove(name));
-                    all.insert(name.clone(), value);
-                }
-                all.extend(given);
-                Value::Object(all)
-            }
-            (Self::List(each), Some(Value::Array(list))) => {
-                list.into_iter().map(|value| each.fill(Some(value))).collect()
-            }
-            // Null is kept, as in `job_resources` of a job without resources.
-            (_, Some(value)) => value,
-            (Self::Object(_), None) => self.fill(Some(json!({}))),
-            (Self::List(_), None) => json!([]),
-            (Self::Leaf(empty), None) => empty.clone(),
+    /// Returns the shape of the records that an answer of a kind lists.
+    pub fn of_record(version: Version, kind: Kind) -> &'static Self {
+        let mut here = Self::of(version, kind);
+        if let Self::Object(fields) = here
+            && let Some((_, Self::List(each))) = fields.iter().find(|(name, _)| name == kind.list())
+        {
+            here = each;
         }
+        here
+    }
+
+    /// Returns `given` in this shape, to be serialized. None: a value of which all fields are empty.
+    pub fn around<'a>(&'a self, given: Option<&'a Value>) -> Shaped<'a> {
+        Shaped { shape: self, given }
+    }
+
+    /// Returns `given` in this shape.
+    pub fn fill(&self, given: &Value) -> Value {
+        serde_json::to_value(self.around(Some(given))).unwrap_or_default()
     }
 
     /// Returns the shape of the field `name`, which is added if the object lacks it.
@@ -63,10 +75,10 @@ impl Shape {
         &mut fields[at].1
     }
 
-    /// Adds the shape `leaf` at a path such as `a.b[].c`; `[]` marks a list.
-    fn add(&mut self, path: &str, leaf: Self) {
+    /// Returns the shape at a path such as `a.b[].c`, which is added where it is missing; `[]` marks a list.
+    fn at(&mut self, path: &str) -> &mut Self {
         let mut here = self;
-        for part in path.split('.') {
+        for part in path.split('.').filter(|part| !part.is_empty()) {
             here = here.field(part.trim_end_matches("[]"));
             if part.ends_with("[]") {
                 if matches!(here, Self::Object(fields) if fields.is_empty()) {
@@ -76,66 +88,172 @@ impl Shape {
                 here = &mut **each;
             }
         }
-        *here = leaf;
+        here
+    }
+
+    /// Removes the field at a path.
+    fn remove(&mut self, path: &str) {
+        let (above, name) = path.rsplit_once('.').unwrap_or(("", path));
+        let Self::Object(fields) = self.at(above) else { panic!("{path}: what stands above it is no object") };
+        let before = fields.len();
+        fields.retain(|(known, _)| known != name);
+        assert!(fields.len() < before, "{path}: no field of v0.0.41");
     }
 }
 
-fn parse(table: &str) -> Vec<(String, Shape)> {
+/// A value in a shape. Serialized, it has all fields of the shape, and no others.
+#[derive(Clone, Copy, Debug)]
+pub struct Shaped<'a> {
+    shape: &'a Shape,
+    given: Option<&'a Value>,
+}
+
+impl Serialize for Shaped<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match (self.shape, self.given) {
+            (Shape::Object(fields), given @ (None | Some(Value::Object(_)))) => {
+                let given = given.and_then(Value::as_object);
+                let mut map = serializer.serialize_map(Some(fields.len()))?;
+                for (name, shape) in fields {
+                    map.serialize_entry(name, &shape.around(given.and_then(|given| given.get(name))))?;
+                }
+                map.end()
+            }
+            (Shape::List(each), Some(Value::Array(list))) => {
+                serializer.collect_seq(list.iter().map(|value| each.around(Some(value))))
+            }
+            (Shape::List(_), None) => serializer.collect_seq(std::iter::empty::<()>()),
+            (Shape::Number(empty), None) => empty.serialize(None, serializer),
+            (Shape::Number(empty), Some(Value::Null)) => {
+                Number { set: false, infinite: false, ..*empty }.serialize(None, serializer)
+            }
+            (Shape::Number(empty), Some(number @ Value::Number(_))) => {
+                Number { set: true, infinite: false, ..*empty }.serialize(Some(number), serializer)
+            }
+            (Shape::Leaf(empty), None) => empty.serialize(serializer),
+            // Null is kept, as in `job_resources` of a job without resources.
+            (_, Some(value)) => value.serialize(serializer),
+        }
+    }
+}
+
+impl Number {
+    fn serialize<S: Serializer>(self, number: Option<&Value>, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(3))?;
+        map.serialize_entry("set", &self.set)?;
+        map.serialize_entry("infinite", &self.infinite)?;
+        match number {
+            Some(number) => map.serialize_entry("number", number)?,
+            None if self.real => map.serialize_entry("number", &0.0)?,
+            None => map.serialize_entry("number", &0)?,
+        }
+        map.end()
+    }
+}
+
+/// Returns the shapes of all kinds of answers in a version, in the order of the kinds.
+fn shapes(version: Version) -> Vec<Shape> {
+    let mut all = parse(TABLE);
+    match version {
+        Version::V40 => change(&mut all, OLDER),
+        Version::V41 => {}
+        Version::V42 => change(&mut all, NEWER[0]),
+        Version::V43 => NEWER.iter().for_each(|table| change(&mut all, table)),
+    }
+    let of = |name: &str| all.iter().find(|(known, _)| known == name).map(|(_, shape)| shape.clone());
+    let known = |kind: Kind| match kind {
+        // All records of accounting are in its answer.
+        Kind::Config => Kind::RECORDS.iter().filter_map(|kind| of(kind.name())).reduce(joined),
+        kind => of(kind.name()),
+    };
+    Kind::ALL.iter().map(|kind| known(*kind).expect("each kind has a section: a test looks for it")).collect()
+}
+
+fn joined(one: Shape, other: Shape) -> Shape {
+    let (Shape::Object(mut fields), Shape::Object(more)) = (one, other) else { panic!("answers are objects") };
+    let fresh: Vec<_> = more.into_iter().filter(|(name, _)| fields.iter().all(|(known, _)| known != name)).collect();
+    fields.extend(fresh);
+    Shape::Object(fields)
+}
+
+fn lines(table: &str) -> impl Iterator<Item = &str> {
+    table.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
+}
+
+fn section(line: &str) -> Option<&str> {
+    line.strip_prefix('[').and_then(|line| line.strip_suffix(']'))
+}
+
+/// Reads a table of fields: the shapes of its sections.
+pub(crate) fn parse(table: &str) -> Vec<(String, Shape)> {
     let mut all: Vec<(String, Shape)> = Vec::new();
-    let lines = table.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    for line in lines {
-        if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+    for line in lines(table) {
+        if let Some(name) = section(line) {
             // The first section contains the fields of all kinds, so each section begins as a copy of it.
             let common = all.first().map_or_else(|| Shape::Object(Vec::new()), |(_, shape)| shape.clone());
             all.push((name.to_owned(), common));
         } else if let (Some((_, shape)), Some((path, kind))) = (all.last_mut(), line.split_once(' ')) {
-            shape.add(path, leaf(kind));
+            *shape.at(path) = leaf(kind);
         }
     }
     all
 }
 
-fn leaf(kind: &str) -> Shape {
-    let uint = |set: bool, infinite: bool| json!({"set": set, "infinite": infinite, "number": 0});
-    let list = |shape: &[(&str, &str)]| {
-        Shape::List(Box::new(Shape::Object(
-            shape.iter().map(|(name, kind)| ((*name).to_owned(), leaf(kind))).collect(),
-        )))
+/// Applies a table of differences to the shapes of another version.
+fn change(all: &mut [(String, Shape)], table: &str) {
+    let mut here = None;
+    for line in lines(table) {
+        if let Some(name) = section(line) {
+            here = all.iter().position(|(known, _)| known == name);
+            assert!(here.is_some(), "{name}: no section of v0.0.41");
+        } else if let (Some(here), Some((path, kind))) = (here, line.split_once(' ')) {
+            let shape = &mut all[here].1;
+            match path {
+                "-" => shape.remove(kind),
+                path => *shape.at(path) = leaf(kind),
+            }
+        }
+    }
+}
+
+/// Returns the shape of a type in the tables.
+pub(crate) fn leaf(kind: &str) -> Shape {
+    let object = |fields: &[(&str, &str)]| {
+        Shape::Object(fields.iter().map(|(name, kind)| ((*name).to_owned(), leaf(kind))).collect())
     };
-    Shape::Leaf(match kind {
-        "string" => json!(""),
-        "int" => json!(0),
-        "real" => json!(0.0),
-        "bool" => json!(false),
-        "strings" => json!([]),
-        "object" => json!({}),
-        "uint" => uint(false, false),
-        "uint 0" => uint(true, false),
-        "uint inf" => uint(false, true),
-        "ureal" => json!({"set": false, "infinite": false, "number": 0.0}),
-        "ureal 0" => json!({"set": true, "infinite": false, "number": 0.0}),
-        "ureal inf" => json!({"set": false, "infinite": true, "number": 0.0}),
-        "exit" => super::exit(squall_model::job::ExitCode::OK),
-        "span" => json!({"seconds": 0, "microseconds": 0}),
-        "tres" => return list(&[("type", "string"), ("name", "string"), ("id", "int"), ("count", "int")]),
+    let (name, value) = kind.split_once(' ').unwrap_or((kind, ""));
+    if let "uint" | "ureal" = name {
+        return Shape::Number(Number { set: value == "0", infinite: value == "inf", real: name == "ureal" });
+    }
+    let resource = [("type", "string"), ("name", "string"), ("id", "int"), ("count", "int")];
+    match kind {
+        "string" => Shape::Leaf(json!("")),
+        "int" => Shape::Leaf(json!(0)),
+        "real" => Shape::Leaf(json!(0.0)),
+        "bool" => Shape::Leaf(json!(false)),
+        "strings" => Shape::Leaf(json!([])),
+        "object" => Shape::Leaf(json!({})),
+        "span" => object(&[("seconds", "int"), ("microseconds", "int")]),
+        "tres" => Shape::List(Box::new(object(&resource))),
         "peaks" => {
-            return list(&[
-                ("type", "string"),
-                ("name", "string"),
-                ("id", "int"),
-                ("count", "int"),
-                ("task", "int"),
-                ("node", "string"),
-            ]);
+            let place = [("task", "int"), ("node", "string")];
+            Shape::List(Box::new(object(&[&resource[..], &place[..]].concat())))
+        }
+        "exit" => {
+            let mut exit = object(&[("status", "strings"), ("return_code", "uint 0")]);
+            *exit.at("status") = Shape::Leaf(json!(["SUCCESS"]));
+            *exit.at("signal.id") = leaf("uint");
+            *exit.at("signal.name") = leaf("string");
+            exit
         }
         other => panic!("{other}: no type of the table"),
-    })
+    }
 }
 
 /// Returns the differences between an answer and the table: fields that are missing, unknown, or of another type.
-pub fn differences(kind: Kind, value: &Value) -> Vec<String> {
+pub fn differences(version: Version, kind: Kind, value: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    differ(Shape::of(kind), value, kind.name(), &mut found);
+    differ(Shape::of(version, kind), value, kind.name(), &mut found);
     found
 }
 
@@ -158,29 +276,25 @@ fn differ(shape: &Shape, value: &Value, path: &str, found: &mut Vec<String>) {
             }
         }
         (Shape::Object(_), Value::Null) if path.ends_with(".job_resources") => {}
-        (Shape::Leaf(empty), value) => leaf_differs(empty, value, path, found),
-        _ => found.push(format!("{path} is {value}")),
-    }
-}
-
-fn leaf_differs(empty: &Value, value: &Value, path: &str, found: &mut Vec<String>) {
-    let alike = match (empty, value) {
-        (Value::Object(empty), Value::Object(given)) => {
-            for (name, empty) in empty {
-                let path = format!("{path}.{name}");
-                match given.get(name) {
-                    Some(value) => leaf_differs(empty, value, &path, found),
-                    None => found.push(format!("{path} is missing")),
-                }
+        (Shape::Number(_), Value::Object(given)) => {
+            let known = given.len() == 3 && given.get("set").is_some_and(Value::is_boolean);
+            if !known || !given.contains_key("infinite") || !given.get("number").is_some_and(Value::is_number) {
+                found.push(format!("{path} is {value}, no number"));
             }
-            given.len() == empty.len() || empty.is_empty()
         }
-        (Value::Array(_), Value::Array(list)) => list.iter().all(Value::is_string),
-        (Value::Number(empty), Value::Number(given)) => empty.is_f64() == given.is_f64(),
-        (empty, value) => std::mem::discriminant(empty) == std::mem::discriminant(value),
-    };
-    if !alike {
-        found.push(format!("{path} is {value}, not like {empty}"));
+        (Shape::Leaf(empty), value) => {
+            let alike = match (empty, value) {
+                (Value::Array(_), Value::Array(list)) => {
+                    list.iter().all(Value::is_string) || path.ends_with(".allocated_nodes")
+                }
+                (Value::Number(empty), Value::Number(given)) => empty.is_f64() == given.is_f64(),
+                (empty, value) => std::mem::discriminant(empty) == std::mem::discriminant(value),
+            };
+            if !alike {
+                found.push(format!("{path} is {value}, not like {empty}"));
+            }
+        }
+        _ => found.push(format!("{path} is {value}")),
     }
 }
 
@@ -188,32 +302,43 @@ fn leaf_differs(empty: &Value, value: &Value, path: &str, found: &mut Vec<String
 mod tests {
     use serde_json::json;
 
-    use super::super::Kind;
-    use super::{Shape, differences, parse};
+    use super::super::{Kind, Version};
+    use super::{Shape, change, differences, parse};
 
     #[test]
-    fn what_is_missing_is_added_empty() {
+    fn what_is_missing_is_added_empty_and_what_is_unknown_is_left_out() {
         let all = parse("[]\nmeta.a string\n[one]\nx[].n uint 0\nx[].t.u int\nx[].l tres\nlast uint\n");
         let (name, shape) = &all[1];
         assert_eq!(name, "one");
         let unset = json!({"set": false, "infinite": false, "number": 0});
-        assert_eq!(shape.fill(Some(json!({}))), json!({"meta": {"a": ""}, "x": [], "last": unset}));
-        let filled = shape.fill(Some(json!({"own": 1, "x": [{"l": [{"id": 2}]}, {"t": {"u": 3}}]})));
-        let zero = json!({"set": true, "infinite": false, "number": 0});
+        assert_eq!(shape.fill(&json!({})), json!({"meta": {"a": ""}, "x": [], "last": unset}));
+        let given = json!({"own": 1, "last": null, "x": [{"l": [{"id": 2}]}, {"t": {"u": 3}, "n": 4}]});
+        let filled = shape.fill(&given);
+        let set = |number: u32| json!({"set": true, "infinite": false, "number": number});
         assert_eq!(
             filled["x"],
             json!([
-                {"n": zero, "t": {"u": 0}, "l": [{"type": "", "name": "", "id": 2, "count": 0}]},
-                {"n": zero, "t": {"u": 3}, "l": []},
+                {"n": set(0), "t": {"u": 0}, "l": [{"type": "", "name": "", "id": 2, "count": 0}]},
+                {"n": set(4), "t": {"u": 3}, "l": []},
             ])
         );
-        assert_eq!(filled["own"], 1);
+        assert_eq!((filled.get("own"), &filled["last"]), (None, &unset));
     }
 
     #[test]
-    fn every_kind_of_answer_has_its_section() {
-        for kind in Kind::ALL {
-            assert_eq!(differences(kind, &Shape::of(kind).fill(Some(json!({})))), Vec::<String>::new());
+    fn another_version_is_given_by_its_differences() {
+        let mut all = parse("[]\n[one]\nx[].a int\nx[].b int\n[two]\nc int\n");
+        change(&mut all, "[one]\n- x[].a\nx[].b string\nx[].d bool\n");
+        assert_eq!(all[1].1.fill(&json!({"x": [{"a": 1}]})), json!({"x": [{"b": "", "d": false}]}));
+        assert_eq!(all[2].1.fill(&json!({})), json!({"c": 0}));
+    }
+
+    #[test]
+    fn every_kind_of_answer_has_its_section_in_every_version() {
+        for (version, kind) in Version::ALL.into_iter().flat_map(|version| Kind::ALL.map(|kind| (version, kind))) {
+            let empty = Shape::of(version, kind).fill(&json!({}));
+            assert_eq!(differences(version, kind, &empty), Vec::<String>::new(), "{version:?} {kind:?}");
+            assert!(empty["meta"]["slurm"].is_object() && empty["errors"].is_array(), "{version:?} {kind:?}");
         }
     }
 }

@@ -9,64 +9,44 @@ use squall_model::wire::client::{Answer, Refusal, Request};
 use super::settings::{Setting, admin_level};
 use squall_text::columns::records::{self, starts};
 
-use super::{job, policy, rows};
+use super::{job, policy};
 use crate::client::{ClientError, unexpected};
 use crate::command::listing::call::{Call, Fail};
 use squall_text::columns::records::Entity;
+use squall_text::draft::Draft;
 use squall_text::options::flag::Arguments;
 use squall_text::refusal;
 
-/// A copy of the accounting policy, with changes that were not sent to the controller yet.
-pub(super) struct Draft {
-    pub(super) policy: Policy,
-    pub(super) changes: Vec<PolicyChange>,
+/// Reads the accounting policy from the controller, as a draft without changes.
+pub(super) fn draft(call: &mut Call<'_>) -> Result<Draft, Fail> {
+    Ok(Draft::of(policy(call)?))
 }
 
-impl Draft {
-    /// Reads the accounting policy from the controller, as a draft without changes.
-    pub(super) fn new(call: &mut Call<'_>) -> Result<Self, Fail> {
-        Ok(Self { policy: rows::with_root(policy(call)?), changes: Vec::new() })
+/// Sends all changes of a draft, after the user has confirmed them.
+pub(super) fn commit(draft: Draft, call: &mut Call<'_>, given: &Arguments) -> Result<(), Fail> {
+    if !given.has("immediate") && !agreed(call) {
+        call.print(" Changes Discarded\n");
+        return Ok(());
     }
-
-    /// Applies a change to the copy; later changes build on it.
-    pub(super) fn change(&mut self, change: PolicyChange) {
-        self.policy.change(&change);
-        self.changes.push(change);
-    }
-
-    /// Sends all changes, after the user has confirmed them.
-    pub(super) fn commit(self, call: &mut Call<'_>, given: &Arguments) -> Result<(), Fail> {
-        if !given.has("immediate") && !agreed(call) {
-            call.print(" Changes Discarded\n");
-            return Ok(());
+    let request = Request::ChangePolicy { version: draft.policy.version, changes: draft.finish() };
+    let problem = match call.controller.ask(&request) {
+        Ok(Answer::Done) => return Ok(()),
+        Ok(_) => unexpected(),
+        Err(e) => e,
+    };
+    let text = match &problem {
+        ClientError::Refused(Refusal::WrongState(why)) => why.clone(),
+        ClientError::Refused(Refusal::AccessDenied) => {
+            "Access/permission denied: only the cluster's owner, root, administrators and coordinators may".into()
         }
-        let mut changes = self.changes;
-        let of_root =
-            |change: &PolicyChange| matches!(change, PolicyChange::Association(key, Some(_)) if key.user == ROOT);
-        if let Some(root) = self.policy.users.get(ROOT).filter(|_| changes.iter().any(of_root)) {
-            // The user root exists by default: its record must be created before an association refers to it.
-            changes.insert(0, PolicyChange::User(ROOT.to_owned(), Some(root.clone())));
+        other => {
+            let detail = if let ClientError::Refused(refused) = other { refusal::detail(refused) } else { None };
+            let text = other.to_string();
+            detail.map_or(text.clone(), |detail| format!("{text}: {detail}"))
         }
-        let request = Request::ChangePolicy { version: self.policy.version, changes };
-        let problem = match call.controller.ask(&request) {
-            Ok(Answer::Done) => return Ok(()),
-            Ok(_) => unexpected(),
-            Err(e) => e,
-        };
-        let text = match &problem {
-            ClientError::Refused(Refusal::WrongState(why)) => why.clone(),
-            ClientError::Refused(Refusal::AccessDenied) => {
-                "Access/permission denied: only the cluster's owner, root, administrators and coordinators may".into()
-            }
-            other => {
-                let detail = if let ClientError::Refused(refused) = other { refusal::detail(refused) } else { None };
-                let text = other.to_string();
-                detail.map_or(text.clone(), |detail| format!("{text}: {detail}"))
-            }
-        };
-        call.say(&format!(" Error with request: {text}"));
-        Err(Fail(1))
-    }
+    };
+    call.say(&format!(" Error with request: {text}"));
+    Err(Fail(1))
 }
 
 /// Asks the user to confirm.
@@ -212,7 +192,7 @@ fn add_accounts(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) ->
     if names.names.is_empty() {
         return refuse(call, " Need name of account to add.");
     }
-    let mut draft = Draft::new(call)?;
+    let mut draft = draft(call)?;
     own.parent = names.parents.pop().unwrap_or_else(|| ROOT.to_owned());
     if own.parent != ROOT && !draft.policy.accounts.contains_key(&own.parent) {
         return refuse(call, &format!(" Parent account '{}' doesn't exist.\n        Add it first.", own.parent));
@@ -251,7 +231,7 @@ fn add_accounts(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) ->
     if !limits.is_empty() {
         call.print(&format!(" Settings\n{limits}"));
     }
-    draft.commit(call, given)
+    commit(draft, call, given)
 }
 
 fn add_users(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> Result<(), Fail> {
@@ -283,7 +263,7 @@ fn add_users(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> Re
     if names.accounts.is_empty() {
         return refuse(call, " Need name of account to add user to.");
     }
-    let mut draft = Draft::new(call)?;
+    let mut draft = draft(call)?;
     let mut known = Vec::new();
     for account in &names.accounts {
         if account == ROOT || draft.policy.accounts.contains_key(account) {
@@ -306,7 +286,7 @@ fn add_users(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> Re
     if !limits.is_empty() {
         call.print(&format!(" Non Default Settings\n{limits}"));
     }
-    draft.commit(call, given)
+    commit(draft, call, given)
 }
 
 /// Adds users to the draft, with an association in each of the accounts `known`. Returns the text to print.
@@ -369,7 +349,7 @@ fn add_levels(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> R
     if names.names.is_empty() {
         return refuse(call, " Need name of qos to add.");
     }
-    let mut draft = Draft::new(call)?;
+    let mut draft = draft(call)?;
     let mut fresh = String::new();
     for name in names.names {
         if draft.policy.qos.contains_key(&name) {
@@ -384,7 +364,7 @@ fn add_levels(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> R
     }
     let description = if qos.description.is_empty() { "QOS Name" } else { &qos.description };
     call.print(&format!(" Adding QOS(s)\n{fresh} Settings\n  Description    = {description}\n{limits}"));
-    draft.commit(call, given)
+    commit(draft, call, given)
 }
 
 /// Adds or removes coordinators: users who may change the users of an account.
@@ -396,7 +376,7 @@ fn coordinators(call: &mut Call<'_>, given: &Arguments, settings: &[Setting], ad
         }
     }
     names.names.append(&mut names.users);
-    let mut draft = Draft::new(call)?;
+    let mut draft = draft(call)?;
     let mut affected = String::new();
     for account in &names.accounts {
         let Some(mut changed) = draft.policy.accounts.get(account).cloned() else {
@@ -422,7 +402,7 @@ fn coordinators(call: &mut Call<'_>, given: &Arguments, settings: &[Setting], ad
     let users: String = names.names.iter().fold(String::new(), |text, user| text + "  " + user + "\n");
     let (doing, whose) = if add { ("Adding", "To Account(s)") } else { ("Removing", "From Account(s)") };
     call.print(&format!(" {doing} Coordinator User(s)\n{users} {whose} and all sub-accounts\n{affected}"));
-    draft.commit(call, given)
+    commit(draft, call, given)
 }
 
 fn note(text: &mut String, setting: &Setting) {
@@ -453,7 +433,7 @@ pub(super) fn modify(call: &mut Call<'_>, given: &Arguments, words: &[String]) -
             return unknown(call, condition);
         }
     }
-    let mut draft = Draft::new(call)?;
+    let mut draft = draft(call)?;
     let (mut own, mut associations) = (String::new(), String::new());
     match entity.name {
         "qos" => modify_levels(call, &mut draft, &names, &settings, &mut own)?,
@@ -481,7 +461,7 @@ pub(super) fn modify(call: &mut Call<'_>, given: &Arguments, words: &[String]) -
         let whose = if entity.name == "cluster" { "cluster defaults for" } else { entity.name };
         call.print(&format!(" Modified {whose} associations...\n{associations}"));
     }
-    draft.commit(call, given)
+    commit(draft, call, given)
 }
 
 fn chosen(list: &[String], name: &str) -> bool {
@@ -670,7 +650,7 @@ pub(super) fn delete(call: &mut Call<'_>, given: &Arguments, words: &[String]) -
     if conditions.is_empty() {
         return refuse(call, " No conditions given to remove, not executing.");
     }
-    let mut draft = Draft::new(call)?;
+    let mut draft = draft(call)?;
     let cluster = call.cluster("sacctmgr: error: Problem with the query")?;
     let mut title = match entity.name {
         "qos" => " Deleting QOS(s)...",
@@ -683,7 +663,7 @@ pub(super) fn delete(call: &mut Call<'_>, given: &Arguments, words: &[String]) -
         "qos" => {
             for name in draft.policy.qos.keys().filter(|name| chosen(&names.names, name)).cloned().collect::<Vec<_>>() {
                 let _ = writeln!(text, "  {name}");
-                delete_level(&mut draft, &name);
+                draft.delete_level(&name);
             }
         }
         "user" => {
@@ -693,7 +673,7 @@ pub(super) fn delete(call: &mut Call<'_>, given: &Arguments, words: &[String]) -
                 title = " Deleting user associations...";
             }
             for name in draft.policy.users.keys().filter(|name| chosen(&wanted, name)).cloned().collect::<Vec<_>>() {
-                let removed = delete_associations(&mut draft, |key| {
+                let removed = draft.delete_associations(|key| {
                     key.user == name
                         && chosen(&names.accounts, &key.account)
                         && chosen(&names.partitions, &key.partition)
@@ -705,7 +685,7 @@ pub(super) fn delete(call: &mut Call<'_>, given: &Arguments, words: &[String]) -
                     for key in removed {
                         let _ = writeln!(text, "  C = {cluster:<10} A = {:<20} U = {:<9}", key.account, key.user);
                     }
-                    new_default(&mut draft, &name);
+                    draft.new_default(&name);
                 }
             }
         }
@@ -713,7 +693,7 @@ pub(super) fn delete(call: &mut Call<'_>, given: &Arguments, words: &[String]) -
             let wanted: Vec<String> = names.names.iter().chain(&names.accounts).cloned().collect();
             for name in draft.policy.accounts.keys().filter(|n| chosen(&wanted, n)).cloned().collect::<Vec<_>>() {
                 let _ = writeln!(text, "  {name}");
-                delete_account(&mut draft, &name);
+                draft.delete_account(&name);
             }
         }
     }
@@ -722,71 +702,5 @@ pub(super) fn delete(call: &mut Call<'_>, given: &Arguments, words: &[String]) -
         return Err(Fail(1));
     }
     call.print(&format!("{title}\n{text}"));
-    draft.commit(call, given)
-}
-
-fn delete_associations(draft: &mut Draft, which: impl Fn(&AssocKey) -> bool) -> Vec<AssocKey> {
-    let keys: Vec<AssocKey> = draft.policy.associations.keys().filter(|key| which(key)).cloned().collect();
-    for key in &keys {
-        draft.change(PolicyChange::Association(key.clone(), None));
-    }
-    keys
-}
-
-/// Deletes an account with all accounts and associations below it.
-fn delete_account(draft: &mut Draft, name: &str) {
-    let below = |policy: &Policy, key: &AssocKey| {
-        key.account == name || policy.above(&key.account).any(|(above, _)| above == name)
-    };
-    let keys: Vec<AssocKey> =
-        draft.policy.associations.keys().filter(|key| below(&draft.policy, key)).cloned().collect();
-    let mut accounts: Vec<String> = keys.iter().map(|key| key.account.clone()).chain([name.to_owned()]).collect();
-    accounts.sort();
-    accounts.dedup();
-    for key in &keys {
-        draft.change(PolicyChange::Association(key.clone(), None));
-    }
-    for account in accounts.into_iter().filter(|a| draft.policy.accounts.contains_key(a)).collect::<Vec<_>>() {
-        draft.change(PolicyChange::Account(account, None));
-    }
-    for key in keys.iter().filter(|key| !key.user.is_empty()) {
-        new_default(draft, &key.user);
-    }
-}
-
-/// Chooses another account of a user as default, after the default account was deleted.
-fn new_default(draft: &mut Draft, name: &str) {
-    let Some(user) = draft.policy.users.get(name).cloned() else { return };
-    if draft.policy.associations.keys().any(|key| key.user == name && key.account == user.default_account) {
-        return;
-    }
-    let other = draft.policy.associations.keys().find(|key| key.user == name).map(|key| key.account.clone());
-    let user = User { default_account: other.unwrap_or_default(), ..user };
-    draft.change(PolicyChange::User(name.to_owned(), Some(user)));
-}
-
-/// Deletes a QOS, also from all lists that name it.
-fn delete_level(draft: &mut Draft, name: &str) {
-    let named = |own: &Association| own.qos.iter().any(|q| q == name) || own.default_qos == name;
-    let associations: Vec<(AssocKey, Association)> =
-        draft.policy.associations.iter().filter(|(_, own)| named(own)).map(|(k, o)| (k.clone(), o.clone())).collect();
-    for (key, mut own) in associations {
-        own.qos.retain(|q| q != name);
-        if own.default_qos == name {
-            own.default_qos.clear();
-        }
-        draft.change(PolicyChange::Association(key, Some(own)));
-    }
-    let others: Vec<(String, Qos)> = draft
-        .policy
-        .qos
-        .iter()
-        .filter(|(_, qos)| qos.preempt.iter().any(|q| q == name))
-        .map(|(n, q)| (n.clone(), q.clone()))
-        .collect();
-    for (other, mut qos) in others {
-        qos.preempt.retain(|q| q != name);
-        draft.change(PolicyChange::Qos(other, Some(qos)));
-    }
-    draft.change(PolicyChange::Qos(name.to_owned(), None));
+    commit(draft, call, given)
 }

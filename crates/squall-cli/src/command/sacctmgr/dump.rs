@@ -8,12 +8,13 @@ use squall_model::policy::{
     Account, AdminLevel, AssocKey, Association, Limit, NORMAL, Policy, PolicyChange, ROOT, Scope, User,
 };
 
-use super::change::Draft;
+use super::change;
 use super::policy;
-use super::rows::with_root;
 use super::settings::{Setting, admin_level};
 use crate::command::listing::call::{Call, Fail};
+use squall_text::columns::entities::with_root;
 use squall_text::columns::records::is_timed;
+use squall_text::draft::Draft;
 use squall_text::options::flag::Arguments;
 
 const HEAD: &str = "\
@@ -159,7 +160,7 @@ pub(super) fn load(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> 
             return Err(Fail(1));
         }
     };
-    let mut draft = Draft::new(call)?;
+    let mut draft = change::draft(call)?;
     let (mut parent, mut accounts, mut users) = (ROOT.to_owned(), String::new(), String::new());
     let mut problems = Vec::new();
     for (at, line) in (1..).zip(text.lines().map(str::trim)) {
@@ -186,7 +187,7 @@ pub(super) fn load(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> 
             call.print(&format!(" {title}\n{list}"));
         }
     }
-    draft.commit(call, given)
+    change::commit(draft, call, given)
 }
 
 /// Returns a message about the QOS that the loaded associations name and that do not exist. None: there are none.

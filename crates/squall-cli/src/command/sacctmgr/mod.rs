@@ -8,7 +8,7 @@ mod rows;
 mod settings;
 mod stats;
 
-pub(crate) use rows::with_root;
+pub(crate) use squall_text::columns::entities::with_root;
 pub(crate) use squall_text::columns::records::TRES;
 
 #[cfg(test)]

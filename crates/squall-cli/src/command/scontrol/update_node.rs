@@ -7,6 +7,7 @@ use squall_model::wire::client::Request;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::scontrol::update::{Change, bad_state, unsupported};
 use crate::command::scontrol::{ask_done, means};
+use squall_text::options::values::node_state;
 
 const WHAT: &str = "slurm_update error";
 
@@ -53,18 +54,14 @@ fn unquoted(word: &Change<'_>) -> String {
 }
 
 fn state(call: &mut Call<'_>, word: &Change<'_>) -> Result<NodeAdmin, Fail> {
-    Ok(match word.value.to_lowercase().as_str() {
-        "resume" | "undrain" | "idle" => NodeAdmin::Resume,
-        "drain" | "draining" | "drained" => NodeAdmin::Drain,
-        "fail" | "failing" => NodeAdmin::Fail,
-        "down" => NodeAdmin::Down,
-        "noresp" | "future" | "cancel_reboot" | "power_down" | "power_down_asap" | "power_down_force" | "power_up"
-        | "allocated" | "mixed" | "unknown" | "error" => {
+    match node_state::admin(word.value) {
+        Some(Some(admin)) => Ok(admin),
+        Some(None) => {
             call.say(&format!("{WHAT}: Invalid node state specified"));
-            return Err(Fail(1));
+            Err(Fail(1))
         }
-        _ => return bad_state(call, word, STATES),
-    })
+        None => bad_state(call, word, STATES),
+    }
 }
 
 /// Sets a key of a node's description (features, comment, weight). Returns false for any other key.

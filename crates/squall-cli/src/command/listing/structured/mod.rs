@@ -4,34 +4,37 @@
 mod tests;
 
 use serde_json::Value;
-use squall_text::shapes::{self, Dialect, Kind, Meta, PARSER};
+use squall_text::shapes::{self, Dialect, Kind, Meta, Notation, Version};
 
 use crate::command::listing::call::{Call, Fail};
 use squall_text::options::flag::Arguments;
 
-/// Returns the format chosen by `--json` or `--yaml`. None: neither is given. Refuses other versions of the data
-/// parser.
+/// Returns the format chosen by `--json` or `--yaml`, with the version of the data parser. None: neither is given.
 pub(crate) fn dialect(call: &mut Call<'_>, given: &Arguments) -> Result<Option<Dialect>, Fail> {
     let name = if given.has("json") { "json" } else { "yaml" };
     if !given.has(name) {
         return Ok(None);
     }
-    match given.last(name) {
-        None | Some("") => {}
+    let notation = if name == "json" { Notation::Json } else { Notation::Yaml };
+    let version = match given.last(name) {
+        None | Some("") => Version::V41,
         Some("list") => {
             call.say("Possible data_parser plugins:");
-            call.print(&format!("{PARSER}\n"));
+            let all = Version::ALL.map(|version| version.parser() + "\n");
+            call.print(&all.concat());
             return Err(Fail(0));
         }
         Some(wanted) => {
             let known = wanted.split('+').next().unwrap_or_default();
-            if known.strip_prefix("data_parser/").unwrap_or(known) != "v0.0.41" {
+            let Some(version) = Version::parse(known.strip_prefix("data_parser/").unwrap_or(known)) else {
                 call.complain(&format!("load_plugins: unable to find plugin: data_parser/{known}"));
-                return call.fail(&format!("--{name}={wanted}: there is {PARSER} alone (--{name}=list)"));
-            }
+                let all = Version::ALL.map(Version::name).join(", ");
+                return call.fail(&format!("--{name}={wanted}: there are {all}, of which v0.0.41 is the default"));
+            };
+            version
         }
-    }
-    Ok(Some(if name == "json" { Dialect::Json } else { Dialect::Yaml }))
+    };
+    Ok(Some(Dialect { notation, version }))
 }
 
 /// Returns the text of a command's answer.
@@ -44,6 +47,7 @@ pub(crate) fn document(
     body: Vec<(&str, Value)>,
 ) -> String {
     let me = call.people.me();
-    let meta = Meta { cluster, command, user: call.people.user(me), group: call.people.group(me), now: call.now };
-    shapes::document(dialect, &meta, kind, body)
+    let (user, group) = (call.people.user(me), call.people.group(me));
+    let meta = Meta { version: dialect.version, cluster, command, source: "", user, group, now: call.now };
+    shapes::document(dialect.notation, &meta, kind, body)
 }

@@ -1,0 +1,11 @@
+//! What the REST interface takes: its paths, the document that describes these, and bodies of requests.
+
+pub mod body;
+pub mod change;
+pub mod job;
+pub mod openapi;
+pub mod paths;
+pub mod policy;
+
+pub use body::Taken;
+pub use paths::{Method, Operation, PATHS, Path};
