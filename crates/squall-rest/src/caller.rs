@@ -25,6 +25,8 @@ pub(crate) const COOKIE: &str = "squall_token";
 const CONFIRMED: Duration = Duration::from_secs(5);
 /// Most tokens remembered; at this number all are forgotten.
 const CONFIRMED_MAX: usize = 4096;
+/// How long a user's last change is remembered: longer than shared data may be old.
+const REMEMBERED: Duration = Duration::from_secs(30);
 /// Longest token that is looked at, bytes.
 const TOKEN_BYTES_MAX: usize = 8 << 10;
 /// Most requests of one user that are answered at once; further ones wait.
@@ -39,6 +41,15 @@ pub(crate) enum Peer {
     Socket(Arc<OwnedFd>),
     /// An address.
     Address(IpAddr),
+}
+
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Socket(_) => f.write_str("unix"),
+            Self::Address(address) => address.fmt(f),
+        }
+    }
 }
 
 /// Proof of a user's identity, which the controller checks.
@@ -70,6 +81,24 @@ pub(crate) struct Callers {
     confirmed: Mutex<HashMap<(String, Option<String>), Confirmed>>,
     turns: Mutex<HashMap<u32, Arc<Semaphore>>>,
     confirming: Semaphore,
+}
+
+/// When each user has last changed something through this server, so that the user sees the change.
+#[derive(Debug, Default)]
+pub(crate) struct Changes(Mutex<HashMap<u32, Instant>>);
+
+impl Changes {
+    /// Notes that a user has changed something now.
+    pub(crate) fn note(&self, uid: u32) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, at| at.elapsed() < REMEMBERED);
+        all.insert(uid, Instant::now());
+    }
+
+    /// Returns when a user has last changed something. None: not lately.
+    pub(crate) fn since(&self, uid: u32) -> Option<Instant> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&uid).copied()
+    }
 }
 
 #[derive(Clone, Debug)]

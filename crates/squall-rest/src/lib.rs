@@ -12,7 +12,10 @@ mod connections;
 mod listen;
 mod part;
 mod routes;
+mod rows;
 mod secure;
+mod slurm;
+mod users;
 
 pub use listen::{Listeners, bind};
 pub use routes::run;

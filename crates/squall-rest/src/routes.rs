@@ -1,30 +1,54 @@
 //! The server: its routes and its loop.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::routing::get;
+use axum::response::Response;
+use axum::routing::{any, get};
 use squall_client::unexpected;
 use squall_files::place::Place;
 use squall_model::id::JobId;
 use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::info::{JobsPage, NodeInfo};
+use squall_text::rest::openapi;
+use squall_text::shapes::Version;
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::answer::Failure;
-use crate::caller::{Caller, Callers, Peer};
+use crate::caller::{Caller, Callers, Changes, Peer};
 use crate::cluster::Cluster;
 use crate::connections::{Seats, accept_tcp, accept_unix};
 use crate::listen::Listeners;
+use crate::rows::{Listed, Rows};
+use crate::slurm;
 
 /// What all routes share.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) cluster: Cluster,
     pub(crate) callers: Callers,
+    pub(crate) changes: Changes,
+    pub(crate) rows: Rows,
+    pub(crate) listed_jobs: Listed<JobsPage>,
+    pub(crate) listed_nodes: Listed<Vec<NodeInfo>>,
+}
+
+impl Server {
+    fn new(place: Place) -> Self {
+        Self {
+            cluster: Cluster::new(place),
+            callers: Callers::default(),
+            changes: Changes::default(),
+            rows: Rows::default(),
+            listed_jobs: Listed::default(),
+            listed_nodes: Listed::default(),
+        }
+    }
 }
 
 /// The server as the routes get it.
@@ -35,7 +59,7 @@ pub(crate) type Shared = Arc<Server>;
 pub fn run(place: Place, listeners: Listeners, ready: impl FnOnce()) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(64).build()?;
     runtime.block_on(async {
-        let server = Arc::new(Server { cluster: Cluster::new(place), callers: Callers::default() });
+        let server = Arc::new(Server::new(place));
         let (router, seats) = (routes(server), Seats::default());
         let Listeners { tcp, unix, certificate } = listeners;
         let mut accepting = tokio::task::JoinSet::new();
@@ -54,6 +78,11 @@ pub fn run(place: Place, listeners: Listeners, ready: impl FnOnce()) -> io::Resu
 
 fn routes(server: Shared) -> Router {
     Router::new()
+        .route("/slurm/{*path}", any(slurm::serve))
+        .route("/slurmdb/{*path}", any(slurm::serve))
+        .route("/openapi.json", get(openapi))
+        .route("/openapi/v3", get(openapi))
+        .route("/openapi", get(openapi))
         .route("/squall/v1/why/{job}", get(why))
         .fallback(|| async { Failure::new(StatusCode::NOT_FOUND, "there is no such path") })
         .with_state(server)
@@ -67,6 +96,13 @@ impl FromRequestParts<Shared> for Caller {
         let peer = parts.extensions.get::<Peer>().ok_or_else(nowhere)?.clone();
         Ok(server.callers.find(&server.cluster, &peer, &parts.headers).await?)
     }
+}
+
+/// `GET /openapi.json`: the paths with their parameters, bodies and answers.
+async fn openapi() -> Response {
+    static DOCUMENT: LazyLock<Bytes> =
+        LazyLock::new(|| openapi::document(&Version::ALL).to_json().unwrap_or_default().into());
+    slurm::json(&StatusCode::OK, DOCUMENT.clone())
 }
 
 /// `GET /squall/v1/why/{job}`: why a job is pending.

@@ -40,6 +40,11 @@ pub struct Clock {
 }
 
 impl Clock {
+    /// Returns the clock for this machine's time zone, with times in ISO format.
+    pub fn here(now: Time) -> Self {
+        Self { zone: TimeZone::system(), style: Style::Standard, now }
+    }
+
     /// Formats a time in the user's format.
     pub fn show(&self, time: Time) -> String {
         let at = self.local(time);

@@ -1,0 +1,137 @@
+//! Jobs and nodes as JSON, rendered once and again only when they change.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::body::Bytes;
+use squall_model::encoding;
+use squall_model::wire::info::{JobInfo, JobsPage, NodeInfo};
+use squall_text::format::clock::Clock;
+use squall_text::format::job::{JobRow, rows};
+use squall_text::shapes::{self, Kind, Version};
+
+/// JSON of jobs and nodes by version, from the last time that all of them were rendered.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    jobs: Mutex<HashMap<Version, Rendered<u32>>>,
+    nodes: Mutex<HashMap<Version, Rendered<String>>>,
+}
+
+/// JSON of records by key, with a hash of what it was rendered from.
+type Rendered<K> = HashMap<K, (u64, Bytes)>;
+
+impl Rows {
+    /// Returns the JSON of all jobs of a page.
+    pub(crate) fn jobs(&self, version: Version, page: &JobsPage, cluster: &str) -> Vec<Bytes> {
+        let known = take(&self.jobs, version);
+        let shared = |list: &[u64], at: u32| list.get(at as usize).copied().unwrap_or_default();
+        let specs: Vec<u64> = page.specs.iter().map(|spec| hash(&encoding::to_vec(&**spec))).collect();
+        let owners: Vec<u64> = page.owners.iter().map(|owner| hash(&encoding::to_vec(&**owner))).collect();
+        let classes: Vec<u64> = page.classes.iter().map(|class| hash(&encoding::to_vec(&**class))).collect();
+        let key = |job: &JobInfo| {
+            let own = JobInfo { spec: 0, owner: 0, class: 0, ..job.clone() };
+            let shared = (shared(&specs, job.spec), shared(&owners, job.owner), shared(&classes, job.class));
+            hash(&(encoding::to_vec(&own), shared))
+        };
+        let (mut rendered, mut all) = (Rendered::with_capacity(page.jobs.len()), Vec::with_capacity(page.jobs.len()));
+        for row in job_rows(page, cluster) {
+            let key = key(&row.info);
+            let id = row.info.id.0;
+            let bytes = match known.get(&id) {
+                Some((same, bytes)) if *same == key => bytes.clone(),
+                _ => shapes::record(version, Kind::Jobs, shapes::job::job(&row)).into(),
+            };
+            all.push(bytes.clone());
+            rendered.insert(id, (key, bytes));
+        }
+        put(&self.jobs, version, rendered);
+        all
+    }
+
+    /// Returns the JSON of all nodes.
+    pub(crate) fn nodes(
+        &self,
+        version: Version,
+        nodes: &[NodeInfo],
+        cluster: &str,
+        user: &dyn Fn(u32) -> String,
+    ) -> Vec<Bytes> {
+        let known = take(&self.nodes, version);
+        let (mut rendered, mut all) = (Rendered::with_capacity(nodes.len()), Vec::with_capacity(nodes.len()));
+        for node in nodes {
+            let key = hash(&encoding::to_vec(node));
+            let bytes = match known.get(&node.name) {
+                Some((same, bytes)) if *same == key => bytes.clone(),
+                _ => shapes::record(version, Kind::Nodes, shapes::node::node(node, cluster, user)).into(),
+            };
+            all.push(bytes.clone());
+            rendered.insert(node.name.clone(), (key, bytes));
+        }
+        put(&self.nodes, version, rendered);
+        all
+    }
+}
+
+/// Returns the rows of a page of jobs.
+pub(crate) fn job_rows(page: &JobsPage, cluster: &str) -> Vec<JobRow> {
+    let (clock, cluster) = (Rc::new(Clock::here(page.now)), Rc::from(cluster));
+    rows(page.clone(), &clock, &cluster, None).collect()
+}
+
+fn take<K>(all: &Mutex<HashMap<Version, Rendered<K>>>, version: Version) -> Rendered<K> {
+    all.lock().unwrap_or_else(PoisonError::into_inner).remove(&version).unwrap_or_default()
+}
+
+fn put<K>(all: &Mutex<HashMap<Version, Rendered<K>>>, version: Version, rendered: Rendered<K>) {
+    all.lock().unwrap_or_else(PoisonError::into_inner).insert(version, rendered);
+}
+
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Joins records into one body: `head`, the records separated by commas, `tail`.
+pub(crate) fn joined(head: &[u8], records: &[Bytes], tail: &[u8]) -> Bytes {
+    let length: usize = records.iter().map(|record| record.len() + 1).sum();
+    let mut body = Vec::with_capacity(head.len() + length + tail.len());
+    body.extend_from_slice(head);
+    for (at, record) in records.iter().enumerate() {
+        if at > 0 {
+            body.push(b',');
+        }
+        body.extend_from_slice(record);
+    }
+    body.extend_from_slice(tail);
+    body.into()
+}
+
+/// A list of records that was rendered from a part of the cluster's state.
+#[derive(Debug)]
+pub(crate) struct Listed<T> {
+    last: Mutex<HashMap<Version, (Arc<T>, Arc<Vec<Bytes>>)>>,
+}
+
+impl<T> Default for Listed<T> {
+    fn default() -> Self {
+        Self { last: Mutex::default() }
+    }
+}
+
+impl<T> Listed<T> {
+    /// Returns the records of a part; `render` makes them if the last ones were made of another.
+    pub(crate) fn of(&self, version: Version, part: &Arc<T>, render: impl FnOnce() -> Vec<Bytes>) -> Arc<Vec<Bytes>> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((same, records)) = last.get(&version)
+            && Arc::ptr_eq(same, part)
+        {
+            return Arc::clone(records);
+        }
+        let records = Arc::new(render());
+        last.insert(version, (Arc::clone(part), Arc::clone(&records)));
+        records
+    }
+}

@@ -1,0 +1,233 @@
+//! Slurm's REST interface: `/slurm/v0.0.NN/` and `/slurmdb/v0.0.NN/`.
+
+mod change;
+mod past;
+mod read;
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Query, Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method as HttpMethod, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use percent_encoding::percent_decode_str;
+use serde_json::Value;
+use squall_client::ClientError;
+use squall_model::time::Time;
+use squall_text::rest::paths::{Method, Operation, Path, find};
+use squall_text::shapes::{self, Kind, Meta, Notes, Problem, Version, Warning};
+
+use crate::answer;
+use crate::caller::{Caller, Peer};
+use crate::routes::Shared;
+
+/// A request of a confirmed user for an operation.
+pub(crate) struct Ask {
+    pub(crate) server: Shared,
+    pub(crate) caller: Caller,
+    pub(crate) path: &'static Path,
+    pub(crate) version: Version,
+    /// Values of the parameters in the path.
+    pub(crate) values: Vec<String>,
+    /// Parameters of the query.
+    pub(crate) query: HashMap<String, String>,
+    /// JSON of the body. Null: the request has none.
+    pub(crate) body: Value,
+    pub(crate) cluster: String,
+    /// Address of the client.
+    pub(crate) source: String,
+    pub(crate) notes: Notes,
+}
+
+/// The result of an operation: an answer, or why there is none.
+pub(crate) type Done = Result<Response, Problem>;
+
+/// Serves a request below `/slurm` and `/slurmdb`.
+pub(crate) async fn serve(State(server): State<Shared>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let found = match parts.method {
+        HttpMethod::GET | HttpMethod::HEAD => Some(Method::Get),
+        HttpMethod::POST => Some(Method::Post),
+        HttpMethod::DELETE => Some(Method::Delete),
+        _ => None,
+    };
+    let path = parts.uri.path();
+    let Some((found, version, values)) = found.and_then(|method| find(method, path)) else {
+        return unknown(&parts.method, path);
+    };
+    let values = values.into_iter().map(|value| percent_decode_str(value).decode_utf8_lossy().into_owned()).collect();
+    let Some(peer) = parts.extensions.get::<Peer>().cloned() else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let source = peer.to_string();
+    let refuse = |problem: Problem, cluster: &str| {
+        let meta = Meta {
+            version,
+            cluster,
+            command: &[],
+            source: &source,
+            user: String::new(),
+            group: String::new(),
+            now: now(),
+        };
+        json(&problem_status(&problem), shapes::bytes(&meta, found.answer, Vec::new(), &Notes::of(problem)).into())
+    };
+    let caller = match server.callers.find(&server.cluster, &peer, &parts.headers).await {
+        Ok(caller) => caller,
+        Err(e) => return refuse(problem(&e, "authentication"), ""),
+    };
+    let cluster = match server.cluster.config(None).await {
+        Ok(config) => config.cluster.clone(),
+        Err(e) => return refuse(problem(&e, found.name), ""),
+    };
+    let query = match Query::<HashMap<String, String>>::try_from_uri(&parts.uri) {
+        Ok(Query(query)) => query,
+        Err(e) => return refuse(Problem::malformed("query", e.to_string()), &cluster),
+    };
+    let body = match read_body(found, &parts.headers, body).await {
+        Ok(body) => body,
+        Err(problem) => return refuse(problem, &cluster),
+    };
+    let unknown = query.keys().filter(|name| !found.query.contains(&name.as_str()));
+    let warnings =
+        unknown.map(|name| Warning::new(name, "It is no parameter of this path, and has no effect")).collect();
+    let notes = Notes { errors: Vec::new(), warnings };
+    let mut ask = Ask { server, caller, path: found, version, values, query, body, cluster, source, notes };
+    match dispatch(&mut ask).await {
+        Ok(response) => response,
+        Err(problem) => ask.refused(problem),
+    }
+}
+
+/// Returns the answer to a request for a path that does not exist, or not with this method.
+fn unknown(method: &HttpMethod, path: &str) -> Response {
+    let others = [Method::Get, Method::Post, Method::Delete];
+    let exists = others.iter().any(|other| find(*other, path).is_some());
+    let (status, text) = match exists {
+        true => (StatusCode::METHOD_NOT_ALLOWED, format!("{method} is no method of this path")),
+        false => (StatusCode::NOT_FOUND, "Unable to find requested URL: /openapi.json lists all".to_owned()),
+    };
+    let problem = Problem { status: status.as_u16(), ..Problem::malformed("", text) };
+    let body = serde_json::json!({"meta": {}, "errors": [problem.json()], "warnings": []});
+    json(&status, body.to_string().into())
+}
+
+async fn read_body(path: &Path, headers: &HeaderMap, body: Body) -> Result<Value, Problem> {
+    if path.body.is_empty() {
+        return Ok(Value::Null);
+    }
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    if !kind.eq_ignore_ascii_case("application/json") {
+        let description = format!("Content-Type is `{kind}`, and has to be application/json");
+        return Err(Problem { status: 415, ..Problem::malformed("Content-Type", description) });
+    }
+    let body = answer::body(body).await;
+    let body = body
+        .map_err(|failure| Problem { status: failure.status.as_u16(), ..Problem::malformed("body", failure.text) })?;
+    serde_json::from_slice(&body).map_err(|e| Problem::malformed("body", format!("It is not JSON: {e}")))
+}
+
+async fn dispatch(ask: &mut Ask) -> Done {
+    use Operation as O;
+    match ask.path.operation {
+        O::GetShares => read::shares(ask).await,
+        O::GetDiag => read::diag(ask).await,
+        O::Ping => read::ping(ask).await,
+        O::GetLicenses => read::licenses(ask).await,
+        O::GetJobs => read::jobs(ask).await,
+        O::GetJobStates => read::states(ask).await,
+        O::GetJob => read::job(ask).await,
+        O::GetNodes | O::GetNode => read::nodes(ask).await,
+        O::GetPartitions | O::GetPartition => read::partitions(ask).await,
+        O::GetReservations | O::GetReservation => read::reservations(ask).await,
+        O::GetPastJobs | O::GetPastJob => past::jobs(ask).await,
+        O::GetTres | O::GetQos | O::GetOneQos | O::GetAssociations | O::GetAssociation => past::records(ask).await,
+        O::GetUsers | O::GetUser | O::GetClusters | O::GetCluster | O::GetWckeys | O::GetWckey => {
+            past::records(ask).await
+        }
+        O::GetAccounts | O::GetAccount | O::GetInstances | O::GetInstance => past::records(ask).await,
+        O::GetConfig => past::config(ask).await,
+        O::GetPastDiag => past::diag(ask).await,
+        O::PingPast => past::ping(ask).await,
+        _ => change::change(ask).await,
+    }
+}
+
+impl Ask {
+    /// Returns the value of the only parameter in the path.
+    pub(crate) fn value(&self) -> &str {
+        self.values.first().map_or("", String::as_str)
+    }
+
+    /// Returns the words of a parameter of the query, which are separated by commas. Empty: it is not given.
+    pub(crate) fn words(&self, name: &str) -> Vec<String> {
+        let words = self.query.get(name).map(String::as_str).unwrap_or_default().split(',');
+        words.map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    }
+
+    /// Returns a problem of the controller as one of this operation.
+    pub(crate) fn problem(&self, error: &ClientError) -> Problem {
+        problem(error, self.path.name)
+    }
+
+    pub(crate) fn meta(&self) -> Meta<'_> {
+        Meta {
+            version: self.version,
+            cluster: &self.cluster,
+            command: &[],
+            source: &self.source,
+            user: self.caller.user.clone(),
+            group: self.caller.group.clone(),
+            now: now(),
+        }
+    }
+
+    /// Returns an answer of the path's kind.
+    pub(crate) fn answer(&self, body: Vec<(&str, Value)>) -> Response {
+        json(&StatusCode::OK, shapes::bytes(&self.meta(), self.path.answer, body, &self.notes).into())
+    }
+
+    /// Returns an answer of records that are rendered already.
+    pub(crate) fn records(&self, kind: Kind, records: &[Bytes], rest: Vec<(&str, Value)>) -> Response {
+        let (head, tail) = shapes::around(&self.meta(), kind, rest, &self.notes);
+        json(&StatusCode::OK, crate::rows::joined(&head, records, &tail))
+    }
+
+    fn refused(&self, problem: Problem) -> Response {
+        let status = problem_status(&problem);
+        let notes = Notes { errors: vec![problem], warnings: self.notes.warnings.clone() };
+        json(&status, shapes::bytes(&self.meta(), self.path.answer, Vec::new(), &notes).into())
+    }
+
+    /// Returns how old shared data may be: where the request asks for more than a look, everything before counts.
+    pub(crate) fn since(&self) -> Option<Instant> {
+        self.server.changes.since(self.caller.uid)
+    }
+}
+
+fn problem(error: &ClientError, source: &str) -> Problem {
+    match error {
+        ClientError::Refused(refusal) => Problem::of(refusal, source),
+        other => Problem::away(other.detail().map_or_else(|| other.to_string(), |detail| format!("{other}: {detail}"))),
+    }
+}
+
+fn problem_status(problem: &Problem) -> StatusCode {
+    StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+pub(crate) fn json(status: &StatusCode, body: Bytes) -> Response {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = *status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+pub(crate) fn now() -> Time {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    Time(since.as_micros() as u64)
+}

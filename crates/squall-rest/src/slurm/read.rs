@@ -1,0 +1,160 @@
+//! Operations that read what the controller has in memory.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use squall_client::unexpected;
+use squall_model::hostlist;
+use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};
+use squall_text::rest::change::job_id;
+use squall_text::shapes::{self, Kind, Problem};
+
+use super::{Ask, Done};
+use crate::rows::job_rows;
+use crate::users::name_of;
+
+pub(super) async fn ping(ask: &mut Ask) -> Done {
+    let begin = Instant::now();
+    match ask.server.cluster.ask(&ask.caller.identity, Request::Ping).await {
+        Ok(Answer::Pong { host, .. }) => {
+            let answered_us = begin.elapsed().as_micros() as u64;
+            Ok(ask.answer(vec![("pings", json!([shapes::step::ping(&host, Some(answered_us))]))]))
+        }
+        Ok(_) => Err(ask.problem(&unexpected())),
+        Err(e) => Err(ask.problem(&e)),
+    }
+}
+
+pub(super) async fn diag(ask: &mut Ask) -> Done {
+    let diag = ask.server.cluster.diag(ask.since()).await.map_err(|e| ask.problem(&e))?;
+    Ok(ask.answer(vec![("statistics", shapes::diag::statistics(&diag, &name_of))]))
+}
+
+pub(super) async fn shares(ask: &mut Ask) -> Done {
+    let shares = ask.server.cluster.shares(ask.since()).await.map_err(|e| ask.problem(&e))?;
+    let (accounts, users) = (ask.words("accounts"), ask.words("users"));
+    let of = |names: &[String], name: &str| names.is_empty() || names.iter().any(|one| one == name);
+    let wanted: Vec<_> = shares
+        .iter()
+        .filter(|share| of(&accounts, &share.account) && (of(&users, &share.user) || share.user.is_empty()))
+        .cloned()
+        .collect();
+    Ok(ask.answer(vec![("shares", shapes::shares::shares(&shares, &wanted, &ask.cluster))]))
+}
+
+pub(super) async fn licenses(ask: &mut Ask) -> Done {
+    let licenses = ask.server.cluster.licenses(ask.since()).await.map_err(|e| ask.problem(&e))?;
+    let all: Vec<Value> = licenses.iter().map(shapes::license::license).collect();
+    Ok(ask.answer(vec![("licenses", all.into())]))
+}
+
+pub(super) async fn jobs(ask: &mut Ask) -> Done {
+    // A parameter that Slurm's document does not have, and that clients send.
+    let ids = ask.words("job_id");
+    ask.notes.warnings.retain(|warning| warning.source != "job_id");
+    if !ids.is_empty() {
+        return selected(ask, &ids.join(","), false).await;
+    }
+    let (server, version) = (Arc::clone(&ask.server), ask.version);
+    let page = server.cluster.jobs(ask.since()).await.map_err(|e| ask.problem(&e))?;
+    let cluster = ask.cluster.clone();
+    let now = page.now;
+    let records = tokio::task::spawn_blocking(move || {
+        server.listed_jobs.of(version, &page, || server.rows.jobs(version, &page, &cluster))
+    });
+    let records = records.await.map_err(|_| ask.problem(&unexpected()))?;
+    Ok(ask.records(Kind::Jobs, &records, vec![("last_backfill", shapes::time(Some(now)))]))
+}
+
+pub(super) async fn job(ask: &mut Ask) -> Done {
+    let id = ask.value().to_owned();
+    selected(ask, &id, true).await
+}
+
+pub(super) async fn states(ask: &mut Ask) -> Done {
+    const KEYS: [&str; 5] = ["job_id", "array_job_id", "array_task_id", "het_job_id", "job_state"];
+    let ids = ask.words("job_id").join(",");
+    let selection = selection(&ids)?;
+    let page = ask.server.cluster.with(&ask.caller.identity, move |client| client.jobs(selection, true, false)).await;
+    let page = page.map_err(|e| ask.problem(&e))?;
+    let only = |mut job: Value| {
+        if let Some(job) = job.as_object_mut() {
+            job.retain(|key, _| KEYS.contains(&key.as_str()));
+        }
+        job
+    };
+    let jobs: Vec<Value> = job_rows(&page, &ask.cluster).iter().map(|row| only(shapes::job::job(row))).collect();
+    Ok(ask.answer(vec![("jobs", jobs.into())]))
+}
+
+/// Answers with the jobs that `ids` names. `needed`: it is an error if there are none.
+async fn selected(ask: &mut Ask, ids: &str, needed: bool) -> Done {
+    let selection = selection(ids)?;
+    let page = ask.server.cluster.with(&ask.caller.identity, move |client| client.jobs(selection, true, true)).await;
+    let page = page.map_err(|e| ask.problem(&e))?;
+    if page.jobs.is_empty() && needed {
+        return Err(Problem::of(&Refusal::InvalidJobId, ask.path.name));
+    }
+    let records: Vec<_> = job_rows(&page, &ask.cluster)
+        .iter()
+        .map(|row| shapes::record(ask.version, Kind::Jobs, shapes::job::job(row)).into())
+        .collect();
+    Ok(ask.records(Kind::Jobs, &records, vec![("last_backfill", shapes::time(Some(page.now)))]))
+}
+
+/// Reads a list of job ids, such as `17,18_3`.
+pub(super) fn selection(ids: &str) -> Result<JobSelection, Problem> {
+    let words = ids.split(',').map(str::trim).filter(|word| !word.is_empty());
+    Ok(JobSelection { ids: words.map(job_id).collect::<Result<_, _>>()?, ..JobSelection::default() })
+}
+
+pub(super) async fn nodes(ask: &mut Ask) -> Done {
+    let (server, version) = (Arc::clone(&ask.server), ask.version);
+    let nodes = server.cluster.nodes(ask.since()).await.map_err(|e| ask.problem(&e))?;
+    let cluster = ask.cluster.clone();
+    if let Some(list) = ask.values.first().filter(|name| !name.is_empty()) {
+        let wrong = |e| Problem::malformed("node_name", format!("`{list}`: {e}"));
+        let names = hostlist::expand(list).map_err(wrong)?;
+        let mut records = Vec::new();
+        for name in names {
+            let node = nodes.iter().find(|node| node.name == name);
+            let node = node.ok_or_else(|| Problem::not_found("node_name", &format!("node {name}")))?;
+            records.push(shapes::record(version, Kind::Nodes, shapes::node::node(node, &cluster, &name_of)).into());
+        }
+        return Ok(ask.records(Kind::Nodes, &records, Vec::new()));
+    }
+    let records = tokio::task::spawn_blocking(move || {
+        server.listed_nodes.of(version, &nodes, || server.rows.nodes(version, &nodes, &cluster, &name_of))
+    });
+    let records = records.await.map_err(|_| ask.problem(&unexpected()))?;
+    Ok(ask.records(Kind::Nodes, &records, Vec::new()))
+}
+
+pub(super) async fn partitions(ask: &mut Ask) -> Done {
+    let partitions = ask.server.cluster.partitions(ask.since()).await.map_err(|e| ask.problem(&e))?;
+    let wanted = ask.value();
+    let all: Vec<Value> = partitions
+        .iter()
+        .filter(|partition| wanted.is_empty() || partition.config.name == wanted)
+        .map(|partition| shapes::partition::partition(partition, &ask.cluster))
+        .collect();
+    if all.is_empty() && !wanted.is_empty() {
+        return Err(Problem::not_found("partition_name", &format!("partition {wanted}")));
+    }
+    Ok(ask.answer(vec![("partitions", all.into())]))
+}
+
+pub(super) async fn reservations(ask: &mut Ask) -> Done {
+    let reservations = ask.server.cluster.reservations(ask.since()).await.map_err(|e| ask.problem(&e))?;
+    let wanted = ask.value();
+    let all: Vec<Value> = reservations
+        .iter()
+        .filter(|one| wanted.is_empty() || one.reservation.name == wanted)
+        .map(shapes::reservation::reservation)
+        .collect();
+    if all.is_empty() && !wanted.is_empty() {
+        return Err(Problem::not_found("reservation_name", &format!("reservation {wanted}")));
+    }
+    Ok(ask.answer(vec![("reservations", all.into())]))
+}
