@@ -44,6 +44,7 @@ static COMMANDS: &[Command] = &[
     ours(&command::up::PAGE, command::up::run),
     ours(&command::down::PAGE, command::down::run),
     ours(&command::why::PAGE, command::why::run),
+    ours(&command::events::PAGE, command::events::run),
     #[cfg(feature = "lab")]
     ours(&command::what_if::PAGE, command::what_if::run),
     ours(&command::import::PAGE, command::import::run),
@@ -93,13 +94,14 @@ static COMMANDS: &[Command] = &[
 const LAB: [&str; 5] = ["what-if", "layout", "bench", "esp", "sim"];
 
 /// Pages of the book that `squall help TOPIC` shows.
-const TOPICS: [(&str, &str); 12] = [
+const TOPICS: [(&str, &str); 13] = [
     ("quickstart", include_str!("../../../docs/quickstart.md")),
     ("slurm", include_str!("../../../docs/slurm.md")),
     ("mpi", include_str!("../../../docs/mpi.md")),
     ("gpus", include_str!("../../../docs/gpus.md")),
     ("topology", include_str!("../../../docs/guide/topology.md")),
     ("gangs", include_str!("../../../docs/guide/gangs.md")),
+    ("events", include_str!("../../../docs/events.md")),
     ("limits", include_str!("../../../docs/admin/users-and-limits.md")),
     ("accounting", include_str!("../../../docs/admin/accounting.md")),
     ("configuration", include_str!("../../../docs/admin/configuration.md")),

@@ -120,11 +120,7 @@ impl From<CodecError> for ClientError {
 impl Client {
     /// Connects to the cluster that `Place::find` returns. `command` is the name of this command.
     pub fn connect(command: &str) -> Result<Self, ClientError> {
-        let place = Place::find().ok_or_else(|| {
-            ClientError::Connect(
-                "no cluster is running here: start one with `squall up`, or name one in SQUALL_STATE".into(),
-            )
-        })?;
+        let place = find_place()?;
         Self::connect_to(&place, command)
     }
 
@@ -273,6 +269,15 @@ impl Client {
         self.cluster = Some(hello.cluster);
         sent
     }
+}
+
+/// Returns the cluster that commands talk to.
+pub(crate) fn find_place() -> Result<Place, ClientError> {
+    Place::find().ok_or_else(|| {
+        ClientError::Connect(
+            "no cluster is running here: start one with `squall up`, or name one in SQUALL_STATE".into(),
+        )
+    })
 }
 
 /// Writes all bytes. A closed connection is an error, not a SIGPIPE that would kill the program.

@@ -7,7 +7,7 @@ use squall_files::place::Place;
 use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};
 use squall_model::wire::feed::{FeedKind, FeedPage, Position};
 
-use crate::connection::{Client, ClientError, unexpected};
+use crate::connection::{Client, ClientError, find_place, unexpected};
 
 /// How long a call retries while the controller is away.
 const AWAY: Duration = Duration::from_mins(1);
@@ -44,6 +44,14 @@ impl Follower {
         Self { place, command: command.to_owned(), wanted, client: None }
     }
 
+    /// Makes a follower of the cluster that commands talk to, and connects. Unlike [`Follower::next_page`] it does not
+    /// retry for long.
+    pub fn connect(command: &str, wanted: Wanted) -> Result<Self, ClientError> {
+        let mut follower = Self::new(find_place()?, command, wanted);
+        follower.client = Some(follower.call()?);
+        Ok(follower)
+    }
+
     /// Waits for the next page of events. The first page of a connection comes at once and has no events. While the
     /// controller can't be reached, retries for up to a minute, and resumes after the last page.
     pub fn next_page(&mut self) -> Result<FeedPage, ClientError> {
@@ -55,7 +63,6 @@ impl Follower {
                     return Ok(page);
                 }
                 Err(error) => {
-                    self.client = None;
                     let passes = error.is_transient() || matches!(error, ClientError::Refused(Refusal::ShuttingDown));
                     if !passes || away_since.get_or_insert_with(Instant::now).elapsed() > AWAY {
                         return Err(error);
@@ -76,27 +83,23 @@ impl Follower {
         self.client.as_ref().map(Client::stream)
     }
 
-    fn receive(&mut self) -> Result<FeedPage, ClientError> {
-        let client = match &mut self.client {
-            Some(client) => client,
-            None => {
-                let mut client = Client::connect_to(&self.place, &self.command)?;
-                let Wanted { from, jobs, kinds } = self.wanted.clone();
-                client.send(&Request::Follow { from, jobs: Box::new(jobs), kinds })?;
-                let client = self.client.insert(client);
-                let page = page(client)?;
-                // From now on nothing may happen for long.
-                client.wait_up_to(None)?;
-                return Ok(page);
-            }
-        };
-        page(client)
+    /// Connects, and sends the request.
+    fn call(&self) -> Result<Client, ClientError> {
+        let mut client = Client::connect_to(&self.place, &self.command)?;
+        let Wanted { from, jobs, kinds } = self.wanted.clone();
+        client.send(&Request::Follow { from, jobs: Box::new(jobs), kinds })?;
+        Ok(client)
     }
-}
 
-fn page(client: &mut Client) -> Result<FeedPage, ClientError> {
-    match client.receive()? {
-        Answer::Followed(page) => Ok(*page),
-        _ => Err(unexpected()),
+    fn receive(&mut self) -> Result<FeedPage, ClientError> {
+        let mut client = match self.client.take() {
+            Some(client) => client,
+            None => self.call()?,
+        };
+        let Answer::Followed(page) = client.receive()? else { return Err(unexpected()) };
+        // After the first page nothing may happen for long.
+        client.wait_up_to(None)?;
+        self.client = Some(client);
+        Ok(*page)
     }
 }

@@ -116,7 +116,8 @@ pub struct Pipeline<L> {
 
 impl<L> Pipeline<L> {
     /// Makes a pipeline for a controller. `next_seq` is the number of the next record in its log.
-    pub fn new(machine: Controller, next_seq: u64) -> Self {
+    pub fn new(mut machine: Controller, next_seq: u64) -> Self {
+        machine.begin_record(next_seq);
         let capacity = Capacity::UNBOUNDED;
         Self { machine: Box::new(machine), next_seq, capacity, open: None, flushing: None }
     }
@@ -150,9 +151,6 @@ impl<L> Pipeline<L> {
 
     /// Opens a batch that is decided at `now`, or goes on with the open one. Returns the batch's time.
     pub fn begin(&mut self, now: Time) -> Time {
-        if self.open.is_none() {
-            self.machine.begin_record(self.next_seq);
-        }
         self.open.get_or_insert_with(|| Batch::new(now)).now
     }
 
@@ -253,6 +251,7 @@ impl<L> Pipeline<L> {
             return Some(Commit::Release(release));
         }
         self.next_seq += records.len() as u64;
+        self.machine.begin_record(self.next_seq);
         // The next batch must not count on room that this one may take.
         self.capacity.room = self.capacity.room.saturating_sub(bytes);
         let records = Arc::new(records);

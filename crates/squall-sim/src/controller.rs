@@ -141,6 +141,11 @@ impl ControllerHost {
         let machine = self.pipeline.as_ref().map(Pipeline::machine);
         machine.is_some_and(|m| m.state().node_id(name).is_some_and(|node| m.is_connected(node)))
     }
+    /// Returns whether the controller has events for a follower and time to send them; the follower is then the next.
+    pub(crate) fn has_news(&mut self, follower: CallerId) -> bool {
+        let idle = self.pipeline.as_mut().filter(|pipeline| !pipeline.is_open() && !pipeline.is_flushing());
+        idle.is_some_and(|pipeline| pipeline.turn_followers(|caller| caller == follower))
+    }
     /// Replaces the controller's log.
     pub(crate) fn change_log(&mut self, log: MemoryLog) {
         (self.log, self.at_crash) = (log, None);
@@ -344,6 +349,7 @@ impl World {
         if lists && life == self.controller.life {
             self.tell_controller(Input::Page);
         }
+        self.feed_viewer();
     }
 
     /// Returns the time for the controller. It does not depend on the wall clock, except with planted bugs.
@@ -433,6 +439,7 @@ impl World {
         if self.controller.serves() && (news || !self.controller.inbox.is_empty()) {
             self.plan_turn();
         }
+        self.feed_viewer();
     }
 
     /// Sends the messages of the batch that the pipeline reports durable.
@@ -508,6 +515,10 @@ impl World {
 
     pub(crate) fn release_answers(&mut self, answers: Vec<(CallerId, Answer)>) {
         for (CallerId(caller), answer) in answers {
+            if let Answer::Followed(page) = answer {
+                self.show_viewer(caller, *page);
+                continue;
+            }
             let delay = self.seed.span(Span(30), Span(300));
             let at = self.clients.in_order(caller, self.now + delay);
             self.agenda.at(at, Happening::Answer { caller, answer: Box::new(answer) });
@@ -575,6 +586,7 @@ impl World {
         }
         self.close_all(self.network.controller(), true);
         self.clients_lose_controller();
+        self.viewer_loses_controller();
         if let Some(span) = self.controller.restart {
             if self.controller.crashes_in_recovery < 3 && self.nemesis.is_active() && self.seed.chance(150_000) {
                 self.controller.plan.push_front((CrashPoint::InRecovery, 1));

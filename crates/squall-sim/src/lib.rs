@@ -37,6 +37,7 @@ mod step;
 mod swf;
 mod trace;
 mod tree;
+mod viewer;
 mod workload;
 mod world;
 

@@ -156,6 +156,12 @@ mutations! {
     LossAccepted = "loss-accepted",
     /// Nodes do not report to the controller the highest job id that they have seen.
     KnownIdsUnsaid = "known-ids-unsaid",
+    /// Now and then an event is not sent to its followers.
+    EventLost = "event-lost",
+    /// A follower that comes back is sent events that it has.
+    EventsRepeated = "events-repeated",
+    /// A follower is not told that it has missed events.
+    LossUnsaid = "loss-unsaid",
 }
 
 impl Mutation {
@@ -180,6 +186,11 @@ impl Mutation {
         matches!(self, Self::LossAccepted | Self::KnownIdsUnsaid)
     }
 
+    /// Returns whether the bug shows only when events are followed.
+    pub(crate) fn is_of_events(self) -> bool {
+        matches!(self, Self::EventLost | Self::EventsRepeated | Self::LossUnsaid)
+    }
+
     /// Returns whether the bug shows only when jobs are leased.
     pub(crate) fn is_of_leases(self) -> bool {
         matches!(self, Self::LeaseBegunEarly | Self::LeaseOvertaken | Self::LeasesUnbounded | Self::LeaseKept)
@@ -193,6 +204,6 @@ mod tests {
     #[test]
     fn there_are_enough_and_names_differ() {
         let names: std::collections::BTreeSet<_> = Mutation::ALL.iter().map(|m| m.name()).collect();
-        assert!(names.len() >= 66 && names.len() == Mutation::ALL.len());
+        assert!(names.len() >= 70 && names.len() == Mutation::ALL.len());
     }
 }

@@ -170,6 +170,9 @@ pub(crate) fn plan(world: &mut World, settings: &Settings, seed: &mut Seed) {
         let levels = levels(seed, u64::from(world.setup.cores) * 8);
         world.wish(Wish::Policy(levels));
     }
+    if settings.mutation.map_or(settings.seed % 2 == 1, Mutation::is_of_events) {
+        world.add_viewer(settings.seed);
+    }
     let gap = Span::from_millis(seed.spread(4_000, 240_000));
     let weights = match seed.below(8) {
         0 => [0; 8],
@@ -229,6 +232,7 @@ pub(crate) fn settle(world: &mut World) -> Result<(), Box<Violation>> {
     // Long enough for late answers and for retries.
     world.run_until(world.now + Span::from_secs(90))?;
     world.check_quiet();
+    world.check_viewer();
     world.check_replay();
     world.wish(Wish::AuditJobs);
     world.wish(Wish::AuditNodes);

@@ -12,6 +12,7 @@ use squall_model::resource::Hardware;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::fabric::{Chunk, DownFrame, UpFrame};
+use squall_model::wire::feed::FeedPage;
 use squall_model::wire::stepd::ToStepd;
 use squall_sched::topology::{Fault as TopologyFault, Source, Topology};
 use squall_store::memory::MemoryLog;
@@ -30,6 +31,7 @@ use crate::restore::Restoration;
 use crate::seed::Seed;
 use crate::trace::{Line, Trace, Who};
 use crate::tree::{Side, Tree};
+use crate::viewer::Viewer;
 use crate::workload::Workload;
 
 /// Time of the simulated clock at which every simulation begins.
@@ -148,6 +150,8 @@ pub(crate) enum Happening {
     Ask { caller: u64, request: Box<Request> },
     Answer { caller: u64, answer: Box<Answer> },
     ClientBreaks { caller: u64 },
+    ViewerCalls,
+    ViewerSees { caller: u64, page: Box<FeedPage> },
     Work,
     FaultStrikes,
     FaultEnds { which: usize },
@@ -169,6 +173,8 @@ pub(crate) struct World {
     pub(crate) clients: Clients,
     /// Each `srun` that waits for a step, by the index of its job order.
     pub(crate) followers: BTreeMap<usize, Follower>,
+    /// A user who follows events. None: none does.
+    pub(crate) viewer: Option<Viewer>,
     /// Copy of the controller's disk, and the last assigned job id at that time.
     pub(crate) backup: Option<(MemoryLog, JobId)>,
     pub(crate) restoration: Option<Restoration>,
@@ -200,6 +206,7 @@ impl World {
             welcomed: BTreeSet::new(),
             clients: Clients::default(),
             followers: BTreeMap::new(),
+            viewer: None,
             backup: None,
             restoration: None,
             workload: None,
@@ -298,6 +305,8 @@ impl World {
             Happening::Ask { caller, request } => self.ask_arrives(caller, request),
             Happening::Answer { caller, answer } => self.answer_arrives(caller, *answer),
             Happening::ClientBreaks { caller } => self.client_breaks(caller),
+            Happening::ViewerCalls => self.viewer_calls(),
+            Happening::ViewerSees { caller, page } => self.viewer_sees(caller, &page),
             Happening::Work => self.work(),
             Happening::FaultStrikes => self.fault_strikes(),
             Happening::FaultEnds { which } => self.fault_ends(which),

@@ -8,6 +8,7 @@ mod configure;
 pub(crate) mod daemons;
 pub(crate) mod doctor;
 pub(crate) mod down;
+pub(crate) mod events;
 pub(crate) mod hostfile;
 pub(crate) mod import;
 pub(crate) mod links;

@@ -6,6 +6,7 @@ mod batch;
 mod cluster;
 mod control;
 mod ends;
+mod events;
 mod gang;
 mod het;
 mod kept;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         kept::STORIES,
         users::STORIES,
         watch::STORIES,
+        events::STORIES,
         library::STORIES,
         scripts::STORIES,
         het::STORIES,

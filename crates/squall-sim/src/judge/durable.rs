@@ -33,6 +33,7 @@ impl Judge {
             self.violate("records follow each other", format!("{} after {}", record.seq, self.last_record));
         }
         self.last_record = record.seq;
+        self.note_shown(record);
         for event in &record.events {
             self.event(now, record.time, event, clients);
         }

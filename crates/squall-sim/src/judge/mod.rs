@@ -3,6 +3,7 @@
 
 mod durable;
 mod fabric;
+mod feed;
 mod lease;
 mod limits;
 pub(crate) mod process;
@@ -21,6 +22,7 @@ use squall_model::policy::Policy;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
 use squall_model::wire::fabric::{UpFrame, Upward};
+use squall_model::wire::feed::FeedKind;
 
 use crate::coverage::Phase;
 use crate::world::Setup;
@@ -164,6 +166,8 @@ pub(crate) struct Judge {
     /// Number of node releases since the controller's last start.
     released: u64,
     leases: lease::Leases,
+    /// Durable events that followers of events must be sent, in order.
+    shown: Vec<(u64, FeedKind, Option<JobId>)>,
 }
 
 /// Properties by which jobs are equal (nodes, CPUs of a task, memory, time limit). Of equal jobs the one that was
@@ -211,6 +215,7 @@ impl Judge {
             wires: wires::Wires::new(setup.network().unwrap_or_default()),
             released: 0,
             leases: lease::Leases::new(&setup.config),
+            shown: Vec::new(),
         }
     }
 

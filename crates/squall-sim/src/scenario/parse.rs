@@ -192,6 +192,11 @@ pub(crate) enum Statement {
     },
     Run(Span),
     Expect(Box<Expectation>),
+    /// A user follows events from now on.
+    Follow,
+    ExpectFollower {
+        missed: bool,
+    },
     Query(Box<Question>),
     Bring {
         name: String,
@@ -266,6 +271,9 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
             let size = number(size)? as usize;
             Ok(Statement::Bring { name: name.into(), size, nodes: names(list)? })
         }
+        ["follow", "events"] => Ok(Statement::Follow),
+        ["expect", "follower", "missed", "nothing"] => Ok(Statement::ExpectFollower { missed: false }),
+        ["expect", "follower", "missed", "some"] => Ok(Statement::ExpectFollower { missed: true }),
         ["expect", name, "everywhere"] => Ok(Statement::ExpectBrought { name: name.into(), nowhere: None }),
         ["expect", name, "nowhere", "of", all] => {
             Ok(Statement::ExpectBrought { name: name.into(), nowhere: Some(number(all)? as usize) })

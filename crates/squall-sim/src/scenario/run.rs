@@ -140,6 +140,11 @@ impl Teller {
                 world.run_until(until).map_err(|v| v.to_string())
             }
             Statement::Expect(expected) => world.check(&expected),
+            Statement::Follow => {
+                world.add_viewer(0);
+                Ok(())
+            }
+            Statement::ExpectFollower { missed } => world.check_follower(missed),
             Statement::Query(question) => {
                 world.wish(Wish::Query(question));
                 Ok(())
@@ -432,6 +437,12 @@ impl World {
             return Ok(());
         }
         Err(format!("{name} is {}", if connected { "connected" } else { "away" }))
+    }
+
+    fn check_follower(&self, missed: bool) -> Result<(), String> {
+        let viewer = self.viewer.as_ref().ok_or("nobody follows events")?;
+        let times = viewer.missed;
+        if (times > 0) == missed { Ok(()) } else { Err(format!("it was told {times} times that it missed events")) }
     }
 
     fn check(&self, expected: &Expectation) -> Result<(), String> {

@@ -3,6 +3,7 @@
 pub mod accounting;
 pub mod clock;
 pub mod counters;
+pub mod event;
 pub mod job;
 pub mod layout;
 pub mod node;

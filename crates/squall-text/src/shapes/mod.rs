@@ -6,6 +6,7 @@
 
 pub mod accounting;
 pub mod diag;
+pub mod event;
 pub mod group;
 pub mod job;
 pub mod kind;

@@ -18,12 +18,14 @@ use squall_model::plain::plain;
 use squall_model::time::Time;
 use squall_model::wire::broadcast::Broadcast;
 use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Refusal, Request};
+use squall_model::wire::feed::FeedPage;
 use squall_model::wire::history::HistoryRow;
 use squall_model::wire::info::{AccountingRow, JobsPage};
 
 use crate::client::{Client, ClientError, unexpected};
 use crate::contact::Patience;
 use squall_client::broadcast::{self, Sent};
+use squall_client::{Follower, Wanted};
 use squall_text::format::clock::{Clock, Style};
 use squall_text::format::words;
 use squall_text::options::flag::Arguments;
@@ -61,6 +63,10 @@ pub(crate) trait Controller {
     fn accounting(&mut self, query: AccountingQuery) -> Result<Vec<AccountingRow>, ClientError>;
     /// Returns what accounting has recorded apart from jobs (nodes, reservations, changes of accounts), oldest first.
     fn history(&mut self) -> Result<Vec<HistoryRow>, ClientError>;
+    /// Begins to follow events, which [`Controller::next_events`] returns.
+    fn follow(&mut self, wanted: Wanted) -> Result<(), ClientError>;
+    /// Waits for the next page of events and returns it. Resumes by itself when the controller restarts.
+    fn next_events(&mut self) -> Result<FeedPage, ClientError>;
     /// Sends a file to nodes, which store it.
     fn broadcast(&mut self, _file: &File, _wanted: Broadcast) -> Result<Sent, ClientError> {
         Err(unexpected())
@@ -99,15 +105,16 @@ pub(crate) struct Call<'a> {
     pub(crate) now: Time,
     /// Standard output of the command.
     pub(crate) out: &'a mut dyn Write,
+    /// Whether standard output was found to be closed.
+    pub(crate) closed: bool,
     /// Standard error of the command.
     pub(crate) err: &'a mut dyn Write,
 }
 
 impl Call<'_> {
-    /// Prints to standard output. A closed pipe is no error.
+    /// Prints to standard output. A closed pipe is no error; a command without end should end then.
     pub(crate) fn print(&mut self, text: &str) {
-        drop(self.out.write_all(text.as_bytes()));
-        drop(self.out.flush());
+        self.closed |= self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()).is_err();
     }
 
     /// Prints a line on standard error, without a prefix.
@@ -224,6 +231,8 @@ const ACCOUNTING_TIME: Duration = Duration::from_mins(1);
 struct Live {
     command: &'static str,
     client: Option<Client>,
+    /// None: the command follows no events.
+    follower: Option<Follower>,
 }
 
 impl Live {
@@ -342,6 +351,15 @@ impl Controller for Live {
         })
     }
 
+    fn follow(&mut self, wanted: Wanted) -> Result<(), ClientError> {
+        self.follower = Some(Follower::connect(self.command, wanted)?);
+        Ok(())
+    }
+
+    fn next_events(&mut self) -> Result<FeedPage, ClientError> {
+        self.follower.as_mut().ok_or_else(unexpected)?.next_page()
+    }
+
     fn broadcast(&mut self, file: &File, wanted: Broadcast) -> Result<Sent, ClientError> {
         self.again(|client| broadcast::broadcast(client, file, wanted.clone()))
     }
@@ -383,7 +401,7 @@ pub(crate) fn live(
     command: fn(&mut Call<'_>, &[String]) -> Result<(), Fail>,
 ) -> ExitCode {
     let args: Vec<String> = args.iter().map(|a| a.to_string_lossy().into_owned()).collect();
-    let mut live = Live { command: name, client: None };
+    let mut live = Live { command: name, client: None, follower: None };
     let mut call = Call {
         name,
         controller: &mut live,
@@ -392,6 +410,7 @@ pub(crate) fn live(
         zone: TimeZone::system(),
         now: Time(u64::try_from(Timestamp::now().as_microsecond()).unwrap_or(0)),
         out: &mut std::io::stdout(),
+        closed: false,
         err: &mut std::io::stderr(),
     };
     match command(&mut call, &args) {

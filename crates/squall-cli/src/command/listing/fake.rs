@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use jiff::tz::TimeZone;
+use squall_client::Wanted;
 use squall_model::config::PartitionConfig;
 use squall_model::event::NodeAdmin;
 use squall_model::hostlist::expand;
@@ -17,6 +18,7 @@ use squall_model::resource::Memory;
 use squall_model::set::IndexSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Refusal, Request, StateFilter};
+use squall_model::wire::feed::FeedPage;
 use squall_model::wire::history::HistoryRow;
 use squall_model::wire::info::{
     AccountingRow, BackfillCounts, Diag, FabricCounts, JobClass, JobInfo, JobsPage, NodeInfo, PartitionInfo, RunInfo,
@@ -45,6 +47,10 @@ pub(crate) struct Fake {
     pub(crate) down: bool,
     pub(crate) policy: Policy,
     pub(crate) history: Vec<HistoryRow>,
+    /// Pages of events that followers get. After the last one the controller is gone.
+    pub(crate) feed: Vec<FeedPage>,
+    /// Requests of followers.
+    pub(crate) follows: Vec<Wanted>,
 }
 
 impl Controller for Fake {
@@ -115,6 +121,18 @@ impl Controller for Fake {
 
     fn history(&mut self) -> Result<Vec<HistoryRow>, ClientError> {
         Ok(self.history.clone())
+    }
+
+    fn follow(&mut self, wanted: Wanted) -> Result<(), ClientError> {
+        self.follows.push(wanted);
+        Ok(())
+    }
+
+    fn next_events(&mut self) -> Result<FeedPage, ClientError> {
+        if self.feed.is_empty() {
+            return Err(ClientError::Connect("nobody listens".into()));
+        }
+        Ok(self.feed.remove(0))
     }
 
     fn accounting(&mut self, query: AccountingQuery) -> Result<Vec<AccountingRow>, ClientError> {
@@ -218,6 +236,7 @@ pub(crate) fn run_with(fake: &mut Fake, name: &'static str, main: Main, args: &[
         zone: TimeZone::UTC,
         now: Time::from_secs(NOW),
         out: &mut out,
+        closed: false,
         err: &mut err,
     };
     let code = main(&mut call, &args).map_or_else(|Fail(code)| code, |()| 0);
@@ -515,6 +534,8 @@ pub(crate) fn fake() -> Fake {
         down: false,
         policy: Policy::default(),
         history: Vec::new(),
+        feed: Vec::new(),
+        follows: Vec::new(),
     }
 }
 

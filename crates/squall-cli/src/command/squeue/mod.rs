@@ -1,5 +1,6 @@
 //! squeue: lists pending and running jobs.
 
+mod follow;
 mod sort;
 mod steps;
 
@@ -49,6 +50,7 @@ const OPTIONS: &[Flag] = &[
     flag("cluster", 'M', Arg::Needed("names"), ""),
     flag("expand-patterns", '\0', Arg::None, "show the paths of output files with their values"),
     flag("federation", '\0', Arg::None, "no federation exists: taken and without effect"),
+    flag("follow", '\0', Arg::None, "print the queue, then the line of each job whenever it changes"),
     flag("format", 'o', Arg::Needed("format"), "format specification"),
     flag("Format", 'O', Arg::Needed("format"), "format specification by field names"),
     flag("helpformat", '\0', Arg::None, "list the fields that --format may have"),
@@ -128,6 +130,8 @@ struct Plan {
     by_partition: bool,
     /// `--only-job-state`: only ids and states are printed.
     state_only: bool,
+    /// Whether the jobs are those that have changed, which may be gone meanwhile.
+    changes: bool,
 }
 
 /// Runs squeue with the command-line arguments `args`. `call` has the controller, the environment and the output.
@@ -157,6 +161,9 @@ pub(crate) fn squeue(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         Some(Ok(seconds)) if seconds > 0 => Some(seconds),
         Some(_) => return call.fail(&format!("--iterate={}", given.last("iterate").unwrap_or_default())),
     };
+    if given.has("follow") {
+        return follow::follow(call, &given, plan);
+    }
     loop {
         let result = list(call, &given, &plan, dialect, every.is_some());
         let Some(seconds) = every else { return result };
@@ -193,6 +200,7 @@ fn plan(call: &mut Call<'_>, given: &Arguments) -> Result<Plan, Fail> {
         not_user: given.has("notme").then(|| call.people.me()),
         by_partition: given.has("priority") || call.variable("SQUEUE_PRIORITY").is_some(),
         state_only: given.has("only-job-state"),
+        changes: false,
     };
     let from = |option: &str, variable: &str, call: &Call<'_>| {
         given.last(option).map(str::to_owned).or_else(|| call.variable(variable))
@@ -237,7 +245,7 @@ fn plan(call: &mut Call<'_>, given: &Arguments) -> Result<Plan, Fail> {
 }
 
 /// Returns the ids of the users in a list. Unknown names are reported; if all are unknown, the list selects no jobs.
-fn known_users(call: &mut Call<'_>, list: &str) -> Vec<u32> {
+pub(crate) fn known_users(call: &mut Call<'_>, list: &str) -> Vec<u32> {
     let mut all = Vec::new();
     for part in parts(list) {
         match part.parse().ok().or_else(|| call.people.uid(part)) {
@@ -276,6 +284,7 @@ fn list(
     }
     // As in Slurm, an unknown job is an error only if it is the only one named.
     if let [only] = plan.selection.ids.as_slice()
+        && !plan.changes
         && unknown.contains(&id_of(only))
         && rows.is_empty()
     {

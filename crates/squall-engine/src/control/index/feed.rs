@@ -195,18 +195,19 @@ impl Feed {
         let present = Position { record: self.last.record, index: 0 };
         let begin = self.events.partition_point(|kept| kept.event.at <= follower.at);
         let mut rest = self.events.range(begin..).take_while(|kept| kept.event.at < present);
-        for _ in 0..FEED_PAGE_MAX * LOOKS {
+        let mut looks = 0..FEED_PAGE_MAX * LOOKS;
+        loop {
             let Some(Kept { event, nodes }) = rest.next() else {
                 follower.at = present;
                 break;
             };
+            if looks.next().is_none() || events.len() >= FEED_PAGE_MAX || bytes > FEED_PAGE_BYTES_MAX {
+                break;
+            }
             follower.at = event.at;
             if takes(&follower.wanted, event, nodes) {
                 bytes += self::bytes(event);
                 events.push(Arc::clone(event));
-            }
-            if events.len() >= FEED_PAGE_MAX || bytes > FEED_PAGE_BYTES_MAX {
-                break;
             }
         }
         let caller = follower.caller;
@@ -269,4 +270,107 @@ fn bytes(event: &FeedEvent) -> usize {
         texts.iter().map(|text| text.len()).sum::<usize>()
     });
     EVENT_BYTES + job + event.nodes.len() + event.name.len() + event.reason.as_ref().map_or(0, String::len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CallerId, Feed, FeedEvent, FeedKind, FeedPage, NodeSet, Position, Time, Wanted};
+    use squall_model::limits::{FEED_EVENTS_MAX, FEED_PAGE_MAX};
+    use squall_model::wire::client::JobSelection;
+
+    const ANN: CallerId = CallerId(1);
+
+    fn at(record: u64, index: u32) -> Position {
+        Position { record, index }
+    }
+
+    fn follow(feed: &mut Feed, caller: CallerId, from: Option<Position>) -> FeedPage {
+        let wanted = Wanted { jobs: JobSelection::default(), nodes: None, kinds: Vec::new() };
+        feed.follow(Time(0), (caller, wanted), from, true)
+    }
+
+    fn push(feed: &mut Feed, events: usize) {
+        for _ in 0..events {
+            let event = FeedEvent {
+                at: Position::default(),
+                time: Time(0),
+                kind: FeedKind::NodeUp,
+                job: None,
+                step: None,
+                nodes: "n1".into(),
+                name: String::new(),
+                reason: None,
+                by: None,
+            };
+            feed.push(event, NodeSet::new());
+        }
+    }
+
+    fn page(feed: &mut Feed) -> FeedPage {
+        feed.page(Time(0), |_, _, _| true).expect("there is a page").1
+    }
+
+    /// A feed of a controller that has started at record 5.
+    fn started() -> Feed {
+        let mut feed = Feed::default();
+        feed.begin_record(5);
+        feed.started(Time(0));
+        feed
+    }
+
+    #[test]
+    fn a_follower_resumes_where_it_was_or_is_told() {
+        let mut feed = started();
+        push(&mut feed, 2);
+        // Nothing was between the two runs of the controller.
+        assert!(!follow(&mut feed, ANN, Some(at(5, 0))).missed);
+        feed.begin_record(6);
+        let first = page(&mut feed);
+        assert_eq!((first.events.len(), first.next, first.missed), (2, at(6, 0), false));
+        // It has got one of two events of a record.
+        assert_eq!(follow(&mut feed, ANN, Some(at(5, 1))).next, at(5, 1));
+        assert_eq!(page(&mut feed).events[0].at, at(5, 2));
+        // Something was, or it was another journal.
+        let early = follow(&mut feed, ANN, Some(at(4, 0)));
+        assert_eq!((early.missed, early.next), (true, at(5, 0)));
+        let late = follow(&mut feed, ANN, Some(at(9, 0)));
+        assert_eq!((late.missed, late.next), (true, at(6, 0)));
+        assert_eq!(feed.followers(), 1);
+    }
+
+    #[test]
+    fn a_slow_follower_misses_the_oldest_and_is_told_once() {
+        let mut feed = started();
+        follow(&mut feed, ANN, None);
+        push(&mut feed, FEED_EVENTS_MAX + 7);
+        feed.begin_record(6);
+        let first = page(&mut feed);
+        assert_eq!((first.missed, first.events.len(), first.events[0].at), (true, FEED_PAGE_MAX, at(5, 8)));
+        let (mut events, mut last) = (first.events.len(), first.next);
+        while feed.has_news() {
+            let next = page(&mut feed);
+            assert!(!next.missed && next.events[0].at == at(5, last.index + 1));
+            (events, last) = (events + next.events.len(), next.next);
+        }
+        assert_eq!((events, last), (FEED_EVENTS_MAX, at(6, 0)));
+    }
+
+    #[test]
+    fn followers_take_turns_and_those_that_do_not_read_are_left_out() {
+        let mut feed = started();
+        let others = [ANN, CallerId(2), CallerId(3)];
+        for caller in others {
+            follow(&mut feed, caller, None);
+        }
+        push(&mut feed, 1);
+        feed.begin_record(6);
+        let mut served = Vec::new();
+        while feed.turn(|caller| caller != CallerId(2)) {
+            served.extend(feed.page(Time(0), |_, _, _| true).map(|(caller, _)| caller));
+        }
+        assert_eq!(served, [ANN, CallerId(3)]);
+        assert!(feed.has_news());
+        feed.leave(Time(0), CallerId(2));
+        assert!(!feed.has_news());
+    }
 }

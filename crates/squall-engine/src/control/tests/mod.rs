@@ -9,6 +9,7 @@ mod cover;
 mod dependencies;
 mod described;
 mod driver;
+mod feed;
 mod foreign;
 mod fuzz;
 mod gang;

@@ -1,0 +1,144 @@
+//! A simulated user who follows the events of the cluster, and comes back when the connection has ended.
+
+use std::sync::Arc;
+
+use squall_engine::control::{CallerId, Input, Who as Asker};
+use squall_model::job::Owner;
+use squall_model::time::Span;
+use squall_model::wire::client::{JobSelection, Request};
+use squall_model::wire::feed::{FeedPage, Position};
+
+use crate::mutation::Mutation;
+use crate::seed::Seed;
+use crate::world::{Happening, World};
+
+/// Callers with this number or a higher one are connections of the viewer.
+pub(crate) const FIRST_CALLER: u64 = 1 << 40;
+/// Shortest and longest time until the viewer comes back, normally and now and then.
+const PAUSES: [(Span, Span); 2] =
+    [(Span::from_millis(10), Span::from_secs(2)), (Span::from_secs(300), Span::from_secs(600))];
+
+/// A user who follows events.
+#[derive(Debug)]
+pub(crate) struct Viewer {
+    /// The present connection, or the last one.
+    caller: u64,
+    connected: bool,
+    /// Whether a page is on its way. The controller sends the next one when it was read.
+    awaits: bool,
+    /// Position after the last page. None: there was no page.
+    from: Option<Position>,
+    /// What the judge expects next.
+    pub(crate) expects: Option<Expects>,
+    /// How often the viewer was told that events were missed.
+    pub(crate) missed: u64,
+    /// Chance of its own, so that other users' course does not depend on it.
+    seed: Seed,
+}
+
+/// The next durable event that a viewer must be sent, and the position of the last one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expects {
+    /// Index in the judge's list of events.
+    pub(crate) next: usize,
+    pub(crate) at: Position,
+}
+
+impl World {
+    /// Adds a viewer, who follows events from now on.
+    pub(crate) fn add_viewer(&mut self, seed: u64) {
+        self.viewer = Some(Viewer {
+            caller: FIRST_CALLER,
+            connected: false,
+            awaits: false,
+            from: None,
+            expects: None,
+            missed: 0,
+            seed: Seed::new(seed ^ 0x0ee7),
+        });
+        self.after(Span(0), Happening::ViewerCalls);
+    }
+
+    /// Connects the viewer, if the controller serves; otherwise it tries again later.
+    pub(crate) fn viewer_calls(&mut self) {
+        let serves = self.controller.serves() && !self.is_shut();
+        let Some(viewer) = self.viewer.as_mut().filter(|viewer| !viewer.connected) else { return };
+        if !serves {
+            let again = viewer.seed.span(Span::from_millis(10), Span::from_millis(500));
+            return self.after(again, Happening::ViewerCalls);
+        }
+        viewer.caller += 1;
+        (viewer.connected, viewer.awaits) = (true, true);
+        let mut from = viewer.from;
+        let caller = CallerId(viewer.caller);
+        if self.is_planted(Mutation::EventsRepeated) {
+            from = from.map(|from| Position { record: from.record.saturating_sub(3), ..from });
+        }
+        let owner = Owner { uid: 999, gid: 999, groups: Vec::new(), user: "viewer".into(), group: "viewer".into() };
+        let who = Asker { owner: Arc::new(owner), operator: false };
+        let request = Request::Follow { from, jobs: Box::new(JobSelection::default()), kinds: Vec::new() };
+        self.tell_controller(Input::Ask { caller, who, request: Box::new(request) });
+    }
+
+    /// Sends a page to the viewer.
+    pub(crate) fn show_viewer(&mut self, caller: u64, mut page: FeedPage) {
+        if self.mutates(Mutation::EventLost, 10) {
+            page.events.pop();
+        }
+        page.missed &= !self.is_planted(Mutation::LossUnsaid);
+        let Some(viewer) = self.viewer.as_mut().filter(|viewer| viewer.connected && viewer.caller == caller) else {
+            return;
+        };
+        viewer.awaits = true;
+        // Now and then the viewer reads slowly.
+        let slow = viewer.seed.chance(50_000);
+        let longest = if slow { Span::from_secs(20) } else { Span::from_millis(2) };
+        let delay = viewer.seed.span(Span(30), longest);
+        self.after(delay, Happening::ViewerSees { caller, page: Box::new(page) });
+    }
+
+    /// Handles a page that the viewer reads. Now and then its connection ends with that.
+    pub(crate) fn viewer_sees(&mut self, caller: u64, page: &FeedPage) {
+        let present = |viewer: &&mut Viewer| viewer.connected && viewer.caller == caller;
+        let Some(viewer) = self.viewer.as_mut().filter(present) else { return };
+        viewer.awaits = false;
+        viewer.missed += u64::from(page.missed);
+        viewer.from = Some(page.next);
+        viewer.expects = self.judge.saw(viewer.expects, page);
+        if viewer.seed.chance(10_000) {
+            viewer.connected = false;
+            let (low, high) = PAUSES[usize::from(viewer.seed.chance(100_000))];
+            let again = viewer.seed.span(low, high);
+            self.after(again, Happening::ViewerCalls);
+            if self.controller.serves() {
+                self.tell_controller(Input::Hangup { caller: CallerId(caller), away: false });
+            }
+        } else {
+            self.feed_viewer();
+        }
+    }
+
+    /// Lets the controller send the next page, if the viewer has read the last one.
+    pub(crate) fn feed_viewer(&mut self) {
+        let Some(viewer) = self.viewer.as_ref().filter(|viewer| viewer.connected && !viewer.awaits) else { return };
+        if self.controller.has_news(CallerId(viewer.caller)) {
+            self.tell_controller(Input::Feed);
+        }
+    }
+
+    /// Ends the viewer's connection, as the controller has ended.
+    pub(crate) fn viewer_loses_controller(&mut self) {
+        let Some(viewer) = self.viewer.as_mut().filter(|viewer| viewer.connected) else { return };
+        viewer.connected = false;
+        let again = viewer.seed.span(Span(1), Span::from_millis(500));
+        self.after(again, Happening::ViewerCalls);
+    }
+
+    /// Checks at the end that the viewer has seen every event, unless it is away.
+    pub(crate) fn check_viewer(&mut self) {
+        let Some(viewer) = self.viewer.as_ref().filter(|viewer| viewer.connected) else { return };
+        if let Some(expects) = viewer.expects {
+            self.judge.saw_all(expects);
+        }
+    }
+}
