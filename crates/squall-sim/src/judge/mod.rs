@@ -163,6 +163,8 @@ pub(crate) struct Judge {
     wires: wires::Wires,
     /// Number of node releases since the controller's last start.
     released: u64,
+    /// Number of steps that node daemons have spawned since the controller started.
+    pub(crate) spawned: u64,
     leases: lease::Leases,
 }
 
@@ -210,6 +212,7 @@ impl Judge {
             // The network was read without error when the scenario named it.
             wires: wires::Wires::new(setup.network().unwrap_or_default()),
             released: 0,
+            spawned: 0,
             leases: lease::Leases::new(&setup.config),
         }
     }
