@@ -50,6 +50,7 @@ static COMMANDS: &[Command] = &[
     ours(&command::check::PAGE, command::check::run),
     ours(&command::token::PAGE, command::token::run),
     ours(&command::doctor::PAGE, command::doctor::run),
+    ours(&command::metrics::PAGE, command::metrics::run),
     ours(&command::links::PAGE, command::links::run),
     ours(&command::man::PAGE, command::man::run),
     ours(&command::complete::COMPLETIONS, command::complete::completions),

@@ -4,6 +4,7 @@
 pub mod columns;
 pub mod format;
 mod limit_reason;
+pub mod metrics;
 pub mod options;
 pub mod page;
 pub mod refusal;

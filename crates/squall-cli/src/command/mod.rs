@@ -13,6 +13,7 @@ pub(crate) mod import;
 pub(crate) mod links;
 pub(crate) mod listing;
 pub(crate) mod man;
+pub(crate) mod metrics;
 pub(crate) mod sacct;
 pub(crate) mod sacctmgr;
 pub(crate) mod salloc;

@@ -19,8 +19,8 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Refusal, Request, StateFilter};
 use squall_model::wire::history::HistoryRow;
 use squall_model::wire::info::{
-    AccountingRow, BackfillCounts, Diag, FabricCounts, JobClass, JobInfo, JobsPage, NodeInfo, PartitionInfo, RunInfo,
-    StepInfo,
+    AccountingRow, BackfillCounts, Diag, FabricCounts, JobClass, JobInfo, JobsPage, LicenseInfo, NodeInfo,
+    PartitionInfo, RunInfo, StepInfo,
 };
 use squall_model::wire::standing::Share;
 
@@ -45,6 +45,7 @@ pub(crate) struct Fake {
     pub(crate) down: bool,
     pub(crate) policy: Policy,
     pub(crate) history: Vec<HistoryRow>,
+    pub(crate) licenses: Vec<LicenseInfo>,
 }
 
 impl Controller for Fake {
@@ -65,7 +66,7 @@ impl Controller for Fake {
             Request::Nodes => Answer::Nodes(self.nodes.clone()),
             Request::Partitions => Answer::Partitions(self.partitions.clone()),
             Request::Config => Answer::Config(Box::default()),
-            Request::Licenses => Answer::Licenses(Vec::new()),
+            Request::Licenses => Answer::Licenses(self.licenses.clone()),
             Request::Policy => Answer::Policy(Box::new(self.policy.clone())),
             Request::Shares => Answer::Shares(shares()),
             Request::ChangePolicy { changes, .. } => {
@@ -515,6 +516,7 @@ pub(crate) fn fake() -> Fake {
         down: false,
         policy: Policy::default(),
         history: Vec::new(),
+        licenses: Vec::new(),
     }
 }
 

@@ -63,10 +63,12 @@ fn e_json_has_the_fields_of_v0_0_41_with_their_types() {
         let found = differences(kind, &answer(name, main, args));
         assert!(found.is_empty(), "{name} {args:?}: {found:#?}");
     }
-    // The blocks `journal` and `fabric` don't exist in Slurm.
+    // These blocks don't exist in Slurm.
     let mut diag = answer("sdiag", sdiag, &[]);
     let statistics = diag["statistics"].as_object_mut().unwrap();
-    assert!(statistics.remove("journal").is_some() && statistics.remove("fabric").is_some());
+    for own in ["journal", "fabric", "latencies", "node_daemons"] {
+        assert!(statistics.remove(own).is_some(), "{own}");
+    }
     assert_eq!(differences(Kind::Diag, &diag), Vec::<String>::new());
 }
 
