@@ -386,7 +386,7 @@ impl Daemon {
         if self.machine.deadline().is_some_and(|due| due <= now) {
             logging::report_broken();
             let (load_centi, free_mb) = hardware::load();
-            self.inputs.push_back(NodeInput::Tick { health: Health { load_centi, free_mb } });
+            self.inputs.push_back(NodeInput::Tick { health: Health { load_centi, free_mb, ..Health::default() } });
         }
     }
 

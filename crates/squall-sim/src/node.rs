@@ -30,8 +30,10 @@ use crate::world::{Happening, World};
 /// Greatest deviation of a node's clock from true time, in either direction.
 pub(crate) const SKEW_MAX: Span = Span::from_secs(3600);
 
-/// Health values that every node reports.
-const HEALTH: Health = Health { load_centi: 50, free_mb: 1000 };
+/// Returns the health that every node reports.
+fn health() -> Health {
+    Health { load_centi: 50, free_mb: 1000, ..Health::default() }
+}
 
 /// A simulated node: hardware, daemons, state directory and planned faults.
 #[derive(Debug)]
@@ -240,7 +242,7 @@ impl World {
         if !self.is_planted(Mutation::SpoolForgotten) {
             self.find_leftovers(node);
         }
-        self.tell_node(node, NodeInput::Tick { health: HEALTH });
+        self.tell_node(node, NodeInput::Tick { health: health() });
     }
 
     /// Begins a new incarnation with an empty spool if the spool has lost records.
@@ -376,7 +378,7 @@ impl World {
         let due = self.nodes[node].daemon.as_mut().filter(|d| d.tick_at.is_some_and(|at| at <= now));
         if let Some(daemon) = due {
             daemon.tick_at = None;
-            self.tell_node(node, NodeInput::Tick { health: HEALTH });
+            self.tell_node(node, NodeInput::Tick { health: health() });
         }
     }
 
@@ -479,6 +481,7 @@ impl World {
                 }
             }
             NodeAct::Spawn(launch) => {
+                self.judge.spawned += 1;
                 let script = launch.facts.spec.script.and_then(|digest| blobs.iter().find(|b| b.digest == digest));
                 let script = script.map(|b| b.bytes.to_vec());
                 self.spawn(node, launch, script);

@@ -5,6 +5,7 @@ pub mod columns;
 pub mod draft;
 pub mod format;
 mod limit_reason;
+pub mod metrics;
 pub mod options;
 pub mod page;
 pub mod refusal;

@@ -15,6 +15,7 @@ pub(crate) mod links;
 pub(crate) mod listing;
 pub(crate) mod man;
 pub(crate) mod rest;
+pub(crate) mod metrics;
 pub(crate) mod sacct;
 pub(crate) mod sacctmgr;
 pub(crate) mod salloc;

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use squall_model::gang::TimeSlice;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::counts::{Latencies, NodeCounts};
 use squall_model::wire::info::{BackfillCounts, Diag, FabricCounts, GangCounts};
 
 use crate::client::unexpected;
@@ -141,6 +142,8 @@ fn text(diag: &Diag, clock: &Clock, name: &dyn Fn(u32) -> String) -> String {
         line(&mut out, format_args!("\t{user:<16}({uid:>8}) count:{count:<6} ave_time:{mean:<6} total_time:{total}"));
     }
     out.push_str("\nPending RPC statistics\n\tNo pending RPCs\n");
+    latencies(&mut out, &diag.latency);
+    node_daemons(&mut out, &diag.node_daemons);
     out
 }
 
@@ -197,6 +200,30 @@ fn backfill(out: &mut String, counts: &BackfillCounts, clock: &Clock) {
     if some {
         line(out, format_args!("\tMean table size: {}", mean(counts.times.1)));
     }
+}
+
+/// Prints the median and the 99th percentile of the durations that users and operators wait for.
+fn latencies(out: &mut String, latency: &Latencies) {
+    out.push_str("\nLatency statistics (microseconds)\n");
+    for (name, histogram) in latency.all() {
+        let quantile = |permille| histogram.quantile_us(permille).map_or_else(|| "N/A".to_owned(), |us| us.to_string());
+        let (count, p50, p99) = (histogram.count(), quantile(500), quantile(990));
+        line(out, format_args!("\t{name:<16} count:{count:<10} p50:{p50:<12} p99:{p99}"));
+    }
+}
+
+/// Prints the counters of all node daemons together.
+fn node_daemons(out: &mut String, counts: &NodeCounts) {
+    out.push_str("\nNode daemon statistics\n");
+    line(out, format_args!("\tSteps started: {}", counts.steps));
+    line(out, format_args!("\tTasks started: {}", counts.tasks));
+    line(out, format_args!("\tFailed launches: {}", counts.failed));
+    line(out, format_args!("\tSteps ended: {}", counts.ended));
+    line(out, format_args!("\tOut of memory: {}", counts.out_of_memory));
+    line(out, format_args!("\tUnknown exit status: {}", counts.lost));
+    line(out, format_args!("\tReports: {}", counts.reports));
+    line(out, format_args!("\tReports sent again: {}", counts.repeats));
+    line(out, format_args!("\tSessions: {}", counts.sessions));
 }
 
 fn journal(out: &mut String, diag: &Diag) {

@@ -3,6 +3,7 @@
 use squall_model::config::Config;
 use squall_model::license;
 use squall_model::wire::client::{Answer, Refusal};
+use squall_model::wire::counts::NodeCounts;
 use squall_model::wire::info::{BackfillCounts, Diag, FabricCounts, GangCounts, JobsPage, LicenseInfo, PartitionInfo};
 
 use super::route::How;
@@ -228,6 +229,8 @@ fn diag(a: Diag, b: Diag) -> Diag {
         gang: gang(a.gang, b.gang),
         backfill: backfill(&a.backfill, &b.backfill),
         broken: a.broken + b.broken,
+        latency: a.latency.merged(&b.latency),
+        node_daemons: a.node_daemons.plus(&b.node_daemons, &NodeCounts::default()),
     }
 }
 

@@ -191,7 +191,7 @@ impl NodeMachine {
             steps: steps.collect(),
             unstarted: self.unstarted.iter().copied().collect(),
             last_job: self.last_job(),
-            health: self.health,
+            health: self.health(),
             version: self.boot.version.clone(),
         };
         let composite = Composite { registrations: vec![registration], reports: 1, ..Composite::default() };
@@ -216,6 +216,7 @@ impl NodeMachine {
             Down::Knock => self.knock(now),
             Down::Welcome { .. } => {
                 out.acts.push(NodeAct::SaveSession(self.link.newest));
+                self.counts.sessions += 1;
                 self.unstarted.clear();
                 self.outbox.rewind();
             }

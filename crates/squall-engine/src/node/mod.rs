@@ -46,6 +46,7 @@ use squall_model::resource::Hardware;
 use squall_model::set::NodeSet;
 use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::Time;
+use squall_model::wire::counts::NodeCounts;
 pub use squall_model::wire::fabric::Health;
 use squall_model::wire::fabric::{ContentId, Holding, Letter, Variable};
 use squall_model::wire::peer::PeerMessage;
@@ -172,7 +173,7 @@ pub enum NodeInput {
     },
     /// Time has passed. Given at the machine's deadline, or at any time.
     Tick {
-        /// Health of the node, to be sent with the next heartbeat.
+        /// Load and free memory of the node, to be sent with the next heartbeat.
         health: Health,
     },
     /// The state of a file on this node has changed.
@@ -325,7 +326,10 @@ pub struct NodeMachine {
     /// Time at which the daemon exits at the latest during a shutdown; it exits earlier if no job is left. None: no
     /// shutdown is in progress.
     leaving: Option<Time>,
+    /// Load and free memory, as the host measured them last.
     health: Health,
+    /// Counters of this run of the daemon, without those of reports.
+    counts: NodeCounts,
 }
 
 /// Purpose of a timer. A timer that its step or job no longer refers to does nothing when it fires.
@@ -359,6 +363,7 @@ impl NodeMachine {
             last_job: JobId(0),
             leaving: None,
             health: Health::default(),
+            counts: NodeCounts::default(),
             boot,
         }
     }
@@ -400,6 +405,13 @@ impl NodeMachine {
         self.deliver_all(now, local, out);
     }
 
+    /// Returns what the node reports of itself with a heartbeat.
+    fn health(&self) -> Health {
+        let NodeCounts { steps, tasks, sessions, .. } = self.counts;
+        let counts = NodeCounts { steps, tasks, sessions, ..self.outbox.counts };
+        Health { run: self.boot.life, counts, ..self.health }
+    }
+
     /// Sends due reports and lets the relay send what is pending, with the current values of all variables.
     fn settle(&mut self, now: Time, out: &mut NodeOut) {
         self.send_reports(now);
@@ -423,7 +435,7 @@ impl NodeMachine {
             Variable::Used(key) => jobs.get(&attempt_of(*key)).and_then(|job| job.used(key.step)),
             _ => None,
         };
-        self.relay.settle(now, (value, used, self.health), &mut local, &mut out.net);
+        self.relay.settle(now, (value, used, self.health()), &mut local, &mut out.net);
         self.deliver_all(now, local, out);
     }
 

@@ -6,6 +6,7 @@ use squall_model::id::{NodeId, StepKey, StepNo};
 use squall_model::job::JobAttempt;
 use squall_model::report::Report;
 use squall_model::set::NodeSet;
+use squall_model::wire::counts::NodeCounts;
 use squall_model::wire::fabric::{Composite, LaunchFailure};
 
 use crate::node::attempt_of;
@@ -23,6 +24,8 @@ pub(super) struct Outbox {
     unsaid_jobs: Vec<JobAttempt>,
     /// Whether an unsent report must not be delayed, because a user or process may be waiting for it.
     urgent: bool,
+    /// Counters of what this run of the daemon reported; those of launches and sessions are 0.
+    pub(super) counts: NodeCounts,
 }
 
 impl Outbox {
@@ -35,6 +38,16 @@ impl Outbox {
             // request.
             Report::JobGone { job } => !self.unsaid_steps.iter().rev().any(|key| attempt_of(*key) == *job),
         };
+        self.counts.reports += 1;
+        match &report {
+            Report::StepEnded { end, .. } => {
+                self.counts.ended += 1;
+                self.counts.out_of_memory += u64::from(end.oom);
+                self.counts.lost += u64::from(end.lost);
+            }
+            Report::LaunchFailed { .. } => self.counts.failed += 1,
+            Report::JobGone { .. } => {}
+        }
         match report {
             Report::StepEnded { key, .. } | Report::LaunchFailed { key, .. } => {
                 self.steps.insert(key, report);
@@ -65,6 +78,8 @@ impl Outbox {
 
     /// Marks all reports as unsent, for a new session.
     pub(super) fn rewind(&mut self) {
+        let unsaid = self.unsaid_steps.len() + self.unsaid_jobs.len();
+        self.counts.repeats += (self.steps.len() + self.jobs.len()).saturating_sub(unsaid) as u64;
         self.unsaid_steps = self.steps.keys().copied().collect();
         self.unsaid_jobs = self.jobs.iter().copied().collect();
         self.urgent = !self.is_said();

@@ -267,7 +267,7 @@ impl NodeMachine {
             && job.lacks(launch.key.step)
         {
             job.spawns(&launch);
-            out.acts.push(NodeAct::Spawn(launch));
+            self.spawn(launch, out);
         }
     }
 
@@ -292,10 +292,16 @@ impl NodeMachine {
         }
         if job.phase == JobPhase::Open {
             job.steps.insert(key.step, Step::new(launch.kill_wait_s));
-            out.acts.push(NodeAct::Spawn(launch));
+            self.spawn(launch, out);
         } else {
             self.refuse(key, format!("job {} is ending", key.job), false);
         }
+    }
+
+    fn spawn(&mut self, launch: Box<StepLaunch>, out: &mut NodeOut) {
+        self.counts.steps += 1;
+        self.counts.tasks += launch.ranks().len() as u64;
+        out.acts.push(NodeAct::Spawn(launch));
     }
 
     /// Reports a launch as failed without trying it.

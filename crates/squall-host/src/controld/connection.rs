@@ -6,7 +6,7 @@ mod remote;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use squall_engine::control::Who;
 use squall_model::encoding;
@@ -60,6 +60,8 @@ pub(super) enum Arrival {
         /// The machine that vouches for the user's identity; None: the kernel does.
         via: Option<Via>,
         request: Box<Request>,
+        /// When the request was received.
+        at: Instant,
         /// The request's part of its user's allowances; dropped when the request is decided.
         claim: Claim,
     },
@@ -392,7 +394,8 @@ impl Guest {
         let mut next = first.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         while let Some((request, claim)) = next {
             let (id, who, via) = (self.id, who.clone(), via.cloned());
-            self.arrive(Arrival::Asked { id, who, via, request: Box::new(request), claim }).await?;
+            let (request, at) = (Box::new(request), Instant::now());
+            self.arrive(Arrival::Asked { id, who, via, request, at, claim }).await?;
             out.room().await;
             next = link::read_of(reader, account).await?;
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use squall_engine::invariant;
 use squall_model::event::Record;
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 use squall_model::wire::client::Request;
 use squall_model::wire::fabric::{UpFrame, Upward};
 use squall_model::wire::info::Diag;
@@ -49,12 +49,18 @@ impl Meter {
         }
     }
 
+    /// Counts a submission that was answered, `took` after it had arrived.
+    pub(super) fn acknowledged(&mut self, took: Duration) {
+        self.diag.latency.submit.add(span(took));
+    }
+
     /// Counts a scheduling pass; `backfill`: it tried jobs behind a pending one.
     pub(super) fn cycle(&mut self, took: Duration, backfill: bool) {
         let us = took.as_micros() as u64;
         self.diag.cycle_last_us = us;
         self.diag.cycle_max_us = self.diag.cycle_max_us.max(us);
         self.diag.cycle_total_us += us;
+        self.diag.latency.pass.add(span(took));
         if backfill {
             let counts = &mut self.diag.backfill;
             counts.last_us = us;
@@ -71,6 +77,7 @@ impl Meter {
         self.diag.journal_flushes += 1;
         self.diag.flush_total_us += us;
         self.diag.flush_max_us = self.diag.flush_max_us.max(us);
+        self.diag.latency.flush.add(span(appended.flush));
     }
 
     /// Has the counters restart after the next call of `fill`.
@@ -99,12 +106,24 @@ impl Meter {
         diag.users = self.users.iter().map(|(uid, (n, us))| (*uid, *n, *us)).collect();
         diag.fabric.messages = own.fabric.messages;
         diag.fabric.messages_us = own.fabric.messages_us;
+        diag.latency.submit = own.latency.submit.clone();
+        diag.latency.flush = own.latency.flush.clone();
+        diag.latency.pass = own.latency.pass.clone();
         diag.clients = clients;
         diag.broken = invariant::so_far().0;
         if std::mem::take(&mut self.reset) {
             *self = Self::new(now);
         }
     }
+}
+
+fn span(took: Duration) -> Span {
+    Span(took.as_micros() as u64)
+}
+
+/// Returns whether a request submits a job, so that the time until its answer counts.
+pub(super) const fn submits(request: &Request) -> bool {
+    matches!(request, Request::Submit { .. } | Request::SubmitHet { .. } | Request::Allocate { .. })
 }
 
 /// Returns the name of a request as `sdiag` shows it.

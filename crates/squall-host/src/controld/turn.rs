@@ -82,6 +82,10 @@ pub(super) struct Daemon {
     full: bool,
     /// Time taken by deciding the requests of the open batch.
     took: Duration,
+    /// When the submissions of the open batch arrived.
+    submitted: Vec<Instant>,
+    /// When the submissions of the batch that is being flushed arrived.
+    unanswered: Vec<Instant>,
     /// Whether the state machine has asked to end.
     done: bool,
 }
@@ -121,6 +125,8 @@ impl Daemon {
             feed_at: Instant::now(),
             full: false,
             took: Duration::ZERO,
+            submitted: Vec::new(),
+            unanswered: Vec::new(),
             done: false,
         }
     }
@@ -341,8 +347,11 @@ impl Daemon {
                 self.step(Input::Frame { link: LinkId(id), frame });
                 self.meter.message(kind, None, start.elapsed());
             }
-            Arrival::Asked { id, who, via, request, claim } => {
+            Arrival::Asked { id, who, via, request, at, claim } => {
                 let (kind, uid) = (meter::request_kind(&request), who.owner.uid);
+                if meter::submits(&request) {
+                    self.submitted.push(at);
+                }
                 let start = Instant::now();
                 match via {
                     Some(via) => self.ask_by(id, who, &via, request),
@@ -465,7 +474,11 @@ impl Daemon {
     /// Starts flushing the open batch on another thread, unless a flush runs. A batch without events is released at
     /// once.
     fn commit(&mut self) -> Result<Option<Flushing>, ControllerError> {
-        match self.pipeline.commit() {
+        let batch = self.pipeline.commit();
+        if batch.is_some() {
+            std::mem::swap(&mut self.unanswered, &mut self.submitted);
+        }
+        match batch {
             None => Ok(None),
             Some(Commit::Release(release)) => {
                 self.release(release);
@@ -550,6 +563,10 @@ impl Daemon {
         }
         for (caller, answer) in answers {
             self.answer(caller.0, answer);
+        }
+        let answered = Instant::now();
+        for arrived in self.unanswered.drain(..) {
+            self.meter.acknowledged(answered - arrived);
         }
         // Accounting follows the answers of the batch, and precedes queries about its records.
         if let Some(records) = records {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use squall_engine::machine::Machine as _;
-use squall_engine::node::{Boot, Counted, FoundStep, Health, Neighbours, NodeAct, NodeInput, NodeMachine};
+use squall_engine::node::{Boot, Counted, FoundStep, Neighbours, NodeAct, NodeInput, NodeMachine};
 use squall_model::config::NodeConfig;
 use squall_model::id::{Incarnation, Session, StepKey};
 use squall_model::job::{ExitCode, JobAttempt};
@@ -13,9 +13,6 @@ use squall_model::resource::Hardware;
 use squall_model::step::{JobFacts, Program, StepLaunch};
 use squall_model::time::{Span, Time};
 use squall_model::wire::stepd::ToStepd;
-
-/// Health report of an emulated node.
-pub(super) const HEALTH: Health = Health { load_centi: 0, free_mb: 0 };
 
 /// Number of CPUs of an emulated node for which the configuration gives none.
 const CPUS: u32 = 16;

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, epoll};
 use squall_engine::fabric::shape::Tree;
 use squall_engine::machine::Machine as _;
-use squall_engine::node::{Neighbours, NodeInput, NodeOut};
+use squall_engine::node::{Health, Neighbours, NodeInput, NodeOut};
 use squall_files::place::Place;
 use squall_model::config::{Config, NodeConfig};
 use squall_model::hostlist;
@@ -187,7 +187,7 @@ impl Rack {
                 continue;
             }
             emulated.ends(now, |input| self.inbox.push((node, input)));
-            self.inbox.push((node, NodeInput::Tick { health: emulated::HEALTH }));
+            self.inbox.push((node, NodeInput::Tick { health: Health::default() }));
             self.step_all();
         }
     }
@@ -197,7 +197,7 @@ impl Rack {
         let (mut at, mut now) = (0, self.now());
         while at < self.inbox.len() {
             let (node, input) =
-                std::mem::replace(&mut self.inbox[at], (0, NodeInput::Tick { health: emulated::HEALTH }));
+                std::mem::replace(&mut self.inbox[at], (0, NodeInput::Tick { health: Health::default() }));
             at += 1;
             if at % CLOCK_INPUTS == 0 {
                 now = self.now();
@@ -253,7 +253,7 @@ impl Rack {
             let name = self.nodes[node as usize].name.clone();
             self.conns.open(&self.epoll, node, &name, self.outside.contains(&node))?;
             self.nodes[node as usize].revive(node, &mut self.neighbours, |input| self.inbox.push((node, input)));
-            self.inbox.push((node, NodeInput::Tick { health: emulated::HEALTH }));
+            self.inbox.push((node, NodeInput::Tick { health: Health::default() }));
             self.step_all();
         }
         Ok(())

@@ -15,6 +15,7 @@ use crate::id::{Epoch, JobId, NodeId, Session, StepKey};
 use crate::job::{Blob, Digest, JobAttempt, Usage};
 use crate::report::StepEnd;
 use crate::set::NodeSet;
+use crate::wire::counts::NodeCounts;
 use crate::wire::node::{Down, Registration};
 use crate::wire::peer::PeerMessage;
 use crate::wire::sealed::Sealed;
@@ -325,7 +326,7 @@ pub struct Query {
     /// Time left until the answer is due, microseconds.
     #[n(5)]
     pub time_us: u64,
-    /// Whether answers include the load and free memory of each node.
+    /// Whether answers include the load, free memory and counters of each node.
     #[n(6)]
     pub health: bool,
 }
@@ -476,7 +477,7 @@ pub struct Tally {
     /// value combines those of all nodes in `no`.
     #[n(2)]
     pub witness: Option<(NodeId, i64)>,
-    /// Load and free memory of each answering node, if the query requests it.
+    /// Load, free memory and counters of each answering node, if the query requests it.
     #[n(3)]
     pub health: Vec<(NodeId, Health)>,
     /// Resources used by a step's tasks on all answering nodes together ([`Variable::Used`]).
@@ -545,7 +546,7 @@ pub struct LaunchFailure {
     pub node_fault: bool,
 }
 
-/// Load and free memory of a node.
+/// Load, free memory and counters of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Health {
     /// Load average over one minute, times 100.
@@ -554,6 +555,14 @@ pub struct Health {
     /// Free memory, MiB.
     #[n(1)]
     pub free_mb: u64,
+    /// Number of the node daemon's run, which rises with each start until the node reboots.
+    #[n(2)]
+    #[cbor(default)]
+    pub run: u64,
+    /// Counters of the node daemon since its start.
+    #[n(3)]
+    #[cbor(default)]
+    pub counts: NodeCounts,
 }
 
 impl Default for Window {

@@ -2,6 +2,7 @@
 
 pub mod broadcast;
 pub mod client;
+pub mod counts;
 pub mod fabric;
 pub mod feed;
 pub mod history;

@@ -332,7 +332,7 @@ pub struct Registration {
     /// The highest job id that this node daemon has had since its start.
     #[n(7)]
     pub last_job: JobId,
-    /// Load and free memory of the node.
+    /// Load, free memory and counters of the node.
     #[n(8)]
     pub health: Health,
     /// Version of the node daemon.

@@ -115,7 +115,7 @@ impl Judge {
 
     fn event(&mut self, now: Time, decided: Time, event: &Event, clients: &Clients) {
         match event {
-            Event::ControllerStarted { .. } => self.released = 0,
+            Event::ControllerStarted { .. } => (self.released, self.spawned) = (0, 0),
             Event::NodeRegistered { node, name, .. } => {
                 if let Some(host) = self.names.iter().position(|n| n == name) {
                     self.hosts.insert(*node, host);

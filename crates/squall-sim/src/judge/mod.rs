@@ -165,6 +165,8 @@ pub(crate) struct Judge {
     wires: wires::Wires,
     /// Number of node releases since the controller's last start.
     released: u64,
+    /// Number of steps that node daemons have spawned since the controller started.
+    pub(crate) spawned: u64,
     leases: lease::Leases,
     /// Durable events that followers of events must be sent, in order.
     shown: Vec<(u64, FeedKind, Option<JobId>)>,
@@ -214,6 +216,7 @@ impl Judge {
             // The network was read without error when the scenario named it.
             wires: wires::Wires::new(setup.network().unwrap_or_default()),
             released: 0,
+            spawned: 0,
             leases: lease::Leases::new(&setup.config),
             shown: Vec::new(),
         }

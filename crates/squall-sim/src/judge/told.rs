@@ -176,9 +176,16 @@ impl Judge {
                     self.violate("every node that lives is reached", format!("{name} is not"));
                 }
             }
-            Answer::Diag(diag) if diag.fabric.node_epilogs != self.released => {
-                let text = format!("{} were counted, {} were", diag.fabric.node_epilogs, self.released);
-                self.violate("node epilogs are counted once", text);
+            Answer::Diag(diag) => {
+                if diag.fabric.node_epilogs != self.released {
+                    let text = format!("{} were counted, {} were", diag.fabric.node_epilogs, self.released);
+                    self.violate("node epilogs are counted once", text);
+                }
+                // Those that a node daemon started shortly before it crashed may be missing.
+                if diag.node_daemons.steps > self.spawned {
+                    let text = format!("{} were counted, {} were", diag.node_daemons.steps, self.spawned);
+                    self.violate("steps that nodes start are counted once", text);
+                }
             }
             _ => {}
         }

@@ -78,12 +78,17 @@ impl NodeState {
 
     /// Returns the state's long form: `idle`, `drained`, `down*`.
     pub fn long(self) -> String {
-        self.with_star(self.words().0)
+        self.with_star(self.word())
     }
 
     /// Returns the state's short form: `idle`, `drain`, `down*`.
     pub fn compact(self) -> String {
         self.with_star(self.words().1)
+    }
+
+    /// Returns the state's long form without the star of a node that does not answer: `idle`, `drained`, `down`.
+    pub fn word(self) -> &'static str {
+        self.words().0
     }
 
     fn words(self) -> (&'static str, &'static str) {
@@ -169,7 +174,7 @@ impl NodeState {
 /// Formats a node's resources: `cpu=8,mem=16G,billing=8,gres/gpu=4`.
 pub fn has(node: &NodeInfo) -> String {
     let hardware = &node.hardware;
-    format!("cpu={}{},billing={}{}", hardware.cpus, memory(hardware.memory_mb), hardware.cpus, devices(&node.gres))
+    format!("cpu={}{},billing={}{}", hardware.cpus, memory(hardware.memory_mb), hardware.cpus, generic(&node.gres))
 }
 
 /// Formats the resources of a node that jobs hold: `cpu=8,mem=16G,gres/gpu=4`; empty if there are none.
@@ -177,23 +182,29 @@ pub fn holds(node: &NodeInfo) -> String {
     if node.cpus_used == 0 {
         return String::new();
     }
-    format!("cpu={}{}{}", node.cpus_used, memory(node.memory_used_mb), devices(&node.gres_used))
+    format!("cpu={}{}{}", node.cpus_used, memory(node.memory_used_mb), generic(&node.gres_used))
 }
 
 fn memory(mb: u64) -> String {
     if mb > 0 { format!(",mem={}", format_memory_mb(mb)) } else { String::new() }
 }
 
-/// Formats generic resources, summed over the types of each name: `,gres/gpu=4`.
-fn devices(list: &str) -> String {
+/// Formats generic resources: `,gres/gpu=4`.
+fn generic(list: &str) -> String {
+    let sums = devices(list).into_iter().filter(|(_, count)| *count > 0);
+    sums.map(|(name, count)| format!(",gres/{name}={count}")).collect::<Vec<_>>().concat()
+}
+
+/// Returns the number of generic resources of each name, summed over its types, in a list such as
+/// `gpu:a100:2(IDX:0-1),gpu:v100:1`.
+pub fn devices(list: &str) -> BTreeMap<String, u32> {
     let mut sums: BTreeMap<String, u32> = BTreeMap::new();
     // Removes parts in parentheses, because the indices in them contain commas.
     let bare: String = list.split('(').map(|part| part.split_once(')').map_or(part, |(_, rest)| rest)).collect();
     for count in gres::parse(&bare).unwrap_or_default() {
         *sums.entry(count.name).or_default() += count.count;
     }
-    let words = sums.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!(",gres/{name}={count}"));
-    words.collect::<Vec<_>>().concat()
+    sums
 }
 
 #[cfg(test)]

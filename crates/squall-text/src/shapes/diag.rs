@@ -1,12 +1,14 @@
 //! JSON of `sdiag --json`: counters of the controller.
 
 use serde_json::{Value, json};
+use squall_model::wire::counts::{Histogram, Latencies, NodeCounts};
 use squall_model::wire::info::{BackfillCounts, Diag, FabricCounts};
 
 use crate::format::counters::{average, minutes, windows};
 use crate::shapes::{number, time};
 
-/// Returns the controller's counters. The blocks `journal` and `fabric` don't exist in Slurm.
+/// Returns the controller's counters. The blocks `journal`, `fabric`, `latencies` and `node_daemons` don't exist in
+/// Slurm.
 pub fn statistics(diag: &Diag, name: &dyn Fn(u32) -> String) -> Value {
     let messages: Vec<Value> = diag
         .messages
@@ -55,6 +57,8 @@ pub fn statistics(diag: &Diag, name: &dyn Fn(u32) -> String) -> Value {
         "job_states_ts": time(Some(diag.now)),
         "journal": journal_statistics(diag),
         "fabric": fabric_statistics(&diag.fabric),
+        "latencies": latency_statistics(&diag.latency),
+        "node_daemons": node_statistics(&diag.node_daemons),
         "rpcs_by_message_type": messages,
         "rpcs_by_user": users,
     });
@@ -96,6 +100,32 @@ fn journal_statistics(diag: &Diag) -> Value {
         "flushes": diag.journal_flushes,
         "flush_max": diag.flush_max_us,
         "flush_mean": average(diag.flush_total_us, diag.journal_flushes),
+    })
+}
+
+fn latency_statistics(latency: &Latencies) -> Value {
+    let of = |histogram: &Histogram| {
+        json!({
+            "count": histogram.count(),
+            "total": histogram.total_us,
+            "p50": number(histogram.quantile_us(500)),
+            "p99": number(histogram.quantile_us(990)),
+        })
+    };
+    latency.all().into_iter().map(|(name, histogram)| (name.to_owned(), of(histogram))).collect()
+}
+
+fn node_statistics(counts: &NodeCounts) -> Value {
+    json!({
+        "steps": counts.steps,
+        "tasks": counts.tasks,
+        "failed_launches": counts.failed,
+        "ended": counts.ended,
+        "out_of_memory": counts.out_of_memory,
+        "lost": counts.lost,
+        "reports": counts.reports,
+        "reports_sent_again": counts.repeats,
+        "sessions": counts.sessions,
     })
 }
 

@@ -21,8 +21,8 @@ use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Refusal,
 use squall_model::wire::feed::FeedPage;
 use squall_model::wire::history::HistoryRow;
 use squall_model::wire::info::{
-    AccountingRow, BackfillCounts, Diag, FabricCounts, JobClass, JobInfo, JobsPage, NodeInfo, PartitionInfo, RunInfo,
-    StepInfo,
+    AccountingRow, BackfillCounts, Diag, FabricCounts, JobClass, JobInfo, JobsPage, LicenseInfo, NodeInfo,
+    PartitionInfo, RunInfo, StepInfo,
 };
 use squall_model::wire::standing::Share;
 
@@ -51,6 +51,7 @@ pub(crate) struct Fake {
     pub(crate) feed: Vec<FeedPage>,
     /// Requests of followers.
     pub(crate) follows: Vec<Wanted>,
+    pub(crate) licenses: Vec<LicenseInfo>,
 }
 
 impl Controller for Fake {
@@ -71,7 +72,7 @@ impl Controller for Fake {
             Request::Nodes => Answer::Nodes(self.nodes.clone()),
             Request::Partitions => Answer::Partitions(self.partitions.clone()),
             Request::Config => Answer::Config(Box::default()),
-            Request::Licenses => Answer::Licenses(Vec::new()),
+            Request::Licenses => Answer::Licenses(self.licenses.clone()),
             Request::Policy => Answer::Policy(Box::new(self.policy.clone())),
             Request::Shares => Answer::Shares(shares()),
             Request::ChangePolicy { changes, .. } => {
@@ -536,6 +537,7 @@ pub(crate) fn fake() -> Fake {
         history: Vec::new(),
         feed: Vec::new(),
         follows: Vec::new(),
+        licenses: Vec::new(),
     }
 }
 

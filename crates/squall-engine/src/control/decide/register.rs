@@ -55,7 +55,8 @@ pub(crate) fn register(c: &mut Controller, now: Time, said: &Registration, out: 
     c.links.welcome(id, offer, said.version.clone());
     let taken_until = queries::registered(c, now, id).filter(|_| same);
     give_up_forgotten(c, now, id, (said, taken_until), out);
-    queries::felt(c, id, said.health);
+    queries::met(c, id, said);
+    queries::felt(c, id, &said.health);
     nodes::heard(c, now, id, out);
     nodes::watch(c, now, id);
     for key in &said.steps {

@@ -123,11 +123,22 @@ fn step_ended(c: &mut Controller, now: Time, nodes: &NodeSet, key: StepKey, end:
     count_repeats(c, nodes, fresh.as_ref());
     let Some(nodes) = fresh else { return };
     let StepKey { job, attempt, step } = key;
+    if let Some(took) = launch_time(c, key, end) {
+        c.diag.latency.launch.add(took);
+    }
     let on_our_clock = on_our_clock(c, now, key, end);
     c.commit(now, Event::StepNodesEnded { job, attempt, step, nodes, end: on_our_clock }, out);
     if step == StepNo::BATCH {
         script_ended(c, now, job, end, out);
     }
+}
+
+/// Returns the time from the start message for a step until its first task ran. None: the node's clock is behind, the
+/// start is not known, or another node of the step has reported before.
+fn launch_time(c: &Controller, key: StepKey, end: &StepEnd) -> Option<Span> {
+    let step = c.state.jobs.get(&key.job)?.run()?.steps.get(&key.step)?;
+    let known = step.tally.is_none() && !end.lost && end.started >= step.start;
+    known.then(|| end.started.since(step.start))
 }
 
 /// Converts the end of a step to the controller's clock. If the node's clock differs, the step's duration is kept.

@@ -104,7 +104,7 @@ pub(crate) fn deadline(c: &Controller) -> Option<Time> {
 fn beaten(c: &mut Controller, now: Time, (to, tally, until): (&NodeSet, &Tally, Time), out: &mut Out) {
     let (answered, sent) = (tally.answered(), until - BEAT_WAIT);
     for (node, health) in &tally.health {
-        felt(c, *node, *health);
+        felt(c, *node, health);
     }
     for node in to.iter() {
         if answered.contains(node) {

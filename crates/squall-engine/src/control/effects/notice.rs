@@ -4,7 +4,7 @@ use crate::control::index::victims::exempt_until;
 use crate::control::port::Out;
 use squall_model::event::{Event, NodeAdmin};
 use squall_model::foreign::Question;
-use squall_model::id::{JobId, NodeId};
+use squall_model::id::{Attempt, JobId, NodeId};
 use squall_model::job::{EndState, JobState};
 use squall_model::resource::Alloc;
 use squall_model::set::NodeSet;
@@ -16,6 +16,7 @@ use crate::control::controller::Controller;
 use crate::control::effects::reserve;
 use crate::control::index::facts;
 use crate::control::index::pending::item_of;
+use crate::control::index::reckon::eligible;
 use crate::control::index::timers::Timer;
 use crate::control::state::LineId;
 use crate::control::state::gates::first_partition;
@@ -179,7 +180,11 @@ fn started(c: &mut Controller, now: Time, id: JobId, alloc: &Alloc) {
     if let Some(time) = exempt_until(&c.state, id) {
         c.timers.set(Timer::Exempt(id), time);
     }
-    let whole = c.state.jobs.get(&id).and_then(|job| job.task).map_or(id, |task| task.array);
+    let job = c.state.jobs.get(&id);
+    if let Some(job) = job.filter(|job| job.attempt == Attempt(1)) {
+        c.diag.latency.queue.add(now.since(eligible(job.submit, &job.spec, &job.queue)));
+    }
+    let whole = job.and_then(|job| job.task).map_or(id, |task| task.array);
     c.queue.names.note(&c.state, whole);
     c.queue.wake_watchers(&c.state, id);
 }

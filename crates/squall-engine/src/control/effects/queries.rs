@@ -4,15 +4,17 @@
 //! nodes have the same one. It is answered when all nodes have the written value, so that the client can rely on it; a
 //! node that was lost on the way is named.
 
-use crate::control::net::queries::Asked;
 use crate::control::net::queries::Purpose;
 use crate::control::net::queries::Question;
+use crate::control::net::queries::{Asked, Counted};
 
 use squall_model::id::{Epoch, NodeId};
 use squall_model::limits::HEARTBEAT_S;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
+use squall_model::wire::counts::NodeCounts;
 use squall_model::wire::fabric::{Comparison, Health, Query, Tally, Test, Variable};
+use squall_model::wire::node::Registration;
 
 use crate::control::controller::Controller;
 use crate::control::port::{CallerId, LinkId};
@@ -20,7 +22,7 @@ use crate::control::port::{CallerId, LinkId};
 /// Timeout of the nodes' answer to a heartbeat.
 pub(crate) const BEAT_WAIT: Span = Span::from_secs(HEARTBEAT_S / 2);
 
-/// Nodes report load and memory at every third heartbeat.
+/// Nodes report load, memory and counters at every third heartbeat.
 const HEALTH_BEATS: u64 = 3;
 
 /// Sends a client's question, or queues it behind the writing query that is under way.
@@ -64,10 +66,27 @@ pub(crate) fn registered(c: &mut Controller, now: Time, node: NodeId) -> Option<
     c.queries.beaten.insert(node, (now, None)).and_then(|(_, until)| until)
 }
 
-/// Records a node's load and free memory as the node reported them.
-pub(crate) fn felt(c: &mut Controller, node: NodeId, health: Health) {
+/// Records the run of the node daemon that has registered, so that its counters are added up. Of a daemon that this run
+/// of the controller did not know only what it counts from now on is added: a sum that begins with the counters of all
+/// nodes would rise by those whenever the controller starts.
+pub(crate) fn met(c: &mut Controller, node: NodeId, said: &Registration) {
+    let run = (said.incarnation, said.health.run);
+    let known = c.queries.counted.get(&node);
+    if known.is_none_or(|known| known.run != run) {
+        let counts = if known.is_none() { said.health.counts } else { NodeCounts::default() };
+        c.queries.counted.insert(node, Counted { run, counts });
+    }
+}
+
+/// Records a node's load and free memory as the node reported them, and adds what its daemon has counted since its last
+/// report. Reports may be repeated or overtake each other.
+pub(crate) fn felt(c: &mut Controller, node: NodeId, health: &Health) {
     if let Some(member) = c.links.get_mut(node) {
         (member.load_centi, member.free_mb) = (health.load_centi, health.free_mb);
+    }
+    if let Some(known) = c.queries.counted.get_mut(&node).filter(|known| known.run.1 == health.run) {
+        c.diag.node_daemons = c.diag.node_daemons.plus(&health.counts, &known.counts);
+        known.counts.raise(&health.counts);
     }
 }
 

@@ -79,9 +79,13 @@ impl<'a> Standee<'a> {
     /// Returns since when the job could run, apart from dependencies: its submission, begin time, end of a requeue
     /// delay or release from a hold, whichever is latest.
     fn eligible(&self) -> Time {
-        let later = self.spec.begin.max(self.standing.not_before).max(self.standing.released);
-        later.map_or(self.submit, |later| later.max(self.submit))
+        eligible(self.submit, self.spec, self.standing)
     }
+}
+
+/// Returns since when a job submitted at `submit` could run, apart from dependencies.
+pub(crate) fn eligible(submit: Time, spec: &JobSpec, standing: &Standing) -> Time {
+    spec.begin.max(standing.not_before).max(standing.released).map_or(submit, |later| later.max(submit))
 }
 
 /// Returns whether priorities are calculated from factors (`PriorityType=priority/multifactor`).

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use squall_model::id::NodeId;
+use squall_model::id::{Incarnation, NodeId};
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::Answer;
+use squall_model::wire::counts::NodeCounts;
 use squall_model::wire::fabric::{Tally, Test, Variable};
 
 use crate::control::net::broadcasts::Stage;
@@ -24,6 +25,18 @@ pub(crate) struct Queries {
     /// By node: when its session began, and when the latest heartbeat was sent that the node answered in that session;
     /// None: it answered none yet.
     pub(crate) beaten: BTreeMap<NodeId, (Time, Option<Time>)>,
+    /// By node: what of its daemon's counters is in the sum, [`Diag::node_daemons`].
+    ///
+    /// [`Diag::node_daemons`]: squall_model::wire::info::Diag::node_daemons
+    pub(crate) counted: BTreeMap<NodeId, Counted>,
+}
+
+/// The highest counters that a run of a node daemon has reported.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    /// The run: incarnation of the node, and the daemon's number in it.
+    pub(crate) run: (Incarnation, u64),
+    pub(crate) counts: NodeCounts,
 }
 
 #[derive(Debug)]

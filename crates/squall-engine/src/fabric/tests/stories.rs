@@ -1,9 +1,11 @@
 //! Tests of what must hold of a whole tree.
 
+use squall_model::id::StepKey;
 use squall_model::job::Usage;
 use squall_model::set::NodeSet;
 use squall_model::time::Span;
 use squall_model::wire::client::{Answer, JobRef, JobSelection, Refusal, Request};
+use squall_model::wire::counts::NodeCounts;
 use squall_model::wire::fabric::{Comparison, Test, Variable};
 use squall_model::wire::node::{Down, SignalTarget};
 use squall_model::wire::stepd::ToStepd;
@@ -336,4 +338,43 @@ fn an_idle_tree_keeps_its_sessions_and_says_little() {
     grove.pass_s(600);
     assert_eq!(sessions(&grove), before);
     assert_eq!(grove.composites, composites, "answers to heartbeats tell all there is to tell");
+}
+
+#[test]
+fn what_node_daemons_count_is_added_up_once() {
+    let mut grove = Grove::new(20, 3);
+    let start = |grove: &mut Grove| {
+        let step = grove.step_on(20);
+        grove.pass_s(60);
+        step
+    };
+    let end = |grove: &mut Grove, step: StepKey| {
+        grove.finish_all(step, 0);
+        grove.run();
+        grove.release(step.job);
+        grove.pass_s(60);
+    };
+    let counted = |grove: &Grove| {
+        let NodeCounts { steps, tasks, ended, reports, .. } = grove.c.diag().node_daemons;
+        [steps, tasks, ended, reports]
+    };
+    let step = start(&mut grove);
+    end(&mut grove, step);
+    assert_eq!(counted(&grove), [20, 20, 20, 40]);
+    // A daemon with nodes below it starts again, then the tree changes elsewhere: registrations and answers are repeated.
+    let step = start(&mut grove);
+    grove.kill(0);
+    grove.boot(0);
+    grove.pass_s(60);
+    grove.cut(1);
+    end(&mut grove, step);
+    assert_eq!(counted(&grove), [40, 40, 40, 80]);
+    assert!(grove.c.diag().node_daemons.sessions > 0);
+    // Another run of the controller counts from 0.
+    grove.restart_root();
+    grove.pass_s(60);
+    assert_eq!(counted(&grove), [0; 4]);
+    let step = start(&mut grove);
+    end(&mut grove, step);
+    assert_eq!(counted(&grove), [20, 20, 20, 40]);
 }

@@ -17,6 +17,7 @@ use crate::reservation::Reservation;
 use crate::resource::Hardware;
 use crate::set::IndexSet;
 use crate::time::{Span, Time};
+use crate::wire::counts::{Latencies, NodeCounts};
 
 /// A page of jobs in an answer to `squeue`. Specifications, owners and classes that several jobs share are sent once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
@@ -629,6 +630,15 @@ pub struct Diag {
     #[n(28)]
     #[cbor(default)]
     pub broken: u64,
+    /// Distributions of the durations that users and operators wait for.
+    #[n(29)]
+    #[cbor(default)]
+    pub latency: Latencies,
+    /// Counters of all node daemons together, as far as they have reported them since the counters of the controller
+    /// were last 0.
+    #[n(30)]
+    #[cbor(default)]
+    pub node_daemons: NodeCounts,
 }
 
 /// State and counters of gang scheduling.
