@@ -13,6 +13,7 @@ mod listen;
 mod part;
 mod routes;
 mod secure;
+mod web;
 
 pub use listen::{Listeners, bind};
 pub use routes::run;

@@ -19,12 +19,14 @@ use crate::caller::{Caller, Callers, Peer};
 use crate::cluster::Cluster;
 use crate::connections::{Seats, accept_tcp, accept_unix};
 use crate::listen::Listeners;
+use crate::web::{self, Web};
 
 /// What all routes share.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) cluster: Cluster,
     pub(crate) callers: Callers,
+    pub(crate) web: Web,
 }
 
 /// The server as the routes get it.
@@ -35,7 +37,8 @@ pub(crate) type Shared = Arc<Server>;
 pub fn run(place: Place, listeners: Listeners, ready: impl FnOnce()) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(64).build()?;
     runtime.block_on(async {
-        let server = Arc::new(Server { cluster: Cluster::new(place), callers: Callers::default() });
+        let web = Web::new(listeners.is_secure())?;
+        let server = Arc::new(Server { cluster: Cluster::new(place), callers: Callers::default(), web });
         let (router, seats) = (routes(server), Seats::default());
         let Listeners { tcp, unix, certificate } = listeners;
         let mut accepting = tokio::task::JoinSet::new();
@@ -55,6 +58,7 @@ pub fn run(place: Place, listeners: Listeners, ready: impl FnOnce()) -> io::Resu
 fn routes(server: Shared) -> Router {
     Router::new()
         .route("/squall/v1/why/{job}", get(why))
+        .merge(web::routes())
         .fallback(|| async { Failure::new(StatusCode::NOT_FOUND, "there is no such path") })
         .with_state(server)
 }
