@@ -74,7 +74,7 @@ pub(crate) fn page(view: &View, shares: &[Share], policy: &Policy, asked: &Asked
     let mut body = Html::new();
     body.raw("<h1>Accounts</h1>");
     card(&mut body, "list", "Shares, usage and limits");
-    body.put("<form class=\"filter\" action=\"/accounts\" role=\"search\"><label for=\"f-find\">Account or user</label><input id=\"f-find\" name=\"find\" value=\"{}\" autocomplete=\"off\"><button>Filter</button> <a href=\"{}\">Mine</a> <a href=\"/accounts\">All</a></form>", &[
+    body.put("<form class=\"filter\" action=\"/accounts\" role=\"search\"><label>Account or user <input name=\"find\" value=\"{}\" autocomplete=\"off\"></label><button>Filter</button> <a href=\"{}\">Mine</a> <a href=\"/accounts\">All</a></form>", &[
         &asked.find,
         &link("/accounts", &[("find", &view.user)]),
     ]);

@@ -8,12 +8,12 @@ use squall_text::format::clock::Clock;
 use crate::web::html::Html;
 
 /// Size of charts over time and histograms, and their margins.
-const WIDTH: f64 = 480.0;
-const HEIGHT: f64 = 150.0;
-const LEFT: f64 = 40.0;
+const WIDTH: f64 = 560.0;
+const HEIGHT: f64 = 176.0;
+const LEFT: f64 = 48.0;
 const RIGHT: f64 = 8.0;
-const TOP: f64 = 12.0;
-const BOTTOM: f64 = 22.0;
+const TOP: f64 = 24.0;
+const BOTTOM: f64 = 24.0;
 /// Most points of a line; there are fewer pixels than more would need.
 const POINTS: usize = 240;
 
@@ -73,7 +73,7 @@ pub(crate) fn over_time(html: &mut Html, caption: &Caption<'_>, clock: &Clock, u
     legend(html, lines.iter().map(|line| (line.class, line.name)));
     caption.open(html, WIDTH, HEIGHT, "lines");
     levels(html, step, top, unit, &y);
-    time_axis(html, clock, (from, until), HEIGHT - BOTTOM, (TOP, LEFT, WIDTH - RIGHT), 5);
+    time_axis(html, clock, (from, until), HEIGHT - BOTTOM, (TOP, LEFT, WIDTH - RIGHT), 6);
     for line in lines {
         let skip = line.points.len().div_ceil(POINTS).max(1);
         let last = line.points.len().saturating_sub(1);
@@ -229,7 +229,7 @@ fn levels(html: &mut Html, step: f64, top: f64, unit: &str, y: &dyn Fn(f64) -> f
             &[&At(LEFT - 5.0), &At(y(value) + 3.5), &short(value)],
         );
     }
-    html.put("<text class=\"unit\" x=\"0\" y=\"8\">{}</text>", &[&unit]);
+    html.put("<text class=\"unit\" x=\"0\" y=\"11\">{}</text>", &[&unit]);
 }
 
 fn time_axis(
@@ -241,7 +241,8 @@ fn time_axis(
     most: u64,
 ) {
     let seconds = until.since(from).secs().max(1);
-    let nice = [10, 30, 60, 300, 600, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000];
+    let nice =
+        [10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000];
     let step = nice.into_iter().find(|step| seconds / step <= most).unwrap_or(31_536_000);
     let pattern = match step {
         ..60 => "%H:%M:%S",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use serde::Deserialize;
-use squall_model::duration::{format_elapsed, format_memory_kb, format_memory_mb, format_short};
+use squall_model::duration::{format_elapsed, format_limit, format_memory_kb, format_memory_mb, format_short};
 use squall_model::id::JobId;
 use squall_model::job::{JobState, Usage};
 use squall_model::wire::client::{AccountingQuery, Answer, JobRef, Request};
@@ -102,13 +102,16 @@ pub(crate) fn page(view: &View, jobs: &Arc<JobsPage>, job: &JobInfo, known: &Kno
         body.put("<p role=\"status\" class=\"good\">{}</p>", &[&done]);
     }
     act::offer(&mut body, view, &job);
-    body.raw("<div class=\"grid\">");
-    facts(&mut body, view, &job);
-    usage(&mut body, view, &job, known);
-    body.raw("</div>");
     if let Some(told) = &known.why {
         reason(&mut body, view, told);
     }
+    let ran = job.info.attempt.0 > 0;
+    body.raw(if ran { "<div class=\"grid\">" } else { "<div>" });
+    facts(&mut body, view, &job);
+    if ran {
+        usage(&mut body, view, &job, known);
+    }
+    body.raw("</div>");
     over_time(&mut body, view, known);
     steps(&mut body, view, &job, known);
     files(&mut body, &job);
@@ -158,9 +161,13 @@ fn facts(body: &mut Html, view: &View, job: &JobRow) {
         view.time(body, at, "not known");
         body.raw("</dd></div>");
     }
-    body.raw("<div class=\"wide\"><dt>Where</dt><dd>");
-    row::nodes(body, &job.info.run().nodes);
-    body.raw("</dd></div></dl></section>");
+    if let (Some(start), true) = (job.info.start, job.started()) {
+        fact(body, "Waited", &format_short(start.since(job.info.eligible).secs()));
+        body.raw("<div class=\"wide\"><dt>Where</dt><dd>");
+        row::nodes(body, &job.info.run().nodes);
+        body.raw("</dd></div>");
+    }
+    body.raw("</dl></section>");
 }
 
 fn share(body: &mut Html, name: &str, value: &str, (part, whole): (u64, u64)) {
@@ -174,10 +181,7 @@ fn share(body: &mut Html, name: &str, value: &str, (part, whole): (u64, u64)) {
 
 fn usage(body: &mut Html, view: &View, job: &JobRow, known: &Known) {
     card(body, "used", "Used");
-    if job.info.attempt.0 == 0 {
-        body.raw("<p class=\"dim\">It has not run yet.</p></section>");
-        return;
-    }
+    let mut hints = None;
     body.raw("<dl class=\"facts\">");
     let (ran, limit) = (job.time_used(), job.info.time_limit_s.unwrap_or(0));
     share(body, "Time", &format!("{} of {}", format_short(ran), job.time_limit()), (ran, limit));
@@ -189,6 +193,8 @@ fn usage(body: &mut Html, view: &View, job: &JobRow, known: &Known) {
         let held_kb = job.info.memory_mb * 1024;
         let of = if held_kb > 0 { format!(" of {}", format_memory_mb(job.info.memory_mb)) } else { String::new() };
         share(body, "Memory, peak", &format!("{}{of}", memory(peak_kb)), (peak_kb, held_kb));
+        hints = matches!(job.info.state, JobState::Ended(_))
+            .then(|| self::hints((ran, limit), (cpu_s, held_s), (peak_kb, held_kb)));
     }
     for (kind, count) in job.granted() {
         fact(body, kind, &count.to_string());
@@ -198,10 +204,37 @@ fn usage(body: &mut Html, view: &View, job: &JobRow, known: &Known) {
         fact(body, "Reason", &Some(job.reason()).filter(|reason| reason != "None").unwrap_or_default());
     }
     body.raw("</dl>");
+    if let Some(hints) = hints.filter(|hints| !hints.is_empty()) {
+        body.raw("<h3>Next time</h3><ul class=\"hints\">");
+        for hint in hints {
+            body.put("<li>{}</li>", &[&hint]);
+        }
+        body.raw("</ul>");
+    }
     if !view.may(job.owner.uid) {
         body.raw("<p class=\"note\">What it used is for its owner and operators.</p>");
     }
     body.raw("</section>");
+}
+
+/// Returns what would let a job like this start sooner: it used much less than it held.
+fn hints(time: (u64, u64), cpu: (u64, u64), memory_kb: (u64, u64)) -> Vec<String> {
+    let mut all = Vec::new();
+    let little = |(used, held): (u64, u64), most: u64| held > 0 && percent(used, held) < most;
+    if little(time, 50) {
+        let limit = format_limit(Some(time.0 + time.0 / 4));
+        all.push(format!(
+            "It ran {}: with --time={limit} the scheduler finds room for it sooner.",
+            format_short(time.0)
+        ));
+    }
+    if little(cpu, 50) && time.0 >= 60 {
+        all.push(format!("Its CPUs worked {} % of the time: fewer may do.", percent(cpu.0, cpu.1)));
+    }
+    if little(memory_kb, 50) && memory_kb.0 > 0 {
+        all.push(format!("It used {} of memory: with less it fits on more nodes.", memory(memory_kb.0)));
+    }
+    all
 }
 
 /// Formats KiB with three figures at most.

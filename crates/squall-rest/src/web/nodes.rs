@@ -128,7 +128,8 @@ pub(crate) fn map(body: &mut Html, nodes: &[NodeInfo], config: &Config, holders:
             let words: Vec<(&str, String)> =
                 LOOKS.iter().zip(looks).map(|((class, word), n)| (*class, format!("{n} {word}"))).collect();
             body.raw("<ul class=\"legend\">");
-            for ((class, word), (state, _)) in words.iter().zip(LOOKS) {
+            for ((class, word), (state, _)) in words.iter().zip(LOOKS).filter(|((_, word), _)| !word.starts_with("0 "))
+            {
                 body.put("<li><a href=\"{}\"><svg class=\"squares\" viewBox=\"0 0 10 10\" width=\"12\" aria-hidden=\"true\"><path class=\"{}\" d=\"M1 5h8\"/></svg> {}</a></li>", &[
                     &link("/nodes", &[("state", state)]),
                     class,
@@ -204,13 +205,22 @@ fn list(body: &mut Html, view: &View, nodes: &[NodeInfo], config: &Config, asked
     };
     card(body, "list", if asked.group.is_empty() { "List" } else { &asked.group });
     body.raw("<form class=\"filter\" action=\"/nodes\" role=\"search\">");
-    for (name, label, value) in
-        [("find", "Name", &asked.find), ("state", "State", &asked.state), ("partition", "Partition", &asked.partition)]
-    {
-        body.put("<label for=\"f-{}\">{}</label><input id=\"f-{}\" name=\"{}\" value=\"{}\" size=\"10\" autocomplete=\"off\">", &[
-            &name, &label, &name, &name, value,
-        ]);
+    for (name, label, value) in [("find", "Name", &asked.find), ("partition", "Partition", &asked.partition)] {
+        body.put(
+            "<label>{} <input name=\"{}\" value=\"{}\" size=\"10\" autocomplete=\"off\"></label>",
+            &[&label, &name, value],
+        );
     }
+    body.raw("<label>State <select name=\"state\"><option value=\"\">any</option>");
+    for (class, word) in LOOKS {
+        let form = if class == asked.state {
+            "<option value=\"{}\" selected>{}</option>"
+        } else {
+            "<option value=\"{}\">{}</option>"
+        };
+        body.put(form, &[&class, &word]);
+    }
+    body.raw("</select></label>");
     body.raw("<button>Filter</button> <a href=\"/nodes\">All</a></form>");
     let first = (asked.page * ROWS).min(chosen.len());
     let end = (first + ROWS).min(chosen.len());

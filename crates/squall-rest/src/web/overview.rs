@@ -297,17 +297,14 @@ fn users(body: &mut Html, jobs: &JobsPage) {
         body.raw("<p class=\"dim\">No jobs.</p></section>");
         return;
     }
-    body.raw("<table><thead><tr><th scope=\"col\">User</th><th scope=\"col\">CPUs</th><th scope=\"col\" class=\"n\">Running</th><th scope=\"col\" class=\"n\">Pending</th></tr></thead><tbody>");
+    body.raw("<table><thead><tr><th scope=\"col\">User</th><th scope=\"col\" class=\"n\">CPUs</th><th scope=\"col\">Share</th><th scope=\"col\" class=\"n\">Running</th><th scope=\"col\" class=\"n\">Pending</th></tr></thead><tbody>");
     for (user, (cpus, running, pending)) in all.into_iter().take(8) {
         body.put(
-            "<tr><th scope=\"row\"><a href=\"{}\"><bdi>{}</bdi></a></th><td>",
-            &[&link("/jobs", &[("user", user)]), &user],
+            "<tr><th scope=\"row\"><a href=\"{}\"><bdi>{}</bdi></a></th><td class=\"n\">{}</td><td>",
+            &[&link("/jobs", &[("user", user)]), &user, &short(cpus as f64)],
         );
         chart::meter(body, &format!("{cpus} of {total} CPUs in use"), total, &[("used", cpus)]);
-        body.put(
-            "<span class=\"dim\">{}</span></td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
-            &[&short(cpus as f64), &running, &pending],
-        );
+        body.put("</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>", &[&running, &pending]);
     }
     body.raw("</tbody></table></section>");
 }

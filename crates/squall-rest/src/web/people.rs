@@ -21,7 +21,7 @@ use crate::web::frame::{Problem, alone, page};
 use crate::web::html::Html;
 
 /// Lifetime of a token that a one-time link is exchanged for, seconds.
-const SESSION_S: u64 = 8 * 3600;
+const SESSION_S: u64 = 12 * 3600;
 /// Where a browser is sent that shows no valid token.
 const LOGIN: &str = "/login";
 
@@ -128,7 +128,7 @@ pub(crate) async fn ask(State(server): State<Shared>, Query(asked): Query<Asked>
 
 async fn exchanged(server: &Server, link: String) -> Result<String, ClientError> {
     let who = Identity::Bearer(Bearer { token: link, user: None });
-    match server.cluster.ask(&who, Request::Token { user: None, lifespan_s: Some(SESSION_S) }).await? {
+    match server.cluster.ask(&who, Request::Token { user: None, lifespan_s: Some(SESSION_S), link: false }).await? {
         Answer::Token(token) => Ok(token),
         _ => Err(unexpected()),
     }

@@ -141,11 +141,13 @@ pub(crate) fn page(view: &View, jobs: &Arc<JobsPage>, expected: &[ExpectedStart]
     filter(&mut body, view, asked, kinds);
     card(&mut body, "list", "Queue");
     let places = format!("{} to {} of {} entries", first + usize::from(end > 0), end, chosen.len());
-    body.put("<p class=\"note\" id=\"count\" aria-live=\"polite\">{}</p>", &[&places]);
+    body.put("<p class=\"note\"><span id=\"count\" aria-live=\"polite\">{}</span>", &[&places]);
+    let planned = planned(view, &shown, &starts);
+    body.raw(if planned.is_empty() { "</p>" } else { " · <a href=\"#plan\">Expected course ↓</a></p>" });
     table(&mut body, view, &shown, &starts);
     pager(&mut body, chosen.len(), ROWS, asked.page, &|page| asked.link(&asked.state, page));
     body.raw("</section>");
-    plan(&mut body, view, &shown, &starts);
+    plan(&mut body, view, &planned);
     view.page("/jobs", "Jobs", &body)
 }
 
@@ -187,8 +189,8 @@ fn filter(body: &mut Html, view: &View, asked: &Asked, kinds: [u64; KINDS.len()]
         ("account", "Account", &asked.account),
     ] {
         body.put(
-            "<label for=\"f-{}\">{}</label><input id=\"f-{}\" name=\"{}\" value=\"{}\" size=\"10\" autocomplete=\"off\">",
-            &[&name, &label, &name, &name, value],
+            "<label>{} <input name=\"{}\" value=\"{}\" size=\"8\" autocomplete=\"off\"></label>",
+            &[&label, &name, value],
         );
     }
     body.put("<button>Filter</button> <a href=\"{}\">My jobs</a> <a href=\"/jobs\">All</a></form></section>", &[&mine]);
@@ -267,36 +269,37 @@ fn place(body: &mut Html, view: &View, job: &JobRow, expected: Option<&ExpectedS
     }
 }
 
-/// Appends the jobs as a Gantt chart: running ones until their limits, pending ones when they are expected.
-pub(crate) fn plan(body: &mut Html, view: &View, shown: &[JobRow], starts: &HashMap<JobId, &ExpectedStart>) {
+/// Returns the bars of running jobs, until their limits, and of pending ones, when they are expected: some of each.
+fn planned(view: &View, shown: &[JobRow], starts: &HashMap<JobId, &ExpectedStart>) -> Vec<Planned> {
     let now = view.clock.now;
-    let mut all = Vec::new();
+    let (mut running, mut pending) = (Vec::new(), Vec::new());
     for job in shown {
         let limit = job.info.time_limit_s.map(Span::from_secs);
-        let (from, until, class) = match job.info.state {
-            JobState::Running | JobState::Suspended => (job.info.start.unwrap_or(now), job.info.end, "running"),
+        let (from, until, class, list) = match job.info.state {
+            JobState::Running | JobState::Suspended => {
+                (job.info.start.unwrap_or(now), job.info.end, "running", &mut running)
+            }
             JobState::Pending => {
                 let Some(at) = starts.get(&job.info.id).map(|start| start.time).or(job.info.start) else { continue };
                 let at = at.max(now);
-                (at, limit.map(|limit| at + limit), "expected")
+                (at, limit.map(|limit| at + limit), "expected", &mut pending)
             }
             _ => continue,
         };
-        let note = format!(
-            "{} {}: {} to {}",
-            job.array_id(),
-            job.spec.name,
-            view.clock.show(from),
-            match until {
-                Some(until) => view.clock.show(until),
-                None => "no limit".to_owned(),
-            }
-        );
-        all.push(Planned { name: format!("{} {}", job.array_id(), job.spec.name), class, from, until, note });
-        if all.len() == PLANNED {
-            break;
-        }
+        let end = until.map_or_else(|| "no limit".to_owned(), |until| view.clock.show(until));
+        let note = format!("{} {}: {} to {end}", job.array_id(), job.spec.name, view.clock.show(from));
+        list.push(Planned { name: format!("{} {}", job.array_id(), job.spec.name), class, from, until, note });
     }
+    running.sort_by_key(|job| job.until.unwrap_or(Time(u64::MAX)));
+    pending.sort_by_key(|job| job.from);
+    pending.truncate(PLANNED - running.len().min(PLANNED / 2));
+    running.truncate(PLANNED - pending.len());
+    running.into_iter().chain(pending).collect()
+}
+
+/// Appends jobs as a Gantt chart.
+fn plan(body: &mut Html, view: &View, all: &[Planned]) {
+    let now = view.clock.now;
     if all.is_empty() {
         return;
     }
@@ -305,9 +308,9 @@ pub(crate) fn plan(body: &mut Html, view: &View, shown: &[JobRow], starts: &Hash
     let ends = all.iter().filter_map(|job| job.until);
     let until = ends.max().unwrap_or(now + Span::from_secs(3600)).clamp(now + Span::from_secs(600), now + AHEAD);
     let back = Span(until.since(now).0 / 4);
-    let from = all.iter().map(|job| job.from).min().unwrap_or(now).max(Time(now.0.saturating_sub(back.0)));
+    let from = all.iter().map(|job| job.from).min().unwrap_or(now).max(now - back);
     let about = format!("{} jobs until {}. The table has the same times.", all.len(), view.clock.show(until));
-    chart::plan(body, &Caption { id: "g", title: "Jobs over time", about }, &view.clock, (from, until), &all);
+    chart::plan(body, &Caption { id: "g", title: "Jobs over time", about }, &view.clock, (from, until), all);
     body.raw(
         "<p class=\"note\">Pending jobs are drawn where they start if every job runs until its limit.</p></section>",
     );
