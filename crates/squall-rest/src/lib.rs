@@ -9,6 +9,7 @@ mod answer;
 mod caller;
 mod cluster;
 mod connections;
+mod events;
 mod listen;
 mod part;
 mod routes;
@@ -16,6 +17,7 @@ mod rows;
 mod secure;
 mod slurm;
 mod users;
+mod web;
 
 pub use listen::{Listeners, bind};
 pub use routes::run;

@@ -23,9 +23,11 @@ use crate::answer::Failure;
 use crate::caller::{Caller, Callers, Changes, Peer};
 use crate::cluster::Cluster;
 use crate::connections::{Seats, accept_tcp, accept_unix};
+use crate::events::{self, Events};
 use crate::listen::Listeners;
 use crate::rows::{Listed, Rows};
 use crate::slurm;
+use crate::web::{self, Web};
 
 /// What all routes share.
 #[derive(Debug)]
@@ -33,15 +35,19 @@ pub(crate) struct Server {
     pub(crate) cluster: Cluster,
     pub(crate) callers: Callers,
     pub(crate) changes: Changes,
+    pub(crate) web: Web,
+    pub(crate) events: Events,
     pub(crate) rows: Rows,
     pub(crate) listed_jobs: Listed<JobsPage>,
     pub(crate) listed_nodes: Listed<Vec<NodeInfo>>,
 }
 
 impl Server {
-    fn new(place: Place) -> Self {
+    fn new(place: Place, web: Web) -> Self {
         Self {
+            events: Events::new(place.clone()),
             cluster: Cluster::new(place),
+            web,
             callers: Callers::default(),
             changes: Changes::default(),
             rows: Rows::default(),
@@ -59,7 +65,7 @@ pub(crate) type Shared = Arc<Server>;
 pub fn run(place: Place, listeners: Listeners, ready: impl FnOnce()) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(64).build()?;
     runtime.block_on(async {
-        let server = Arc::new(Server::new(place));
+        let server = Arc::new(Server::new(place, Web::new(listeners.is_secure())?));
         let (router, seats) = (routes(server), Seats::default());
         let Listeners { tcp, unix, certificate } = listeners;
         let mut accepting = tokio::task::JoinSet::new();
@@ -84,6 +90,7 @@ fn routes(server: Shared) -> Router {
         .route("/openapi/v3", get(openapi))
         .route("/openapi", get(openapi))
         .route("/squall/v1/why/{job}", get(why))
+        .merge(web::routes())
         .fallback(|| async { Failure::new(StatusCode::NOT_FOUND, "there is no such path") })
         .with_state(server)
 }

@@ -10,6 +10,7 @@ pub mod node;
 pub mod path;
 pub mod sheet;
 pub mod when;
+pub mod why;
 pub mod words;
 
 use std::borrow::Cow;

@@ -1,0 +1,190 @@
+//! What all pages have: head, navigation, the person who looks; and pages about problems.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use jiff::tz::TimeZone;
+use squall_client::ClientError;
+use squall_model::time::Time;
+use squall_text::format::clock::{Clock, Style};
+
+use crate::answer::Failure;
+use crate::routes::Server;
+use crate::web::assets;
+use crate::web::html::Html;
+use crate::web::people::Viewer;
+
+/// The pages in the navigation.
+const TABS: [(&str, &str); 8] = [
+    ("/", "Overview"),
+    ("/jobs", "Jobs"),
+    ("/nodes", "Nodes"),
+    ("/partitions", "Partitions"),
+    ("/reservations", "Reservations"),
+    ("/accounts", "Accounts"),
+    ("/events", "Events"),
+    ("/health", "Health"),
+];
+
+/// Who looks at a page, and when.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) user: String,
+    pub(crate) uid: u32,
+    pub(crate) operator: bool,
+    /// What forms must carry.
+    pub(crate) proof: String,
+    /// Whether the person can log out.
+    pub(crate) by_cookie: bool,
+    pub(crate) cluster: String,
+    pub(crate) clock: Clock,
+}
+
+impl View {
+    pub(crate) async fn of(server: &Server, viewer: &Viewer) -> Result<Self, Problem> {
+        let config = server.cluster.config(None).await?;
+        let Viewer { caller, proof } = viewer;
+        Ok(Self {
+            user: caller.user.clone(),
+            uid: caller.uid,
+            operator: caller.operator,
+            proof: proof.clone(),
+            by_cookie: caller.by_cookie,
+            cluster: config.cluster.clone(),
+            clock: Clock { zone: TimeZone::system(), style: Style::Relative, now: now() },
+        })
+    }
+
+    /// Returns whether the person may act on a job of this user.
+    pub(crate) fn may(&self, owner: u32) -> bool {
+        self.operator || self.uid == owner
+    }
+
+    /// Appends a time: short, with the whole as title. `none`: there is no time.
+    pub(crate) fn time(&self, html: &mut Html, time: Option<Time>, none: &'static str) {
+        let Some(time) = time.filter(|time| time.0 > 0) else {
+            html.put("<span class=\"dim\">{}</span>", &[&none]);
+            return;
+        };
+        let whole = self.clock.local(time).strftime("%Y-%m-%dT%H:%M:%S").to_string();
+        html.put("<time datetime=\"{}\" title=\"{}\">{}</time>", &[&whole, &whole, &self.clock.show(time)]);
+    }
+
+    /// Appends the beginning of a form, with the proof that it is of a page of ours.
+    pub(crate) fn form(&self, html: &mut Html, action: &str) {
+        let proof = &self.proof;
+        html.put(
+            "<form method=\"post\" action=\"{}\"><input type=\"hidden\" name=\"proof\" value=\"{}\">",
+            &[&action, proof],
+        );
+    }
+
+    /// Returns a whole page.
+    pub(crate) fn page(&self, path: &str, title: &str, body: &Html) -> Html {
+        let mut html = head(&format!("{title} · {}", self.cluster));
+        html.put("<header><a class=\"name\" href=\"/\">{}</a><nav aria-label=\"Pages\"><ul>", &[&self.cluster]);
+        for (to, name) in TABS {
+            let form = if to == path {
+                "<li><a href=\"{}\" aria-current=\"page\">{}</a></li>"
+            } else {
+                "<li><a href=\"{}\">{}</a></li>"
+            };
+            html.put(form, &[&to, &name]);
+        }
+        html.put("</ul></nav><div class=\"who\"><span>{}</span>", &[&self.user]);
+        if self.operator {
+            html.raw("<span class=\"tag\">operator</span>");
+        }
+        if self.by_cookie {
+            self.form(&mut html, "/logout");
+            html.raw("<button class=\"quiet\">Log out</button></form>");
+        }
+        html.raw("</div></header><main id=\"main\" tabindex=\"-1\" data-live>");
+        html.add(body).raw("</main><footer><span>As of ");
+        self.time(&mut html, Some(self.clock.now), "");
+        html.raw(
+            "</span><span id=\"live\" role=\"status\"></span>\
+             <span class=\"keys\">Keys: <kbd>j</kbd> <kbd>k</kbd> next and previous row, <kbd>Enter</kbd> opens it, \
+             <kbd>/</kbd> search</span></footer></body></html>\n",
+        );
+        html
+    }
+}
+
+/// Returns the time of this machine.
+pub(crate) fn now() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}
+
+fn head(title: &str) -> Html {
+    let mut html = Html::new();
+    let [css, js] = assets::paths();
+    html.put(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <meta name=\"color-scheme\" content=\"light dark\"><title>{}</title>\
+         <link rel=\"icon\" href=\"data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E\
+         %3Cpath d='M1 4h9M4 8h11M2 12h7' stroke='%232a78d6' stroke-width='2.5' stroke-linecap='round'/%3E%3C/svg%3E\">\
+         <link rel=\"stylesheet\" href=\"{}\"><script src=\"{}\" defer></script>\
+         <noscript><meta http-equiv=\"refresh\" content=\"15\"></noscript></head>\
+         <body><a class=\"skip\" href=\"#main\">Skip to content</a>",
+        &[&title, &css, &js],
+    );
+    html
+}
+
+/// Returns a page without navigation.
+pub(crate) fn alone(title: &str, body: &Html) -> Html {
+    let mut html = head(&format!("{title} · Squall"));
+    html.raw("<main id=\"main\" class=\"alone\" tabindex=\"-1\">").add(body).raw("</main></body></html>\n");
+    html
+}
+
+/// Sends a page.
+pub(crate) fn page(status: StatusCode, html: &Html) -> Response {
+    (status, [(CONTENT_TYPE, "text/html; charset=utf-8")], html.clone().into_string()).into_response()
+}
+
+/// Makes a page in a thread of its own, since it may take a while, and sends it.
+pub(crate) async fn made(make: impl FnOnce() -> Html + Send + 'static) -> Result<Response, Problem> {
+    let html = tokio::task::spawn_blocking(make).await.map_err(|e| ClientError::Lost(e.to_string()))?;
+    Ok((StatusCode::OK, [(CONTENT_TYPE, "text/html; charset=utf-8")], html.into_string()).into_response())
+}
+
+/// Why there is no page.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    pub(crate) status: StatusCode,
+    pub(crate) text: String,
+}
+
+impl Problem {
+    pub(crate) fn missing(text: impl Into<String>) -> Self {
+        Self { status: StatusCode::NOT_FOUND, text: text.into() }
+    }
+}
+
+impl From<Failure> for Problem {
+    fn from(Failure { status, text }: Failure) -> Self {
+        Self { status, text }
+    }
+}
+
+impl From<ClientError> for Problem {
+    fn from(error: ClientError) -> Self {
+        Failure::from(error).into()
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut body = Html::new();
+        let reason = self.status.canonical_reason().unwrap_or("Problem");
+        body.put("<section class=\"card\"><h1>{}</h1><p role=\"alert\">{}</p>", &[&reason, &self.text]);
+        body.raw("<p><a href=\"/\">Overview</a></p></section>");
+        page(self.status, &alone(reason, &body))
+    }
+}

@@ -1,0 +1,156 @@
+//! Health of the cluster: the controller, its journal and scheduler, and nodes that do not answer.
+
+use axum::extract::State;
+use axum::response::Response;
+use squall_model::time::Time;
+use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::info::{Diag, NodeInfo};
+use squall_text::format::counters::{average, minutes};
+
+use crate::routes::Shared;
+use crate::web::frame::{Problem, View, made};
+use crate::web::html::{Html, link};
+use crate::web::overview::card;
+use crate::web::people::Viewer;
+use crate::web::places::{LOOKS, counts};
+
+/// What the controller says about itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Controller {
+    pub(crate) host: String,
+    pub(crate) version: String,
+    pub(crate) trouble: Option<String>,
+    pub(crate) started: Time,
+}
+
+/// `GET /health`.
+pub(crate) async fn show(State(server): State<Shared>, viewer: Viewer) -> Result<Response, Problem> {
+    let (diag, nodes) = (server.cluster.diag(None).await?, server.cluster.nodes(None).await?);
+    let mut controller = Controller::default();
+    if let Answer::Pong { host, version, trouble, started, .. } =
+        server.cluster.ask(&viewer.caller.identity, Request::Ping).await?
+    {
+        controller = Controller { host, version, trouble, started };
+    }
+    let view = View::of(&server, &viewer).await?;
+    made(move || page(&view, &controller, &diag, &nodes)).await
+}
+
+/// Returns the page.
+pub(crate) fn page(view: &View, controller: &Controller, diag: &Diag, nodes: &[NodeInfo]) -> Html {
+    let mut body = Html::new();
+    body.raw("<h1>Health</h1>");
+    let looks = counts(nodes);
+    let silent = nodes.iter().filter(|node| node.known && !node.responds).count() as u64;
+    let mut faults: Vec<String> = Vec::new();
+    faults.extend(controller.trouble.iter().map(|trouble| format!("Submissions are refused: {trouble}.")));
+    if diag.broken > 0 {
+        faults.push(format!("{} broken invariants were found. Each is a bug of the program.", diag.broken));
+    }
+    if looks[6] > 0 {
+        faults.push(format!("{} nodes are down.", looks[6]));
+    }
+    if silent > 0 {
+        faults.push(format!("{silent} nodes do not answer."));
+    }
+    if faults.is_empty() {
+        body.raw("<p class=\"good\" role=\"status\">✓ No trouble is known.</p>");
+    } else {
+        body.raw("<ul class=\"faults\" role=\"alert\">");
+        for fault in &faults {
+            body.put("<li>✕ {}</li>", &[fault]);
+        }
+        body.raw("</ul>");
+    }
+    body.raw("<div class=\"grid\">");
+    about(&mut body, view, controller, diag);
+    let ms = |us: u64| format!("{}.{} ms", us / 1000, us % 1000 / 100);
+    let each = |total, count| ms(average(total, count));
+    group(
+        &mut body,
+        "scheduler",
+        "Scheduler",
+        &[
+            ("Passes", diag.cycles.to_string()),
+            ("Last pass", ms(diag.cycle_last_us)),
+            ("Average pass", each(diag.cycle_total_us, diag.cycles)),
+            ("Longest pass", ms(diag.cycle_max_us)),
+            ("Jobs tried in a pass", average(diag.cycle_depth_total, diag.cycles).to_string()),
+            ("Queue at the last pass", diag.queue_length.to_string()),
+            ("Started by backfill", diag.backfill.jobs.to_string()),
+        ],
+    );
+    group(
+        &mut body,
+        "journal",
+        "Journal",
+        &[
+            ("Records", diag.journal_records.to_string()),
+            ("Events", diag.journal_events.to_string()),
+            ("Bytes", diag.journal_bytes.to_string()),
+            ("Flushes", diag.journal_flushes.to_string()),
+            ("Average flush", each(diag.flush_total_us, diag.journal_flushes)),
+            ("Longest flush", ms(diag.flush_max_us)),
+        ],
+    );
+    group(
+        &mut body,
+        "jobs",
+        "Jobs",
+        &[
+            ("Submitted", diag.jobs_submitted.to_string()),
+            ("Started", diag.jobs_started.to_string()),
+            ("Completed", diag.jobs_completed.to_string()),
+            ("Failed", diag.jobs_failed.to_string()),
+            ("Cancelled", diag.jobs_canceled.to_string()),
+        ],
+    );
+    body.raw("</div>");
+    card(&mut body, "nodes", "Nodes");
+    body.raw("<ul>");
+    for ((class, word), count) in LOOKS.iter().zip(looks).filter(|(_, count)| *count > 0) {
+        body.put("<li><a href=\"{}\">{} {}</a></li>", &[&link("/nodes", &[("state", class)]), &count, word]);
+    }
+    body.raw("</ul></section>");
+    messages(&mut body, diag);
+    view.page("/health", "Health", &body)
+}
+
+fn about(body: &mut Html, view: &View, controller: &Controller, diag: &Diag) {
+    card(body, "controller", "Controller");
+    body.put("<dl class=\"facts\"><div><dt>Host</dt><dd>{}</dd></div><div><dt>Version</dt><dd>{}</dd></div><div><dt>Started</dt><dd>", &[
+        &controller.host,
+        &controller.version,
+    ]);
+    view.time(body, Some(controller.started), "not known");
+    body.put("</dd></div><div><dt>Connections</dt><dd>{} clients, {} nodes</dd></div><div><dt>Counted for</dt><dd>{} min</dd></div></dl></section>", &[
+        &diag.clients,
+        &diag.nodes,
+        &minutes(diag),
+    ]);
+}
+
+fn group(body: &mut Html, id: &'static str, title: &str, all: &[(&str, String)]) {
+    card(body, id, title);
+    body.raw("<dl class=\"facts\">");
+    for (name, value) in all {
+        body.put("<div><dt>{}</dt><dd>{}</dd></div>", &[name, value]);
+    }
+    body.raw("</dl></section>");
+}
+
+fn messages(body: &mut Html, diag: &Diag) {
+    card(body, "messages", "Messages that took the controller most time");
+    let mut all = diag.messages.clone();
+    all.sort_by_key(|(_, _, us)| std::cmp::Reverse(*us));
+    body.raw("<table><thead><tr><th scope=\"col\">Kind</th><th scope=\"col\" class=\"n\">Count</th><th scope=\"col\" class=\"n\">Average</th><th scope=\"col\" class=\"n\">Total</th></tr></thead><tbody>");
+    for (name, count, us) in all.iter().take(12) {
+        body.put("<tr><th scope=\"row\">{}</th><td class=\"n\">{}</td><td class=\"n\">{} µs</td><td class=\"n\">{} ms</td></tr>", &[
+            name,
+            count,
+            &average(*us, *count),
+            &(us / 1000),
+        ]);
+    }
+    body.raw("</tbody></table></section>");
+}

@@ -1,0 +1,467 @@
+//! The page of a job: what was asked and used, its steps, why it waits, and what would let it start sooner.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use axum::response::Response;
+use serde::Deserialize;
+use squall_model::duration::{format_elapsed, format_limit, format_memory_kb, format_memory_mb, format_short};
+use squall_model::id::JobId;
+use squall_model::job::{JobState, Usage};
+use squall_model::wire::client::{AccountingQuery, Answer, JobRef, Request};
+use squall_model::wire::info::{AccountingRow, JobInfo, JobsPage, StepInfo, Why};
+use squall_text::columns::{accounting, jobs as columns};
+use squall_text::format::accounting::{Row, Units, cpu_text};
+use squall_text::format::job::JobRow;
+use squall_text::format::{why, words};
+
+use crate::caller::Identity;
+use crate::routes::{Server, Shared};
+use crate::web::act;
+use crate::web::chart::{self, Caption, Line, percent};
+use crate::web::frame::{Problem, View, made, now};
+use crate::web::history::Used;
+use crate::web::html::{Html, link};
+use crate::web::overview::card;
+use crate::web::people::Viewer;
+use crate::web::row::{self, Rows};
+
+/// Most running steps of which the usage is asked for.
+const MEASURED: usize = 4;
+
+/// What is known of a job beyond its entry in the queue.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) why: Option<Box<Why>>,
+    /// Accounting of the job and its steps; empty: the caller may not see it.
+    pub(crate) rows: Vec<AccountingRow>,
+    /// What running steps have used, over time.
+    pub(crate) used: Vec<(StepInfo, Vec<Used>)>,
+}
+
+/// What may stand in the address.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Asked {
+    #[serde(default)]
+    done: String,
+}
+
+/// `GET /job/ID`.
+pub(crate) async fn show(
+    State(server): State<Shared>,
+    viewer: Viewer,
+    Path(id): Path<String>,
+    Query(asked): Query<Asked>,
+) -> Result<Response, Problem> {
+    let jobs = server.cluster.jobs(None).await?;
+    let view = View::of(&server, &viewer).await?;
+    let who = viewer.caller.identity;
+    let Some(job) = row::find(&jobs, &id).cloned() else { return ended(&server, &who, view, &id).await };
+    let mut known = Known::default();
+    if let Ok(Answer::Why(told)) = server.cluster.ask(&who, Request::Why { job: job.id }).await {
+        known.why = Some(told);
+    }
+    let mine = jobs.owners.get(job.owner as usize).is_some_and(|owner| view.may(owner.uid));
+    if mine && job.attempt.0 > 0 {
+        let query = AccountingQuery { ids: vec![JobRef::Job(job.id)], ..AccountingQuery::default() };
+        known.rows = server.cluster.accounting(&who, query).await.unwrap_or_default();
+        known.rows.retain(|row| row.id == job.id && row.attempt == job.attempt);
+        known.used = measured(&server, &who, &job).await;
+    }
+    made(move || page(&view, &jobs, &job, &known, act::done(&asked.done))).await
+}
+
+/// Asks for what running steps have used so far.
+async fn measured(server: &Server, who: &Identity, job: &JobInfo) -> Vec<(StepInfo, Vec<Used>)> {
+    let mut all = Vec::new();
+    if job.state != JobState::Running {
+        return all;
+    }
+    for step in job.run().steps.iter().filter(|step| step.end.is_none()).take(MEASURED) {
+        let asked = server.cluster.ask(who, Request::Measure { job: job.id, step: step.step }).await;
+        if let Ok(Answer::Measured(usage, _)) = asked {
+            all.push((step.clone(), server.web.usages.add((job.id, job.attempt.0, step.step), now(), usage)));
+        }
+    }
+    all
+}
+
+/// Returns the page.
+pub(crate) fn page(view: &View, jobs: &Arc<JobsPage>, job: &JobInfo, known: &Known, done: &'static str) -> Html {
+    let mut body = Html::new();
+    let Some(job) = Rows::new(view, jobs).of(job) else {
+        body.raw("<p class=\"dim\">There is no such job.</p>");
+        return view.page("/jobs", "Job", &body);
+    };
+    let title = format!("Job {}", job.array_id());
+    body.put("<h1>{} <bdi class=\"dim\">{}</bdi> ", &[&title, &job.spec.name]);
+    row::state(&mut body, job.info.state);
+    body.raw("</h1>");
+    if !done.is_empty() {
+        body.put("<p role=\"status\" class=\"good\">{}</p>", &[&done]);
+    }
+    act::offer(&mut body, view, &job);
+    if let Some(told) = &known.why {
+        reason(&mut body, view, told);
+    }
+    let ran = job.info.attempt.0 > 0;
+    body.raw(if ran { "<div class=\"grid\">" } else { "<div>" });
+    facts(&mut body, view, &job);
+    if ran {
+        usage(&mut body, view, &job, known);
+    }
+    body.raw("</div>");
+    over_time(&mut body, view, known);
+    steps(&mut body, view, &job, known);
+    files(&mut body, &job);
+    fields(&mut body, columns::FIELDS.iter().map(|field| (field.title, field.text(&job))));
+    view.page("/jobs", &title, &body)
+}
+
+fn fact(body: &mut Html, name: &str, value: &str) {
+    if !value.is_empty() {
+        body.put("<div><dt>{}</dt><dd>{}</dd></div>", &[&name, &value]);
+    }
+}
+
+fn facts(body: &mut Html, view: &View, job: &JobRow) {
+    card(body, "facts", "Asked for");
+    body.put(
+        "<dl class=\"facts\"><div><dt>User</dt><dd><a href=\"{}\"><bdi>{}</bdi></a></dd></div>",
+        &[&link("/jobs", &[("user", &job.owner.user)]), &job.owner.user],
+    );
+    fact(body, "Partition", &job.class.partition);
+    fact(body, "Account", &job.class.account);
+    fact(body, "QOS", &job.class.qos);
+    fact(body, "Nodes", &job.info.num_nodes.to_string());
+    fact(body, "Tasks", &job.info.num_tasks.to_string());
+    fact(body, "CPUs", &job.info.num_cpus.to_string());
+    fact(body, "Memory", &if job.info.memory_mb > 0 { format_memory_mb(job.info.memory_mb) } else { String::new() });
+    fact(body, "Generic resources", &job.tres_per_node());
+    fact(body, "Constraint", job.spec.need.constraint.as_deref().unwrap_or_default());
+    fact(body, "Licenses", job.spec.need.licenses.as_deref().unwrap_or_default());
+    fact(body, "Reservation", job.spec.reservation.as_deref().unwrap_or_default());
+    fact(body, "Dependency", &job.info.dependency);
+    fact(body, "Time limit", &job.time_limit());
+    fact(body, "Priority", &job.info.priority.to_string());
+    fact(body, "Requeued", &if job.restarts() > 0 { format!("{} times", job.restarts()) } else { String::new() });
+    for (name, at) in [("Submitted", Some(job.info.submit)), ("Eligible", Some(job.info.eligible))] {
+        body.put("<div><dt>{}</dt><dd>", &[&name]);
+        view.time(body, at, "not known");
+        body.raw("</dd></div>");
+    }
+    let (start, end) = match job.info.state {
+        JobState::Pending => ("Expected start", "Expected end"),
+        JobState::Ended(_) => ("Started", "Ended"),
+        _ => ("Started", "Ends at the latest"),
+    };
+    for (name, at) in [(start, job.info.start), (end, job.info.end)] {
+        body.put("<div><dt>{}</dt><dd>", &[&name]);
+        view.time(body, at, "not known");
+        body.raw("</dd></div>");
+    }
+    if let (Some(start), true) = (job.info.start, job.started()) {
+        fact(body, "Waited", &format_short(start.since(job.info.eligible).secs()));
+        body.raw("<div class=\"wide\"><dt>Where</dt><dd>");
+        row::nodes(body, &job.info.run().nodes);
+        body.raw("</dd></div>");
+    }
+    body.raw("</dl></section>");
+}
+
+fn share(body: &mut Html, name: &str, value: &str, (part, whole): (u64, u64)) {
+    let text = if whole > 0 { format!("{value} · {} %", percent(part, whole)) } else { value.to_owned() };
+    body.put("<div class=\"wide\"><dt>{}</dt><dd>{}", &[&name, &text]);
+    if whole > 0 {
+        chart::meter(body, &format!("{name}: {text}"), whole, &[("used", part)]);
+    }
+    body.raw("</dd></div>");
+}
+
+fn usage(body: &mut Html, view: &View, job: &JobRow, known: &Known) {
+    card(body, "used", "Used");
+    let mut hints = None;
+    body.raw("<dl class=\"facts\">");
+    let (ran, limit) = (job.time_used(), job.info.time_limit_s.unwrap_or(0));
+    share(body, "Time", &format!("{} of {}", format_short(ran), job.time_limit()), (ran, limit));
+    if view.may(job.owner.uid) {
+        let (cpu_s, peak_kb) = total(known);
+        let held_s = ran * u64::from(job.info.num_cpus);
+        let text = format!("{} of {} that it held", format_elapsed(cpu_s), format_elapsed(held_s));
+        share(body, "CPU time", &text, (cpu_s, held_s));
+        let held_kb = job.info.memory_mb * 1024;
+        let of = if held_kb > 0 { format!(" of {}", format_memory_mb(job.info.memory_mb)) } else { String::new() };
+        share(body, "Memory, peak", &format!("{}{of}", memory(peak_kb)), (peak_kb, held_kb));
+        hints = matches!(job.info.state, JobState::Ended(_))
+            .then(|| self::hints((ran, limit), (cpu_s, held_s), (peak_kb, held_kb)));
+    }
+    for (kind, count) in job.granted() {
+        fact(body, kind, &count.to_string());
+    }
+    if let JobState::Ended(_) = job.info.state {
+        fact(body, "Exit code", &words::exit_code(job.exit()));
+        fact(body, "Reason", &Some(job.reason()).filter(|reason| reason != "None").unwrap_or_default());
+    }
+    body.raw("</dl>");
+    if let Some(hints) = hints.filter(|hints| !hints.is_empty()) {
+        body.raw("<h3>Next time</h3><ul class=\"hints\">");
+        for hint in hints {
+            body.put("<li>{}</li>", &[&hint]);
+        }
+        body.raw("</ul>");
+    }
+    if !view.may(job.owner.uid) {
+        body.raw("<p class=\"note\">What it used is for its owner and operators.</p>");
+    }
+    body.raw("</section>");
+}
+
+/// Returns what would let a job like this start sooner: it used much less than it held.
+fn hints(time: (u64, u64), cpu: (u64, u64), memory_kb: (u64, u64)) -> Vec<String> {
+    let mut all = Vec::new();
+    let little = |(used, held): (u64, u64), most: u64| held > 0 && percent(used, held) < most;
+    if little(time, 50) {
+        let limit = format_limit(Some(time.0 + time.0 / 4));
+        all.push(format!(
+            "It ran {}: with --time={limit} the scheduler finds room for it sooner.",
+            format_short(time.0)
+        ));
+    }
+    if little(cpu, 50) && time.0 >= 60 {
+        all.push(format!("Its CPUs worked {} % of the time: fewer may do.", percent(cpu.0, cpu.1)));
+    }
+    if little(memory_kb, 50) && memory_kb.0 > 0 {
+        all.push(format!("It used {} of memory: with less it fits on more nodes.", memory(memory_kb.0)));
+    }
+    all
+}
+
+/// Formats KiB with three figures at most.
+fn memory(kb: u64) -> String {
+    match kb {
+        ..10_240 => format_memory_kb(kb),
+        10_240..10_485_760 => format!("{}M", kb >> 10),
+        _ => format!("{:.1}G", kb as f64 / f64::from(1 << 20)),
+    }
+}
+
+/// Returns CPU time in seconds and peak memory in KiB of a job: of ended steps by accounting, of running ones by what
+/// they said last.
+fn total(known: &Known) -> (u64, u64) {
+    let cpu = |usage: &Usage| usage.user.0.saturating_add(usage.system.0);
+    let ended = known.rows.iter().filter(|row| row.step.is_some() && row.end.is_some()).map(|row| row.usage);
+    let running = known.used.iter().filter_map(|(_, seen)| seen.last()).map(|(_, usage)| *usage);
+    let (mut cpu_us, mut peak) = (0_u64, 0);
+    for usage in ended.chain(running) {
+        cpu_us = cpu_us.saturating_add(cpu(&usage));
+        peak = peak.max(usage.total_rss_kb);
+    }
+    (cpu_us / 1_000_000, peak)
+}
+
+fn reason(body: &mut Html, view: &View, told: &Why) {
+    if told.state != JobState::Pending {
+        if let Some((_, Some(seat))) = &told.runs {
+            card(body, "why", "Place in the network");
+            body.put("<p>{}</p></section>", &[&why::seat_text(seat)]);
+        }
+        return;
+    }
+    card(body, "why", "Why it waits");
+    body.put("<p class=\"lead\">{}</p><table><tbody>", &[&why::headline(told)]);
+    for reason in &told.reasons {
+        body.put(
+            "<tr><th scope=\"row\">{}</th><td>{}</td></tr>",
+            &[&words::pending_reason(reason), &why::meaning(reason)],
+        );
+    }
+    body.raw("</tbody></table>");
+    if told.ahead_total > 0 {
+        let ahead = &told.ahead;
+        body.put(
+            "<p>{} ahead of it: ",
+            &[&if told.ahead_total == 1 { "1 job is".to_owned() } else { format!("{} jobs are", told.ahead_total) }],
+        );
+        for name in ahead {
+            body.put("<a href=\"/job/{}\">{}</a> ", &[&name.id, name]);
+        }
+        body.raw(if told.ahead_total as usize > ahead.len() { "…</p>" } else { "</p>" });
+    }
+    if let Some(start) = &told.start {
+        body.put(
+            "<p>Expected to start: <strong>{}</strong> in {} on {}.</p>",
+            &[&why::when(start.time, &view.clock), &start.partition, &start.nodes],
+        );
+    }
+    for partition in &told.partitions {
+        body.put("<pre>{}</pre>", &[&why::partition_text(partition).trim_end()]);
+    }
+    if !told.changes.is_empty() {
+        body.put(
+            "<h3>It would start {} with any of</h3><table class=\"changes\"><tbody>",
+            &[&if why::never(told) { "only" } else { "sooner" }],
+        );
+        for (change, at) in &told.changes {
+            body.put(
+                "<tr><th scope=\"row\"><code>{}</code></th><td>{}</td></tr>",
+                &[&why::change_text(change), &why::when(*at, &view.clock)],
+            );
+        }
+        body.raw("</tbody></table>");
+    }
+    body.raw("</section>");
+}
+
+fn over_time(body: &mut Html, view: &View, known: &Known) {
+    let Some((step, seen)) = known.used.iter().max_by_key(|(_, seen)| seen.len()).filter(|(_, seen)| seen.len() > 1)
+    else {
+        return;
+    };
+    let cores = |pair: &[Used]| {
+        let [(from, before), (until, after)] = pair else { return None };
+        let us = (after.user.0 + after.system.0).saturating_sub(before.user.0 + before.system.0);
+        Some((*until, us as f64 / until.since(*from).0.max(1) as f64))
+    };
+    let cpu: Vec<_> = seen.windows(2).filter_map(cores).collect();
+    let memory: Vec<_> = seen.iter().map(|(at, usage)| (*at, usage.total_rss_kb as f64 / 1024.0)).collect();
+    let now = cpu.last().map_or(0.0, |(_, cores)| *cores);
+    body.raw("<div class=\"grid\">");
+    card(body, "cpu", &format!("CPUs in use by step {}", step.step));
+    let lines = [Line { name: "in use", class: "c-used", filled: true, points: cpu }];
+    let about = format!("Now {now:.1} of {} CPUs.", step.num_cpus);
+    chart::over_time(
+        body,
+        &Caption { id: "c", title: "CPUs in use", about },
+        &view.clock,
+        "CPUs",
+        f64::from(step.num_cpus),
+        &lines,
+    );
+    body.raw("<p class=\"note\">Seen while this page was open.</p></section>");
+    card(body, "memory", &format!("Memory of step {}", step.step));
+    let about = format!("Now {:.0} MiB.", memory.last().map_or(0.0, |(_, mb)| *mb));
+    let lines = [Line { name: "peak of its tasks", class: "c-running", filled: true, points: memory }];
+    chart::over_time(body, &Caption { id: "m", title: "Memory", about }, &view.clock, "MiB", 1.0, &lines);
+    body.raw("<p class=\"note\">Seen while this page was open.</p></section></div>");
+}
+
+fn steps(body: &mut Html, view: &View, job: &JobRow, known: &Known) {
+    let steps = &job.info.run().steps;
+    if steps.is_empty() {
+        return;
+    }
+    card(body, "steps", "Steps");
+    body.raw(
+        "<table class=\"rows cards\"><thead><tr><th scope=\"col\">Step</th><th scope=\"col\">Name</th><th scope=\"col\">State</th>\
+         <th scope=\"col\" class=\"n\">Tasks</th><th scope=\"col\">Started</th><th scope=\"col\">Ended</th>\
+         <th scope=\"col\" class=\"n\">CPU time</th><th scope=\"col\" class=\"n\">Memory</th><th scope=\"col\">Nodes</th>\
+         </tr></thead><tbody>",
+    );
+    for step in steps.iter().take(100) {
+        let state = step.end.as_ref().map_or(JobState::Running, |(_, outcome)| JobState::Ended(outcome.state));
+        let row = known.rows.iter().find(|row| row.step == Some(step.step) && row.end.is_some()).map(|row| row.usage);
+        let live = known.used.iter().find(|(seen, _)| seen.step == step.step).and_then(|(_, seen)| seen.last());
+        let usage = row.or(live.map(|(_, usage)| *usage));
+        let cpu = usage.map(|u| cpu_text(squall_model::time::Span(u.user.0.saturating_add(u.system.0))));
+        body.put("<tr><th scope=\"row\" data-name=\"Step\">{}</th><td data-name=\"Name\" class=\"cut\"><bdi>{}</bdi></td><td data-name=\"State\">", &[
+            &step.step, &step.name,
+        ]);
+        row::state(body, state);
+        body.put("</td><td class=\"n\" data-name=\"Tasks\">{}</td><td data-name=\"Started\">", &[&step.num_tasks]);
+        view.time(body, Some(step.start), "");
+        body.raw("</td><td data-name=\"Ended\">");
+        view.time(body, step.end.as_ref().map(|(at, _)| *at), "–");
+        body.put("</td><td class=\"n\" data-name=\"CPU time\">{}</td><td class=\"n\" data-name=\"Memory\">{}</td><td data-name=\"Nodes\">", &[
+            &cpu.unwrap_or_default(),
+            &usage.map(|u| memory(u.total_rss_kb)).unwrap_or_default(),
+        ]);
+        row::nodes(body, &step.nodes);
+        body.raw("</td></tr>");
+    }
+    body.raw("</tbody></table>");
+    if steps.len() > 100 {
+        body.put("<p class=\"note\">The first 100 of {} steps.</p>", &[&steps.len()]);
+    }
+    body.raw("</section>");
+}
+
+fn files(body: &mut Html, job: &JobRow) {
+    card(body, "files", "Command and output");
+    body.raw("<dl class=\"facts one\">");
+    fact(body, "Command", &job.command());
+    fact(body, "Submitted by", &job.spec.submit_line);
+    fact(body, "Folder", &job.spec.work_dir);
+    fact(body, "Output", &job.stdout());
+    fact(body, "Errors", &if job.stderr() == job.stdout() { String::new() } else { job.stderr() });
+    body.raw("</dl>");
+    if job.is_batch() {
+        body.put(
+            "<p class=\"note\">This server has no rights to read users' files. On a login host: \
+             <code>tail -f {}</code></p>",
+            &[&job.stdout()],
+        );
+    }
+    body.raw("</section>");
+}
+
+fn fields<'a>(body: &mut Html, all: impl Iterator<Item = (&'a str, String)>) {
+    body.raw("<details class=\"card\" id=\"fields\"><summary>All fields</summary><dl class=\"facts\">");
+    for (name, value) in all.filter(|(_, value)| !["", "(null)", "N/A", "n/a", "NA"].contains(&value.as_str())) {
+        fact(body, name, &value);
+    }
+    body.raw("</dl></details>");
+}
+
+/// Returns the page of a job that has left the controller's memory, from accounting.
+async fn ended(server: &Server, who: &Identity, view: View, id: &str) -> Result<Response, Problem> {
+    let missing = || Problem::missing(format!("There is no job {id} that you may see."));
+    let job = match id.split_once('_') {
+        None => JobRef::Job(JobId(id.parse().map_err(|_| missing())?)),
+        Some((array, index)) => {
+            let index: u32 = index.parse().map_err(|_| missing())?;
+            JobRef::Tasks(JobId(array.parse().map_err(|_| missing())?), [index].into_iter().collect())
+        }
+    };
+    let query = AccountingQuery { ids: vec![job], ..AccountingQuery::default() };
+    let rows = server.cluster.accounting(who, query).await?;
+    if rows.is_empty() {
+        return Err(missing());
+    }
+    made(move || past(&view, rows)).await
+}
+
+/// Returns the page of a job from its rows of accounting.
+pub(crate) fn past(view: &View, rows: Vec<AccountingRow>) -> Html {
+    let (clock, cluster) = (Rc::new(view.clock.clone()), Rc::from(view.cluster.as_str()));
+    let row = |data| Row {
+        data,
+        clock: Rc::clone(&clock),
+        cluster: Rc::clone(&cluster),
+        units: Units::Exact,
+        pids: String::new(),
+    };
+    let mut body = Html::new();
+    let mut title = String::new();
+    for row in rows.into_iter().map(row) {
+        if row.is_step() {
+            body.put(
+                "<details class=\"card\"><summary>Step {} <bdi>{}</bdi>: {}</summary><dl class=\"facts\">",
+                &[&row.id(), &row.data.name, &row.state()],
+            );
+        } else {
+            title = format!("Job {}", row.id());
+            body.put("<h1>{} <bdi class=\"dim\">{}</bdi> ", &[&title, &row.data.name]);
+            row::state(&mut body, row.data.state);
+            body.raw("</h1><section class=\"card\"><h2>Accounting</h2><dl class=\"facts\">");
+        }
+        for column in accounting::FIELDS {
+            let value = (column.get)(&row);
+            if value != "Unknown" && value != "0" {
+                fact(&mut body, column.name, &value);
+            }
+        }
+        body.raw(if row.is_step() { "</dl></details>" } else { "</dl></section>" });
+    }
+    view.page("/jobs", &title, &body)
+}

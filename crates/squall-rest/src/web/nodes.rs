@@ -1,0 +1,361 @@
+//! Nodes: where they stand and in which state, by user, as a list, and each alone.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use axum::response::Response;
+use serde::Deserialize;
+use squall_model::config::Config;
+use squall_model::duration::format_memory_mb;
+use squall_model::hostlist;
+use squall_model::job::JobState;
+use squall_model::wire::info::{JobInfo, JobsPage, NodeInfo};
+use squall_text::format::job::JobRow;
+use squall_text::format::node::{self, NodeState};
+
+use crate::routes::Shared;
+use crate::web::act;
+use crate::web::chart;
+use crate::web::frame::{Problem, View, made};
+use crate::web::html::{Html, encoded, link};
+use crate::web::overview::card;
+use crate::web::people::Viewer;
+use crate::web::places::{LOOKS, counts, groups, look};
+use crate::web::queue::{self, pager};
+use crate::web::row::Rows;
+
+/// Rows of the list.
+const ROWS: usize = 50;
+/// Users that have a colour of their own.
+const USERS: [&str; 8] = ["w1", "w2", "w3", "w4", "w5", "w6", "w7", "w8"];
+
+/// What of the nodes is asked for. Empty: anything.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Asked {
+    /// `user`: colours tell who is where.
+    pub(crate) by: String,
+    pub(crate) state: String,
+    pub(crate) group: String,
+    pub(crate) partition: String,
+    pub(crate) find: String,
+    pub(crate) page: usize,
+}
+
+/// `GET /nodes`.
+pub(crate) async fn show(
+    State(server): State<Shared>,
+    viewer: Viewer,
+    Query(asked): Query<Asked>,
+) -> Result<Response, Problem> {
+    let cluster = &server.cluster;
+    let (nodes, config, jobs) = (cluster.nodes(None).await?, cluster.config(None).await?, cluster.jobs(None).await?);
+    let view = View::of(&server, &viewer).await?;
+    made(move || page(&view, &nodes, &config, &jobs, &asked)).await
+}
+
+/// Returns the page.
+pub(crate) fn page(view: &View, nodes: &Arc<Vec<NodeInfo>>, config: &Config, jobs: &JobsPage, asked: &Asked) -> Html {
+    let mut body = Html::new();
+    body.raw("<h1>Nodes</h1>");
+    card(&mut body, "map", if asked.by == "user" { "Who is where" } else { "States" });
+    body.put("<ul class=\"tabs\"><li><a href=\"/nodes\" aria-current=\"{}\">By state</a></li><li><a href=\"/nodes?by=user\" aria-current=\"{}\">By user</a></li></ul>", &[
+        &(asked.by != "user"),
+        &(asked.by == "user"),
+    ]);
+    let holders = (asked.by == "user").then(|| holders(nodes, jobs));
+    map(&mut body, nodes, config, holders.as_ref());
+    body.raw("</section>");
+    list(&mut body, view, nodes, config, asked);
+    view.page("/nodes", "Nodes", &body)
+}
+
+/// Who holds which nodes: the users with colours, and for each node an index of [`USERS`], or none.
+#[derive(Clone, Debug)]
+pub(crate) struct Holders {
+    users: Vec<(String, u64)>,
+    of: Vec<Option<usize>>,
+    others: u64,
+}
+
+/// Returns the user of each node; of several the one whose job comes first.
+fn holders(nodes: &[NodeInfo], jobs: &JobsPage) -> Holders {
+    let index: HashMap<&str, usize> = nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
+    let mut of = vec![None; nodes.len()];
+    let mut counts: HashMap<u32, u64> = HashMap::new();
+    for job in jobs.jobs.iter().filter(|job| matches!(job.state, JobState::Running | JobState::Suspended)) {
+        for name in hostlist::expand_within(&job.run().nodes, nodes.len()).unwrap_or_default() {
+            let Some(held) = index.get(name.as_str()).map(|at| &mut of[*at]).filter(|held| held.is_none()) else {
+                continue;
+            };
+            let uid = jobs.owners.get(job.owner as usize).map_or(u32::MAX, |owner| owner.uid);
+            *held = Some(uid);
+            *counts.entry(uid).or_default() += 1;
+        }
+    }
+    let mut order: Vec<(u32, u64)> = counts.into_iter().collect();
+    order.sort_unstable_by_key(|(uid, count)| (std::cmp::Reverse(*count), *uid));
+    let others = order.iter().skip(USERS.len()).map(|(_, count)| count).sum();
+    order.truncate(USERS.len());
+    let name = |uid| {
+        jobs.owners.iter().find(|owner| owner.uid == uid).map_or_else(|| "?".to_owned(), |owner| owner.user.clone())
+    };
+    let place = |uid: u32| order.iter().position(|(own, _)| *own == uid).unwrap_or(USERS.len());
+    let of = of.into_iter().map(|held| held.map(place)).collect();
+    Holders { users: order.iter().map(|(uid, count)| (name(*uid), *count)).collect(), of, others }
+}
+
+/// Appends all nodes as small squares, in their groups.
+pub(crate) fn map(body: &mut Html, nodes: &[NodeInfo], config: &Config, holders: Option<&Holders>) {
+    const COLUMNS: usize = 16;
+    let looks = counts(nodes);
+    let (names, classes): (Vec<&'static str>, Vec<usize>) = match holders {
+        None => (LOOKS.iter().map(|(class, _)| *class).collect(), nodes.iter().map(look).collect()),
+        Some(holders) => {
+            let free = USERS.len() + 1;
+            let class = |(node, held): (&NodeInfo, &Option<usize>)| match held {
+                Some(user) => *user,
+                None if look(node) >= 5 => free + 1,
+                None => free,
+            };
+            let names = USERS.into_iter().chain(["others", "idle", "down"]).collect();
+            (names, nodes.iter().zip(&holders.of).map(class).collect())
+        }
+    };
+    match holders {
+        None => {
+            let words: Vec<(&str, String)> =
+                LOOKS.iter().zip(looks).map(|((class, word), n)| (*class, format!("{n} {word}"))).collect();
+            body.raw("<ul class=\"legend\">");
+            for ((class, word), (state, _)) in words.iter().zip(LOOKS).filter(|((_, word), _)| !word.starts_with("0 "))
+            {
+                body.put("<li><a href=\"{}\"><svg class=\"squares\" viewBox=\"0 0 10 10\" width=\"12\" aria-hidden=\"true\"><path class=\"{}\" d=\"M1 5h8\"/></svg> {}</a></li>", &[
+                    &link("/nodes", &[("state", state)]),
+                    class,
+                    word,
+                ]);
+            }
+            body.raw("</ul>");
+        }
+        Some(holders) => {
+            body.raw("<ul class=\"legend\">");
+            for ((user, count), class) in holders.users.iter().zip(USERS) {
+                body.put("<li><a href=\"{}\"><svg class=\"squares\" viewBox=\"0 0 10 10\" width=\"12\" aria-hidden=\"true\"><path class=\"{}\" d=\"M1 5h8\"/></svg> <bdi>{}</bdi> {}</a></li>", &[
+                    &link("/jobs", &[("user", user), ("state", "running")]),
+                    &class,
+                    user,
+                    count,
+                ]);
+            }
+            for (class, word, count) in
+                [("others", "other users", holders.others), ("idle", "nobody", 0), ("down", "down or drained", 0)]
+            {
+                let count = if count > 0 { format!(" {count}") } else { String::new() };
+                body.put("<li><svg class=\"squares\" viewBox=\"0 0 10 10\" width=\"12\" aria-hidden=\"true\"><path class=\"{}\" d=\"M1 5h8\"/></svg> {}{}</li>", &[
+                    &class, &word, &count,
+                ]);
+            }
+            body.raw("</ul>");
+        }
+    }
+    body.raw("<div class=\"racks\">");
+    for group in groups(nodes, config) {
+        let own: Vec<usize> = group.nodes.iter().map(|at| classes[*at]).collect();
+        let looks = counts(group.nodes.iter().map(|at| &nodes[*at]));
+        let about: Vec<String> =
+            LOOKS.iter().zip(looks).filter(|(_, n)| *n > 0).map(|((_, word), n)| format!("{n} {word}")).collect();
+        body.put(
+            "<a class=\"rack\" href=\"{}\"><span>{}</span>",
+            &[&link("/nodes", &[("group", &group.name)]), &group.name],
+        );
+        chart::squares(body, &about.join(", "), COLUMNS, &names, &own);
+        body.raw("</a>");
+    }
+    body.raw("</div>");
+}
+
+fn list(body: &mut Html, view: &View, nodes: &[NodeInfo], config: &Config, asked: &Asked) {
+    let group = Some(&asked.group).filter(|name| !name.is_empty());
+    let members = group.map(|name| groups(nodes, config).into_iter().find(|group| group.name == *name));
+    let members: Vec<usize> = match members {
+        None => (0..nodes.len()).collect(),
+        Some(group) => group.map(|group| group.nodes).unwrap_or_default(),
+    };
+    let fits = |node: &&NodeInfo| {
+        let state = LOOKS[look(node)].0;
+        (asked.state.is_empty() || state == asked.state)
+            && (asked.partition.is_empty() || node.partitions.contains(&asked.partition))
+            && (asked.find.is_empty() || node.name.contains(&asked.find))
+    };
+    let chosen: Vec<&NodeInfo> = members.iter().map(|at| &nodes[*at]).filter(fits).collect();
+    let address = |state: &str, page: usize| {
+        let page = if page > 0 { page.to_string() } else { String::new() };
+        link(
+            "/nodes",
+            &[
+                ("by", &asked.by),
+                ("state", state),
+                ("group", &asked.group),
+                ("partition", &asked.partition),
+                ("find", &asked.find),
+                ("page", &page),
+            ],
+        )
+    };
+    card(body, "list", if asked.group.is_empty() { "List" } else { &asked.group });
+    body.raw("<form class=\"filter\" action=\"/nodes\" role=\"search\">");
+    for (name, label, value) in [("find", "Name", &asked.find), ("partition", "Partition", &asked.partition)] {
+        body.put(
+            "<label>{} <input name=\"{}\" value=\"{}\" size=\"10\" autocomplete=\"off\"></label>",
+            &[&label, &name, value],
+        );
+    }
+    body.raw("<label>State <select name=\"state\"><option value=\"\">any</option>");
+    for (class, word) in LOOKS {
+        let form = if class == asked.state {
+            "<option value=\"{}\" selected>{}</option>"
+        } else {
+            "<option value=\"{}\">{}</option>"
+        };
+        body.put(form, &[&class, &word]);
+    }
+    body.raw("</select></label>");
+    body.raw("<button>Filter</button> <a href=\"/nodes\">All</a></form>");
+    let first = (asked.page * ROWS).min(chosen.len());
+    let end = (first + ROWS).min(chosen.len());
+    let places = format!("{} to {} of {} nodes", first + usize::from(end > 0), end, chosen.len());
+    body.put("<p class=\"note\" id=\"count\" aria-live=\"polite\">{}</p>", &[&places]);
+    body.raw(
+        "<table class=\"rows cards\"><thead><tr><th scope=\"col\">Node</th><th scope=\"col\">State</th><th scope=\"col\">CPUs</th>\
+         <th scope=\"col\">Memory</th><th scope=\"col\">Generic resources</th><th scope=\"col\" class=\"n\">Jobs</th>\
+         <th scope=\"col\" class=\"n\">Load</th><th scope=\"col\">Partitions</th><th scope=\"col\">Reason</th></tr></thead><tbody>",
+    );
+    for node in &chosen[first..end] {
+        line(body, view, node);
+    }
+    body.raw("</tbody></table>");
+    pager(body, chosen.len(), ROWS, asked.page, &|page| address(&asked.state, page));
+    body.raw("</section>");
+}
+
+fn state(body: &mut Html, node: &NodeInfo) {
+    body.put("<span class=\"state\"><svg class=\"squares\" viewBox=\"0 0 10 10\" width=\"10\" aria-hidden=\"true\"><path class=\"{}\" d=\"M1 5h8\"/></svg> {}</span>", &[
+        &LOOKS[look(node)].0,
+        &NodeState::of(node).long(),
+    ]);
+}
+
+fn load(node: &NodeInfo) -> String {
+    format!("{}.{:02}", node.load_centi / 100, node.load_centi % 100)
+}
+
+fn line(body: &mut Html, view: &View, node: &NodeInfo) {
+    body.put(
+        "<tr><th scope=\"row\" data-name=\"Node\"><a href=\"/node/{}\">{}</a></th><td data-name=\"State\">",
+        &[&encoded(&node.name), &node.name],
+    );
+    state(body, node);
+    body.raw("</td><td data-name=\"CPUs\">");
+    let (used, all) = (u64::from(node.cpus_used), u64::from(node.hardware.cpus));
+    body.put("{} <span class=\"dim\">of {}</span>", &[&used, &all]);
+    chart::meter(body, &format!("{used} of {all} CPUs"), all, &[("used", used)]);
+    let memory = (node.memory_used_mb, node.hardware.memory_mb);
+    body.put(
+        "</td><td data-name=\"Memory\">{} <span class=\"dim\">of {}</span>",
+        &[&format_memory_mb(memory.0), &format_memory_mb(memory.1)],
+    );
+    chart::meter(body, "memory held by jobs", memory.1, &[("used", memory.0)]);
+    body.put("</td><td data-name=\"Generic resources\">{}</td><td class=\"n\" data-name=\"Jobs\">{}</td><td class=\"n\" data-name=\"Load\">{}</td><td data-name=\"Partitions\">{}</td><td data-name=\"Reason\" class=\"cut\">", &[
+        &if node.gres.is_empty() { "" } else { &node.gres },
+        &node.jobs_running,
+        &load(node),
+        &node.partitions.join(", "),
+    ]);
+    if let Some((reason, _, at)) = &node.reason {
+        body.put("<bdi>{}</bdi> ", &[reason]);
+        view.time(body, Some(*at), "");
+    }
+    body.raw("</td></tr>");
+}
+
+/// What may stand in the address of a node's page.
+#[derive(Debug, Deserialize)]
+pub(crate) struct AskedOne {
+    #[serde(default)]
+    done: String,
+}
+
+/// `GET /node/NAME`.
+pub(crate) async fn one(
+    State(server): State<Shared>,
+    viewer: Viewer,
+    Path(name): Path<String>,
+    Query(asked): Query<AskedOne>,
+) -> Result<Response, Problem> {
+    let (nodes, jobs) = (server.cluster.nodes(None).await?, server.cluster.jobs(None).await?);
+    let view = View::of(&server, &viewer).await?;
+    let Some(at) = nodes.iter().position(|node| node.name == name) else {
+        return Err(Problem::missing(format!("No node is called {name}.")));
+    };
+    made(move || node_page(&view, &nodes[at], &jobs, act::done(&asked.done))).await
+}
+
+/// Returns the page of a node.
+pub(crate) fn node_page(view: &View, node: &NodeInfo, jobs: &Arc<JobsPage>, done: &'static str) -> Html {
+    let mut body = Html::new();
+    body.put("<h1>Node {} ", &[&node.name]);
+    state(&mut body, node);
+    body.raw("</h1>");
+    if !done.is_empty() {
+        body.put("<p role=\"status\" class=\"good\">{}</p>", &[&done]);
+    }
+    act::offer_node(&mut body, view, &node.name, node.admin);
+    card(&mut body, "facts", "Hardware and use");
+    body.raw("<dl class=\"facts\">");
+    let hardware = &node.hardware;
+    let features = node.features.join(", ");
+    for (name, value) in [
+        ("State", NodeState::of(node).list().join("+")),
+        ("Has", node::has(node)),
+        ("Held by jobs", node::holds(node)),
+        ("Load", load(node)),
+        ("Free memory", format_memory_mb(node.free_mb)),
+        (
+            "Sockets, cores, threads",
+            format!("{}, {}, {}", hardware.sockets, hardware.cores_per_socket, hardware.threads_per_core),
+        ),
+        ("System", format!("{} {}", hardware.os, hardware.arch)),
+        ("Address", hardware.address.clone()),
+        ("Partitions", node.partitions.join(", ")),
+        ("Features", features),
+        ("Reservation", node.reservation.clone()),
+        ("Weight", node.weight.to_string()),
+        ("Version", node.version.clone()),
+        ("Comment", node.comment.clone()),
+    ] {
+        if !value.trim().is_empty() {
+            body.put("<div><dt>{}</dt><dd>{}</dd></div>", &[&name, &value]);
+        }
+    }
+    if let Some((reason, _, at)) = &node.reason {
+        body.put("<div class=\"wide\"><dt>Reason</dt><dd><bdi>{}</bdi> ", &[reason]);
+        view.time(&mut body, Some(*at), "");
+        body.raw("</dd></div>");
+    }
+    for (name, at) in [("Registered", node.registered), ("Last message", node.heard)] {
+        body.put("<div><dt>{}</dt><dd>", &[&name]);
+        view.time(&mut body, Some(at), "never");
+        body.raw("</dd></div>");
+    }
+    body.raw("</dl></section>");
+    card(&mut body, "jobs", "Jobs on it");
+    let holds = |job: &&JobInfo| {
+        !matches!(job.state, JobState::Pending | JobState::Ended(_)) && hostlist::contains(&job.run().nodes, &node.name)
+    };
+    let all = Rows::new(view, jobs);
+    let shown: Vec<JobRow> = jobs.jobs.iter().filter(holds).take(200).filter_map(|job| all.of(job)).collect();
+    queue::table(&mut body, view, &shown, &HashMap::new());
+    body.raw("</section>");
+    view.page("/nodes", &format!("Node {}", node.name), &body)
+}

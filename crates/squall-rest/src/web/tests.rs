@@ -1,0 +1,202 @@
+//! Pages of made-up clusters: what they say, how large they are and how long they take, and that nothing in them is of
+//! users' making but text.
+
+mod fixture;
+
+use std::time::Instant;
+
+use squall_model::id::{JobId, StepNo};
+use squall_model::job::{JobState, NodeTest, PendingReason, Usage};
+use squall_model::policy::{AssocKey, Association, Limit, Policy, Qos, Real};
+use squall_model::reservation::Reservation;
+use squall_model::time::Span;
+use squall_model::wire::client::JobName;
+use squall_model::wire::info::{Diag, LicenseInfo, ReservationInfo, Why, WhyChange, WhyPartition};
+use squall_model::wire::standing::Share;
+
+use crate::web::html::Html;
+use crate::web::{
+    accounts, assets, events, health, job, nodes, overview, partitions, people, queue, reservations, row,
+};
+use fixture::{EVIL, NOW, cluster, expected, view};
+
+/// Elements without an end.
+const VOID: [&str; 6] = ["meta", "link", "input", "br", "img", "hr"];
+
+/// Fails unless elements are nested, attributes quoted, and there is neither script nor style within the page.
+fn check(name: &str, html: &str) {
+    let mut open: Vec<&str> = Vec::new();
+    let mut ids: Vec<&str> = Vec::new();
+    let mut rest = html.strip_prefix("<!DOCTYPE html>\n").unwrap_or_else(|| panic!("{name} is no page"));
+    while let Some(at) = rest.find('<') {
+        assert!(!rest[..at].contains('>'), "{name}: a stray > in {:?}", &rest[..at]);
+        let mut quoted = false;
+        let end = rest[at..].find(|c| {
+            quoted ^= c == '"';
+            c == '>' && !quoted
+        });
+        let end = at + end.unwrap_or_else(|| panic!("{name}: an element is not closed: {:.80}", &rest[at..]));
+        let tag = &rest[at + 1..end];
+        rest = &rest[end + 1..];
+        if let Some(ended) = tag.strip_prefix('/') {
+            let last = open.pop();
+            assert_eq!(last, Some(ended), "{name}: </{ended}> where {last:?} is open, before {rest:.80}");
+            continue;
+        }
+        let element = tag.split([' ', '/']).next().unwrap_or_default();
+        assert!(!element.is_empty() && !["img", "iframe", "object", "style"].contains(&element), "{name}: <{tag}>");
+        for part in tag.split('"').step_by(2) {
+            let handler = part.trim_start().starts_with("on") || part.contains("style=");
+            assert!(!handler, "{name}: <{tag}>: no handlers or styles");
+        }
+        ids.extend(tag.split(" id=\"").skip(1).filter_map(|part| part.split('"').next()));
+        if !tag.ends_with('/') && !VOID.contains(&element) {
+            open.push(element);
+        }
+    }
+    assert!(open.is_empty(), "{name}: {open:?} are left open");
+    let count = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), count, "{name}: an id twice in {ids:?}");
+    assert!(html.contains("<h1>") && html.contains("<main id=\"main\""), "{name}");
+}
+
+fn told() -> Why {
+    Why {
+        job: JobName { id: JobId(8), task: None },
+        state: JobState::Pending,
+        reasons: vec![PendingReason::Resources, PendingReason::Priority],
+        partitions: vec![WhyPartition {
+            name: format!("batch{EVIL}"),
+            nodes: 12,
+            nodes_min: 1,
+            room: false,
+            empty: true,
+            ideal: true,
+            tests: vec![(NodeTest::BusyCpus, "n[01-12]".into(), 12)],
+            misfit: None,
+        }],
+        ahead: vec![JobName { id: JobId(6), task: None }],
+        ahead_total: 3,
+        changes: vec![(WhyChange::Nodes(1), NOW), (WhyChange::Partition(EVIL.into()), NOW + Span::from_secs(600))],
+        ..Why::default()
+    }
+}
+
+/// Returns every page of a cluster.
+fn pages(count: u32, hosts: u32, evil: bool) -> Vec<(&'static str, Html)> {
+    let (seen, view) = (cluster(count, hosts, evil), view());
+    let starts = expected(&seen);
+    let evil = if evil { EVIL } else { "" };
+    let share = Share {
+        id: 1,
+        depth: 1,
+        account: format!("physics{evil}"),
+        user: format!("ann{evil}"),
+        partition: String::new(),
+        shares: Some(10),
+        norm_shares: Real(0.25),
+        raw_usage: Real(360_000.0),
+        norm_usage: Real(0.1),
+        effective_usage: Real(0.4),
+        fairshare: Real(0.5),
+        level: Real(1.0),
+        run_minutes: [0; 3],
+    };
+    let mut policy = Policy::default();
+    let own = Association { limits: [(Limit::GrpCpu, 512)].into(), ..Association::default() };
+    policy.associations.insert(AssocKey::user(&share.account, &share.user), own);
+    policy.qos.insert("high".into(), Qos { description: evil.into(), priority: 10, ..Qos::default() });
+    let reservation = Reservation {
+        name: format!("maint{evil}"),
+        start: NOW - Span::from_secs(60),
+        end: NOW + Span::from_secs(7200),
+        users: vec![format!("ann{evil}")],
+        ..Reservation::default()
+    };
+    let reservation = ReservationInfo { reservation, nodes: "n[01-02]".into(), cores: 64, cpus: 64 };
+    let license = LicenseInfo { name: "matlab".into(), total: 10, used: 4, reserved: 1 };
+    let diag = Diag { broken: 1, messages: vec![(format!("submit{evil}"), 10, 1000)], ..Diag::default() };
+    let jobs = &seen.jobs;
+    let known = job::Known { why: Some(Box::new(told())), ..job::Known::default() };
+    let running = row::find(jobs, "3").unwrap();
+    let usage =
+        |n: u64| Usage { user: Span::from_secs(n * 150), total_rss_kb: 1_000_000 + n * 60_000, ..Usage::default() };
+    let used = (0..60).map(|n| (NOW - Span::from_secs((60 - n) * 10), usage(n))).collect();
+    let measured = job::Known { used: vec![(running.run().steps[0].clone(), used)], ..job::Known::default() };
+    let by_user = nodes::Asked { by: "user".into(), ..nodes::Asked::default() };
+    let find = queue::Asked { find: evil.into(), ..queue::Asked::default() };
+    vec![
+        ("overview", overview::page(&view, &seen)),
+        ("queue", queue::page(&view, jobs, &starts, &queue::Asked::default())),
+        ("found", queue::page(&view, jobs, &starts, &find)),
+        ("pending", job::page(&view, jobs, row::find(jobs, "8").unwrap(), &known, "The job is held.")),
+        ("running", job::page(&view, jobs, running, &measured, "")),
+        ("nodes", nodes::page(&view, &seen.nodes, &seen.config, jobs, &nodes::Asked::default())),
+        ("users", nodes::page(&view, &seen.nodes, &seen.config, jobs, &by_user)),
+        ("node", nodes::node_page(&view, &seen.nodes[0], jobs, "")),
+        ("partitions", partitions::page(&view, &seen.partitions)),
+        ("reservations", reservations::page(&view, &[reservation], &[license])),
+        ("accounts", accounts::page(&view, &[share], &policy, &accounts::Asked::default())),
+        ("events", events::page(&view, jobs, &seen.nodes)),
+        ("health", health::page(&view, &health::Controller::default(), &diag, &seen.nodes)),
+        ("login", people::log_in_page(Some("This token is not valid."))),
+    ]
+}
+
+#[test]
+fn pages_are_well_formed_and_users_texts_are_texts() {
+    for evil in [false, true] {
+        for (name, html) in pages(60, 12, evil) {
+            check(name, html.as_str());
+            assert!(!html.as_str().contains("<script>") && !html.as_str().contains('\u{202e}'), "{name}");
+            assert!(!html.as_str().contains(['\u{7}', '\u{0}']), "{name}");
+        }
+    }
+    for (name, html) in pages(9, 1, false) {
+        check(name, html.as_str());
+    }
+}
+
+#[test]
+fn pages_of_a_large_cluster_are_small_and_quick() {
+    // Screenshots are taken of these pages, too: `SQUALL_PAGES` is the folder.
+    let folder = std::env::var_os("SQUALL_PAGES");
+    let (seen, view) = (cluster(100_000, 10_000, false), view());
+    let starts = expected(&seen);
+    let asked = nodes::Asked { by: "user".into(), ..nodes::Asked::default() };
+    let last = queue::Asked { page: 1999, ..queue::Asked::default() };
+    let makers: Vec<(&str, Box<dyn Fn() -> Html>)> = vec![
+        ("overview", Box::new(|| overview::page(&view, &seen))),
+        ("queue", Box::new(|| queue::page(&view, &seen.jobs, &starts, &queue::Asked::default()))),
+        ("last", Box::new(|| queue::page(&view, &seen.jobs, &starts, &last))),
+        ("nodes", Box::new(|| nodes::page(&view, &seen.nodes, &seen.config, &seen.jobs, &nodes::Asked::default()))),
+        ("users", Box::new(|| nodes::page(&view, &seen.nodes, &seen.config, &seen.jobs, &asked))),
+        ("node", Box::new(|| nodes::node_page(&view, &seen.nodes[77], &seen.jobs, ""))),
+        ("events", Box::new(|| events::page(&view, &seen.jobs, &seen.nodes))),
+    ];
+    let mut told = String::new();
+    for (name, make) in makers {
+        let began = Instant::now();
+        let html = make();
+        let took = began.elapsed();
+        told += &format!("{name}: {} B, {} ms\n", html.as_str().len(), took.as_millis());
+        assert!(html.as_str().len() < 300_000, "{told}");
+        if let Some(folder) = &folder {
+            std::fs::write(std::path::Path::new(folder).join(format!("{name}.html")), html.as_str()).unwrap();
+        }
+    }
+    if let Some(folder) = &folder {
+        std::fs::write(std::path::Path::new(folder).join("sizes.txt"), &told).unwrap();
+        for (name, html) in pages(60, 256, false) {
+            std::fs::write(std::path::Path::new(folder).join(format!("small-{name}.html")), html.as_str()).unwrap();
+        }
+        for (path, text) in assets::paths().iter().zip([assets::CSS, assets::JS]) {
+            let file = std::path::Path::new(folder).join(path.trim_start_matches('/'));
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        }
+    }
+    assert!(assets::JS.len() < 6000 && StepNo::BATCH.0 > 0);
+}

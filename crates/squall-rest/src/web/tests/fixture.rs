@@ -1,0 +1,207 @@
+//! Made-up clusters.
+
+use std::sync::Arc;
+
+use jiff::tz::TimeZone;
+use squall_model::config::{Config, PartitionConfig, SwitchConfig};
+use squall_model::event::NodeAdmin;
+use squall_model::id::{Attempt, JobId, StepNo};
+use squall_model::job::{EndState, ExitCode, JobSpec, JobState, Outcome, Owner, PendingReason};
+use squall_model::policy::PreemptMode;
+use squall_model::resource::Hardware;
+use squall_model::time::{Span, Time};
+use squall_model::wire::info::{
+    ExpectedStart, JobClass, JobInfo, JobsPage, NodeInfo, PartitionInfo, RunInfo, StepInfo,
+};
+use squall_text::format::clock::{Clock, Style};
+
+use crate::web::frame::View;
+use crate::web::history::Sample;
+use crate::web::overview::Seen;
+
+/// 2026-11-21T08:00:00 UTC.
+pub(crate) const NOW: Time = Time::from_secs(1_795_248_000);
+
+/// A text that is harmful wherever it is not escaped.
+pub(crate) const EVIL: &str = "<script>alert(1)</script>\"'><img src=x onerror=y>\u{202e}\u{7}&";
+
+pub(crate) fn view() -> View {
+    View {
+        user: "ann".into(),
+        uid: 1000,
+        operator: true,
+        proof: "proof".into(),
+        by_cookie: true,
+        cluster: "squall".into(),
+        clock: Clock { zone: TimeZone::UTC, style: Style::Relative, now: NOW },
+    }
+}
+
+fn spec(name: &str) -> Arc<JobSpec> {
+    let work_dir = "/home/ann".into();
+    Arc::new(JobSpec { name: name.into(), work_dir, command: format!("/home/ann/{name}.sh"), ..JobSpec::default() })
+}
+
+/// Returns a cluster with this many jobs and nodes. `evil`: all names of users are harmful.
+pub(crate) fn cluster(jobs: u32, nodes: u32, evil: bool) -> Seen {
+    let named = |name: &str| if evil { format!("{name}{EVIL}") } else { name.to_owned() };
+    let names = ["relax", "train", "assemble", "fluid", "render"];
+    let users = ["ann", "bert", "chloe", "dev", "eve", "fred", "gita", "hans", "ines", "juri", "kim", "lea"];
+    let owner = |(at, user): (usize, &&str)| {
+        Arc::new(Owner { uid: 1000 + at as u32, gid: 100, groups: vec![100], user: named(user), group: named("users") })
+    };
+    let page = JobsPage {
+        specs: names.iter().map(|name| spec(&named(name))).collect(),
+        owners: users.iter().enumerate().map(owner).collect(),
+        classes: ["batch", "gpu"]
+            .iter()
+            .map(|name| Arc::new(JobClass { partition: named(name), account: named("physics"), qos: "normal".into() }))
+            .collect(),
+        jobs: (1..=jobs).map(|id| job(id, jobs, nodes)).collect(),
+        now: NOW,
+        ..JobsPage::default()
+    };
+    let width = nodes.to_string().len().max(2);
+    let all: Vec<NodeInfo> = (1..=nodes).map(|n| node(n, width, &named("disk"))).collect();
+    let partition = |name: &str| PartitionInfo {
+        config: PartitionConfig { name: named(name), max_time_s: Some(86_400), ..PartitionConfig::default() },
+        preempt_mode: PreemptMode::Off,
+        nodes: format!("n[{:0width$}-{nodes}]", 1),
+        num_nodes: nodes,
+        num_cpus: nodes * 64,
+    };
+    let racks = (0..nodes / 64).map(|rack| SwitchConfig {
+        name: format!("rack{:02}", rack + 1),
+        nodes: format!("n[{:0width$}-{:0width$}]", rack * 64 + 1, rack * 64 + 64),
+    });
+    let config = Config { cluster: "squall".into(), switches: racks.collect(), ..Config::default() };
+    let history = (0..360_u32).map(|at| {
+        let wave = (f64::from(at) / 40.0).sin() * 0.2 + 0.7;
+        let cpus = u64::from(nodes) * 64;
+        Sample {
+            at: NOW - Span::from_secs((360 - u64::from(at)) * 60),
+            cpus_used: (cpus as f64 * wave) as u64,
+            cpus,
+            running: (f64::from(jobs) * wave / 2.0) as u64,
+            pending: (f64::from(jobs) * (1.0 - wave)) as u64,
+        }
+    });
+    Seen {
+        jobs: Arc::new(page),
+        nodes: Arc::new(all),
+        partitions: Arc::new(vec![partition("batch"), partition("gpu")]),
+        config: Arc::new(config),
+        history: history.collect(),
+    }
+}
+
+fn node(n: u32, width: usize, reason: &str) -> NodeInfo {
+    let hardware = Hardware { cpus: 64, memory_mb: 262_144, sockets: 2, cores_per_socket: 32, ..Hardware::default() };
+    // Jobs lie side by side, so neighbours often are in the same state; every 7th is not.
+    let kind = (n / 23).wrapping_mul(2_654_435_761) >> 20;
+    let used = match (kind % 8, n % 7) {
+        (0..=3, _) => 64,
+        (4..=5, 0) => 64,
+        (4..=5, _) => 24,
+        _ => 0,
+    };
+    let (admin, up) = match n % 211 {
+        13 => (NodeAdmin::Drain, true),
+        57 => (NodeAdmin::Resume, false),
+        _ => (NodeAdmin::Resume, true),
+    };
+    NodeInfo {
+        name: format!("n{n:0width$}"),
+        up,
+        responds: up,
+        known: true,
+        admin,
+        reason: (admin == NodeAdmin::Drain || !up).then(|| (reason.to_owned(), 0, NOW - Span::from_secs(3600))),
+        hardware,
+        cpus_used: used,
+        memory_used_mb: u64::from(used) * 4096,
+        jobs_running: used / 16,
+        load_centi: used * 98,
+        partitions: vec!["batch".into()],
+        ..NodeInfo::default()
+    }
+}
+
+fn job(id: u32, jobs: u32, nodes: u32) -> JobInfo {
+    let state = match id % 10 {
+        0 => JobState::Ended(EndState::Completed),
+        1 if id % 100 == 1 => JobState::Ended(EndState::Failed),
+        2 if id % 100 == 2 => JobState::Ended(EndState::Cancelled { by: 1000 }),
+        1..=5 => JobState::Running,
+        _ => JobState::Pending,
+    };
+    let reason = match (state, id % 4) {
+        (JobState::Pending, 0) => PendingReason::Resources,
+        (JobState::Pending, 1) => PendingReason::Dependency,
+        (JobState::Pending, _) => PendingReason::Priority,
+        _ => PendingReason::None,
+    };
+    let submit = NOW - Span::from_secs(60 + u64::from(id) % 40_000);
+    let started = !matches!(state, JobState::Pending);
+    let start = submit + Span::from_secs(u64::from(id % 977));
+    let first = id * 7 % nodes.max(1) + 1;
+    let width = nodes.to_string().len().max(2);
+    let count = id % 4 + 1;
+    let ended = match state {
+        JobState::Ended(state) => Some(Outcome { state, exit: ExitCode::OK, reason: None }),
+        _ => None,
+    };
+    let run = RunInfo {
+        outcome: ended.clone(),
+        nodes: format!("n[{first:0width$}-{:0width$}]", (first + count - 1).min(nodes)),
+        steps: vec![StepInfo {
+            step: StepNo::BATCH,
+            name: "batch".into(),
+            nodes: format!("n{first:0width$}"),
+            num_nodes: 1,
+            num_cpus: 16,
+            num_tasks: 1,
+            memory_mb: 0,
+            start,
+            time_limit_s: None,
+            end: ended.map(|outcome| (start + Span::from_secs(600), outcome)),
+        }],
+        ..RunInfo::default()
+    };
+    JobInfo {
+        id: JobId(id),
+        task: None,
+        pending_tasks: None,
+        array_limit: None,
+        spec: id % 5,
+        owner: (id % 997) * (id % 997) % 12,
+        class: u32::from(id % 9 == 0),
+        state,
+        reason,
+        attempt: Attempt(u32::from(started)),
+        priority: jobs - id + 1,
+        submit,
+        eligible: submit,
+        start: started.then_some(start).or_else(|| (id < 60).then(|| NOW + Span::from_secs(u64::from(id) * 150))),
+        end: started.then(|| if matches!(state, JobState::Running) { start + Span::from_secs(44_000) } else { start }),
+        time_limit_s: Some(3600 * u64::from(id % 5 + 1)),
+        num_nodes: count,
+        num_cpus: count * 16,
+        num_tasks: count,
+        memory_mb: 65_536,
+        dependency: String::new(),
+        het: None,
+        run: started.then(|| Box::new(run)),
+    }
+}
+
+/// Returns expected starts of the first pending jobs.
+pub(crate) fn expected(seen: &Seen) -> Vec<ExpectedStart> {
+    let pending = seen.jobs.jobs.iter().filter(|job| job.state == JobState::Pending).take(50);
+    let start = |(at, job): (usize, &JobInfo)| ExpectedStart {
+        id: job.id,
+        time: NOW + Span::from_secs(600 * (at as u64 + 1)),
+        nodes: "n[01-04]".into(),
+    };
+    pending.enumerate().map(start).collect()
+}

@@ -1,0 +1,423 @@
+//! Why a job is pending, and what would let it start, in words.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use squall_model::duration::{format_elapsed, format_memory_mb};
+use squall_model::job::{JobState, NodeTest, PendingReason, Seat, Together};
+use squall_model::policy::{Limit, Scope, Tres, Whose};
+use squall_model::resource::Memory;
+use squall_model::time::Time;
+use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhyStart};
+
+use crate::format::clock::Clock;
+use crate::format::words;
+
+/// Returns all that is known about why a job is pending, as lines.
+pub fn text(told: &Why, clock: &Clock) -> String {
+    let mut text = String::new();
+    if told.state != JobState::Pending {
+        let mut text = format!("Job {} does not wait: it is {}", told.job, words::state(told.state).0);
+        let Some((nodes, seat)) = &told.runs else { return text + ".\n" };
+        let _ = writeln!(text, " on {nodes}.");
+        if let Some(seat) = seat {
+            let _ = writeln!(text, "{}", seat_text(seat));
+        }
+        return text;
+    }
+    let never = never(told);
+    let _ = writeln!(text, "{}", headline(told));
+    for reason in &told.reasons {
+        let _ = writeln!(text, "  {:<24} {}", words::pending_reason(reason), meaning(reason));
+    }
+    if let Some(begin) = told.begin {
+        let _ = writeln!(text, "Not before: {}", clock.show(begin));
+    }
+    if !told.dependency.is_empty() {
+        let _ = writeln!(text, "Depends on: {}", told.dependency);
+    }
+    for (name, wanted, free) in &told.licenses {
+        let _ = writeln!(text, "License {name}: {wanted} wanted, {free} free");
+    }
+    for (name, start, end) in &told.reservations {
+        let _ = writeln!(text, "Reservation {name}: {} to {}", clock.show(*start), clock.show(*end));
+    }
+    for partition in &told.partitions {
+        text.push_str(&partition_text(partition));
+    }
+    if told.ahead_total > 0 {
+        let named: Vec<String> = told.ahead.iter().map(ToString::to_string).collect();
+        let more = if told.ahead_total as usize > named.len() { ", …" } else { "" };
+        let jobs = if told.ahead_total == 1 { "job is" } else { "jobs are" };
+        let _ = writeln!(text, "{} {jobs} ahead of it: {}{more}", told.ahead_total, named.join(", "));
+    }
+    if let Some(WhyStart { time, partition, nodes, prism }) = &told.start {
+        let prism = prism.as_ref().map_or(String::new(), |prism| format!(", the prism {prism}"));
+        let time = when(*time, clock);
+        let _ = writeln!(text, "Expected to start: {time} in {partition} on {nodes}{prism}");
+    }
+    if !told.changes.is_empty() {
+        let _ = writeln!(text, "It would start {} with any of:", if never { "only" } else { "sooner" });
+        told.changes.iter().for_each(|(change, time)| {
+            let _ = writeln!(text, "  {:<32} {}", change_text(change), when(*time, clock));
+        });
+    }
+    text
+}
+
+/// Returns whether a pending job can't start even if all nodes are idle and up.
+pub fn never(told: &Why) -> bool {
+    !told.partitions.is_empty() && told.partitions.iter().all(|one| !one.room && !one.ideal)
+}
+
+/// Returns a sentence about a pending job: that it waits, or can never start, and the main reason.
+pub fn headline(told: &Why) -> String {
+    let first = told.reasons.first().map_or("nothing: it starts soon", words::pending_reason);
+    if never(told) {
+        format!("Job {} can never start as it is: {first}.", told.job)
+    } else {
+        format!("Job {} waits. Main reason: {first}.", told.job)
+    }
+}
+
+/// Describes where a job's nodes lie in the network, and why they were chosen.
+pub fn seat_text(seat: &Seat) -> String {
+    match seat {
+        Seat::Asked(prism) => format!("These are the prism {prism}, as it asked for."),
+        Seat::Listed(prism) => format!("These are the prism {prism}, a shape of the topology file's list."),
+        Seat::Prism(prism) => {
+            format!("These are the prism {prism}: of those that were free the one that suited best.")
+        }
+        Seat::Order(order) => {
+            format!("No prism of so many nodes was free when it started: they were put together in the order {order}.")
+        }
+        Seat::Groups(kind, names) if names.len() == 1 => format!("These are all at {kind} {}.", names[0]),
+        Seat::Groups(kind, names) => {
+            format!("No {kind} had so many free when it started: they are at {}.", names.join(", "))
+        }
+    }
+}
+
+/// Formats the expected start of a job; `now` if it is not in the future.
+pub fn when(time: Time, clock: &Clock) -> String {
+    if time <= clock.now { "now".to_owned() } else { clock.show(time) }
+}
+
+/// Returns what a job lacks in a partition, as lines.
+pub fn partition_text(partition: &WhyPartition) -> String {
+    let mut text = format!(
+        "Partition {}: needs {} of {} nodes; {}\n",
+        partition.name,
+        partition.nodes_min.max(1),
+        partition.nodes,
+        match (partition.room, partition.empty, partition.ideal) {
+            (true, ..) => "there is room for it now",
+            (false, true, _) => "it will fit when running jobs end",
+            (false, false, true) => "it fits when nodes that are down or reserved are back",
+            (false, false, false) => "it does not fit, though all were idle and up",
+        }
+    );
+    for (test, nodes, count) in &partition.tests {
+        let _ = writeln!(text, "  {count:>6} {:<44} {nodes}", test_text(*test));
+    }
+    if let Some(misfit) = &partition.misfit {
+        let _ = writeln!(text, "  {}", misfit_text(misfit));
+    }
+    text
+}
+
+/// Describes why a job does not fit although enough nodes are free: they do not lie together as the job requires.
+fn misfit_text(misfit: &WhyMisfit) -> String {
+    let enough = if misfit.free { "Enough nodes have room" } else { "There are nodes enough" };
+    let shapes = misfit.shapes.join(", ");
+    let what = match misfit.together {
+        Together::Contiguous => "they do not follow each other".to_owned(),
+        Together::Switches => "at more leaf switches than it wants".to_owned(),
+        Together::Geometry => format!("no prism of {shapes} is free among them"),
+        Together::Grid => format!("no prism on which its grid lies well is free among them, such as {shapes}"),
+        Together::Prism => format!("no prism with links of its own is free among them, such as {shapes}"),
+        Together::Ring => "no run of them on one ring is long enough".to_owned(),
+    };
+    let options = misfit.options.iter().map(|(option, value)| match value.as_str() {
+        "" => format!("--{option}"),
+        value => format!("--{option}={value}"),
+    });
+    let options = options.collect::<Vec<_>>().join(" ");
+    let by = match (options.as_str(), misfit.together) {
+        ("", Together::Prism) => " (a job of that size wants one unless --network=local or tolerant)".to_owned(),
+        ("", _) => String::new(),
+        (options, _) => format!(" ({options})"),
+    };
+    format!("{enough}, but {what}{by}")
+}
+
+/// Returns a short explanation of a pending reason, and what may be done.
+pub fn meaning(reason: &PendingReason) -> Cow<'static, str> {
+    let words = match reason {
+        PendingReason::None => "it starts soon",
+        PendingReason::Resources => "what it needs is in use or not available",
+        PendingReason::Priority => "jobs with a higher priority come first",
+        PendingReason::Dependency => "another job must come first",
+        PendingReason::DependencyNeverSatisfied => "what it depends on can not happen any more: cancel it",
+        PendingReason::BeginTime => "its begin time lies ahead",
+        PendingReason::JobHeldUser => "it is held: scontrol release",
+        PendingReason::JobHeldAdmin => "an operator holds it",
+        PendingReason::JobArrayTaskLimit => "the limit of its array's running tasks (%N) is reached",
+        PendingReason::PartitionNodeLimit => "more nodes than the partition allows or has",
+        PendingReason::PartitionConfig => "more CPUs than the partition has: ask for fewer tasks or CPUs",
+        PendingReason::PartitionTimeLimit => "longer than the partition allows: scontrol update TimeLimit=",
+        PendingReason::PartitionDown | PendingReason::PartitionInactive => "its partition starts no jobs now",
+        PendingReason::ReqNodeNotAvail => "the nodes that would do are down, drained or reserved",
+        PendingReason::BadConstraints => "no nodes have what it asks for",
+        PendingReason::Licenses => "other jobs hold its licenses",
+        PendingReason::Reservation => "its reservation has not begun",
+        PendingReason::ReservationDeleted => "its reservation is gone: scontrol update or scancel",
+        PendingReason::LaunchFailed(_) => "it could not be started there, and is tried again",
+        PendingReason::JobHoldMaxRequeue => "it was requeued too often: scontrol release",
+        PendingReason::Cleaning => "its last run is not gone from all nodes yet",
+        PendingReason::Limit(whose, limit) => return Cow::Owned(limit_text(*whose, *limit)),
+    };
+    Cow::Borrowed(words)
+}
+
+/// Describes the limit that a job has reached, and tells which command shows it.
+fn limit_text(whose: Whose, limit: Limit) -> String {
+    use Limit as L;
+    let what = match (limit, limit.tres()) {
+        (_, Some(tres)) => tres_text(limit.scope(), tres),
+        (L::GrpJobs, _) => "the limit of running jobs of all its users together is reached".into(),
+        (L::GrpSubmit, _) => "the limit of submitted jobs of all its users together is reached".into(),
+        (L::GrpWall, _) => "the limit of running time of all its users together is reached".into(),
+        (L::MaxJobs | L::UserJobs, _) => "its user's limit of running jobs is reached".into(),
+        (L::MaxSubmit | L::UserSubmit, _) => "its user's limit of submitted jobs is reached".into(),
+        (L::AccountJobs, _) => "its account's limit of running jobs is reached".into(),
+        (L::AccountSubmit, _) => "its account's limit of submitted jobs is reached".into(),
+        _ => Cow::Borrowed("it asks for a longer time than a job may have"),
+    };
+    match whose {
+        Whose::Association => format!("{what}, by its association: sacctmgr show assoc"),
+        Whose::Qos => format!("{what}, by its QOS: sacctmgr show qos"),
+    }
+}
+
+/// Describes a limit of one resource that a job has reached.
+fn tres_text(scope: Scope, tres: Tres) -> Cow<'static, str> {
+    let (more, fewer, noun) = match tres {
+        Tres::Cpu => ("more", "fewer", "CPUs"),
+        Tres::Mem => ("more", "less", "memory"),
+        Tres::Node => ("more", "fewer", "nodes"),
+        Tres::Gpu => ("more", "fewer", "GPUs"),
+    };
+    let text = match scope {
+        Scope::Grp => format!("the limit of {noun} of all its users together is reached"),
+        Scope::GrpUsed => format!("the budget of {noun} of all its users together is used up"),
+        Scope::GrpDue => format!("running jobs of all its users will use up their budget of {noun}"),
+        Scope::Job => format!("it asks for {more} {noun} than a job may have"),
+        Scope::JobDue => format!("it asks for {noun} for a longer time than a job may have"),
+        Scope::Node => format!("it asks for {more} {noun} on each node than a job may have"),
+        Scope::User => format!("its user's limit of {noun} is reached"),
+        Scope::Account => format!("its account's limit of {noun} is reached"),
+        Scope::Least => format!("it asks for {fewer} {noun} than a job must have"),
+    };
+    text.into()
+}
+
+fn test_text(test: NodeTest) -> &'static str {
+    match test {
+        NodeTest::Free => "free for it",
+        NodeTest::Unusable => "down or drained",
+        NodeTest::Silent => "not answering",
+        NodeTest::Unlisted => "not named by --nodelist",
+        NodeTest::Excluded => "excluded by --exclude",
+        NodeTest::Reserved => "kept by a reservation",
+        NodeTest::Features => "lack a feature of --constraint",
+        NodeTest::TmpDisk => "have too little scratch space",
+        NodeTest::FewCpus => "have too few CPUs",
+        NodeTest::LittleMemory => "have too little memory",
+        NodeTest::FewGres => "have too few GPUs or other resources",
+        NodeTest::BusyCpus => "CPUs held by jobs",
+        NodeTest::BusyMemory => "memory held by jobs",
+        NodeTest::BusyGres => "GPUs or other resources held by jobs",
+        NodeTest::OtherUsers => "other users' jobs on it (--exclusive=user)",
+    }
+}
+
+/// Returns a change of a job, as the option that makes it.
+pub fn change_text(change: &WhyChange) -> String {
+    match change {
+        WhyChange::WithoutNodelist => "no --nodelist".to_owned(),
+        WhyChange::WithoutExclude => "no --exclude".to_owned(),
+        WhyChange::WithoutConstraint => "no --constraint".to_owned(),
+        WhyChange::WithoutExclusive => "no --exclusive".to_owned(),
+        WhyChange::WithoutSwitches => "no --switches".to_owned(),
+        WhyChange::WithoutGeometry => "no --geometry".to_owned(),
+        WhyChange::WithoutGrid => "no --grid".to_owned(),
+        WhyChange::Network => "--network=local or tolerant".to_owned(),
+        WhyChange::WithoutContiguous => "no --contiguous".to_owned(),
+        WhyChange::WithoutLicenses => "no --licenses".to_owned(),
+        WhyChange::WithoutReservation => "no --reservation".to_owned(),
+        WhyChange::WithoutGres => "no --gres and --gpus".to_owned(),
+        WhyChange::Tasks(tasks) => format!("--ntasks={tasks}"),
+        WhyChange::Nodes(nodes) => format!("--nodes={nodes}"),
+        WhyChange::CpusPerTask(cpus) => format!("--cpus-per-task={cpus}"),
+        WhyChange::Memory(Memory::PerCpuMb(mb)) => format!("--mem-per-cpu={}", format_memory_mb(*mb)),
+        WhyChange::Memory(Memory::PerNodeMb(mb)) => format!("--mem={}", format_memory_mb(*mb)),
+        WhyChange::Memory(Memory::Unset) => "no --mem".to_owned(),
+        WhyChange::TimeLimit(seconds) => format!("--time={}", format_elapsed(*seconds)),
+        WhyChange::Partition(name) => format!("--partition={name}"),
+    }
+}
+
+/// Returns the JSON of `squall why --json`.
+pub fn json(told: &Why) -> serde_json::Value {
+    let seat = told.runs.as_ref().and_then(|(_, seat)| seat.as_ref());
+    let partition = |one: &WhyPartition| {
+        let tests = one.tests.iter().map(
+            |(test, nodes, count)| serde_json::json!({"test": format!("{test:?}"), "nodes": nodes, "count": count}),
+        );
+        serde_json::json!({
+            "partition": one.name,
+            "nodes": one.nodes,
+            "needs": one.nodes_min,
+            "room_now": one.room,
+            "room_when_empty": one.empty,
+            "room_when_all_are_up": one.ideal,
+            "tests": tests.collect::<Vec<_>>(),
+            "misfit": one.misfit.as_ref().map(|misfit| serde_json::json!({
+                "together": format!("{:?}", misfit.together),
+                "options": misfit.options,
+                "enough_free": misfit.free,
+                "shapes": misfit.shapes,
+            })),
+        })
+    };
+    let changes = told.changes.iter();
+    let changes =
+        changes.map(|(change, time)| serde_json::json!({"change": change_text(change), "start_time": time.secs()}));
+    let licenses = told.licenses.iter();
+    let licenses =
+        licenses.map(|(name, wanted, free)| serde_json::json!({"name": name, "wanted": wanted, "free": free}));
+    let reservations = told.reservations.iter().map(
+        |(name, start, end)| serde_json::json!({"name": name, "start_time": start.secs(), "end_time": end.secs()}),
+    );
+    serde_json::json!({
+        "job": told.job.to_string(),
+        "state": words::state(told.state).0,
+        "nodes": told.runs.as_ref().map(|(nodes, _)| nodes),
+        "seat": seat.map(seat_text),
+        "reason": told.reasons.first().map(words::pending_reason),
+        "reasons": told.reasons.iter().map(words::pending_reason).collect::<Vec<_>>(),
+        "not_before": told.begin.map(Time::secs),
+        "dependency": told.dependency,
+        "licenses": licenses.collect::<Vec<_>>(),
+        "reservations": reservations.collect::<Vec<_>>(),
+        "partitions": told.partitions.iter().map(partition).collect::<Vec<_>>(),
+        "ahead": told.ahead.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "ahead_total": told.ahead_total,
+        "start": told.start.as_ref().map(|start| serde_json::json!({
+            "time": start.time.secs(),
+            "partition": start.partition,
+            "nodes": start.nodes,
+            "prism": start.prism,
+        })),
+        "changes": changes.collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_model::id::JobId;
+    use squall_model::job::{JobState, NodeTest, PendingReason, Seat, Together};
+    use squall_model::policy::{Limit, Whose};
+    use squall_model::wire::client::JobName;
+    use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhyStart};
+
+    use super::{json, text};
+    use crate::format::clock::{Clock, Style};
+
+    #[test]
+    fn who_runs_is_told_where() {
+        let clock = Clock { zone: jiff::tz::TimeZone::UTC, style: Style::Standard, now: squall_model::time::Time(0) };
+        let told = |seat: Option<Seat>| {
+            let job = JobName { id: JobId(3), task: None };
+            let runs = Some(("n[1-8]".to_owned(), seat));
+            text(&Why { job, state: JobState::Running, runs, ..Why::default() }, &clock)
+        };
+        let runs = "Job 3 does not wait: it is RUNNING on n[1-8].\n";
+        assert_eq!(told(None), runs);
+        let order = "No prism of so many nodes was free when it started: they were put together in the order 2Y.\n";
+        assert_eq!(told(Some(Seat::Order("2Y".into()))), format!("{runs}{order}"));
+        let leaves = Seat::Groups("switch".into(), vec!["s1".into(), "s2".into()]);
+        let text = "No switch had so many free when it started: they are at s1, s2.\n";
+        assert_eq!(told(Some(leaves)), format!("{runs}{text}"));
+    }
+
+    #[test]
+    fn everything_is_told_the_binding_reason_first() {
+        let name = |id| JobName { id: JobId(id), task: None };
+        let partition = WhyPartition {
+            name: "debug".into(),
+            nodes: 4,
+            nodes_min: 2,
+            room: false,
+            empty: true,
+            ideal: true,
+            tests: vec![(NodeTest::Free, "n4".into(), 1), (NodeTest::BusyGres, "n[1-3]".into(), 3)],
+            misfit: Some(WhyMisfit {
+                together: Together::Geometry,
+                options: vec![("geometry".into(), "2x1x1".into())],
+                free: true,
+                shapes: vec!["2x1x1".into(), "1x2x1".into()],
+            }),
+        };
+        let told = Why {
+            job: name(12),
+            state: JobState::Pending,
+            reasons: vec![
+                PendingReason::Licenses,
+                PendingReason::Resources,
+                PendingReason::Limit(Whose::Qos, Limit::GrpCpu),
+            ],
+            licenses: vec![("foo".into(), 2, 1)],
+            reservations: vec![("maint".into(), squall_model::time::Time(0), squall_model::time::Time::from_secs(60))],
+            partitions: vec![partition],
+            ahead: vec![name(9), name(10)],
+            ahead_total: 7,
+            start: Some(WhyStart {
+                time: squall_model::time::Time::from_secs(7200),
+                partition: "debug".into(),
+                nodes: "n[1-2]".into(),
+                prism: Some("2x1x1 at 0x0x0 of t".into()),
+            }),
+            changes: vec![
+                (WhyChange::Nodes(1), squall_model::time::Time(0)),
+                (WhyChange::Partition("long".into()), squall_model::time::Time::from_secs(60)),
+            ],
+            ..Why::default()
+        };
+        let clock = Clock { zone: jiff::tz::TimeZone::UTC, style: Style::Standard, now: squall_model::time::Time(0) };
+        let seen = text(&told, &clock);
+        for part in [
+            "Job 12 waits. Main reason: Licenses.",
+            "QOSGrpCpuLimit           the limit of CPUs of all its users together is reached, by its QOS: sacctmgr show qos",
+            "License foo: 2 wanted, 1 free",
+            "Reservation maint: 1970-01-01T00:00:00 to 1970-01-01T00:01:00",
+            "Partition debug: needs 2 of 4 nodes; it will fit when running jobs end",
+            "     3 GPUs or other resources held by jobs         n[1-3]",
+            "Enough nodes have room, but no prism of 2x1x1, 1x2x1 is free among them (--geometry=2x1x1)",
+            "7 jobs are ahead of it: 9, 10, …",
+            "Expected to start: 1970-01-01T02:00:00 in debug on n[1-2], the prism 2x1x1 at 0x0x0 of t\n",
+            "sooner with any of:\n  --nodes=1                        now\n  --partition=long                 1970-01-01T00:01:00\n",
+        ] {
+            assert!(seen.contains(part), "{part:?} in {seen}");
+        }
+        assert_eq!(json(&told)["reason"], "Licenses");
+        let mut never = told.clone();
+        never.partitions[0] = WhyPartition { ideal: false, empty: false, ..never.partitions[0].clone() };
+        let seen = text(&never, &clock);
+        assert!(seen.starts_with("Job 12 can never start as it is: Licenses.\n"), "faults.md D12: {seen}");
+        assert!(seen.contains("It would start only with any of:"), "{seen}");
+        let runs = Why { job: name(3), state: JobState::Running, ..Why::default() };
+        assert_eq!(text(&runs, &clock), "Job 3 does not wait: it is RUNNING.\n");
+    }
+}
