@@ -17,6 +17,7 @@ use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhyStart
 use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail, live};
 use squall_text::format::clock::Clock;
+use squall_text::format::colour;
 use squall_text::format::words;
 use squall_text::options::Arg;
 use squall_text::options::flag::{Flag, flag};
@@ -33,7 +34,8 @@ pub(crate) static PAGE: Page = Page {
     notes: "\
 Says why a job waits: every reason with the one that counts first, which nodes fail which test,
 who is ahead of it, when it is expected to start, and which change by itself would let it start
-sooner.
+sooner. With the variable SQUALL_COLOR=auto, states have colours on a terminal, unless NO_COLOR
+is set.
 ",
 };
 
@@ -62,16 +64,21 @@ fn why(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         Ok(_) => return call.failed("squall why", &unexpected()),
         Err(e) => return call.failed("squall why", &e),
     };
-    let clock = call.clock(call.now);
-    let text = if given.has("json") { format!("{:#}\n", json(&told)) } else { text(&told, &clock) };
+    let (clock, coloured) = (call.clock(call.now), call.coloured()?);
+    let text = if given.has("json") { format!("{:#}\n", json(&told)) } else { text(&told, &clock, coloured) };
     call.print(&text);
     Ok(())
 }
 
-fn text(told: &Why, clock: &Clock) -> String {
+fn text(told: &Why, clock: &Clock, coloured: bool) -> String {
+    let painted = |text: &str, colour: Option<&str>| match colour.filter(|_| coloured) {
+        Some(colour) => format!("{colour}{text}{}", colour::END),
+        None => text.to_owned(),
+    };
     let mut text = String::new();
     if told.state != JobState::Pending {
-        let mut text = format!("Job {} does not wait: it is {}", told.job, words::state(told.state).0);
+        let state = words::state(told.state).0;
+        let mut text = format!("Job {} does not wait: it is {}", told.job, painted(state, colour::of_state(state)));
         let Some((nodes, seat)) = &told.runs else { return text + ".\n" };
         let _ = writeln!(text, " on {nodes}.");
         if let Some(seat) = seat {
@@ -83,9 +90,9 @@ fn text(told: &Why, clock: &Clock) -> String {
     let first = reasons.first().copied().unwrap_or("nothing: it starts soon");
     let never = !told.partitions.is_empty() && told.partitions.iter().all(|one| !one.room && !one.ideal);
     let _ = if never {
-        writeln!(text, "Job {} can never start as it is: {first}.", told.job)
+        writeln!(text, "Job {} can never start as it is: {}.", told.job, painted(first, Some(colour::RED)))
     } else {
-        writeln!(text, "Job {} waits. Main reason: {first}.", told.job)
+        writeln!(text, "Job {} waits. Main reason: {}.", told.job, painted(first, Some(colour::YELLOW)))
     };
     for reason in &told.reasons {
         let _ = writeln!(text, "  {:<24} {}", words::pending_reason(reason), meaning(reason));
@@ -382,7 +389,7 @@ mod tests {
         let told = |seat: Option<Seat>| {
             let job = JobName { id: JobId(3), task: None };
             let runs = Some(("n[1-8]".to_owned(), seat));
-            text(&Why { job, state: JobState::Running, runs, ..Why::default() }, &clock)
+            text(&Why { job, state: JobState::Running, runs, ..Why::default() }, &clock, false)
         };
         let runs = "Job 3 does not wait: it is RUNNING on n[1-8].\n";
         assert_eq!(told(None), runs);
@@ -437,7 +444,7 @@ mod tests {
             ..Why::default()
         };
         let clock = Clock { zone: jiff::tz::TimeZone::UTC, style: Style::Standard, now: squall_model::time::Time(0) };
-        let seen = text(&told, &clock);
+        let seen = text(&told, &clock, false);
         for part in [
             "Job 12 waits. Main reason: Licenses.",
             "QOSGrpCpuLimit           the limit of CPUs of all its users together is reached, by its QOS: sacctmgr show qos",
@@ -455,10 +462,12 @@ mod tests {
         assert_eq!(json(&told)["reason"], "Licenses");
         let mut never = told.clone();
         never.partitions[0] = WhyPartition { ideal: false, empty: false, ..never.partitions[0].clone() };
-        let seen = text(&never, &clock);
+        let seen = text(&never, &clock, false);
         assert!(seen.starts_with("Job 12 can never start as it is: Licenses.\n"), "faults.md D12: {seen}");
         assert!(seen.contains("It would start only with any of:"), "{seen}");
         let runs = Why { job: name(3), state: JobState::Running, ..Why::default() };
-        assert_eq!(text(&runs, &clock), "Job 3 does not wait: it is RUNNING.\n");
+        assert_eq!(text(&runs, &clock, false), "Job 3 does not wait: it is RUNNING.\n");
+        assert_eq!(text(&runs, &clock, true), "Job 3 does not wait: it is \u{1b}[32mRUNNING\u{1b}[0m.\n");
+        assert!(text(&told, &clock, true).starts_with("Job 12 waits. Main reason: \u{1b}[33mLicenses\u{1b}[0m.\n"));
     }
 }
