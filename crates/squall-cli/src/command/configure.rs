@@ -32,10 +32,10 @@ impl Plan {
         };
         let kept = given.as_ref().map(|given| given.lacks_beside(&there)).unwrap_or_default();
         let Some(given) = given.filter(|given| !resumes(&there, given)) else {
-            kept.iter().for_each(|name| {
+            for name in kept {
                 let path = place.config().with_file_name(name);
                 eprintln!("squall up: {} stays in force: delete it to go on without", path.display());
-            });
+            }
             let checked = there.check().map_err(|e| e.to_string())?;
             return Self { checked, files: None, before: Some(there) }.accepted(options);
         };

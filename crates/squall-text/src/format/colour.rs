@@ -11,17 +11,25 @@ pub const YELLOW: &str = "\u{1b}[33m";
 /// Begins cyan: nodes in use, jobs that end.
 pub const CYAN: &str = "\u{1b}[36m";
 
-/// Returns what begins the colour of a state of jobs or nodes, given in its long or its short form. None: the text is no
-/// state, or one without a colour.
+/// States of jobs and nodes in their long and short forms, by colour.
+const STATES: [(&str, &str); 4] = [
+    (GREEN, "RUNNING R COMPLETED CD idle"),
+    (CYAN, "COMPLETING CG allocated alloc mixed mix completing comp"),
+    (
+        YELLOW,
+        "PENDING PD SUSPENDED S CANCELLED CA PREEMPTED PR REQUEUED RQ draining drng drained drain maint reserved resv",
+    ),
+    (
+        RED,
+        "FAILED F TIMEOUT TO NODE_FAIL NF BOOT_FAIL BF DEADLINE DL OUT_OF_MEMORY OOM down fail failing failg unknown unk",
+    ),
+];
+
+/// Returns what begins the colour of a state of jobs or nodes. None: the text is no state, or one without a colour.
 pub fn of_state(state: &str) -> Option<&'static str> {
-    Some(match state {
-        silent if silent.ends_with('*') => RED,
-        "RUNNING" | "R" | "COMPLETED" | "CD" | "idle" => GREEN,
-        "COMPLETING" | "CG" | "allocated" | "alloc" | "mixed" | "mix" | "completing" | "comp" => CYAN,
-        "PENDING" | "PD" | "SUSPENDED" | "S" | "CANCELLED" | "CA" | "PREEMPTED" | "PR" | "REQUEUED" | "RQ" => YELLOW,
-        "draining" | "drng" | "drained" | "drain" | "maint" | "reserved" | "resv" => YELLOW,
-        "FAILED" | "F" | "TIMEOUT" | "TO" | "NODE_FAIL" | "NF" | "BOOT_FAIL" | "BF" | "DEADLINE" | "DL" => RED,
-        "OUT_OF_MEMORY" | "OOM" | "down" | "fail" | "failing" | "failg" | "unknown" | "unk" => RED,
-        _ => return None,
-    })
+    // The node does not answer.
+    if state.ends_with('*') {
+        return Some(RED);
+    }
+    STATES.iter().find(|(_, states)| states.split(' ').any(|known| known == state)).map(|(colour, _)| *colour)
 }
