@@ -53,7 +53,7 @@ tarball: package-build ## a tarball in target/package to unpack into /usr/local,
 package-test: ## installs the Debian packages in a fresh Debian 12 with systemd, runs jobs, upgrades, removes (as root; wants debootstrap, cargo-deb; minutes)
 	packaging/test-deb
 
-demo: build ## a 4-node cluster on this machine: batch, srun, array, dependency, sacct
+demo: build ## a 4-node cluster on this machine: batch, srun, array, dependency, MPI, sacct; SQUALL_STATE=DIR: in that cluster
 	scripts/demo $(SQUALL)
 
 test: ## everything that must hold: lints, simulator, instructions of a job, unit, property and end-to-end tests, crashes (scaled)

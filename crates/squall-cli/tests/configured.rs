@@ -162,6 +162,22 @@ fn d6_a_running_cluster_keeps_its_configuration_and_an_ended_one_takes_another()
     assert!(c.ok(&["up", "--config", "b.toml"]).contains("runs already"));
 }
 
+#[test]
+fn files_that_are_gone_beside_the_configuration_and_stay_in_force_are_named() {
+    let c = Cluster::new("kept");
+    c.write("a.toml", "[[nodes]]\nname = \"n1\"\n");
+    c.write("gres.conf", "Name=gpu Count=1\n");
+    assert!(!c.ok(&["up", "--config", "a.toml"]).contains("stays in force"));
+    c.ok(&["down"]);
+    std::fs::remove_file(c.dir.join("gres.conf")).unwrap();
+    let named = format!("{} stays in force: delete it", c.state().join("gres.conf").display());
+    assert!(c.ok(&["up", "--config", "a.toml"]).contains(&named));
+    c.ok(&["down"]);
+    c.write("a.toml", "kill_wait_s = 20\n[[nodes]]\nname = \"n1\"\n");
+    assert!(!c.ok(&["up", "--config", "a.toml"]).contains("stays in force"));
+    assert!(!c.state().join("gres.conf").exists());
+}
+
 /// faults.md V11
 #[test]
 fn d6_the_same_start_with_a_port_resumes() {

@@ -271,9 +271,34 @@ fn logs_have_levels_and_fields_and_are_opened_again_at_sighup() {
     c.ok(&["scontrol", "update", "nodename=a1", "state=drain", "reason=bad fan"]);
     let log = read("controller.log");
     assert!(log.contains(" INFO  node drained node=a1 reason=\"bad fan\" uid="), "{log}");
+    what_changes_the_configuration_is_logged(&c, &read);
     c.ok(&["down"]);
     let said = c.squall_with(&["controller"], "SQUALL_LOG", "loud");
     assert!(text(&said).contains("SQUALL_LOG: `loud` is no log level"), "{}", text(&said));
+}
+
+/// Partitions that change, a configuration that is refused, and one that changes the level alone.
+fn what_changes_the_configuration_is_logged(c: &Cluster, read: &dyn Fn(&str) -> String) {
+    c.ok(&["scontrol", "create", "partitionname=more", "nodes=a1"]);
+    c.ok(&["scontrol", "update", "partitionname=more", "state=drain"]);
+    c.ok(&["scontrol", "delete", "partitionname=more"]);
+    let config = c.state().join("squall.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, format!("{text}[[nodes]]\nname = \"a1\"\n")).unwrap();
+    assert!(!c.squall(&["scontrol", "reconfigure"]).status.success());
+    std::fs::write(&config, text.replace("\"debug\"", "\"trace\"")).unwrap();
+    c.ok(&["scontrol", "reconfigure"]);
+    let shown = c.ok(&["scontrol", "show", "config"]);
+    assert!(shown.contains("SlurmctldDebug          = trace"), "{shown}");
+    let log = read("controller.log");
+    for line in [
+        " INFO  partition changed partition=more\n",
+        " INFO  partition deleted partition=more\n",
+        " INFO  configuration read\n",
+        " WARN  new configuration refused, the one before stays in force problem=",
+    ] {
+        assert!(log.contains(line), "{line}{log}");
+    }
 }
 
 #[test]

@@ -104,6 +104,13 @@ impl ConfigFiles {
             && (self.topology.is_none() || self.topology == other.topology)
     }
 
+    /// Returns the names of `gres.conf` and the topology file, where `other` has them and this configuration does not.
+    pub fn lacks_beside(&self, other: &Self) -> Vec<&'static str> {
+        let devices = other.devices.as_ref().filter(|_| self.devices.is_none()).map(|_| DEVICES);
+        let topology = other.topology.as_ref().filter(|_| self.topology.is_none()).map(|(name, _)| *name);
+        devices.into_iter().chain(topology).collect()
+    }
+
     /// Parses and checks all files. The error names the file and the line.
     pub fn check(&self) -> Result<Checked, ControllerError> {
         let wrong = |path: PathBuf| move |problem| ControllerError::Config { path, problem };

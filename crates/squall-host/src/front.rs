@@ -95,7 +95,7 @@ async fn serve(place: &Place) -> Result<(), ControllerError> {
     let files = crate::sys::limits::raise_open_files();
     let found = cells(place)?;
     let configs: Vec<Config> = found.iter().map(|(_, config)| config.clone()).collect();
-    configs.iter().take(1).for_each(|config| logging::configure(config.slurmctld_debug.0));
+    configs.iter().take(1).for_each(|config| logging::configure(config.slurmctld_debug));
     let logging = spawn_local(logging::reopen_at_hangups());
     let cells =
         Cells::new(&configs).map_err(|problem| ControllerError::Config { path: place.cells_folder(), problem })?;

@@ -290,7 +290,7 @@ impl Daemon {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Config::default(),
             Err(e) => return Err(e),
         };
-        logging::configure(config.slurmd_debug.0);
+        logging::configure(config.slurmd_debug);
         let hardware = Machine::detect().configured(&config, &args.name);
         let all = life::node_names(&config).map_err(io::Error::other)?;
         let boot = Boot {

@@ -11,6 +11,8 @@ mod cluster;
 mod connections;
 mod events;
 mod listen;
+mod metrics;
+mod own;
 mod part;
 mod routes;
 mod rows;

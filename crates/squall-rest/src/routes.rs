@@ -5,15 +5,12 @@ use std::sync::{Arc, LazyLock};
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{FromRequestParts, Path, State};
+use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
 use axum::routing::{any, get};
-use squall_client::unexpected;
 use squall_files::place::Place;
-use squall_model::id::JobId;
-use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::{JobsPage, NodeInfo};
 use squall_text::rest::openapi;
 use squall_text::shapes::Version;
@@ -23,10 +20,10 @@ use crate::answer::Failure;
 use crate::caller::{Caller, Callers, Changes, Peer};
 use crate::cluster::Cluster;
 use crate::connections::{Seats, accept_tcp, accept_unix};
-use crate::events::{self, Events};
+use crate::events::Events;
 use crate::listen::Listeners;
 use crate::rows::{Listed, Rows};
-use crate::slurm;
+use crate::{metrics, own, slurm};
 use crate::web::{self, Web};
 
 /// What all routes share.
@@ -89,7 +86,9 @@ fn routes(server: Shared) -> Router {
         .route("/openapi.json", get(openapi))
         .route("/openapi/v3", get(openapi))
         .route("/openapi", get(openapi))
-        .route("/squall/v1/why/{job}", get(why))
+        .route("/metrics", get(metrics::all))
+        .route("/metrics/{part}", get(metrics::part))
+        .nest("/squall/v1", own::routes())
         .merge(web::routes())
         .fallback(|| async { Failure::new(StatusCode::NOT_FOUND, "there is no such path") })
         .with_state(server)
@@ -110,12 +109,4 @@ async fn openapi() -> Response {
     static DOCUMENT: LazyLock<Bytes> =
         LazyLock::new(|| openapi::document(&Version::ALL).to_json().unwrap_or_default().into());
     slurm::json(&StatusCode::OK, DOCUMENT.clone())
-}
-
-/// `GET /squall/v1/why/{job}`: why a job is pending.
-async fn why(State(server): State<Shared>, caller: Caller, Path(job): Path<u32>) -> Result<String, Failure> {
-    match server.cluster.ask(&caller.identity, Request::Why { job: JobId(job) }).await? {
-        Answer::Why(why) => Ok(format!("{why:?}")),
-        _ => Err(unexpected().into()),
-    }
 }

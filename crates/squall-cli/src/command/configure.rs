@@ -30,7 +30,12 @@ impl Plan {
         let Some(there) = before else {
             return fresh(options, given).and_then(|files| Self::new(options, files, None));
         };
+        let kept = given.as_ref().map(|given| given.lacks_beside(&there)).unwrap_or_default();
         let Some(given) = given.filter(|given| !resumes(&there, given)) else {
+            for name in kept {
+                let path = place.config().with_file_name(name);
+                eprintln!("squall up: {} stays in force: delete it to go on without", path.display());
+            }
             let checked = there.check().map_err(|e| e.to_string())?;
             return Self { checked, files: None, before: Some(there) }.accepted(options);
         };

@@ -73,6 +73,7 @@ fn own(page: &Page, args: &[OsString], deed: impl FnOnce(&Arguments) -> Result<S
     let given = match page.parse(args) {
         Ok(given) => given,
         Err(problem) => {
+            let problem = problem.replace('\n', "; ");
             eprintln!("squall {name}: error: {problem}; see `squall {name} --help`");
             return ExitCode::FAILURE;
         }

@@ -24,7 +24,8 @@ pub(crate) static PAGE: Page = Page {
     notes: "\
 Says why a job waits: every reason with the one that counts first, which nodes fail which test,
 who is ahead of it, when it is expected to start, and which change by itself would let it start
-sooner.
+sooner. With the variable SQUALL_COLOR=auto, states have colours on a terminal, unless NO_COLOR
+is set.
 ",
 };
 
@@ -53,8 +54,8 @@ fn why(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         Ok(_) => return call.failed("squall why", &unexpected()),
         Err(e) => return call.failed("squall why", &e),
     };
-    let clock = call.clock(call.now);
-    let text = if given.has("json") { format!("{:#}\n", json(&told)) } else { text(&told, &clock) };
+    let (clock, coloured) = (call.clock(call.now), call.coloured()?);
+    let text = if given.has("json") { format!("{:#}\n", json(&told)) } else { text(&told, &clock, coloured) };
     call.print(&text);
     Ok(())
 }

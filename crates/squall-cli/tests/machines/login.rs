@@ -91,6 +91,7 @@ fn users_commands_work_on_a_login_host_as_on_the_head() {
     site.join("n2");
     join(&mut site);
     site.until_up(&["n1", "n2"]);
+    demo(&site);
     jobs(&site);
     steps(&site);
     allocations(&site);
@@ -221,18 +222,38 @@ fn a_node_may_be_a_login_host(site: &Site) {
     site.until_up(&["n2"]);
 }
 
+/// A program of a user on the login host, in the folder `work`.
+fn program(site: &Site, words: &[&str]) -> Command {
+    let setpriv = site.command_as("login", ADA, &[]);
+    // The same environment and namespace, with another program in the place of squall.
+    let squall = env!("CARGO_BIN_EXE_squall");
+    let args: Vec<_> = setpriv.get_args().map(ToOwned::to_owned).filter(|arg| arg != squall).collect();
+    let mut program = Command::new(setpriv.get_program());
+    program.args(args).args(words).current_dir(site.path("work"));
+    program.env_clear().envs(setpriv.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    program.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    program
+}
+
+/// All that `make demo` does: batch, srun, array, dependency, MPI, sacct.
+fn demo(site: &Site) {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/demo");
+    let done = program(site, &["bash", script, env!("CARGO_BIN_EXE_squall")]).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success(), "{said}{}", String::from_utf8_lossy(&done.stderr));
+    assert!(!said.contains("squall up") && !said.contains("squall down"), "{said}");
+    for part in ["runs on n[1-2] with 2 tasks\n", "1: task 1 of 2 on n", "square of 7 is 49\nall squares are there\n"] {
+        assert!(said.contains(part), "{part}{said}");
+    }
+    assert_eq!(std::fs::read_dir(site.path("work")).unwrap().count(), 0, "its files are removed");
+}
+
 /// Commands wait for a controller that restarts.
 fn the_controller_restarts(site: &Site) {
     let stop = site.path("work/stop");
     let squall = env!("CARGO_BIN_EXE_squall");
     let script = format!("n=0; while [ ! -e {stop} ]; do {squall} squeue -h || exit 1; n=$((n+1)); done; echo $n");
-    let setpriv = site.command_as("login", ADA, &[]);
-    // The same environment and namespace, with a shell in the place of squall.
-    let args: Vec<_> = setpriv.get_args().map(ToOwned::to_owned).filter(|arg| arg != squall).collect();
-    let mut shell = Command::new(setpriv.get_program());
-    shell.args(args).args(["sh", "-c", &script]).current_dir(site.path("work"));
-    shell.env_clear().envs(setpriv.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let shell = shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let shell = program(site, &["sh", "-c", &script]).spawn().unwrap();
     site.ok(&["down", "--keep-jobs"]);
     site.ok(&["up"]);
     site.ok(&["squeue"]);

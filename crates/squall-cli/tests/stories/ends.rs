@@ -52,6 +52,9 @@ fn out_of_memory(c: &Cluster) {
     let id = c.sbatch(&["--mem=40M", "-o", "oom.out", "--wrap", eat]);
     assert_eq!(c.end_of(&id), "OUT_OF_MEMORY|0:125");
     assert!(c.read("oom.out").to_lowercase().contains("oom"), "{}", c.read("oom.out"));
+    // The limit is less than the kernel counts for the step daemon itself.
+    let said = c.run(&["srun", "--mem=6M", "bash", "-c", eat]).err;
+    assert!(said.contains("Out Of Memory") && !said.contains("step daemon died"), "{said}");
 }
 
 fn requeue(c: &Cluster) {

@@ -1,6 +1,6 @@
-//! Logs state changes of nodes and jobs, from events that have become durable.
+//! Logs state changes of nodes, partitions and jobs, from events that have become durable.
 //!
-//! Changes of nodes are logged at `info`, those of jobs at `debug`. The three lines of a short job cost 42,000
+//! Changes of nodes and partitions are logged at `info`, those of jobs at `debug`. The three lines of a short job cost 42,000
 //! instructions in the build that tests run, more than half of the controller's work for the whole job; while they are
 //! not logged, they cost 130.
 
@@ -21,6 +21,12 @@ pub(super) fn log(state: &State, records: &[Record]) {
             Event::NodeRegistered { .. } | Event::NodeDown { .. } | Event::NodeUp { .. } | Event::NodesSet { .. } => {
                 log_nodes(state, event);
             }
+            Event::PartitionSet { name, state } => {
+                info!(partition = name, state = format!("{state:?}").to_lowercase(), "partition set");
+            }
+            Event::PartitionChanged { name, config: Some(_) } => info!(partition = name, "partition changed"),
+            Event::PartitionChanged { name, config: None } => info!(partition = name, "partition deleted"),
+            Event::Configured { .. } => info!("configuration read"),
             _ if jobs => log_job(state, event),
             _ => {}
         }
@@ -87,6 +93,7 @@ fn word(state: EndState) -> String {
 mod tests {
     use squall_engine::control::state::State;
     use squall_engine::control::state::node::Node;
+    use squall_model::config::PartitionState;
     use squall_model::event::{Event, NodeAdmin};
     use squall_model::id::{JobId, NodeId};
     use squall_model::job::{EndState, ExitCode, Outcome};
@@ -106,15 +113,21 @@ mod tests {
         let events = vec![
             Event::NodeDown { node: NodeId(0), reason: "Not responding".into() },
             Event::NodesSet { nodes, admin: NodeAdmin::Drain, reason, by: 0 },
+            Event::PartitionChanged { name: "long".into(), config: Some(Box::default()) },
+            Event::PartitionChanged { name: "long".into(), config: None },
+            Event::PartitionSet { name: "short".into(), state: PartitionState::Drain },
             Event::JobEnding { id: JobId(7), outcome, requeue: None },
         ];
         let lines = logged(|| log(&state, &[Record { seq: 1, time: Time(0), events }]));
         let expected = [
             "WARN  node down node=a1 reason=\"Not responding\"\n",
             "INFO  node drained node=a1 reason=\"bad\\nfan\" uid=0\n",
+            "INFO  partition changed partition=long\n",
+            "INFO  partition deleted partition=long\n",
+            "INFO  partition set partition=short state=drain\n",
             "DEBUG job ended job=7 state=timeout exit=0:0 requeue=false\n",
         ];
-        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert_eq!(lines.len(), expected.len(), "{lines:?}");
         for (line, expected) in lines.iter().zip(expected) {
             assert!(line.ends_with(expected), "{line}");
         }

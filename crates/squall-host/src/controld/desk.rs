@@ -145,17 +145,17 @@ impl Desk {
 
     /// Reads the present configuration file. Err: the configuration is wrong, or changes the cluster's name.
     pub(super) fn read_config(&self, cluster: &str) -> Result<Config, Refusal> {
-        let wrong = |problem: String| Refusal::InvalidValue {
-            option: "configuration".into(),
-            value: self.place.config().display().to_string(),
-            problem,
+        let wrong = |problem: String| {
+            tracing::warn!(problem, "new configuration refused, the one before stays in force");
+            let value = self.place.config().display().to_string();
+            Refusal::InvalidValue { option: "configuration".into(), value, problem }
         };
         let checked = super::check_config(&self.place).map_err(|e| wrong(e.to_string()))?;
         checked.oddities.iter().chain(&checked.notices).for_each(|notice| tracing::warn!("{notice}"));
         let config = checked.config;
         if config.cluster == cluster {
             // The log level is not part of the state: no event changes it.
-            crate::logging::configure(config.slurmctld_debug.0);
+            crate::logging::configure(config.slurmctld_debug);
             return Ok(config);
         }
         Err(wrong(format!("the cluster's name can't change from `{cluster}` to `{}`", config.cluster)))

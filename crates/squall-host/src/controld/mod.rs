@@ -141,7 +141,7 @@ async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock
     let files = crate::sys::limits::raise_open_files();
     crate::sys::heap::grow_in_large_pieces();
     let Checked { config, oddities, notices: idle } = check_config(&place)?;
-    logging::configure(config.slurmctld_debug.0);
+    logging::configure(config.slurmctld_debug);
     spawn_local(logging::reopen_at_hangups());
     let lock = StateLock::take(&place, &config.cluster)?;
     let pid = PidFile::write(&place.controller_pid()).map_err(ControllerError::io("write", place.controller_pid()))?;

@@ -88,7 +88,7 @@ const AWAY: Duration = Duration::from_millis(500);
 
 impl Rack {
     fn open(args: &RackArgs) -> io::Result<Self> {
-        logging::configure(args.config.slurmd_debug.0);
+        logging::configure(args.config.slurmd_debug);
         limits::raise_open_files();
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let all = life::node_names(&args.config).map_err(io::Error::other)?;

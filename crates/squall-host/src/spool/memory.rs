@@ -83,7 +83,8 @@ impl Spool {
         let of_witness = seen.as_ref().map(|seen| (seen.life, seen.starts));
         let lives = self.recall(LIFE, parse_life, &mut notes).unwrap_or(of_witness.unwrap_or_default());
         let session = self.recall(SESSION, parse_session, &mut notes);
-        let session = session.or(seen.as_ref().map(|seen| seen.session)).unwrap_or_default();
+        // The witness's is newer where the spool was rolled back: a controller that was rolled back with it is found out.
+        let session = session.max(seen.as_ref().map(|seen| seen.session)).unwrap_or_default();
         let loss = seen.as_ref().and_then(|seen| self.loss(seen, lives));
         let number = known.filter(|_| loss.is_none());
         notes.extend(loss.map(|loss| format!("{loss}: what was started here is not known any more, so this node begins anew; whatever still runs of its jobs is killed, and the controller gives them up")));

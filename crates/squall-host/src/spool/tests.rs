@@ -179,13 +179,18 @@ fn a4_a_spool_that_lost_a_folder_makes_another_incarnation() {
 fn a4_a_spool_that_was_rolled_back_makes_another_incarnation() {
     let scratch = Scratch::new("rolled");
     let (spool, witness, first) = witnessed(&scratch, &[1]);
-    let life = std::fs::read(scratch.0.join(LIFE)).unwrap();
+    let before = [LIFE, SESSION].map(|name| (name, std::fs::read(scratch.0.join(name)).unwrap()));
     spool.add_step(&launch(2, StepNo::BATCH), None, "").unwrap();
     spool.remove_step(launch(2, StepNo::BATCH).key).unwrap();
-    std::fs::write(scratch.0.join(LIFE), life).unwrap();
+    let newest = Session { epoch: Epoch(3), number: 9 };
+    spool.save_session(newest).unwrap();
+    for (name, bytes) in before {
+        std::fs::write(scratch.0.join(name), bytes).unwrap();
+    }
     let back = Spool::open(&scratch.0).unwrap().begin(&ground("a"), 8, Some(&witness)).unwrap();
     assert!(back.fresh && back.incarnation != first.incarnation);
     assert!(back.notes.iter().any(|note| note.contains("older")), "{:?}", back.notes);
+    assert_eq!(back.session, newest, "the session of the state of that time stays refused");
     std::fs::remove_file(witness).unwrap();
 }
 

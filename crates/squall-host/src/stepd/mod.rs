@@ -105,7 +105,7 @@ fn make_ready(launch: &StepLaunch, groups: &StepGroups) -> Result<(), String> {
     groups.join().map_err(|e| format!("cannot join the cgroups of the step: {e}"))?;
     let root = rustix::process::geteuid().is_root();
     if root {
-        // In a container root may lack this right; then the kernel may kill the daemon like other processes.
+        // In a container root may lack this right.
         let _ = fs::write("/proc/self/oom_score_adj", OOM_SCORE);
         name_host(&launch.node);
     }

@@ -27,6 +27,9 @@ pub(super) const KILL_AGAIN: Duration = Duration::from_millis(100);
 const BUSY_TRIES: u32 = 100;
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
+/// Value of `oom_score_adj` of tasks, where the step daemon has the usual one.
+const TASK_SCORE: &str = "1000";
+
 /// All processes of a step.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
@@ -61,7 +64,7 @@ impl Processes {
             inputs.push(match start(&task, ready, folder.notes().line(rank), None) {
                 Ok(pid) => {
                     folder.noted(rank);
-                    reset_score(pid);
+                    set_score(pid, folder.launch.memory_mb > 0);
                     self.ranks.insert(pid, rank);
                     self.epilogs.extend(task.epilog.take().map(|epilog| (rank, epilog)));
                     StepInput::Spawned { rank, pid }
@@ -245,9 +248,12 @@ pub(super) fn start(
     Ok(child.pid)
 }
 
-/// Resets the `oom_score_adj` that a task inherited from the daemon. Without root the daemon's was never changed.
-fn reset_score(pid: u32) {
-    if fs::read("/proc/self/oom_score_adj").is_ok_and(|s| s.starts_with(b"-")) {
-        let _ = fs::write(format!("/proc/{pid}/oom_score_adj"), "0");
+/// Sets the `oom_score_adj` of a task, so that the kernel kills tasks rather than the step daemon when memory is short.
+/// Where the daemon could not lower its own (without root, or in a container), that of its tasks is raised if the step
+/// has a memory limit (`limited`).
+fn set_score(pid: u32, limited: bool) {
+    let lowered = fs::read("/proc/self/oom_score_adj").is_ok_and(|score| score.starts_with(b"-"));
+    if lowered || limited {
+        let _ = fs::write(format!("/proc/{pid}/oom_score_adj"), if lowered { "0" } else { TASK_SCORE });
     }
 }

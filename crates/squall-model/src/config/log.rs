@@ -92,8 +92,7 @@ mod tests {
 
     #[test]
     fn levels_are_read_in_slurms_words_and_numbers() {
-        let level =
-            |value: &str| Config::from_toml(&format!("SlurmctldDebug = {value}\n")).map(|c| c.slurmctld_debug.0);
+        let level = |value: &str| Config::from_toml(&format!("SlurmctldDebug = {value}\n")).map(|c| c.slurmctld_debug);
         assert_eq!(level("\"debug2\""), Ok(LogLevel::Trace));
         assert_eq!(level("3"), Ok(LogLevel::Info));
         assert_eq!(level("\"WARN\""), Ok(LogLevel::Warn));

@@ -193,10 +193,10 @@ pub struct Config {
     /// Log level of controller and front (the gateway of cells); default `info`. The environment variable `SQUALL_LOG`
     /// takes precedence.
     #[serde(alias = "SlurmctldDebug")]
-    pub slurmctld_debug: Here<LogLevel>,
+    pub slurmctld_debug: LogLevel,
     /// Log level of node daemons; default `info`.
     #[serde(alias = "SlurmdDebug")]
-    pub slurmd_debug: Here<LogLevel>,
+    pub slurmd_debug: LogLevel,
     /// Lowest uid in a credential from a node on another machine that the controller accepts. Commands in jobs there
     /// that claim to be root or a system user are refused. Default 1000, as `UID_MIN` of login.defs.
     pub min_uid: Here<u32>,
@@ -298,8 +298,8 @@ impl Default for Config {
             slurmctld_host: Here::default(),
             slurmctld_port: Here::default(),
             slurmd_port: Here::default(),
-            slurmctld_debug: Here::default(),
-            slurmd_debug: Here::default(),
+            slurmctld_debug: LogLevel::default(),
+            slurmd_debug: LogLevel::default(),
             min_uid: Here(limits::VOUCHED_UID_MIN),
             own_step_daemons: Here::default(),
             gang_switch: Here::default(),

@@ -202,11 +202,11 @@ pub static FIELDS: &[F] = &[
         let cores = g.least(|n| u64::from(n.hardware.cores_per_socket));
         format!("{sockets}:{cores}:{}", g.least(|n| u64::from(n.hardware.threads_per_core)))
     }),
-    F::new(&["StateCompact"], 't', "STATE", |g| g.state().map_or_else(|| "n/a".to_owned(), NodeState::compact)),
+    F::new(&["StateCompact"], 't', "STATE", |g| g.state().map_or_else(|| "n/a".to_owned(), NodeState::compact)).state(),
     F::new(&["StateComplete"], '\0', "STATECOMPLETE", |g| {
         g.state().map_or_else(|| "n/a".to_owned(), |s| s.list().join("+").to_lowercase())
     }),
-    F::new(&["StateLong"], 'T', "STATE", |g| g.state().map_or_else(|| "n/a".to_owned(), NodeState::long)),
+    F::new(&["StateLong"], 'T', "STATE", |g| g.state().map_or_else(|| "n/a".to_owned(), NodeState::long)).state(),
     F::new(&["Threads"], 'Z', "THREADS", |g| g.least(|n| u64::from(n.hardware.threads_per_core))),
     F::new(&["Time"], 'l', "TIMELIMIT", |g| g.part(|p| limit(p.config.max_time_s))),
     F::new(&["TimeStamp"], 'H', "TIMESTAMP", |g| g.clock.show_or(reason(g).map(|r| r.2), "Unknown")),

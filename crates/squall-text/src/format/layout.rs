@@ -2,7 +2,7 @@
 
 use std::borrow::Borrow;
 
-use crate::format::{Field, by_letter, by_name, harmless, is_plain};
+use crate::format::{Field, by_letter, by_name, colour, harmless, is_plain};
 
 /// Bytes of output that are collected before they are passed on.
 const PORTION_BYTES: usize = 64 << 10;
@@ -18,6 +18,8 @@ pub struct Layout<R: 'static> {
     parts: Vec<Part<R>>,
     /// Names or letters of unknown fields, as given.
     pub unknown: Vec<String>,
+    /// Whether states have colours.
+    pub coloured: bool,
 }
 
 #[derive(Debug)]
@@ -48,7 +50,7 @@ impl<R> Layout<R> {
     /// Parses the format of `-o`: `%[[.]size]letter`, with any text in between. The size `#` means the width of the
     /// widest text. `%all` means every field that has a letter.
     pub fn short(text: &str, fields: &'static [Field<R>]) -> Self {
-        let mut layout = Self { parts: Vec::new(), unknown: Vec::new() };
+        let mut layout = Self { parts: Vec::new(), unknown: Vec::new(), coloured: false };
         if text == "%all" {
             for field in fields.iter().filter(|f| f.letter != '\0') {
                 layout.parts.push(Part::Column(Column {
@@ -99,7 +101,7 @@ impl<R> Layout<R> {
     /// Parses the format of `-O`: `name[:[.][size][suffix]]`, separated by commas. With a colon but no size, texts have
     /// their own width.
     pub fn long(text: &str, fields: &'static [Field<R>]) -> Self {
-        let mut layout = Self { parts: Vec::new(), unknown: Vec::new() };
+        let mut layout = Self { parts: Vec::new(), unknown: Vec::new(), coloured: false };
         for item in text.split(',').filter(|item| !item.trim_matches(' ').is_empty()) {
             let (name, spec) = item.split_once(':').map_or((item, None), |(name, spec)| (name, Some(spec)));
             let name = name.trim();
@@ -194,12 +196,15 @@ impl<R> Layout<R> {
                     text.clear();
                     add(column.field, text);
                     let (right, uncut) = (column.right, column.field.uncut);
+                    let colour = if self.coloured && column.field.state { colour::of_state(text) } else { None };
+                    out.push_str(colour.unwrap_or_default());
                     if is_plain(text) {
                         let end = width.filter(|width| !uncut && *width < text.len()).unwrap_or(text.len());
                         padded(out, &text[..end], width.map_or(0, |width| width.saturating_sub(text.len())), right);
                     } else {
                         cell(out, &harmless(text), *width, right, uncut);
                     }
+                    out.push_str(colour.map_or("", |_| colour::END));
                     out.push_str(&column.suffix);
                 }
             }
@@ -291,6 +296,20 @@ mod tests {
         assert_eq!(long("jobid:|,name:\u{1f}"), "JOBID|NAME\u{1f}\n7|a long name\u{1f}\n");
         assert_eq!(long("jobid:3|x"), "JOB|x\n7  |x\n");
         assert_eq!(Layout::long("nosuch,jobid", FIELDS).unknown, ["nosuch"]);
+    }
+
+    #[test]
+    fn states_are_coloured_in_full_width_where_that_is_wanted() {
+        static STATES: &[Field<&str>] = &[
+            Field::new(&["State"], 't', "ST", |row: &&str| (*row).to_owned()).state(),
+            Field::new(&["Name"], 'j', "NAME", |row: &&str| (*row).to_owned()),
+        ];
+        let mut layout = Layout::short("%.4t %j", STATES);
+        let plain = "  ST NAME\n   R R\nfail fail\n   ? ?\n";
+        assert_eq!(layout.lines(true, &["R", "fail", "?"]), plain);
+        layout.coloured = true;
+        let coloured = "  ST NAME\n\u{1b}[32m   R\u{1b}[0m R\n\u{1b}[31mfail\u{1b}[0m fail\n   ? ?\n";
+        assert_eq!(layout.lines(true, &["R", "fail", "?"]), coloured);
     }
 
     proptest! {

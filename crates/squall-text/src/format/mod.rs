@@ -2,6 +2,7 @@
 
 pub mod accounting;
 pub mod clock;
+pub mod colour;
 pub mod counters;
 pub mod event;
 pub mod job;
@@ -27,6 +28,8 @@ pub struct Field<R: 'static> {
     get: Get<R>,
     /// Whether texts are never cut to the column's width.
     pub uncut: bool,
+    /// Whether texts are states, which have colours on a terminal.
+    pub state: bool,
 }
 
 /// Function that returns the text of a field for a row.
@@ -40,7 +43,7 @@ enum Get<R> {
 impl<R> Field<R> {
     /// Describes a field with texts that are cut to the column's width.
     pub const fn new(names: &'static [&'static str], letter: char, title: &'static str, get: fn(&R) -> String) -> Self {
-        Self { names, letter, title, get: Get::Make(get), uncut: false }
+        Self { names, letter, title, get: Get::Make(get), uncut: false, state: false }
     }
     /// Describes a column that is printed fast, for listings of many rows: `add` appends the text of a row to the output.
     pub const fn quick(
@@ -49,12 +52,17 @@ impl<R> Field<R> {
         title: &'static str,
         add: fn(&R, &mut String),
     ) -> Self {
-        Self { names, letter, title, get: Get::Add(add), uncut: false }
+        Self { names, letter, title, get: Get::Add(add), uncut: false, state: false }
     }
     /// Makes the field's texts, such as node lists, never cut to the column's width.
     #[must_use]
     pub const fn whole(self) -> Self {
         Self { uncut: true, ..self }
+    }
+    /// Makes the field's texts states, which have colours on a terminal.
+    #[must_use]
+    pub const fn state(self) -> Self {
+        Self { state: true, ..self }
     }
     /// Appends the text of a row.
     pub fn add(&self, row: &R, text: &mut String) {

@@ -11,13 +11,19 @@ use squall_model::time::Time;
 use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhyStart};
 
 use crate::format::clock::Clock;
+use crate::format::colour;
 use crate::format::words;
 
-/// Returns all that is known about why a job is pending, as lines.
-pub fn text(told: &Why, clock: &Clock) -> String {
+/// Returns all that is known about why a job is pending, as lines. `coloured`: with colours of a terminal.
+pub fn text(told: &Why, clock: &Clock, coloured: bool) -> String {
+    let painted = |text: &str, colour: Option<&str>| match colour.filter(|_| coloured) {
+        Some(colour) => format!("{colour}{text}{}", colour::END),
+        None => text.to_owned(),
+    };
     let mut text = String::new();
     if told.state != JobState::Pending {
-        let mut text = format!("Job {} does not wait: it is {}", told.job, words::state(told.state).0);
+        let state = words::state(told.state).0;
+        let mut text = format!("Job {} does not wait: it is {}", told.job, painted(state, colour::of_state(state)));
         let Some((nodes, seat)) = &told.runs else { return text + ".\n" };
         let _ = writeln!(text, " on {nodes}.");
         if let Some(seat) = seat {
@@ -26,7 +32,8 @@ pub fn text(told: &Why, clock: &Clock) -> String {
         return text;
     }
     let never = never(told);
-    let _ = writeln!(text, "{}", headline(told));
+    let colour = if never { colour::RED } else { colour::YELLOW };
+    let _ = writeln!(text, "{}", headed(told, &|reason| painted(reason, Some(colour))));
     for reason in &told.reasons {
         let _ = writeln!(text, "  {:<24} {}", words::pending_reason(reason), meaning(reason));
     }
@@ -72,7 +79,12 @@ pub fn never(told: &Why) -> bool {
 
 /// Returns a sentence about a pending job: that it waits, or can never start, and the main reason.
 pub fn headline(told: &Why) -> String {
-    let first = told.reasons.first().map_or("nothing: it starts soon", words::pending_reason);
+    headed(told, &str::to_owned)
+}
+
+/// Returns the first line, with the reason as `painted` returns it.
+fn headed(told: &Why, painted: &dyn Fn(&str) -> String) -> String {
+    let first = painted(told.reasons.first().map_or("nothing: it starts soon", words::pending_reason));
     if never(told) {
         format!("Job {} can never start as it is: {first}.", told.job)
     } else {
@@ -341,7 +353,7 @@ mod tests {
         let told = |seat: Option<Seat>| {
             let job = JobName { id: JobId(3), task: None };
             let runs = Some(("n[1-8]".to_owned(), seat));
-            text(&Why { job, state: JobState::Running, runs, ..Why::default() }, &clock)
+            text(&Why { job, state: JobState::Running, runs, ..Why::default() }, &clock, false)
         };
         let runs = "Job 3 does not wait: it is RUNNING on n[1-8].\n";
         assert_eq!(told(None), runs);
@@ -396,7 +408,7 @@ mod tests {
             ..Why::default()
         };
         let clock = Clock { zone: jiff::tz::TimeZone::UTC, style: Style::Standard, now: squall_model::time::Time(0) };
-        let seen = text(&told, &clock);
+        let seen = text(&told, &clock, false);
         for part in [
             "Job 12 waits. Main reason: Licenses.",
             "QOSGrpCpuLimit           the limit of CPUs of all its users together is reached, by its QOS: sacctmgr show qos",
@@ -414,10 +426,10 @@ mod tests {
         assert_eq!(json(&told)["reason"], "Licenses");
         let mut never = told.clone();
         never.partitions[0] = WhyPartition { ideal: false, empty: false, ..never.partitions[0].clone() };
-        let seen = text(&never, &clock);
+        let seen = text(&never, &clock, false);
         assert!(seen.starts_with("Job 12 can never start as it is: Licenses.\n"), "faults.md D12: {seen}");
         assert!(seen.contains("It would start only with any of:"), "{seen}");
         let runs = Why { job: name(3), state: JobState::Running, ..Why::default() };
-        assert_eq!(text(&runs, &clock), "Job 3 does not wait: it is RUNNING.\n");
+        assert_eq!(text(&runs, &clock, false), "Job 3 does not wait: it is RUNNING.\n");
     }
 }

@@ -186,6 +186,8 @@ mod tests {
         assert_eq!(seen(&["--", "-h"]).unwrap(), " | -h");
         assert_eq!(seen(&["-"]).unwrap(), " | -");
         assert_eq!(seen(&["--nosuch"]).unwrap_err(), "unrecognized option '--nosuch'");
+        let meant = "unrecognized option '--no-haeder=1'\ndid you mean '--noheader'?";
+        assert_eq!(seen(&["--no-haeder=1"]).unwrap_err(), meant);
         assert_eq!(seen(&["-x"]).unwrap_err(), "invalid option -- 'x'");
         assert_eq!(seen(&["-o"]).unwrap_err(), "option requires an argument -- 'o'");
         assert_eq!(seen(&["--format"]).unwrap_err(), "option '--format' requires an argument");

@@ -4,6 +4,8 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+use squall_model::config::similar;
+
 use crate::options::{Arg, Opt, Stop};
 
 /// Properties of an option that the parser needs.
@@ -116,7 +118,8 @@ impl<'a, O: Shape> Getopt<'a, O> {
         }
     }
 
-    /// Finds an option by its long name or an unambiguous abbreviation of it; `whole` is the argument, for the error.
+    /// Finds an option by its long name or an unambiguous abbreviation of it; `whole` is the argument, for the error. The
+    /// error about an unknown name suggests the most similar one.
     fn lookup(&self, name: &str, whole: &str) -> Result<&'static O, Stop> {
         let mut near: Vec<(&'static str, &'static O)> = Vec::new();
         for option in &self.options {
@@ -131,7 +134,12 @@ impl<'a, O: Shape> Getopt<'a, O> {
             }
         }
         match near.as_slice() {
-            [] => Err(Stop::Usage(format!("unrecognized option '--{whole}'"))),
+            [] => {
+                let names = self.options.iter().map(|option| option.long()).filter(|known| !known.is_empty());
+                let meant = similar(name, &names.collect::<Vec<_>>());
+                let remedy = meant.map(|known| format!("\ndid you mean '--{known}'?")).unwrap_or_default();
+                Err(Stop::Usage(format!("unrecognized option '--{whole}'{remedy}")))
+            }
             [(_, first), others @ ..] if others.iter().all(|(_, other)| first.is(other)) => Ok(first),
             all => {
                 let list: Vec<String> = all.iter().map(|(known, _)| format!("'--{known}'")).collect();

@@ -137,7 +137,9 @@ pub fn obey(asked: &mut Asked, script: &Script) -> Result<Vec<String>, Stop> {
 fn unknown(stop: Stop) -> Stop {
     match stop {
         Stop::Usage(line) => {
-            Stop::Bad { lines: vec![format!("plain: {line}"), "Unrecognized command line parameter ?".into()], exit: 1 }
+            let mut lines: Vec<String> = line.lines().map(|line| format!("plain: {line}")).collect();
+            lines.push("Unrecognized command line parameter ?".into());
+            Stop::Bad { lines, exit: 1 }
         }
         other => other,
     }

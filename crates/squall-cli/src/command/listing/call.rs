@@ -1,8 +1,9 @@
 //! The surroundings of a command: controller, users, environment, clock, output. Tests replace them with fakes.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -31,6 +32,11 @@ use squall_text::format::words;
 use squall_text::options::flag::Arguments;
 use squall_text::page::Page;
 use squall_text::refusal;
+
+/// What the pages of commands that print states say about colours.
+pub(crate) const COLOUR_NOTE: &str = "\
+With the variable SQUALL_COLOR=auto, states have colours on a terminal, unless NO_COLOR is set.
+";
 
 /// The controller as a listing or control command uses it.
 pub(crate) trait Controller {
@@ -99,6 +105,8 @@ pub(crate) struct Call<'a> {
     pub(crate) people: &'a dyn People,
     /// Function that returns the value of an environment variable.
     pub(crate) env: &'a dyn Fn(&str) -> Option<String>,
+    /// Whether standard output is a terminal.
+    pub(crate) terminal: bool,
     /// Time zone in which times are printed and read.
     pub(crate) zone: TimeZone,
     /// Current time by this machine's clock.
@@ -159,12 +167,23 @@ impl Call<'_> {
         (self.env)(name).filter(|value| !value.is_empty())
     }
 
+    /// Returns whether states are printed in colours: on a terminal, if the variable `SQUALL_COLOR` is `auto` and
+    /// `NO_COLOR` is not set.
+    pub(crate) fn coloured(&mut self) -> Result<bool, Fail> {
+        match self.variable("SQUALL_COLOR").as_deref() {
+            None | Some("never") => Ok(false),
+            Some("auto") => Ok(self.terminal && self.variable("NO_COLOR").is_none()),
+            Some(other) => self.fail(&format!("SQUALL_COLOR: `{other}` is not valid: use auto or never")),
+        }
+    }
+
     /// Parses the command line. Returns None after it has answered `--help`, `--usage` or `--version` itself.
     pub(crate) fn arguments(&mut self, page: &Page, args: &[String]) -> Result<Option<Arguments>, Fail> {
         let arguments = match page.parse(args) {
             Ok(arguments) => arguments,
             Err(problem) => {
                 let name = self.name;
+                let problem = problem.replace('\n', &format!("\n{name}: "));
                 self.say(&format!("{name}: {problem}\nTry \"{name} --help\" for more information"));
                 return Err(Fail(1));
             }
@@ -233,6 +252,8 @@ struct Live {
     client: Option<Client>,
     /// None: the command follows no events.
     follower: Option<Follower>,
+    /// Cells that were reported as missing already.
+    absent: BTreeSet<u32>,
 }
 
 impl Live {
@@ -264,13 +285,12 @@ impl Live {
         }
     }
 
-    /// Reports on standard error the cells from which a part of an answer is missing.
+    /// Reports on standard error the cells from which a part of an answer is missing, each once.
     fn tell_absent(&mut self) {
-        let mut absent = self.client.as_mut().map(Client::take_absent).unwrap_or_default();
-        absent.sort_unstable();
-        absent.dedup();
-        for cell in absent {
-            eprintln!("{}: cell {cell} does not answer: what it has is missing here", self.command);
+        for cell in self.client.as_mut().map(Client::take_absent).unwrap_or_default() {
+            if self.absent.insert(cell) {
+                eprintln!("{}: cell {cell} does not answer: what it has is missing here", self.command);
+            }
         }
     }
 }
@@ -401,12 +421,13 @@ pub(crate) fn live(
     command: fn(&mut Call<'_>, &[String]) -> Result<(), Fail>,
 ) -> ExitCode {
     let args: Vec<String> = args.iter().map(|a| a.to_string_lossy().into_owned()).collect();
-    let mut live = Live { command: name, client: None, follower: None };
+    let mut live = Live { command: name, client: None, follower: None, absent: BTreeSet::new() };
     let mut call = Call {
         name,
         controller: &mut live,
         people: &Machine,
         env: &|variable| std::env::var(variable).ok(),
+        terminal: std::io::stdout().is_terminal(),
         zone: TimeZone::system(),
         now: Time(u64::try_from(Timestamp::now().as_microsecond()).unwrap_or(0)),
         out: &mut std::io::stdout(),

@@ -33,6 +33,9 @@ use crate::command::listing::select::id_of;
 /// Current time in all tests, in seconds: 2026-11-21T08:00:00 UTC.
 pub(crate) const NOW: u64 = 1_795_248_000;
 
+/// Entry of a test's environment that makes standard output a terminal.
+pub(crate) const TERMINAL: (&str, &str) = ("terminal", "yes");
+
 /// A fake cluster: its content, and the requests that it received.
 pub(crate) struct Fake {
     pub(crate) page: JobsPage,
@@ -234,6 +237,7 @@ pub(crate) fn run_with(fake: &mut Fake, name: &'static str, main: Main, args: &[
         controller: fake,
         people: &TestPeople,
         env: &|variable| env.iter().find(|(key, _)| *key == variable).map(|(_, value)| (*value).to_owned()),
+        terminal: env.contains(&TERMINAL),
         zone: TimeZone::UTC,
         now: Time::from_secs(NOW),
         out: &mut out,

@@ -38,8 +38,8 @@ pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
     all.extend([("BOOT_TIME", call.clock(call.now).show(started)), ("NEXT_JOB_ID", next_job.to_string())]);
     all.extend(home(call));
     all.extend([
-        ("SlurmctldDebug", config.slurmctld_debug.0.to_string()),
-        ("SlurmdDebug", config.slurmd_debug.0.to_string()),
+        ("SlurmctldDebug", config.slurmctld_debug.to_string()),
+        ("SlurmdDebug", config.slurmd_debug.to_string()),
     ]);
     all.extend(precedence(&config));
     all.extend(FIXED.iter().map(|(key, value)| (*key, (*value).to_owned())));

@@ -15,7 +15,7 @@ use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::{NodeInfo, PartitionInfo};
 
 use crate::client::{ClientError, unexpected};
-use crate::command::listing::call::{Call, Fail, live};
+use crate::command::listing::call::{COLOUR_NOTE, Call, Fail, live};
 use crate::command::listing::select::names;
 use crate::command::listing::structured::{dialect, document};
 use crate::command::scontrol::reservation;
@@ -68,7 +68,7 @@ pub(crate) static PAGE: Page = Page {
     about: "show partitions and nodes",
     synopsis: &["[OPTIONS]"],
     options: Options::Own(OPTIONS),
-    notes: "",
+    notes: COLOUR_NOTE,
 };
 
 /// Runs sinfo.
@@ -245,7 +245,7 @@ impl Filter {
 fn layout(call: &mut Call<'_>, given: &Arguments) -> Result<Layout<Group>, Fail> {
     let chosen = given.options.iter().rev().find(|o| o.name == "format" || o.name == "Format");
     let long = given.has("long");
-    let layout = match chosen {
+    let mut layout = match chosen {
         Some(option) if option.name == "Format" && option.text() == "all" => Layout::short("%all", FIELDS),
         Some(option) if option.name == "Format" => Layout::long(option.text(), FIELDS),
         Some(option) => Layout::short(option.text(), FIELDS),
@@ -273,5 +273,6 @@ fn layout(call: &mut Call<'_>, given: &Arguments) -> Result<Layout<Group>, Fail>
     if layout.fields().next().is_none() && !layout.unknown.is_empty() {
         return Err(Fail(1));
     }
+    layout.coloured = call.coloured()?;
     Ok(layout)
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::{ProptestConfig, any, prop_assert, proptest};
 
 use super::sinfo;
-use crate::command::listing::fake::{Seen, check, fake, run, run_with, transcript};
+use crate::command::listing::fake::{Seen, TERMINAL, check, fake, run, run_with, transcript};
 
 fn seen(args: &[&str]) -> Seen {
     run("sinfo", sinfo, args)
@@ -33,6 +33,14 @@ fn tables() {
             ],
         ),
     );
+}
+
+#[test]
+fn states_have_colours_on_a_terminal_where_asked() {
+    let said = |env: &[(&str, &str)]| run_with(&mut fake(), "sinfo", sinfo, &[], env).out;
+    let coloured = said(&[TERMINAL, ("SQUALL_COLOR", "auto")]);
+    assert!(coloured.contains("\u{1b}[32m  idle\u{1b}[0m "), "{coloured}");
+    assert!(!said(&[("SQUALL_COLOR", "auto")]).contains('\u{1b}'));
 }
 
 #[test]

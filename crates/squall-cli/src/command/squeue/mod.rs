@@ -19,7 +19,7 @@ use squall_model::wire::client::{Answer, JobSelection, Refusal, Request, StateFi
 use squall_model::wire::info::{JobClass, JobsPage};
 
 use crate::client::ClientError;
-use crate::command::listing::call::{Call, Fail, live};
+use crate::command::listing::call::{COLOUR_NOTE, Call, Fail, live};
 use crate::command::listing::select::{Target, id_of, lines, names, parts};
 use crate::command::listing::structured::{dialect, document};
 use crate::command::sinfo::all_partitions;
@@ -99,7 +99,7 @@ pub(crate) static PAGE: Page = Page {
     about: "show what waits and runs",
     synopsis: &["[OPTIONS]"],
     options: Options::Own(OPTIONS),
-    notes: "",
+    notes: COLOUR_NOTE,
 };
 
 /// Keys of a job in the JSON output of `--only-job-state`.
@@ -487,7 +487,7 @@ fn layout<R>(
         return call.fail("-O (--Format) is incompatible with -o (--format)");
     }
     let chosen = given.options.iter().rev().find(|o| o.name == "format" || o.name == "Format");
-    let layout = match chosen {
+    let mut layout = match chosen {
         Some(option) if option.name == "Format" => Layout::long(option.text(), fields),
         Some(option) => Layout::short(option.text(), fields),
         None if given.has("long") || given.has("start") => Layout::short(default, fields),
@@ -501,5 +501,6 @@ fn layout<R>(
     if layout.fields().next().is_none() && !layout.unknown.is_empty() {
         return Err(Fail(1));
     }
+    layout.coloured = call.coloured()?;
     Ok(layout)
 }

@@ -46,7 +46,8 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["StepName"], 'j', "NAME", |s| s.step.name.clone()),
     F::new(&["StepState"], '\0', "STATE", |s| {
         s.step.end.as_ref().map_or("RUNNING", |(_, how)| squall_text::format::words::end(how.state).0).to_owned()
-    }),
+    })
+    .state(),
     F::new(&["TimeLimit"], 'l', "TIME_LIMIT", |s| limit_text(s.step.time_limit_s)),
     F::new(&["TimeUsed"], 'M', "TIME", |s| format_short(s.seconds())),
     F::new(&["tres-per-node", "Gres"], 'b', "TRES_PER_NODE", |_| "N/A".to_owned()),

@@ -11,7 +11,7 @@ use squall_model::wire::client::{Answer, JobSelection, Request, StateFilter};
 use squall_model::wire::info::{ExpectedStart, JobClass};
 
 use super::squeue;
-use crate::command::listing::fake::{NOW, Seen, check, fake, run, run_with, transcript};
+use crate::command::listing::fake::{NOW, Seen, TERMINAL, check, fake, run, run_with, transcript};
 
 fn seen(args: &[&str]) -> Seen {
     run("squeue", squeue, args)
@@ -46,6 +46,27 @@ fn tables() {
             ],
         ),
     );
+}
+
+#[test]
+fn states_have_colours_on_a_terminal_where_asked() {
+    let said = |env: &[(&str, &str)]| run_with(&mut fake(), "squeue", squeue, &[], env);
+    let (plain, asked) = (said(&[]), ("SQUALL_COLOR", "auto"));
+    for env in [
+        &[asked][..],
+        &[TERMINAL],
+        &[TERMINAL, ("SQUALL_COLOR", "never")],
+        &[TERMINAL, ("SQUALL_COLOR", "")],
+        &[TERMINAL, asked, ("NO_COLOR", "1")],
+    ] {
+        assert_eq!(said(env), plain, "{env:?}");
+    }
+    let coloured = said(&[TERMINAL, asked, ("NO_COLOR", "")]).out;
+    assert!(coloured.contains("\u{1b}[32m R\u{1b}[0m ") && coloured.contains("\u{1b}[33mPD\u{1b}[0m "), "{coloured}");
+    let bare = ["32", "33", "36", "31", "0"].iter().fold(coloured, |text, n| text.replace(&format!("\u{1b}[{n}m"), ""));
+    assert_eq!(bare, plain.out);
+    let wrong = said(&[("SQUALL_COLOR", "blue")]);
+    assert_eq!((wrong.code, &*wrong.err), (1, "squeue: error: SQUALL_COLOR: `blue` is not valid: use auto or never\n"));
 }
 
 #[test]

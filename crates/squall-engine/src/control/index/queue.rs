@@ -559,6 +559,13 @@ impl Queue {
             let inactive = states.contains(&PartitionState::Inactive);
             return if inactive { PendingReason::PartitionInactive } else { PendingReason::PartitionDown };
         }
+        let too_long = |&at: &usize| {
+            let most = state.partitions[at].config.max_time_s;
+            most.zip(pending.limit_s()).is_some_and(|(most, limit)| limit > most)
+        };
+        if !indices.is_empty() && indices.iter().all(too_long) {
+            return PendingReason::PartitionTimeLimit;
+        }
         let mut reason = self.parked.get(&pending.item).cloned().unwrap_or_default();
         let Some(shape) = self.known_shape(pending) else { return reason };
         for at in indices {

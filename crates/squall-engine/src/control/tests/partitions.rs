@@ -58,6 +58,10 @@ fn too_long_for_the_partition_waits_until_the_limit_is_raised() {
     let fits = d.submit(within("short", 60));
     assert_eq!((d.state_of(long), reason(&d, long)), (Some(JobState::Pending), PendingReason::PartitionTimeLimit));
     assert_eq!(d.state_of(fits), Some(JobState::Running), "it holds up nobody");
+    let whole = JobSpec { need: Need { ntasks: Some(2), ..Need::default() }, ..within("short", 60) };
+    let (ahead, behind) = (d.submit(whole), d.submit(within("short", 120)));
+    assert_eq!(reason(&d, ahead), PendingReason::Resources);
+    assert_eq!(reason(&d, behind), PendingReason::PartitionTimeLimit, "whatever is ahead of it");
     d.commit(Event::Configured { config: Arc::new(config(120)) });
     assert_eq!(d.state_of(long), Some(JobState::Running));
     assert_eq!(d.c.state().jobs[&long].run().unwrap().partition, "short");
