@@ -122,7 +122,8 @@ fn follow(place: &Place, from: Option<Position>, kept: &Mutex<Kept>, next: &watc
                 continue;
             }
         };
-        let sent: Vec<Sent> = page.events.into_iter().map(|event| Sent::Event(Arc::clone(&event), frame(&event))).collect();
+        let sent: Vec<Sent> =
+            page.events.into_iter().map(|event| Sent::Event(Arc::clone(&event), frame(&event))).collect();
         let mut kept = lock(kept);
         if page.missed {
             kept.push(Sent::Missed(missed(page.next)));
@@ -178,7 +179,10 @@ impl Filter {
         let wrong = |text: String| Failure::new(StatusCode::BAD_REQUEST, text);
         let words = |text: &str| text.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect::<Vec<_>>();
         let id = |word: String| {
-            word.split('_').next().and_then(|id| id.parse().ok()).ok_or_else(|| wrong(format!("job: `{word}` is no job id")))
+            word.split('_')
+                .next()
+                .and_then(|id| id.parse().ok())
+                .ok_or_else(|| wrong(format!("job: `{word}` is no job id")))
         };
         let jobs = words(&asked.job).into_iter().map(id).collect::<Result<_, _>>()?;
         let nodes = hostlist::expand(&asked.node).map_err(|e| wrong(format!("node: `{}`: {e}", asked.node)))?;
@@ -189,10 +193,13 @@ impl Filter {
     fn fits(&self, event: &FeedEvent) -> bool {
         let job = event.job.as_deref();
         let user = || job.is_some_and(|job| self.users.contains(&job.user));
-        let ids = || job.is_some_and(|job| {
-            self.jobs.contains(&job.id.0) || job.task.is_some_and(|task| self.jobs.contains(&task.array.0))
-        });
-        let nodes = || hostlist::expand(&event.nodes).is_ok_and(|names| names.iter().any(|name| self.nodes.contains(name)));
+        let ids = || {
+            job.is_some_and(|job| {
+                self.jobs.contains(&job.id.0) || job.task.is_some_and(|task| self.jobs.contains(&task.array.0))
+            })
+        };
+        let nodes =
+            || hostlist::expand(&event.nodes).is_ok_and(|names| names.iter().any(|name| self.nodes.contains(name)));
         (self.kinds.is_empty() || self.kinds.contains(&event.kind))
             && (self.users.is_empty() || user())
             && (self.jobs.is_empty() || ids())

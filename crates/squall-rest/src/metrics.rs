@@ -32,8 +32,10 @@ pub(crate) async fn part(
 
 async fn scrape(server: Shared, part: Part) -> Result<Response, Failure> {
     let cluster = &server.cluster;
-    let (jobs, nodes, partitions) = (cluster.jobs(None).await?, cluster.nodes(None).await?, cluster.partitions(None).await?);
-    let (licenses, shares, diag) = (cluster.licenses(None).await?, cluster.shares(None).await?, cluster.diag(None).await?);
+    let (jobs, nodes, partitions) =
+        (cluster.jobs(None).await?, cluster.nodes(None).await?, cluster.partitions(None).await?);
+    let (licenses, shares, diag) =
+        (cluster.licenses(None).await?, cluster.shares(None).await?, cluster.diag(None).await?);
     let text = tokio::task::spawn_blocking(move || {
         let mut counts = JobCounts::default();
         counts.add(&jobs);

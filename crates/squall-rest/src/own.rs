@@ -27,9 +27,6 @@ use crate::events::events;
 use crate::routes::Shared;
 use crate::slurm::{json as answer, now};
 
-/// States of jobs that hold nodes.
-const HOLDS: [JobState; 3] = [JobState::Running, JobState::Suspended, JobState::Completing];
-
 pub(crate) fn routes() -> Router<Shared> {
     Router::new()
         .route("/caller", get(caller))
@@ -105,6 +102,11 @@ async fn forecast(State(server): State<Shared>, caller: Caller) -> Result<Respon
     Ok(told(&json!({"starts": each})))
 }
 
+/// Whether a job in this state holds nodes.
+fn holds_nodes(state: JobState) -> bool {
+    matches!(state, JobState::Running | JobState::Suspended | JobState::Completing(_))
+}
+
 /// `GET topology`: the network as the configuration describes it, and the jobs on each node.
 async fn topology(State(server): State<Shared>, caller: Caller) -> Result<Response, Failure> {
     let since = server.changes.since(caller.uid);
@@ -112,7 +114,7 @@ async fn topology(State(server): State<Shared>, caller: Caller) -> Result<Respon
     let config = server.cluster.config(None).await?;
     let value = tokio::task::spawn_blocking(move || {
         let mut on: BTreeMap<String, Vec<u32>> = BTreeMap::new();
-        for job in jobs.jobs.iter().filter(|job| HOLDS.contains(&job.state)) {
+        for job in jobs.jobs.iter().filter(|job| holds_nodes(job.state)) {
             for node in job.run.iter().flat_map(|run| hostlist::expand(&run.nodes).unwrap_or_default()) {
                 on.entry(node).or_default().push(job.id.0);
             }

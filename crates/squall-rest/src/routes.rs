@@ -23,8 +23,8 @@ use crate::connections::{Seats, accept_tcp, accept_unix};
 use crate::events::Events;
 use crate::listen::Listeners;
 use crate::rows::{Listed, Rows};
-use crate::{metrics, own, slurm};
 use crate::web::{self, Web};
+use crate::{metrics, own, slurm};
 
 /// What all routes share.
 #[derive(Debug)]
