@@ -7,7 +7,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use squall_client::ClientError;
-use squall_model::wire::client::Refusal;
+use squall_text::shapes::Problem;
 use tokio::time::timeout;
 
 /// Most bytes of a request's body: a batch script with its environment.
@@ -39,16 +39,9 @@ impl From<ClientError> for Failure {
 /// Returns the HTTP status for a failed request to the controller.
 pub(crate) fn status(error: &ClientError) -> StatusCode {
     match error {
-        ClientError::Refused(refusal) => match refusal {
-            Refusal::BadToken(_) => StatusCode::UNAUTHORIZED,
-            Refusal::AccessDenied | Refusal::HeldByAdmin | Refusal::NotFrom(..) => StatusCode::FORBIDDEN,
-            Refusal::InvalidJobId | Refusal::InvalidStepId => StatusCode::NOT_FOUND,
-            Refusal::DiskFull | Refusal::ShuttingDown | Refusal::QueueFull(_) | Refusal::CellAway(_) => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
-            Refusal::Stale | Refusal::Busy | Refusal::WrongState(_) => StatusCode::CONFLICT,
-            _ => StatusCode::BAD_REQUEST,
-        },
+        ClientError::Refused(refusal) => {
+            StatusCode::from_u16(Problem::of(refusal, "").status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+        }
         _ => StatusCode::SERVICE_UNAVAILABLE,
     }
 }

@@ -77,6 +77,11 @@ pub(crate) async fn serve(State(server): State<Shared>, request: Request) -> Res
         Ok(caller) => caller,
         Err(e) => return refuse(problem(&e, "authentication"), ""),
     };
+    if caller.by_cookie && found.method != Method::Get {
+        // A browser sends the cookie with requests that another site's page makes.
+        let text = "A browser's cookie is not taken here: send the token in X-SLURM-USER-TOKEN";
+        return refuse(Problem { status: 403, ..Problem::unauthenticated(text) }, "");
+    }
     let cluster = match server.cluster.config(None).await {
         Ok(config) => config.cluster.clone(),
         Err(e) => return refuse(problem(&e, found.name), ""),

@@ -129,6 +129,7 @@ pub fn path(place: &str, field: &str) -> String {
 fn status(refusal: &Refusal) -> u16 {
     match refusal {
         Refusal::InvalidJobId | Refusal::InvalidStepId => 404,
+        Refusal::BadToken(_) => 401,
         Refusal::AccessDenied | Refusal::HeldByAdmin | Refusal::NotFrom(..) | Refusal::ReservationAccess(_) => 403,
         Refusal::Held
         | Refusal::AlreadyDone
@@ -162,6 +163,7 @@ fn number(refusal: &Refusal) -> u32 {
     match refusal {
         Refusal::InvalidPartition(name) if !name.is_empty() => 2000,
         Refusal::InvalidPartition(_) => 2001,
+        Refusal::BadToken(_) => 1007,
         Refusal::AccessDenied | Refusal::HeldByAdmin | Refusal::NotFrom(..) => 2002,
         Refusal::TooManyRequested(what) => match what.as_str() {
             "nodes" => 2006,

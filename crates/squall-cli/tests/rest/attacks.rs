@@ -1,0 +1,170 @@
+//! Attacks on the HTTP server: refused, bounded, and no other client is delayed.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::http::{Cluster, answer};
+use crate::script;
+
+#[test]
+fn without_a_valid_token_nothing_is_told() {
+    let c = Cluster::start("tokens");
+    let token = c.token(None);
+    let jobs = "/slurm/v0.0.42/jobs";
+    assert_eq!(c.get(&token, jobs).status, 200);
+    let short = c.ok(&["scontrol", "token", "lifespan=1"]).trim().replace("SLURM_JWT=", "");
+    std::thread::sleep(Duration::from_millis(2100));
+    let forged = format!("{}A", &token[..token.len() - 1]);
+    let none = "eyJhbGciOiJub25lIn0.eyJleHAiOjk5OTk5OTk5OTksInN1biI6InJvb3QifQ.";
+    for bad in ["", "x", &short, &forged, none, &"y".repeat(20_000)] {
+        let answer = c.get(bad, jobs);
+        assert_eq!(answer.status, 401, "{bad}: {answer:?}");
+        assert!(answer.json()["errors"][0]["error_number"].as_u64().is_some(), "{answer:?}");
+        assert_eq!(c.get(bad, "/metrics").status, 401);
+        assert_eq!(c.get(bad, "/squall/v1/events").status, 401);
+    }
+    c.ok(&["scontrol", "token", "revoke"]);
+    c.until("the token is revoked", || c.get(&token, jobs).status == 401);
+    assert_eq!(c.get(&c.token(None), jobs).status, 200);
+}
+
+#[test]
+fn a_user_can_not_touch_what_is_anothers() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let c = Cluster::start("others");
+    let (root, user) = (c.token(None), c.token(Some("nobody")));
+    let id = c.post(&root, "/slurm/v0.0.42/job/submit", &script("roots", "sleep 60", &c.dir)).json()["job_id"].clone();
+    let path = format!("/slurm/v0.0.42/job/{id}");
+    let header = [("X-SLURM-USER-TOKEN", user.as_str())];
+    assert_eq!(c.send("DELETE", &path, &header, "").status, 403);
+    assert_eq!(c.post(&user, &path, &json!({"priority": 9})).status, 403);
+    assert_eq!(c.send("POST", &format!("/squall/v1/job/{id}/hold"), &header, "").status, 403);
+    assert_eq!(c.post(&user, "/slurm/v0.0.42/node/n1", &json!({"state": ["DRAIN"]})).status, 403);
+    let others = [("X-SLURM-USER-TOKEN", user.as_str()), ("X-SLURM-USER-NAME", "root")];
+    assert_eq!(c.send("GET", "/slurm/v0.0.42/jobs", &others, "").status, 401, "not even by naming another");
+    let proxied = [("X-SLURM-USER-TOKEN", root.as_str()), ("X-SLURM-USER-NAME", "nobody")];
+    assert!(c.send("GET", "/squall/v1/caller", &proxied, "").body.contains("\"nobody\""), "an operator may");
+    let own = c.post(&user, "/slurm/v0.0.42/job/submit", &script("own", "id -u > out", &c.dir));
+    assert_eq!(own.status, 200, "{own:?}");
+    assert!(c.ok(&["squeue", "-h", "-t", "all", "-n", "own", "-o", "%u"]).contains("nobody"));
+    // A request by a browser's cookie, as another site's page could cause it.
+    let cookie = [("Cookie", format!("squall_token={root}"))];
+    let cookie = [(cookie[0].0, cookie[0].1.as_str()), ("Content-Type", "application/json")];
+    assert_eq!(c.send("DELETE", &path, &cookie, "").status, 403);
+    assert_eq!(
+        c.send("POST", "/slurm/v0.0.42/job/submit", &cookie, &script("x", "true", &c.dir).to_string()).status,
+        403
+    );
+    assert_eq!(c.send("GET", &path, &cookie, "").status, 200, "reading is harmless");
+}
+
+#[test]
+fn bodies_heads_and_paths_are_bounded() {
+    let c = Cluster::start("bounds");
+    let token = c.token(None);
+    let headers = [("X-SLURM-USER-TOKEN", token.as_str()), ("Content-Type", "application/json")];
+    let large = format!("{{\"script\": \"{}\"}}", "x".repeat(10 << 20));
+    assert_eq!(c.send("POST", "/slurm/v0.0.42/job/submit", &headers, &large).status, 413);
+    assert_eq!(c.send("POST", "/slurm/v0.0.42/job/submit", &headers, "{").status, 400);
+    assert_eq!(c.send("POST", "/slurm/v0.0.42/job/submit", &headers, &"[".repeat(100_000)).status, 400);
+    assert_eq!(c.send("POST", "/slurm/v0.0.42/job/submit", &headers[..1], "{}").status, 415);
+    assert_eq!(c.send("PUT", "/slurm/v0.0.42/jobs", &headers, "").status, 405);
+    for missing in
+        ["/slurm/v0.0.39/jobs", "/slurm/v9/jobs", "/slurm/v0.0.42/nosuch", "/nosuch", "/slurm/v0.0.42/../../etc"]
+    {
+        assert_eq!(c.get(&token, missing).status, 404, "{missing}");
+    }
+    let many: Vec<(String, String)> = (0..500).map(|n| (format!("X-{n}"), "x".to_owned())).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(c.send("GET", "/slurm/v0.0.42/jobs", &many, "").status, 431);
+    let long = format!("/slurm/v0.0.42/job/{}", "9".repeat(200_000));
+    assert!([0, 414, 431, 400].contains(&c.get(&token, &long).status));
+    // What a user names can't become a header or another line.
+    for path in
+        ["/slurm/v0.0.42/node/n1%0d%0aSet-Cookie:%20x=y", "/slurm/v0.0.42/job/1%0d%0aX:%201", "/squall/v1/why/%00"]
+    {
+        let answer = c.get(&token, path);
+        assert!(
+            answer.status >= 400 && !answer.head.contains("Set-Cookie") && !answer.head.contains("\nX:"),
+            "{answer:?}"
+        );
+    }
+    let nested = json!({"script": "#!/bin/sh\ntrue\n", "job": {"nosuch": {"deep": [1, 2, {"x": null}]}, "environment": ["A=b"]}});
+    let answer = c.post(&token, "/slurm/v0.0.42/job/submit", &nested);
+    assert!(answer.status == 200 && answer.body.contains("nosuch"), "an unknown field is named: {answer:?}");
+}
+
+#[test]
+fn slow_and_many_clients_keep_nobody_out() {
+    let c = Cluster::start("many");
+    let token = c.token(None);
+    raise_open_files();
+    // Each sends half a head, and then nothing.
+    let begin = |stream: &mut TcpStream| stream.write_all(b"GET /slurm/v0.0.42/jobs HTTP/1.1\r\nHost:").is_ok();
+    let mut slow: Vec<TcpStream> = Vec::new();
+    for _ in 0..1500 {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", c.port)) else { break };
+        if begin(&mut stream) {
+            slow.push(stream);
+        }
+    }
+    assert!(slow.len() >= 1000, "{}", slow.len());
+    let before = Instant::now();
+    assert_eq!(c.get(&token, "/slurm/v0.0.42/ping").status, 200);
+    assert!(before.elapsed() < Duration::from_secs(5), "{:?}", before.elapsed());
+    // Beyond its limit an address is turned away at once, and others are served.
+    for _ in 0..1500 {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", c.port)) else { break };
+        begin(&mut stream);
+        slow.push(stream);
+    }
+    let refused = slow.iter_mut().rev().take(100).filter(|stream| {
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        matches!(stream.read(&mut [0; 16]), Ok(0)) || stream.take_error().is_ok_and(|e| e.is_some())
+    });
+    assert!(refused.count() > 50, "connections beyond the limit are closed");
+    assert_eq!(c.send_here("GET", "/slurm/v0.0.42/ping", &[], "").status, 200);
+    drop(slow);
+    c.until("the address is served again", || {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", c.port)) else { return false };
+        let text = format!(
+            "GET /slurm/v0.0.42/ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-SLURM-USER-TOKEN: {token}\r\n\r\n"
+        );
+        stream.write_all(text.as_bytes()).is_ok() && answer(&mut stream).status == 200
+    });
+    assert!(c.ok(&["scontrol", "ping"]).contains("UP"));
+}
+
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    drop(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }));
+}
+
+#[test]
+fn the_server_has_no_rights_and_may_die_at_any_time() {
+    let c = Cluster::start("dies");
+    let token = c.token(None);
+    let pid = std::fs::read_to_string(c.dir.join("state/run/rest.pid")).unwrap().trim().to_owned();
+    if rustix::process::geteuid().is_root() {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let uid = status.lines().find(|line| line.starts_with("Uid:")).unwrap();
+        assert!(!uid.split_whitespace().skip(1).any(|uid| uid == "0"), "{uid}");
+        let caps = status.lines().find(|line| line.starts_with("CapEff:")).unwrap();
+        assert!(caps.ends_with("0000000000000000"), "{caps}");
+    }
+    let id =
+        c.post(&token, "/slurm/v0.0.42/job/submit", &script("goes-on", "sleep 1; exit 4", &c.dir)).json()["job_id"]
+            .clone();
+    assert!(std::process::Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+    c.until("the server is dead", || TcpStream::connect(("127.0.0.1", c.port)).is_err());
+    c.ok(&["up"]);
+    c.until("the job has ended", || c.get(&token, &format!("/slurm/v0.0.42/job/{id}")).body.contains("FAILED"));
+    c.ok(&["down"]);
+    assert!(TcpStream::connect(("127.0.0.1", c.port)).is_err(), "down ends the server too");
+}
