@@ -592,3 +592,124 @@ fn change_flags(flags: &mut Vec<String>, words: &[String], place: &str) -> Read 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use squall_model::policy::{AssocKey, Limit, PolicyChange, PreemptMode, Scope, Tres};
+
+    use super::Ledger;
+    use crate::columns::entities;
+    use crate::draft::Draft;
+    use crate::shapes::policy::records;
+    use crate::shapes::{Kind, Problem, Version, Warning, record};
+    use squall_model::config::Config;
+
+    fn enter(draft: &mut Draft, kind: Kind, given: Value) -> Result<Vec<Warning>, Problem> {
+        let mut ledger = Ledger::new(draft, "c");
+        ledger.enter(kind, &given)?;
+        Ok(ledger.warnings)
+    }
+
+    fn with_account() -> Draft {
+        let mut draft = Draft::default();
+        enter(&mut draft, Kind::Accounts, json!({"accounts": [{"name": "phys", "description": "Physics"}]})).unwrap();
+        draft
+    }
+
+    #[test]
+    fn accounts_users_and_associations_are_entered() {
+        let mut draft = with_account();
+        assert_eq!(draft.policy.accounts["phys"].description, "Physics");
+        assert!(draft.policy.associations.contains_key(&AssocKey::account("phys")));
+        let users =
+            json!({"users": [{"name": "ann", "default": {"account": "phys"}, "administrator_level": ["Operator"]}]});
+        enter(&mut draft, Kind::Users, users).unwrap();
+        assert!(draft.policy.associations.contains_key(&AssocKey::user("phys", "ann")));
+        let given = json!({"associations": [{
+            "account": "phys", "user": "ann", "cluster": "c", "shares_raw": 7, "qos": ["normal"],
+            "max": {
+                "jobs": {"active": {"set": true, "number": 3}, "per": {"wall_clock": 60, "count": {"infinite": true}}},
+                "tres": {"per": {"job": [{"type": "cpu", "count": 8}, {"type": "gres", "name": "gpu", "count": 2}]}},
+            },
+        }]});
+        enter(&mut draft, Kind::Associations, given).unwrap();
+        let own = &draft.policy.associations[&AssocKey::user("phys", "ann")];
+        assert_eq!((own.shares, own.limits[&Limit::MaxJobs], own.limits[&Limit::MaxWall]), (Some(7), 3, 3600));
+        assert_eq!((own.limits[&Limit::MaxCpu], own.limits[&Limit::of(Scope::Job, Tres::Gpu)]), (8, 2));
+        let before = draft.changes.len();
+        let same = json!({"accounts": [{"name": "phys", "description": "Physics"}]});
+        enter(&mut draft, Kind::Accounts, same).unwrap();
+        assert_eq!(draft.changes.len(), before);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let mut draft = with_account();
+        let mut problem = |kind: Kind, given: Value| {
+            let problem = enter(&mut draft, kind, given).unwrap_err();
+            (problem.source, problem.status)
+        };
+        let other = json!({"associations": [{"account": "phys", "cluster": "d"}]});
+        assert_eq!(problem(Kind::Associations, other), ("associations[0].cluster".into(), 501));
+        let unknown = json!({"associations": [{"account": "nosuch", "user": "ann"}]});
+        assert_eq!(problem(Kind::Associations, unknown), ("associations[0].account".into(), 404));
+        let accruing = json!({"associations": [{"account": "phys", "max": {"jobs": {"accruing": 3}}}]});
+        assert_eq!(problem(Kind::Associations, accruing), ("associations[0].max.jobs.accruing".into(), 501));
+        assert_eq!(problem(Kind::Accounts, json!({"accounts": [{}]})), ("accounts[0].name".into(), 400));
+        assert_eq!(problem(Kind::Accounts, json!({})), ("accounts".into(), 400));
+        let license =
+            json!({"qos": [{"name": "q", "limits": {"max": {"tres": {"total": [{"type": "license", "name": "x"}]}}}}]});
+        assert_eq!(problem(Kind::Qos, license), ("qos[0].limits.max.tres.total[0]".into(), 501));
+    }
+
+    #[test]
+    fn what_is_shown_can_be_entered_again() {
+        let mut draft = with_account();
+        let qos = json!({"qos": [{
+            "name": "high", "priority": 9, "flags": ["DENY_LIMIT"], "usage_factor": 0.5,
+            "preempt": {"list": ["normal"], "mode": ["CANCEL"], "exempt_time": 30},
+            "limits": {"grace_time": 5, "max": {
+                "jobs": {"per": {"user": 4}}, "wall_clock": {"per": {"job": 90}},
+                "tres": {"per": {"user": [{"type": "node", "count": 2}]}, "minutes": {"per": {"job": [{"type": "cpu", "count": 3}]}}},
+            }},
+        }]});
+        enter(&mut draft, Kind::Qos, qos).unwrap();
+        let level = draft.policy.qos["high"].clone();
+        assert_eq!((level.priority, level.usage_factor, level.preempt_mode), (9, 500_000, Some(PreemptMode::Cancel)));
+        assert_eq!((level.limits[&Limit::UserSubmit], level.limits[&Limit::MaxWall]), (4, 5400));
+        let config = Config { cluster: "c".into(), ..Config::default() };
+        let rows = entities::levels(&draft.policy, &config);
+        let (_, key, shown) = records("qos", &rows, false, &draft.policy).unwrap();
+        for version in Version::ALL {
+            let shown: Vec<Value> = shown
+                .as_array()
+                .unwrap()
+                .iter()
+                .cloned()
+                .map(|one| serde_json::from_slice(&record(version, Kind::Qos, one)).unwrap())
+                .collect();
+            let mut again = Draft { policy: draft.policy.clone(), changes: Vec::new() };
+            enter(&mut again, Kind::Qos, json!({key: shown})).unwrap();
+            assert_eq!(again.policy.qos["high"], level, "{version:?}");
+            assert!(again.changes.iter().all(|change| !matches!(change, PolicyChange::Qos(name, _) if name == "high")));
+        }
+    }
+
+    #[test]
+    fn users_are_added_with_associations_and_deleted() {
+        let mut draft = with_account();
+        let mut ledger = Ledger::new(&mut draft, "c");
+        let given = json!({
+            "association_condition": {"accounts": ["phys"], "users": ["bob"], "association": {"maxjobs": 2, "fairshare": 5}},
+            "user": {"adminlevel": ["None"]},
+        });
+        assert_eq!(ledger.add_users(&given), Ok(vec!["bob".to_owned()]));
+        let given = json!({"association_condition": {"accounts": ["astro"], "association": {"parent": "phys"}}});
+        assert_eq!(ledger.add_accounts(&given), Ok(vec!["astro".to_owned()]));
+        assert_eq!(ledger.delete_user("carl").unwrap_err().status, 404);
+        assert_eq!(ledger.delete_account("phys"), Ok(vec!["astro".to_owned(), "phys".to_owned()]));
+        assert!(draft.policy.users["bob"].default_account.is_empty());
+        assert!(!draft.policy.associations.keys().any(|key| key.account == "phys"));
+    }
+}

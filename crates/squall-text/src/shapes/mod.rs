@@ -18,6 +18,8 @@ pub mod reservation;
 pub mod shares;
 pub mod step;
 pub mod table;
+#[cfg(test)]
+mod tests;
 pub mod version;
 mod yaml;
 
