@@ -43,7 +43,8 @@ impl<'a> Ledger<'a> {
             [Kind::Clusters, Kind::Tres, Kind::Qos, Kind::Accounts, Kind::Associations, Kind::Users, Kind::Wckeys];
         let mut any = false;
         for kind in order {
-            for (at, record) in body.get(kind.list()).and_then(Value::as_array).into_iter().flatten().enumerate() {
+            let list = body.get(kind.list()).or_else(|| body.get(kind.name()));
+            for (at, record) in list.and_then(Value::as_array).into_iter().flatten().enumerate() {
                 any = true;
                 let place = format!("{}[{at}]", kind.list());
                 match kind {

@@ -55,9 +55,13 @@ pub fn time(given: &[(String, String)], name: &str) -> Result<Option<Time>, Prob
 const NOT_KEPT: &[&str] = &[
     "association",
     "constraints",
+    "cpus_max",
+    "cpus_min",
     "exit_code",
     "groups",
     "job_started",
+    "nodes_max",
+    "nodes_min",
     "qos",
     "reason",
     "reservation",
@@ -67,6 +71,9 @@ const NOT_KEPT: &[&str] = &[
     "scheduled_on_submit",
     "scheduler_unset",
     "show_job_environment",
+    "submit_time",
+    "timelimit_max",
+    "timelimit_min",
     "usage_time_as_submit_time",
     "wckey",
 ];
