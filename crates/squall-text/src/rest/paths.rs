@@ -312,7 +312,7 @@ pub static PATHS: &[Path] = &[
 
 /// Returns the path of a request, its version, and the values of the parameters in the path. None: there is no such
 /// path in the version, or not with the method. The segments are not decoded.
-pub fn find<'a>(method: Method, path: &'a str) -> Option<(&'static Path, Version, Vec<&'a str>)> {
+pub fn find(method: Method, path: &str) -> Option<(&'static Path, Version, Vec<&str>)> {
     let given: Vec<&str> = path.trim_end_matches('/').split('/').collect();
     let version = Version::parse(given.get(2)?)?;
     let values = |known: &'static str| {

@@ -72,8 +72,7 @@ impl<'a> Ledger<'a> {
 
     /// Warns of a field that only answers have.
     fn shown_only(&mut self, value: &Value, place: &str) {
-        let says_something = !matches!(value, Value::Null) && *value != Value::from(Vec::<Value>::new());
-        if says_something {
+        if !value.is_null() && !value.as_array().is_some_and(Vec::is_empty) {
             warn(&mut self.warnings, place, "It is shown, but not set by this request");
         }
     }
@@ -119,7 +118,6 @@ impl<'a> Ledger<'a> {
         for (field, value) in record.as_object().into_iter().flatten() {
             let here = path(place, field);
             match field.as_str() {
-                "name" => {}
                 "administrator_level" => user.admin = admin(record, field, user.admin, &here)?,
                 "default" => {
                     if let Some(account) = text(value, "account").filter(|account| !account.is_empty()) {
@@ -133,8 +131,7 @@ impl<'a> Ledger<'a> {
                 "old_name" if value.as_str().is_some_and(|old| !old.is_empty() && old != name) => {
                     return Err(Problem::not_done(here, "Users are not renamed: add the new one, delete the old one"));
                 }
-                "old_name" => {}
-                "flags" => {}
+                "name" | "old_name" | "flags" => {}
                 _ => self.shown_only(value, &here),
             }
         }
@@ -185,18 +182,17 @@ impl<'a> Ledger<'a> {
         for (field, value) in leaves(record) {
             let here = path(place, &field);
             match field.as_str() {
-                "account" | "cluster" | "user" | "partition" => {}
                 "parent_account" => self.parent(&key, value, &mut own, &here)?,
                 "is_default" if *value == Value::Bool(true) && !key.user.is_empty() => {
                     let user = self.draft.policy.users.get(&key.user).cloned().unwrap_or_default();
                     let user = User { default_account: key.account.clone(), ..user };
                     self.draft.change(PolicyChange::User(key.user.clone(), Some(user)));
                 }
-                "id" | "lineage" | "is_default" | "flags" | "accounting" => {}
                 "comment" if value.as_str().is_some_and(|comment| !comment.is_empty()) => {
                     warn(&mut self.warnings, &here, "Associations have no comments");
                 }
-                "comment" => {}
+                "account" | "cluster" | "user" | "partition" | "id" | "lineage" | "is_default" | "flags"
+                | "accounting" | "comment" => {}
                 field => set(&mut own, field, value, &here)?,
             }
         }
@@ -261,7 +257,7 @@ impl<'a> Ledger<'a> {
                     qos.usage_factor = (factor.ok_or_else(wrong)? * 1e6).round() as u64;
                 }
                 "flags" => change_flags(&mut qos.flags, &texts(value), &here)?,
-                _ if *value == Value::from(ENDLESS) => {}
+                _ if value.as_str() == Some(ENDLESS) => {}
                 _ => return Err(Problem::not_done(here, "QOS have no such limit here")),
             }
         }
@@ -483,7 +479,7 @@ fn limit(known: &[(&str, Limited)], limits: &mut Limits, field: &str, value: &Va
     match known.iter().find(|(name, _)| *name == field) {
         Some((_, Count(limit))) => put(limits, *limit, count(value, place)?),
         Some((_, Minutes(limit))) => {
-            put(limits, *limit, count(value, place)?.map(|minutes| minutes.saturating_mul(60)))
+            put(limits, *limit, count(value, place)?.map(|minutes| minutes.saturating_mul(60)));
         }
         Some((_, Resources(scope))) => {
             for (at, one) in value.as_array().into_iter().flatten().enumerate() {
@@ -492,7 +488,7 @@ fn limit(known: &[(&str, Limited)], limits: &mut Limits, field: &str, value: &Va
             }
         }
         // A limit that is not kept here, and that is not set.
-        None if *value == Value::from(ENDLESS) || *value == Value::from(Vec::<Value>::new()) => {}
+        None if value.as_str() == Some(ENDLESS) || value.as_array().is_some_and(Vec::is_empty) => {}
         None => return Err(Problem::not_done(place, "This limit is not kept here")),
     }
     Ok(())
@@ -606,15 +602,15 @@ mod tests {
     use crate::shapes::{Kind, Problem, Version, Warning, record};
     use squall_model::config::Config;
 
-    fn enter(draft: &mut Draft, kind: Kind, given: Value) -> Result<Vec<Warning>, Problem> {
+    fn enter(draft: &mut Draft, kind: Kind, given: &Value) -> Result<Vec<Warning>, Problem> {
         let mut ledger = Ledger::new(draft, "c");
-        ledger.enter(kind, &given)?;
+        ledger.enter(kind, given)?;
         Ok(ledger.warnings)
     }
 
     fn with_account() -> Draft {
         let mut draft = Draft::default();
-        enter(&mut draft, Kind::Accounts, json!({"accounts": [{"name": "phys", "description": "Physics"}]})).unwrap();
+        enter(&mut draft, Kind::Accounts, &json!({"accounts": [{"name": "phys", "description": "Physics"}]})).unwrap();
         draft
     }
 
@@ -625,7 +621,7 @@ mod tests {
         assert!(draft.policy.associations.contains_key(&AssocKey::account("phys")));
         let users =
             json!({"users": [{"name": "ann", "default": {"account": "phys"}, "administrator_level": ["Operator"]}]});
-        enter(&mut draft, Kind::Users, users).unwrap();
+        enter(&mut draft, Kind::Users, &users).unwrap();
         assert!(draft.policy.associations.contains_key(&AssocKey::user("phys", "ann")));
         let given = json!({"associations": [{
             "account": "phys", "user": "ann", "cluster": "c", "shares_raw": 7, "qos": ["normal"],
@@ -634,34 +630,34 @@ mod tests {
                 "tres": {"per": {"job": [{"type": "cpu", "count": 8}, {"type": "gres", "name": "gpu", "count": 2}]}},
             },
         }]});
-        enter(&mut draft, Kind::Associations, given).unwrap();
+        enter(&mut draft, Kind::Associations, &given).unwrap();
         let own = &draft.policy.associations[&AssocKey::user("phys", "ann")];
         assert_eq!((own.shares, own.limits[&Limit::MaxJobs], own.limits[&Limit::MaxWall]), (Some(7), 3, 3600));
         assert_eq!((own.limits[&Limit::MaxCpu], own.limits[&Limit::of(Scope::Job, Tres::Gpu)]), (8, 2));
         let before = draft.changes.len();
         let same = json!({"accounts": [{"name": "phys", "description": "Physics"}]});
-        enter(&mut draft, Kind::Accounts, same).unwrap();
+        enter(&mut draft, Kind::Accounts, &same).unwrap();
         assert_eq!(draft.changes.len(), before);
     }
 
     #[test]
     fn what_is_wrong_is_named() {
         let mut draft = with_account();
-        let mut problem = |kind: Kind, given: Value| {
+        let mut problem = |kind: Kind, given: &Value| {
             let problem = enter(&mut draft, kind, given).unwrap_err();
             (problem.source, problem.status)
         };
         let other = json!({"associations": [{"account": "phys", "cluster": "d"}]});
-        assert_eq!(problem(Kind::Associations, other), ("associations[0].cluster".into(), 501));
+        assert_eq!(problem(Kind::Associations, &other), ("associations[0].cluster".into(), 501));
         let unknown = json!({"associations": [{"account": "nosuch", "user": "ann"}]});
-        assert_eq!(problem(Kind::Associations, unknown), ("associations[0].account".into(), 404));
+        assert_eq!(problem(Kind::Associations, &unknown), ("associations[0].account".into(), 404));
         let accruing = json!({"associations": [{"account": "phys", "max": {"jobs": {"accruing": 3}}}]});
-        assert_eq!(problem(Kind::Associations, accruing), ("associations[0].max.jobs.accruing".into(), 501));
-        assert_eq!(problem(Kind::Accounts, json!({"accounts": [{}]})), ("accounts[0].name".into(), 400));
-        assert_eq!(problem(Kind::Accounts, json!({})), ("accounts".into(), 400));
+        assert_eq!(problem(Kind::Associations, &accruing), ("associations[0].max.jobs.accruing".into(), 501));
+        assert_eq!(problem(Kind::Accounts, &json!({"accounts": [{}]})), ("accounts[0].name".into(), 400));
+        assert_eq!(problem(Kind::Accounts, &json!({})), ("accounts".into(), 400));
         let license =
             json!({"qos": [{"name": "q", "limits": {"max": {"tres": {"total": [{"type": "license", "name": "x"}]}}}}]});
-        assert_eq!(problem(Kind::Qos, license), ("qos[0].limits.max.tres.total[0]".into(), 501));
+        assert_eq!(problem(Kind::Qos, &license), ("qos[0].limits.max.tres.total[0]".into(), 501));
     }
 
     #[test]
@@ -675,7 +671,7 @@ mod tests {
                 "tres": {"per": {"user": [{"type": "node", "count": 2}]}, "minutes": {"per": {"job": [{"type": "cpu", "count": 3}]}}},
             }},
         }]});
-        enter(&mut draft, Kind::Qos, qos).unwrap();
+        enter(&mut draft, Kind::Qos, &qos).unwrap();
         let level = draft.policy.qos["high"].clone();
         assert_eq!((level.priority, level.usage_factor, level.preempt_mode), (9, 500_000, Some(PreemptMode::Cancel)));
         assert_eq!((level.limits[&Limit::UserSubmit], level.limits[&Limit::MaxWall]), (4, 5400));
@@ -691,7 +687,7 @@ mod tests {
                 .map(|one| serde_json::from_slice(&record(version, Kind::Qos, one)).unwrap())
                 .collect();
             let mut again = Draft { policy: draft.policy.clone(), changes: Vec::new() };
-            enter(&mut again, Kind::Qos, json!({key: shown})).unwrap();
+            enter(&mut again, Kind::Qos, &json!({key: shown})).unwrap();
             assert_eq!(again.policy.qos["high"], level, "{version:?}");
             assert!(again.changes.iter().all(|change| !matches!(change, PolicyChange::Qos(name, _) if name == "high")));
         }

@@ -33,10 +33,7 @@ fn each_field_of_a_job_description_is_known() {
     }
     for (name, take) in FIELDS {
         assert!(fields.iter().any(|(field, _)| field == name), "{name} is no field");
-        let long = match take {
-            Take::Option(long) | Take::Flag(long) => long,
-            _ => continue,
-        };
+        let (Take::Option(long) | Take::Flag(long)) = take else { continue };
         assert!(options_of(Tool::Sbatch).any(|option| option.long == *long), "{name}: no option {long}");
     }
     for (name, long) in COUNTS.iter().chain(OF_GPUS) {
