@@ -153,8 +153,8 @@ impl Meta<'_> {
 }
 
 /// Returns an object with the fields of all `parts`; of equal names the last value counts.
-pub fn joined(parts: impl IntoIterator<Item = Value>) -> Value {
-    let mut all = Map::new();
+pub fn joined<const N: usize>(parts: [Value; N]) -> Value {
+    let mut all = Map::with_capacity(parts.iter().filter_map(Value::as_object).map(Map::len).sum());
     for part in parts {
         if let Value::Object(part) = part {
             all.extend(part);
