@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use serde_json::{Map, Value};
+use squall_model::duration::parse_memory_mb;
 
 use crate::shapes::problem::path;
 use crate::shapes::table::{self, Shape};
@@ -66,10 +67,18 @@ pub(super) fn read(shape: &Shape, given: &Value, place: &str, warnings: &mut Vec
             list.iter().enumerate().map(read).collect()
         }
         (Shape::List(each), one @ Value::Object(_)) => Ok(Value::Array(vec![read(each, one, place, warnings)?])),
+        // Slurm reads units of memory, too.
+        (Shape::Number(_), Value::String(text)) if is_memory(place) && number(given).is_none() => parse_memory_mb(text)
+            .map(Value::from)
+            .map_err(|_| wrong(place, given, "a number of MB, or one with K, M, G or T")),
         (Shape::Number(_), given) => number(given).ok_or_else(|| wrong(place, given, "a number")),
         (Shape::Leaf(empty), given) => leaf(empty, given, place),
         (_, given) => Err(wrong(place, given, if matches!(shape, Shape::List(_)) { "a list" } else { "an object" })),
     }
+}
+
+fn is_memory(place: &str) -> bool {
+    ["memory_per_node", "memory_per_cpu"].iter().any(|name| place.ends_with(name))
 }
 
 /// Adds a warning, unless there are too many of them already.
@@ -113,7 +122,8 @@ fn number(given: &Value) -> Option<Value> {
     }
 }
 
-fn truth(given: &Value) -> Option<bool> {
+/// Reads a truth: as one, as a number, or as a text. None: it is neither.
+pub(super) fn truth(given: &Value) -> Option<bool> {
     match given {
         Value::Bool(truth) => Some(*truth),
         Value::Number(number) => number.as_f64().map(|number| number != 0.0),
@@ -179,7 +189,9 @@ pub(super) fn list(body: &Value, name: &str) -> Option<Vec<String>> {
 /// Returns the number of the field `name` if it is in the range of `T`. None: not set.
 pub(super) fn integer<T: TryFrom<i64>>(body: &Value, name: &str, place: &str) -> Result<Option<T>, Problem> {
     let Some(value) = body.get(name).filter(|value| !value.is_null()) else { return Ok(None) };
-    let number = value.as_i64().or_else(|| value.as_f64().filter(|real| real.fract() == 0.0).map(|real| real as i64));
+    // Programs whose numbers are all reals write whole ones as `4.0`.
+    let whole = |real: &f64| real.fract() == 0.0 && real.abs() < 2_f64.powi(53);
+    let number = value.as_i64().or_else(|| value.as_f64().filter(whole).map(|real| real as i64));
     match number.map(T::try_from) {
         Some(Ok(number)) => Ok(Some(number)),
         _ => Err(wrong(&path(place, name), value, "a whole number in its range")),
@@ -218,6 +230,7 @@ mod tests {
         assert_eq!(job(&json!({"environment": "A=1,B=2"})), Ok((environment, 0)));
         assert_eq!(job(&json!({"name": 7, "hold": "yes"})), Ok((json!({"name": "7", "hold": true}), 0)));
         assert_eq!(job(&json!({"nosuch": 7})), Ok((json!({}), 1)));
+        assert_eq!(job(&json!({"memory_per_node": "4G"})), Ok((json!({"memory_per_node": 4096}), 0)));
     }
 
     #[test]

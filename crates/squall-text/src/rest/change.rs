@@ -76,6 +76,7 @@ impl Reading {
     }
 
     /// Returns the text of a field; `Some(None)`: it is empty, which removes the value.
+    #[expect(clippy::option_option, reason = "as in JobUpdate: unchanged, removed, or a value")]
     fn optional(&mut self, name: &'static str) -> Option<Option<String>> {
         self.text(name).map(|text| Some(text).filter(|text| !text.is_empty()))
     }
@@ -101,6 +102,7 @@ impl Reading {
     }
 
     /// Returns a time limit given in minutes, in seconds; `Some(None)`: there is no limit.
+    #[expect(clippy::option_option, reason = "as in JobUpdate: unchanged, unlimited, or a limit")]
     fn limit(&mut self, name: &'static str) -> Result<Option<Option<u64>>, Problem> {
         if text(&self.given, name) == Some(ENDLESS) {
             self.known.push(name);

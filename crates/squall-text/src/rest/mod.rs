@@ -2,10 +2,13 @@
 
 pub mod body;
 pub mod change;
+#[cfg(test)]
+mod hostile;
 pub mod job;
 pub mod openapi;
 pub mod paths;
 pub mod policy;
+pub mod query;
 
 pub use body::Taken;
 pub use paths::{Method, Operation, PATHS, Path};

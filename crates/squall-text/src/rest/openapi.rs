@@ -72,7 +72,7 @@ fn operation(path: &Path, version: Version) -> OperationBuilder {
         ParameterBuilder::new().name(name).parameter_in(place).required(required).schema(Some(text()))
     };
     let answer = || {
-        let content = ContentBuilder::new().schema(Some(named(version, path.answer.component())));
+        let content = ContentBuilder::new().schema(Some(named(version, path.answer.component(version))));
         ResponseBuilder::new().description("").content("application/json", content.build())
     };
     let mut operation = OperationBuilder::new().tag(path.tag()).operation_id(Some(path.id(version)));
@@ -107,11 +107,11 @@ fn schemas(version: Version) -> Vec<(String, Part)> {
     for (name, shape) in common(version) {
         add(name, schema(version, &shape, false));
     }
-    for kind in Kind::ALL.into_iter().filter(|kind| !kind.component().is_empty()) {
-        if !kind.record_component().is_empty() {
-            add(kind.record_component(), schema(version, Shape::of_record(version, kind), false));
+    for kind in Kind::ALL.into_iter().filter(|kind| !kind.component(version).is_empty()) {
+        if let Some(record) = Shape::of_record(version, kind).filter(|_| !kind.record_component().is_empty()) {
+            add(kind.record_component(), schema(version, record, false));
         }
-        add(kind.component(), answer(version, kind));
+        add(kind.component(version), answer(version, kind));
     }
     for (name, shape) in bodies().iter().filter(|(name, _)| !name.is_empty()) {
         add(name, schema(version, shape, false));

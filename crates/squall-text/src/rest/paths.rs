@@ -152,6 +152,19 @@ use Operation as O;
 const CHANGED: &[&str] = &["update_time", "flags"];
 const WITH: &[&str] = &["with_deleted", "with_assocs", "with_coords", "with_wckeys"];
 const ACCOUNT_WITH: &[&str] = &["with_assocs", "with_coords", "with_deleted"];
+const QOS: &[&str] = &["description", "id", "format", "name", "preempt_mode", "with_deleted"];
+const WCKEYS: &[&str] = &[
+    "cluster",
+    "format",
+    "id",
+    "name",
+    "only_defaults",
+    "usage_end",
+    "usage_start",
+    "user",
+    "with_usage",
+    "with_deleted",
+];
 const INSTANCES: &[&str] =
     &["cluster", "extra", "format", "instance_id", "instance_type", "node_list", "time_end", "time_start"];
 const CLUSTERS: &[&str] = &[
@@ -206,6 +219,13 @@ const PAST_JOBS: &[&str] = &[
     "usage_time_as_submit_time",
     "show_batch_script",
     "show_job_environment",
+    "cpus_max",
+    "cpus_min",
+    "nodes_max",
+    "nodes_min",
+    "timelimit_max",
+    "timelimit_min",
+    "submit_time",
     "format",
     "groups",
     "job_name",
@@ -257,8 +277,8 @@ pub static PATHS: &[Path] = &[
     on(Post, "/slurmdb/{v}/config", O::PostConfig, "post_config", K::Done).body("openapi_slurmdbd_config_resp"),
     on(Get, "/slurmdb/{v}/tres/", O::GetTres, "get_tres", K::Tres),
     on(Post, "/slurmdb/{v}/tres/", O::PostTres, "post_tres", K::Done).body("openapi_tres_resp"),
-    on(Get, "/slurmdb/{v}/qos/", O::GetQos, "get_qos", K::Qos).query(&["description", "id", "format", "name", "preempt_mode", "with_deleted"]),
-    on(Post, "/slurmdb/{v}/qos/", O::PostQos, "post_qos", K::Done).body("openapi_slurmdbd_qos_resp"),
+    on(Get, "/slurmdb/{v}/qos/", O::GetQos, "get_qos", K::Qos).query(QOS),
+    on(Post, "/slurmdb/{v}/qos/", O::PostQos, "post_qos", K::Done).query(QOS).body("openapi_slurmdbd_qos_resp"),
     on(Get, "/slurmdb/{v}/qos/{qos}", O::GetOneQos, "get_single_qos", K::Qos).query(&["with_deleted"]),
     on(Delete, "/slurmdb/{v}/qos/{qos}", O::DeleteQos, "delete_single_qos", K::RemovedQos),
     on(Get, "/slurmdb/{v}/associations/", O::GetAssociations, "get_associations", K::Associations).query(ASSOCIATIONS),
@@ -270,18 +290,18 @@ pub static PATHS: &[Path] = &[
     on(Get, "/slurmdb/{v}/instance/", O::GetInstance, "get_instance", K::Instances).query(INSTANCES),
     on(Get, "/slurmdb/{v}/users/", O::GetUsers, "get_users", K::Users).query(&["admin_level", "default_account", "default_wckey", "with_assocs", "with_coords", "with_deleted", "with_wckeys", "without_defaults"]),
     on(Post, "/slurmdb/{v}/users/", O::PostUsers, "post_users", K::Done).body("openapi_users_resp"),
-    on(Post, "/slurmdb/{v}/users_association/", O::PostUsersAssociation, "post_users_association", K::AddedUsers).body("openapi_users_add_cond_resp"),
+    on(Post, "/slurmdb/{v}/users_association/", O::PostUsersAssociation, "post_users_association", K::AddedUsers).query(CHANGED).body("openapi_users_add_cond_resp"),
     on(Get, "/slurmdb/{v}/user/{name}", O::GetUser, "get_user", K::Users).query(WITH),
     on(Delete, "/slurmdb/{v}/user/{name}", O::DeleteUser, "delete_user", K::Done),
     on(Get, "/slurmdb/{v}/clusters/", O::GetClusters, "get_clusters", K::Clusters).query(&["update_time"]),
     on(Post, "/slurmdb/{v}/clusters/", O::PostClusters, "post_clusters", K::Done).query(&["update_time"]).body("openapi_clusters_resp"),
     on(Get, "/slurmdb/{v}/cluster/{cluster_name}", O::GetCluster, "get_cluster", K::Clusters).query(CLUSTERS),
     on(Delete, "/slurmdb/{v}/cluster/{cluster_name}", O::DeleteCluster, "delete_cluster", K::RemovedClusters).query(CLUSTERS),
-    on(Get, "/slurmdb/{v}/wckeys/", O::GetWckeys, "get_wckeys", K::Wckeys).query(&["cluster", "format", "id", "name", "only_defaults", "usage_end", "usage_start", "user", "with_usage", "with_deleted"]),
-    on(Post, "/slurmdb/{v}/wckeys/", O::PostWckeys, "post_wckeys", K::Done).body("openapi_wckey_resp"),
+    on(Get, "/slurmdb/{v}/wckeys/", O::GetWckeys, "get_wckeys", K::Wckeys).query(WCKEYS),
+    on(Post, "/slurmdb/{v}/wckeys/", O::PostWckeys, "post_wckeys", K::Done).query(WCKEYS).body("openapi_wckey_resp"),
     on(Get, "/slurmdb/{v}/wckey/{id}", O::GetWckey, "get_wckey", K::Wckeys),
     on(Delete, "/slurmdb/{v}/wckey/{id}", O::DeleteWckey, "delete_wckey", K::RemovedWckeys),
-    on(Get, "/slurmdb/{v}/accounts/", O::GetAccounts, "get_accounts", K::Accounts).query(&["description", "DELETED", "WithAssociations", "WithCoordinators", "NoUsersAreCoords", "UsersAreCoords"]),
+    on(Get, "/slurmdb/{v}/accounts/", O::GetAccounts, "get_accounts", K::Accounts).query(&["description", "with_assocs", "with_coords", "with_deleted", "DELETED", "WithAssociations", "WithCoordinators", "NoUsersAreCoords", "UsersAreCoords"]),
     on(Post, "/slurmdb/{v}/accounts/", O::PostAccounts, "post_accounts", K::Done).body("openapi_accounts_resp"),
     on(Post, "/slurmdb/{v}/accounts_association/", O::PostAccountsAssociation, "post_accounts_association", K::AddedAccounts).body("openapi_accounts_add_cond_resp"),
     on(Get, "/slurmdb/{v}/account/{account_name}", O::GetAccount, "get_account", K::Accounts).query(ACCOUNT_WITH),
@@ -292,7 +312,7 @@ pub static PATHS: &[Path] = &[
 
 /// Returns the path of a request, its version, and the values of the parameters in the path. None: there is no such
 /// path in the version, or not with the method. The segments are not decoded.
-pub fn find<'a>(method: Method, path: &'a str) -> Option<(&'static Path, Version, Vec<&'a str>)> {
+pub fn find(method: Method, path: &str) -> Option<(&'static Path, Version, Vec<&str>)> {
     let given: Vec<&str> = path.trim_end_matches('/').split('/').collect();
     let version = Version::parse(given.get(2)?)?;
     let values = |known: &'static str| {

@@ -43,7 +43,8 @@ impl<'a> Ledger<'a> {
             [Kind::Clusters, Kind::Tres, Kind::Qos, Kind::Accounts, Kind::Associations, Kind::Users, Kind::Wckeys];
         let mut any = false;
         for kind in order {
-            for (at, record) in body.get(kind.list()).and_then(Value::as_array).into_iter().flatten().enumerate() {
+            let list = body.get(kind.list()).or_else(|| body.get(kind.name()));
+            for (at, record) in list.and_then(Value::as_array).into_iter().flatten().enumerate() {
                 any = true;
                 let place = format!("{}[{at}]", kind.list());
                 match kind {
@@ -71,8 +72,7 @@ impl<'a> Ledger<'a> {
 
     /// Warns of a field that only answers have.
     fn shown_only(&mut self, value: &Value, place: &str) {
-        let says_something = !matches!(value, Value::Null) && *value != Value::from(Vec::<Value>::new());
-        if says_something {
+        if !value.is_null() && !value.as_array().is_some_and(Vec::is_empty) {
             warn(&mut self.warnings, place, "It is shown, but not set by this request");
         }
     }
@@ -118,7 +118,6 @@ impl<'a> Ledger<'a> {
         for (field, value) in record.as_object().into_iter().flatten() {
             let here = path(place, field);
             match field.as_str() {
-                "name" => {}
                 "administrator_level" => user.admin = admin(record, field, user.admin, &here)?,
                 "default" => {
                     if let Some(account) = text(value, "account").filter(|account| !account.is_empty()) {
@@ -132,8 +131,7 @@ impl<'a> Ledger<'a> {
                 "old_name" if value.as_str().is_some_and(|old| !old.is_empty() && old != name) => {
                     return Err(Problem::not_done(here, "Users are not renamed: add the new one, delete the old one"));
                 }
-                "old_name" => {}
-                "flags" => {}
+                "name" | "old_name" | "flags" => {}
                 _ => self.shown_only(value, &here),
             }
         }
@@ -184,18 +182,17 @@ impl<'a> Ledger<'a> {
         for (field, value) in leaves(record) {
             let here = path(place, &field);
             match field.as_str() {
-                "account" | "cluster" | "user" | "partition" => {}
                 "parent_account" => self.parent(&key, value, &mut own, &here)?,
                 "is_default" if *value == Value::Bool(true) && !key.user.is_empty() => {
                     let user = self.draft.policy.users.get(&key.user).cloned().unwrap_or_default();
                     let user = User { default_account: key.account.clone(), ..user };
                     self.draft.change(PolicyChange::User(key.user.clone(), Some(user)));
                 }
-                "id" | "lineage" | "is_default" | "flags" | "accounting" => {}
                 "comment" if value.as_str().is_some_and(|comment| !comment.is_empty()) => {
                     warn(&mut self.warnings, &here, "Associations have no comments");
                 }
-                "comment" => {}
+                "account" | "cluster" | "user" | "partition" | "id" | "lineage" | "is_default" | "flags"
+                | "accounting" | "comment" => {}
                 field => set(&mut own, field, value, &here)?,
             }
         }
@@ -260,7 +257,7 @@ impl<'a> Ledger<'a> {
                     qos.usage_factor = (factor.ok_or_else(wrong)? * 1e6).round() as u64;
                 }
                 "flags" => change_flags(&mut qos.flags, &texts(value), &here)?,
-                _ if *value == Value::from(ENDLESS) => {}
+                _ if value.as_str() == Some(ENDLESS) => {}
                 _ => return Err(Problem::not_done(here, "QOS have no such limit here")),
             }
         }
@@ -482,7 +479,7 @@ fn limit(known: &[(&str, Limited)], limits: &mut Limits, field: &str, value: &Va
     match known.iter().find(|(name, _)| *name == field) {
         Some((_, Count(limit))) => put(limits, *limit, count(value, place)?),
         Some((_, Minutes(limit))) => {
-            put(limits, *limit, count(value, place)?.map(|minutes| minutes.saturating_mul(60)))
+            put(limits, *limit, count(value, place)?.map(|minutes| minutes.saturating_mul(60)));
         }
         Some((_, Resources(scope))) => {
             for (at, one) in value.as_array().into_iter().flatten().enumerate() {
@@ -491,7 +488,7 @@ fn limit(known: &[(&str, Limited)], limits: &mut Limits, field: &str, value: &Va
             }
         }
         // A limit that is not kept here, and that is not set.
-        None if *value == Value::from(ENDLESS) || *value == Value::from(Vec::<Value>::new()) => {}
+        None if value.as_str() == Some(ENDLESS) || value.as_array().is_some_and(Vec::is_empty) => {}
         None => return Err(Problem::not_done(place, "This limit is not kept here")),
     }
     Ok(())
@@ -591,4 +588,125 @@ fn change_flags(flags: &mut Vec<String>, words: &[String], place: &str) -> Read 
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use squall_model::policy::{AssocKey, Limit, PolicyChange, PreemptMode, Scope, Tres};
+
+    use super::Ledger;
+    use crate::columns::entities;
+    use crate::draft::Draft;
+    use crate::shapes::policy::records;
+    use crate::shapes::{Kind, Problem, Version, Warning, record};
+    use squall_model::config::Config;
+
+    fn enter(draft: &mut Draft, kind: Kind, given: &Value) -> Result<Vec<Warning>, Problem> {
+        let mut ledger = Ledger::new(draft, "c");
+        ledger.enter(kind, given)?;
+        Ok(ledger.warnings)
+    }
+
+    fn with_account() -> Draft {
+        let mut draft = Draft::default();
+        enter(&mut draft, Kind::Accounts, &json!({"accounts": [{"name": "phys", "description": "Physics"}]})).unwrap();
+        draft
+    }
+
+    #[test]
+    fn accounts_users_and_associations_are_entered() {
+        let mut draft = with_account();
+        assert_eq!(draft.policy.accounts["phys"].description, "Physics");
+        assert!(draft.policy.associations.contains_key(&AssocKey::account("phys")));
+        let users =
+            json!({"users": [{"name": "ann", "default": {"account": "phys"}, "administrator_level": ["Operator"]}]});
+        enter(&mut draft, Kind::Users, &users).unwrap();
+        assert!(draft.policy.associations.contains_key(&AssocKey::user("phys", "ann")));
+        let given = json!({"associations": [{
+            "account": "phys", "user": "ann", "cluster": "c", "shares_raw": 7, "qos": ["normal"],
+            "max": {
+                "jobs": {"active": {"set": true, "number": 3}, "per": {"wall_clock": 60, "count": {"infinite": true}}},
+                "tres": {"per": {"job": [{"type": "cpu", "count": 8}, {"type": "gres", "name": "gpu", "count": 2}]}},
+            },
+        }]});
+        enter(&mut draft, Kind::Associations, &given).unwrap();
+        let own = &draft.policy.associations[&AssocKey::user("phys", "ann")];
+        assert_eq!((own.shares, own.limits[&Limit::MaxJobs], own.limits[&Limit::MaxWall]), (Some(7), 3, 3600));
+        assert_eq!((own.limits[&Limit::MaxCpu], own.limits[&Limit::of(Scope::Job, Tres::Gpu)]), (8, 2));
+        let before = draft.changes.len();
+        let same = json!({"accounts": [{"name": "phys", "description": "Physics"}]});
+        enter(&mut draft, Kind::Accounts, &same).unwrap();
+        assert_eq!(draft.changes.len(), before);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let mut draft = with_account();
+        let mut problem = |kind: Kind, given: &Value| {
+            let problem = enter(&mut draft, kind, given).unwrap_err();
+            (problem.source, problem.status)
+        };
+        let other = json!({"associations": [{"account": "phys", "cluster": "d"}]});
+        assert_eq!(problem(Kind::Associations, &other), ("associations[0].cluster".into(), 501));
+        let unknown = json!({"associations": [{"account": "nosuch", "user": "ann"}]});
+        assert_eq!(problem(Kind::Associations, &unknown), ("associations[0].account".into(), 404));
+        let accruing = json!({"associations": [{"account": "phys", "max": {"jobs": {"accruing": 3}}}]});
+        assert_eq!(problem(Kind::Associations, &accruing), ("associations[0].max.jobs.accruing".into(), 501));
+        assert_eq!(problem(Kind::Accounts, &json!({"accounts": [{}]})), ("accounts[0].name".into(), 400));
+        assert_eq!(problem(Kind::Accounts, &json!({})), ("accounts".into(), 400));
+        let license =
+            json!({"qos": [{"name": "q", "limits": {"max": {"tres": {"total": [{"type": "license", "name": "x"}]}}}}]});
+        assert_eq!(problem(Kind::Qos, &license), ("qos[0].limits.max.tres.total[0]".into(), 501));
+    }
+
+    #[test]
+    fn what_is_shown_can_be_entered_again() {
+        let mut draft = with_account();
+        let qos = json!({"qos": [{
+            "name": "high", "priority": 9, "flags": ["DENY_LIMIT"], "usage_factor": 0.5,
+            "preempt": {"list": ["normal"], "mode": ["CANCEL"], "exempt_time": 30},
+            "limits": {"grace_time": 5, "max": {
+                "jobs": {"per": {"user": 4}}, "wall_clock": {"per": {"job": 90}},
+                "tres": {"per": {"user": [{"type": "node", "count": 2}]}, "minutes": {"per": {"job": [{"type": "cpu", "count": 3}]}}},
+            }},
+        }]});
+        enter(&mut draft, Kind::Qos, &qos).unwrap();
+        let level = draft.policy.qos["high"].clone();
+        assert_eq!((level.priority, level.usage_factor, level.preempt_mode), (9, 500_000, Some(PreemptMode::Cancel)));
+        assert_eq!((level.limits[&Limit::UserSubmit], level.limits[&Limit::MaxWall]), (4, 5400));
+        let config = Config { cluster: "c".into(), ..Config::default() };
+        let rows = entities::levels(&draft.policy, &config);
+        let (_, key, shown) = records("qos", &rows, false, &draft.policy).unwrap();
+        for version in Version::ALL {
+            let shown: Vec<Value> = shown
+                .as_array()
+                .unwrap()
+                .iter()
+                .cloned()
+                .map(|one| serde_json::from_slice(&record(version, Kind::Qos, one)).unwrap())
+                .collect();
+            let mut again = Draft { policy: draft.policy.clone(), changes: Vec::new() };
+            enter(&mut again, Kind::Qos, &json!({key: shown})).unwrap();
+            assert_eq!(again.policy.qos["high"], level, "{version:?}");
+            assert!(again.changes.iter().all(|change| !matches!(change, PolicyChange::Qos(name, _) if name == "high")));
+        }
+    }
+
+    #[test]
+    fn users_are_added_with_associations_and_deleted() {
+        let mut draft = with_account();
+        let mut ledger = Ledger::new(&mut draft, "c");
+        let given = json!({
+            "association_condition": {"accounts": ["phys"], "users": ["bob"], "association": {"maxjobs": 2, "fairshare": 5}},
+            "user": {"adminlevel": ["None"]},
+        });
+        assert_eq!(ledger.add_users(&given), Ok(vec!["bob".to_owned()]));
+        let given = json!({"association_condition": {"accounts": ["astro"], "association": {"parent": "phys"}}});
+        assert_eq!(ledger.add_accounts(&given), Ok(vec!["astro".to_owned()]));
+        assert_eq!(ledger.delete_user("carl").unwrap_err().status, 404);
+        assert_eq!(ledger.delete_account("phys"), Ok(vec!["astro".to_owned(), "phys".to_owned()]));
+        assert!(draft.policy.users["bob"].default_account.is_empty());
+        assert!(!draft.policy.associations.keys().any(|key| key.account == "phys"));
+    }
 }

@@ -41,7 +41,7 @@ fn identity(row: &JobRow) -> Value {
         "het_job_id_set": row.het_ids().unwrap_or_default(),
         "het_job_offset": number(Some(info.het.map_or(0, |het| u64::from(het.offset(info.id))))),
         "job_id": info.id.0,
-        "mail_type": spec.mail_type.iter().flat_map(|list| list.split(',')).map(mail_type).collect::<Vec<_>>(),
+        "mail_type": spec.mail_type.iter().flat_map(|list| list.split(',')).flat_map(mail_type).collect::<Vec<_>>(),
         "mail_user": spec.mail_user.as_deref().unwrap_or(&owner.user),
         "mcs_label": "",
         "name": spec.name,
@@ -56,12 +56,17 @@ fn identity(row: &JobRow) -> Value {
 }
 
 /// Translates a word of `--mail-type` into its form in JSON: `TIME_LIMIT_90` is `TIME=90%`.
-fn mail_type(word: &str) -> String {
+pub(super) fn mail_type(word: &str) -> Vec<String> {
     let word = word.trim().to_uppercase();
     match word.strip_prefix("TIME_LIMIT") {
-        Some("") => "TIME=100%".to_owned(),
-        Some(percent) => format!("TIME={}%", percent.trim_start_matches('_')),
-        None => word,
+        Some("") => vec!["TIME=100%".to_owned()],
+        Some(percent) => vec![format!("TIME={}%", percent.trim_start_matches('_'))],
+        None => match word.as_str() {
+            "ALL" => ["BEGIN", "END", "FAIL", "REQUEUE", "STAGE_OUT", "INVALID_DEPENDENCY"].map(str::to_owned).into(),
+            "NONE" | "" => Vec::new(),
+            "INVALID_DEPEND" => vec!["INVALID_DEPENDENCY".to_owned()],
+            _ => vec![word],
+        },
     }
 }
 
@@ -110,7 +115,12 @@ fn resources(row: &JobRow) -> Value {
         Memory::PerNodeMb(mb) => (Some(mb), None),
         Memory::PerCpuMb(mb) => (None, Some(mb)),
     };
-    let shared = if need.oversubscribe { vec!["oversubscribe"] } else { Vec::new() };
+    let (shared, exclusive) = match row.over_subscribe() {
+        "NO" => (json!(["none"]), json!(["true"])),
+        "USER" => (json!(["user"]), json!(["user"])),
+        "YES" => (json!(["oversubscribe"]), json!([])),
+        _ => (json!([]), json!([])),
+    };
     let switches = options.network.switches.as_ref().map_or(0, |given| given.value.count);
     json!({
         "contiguous": need.contiguous,
@@ -120,11 +130,7 @@ fn resources(row: &JobRow) -> Value {
         "cpus_per_task": number(Some(u64::from(need.task_cpus()))),
         "cpus_per_tres": options.gpus.cpus.map(|count| format!("gres/gpu:{count}")).unwrap_or_default(),
         "excluded_nodes": need.exclude.as_deref().unwrap_or_default(),
-        "exclusive": match row.over_subscribe() {
-            "NO" => json!(["true"]),
-            "USER" => json!(["user"]),
-            _ => json!([]),
-        },
+        "exclusive": exclusive,
         "features": need.constraint.as_deref().unwrap_or_default(),
         "licenses": need.licenses.as_deref().unwrap_or_default(),
         "max_nodes": number(Some(u64::from(need.nodes_max.unwrap_or(0)))),

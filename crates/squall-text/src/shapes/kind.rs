@@ -1,5 +1,7 @@
 //! Kinds of structured answers.
 
+use super::Version;
+
 /// Kind of a structured answer, which determines its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -183,9 +185,12 @@ impl Kind {
         self.facts()[1]
     }
 
-    /// Returns Slurm's name of the answer in the OpenAPI document, without the version. Empty: no path gives it.
-    pub fn component(self) -> &'static str {
-        self.facts()[2]
+    /// Returns Slurm's name of the answer in the OpenAPI document of a version, without its
+    /// prefix. Empty: no path gives it.
+    pub fn component(self, version: Version) -> &'static str {
+        // Before v0.0.42, nothing but errors was said of a job that is cancelled.
+        let kind = if self == Self::Killed && version < Version::V42 { Self::Done } else { self };
+        kind.facts()[2]
     }
 
     /// Returns Slurm's name of a record of the answer in the OpenAPI document, without the version. Empty: none.

@@ -19,6 +19,8 @@ pub mod reservation;
 pub mod shares;
 pub mod step;
 pub mod table;
+#[cfg(test)]
+mod tests;
 pub mod version;
 mod yaml;
 
@@ -94,11 +96,15 @@ pub fn bytes(meta: &Meta<'_>, kind: Kind, body: Vec<(&str, Value)>, notes: &Note
 /// Returns the JSON of one record, such as a job, with the fields of its kind. [`around`] makes an answer of records.
 pub fn record(version: Version, kind: Kind, mut value: Value) -> Vec<u8> {
     version.recast(kind, &mut value);
-    let mut out = Vec::with_capacity(4096);
+    let shape = Shape::of_record(version, kind).unwrap_or_else(|| Shape::of(version, kind));
+    let mut out = Vec::with_capacity(RECORD_BYTES);
     // Writing into memory can't fail, and all keys are texts.
-    let _ = serde_json::to_writer(&mut out, &Shape::of_record(version, kind).around(Some(&value)));
+    let _ = serde_json::to_writer(&mut out, &shape.around(Some(&value)));
     out
 }
+
+/// Usual size of a record: a job has about 5,000 bytes.
+const RECORD_BYTES: usize = 6000;
 
 /// Returns the JSON before and after the records of an answer. The records are separated by commas.
 pub fn around(meta: &Meta<'_>, kind: Kind, rest: Vec<(&str, Value)>, notes: &Notes) -> (Vec<u8>, Vec<u8>) {
@@ -148,8 +154,8 @@ impl Meta<'_> {
 }
 
 /// Returns an object with the fields of all `parts`; of equal names the last value counts.
-pub fn joined(parts: impl IntoIterator<Item = Value>) -> Value {
-    let mut all = Map::new();
+pub fn joined<const N: usize>(parts: [Value; N]) -> Value {
+    let mut all = Map::with_capacity(parts.iter().filter_map(Value::as_object).map(Map::len).sum());
     for part in parts {
         if let Value::Object(part) = part {
             all.extend(part);

@@ -189,6 +189,7 @@ fn qos(row: &Row) -> Value {
                 "tres": {
                     "total": tres(row, Scope::Grp),
                     "minutes": {
+                        "total": tres(row, Scope::GrpUsed),
                         "per": {
                             "qos": tres(row, Scope::GrpDue), "job": tres(row, Scope::JobDue), "account": [], "user": [],
                         },
@@ -201,6 +202,7 @@ fn qos(row: &Row) -> Value {
                     "per": {"qos": minutes(row, Limit::GrpWall), "job": minutes(row, Limit::MaxWall)},
                 },
                 "jobs": {
+                    "count": count(row, Limit::GrpSubmit),
                     "active_jobs": {
                         "per": {"account": count(row, Limit::AccountJobs), "user": count(row, Limit::UserJobs)},
                     },

@@ -202,7 +202,7 @@ fn number(refusal: &Refusal) -> u32 {
         Refusal::CellAway(_) => 1800,
         Refusal::ShuttingDown => 1803,
         Refusal::InvalidValue { option, .. } => invalid_value(option),
-        _ => EINVAL,
+        Refusal::Contradiction(..) => EINVAL,
     }
 }
 

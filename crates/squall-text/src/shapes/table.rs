@@ -44,15 +44,13 @@ impl Shape {
         &all[version as usize][kind as usize]
     }
 
-    /// Returns the shape of the records that an answer of a kind lists.
-    pub fn of_record(version: Version, kind: Kind) -> &'static Self {
-        let mut here = Self::of(version, kind);
-        if let Self::Object(fields) = here
-            && let Some((_, Self::List(each))) = fields.iter().find(|(name, _)| name == kind.list())
-        {
-            here = each;
+    /// Returns the shape of the records that an answer of a kind lists. None: it lists none in the version.
+    pub fn of_record(version: Version, kind: Kind) -> Option<&'static Self> {
+        let Self::Object(fields) = Self::of(version, kind) else { return None };
+        match fields.iter().find(|(name, _)| name == kind.list())? {
+            (_, Self::List(each)) => Some(each),
+            _ => None,
         }
-        here
     }
 
     /// Returns `given` in this shape, to be serialized. None: a value of which all fields are empty.
@@ -163,7 +161,14 @@ fn shapes(version: Version) -> Vec<Shape> {
     let of = |name: &str| all.iter().find(|(known, _)| known == name).map(|(_, shape)| shape.clone());
     let known = |kind: Kind| match kind {
         // All records of accounting are in its answer.
-        Kind::Config => Kind::RECORDS.iter().filter_map(|kind| of(kind.name())).reduce(joined),
+        Kind::Config => {
+            let mut all = Kind::RECORDS.iter().filter_map(|kind| of(kind.name())).reduce(joined);
+            if let Some(Shape::Object(fields)) = &mut all {
+                // Only the answer about resources alone has this name in capitals.
+                fields.iter_mut().filter(|(name, _)| name == "TRES").for_each(|(name, _)| name.make_ascii_lowercase());
+            }
+            all
+        }
         kind => of(kind.name()),
     };
     Kind::ALL.iter().map(|kind| known(*kind).expect("each kind has a section: a test looks for it")).collect()

@@ -105,7 +105,7 @@ pub(super) const KEYS: [(&str, Rule); 243] = [
     ("CpuFreqGovernors", Missing(&["none", "(null)"], "the frequency of CPUs is left to the nodes")),
     ("CredType", Moot(CREDENTIALS)),
     ("CryptoType", Moot(CREDENTIALS)),
-    ("DataParserParameters", Moot("JSON has one form, data_parser/v0.0.41")),
+    ("DataParserParameters", Moot("each command names the version that it wants: --json=v0.0.43")),
     ("DebugFlags", Missing(&["0", "none", "(null)"], "logs have levels only (SlurmctldDebug, SlurmdDebug)")),
     ("DefCPUPerGPU", Missing(&["0"], "jobs say --cpus-per-gpu")),
     ("DefMemPerCPU", Taken("def_mem_per_cpu_mb", value::memory)),

@@ -431,7 +431,7 @@ fn yes_no(given: &Given<'_>) -> Result<bool, Stop> {
 }
 
 /// Words that `--mail-type` accepts.
-const MAIL_TYPES: [&str; 13] = [
+pub(crate) const MAIL_TYPES: [&str; 13] = [
     "ALL",
     "ARRAY_TASKS",
     "BEGIN",

@@ -425,12 +425,11 @@ impl<'a> Order<'a> {
             match take {
                 Take::Option(long) => self.option(&field, long, Some(&field.word()))?,
                 Flag(long) if *value == Value::Bool(true) => self.option(&field, long, None)?,
-                Flag(_) => {}
                 Own(read) => read(self, &field)?,
                 With(other) if of(other).is_none() => {
                     warn(&mut self.warnings, &path(self.place, name), format!("It has no effect without {other}"));
                 }
-                With(_) => {}
+                Flag(_) | With(_) => {}
                 Without(why) => warn(&mut self.warnings, &path(self.place, name), *why),
                 Refused(_) if field.is_none() => {}
                 Refused(why) => return Err(Problem::not_done(path(self.place, name), *why)),
@@ -486,7 +485,8 @@ impl<'a> Order<'a> {
         }
         let mut spec = asked.spec;
         if spec.name.is_empty() {
-            spec.name = if self.tool == Tool::Sbatch { "sbatch" } else { "interactive" }.to_owned();
+            let nameless = if self.tool == Tool::Sbatch { "sbatch" } else { "interactive" };
+            nameless.clone_into(&mut spec.name);
         }
         if spec.work_dir.is_empty() {
             self.caller.home.clone_into(&mut spec.work_dir);

@@ -33,10 +33,7 @@ fn each_field_of_a_job_description_is_known() {
     }
     for (name, take) in FIELDS {
         assert!(fields.iter().any(|(field, _)| field == name), "{name} is no field");
-        let long = match take {
-            Take::Option(long) | Take::Flag(long) => long,
-            _ => continue,
-        };
+        let (Take::Option(long) | Take::Flag(long)) = take else { continue };
         assert!(options_of(Tool::Sbatch).any(|option| option.long == *long), "{name}: no option {long}");
     }
     for (name, long) in COUNTS.iter().chain(OF_GPUS) {
@@ -110,4 +107,24 @@ fn several_components_and_allocations() {
     let spec = &one.value.specs[0];
     assert!(spec.kind == JobKind::Allocation && spec.options.no_shell && spec.get_user_env);
     assert!(allocate(&json!({"job": {"script": "#!/bin/sh"}}), &ANN).is_err());
+}
+
+/// Bodies as airflow-provider-slurm 0.1.0 and pyslurmutils 1.7.0 send them.
+#[test]
+fn jobs_of_known_clients_are_taken_without_warnings() {
+    let airflow = json!({"script": "#!/bin/bash\ntrue\n", "job": {
+        "name": "airflow-d-t", "partition": "compute", "tasks": 1, "cpus_per_task": 1, "memory_per_node": "4G",
+        "time_limit": 3600, "current_working_directory": "/tmp/airflow", "environment": {"PATH": "/bin", "N": "1"},
+        "standard_output": "/tmp/log", "standard_error": "/tmp/log",
+    }});
+    let number = |number: u32| json!({"number": number, "set": true, "infinite": false});
+    let pyslurmutils = json!({"job": {
+        "name": "worker", "script": "#!/bin/bash\ntrue\n", "standard_input": "/dev/null", "environment": ["A=1"],
+        "standard_output": "/o", "standard_error": "/e", "current_working_directory": "/tmp", "comment": "{}",
+        "time_limit": number(60), "time_minimum": number(10), "memory_per_cpu": number(512),
+    }});
+    for body in [airflow, pyslurmutils] {
+        let taken = submit(&body, &ANN).unwrap();
+        assert!(taken.warnings.is_empty() && taken.value.specs[0].time_limit_s.is_some(), "{:?}", taken.warnings);
+    }
 }

@@ -1,4 +1,4 @@
-//! Tests that the JSON of the commands has the fields and types of data_parser/v0.0.41.
+//! Tests that the JSON of the commands has the fields and types of its version of the data parser.
 
 use serde_json::{Value, json};
 use squall_model::wire::client::Answer;
