@@ -8,6 +8,7 @@ use squall_model::time::Span;
 use squall_model::wire::client::{JobSelection, Request};
 use squall_model::wire::feed::{FeedPage, Position};
 
+use crate::judge::feed::Expects;
 use crate::mutation::Mutation;
 use crate::seed::Seed;
 use crate::world::{Happening, World};
@@ -34,14 +35,6 @@ pub(crate) struct Viewer {
     pub(crate) missed: u64,
     /// Chance of its own, so that other users' course does not depend on it.
     seed: Seed,
-}
-
-/// The next durable event that a viewer must be sent, and the position of the last one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Expects {
-    /// Index in the judge's list of events.
-    pub(crate) next: usize,
-    pub(crate) at: Position,
 }
 
 impl World {

@@ -336,3 +336,10 @@ proptest! {
         prop_assert!(front.desk.open.is_empty());
     }
 }
+
+#[test]
+fn events_are_followed_cell_by_cell() {
+    let out = Front::new().ask(Request::Follow { from: None, jobs: Box::default(), kinds: Vec::new() });
+    let [Answer::Refused(Refusal::NotSupported(text))] = &out.answers[..] else { panic!("{out:?}") };
+    assert!(text.contains("SQUALL_STATE"), "{text}");
+}

@@ -2,13 +2,20 @@
 
 use squall_model::event::{Event, Record};
 use squall_model::id::JobId;
-use squall_model::wire::feed::{FeedKind, FeedPage};
+use squall_model::wire::feed::{FeedKind, FeedPage, Position};
 
 use super::Judge;
-use crate::viewer::Expects;
 
 /// A durable event that followers must be sent: record, kind, and job if it is about one.
 type Shown = (u64, FeedKind, Option<JobId>);
+
+/// The next durable event that a follower must be sent, and the position of the last one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expects {
+    /// Index in the judge's list of events.
+    next: usize,
+    at: Position,
+}
 
 impl Judge {
     /// Records the events of a durable record that followers must be sent. Left out are those of which the judge can't

@@ -3,7 +3,7 @@
 
 mod durable;
 mod fabric;
-mod feed;
+pub(crate) mod feed;
 mod lease;
 mod limits;
 pub(crate) mod process;
