@@ -61,10 +61,10 @@ impl Text {
     }
 
     fn number(&mut self, value: f64) {
-        let _ = match value {
-            f64::INFINITY => writeln!(self.out, "+Inf"),
-            f64::NEG_INFINITY => writeln!(self.out, "-Inf"),
-            value => writeln!(self.out, "{value}"),
+        let _ = if value.is_infinite() {
+            writeln!(self.out, "{}Inf", if value > 0.0 { '+' } else { '-' })
+        } else {
+            writeln!(self.out, "{value}")
         };
     }
 

@@ -172,9 +172,9 @@ impl Scrape<'_> {
     }
 
     fn requests(&self, text: &mut Text, user: &dyn Fn(u32) -> String) {
-        let of = |(name, count, us): &(String, u64, u64)| (labels(&[("operation", name)]), (*count, *us));
-        let kinds: Vec<_> = self.diag.messages.iter().map(of).collect();
-        let kinds: Vec<_> = kinds.iter().map(|(labels, requests)| (labels.clone(), requests)).collect();
+        let kinds = self.diag.messages.iter().map(|(kind, count, us)| (kind.clone(), (*count, *us)));
+        let kinds: BTreeMap<String, scheduler::Requests> = kinds.collect();
+        let kinds = labelled(&["operation"], &kinds);
         text.each("slurm_", scheduler::REQUESTS, &kinds);
         let mut by_count = self.diag.users.clone();
         by_count.sort_by_key(|(_, count, _)| std::cmp::Reverse(*count));

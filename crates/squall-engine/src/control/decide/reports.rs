@@ -18,7 +18,7 @@ use crate::control::effects::notice;
 use crate::control::effects::preempt;
 use crate::control::index::leases::line_of;
 use crate::control::port::{LinkId, Out};
-use crate::control::state::job::{Phase, Run};
+use crate::control::state::job::{Phase, Run, Step};
 use crate::control::state::reading::is_by_itself;
 use crate::control::state::reading::may_requeue;
 
@@ -123,10 +123,12 @@ fn step_ended(c: &mut Controller, now: Time, nodes: &NodeSet, key: StepKey, end:
     count_repeats(c, nodes, fresh.as_ref());
     let Some(nodes) = fresh else { return };
     let StepKey { job, attempt, step } = key;
-    if let Some(took) = launch_time(c, key, end) {
+    let run = c.state.jobs.get(&job).and_then(|job| job.run());
+    let known = run.and_then(|run| run.steps.get(&step));
+    let on_our_clock = on_our_clock(now, known.map_or(now, |step| step.start), end);
+    if let Some(took) = known.and_then(|step| launch_time(step, end)) {
         c.diag.latency.launch.add(took);
     }
-    let on_our_clock = on_our_clock(c, now, key, end);
     c.commit(now, Event::StepNodesEnded { job, attempt, step, nodes, end: on_our_clock }, out);
     if step == StepNo::BATCH {
         script_ended(c, now, job, end, out);
@@ -135,16 +137,14 @@ fn step_ended(c: &mut Controller, now: Time, nodes: &NodeSet, key: StepKey, end:
 
 /// Returns the time from the start message for a step until its first task ran. None: the node's clock is behind, the
 /// start is not known, or another node of the step has reported before.
-fn launch_time(c: &Controller, key: StepKey, end: &StepEnd) -> Option<Span> {
-    let step = c.state.jobs.get(&key.job)?.run()?.steps.get(&key.step)?;
+fn launch_time(step: &Step, end: &StepEnd) -> Option<Span> {
     let known = step.tally.is_none() && !end.lost && end.started >= step.start;
     known.then(|| end.started.since(step.start))
 }
 
-/// Converts the end of a step to the controller's clock. If the node's clock differs, the step's duration is kept.
-fn on_our_clock(c: &Controller, now: Time, key: StepKey, end: &StepEnd) -> StepEnd {
-    let run = c.state.jobs.get(&key.job).and_then(|job| job.run());
-    let start = run.and_then(|run| run.steps.get(&key.step)).map_or(now, |step| step.start);
+/// Converts the end of a step that was started at `start` to the controller's clock. If the node's clock differs, the
+/// step's duration is kept.
+fn on_our_clock(now: Time, start: Time, end: &StepEnd) -> StepEnd {
     if (start..=now + Span::from_secs(CLOCK_SLACK_S)).contains(&end.ended) {
         return end.clone();
     }

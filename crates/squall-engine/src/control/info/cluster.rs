@@ -21,7 +21,10 @@ const BY_CONTROLLER: u32 = 0;
 /// Returns every node, by id.
 pub(crate) fn nodes(c: &Controller, now: Time) -> Vec<NodeInfo> {
     let all = (0..c.state.nodes.len() as u32).map(NodeId).filter(|id| !has_left(&c.state, *id));
-    all.filter_map(|id| node(c, id, now)).collect()
+    // Room for all at once: a list of ten thousand nodes is long enough for copies of it to show.
+    let mut infos = Vec::with_capacity(c.state.nodes.len());
+    infos.extend(all.filter_map(|id| node(c, id, now)));
+    infos
 }
 
 fn node(c: &Controller, id: NodeId, now: Time) -> Option<NodeInfo> {
