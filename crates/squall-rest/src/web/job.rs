@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
@@ -54,7 +55,8 @@ pub(crate) async fn show(
     Path(id): Path<String>,
     Query(asked): Query<Asked>,
 ) -> Result<Response, Problem> {
-    let jobs = server.cluster.jobs(None).await?;
+    // After a deed its effect is to be seen.
+    let jobs = server.cluster.jobs((!asked.done.is_empty()).then(Instant::now)).await?;
     let view = View::of(&server, &viewer).await?;
     let who = viewer.caller.identity;
     let Some(job) = row::find(&jobs, &id).cloned() else { return ended(&server, &who, view, &id).await };
