@@ -85,6 +85,7 @@ fn holders(nodes: &[NodeInfo], jobs: &JobsPage) -> Holders {
     let index: HashMap<&str, usize> = nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
     let mut of = vec![None; nodes.len()];
     let mut counts: HashMap<u32, u64> = HashMap::new();
+    let mut left = nodes.iter().filter(|node| node.jobs_running > 0).count();
     for job in jobs.jobs.iter().filter(|job| matches!(job.state, JobState::Running | JobState::Suspended)) {
         for name in hostlist::expand_within(&job.run().nodes, nodes.len()).unwrap_or_default() {
             let Some(held) = index.get(name.as_str()).map(|at| &mut of[*at]).filter(|held| held.is_none()) else {
@@ -93,6 +94,10 @@ fn holders(nodes: &[NodeInfo], jobs: &JobsPage) -> Holders {
             let uid = jobs.owners.get(job.owner as usize).map_or(u32::MAX, |owner| owner.uid);
             *held = Some(uid);
             *counts.entry(uid).or_default() += 1;
+            left = left.saturating_sub(1);
+        }
+        if left == 0 {
+            break;
         }
     }
     let mut order: Vec<(u32, u64)> = counts.into_iter().collect();
