@@ -19,9 +19,10 @@ use squall_text::format::{why, words};
 
 use crate::caller::Identity;
 use crate::routes::{Server, Shared};
+use crate::slurm::now;
 use crate::web::act;
 use crate::web::chart::{self, Caption, Line, percent};
-use crate::web::frame::{Problem, View, made, now};
+use crate::web::frame::{Problem, View, made};
 use crate::web::history::Used;
 use crate::web::html::{Html, link};
 use crate::web::overview::card;

@@ -4,6 +4,7 @@
 mod answers;
 mod fixture;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use squall_model::id::JobId;
@@ -12,6 +13,7 @@ use squall_model::policy::{AssocKey, Association, Limit, Policy, Qos, Real};
 use squall_model::reservation::Reservation;
 use squall_model::time::Span;
 use squall_model::wire::client::JobName;
+use squall_model::wire::feed::{FeedEvent, FeedJob, FeedKind, Position};
 use squall_model::wire::info::{Diag, LicenseInfo, ReservationInfo, Why, WhyChange, WhyPartition};
 use squall_model::wire::standing::Share;
 
@@ -88,6 +90,35 @@ fn told(evil: &str) -> Why {
     }
 }
 
+fn fed(evil: &str) -> Vec<Arc<FeedEvent>> {
+    let job = FeedJob {
+        id: JobId(8),
+        task: None,
+        tasks: None,
+        uid: 1000,
+        user: format!("ann{evil}"),
+        name: format!("train{evil}"),
+        partition: "batch".into(),
+        account: "physics".into(),
+        qos: "normal".into(),
+        state: JobState::Pending,
+        exit: None,
+    };
+    let event = |kind, job: Option<Box<FeedJob>>, nodes: &str| FeedEvent {
+        at: Position::default(),
+        time: NOW - Span::from_secs(30),
+        kind,
+        job,
+        step: None,
+        nodes: nodes.into(),
+        name: String::new(),
+        reason: Some(format!("disk{evil}")),
+        by: Some(0),
+    };
+    let events = [event(FeedKind::JobHeld, Some(Box::new(job)), ""), event(FeedKind::NodeDrained, None, "n01")];
+    events.into_iter().map(Arc::new).collect()
+}
+
 /// Returns every page of a cluster.
 fn pages(count: u32, hosts: u32, evil: bool) -> Vec<(&'static str, Html)> {
     let (seen, view) = (cluster(count, hosts, evil), view());
@@ -143,7 +174,7 @@ fn pages(count: u32, hosts: u32, evil: bool) -> Vec<(&'static str, Html)> {
         ("partitions", partitions::page(&view, &seen.partitions)),
         ("reservations", reservations::page(&view, &[reservation], &[license])),
         ("accounts", accounts::page(&view, &[share], &policy, &accounts::Asked::default())),
-        ("events", events::page(&view, jobs, &seen.nodes)),
+        ("events", events::page(&view, &fed(evil), jobs, &seen.nodes)),
         ("health", health::page(&view, &health::Controller::default(), &diag, &seen.nodes)),
         ("login", people::log_in_page(Some("This token is not valid."))),
     ]
@@ -191,7 +222,7 @@ fn pages_of_a_large_cluster_are_small_and_quick() {
         ("nodes", Box::new(|| nodes::page(&view, &seen.nodes, &seen.config, &seen.jobs, &nodes::Asked::default()))),
         ("users", Box::new(|| nodes::page(&view, &seen.nodes, &seen.config, &seen.jobs, &asked))),
         ("node", Box::new(|| nodes::node_page(&view, &seen.nodes[77], &seen.jobs, ""))),
-        ("events", Box::new(|| events::page(&view, &seen.jobs, &seen.nodes))),
+        ("events", Box::new(|| events::page(&view, &[], &seen.jobs, &seen.nodes))),
     ];
     let mut told = String::new();
     for (name, make) in makers {

@@ -12,15 +12,13 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use squall_files::place::Place;
 
-use crate::caller::{Callers, Peer};
-use crate::cluster::Cluster;
+use crate::caller::Peer;
 use crate::routes::Server;
 use crate::web::{Web, assets, routes};
 
 fn router() -> Router {
     let place = Place::at(Path::new("/nonexistent/squall")).unwrap();
-    let server = Server { cluster: Cluster::new(place), callers: Callers::default(), web: Web::new(true).unwrap() };
-    routes().with_state(Arc::new(server))
+    routes().with_state(Arc::new(Server::new(place, Web::new(true).unwrap())))
 }
 
 async fn ask(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
