@@ -96,6 +96,17 @@ impl Events {
         Self { place, kept: Arc::default(), next: watch::Sender::new(0), listeners }
     }
 
+    /// Returns the latest events since somebody listened for the first time, the last one first.
+    pub(crate) fn latest(&self, most: usize) -> Vec<Arc<FeedEvent>> {
+        self.follow(None);
+        let kept = lock(&self.kept);
+        let event = |sent: &Sent| match sent {
+            Sent::Event(event, _) => Some(Arc::clone(event)),
+            Sent::Missed(_) => None,
+        };
+        kept.events.iter().rev().filter_map(event).take(most).collect()
+    }
+
     /// Starts following the controller, unless that is done already. `from`: position of the first listener.
     fn follow(&self, from: Option<Position>) {
         let mut kept = lock(&self.kept);

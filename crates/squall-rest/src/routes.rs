@@ -40,7 +40,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    fn new(place: Place, web: Web) -> Self {
+    pub(crate) fn new(place: Place, web: Web) -> Self {
         Self {
             events: Events::new(place.clone()),
             cluster: Cluster::new(place),

@@ -24,7 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("text", &["model", "files"]),
     ("client", &["model", "files", "text"]),
     ("c", &["model", "text", "client"]),
-    ("rest", &["model", "files", "text", "client"]),
+    ("rest", &["model", "files", "sched", "text", "client"]),
     ("lab", &["model", "files", "sched", "engine", "store", "host", "sim", "text", "client"]),
     ("cli", &["model", "files", "sched", "engine", "host", "sim", "text", "client", "lab", "rest"]),
 ];

@@ -183,7 +183,8 @@ pub(crate) fn meter(html: &mut Html, about: &str, whole: u64, parts: &[(&'static
 }
 
 /// Appends small squares, `columns` in a row: one path for each class, in which a run of equal squares is one dashed
-/// line. `classes`: the class of each square, as an index of `names`.
+/// line. `classes`: the class of each square, as an index of `names`; a higher number: a
+/// hole.
 pub(crate) fn squares(html: &mut Html, about: &str, columns: usize, names: &[&'static str], classes: &[usize]) {
     const CELL: usize = 10;
     let rows = classes.len().div_ceil(columns).max(1);
@@ -195,9 +196,10 @@ pub(crate) fn squares(html: &mut Html, about: &str, columns: usize, names: &[&'s
     for (row, line) in classes.chunks(columns).enumerate() {
         let mut at = 0;
         for run in line.chunk_by(|a, b| a == b) {
-            let Some(path) = run.first().and_then(|class| paths.get_mut(*class)) else { continue };
-            // Writing to a String can't fail.
-            let _ = write!(path, "M{} {}h{}", at * CELL + 1, row * CELL + 5, run.len() * CELL - 2);
+            if let Some(path) = run.first().and_then(|class| paths.get_mut(*class)) {
+                // Writing to a String can't fail.
+                let _ = write!(path, "M{} {}h{}", at * CELL + 1, row * CELL + 5, run.len() * CELL - 2);
+            }
             at += run.len();
         }
     }
@@ -314,7 +316,7 @@ mod tests {
     #[test]
     fn equal_squares_are_one_line() {
         let mut html = Html::new();
-        squares(&mut html, "nodes", 4, &["a", "b"], &[0, 0, 1, 1, 0]);
-        assert!(html.as_str().contains("<path class=\"a\" d=\"M1 5h18M1 15h8\"/><path class=\"b\" d=\"M21 5h18\"/>"));
+        squares(&mut html, "nodes", 4, &["a", "b"], &[0, 0, 1, 1, 9, 0]);
+        assert!(html.as_str().contains("<path class=\"a\" d=\"M1 5h18M11 15h8\"/><path class=\"b\" d=\"M21 5h18\"/>"));
     }
 }

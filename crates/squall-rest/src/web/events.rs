@@ -1,14 +1,19 @@
-//! What happened lately: submissions, starts and ends of jobs in the controller's memory, and states of nodes.
+//! What happened lately: the events of the feed, and before those submissions, starts and ends of jobs in the
+//! controller's memory, and states of nodes.
 
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
+use squall_model::hostlist;
 use squall_model::job::JobState;
 use squall_model::time::Time;
+use squall_model::wire::feed::FeedEvent;
 use squall_model::wire::info::{JobInfo, JobsPage, NodeInfo};
+use squall_text::format::event::sentence;
 
 use crate::routes::Shared;
+use crate::users;
 use crate::web::frame::{Problem, View, made};
 use crate::web::html::{Html, encoded};
 use crate::web::overview::card;
@@ -22,7 +27,7 @@ const ROWS: usize = 200;
 pub(crate) async fn show(State(server): State<Shared>, viewer: Viewer) -> Result<Response, Problem> {
     let (jobs, nodes) = (server.cluster.jobs(None).await?, server.cluster.nodes(None).await?);
     let view = View::of(&server, &viewer).await?;
-    made(move || page(&view, &jobs, &nodes)).await
+    made(move || page(&view, &server.events.latest(ROWS), &jobs, &nodes)).await
 }
 
 /// What an event is about.
@@ -33,9 +38,10 @@ enum About<'a> {
     Node(&'a NodeInfo, &'a str),
 }
 
-/// Returns the page.
-pub(crate) fn page(view: &View, jobs: &Arc<JobsPage>, nodes: &[NodeInfo]) -> Html {
+/// Returns the page. `fed`: events of the feed, the last one first.
+pub(crate) fn page(view: &View, fed: &[Arc<FeedEvent>], jobs: &Arc<JobsPage>, nodes: &[NodeInfo]) -> Html {
     let mut all: Vec<(Time, About<'_>)> = Vec::new();
+    let before = fed.last().map_or(Time(u64::MAX), |first| first.time);
     for job in &jobs.jobs {
         all.push((job.submit, About::Submitted(job)));
         if let Some(at) = job.start.filter(|_| job.state != JobState::Pending && !job.run().nodes.is_empty()) {
@@ -50,6 +56,7 @@ pub(crate) fn page(view: &View, jobs: &Arc<JobsPage>, nodes: &[NodeInfo]) -> Htm
             all.push((*at, About::Node(node, reason)));
         }
     }
+    all.retain(|(at, _)| *at < before);
     if all.len() > ROWS {
         all.select_nth_unstable_by_key(ROWS, |(at, _)| std::cmp::Reverse(*at));
         all.truncate(ROWS);
@@ -60,7 +67,8 @@ pub(crate) fn page(view: &View, jobs: &Arc<JobsPage>, nodes: &[NodeInfo]) -> Htm
     body.raw("<h1>Events</h1>");
     card(&mut body, "list", "Latest");
     body.raw("<table class=\"rows cards\"><thead><tr><th scope=\"col\">Time</th><th scope=\"col\">What</th><th scope=\"col\">Which</th><th scope=\"col\">Details</th></tr></thead><tbody>");
-    for (at, about) in all {
+    fed.iter().for_each(|event| of_feed(&mut body, view, event));
+    for (at, about) in all.into_iter().take(ROWS - fed.len().min(ROWS)) {
         body.raw("<tr><td data-name=\"Time\">");
         view.time(&mut body, Some(at), "");
         body.raw("</td>");
@@ -77,6 +85,21 @@ pub(crate) fn page(view: &View, jobs: &Arc<JobsPage>, nodes: &[NodeInfo]) -> Htm
     }
     body.put("</tbody></table><p class=\"note\">The latest {} of what the controller has in memory. `squall events` follows all.</p></section>", &[&ROWS]);
     view.page("/events", "Events", &body)
+}
+
+fn of_feed(body: &mut Html, view: &View, event: &FeedEvent) {
+    body.raw("<tr><td data-name=\"Time\">");
+    view.time(body, Some(event.time), "");
+    body.put("</td><td data-name=\"What\">{}</td><th scope=\"row\" data-name=\"Which\">", &[&event.kind.name()]);
+    match &event.job {
+        Some(job) => body.put("<a href=\"/job/{}\">{}</a>", &[&job.id, &job.label()]),
+        None if hostlist::is_name(&event.nodes) => {
+            body.put("<a href=\"/node/{}\">{}</a>", &[&encoded(&event.nodes), &event.nodes])
+        }
+        None => body.put("{}", &[if event.nodes.is_empty() { &event.name } else { &event.nodes }]),
+    };
+    let by = event.by.map(users::name_of);
+    body.put("</th><td data-name=\"Details\"><bdi>{}</bdi></td></tr>", &[&sentence(event, by.as_deref())]);
 }
 
 fn of_job(body: &mut Html, rows: &Rows<'_>, job: &JobInfo, what: &'static str) {

@@ -1,17 +1,15 @@
 //! What all pages have: head, navigation, the person who looks; and pages about problems.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use jiff::tz::TimeZone;
 use squall_client::ClientError;
 use squall_model::time::Time;
 use squall_text::format::clock::{Clock, Style};
 
 use crate::answer::Failure;
 use crate::routes::Server;
+use crate::slurm::now;
 use crate::web::assets;
 use crate::web::html::Html;
 use crate::web::people::Viewer;
@@ -53,7 +51,7 @@ impl View {
             proof: proof.clone(),
             by_cookie: caller.by_cookie,
             cluster: config.cluster.clone(),
-            clock: Clock { zone: TimeZone::system(), style: Style::Relative, now: now() },
+            clock: Clock { style: Style::Relative, ..Clock::here(now()) },
         })
     }
 
@@ -111,12 +109,6 @@ impl View {
         );
         html
     }
-}
-
-/// Returns the time of this machine.
-pub(crate) fn now() -> Time {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Time(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
 
 fn head(title: &str) -> Html {

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
@@ -18,9 +19,10 @@ use squall_text::format::{why, words};
 
 use crate::caller::Identity;
 use crate::routes::{Server, Shared};
+use crate::slurm::now;
 use crate::web::act;
 use crate::web::chart::{self, Caption, Line, percent};
-use crate::web::frame::{Problem, View, made, now};
+use crate::web::frame::{Problem, View, made};
 use crate::web::history::Used;
 use crate::web::html::{Html, link};
 use crate::web::overview::card;
@@ -54,7 +56,8 @@ pub(crate) async fn show(
     Path(id): Path<String>,
     Query(asked): Query<Asked>,
 ) -> Result<Response, Problem> {
-    let jobs = server.cluster.jobs(None).await?;
+    // After a deed its effect is to be seen.
+    let jobs = server.cluster.jobs((!asked.done.is_empty()).then(Instant::now)).await?;
     let view = View::of(&server, &viewer).await?;
     let who = viewer.caller.identity;
     let Some(job) = row::find(&jobs, &id).cloned() else { return ended(&server, &who, view, &id).await };

@@ -28,7 +28,7 @@
 
   // Replaces what differs, part by part, so that what is the same keeps its state.
   const renew = (old, fresh) => {
-    if (old.isEqualNode(fresh) || inUse(old)) return;
+    if (old.isEqualNode(fresh)) return;
     const alike = old.children.length === fresh.children.length && old.children.length > 0 &&
       [...old.children].every((one, at) => one.tagName === fresh.children[at].tagName && one.id === fresh.children[at].id);
     const split = alike && (old === main || old.matches("section,div"));
@@ -36,6 +36,7 @@
       [...old.children].forEach((one, at) => renew(one, fresh.children[at]));
       return;
     }
+    if (inUse(old)) return;
     if (old === main) { old.replaceChildren(...fresh.childNodes); return; }
     const open = old.matches("details") && old.open;
     const box = old.querySelector(".scroll"), left = box ? box.scrollLeft : 0;
@@ -60,13 +61,16 @@
     } catch (e) { say("The server does not answer."); }
     busy = false;
   };
+  // What was said after a deed is not said again.
+  if (location.search.includes("done=")) history.replaceState(null, "", location.pathname);
+
   // At most once a second, and not while the page is hidden.
   const soon = () => {
     if (due) return;
     due = true;
     const wait = Math.max(0, 1000 - (Date.now() - last));
     setTimeout(() => {
-      if (document.hidden || busy) { due = false; return; }
+      if (document.hidden || busy || !getSelection().isCollapsed) { due = false; return; }
       refresh();
     }, wait);
   };
@@ -77,18 +81,27 @@
     say("Refreshed every 5 s");
     polling = setInterval(() => { if (!document.hidden && !busy) refresh(); }, 5000);
   };
-  if (window.EventSource) {
-    const events = new EventSource("/squall/v1/events");
+  const kinds = ["job-submitted", "job-started", "job-ending", "job-ended", "job-requeued", "job-held", "job-released",
+    "job-changed", "job-suspended", "job-resumed", "job-preempted", "step-started", "step-ended", "node-registered",
+    "node-up", "node-down", "node-drained", "node-resumed", "node-changed", "partition-changed", "partition-deleted",
+    "reservation-changed", "reservation-ended", "accounts-changed", "configured", "controller-started", "missed"];
+  let events = null, later = null;
+  const listen = () => {
+    if (!window.EventSource) return poll();
+    events = new EventSource("/squall/v1/events");
     events.onopen = () => { say("Live"); clearInterval(polling); polling = null; };
-    events.onerror = () => { poll(); if (events.readyState === 2) events.close(); };
-    events.onmessage = soon;
-    for (const kind of ["job-submitted", "job-started", "job-ending", "job-ended", "job-requeued", "job-held",
-      "job-released", "job-changed", "job-suspended", "job-resumed", "job-preempted", "step-started", "step-ended",
-      "node-registered", "node-up", "node-down", "node-drained", "node-resumed", "node-changed", "partition-changed",
-      "partition-deleted", "reservation-changed", "reservation-ended", "accounts-changed", "configured",
-      "controller-started", "missed"]) events.addEventListener(kind, soon);
-  } else poll();
-  document.addEventListener("visibilitychange", () => { if (!document.hidden && Date.now() - last > 5000) soon(); });
+    events.onerror = poll;
+    // The server may show what it read some seconds ago, so it is asked again later.
+    const happened = () => { soon(); clearTimeout(later); later = setTimeout(soon, 6000); };
+    for (const kind of kinds) events.addEventListener(kind, happened);
+  };
+  listen();
+  // Browsers allow few connections to a server: a page that nobody sees has none.
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) { if (events) events.close(); events = null; return; }
+    if (!events) listen();
+    soon();
+  });
   // Times and usage move without events.
   setInterval(() => { if (!document.hidden && !busy && Date.now() - last > 15000) soon(); }, 5000);
 

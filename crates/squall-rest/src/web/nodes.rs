@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
@@ -84,6 +85,7 @@ fn holders(nodes: &[NodeInfo], jobs: &JobsPage) -> Holders {
     let index: HashMap<&str, usize> = nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
     let mut of = vec![None; nodes.len()];
     let mut counts: HashMap<u32, u64> = HashMap::new();
+    let mut left = nodes.iter().filter(|node| node.jobs_running > 0).count();
     for job in jobs.jobs.iter().filter(|job| matches!(job.state, JobState::Running | JobState::Suspended)) {
         for name in hostlist::expand_within(&job.run().nodes, nodes.len()).unwrap_or_default() {
             let Some(held) = index.get(name.as_str()).map(|at| &mut of[*at]).filter(|held| held.is_none()) else {
@@ -92,6 +94,10 @@ fn holders(nodes: &[NodeInfo], jobs: &JobsPage) -> Holders {
             let uid = jobs.owners.get(job.owner as usize).map_or(u32::MAX, |owner| owner.uid);
             *held = Some(uid);
             *counts.entry(uid).or_default() += 1;
+            left = left.saturating_sub(1);
+        }
+        if left == 0 {
+            break;
         }
     }
     let mut order: Vec<(u32, u64)> = counts.into_iter().collect();
@@ -108,7 +114,6 @@ fn holders(nodes: &[NodeInfo], jobs: &JobsPage) -> Holders {
 
 /// Appends all nodes as small squares, in their groups.
 pub(crate) fn map(body: &mut Html, nodes: &[NodeInfo], config: &Config, holders: Option<&Holders>) {
-    const COLUMNS: usize = 16;
     let looks = counts(nodes);
     let (names, classes): (Vec<&'static str>, Vec<usize>) = match holders {
         None => (LOOKS.iter().map(|(class, _)| *class).collect(), nodes.iter().map(look).collect()),
@@ -161,15 +166,15 @@ pub(crate) fn map(body: &mut Html, nodes: &[NodeInfo], config: &Config, holders:
     }
     body.raw("<div class=\"racks\">");
     for group in groups(nodes, config) {
-        let own: Vec<usize> = group.nodes.iter().map(|at| classes[*at]).collect();
-        let looks = counts(group.nodes.iter().map(|at| &nodes[*at]));
+        let own: Vec<usize> = group.cells.iter().map(|at| at.map_or(names.len(), |at| classes[at])).collect();
+        let looks = counts(group.nodes().map(|at| &nodes[at]));
         let about: Vec<String> =
             LOOKS.iter().zip(looks).filter(|(_, n)| *n > 0).map(|((_, word), n)| format!("{n} {word}")).collect();
         body.put(
             "<a class=\"rack\" href=\"{}\"><span>{}</span>",
             &[&link("/nodes", &[("group", &group.name)]), &group.name],
         );
-        chart::squares(body, &about.join(", "), COLUMNS, &names, &own);
+        chart::squares(body, &about.join(", "), group.columns, &names, &own);
         body.raw("</a>");
     }
     body.raw("</div>");
@@ -180,7 +185,7 @@ fn list(body: &mut Html, view: &View, nodes: &[NodeInfo], config: &Config, asked
     let members = group.map(|name| groups(nodes, config).into_iter().find(|group| group.name == *name));
     let members: Vec<usize> = match members {
         None => (0..nodes.len()).collect(),
-        Some(group) => group.map(|group| group.nodes).unwrap_or_default(),
+        Some(group) => group.map(|group| group.nodes().collect()).unwrap_or_default(),
     };
     let fits = |node: &&NodeInfo| {
         let state = LOOKS[look(node)].0;
@@ -293,7 +298,9 @@ pub(crate) async fn one(
     Path(name): Path<String>,
     Query(asked): Query<AskedOne>,
 ) -> Result<Response, Problem> {
-    let (nodes, jobs) = (server.cluster.nodes(None).await?, server.cluster.jobs(None).await?);
+    // After a deed its effect is to be seen.
+    let since = (!asked.done.is_empty()).then(Instant::now);
+    let (nodes, jobs) = (server.cluster.nodes(since).await?, server.cluster.jobs(None).await?);
     let view = View::of(&server, &viewer).await?;
     let Some(at) = nodes.iter().position(|node| node.name == name) else {
         return Err(Problem::missing(format!("No node is called {name}.")));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::tz::TimeZone;
 use squall_model::config::{Config, PartitionConfig, SwitchConfig};
 use squall_model::event::NodeAdmin;
+use squall_model::hostlist;
 use squall_model::id::{Attempt, JobId, StepNo};
 use squall_model::job::{EndState, ExitCode, JobSpec, JobState, Outcome, Owner, PendingReason};
 use squall_model::policy::PreemptMode;
@@ -153,7 +154,7 @@ fn job(id: u32, jobs: u32, nodes: u32) -> JobInfo {
     };
     let run = RunInfo {
         outcome: ended.clone(),
-        nodes: format!("n[{first:0width$}-{:0width$}]", (first + count - 1).min(nodes)),
+        nodes: hostlist::compress((first..first + count).map(|n| format!("n{:0width$}", n.min(nodes)))),
         steps: vec![StepInfo {
             step: StepNo::BATCH,
             name: "batch".into(),
@@ -174,7 +175,7 @@ fn job(id: u32, jobs: u32, nodes: u32) -> JobInfo {
         pending_tasks: None,
         array_limit: None,
         spec: id % 5,
-        owner: (id % 997) * (id % 997) % 12,
+        owner: (id % 997) * 7 % 61 % 12,
         class: u32::from(id % 9 == 0),
         state,
         reason,
