@@ -125,7 +125,8 @@ fn slow_and_many_clients_keep_nobody_out() {
     }
     let refused = slow.iter_mut().rev().take(100).filter(|stream| {
         stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        matches!(stream.read(&mut [0; 16]), Ok(0)) || stream.take_error().is_ok_and(|e| e.is_some())
+        let mut reader: &TcpStream = stream;
+        matches!(reader.read(&mut [0; 16]), Ok(0)) || stream.take_error().is_ok_and(|e| e.is_some())
     });
     assert!(refused.count() > 50, "connections beyond the limit are closed");
     assert_eq!(c.send_here("GET", "/slurm/v0.0.42/ping", &[], "").status, 200);
