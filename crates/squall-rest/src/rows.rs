@@ -1,11 +1,15 @@
 //! Jobs and nodes as JSON, rendered once and again only when they change.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 
 use axum::body::Bytes;
+use http_body::{Frame, SizeHint};
 use squall_model::encoding;
 use squall_model::wire::info::{JobInfo, JobsPage, NodeInfo};
 use squall_text::format::clock::Clock;
@@ -94,25 +98,50 @@ fn hash(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Joins records into one body: `head`, the records separated by commas, `tail`.
-pub(crate) fn joined(head: &[u8], records: &[Bytes], tail: &[u8]) -> Bytes {
+/// Joins records, separated by commas.
+pub(crate) fn joined(records: &[Bytes]) -> Bytes {
     let length: usize = records.iter().map(|record| record.len() + 1).sum();
-    let mut body = Vec::with_capacity(head.len() + length + tail.len());
-    body.extend_from_slice(head);
+    let mut all = Vec::with_capacity(length);
     for (at, record) in records.iter().enumerate() {
         if at > 0 {
-            body.push(b',');
+            all.push(b',');
         }
-        body.extend_from_slice(record);
+        all.extend_from_slice(record);
     }
-    body.extend_from_slice(tail);
-    body.into()
+    all.into()
+}
+
+/// The body of an answer in pieces, which answers may share.
+#[derive(Debug)]
+pub(crate) struct Pieces(VecDeque<Bytes>);
+
+impl Pieces {
+    pub(crate) fn of(pieces: impl IntoIterator<Item = Bytes>) -> Self {
+        Self(pieces.into_iter().filter(|piece| !piece.is_empty()).collect())
+    }
+}
+
+impl http_body::Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.pop_front().map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.iter().map(|piece| piece.len() as u64).sum())
+    }
 }
 
 /// A list of records that was rendered from a part of the cluster's state.
 #[derive(Debug)]
 pub(crate) struct Listed<T> {
-    last: Mutex<HashMap<Version, (Arc<T>, Arc<Vec<Bytes>>)>>,
+    last: Mutex<HashMap<Version, (Arc<T>, Bytes)>>,
 }
 
 impl<T> Default for Listed<T> {
@@ -122,16 +151,16 @@ impl<T> Default for Listed<T> {
 }
 
 impl<T> Listed<T> {
-    /// Returns the records of a part; `render` makes them if the last ones were made of another.
-    pub(crate) fn of(&self, version: Version, part: &Arc<T>, render: impl FnOnce() -> Vec<Bytes>) -> Arc<Vec<Bytes>> {
+    /// Returns the records of a part, separated by commas; `render` makes them if the last ones were made of another.
+    pub(crate) fn of(&self, version: Version, part: &Arc<T>, render: impl FnOnce() -> Vec<Bytes>) -> Bytes {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((same, records)) = last.get(&version)
             && Arc::ptr_eq(same, part)
         {
-            return Arc::clone(records);
+            return records.clone();
         }
-        let records = Arc::new(render());
-        last.insert(version, (Arc::clone(part), Arc::clone(&records)));
+        let records = joined(&render());
+        last.insert(version, (Arc::clone(part), records.clone()));
         records
     }
 }

@@ -144,7 +144,7 @@ fn slow_and_many_clients_keep_nobody_out() {
 fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    drop(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }));
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 #[test]

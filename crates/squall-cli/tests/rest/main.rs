@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails at once says where")]
 
 mod attacks;
+mod browser;
 mod http;
 
 use std::io::{BufRead, BufReader, Write};

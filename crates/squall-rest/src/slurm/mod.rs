@@ -21,6 +21,7 @@ use squall_text::shapes::{self, Kind, Meta, Notes, Problem, Version, Warning};
 use crate::answer;
 use crate::caller::{Caller, Peer};
 use crate::routes::Shared;
+use crate::rows::Pieces;
 
 /// A request of a confirmed user for an operation.
 pub(crate) struct Ask {
@@ -194,10 +195,12 @@ impl Ask {
         json(&StatusCode::OK, shapes::bytes(&self.meta(), self.path.answer, body, &self.notes).into())
     }
 
-    /// Returns an answer of records that are rendered already.
-    pub(crate) fn records(&self, kind: Kind, records: &[Bytes], rest: Vec<(&str, Value)>) -> Response {
+    /// Returns an answer of records that are rendered already, separated by commas.
+    pub(crate) fn records(&self, kind: Kind, records: Bytes, rest: Vec<(&str, Value)>) -> Response {
         let (head, tail) = shapes::around(&self.meta(), kind, rest, &self.notes);
-        json(&StatusCode::OK, crate::rows::joined(&head, records, &tail))
+        let mut response = json(&StatusCode::OK, Bytes::new());
+        *response.body_mut() = Body::new(Pieces::of([head.into(), records, tail.into()]));
+        response
     }
 
     fn refused(&self, problem: Problem) -> Response {

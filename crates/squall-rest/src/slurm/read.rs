@@ -11,7 +11,7 @@ use squall_text::rest::change::job_id;
 use squall_text::shapes::{self, Kind, Problem};
 
 use super::{Ask, Done};
-use crate::rows::job_rows;
+use crate::rows::{job_rows, joined};
 use crate::users::name_of;
 
 pub(super) async fn ping(ask: &mut Ask) -> Done {
@@ -64,7 +64,7 @@ pub(super) async fn jobs(ask: &mut Ask) -> Done {
         server.listed_jobs.of(version, &page, || server.rows.jobs(version, &page, &cluster))
     });
     let records = records.await.map_err(|_| ask.problem(&unexpected()))?;
-    Ok(ask.records(Kind::Jobs, &records, vec![("last_backfill", shapes::time(Some(now)))]))
+    Ok(ask.records(Kind::Jobs, records, vec![("last_backfill", shapes::time(Some(now)))]))
 }
 
 pub(super) async fn job(ask: &mut Ask) -> Done {
@@ -100,7 +100,7 @@ async fn selected(ask: &mut Ask, ids: &str, needed: bool) -> Done {
         .iter()
         .map(|row| shapes::record(ask.version, Kind::Jobs, shapes::job::job(row)).into())
         .collect();
-    Ok(ask.records(Kind::Jobs, &records, vec![("last_backfill", shapes::time(Some(page.now)))]))
+    Ok(ask.records(Kind::Jobs, joined(&records), vec![("last_backfill", shapes::time(Some(page.now)))]))
 }
 
 /// Reads a list of job ids, such as `17,18_3`.
@@ -122,13 +122,13 @@ pub(super) async fn nodes(ask: &mut Ask) -> Done {
             let node = node.ok_or_else(|| Problem::not_found("node_name", &format!("node {name}")))?;
             records.push(shapes::record(version, Kind::Nodes, shapes::node::node(node, &cluster, &name_of)).into());
         }
-        return Ok(ask.records(Kind::Nodes, &records, Vec::new()));
+        return Ok(ask.records(Kind::Nodes, joined(&records), Vec::new()));
     }
     let records = tokio::task::spawn_blocking(move || {
         server.listed_nodes.of(version, &nodes, || server.rows.nodes(version, &nodes, &cluster, &name_of))
     });
     let records = records.await.map_err(|_| ask.problem(&unexpected()))?;
-    Ok(ask.records(Kind::Nodes, &records, Vec::new()))
+    Ok(ask.records(Kind::Nodes, records, Vec::new()))
 }
 
 pub(super) async fn partitions(ask: &mut Ask) -> Done {
