@@ -195,5 +195,7 @@ fn token(headers: &HeaderMap) -> (Option<String>, bool) {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
     let found = pairs.find(|(name, _)| *name == COOKIE).map(|(_, value)| value.to_owned());
-    (found.filter(|token| !token.is_empty()), true)
+    let found = found.filter(|token| !token.is_empty());
+    let by_cookie = found.is_some();
+    (found, by_cookie)
 }

@@ -182,7 +182,7 @@ fn events_are_followed_and_resumed() {
             kinds.push(kind.to_owned());
         } else if let Some(data) = line.strip_prefix("data: ") {
             let event: Value = serde_json::from_str(data).unwrap();
-            assert_eq!(event["job"]["id"].as_u64().map(|id| id.to_string()), Some(id.clone()), "{event}");
+            assert_eq!(event["job"]["job_id"].as_u64().map(|id| id.to_string()), Some(id.clone()), "{event}");
             if kinds.len() == 2 {
                 break;
             }
