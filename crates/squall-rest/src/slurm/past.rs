@@ -189,8 +189,7 @@ pub(super) async fn config(ask: &mut Ask) -> Done {
     let mut body: Vec<(&str, Value)> = Vec::new();
     for entity in ["cluster", "tres", "account", "user", "qos", "wckey", "association"] {
         let rows = rows(ask, entity, &config, &policy).await?;
-        if let Some((kind, key, mut list)) = shapes::policy::records(entity, &rows, true, &policy) {
-            list.as_array_mut().into_iter().flatten().for_each(|record| ask.version.recast(kind, record));
+        if let Some((_, key, list)) = shapes::policy::records(entity, &rows, true, &policy) {
             body.push((if key == "TRES" { "tres" } else { key }, list));
         }
     }

@@ -125,9 +125,11 @@ fn answer(meta: &Meta<'_>, kind: Kind, body: Vec<(&str, Value)>, notes: &Notes) 
         all.insert("last_update".into(), time(Some(meta.now)));
     }
     all.extend(body.into_iter().map(|(key, value)| (key.to_owned(), value)));
-    let records = all.get_mut(kind.list()).and_then(Value::as_array_mut);
-    for record in records.into_iter().flatten() {
-        meta.version.recast(kind, record);
+    let own = [kind];
+    // This answer has records of several kinds.
+    for kind in if kind == Kind::Config { &Kind::RECORDS[..] } else { &own[..] } {
+        let records = all.get_mut(kind.list()).and_then(Value::as_array_mut);
+        records.into_iter().flatten().for_each(|record| meta.version.recast(*kind, record));
     }
     Value::Object(all)
 }
