@@ -101,8 +101,9 @@ impl Changes {
     }
 }
 
+/// What the controller has answered about a proof of identity.
 #[derive(Clone, Debug)]
-struct Confirmed {
+pub(crate) struct Confirmed {
     at: Instant,
     uid: u32,
     user: String,
@@ -148,7 +149,8 @@ impl Callers {
         Ok(Caller { identity, uid, user, group, operator, by_cookie, _turn: Arc::new(turn) })
     }
 
-    async fn confirm(&self, cluster: &Cluster, identity: &Identity) -> Result<Confirmed, ClientError> {
+    /// Asks the controller which user has this proof, unless it was asked lately.
+    pub(crate) async fn confirm(&self, cluster: &Cluster, identity: &Identity) -> Result<Confirmed, ClientError> {
         let key = match identity {
             Identity::Bearer(bearer) => Some((bearer.token.clone(), bearer.user.clone())),
             Identity::Socket(_) => None,

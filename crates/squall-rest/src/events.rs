@@ -5,14 +5,14 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
-use squall_client::{Follower, Wanted};
+use squall_client::{ClientError, Follower, Wanted};
 use squall_files::place::Place;
 use squall_model::hostlist;
 use squall_model::wire::feed::{FeedEvent, FeedKind, Position};
@@ -20,7 +20,7 @@ use squall_text::shapes::event::event as json;
 use tokio::sync::{Semaphore, watch};
 
 use crate::answer::Failure;
-use crate::caller::Caller;
+use crate::caller::{Caller, Identity};
 use crate::routes::Shared;
 
 /// Most events that are kept for listeners.
@@ -33,6 +33,10 @@ const BATCH_TIME: Duration = Duration::from_millis(100);
 const QUIET_TIME: Duration = Duration::from_secs(15);
 /// Pause before the controller is called again when it can't be reached.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Time without listeners after which the controller is not followed any more.
+const UNHEARD_TIME: Duration = Duration::from_mins(1);
+/// How often it is checked that a listener's token still holds.
+const CHECK_TIME: Duration = Duration::from_mins(1);
 /// Most listeners at once.
 const LISTENERS_MAX: usize = 4096;
 
@@ -115,12 +119,19 @@ impl Events {
         }
         drop(kept);
         let (place, kept, next) = (self.place.clone(), Arc::clone(&self.kept), self.next.clone());
-        std::thread::spawn(move || follow(&place, from, &kept, &next));
+        let listeners = Arc::clone(&self.listeners);
+        std::thread::spawn(move || follow(&place, from, &kept, (&next, &listeners)));
     }
 }
 
-/// Follows the controller, without end.
-fn follow(place: &Place, from: Option<Position>, kept: &Mutex<Kept>, next: &watch::Sender<u64>) {
+/// Follows the controller until there were no listeners for a while.
+fn follow(
+    place: &Place,
+    from: Option<Position>,
+    kept: &Mutex<Kept>,
+    (next, listeners): (&watch::Sender<u64>, &Semaphore),
+) {
+    let mut heard = Instant::now();
     let wanted = |from| Wanted { from, ..Wanted::default() };
     let mut follower = Follower::new(place.clone(), "rest", wanted(from));
     loop {
@@ -142,6 +153,13 @@ fn follow(place: &Place, from: Option<Position>, kept: &Mutex<Kept>, next: &watc
         sent.into_iter().for_each(|sent| kept.push(sent));
         kept.at = Some(page.next);
         let end = kept.end();
+        if listeners.available_permits() < LISTENERS_MAX {
+            heard = Instant::now();
+        } else if heard.elapsed() > UNHEARD_TIME {
+            // A listener that comes from now on starts another thread.
+            *kept = Kept { first: end, ..Kept::default() };
+            return;
+        }
         drop(kept);
         next.send_replace(end);
     }
@@ -221,7 +239,7 @@ impl Filter {
 /// `GET /squall/v1/events`: server-sent events, without end.
 pub(crate) async fn events(
     State(server): State<Shared>,
-    _caller: Caller,
+    caller: Caller,
     headers: HeaderMap,
     Query(asked): Query<Asked>,
 ) -> Result<Response, Failure> {
@@ -247,8 +265,9 @@ pub(crate) async fn events(
             }),
         }
     };
-    let listener = Listener { kept, next, cursor, filter, _seat: seat };
-    let stream = Stream { greeting: Some(greeting.into()), waiting: Box::pin(listener.batch()) };
+    let checked = Instant::now();
+    let listener = Listener { server, identity: caller.identity, checked, kept, next, cursor, filter, _seat: seat };
+    let stream = Stream { greeting: Some(greeting.into()), waiting: Some(Box::pin(listener.batch())) };
     let mut response = Body::from_stream(stream).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -259,6 +278,10 @@ pub(crate) async fn events(
 }
 
 struct Listener {
+    server: Shared,
+    identity: Identity,
+    /// When it was last checked that the listener's token holds.
+    checked: Instant,
     kept: Arc<Mutex<Kept>>,
     next: watch::Receiver<u64>,
     /// Number of the next event to send.
@@ -268,20 +291,27 @@ struct Listener {
 }
 
 impl Listener {
-    /// Waits for events that the listener wants, and returns them as frames.
-    async fn batch(mut self) -> (Bytes, Self) {
+    /// Waits for events that the listener wants, and returns them as frames. None: its token does not hold any more.
+    async fn batch(mut self) -> Option<(Bytes, Self)> {
         let begin = tokio::time::Instant::now();
         loop {
+            if self.checked.elapsed() > CHECK_TIME {
+                self.checked = Instant::now();
+                let known = self.server.callers.confirm(&self.server.cluster, &self.identity).await;
+                if matches!(known, Err(ClientError::Refused(_))) {
+                    return None;
+                }
+            }
             let frames = self.take();
             if !frames.is_empty() {
                 tokio::time::sleep_until(begin + BATCH_TIME).await;
-                return (frames.into(), self);
+                return Some((frames.into(), self));
             }
             match tokio::time::timeout(QUIET_TIME, self.next.changed()).await {
                 Ok(Ok(())) => {}
                 // The sender lives as long as the server.
                 Ok(Err(_)) => std::future::pending().await,
-                Err(_) => return (Bytes::from_static(b": alive\n\n"), self),
+                Err(_) => return Some((Bytes::from_static(b": alive\n\n"), self)),
             }
         }
     }
@@ -311,12 +341,13 @@ impl Listener {
     }
 }
 
-type Batch = Pin<Box<dyn Future<Output = (Bytes, Listener)> + Send>>;
+type Batch = Pin<Box<dyn Future<Output = Option<(Bytes, Listener)>> + Send>>;
 
 /// The body of an answer: batches of frames, one after the other.
 struct Stream {
     greeting: Option<Bytes>,
-    waiting: Batch,
+    /// None: the stream has ended.
+    waiting: Option<Batch>,
 }
 
 impl futures_core::Stream for Stream {
@@ -326,10 +357,15 @@ impl futures_core::Stream for Stream {
         if let Some(greeting) = self.greeting.take() {
             return Poll::Ready(Some(Ok(greeting)));
         }
-        match self.waiting.as_mut().poll(cx) {
+        let Some(waiting) = &mut self.waiting else { return Poll::Ready(None) };
+        match waiting.as_mut().poll(cx) {
             Poll::Pending => Poll::Pending,
-            Poll::Ready((bytes, listener)) => {
-                self.waiting = Box::pin(listener.batch());
+            Poll::Ready(None) => {
+                self.waiting = None;
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some((bytes, listener))) => {
+                self.waiting = Some(Box::pin(listener.batch()));
                 Poll::Ready(Some(Ok(bytes)))
             }
         }
