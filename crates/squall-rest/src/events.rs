@@ -37,6 +37,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 const UNHEARD_TIME: Duration = Duration::from_mins(1);
 /// How often it is checked that a listener's token still holds.
 const CHECK_TIME: Duration = Duration::from_mins(1);
+/// Time within which the controller must have been reached for the first listener.
+const BEGIN_TIME: Duration = Duration::from_secs(10);
 /// Most listeners at once.
 const LISTENERS_MAX: usize = 4096;
 
@@ -253,7 +255,18 @@ pub(crate) async fn events(
     let full = |_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "too many listeners; try again later");
     let seat = Arc::clone(&server.events.listeners).try_acquire_owned().map_err(full)?;
     server.events.follow(from);
-    let (kept, next) = (Arc::clone(&server.events.kept), server.events.next.subscribe());
+    let (kept, mut next) = (Arc::clone(&server.events.kept), server.events.next.subscribe());
+    // "From now on" begins when the controller is followed.
+    let begun = async {
+        loop {
+            let is_followed = lock(&kept).at.is_some();
+            if is_followed || next.changed().await.is_err() {
+                return;
+            }
+        }
+    };
+    let away = |_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "the controller's events can't be followed now");
+    tokio::time::timeout(BEGIN_TIME, begun).await.map_err(away)?;
     let mut greeting = b": squall\n\n".to_vec();
     let cursor = {
         let kept = lock(&kept);
