@@ -22,7 +22,7 @@ impl Browser {
         let driver = Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut driver = driver.map_err(|e| println!("skipped: chromedriver: {e}")).ok()?;
         let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let port = lines.find_map(|line| line.split("on port ").nth(1)?.trim_end_matches('.').parse().ok()).unwrap();
+        let port = lines.find_map(|line| line.split("successfully on port ").nth(1)?.trim_end_matches('.').parse().ok()).unwrap();
         // Whatever else it says is read, so that it never waits.
         std::thread::spawn(move || lines.for_each(drop));
         let mut browser = Self { driver, port, session: String::new() };
