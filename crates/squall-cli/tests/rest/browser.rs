@@ -22,7 +22,9 @@ impl Browser {
         let driver = Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut driver = driver.map_err(|e| println!("skipped: chromedriver: {e}")).ok()?;
         let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let port = lines.find_map(|line| line.split("successfully on port ").nth(1)?.trim_end_matches('.').parse().ok()).unwrap();
+        let port = lines
+            .find_map(|line| line.split("successfully on port ").nth(1)?.trim_end_matches('.').parse().ok())
+            .unwrap();
         // Whatever else it says is read, so that it never waits.
         std::thread::spawn(move || lines.for_each(drop));
         let mut browser = Self { driver, port, session: String::new() };
@@ -80,8 +82,12 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        if !self.session.is_empty() && !std::thread::panicking() {
-            self.own("DELETE", "", &json!({}));
+        // Ends the browser itself, too, also when the test has failed.
+        if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) {
+            let head = format!("DELETE {} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", self.session);
+            if stream.write_all(head.as_bytes()).is_ok() {
+                answer(&mut stream);
+            }
         }
         drop(self.driver.kill());
         drop(self.driver.wait());
