@@ -135,11 +135,22 @@ fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> St
     )
 }
 
-/// Reads an answer up to the end of the connection.
+/// Reads an answer: as many bytes as it says, or up to the end of the connection.
 pub(crate) fn answer(stream: &mut impl Read) -> Answer {
-    let mut bytes = Vec::new();
+    let (mut bytes, mut piece) = (Vec::new(), [0; 65536]);
+    let is_whole = |bytes: &[u8]| {
+        let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return false };
+        let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
+        let length = head.split("content-length:").nth(1).and_then(|rest| rest.lines().next()?.trim().parse().ok());
+        length.is_some_and(|length: usize| bytes.len() >= end + 4 + length)
+    };
     // A server that has answered may reset the connection if it has not read the whole request.
-    drop(stream.read_to_end(&mut bytes));
+    while let Ok(length @ 1..) = stream.read(&mut piece) {
+        bytes.extend_from_slice(&piece[..length]);
+        if is_whole(&bytes) {
+            break;
+        }
+    }
     let text = String::from_utf8_lossy(&bytes);
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
