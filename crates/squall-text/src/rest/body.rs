@@ -213,16 +213,12 @@ pub(super) fn integer<T: TryFrom<i64>>(body: &Value, name: &str, place: &str) ->
 /// Returns the time of the field `name`: seconds since the Unix epoch, or a text as on a command line. None: not set, or
 /// 0.
 pub(super) fn time(body: &Value, name: &str, place: &str) -> Result<Option<Time>, Problem> {
-    match text(body, name).filter(|text| *text != ENDLESS) {
-        Some(text) => {
-            let wrong = || Problem::malformed(path(place, name), format!("{text}: {REMEDY}"));
-            when_here(text).map(Some).ok_or_else(wrong)
-        }
-        None => {
-            let seconds: Option<u32> = integer(body, name, place)?;
-            Ok(seconds.filter(|seconds| *seconds > 0).map(|seconds| Time::from_secs(u64::from(seconds))))
-        }
+    if let Some(text) = text(body, name).filter(|text| *text != ENDLESS) {
+        let wrong = || Problem::malformed(path(place, name), format!("{text}: {REMEDY}"));
+        return when_here(text).map(Some).ok_or_else(wrong);
     }
+    let seconds: Option<u32> = integer(body, name, place)?;
+    Ok(seconds.filter(|seconds| *seconds > 0).map(|seconds| Time::from_secs(u64::from(seconds))))
 }
 
 #[cfg(test)]
