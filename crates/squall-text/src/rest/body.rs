@@ -4,7 +4,9 @@ use std::sync::OnceLock;
 
 use serde_json::{Map, Value};
 use squall_model::duration::parse_memory_mb;
+use squall_model::time::Time;
 
+use crate::options::values::when::{REMEDY, when_here};
 use crate::shapes::problem::path;
 use crate::shapes::table::{self, Shape};
 use crate::shapes::{Problem, Warning};
@@ -71,10 +73,20 @@ pub(super) fn read(shape: &Shape, given: &Value, place: &str, warnings: &mut Vec
         (Shape::Number(_), Value::String(text)) if is_memory(place) && number(given).is_none() => parse_memory_mb(text)
             .map(Value::from)
             .map_err(|_| wrong(place, given, "a number of MB, or one with K, M, G or T")),
+        // Times may be texts, such as `now+1hour`.
+        (Shape::Number(_) | Shape::Leaf(Value::Number(_)), Value::String(_))
+            if is_time(place) && number(given).is_none() =>
+        {
+            Ok(given.clone())
+        }
         (Shape::Number(_), given) => number(given).ok_or_else(|| wrong(place, given, "a number")),
         (Shape::Leaf(empty), given) => leaf(empty, given, place),
         (_, given) => Err(wrong(place, given, if matches!(shape, Shape::List(_)) { "a list" } else { "an object" })),
     }
+}
+
+fn is_time(place: &str) -> bool {
+    ["begin_time", "start_time", "end_time", "deadline"].iter().any(|name| place.ends_with(name))
 }
 
 fn is_memory(place: &str) -> bool {
@@ -196,6 +208,17 @@ pub(super) fn integer<T: TryFrom<i64>>(body: &Value, name: &str, place: &str) ->
         Some(Ok(number)) => Ok(Some(number)),
         _ => Err(wrong(&path(place, name), value, "a whole number in its range")),
     }
+}
+
+/// Returns the time of the field `name`: seconds since the Unix epoch, or a text as on a command line. None: not set, or
+/// 0.
+pub(super) fn time(body: &Value, name: &str, place: &str) -> Result<Option<Time>, Problem> {
+    if let Some(text) = text(body, name).filter(|text| *text != ENDLESS) {
+        let wrong = || Problem::malformed(path(place, name), format!("{text}: {REMEDY}"));
+        return when_here(text).map(Some).ok_or_else(wrong);
+    }
+    let seconds: Option<u32> = integer(body, name, place)?;
+    Ok(seconds.filter(|seconds| *seconds > 0).map(|seconds| Time::from_secs(u64::from(seconds))))
 }
 
 #[cfg(test)]

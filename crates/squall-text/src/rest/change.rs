@@ -97,8 +97,8 @@ impl Reading {
     }
 
     fn time(&mut self, name: &'static str) -> Result<Option<Time>, Problem> {
-        let seconds: Option<u32> = self.integer(name)?;
-        Ok(seconds.map(|seconds| Time::from_secs(u64::from(seconds))))
+        self.known.push(name);
+        body::time(&self.given, name, "")
     }
 
     /// Returns a time limit given in minutes, in seconds; `Some(None)`: there is no limit.

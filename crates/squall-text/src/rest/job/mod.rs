@@ -157,7 +157,8 @@ const FIELDS: &[(&str, Take)] = &[
     (
         "argv",
         Own(|order, field| {
-            order.asked.spec.args = field.texts();
+            // Slurm puts the path of the script in place of the first one.
+            order.asked.spec.args = field.texts().into_iter().skip(1).collect();
             Ok(())
         }),
     ),
@@ -461,8 +462,7 @@ impl<'a> Order<'a> {
     }
 
     fn time(&self, field: &Field<'_>) -> Result<Option<Time>, Problem> {
-        let seconds: Option<u32> = integer(field.all, field.name, self.place)?;
-        Ok(seconds.filter(|seconds| *seconds > 0).map(|seconds| Time::from_secs(u64::from(seconds))))
+        body::time(field.all, field.name, self.place)
     }
 
     /// Returns a host list. It is never the name of a file, as it may be on a command line.

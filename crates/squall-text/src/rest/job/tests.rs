@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use squall_model::job::JobKind;
 use squall_model::resource::Memory;
+use squall_model::time::Time;
 
 use super::{COUNTS, Caller, FIELDS, OF_GPUS, Submission, Take, Taken, allocate, submit};
 use crate::options::Tool;
@@ -61,7 +62,7 @@ fn fields_become_options() {
     let given = json!({
         "time_limit": {"set": true, "infinite": false, "number": 60}, "memory_per_node": "2048", "tasks": 4,
         "nodes": "2", "required_nodes": ["n1", "n2"], "tres_per_node": "gres/gpu:2", "hold": true,
-        "begin_time": 1_800_000_000, "mail_type": ["TIME=90%", "END"], "kill_warning_signal": "USR1",
+        "begin_time": 1_800_000_000, "deadline": "2033-05-18T03:33:20", "argv": ["s", "a b"], "mail_type": ["TIME=90%", "END"], "kill_warning_signal": "USR1",
         "kill_warning_delay": 120, "kill_warning_flags": ["BATCH_JOB"], "required_switches": 1,
         "wait_for_switch": 90, "array": "1-10%2", "current_working_directory": "/scratch",
         "shared": ["user"], "requeue": false, "tasks_per_board": 0, "reboot": false, "cpus_per_task": 65_534,
@@ -80,6 +81,8 @@ fn fields_become_options() {
     assert_eq!(spec.options.network.switches.as_ref().unwrap().text, "1@1:30");
     assert_eq!((spec.options.exclusive_user, spec.work_dir.as_str()), (true, "/scratch"));
     assert_eq!((spec.mail_type.as_deref(), spec.need.cpus_per_task), (Some("TIME_LIMIT_90,END"), None));
+    assert_eq!((spec.args.as_slice(), spec.begin.map(Time::secs)), (&["a b".to_owned()][..], Some(1_800_000_000)));
+    assert!(spec.deadline.is_some_and(|at| at.secs().abs_diff(2_000_000_000) < 86_400));
     assert_eq!(spec.rlimits, [(3, u64::MAX), (4, 0)]);
     assert_eq!(warnings.iter().map(|w| w.source.as_str()).collect::<Vec<_>>(), ["job.mail_type"]);
 }
