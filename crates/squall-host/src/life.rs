@@ -138,6 +138,22 @@ impl Daemon {
         Ok(Started { child: command.spawn()?, log: path, log_start })
     }
 
+    /// Starts the daemon if it doesn't run. Callers repeat this while they wait, since a daemon that was just killed may
+    /// seem to run for a moment; `started` makes sure that it is started once.
+    pub fn ensure(&self, place: &Place, further: &[&str], started: &mut Option<Started>) -> Result<(), String> {
+        match started {
+            Some(process) => match process.failure() {
+                Some(said) => Err(format!("{self} did not start:\n{said}")),
+                None => Ok(()),
+            },
+            None if self.pid(place).is_some() => Ok(()),
+            None => {
+                *started = Some(self.start(place, further).map_err(|e| format!("cannot start {self}: {e}"))?);
+                Ok(())
+            }
+        }
+    }
+
     /// Returns a handle on the daemon's process, if it runs; never on another process that has got its id.
     pub fn process(&self, place: &Place) -> io::Result<Option<Process>> {
         let Some(pid) = self.pid(place) else { return Ok(None) };

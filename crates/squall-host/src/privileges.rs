@@ -6,8 +6,8 @@ use squall_files::users;
 use crate::sys::identity::{Identity, become_user};
 use crate::sys::limits;
 
-/// Niceness of a process without privileges: it serves people who look, and yields to the controller.
-const NICENESS: i32 = 10;
+/// Niceness of a process without privileges: it serves people who look, and yields to controller and nodes.
+const NICENESS: i32 = 19;
 
 /// Makes this process an ordinary one: it becomes the user of this name if it is root, yields to other processes, and
 /// may open as many files as the system allows. Returns the state folder as the process can still reach it.

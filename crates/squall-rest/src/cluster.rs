@@ -16,6 +16,7 @@ use squall_model::wire::standing::Share;
 
 use crate::caller::Identity;
 use crate::part::Part;
+use crate::rows::Records;
 
 /// Name under which the server connects to the controller.
 const NAME: &str = "rest";
@@ -24,6 +25,8 @@ const NAME: &str = "rest";
 #[derive(Debug)]
 pub(crate) struct Cluster {
     place: Place,
+    /// JSON of jobs and nodes, made when they are read.
+    pub(crate) records: Arc<Records>,
     jobs: Part<JobsPage>,
     nodes: Part<Vec<NodeInfo>>,
     partitions: Part<Vec<PartitionInfo>>,
@@ -43,7 +46,7 @@ macro_rules! part {
         pub(crate) async fn $name(&self, since: Option<Instant>) -> Result<Arc<$type>, ClientError> {
             let place = self.place.clone();
             let read = move || match Client::connect_to(&place, NAME)?.ask(&$request)? {
-                $answer => Ok($value),
+                $answer => Ok(Arc::new($value)),
                 _ => Err(unexpected()),
             };
             self.$name.get(since, read).await
@@ -55,6 +58,7 @@ impl Cluster {
     pub(crate) fn new(place: Place) -> Self {
         Self {
             place,
+            records: Arc::default(),
             jobs: Part::default(),
             nodes: Part::default(),
             partitions: Part::default(),
@@ -70,15 +74,31 @@ impl Cluster {
 
     /// Returns all jobs that the controller has in memory, with their steps.
     pub(crate) async fn jobs(&self, since: Option<Instant>) -> Result<Arc<JobsPage>, ClientError> {
-        let place = self.place.clone();
-        let read = move || Client::connect_to(&place, NAME)?.jobs(JobSelection::default(), true, true);
+        let (place, records) = (self.place.clone(), Arc::clone(&self.records));
+        let read = move || {
+            let mut client = Client::connect_to(&place, NAME)?;
+            let cluster = client.cluster()?.to_owned();
+            let jobs = Arc::new(client.jobs(JobSelection::default(), true, true)?);
+            records.renew_jobs(&jobs, &cluster);
+            Ok(jobs)
+        };
         self.jobs.get(since, read).await
     }
 
-    part!(
-        /// Returns all nodes.
-        nodes: Vec<NodeInfo>, Request::Nodes, Answer::Nodes(nodes) => nodes
-    );
+    /// Returns all nodes.
+    pub(crate) async fn nodes(&self, since: Option<Instant>) -> Result<Arc<Vec<NodeInfo>>, ClientError> {
+        let (place, records) = (self.place.clone(), Arc::clone(&self.records));
+        let read = move || {
+            let mut client = Client::connect_to(&place, NAME)?;
+            let cluster = client.cluster()?.to_owned();
+            let Answer::Nodes(nodes) = client.ask(&Request::Nodes)? else { return Err(unexpected()) };
+            let nodes = Arc::new(nodes);
+            records.renew_nodes(&nodes, &cluster);
+            Ok(nodes)
+        };
+        self.nodes.get(since, read).await
+    }
+
     part!(
         /// Returns all partitions.
         partitions: Vec<PartitionInfo>, Request::Partitions, Answer::Partitions(partitions) => partitions

@@ -11,7 +11,6 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use axum::routing::{any, get};
 use squall_files::place::Place;
-use squall_model::wire::info::{JobsPage, NodeInfo};
 use squall_text::rest::openapi;
 use squall_text::shapes::Version;
 use tokio::net::{TcpListener, UnixListener};
@@ -22,7 +21,6 @@ use crate::cluster::Cluster;
 use crate::connections::{Seats, accept_tcp, accept_unix};
 use crate::events::Events;
 use crate::listen::Listeners;
-use crate::rows::{Listed, Rows};
 use crate::web::{self, Web};
 use crate::{metrics, own, slurm};
 
@@ -34,9 +32,6 @@ pub(crate) struct Server {
     pub(crate) changes: Changes,
     pub(crate) web: Web,
     pub(crate) events: Events,
-    pub(crate) rows: Rows,
-    pub(crate) listed_jobs: Listed<JobsPage>,
-    pub(crate) listed_nodes: Listed<Vec<NodeInfo>>,
 }
 
 impl Server {
@@ -47,9 +42,6 @@ impl Server {
             web,
             callers: Callers::default(),
             changes: Changes::default(),
-            rows: Rows::default(),
-            listed_jobs: Listed::default(),
-            listed_nodes: Listed::default(),
         }
     }
 }

@@ -16,9 +16,12 @@ use squall_text::format::clock::Clock;
 use squall_text::format::job::{JobRow, rows};
 use squall_text::shapes::{self, Kind, Version};
 
+use crate::caller::Caller;
+use crate::users::name_of;
+
 /// JSON of jobs and nodes by version, from the last time that all of them were rendered.
 #[derive(Debug, Default)]
-pub(crate) struct Rows {
+struct Rows {
     jobs: Mutex<HashMap<Version, Rendered<u32>>>,
     nodes: Mutex<HashMap<Version, Rendered<String>>>,
 }
@@ -28,7 +31,7 @@ type Rendered<K> = HashMap<K, (u64, Bytes)>;
 
 impl Rows {
     /// Returns the JSON of all jobs of a page.
-    pub(crate) fn jobs(&self, version: Version, page: &JobsPage, cluster: &str) -> Vec<Bytes> {
+    fn jobs(&self, version: Version, page: &JobsPage, cluster: &str) -> Vec<Bytes> {
         let known = take(&self.jobs, version);
         let shared = |list: &[u64], at: u32| list.get(at as usize).copied().unwrap_or_default();
         let specs: Vec<u64> = page.specs.iter().map(|spec| hash(&encoding::to_vec(&**spec))).collect();
@@ -55,13 +58,7 @@ impl Rows {
     }
 
     /// Returns the JSON of all nodes.
-    pub(crate) fn nodes(
-        &self,
-        version: Version,
-        nodes: &[NodeInfo],
-        cluster: &str,
-        user: &dyn Fn(u32) -> String,
-    ) -> Vec<Bytes> {
+    fn nodes(&self, version: Version, nodes: &[NodeInfo], cluster: &str, user: &dyn Fn(u32) -> String) -> Vec<Bytes> {
         let known = take(&self.nodes, version);
         let (mut rendered, mut all) = (Rendered::with_capacity(nodes.len()), Vec::with_capacity(nodes.len()));
         for node in nodes {
@@ -113,11 +110,15 @@ pub(crate) fn joined(records: &[Bytes]) -> Bytes {
 
 /// The body of an answer in pieces, which answers may share.
 #[derive(Debug)]
-pub(crate) struct Pieces(VecDeque<Bytes>);
+pub(crate) struct Pieces {
+    left: VecDeque<Bytes>,
+    /// The caller, one of whose turns it takes to send them.
+    _caller: Caller,
+}
 
 impl Pieces {
-    pub(crate) fn of(pieces: impl IntoIterator<Item = Bytes>) -> Self {
-        Self(pieces.into_iter().filter(|piece| !piece.is_empty()).collect())
+    pub(crate) fn of(pieces: impl IntoIterator<Item = Bytes>, caller: Caller) -> Self {
+        Self { left: pieces.into_iter().filter(|piece| !piece.is_empty()).collect(), _caller: caller }
     }
 }
 
@@ -126,41 +127,67 @@ impl http_body::Body for Pieces {
     type Error = Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.0.pop_front().map(|piece| Ok(Frame::data(piece))))
+        Poll::Ready(self.left.pop_front().map(|piece| Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.is_empty()
+        self.left.is_empty()
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.0.iter().map(|piece| piece.len() as u64).sum())
+        SizeHint::with_exact(self.left.iter().map(|piece| piece.len() as u64).sum())
     }
 }
 
-/// A list of records that was rendered from a part of the cluster's state.
-#[derive(Debug)]
-pub(crate) struct Listed<T> {
-    last: Mutex<HashMap<Version, (Arc<T>, Bytes)>>,
+/// All jobs and nodes as JSON, in the versions in which they were asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    rows: Rows,
+    jobs: Mutex<HashMap<Version, (Arc<JobsPage>, Bytes)>>,
+    nodes: Mutex<HashMap<Version, (Arc<Vec<NodeInfo>>, Bytes)>>,
 }
 
-impl<T> Default for Listed<T> {
-    fn default() -> Self {
-        Self { last: Mutex::default() }
+impl Records {
+    /// Returns the records of all jobs, separated by commas.
+    pub(crate) fn of_jobs(&self, version: Version, jobs: &Arc<JobsPage>, cluster: &str) -> Bytes {
+        known(&self.jobs, version, jobs).unwrap_or_else(|| {
+            let records = joined(&self.rows.jobs(version, jobs, cluster));
+            lock(&self.jobs).insert(version, (Arc::clone(jobs), records.clone()));
+            records
+        })
+    }
+
+    /// Returns the records of all nodes, separated by commas.
+    pub(crate) fn of_nodes(&self, version: Version, nodes: &Arc<Vec<NodeInfo>>, cluster: &str) -> Bytes {
+        known(&self.nodes, version, nodes).unwrap_or_else(|| {
+            let records = joined(&self.rows.nodes(version, nodes, cluster, &name_of));
+            lock(&self.nodes).insert(version, (Arc::clone(nodes), records.clone()));
+            records
+        })
+    }
+
+    /// Makes the records of jobs that were just read, so that no request waits for that.
+    pub(crate) fn renew_jobs(&self, jobs: &Arc<JobsPage>, cluster: &str) {
+        let versions: Vec<Version> = lock(&self.jobs).keys().copied().collect();
+        versions.into_iter().for_each(|version| drop(self.of_jobs(version, jobs, cluster)));
+    }
+
+    /// Makes the records of nodes that were just read, so that no request waits for that.
+    pub(crate) fn renew_nodes(&self, nodes: &Arc<Vec<NodeInfo>>, cluster: &str) {
+        let versions: Vec<Version> = lock(&self.nodes).keys().copied().collect();
+        versions.into_iter().for_each(|version| drop(self.of_nodes(version, nodes, cluster)));
     }
 }
 
-impl<T> Listed<T> {
-    /// Returns the records of a part, separated by commas; `render` makes them if the last ones were made of another.
-    pub(crate) fn of(&self, version: Version, part: &Arc<T>, render: impl FnOnce() -> Vec<Bytes>) -> Bytes {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((same, records)) = last.get(&version)
-            && Arc::ptr_eq(same, part)
-        {
-            return records.clone();
-        }
-        let records = joined(&render());
-        last.insert(version, (Arc::clone(part), records.clone()));
-        records
-    }
+type Made<T> = Mutex<HashMap<Version, (Arc<T>, Bytes)>>;
+
+fn lock<T>(made: &Made<T>) -> std::sync::MutexGuard<'_, HashMap<Version, (Arc<T>, Bytes)>> {
+    made.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the records that were made of this part. None: the last ones were made of another.
+fn known<T>(made: &Made<T>, version: Version, part: &Arc<T>) -> Option<Bytes> {
+    let made = lock(made);
+    let (of, records) = made.get(&version)?;
+    Arc::ptr_eq(of, part).then(|| records.clone())
 }

@@ -129,7 +129,7 @@ fn start_front(place: &Place) -> Result<(), String> {
     let daemon = Daemon::Front;
     let (mut started, begin) = (None, Instant::now());
     while !up::is_answering(place) {
-        up::ensure(&daemon, place, &[], &mut started)?;
+        daemon.ensure(place, &[], &mut started)?;
         if begin.elapsed() > CONTROLLER_TIME {
             return Err(format!("{daemon} does not answer; see {}", daemon.log_file(place).display()));
         }

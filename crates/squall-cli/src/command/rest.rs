@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use squall_files::place::Place;
 use squall_host::controld::read_config;
@@ -14,7 +15,6 @@ use squall_text::options::flag::{Flag, flag};
 use squall_text::page::{self, Page};
 
 use super::daemons::hold;
-use super::up;
 use crate::client::{Client, unexpected};
 
 /// `squall rest`, for its help, manual page and completion.
@@ -52,6 +52,9 @@ const WEB_FLAGS: &[Flag] = &[
     flag("help", 'h', Arg::None, "show this help"),
     flag("state", '\0', Arg::Needed("DIR"), "the cluster's state folder (otherwise the one that commands talk to)"),
 ];
+
+/// Time within which the server must listen.
+const START_TIME: Duration = Duration::from_secs(30);
 
 /// Runs `squall rest`.
 pub(crate) fn rest(args: &[OsString]) -> ExitCode {
@@ -134,10 +137,8 @@ pub(super) fn start(place: &Place) -> Result<String, String> {
         return Ok(String::new());
     }
     let (daemon, mut started) = (Daemon::Rest, None);
-    let begun = life::wait_until(up::CONTROLLER_TIME, || {
-        up::ensure(&daemon, place, &[], &mut started).is_err() || is_listening(rest)
-    });
-    up::ensure(&daemon, place, &[], &mut started)?;
+    let begun = life::wait_until(START_TIME, || daemon.ensure(place, &[], &mut started).is_err() || is_listening(rest));
+    daemon.ensure(place, &[], &mut started)?;
     if !begun {
         return Err(format!("{daemon} does not start; see {}", daemon.log_file(place).display()));
     }

@@ -12,7 +12,6 @@ use squall_text::page::{self, Page};
 
 use super::daemons::{finish, hold, log};
 use super::down::END_TIME;
-use super::up;
 
 /// `squall supervise`, for its help, manual page and completion.
 pub(crate) static PAGE: Page = Page {
@@ -46,10 +45,9 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 /// Starts the supervisor in the background, unless it runs.
 pub(super) fn start(place: &Place) -> Result<(), String> {
     let (daemon, mut started) = (Daemon::Supervisor, None);
-    let begun = life::wait_until(END_TIME, || {
-        up::ensure(&daemon, place, &[], &mut started).is_err() || daemon.pid(place).is_some()
-    });
-    up::ensure(&daemon, place, &[], &mut started)?;
+    let begun =
+        life::wait_until(END_TIME, || daemon.ensure(place, &[], &mut started).is_err() || daemon.pid(place).is_some());
+    daemon.ensure(place, &[], &mut started)?;
     if begun { Ok(()) } else { Err(format!("{daemon} does not start; see {}", daemon.log_file(place).display())) }
 }
 

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use squall_files::place::Place;
-use squall_host::life::{self, Daemon, Started};
+use squall_host::life::{self, Daemon};
 use squall_host::trust::{Joined, Trust};
 use squall_model::config::Config;
 use squall_model::hostlist;
@@ -285,10 +285,10 @@ fn resume_joined(place: &Place, joined: &Joined) -> Result<String, String> {
         return Ok(format!("{what} runs already\n"));
     }
     let mut started = None;
-    ensure(&daemon, place, &[], &mut started)?;
+    daemon.ensure(place, &[], &mut started)?;
     let begin = Instant::now();
     while std::os::unix::net::UnixStream::connect(&socket).is_err() {
-        ensure(&daemon, place, &[], &mut started)?;
+        daemon.ensure(place, &[], &mut started)?;
         if begin.elapsed() > NODE_TIME {
             return Err(format!("{what} does not come up; see {}", daemon.log_file(place).display()));
         }
@@ -306,32 +306,11 @@ pub(super) fn start_controller(place: &Place, further: &[&str]) -> Result<(), St
         if is_answering(place) {
             return Ok(());
         }
-        ensure(&daemon, place, further, &mut started)?;
+        daemon.ensure(place, further, &mut started)?;
         if begin.elapsed() > CONTROLLER_TIME {
             return Err(format!("the controller does not answer; see {}", daemon.log_file(place).display()));
         }
         std::thread::sleep(LOOK_EVERY);
-    }
-}
-
-/// Starts a daemon that doesn't run. Callers repeat this while they wait, since a daemon that was just killed may seem
-/// to run for a moment; `started` makes sure that it is started once.
-pub(super) fn ensure(
-    daemon: &Daemon,
-    place: &Place,
-    further: &[&str],
-    started: &mut Option<Started>,
-) -> Result<(), String> {
-    match started {
-        Some(process) => match process.failure() {
-            Some(said) => Err(format!("{daemon} did not start:\n{said}")),
-            None => Ok(()),
-        },
-        None if daemon.pid(place).is_some() => Ok(()),
-        None => {
-            *started = Some(daemon.start(place, further).map_err(|e| format!("cannot start {daemon}: {e}"))?);
-            Ok(())
-        }
     }
 }
 
@@ -348,7 +327,7 @@ pub(super) fn start_nodes(place: &Place, config: &Config) -> Result<usize, Strin
     let begin = Instant::now();
     loop {
         for (daemon, started) in &mut daemons {
-            ensure(daemon, place, &[], started)?;
+            daemon.ensure(place, &[], started)?;
         }
         let late = begin.elapsed() > NODE_TIME;
         let missing = missing_nodes(place, names, late)?;

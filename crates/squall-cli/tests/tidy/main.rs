@@ -90,7 +90,7 @@ const CIRCLES: &[(&str, &str, usize)] = &[
     ("host", "stepd", 14),
     ("store", "accounts/book", 7),
     ("host", "controld", 6),
-    ("sim", "world", 17),
+    ("sim", "world", 18),
     ("cli", "command/scontrol/show", 13),
     ("cli", "command/sacctmgr/change", 7),
     ("lab", "bench", 6),

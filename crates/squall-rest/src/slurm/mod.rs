@@ -199,7 +199,7 @@ impl Ask {
     pub(crate) fn records(&self, kind: Kind, records: Bytes, rest: Vec<(&str, Value)>) -> Response {
         let (head, tail) = shapes::around(&self.meta(), kind, rest, &self.notes);
         let mut response = json(&StatusCode::OK, Bytes::new());
-        *response.body_mut() = Body::new(Pieces::of([head.into(), records, tail.into()]));
+        *response.body_mut() = Body::new(Pieces::of([head.into(), records, tail.into()], self.caller.clone()));
         response
     }
 

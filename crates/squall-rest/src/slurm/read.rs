@@ -60,9 +60,7 @@ pub(super) async fn jobs(ask: &mut Ask) -> Done {
     let page = server.cluster.jobs(ask.since()).await.map_err(|e| ask.problem(&e))?;
     let cluster = ask.cluster.clone();
     let now = page.now;
-    let records = tokio::task::spawn_blocking(move || {
-        server.listed_jobs.of(version, &page, || server.rows.jobs(version, &page, &cluster))
-    });
+    let records = tokio::task::spawn_blocking(move || server.cluster.records.of_jobs(version, &page, &cluster));
     let records = records.await.map_err(|_| ask.problem(&unexpected()))?;
     Ok(ask.records(Kind::Jobs, records, vec![("last_backfill", shapes::time(Some(now)))]))
 }
@@ -124,9 +122,7 @@ pub(super) async fn nodes(ask: &mut Ask) -> Done {
         }
         return Ok(ask.records(Kind::Nodes, joined(&records), Vec::new()));
     }
-    let records = tokio::task::spawn_blocking(move || {
-        server.listed_nodes.of(version, &nodes, || server.rows.nodes(version, &nodes, &cluster, &name_of))
-    });
+    let records = tokio::task::spawn_blocking(move || server.cluster.records.of_nodes(version, &nodes, &cluster));
     let records = records.await.map_err(|_| ask.problem(&unexpected()))?;
     Ok(ask.records(Kind::Nodes, records, Vec::new()))
 }
