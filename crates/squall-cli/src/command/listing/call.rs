@@ -372,8 +372,16 @@ impl Controller for Live {
     }
 
     fn follow(&mut self, wanted: Wanted) -> Result<(), ClientError> {
-        self.follower = Some(Follower::connect(self.command, wanted)?);
-        Ok(())
+        let mut patience = Patience::new(self.command);
+        loop {
+            match Follower::connect(self.command, wanted.clone()) {
+                Err(error) if patience.wait(&error) => {}
+                connected => {
+                    self.follower = Some(connected?);
+                    return Ok(());
+                }
+            }
+        }
     }
 
     fn next_events(&mut self) -> Result<FeedPage, ClientError> {
