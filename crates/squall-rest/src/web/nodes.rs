@@ -112,6 +112,20 @@ fn holders(nodes: &[NodeInfo], jobs: &JobsPage) -> Holders {
     Holders { users: order.iter().map(|(uid, count)| (name(*uid), *count)).collect(), of, others }
 }
 
+/// Appends how many nodes look each way, with links to them.
+pub(crate) fn states(body: &mut Html, looks: &[u64; LOOKS.len()]) {
+    body.raw("<ul class=\"legend\">");
+    for ((class, word), count) in LOOKS.iter().zip(looks).filter(|(_, count)| **count > 0) {
+        body.put("<li><a href=\"{}\"><svg class=\"squares\" viewBox=\"0 0 10 10\" width=\"12\" aria-hidden=\"true\"><path class=\"{}\" d=\"M1 5h8\"/></svg> {} {}</a></li>", &[
+            &link("/nodes", &[("state", class)]),
+            class,
+            count,
+            word,
+        ]);
+    }
+    body.raw("</ul>");
+}
+
 /// Appends all nodes as small squares, in their groups.
 pub(crate) fn map(body: &mut Html, nodes: &[NodeInfo], config: &Config, holders: Option<&Holders>) {
     let looks = counts(nodes);
@@ -129,20 +143,7 @@ pub(crate) fn map(body: &mut Html, nodes: &[NodeInfo], config: &Config, holders:
         }
     };
     match holders {
-        None => {
-            let words: Vec<(&str, String)> =
-                LOOKS.iter().zip(looks).map(|((class, word), n)| (*class, format!("{n} {word}"))).collect();
-            body.raw("<ul class=\"legend\">");
-            for ((class, word), (state, _)) in words.iter().zip(LOOKS).filter(|((_, word), _)| !word.starts_with("0 "))
-            {
-                body.put("<li><a href=\"{}\"><svg class=\"squares\" viewBox=\"0 0 10 10\" width=\"12\" aria-hidden=\"true\"><path class=\"{}\" d=\"M1 5h8\"/></svg> {}</a></li>", &[
-                    &link("/nodes", &[("state", state)]),
-                    class,
-                    word,
-                ]);
-            }
-            body.raw("</ul>");
-        }
+        None => states(body, &looks),
         Some(holders) => {
             body.raw("<ul class=\"legend\">");
             for ((user, count), class) in holders.users.iter().zip(USERS) {
