@@ -302,22 +302,19 @@ pub(crate) async fn one(
     // After a deed its effect is to be seen.
     let since = (!asked.done.is_empty()).then(Instant::now);
     let (nodes, jobs) = (server.cluster.nodes(since).await?, server.cluster.jobs(None).await?);
-    let view = View::of(&server, &viewer).await?;
+    let view = View { done: act::done(&asked.done), ..View::of(&server, &viewer).await? };
     let Some(at) = nodes.iter().position(|node| node.name == name) else {
         return Err(Problem::missing(format!("No node is called {name}.")));
     };
-    made(move || node_page(&view, &nodes[at], &jobs, act::done(&asked.done))).await
+    made(move || node_page(&view, &nodes[at], &jobs)).await
 }
 
 /// Returns the page of a node.
-pub(crate) fn node_page(view: &View, node: &NodeInfo, jobs: &Arc<JobsPage>, done: &'static str) -> Html {
+pub(crate) fn node_page(view: &View, node: &NodeInfo, jobs: &Arc<JobsPage>) -> Html {
     let mut body = Html::new();
     body.put("<h1>Node {} ", &[&node.name]);
     state(&mut body, node);
     body.raw("</h1>");
-    if !done.is_empty() {
-        body.put("<p role=\"status\" class=\"good\">{}</p>", &[&done]);
-    }
     act::offer_node(&mut body, view, &node.name, node.admin);
     card(&mut body, "facts", "Hardware and use");
     body.raw("<dl class=\"facts\">");
