@@ -37,6 +37,8 @@ pub(crate) struct View {
     /// Whether the person can log out.
     pub(crate) by_cookie: bool,
     pub(crate) cluster: String,
+    /// What is said after a deed; empty: there was none.
+    pub(crate) done: &'static str,
     pub(crate) clock: Clock,
 }
 
@@ -51,6 +53,7 @@ impl View {
             proof: proof.clone(),
             by_cookie: caller.by_cookie,
             cluster: config.cluster.clone(),
+            done: "",
             clock: Clock { style: Style::Relative, ..Clock::here(now()) },
         })
     }
@@ -99,7 +102,11 @@ impl View {
             self.form(&mut html, "/logout");
             html.raw("<button class=\"quiet\">Log out</button></form>");
         }
-        html.raw("</div></header><main id=\"main\" tabindex=\"-1\" data-live>");
+        html.raw("</div></header>");
+        if !self.done.is_empty() {
+            html.put("<p class=\"said good\" role=\"status\">{}</p>", &[&self.done]);
+        }
+        html.raw("<main id=\"main\" tabindex=\"-1\" data-live>");
         html.add(body).raw("</main><footer><span>As of ");
         self.time(&mut html, Some(self.clock.now), "");
         html.raw(

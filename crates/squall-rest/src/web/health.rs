@@ -9,10 +9,11 @@ use squall_text::format::counters::{average, minutes};
 
 use crate::routes::Shared;
 use crate::web::frame::{Problem, View, made};
-use crate::web::html::{Html, link};
+use crate::web::html::Html;
+use crate::web::nodes;
 use crate::web::overview::card;
 use crate::web::people::Viewer;
-use crate::web::places::{LOOKS, counts};
+use crate::web::places::counts;
 
 /// What the controller says about itself.
 #[derive(Clone, Debug, Default)]
@@ -37,21 +38,24 @@ pub(crate) async fn show(State(server): State<Shared>, viewer: Viewer) -> Result
 }
 
 /// Returns the page.
-pub(crate) fn page(view: &View, controller: &Controller, diag: &Diag, nodes: &[NodeInfo]) -> Html {
+pub(crate) fn page(view: &View, controller: &Controller, diag: &Diag, all: &[NodeInfo]) -> Html {
     let mut body = Html::new();
     body.raw("<h1>Health</h1>");
-    let looks = counts(nodes);
-    let silent = nodes.iter().filter(|node| node.known && !node.responds).count() as u64;
+    let looks = counts(all);
+    let silent = all.iter().filter(|node| node.known && !node.responds).count() as u64;
     let mut faults: Vec<String> = Vec::new();
     faults.extend(controller.trouble.iter().map(|trouble| format!("Submissions are refused: {trouble}.")));
+    let plural =
+        |count: u64, one: &str, many: &str| if count == 1 { one.to_owned() } else { format!("{count} {many}") };
     if diag.broken > 0 {
-        faults.push(format!("{} broken invariants were found. Each is a bug of the program.", diag.broken));
+        let broken = plural(diag.broken, "A broken invariant was", "broken invariants were");
+        faults.push(format!("{broken} found: a bug of the program."));
     }
     if looks[6] > 0 {
-        faults.push(format!("{} nodes are down.", looks[6]));
+        faults.push(plural(looks[6], "A node is down.", "nodes are down."));
     }
     if silent > 0 {
-        faults.push(format!("{silent} nodes do not answer."));
+        faults.push(plural(silent, "A node does not answer.", "nodes do not answer."));
     }
     if faults.is_empty() {
         body.raw("<p class=\"good\" role=\"status\">✓ No trouble is known.</p>");
@@ -107,11 +111,9 @@ pub(crate) fn page(view: &View, controller: &Controller, diag: &Diag, nodes: &[N
     );
     body.raw("</div>");
     card(&mut body, "nodes", "Nodes");
-    body.raw("<ul>");
-    for ((class, word), count) in LOOKS.iter().zip(looks).filter(|(_, count)| *count > 0) {
-        body.put("<li><a href=\"{}\">{} {}</a></li>", &[&link("/nodes", &[("state", class)]), &count, word]);
-    }
-    body.raw("</ul></section>");
+    nodes::states(&mut body, &looks);
+    body.raw("</section>");
+    times(&mut body, diag);
     messages(&mut body, diag);
     view.page("/health", "Health", &body)
 }
@@ -137,6 +139,20 @@ fn group(body: &mut Html, id: &'static str, title: &str, all: &[(&str, String)])
         body.put("<div><dt>{}</dt><dd>{}</dd></div>", &[name, value]);
     }
     body.raw("</dl></section>");
+}
+
+fn times(body: &mut Html, diag: &Diag) {
+    card(body, "times", "Times");
+    body.raw("<table><thead><tr><th scope=\"col\">What</th><th scope=\"col\" class=\"n\">Count</th><th scope=\"col\" class=\"n\">Median</th><th scope=\"col\" class=\"n\">99 % are below</th></tr></thead><tbody>");
+    for (name, histogram) in diag.latency.all() {
+        let quantile =
+            |permille| histogram.quantile_us(permille).map_or_else(|| "–".to_owned(), |us| format!("{us} µs"));
+        body.put(
+            "<tr><th scope=\"row\">{}</th><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
+            &[&name, &histogram.count(), &quantile(500), &quantile(990)],
+        );
+    }
+    body.raw("</tbody></table></section>");
 }
 
 fn messages(body: &mut Html, diag: &Diag) {

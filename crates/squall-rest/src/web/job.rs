@@ -58,7 +58,7 @@ pub(crate) async fn show(
 ) -> Result<Response, Problem> {
     // After a deed its effect is to be seen.
     let jobs = server.cluster.jobs((!asked.done.is_empty()).then(Instant::now)).await?;
-    let view = View::of(&server, &viewer).await?;
+    let view = View { done: act::done(&asked.done), ..View::of(&server, &viewer).await? };
     let who = viewer.caller.identity;
     let Some(job) = row::find(&jobs, &id).cloned() else { return ended(&server, &who, view, &id).await };
     let mut known = Known::default();
@@ -72,7 +72,7 @@ pub(crate) async fn show(
         known.rows.retain(|row| row.id == job.id && row.attempt == job.attempt);
         known.used = measured(&server, &who, &job).await;
     }
-    made(move || page(&view, &jobs, &job, &known, act::done(&asked.done))).await
+    made(move || page(&view, &jobs, &job, &known)).await
 }
 
 /// Asks for what running steps have used so far.
@@ -91,7 +91,7 @@ async fn measured(server: &Server, who: &Identity, job: &JobInfo) -> Vec<(StepIn
 }
 
 /// Returns the page.
-pub(crate) fn page(view: &View, jobs: &Arc<JobsPage>, job: &JobInfo, known: &Known, done: &'static str) -> Html {
+pub(crate) fn page(view: &View, jobs: &Arc<JobsPage>, job: &JobInfo, known: &Known) -> Html {
     let mut body = Html::new();
     let Some(job) = Rows::new(view, jobs).of(job) else {
         body.raw("<p class=\"dim\">There is no such job.</p>");
@@ -101,9 +101,6 @@ pub(crate) fn page(view: &View, jobs: &Arc<JobsPage>, job: &JobInfo, known: &Kno
     body.put("<h1>{} <bdi class=\"dim\">{}</bdi> ", &[&title, &job.spec.name]);
     row::state(&mut body, job.info.state);
     body.raw("</h1>");
-    if !done.is_empty() {
-        body.put("<p role=\"status\" class=\"good\">{}</p>", &[&done]);
-    }
     act::offer(&mut body, view, &job);
     if let Some(told) = &known.why {
         reason(&mut body, view, told);

@@ -33,7 +33,8 @@
       [...old.children].every((one, at) => one.tagName === fresh.children[at].tagName && one.id === fresh.children[at].id);
     const split = alike && (old === main || old.matches("section,div"));
     if (split) {
-      [...old.children].forEach((one, at) => renew(one, fresh.children[at]));
+      const next = [...fresh.children];
+      [...old.children].forEach((one, at) => renew(one, next[at]));
       return;
     }
     if (inUse(old)) return;
@@ -56,9 +57,10 @@
       const was = place(document.activeElement);
       if (fresh) renew(main, fresh);
       restore(was);
+      say(polling ? "Refreshed every 5 s" : "Live");
       const time = document.querySelector("footer time"), now = page.querySelector("footer time");
       if (time && now) time.replaceWith(now);
-    } catch (e) { say("The server does not answer."); }
+    } catch { say("The server does not answer."); }
     busy = false;
   };
   // What was said after a deed is not said again.

@@ -112,6 +112,20 @@ fn holders(nodes: &[NodeInfo], jobs: &JobsPage) -> Holders {
     Holders { users: order.iter().map(|(uid, count)| (name(*uid), *count)).collect(), of, others }
 }
 
+/// Appends how many nodes look each way, with links to them.
+pub(crate) fn states(body: &mut Html, looks: &[u64; LOOKS.len()]) {
+    body.raw("<ul class=\"legend\">");
+    for ((class, word), count) in LOOKS.iter().zip(looks).filter(|(_, count)| **count > 0) {
+        body.put("<li><a href=\"{}\"><svg class=\"squares\" viewBox=\"0 0 10 10\" width=\"12\" aria-hidden=\"true\"><path class=\"{}\" d=\"M1 5h8\"/></svg> {} {}</a></li>", &[
+            &link("/nodes", &[("state", class)]),
+            class,
+            count,
+            word,
+        ]);
+    }
+    body.raw("</ul>");
+}
+
 /// Appends all nodes as small squares, in their groups.
 pub(crate) fn map(body: &mut Html, nodes: &[NodeInfo], config: &Config, holders: Option<&Holders>) {
     let looks = counts(nodes);
@@ -129,20 +143,7 @@ pub(crate) fn map(body: &mut Html, nodes: &[NodeInfo], config: &Config, holders:
         }
     };
     match holders {
-        None => {
-            let words: Vec<(&str, String)> =
-                LOOKS.iter().zip(looks).map(|((class, word), n)| (*class, format!("{n} {word}"))).collect();
-            body.raw("<ul class=\"legend\">");
-            for ((class, word), (state, _)) in words.iter().zip(LOOKS).filter(|((_, word), _)| !word.starts_with("0 "))
-            {
-                body.put("<li><a href=\"{}\"><svg class=\"squares\" viewBox=\"0 0 10 10\" width=\"12\" aria-hidden=\"true\"><path class=\"{}\" d=\"M1 5h8\"/></svg> {}</a></li>", &[
-                    &link("/nodes", &[("state", state)]),
-                    class,
-                    word,
-                ]);
-            }
-            body.raw("</ul>");
-        }
+        None => states(body, &looks),
         Some(holders) => {
             body.raw("<ul class=\"legend\">");
             for ((user, count), class) in holders.users.iter().zip(USERS) {
@@ -301,22 +302,19 @@ pub(crate) async fn one(
     // After a deed its effect is to be seen.
     let since = (!asked.done.is_empty()).then(Instant::now);
     let (nodes, jobs) = (server.cluster.nodes(since).await?, server.cluster.jobs(None).await?);
-    let view = View::of(&server, &viewer).await?;
+    let view = View { done: act::done(&asked.done), ..View::of(&server, &viewer).await? };
     let Some(at) = nodes.iter().position(|node| node.name == name) else {
         return Err(Problem::missing(format!("No node is called {name}.")));
     };
-    made(move || node_page(&view, &nodes[at], &jobs, act::done(&asked.done))).await
+    made(move || node_page(&view, &nodes[at], &jobs)).await
 }
 
 /// Returns the page of a node.
-pub(crate) fn node_page(view: &View, node: &NodeInfo, jobs: &Arc<JobsPage>, done: &'static str) -> Html {
+pub(crate) fn node_page(view: &View, node: &NodeInfo, jobs: &Arc<JobsPage>) -> Html {
     let mut body = Html::new();
     body.put("<h1>Node {} ", &[&node.name]);
     state(&mut body, node);
     body.raw("</h1>");
-    if !done.is_empty() {
-        body.put("<p role=\"status\" class=\"good\">{}</p>", &[&done]);
-    }
     act::offer_node(&mut body, view, &node.name, node.admin);
     card(&mut body, "facts", "Hardware and use");
     body.raw("<dl class=\"facts\">");

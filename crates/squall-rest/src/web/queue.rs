@@ -199,7 +199,7 @@ fn filter(body: &mut Html, view: &View, asked: &Asked, kinds: [u64; KINDS.len()]
 /// Appends a table of jobs.
 pub(crate) fn table(body: &mut Html, view: &View, shown: &[JobRow], starts: &HashMap<JobId, &ExpectedStart>) {
     if shown.is_empty() {
-        body.raw("<p class=\"dim\">No job fits.</p>");
+        body.raw("<p class=\"dim\">No jobs.</p>");
         return;
     }
     body.raw(

@@ -166,11 +166,11 @@ fn pages(count: u32, hosts: u32, evil: bool) -> Vec<(&'static str, Html)> {
         ("overview", overview::page(&view, &seen)),
         ("queue", queue::page(&view, jobs, &starts, &queue::Asked::default())),
         ("found", queue::page(&view, jobs, &starts, &find)),
-        ("pending", job::page(&view, jobs, row::find(jobs, "8").unwrap(), &known, "The job is held.")),
-        ("running", job::page(&view, jobs, running, &measured, "")),
+        ("pending", job::page(&view, jobs, row::find(jobs, "8").unwrap(), &known)),
+        ("running", job::page(&view, jobs, running, &measured)),
         ("nodes", nodes::page(&view, &seen.nodes, &seen.config, jobs, &nodes::Asked::default())),
         ("users", nodes::page(&view, &seen.nodes, &seen.config, jobs, &by_user)),
-        ("node", nodes::node_page(&view, &seen.nodes[0], jobs, "")),
+        ("node", nodes::node_page(&view, &seen.nodes[0], jobs)),
         ("partitions", partitions::page(&view, &seen.partitions)),
         ("reservations", reservations::page(&view, &[reservation], &[license])),
         ("accounts", accounts::page(&view, &[share], &policy, &accounts::Asked::default())),
@@ -221,7 +221,7 @@ fn pages_of_a_large_cluster_are_small_and_quick() {
         ("last", Box::new(|| queue::page(&view, &seen.jobs, &starts, &last))),
         ("nodes", Box::new(|| nodes::page(&view, &seen.nodes, &seen.config, &seen.jobs, &nodes::Asked::default()))),
         ("users", Box::new(|| nodes::page(&view, &seen.nodes, &seen.config, &seen.jobs, &asked))),
-        ("node", Box::new(|| nodes::node_page(&view, &seen.nodes[77], &seen.jobs, ""))),
+        ("node", Box::new(|| nodes::node_page(&view, &seen.nodes[77], &seen.jobs))),
         ("events", Box::new(|| events::page(&view, &[], &seen.jobs, &seen.nodes))),
     ];
     let mut told = String::new();

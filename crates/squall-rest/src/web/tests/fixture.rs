@@ -34,6 +34,7 @@ pub(crate) fn view() -> View {
         proof: "proof".into(),
         by_cookie: true,
         cluster: "squall".into(),
+        done: "The job is held.",
         clock: Clock { zone: TimeZone::UTC, style: Style::Relative, now: NOW },
     }
 }
