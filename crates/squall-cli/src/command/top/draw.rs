@@ -37,7 +37,7 @@ const fn right<R>(title: &'static str, width: usize, rank: u8, text: fn(&R) -> S
 
 /// Columns of jobs. The last one takes what is left of a line.
 const JOBS: &[Column<JobRow>] = &[
-    left("JOBID", 12, 0, JobRow::array_id),
+    left("JOBID", 11, 0, JobRow::array_id),
     left("USER", 8, 2, |job| job.owner.user.clone()),
     left("ACCOUNT", 10, 7, |job| job.class.account.clone()),
     left("PARTITION", 9, 3, |job| job.class.partition.clone()),
@@ -48,8 +48,8 @@ const JOBS: &[Column<JobRow>] = &[
     right("NODES", 5, 5, |job| job.info.num_nodes.to_string()),
     right("CPUS", 5, 4, |job| job.info.num_cpus.to_string()),
     right("MEMORY", 7, 8, |job| job.memory(job.info.memory_mb)),
-    left("NAME", 14, 2, |job| job.spec.name.clone()),
-    left("NODES OR REASON", 15, 1, |job| {
+    left("NAME", 12, 2, |job| job.spec.name.clone()),
+    left("NODES OR REASON", 12, 1, |job| {
         let mut text = String::new();
         job.add_nodes_or_reason(&mut text);
         text

@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, IsTerminal, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -25,6 +25,8 @@ const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
 /// A top asks during at most one part in this many of the time.
 const SHARE: u32 = 25;
+/// Most news and orders that wait to be taken.
+const WAITING: usize = 8;
 
 /// Lists of a cluster are read again: when?
 #[derive(Debug)]
@@ -83,7 +85,7 @@ enum Order {
 
 /// A sender that wakes the thread which waits for keys.
 struct Wire {
-    news: Sender<News>,
+    news: SyncSender<News>,
     bell: UnixStream,
 }
 
@@ -106,8 +108,8 @@ pub(super) fn show(app: App, output_is_terminal: bool) -> Result<Option<u8>, Str
     for end in [&ear, &bell] {
         end.set_nonblocking(true).map_err(|e| e.to_string())?;
     }
-    let (sender, news) = channel();
-    let (orders, received) = channel();
+    let (sender, news) = sync_channel(WAITING);
+    let (orders, received) = sync_channel(WAITING);
     let wire = || Ok::<_, std::io::Error>(Wire { news: sender.clone(), bell: bell.try_clone()? });
     let (following, asking) = (wire().map_err(|e| e.to_string())?, wire().map_err(|e| e.to_string())?);
     std::thread::spawn(move || follow(following));
@@ -128,7 +130,7 @@ struct Shell {
     /// Becomes readable when there are news.
     ear: UnixStream,
     news: Receiver<News>,
-    orders: Sender<Order>,
+    orders: SyncSender<Order>,
     pace: Pace,
     /// Whether the lists are being read.
     asked: bool,
@@ -139,9 +141,10 @@ impl Shell {
         let trouble = |e: std::io::Error| format!("the terminal: {e}");
         loop {
             if !self.asked && self.pace.wait(Instant::now()).is_zero() {
-                self.pace.begin();
-                self.asked = true;
-                self.order(Order::Read)?;
+                self.asked = self.order(Order::Read)?;
+                if self.asked {
+                    self.pace.begin();
+                }
             }
             self.app.step(Input::Tick(now()));
             self.app.step(Input::Size(self.terminal.size().map_err(trouble)?.height));
@@ -165,15 +168,23 @@ impl Shell {
                 }
                 match self.app.step(Input::Key(key.code)) {
                     Some(Effect::Quit) => return Ok(None),
-                    Some(effect) => self.order(Order::Effect(effect))?,
-                    None => {}
+                    Some(effect) if !self.order(Order::Effect(effect))? => {
+                        let line = "nothing done: the controller has not answered what was asked before";
+                        self.app.step(Input::Told(line.to_owned()));
+                    }
+                    _ => {}
                 }
             }
         }
     }
 
-    fn order(&self, order: Order) -> Result<(), String> {
-        self.orders.send(order).map_err(|_| "a part of it has failed".to_owned())
+    /// Gives an order. Returns false if too many wait already.
+    fn order(&self, order: Order) -> Result<bool, String> {
+        match self.orders.try_send(order) {
+            Ok(()) => Ok(true),
+            Err(TrySendError::Full(_)) => Ok(false),
+            Err(TrySendError::Disconnected(_)) => Err("a part of it has failed".to_owned()),
+        }
     }
 
     /// Waits for a key, news, a signal, or the next second. Returns false if the terminal is gone.
