@@ -168,11 +168,13 @@ impl Shell {
                 }
                 match self.app.step(Input::Key(key.code)) {
                     Some(Effect::Quit) => return Ok(None),
-                    Some(effect) if !self.order(Order::Effect(effect))? => {
-                        let line = "nothing done: the controller has not answered what was asked before";
-                        self.app.step(Input::Told(line.to_owned()));
+                    Some(effect) => {
+                        if !self.order(Order::Effect(effect))? {
+                            let line = "nothing done: the controller has not answered what was asked before";
+                            self.app.step(Input::Told(line.to_owned()));
+                        }
                     }
-                    _ => {}
+                    None => {}
                 }
             }
         }
@@ -195,7 +197,7 @@ impl Shell {
             PollFd::new(&self.ear, PollFlags::IN),
             PollFd::new(&self.signals, PollFlags::IN),
         ];
-        let due = if self.asked { SHORTEST } else { self.pace.wait(Instant::now()).min(SHORTEST) };
+        let due = if self.asked { SHORTEST } else { self.pace.wait(Instant::now()).clamp(SHORTEST / 10, SHORTEST) };
         let limit = Timespec { tv_sec: due.as_secs() as i64, tv_nsec: i64::from(due.subsec_nanos()) };
         // A change of the terminal's size interrupts it.
         let _ = poll(&mut fds, Some(&limit));
