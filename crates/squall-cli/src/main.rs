@@ -44,6 +44,8 @@ static COMMANDS: &[Command] = &[
     ours(&command::up::PAGE, command::up::run),
     ours(&command::down::PAGE, command::down::run),
     ours(&command::why::PAGE, command::why::run),
+    ours(&command::report::PAGE, command::report::run),
+    ours(&command::top::PAGE, command::top::run),
     ours(&command::events::PAGE, command::events::run),
     #[cfg(feature = "lab")]
     ours(&command::what_if::PAGE, command::what_if::run),

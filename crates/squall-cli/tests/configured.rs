@@ -468,28 +468,91 @@ fn tab_completes_in_a_terminal() {
         "rc",
         &format!("PATH={}:$PATH\nfor file in share/bash/*; do . $file; done\nPS1='ready '\n", bin.display()),
     );
-    let tmux = |args: &[&str]| {
+    let tmux = Tmux::start(&cluster, (80, 24), "bash --rcfile rc -i");
+    tmux.shows("ready");
+    tmux.keys(&["sbatch --part", "Tab"]);
+    tmux.shows("sbatch --partition=");
+    tmux.keys(&["sh", "Tab"]);
+    tmux.shows("sbatch --partition=short");
+}
+
+/// A terminal of tmux with a program in it, which ends with it.
+struct Tmux<'a>(&'a Cluster);
+
+impl<'a> Tmux<'a> {
+    fn start(cluster: &'a Cluster, (width, height): (u16, u16), program: &str) -> Self {
+        let tmux = Self(cluster);
+        tmux.run(&["new-session", "-d", "-s", "s", "-x", &width.to_string(), "-y", &height.to_string(), program]);
+        tmux
+    }
+
+    fn run(&self, args: &[&str]) -> String {
         let mut command = Command::new("tmux");
-        command.args(["-S", "socket", "-f", "/dev/null"]).args(args).current_dir(&cluster.dir);
-        let out = command.env("SQUALL_STATE", cluster.state()).env("TERM", "xterm").output().unwrap();
+        command.args(["-S", "socket", "-f", "/dev/null"]).args(args).current_dir(&self.0.dir);
+        let out = command.env("SQUALL_STATE", self.0.state()).env("TERM", "xterm").output().unwrap();
         String::from_utf8_lossy(&out.stdout).into_owned()
-    };
-    let shows = |wanted: &str| {
+    }
+
+    fn keys(&self, keys: &[&str]) {
+        self.run(&[&["send-keys", "-t", "s"], keys].concat());
+    }
+
+    fn screen(&self) -> String {
+        self.run(&["capture-pane", "-p", "-t", "s"])
+    }
+
+    /// Waits until the screen shows a text, and returns the screen.
+    fn shows(&self, wanted: &str) -> String {
         for _ in 0..200 {
-            if tmux(&["capture-pane", "-p", "-t", "s"]).contains(wanted) {
-                return;
+            let screen = self.screen();
+            if screen.contains(wanted) {
+                return screen;
             }
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
-        panic!("no `{wanted}` in:\n{}", tmux(&["capture-pane", "-p", "-t", "s"]));
-    };
-    tmux(&["new-session", "-d", "-s", "s", "-x", "80", "-y", "24", "bash --rcfile rc -i"]);
-    shows("ready");
-    tmux(&["send-keys", "-t", "s", "sbatch --part", "Tab"]);
-    shows("sbatch --partition=");
-    tmux(&["send-keys", "-t", "s", "sh", "Tab"]);
-    shows("sbatch --partition=short");
-    tmux(&["kill-server"]);
+        panic!("no `{wanted}` in:\n{}", self.screen());
+    }
+}
+
+impl Drop for Tmux<'_> {
+    fn drop(&mut self) {
+        self.run(&["kill-server"]);
+    }
+}
+
+/// `squall top` in a terminal: it shows what happens, acts, survives a restart of the controller, and leaves the terminal
+/// as it was. It needs tmux.
+#[test]
+fn top_in_a_terminal() {
+    if Command::new("tmux").arg("-V").output().is_err() {
+        return eprintln!("skipped: tmux is not installed");
+    }
+    let cluster = Cluster::new("top");
+    cluster.write("c.toml", "[[partitions]]\nname = \"debug\"\n");
+    cluster.ok(&["up", "--config", "c.toml"]);
+    cluster.ok(&["links", "bin"]);
+    cluster.fails(&["top"], "it needs a terminal; `squall top --once` prints one screen as text");
+    let bin = cluster.dir.join("bin");
+    cluster.write("rc", &format!("PATH={}:$PATH\nPS1='ready '\n", bin.display()));
+    for size in [(80, 24), (160, 50), (40, 12)] {
+        let tmux = Tmux::start(&cluster, size, "bash --rcfile rc -i");
+        tmux.shows("ready");
+        tmux.keys(&["squall top", "Enter"]);
+        tmux.shows("The queue is empty.");
+        cluster.ok(&["sbatch", "--hold", "-J", "seen", "-o", "/dev/null", "--wrap", "true"]);
+        let screen = tmux.shows("PD");
+        assert!(screen.lines().all(|line| line.chars().count() <= size.0.into()), "{screen}");
+        tmux.keys(&["w"]);
+        tmux.shows("is held");
+        tmux.keys(&["q", "c"]);
+        tmux.shows("cancel job");
+        tmux.keys(&["y"]);
+        tmux.shows("The queue is empty.");
+        tmux.keys(&["q"]);
+        tmux.shows("ready");
+        let screen = tmux.screen();
+        assert!(!screen.contains("1 queue"), "{screen}");
+    }
 }
 
 /// Every command has a manual page, which man reads without a warning and shows at 80 columns.

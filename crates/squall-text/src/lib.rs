@@ -9,6 +9,7 @@ pub mod metrics;
 pub mod options;
 pub mod page;
 pub mod refusal;
+pub mod report;
 pub mod rest;
 pub mod script;
 pub mod shapes;

@@ -15,6 +15,7 @@ pub(crate) mod links;
 pub(crate) mod listing;
 pub(crate) mod man;
 pub(crate) mod metrics;
+pub(crate) mod report;
 pub(crate) mod rest;
 pub(crate) mod sacct;
 pub(crate) mod sacctmgr;
@@ -37,6 +38,7 @@ pub(crate) mod step;
 pub(crate) mod submission;
 pub(crate) mod supervise;
 pub(crate) mod token;
+pub(crate) mod top;
 pub(crate) mod up;
 #[cfg(feature = "lab")]
 pub(crate) mod what_if;

@@ -14,6 +14,7 @@ use squall_text::format::accounting::{Row, Units};
 use squall_text::options::Arg;
 use squall_text::options::flag::{Flag, flag};
 use squall_text::page::{Options, Page};
+use squall_text::report::{Used, amount, percent};
 
 const OPTIONS: &[Flag] = &[
     flag("cluster", 'M', Arg::Needed("names"), "only the cluster here is known"),
@@ -73,9 +74,7 @@ fn seff(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
 
 fn report(job: &Row, steps: &[Row]) -> String {
     let data = &job.data;
-    let used_s = steps.iter().map(|s| s.total_cpu().secs()).sum::<u64>();
-    let used_kb = steps.iter().map(|s| s.data.usage.total_rss_kb).max().unwrap_or(0);
-    let (held_s, held_kb) = (job.cpu_time(), job.req_memory_mb() * 1024);
+    let used = Used::of(job, steps);
     let mut text = String::new();
     let _ = writeln!(text, "Job ID: {}", data.id);
     if data.task.is_some() {
@@ -105,46 +104,27 @@ fn report(job: &Row, steps: &[Row]) -> String {
     let _ = writeln!(
         text,
         "CPU Utilized: {}\nCPU Efficiency: {:.2}% of {} core-walltime\nJob Wall-clock time: {}",
-        format_elapsed(used_s),
-        percent(used_s, held_s),
-        format_elapsed(held_s),
+        format_elapsed(used.cpu_s),
+        percent(used.cpu_s, used.held_cpu_s),
+        format_elapsed(used.held_cpu_s),
         format_elapsed(job.elapsed())
     );
-    let _ = writeln!(text, "Memory Utilized: {}", amount(used_kb));
-    let _ = writeln!(text, "Memory Efficiency: {:.2}% of {}", percent(used_kb, held_kb), amount(held_kb));
+    let _ = writeln!(text, "Memory Utilized: {}", amount(used.memory_kb));
+    let (percent, asked) = (percent(used.memory_kb, used.asked_kb), amount(used.asked_kb));
+    let _ = writeln!(text, "Memory Efficiency: {percent:.2}% of {asked}");
     if job.end().is_none() {
         text.push_str("WARNING: Efficiency statistics may be misleading for RUNNING jobs.\n");
     }
     text
 }
 
-fn percent(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
-}
-
-/// Formats KiB in the largest fitting unit of MB, GB and TB: `1.50 GB`.
-fn amount(kib: u64) -> String {
-    let (mut value, mut unit) = (kib as f64 / 1024.0, "MB");
-    for larger in ["GB", "TB"] {
-        if value >= 1024.0 {
-            (value, unit) = (value / 1024.0, larger);
-        }
-    }
-    format!("{value:.2} {unit}")
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{amount, seff};
+    use super::seff;
     use crate::command::listing::fake::{check, transcript};
 
     #[test]
     fn efficiency_of_jobs() {
         check("seff", &transcript("seff", seff, &[&["40"], &["50"], &["99999"], &["x"]]));
-    }
-
-    #[test]
-    fn amounts_in_their_units() {
-        assert_eq!([0, 1536, 3 << 20, 5 << 30].map(amount), ["0.00 MB", "1.50 MB", "3.00 GB", "5.00 TB"]);
     }
 }

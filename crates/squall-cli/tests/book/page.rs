@@ -39,7 +39,7 @@ pub(crate) struct Command {
 const USERS: [&str; 3] = ["root", "alice", "bob"];
 
 /// Commands that only look. They are repeated until the output is as shown, as a reader would who has just submitted.
-const LOOKS: [&str; 18] = [
+const LOOKS: [&str; 20] = [
     "squeue",
     "sinfo",
     "sacct",
@@ -51,6 +51,8 @@ const LOOKS: [&str; 18] = [
     "seff",
     "scontrol show",
     "squall why",
+    "squall report",
+    "squall top",
     "squall status",
     "cat",
     "ls",

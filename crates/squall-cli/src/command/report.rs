@@ -1,0 +1,199 @@
+//! `squall report JOB`: what a job used of what it asked for, how it ended and why, and what to ask for next time.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use serde_json::{Value, json};
+use squall_model::job::JobState;
+use squall_model::wire::client::{AccountingQuery, Answer, Request};
+use squall_model::wire::info::{AccountingRow, Why};
+
+use crate::command::listing::call::{Call, Fail, live};
+use squall_text::format::accounting::{Row, Units};
+use squall_text::options::Arg;
+use squall_text::options::flag::{Flag, flag};
+use squall_text::page::{Options, Page};
+use squall_text::report::Report;
+
+const OPTIONS: &[Flag] =
+    &[flag("json", '\0', Arg::None, "produce JSON output"), flag("help", 'h', Arg::None, "show this help")];
+
+/// What `squall report` is, for its help, manual page and completion.
+pub(crate) static PAGE: Page = Page {
+    name: "squall report",
+    about: "say what a job used, how it ended, and what to ask for next time",
+    synopsis: &["JOB [--json]"],
+    options: Options::Own(OPTIONS),
+    notes: "\
+JOB is a job, an array (a report for each task) or a task: 17, 18, 18_3. Of a running job it
+shows what its steps have used until now. With --json: an object with a list, `jobs`; times are
+seconds.
+",
+};
+
+/// What begins the message of a request that fails.
+const WHAT: &str = "squall report";
+
+/// Runs `squall report`.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    live(WHAT, args, report)
+}
+
+fn report(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
+    let Some(given) = call.arguments(&PAGE, args)? else { return Ok(()) };
+    let [job] = given.operands.as_slice() else {
+        return call.fail("which job? `squall report JOB`; sacct lists them");
+    };
+    let ids = call.targets(job)?.into_iter().map(|target| target.job).collect();
+    let mut rows = call.accounting(WHAT, AccountingQuery { ids, ..AccountingQuery::default() })?;
+    if rows.iter().all(|row| row.step.is_some()) {
+        return call.fail(&format!("there is no job {job} that you may see; `sacct` lists yours"));
+    }
+    for row in &mut rows {
+        measure(call, row);
+    }
+    let (clock, cluster) = (call.clock(call.now), call.cluster(WHAT)?);
+    let row = |data| Row {
+        data,
+        clock: Rc::clone(&clock),
+        cluster: Rc::clone(&cluster),
+        units: Units::Exact,
+        pids: String::new(),
+    };
+    let (jobs, steps): (Vec<AccountingRow>, Vec<AccountingRow>) = rows.into_iter().partition(|row| row.step.is_none());
+    let (mut texts, mut objects): (Vec<String>, Vec<Value>) = (Vec::new(), Vec::new());
+    for job in jobs {
+        let own = steps.iter().filter(|step| step.id == job.id && step.attempt == job.attempt);
+        let (steps, job) = (own.cloned().map(row).collect::<Vec<_>>(), row(job));
+        let why = why(call, &job.data);
+        let cancelled_by = job.cancelled_by().map_or_else(String::new, |uid| call.people.user(uid));
+        let told = Report { job: &job, steps: &steps, why: why.as_deref(), cancelled_by: &cancelled_by };
+        if given.has("json") {
+            objects.push(told.json());
+        } else {
+            texts.push(told.text());
+        }
+    }
+    let text = if given.has("json") { format!("{:#}\n", json!({ "jobs": objects })) } else { texts.join("\n") };
+    call.print(&text);
+    Ok(())
+}
+
+/// Replaces what accounting has of a running step by what it has used until now. Without an answer, which only the
+/// job's user and operators get, nothing is replaced.
+fn measure(call: &mut Call<'_>, row: &mut AccountingRow) {
+    let Some(step) = row.step.filter(|_| row.state == JobState::Running) else { return };
+    if let Ok(Answer::Measured(usage, _)) = call.controller.ask(&Request::Measure { job: row.id, step }) {
+        row.usage = usage;
+    }
+}
+
+/// Asks why a pending job waits. None: it does not wait, or there is no answer.
+fn why(call: &mut Call<'_>, job: &AccountingRow) -> Option<Box<Why>> {
+    if job.state != JobState::Pending {
+        return None;
+    }
+    match call.controller.ask(&Request::Why { job: job.id }) {
+        Ok(Answer::Why(why)) => Some(why),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+    use std::sync::Arc;
+
+    use squall_model::id::{JobId, StepNo};
+    use squall_model::job::{ArrayTask, EndState, ExitCode, JobSpec, JobState, Need, PendingReason, Usage};
+    use squall_model::resource::Memory;
+    use squall_model::time::{Span, Time};
+    use squall_model::wire::client::{Answer, JobName};
+    use squall_model::wire::info::{AccountingRow, Why};
+
+    use super::report;
+    use crate::command::listing::fake::{Fake, NOW, accounting, check, fake, run_with};
+
+    const NAME: &str = "squall report";
+
+    /// Shows the report of each job: first as text, the last one also as JSON.
+    fn shown(fake: &mut Fake, jobs: &[&str]) -> String {
+        let mut text = String::new();
+        for job in jobs {
+            let seen = run_with(fake, NAME, report, &[job], &[]);
+            let _ = writeln!(text, "$ {NAME} {job}\n{}{}", seen.out, seen.err);
+        }
+        text
+    }
+
+    /// Returns the rows of a job that ran for 50 minutes of an hour with 16 GiB, and of its script.
+    fn ran(id: u32, end: EndState, exit: ExitCode, cpu_s: u64, peak_kb: u64) -> [AccountingRow; 2] {
+        let need = Need { memory: Memory::PerNodeMb(16 << 10), ..Need::default() };
+        let row = |step| AccountingRow {
+            exit,
+            start: Some(Time::from_secs(NOW - 3000)),
+            end: Some(Time::from_secs(NOW)),
+            spec: Arc::new(JobSpec {
+                need: need.clone(),
+                stderr: Some("err-%j".into()),
+                ..(*accounting(id, None, JobState::Pending).spec).clone()
+            }),
+            num_nodes: 1,
+            nodes: "n1".into(),
+            num_cpus: 4,
+            memory_mb: 16 << 10,
+            usage: Usage { user: Span::from_secs(cpu_s), total_rss_kb: peak_kb, ..Usage::default() },
+            ..accounting(id, step, JobState::Ended(end))
+        };
+        [row(None), row(Some(StepNo::BATCH))]
+    }
+
+    #[test]
+    fn ends_of_jobs() {
+        let mut fake = fake();
+        let killed = ExitCode { code: 0, signal: 9 };
+        fake.rows.extend(ran(60, EndState::Completed, ExitCode::OK, 2900, 1_200_000));
+        fake.rows.extend(ran(61, EndState::Failed, ExitCode { code: 127, signal: 0 }, 10, 1000));
+        fake.rows.extend(ran(62, EndState::OutOfMemory, killed, 9000, 16_700_000));
+        fake.rows.extend(ran(63, EndState::Timeout, ExitCode { code: 0, signal: 15 }, 11_000, 9_000_000));
+        check("report", &shown(&mut fake, &["40", "41", "42", "60", "61", "62", "63", "51"]));
+    }
+
+    #[test]
+    fn a_running_job_is_measured_and_a_waiting_one_asked_why() {
+        let mut fake = fake();
+        let running = |step| AccountingRow { end: None, ..accounting(70, step, JobState::Running) };
+        fake.rows = vec![running(None), running(Some(StepNo(0)))];
+        let usage = Usage { user: Span::from_secs(150), total_rss_kb: 1 << 20, ..Usage::default() };
+        fake.answers = vec![Answer::Measured(usage, 0)];
+        let mut text = shown(&mut fake, &["70"]);
+        let waiting = AccountingRow { start: None, end: None, ..accounting(71, None, JobState::Pending) };
+        fake.rows = vec![AccountingRow { nodes: String::new(), num_cpus: 0, ..waiting }];
+        let why = Why {
+            job: JobName { id: JobId(71), task: None },
+            reasons: vec![PendingReason::Resources],
+            ..Why::default()
+        };
+        fake.answers = vec![Answer::Why(Box::new(why))];
+        text += &shown(&mut fake, &["71"]);
+        check("report-live", &text);
+    }
+
+    #[test]
+    fn as_json() {
+        let mut fake = fake();
+        let task = Some(ArrayTask { array: JobId(80), index: 2 });
+        fake.rows = ran(82, EndState::Completed, ExitCode::OK, 2900, 1_200_000).into();
+        fake.rows.iter_mut().for_each(|row| row.task = task);
+        check("report-json", &run_with(&mut fake, NAME, report, &["82", "--json"], &[]).out);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let said = |args: &[&str]| run_with(&mut fake(), NAME, report, args, &[]).err;
+        assert_eq!(said(&[]), "squall report: error: which job? `squall report JOB`; sacct lists them\n");
+        let missing = "squall report: error: there is no job 99999 that you may see; `sacct` lists yours\n";
+        assert_eq!(said(&["99999"]), missing);
+    }
+}

@@ -1,0 +1,412 @@
+//! What `squall report` and `seff` tell of a job: used of asked, how it ended and why, what to ask for next time.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+use squall_model::duration::{format_elapsed, format_limit, format_memory_mb};
+use squall_model::gres;
+use squall_model::job::{EndState, ExitCode, JobKind, JobState};
+use squall_model::resource::Memory;
+use squall_model::time::Time;
+use squall_model::wire::info::Why;
+
+use crate::columns::accounting::{stderr, stdout};
+use crate::format::accounting::{Row, cpu_text};
+use crate::format::{harmless, why, words};
+use crate::options::values::signal::signal_text;
+
+/// What a job has used of the CPUs and the memory that it holds or held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Used {
+    /// CPU time of all steps, seconds.
+    pub cpu_s: u64,
+    /// CPU time that the job held: elapsed seconds times CPUs.
+    pub held_cpu_s: u64,
+    /// Peak resident memory of the step that used most, over all nodes, KiB.
+    pub memory_kb: u64,
+    /// Memory that the job asked for, over all nodes, KiB. 0: it did not ask.
+    pub asked_kb: u64,
+}
+
+impl Used {
+    /// Adds up what the steps of a job have used.
+    pub fn of(job: &Row, steps: &[Row]) -> Self {
+        Self {
+            cpu_s: steps.iter().map(|step| step.total_cpu().secs()).sum(),
+            held_cpu_s: job.cpu_time(),
+            memory_kb: steps.iter().map(|step| step.data.usage.total_rss_kb).max().unwrap_or(0),
+            asked_kb: job.req_memory_mb().saturating_mul(1024),
+        }
+    }
+}
+
+/// Returns `part` as a percentage of `whole`; 0 if `whole` is 0.
+pub fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
+}
+
+/// Formats KiB in the largest fitting unit of MB, GB and TB: `1.50 GB`.
+pub fn amount(kib: u64) -> String {
+    let (mut value, mut unit) = (kib as f64 / 1024.0, "MB");
+    for larger in ["GB", "TB"] {
+        if value >= 1024.0 {
+            (value, unit) = (value / 1024.0, larger);
+        }
+    }
+    format!("{value:.2} {unit}")
+}
+
+/// All that is known of a job, for `squall report`.
+#[derive(Clone, Copy, Debug)]
+pub struct Report<'a> {
+    /// The job's row of accounting.
+    pub job: &'a Row,
+    /// Rows of its steps.
+    pub steps: &'a [Row],
+    /// Why the job is pending. None: it is not, or it is not known.
+    pub why: Option<&'a Why>,
+    /// Name of the user who cancelled the job; empty: nobody did.
+    pub cancelled_by: &'a str,
+}
+
+impl Report<'_> {
+    /// Returns the report as text.
+    pub fn text(&self) -> String {
+        let data = &self.job.data;
+        let mut text =
+            format!("Job {} ({} of {}): {}\n", self.job.id(), harmless(&data.name), data.owner.user, self.state());
+        let _ = writeln!(text, "  {}", self.cause());
+        let _ = writeln!(text, "  Partition {}, account {}, QOS {}", data.partition, data.account, data.qos);
+        if !data.nodes.is_empty() {
+            let _ = writeln!(text, "  {} on {}", counted(data.num_cpus, "CPU"), data.nodes);
+        }
+        if data.start.is_some() {
+            text.push_str(&self.table());
+        }
+        text.push_str(&self.times());
+        if !self.steps.is_empty() {
+            text.push_str(&self.step_table());
+        }
+        if data.spec.kind == JobKind::Batch && data.pending_tasks.is_none() {
+            let (out, err) = (stdout(self.job), stderr(self.job));
+            let _ = writeln!(text, "\nOutput: {}", harmless(&out));
+            if err != out {
+                let _ = writeln!(text, "Errors: {}", harmless(&err));
+            }
+        }
+        let hints = self.hints();
+        if !hints.is_empty() {
+            text.push_str("\nNext time:\n");
+            hints.iter().for_each(|hint| text.extend(["  ", hint, "\n"]));
+        }
+        text
+    }
+
+    /// Returns the report as a JSON object. Times are seconds since 1970.
+    pub fn json(&self) -> Value {
+        let (data, used) = (&self.job.data, self.used());
+        let seconds = |time: Option<Time>| time.filter(|time| time.0 > 0).map(Time::secs);
+        let steps: Vec<Value> = self
+            .steps
+            .iter()
+            .map(|step| {
+                json!({
+                    "id": step.id(),
+                    "name": step.data.name,
+                    "state": step.state(),
+                    "exit_code": exit_json(step.data.exit),
+                    "elapsed_seconds": step.elapsed(),
+                    "cpu_seconds": step.total_cpu().secs(),
+                    "memory_peak_kb": step.data.usage.total_rss_kb,
+                    "tasks": step.data.num_tasks,
+                    "nodes": step.data.nodes,
+                })
+            })
+            .collect();
+        json!({
+            "job_id": data.id.0,
+            "id": self.job.id(),
+            "name": data.name,
+            "user": data.owner.user,
+            "partition": data.partition,
+            "account": data.account,
+            "qos": data.qos,
+            "state": self.state(),
+            "exit_code": exit_json(data.exit),
+            "cause": self.cause(),
+            "nodes": data.nodes,
+            "cpus": data.num_cpus,
+            "time": { "used_seconds": self.job.elapsed(), "limit_seconds": data.time_limit_s },
+            "cpu": {
+                "used_seconds": used.cpu_s,
+                "held_seconds": used.held_cpu_s,
+                "percent": percent(used.cpu_s, used.held_cpu_s),
+            },
+            "memory": {
+                "peak_kb": used.memory_kb,
+                "asked_kb": used.asked_kb,
+                "percent": percent(used.memory_kb, used.asked_kb),
+            },
+            "gpus_asked": self.gpus(),
+            "submitted": seconds(Some(data.submit)),
+            "eligible": seconds(Some(data.eligible)),
+            "started": seconds(data.start),
+            "ended": seconds(self.job.end()),
+            "waited_seconds": self.job.planned(),
+            "why": self.why.map(why::json),
+            "steps": steps,
+            "stdout": stdout(self.job),
+            "stderr": stderr(self.job),
+            "hints": self.hints(),
+        })
+    }
+
+    fn used(&self) -> Used {
+        Used::of(self.job, self.steps)
+    }
+
+    fn state(&self) -> String {
+        let state = self.job.state();
+        state.split(' ').next().unwrap_or_default().to_owned()
+    }
+
+    /// Returns how the job ended; None: it has not ended.
+    fn ending(&self) -> Option<EndState> {
+        match self.job.data.state {
+            JobState::Ended(how) | JobState::Completing(how) => Some(how),
+            _ => None,
+        }
+    }
+
+    fn gpus(&self) -> u32 {
+        let data = &self.job.data;
+        let asked = gres::Ask::of_job(&data.spec).unwrap_or_default();
+        asked.totals(data.num_nodes.max(1), data.num_tasks).get("gpu").copied().unwrap_or(0)
+    }
+
+    /// Returns in a sentence why the job is in its state.
+    fn cause(&self) -> String {
+        let (data, used) = (&self.job.data, self.used());
+        let more = |text: &str| match &data.reason {
+            Some(reason) => format!("{text} ({})", harmless(reason)),
+            None => text.to_owned(),
+        };
+        match (self.ending(), data.state) {
+            (None, JobState::Pending) => self.why.map_or_else(|| "It waits in the queue.".to_owned(), why::headline),
+            (None, JobState::Suspended) => "It is suspended.".to_owned(),
+            (None, _) => "It is running; what it has used so far is below.".to_owned(),
+            (Some(EndState::Completed), _) => "It ended by itself, with exit code 0.".to_owned(),
+            (Some(EndState::Failed), _) => match &data.reason {
+                Some(reason) if data.exit.is_ok() => format!("It failed: {}.", harmless(reason)),
+                _ => exit_text(data.exit),
+            },
+            (Some(EndState::OutOfMemory), _) => match (data.memory_mb, used.memory_kb) {
+                (0, _) => "It ran out of memory.".to_owned(),
+                (limit, 0) => format!("It used more memory than its limit, {}.", amount(limit * 1024)),
+                (limit, peak) => format!(
+                    "It used more memory than its limit, {}; the highest measured was {}.",
+                    amount(limit * 1024),
+                    amount(peak)
+                ),
+            },
+            (Some(EndState::Timeout), _) => {
+                format!("It reached its time limit, {}, and was ended.", format_limit(data.time_limit_s))
+            }
+            (Some(EndState::Cancelled { .. }), _) if data.start.is_none() => {
+                more(&format!("{} cancelled it before it started", self.cancelled_by)) + "."
+            }
+            (Some(EndState::Cancelled { .. }), _) => more(&format!("{} cancelled it", self.cancelled_by)) + ".",
+            (Some(EndState::NodeFail), _) => more("A node of it failed") + ".",
+            (Some(EndState::Preempted), _) => more("It was ended in favour of another job") + ".",
+            (Some(EndState::Deadline), _) => more("It could not end by its deadline") + ".",
+            (Some(EndState::BootFail), _) => more("It could not be launched") + ".",
+            (Some(EndState::Requeued), _) => more("This run ended, and the job returned to the queue") + ".",
+        }
+    }
+
+    /// Returns the table of what was used of what was asked for.
+    fn table(&self) -> String {
+        let (data, used) = (&self.job.data, self.used());
+        let mut text = format!("\n  {:<7}{:>12}{:>14}\n", "", "used", "asked");
+        let mut row = |name: &str, used: &str, asked: &str, behind: String| {
+            let line = format!("  {name:<7}{used:>12}{asked:>14}  {behind}");
+            text.extend([line.trim_end(), "\n"]);
+        };
+        let elapsed = self.job.elapsed();
+        let share = data.time_limit_s.map_or(String::new(), |limit| format!("{:5.1} %", percent(elapsed, limit)));
+        row("time", &format_elapsed(elapsed), &format_limit(data.time_limit_s), share);
+        let share = format!("{:5.1} % of {}", percent(used.cpu_s, used.held_cpu_s), counted(data.num_cpus, "CPU"));
+        row("CPU", &format_elapsed(used.cpu_s), &format_elapsed(used.held_cpu_s), share);
+        let (asked, share) = match used.asked_kb {
+            0 => ("-".to_owned(), String::new()),
+            asked => (amount(asked), format!("{:5.1} %", percent(used.memory_kb, asked))),
+        };
+        row("memory", &amount(used.memory_kb), &asked, share);
+        if self.gpus() > 0 {
+            row("GPUs", "-", &self.gpus().to_string(), "their use is not measured".to_owned());
+        }
+        text
+    }
+
+    fn times(&self) -> String {
+        let (data, clock) = (&self.job.data, &self.job.clock);
+        let mut text = format!("\n  submitted  {}\n", clock.show(data.submit));
+        if data.eligible > data.submit {
+            let _ = writeln!(text, "  eligible   {}", clock.show(data.eligible));
+        }
+        let waited = format_elapsed(self.job.planned());
+        match data.start {
+            Some(start) => {
+                let _ = writeln!(text, "  started    {}  after {waited} in the queue", clock.show(start));
+            }
+            None if self.ending().is_none() => {
+                let _ = writeln!(text, "  waits for  {waited}");
+            }
+            None => {}
+        }
+        if let Some(end) = self.job.end() {
+            let _ = writeln!(text, "  ended      {}", clock.show(end));
+        }
+        text
+    }
+
+    fn step_table(&self) -> String {
+        let mut text =
+            format!("\n  {:<18}{:<14}{:>6}{:>12}{:>11}{:>11}\n", "step", "state", "exit", "time", "CPU", "memory");
+        for step in self.steps {
+            let number = step.data.step.map_or(String::new(), |step| step.to_string());
+            let name = harmless(&step.data.name).into_owned();
+            let name = if name == number { name } else { format!("{number} {name}") };
+            let _ = writeln!(
+                text,
+                "  {:<18.17}{:<14}{:>6}{:>12}{:>11}{:>11}",
+                name,
+                step.state(),
+                words::exit_code(step.data.exit),
+                format_elapsed(step.elapsed()),
+                cpu_text(step.total_cpu()).split('.').next().unwrap_or_default(),
+                amount(step.data.usage.total_rss_kb)
+            );
+        }
+        text
+    }
+
+    /// Returns what follows from the numbers for the next job like this one.
+    fn hints(&self) -> Vec<String> {
+        let (data, used) = (&self.job.data, self.used());
+        let (elapsed, mut hints) = (self.job.elapsed(), Vec::new());
+        match self.ending() {
+            Some(EndState::Completed) if data.start.is_some() => hints.extend(self.smaller_memory(used)),
+            Some(EndState::OutOfMemory) => hints.extend(self.larger_memory()),
+            Some(EndState::Timeout) => {
+                let longer = data.time_limit_s.map_or(0, |limit| limit.saturating_mul(3) / 2);
+                hints.push(format!(
+                    "a longer limit, such as --time={}; or save its work in time: --signal=B:USR1@300 warns it",
+                    format_limit(Some(longer))
+                ));
+            }
+            _ => {}
+        }
+        if let (Some(EndState::Completed), Some(limit)) = (self.ending(), data.time_limit_s)
+            && limit >= 600
+            && elapsed.saturating_mul(4) < limit
+        {
+            let enough = (elapsed * 3 / 2).div_ceil(300).max(1) * 300;
+            hints.push(format!(
+                "asked {}, took {}: --time={} would do, and shorter jobs start sooner",
+                format_limit(Some(limit)),
+                format_elapsed(elapsed),
+                format_elapsed(enough)
+            ));
+        }
+        if self.ending().is_some() && elapsed >= 60 && data.num_cpus > 1 && used.cpu_s * 2 < used.held_cpu_s {
+            let busy = used.cpu_s as f64 / elapsed as f64;
+            hints.push(format!(
+                "on average {busy:.1} of {} CPUs were busy: ask for fewer, or look whether the program uses all",
+                data.num_cpus
+            ));
+        }
+        hints
+    }
+
+    /// Returns the option by which memory is asked for, and over how many units (nodes or CPUs) it is shared.
+    fn memory_option(&self) -> (&'static str, u64) {
+        match self.job.data.spec.need.memory {
+            Memory::PerCpuMb(_) => ("--mem-per-cpu", u64::from(self.job.data.req_cpus.max(1))),
+            Memory::Unset | Memory::PerNodeMb(_) => ("--mem", u64::from(self.job.data.num_nodes.max(1))),
+        }
+    }
+
+    fn smaller_memory(&self, used: Used) -> Option<String> {
+        let (option, units) = self.memory_option();
+        let enough = roomy(used.memory_kb.div_ceil(1024).div_ceil(units));
+        let wanted = used.memory_kb > 0 && used.asked_kb / 1024 / units >= enough.saturating_mul(2);
+        wanted.then(|| {
+            let (asked, used) = (amount(used.asked_kb), amount(used.memory_kb));
+            format!("asked {asked}, used {used}: {option}={} would do", format_memory_mb(enough))
+        })
+    }
+
+    fn larger_memory(&self) -> Option<String> {
+        let (option, units) = self.memory_option();
+        let had = self.job.data.memory_mb / units;
+        let more = roomy(had.saturating_add(had / 5));
+        (had > 0).then(|| format!("more memory, such as {option}={}", format_memory_mb(more)))
+    }
+}
+
+/// Adds a quarter to MiB and rounds up: to 128 MiB, from 1 GiB on to whole GiB.
+fn roomy(mb: u64) -> u64 {
+    let more = mb.saturating_add(mb / 4).max(1);
+    let step = if more <= 1024 { 128 } else { 1024 };
+    more.div_ceil(step).saturating_mul(step)
+}
+
+fn counted(count: u32, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+fn exit_json(exit: ExitCode) -> Value {
+    json!({ "code": exit.code, "signal": exit.signal })
+}
+
+/// Says what an exit code tells.
+fn exit_text(exit: ExitCode) -> String {
+    let killed = |signal: u8| format!("signal {signal} ({})", signal_text(i32::from(signal)));
+    match (exit.code, exit.signal) {
+        (0, 0) => "It failed.".to_owned(),
+        (code, 0) => match code {
+            126 => "It ended with exit code 126: the shell could not run a program that it found.".to_owned(),
+            127 => "It ended with exit code 127: the shell did not find a program.".to_owned(),
+            129..=192 => {
+                format!("It ended with exit code {code}: a program in it was killed by {}.", killed(code - 128))
+            }
+            code => format!("It ended with exit code {code}."),
+        },
+        (_, signal) => format!("It was killed by {}.", killed(signal)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{amount, exit_text, roomy};
+    use squall_model::job::ExitCode;
+
+    #[test]
+    fn amounts_in_their_units() {
+        assert_eq!([0, 1536, 3 << 20, 5 << 30].map(amount), ["0.00 MB", "1.50 MB", "3.00 GB", "5.00 TB"]);
+    }
+
+    #[test]
+    fn a_hint_leaves_room() {
+        assert_eq!([0, 1, 103, 400, 1024, 1300].map(roomy), [128, 128, 256, 512, 2048, 2048]);
+    }
+
+    #[test]
+    fn exit_codes_are_told() {
+        let told = |code, signal| exit_text(ExitCode { code, signal });
+        assert_eq!(told(3, 0), "It ended with exit code 3.");
+        assert_eq!(told(137, 0), "It ended with exit code 137: a program in it was killed by signal 9 (Killed).");
+        assert_eq!(told(0, 15), "It was killed by signal 15 (Terminated).");
+    }
+}
