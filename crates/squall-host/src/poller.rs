@@ -214,7 +214,7 @@ mod tests {
     fn what_has_come_is_told_whatever_changed_between() {
         let (mut poller, pipes) = (Poller::default(), [(); 3].map(|()| pipe().unwrap()));
         let all = || pipes.iter().enumerate().map(|(key, (read, _))| reading(key, read));
-        assert_eq!(wait(&mut poller, &all().collect::<Vec<_>>()), []);
+        assert_eq!(wait(&mut poller, &all().collect::<Vec<_>>()), Vec::<usize>::new());
         (&pipes[1].1).write_all(b"x").unwrap();
         assert_eq!(wait(&mut poller, &all().collect::<Vec<_>>()), [1]);
         // Still ready until it was read, also at other positions and with other keys.
@@ -222,22 +222,22 @@ mod tests {
         assert_eq!(wait(&mut poller, &other), [11]);
         assert_eq!(wait(&mut poller, &all().map(|i| i.with(i.key + 4)).collect::<Vec<_>>()), [5]);
         let none: Vec<_> = all().map(|interest| Interest { flags: None, ..interest }).collect();
-        assert_eq!(wait(&mut poller, &none), []);
+        assert_eq!(wait(&mut poller, &none), Vec::<usize>::new());
         assert_eq!(wait(&mut poller, &all().collect::<Vec<_>>()), [1]);
         let mut byte = [0];
         (&pipes[1].0).read_exact(&mut byte).unwrap();
-        assert_eq!(wait(&mut poller, &all().collect::<Vec<_>>()), []);
+        assert_eq!(wait(&mut poller, &all().collect::<Vec<_>>()), Vec::<usize>::new());
     }
 
     #[test]
     fn the_other_ends_closing_is_told_unless_nothing_is_wanted() {
         let (mut poller, (read, write)) = (Poller::default(), pipe().unwrap());
         let closing = [Interest::new(1, read.as_fd(), Some(PollFlags::empty()))];
-        assert_eq!(wait(&mut poller, &closing), []);
+        assert_eq!(wait(&mut poller, &closing), Vec::<usize>::new());
         drop(write);
         // A child of another test may hold the other end open for a moment.
         while wait(&mut poller, &closing).is_empty() {}
-        assert_eq!(wait(&mut poller, &[Interest::new(1, read.as_fd(), None)]), []);
+        assert_eq!(wait(&mut poller, &[Interest::new(1, read.as_fd(), None)]), Vec::<usize>::new());
         assert_eq!(wait(&mut poller, &[reading(1, &read)]), [1]);
     }
 
@@ -246,7 +246,7 @@ mod tests {
         let mut poller = Poller::default();
         for birth in 1..20 {
             let (read, mut write) = pipe().unwrap();
-            assert_eq!(wait(&mut poller, &[reading(7, &read).born(birth)]), []);
+            assert_eq!(wait(&mut poller, &[reading(7, &read).born(birth)]), Vec::<usize>::new());
             write.write_all(b"x").unwrap();
             assert_eq!(wait(&mut poller, &[reading(7, &read).born(birth)]), [7]);
         }
@@ -257,7 +257,7 @@ mod tests {
         let mut poller = Poller::default();
         for key in 1..20 {
             let (read, mut write) = pipe().unwrap();
-            assert_eq!(wait(&mut poller, &[reading(key, &read)]), []);
+            assert_eq!(wait(&mut poller, &[reading(key, &read)]), Vec::<usize>::new());
             write.write_all(b"x").unwrap();
             assert_eq!(wait(&mut poller, &[reading(key, &read)]), [key]);
         }
@@ -268,7 +268,7 @@ mod tests {
         let (mut poller, (first, _first)) = (Poller::default(), pipe().unwrap());
         for _ in 1..20 {
             let (gone, _gone) = pipe().unwrap();
-            assert_eq!(wait(&mut poller, &[reading(1, &gone), reading(2, &first)]), []);
+            assert_eq!(wait(&mut poller, &[reading(1, &gone), reading(2, &first)]), Vec::<usize>::new());
             drop(gone);
             let (read, mut write) = pipe().unwrap();
             write.write_all(b"x").unwrap();
@@ -283,7 +283,7 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(wait(&mut poller, &[reading(1, &read), reading(2, &file)]), [2]);
         }
-        assert_eq!(wait(&mut poller, &[reading(1, &read), Interest::new(2, file.as_fd(), None)]), []);
-        assert_eq!(wait(&mut poller, &[reading(1, &read)]), []);
+        assert_eq!(wait(&mut poller, &[reading(1, &read), Interest::new(2, file.as_fd(), None)]), Vec::<usize>::new());
+        assert_eq!(wait(&mut poller, &[reading(1, &read)]), Vec::<usize>::new());
     }
 }
