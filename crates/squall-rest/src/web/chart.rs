@@ -73,7 +73,7 @@ pub(crate) fn over_time(html: &mut Html, caption: &Caption<'_>, clock: &Clock, u
     legend(html, lines.iter().map(|line| (line.class, line.name)));
     caption.open(html, WIDTH, HEIGHT, "lines");
     levels(html, step, top, unit, &y);
-    time_axis(html, clock, (from, until), HEIGHT - BOTTOM, (TOP, LEFT, WIDTH - RIGHT), 6);
+    time_axis(html, clock, (from, until), HEIGHT - BOTTOM, (TOP, LEFT, WIDTH - RIGHT), 5);
     for line in lines {
         let skip = line.points.len().div_ceil(POINTS).max(1);
         let last = line.points.len().saturating_sub(1);

@@ -42,14 +42,15 @@ enum About<'a> {
 pub(crate) fn page(view: &View, fed: &[Arc<FeedEvent>], jobs: &Arc<JobsPage>, nodes: &[NodeInfo]) -> Html {
     let mut all: Vec<(Time, About<'_>)> = Vec::new();
     let before = fed.last().map_or(Time(u64::MAX), |first| first.time);
+    // Of those at the same time the last one comes first.
     for job in &jobs.jobs {
-        all.push((job.submit, About::Submitted(job)));
-        if let Some(at) = job.start.filter(|_| job.state != JobState::Pending && !job.run().nodes.is_empty()) {
-            all.push((at, About::Started(job)));
-        }
         if let (Some(at), JobState::Ended(_)) = (job.end, job.state) {
             all.push((at, About::Ended(job)));
         }
+        if let Some(at) = job.start.filter(|_| job.state != JobState::Pending && !job.run().nodes.is_empty()) {
+            all.push((at, About::Started(job)));
+        }
+        all.push((job.submit, About::Submitted(job)));
     }
     for node in nodes {
         if let Some((reason, _, at)) = &node.reason {
@@ -78,12 +79,12 @@ pub(crate) fn page(view: &View, fed: &[Arc<FeedEvent>], jobs: &Arc<JobsPage>, no
             About::Ended(job) => of_job(&mut body, &rows, job, "ended"),
             About::Node(node, reason) => {
                 let path = encoded(&node.name);
-                body.put("<td data-name=\"What\">node state set</td><th scope=\"row\" data-name=\"Which\"><a href=\"/node/{}\">{}</a></th><td data-name=\"Details\"><bdi>{}</bdi></td>", &[&path, &node.name, &reason]);
+                body.put("<td data-name=\"What\">node-changed</td><th scope=\"row\" data-name=\"Which\"><a href=\"/node/{}\">{}</a></th><td data-name=\"Details\"><bdi>{}</bdi></td>", &[&path, &node.name, &reason]);
             }
         }
         body.raw("</tr>");
     }
-    body.put("</tbody></table><p class=\"note\">The latest {} of what the controller has in memory. `squall events` follows all.</p></section>", &[&ROWS]);
+    body.put("</tbody></table><p class=\"note\">The latest {} of what the controller has in memory. <code>squall events</code> follows all.</p></section>", &[&ROWS]);
     view.page("/events", "Events", &body)
 }
 
@@ -104,7 +105,7 @@ fn of_feed(body: &mut Html, view: &View, event: &FeedEvent) {
 
 fn of_job(body: &mut Html, rows: &Rows<'_>, job: &JobInfo, what: &'static str) {
     let Some(job) = rows.of(job) else { return };
-    body.put("<td data-name=\"What\">job {}</td><th scope=\"row\" data-name=\"Which\"><a href=\"{}\">{}</a></th><td data-name=\"Details\"><bdi>{}</bdi> of <bdi>{}</bdi> ", &[
+    body.put("<td data-name=\"What\">job-{}</td><th scope=\"row\" data-name=\"Which\"><a href=\"{}\">{}</a></th><td data-name=\"Details\"><bdi>{}</bdi> of <bdi>{}</bdi> ", &[
         &what,
         &row::path(&job),
         &job.array_id(),

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use squall_model::duration::{format_elapsed, format_limit, format_memory_kb, format_memory_mb, format_short};
 use squall_model::id::JobId;
 use squall_model::job::{JobState, Usage};
+use squall_model::time::Span;
 use squall_model::wire::client::{AccountingQuery, Answer, JobRef, Request};
 use squall_model::wire::info::{AccountingRow, JobInfo, JobsPage, StepInfo, Why};
 use squall_text::columns::{accounting, jobs as columns};
@@ -152,11 +153,13 @@ fn facts(body: &mut Html, view: &View, job: &JobRow) {
         body.raw("</dd></div>");
     }
     let (start, end) = match job.info.state {
-        JobState::Pending => ("Expected start", "Expected end"),
+        JobState::Pending => ("Expected start", "Expected end at the latest"),
         JobState::Ended(_) => ("Started", "Ended"),
         _ => ("Started", "Ends at the latest"),
     };
-    for (name, at) in [(start, job.info.start), (end, job.info.end)] {
+    let limit = job.info.time_limit_s.filter(|_| job.info.state == JobState::Pending).map(Span::from_secs);
+    let ends = job.info.start.zip(limit).map(|(start, limit)| start + limit).or(job.info.end);
+    for (name, at) in [(start, job.info.start), (end, ends)] {
         body.put("<div><dt>{}</dt><dd>", &[&name]);
         view.time(body, at, "not known");
         body.raw("</dd></div>");
@@ -363,7 +366,7 @@ fn steps(body: &mut Html, view: &View, job: &JobRow, known: &Known) {
         let row = known.rows.iter().find(|row| row.step == Some(step.step) && row.end.is_some()).map(|row| row.usage);
         let live = known.used.iter().find(|(seen, _)| seen.step == step.step).and_then(|(_, seen)| seen.last());
         let usage = row.or(live.map(|(_, usage)| *usage));
-        let cpu = usage.map(|u| cpu_text(squall_model::time::Span(u.user.0.saturating_add(u.system.0))));
+        let cpu = usage.map(|u| cpu_text(Span(u.user.0.saturating_add(u.system.0))));
         body.put("<tr><th scope=\"row\" data-name=\"Step\">{}</th><td data-name=\"Name\" class=\"cut\"><bdi>{}</bdi></td><td data-name=\"State\">", &[
             &step.step, &step.name,
         ]);

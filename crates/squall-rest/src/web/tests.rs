@@ -17,6 +17,7 @@ use squall_model::wire::feed::{FeedEvent, FeedJob, FeedKind, Position};
 use squall_model::wire::info::{Diag, LicenseInfo, ReservationInfo, Why, WhyChange, WhyPartition};
 use squall_model::wire::standing::Share;
 
+use crate::web::frame::View;
 use crate::web::html::Html;
 use crate::web::{
     accounts, assets, events, health, job, nodes, overview, partitions, people, queue, reservations, row,
@@ -122,6 +123,7 @@ fn fed(evil: &str) -> Vec<Arc<FeedEvent>> {
 /// Returns every page of a cluster.
 fn pages(count: u32, hosts: u32, evil: bool) -> Vec<(&'static str, Html)> {
     let (seen, view) = (cluster(count, hosts, evil), view());
+    let held = View { done: "The job is held.", ..view.clone() };
     let starts = expected(&seen);
     let evil = if evil { EVIL } else { "" };
     let share = Share {
@@ -166,7 +168,7 @@ fn pages(count: u32, hosts: u32, evil: bool) -> Vec<(&'static str, Html)> {
         ("overview", overview::page(&view, &seen)),
         ("queue", queue::page(&view, jobs, &starts, &queue::Asked::default())),
         ("found", queue::page(&view, jobs, &starts, &find)),
-        ("pending", job::page(&view, jobs, row::find(jobs, "8").unwrap(), &known)),
+        ("pending", job::page(&held, jobs, row::find(jobs, "8").unwrap(), &known)),
         ("running", job::page(&view, jobs, running, &measured)),
         ("nodes", nodes::page(&view, &seen.nodes, &seen.config, jobs, &nodes::Asked::default())),
         ("users", nodes::page(&view, &seen.nodes, &seen.config, jobs, &by_user)),

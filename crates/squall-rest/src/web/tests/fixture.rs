@@ -34,7 +34,7 @@ pub(crate) fn view() -> View {
         proof: "proof".into(),
         by_cookie: true,
         cluster: "squall".into(),
-        done: "The job is held.",
+        done: "",
         clock: Clock { zone: TimeZone::UTC, style: Style::Relative, now: NOW },
     }
 }
@@ -143,9 +143,10 @@ fn job(id: u32, jobs: u32, nodes: u32) -> JobInfo {
         (JobState::Pending, _) => PendingReason::Priority,
         _ => PendingReason::None,
     };
-    let submit = NOW - Span::from_secs(60 + u64::from(id) % 40_000);
+    let submit = NOW - Span::from_secs(60 + u64::from(id) * 157 % 3301);
     let started = !matches!(state, JobState::Pending);
-    let start = submit + Span::from_secs(u64::from(id % 977));
+    let limit = Span::from_secs(3600 * u64::from(id % 5 + 1));
+    let start = submit + Span::from_secs(u64::from(id * 13 % 61));
     let first = id * 7 % nodes.max(1) + 1;
     let width = nodes.to_string().len().max(2);
     let count = id % 4 + 1;
@@ -185,8 +186,8 @@ fn job(id: u32, jobs: u32, nodes: u32) -> JobInfo {
         submit,
         eligible: submit,
         start: started.then_some(start).or_else(|| (id < 60).then(|| NOW + Span::from_secs(u64::from(id) * 150))),
-        end: started.then(|| if matches!(state, JobState::Running) { start + Span::from_secs(44_000) } else { start }),
-        time_limit_s: Some(3600 * u64::from(id % 5 + 1)),
+        end: started.then(|| if matches!(state, JobState::Running) { start + limit } else { start }),
+        time_limit_s: Some(limit.secs()),
         num_nodes: count,
         num_cpus: count * 16,
         num_tasks: count,
