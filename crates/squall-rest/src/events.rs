@@ -1,4 +1,4 @@
-//! Events for many: one follower of the controller's feed, and a stream of server-sent events for each who listens
+//! Events for many: one follower of the controller's feed, and a stream of server-sent events for each listener
 //! (WHATWG HTML, section "Server-sent events").
 
 use std::collections::VecDeque;

@@ -201,7 +201,7 @@ pub(super) fn list(body: &Value, name: &str) -> Option<Vec<String>> {
 /// Returns the number of the field `name` if it is in the range of `T`. None: not set.
 pub(super) fn integer<T: TryFrom<i64>>(body: &Value, name: &str, place: &str) -> Result<Option<T>, Problem> {
     let Some(value) = body.get(name).filter(|value| !value.is_null()) else { return Ok(None) };
-    // Programs whose numbers are all reals write whole ones as `4.0`.
+    // Programs with reals only write whole numbers as `4.0`.
     let whole = |real: &f64| real.fract() == 0.0 && real.abs() < 2_f64.powi(53);
     let number = value.as_i64().or_else(|| value.as_f64().filter(whole).map(|real| real as i64));
     match number.map(T::try_from) {

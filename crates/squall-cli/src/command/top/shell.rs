@@ -90,7 +90,7 @@ struct Wire {
 }
 
 impl Wire {
-    /// Sends news. Returns false if nobody listens any more.
+    /// Sends news. Returns false if no listener is left.
     fn send(&mut self, news: News) -> bool {
         // A full pipe means that the bell rings already.
         self.news.send(news).is_ok() && !matches!(self.bell.write(&[0]), Err(e) if e.kind() == ErrorKind::BrokenPipe)
